@@ -1,1 +1,1 @@
-"""Puts edgegpu on a box and takes it off again: transactions that k3s and kubelet survive, whatever dies on the way."""
+"""The installer of edgegpu on a box: install and uninstall as transactions, which k3s and kubelet survive."""

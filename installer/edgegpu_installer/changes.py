@@ -1,4 +1,4 @@
-"""What a transaction changes on the machine: files, folders and units, as values."""
+"""The values that describe a change of the machine: files, folders and units."""
 
 import re
 from collections.abc import Callable
@@ -18,22 +18,22 @@ class TransactionKind(StrEnum):
     CHANGE = "change"
     UPGRADE = "upgrade"
     WITHDRAW = "withdraw"
-    """GPU sharing is taken off this machine; the agent stays, with what it stands on and what undoes a change."""
+    """GPU sharing is taken off this machine; the agent, what it needs, and edgegpu-recover stay."""
     GUARD = "guard"
-    """edgegpu-recover took the files that k3s reads out, because k3s did not come up with them."""
+    """edgegpu-recover removed the files that k3s reads, because k3s did not start with them."""
 
 
 LEAVING = frozenset({TransactionKind.UNINSTALL, TransactionKind.WITHDRAW})
-"""Sharing is not there after these."""
+"""The kinds after which GPU sharing is no longer installed."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileChange:
-    """How one path shall be afterwards: a file with this content, a link, or (neither given) nothing.
+    """The wanted state of one path: a file with `content`, a link to `link_to`, or nothing when both are None.
 
-    `owner` holds the ids of user and group (None: of who runs this, root). `k3s_reads`: k3s reads it at its start, so
-    that a change of it needs a restart, and it is what is taken out when k3s does not come up. `early`: recovery itself
-    needs it; it is in place before anything else is changed, and goes last.
+    `owner` holds the ids of user and group (None: those of this process, root). `k3s_reads`: k3s reads the file at its
+    start, so a change of it needs a restart, and the guard removes it when k3s does not start. `early`: recovery itself
+    needs the file, so it is in place before anything else is changed, and is removed last.
 
     Raises:
         ValueError: the path is not absolute or has characters that the journal does not take; content and link both
@@ -65,15 +65,15 @@ class FileChange:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One change of the machine, done as a whole or not at all.
+    """One change of the machine, made whole or not at all.
 
-    Files are put in place in this order, and put back in the reverse one: what is referred to comes before what refers
-    to it. `folders` (outer before inner) are made, 0755, where absent, and removed again by whatever undoes the plan.
-    `reload`: systemd must read its unit files anew. `stop`: units stopped before the files change, `start`: units
-    started, or restarted, afterwards. `restart`: `k3s` or `k3s-agent`, restarted when something that it reads changes.
+    Files are put in place in their order, and put back in reverse: a file comes before those that refer to it.
+    `folders` (outer before inner) are made with 0755 where absent; a rollback removes them again. `reload`: systemd
+    must read its unit files again. `stop`: units stopped before the files change. `start`: units started or restarted
+    afterwards. `restart`: `k3s` or `k3s-agent`, restarted when a file that it reads changes.
 
     Raises:
-        ValueError: a path or unit cannot be; a path stands there twice.
+        ValueError: a path or unit name is not valid; a path occurs twice.
     """
 
     op: TransactionKind
@@ -97,25 +97,25 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """A moment by which something must be over; `clock` gives seconds on the scale of `at_s`."""
+    """A moment by which something must have ended; `at_s` is in seconds of `clock`."""
 
     at_s: float
     clock: Callable[[], float]
 
     def remaining_s(self) -> float:
-        """Return the seconds that are left, 0 when there are none."""
+        """Return the seconds that are left, 0 when the deadline has passed."""
         return max(0.0, self.at_s - self.clock())
 
     def passed(self) -> bool:
-        """Return whether no time is left."""
+        """Return whether the deadline has passed."""
         return self.remaining_s() == 0.0
 
 
 def check_path(path: str) -> None:
-    """Refuse a path that the journal, which a shell reads, does not take.
+    """Refuse a path that cannot be in the journal, which a shell reads.
 
     Raises:
-        ValueError: it is not absolute, not in its shortest form, or has other characters than `A-Za-z0-9._@+:%-/`.
+        ValueError: the path is not absolute, has `.` or `..` in it, or other characters than `A-Za-z0-9._@+:%-/`.
     """
     if not _PATH.fullmatch(path) or {".", ".."} & set(path.split("/")):
         raise ValueError(f"cannot change {path!r}: an absolute path of plain characters is needed")

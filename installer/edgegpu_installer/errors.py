@@ -2,10 +2,10 @@
 
 
 class InstallError(Exception):
-    """Something that cannot be done on this machine: "cannot x: cause", and in `remedy` what to do about it."""
+    """Something cannot be done on this machine; the message is "cannot x: cause", `remedy` says what to do."""
 
     code = "REFUSED"
-    """What `--json` calls it; BUSY: the same may be tried again in a while."""
+    """The error's code in `--json`; after BUSY the same call can succeed later."""
 
     def __init__(self, message: str, remedy: str = "") -> None:
         self.message = message
@@ -14,7 +14,7 @@ class InstallError(Exception):
 
 
 class BusyError(InstallError):
-    """Another process changes this machine now; `pid` says which (0: it did not say)."""
+    """Another process is changing this machine; `pid` is 0 when it is not known."""
 
     code = "BUSY"
 
@@ -25,7 +25,7 @@ class BusyError(InstallError):
 
 
 class KnownError(InstallError):
-    """A transaction with the id that was given has been: the journal says how it ended."""
+    """A transaction with the given id has already run; the journal says how it ended."""
 
     code = "KNOWN"
 
@@ -35,11 +35,11 @@ class TransactionJournalError(InstallError):
 
 
 class SystemdError(InstallError):
-    """Systemd refused, failed or did not answer in time."""
+    """Systemd refused a call, failed, or did not answer in time."""
 
 
 class InterruptedByError(InstallError):
-    """A signal asked this process to end; `signal_name` is its name."""
+    """A signal asked this process to end; `signal_name` is the signal's name."""
 
     def __init__(self, signal_name: str) -> None:
         self.signal_name = signal_name

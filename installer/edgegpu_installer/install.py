@@ -1,4 +1,4 @@
-"""Puts edgegpu on this machine, or changes it there: mints, changes it all as one, marks nodes, says what lacks."""
+"""Installation, change and upgrade of edgegpu on this machine: credentials, one transaction, node marks, a report."""
 
 import datetime as dt
 import shutil
@@ -33,12 +33,12 @@ from edgegpu_installer.verify.conditions import look_again
 
 _AGENT_READS = (f"{UNITS}/{AGENT_UNIT}", CURRENT, LIMITS_KUBECONFIG)
 _PLUGIN_READS = (f"{UNITS}/{PLUGIN_UNIT}", CURRENT, ETC)
-"""What a running service has to be started anew for, as the beginnings of paths."""
+"""Prefixes of the paths whose change needs a restart of the running service."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstallReport:
-    """What an installation did; `outcome` is None after a dry run. `join` is what other nodes' lines need: a secret."""
+    """What an installation did; `outcome` is None after a dry run. `join` is a secret: other nodes' `--join` word."""
 
     op: TransactionKind
     outcome: TransactionOutcome | None
@@ -53,7 +53,7 @@ class InstallReport:
 
     @property
     def well(self) -> bool:
-        """Whether the machine is as it was asked for."""
+        """Whether the installation succeeded; True after a dry run."""
         return self.outcome is None or self.outcome.state is TransactionState.COMMITTED
 
 
@@ -61,8 +61,9 @@ class InstallReport:
 class Installation:
     """One run of the installer on one machine; `site` has passed the checks.
 
-    `verifier` looks how the machine is now, and makes what verifies a change; it is told whether the node shall offer
-    resources. `limits`: None where this machine does nothing about them. `deadline_s`: after so long all is put back.
+    `verifier` reads the state of the machine and returns the function that verifies a change; its argument says whether
+    the node shall offer resources. `limits`: the account for app limits, None when this machine does not change it.
+    `deadline_s`: an installation that takes longer is rolled back.
     """
 
     site: Site
@@ -76,7 +77,7 @@ class Installation:
     now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)
 
     def preview(self) -> InstallReport:
-        """Return what an installation would change; nothing is minted, written or asked."""
+        """Return what an installation would change; nothing is written, on the machine or in the cluster."""
         layout = self.machine.layout
         role = role_of(self.site, self.options)
         certificates = None
@@ -97,7 +98,7 @@ class Installation:
 
     def _foresee(self, role: MachineRole) -> DryRun:
         if not self.site.kind.is_server or self.options.agent_only:
-            return DryRun()  # an agent's installer has no right over nodes and accounts
+            return DryRun()  # the installer on an agent node has no rights on nodes and accounts
         return of_install(
             lambda: ClusterClient.from_kubeconfig(self.machine.layout.at(self.site.admin_kubeconfig)),
             self.release.rights,
@@ -112,10 +113,10 @@ class Installation:
         return (self.site.node_name,) if self.site.has_cards else ()
 
     def run(self) -> InstallReport:
-        """Install, change or upgrade; a machine that is as asked is left alone.
+        """Install, change or upgrade edgegpu; a machine that is already as wanted is not changed.
 
         Raises:
-            InstallError: it was refused before anything was changed.
+            InstallError: the installation was refused before anything was changed.
         """
         role = role_of(self.site, self.options)
         if self.options.agent_only:
@@ -149,7 +150,7 @@ class Installation:
                 return self._mark(cluster, report, marked)
 
     def _check_unit(self, kubeconfig: str) -> None:
-        """Refuse another size of a unit while pods hold shares. Raises InstallError."""
+        """Refuse a new size of the unit while pods hold shares. Raises InstallError."""
         layout, wanted = self.machine.layout, self.options.unit_mib
         if unit_size.changes(layout, wanted):
             with ClusterClient.from_kubeconfig(layout.at(kubeconfig)) as cluster:
@@ -165,7 +166,7 @@ class Installation:
         certificates = None
         if role is not MachineRole.AGENT:
             certificates = credentials.extender_certificates(layout, self.site.scheduler_path, now=self.now())
-        credentials.settle_datastore(self.site, layout)  # before the files that name these accounts are on the disk
+        credentials.settle_datastore(self.site, layout)  # before files that name these accounts are written
         return PlanCredentials(kubeconfig=kubeconfig, certificates=certificates, limits=account)
 
     def _op(self) -> TransactionKind:
@@ -196,7 +197,7 @@ class Installation:
                 self.site, self.options, release=self.release, material=made, read_file=read_file, op=self._op()
             )
         changed = [c for c in plan.files if read_entry(layout.at(c.path)) != wanted(c)]
-        waits = self.machine.system.unit(farewell.UNIT).is_there  # an uninstall that is not through yet
+        waits = self.machine.system.unit(farewell.UNIT).is_there  # an uninstall is not finished yet
         return replace(
             plan,
             stop=(farewell.UNIT,) if waits and changed else (),
@@ -205,7 +206,7 @@ class Installation:
         )
 
     def _to_start(self, plan: Plan, changed: list[FileChange]) -> tuple[str, ...]:
-        """Return the services that have to be started, or started anew because of what changes."""
+        """Return the services to start, and those to restart because a file that they read changes."""
         reads = {PLUGIN_UNIT: _PLUGIN_READS, AGENT_UNIT: _AGENT_READS}
         return tuple(
             unit
@@ -215,7 +216,7 @@ class Installation:
         )
 
     def _change(self, role: MachineRole, made: PlanCredentials | None) -> InstallReport:
-        """Carry the plan out; without material it is that of the agent alone."""
+        """Carry the plan out; when `made` is None, the plan is for the agent alone."""
         plan, previous = self._plan(made), self._link()
         had_sharing = self.machine.layout.has_sharing
         before = self.machine.system.unit(self.site.unit).invocation
@@ -223,7 +224,7 @@ class Installation:
         verify = self._see_agent if made is None else self.verifier(offers)
         outcome = transaction.run(plan, self.machine, verify=verify, deadline_s=self.deadline_s)
         outcome = look_again(outcome, self.site, self.machine.layout)
-        if farewell.UNIT in plan.stop:  # it decides: to go on where we were rolled back, else to remove itself
+        if farewell.UNIT in plan.stop:  # it goes on after a rollback, else it removes itself
             self.machine.system.restart_no_block(farewell.UNIT)
         elif not had_sharing and outcome.state is TransactionState.ROLLED_BACK:
             rollback_cleanup.clean_up(self.site, self.release, self.machine)
@@ -239,7 +240,7 @@ class Installation:
             raise InstallError(f"cannot verify the change: {AGENT_UNIT} does not run", f"journalctl -e -u {AGENT_UNIT}")
 
     def _nodes(self, cluster: ClusterClient) -> tuple[str, ...]:
-        """Return the nodes to label: those named, those chosen at the terminal, else this one where it has cards."""
+        """Return the nodes to label: those of the options or of the terminal, else this one when it has cards."""
         known = nodes.all_facts(cluster, configured_model(self.machine.layout))
         if self.options.nodes:
             if unknown := set(self.options.nodes) - {node.name for node in known}:
@@ -254,7 +255,7 @@ class Installation:
 
     @contextmanager
     def _accounts(self, cluster: ClusterClient) -> Iterator[Callable[[], None]]:
-        """Take the accounts away again where a first installation comes to nothing."""
+        """Remove the accounts again when a first installation fails."""
         there = bool(accounts.present(cluster, self.release.rights))
 
         def undo() -> None:
@@ -271,7 +272,7 @@ class Installation:
             raise
 
     def _mark(self, cluster: ClusterClient, report: InstallReport, marked: tuple[str, ...]) -> InstallReport:
-        """Label the nodes, and say what the cluster still lacks; the machine is well whatever comes of that."""
+        """Label the nodes and report what the cluster still lacks; a failure here does not fail the installation."""
         try:
             for name in marked:
                 nodes.mark_gpu(cluster, name)
@@ -296,7 +297,7 @@ class Installation:
         return current.readlink().name if (current := self.machine.layout.current).is_symlink() else ""
 
     def _remove_old_versions(self, previous: str) -> None:
-        """Keep the version before this one: by it an engineer goes back on a box that no network reaches."""
+        """Remove all versions but this and the previous one, to which a person can go back on a box without network."""
         for folder in self.machine.layout.opt.iterdir():
             if not folder.is_symlink() and folder.name not in {self.release.version, previous}:
                 shutil.rmtree(folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Every path that edgegpu uses on a box, as the box has it and as this process reaches it."""
+"""Every path that edgegpu uses on a box, on the box itself and below this process's root."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +11,7 @@ ETC = "/etc/edgegpu"
 PLUGIN_YAML = "/etc/edgegpu/plugin.yaml"
 KUBECONFIG = "/etc/edgegpu/kubeconfig"
 LIMITS_KUBECONFIG = "/etc/edgegpu/limits-kubeconfig"
-"""Of the account for app limits, which the agent uses."""
+"""The kubeconfig of the account for app limits, which the agent uses."""
 EXTENDER = "/etc/edgegpu/extender"
 EXTENDER_CA = "/etc/edgegpu/extender/ca.crt"
 EXTENDER_CERT = "/etc/edgegpu/extender/server.crt"
@@ -25,14 +25,14 @@ RUN = "/run/edgegpu"
 PLUGIN_SOCKET = "/run/edgegpu/plugin.sock"
 LIB = "/usr/local/lib/edgegpu"
 RECOVER = "/usr/local/lib/edgegpu/edgegpu-recover"
-"""What undoes a change whose author died; it needs nothing below /opt."""
+"""The program that undoes a change whose author died; it needs nothing below /opt."""
 UNITS = "/etc/systemd/system"
 WANTS = "/etc/systemd/system/multi-user.target.wants"
 RUN_UNITS = "/run/systemd/system"
-"""Unit files that a boot forgets; one of the same name in UNITS goes before it (systemd.unit(5))."""
+"""The folder of unit files that are lost at a boot; a file of the same name in UNITS wins (systemd.unit(5))."""
 PLUGIN_UNIT, AGENT_UNIT, RECOVER_UNIT = "edgegpu-plugin.service", "edgegpu-agent.service", "edgegpu-recover.service"
 UNIT_DROP_IN = "50-edgegpu.conf"
-"""The drop-in of k3s's unit: it asks edgegpu-recover at every start."""
+"""The drop-in of k3s's unit: it runs edgegpu-recover at every start."""
 K3S_DROP_IN = "90-edgegpu.yaml"
 """The drop-in of k3s's configuration: it names the scheduler's file."""
 SCHEDULER_YAML = "edgegpu-scheduler.yaml"
@@ -46,17 +46,17 @@ KUBELET = "/var/lib/kubelet"
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A box whose `/` is at `root`; a test's is a folder of its own."""
+    """The paths of a box whose `/` is at `root`; in a test the root is a folder."""
 
     root: Path = Path("/")
 
     def at(self, path: str | Path) -> Path:
-        """Return where a path of the box is for this process. Links inside are not followed here."""
+        """Return the path by which this process reaches a path of the box, without following links."""
         return self.root / str(path).lstrip("/")
 
     @property
     def opt(self) -> Path:
-        """The versions of edgegpu, side by side."""
+        """The folder of edgegpu's versions."""
         return self.at(OPT)
 
     @property
@@ -66,7 +66,7 @@ class Layout:
 
     @property
     def etc(self) -> Path:
-        """The configuration's folder."""
+        """The folder of edgegpu's configuration."""
         return self.at(ETC)
 
     @property
@@ -81,7 +81,7 @@ class Layout:
 
     @property
     def agent_yaml(self) -> Path:
-        """The agent's configuration: where the box belongs."""
+        """The agent's configuration: the cloud of the box."""
         return self.at(AGENT_YAML)
 
     @property
@@ -91,37 +91,37 @@ class Layout:
 
     @property
     def state(self) -> Path:
-        """What edgegpu keeps over a boot."""
+        """The folder of what edgegpu keeps over a boot."""
         return self.at(STATE)
 
     @property
     def tx(self) -> Path:
-        """The journal of the last transaction, 0700."""
+        """The folder with the journal of the last transaction, 0700."""
         return self.at(TX)
 
     @property
     def baseline(self) -> Path:
-        """How each path was before edgegpu first touched it, 0700."""
+        """The folder with the state of each path before edgegpu first touched it, 0700."""
         return self.at(BASELINE)
 
     @property
     def run(self) -> Path:
-        """What lives until the next boot."""
+        """The folder of what edgegpu keeps until the next boot."""
         return self.at(RUN)
 
     @property
     def plugin_socket(self) -> Path:
-        """Where the running plugin says its status."""
+        """The socket on which the running plugin gives its status."""
         return self.at(PLUGIN_SOCKET)
 
     @property
     def units(self) -> Path:
-        """The folder of unit files that are not a package's."""
+        """The folder of the administrator's unit files."""
         return self.at(UNITS)
 
     @property
     def has_sharing(self) -> bool:
-        """Whether GPU sharing is installed: the plugin's unit is there."""
+        """Whether GPU sharing is installed, which means that the plugin's unit file exists."""
         return (self.units / PLUGIN_UNIT).exists()
 
     def version(self, version: str) -> Path:
@@ -130,5 +130,5 @@ class Layout:
 
 
 def unit_drop_in(unit: str) -> str:
-    """Return the path of our drop-in for a service without its `.service`: `k3s`."""
+    """Return the path of our drop-in for a service; the name has no `.service`, such as `k3s`."""
     return f"{UNITS}/{unit}.service.d/{UNIT_DROP_IN}"

@@ -1,4 +1,4 @@
-"""The questions of an installation, asked on /dev/tty: the script that starts it comes on stdin."""
+"""The questions of an installation, asked on /dev/tty, because the install script comes on stdin."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,14 +13,14 @@ _NO = frozenset({"n", "no", ""})
 
 
 class Terminal:
-    """The terminal of whoever pasted the line."""
+    """The terminal of the person who runs the install line."""
 
     def __init__(self, reading: IO[str], writing: IO[str]) -> None:
         self._reading, self._writing = reading, writing
 
     @classmethod
     def find(cls, path: Path = Path("/dev/tty")) -> Self | None:
-        """Open the terminal of this process; None where it has none (cron, a pipe from another machine)."""
+        """Open the terminal of this process; None when it has none (cron, a pipe from another machine)."""
         try:
             return cls(path.open(encoding="utf-8"), path.open("w", encoding="utf-8"))
         except OSError:
@@ -36,12 +36,12 @@ class Terminal:
         self._writing.close()
 
     def say(self, text: str) -> None:
-        """Print a line."""
+        """Print a line on the terminal."""
         self._writing.write(text + "\n")
         self._writing.flush()
 
     def ask(self, question: str) -> str:
-        """Ask, and return the answer without blanks around it.
+        """Ask a question and return the answer without blanks around it.
 
         Raises:
             InstallError: the terminal was closed.
@@ -57,7 +57,7 @@ class Terminal:
         return line.strip()
 
     def confirm(self, question: str) -> bool:
-        """Ask until the answer is yes or no; an empty line is no. Raises InstallError as `ask`."""
+        """Ask until the answer is yes or no; an empty line means no. Raises InstallError as `ask`."""
         while True:
             answer = self.ask(f"{question} [y/N]").lower()
             if answer in _YES:
@@ -68,9 +68,9 @@ class Terminal:
 
 
 def choose_nodes(terminal: Terminal, nodes: Sequence[NodeFacts], *, here: str, cards_here: int) -> tuple[str, ...]:
-    """Show what is seen on each node and ask which of them have GPUs to share; returns their names.
+    """Show the cards of each node, ask which nodes have GPUs to share, and return their names.
 
-    An empty answer takes what is proposed: this node where it has cards, and those that the cluster says have some.
+    An empty answer takes the proposed nodes: this one when it has cards, and those that have cards as the cluster says.
     Raises InstallError as `ask`.
     """
     proposed = tuple(n.name for n in nodes if n.seems_to_have_cards or (n.name == here and cards_here))
@@ -91,7 +91,7 @@ def choose_nodes(terminal: Terminal, nodes: Sequence[NodeFacts], *, here: str, c
 
 
 def _parse(answer: str, nodes: Sequence[NodeFacts]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the nodes that an answer names, in the cluster's order, and the words that name none."""
+    """Return the nodes that an answer names, in the cluster's order, and the words that name no node."""
     by_word = {str(number): node.name for number, node in enumerate(nodes, 1)} | {
         node.name: node.name for node in nodes
     }
@@ -107,7 +107,7 @@ def _cards(count: int) -> str:
 
 
 def _told(node: NodeFacts) -> str:
-    """Say what the cluster knows; what is in another machine is not seen from here."""
+    """Return what the cluster knows of a node's cards; another machine's cards cannot be seen from here."""
     if node.cards is not None:
         return f"{_cards(node.cards)} by its edgegpu plugin, {node.memory_units} units offered"
     if node.signs:

@@ -1,4 +1,4 @@
-"""Takes edgegpu off this machine, or sharing alone: asks about pods, brings every file back, leaves who waits."""
+"""Removal of edgegpu, or of sharing alone, from this machine: pods, files, edgegpu-farewell, the cluster."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -41,11 +41,11 @@ from edgegpu_installer.verify.conditions import look_again
 _STAYS = frozenset(
     {CURRENT, COMMAND, f"{UNITS}/{AGENT_UNIT}", f"{WANTS}/{AGENT_UNIT}", AGENT_YAML, CLOUD_TOKEN, PLUGIN_YAML}
 )
-"""What the agent stands on, and what was set: sharing that comes again finds it."""
+"""The files that the agent needs, and the settings that a later installation of sharing uses again."""
 
 
 class InUseError(InstallError):
-    """Pods still use shares; `pods` holds a line for each."""
+    """Pods still use shares; `pods` has a line for each."""
 
     code = "IN_USE"
 
@@ -60,7 +60,7 @@ class InUseError(InstallError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UninstallResult:
-    """What an uninstall did; `still`: pods that run on with their shares; `kept`: what stays, and why."""
+    """What an uninstall did; `still`: pods that keep running with their shares; `kept`: what stays, and why."""
 
     outcome: TransactionOutcome | None
     plan: Plan
@@ -71,13 +71,13 @@ class UninstallResult:
 
     @property
     def well(self) -> bool:
-        """Whether edgegpu is gone, or nothing was asked for but a look."""
+        """Whether edgegpu was uninstalled; True after a dry run."""
         return self.outcome is None or self.outcome.state is TransactionState.COMMITTED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Uninstallation:
-    """One uninstall on one machine. `verifier`: as of an installation. `keep_agent`: sharing alone is taken off."""
+    """One uninstall on one machine. `verifier`: as for an installation. `keep_agent`: only sharing is removed."""
 
     site: Site
     release: Release
@@ -85,15 +85,15 @@ class Uninstallation:
     verifier: Callable[[bool], Verify]
     terminal: Terminal | None = None
     agreed: bool = False
-    """The user said `--yes`."""
+    """Whether the user gave `--yes`."""
     force: bool = False
     keep_agent: bool = False
     limits: AppLimitsAccount | None = None
-    """What of app limits may be in the cluster."""
+    """The account for app limits, whose objects may be in the cluster."""
     deadline_s: float = 600.0
 
     def preview(self) -> UninstallResult:
-        """Return what would be changed."""
+        """Return what an uninstall would change."""
         site = self.site
         path = site.admin_kubeconfig if site.kind.is_server else site.kubelet_kubeconfig
         foreseen = of_uninstall(
@@ -109,8 +109,8 @@ class Uninstallation:
         """Uninstall edgegpu.
 
         Raises:
-            InUseError: pods use shares, and nobody said that this may be.
-            InstallError: it was refused before anything was changed.
+            InUseError: pods use shares, `force` is not set, and there is no terminal to ask.
+            InstallError: the uninstall was refused before anything was changed.
         """
         if not self.site.kind.is_server:
             with self._cluster(self.site.kubelet_kubeconfig) as cluster:
@@ -126,7 +126,7 @@ class Uninstallation:
 
     def _run(self, cluster: ClusterClient) -> UninstallResult:
         still = tuple(shares.said(pod) for pod in self._in_use(cluster))
-        if self._plan().files:  # else sharing is gone already, and what an earlier run has left in the cluster goes
+        if self._plan().files:  # else sharing is gone already, and only leftovers in the cluster are removed
             self._agree(still)
         removal = self._change(cluster, still)
         return self._clear(cluster, removal) if removal.well else removal
@@ -170,9 +170,9 @@ class Uninstallation:
         )
 
     def _restored(self) -> tuple[FileChange, ...]:
-        """Return what brings every path back; files that are not ours keep what others have done to them since.
+        """Return the changes that restore every path; in files that are not ours, later changes by others are kept.
 
-        With the agent stays what undoes a change: what is early in a plan.
+        When the agent stays, recovery stays too: the files that are `early` in a plan.
         """
         changes = baseline.restore_plan(self.machine.layout)
         if self.keep_agent:
@@ -191,7 +191,7 @@ class Uninstallation:
         outcome = transaction.run(
             plan,
             self.machine,
-            verify=self.verifier(False),  # noqa: FBT003  (as an installation asks it)
+            verify=self.verifier(False),  # noqa: FBT003  (as an installation calls it)
             drain=drain,
             deadline_s=self.deadline_s,
         )
@@ -199,7 +199,7 @@ class Uninstallation:
         return UninstallResult(outcome=outcome, plan=plan, still=still)
 
     def _clear(self, cluster: ClusterClient, removal: UninstallResult) -> UninstallResult:
-        """Take our marks off the node, and the accounts away with the last machine that has edgegpu."""
+        """Remove our marks from the node, and the accounts when no other machine has edgegpu."""
         kept: list[str] = []
         try:
             nodes.clear(cluster, self.site.node_name)

@@ -1,4 +1,4 @@
-"""Small changes to a YAML text that leave every other byte of it as it was."""
+"""Small edits of a YAML text that leave every other byte as it was."""
 
 import json
 import re
@@ -15,12 +15,12 @@ _AFTER_ITEM = re.compile(r"[ \t]*(#.*)?\r?")
 
 
 class UnexpectedFormError(ValueError):
-    """The text is YAML, but not laid out in a way that can be changed without touching the rest."""
+    """The text is no YAML, or its layout does not allow an edit that leaves the rest as it is."""
 
 
 @dataclass(frozen=True, slots=True)
 class TextEdit:
-    """Characters start to end (not included) are to become text."""
+    """An edit that replaces the characters from `start` up to `end`, not included, by `text`."""
 
     start: int
     end: int
@@ -28,10 +28,10 @@ class TextEdit:
 
 
 def compose(text: str) -> yaml.MappingNode:
-    """Return the nodes of a text that is one mapping, with their places in it.
+    """Return the nodes of a YAML text that is one mapping, with their positions.
 
     Raises:
-        UnexpectedFormError: it is no YAML, or something else than one mapping.
+        UnexpectedFormError: the text is no YAML, or something else than one mapping.
     """
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
@@ -43,7 +43,7 @@ def compose(text: str) -> yaml.MappingNode:
 
 
 def values(text: str) -> dict[str, Any]:
-    """Return what a text means, for a text that compose takes."""
+    """Return the values of a YAML text that is one mapping. Raises UnexpectedFormError."""
     try:
         loaded = yaml.safe_load(text)
     except yaml.YAMLError as error:
@@ -54,17 +54,17 @@ def values(text: str) -> dict[str, Any]:
 
 
 def apply(text: str, edits: Iterable[TextEdit]) -> str:
-    """Return the text with edits made that do not overlap; their places are those in the text as it is now."""
+    """Return the text with edits made; they do not overlap, and their positions are those before any edit."""
     for edit in sorted(edits, key=lambda one: one.start, reverse=True):
         text = text[: edit.start] + edit.text + text[edit.end :]
     return text
 
 
 def child(node: yaml.Node, key: str) -> yaml.Node | None:
-    """Return the value of a key of a mapping, None when there is none.
+    """Return the node of a key's value in a mapping; None when the key is absent.
 
     Raises:
-        UnexpectedFormError: no mapping, or the key stands in it twice.
+        UnexpectedFormError: the node is no mapping, or has the key twice.
     """
     if not isinstance(node, yaml.MappingNode):
         raise UnexpectedFormError(f"line {node.start_mark.line + 1} should be a mapping with {key}")
@@ -75,7 +75,7 @@ def child(node: yaml.Node, key: str) -> yaml.Node | None:
 
 
 def sequence(node: yaml.Node, key: str) -> yaml.SequenceNode:
-    """Return the list that a key of a mapping holds; UnexpectedFormError where it is missing, empty or no list."""
+    """Return the list that a key holds. Raises UnexpectedFormError when it is missing, empty or no list."""
     found = child(node, key)
     if not isinstance(found, yaml.SequenceNode) or not found.value:
         raise UnexpectedFormError(f"{key} is no list with something in it")
@@ -83,7 +83,7 @@ def sequence(node: yaml.Node, key: str) -> yaml.SequenceNode:
 
 
 def append(text: str, items: yaml.SequenceNode, item: Item) -> TextEdit:
-    """Return the edit that puts an item behind the last one, laid out like it."""
+    """Return the edit that appends an item to a list, in the layout of the other items."""
     end = end_of(items.value[-1])
     if end < items.start_mark.index:
         raise UnexpectedFormError(f"the list of line {items.start_mark.line + 1} ends in an alias")
@@ -98,10 +98,10 @@ def append(text: str, items: yaml.SequenceNode, item: Item) -> TextEdit:
 
 
 def drop(text: str, items: yaml.SequenceNode, item: yaml.Node) -> TextEdit:
-    """Return the edit that takes an item out again, with the lines that are its own.
+    """Return the edit that removes an item from a list, with its lines.
 
     Raises:
-        UnexpectedFormError: it is the only item, or shares its lines with something else.
+        UnexpectedFormError: the item is the only one, or shares its lines with something else.
     """
     index = items.value.index(item)
     if len(items.value) == 1:
@@ -118,17 +118,17 @@ def drop(text: str, items: yaml.SequenceNode, item: yaml.Node) -> TextEdit:
 
 
 def replace(text: str, scalar: yaml.Node, value: str) -> TextEdit:
-    """Return the edit that gives a word another value; quotes stay as they are."""
+    """Return the edit that replaces a scalar's value; quotes stay as they are."""
     start, end = scalar.start_mark.index, scalar.end_mark.index
     quote = text[start] if text[start] in "\"'" else ""
     return TextEdit(start, end, f"{quote}{value}{quote}")
 
 
 def end_of(node: yaml.Node) -> int:
-    """Return where what is written of a node ends; a block's own mark lies behind the blank lines that follow it.
+    """Return where the text of a node ends. PyYAML's own end of a block lies after the blank lines that follow it.
 
     Raises:
-        UnexpectedFormError: it ends in a block of text.
+        UnexpectedFormError: the node ends in a block scalar (`|` or `>`).
     """
     if isinstance(node, yaml.CollectionNode) and not node.flow_style:
         last = node.value[-1]
@@ -139,10 +139,10 @@ def end_of(node: yaml.Node) -> int:
 
 
 def line_end(text: str, end: int) -> int:
-    """Return where the line ends in which something ends.
+    """Return the end of the line in which a node ends.
 
     Raises:
-        UnexpectedFormError: something else than a comment follows there.
+        UnexpectedFormError: something else than a comment follows in the line.
     """
     stop = text.find("\n", end)
     stop = len(text) if stop < 0 else stop
@@ -152,10 +152,10 @@ def line_end(text: str, end: int) -> int:
 
 
 def block_prefix(text: str, item: yaml.Node) -> str:
-    """Return what stands before an item of a block list in its line: blanks and its dash.
+    """Return the text before an item of a block list in its line: blanks and the dash.
 
     Raises:
-        UnexpectedFormError: something else does.
+        UnexpectedFormError: something else is before the item.
     """
     start = text.rfind("\n", 0, item.start_mark.index) + 1
     prefix = text[start : item.start_mark.index]

@@ -1,1 +1,1 @@
-"""The cluster as an installation uses it: API objects, accounts, the lease over several servers."""
+"""The installer's access to the cluster: API objects, accounts, the install lease."""

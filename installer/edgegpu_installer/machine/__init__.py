@@ -1,1 +1,1 @@
-"""What is so on this machine, asked of it with deadlines: k3s, containerd, cards, units."""
+"""The state of this machine: k3s, containerd, cards, units; every question has a deadline."""

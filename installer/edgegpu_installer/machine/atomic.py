@@ -1,4 +1,4 @@
-"""What is at a path, and behind its links; files that change by one rename, and are on the disk afterwards."""
+"""Entries of the file system: read, staged, replaced by one rename and synced to the disk."""
 
 import os
 import stat
@@ -20,7 +20,7 @@ _MOST_LINKS = 8
 
 @dataclass(frozen=True, slots=True)
 class PathEntry:
-    """What is at a path: a file (`content`), a link (`link_to`), or neither; mode and owner of a file."""
+    """What is at a path: a file (`content`), a link (`link_to`), or nothing; `mode` is a file's."""
 
     content: bytes | None = None
     link_to: str | None = None
@@ -30,17 +30,17 @@ class PathEntry:
 
     @property
     def kind(self) -> str:
-        """The journal's letter for it."""
+        """The journal's letter for the kind of entry."""
         if self.content is not None:
             return FILE
         return LINK if self.link_to is not None else NOTHING
 
 
 def read_entry(path: Path) -> PathEntry:
-    """Return what is at the path.
+    """Return the entry at a path.
 
     Raises:
-        InstallError: a folder, device or socket is there, or it cannot be read.
+        InstallError: a folder, device or socket is at the path, or it cannot be read.
     """
     try:
         info = path.lstat()
@@ -59,7 +59,7 @@ def read_entry(path: Path) -> PathEntry:
 
 
 def wanted(change: FileChange) -> PathEntry:
-    """Return what will be at the path of a change."""
+    """Return the entry that a change wants at its path."""
     uid, gid = change.owner or (os.geteuid(), os.getegid())
     if change.content is not None:
         return PathEntry(change.content, mode=change.mode, uid=uid, gid=gid)
@@ -67,12 +67,12 @@ def wanted(change: FileChange) -> PathEntry:
 
 
 def beside(path: Path, what: str) -> Path:
-    """Return the name beside a path under which its new or its old content waits; readers of folders skip it."""
+    """Return the hidden name beside a path for its new or old content; programs that read the folder skip it."""
     return path.with_name(f".{path.name}.edgegpu-{what}")
 
 
 def create(path: Path, entry: PathEntry) -> None:
-    """Make an entry at a path where nothing counts, on the disk but for the folder's own entry."""
+    """Replace whatever is at a path by an entry and sync it, but not the folder."""
     path.unlink(missing_ok=True)
     if entry.link_to is not None:
         path.symlink_to(entry.link_to)
@@ -82,10 +82,10 @@ def create(path: Path, entry: PathEntry) -> None:
 
 
 def stage(path: Path, entry: PathEntry) -> None:
-    """Put the new content beside its path, and a second name for the old one, which costs no room to put back.
+    """Write the new content beside its path, and hard-link the old one there: a rollback then needs no free space.
 
     Raises:
-        InstallError: no room, a read-only file system, no such folder.
+        InstallError: no free space, a read-only file system, no such folder.
     """
     with _said(f"cannot write beside {path}"):
         if entry.kind != NOTHING:
@@ -97,10 +97,10 @@ def stage(path: Path, entry: PathEntry) -> None:
 
 
 def swap(path: Path, entry: PathEntry) -> None:
-    """Replace what is at the path by what was staged for it, in one rename that is on the disk afterwards.
+    """Replace what is at a path by what was staged for it, in one rename, and sync the folder.
 
     Raises:
-        InstallError: it cannot be.
+        InstallError: the path cannot be replaced.
     """
     with _said(f"cannot replace {path}"):
         if entry.kind == NOTHING:
@@ -111,20 +111,20 @@ def swap(path: Path, entry: PathEntry) -> None:
 
 
 def write(path: Path, content: bytes, *, mode: int = 0o600) -> None:
-    """Replace a file of ours in one step.
+    """Replace one of our files by one rename.
 
     Raises:
-        InstallError: it cannot be written.
+        InstallError: the file cannot be written.
     """
     with _said(f"cannot write {path}"), files.open_folder(path.parent) as folder:
         files.replace_in(folder, path.name, content, mode=mode, temp=f"{path.name}.new")
 
 
 def make_folder(path: Path, *, mode: int = 0o755) -> None:
-    """Make one folder, on the disk; leave it as it is where it is there.
+    """Make one folder and sync its parent; a folder that exists is left as it is.
 
     Raises:
-        InstallError: it cannot be made.
+        InstallError: the folder cannot be made.
     """
     with _said(f"cannot make the folder {path}"):
         if not path.is_dir():
@@ -143,7 +143,7 @@ def _said(what: str) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class FileLocation:
-    """A file's own path, mode and owner; the defaults are those of a file that is not there yet."""
+    """A file's path behind all links, its mode and owner; the defaults are for a file that does not exist yet."""
 
     path: str = ""
     mode: int = 0o644
@@ -151,7 +151,7 @@ class FileLocation:
 
 
 def read_place(layout: Layout, path: str) -> FileLocation:
-    """Return where a file of the box lies, a link followed to its end."""
+    """Return a file's location on the box, with links followed to their end."""
     for _ in range(_MOST_LINKS):
         if not layout.at(path).is_symlink():
             break

@@ -1,4 +1,4 @@
-"""The NVIDIA cards of a box, seen without NVML (by the kernel module, else `nvidia-smi -L`), and their device links."""
+"""The NVIDIA cards of a box, read without NVML (kernel module, else `nvidia-smi -L`), and their device links."""
 
 import os
 import re
@@ -20,7 +20,7 @@ _NODES = ("nvidia*", "nvidia-caps/*")
 
 @dataclass(frozen=True, slots=True)
 class MachineCard:
-    """One card; `uuid` is empty where only the bus was seen."""
+    """One NVIDIA card, by its UUID and its model name."""
 
     uuid: str
     name: str
@@ -28,7 +28,7 @@ class MachineCard:
 
 @dataclass(frozen=True, slots=True)
 class Cards:
-    """The cards, and what is wrong with the way to them."""
+    """The cards of a box; `why` says why none could be listed."""
 
     cards: tuple[MachineCard, ...]
     driver: bool
@@ -39,7 +39,7 @@ class Cards:
 
 
 def read_cards(layout: Layout, *, driver_root: str = "/", timeout_s: float = 10.0, path: str = SYSTEM_PATH) -> Cards:
-    """Look for cards below a driver's root, `/` or another one."""
+    """Return the cards of the driver below a root."""
     root = layout.at(driver_root)
     on_bus = _on_bus(layout)
     folders = sorted((root / _GPUS).glob("*/information"))
@@ -77,10 +77,10 @@ def _read(path: Path) -> str:
 
 
 def make_device_links(root: Path) -> tuple[str, ...]:
-    """Make the links /dev/char/MAJOR:MINOR that are missing, for NVIDIA's devices; return their names.
+    """Make the missing links /dev/char/MAJOR:MINOR for NVIDIA's devices, and return their names.
 
-    With systemd cgroups, a daemon-reload works out each container's device rules anew, by these links: a container
-    that got its card from another tool loses it where they are missing.
+    With systemd cgroups, a daemon-reload computes each container's device rules again from these links. Without them a
+    container that got its card from another tool loses it.
 
     Raises:
         InstallError: /dev cannot be written.

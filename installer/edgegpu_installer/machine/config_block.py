@@ -1,8 +1,8 @@
-"""Our lines in the configuration file that k3s reads first, for a k3s that cannot take them from a drop-in; pure.
+"""Our lines in the configuration file that k3s reads first, for a k3s too old to take them from a drop-in; pure.
 
-k3s reads `config.yaml.d` from 1.21.0 on (k3s-io/k3s 3162), and a key with `+`, by which a drop-in adds to a list, from
-the release after it (k3s-io/k3s 3229). Before, our argument stands in `config.yaml` itself, in whole lines between two
-comments: every byte beside them is the user's, before and after.
+k3s reads `config.yaml.d` from 1.21.0 on (k3s-io/k3s 3162). The next release has keys with `+`, by which a drop-in adds
+to a list (k3s-io/k3s 3229). For an older k3s our argument is in `config.yaml` itself, as whole lines between two
+comments; every other byte of the file stays the user's.
 """
 
 import re
@@ -26,21 +26,21 @@ _BLOCK = re.compile(
 
 
 def holds_block(text: str) -> bool:
-    """Return whether our lines stand in a configuration file."""
+    """Return whether our lines are in a configuration file."""
     return _MARK in text
 
 
 def with_block(text: str, scheduler: str, *, path: str) -> str:
-    """Return a configuration file's text with our lines in it; the same text where they are there.
+    """Return a configuration file's text with our lines in it; the same text when they are in it already.
 
     Args:
-        text: the file's, empty where there is none.
+        text: the file's, empty when there is no file.
         scheduler: the path of our scheduler configuration.
-        path: the file's, for what is said.
+        path: the file's, for messages.
 
     Raises:
-        InstallError: the scheduler has a configuration of its own, or the file is laid out in a way that cannot be
-            added to without changing what is there.
+        InstallError: the scheduler has a configuration of its own, or the file's layout does not allow to add lines
+        without other changes.
     """
     before = without_block(text, path=path)
     item = f"config={scheduler}"
@@ -67,10 +67,10 @@ def with_block(text: str, scheduler: str, *, path: str) -> str:
 
 
 def without_block(text: str, *, path: str) -> str:
-    """Return a configuration file's text as it would be had our lines never stood in it.
+    """Return a configuration file's text without our lines, as if they had never been in it.
 
     Raises:
-        InstallError: somebody wrote between our two comments, or took one of them out.
+        InstallError: somebody wrote between our two comments, or removed one of them.
     """
     kept = strip(text)
     if holds_block(kept):
@@ -82,7 +82,7 @@ def without_block(text: str, *, path: str) -> str:
 
 
 def strip(text: str) -> str:
-    """Return a text without those of our blocks that are as we wrote them."""
+    """Return a text without our blocks; a block that somebody changed stays."""
     while (found := _BLOCK.search(text)) is not None:
         start, end = found.span()
         head = text[:start]
@@ -93,7 +93,7 @@ def strip(text: str) -> str:
 
 
 def _given(text: str) -> list[str]:
-    """Return the arguments that a file gives the scheduler; none where it cannot be read."""
+    """Return the arguments that a file gives the scheduler; an empty list when it cannot be parsed."""
     try:
         value = _values(text).get(SCHEDULER_ARG)
     except UnexpectedFormError:
@@ -102,7 +102,7 @@ def _given(text: str) -> list[str]:
 
 
 def _adds(before: str, after: str, item: str) -> bool:
-    """Return whether a text means what another means, and one argument more."""
+    """Return whether `after` has the same values as `before`, and one argument more."""
     values = _values(before)
     there = values.get(SCHEDULER_ARG) or []
     given = there if isinstance(there, list) else [there]
@@ -110,7 +110,7 @@ def _adds(before: str, after: str, item: str) -> bool:
 
 
 def _added(text: str, item: str) -> str:
-    """Return a text with our lines in it, having seen that it means one argument more and nothing else."""
+    """Return a text with our lines in it, after checking that its values change only by one argument more."""
     after = _placed(text, item)
     if not _adds(text, after, item):
         raise UnexpectedFormError("one more argument would change more than it should (aliases, several documents?)")
@@ -134,7 +134,7 @@ def _placed(text: str, item: str) -> str:
 
 
 def _insert(text: str, at: int, rows: list[str], *, indent: str) -> str:
-    """Put our lines behind the line that ends at a place."""
+    """Insert our lines after the line that ends at a position."""
     newline = "\r\n" if "\r\n" in text else "\n"
     if text[at:].startswith(("\n", "\r\n")):
         at = text.index("\n", at) + 1
@@ -145,7 +145,7 @@ def _insert(text: str, at: int, rows: list[str], *, indent: str) -> str:
 
 
 def _values(text: str) -> dict[str, Any]:
-    """Return what a text means; nothing where nothing but comments is in it."""
+    """Return the values of a YAML text; empty when the text has only comments."""
     try:
         empty = yaml.compose(text, Loader=yaml.SafeLoader) is None
     except yaml.YAMLError:

@@ -1,4 +1,4 @@
-"""What containerd's configuration on a box says about ways for cards."""
+"""What containerd's configuration on a box says about how cards can come into containers."""
 
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -15,7 +15,7 @@ _MOST_IMPORTS = 64
 
 @dataclass(frozen=True, slots=True)
 class ContainerdConfig:
-    """One configuration; `why` says what could not be read of it."""
+    """One configuration of containerd; `why` says why it could not be read."""
 
     path: str
     cdi: bool = False
@@ -26,7 +26,7 @@ class ContainerdConfig:
 
 
 def read_containerd(layout: Layout, path: str) -> ContainerdConfig | None:
-    """Read a configuration and what it imports; None where there is no such file."""
+    """Read a configuration with its imports; None when there is no such file."""
     file = layout.at(path)
     if not file.is_file():
         return None

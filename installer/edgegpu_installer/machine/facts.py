@@ -1,4 +1,4 @@
-"""What is so on a box before anything is changed: one reading, quick, which changes nothing and fails about nothing."""
+"""The facts of a box before any change, read once and quickly; reading changes nothing and does not fail."""
 
 import os
 import platform
@@ -37,7 +37,7 @@ class NodeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DiskSpace:
-    """One folder's file system."""
+    """The free space of a folder's file system."""
 
     path: str
     free_mib: int
@@ -46,33 +46,33 @@ class DiskSpace:
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """An edgegpu that is there already; `plugin_yaml` is the text of its configuration, None where there is none."""
+    """An edgegpu that is already installed; `plugin_yaml` is the text of its configuration, None without a file."""
 
     version: str
-    """Of `/opt/edgegpu/current`; empty where there is no such link."""
+    """The version to which `/opt/edgegpu/current` links; empty without that link."""
     plugin_yaml: str | None
     unit: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineFacts:
-    """What the installer has read of a machine."""
+    """The facts that the installer has read of a machine."""
 
     root: bool
-    """Whether we are root."""
+    """Whether this process runs as root."""
     machine: str
-    """Such as `x86_64`."""
+    """The machine's architecture, such as `x86_64`."""
     rooms: tuple[DiskSpace, ...]
     kind: NodeKind
     manifest_mode: int
-    """Of kubeadm's manifest of the scheduler; what kubeadm gives it where there is none."""
+    """The mode of kubeadm's manifest of the scheduler; the mode that kubeadm uses when there is none."""
     k3s: K3s | None
     node_name: str
     node: NodeSeen | None
-    """None where there is no cluster to ask."""
+    """The node in the cluster; None on a machine without k3s."""
     kubelet_folder: str
     sockets: tuple[str, ...]
-    """Names in kubelet's folder of device plugins, kubelet's own and ours left out."""
+    """Names in kubelet's folder of device plugins, without kubelet's own and ours."""
     containerd: ContainerdConfig | None
     cards: Cards
     driver_root: str
@@ -89,16 +89,16 @@ def read_facts(
     clock: Callable[[], float] = time.monotonic,
     hostname: Callable[[], str] = socket.gethostname,
 ) -> MachineFacts:
-    """Read a box.
+    """Read the facts of a box.
 
     Args:
-        layout: where the box is.
-        driver_root: the driver's root; None for what plugin.yaml says, else `/`.
-        node_name: the node's name, where it is not the one that k3s takes.
-        path: where programs are looked for.
-        timeout_s: how long one program may take; of those there are at most seven.
+        layout: the box's paths.
+        driver_root: the driver's root; None for the one in plugin.yaml, else `/`.
+        node_name: the node's name; None for the one that k3s uses.
+        path: the PATH for programs.
+        timeout_s: how long one program may take; at most seven programs run.
         clock: CLOCK_MONOTONIC, in seconds.
-        hostname: the machine's name.
+        hostname: returns the machine's name.
     """
     units = kube_units(layout)
     k3s = read_k3s(layout, [u for u in units if not u.is_rke2], path=path, timeout_s=timeout_s, clock=clock)
@@ -128,7 +128,7 @@ def read_facts(
 
 
 def file_reader(layout: Layout) -> Callable[[str], bytes | None]:
-    """Return what reads a file of the box, None for one that cannot be read."""
+    """Return a function that reads a file of the box and returns None when it cannot be read."""
 
     def read(path: str) -> bytes | None:
         try:

@@ -1,4 +1,4 @@
-"""The k3s of a box: its unit, what it is configured with, which version it is, and how it is now."""
+"""The k3s of a box: its unit, configuration, version and health."""
 
 import re
 import time
@@ -17,18 +17,18 @@ from edgegpu_installer.machine.unit_files import KubeUnit
 
 _VERSION = re.compile(r"v(\d+)\.(\d+)\.(\d+)\S*")
 _FIRST_WITH_FOLDER, _FIRST_WITH_PLUS = (1, 21, 0), (1, 21, 1)
-"""The first k3s that reads drop-ins (k3s-io/k3s 3162); that adds to a list from one (k3s-io/k3s 3229)."""
+"""The first k3s that reads drop-ins (k3s-io/k3s 3162), and the first with `+` in them (k3s-io/k3s 3229)."""
 _STATE = "ActiveState,SubState,NRestarts,ActiveEnterTimestampMonotonic,InvocationID,UnitFileState"
 
 
 @dataclass(frozen=True, slots=True)
 class K3sHealth:
-    """How k3s is now. `ready`: what its API server says, None where nobody was asked (an agent)."""
+    """The health of k3s. `ready`: what its API server's /readyz says; None when it was not asked (an agent node)."""
 
     active: bool
     restarts: int
     up_s: float
-    """Since when this invocation is up; 0 where it is not."""
+    """For how many seconds this invocation has been up; 0 when it is not up."""
     invocation: str
     ready: bool | None
     why: str = ""
@@ -36,72 +36,72 @@ class K3sHealth:
 
 @dataclass(frozen=True, slots=True)
 class K3s:
-    """One k3s; paths are the box's own."""
+    """The k3s of a box; paths are those on the box."""
 
     unit: KubeUnit
     config: str
     """The file that k3s reads first."""
     files: tuple[ConfigFile, ...]
-    """It and its drop-ins, as far as they are there, in k3s's order."""
+    """That file and its drop-ins, those that exist, in k3s's order."""
     version: str
-    """Such as `v1.33.13+k3s1`; empty where it could not be asked."""
+    """The version, such as `v1.33.13+k3s1`; empty when it is not known."""
     health: K3sHealth
     place: FileLocation = field(default_factory=FileLocation)
-    """Of the file that it reads first."""
+    """The location of the file that k3s reads first."""
 
     @property
     def is_server(self) -> bool:
-        """Whether it is a server."""
+        """Whether this k3s is a server."""
         return k3s_config.command_line(self.unit.words).role == "server"
 
     @property
     def has_kubelet(self) -> bool:
-        """Whether it has a node: a server with `--disable-agent` runs no kubelet."""
+        """Whether this k3s runs a kubelet; a server with `--disable-agent` does not."""
         return not (self.is_server and self.effective().on("disable-agent"))
 
     @property
     def minor(self) -> int | None:
-        """The minor version, 33 for 1.33; None where it is not known."""
+        """The minor version, 33 for 1.33; None when it is not known."""
         found = _VERSION.match(self.version)
         return None if found is None else int(found[2])
 
     @property
     def takes_drop_in(self) -> bool:
-        """Whether a drop-in can give its scheduler one argument more; else our lines stand in `config`."""
+        """Whether a drop-in can add an argument for the scheduler; else our lines are in `config`."""
         return self._is_from(_FIRST_WITH_PLUS)
 
     def _is_from(self, release: tuple[int, int, int]) -> bool:
-        """Return whether it is of a release or newer; one whose version is not known counts as new."""
+        """Return whether this k3s is of a release or newer; an unknown version counts as new."""
         found = _VERSION.match(self.version)
         return found is None or (int(found[1]), int(found[2]), int(found[3])) >= release
 
     @property
     def folder(self) -> str:
-        """The folder of its configuration, where our scheduler file lies."""
+        """The folder of k3s's configuration, in which our scheduler file is."""
         return str(PurePosixPath(self.config).parent)
 
     @property
     def drop_in(self) -> str:
-        """Our drop-in of its configuration."""
+        """The path of our drop-in of k3s's configuration."""
         return f"{self.config}.d/{K3S_DROP_IN}"
 
     @property
     def has_block(self) -> bool:
-        """Whether our lines stand in the file that it reads first."""
+        """Whether our lines are in the file that k3s reads first."""
         return any(holds_block(file.text or "") for file in self.files if file.path == self.config)
 
     @property
     def named_in(self) -> str:
-        """The file that names our scheduler configuration to it, or shall do so."""
+        """The path of the file that names our scheduler configuration to k3s."""
         return self.drop_in if self.takes_drop_in else self.config
 
     @property
     def scheduler_file(self) -> str:
-        """Our scheduler configuration."""
+        """The path of our scheduler configuration."""
         return f"{self.folder}/{SCHEDULER_YAML}"
 
     def effective(self, *, without_ours: bool = False) -> EffectiveConfig:
-        """Return its flags as it takes them, or as it would without our drop-in and without our lines."""
+        """Return k3s's flags in effect, or those that would be without our drop-in and our lines."""
         line = k3s_config.command_line(self.unit.words)
         files = self.files
         if not self._is_from(_FIRST_WITH_FOLDER):
@@ -112,24 +112,24 @@ class K3s:
 
     @property
     def data(self) -> str:
-        """Its data folder."""
+        """The data folder of k3s."""
         return self.effective().last("data-dir", K3S_DATA).rstrip("/")
 
     @property
     def scheduler_kubeconfig(self) -> str:
-        """The kubeconfig of its scheduler."""
+        """The path of the scheduler's kubeconfig."""
         return f"{self.data}/server/cred/scheduler.kubeconfig"
 
     @property
     def admin_kubeconfig(self) -> str:
-        """The administrator's kubeconfig on a server, the node's own on an agent."""
+        """The path of the administrator's kubeconfig on a server, of kubelet's on an agent node."""
         return (
             f"{self.data}/server/cred/admin.kubeconfig" if self.is_server else f"{self.data}/agent/kubelet.kubeconfig"
         )
 
     @property
     def containerd_config(self) -> str:
-        """The configuration that its containerd reads."""
+        """The path of the configuration that k3s's containerd reads."""
         return f"{self.data}/agent/etc/containerd/config.toml"
 
     @property
@@ -142,18 +142,18 @@ class K3s:
 
     @property
     def foreign_scheduler_files(self) -> tuple[ConfigValue, ...]:
-        """The scheduler configurations that it would read without us."""
+        """The scheduler configurations that k3s would use without edgegpu."""
         return k3s_config.scheduler_file(self.effective(without_ours=True).values(SCHEDULER_ARG))
 
     @property
     def scheduler_flags(self) -> dict[str, str]:
-        """The flags that it is told to start its scheduler with, without us; k3s takes them with dashes and without."""
+        """The scheduler's flags from k3s's configuration without edgegpu; k3s takes them with and without dashes."""
         given = (value.text.removeprefix("--") for value in self.effective(without_ours=True).values(SCHEDULER_ARG))
         return {name: value if sign else "true" for name, sign, value in (word.partition("=") for word in given)}
 
     @property
     def drop_in_text(self) -> str:
-        """What our drop-in says: one argument more, or the whole list where the scheduler has a file already."""
+        """The text of our drop-in: one argument more, or the whole list when the scheduler has a file already."""
         foreign = self.foreign_scheduler_files
         before = self.effective(without_ours=True).values(SCHEDULER_ARG)
         return k3s_config.render_drop_in(self.scheduler_file, foreign[-1].text if foreign else "", before)
@@ -167,7 +167,7 @@ def read_k3s(
     timeout_s: float = 10.0,
     clock: Callable[[], float] = time.monotonic,
 ) -> K3s | None:
-    """Return the k3s of a box: of several units the one that runs, else the first; None where there is none."""
+    """Return the k3s of a box: of several units the running, else the enabled, else the first one; None without k3s."""
     if not units:
         return None
     states = {unit.name: _state(unit.name, path, timeout_s) for unit in units}
@@ -189,7 +189,7 @@ _HEALTHLESS = K3sHealth(active=False, restarts=0, up_s=0.0, invocation="", ready
 
 
 def kubectl_of(k3s: K3s, layout: Layout, *, path: str = SYSTEM_PATH, timeout_s: float = 10.0) -> K3sKubectl:
-    """Return this k3s's kubectl with the account that the box has."""
+    """Return the kubectl of a k3s, with the kubeconfig that the box has."""
     return K3sKubectl(str(layout.at(k3s.unit.program)), str(layout.at(k3s.admin_kubeconfig)), path, timeout_s)
 
 

@@ -1,8 +1,8 @@
-"""What k3s makes of its configuration: files in order, drop-ins, and the command line; pure.
+"""The configuration of k3s in effect: files in order, drop-ins, and the command line; pure.
 
-Source: k3s, `pkg/configfilearg/parser.go`. `config.yaml` first, then `config.yaml.d/*.yaml` and `*.yml` by name; a
-later key replaces an earlier one, `key+` appends to it. The result is put in front of the command line, which
-counts for single values, and takes a list's place.
+Source: k3s, `pkg/configfilearg/parser.go`. k3s reads `config.yaml` first, then `config.yaml.d/*.yaml` and `*.yml` by
+name. A later key replaces an earlier one; `key+` appends to it. k3s puts the result before the command line: flags on
+the command line win, and replace a whole list.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,7 +26,7 @@ _SWITCHES = frozenset({
     "etcd-disable-snapshots", "etcd-snapshot-compress", "etcd-s3", "tls-san-security", "supervisor-metrics", "kine-tls",
     "disable-apiserver-lb", "alsologtostderr",
 })  # fmt: skip
-"""Flags that take no next word: `--docker --data-dir X` must not read `--data-dir` as docker's value."""
+"""Flags without a value in the next word: in `--docker --data-dir X`, `--data-dir` is not docker's value."""
 
 _ENVIRONMENT = {
     "config": "K3S_CONFIG_FILE", "data-dir": "K3S_DATA_DIR", "node-name": "K3S_NODE_NAME", "server": "K3S_URL",
@@ -43,7 +43,7 @@ _DROP_IN_WHOLE = """\
 
 @dataclass(frozen=True, slots=True)
 class ConfigFile:
-    """One file that k3s reads; `text` None: it cannot be read, `why` says so."""
+    """A file that k3s reads; `text` is None when it cannot be read, and `why` says why."""
 
     path: str
     text: str | None
@@ -52,7 +52,7 @@ class ConfigFile:
 
 @dataclass(frozen=True, slots=True)
 class ConfigValue:
-    """One value of one flag, and where it stands: a file's path, a variable's name, or COMMAND_LINE."""
+    """A value of a flag, and its source: a file's path, a variable's name, or COMMAND_LINE."""
 
     text: str
     source: str
@@ -60,27 +60,27 @@ class ConfigValue:
 
 @dataclass(frozen=True, slots=True)
 class CommandLine:
-    """The words after `k3s`: its role and its flags."""
+    """The command line of k3s: its role and its flags."""
 
     role: str
-    """`server`, `agent`, or empty where neither is said."""
+    """`server`, `agent`, or empty when neither is given."""
     flags: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class EffectiveConfig:
-    """All flags with their values, as k3s takes them."""
+    """The values of all flags in effect."""
 
     flags: Mapping[str, tuple[ConfigValue, ...]]
     problems: tuple[str, ...] = ()
-    """Files that k3s would end about, or that could not be read."""
+    """The files that k3s would exit on, or that could not be read, each with the reason."""
 
     def values(self, name: str) -> tuple[ConfigValue, ...]:
-        """Return a list's values in k3s's order."""
+        """Return all values of a flag, in k3s's order."""
         return self.flags.get(name, ())
 
     def last(self, name: str, default: str = "") -> str:
-        """Return a single value; the last one counts, and an empty one does not."""
+        """Return the last value of a flag; the default when it is missing or empty."""
         found = self.values(name)
         return found[-1].text if found and found[-1].text else default
 
@@ -90,7 +90,7 @@ class EffectiveConfig:
 
 
 def command_line(words: Sequence[str]) -> CommandLine:
-    """Read the words after the program: `server --data-dir /x --docker`."""
+    """Parse the words after the program, such as `server --data-dir /x --docker`."""
     role, flags = "", dict[str, tuple[str, ...]]()
     rest = iter(words)
     for word in rest:
@@ -112,14 +112,14 @@ def config_path(line: CommandLine, environment: Mapping[str, str], default: str)
 
 
 def is_drop_in(name: str) -> bool:
-    """Return whether k3s reads a file of that name in its drop-in folder."""
+    """Return whether k3s reads a file with that name in its drop-in folder."""
     return PurePosixPath(name).suffix.lower() in {".yaml", ".yml"}
 
 
 def effective(
     line: CommandLine, environment: Mapping[str, str], files: Iterable[ConfigFile], *, without: str = ""
 ) -> EffectiveConfig:
-    """Return what k3s takes of all of it; `without`: a file that is passed over, such as our own drop-in."""
+    """Return k3s's flags in effect; `without` is a file to leave out, such as our own drop-in."""
     merged, problems = _merge(file for file in files if file.path != without)
     flags: dict[str, tuple[ConfigValue, ...]] = {
         name: (ConfigValue(environment[variable], variable),)
@@ -132,13 +132,13 @@ def effective(
 
 
 def scheduler_file(arguments: Iterable[ConfigValue]) -> tuple[ConfigValue, ...]:
-    """Return the `config=` among kube-scheduler's arguments, each with the file's path as its text."""
+    """Return the `config=` arguments of kube-scheduler, each with the file's path as its text."""
     pairs = ((value, *value.text.removeprefix("--").partition("=")) for value in arguments)
     return tuple(ConfigValue(path, value.source) for value, name, _, path in pairs if name.rstrip("+-") == "config")
 
 
 def replaces_ours(files: Iterable[ConfigFile], ours: str) -> str | None:
-    """Return the file after ours whose `kube-scheduler-arg:` (without +) takes our list away, None where none does."""
+    """Return the file after ours whose `kube-scheduler-arg:` (without +) replaces our list; None when there is none."""
     name = PurePosixPath(ours).name
     for file in files:
         if PurePosixPath(file.path).parent == PurePosixPath(ours).parent and PurePosixPath(file.path).name > name:
@@ -149,17 +149,17 @@ def replaces_ours(files: Iterable[ConfigFile], ours: str) -> str | None:
 
 
 def naming(files: Iterable[ConfigFile], name: str) -> tuple[str, ...]:
-    """Return the files in which a flag stands, with `+` or without."""
+    """Return the files that have a flag, with `+` or without."""
     return tuple(file.path for file in files if name in {key.removesuffix("+") for key, _ in _pairs(file)[0]})
 
 
 def render_drop_in(ours: str, scheduler: str, without_ours: Sequence[ConfigValue]) -> str:
-    """Return our drop-in's text: one more argument for the scheduler; where it has a file already, the whole list.
+    """Return our drop-in's text: one more argument for the scheduler, or the whole list when it has a file already.
 
     Args:
         ours: the path of our scheduler configuration.
-        scheduler: the path of the one that it has without us, empty where it has none.
-        without_ours: its arguments without us.
+        scheduler: the path of the configuration that it has without edgegpu, empty when it has none.
+        without_ours: its arguments without edgegpu.
     """
     if not scheduler:
         return f"{_DROP_IN}{argument_list([f'config={ours}'], key=f'{SCHEDULER_ARG}+')}\n"
@@ -170,12 +170,12 @@ def render_drop_in(ours: str, scheduler: str, without_ours: Sequence[ConfigValue
 
 
 def argument_list(arguments: Iterable[str], *, key: str = SCHEDULER_ARG) -> str:
-    """Return the scheduler's arguments as a configuration file has them: a key, one argument a line."""
+    """Return the scheduler's arguments as YAML for a configuration file: the key, then one argument a line."""
     return "\n".join([f"{key}:", *(f"  {argument_item(one)}" for one in arguments)])
 
 
 def argument_item(argument: str) -> str:
-    """Return one line of such a list, without its indent."""
+    """Return one line of that list, without its indent."""
     text = argument.replace("'", "''")
     return f"- '{text}'"
 
@@ -194,7 +194,7 @@ def _merge(files: Iterable[ConfigFile]) -> tuple[dict[str, tuple[ConfigValue, ..
 
 
 def _pairs(file: ConfigFile) -> tuple[list[tuple[str, list[str]]], str]:
-    """Return a file's keys and values in its order, and what is wrong with it."""
+    """Return the keys and values of a file in their order, and what is wrong with the file."""
     if file.text is None:
         return [], f"{file.path} cannot be read: {file.why}"
     try:

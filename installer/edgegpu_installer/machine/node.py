@@ -1,4 +1,4 @@
-"""What the cluster says of a node, asked by k3s's own kubectl with a kubeconfig that is on the box."""
+"""The Node object and the pods of a node, read by k3s's own kubectl with a kubeconfig of the box."""
 
 import json
 from collections.abc import Mapping
@@ -12,18 +12,18 @@ _TERMINAL = frozenset({"Succeeded", "Failed"})
 
 @dataclass(frozen=True, slots=True)
 class PodContainer:
-    """One container of a pod, as far as it decides which cards the nvidia runtime shows it."""
+    """A container of a pod: the fields that decide which cards the nvidia runtime gives it."""
 
     name: str
     requests: frozenset[str]
-    """Names of the extended resources that it asks for."""
+    """Names of the extended resources that the container requests."""
     visible: str | None
-    """Its NVIDIA_VISIBLE_DEVICES; None where the pod does not say it, and so its image decides."""
+    """Its NVIDIA_VISIBLE_DEVICES; None when the pod does not set it, so that its image decides."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """One pod of the node, as far as it matters for who else hands out cards."""
+    """A pod of the node: the fields that show whether another product hands out cards."""
 
     namespace: str
     name: str
@@ -31,32 +31,32 @@ class Pod:
     phase: str
     images: tuple[str, ...]
     requests: frozenset[str]
-    """Names of the extended resources that its containers ask for."""
+    """Names of the extended resources that its containers request."""
     containers: tuple[PodContainer, ...] = ()
     runtime_class: str = ""
 
     @property
     def over(self) -> bool:
-        """Whether it has ended."""
+        """Whether the pod has ended."""
         return self.phase in _TERMINAL
 
 
 @dataclass(frozen=True, slots=True)
 class NodeSeen:
-    """A node object and its pods; `why` says what could not be read."""
+    """A Node object and its pods; `why` says what could not be read."""
 
     capacity: Mapping[str, str]
     allocatable: Mapping[str, str]
-    """What it offers now: the capacity of a plugin that went stays for minutes, its allocatable falls at once."""
+    """What the node offers now: when a plugin goes, its allocatable falls at once, its capacity stays for minutes."""
     labels: Mapping[str, str]
     ready: bool
     pods: tuple[Pod, ...]
     why: str = ""
     kubelet: str = ""
-    """Its kubelet's version."""
+    """The version of its kubelet."""
 
     def has(self, resource: str) -> bool:
-        """Return whether the node offers more than nothing of a resource."""
+        """Return whether the node offers more than 0 of a resource."""
         return self.allocatable.get(resource, "0") not in {"", "0"}
 
 
@@ -70,14 +70,14 @@ class K3sKubectl:
     timeout_s: float = 10.0
 
     def __call__(self, *words: str) -> ProgramResult:
-        """Run kubectl; a call of the API may take half of the time."""
+        """Run kubectl; one request to the API may take half of `timeout_s`."""
         limit = f"--request-timeout={max(1, int(self.timeout_s / 2))}s"
         whole = (self.program, "kubectl", "--kubeconfig", self.kubeconfig, limit, *words)
         return run(whole, timeout_s=self.timeout_s, path=self.path)
 
 
 def read_node(kubectl: K3sKubectl, name: str) -> NodeSeen:
-    """Ask for the node of that name and the pods on it; what fails is said in `why`."""
+    """Return the node of that name and the pods on it; `why` of the result says what failed."""
     asked = kubectl("get", "node", name, "-o", "json")
     node = _json(asked)
     if node is None:

@@ -1,4 +1,4 @@
-"""Other device plugins for the same cards, known by what a node offers, by their sockets and by their pods; pure."""
+"""Other device plugins for the same cards, found by a node's resources, by sockets and by pods; pure."""
 
 import re
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ _REMOVE = "take it off this node (its DaemonSet's nodeSelector, or helm uninstal
 
 @dataclass(frozen=True, slots=True)
 class OtherPlugin:
-    """One that is there, and what of it was seen."""
+    """Another device plugin on the node; `seen` says by what it was found."""
 
     name: str
     seen: str
@@ -51,7 +51,7 @@ _KNOWN = (
 def other_plugins(facts: MachineFacts, *, memory: str, core: str) -> Iterator[OtherPlugin]:
     """Yield the other device plugins of a node.
 
-    A resource of a plugin that went stays in the node's object with 0, and says nothing.
+    A resource with 0 is no sign of one: it stays in the Node object after its plugin is gone.
     """
     node = facts.node
     offered = [name for name in (node.allocatable if node else {}) if node is not None and node.has(name)]

@@ -1,4 +1,4 @@
-"""Programs of the box, asked with a deadline that holds also for one that a driver keeps from dying."""
+"""Programs of the box, run with a deadline that holds even for a process that hangs in the kernel."""
 
 import os
 import subprocess
@@ -16,31 +16,31 @@ _LAST_S = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramResult:
-    """How a program ended; `status` is None when it did not in time, 127 when there is no such program."""
+    """How a program ended; `status` is None when it did not end in time, 127 when there is no such program."""
 
     status: int | None
     out: str = ""
     err: str = ""
     why: str = ""
-    """Empty where it ended well, else one line."""
+    """Why it did not exit with 0, in one line; empty when it did."""
 
     @property
     def well(self) -> bool:
-        """Whether it ended with exit status 0."""
+        """Whether the program ended with exit status 0."""
         return self.status == 0
 
     @property
     def words(self) -> str:
-        """What it complained about, in one line."""
+        """The program's error output, else its output, in one line."""
         return " ".join((self.err.strip() or self.out.strip()).split())[:_MOST_COMPLAINT]
 
 
 def run(
     words: Sequence[str], *, timeout_s: float, path: str = SYSTEM_PATH, environment: Mapping[str, str] | None = None
 ) -> ProgramResult:
-    """Run a program, looked for on `path`, to its end; one that hangs is killed after timeout_s, with its children.
+    """Run a program, found on `path`, to its end; after timeout_s it is killed with its children.
 
-    Its output goes to memory: a pipe would have to be read until a child that cannot be killed closes it.
+    Its output goes to a file in memory: a pipe would have to be read until a child that cannot be killed closes it.
     """
     env = {"HOME": "/root"} | dict(environment or {}) | {"PATH": path, "LC_ALL": "C"}
     with _memory("out") as out, _memory("err") as err:
@@ -65,7 +65,7 @@ def _wait(child: subprocess.Popen[bytes], timeout_s: float) -> int | None:
             raise
     try:
         child.wait(_LAST_S)
-    except subprocess.TimeoutExpired:  # it hangs in the kernel: left behind
+    except subprocess.TimeoutExpired:  # it hangs in the kernel and is left behind
         child.returncode = -9
     return None
 

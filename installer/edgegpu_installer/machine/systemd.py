@@ -1,4 +1,4 @@
-"""The one way to systemd: systemctl and systemd-run, without a shell, each call with a time limit."""
+"""The client of systemd: systemctl and systemd-run without a shell, each call with a time limit."""
 
 import os
 import subprocess
@@ -17,7 +17,7 @@ _PROPERTIES = ("LoadState", "ActiveState", "SubState", "InvocationID", "NRestart
 
 @dataclass(frozen=True, slots=True)
 class UnitState:
-    """How a unit is; `invocation` changes at each start of it, `restarts` counts those that systemd made by itself."""
+    """The state of a unit; `invocation` changes at each start, `restarts` counts systemd's own restarts."""
 
     name: str
     load: str
@@ -28,23 +28,23 @@ class UnitState:
 
     @property
     def is_active(self) -> bool:
-        """Whether it runs, ready."""
+        """Whether the unit is active, which means started and ready."""
         return self.active == "active"
 
     @property
     def is_there(self) -> bool:
-        """Whether systemd has its file."""
+        """Whether systemd has loaded the unit's file."""
         return self.load == "loaded"
 
 
 class Systemd:
-    """Systemd on this machine. `environment` replaces the process's own, so that a PATH can name other programs."""
+    """Systemd on this machine. `environment` replaces this process's own, so that PATH can name other programs."""
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
         self.environment = dict(os.environ if environment is None else environment)
 
     def unit(self, name: str) -> UnitState:
-        """Return how a unit is, also one that is not there.
+        """Return the state of a unit, which need not exist.
 
         Raises:
             SystemdError: systemd does not answer.
@@ -61,46 +61,46 @@ class Systemd:
         )
 
     def daemon_reload(self) -> None:
-        """Let systemd read its unit files anew. The device links must exist before (see cards.make_device_links).
+        """Let systemd read its unit files again. The device links must exist before (see cards.make_device_links).
 
         Raises:
-            SystemdError: it failed.
+            SystemdError: the reload failed.
         """
         self._call("systemctl", "daemon-reload", timeout_s=_UNIT_S)
 
     def restart(self, name: str) -> None:
-        """Start a unit, or restart it, and wait until it is ready.
+        """Start or restart a unit and wait until it is ready.
 
         Raises:
-            SystemdError: it did not become ready.
+            SystemdError: the unit did not become ready.
         """
         self._call("systemctl", "restart", "--", name, timeout_s=_UNIT_S)
 
     def restart_no_block(self, name: str) -> None:
-        """Ask for a restart and do not wait: the unit may take for ever.
+        """Request a restart of a unit without waiting, because the unit may never become ready.
 
         Raises:
-            SystemdError: it was refused.
+            SystemdError: systemd refused the request.
         """
         self._call("systemctl", "restart", "--no-block", "--", name)
 
     def stop(self, name: str) -> None:
-        """Stop a unit and wait for its end; one that is not there is no error.
+        """Stop a unit and wait for its end; a unit that does not exist is no error.
 
         Raises:
-            SystemdError: it does not end.
+            SystemdError: the unit does not end.
         """
         unit = self.unit(name)
-        if unit.is_there or unit.is_active:  # one whose file is gone may still run
+        if unit.is_there or unit.is_active:  # a unit whose file is gone may still run
             self._call("systemctl", "stop", "--", name, timeout_s=_UNIT_S)
 
     def arm_deadman(self, seconds: float) -> None:
-        """Let systemd start edgegpu-recover.service in so many seconds; a timer that is armed already is replaced.
+        """Let systemd start edgegpu-recover.service after some seconds; a timer that is already armed is replaced.
 
-        The timer is transient: a boot forgets it, and starts that service by itself.
+        The timer is transient: it is lost at a boot, which starts that service anyway.
 
         Raises:
-            SystemdError: systemd takes no timer.
+            SystemdError: systemd refused the timer.
         """
         self.disarm_deadman()
         self._call(
@@ -115,7 +115,7 @@ class Systemd:
         )
 
     def disarm_deadman(self) -> None:
-        """Take the dead-man's timer away; none is no error.
+        """Stop the dead-man's timer; it is no error when none is armed.
 
         Raises:
             SystemdError: systemd does not answer.
@@ -133,7 +133,7 @@ class Systemd:
                 check=False,
                 timeout=timeout_s,
                 env=self.environment,
-                start_new_session=True,  # a Ctrl-C at our terminal is for us alone
+                start_new_session=True,  # a Ctrl-C at our terminal must not reach systemctl
             )
         except subprocess.TimeoutExpired as error:
             raise SystemdError(f"cannot {words}: no answer in {timeout_s:.0f} s", "systemctl list-jobs") from error

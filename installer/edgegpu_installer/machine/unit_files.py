@@ -1,4 +1,4 @@
-"""systemd's unit files as a box has them: which unit runs k3s, with which arguments and which variables."""
+"""The unit files of a box: which unit runs k3s, with which arguments and which environment variables."""
 
 import re
 import shlex
@@ -15,7 +15,7 @@ _FOLDERS = (
     "/usr/lib/systemd/system",
     "/lib/systemd/system",
 )
-"""Where systemd reads units, the first one that has a name counts."""
+"""The folders from which systemd reads units; for each name the first folder that has it counts."""
 
 _PROGRAMS = ("k3s", "rke2")
 _PREFIXES = "-@:+!"
@@ -25,10 +25,10 @@ _MOST_TEXT = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class KubeUnit:
-    """A unit whose ExecStart runs `k3s server`, `k3s agent` or rke2; `words` are those after the program."""
+    """A unit whose ExecStart runs `k3s server`, `k3s agent` or rke2; `words` are the arguments after the program."""
 
     name: str
-    """Without `.service`."""
+    """The unit's name without `.service`."""
     path: str
     program: str
     words: tuple[str, ...]
@@ -36,12 +36,12 @@ class KubeUnit:
 
     @property
     def is_rke2(self) -> bool:
-        """Whether it runs RKE2."""
+        """Whether the unit runs RKE2."""
         return PurePosixPath(self.program).name.startswith("rke2")
 
 
 def kube_units(layout: Layout) -> list[KubeUnit]:
-    """Return the units that run k3s or RKE2, by name; files that cannot be read are passed over."""
+    """Return the units that run k3s or RKE2, sorted by name; files that cannot be read are skipped."""
     files: dict[str, str] = {}
     for folder in _FOLDERS:
         for path in sorted(layout.at(folder).glob("*.service")):

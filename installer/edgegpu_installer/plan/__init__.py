@@ -1,1 +1,1 @@
-"""What an installation changes on a machine: a plan of files, accounts and certificates."""
+"""The plan of an installation: files, accounts and certificates."""

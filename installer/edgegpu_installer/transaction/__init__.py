@@ -1,1 +1,1 @@
-"""A change of the machine as a whole or not at all: journal, states, baseline, undo."""
+"""Changes of the machine that are committed whole or rolled back whole: journal, states, baseline, undo."""

@@ -1,1 +1,1 @@
-"""Whether a machine works after a change of it."""
+"""The check that a machine works after a change."""
