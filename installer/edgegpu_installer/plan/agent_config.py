@@ -1,4 +1,4 @@
-"""The agent's configuration as an installation writes it: where the box belongs; what a person wrote besides stays."""
+"""The agent's configuration as an installation writes it: the cloud of the box; a person's other settings stay."""
 
 from typing import Any
 
@@ -14,12 +14,12 @@ _RIGHT = f"put {AGENT_YAML} right, or remove it"
 
 
 def agent_yaml(existing: str | None, options: InstallOptions) -> str | None:
-    """Return the configuration's text; None where no cloud was named, the same bytes where it stands there already.
+    """Return the configuration's text; None when there is nothing to write, the same bytes when nothing changes.
 
-    The authority's SHA-256 is the cloud's: without one, it is kept for the same address and goes with another.
+    The SHA-256 belongs to the cloud's CA: when the options have none, it is kept for the same address only.
 
     Raises:
-        InstallError: what is there has no sections that could be kept.
+        InstallError: the existing file is not a mapping of sections.
     """
     chosen, proxy = options.limits_namespaces, options.proxy
     if not options.cloud and chosen is None and proxy is None:
@@ -27,7 +27,7 @@ def agent_yaml(existing: str | None, options: InstallOptions) -> str | None:
     now = _read(existing)
     cloud = _section(now, "cloud")
     if not options.cloud and chosen is None and not cloud.get("url"):
-        return None  # a proxy, and nowhere to go
+        return None  # a proxy, and no cloud to reach by it
     if options.cloud and cloud.get("url") != options.cloud:
         cloud.pop("ca_sha256", None)
     if options.cloud:
@@ -44,15 +44,15 @@ def agent_yaml(existing: str | None, options: InstallOptions) -> str | None:
 
 
 def holds_secret(text: str) -> bool:
-    """Say whether a configuration holds a password: that of the proxy."""
+    """Return whether a configuration holds a password, which only the proxy can have."""
     return "@" in str(_section(_read(text), "cloud").get("proxy", ""))
 
 
 def limits_namespaces(existing: str | None, options: InstallOptions) -> tuple[str, ...] | None:
-    """Return where apps' limits may be changed once this is installed; None where the machine belongs to no cloud.
+    """Return the namespaces in which the cloud may change app limits; None when the machine belongs to no cloud.
 
     Raises:
-        InstallError: what is there has no sections.
+        InstallError: the existing file has no sections.
     """
     now = _read(existing)
     if not options.cloud and not _section(now, "cloud").get("url"):
@@ -61,16 +61,16 @@ def limits_namespaces(existing: str | None, options: InstallOptions) -> tuple[st
         return options.limits_namespaces
     section = _section(now, "limits")
     if section.get("kubeconfig", LIMITS_KUBECONFIG) != LIMITS_KUBECONFIG:
-        return None  # an account that somebody else has made
+        return None  # the account was made by somebody else
     found = section.get("namespaces", [EVERYWHERE])
     return tuple(str(one) for one in found) if isinstance(found, list) else (EVERYWHERE,)
 
 
 def refuse_homeless(options: InstallOptions, *, belongs: bool) -> None:
-    """Refuse what leads nowhere: a token, or an authority, and no cloud that it is for; `belongs`: one stands there.
+    """Refuse a token or a CA's hash without a cloud; `belongs` says that the configuration already names a cloud.
 
     Raises:
-        InstallError: that.
+        InstallError: there is no cloud for the token or the hash.
     """
     if options.cloud:
         return

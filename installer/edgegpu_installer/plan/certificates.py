@@ -1,4 +1,4 @@
-"""The extender's certificates: an authority of its own, the extender's and the scheduler's, which open nothing else."""
+"""The extender's certificates: its own CA, a server certificate, and the scheduler's client certificate."""
 
 import datetime as dt
 import ipaddress
@@ -29,7 +29,7 @@ class KeyPair:
 
 @dataclass(frozen=True, slots=True)
 class Certificates:
-    """What the extender (`ca`, `server`) and the scheduler (`ca`, `client`) need of each other, PEM."""
+    """The certificates of the extender (`ca`, `server`) and of the scheduler (`ca`, `client`), PEM."""
 
     ca: str
     server: KeyPair
@@ -37,11 +37,11 @@ class Certificates:
 
 
 def make(now: dt.datetime) -> Certificates:
-    """Make all of it anew: EC P-256, valid for twenty years. The authority's key is thrown away with the call.
+    """Make new certificates: EC P-256, valid for twenty years. The CA's key is discarded at the end of the call.
 
-    Validity begins in 1970: nothing is gained by a later day, and a box whose clock falls back by years at a boot would
-    find its own certificates not valid yet, and its scheduler no extender. It ends twenty years after `now`, or after
-    the build where the clock says that it is earlier, so that a wrong clock costs none of them.
+    Validity begins in 1970: on a box whose clock falls back by years at a boot, a later date would make them not valid
+    yet, and the scheduler would have no extender. Validity ends twenty years after `now`, or after the build when the
+    clock is before it, so that a wrong clock does not shorten it.
     """
     since, end = EPOCH, until(now, _VALID)
     authority = new_key()
@@ -83,15 +83,15 @@ def make(now: dt.datetime) -> Certificates:
 
 
 def usable(existing: Certificates, now: dt.datetime) -> bool:
-    """Say whether certificates that are there can stay: what is reused restarts nothing."""
+    """Return whether existing certificates can be reused, so that nothing has to restart."""
     return not flaw(existing, now)
 
 
 def flaw(existing: Certificates, now: dt.datetime) -> str:
-    """Say why certificates that are there cannot stay; empty when they can.
+    """Return why existing certificates cannot be reused; empty when they can.
 
-    They can when each key fits its certificate, one authority has signed both, names and purposes are right, and all
-    are valid now and for a year from now.
+    They can when each key fits its certificate, one CA has signed both, names and purposes are right, and all are valid
+    now and for another year.
     """
     try:
         ca = x509.load_pem_x509_certificate(existing.ca.encode())

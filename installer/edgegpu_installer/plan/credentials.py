@@ -1,4 +1,4 @@
-"""What an installation mints for this machine, or keeps while it is good: kubeconfig and certificates."""
+"""The kubeconfig and the certificates of this machine, minted by an installation or kept while they are good."""
 
 import base64
 import datetime as dt
@@ -26,11 +26,11 @@ _DATASTORE_FILES = ("state.db-wal", "state.db")
 
 
 def server_kubeconfig(cluster: ClusterClient, rights: ClusterRights, layout: Layout) -> FileChange:
-    """Grant edgegpu's rights and return the kubeconfig of a server's account; one that works is kept to the byte.
+    """Grant edgegpu's rights and return the kubeconfig of a server's account; a working one is kept byte for byte.
 
     Raises:
-        InstallError: no token came.
-        ClusterError: the API server refuses, or is away.
+        InstallError: the cluster made no token in time.
+        ClusterError: the API server refuses, or does not answer.
     """
     accounts.grant(cluster, rights)
     if accounts.usable(layout.kubeconfig, Account.SERVER):
@@ -40,7 +40,7 @@ def server_kubeconfig(cluster: ClusterClient, rights: ClusterRights, layout: Lay
 
 
 def kept_kubeconfig(layout: Layout) -> FileChange:
-    """Return the kubeconfig that is there; without one, the place where it will be (for a dry run)."""
+    """Return the existing kubeconfig; without one, a placeholder for a dry run."""
     path = layout.kubeconfig
     if path.is_symlink():
         return FileChange(KUBECONFIG, link_to=str(path.readlink()))
@@ -51,9 +51,9 @@ def kept_kubeconfig(layout: Layout) -> FileChange:
 
 
 def agent_kubeconfig(layout: Layout, kubelet_kubeconfig: str, join: str) -> FileChange:
-    """Return an agent node's kubeconfig: the account that a join token names, else kubelet's own, by a link.
+    """Return an agent node's kubeconfig: that of the join token's account, else a link to kubelet's own.
 
-    Without a token a node that has joined keeps its account, while that works or nobody can be asked.
+    Without a token a node that has joined keeps its account while it works, or while the API server cannot be asked.
 
     Raises:
         InstallError: the token or kubelet's kubeconfig cannot be used.
@@ -87,7 +87,7 @@ def _has_joined(layout: Layout) -> bool:
 
 
 def extender_certificates(layout: Layout, scheduler_file: str, *, now: dt.datetime) -> Certificates:
-    """Return the extender's certificates: those that are there while they are good for another year, else new ones."""
+    """Return the extender's certificates: the existing ones when they are valid for another year, else new ones."""
     existing = _existing(layout, scheduler_file)
     if existing is not None and certificates.usable(existing, now):
         return existing
@@ -104,7 +104,7 @@ def _existing(layout: Layout, scheduler_file: str) -> Certificates | None:
 
 
 def _client(text: str) -> KeyPair | None:
-    """Find the client's certificate in the scheduler's file: what holds its key has it inline."""
+    """Return the client certificate that the scheduler's file holds inline, with its key; None without one."""
     try:
         extenders: list[Any] = yaml.safe_load(text)["extenders"]
         tls = next(one["tlsConfig"] for one in extenders if one.get("tlsConfig", {}).get("serverName") == SERVER_NAME)
@@ -114,15 +114,15 @@ def _client(text: str) -> KeyPair | None:
 
 
 def settle_datastore(site: Site, layout: Layout, *, sync: Callable[[int], None] = os.fsync) -> None:
-    """Bring what the API has taken to the disk, on a k3s server with its own SQLite; elsewhere nothing can be done.
+    """Sync the datastore of a k3s server with SQLite, so that what the API has confirmed is on the disk.
 
-    Its SQLite is built to sync its log only now and then: a power cut takes the last writes, seconds or minutes of
-    them, though the API has confirmed each (seen: accounts gone whose kubeconfig, synced by us, was there). Where the
-    files have become other ones meanwhile, it has synced them itself.
+    k3s's SQLite syncs its log only now and then: a power cut loses the last writes, seconds or minutes of them, though
+    the API has confirmed each (seen: accounts gone whose kubeconfig, synced by us, was there). When the files have been
+    replaced meanwhile, SQLite has synced them itself. With another datastore nothing can be done.
     """
     if not (site.kind.is_k3s and site.kind.is_server):
         return
     folder = layout.at(str(PurePosixPath(site.admin_kubeconfig).parents[1])) / "db"
     for name in _DATASTORE_FILES:
-        with suppress(OSError), (folder / name).open("rb") as file:  # not there: another datastore
+        with suppress(OSError), (folder / name).open("rb") as file:  # missing with another datastore
             sync(file.fileno())

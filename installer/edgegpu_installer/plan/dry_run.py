@@ -1,4 +1,4 @@
-"""What a run would do to the cluster, for a dry run: marks on nodes, the accounts' objects, the install lease."""
+"""A dry run's account of the cluster: marks on nodes, the accounts' objects, the install lease."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from edgegpu_installer.cluster.rbac import ClusterRights
 from edgegpu_installer.errors import InstallError
 
 UNKNOWN = "unknown"
-"""What is said of a change when nobody answers how things are now."""
+"""The `change` of a mark or an object whose present state cannot be read."""
 
 _NEW, _AS_IT_IS, _CHANGED, _REMOVED = "new", "as it is", "changed", "removed"
 _LEASE = f"Lease {lease.NAMESPACE}/{lease.NAME}"
@@ -22,7 +22,7 @@ _FOR_THE_RUN = "for the run"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarkChange:
-    """A label or an annotation of a node. `change`: new, changed, removed, as it is, or unknown."""
+    """A label or an annotation of a node. `change` is new, changed, removed, as it is, or unknown."""
 
     node: str
     kind: str
@@ -33,7 +33,7 @@ class MarkChange:
 
 @dataclass(frozen=True, slots=True)
 class ObjectChange:
-    """An object of the cluster, by kind and name. `change`: as of a mark, or `for the run`."""
+    """An object of the cluster, by kind and name. `change` is as for a mark, or `for the run`."""
 
     name: str
     change: str
@@ -41,7 +41,7 @@ class ObjectChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DryRun:
-    """What a run would do to the cluster; `unseen`: why nobody could say how it is now."""
+    """What a run would change in the cluster; `unseen`: why its present state could not be read."""
 
     marks: tuple[MarkChange, ...] = ()
     objects: tuple[ObjectChange, ...] = ()
@@ -58,16 +58,16 @@ def of_install(
     limits: AppLimitsAccount | None = None,
     model: ResourceModel | None = None,
 ) -> DryRun:
-    """Return what an installation on a server would do.
+    """Return what an installation on a server would change in the cluster.
 
     Args:
-        open_: opens the cluster; one that cannot be reached is said, and is no error.
+        open_: opens the cluster; a cluster that cannot be reached is reported, and is no error.
         rights: the release's objects.
         gpu: the nodes to label.
         extender: the server to annotate, empty for none.
         by: the version that the annotation names.
-        limits: what is asked for app limits.
-        model: the resources of which they are.
+        limits: the account for app limits that is wanted.
+        model: the resources that app limits are about.
     """
     wanted = [(name, "label", GPU_LABEL, "true") for name in gpu]
     if extender:
@@ -109,7 +109,7 @@ def of_uninstall(
     is_server: bool,
     limits: AppLimitsAccount | None = None,
 ) -> DryRun:
-    """Return what an uninstall would do: the node's marks go, the accounts with the last machine, from a server."""
+    """Return what an uninstall would remove: the node's marks; on a server without other machines, the accounts."""
     held = (ObjectChange(_LEASE, _FOR_THE_RUN),) if is_server else ()
     try:
         with open_() as cluster:

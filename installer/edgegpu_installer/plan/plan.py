@@ -1,4 +1,4 @@
-"""What an installation changes on this machine, file by file, as a plan of the transaction; no file is read in here."""
+"""The plan of an installation on this machine, file by file; reading files is left to a function that is passed in."""
 
 from collections.abc import Mapping
 
@@ -49,9 +49,9 @@ def plan_install(
     read_file: ReadFile,
     op: TransactionKind = TransactionKind.INSTALL,
 ) -> Plan:
-    """Return the plan that brings this machine to what was asked for, whatever of edgegpu is on it now.
+    """Return the plan that brings this machine to the wanted state, whatever of edgegpu is on it now.
 
-    The files of edgegpu-recover itself are not in it: the transaction puts them first.
+    The files of edgegpu-recover itself are not in it: the transaction adds them as the first.
 
     Raises:
         InstallError: an existing configuration (of the plugin, of the scheduler) cannot be kept.
@@ -82,7 +82,7 @@ def plan_install(
 def plan_agent(
     site: Site, options: InstallOptions, *, release: Release, read_file: ReadFile, op: TransactionKind
 ) -> Plan:
-    """Return the plan that brings the agent of a version here, and nothing of sharing; k3s reads none of it."""
+    """Return the plan that installs the agent of a version without sharing; k3s reads none of its files."""
     files = [
         *_guard(site),
         FileChange(CURRENT, link_to=release.version),
@@ -95,7 +95,7 @@ def plan_agent(
 
 
 def _guard(site: Site) -> list[FileChange]:
-    """Return the drop-in by which edgegpu-recover looks at our files before each start of k3s."""
+    """Return the drop-in that runs edgegpu-recover before each start of k3s."""
     if not site.kind.is_k3s:
         return []
     text = _UNIT_DROP_IN.format(recover=RECOVER, unit=site.unit)
@@ -108,7 +108,7 @@ def _service(unit: str, content: bytes) -> list[FileChange]:
 
 
 def _config(site: Site, options: InstallOptions, *, role: MachineRole, read_file: ReadFile) -> str:
-    """Return the plugin's configuration as it will be."""
+    """Return the text of the plugin's new configuration."""
     there = read_file(PLUGIN_YAML)
     return plugin_yaml(None if there is None else there.decode(errors="replace"), site=site, options=options, role=role)
 
@@ -122,7 +122,7 @@ def _settings(config: str, *, material: PlanCredentials) -> list[FileChange]:
 
 
 def _cloud(options: InstallOptions, *, read_file: ReadFile) -> list[FileChange]:
-    """Return where the box belongs, and then what it shows there: the agent looks at the second after the first."""
+    """Return the agent's configuration and then the enrolment token; the agent reads them in this order."""
     there = read_file(AGENT_YAML)
     text = agent_config.agent_yaml(None if there is None else there.decode(errors="replace"), options)
     files: list[FileChange] = []
@@ -135,7 +135,7 @@ def _cloud(options: InstallOptions, *, read_file: ReadFile) -> list[FileChange]:
 
 
 def _extender(site: Site, material: PlanCredentials, *, config: str, read_file: ReadFile) -> list[FileChange]:
-    """Return the extender's certificates, and the scheduler's file that holds the client's."""
+    """Return the extender's certificates and the scheduler's file, which holds the client's certificate."""
     made = material.certificates
     if made is None:
         raise InstallError("cannot set up the extender without certificates", "install again")
@@ -168,7 +168,7 @@ def _extender(site: Site, material: PlanCredentials, *, config: str, read_file: 
 
 
 def _started_with(site: Site, *, read_file: ReadFile) -> tuple[str, Mapping[str, str]]:
-    """Return the scheduler's kubeconfig and flags."""
+    """Return the scheduler's kubeconfig and the flags it is started with."""
     if site.kind is SiteKind.KUBEADM_SERVER:
         manifest = kubeadm.read(_manifest(site, read_file))
         return manifest.kubeconfig, manifest.flags
@@ -194,7 +194,7 @@ def _scheduler(site: Site, content: bytes, *, read_file: ReadFile) -> list[FileC
 
 
 def _folders(site: Site, role: MachineRole) -> list[str]:
-    """Return the folders that must be there, outer ones first."""
+    """Return the folders that must exist, outer ones first."""
     found = [OPT, ETC]
     if site.kind.is_k3s:
         found.append(unit_drop_in(site.unit).rpartition("/")[0])

@@ -1,4 +1,4 @@
-"""The plugin's configuration as an installation writes it: no defaults, and what a person wrote stays."""
+"""The plugin's configuration as an installation writes it: without defaults; a person's settings stay."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -26,11 +26,11 @@ _DEFAULTS: dict[str, Any] = {
     "kubelet.folder": KUBELET,
     "kubernetes.kubeconfig": KUBECONFIG,
 }
-"""What need not be written, as docs/examples/plugin.yaml has it."""
+"""The defaults, which need not be written, as in docs/examples/plugin.yaml."""
 
 
 def plugin_yaml(existing: str | None, *, site: Site, options: InstallOptions, role: MachineRole) -> str:
-    """Return the configuration's text; the same bytes when what is there says so already.
+    """Return the configuration's text; the same bytes when the existing one already has the wanted settings.
 
     Raises:
         InstallError: what is there is not a mapping of sections.
@@ -78,7 +78,7 @@ def _read(text: str | None) -> dict[str, Any]:
 
 
 def _set(config: dict[str, Any], key: str, value: object) -> None:
-    """Set one key of a section; a default is not written where nothing stands, and no empty section is left."""
+    """Set one key of a section; a default is not added, and no empty section is left."""
     section, _, name = key.partition(".")
     part = dict(config.get(section) or {})
     if value == _DEFAULTS[key]:
@@ -92,7 +92,7 @@ def _set(config: dict[str, Any], key: str, value: object) -> None:
 
 
 def resource_model(existing: str | None) -> ResourceModel:
-    """Return names and sizes of what a configuration offers; the defaults where it does not say.
+    """Return names and sizes of the resources that a configuration offers; defaults for what it does not set.
 
     Raises:
         InstallError: what is there is not a mapping of sections.
@@ -105,7 +105,7 @@ def resource_model(existing: str | None) -> ResourceModel:
 
 
 def unit_mib(existing: str | None) -> int:
-    """Return the MiB of a unit by a configuration; the default where it does not say.
+    """Return the MiB of a unit in a configuration; the default when it is not set.
 
     Raises:
         InstallError: what is there is not a mapping of sections.
@@ -116,7 +116,7 @@ def unit_mib(existing: str | None) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginPaths:
-    """Where a configured plugin is found, and what it writes outside its own folders."""
+    """The extender's address of a configuration, and the folders that the plugin writes to."""
 
     listen: str
     cdi_folder: str
@@ -124,7 +124,7 @@ class PluginPaths:
 
 
 def places(existing: str | None) -> PluginPaths:
-    """Return the places that a configuration names; the defaults where it does not say.
+    """Return the extender's address and the folders of a configuration; defaults for what it does not set.
 
     Raises:
         InstallError: what is there is not a mapping of sections.
@@ -142,6 +142,6 @@ def places(existing: str | None) -> PluginPaths:
 
 
 def configured_model(layout: Layout) -> ResourceModel:
-    """Return the names of what this machine offers, by its configuration; the defaults without one."""
+    """Return names and sizes of the resources that this machine's configuration offers; the defaults without one."""
     path = layout.at(PLUGIN_YAML)
     return resource_model(path.read_text() if path.exists() else None)

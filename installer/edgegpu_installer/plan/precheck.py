@@ -1,4 +1,4 @@
-"""Whether edgegpu can be installed on a box, before anything is changed: findings with their remedies; pure."""
+"""The check before a change whether edgegpu can be installed on a box: findings with remedies; pure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,19 +18,19 @@ from edgegpu_installer.plan.site import InstallOptions, MachineRole
 from edgegpu_installer.scheduler import versions
 
 FIRST_MINOR, FIRST_SEEN = 20, 25
-"""The first k3s that is installed on; whose scheduler's file was tried on a scheduler of its kind."""
+"""The first minor version that edgegpu installs on; the first whose scheduler was tested with our file."""
 
 _MODEL = ResourceModel()
 _MACHINES = {"x86_64", "amd64"}
 _LEAST_MIB = {"/opt": 300, "/usr/local": 10, "/var/lib": 100, "/etc": 10, "/": 100}
 _UNPACKED_MIB = 10
-"""Enough in /opt once the version that is asked for lies there: all that is written then is a link."""
+"""The MiB needed in /opt when the wanted version is already unpacked there: only a link is written then."""
 STEADY_S = 10.0
-"""A k3s in a crash loop is never up for so long: it is started again every few seconds."""
+"""A k3s in a crash loop is never up this long, because it is restarted every few seconds."""
 
 
 class FindingLevel(StrEnum):
-    """How much a finding weighs."""
+    """How serious a finding is."""
 
     REFUSE = "refuse"
     WARN = "warn"
@@ -38,7 +38,7 @@ class FindingLevel(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is in the way, or that the person should know."""
+    """Something that prevents the installation, or that the person should know."""
 
     level: FindingLevel
     what: str
@@ -47,20 +47,20 @@ class Finding:
 
 
 def refused(findings: list[Finding]) -> list[Finding]:
-    """Return those that forbid the installation."""
+    """Return the findings that forbid the installation."""
     return [finding for finding in findings if finding.level is FindingLevel.REFUSE]
 
 
 def precheck(
     facts: MachineFacts, options: InstallOptions, *, model: ResourceModel = _MODEL, unpacked: bool = False
 ) -> list[Finding]:
-    """Return all findings about a box, those that refuse first.
+    """Return all findings about a box, those that forbid the installation first.
 
     Args:
-        facts: the box.
-        options: what was asked for.
-        model: the names of what is offered.
-        unpacked: whether the version that is to be installed lies in /opt already.
+        facts: the facts of the box.
+        options: what the user asked for.
+        model: the names of the resources.
+        unpacked: whether the version to install is already in /opt.
     """
     if options.agent_only:
         return list(_machine(facts, MachineRole.EXTENDER_ONLY, unpacked=unpacked))
@@ -76,7 +76,7 @@ def precheck(
 
 
 def _role(facts: MachineFacts, options: InstallOptions) -> MachineRole:
-    """Return what will run here, also on a machine that is no site for it."""
+    """Return the role of this machine, even when edgegpu cannot be installed on it."""
     if options.role is not None:
         return options.role
     if facts.kind not in {NodeKind.K3S_SERVER, NodeKind.KUBEADM_SERVER}:
@@ -227,7 +227,7 @@ def _scheduler(k3s: K3s) -> Iterator[Finding]:
 
 
 def _block(k3s: K3s) -> Iterator[Finding]:
-    """Judge whether our lines can stand in the file that k3s reads first."""
+    """Yield why our lines cannot be in the file that k3s reads first."""
     for path in k3s_config.naming(k3s.files, SCHEDULER_ARG):
         if path not in {k3s.config, k3s.drop_in}:
             yield _no(
@@ -292,7 +292,7 @@ def _runtime(facts: MachineFacts) -> Iterator[Finding]:
 
 
 def _kubelet(facts: MachineFacts) -> str | None:
-    """Return kubelet's version: k3s brings it, and its Node object says it."""
+    """Return kubelet's version from the Node object, else k3s's, which brings kubelet; None when not known."""
     told = facts.node.kubelet if facts.node is not None else ""
     return told or (facts.k3s.version if facts.k3s is not None else "") or None
 

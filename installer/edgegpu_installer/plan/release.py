@@ -1,4 +1,4 @@
-"""A version of edgegpu that lies unpacked in a folder of its own: what of it goes elsewhere on the machine."""
+"""An unpacked version of edgegpu: the files of it that are installed elsewhere on the machine."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,21 +14,21 @@ FOLDERS = (UNITS, WANTS, "/usr/local/lib", LIB)
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """The program as a version of edgegpu brings it: `program` with its library beside it, and the `unit`."""
+    """edgegpu-recover of a version: `program`, with its library in the same folder, and its systemd `unit`."""
 
     program: Path
     unit: Path
 
     @classmethod
     def of_version(cls, folder: Path) -> "Recovery":
-        """Return what lies in the folder of a version (or in the source): installer/ and systemd/."""
+        """Return the recovery of a version's folder, or of the source tree: from installer/ and systemd/."""
         return cls(folder / "installer/edgegpu-recover", folder / "systemd" / RECOVER_UNIT)
 
     def changes(self) -> tuple[FileChange, ...]:
-        """Return its files as a plan has them, in their order: from the unit and its link on a boot undoes the rest.
+        """Return recovery's files in a plan's order; once the unit and its link are in place, a boot undoes the rest.
 
         Raises:
-            InstallError: this version lacks one.
+            InstallError: the version lacks one of the files.
         """
         unit = f"{UNITS}/{RECOVER_UNIT}"
         library = self.program.with_name(f"{self.program.name}-lib.sh")
@@ -43,10 +43,10 @@ class Recovery:
             raise InstallError(f"cannot read {error.filename}: {error.strerror}", "unpack edgegpu anew") from error
 
     def into(self, plan: Plan) -> Plan:
-        """Return the plan with these files first, in place of its own for the same paths; one that takes away does not.
+        """Return the plan with recovery's files first, instead of its own; a plan that removes sharing is not changed.
 
         Raises:
-            InstallError: this version lacks one of them.
+            InstallError: the version lacks one of the files.
         """
         if plan.op in LEAVING:
             return plan
@@ -59,7 +59,7 @@ class Recovery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """One version; `folder` is where it lies (/opt/edgegpu/VERSION)."""
+    """One version of edgegpu, in `folder` (/opt/edgegpu/VERSION)."""
 
     version: str
     folder: Path
@@ -72,10 +72,10 @@ class Release:
 
 
 def read_release(folder: Path) -> Release:
-    """Read a version's folder.
+    """Read the release from a version's folder.
 
     Raises:
-        InstallError: it is not whole.
+        InstallError: the folder is not complete.
     """
     try:
         return Release(

@@ -1,4 +1,4 @@
-"""What names our scheduler's file to k3s: a drop-in of ours, or lines in the configuration file that is the user's."""
+"""The setting that names our scheduler's file to k3s: in our drop-in, or as lines in the user's configuration file."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -16,19 +16,19 @@ _OURS = {K3S_DROP_IN, SCHEDULER_YAML}
 
 
 def named_in(site: Site) -> str:
-    """Return the file that shall name our scheduler's file to k3s."""
+    """Return the path of the file that shall name our scheduler's file to k3s."""
     return site.drop_in if site.takes_drop_in else site.config.path
 
 
 def naming(site: Site, *, read_file: ReadFile) -> list[FileChange]:
-    """Return the changes after which k3s is told of our scheduler's file in one place, and in no other.
+    """Return the changes after which exactly one file names our scheduler's file to k3s.
 
     Raises:
         InstallError: the user's configuration file cannot be added to, or our lines cannot be taken out of it.
     """
     text = _text(site.config, read_file)
     if not site.takes_drop_in:
-        # the drop-in first: a k3s that knows no `+` ends about it where it reads it
+        # the drop-in is removed first: a k3s that does not know `+` exits on it
         return [
             FileChange(site.drop_in, k3s_reads=True),
             _changed(site.config, with_block(text, site.scheduler_path, path=site.config.path)),
@@ -41,18 +41,18 @@ def naming(site: Site, *, read_file: ReadFile) -> list[FileChange]:
 
 
 def is_shared(change: FileChange) -> bool:
-    """Return whether a path that k3s reads is the user's, with lines of ours in it."""
+    """Return whether a changed file that k3s reads is the user's, with lines of ours in it."""
     return change.k3s_reads and PurePosixPath(change.path).name not in _OURS
 
 
 def restore(changes: Iterable[FileChange], layout: Layout) -> tuple[FileChange, ...]:
-    """Return an uninstall's changes with the user's configuration file put right: what others did to it is kept.
+    """Return an uninstall's changes, with changes by others kept in the user's configuration file.
 
-    Where nobody has touched it the result is the bytes from before; a file that was not there goes, unless something
-    else stands in it by now.
+    When nobody has changed the file, the result is its bytes from before. A file that did not exist before is removed,
+    unless it now has other content.
 
     Raises:
-        InstallError: our lines cannot be taken out of it, or it cannot be read.
+        InstallError: our lines cannot be taken out of the file, or it cannot be read.
     """
     return tuple(_restored(changes, layout))
 
@@ -65,7 +65,7 @@ def _restored(changes: Iterable[FileChange], layout: Layout) -> Iterator[FileCha
         place = read_place(layout, change.path)
         entry = read_entry(layout.at(place.path))
         if entry.content is None:
-            continue  # somebody took it away, and our lines with it
+            continue  # somebody removed the file, and our lines with it
         kept = without_block(_decoded(entry.content, place.path), path=place.path)
         if (change.absent and not kept.strip()) or kept.encode() == change.content:
             yield replace(change, path=place.path)

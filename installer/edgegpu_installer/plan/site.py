@@ -1,4 +1,4 @@
-"""Where edgegpu is installed, and what a user asked for: what a plan is made from, as values."""
+"""The values from which a plan is made: the machine, and what the user asked for."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,11 +13,11 @@ from edgegpu_installer.scheduler.kubeadm import ADMIN_KUBECONFIG
 from edgegpu_installer.scheduler.manifest import MANIFEST, SCHEDULER_FILE
 
 _K3S_FLAGS = {"profiling": "false"}
-"""What k3s itself gives its scheduler, as far as a file silences it (its pkg/daemons/control/server.go)."""
+"""Flags that k3s itself gives its scheduler and that a file overrides (k3s: pkg/daemons/control/server.go)."""
 
 
 class SiteKind(StrEnum):
-    """What runs the cluster on this machine."""
+    """The Kubernetes distribution on this machine, and the machine's part in it."""
 
     K3S_SERVER = "k3s-server"
     K3S_AGENT = "k3s-agent"
@@ -26,17 +26,17 @@ class SiteKind(StrEnum):
 
     @property
     def is_server(self) -> bool:
-        """Whether a scheduler runs here."""
+        """Whether a scheduler runs on this machine."""
         return self in {SiteKind.K3S_SERVER, SiteKind.KUBEADM_SERVER}
 
     @property
     def is_k3s(self) -> bool:
-        """Whether it is k3s."""
+        """Whether this machine runs k3s."""
         return self in {SiteKind.K3S_SERVER, SiteKind.K3S_AGENT}
 
 
 class MachineRole(StrEnum):
-    """What of edgegpu runs on this machine, as the plugin's configuration has it."""
+    """The role of this machine, as in the plugin's configuration."""
 
     SERVER = "server"
     AGENT = "agent"
@@ -45,13 +45,13 @@ class MachineRole(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """This machine, as far as a plan depends on it.
+    """The facts of this machine on which a plan depends.
 
-    `unit`: of k3s or kubelet, without `.service`. `scheduler_path`: where our scheduler's configuration lies,
-    `drop_in`: what names it to k3s, by `drop_in_text`; `config`: the file that k3s reads first, which does so where it
-    is no use (`takes_drop_in`). `scheduler_kubeconfig`: the scheduler's own. `scheduler_file`:
-    the configuration that it has without us, empty where it has none. `scheduler_flags`: what k3s starts it with.
-    `manifest`: the static pod of kubeadm's scheduler, of that mode.
+    `unit`: of k3s or kubelet, without `.service`. `scheduler_path`: the path of our scheduler configuration. `drop_in`:
+    the file that names it to k3s, with `drop_in_text`. `config`: the file that k3s reads first; it has our lines when
+    `takes_drop_in` is False. `scheduler_kubeconfig`: the scheduler's own. `scheduler_file`: the scheduler's
+    configuration without edgegpu, empty when there is none. `scheduler_flags`: the flags that k3s starts it with.
+    `manifest`: the path of the static pod of kubeadm's scheduler; `manifest_mode`: its mode.
     """
 
     kind: SiteKind
@@ -72,14 +72,14 @@ class Site:
     manifest_mode: int = 0o600
     has_cards: bool
     cards: int = 0
-    """How many there are on this machine."""
+    """The number of cards on this machine."""
     minor: int | None = None
-    """Of the Kubernetes version, by which the scheduler's file is written; None where it is not known."""
+    """The Kubernetes minor version, which decides the format of the scheduler's file; None when it is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstallOptions:
-    """What the user asked for; None or empty: as it is, or the default."""
+    """What the user asked for; None or empty keeps the present setting, or the default."""
 
     role: MachineRole | None = None
     policy: str | None = None
@@ -94,28 +94,28 @@ class InstallOptions:
     cloud: str = ""
     """The address of the cloud that the token is for, without a slash at its end."""
     ca_sha256: str = ""
-    """Of the cloud's own CA: 64 hexadecimal digits."""
+    """The SHA-256 of the cloud's own CA: 64 hexadecimal digits."""
     proxy: str | None = field(default=None, repr=False)
-    """By which the agent reaches HTTPS; empty: none. It may hold a password."""
+    """The agent's proxy for HTTPS; empty for none. It may hold a password."""
     join: str = field(default="", repr=False)
     limits_namespaces: tuple[str, ...] | None = None
-    """Where the cloud may change apps' limits; `*` everywhere but in kube-system, empty nowhere."""
+    """The namespaces in which the cloud may change app limits; `*` is all but kube-system, empty is none."""
     agent_only: bool = False
-    """The agent and what it stands on, and no sharing: a machine that has none keeps none."""
+    """Whether to install the agent and what it needs, without sharing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanCredentials:
-    """What is minted for this machine: the kubeconfig's file or link; without certificates it gets no extender."""
+    """The credentials of this machine: a kubeconfig, as a file or a link, and certificates when it has an extender."""
 
     kubeconfig: FileChange = field(repr=False)
     certificates: Certificates | None = None
     limits: FileChange | None = field(default=None, repr=False)
-    """The kubeconfig for app limits, absent where there is no account; None: this machine has none to do with."""
+    """The kubeconfig for app limits, absent without an account; None when this machine does not change it."""
 
 
 def role_of(site: Site, options: InstallOptions) -> MachineRole:
-    """Return what runs here: what was asked for, else what fits the machine."""
+    """Return the role that the user asked for, else the one that fits the machine."""
     if options.role is not None:
         return options.role
     if not site.kind.is_server:
@@ -124,10 +124,10 @@ def role_of(site: Site, options: InstallOptions) -> MachineRole:
 
 
 def site_of(facts: MachineFacts) -> Site:
-    """Return the site that a machine is.
+    """Return the site of a machine's facts.
 
     Raises:
-        InstallError: no cluster that edgegpu knows runs here.
+        InstallError: no Kubernetes that edgegpu supports runs here.
     """
     k3s = facts.k3s
     if k3s is not None:

@@ -1,4 +1,4 @@
-"""A change of the size of a unit is refused while pods of the node hold shares, as the cloud refuses it."""
+"""The refusal of a new unit size while pods of the node hold shares; the cloud refuses it too."""
 
 from edgegpu_installer.cluster import shares
 from edgegpu_installer.cluster.client import ClusterClient
@@ -8,21 +8,21 @@ from edgegpu_installer.plan.plugin_config import configured_model, unit_mib
 
 
 class UnitInUseError(InstallError):
-    """Pods hold shares that are counted in the present unit."""
+    """Pods hold shares that are counted in units of the present size."""
 
     code = "IN_USE"
 
 
 def changes(layout: Layout, wanted_mib: int | None) -> bool:
-    """Say whether an installation with this size would change the one that counts here."""
+    """Return whether an installation with this size would change the present unit."""
     return wanted_mib is not None and layout.has_sharing and wanted_mib != _now_mib(layout)
 
 
 def refuse_while_held(cluster: ClusterClient, layout: Layout, wanted_mib: int | None, *, node: str) -> None:
-    """Refuse a change of the size while pods of this node hold shares: their devices would be other amounts of memory.
+    """Refuse a new size while pods of this node hold shares: their devices would stand for other amounts of memory.
 
     Raises:
-        UnitInUseError: there are such pods.
+        UnitInUseError: pods of this node hold shares.
         ClusterError: the cluster cannot be asked.
     """
     if not changes(layout, wanted_mib):
