@@ -1,7 +1,7 @@
-"""The scheduler's configuration: rendered with our extender, merged into one that is there, checked strictly; pure.
+"""The scheduler's configuration file: rendered with our extender, merged into an existing one, validated; pure.
 
-A scheduler ends about a bad file, and k3s with it, again and again; and k3s has no scheduler that one could ask
-beforehand. So `validate` is stricter than the real one: what it finds nothing wrong with, a scheduler starts with.
+A scheduler exits on a bad file, again and again, and k3s with it; and k3s has no scheduler that could check a file
+beforehand. So `validate` is stricter than the scheduler: a scheduler starts with every file that passes.
 """
 
 import base64
@@ -35,7 +35,7 @@ from edgegpu_installer.scheduler.yaml import Problem
 SERVER_NAME = "edgegpu-extender"
 DEFAULT_LISTEN = "127.0.0.1:8787"
 HTTP_TIMEOUT = "30s"
-"""A binding may wait up to 20 s for earlier pods on its node."""
+"""The extender's timeout: a binding may wait up to 20 s for earlier pods on its node."""
 
 _HEADER = """\
 # The scheduler's configuration, written by edgegpu: it asks edgegpu about pods that want a share of a card, and about no others.
@@ -65,12 +65,12 @@ _FIELDS: dict[str, Check] = {
 }
 _FILE = table(_FIELDS, "clientConnection")
 _OLD_FILE = table(_FIELDS | {"profiles": named_profiles}, "clientConnection")
-"""Before `v1`: the plugins of those schedulers are others, and are not known here."""
+"""The check of a file before `v1`: the plugins of those schedulers are not known here."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExtenderEndpoint:
-    """Where the scheduler reaches us, by which certificates (PEM), and for which resources."""
+    """Our extender as the scheduler calls it: address, certificates (PEM), and the resources that it manages."""
 
     ca: str
     cert: str
@@ -81,17 +81,17 @@ class ExtenderEndpoint:
 
     @property
     def url(self) -> str:
-        """The address that the scheduler calls."""
+        """The URL that the scheduler calls."""
         return f"https://{self.listen}"
 
 
 def validate(content: str, *, read_file: ReadFile, minor: int | None = None) -> list[Problem]:
-    """Return all that a scheduler would end about, or that edgegpu does not stand for; nothing for a good file.
+    """Return everything that a scheduler would exit on or that edgegpu does not support; empty for a good file.
 
     Args:
-        content: the file's.
+        content: the file's text.
         read_file: returns the content of a file that the configuration names, None when it cannot be read.
-        minor: the minor version of the scheduler's Kubernetes; None where it is not known.
+        minor: the minor version of the scheduler's Kubernetes; None when it is not known.
     """
     document, problems = scheduleryaml.load(content)
     if problems:
@@ -104,16 +104,16 @@ def validate(content: str, *, read_file: ReadFile, minor: int | None = None) -> 
 def render(
     extender: ExtenderEndpoint, *, kubeconfig: str, flags: Mapping[str, str] | None = None, minor: int | None = None
 ) -> str:
-    """Return our file for a scheduler that had none.
+    """Return our configuration file for a scheduler that has none.
 
     Args:
-        extender: ours.
+        extender: our extender.
         kubeconfig: the scheduler's own.
-        flags: those it is started with.
-        minor: the minor version of its Kubernetes; None where it is not known.
+        flags: the flags that the scheduler is started with.
+        minor: the minor version of its Kubernetes; None when it is not known.
 
     Raises:
-        InstallError: a flag that the file has to repeat has no value that it could.
+        InstallError: a flag that the file has to repeat has a value that is no number.
     """
     document = {
         "apiVersion": versions.GROUP + versions.version_for(minor),
@@ -127,10 +127,10 @@ def render(
 def merge(
     existing: str, extender: ExtenderEndpoint, *, source: str, read_file: ReadFile, minor: int | None = None
 ) -> str:
-    """Return a configuration that is there already with our extender in it; profiles and other extenders are kept.
+    """Return an existing configuration with our extender in it; profiles and other extenders are kept.
 
     Raises:
-        InstallError: it cannot be: it is not valid, of an old version, another extender binds or has our resources.
+        InstallError: it is not valid, it is of an old version, or another extender binds or has our resources.
     """
     document, problems = scheduleryaml.load(existing)
     if not problems and isinstance(document, dict):
@@ -167,7 +167,7 @@ def _validate(document: dict[str, Any], read_file: ReadFile, minor: int | None) 
 
 
 def _meaning(document: dict[str, Any], read_file: ReadFile) -> Iterator[Problem]:
-    """Yield what no single field shows."""
+    """Yield the problems of a document that concern several fields or other files."""
     first = document.get("podInitialBackoffSeconds", _FIRST_BACKOFF_S)
     if document.get("podMaxBackoffSeconds", _MOST_BACKOFF_S) < first:
         yield Problem("podMaxBackoffSeconds", "must not be less than podInitialBackoffSeconds")
@@ -199,7 +199,7 @@ def _conflicts(others: list[dict[str, Any]], mine: set[str]) -> Iterator[Problem
 
 
 def _is_ours(other: object, extender: ExtenderEndpoint, mine: set[str]) -> bool:
-    """Whether an extender was written by an installation of ours: our address and our resources."""
+    """Return whether an installation of ours wrote an extender: it has our address and our resources."""
     if not isinstance(other, dict) or other.get("urlPrefix") != extender.url:
         return False
     managed = other.get("managedResources")
@@ -207,14 +207,14 @@ def _is_ours(other: object, extender: ExtenderEndpoint, mine: set[str]) -> bool:
 
 
 def _without_nothing(value: Any) -> Any:  # noqa: ANN401  (YAML)
-    """Leave out what stands there without a value: the scheduler reads it as left out."""
+    """Return a document without its null values: for the scheduler they are the same as absent ones."""
     if isinstance(value, dict):
         return {name: _without_nothing(inner) for name, inner in value.items() if inner is not None}
     return [_without_nothing(inner) for inner in value] if isinstance(value, list) else value
 
 
 def _extender(extender: ExtenderEndpoint) -> dict[str, Any]:
-    # Certificates inline, never by file: one that cannot be read ends the scheduler, a missing CA checks nothing.
+    # Certificates inline, never by file: the scheduler exits on an unreadable file; without a CA it verifies nothing.
     return {
         "urlPrefix": extender.url,
         "filterVerb": "filter",
@@ -246,7 +246,7 @@ def _dump(document: dict[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtenderEntry:
-    """An extender as the scheduler's file names it; PEM texts, empty where there are none."""
+    """An extender in a scheduler's file; `ca`, `cert` and `key` are PEM texts, empty when not given."""
 
     url: str
     server_name: str
@@ -259,10 +259,10 @@ class ExtenderEntry:
 
 
 def extender_entries(text: str) -> list[ExtenderEntry]:
-    """Read the extenders of a scheduler file.
+    """Return the extenders of a scheduler's file.
 
     Raises:
-        ValueError: it is no YAML, or not of a scheduler file's shape.
+        ValueError: the text is no YAML, or not a scheduler's file.
     """
     try:
         found = yaml.safe_load(text)
@@ -291,17 +291,17 @@ def _pem(data: object) -> str:
 
 
 def flag_settings(flags: Mapping[str, str], *, kubeconfig: str) -> dict[str, object]:
-    """Return the keys of a KubeSchedulerConfiguration that keep what these flags said until a file silenced them.
+    """Return the keys of a KubeSchedulerConfiguration that stand for flags which a file overrides.
 
-    Which ones a file silences: ApplyTo and ApplyDeprecated in Kubernetes' cmd/kube-scheduler/app/options. Those of the
-    leader election and all that is no part of a file (addresses, certificates, feature gates, logs) go on counting.
+    Which flags a file overrides: ApplyTo and ApplyDeprecated in Kubernetes' cmd/kube-scheduler/app/options. Flags of
+    leader election and of what is no part of a file (addresses, certificates, feature gates, logs) stay in effect.
 
     Args:
         flags: each flag's value, without the dashes.
-        kubeconfig: the scheduler's own; what --kubeconfig said is for the caller to know.
+        kubeconfig: the scheduler's own; --kubeconfig in `flags` is not read.
 
     Raises:
-        InstallError: a figure is no number.
+        InstallError: the value of a flag is no number.
     """
     client: dict[str, object] = {"kubeconfig": kubeconfig}
     for name, key, kind in _CLIENT_FLAGS:

@@ -1,8 +1,8 @@
-"""The kube-scheduler of a kubeadm cluster: its static pod's manifest, with our configuration file in it and without.
+"""The kube-scheduler of a kubeadm cluster: our configuration file added to its manifest, and removed again.
 
-kubelet starts the pod anew when the manifest *means* something else than before (it hashes the pod, not the bytes).
-The file that the scheduler reads is no part of that, so the volume's name carries its hash: another file, another pod.
-kubelet takes every file of that folder for a manifest, whatever its ending, except those whose name begins with a dot.
+kubelet restarts the pod when the manifest's *values* change (it hashes the pod, not the bytes). The scheduler's file is
+no part of the manifest, so its hash is in the volume's name: another file makes another pod. kubelet takes every file
+in that folder for a manifest, whatever its suffix, except those whose name begins with a dot.
 """
 
 import copy
@@ -24,10 +24,10 @@ _FLAG = f"--config={SCHEDULER_FILE}"
 
 
 def read(text: str) -> Manifest:
-    """Return what a manifest says.
+    """Parse a manifest.
 
     Raises:
-        InstallError: it is no static pod that runs kube-scheduler as kubeadm lays it out, or has no use for our file.
+        InstallError: it is no static pod of kube-scheduler as kubeadm writes it, or its scheduler cannot use our file.
     """
     try:
         return _Parts.of(text).manifest
@@ -36,7 +36,7 @@ def read(text: str) -> Manifest:
 
 
 def with_file(text: str, scheduler_file: bytes) -> str:
-    """Return a manifest with our flag, volume and mount in it; the same text when all is there.
+    """Return a manifest with our flag, volume and mount in it; the same text when it has all of them.
 
     Raises:
         InstallError: as read does, or the scheduler has another configuration file already.
@@ -57,7 +57,7 @@ def with_file(text: str, scheduler_file: bytes) -> str:
 
 
 def without_file(text: str) -> str:
-    """Return a manifest as it would be had we never touched it: with_file undone, what others changed since then kept.
+    """Return a manifest without our flag, volume and mount; changes by others are kept.
 
     Raises:
         InstallError: as read does.
@@ -71,9 +71,9 @@ def without_file(text: str) -> str:
 
 
 def plan_files(text: str, *, scheduler_file: bytes, mode: int = 0o600) -> tuple[FileChange, ...]:
-    """Return the changes that give the scheduler our file; mode is the manifest's own.
+    """Return the changes that give the scheduler our file; `mode` is the manifest's own.
 
-    Their order counts: kubelet acts on the manifest, and the file must be there by then.
+    The file comes before the manifest, because kubelet acts on the manifest at once.
 
     Raises:
         InstallError: as with_file does.
@@ -85,18 +85,18 @@ def plan_files(text: str, *, scheduler_file: bytes, mode: int = 0o600) -> tuple[
 
 
 def restore_files(changes: Iterable[FileChange], text: str | None, *, mode: int = 0o600) -> tuple[FileChange, ...]:
-    """Return an uninstall's changes with the manifest's put right: what others did to it since the install is kept.
+    """Return an uninstall's changes, with changes by others since the install kept in the manifest.
 
-    `kubeadm upgrade` writes the manifest anew, with another image: the bytes from before the install would be a
-    downgrade. Where nobody has touched it the result is those bytes.
+    `kubeadm upgrade` writes a new manifest with another image: the bytes from before the install would be a downgrade.
+    When nobody has changed the manifest, the result is those bytes.
 
     Args:
-        changes: what brings every path back to what it was (baseline.restore_plan).
-        text: the manifest now, None when there is none any more.
-        mode: of the manifest now.
+        changes: the changes that restore every path (baseline.restore_plan).
+        text: the present manifest, None when it is gone.
+        mode: the mode of the present manifest.
 
     Raises:
-        InstallError: our file is named in it, and cannot be taken out.
+        InstallError: the manifest names our file, and that cannot be taken out.
     """
     return tuple(_restored(change, text, mode) for change in changes if change.path != MANIFEST or text is not None)
 
@@ -109,13 +109,13 @@ def _restored(change: FileChange, text: str | None, mode: int) -> FileChange:
 
 
 def volume_name(scheduler_file: bytes) -> str:
-    """Return the name of the volume that brings this file to the scheduler."""
+    """Return the name of the volume that holds this file, with the file's hash in it."""
     return f"edgegpu-{hashlib.sha256(scheduler_file).hexdigest()[:12]}"
 
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """The lists of a manifest that get something, each with what it has of us."""
+    """The lists of a manifest that we add to, each with our item in it, None when it has none."""
 
     manifest: Manifest
     flags: yaml.SequenceNode
@@ -166,12 +166,12 @@ def _mount(name: str) -> dict[str, object]:
 
 
 def _volume(name: str) -> dict[str, object]:
-    # type File: without the file kubelet says so in an event, and makes no empty folder of that name
+    # type File: when the file is missing, kubelet reports it in an event and makes no empty folder of that name
     return {"hostPath": {"path": SCHEDULER_FILE, "type": "File"}, "name": name}
 
 
 def _checked(text: str, edits: list[edit.TextEdit], *, added: str = "") -> str:
-    """Return the text with the edits made, having seen that it means what it should and nothing else."""
+    """Return the text with the edits made, after checking that its values change as intended and in nothing else."""
     changed = edit.apply(text, edits)
     pod = edit.values(changed)
     _, manifest = understand(pod)
@@ -182,7 +182,7 @@ def _checked(text: str, edits: list[edit.TextEdit], *, added: str = "") -> str:
 
 
 def _bare(pod: dict[str, Any]) -> dict[str, Any]:
-    """Return what a pod means without what is ours."""
+    """Return the values of a pod without our flag, volume and mount."""
     pod = copy.deepcopy(pod)
     spec = pod["spec"]
     spec["volumes"] = [one for one in spec["volumes"] if (one.get("hostPath") or {}).get("path") != SCHEDULER_FILE]

@@ -1,4 +1,4 @@
-"""What the manifest of a kube-scheduler says: a static pod as kubeadm lays it out."""
+"""The manifest of a kube-scheduler: a static pod as kubeadm writes it."""
 
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -19,42 +19,42 @@ REPAIR = (
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a scheduler's manifest says, as far as it matters here."""
+    """The fields of a scheduler's manifest that matter to edgegpu."""
 
     pod: str
     namespace: str
     container: str
     command: tuple[str, ...]
-    """Command and arguments, one after the other."""
+    """The container's command and arguments, joined."""
     volumes: tuple[str, ...]
     flags: dict[str, str]
-    """The value of each flag; `true` for one without."""
+    """The value of each flag; `true` for a flag without a value."""
 
     @property
     def config(self) -> str:
-        """The file that --config names, empty without."""
+        """The file that --config names; empty without that flag."""
         return self.flags.get("config", "")
 
     @property
     def ours(self) -> bool:
-        """Whether that file is ours."""
+        """Whether --config names our file."""
         return self.config == SCHEDULER_FILE
 
     @property
     def kubeconfig(self) -> str:
-        """The kubeconfig of the scheduler: our file has to name it (clientConnection.kubeconfig)."""
+        """The scheduler's kubeconfig, which our file has to name (clientConnection.kubeconfig)."""
         return self.flags.get("kubeconfig", KUBECONFIG)
 
     @property
     def healthz(self) -> str:
-        """The URL that says whether the scheduler is well, seen from the node itself."""
+        """The URL of the scheduler's healthz, as the node itself reaches it."""
         host = self.flags.get("bind-address", "")
         host = "127.0.0.1" if host in {"", "0.0.0.0", "::"} else host  # noqa: S104 - compared, not listened on
         return f"https://{f'[{host}]' if ':' in host else host}:{self.flags.get('secure-port', '10259')}/healthz"
 
 
 def understand(pod: dict[str, Any]) -> tuple[int, Manifest]:
-    """Return which container runs the scheduler, and what its pod says."""
+    """Return the index of the container that runs the scheduler, and the manifest of its pod."""
     try:
         return _understood(pod)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -94,7 +94,7 @@ def _understood(pod: dict[str, Any]) -> tuple[int, Manifest]:
 
 
 def _flags(words: tuple[str, ...]) -> dict[str, str]:
-    """Return the flags' values, as the flag library of Kubernetes reads them; the last one counts."""
+    """Return the values of flags as the flag library of Kubernetes reads them; the last value of a flag counts."""
     found: dict[str, str] = {}
     for index, word in enumerate(words):
         name, equals, value = word.removeprefix("--").partition("=")

@@ -1,7 +1,7 @@
 """The profiles of a scheduler's configuration: plugins, their points and their arguments; pure.
 
-Source: Kubernetes 1.33, `pkg/scheduler/framework/plugins` and `validation_pluginargs.go`; of the plugins those that
-each version since 1.25 has, at the points that they have had since then. A k3s has no others.
+Source: Kubernetes 1.33, `pkg/scheduler/framework/plugins` and `validation_pluginargs.go`. Listed are the plugins that
+every version since 1.25 has, at the points that they have had since then. A k3s has no others.
 """
 
 import itertools
@@ -48,7 +48,7 @@ _ALL_POINTS = (
     "bind", "postBind", "multiPoint",
 )  # fmt: skip
 _VITAL = {"queueSort": "PrioritySort", "bind": "DefaultBinder"}
-"""Points at which a scheduler without a plugin ends."""
+"""The points at which a scheduler without a plugin exits, each with its default plugin."""
 
 _MOST_WEIGHT, _MOST_SCORE = 100, 10
 
@@ -113,13 +113,13 @@ _NAMED = listed(table({"schedulerName": text}))
 
 
 def named_profiles(value: Any, where: str) -> Iterator[Problem]:  # noqa: ANN401  (YAML)
-    """Check profiles that have names and nothing else: plugins of schedulers before 1.25 are not known here."""
+    """Check that profiles have names and nothing else: plugins of schedulers before 1.25 are not known here."""
     shapes = list(_NAMED(value, where))
     yield from shapes or profiles(value, where)
 
 
 def profiles(value: Any, where: str) -> Iterator[Problem]:  # noqa: ANN401  (YAML)
-    """Check a configuration's profiles."""
+    """Check the profiles of a configuration."""
     shapes = list(_PROFILES(value, where))
     yield from shapes
     if shapes:
@@ -178,7 +178,7 @@ def _plugin_config(config: list[dict[str, Any]], where: str) -> Iterator[Problem
 
 
 def _args(name: str, args: dict[str, Any], where: str) -> Iterator[Problem]:
-    """Yield what no single field shows."""
+    """Yield the problems of a plugin's arguments that concern several fields."""
     match name:
         case "PodTopologySpread":
             constraints = args.get("defaultConstraints", [])

@@ -1,4 +1,4 @@
-"""What a scheduler's configuration refers to: a kubeconfig, and extenders' certificates; pure over `read_file`."""
+"""The files that a scheduler's configuration refers to: kubeconfig and certificates; pure, given `read_file`."""
 
 import base64
 import re
@@ -17,7 +17,7 @@ from edgegpu_installer.scheduler.rules import decoded
 from edgegpu_installer.scheduler.yaml import Problem
 
 ReadFile = Callable[[str], bytes | None]
-"""Returns a file of the box, None when it cannot be read."""
+"""A function that returns the content of a file of the box, None when it cannot be read."""
 
 _CURVES = ec.SECP256R1 | ec.SECP384R1 | ec.SECP521R1
 _KEYS = (rsa.RSAPrivateKey, ec.EllipticCurvePrivateKey, ed25519.Ed25519PrivateKey)
@@ -29,7 +29,7 @@ _PEM_CERTIFICATE = re.compile(
 
 
 def kubeconfig(path: str, where: str, read_file: ReadFile) -> Iterator[Problem]:
-    """Check the kubeconfig with which the scheduler reaches the API server, and the files that it names."""
+    """Check the scheduler's kubeconfig and the files that it names."""
     if not path.startswith("/"):
         yield Problem(where, f"{path!r} is no absolute path")
         return
@@ -60,7 +60,7 @@ def kubeconfig(path: str, where: str, read_file: ReadFile) -> Iterator[Problem]:
 
 
 def tls(config: dict[str, Any], where: str, read_file: ReadFile) -> Iterator[Problem]:
-    """Check an extender's `tlsConfig`: what is named can be read, certificate and key belong together."""
+    """Check an extender's `tlsConfig`: its files can be read, and certificate and key belong together."""
     problems: list[Problem] = []
     ca, cert, key = (_pem(config, name, where, read_file, problems) for name in ("ca", "cert", "key"))
     yield from problems
@@ -93,7 +93,7 @@ def _pem(
     read_file: ReadFile,
     problems: list[Problem],
 ) -> bytes | None:
-    """Return what is given inline or by file, the former first; None where neither is."""
+    """Return a PEM text that is given inline, else by file; None when it is not given."""
     inline, file = config.get(f"{name}Data"), config.get("caFile" if name == "ca" else f"{name}File")
     if inline:
         return decoded(inline)
@@ -106,12 +106,12 @@ def _pem(
 
 
 def _certificates(pem: bytes) -> list[x509.Certificate]:
-    """Return the certificates of a PEM text, none where one is not sound: Go reads them more strictly."""
+    """Return the certificates of a PEM text; empty when one is malformed, because Go reads them more strictly."""
     found = []
     for body in _PEM_CERTIFICATE.findall(pem):
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("error")  # what is deprecated there is refused by Go already
+                warnings.simplefilter("error")  # what cryptography deprecates, Go refuses already
                 certificate = x509.load_der_x509_certificate(base64.b64decode(body))
                 _read_whole(certificate)
         except (ValueError, TypeError, Warning, UnsupportedAlgorithm, x509.InvalidVersion, x509.DuplicateExtension):
@@ -121,7 +121,7 @@ def _certificates(pem: bytes) -> list[x509.Certificate]:
 
 
 def _read_whole(certificate: x509.Certificate) -> None:
-    """Read every part, of which each is read when it is asked for first. Raises ValueError."""
+    """Read every part of a certificate, because each is parsed only at its first use. Raises ValueError."""
     list(certificate.extensions)
     certificate.public_key()
     for part in (certificate.issuer, certificate.subject, certificate.version, certificate.signature_algorithm_oid):
@@ -130,7 +130,7 @@ def _read_whole(certificate: x509.Certificate) -> None:
 
 
 def _is_damaged(certificate: x509.Certificate, authorities: list[x509.Certificate]) -> bool:
-    """Say whether an authority of that name is there and has not signed it so."""
+    """Return whether a CA with the issuer's name is given, and none of that name has signed the certificate."""
     issuers = [one for one in authorities if one.subject == certificate.issuer]
     return bool(issuers) and not any(_has_issued(issuer, certificate) for issuer in issuers)
 
@@ -165,7 +165,7 @@ def _pair(cert: bytes, key: bytes, where: str, authorities: list[x509.Certificat
 
 
 def _is_known(private: _Key) -> bool:
-    """Say whether Go takes a key of that size or curve."""
+    """Return whether Go accepts a key of that size or curve."""
     match private:
         case rsa.RSAPrivateKey():
             return private.key_size >= _LEAST_RSA_BITS
@@ -176,7 +176,7 @@ def _is_known(private: _Key) -> bool:
 
 
 def _is_canonical(private: _Key, pem: bytes) -> bool:
-    """Say whether a key is written as one writes it: what else OpenSSL reads, Go may not."""
+    """Return whether a key is in its canonical encoding: OpenSSL reads others too, Go may not."""
     forms = [serialization.PrivateFormat.PKCS8]
     if not isinstance(private, ed25519.Ed25519PrivateKey):
         forms.append(serialization.PrivateFormat.TraditionalOpenSSL)

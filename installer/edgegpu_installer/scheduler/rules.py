@@ -1,8 +1,8 @@
-"""The fields of a KubeSchedulerConfiguration and what each may be; pure.
+"""The fields of a KubeSchedulerConfiguration and their allowed values; pure.
 
-Those that edgegpu stands for are the same from v1beta1 on. Source: Kubernetes 1.20 and 1.33,
-`kube-scheduler/config/*/types.go` and `pkg/scheduler/apis/config/validation`. Fields that came after 1.25 are not known
-here: a file for every version has none of them.
+The fields that edgegpu supports are the same from v1beta1 on. Source: Kubernetes 1.20 and 1.33,
+`kube-scheduler/config/*/types.go` and `pkg/scheduler/apis/config/validation`. Fields newer than 1.25 are not known
+here, because a file for every version has none of them.
 """
 
 import base64
@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from edgegpu_installer.scheduler.yaml import Problem
 
 Check = Callable[[Any, str], Iterator[Problem]]
-"""Yields what is wrong with the value of a field at a place."""
+"""A function that yields the problems of a field's value; its second argument is the field's path."""
 
 API_VERSION = "kubescheduler.config.k8s.io/v1"
 KIND = "KubeSchedulerConfiguration"
@@ -32,19 +32,19 @@ _MOST_PORT = 65535
 
 
 def text(value: Any, where: str) -> Iterator[Problem]:  # noqa: ANN401  (YAML)
-    """Check for a text."""
+    """Check that a value is a text."""
     if not isinstance(value, str):
         yield Problem(where, f"{value!r} is no text: put it in quotes")
 
 
 def flag(value: Any, where: str) -> Iterator[Problem]:  # noqa: ANN401  (YAML)
-    """Check for true or false."""
+    """Check that a value is true or false."""
     if not isinstance(value, bool):
         yield Problem(where, f"{value!r} is neither true nor false")
 
 
 def number(value: Any, where: str) -> Iterator[Problem]:  # noqa: ANN401  (YAML)
-    """Check for a number that is not negative."""
+    """Check that a value is a number and not negative."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < _INT32:
         yield Problem(where, f"{value!r} is no number from 0 on")
 
@@ -65,7 +65,7 @@ def small(low: int, high: int = _INT32 - 1) -> Check:
 
 
 def one_of(*words: str) -> Check:
-    """Return a check for one of some words."""
+    """Return a check for one of the given words."""
 
     def check(value: Any, where: str) -> Iterator[Problem]:  # noqa: ANN401  (YAML)
         if value not in words or not isinstance(value, str):
@@ -75,7 +75,7 @@ def one_of(*words: str) -> Check:
 
 
 def listed(check: Check, *, least: int = 0) -> Check:
-    """Return a check for a list of such values."""
+    """Return a check for a list of at least `least` values that each pass a check."""
 
     def check_list(value: Any, where: str) -> Iterator[Problem]:  # noqa: ANN401  (YAML)
         if not isinstance(value, list):
@@ -90,7 +90,7 @@ def listed(check: Check, *, least: int = 0) -> Check:
 
 
 def table(fields: Mapping[str, Check], *needed: str) -> Check:
-    """Return a check for a table with these fields and no others, of which some are needed."""
+    """Return a check for a mapping that has only these fields, and all of the `needed` ones."""
 
     def check(value: Any, where: str) -> Iterator[Problem]:  # noqa: ANN401  (YAML)
         if not isinstance(value, dict):
@@ -112,7 +112,7 @@ def table(fields: Mapping[str, Check], *needed: str) -> Check:
 
 
 def both(*checks: Check) -> Check:
-    """Return a check that goes on with the next one only while all is well."""
+    """Return a check that runs several checks in order, up to the first that finds a problem."""
 
     def check(value: Any, where: str) -> Iterator[Problem]:  # noqa: ANN401  (YAML)
         for one in checks:
@@ -125,7 +125,7 @@ def both(*checks: Check) -> Check:
 
 
 def duration(value: Any, where: str) -> Iterator[Problem]:  # noqa: ANN401  (YAML)
-    """Check for a time span of Go's with a unit: `30s`, `1m30s`; more than nothing, at most a day."""
+    """Check for a Go duration with a unit (`30s`, `1m30s`), more than 0 and at most a day."""
     if not isinstance(value, str) or not _DURATION.fullmatch(value):
         yield Problem(where, f"{value!r} is no time span with its unit, such as 30s")
     elif not 0 < sum(float(n) * _SECONDS[unit] for n, unit in _PIECE.findall(value)) <= _LONGEST_S:
@@ -133,13 +133,13 @@ def duration(value: Any, where: str) -> Iterator[Problem]:  # noqa: ANN401  (YAM
 
 
 def data(value: Any, where: str) -> Iterator[Problem]:  # noqa: ANN401  (YAML)
-    """Check for bytes as base64."""
+    """Check that a value is base64."""
     if not isinstance(value, str) or decoded(value) is None:
         yield Problem(where, "is no base64")
 
 
 def decoded(value: str) -> bytes | None:
-    """Return what base64 stands for, None for what is none; line breaks in it do not count."""
+    """Return the bytes of a base64 text, None when it is none; line breaks in it are ignored."""
     try:
         return base64.b64decode(value.replace("\n", "").replace("\r", ""), validate=True)
     except (binascii.Error, ValueError):
@@ -147,7 +147,7 @@ def decoded(value: str) -> bytes | None:
 
 
 def url(value: Any, where: str) -> Iterator[Problem]:  # noqa: ANN401  (YAML)
-    """Check for an address of HTTP with a host."""
+    """Check for an HTTP or HTTPS URL with a host."""
     try:
         parts = urlsplit(value) if isinstance(value, str) else None
         right = parts is not None and parts.scheme in {"http", "https"} and bool(parts.hostname)
@@ -159,7 +159,7 @@ def url(value: Any, where: str) -> Iterator[Problem]:  # noqa: ANN401  (YAML)
 
 
 def qualified(value: str) -> bool:
-    """Return whether a text is a name that may have a domain: `baidu.com/vcuda-core`."""
+    """Return whether a text is a name with or without a domain, such as `baidu.com/vcuda-core`."""
     domain, slash, name = value.rpartition("/")
     if slash and not (len(domain) <= _LONGEST_DOMAIN and _DOMAIN.fullmatch(domain)):
         return False
@@ -173,7 +173,7 @@ def label_name(value: Any, where: str) -> Iterator[Problem]:  # noqa: ANN401  (Y
 
 
 def resource(value: Any, where: str) -> Iterator[Problem]:  # noqa: ANN401  (YAML)
-    """Check for an extended resource: with a domain, which is not Kubernetes' own."""
+    """Check for an extended resource, whose name has a domain other than Kubernetes' own."""
     name = value if isinstance(value, str) else ""
     domain, slash, _ = name.partition("/")
     if not slash or not qualified(name) or name.startswith("requests.") or "kubernetes.io" in domain:

@@ -1,8 +1,7 @@
-"""YAML as strictly as it can be read: what two readers could take for two things is refused; pure.
+"""A strict reader of YAML: it refuses what two parsers could read differently; pure.
 
-The scheduler reads its file with another YAML than ours. What is refused here either ends it (a key twice), or
-means something else in the one reader than in the other (`yes`, `1_000`, an alias), and has no place in such a
-file.
+The scheduler has another YAML parser than ours. What is refused here either makes the scheduler exit (a key twice) or
+can have another value in one parser than in the other (`yes`, `1_000`, an alias).
 """
 
 import json
@@ -24,7 +23,7 @@ _PRINTABLE = re.compile(r"[\t\n\r\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufdcf\
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What is wrong, and where: `extenders[0].weight`, a line, or nothing for the file as a whole."""
+    """A problem in the file; `where` is a path (`extenders[0].weight`), a line, or empty for the whole file."""
 
     where: str
     what: str
@@ -34,7 +33,7 @@ class Problem:
 
 
 def load(text: str) -> tuple[Any, list[Problem]]:
-    """Return a file's one document as plain values (None when there are problems), and all that is wrong with it."""
+    """Return a file's only document as plain values (None when there are problems), and all its problems."""
     if len(text) > _MOST_TEXT:
         return None, [Problem("", f"larger than {_MOST_TEXT // 1024} KiB")]
     if not _PRINTABLE.fullmatch(text):
@@ -67,7 +66,7 @@ def _syntax(error: yaml.YAMLError) -> Problem:
 
 
 def _odd_events(text: str) -> Iterator[Problem]:
-    """Yield what is YAML and not plain: anchors, tags, directives, a second document, a bottomless nesting."""
+    """Yield the YAML that is not plain: anchors, tags, directives, a second document, nesting that is too deep."""
     depth = documents = 0
     for event in yaml.parse(text, Loader=yaml.SafeLoader):
         where = _line(event)

@@ -1,4 +1,4 @@
-"""Whether the agent that a change has started is well: it stays up, its worker turns, the link is there as before."""
+"""The check of the agent that a change has started: it stays up, its worker answers, the link is up as before."""
 
 import json
 import time
@@ -14,32 +14,32 @@ from edgegpu_installer.layout import AGENT_UNIT, Layout
 from edgegpu_installer.machine.systemd import Systemd
 
 AGENT_SOCKET = "agent.sock"
-"""In the run folder: there the agent of a box that belongs to a cloud says how it stands."""
+"""The socket in the run folder on which the agent of an enrolled box gives its status."""
 
 _LOOKS = 10
-"""While it has to run in one piece."""
+"""How often the agent is probed while it has to run without a restart."""
 
 _ASK_S = 5.0
 _ENDS_AGAIN = 3
-"""So many starts that nobody asked for, and no more is waited for."""
+"""How many restarts by systemd end the waiting."""
 
 _OK = 200
 _REMEDY = f"journalctl -e -u {AGENT_UNIT}"
 
 
 class AgentCondition(StrEnum):
-    """How the agent stood before a change; the new one has to stand as well. The values are in the journal."""
+    """The agent's condition before a change, which the new agent has to reach. The values are in the journal."""
 
     SILENT = ""
-    """It answered nobody: it did not run, or the box is not enrolled."""
+    """It did not answer: it did not run, or the box is not enrolled."""
     ANSWERS = "answers"
-    """Its worker turned, and the link was down."""
+    """Its worker answered, and the link was down."""
     LINKED = "linked"
 
 
 @dataclass(frozen=True, slots=True)
 class AgentReply:
-    """What an agent answers; `version` is empty from one that does not say it yet."""
+    """The agent's status reply; `version` is empty from an agent too old to give it."""
 
     version: str
     connected: bool
@@ -48,7 +48,7 @@ class AgentReply:
 
 @dataclass(frozen=True, slots=True)
 class AgentSample:
-    """How the agent is at a moment; `said` is None where it does not answer."""
+    """The state of the agent at one moment; `said` is None when it does not answer."""
 
     active: bool
     invocation: str
@@ -58,7 +58,7 @@ class AgentSample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WantedAgent:
-    """What the new agent has to be: this version, for so long in one piece, in so many seconds; as it was before."""
+    """The wanted agent: its version, its condition `before`, `steady_s` without a restart, all within `within_s`."""
 
     version: str
     before: AgentCondition
@@ -67,7 +67,7 @@ class WantedAgent:
 
 
 def standing(layout: Layout) -> AgentCondition:
-    """Return how the agent stands now."""
+    """Return the agent's present condition."""
     said = ask_agent(layout.run / AGENT_SOCKET)
     if said is None:
         return AgentCondition.SILENT
@@ -75,7 +75,7 @@ def standing(layout: Layout) -> AgentCondition:
 
 
 def look(system: Systemd, layout: Layout) -> AgentSample:
-    """Look once; systemd that does not answer is an agent that is not seen to run."""
+    """Return the state of the agent; when systemd does not answer, the agent counts as not running."""
     try:
         unit = system.unit(AGENT_UNIT)
     except InstallError:
@@ -88,7 +88,7 @@ def verify(wanted: WantedAgent, system: Systemd, layout: Layout, *, deadline: De
     """Wait until the agent of this machine is as wanted.
 
     Raises:
-        InstallError: it is not, in time.
+        InstallError: the agent is not as wanted in time.
     """
     wait_until_well(wanted, look=lambda: look(system, layout), deadline=deadline)
 
@@ -100,16 +100,16 @@ def wait_until_well(
     deadline: Deadline,
     pause: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Wait until the agent is as wanted, and has run for long enough without an end.
+    """Wait until the agent is as wanted and has run for `wanted.steady_s` without a restart.
 
     Args:
-        wanted: what it has to be.
-        look: looks once.
-        deadline: of all that is verified; `wanted.within_s` may be over before.
-        pause: waits for so many seconds.
+        wanted: the wanted agent.
+        look: returns the present state.
+        deadline: of the whole verification; `wanted.within_s` may end earlier.
+        pause: waits for a number of seconds.
 
     Raises:
-        InstallError: it ends again and again, or is not as wanted in time.
+        InstallError: the agent ends again and again, or is not as wanted in time.
     """
     limit = Deadline(min(deadline.at_s, deadline.clock() + wanted.within_s), deadline.clock)
     run, since_s, fewest = None, 0.0, None
@@ -130,7 +130,7 @@ def wait_until_well(
 
 
 def ask_agent(path: Path) -> AgentReply | None:
-    """Ask the agent how it stands: its worker answers, so it turns. None: nobody answers, or it does not."""
+    """Return the agent's status; its worker answers, so an answer shows that it works. None without an answer."""
     try:
         status, body = get(path, "/v1/status", timeout_s=_ASK_S)
         value = json.loads(body)
@@ -146,11 +146,11 @@ def ask_agent(path: Path) -> AgentReply | None:
 
 
 def _lacks(wanted: WantedAgent, seen: AgentSample) -> str:
-    """Return what is missing at the moment, in words; empty when the agent is as wanted."""
+    """Return what is still missing, in words; empty when the agent is as wanted."""
     if not seen.active:
         return "does not run"
     if wanted.before is AgentCondition.SILENT:
-        return ""  # a box without a cloud has nothing to answer with
+        return ""  # the agent of a box without a cloud does not answer
     if seen.said is None:
         return f"does not answer on {AGENT_SOCKET}, which the one before it did"
     if seen.said.version != wanted.version:

@@ -1,8 +1,8 @@
-"""How each path was before edgegpu first touched it, so that an uninstall brings exactly that back.
+"""The baseline: the state of each path before edgegpu first touched it, which an uninstall restores exactly.
 
-One folder for each committed transaction, in their order: `index` has a row for every path that no earlier one touched
-(`NUMBER FLAGS KIND PATH`, contents beside it under the number) and for every folder that was made (kind `d`); `ours`
-has what the transaction put there.
+Each committed transaction has a folder, in their order. Its `index` has a row for every path that no earlier
+transaction touched (`NUMBER FLAGS KIND PATH`, contents beside it under the number) and for every folder that was made
+(kind `d`). Its `ours` has what the transaction wrote.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ _FOLDER = "d"
 
 @dataclass(frozen=True, slots=True)
 class OriginalPath:
-    """One path as it was: kind and flags as in the journal (kind `d`: a folder of ours), content at `kept`."""
+    """The original of one path: kind and flags as in the journal (kind `d`: a folder of ours), content at `kept`."""
 
     path: str
     flags: str
@@ -34,7 +34,7 @@ class OriginalPath:
 
 
 def originals(layout: Layout) -> tuple[OriginalPath, ...]:
-    """Return how things were, in the order in which they were first touched."""
+    """Return the originals of all paths, in the order in which they were first touched."""
     return tuple(found for folder in _transactions(layout) for found in _rows(folder))
 
 
@@ -44,7 +44,7 @@ def folders(layout: Layout) -> tuple[str, ...]:
 
 
 def restore_plan(layout: Layout) -> tuple[FileChange, ...]:
-    """Return the changes that bring every path back to what it was, what was touched last first.
+    """Return the changes that restore every path, the last touched first.
 
     Raises:
         InstallError: the baseline cannot be read.
@@ -54,17 +54,17 @@ def restore_plan(layout: Layout) -> tuple[FileChange, ...]:
 
 
 def drifted(layout: Layout) -> tuple[str, ...]:
-    """Return the paths that somebody else has changed since edgegpu last wrote them.
+    """Return the paths that others have changed since edgegpu last wrote them.
 
     Raises:
-        InstallError: one of them cannot be read.
+        InstallError: one of the paths cannot be read.
     """
     ours = _ours(layout)
     return tuple(path for path, known in ours.items() if _fingerprint(read_entry(layout.at(path))) != known)
 
 
 def withdrawn(layout: Layout) -> bool:
-    """Say whether edgegpu is on this machine without GPU sharing, because it was taken off.
+    """Return whether GPU sharing was taken off this machine while edgegpu stayed.
 
     Raises:
         InstallError: the baseline cannot be read.
@@ -73,7 +73,7 @@ def withdrawn(layout: Layout) -> bool:
 
 
 def _ours(layout: Layout) -> dict[str, str]:
-    """Return the fingerprint of what edgegpu wrote last, by path."""
+    """Return, for each path, the fingerprint of what edgegpu last wrote there."""
     ours: dict[str, str] = {}
     for folder in _transactions(layout):
         ours |= dict(line.split(" ", 1)[::-1] for line in _lines(folder / "ours"))
@@ -81,12 +81,12 @@ def _ours(layout: Layout) -> dict[str, str]:
 
 
 def record(layout: Layout, transaction: str, tables: TransactionTables) -> None:
-    """Keep the originals of what a transaction is the first to touch, and what it leaves there.
+    """Store the originals of the paths that a transaction is the first to touch, and what it writes there.
 
-    To be called before its COMMITTED; whoever undoes it removes the folder `*.ID`.
+    Call it before COMMITTED is written; a rollback removes the folder `*.ID`.
 
     Raises:
-        InstallError: it cannot be written.
+        InstallError: the baseline cannot be written.
     """
     last = max((int(folder.name.partition(".")[0]) for folder in _transactions(layout)), default=0)
     known = {original.path for original in originals(layout)}

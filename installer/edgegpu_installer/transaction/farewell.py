@@ -1,4 +1,4 @@
-"""What an uninstall leaves behind until kubelet has let go: the program edgegpu-farewell, its unit, and its orders."""
+"""What an uninstall leaves until kubelet forgets the resources: the program edgegpu-farewell, its unit, its file."""
 
 import shlex
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ CONF = f"{LIB}/farewell.conf"
 UNIT_FILE = f"{UNITS}/{UNIT}"
 LINK = f"{WANTS}/{UNIT}"
 PASSING = frozenset({PROGRAM, CONF, UNIT_FILE, LINK})
-"""What it removes itself: nobody else has to bring back how it was."""
+"""The files that edgegpu-farewell removes itself, so that no baseline is needed for them."""
 
 CDI_FILE = "edgegpu.json"
 CDI_SPEC = f"/var/run/cdi/{CDI_FILE}"
@@ -22,10 +22,10 @@ CDI_SPEC = f"/var/run/cdi/{CDI_FILE}"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Farewell:
-    """What is to be cleaned up.
+    """The settings of edgegpu-farewell: what it has to clean up.
 
     `kubeconfig` is kubelet's own (k3s: DATA/agent/kubelet.kubeconfig; kubeadm: /etc/kubernetes/kubelet.conf). `folders`
-    were made by edgegpu and are removed when they are empty, inner ones first; its own, /usr/local/lib/edgegpu, always.
+    were made by edgegpu; they are removed when they are empty, inner ones first. /usr/local/lib/edgegpu always goes.
     """
 
     node: str
@@ -38,7 +38,7 @@ class Farewell:
 
 
 def conf(farewell: Farewell) -> str:
-    """Return farewell.conf, which a shell reads."""
+    """Return the text of farewell.conf, which a shell reads."""
     values = {
         "NODE": farewell.node,
         "RESOURCES": " ".join(_names(farewell.model)),
@@ -52,10 +52,10 @@ def conf(farewell: Farewell) -> str:
 
 
 def files(farewell: Farewell, *, program: bytes, unit: bytes) -> tuple[FileChange, ...]:
-    """Return the files that an uninstall puts in place; start `UNIT` after them.
+    """Return the files that an uninstall puts in place; `UNIT` is to be started after them.
 
     Args:
-        farewell: what is to be cleaned up.
+        farewell: the settings.
         program: the release's installer/edgegpu-farewell.
         unit: the release's systemd/edgegpu-farewell.service.
     """

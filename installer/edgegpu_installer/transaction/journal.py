@@ -1,4 +1,4 @@
-"""The journal of the last transaction, as a shell can read it: one record, tables, old and new contents, a log."""
+"""The journal of the last transaction, readable by a shell: a record, tables, old and new contents, a log."""
 
 import os
 import time
@@ -15,18 +15,18 @@ from edgegpu_installer.machine.atomic import PathEntry, read_entry
 from edgegpu_installer.transaction.states import TERMINAL, RecoveryDecision, TransactionState, after_crash, may_follow
 
 _SPARE_BYTES = 4096
-"""Room for the records of an undoing, on a disk that fills up meanwhile."""
+"""Space kept for the records of a rollback, in case the disk fills up meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionRecord:
-    """What the journal says of a transaction.
+    """The journal's record of a transaction.
 
-    `deadline_boot_s` is of CLOCK_BOOTTIME and counts while `boot_id` is this boot's; after another boot
-    `deadline_wall_s` does, as far as the clock is not behind `started_s`. `author`: its pid and start time. `unit`: the
-    k3s unit, `restart`: whether what it reads changes, `invocation`: the start of it that is known to have read the old
-    files (`later`: any from now on), `was`: how it was then. `settle_s`, `wait_s`: how long k3s must stay up when it is
-    undone, and may take for that. `agent`: how the agent stood before an upgrade (see agent_health).
+    `deadline_boot_s` is of CLOCK_BOOTTIME and counts while `boot_id` is this boot's. After another boot
+    `deadline_wall_s` counts, unless the clock is before `started_s`. `author`: its pid and start time. `unit`: the k3s
+    unit. `restart`: whether a file that it reads changes. `invocation`: the start of it that is known to have read the
+    old files (`later`: any from now on). `was`: its state then. `settle_s`, `wait_s`: how long k3s must stay up after a
+    rollback, and may take for that. `agent`: the agent's condition before an upgrade (see agent_health).
     """
 
     id: str
@@ -52,7 +52,7 @@ class TransactionRecord:
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """The clocks of this machine: wall and CLOCK_BOOTTIME in seconds, and which boot it is."""
+    """The clocks of this machine: wall clock and CLOCK_BOOTTIME in seconds, and the id of this boot."""
 
     wall_s: float
     boot_s: float
@@ -61,7 +61,7 @@ class Clocks:
 
 @dataclass(frozen=True, slots=True)
 class TargetPath:
-    """One path of a transaction with what it held and shall hold; `number` names the contents in the journal."""
+    """One path of a transaction with its old and its new entry; `number` names their contents in the journal."""
 
     number: int
     change: FileChange
@@ -70,17 +70,17 @@ class TargetPath:
 
     @property
     def row(self) -> str:
-        """Its line in the table `files`."""
+        """The path's line in the table `files`."""
         flags = ("k" if self.change.k3s_reads else "") + ("e" if self.change.early else "") or "-"
         return f"{self.number} {flags} {self.old.kind} {self.new.kind} {self.change.path}"
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionTables:
-    """What a transaction is about, beside its record.
+    """The tables of a transaction, which the journal holds beside its record.
 
-    `folders` are made by it and go when it is undone, `remove` are folders that go once it is committed, `units` are
-    those that it stops or starts, with whether they ran before.
+    `folders` are made by the transaction and removed by a rollback. `remove` are folders that are removed once it is
+    committed. `units` are those that it stops or starts, each with whether it ran before.
     """
 
     targets: tuple[TargetPath, ...]
@@ -90,9 +90,9 @@ class TransactionTables:
 
 
 def remaining_s(record: TransactionRecord, now: Clocks) -> float:
-    """Return how many seconds the transaction has until its first deadline; 0 when it has passed.
+    """Return the seconds until the transaction's first deadline; 0 when it has passed.
 
-    After a boot a wall clock that stands before the transaction's start says nothing: no time is left then.
+    After a boot, a wall clock that is before the transaction's start is useless: no time is left then.
     """
     if now.boot_id == record.boot_id:
         return max(0.0, record.deadline_boot_s - now.boot_s)
@@ -102,21 +102,21 @@ def remaining_s(record: TransactionRecord, now: Clocks) -> float:
 
 
 def read_now(root: Path = Path("/")) -> Clocks:
-    """Return this machine's clocks."""
+    """Return the present time of this machine's clocks."""
     return Clocks(time.time(), boot_s(), boot_id(root))
 
 
 class TransactionJournal:
-    """The folder of the journal; nothing is in memory."""
+    """The journal in its folder; nothing is kept in memory."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def read(self) -> TransactionRecord | None:
-        """Return the record; None where there is none.
+        """Return the record; None when there is none.
 
         Raises:
-            JournalError: it cannot be read, or is not one.
+            TransactionJournalError: the record cannot be read, or is not valid.
         """
         path = self.folder / "state"
         try:
@@ -131,11 +131,11 @@ class TransactionJournal:
             raise TransactionJournalError(f"cannot understand {path}: {error}", "edgegpu-recover show") from error
 
     def write(self, record: TransactionRecord) -> None:
-        """Put the record on the disk, and a line into the log.
+        """Write the record to the disk, and a line to the log.
 
         Raises:
-            JournalError: it may not follow what stands there (which would be our own fault).
-            InstallError: it cannot be written.
+            TransactionJournalError: the state may not follow the present one (a bug of ours).
+            InstallError: the record cannot be written.
         """
         last = self.read()
         if last is not None and last.id == record.id and not may_follow(last.state, record.state):
@@ -145,10 +145,10 @@ class TransactionJournal:
         atomic.write(self.folder / "state", text.encode())
 
     def begin(self, transaction: str, tables: TransactionTables) -> None:
-        """Put all that undoing needs on the disk; the record follows when recovery can read it.
+        """Write everything that a rollback needs to the disk; the record is written when recovery is in place.
 
         Raises:
-            InstallError: it cannot be written.
+            InstallError: the journal cannot be written.
         """
         for folder in (self.folder.parent, self.folder):
             atomic.make_folder(folder, mode=0o750 if folder is self.folder.parent else 0o700)
@@ -169,10 +169,10 @@ class TransactionJournal:
         self._table("files", [f"id {transaction} - - -", *(target.row for target in tables.targets)])
 
     def tables(self) -> TransactionTables:
-        """Return what `begin` has put on the disk.
+        """Return the tables that `begin` has written.
 
         Raises:
-            InstallError: it is not there, or cannot be read.
+            InstallError: the tables are missing or cannot be read.
         """
         try:
             rows = [line.split(" ", 4) for line in self._lines("files")[1:]]
@@ -189,13 +189,13 @@ class TransactionJournal:
             ) from error
 
     def log(self, text: str) -> None:
-        """Add a line to the history, on the disk when this returns; one that cannot be written stops nothing."""
+        """Add a line to the history and sync it; a failure to write it is ignored."""
         stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         try:
             with (self.folder / "log").open("a", encoding="utf-8") as file:
                 file.write(f"{stamp} {text}\n")
                 file.flush()
-                os.fsync(file.fileno())  # else a power cut leaves zeros where it was
+                os.fsync(file.fileno())  # else a power cut leaves zeros instead of the line
         except OSError:
             return
 
@@ -203,18 +203,18 @@ class TransactionJournal:
         """Return the lines of the history, oldest first."""
         try:
             text = (self.folder / "log").read_text(encoding="utf-8", errors="replace")
-            return tuple(text.replace("\0", "").splitlines())  # the shell that undoes cannot fsync what it adds
+            return tuple(text.replace("\0", "").splitlines())  # edgegpu-recover, in shell, cannot fsync its lines
         except OSError:
             return ()
 
     def state_of(self, transaction: str) -> TransactionState | None:
-        """Return how far the transaction with this id has come; None: it was never begun, as far as is known.
+        """Return the state of the transaction with this id; None when it never began, as far as is known.
 
-        Earlier ones than the last are known by the history, of which the last 300 lines are kept. A line there that is
-        no end, of a transaction that is not the last one, is of one that died before its record was written.
+        Transactions before the last one are known from the history, of which the last 300 lines are kept. When such a
+        transaction's last line there is no final state, it died before its record was written.
 
         Raises:
-            JournalError: the record cannot be read.
+            TransactionJournalError: the record cannot be read.
         """
         record = self.read()
         if record is not None and record.id == transaction:
@@ -247,12 +247,12 @@ class TransactionJournal:
 def next_record(
     record: TransactionRecord, state: TransactionState, *, why: str = "", attempts: int | None = None
 ) -> TransactionRecord:
-    """Return the record at another state."""
+    """Return a record with another state."""
     return replace(record, state=state, why=why, attempts=record.attempts if attempts is None else attempts)
 
 
 def author() -> str:
-    """Return this process as the journal names it: pid and start time, so that a pid that is used again is another."""
+    """Return this process as `PID:START` for the journal; the start time tells a reused pid from the author."""
     pid = os.getpid()
     try:
         after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -297,7 +297,7 @@ def _one_line(text: str) -> str:
 
 
 def decide(record: TransactionRecord, now: Clocks, *, proc: Path | None) -> RecoveryDecision:
-    """Return what is to be done; the kernel's /proc tells whether the author lives, None: its lock says it is dead."""
+    """Return what to do about a record. `proc` is /proc, by which the author is found; None: it is known to be dead."""
     return after_crash(
         record.state,
         same_boot=record.boot_id == now.boot_id,
@@ -308,7 +308,7 @@ def decide(record: TransactionRecord, now: Clocks, *, proc: Path | None) -> Reco
 
 
 def is_alive(author: str, *, proc: Path) -> bool:
-    """Say whether a process that the journal names as `PID:START` still runs; a pid that is used again is another."""
+    """Return whether the process `PID:START` of the journal still runs; a reused pid has another start time."""
     pid, _, start = author.partition(":")
     try:
         fields = (proc / pid / "stat").read_text().rpartition(")")[2].split()

@@ -1,4 +1,4 @@
-"""One change of the machine at a time, and no signal that ends it halfway."""
+"""The lock by which one process at a time changes the machine, and the guard against signals during a change."""
 
 import fcntl
 import os
@@ -13,11 +13,11 @@ from typing import Any, Self
 from edgegpu_installer.errors import BusyError, InstallError, InterruptedByError
 
 LOCK = "/run/edgegpu-tx.lock"
-"""Where a boot forgets it, and an uninstall removes it."""
+"""The lock file; it is gone after a boot, and an uninstall removes it."""
 
 BEGUN = "/run/edgegpu-begun.lock"
-"""Held by each installer that an agent has begun, from its first moment to its end: shared, by the descriptor that it
-was given. Whoever looks at the machine, and has not taken LOCK yet, is known by it."""
+"""The lock that each installer started by an agent holds, shared, from its start to its end, by an inherited
+descriptor. It shows an installer that reads the machine and has not taken LOCK yet."""
 
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -25,11 +25,11 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def locked(path: Path) -> Iterator[int]:
-    """Hold the lock; yields its descriptor, for a child that goes on when this process is killed.
+    """Hold the lock and yield its descriptor, for a child that goes on when this process is killed.
 
     Raises:
-        BusyError: another process holds it.
-        InstallError: the file cannot be made.
+        BusyError: another process holds the lock.
+        InstallError: the lock file cannot be made.
     """
     descriptor = _open(path)
     try:
@@ -42,10 +42,10 @@ def locked(path: Path) -> Iterator[int]:
 
 @contextmanager
 def shared(path: Path) -> Iterator[int]:
-    """Hold a lock with others; yields its descriptor: the lock ends with the last process that keeps it open.
+    """Hold a shared lock and yield its descriptor; the lock ends when the last process closes it.
 
     Raises:
-        OSError: the file cannot be made.
+        OSError: the lock file cannot be made.
     """
     descriptor = os.open(path, _FLAGS, 0o600)
     try:
@@ -69,13 +69,13 @@ def _open(path: Path) -> int:
             raise BusyError(int(said) if said.isdigit() else 0) from error
         if path.exists() and path.stat().st_ino == os.fstat(descriptor).st_ino:
             return descriptor
-        os.close(descriptor)  # removed by an uninstall between the two
+        os.close(descriptor)  # an uninstall removed the file between open and flock
 
 
 class SignalGuard:
-    """SIGINT, SIGTERM and SIGHUP become one InterruptedByError, raised in the main thread; then none comes through.
+    """A guard that turns the first SIGINT, SIGTERM or SIGHUP into an InterruptedByError and then ignores them.
 
-    In another thread than the main one signals stay as they are.
+    The error is raised in the main thread. Entered in another thread, the guard changes nothing.
     """
 
     def __init__(self) -> None:
@@ -91,7 +91,7 @@ class SignalGuard:
             signal.signal(number, handler)
 
     def hold(self) -> None:
-        """Let no signal through from here on: what follows must come to its end."""
+        """Ignore these signals from now on, because what follows must not be interrupted."""
         for number in self._before:
             signal.signal(number, _nothing)  # not SIG_IGN, which children would inherit
 

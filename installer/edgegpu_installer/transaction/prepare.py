@@ -1,4 +1,4 @@
-"""What a plan would change on this machine as it is now, and by which steps."""
+"""The preparation of a transaction: what a plan changes on the present machine, and the first record."""
 
 import uuid
 from collections.abc import Callable
@@ -15,15 +15,15 @@ from edgegpu_installer.transaction.journal import TargetPath, TransactionRecord,
 from edgegpu_installer.transaction.states import TransactionState
 
 GRACE_S = 10
-"""How long after its own deadline an author may take to begin undoing, before the dead-man does it in its place."""
+"""How long after its deadline an author may take to begin the rollback before the dead-man does it."""
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionMachine:
-    """What a transaction works with.
+    """The machine that a transaction changes, with the settings of the transaction.
 
-    `say` takes a line for the user. `at_step` is called before and after each step, with `before-NAME` and `after-NAME`
-    (see `steps`). `settle_s`, `wait_s`: how long k3s must stay up once a change is undone, and may take for it.
+    `say` gets lines for the user. `at_step` is called before and after each step, with `before-NAME` and `after-NAME`.
+    `settle_s`, `wait_s`: how long k3s must stay up after a rollback, and may take for that.
     """
 
     layout: Layout
@@ -33,17 +33,17 @@ class TransactionMachine:
     at_step: Callable[[str], None] = field(default=lambda _: None)
     version: str = ""
     transaction_id: str = ""
-    """What the next transaction is called; where it is empty, chance says it."""
+    """The id of the next transaction; when it is empty, the id is random."""
     settle_s: int = 10
     wait_s: int = 180
     agent_steady_s: float = 10.0
     agent_within_s: float = 60.0
-    """How long the agent of an upgrade must run in one piece, and after how long it must be as well as the old one."""
+    """How long an upgraded agent must run without a restart, and within how long it must be as well as the old one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A plan with what of it changes anything; `restarts`: whether k3s reads any of that."""
+    """A plan with the changes that have an effect; `restarts`: whether k3s reads a file that changes."""
 
     plan: Plan
     tables: TransactionTables
@@ -51,28 +51,28 @@ class Prepared:
 
     @property
     def is_done(self) -> bool:
-        """Whether the machine is as the plan wants it; an uninstall has at least the journal to remove."""
+        """Whether the machine is already as the plan wants it; an uninstall has at least the journal to remove."""
         return not self.tables.targets and self.plan.op is not TransactionKind.UNINSTALL
 
     @property
     def early(self) -> tuple[TargetPath, ...]:
-        """What is put in place before the transaction begins; an uninstall takes it away after its end."""
+        """The targets that are in place before the transaction begins; an uninstall removes them after its end."""
         if self.plan.op is TransactionKind.UNINSTALL:
             return ()
         return tuple(target for target in self.tables.targets if target.change.early)
 
     @property
     def swapped(self) -> tuple[TargetPath, ...]:
-        """What is replaced by the transaction."""
+        """The targets that the transaction replaces."""
         return tuple(target for target in self.tables.targets if not target.change.early)
 
 
 def prepare(plan: Plan, machine: TransactionMachine) -> Prepared:
-    """Put the files of recovery into the plan, and drop what changes nothing.
+    """Add the files of recovery to a plan, and drop the changes without effect.
 
     Raises:
-        InstallError: something that the plan names cannot be read, or is neither file nor link.
-        SystemdError: systemd does not tell about the plan's units.
+        InstallError: a path of the plan cannot be read, or is neither file nor link.
+        SystemdError: systemd does not give the state of the plan's units.
     """
     layout = machine.layout
     plan = machine.recovery.into(plan)
@@ -93,7 +93,7 @@ def prepare(plan: Plan, machine: TransactionMachine) -> Prepared:
 
 
 def restart_notice(prepared: Prepared) -> str:
-    """Return the line that an upgrade says before it restarts k3s, which it rarely does; empty when it does not."""
+    """Return the notice of an upgrade that restarts k3s, which is rare; empty when it does not."""
     plan = prepared.plan
     if plan.op is not TransactionKind.UPGRADE or not prepared.restarts:
         return ""
@@ -105,7 +105,7 @@ def restart_notice(prepared: Prepared) -> str:
 
 
 def first_record(prepared: Prepared, machine: TransactionMachine, deadline_s: float) -> TransactionRecord:
-    """Return the record of a transaction that begins now."""
+    """Return the first record of a transaction that begins now."""
     now = read_now()
     unit = prepared.plan.restart or ""
     k3s = machine.system.unit(unit) if unit else None
@@ -133,7 +133,7 @@ def first_record(prepared: Prepared, machine: TransactionMachine, deadline_s: fl
 def wanted_agent(
     record: TransactionRecord, tables: TransactionTables, machine: TransactionMachine
 ) -> WantedAgent | None:
-    """Return what the agent has to be after an upgrade, by which alone a box is commanded; None after other changes."""
+    """Return the agent that an upgrade must lead to: a box gets commands only by it. None for other changes."""
     if record.op is not TransactionKind.UPGRADE or AGENT_UNIT not in dict(tables.units):
         return None
     return WantedAgent(

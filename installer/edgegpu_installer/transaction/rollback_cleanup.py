@@ -1,4 +1,4 @@
-"""What a first installation leaves that was undone after its plugin had run: kubelet has heard of the resources."""
+"""The cleanup after a first installation that was rolled back when its plugin had run: kubelet knows the resources."""
 
 from dataclasses import replace
 
@@ -14,9 +14,9 @@ from edgegpu_installer.transaction.transaction import TransactionOutcome
 
 
 def clean_up(site: Site, release: Release, machine: TransactionMachine) -> TransactionOutcome | None:
-    """Let edgegpu-farewell wait for kubelet and take the rest away; None where the plugin has not come so far.
+    """Let edgegpu-farewell wait for kubelet and remove the rest; None when the plugin has not run so far.
 
-    kubelet would offer 0 of the resources for ever, and the CDI spec would stay until the next boot.
+    Without it kubelet would offer 0 of the resources for ever, and the CDI spec would stay until the next boot.
 
     Raises:
         InstallError: the machine cannot be changed.
@@ -29,7 +29,7 @@ def clean_up(site: Site, release: Release, machine: TransactionMachine) -> Trans
         model=ResourceModel(),
         kubelet=site.kubelet_folder,
     )
-    agent_stays = machine.layout.current.is_symlink()  # then nothing else may go
+    agent_stays = machine.layout.current.is_symlink()  # then nothing else may be removed
     plan = Plan(
         op=TransactionKind.WITHDRAW if agent_stays else TransactionKind.UNINSTALL,
         files=farewell.files(wait, program=release.farewell, unit=release.farewell_unit),

@@ -1,4 +1,4 @@
-"""Before sharing goes: waits until a node offers no more than its pods hold, so that no pod is placed blindly."""
+"""The drain before sharing goes: a node must offer no more than its pods hold, so that no pod is bound blindly."""
 
 import time
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from edgegpu_installer.cluster.kinds import NODE
 from edgegpu_installer.cluster.nodes import facts_of
 
 WITHIN_S = 40.0
-"""The plugin sees the change within 5 s, and kubelet publishes every 10 s what it offers."""
+"""The plugin notices the change within 5 s, and kubelet publishes what it offers every 10 s."""
 
 _LOOK_S = 1.0
 
@@ -25,10 +25,10 @@ def drain(
     say: Callable[[str], None],
     pause: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Wait until nothing of a node's memory units is free, for a while; where that does not come, say so and go on.
+    """Wait, up to a limit, until none of a node's memory units is free; report it when the wait was in vain.
 
-    The plugin offers no more than pods hold while the journal says that sharing is being taken off. Without that a pod
-    that waits for a card would be bound by the node's sum, as soon as the scheduler has no extender any more.
+    While the journal says that sharing is being taken off, the plugin offers no more than pods hold. Otherwise a pod
+    that waits for a card would be bound by the node's sum as soon as the scheduler has no extender any more.
     """
     limit = Deadline(deadline.clock() + min(WITHIN_S, deadline.remaining_s()), deadline.clock)
     say(f"waiting until {node} offers no more than its pods hold")

@@ -1,51 +1,51 @@
-"""The states of a transaction, which may follow which, and what each means when its author is gone."""
+"""The states of a transaction, which may follow which, and what to do in each when its author is gone."""
 
 from enum import StrEnum
 
 MAX_ATTEMPTS = 3
-"""How often k3s may start on new files that nobody has verified."""
+"""How often k3s may start with new files that are not verified."""
 
 
 class TransactionState(StrEnum):
-    """How far a transaction has come; each is in the journal before what it names is begun."""
+    """The state of a transaction; it is in the journal before what it names begins."""
 
     PREPARED = "PREPARED"
     """Plan, old and new contents are in the journal; what recovery needs is being put in place."""
     STAGED = "STAGED"
-    """The new contents lie beside their targets; the dead-man is being armed."""
+    """The new contents are beside their targets; the dead-man is being armed."""
     SWAPPED = "SWAPPED"
     """Targets are being replaced, one rename each; units are stopped and started."""
     RESTARTING = "RESTARTING"
-    """All targets are replaced; k3s is being restarted on them."""
+    """All targets are replaced; k3s is being restarted with them."""
     VERIFYING = "VERIFYING"
-    """It is being looked at whether everything works."""
+    """The machine is being checked."""
     COMMITTED = "COMMITTED"
     ROLLING_BACK = "ROLLING_BACK"
     ROLLED_BACK = "ROLLED_BACK"
     INCONSISTENT = "INCONSISTENT"
-    """Rolling back has failed; `why` says what stands where. It is tried again at each k3s start and boot."""
+    """The rollback has failed; `why` says what is where. It is tried again at each start of k3s and at each boot."""
 
 
 class RecoveryDecision(StrEnum):
-    """What whoever finds a transaction in the journal has to do."""
+    """What a process that finds a transaction in the journal has to do."""
 
     NOTHING = "nothing"
     WAIT = "wait"
     """Its author is at work."""
     DISCARD = "discard"
-    """No target was touched: remove what was prepared, and record ROLLED_BACK."""
+    """No target was touched: remove what was prepared, and write ROLLED_BACK."""
     VERIFY = "verify"
-    """The new files may be tried, until the deadline: k3s may start on them, the agent verifies and commits."""
+    """The new files may be tried until the deadline: k3s may start with them, the agent verifies and commits."""
     ROLL_BACK = "roll-back"
     FINISH_ROLLBACK = "finish-rollback"
-    """Rolling back was begun: go on, everything in it can be done twice."""
+    """The rollback has begun: continue it; all its steps can be done twice."""
 
 
 TERMINAL = frozenset({TransactionState.COMMITTED, TransactionState.ROLLED_BACK})
-"""Nothing is left to be done about a transaction in these."""
+"""The final states of a transaction."""
 
 TRIED = frozenset({TransactionState.RESTARTING, TransactionState.VERIFYING})
-"""All files of the plan are in place in these, and k3s may come up with them."""
+"""The states in which all files of the plan are in place, and k3s may start with them."""
 
 NEXT: dict[TransactionState, frozenset[TransactionState]] = {
     TransactionState.PREPARED: frozenset(
@@ -70,13 +70,13 @@ NEXT: dict[TransactionState, frozenset[TransactionState]] = {
     TransactionState.COMMITTED: frozenset({TransactionState.PREPARED, TransactionState.ROLLING_BACK}),
     TransactionState.ROLLED_BACK: frozenset({TransactionState.PREPARED, TransactionState.ROLLING_BACK}),
 }
-"""Which state may follow which. RESTARTING and VERIFYING follow themselves when attempts are counted; after COMMITTED
-and ROLLED_BACK another transaction begins: PREPARED, or ROLLING_BACK for the guard's."""
+"""The states that may follow each state. RESTARTING and VERIFYING follow themselves when attempts are counted. After
+COMMITTED and ROLLED_BACK another transaction begins, with PREPARED, or with ROLLING_BACK when it is the guard's."""
 
 _ABANDONED: dict[TransactionState, RecoveryDecision] = {
     TransactionState.PREPARED: RecoveryDecision.DISCARD,
     TransactionState.STAGED: RecoveryDecision.DISCARD,
-    TransactionState.SWAPPED: RecoveryDecision.ROLL_BACK,  # perhaps half of the files are replaced: not worth a try
+    TransactionState.SWAPPED: RecoveryDecision.ROLL_BACK,  # perhaps half of the files are replaced: they are not tried
     TransactionState.RESTARTING: RecoveryDecision.ROLL_BACK,
     TransactionState.VERIFYING: RecoveryDecision.ROLL_BACK,
     TransactionState.COMMITTED: RecoveryDecision.NOTHING,
@@ -87,17 +87,17 @@ _ABANDONED: dict[TransactionState, RecoveryDecision] = {
 
 
 def may_follow(state: TransactionState, after: TransactionState) -> bool:
-    """Return whether `after` may be written to a journal that stands at `state`."""
+    """Return whether the state `after` may follow `state` in the journal."""
     return after in NEXT[state]
 
 
 def after_crash(
     state: TransactionState, *, same_boot: bool, deadline_passed: bool, attempts: int, author_alive: bool
 ) -> RecoveryDecision:
-    """Return what to do about a transaction that is found in the journal at `state`.
+    """Return what to do about a transaction that the journal has at `state`.
 
-    `attempts`: how often k3s has started on the new files. `deadline_passed` is about the transaction's first deadline,
-    which is never put off. No author survives a boot. edgegpu-recover decides by the same table.
+    `attempts`: how often k3s has started with the new files. `deadline_passed` is about the transaction's first
+    deadline, which is never extended. No author survives a boot. edgegpu-recover decides by the same table.
     """
     if author_alive and same_boot and not deadline_passed and state not in TERMINAL:
         return RecoveryDecision.WAIT

@@ -1,4 +1,4 @@
-"""Changes a machine as a whole or not at all: goes forward step by step, and has edgegpu-recover undo what fails."""
+"""Transactions: a change of the machine goes forward step by step, and edgegpu-recover undoes one that fails."""
 
 import logging
 import os
@@ -43,15 +43,15 @@ from edgegpu_installer.transaction.states import TERMINAL, RecoveryDecision, Tra
 _log = logging.getLogger(__name__)
 
 Verify = Callable[[Deadline], None]
-"""Looks whether everything works with the new files; returns, or raises InstallError, before the deadline."""
+"""A function that checks that the machine works with the new files; it raises InstallError by the deadline if not."""
 
 _AGAIN_S = 30.0
-"""When edgegpu-recover tries again to undo what this process could not."""
+"""After how long edgegpu-recover tries again to undo what this process could not."""
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionOutcome:
-    """How a transaction ended; `changed`: whether the machine is another one than before."""
+    """How a transaction ended; `changed`: whether it changed the machine."""
 
     state: TransactionState
     changed: bool
@@ -66,17 +66,17 @@ def run(
     drain: Callable[[Deadline], None] = lambda _deadline: None,
     deadline_s: float = 600.0,
 ) -> TransactionOutcome:
-    """Carry a plan out, and say how it ended: COMMITTED, ROLLED_BACK with why, or INCONSISTENT with what stands where.
+    """Carry a plan out and return its end: COMMITTED, ROLLED_BACK with the reason, or INCONSISTENT with what is where.
 
-    A plan that changes no file does nothing. From a first change on the dead-man is armed: if this process is not done
-    after `deadline_s` (it hangs, or was killed) everything is put back. SIGINT, SIGTERM and SIGHUP undo. An unfinished
-    transaction of an author who died is undone first. `drain`: for a plan after which sharing is gone, waits until the
-    node offers no more than its pods hold.
+    A plan that changes no file does nothing. From the first change on the dead-man is armed: if this process has not
+    finished after `deadline_s` (it hangs, or was killed), everything is rolled back. SIGINT, SIGTERM and SIGHUP roll
+    back. An unfinished transaction of an author who died is rolled back first. `drain`: for a plan that takes sharing
+    off, waits until the node offers no more than its pods hold.
 
     Raises:
-        BusyError: another process changes this machine.
-        KnownError: a transaction with the id that the machine was given has been.
-        InstallError: an earlier transaction cannot be undone; something in the way of the plan cannot be read.
+        BusyError: another process is changing this machine.
+        KnownError: a transaction with `machine.transaction_id` has already run.
+        InstallError: an earlier transaction cannot be undone, or a path of the plan cannot be read.
     """
     with locked(_lock_file(machine.layout)) as lock, SignalGuard() as signals:
         _see_new(machine)
@@ -92,10 +92,10 @@ def run(
 
 
 def resume(machine: TransactionMachine, *, verify: Verify) -> TransactionOutcome | None:
-    """Finish the transaction of an author who died, as states.after_crash says; None where there is none.
+    """Finish the transaction of an author who died, as states.after_crash decides; None when there is none.
 
     Raises:
-        BusyError: its author is at work.
+        BusyError: its author is still running.
         InstallError: the journal cannot be read.
     """
     with locked(_lock_file(machine.layout)) as lock, SignalGuard() as signals:
@@ -116,7 +116,7 @@ def resume(machine: TransactionMachine, *, verify: Verify) -> TransactionOutcome
 
 
 class _Transaction:
-    """One transaction under way; what is true of it stands in the journal, not here."""
+    """A running transaction; its state is in the journal, not in this object."""
 
     def __init__(self, machine: TransactionMachine, record: TransactionRecord, lock: int, signals: SignalGuard) -> None:
         self._machine = machine
@@ -128,12 +128,12 @@ class _Transaction:
         self._signals = signals
 
     def to_its_end(self, go: Callable[[], None]) -> TransactionOutcome:
-        """Go forward; where that fails, undo."""
+        """Run the steps of `go`; undo the transaction when one fails."""
         try:
             go()
         except InstallError as error:
             return self._give_up(str(error))
-        except Exception as error:  # noqa: BLE001  (a border: whatever it is, it must be undone)
+        except Exception as error:  # noqa: BLE001  (where a task ends: after any error the change must be undone)
             _log.exception("the transaction failed for a reason that nobody thought of")
             return self._give_up(f"{type(error).__name__}: {error}")
         return TransactionOutcome(TransactionState.COMMITTED, changed=True)
@@ -147,7 +147,7 @@ class _Transaction:
         return outcome
 
     def forward(self, prepared: Prepared, verify: Verify, drain: Callable[[Deadline], None]) -> None:
-        """Do everything from the backups to the commit."""
+        """Carry out all steps from the backups to the commit."""
         self._make_ready(prepared)
         if prepared.plan.op in LEAVING:
             with self._step("drain"):
@@ -167,7 +167,7 @@ class _Transaction:
         self._verify(verify)
 
     def go_on(self, verify: Verify) -> None:
-        """Go on from RESTARTING or VERIFYING, in the time that the dead author had."""
+        """Continue from RESTARTING or VERIFYING, within the deadline of the dead author."""
         record = self._record
         if record.state is TransactionState.RESTARTING and record.restart:
             with self._step("restart"):
@@ -176,7 +176,7 @@ class _Transaction:
         self._verify(verify)
 
     def _make_ready(self, prepared: Prepared) -> None:
-        """Put in place whatever a boot, or the dead-man, needs for undoing the rest; PREPARED says that it is there."""
+        """Put in place all that a boot or the dead-man needs to undo the rest, and then write PREPARED."""
         with self._step("backups"):
             self._journal.begin(self._record.id, prepared.tables)
         with self._step("arm"):
@@ -189,7 +189,7 @@ class _Transaction:
         self._enter(TransactionState.PREPARED)
 
     def _make_folders(self, prepared: Prepared, *, above: str = "") -> None:
-        """Make the plan's folders, or those alone in which a path lies: nobody would remove others at a boot yet."""
+        """Make the plan's folders, or only those above a path: until PREPARED a boot could not remove the others."""
         for folder in prepared.tables.folders:
             if not above or above.startswith(f"{folder}/"):
                 make_folder(self._layout.at(folder))
@@ -197,7 +197,7 @@ class _Transaction:
     def _replace(self, prepared: Prepared) -> None:
         plan = prepared.plan
         if plan.op in LEAVING:
-            _keep_loaded(self._layout, plan.stop)  # they run until k3s was restarted
+            _keep_loaded(self._layout, plan.stop)  # these units run until k3s has been restarted
         else:
             self._stop(plan.stop)
         for target in prepared.swapped:
@@ -207,7 +207,7 @@ class _Transaction:
                 swap(self._at(target), target.new)
         if plan.reload:
             with self._step("reload"):
-                make_device_links(self._layout.root)  # before any reload of ours: see there
+                make_device_links(self._layout.root)  # before any reload of ours; its docstring says why
                 self._system.daemon_reload()
         if plan.start:
             with self._step("start"):
@@ -227,15 +227,15 @@ class _Transaction:
                 agent_health.verify(agent, self._system, self._layout, deadline=self._deadline())
         self._machine.say(f"verified in {deadline.clock() - began_s:.0f} s")
         if self._record.op in LEAVING:
-            # Not before k3s was restarted: a kubelet that starts without the plugin ends pods whose containers have
-            # ended once before, although they run now (seen on 1.33).
+            # Only after k3s has been restarted: a kubelet that starts without the plugin ends pods whose containers
+            # have ended once before, although they run now (seen on 1.33).
             self._stop([unit for unit, _ in self._journal.tables().units if unit != FAREWELL])
         if self._record.op is not TransactionKind.UNINSTALL:
             with self._step("baseline"):
                 baseline.record(self._layout, self._record.id, self._journal.tables())
         self._signals.hold()
         self._enter(TransactionState.COMMITTED)
-        with self._step("disarm"), suppress(SystemdError):  # one that finds COMMITTED does nothing
+        with self._step("disarm"), suppress(SystemdError):  # a dead-man that finds COMMITTED does nothing
             self._system.disarm_deadman()
         with self._step("tidy"):
             _tidy(self._machine, self._lock)
@@ -266,14 +266,14 @@ class _Transaction:
 
 
 def _see_new(machine: TransactionMachine) -> None:
-    """Refuse an id that has been: whoever gave it may have died before it learnt what came of it."""
+    """Refuse an id that was used: who gave it may have died before it learnt the result. Raises KnownError."""
     known = machine.transaction_id and TransactionJournal(machine.layout.tx).state_of(machine.transaction_id)
     if known:
         raise KnownError(f"cannot begin {machine.transaction_id} again: it is at {known}", "edgegpu transaction show")
 
 
 def _clear(machine: TransactionMachine, lock: int) -> None:
-    """Bring an earlier transaction to its end, so that the next one starts from files that somebody stands for."""
+    """Undo an earlier unfinished transaction, so that the next one starts from verified files."""
     record = TransactionJournal(machine.layout.tx).read()
     if record is None or record.state in TERMINAL:
         _tidy(machine, lock)
@@ -285,10 +285,10 @@ def _clear(machine: TransactionMachine, lock: int) -> None:
 
 
 def _undo(machine: TransactionMachine, lock: int, record: TransactionRecord, why: str) -> TransactionOutcome:
-    """Let edgegpu-recover undo, and read from the journal what came of it."""
+    """Let edgegpu-recover undo a transaction, and return the outcome that the journal has."""
     _call(machine.recovery, machine.layout, machine.system, "undo", why, lock=lock, say=machine.say)
     found = TransactionJournal(machine.layout.tx).read()
-    if found is None or found.id != record.id:  # it had not begun
+    if found is None or found.id != record.id:  # the transaction had not begun
         outcome = TransactionOutcome(TransactionState.ROLLED_BACK, changed=False, why=why)
     elif found.state in TERMINAL:
         outcome = TransactionOutcome(found.state, changed=found.state is TransactionState.COMMITTED, why=found.why)
@@ -303,11 +303,11 @@ def _undo(machine: TransactionMachine, lock: int, record: TransactionRecord, why
 
 
 def _forget(layout: Layout) -> None:
-    """Leave nothing of a first installation that came to nothing: its author has said why."""
+    """Remove the journal and state of a first installation that failed; its author has reported why."""
     if not layout.baseline.exists():
         shutil.rmtree(layout.tx, ignore_errors=True)
         with suppress(OSError):
-            for name in ("inventory.json", "kubelet-version"):  # the plugin's, which may have run for a moment
+            for name in ("inventory.json", "kubelet-version"):  # of the plugin, which may have run for a moment
                 (layout.state / name).unlink(missing_ok=True)
             layout.state.rmdir()
 
@@ -324,9 +324,9 @@ def _lock_file(layout: Layout) -> Path:
 def _call(
     recovery: Recovery, layout: Layout, system: Systemd, *words: str, lock: int, say: Callable[[str], None]
 ) -> bool:
-    """Let the program do its verb with the lock that this process holds; say its lines, return whether it managed.
+    """Run edgegpu-recover with a verb and this process's lock, pass on its lines, and return whether it succeeded.
 
-    It goes on to its end when this process is killed. What came of it stands in the journal.
+    It runs to its end even when this process is killed. Its result is in the journal.
     """
     environment = dict(system.environment)
     if layout.root != Path("/"):
@@ -354,18 +354,18 @@ def _call(
 
 
 def _keep_loaded(layout: Layout, units: Sequence[str]) -> None:
-    """Copy the files of units that are stopped last to where a boot forgets them; edgegpu-recover removes the copies.
+    """Copy the files of units that are stopped last to /run/systemd/system; edgegpu-recover removes the copies.
 
     A unit whose file is gone at a daemon-reload keeps its watchdog and loses the rest: its notifications are refused
-    ("reception is disabled"), so the watchdog ends it after WatchdogSec=, and nobody starts it again (seen: systemd
+    ("reception is disabled"), so the watchdog ends it after WatchdogSec=, and it is not started again (seen: systemd
     252).
 
     Raises:
-        InstallError: a file cannot be read, or not copied.
+        InstallError: a unit file cannot be read or copied.
     """
     for unit in units:
         found, copy = read_entry(layout.at(f"{UNITS}/{unit}")), layout.at(f"{RUN_UNITS}/{unit}")
-        if found.content is None or copy.is_symlink():  # a link is somebody's, who has masked the unit
+        if found.content is None or copy.is_symlink():  # a link is a mask that somebody set
             continue
         try:
             copy.parent.mkdir(parents=True, exist_ok=True)

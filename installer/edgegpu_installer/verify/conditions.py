@@ -1,4 +1,4 @@
-"""What a transaction on this machine has to verify, for k3s and for kubeadm."""
+"""The verification of a transaction on this machine, for k3s and for kubeadm."""
 
 import time
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from edgegpu_installer.verify.probe import k3s_verifier
 
 _AGAIN_S = 60.0
 _AGAIN_STABLE_S = 2.0
-"""For the scheduler that an undone change brings back, which ran before: kubelet calls it ready after some 15 s."""
+"""How long a restored scheduler must stay ready: it ran before, and kubelet calls it ready after some 15 s."""
 
 
 def verifier(
@@ -32,9 +32,9 @@ def verifier(
     offers: bool,
     say: Callable[[str], None] = lambda _: None,
 ) -> Verify:
-    """Look how the machine is now, and return what a transaction calls after its change.
+    """Read the state of the machine, and return the function by which a transaction verifies its change.
 
-    `offers`: whether the node shall offer both resources afterwards. `say` is told what is waited for.
+    `offers`: whether the node shall offer both resources afterwards. `say` gets what is being waited for.
     """
     if facts.k3s is not None:
         return k3s_verifier(
@@ -61,9 +61,9 @@ def verifier(
 def look_again(
     outcome: TransactionOutcome, site: Site, layout: Layout, *, within_s: float = _AGAIN_S
 ) -> TransactionOutcome:
-    """Return the outcome; after a rollback on kubeadm its `why` says also what is wrong with the scheduler put back.
+    """Return the outcome; after a rollback on kubeadm, `why` also says what is wrong with the restored scheduler.
 
-    Whoever undoes a change waits for k3s, which it restarts; the pod of kubeadm's scheduler is kubelet's affair.
+    A rollback waits for k3s, which it restarts itself. The pod of kubeadm's scheduler is restarted by kubelet.
     """
     if outcome.state is not TransactionState.ROLLED_BACK or site.kind is not SiteKind.KUBEADM_SERVER:
         return outcome

@@ -1,4 +1,4 @@
-"""Whether kubelet runs the scheduler as its manifest now says, and it is well; what looks and waits is passed in."""
+"""The check that kubelet runs a healthy scheduler from its present manifest; probes and pauses are passed in."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from edgegpu_installer.errors import InstallError
 from edgegpu_installer.scheduler.manifest import Manifest
 
 STABLE_S = 10.0
-"""For how long the scheduler must stay ready in one container: a bad file ends it within a second."""
+"""How long the scheduler must stay ready in one container; with a bad file it exits within a second."""
 
 _EVERY_S = 0.5
 _ENDS_AGAIN = 2
@@ -18,21 +18,21 @@ _MIRROR = "kubernetes.io/config.mirror"
 
 @dataclass(frozen=True, slots=True)
 class SchedulerSample:
-    """What was seen of a scheduler at one moment."""
+    """The state of a scheduler at one moment."""
 
     pod: Mapping[str, Any] | None = None
-    """Its mirror pod, None when the API server has none."""
+    """The scheduler's mirror pod; None when the API server has none."""
     lease: Mapping[str, Any] | None = None
     """The lease kube-system/kube-scheduler."""
     healthz: str = ""
-    """What is wrong by its own word; empty when all is well."""
+    """What its healthz says is wrong; empty when nothing is."""
     unseen: str = ""
-    """Why nothing could be seen; empty when it could."""
+    """Why the state could not be read; empty when it could."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Since:
-    """Since when the same container has been ready, and the lease as it was then."""
+    """The moment since which the same container has been ready, and the lease's renewal at that moment."""
 
     container: str
     at_s: float
@@ -40,7 +40,7 @@ class _Since:
 
 
 def mirror_name(manifest: Manifest, node: str) -> str:
-    """Return the name of the mirror pod by which kubelet shows a static pod in the API: it adds the node's name."""
+    """Return the name of a static pod's mirror pod in the API: kubelet adds the node's name."""
     return f"{manifest.pod}-{node.lower()}"
 
 
@@ -53,18 +53,18 @@ def wait_until_served(
     pause: Callable[[float], None],
     stable_s: float = STABLE_S,
 ) -> None:
-    """Wait until the scheduler runs as the manifest says, ready for stable_s in one container, its lease renewed.
+    """Wait until the manifest's scheduler has been ready for stable_s in one container, and has renewed its lease.
 
     Args:
-        manifest: as it lies on the disk now.
-        look: sees the scheduler.
-        last_words: the last line that a scheduler logged which ended.
-        deadline: until when.
-        pause: waits for so many seconds.
-        stable_s: how long is long enough.
+        manifest: the present one on the disk.
+        look: returns the state of the scheduler.
+        last_words: returns the last line that a scheduler logged before it ended.
+        deadline: when to give up.
+        pause: waits for a number of seconds.
+        stable_s: how long the scheduler must stay ready.
 
     Raises:
-        InstallError: it ends again and again, or it is not so at the deadline.
+        InstallError: the scheduler ends again and again, or is not ready at the deadline.
     """
     since: _Since | None = None
     while True:
@@ -84,7 +84,7 @@ def wait_until_served(
 
 
 def lacks(manifest: Manifest, seen: SchedulerSample) -> str:
-    """Return what is missing at the moment, in words; empty when the scheduler is ready as the manifest says."""
+    """Return what is still missing, in words; empty when the manifest's scheduler is ready."""
     if seen.unseen:
         return seen.unseen
     if seen.pod is None:
@@ -98,14 +98,14 @@ def lacks(manifest: Manifest, seen: SchedulerSample) -> str:
 
 
 def ends_again(manifest: Manifest, seen: SchedulerSample) -> bool:
-    """Return whether the scheduler of this manifest has ended so often that waiting is of no use."""
+    """Return whether the manifest's scheduler has ended so often that waiting is useless."""
     if seen.pod is None or not _is_of(manifest, seen.pod):
         return False
     return int(_status(manifest, seen.pod).get("restartCount") or 0) >= _ENDS_AGAIN
 
 
 def _is_of(manifest: Manifest, pod: Mapping[str, Any]) -> bool:
-    """Return whether a mirror pod was made from what the manifest says now: command and volumes, ours by their hash."""
+    """Return whether a mirror pod is of the present manifest: same command, same volumes, ours with the file's hash."""
     spec = pod["spec"]
     named = [one for one in spec["containers"] if one["name"] == manifest.container]
     words = (*(named[0].get("command") or []), *(named[0].get("args") or [])) if named else ()

@@ -1,4 +1,4 @@
-"""Looks at the scheduler that kubelet runs: its mirror pod and lease in the API, its own healthz, the log it left."""
+"""The probe of the scheduler that kubelet runs: its mirror pod and lease in the API, its healthz, its log."""
 
 import ssl
 import time
@@ -32,10 +32,10 @@ def verify_scheduler(
     pause: Callable[[float], None] = time.sleep,
     stable_s: float = STABLE_S,
 ) -> None:
-    """Wait until kubelet runs the scheduler as its manifest on the disk says, and the scheduler is well.
+    """Wait until kubelet runs the scheduler of the manifest on the disk, and the scheduler is healthy.
 
     Raises:
-        InstallError: it is not so at the deadline, or will not be.
+        InstallError: that is not so at the deadline, or cannot become so.
     """
     manifest = read_manifest(layout)
     wait_until_served(
@@ -49,16 +49,16 @@ def verify_scheduler(
 
 
 def read_manifest(layout: Layout) -> Manifest:
-    """Return what the scheduler's manifest on this machine says.
+    """Return the scheduler's manifest on this machine, parsed.
 
     Raises:
-        InstallError: it cannot be read, or is not as kubeadm writes it.
+        InstallError: the manifest cannot be read, or is not as kubeadm writes it.
     """
     return kubeadm.read(_text(layout))
 
 
 def manifest_text(layout: Layout) -> str | None:
-    """Return the scheduler's manifest on this machine, None where there is none any more.
+    """Return the text of the scheduler's manifest on this machine; None when it is gone.
 
     Raises:
         InstallError: it cannot be read.
@@ -77,7 +77,7 @@ def _text(layout: Layout) -> str:
 
 
 def look(cluster: ClusterClient, manifest: Manifest, *, node: str) -> SchedulerSample:
-    """Return what is to be seen of a node's scheduler now; never raises for what does not answer."""
+    """Return the present state of a node's scheduler; raises nothing when something does not answer."""
     try:
         return SchedulerSample(
             pod=cluster.find(POD, mirror_name(manifest, node), manifest.namespace),
@@ -89,10 +89,10 @@ def look(cluster: ClusterClient, manifest: Manifest, *, node: str) -> SchedulerS
 
 
 def healthz(url: str) -> str:
-    """Ask a scheduler of this machine how it is; return what is wrong, empty when nothing."""
+    """Call the healthz of a scheduler on this machine; return what is wrong, empty when nothing is."""
     context = ssl.create_default_context()
     context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE  # it signs for itself, and nothing is sent that anybody may not see
+    context.verify_mode = ssl.CERT_NONE  # its certificate is self-signed, and nothing secret is sent
     try:
         with urllib.request.urlopen(url, timeout=_HEALTHZ_S, context=context) as answer:  # noqa: S310 - https, made here
             said = answer.read(_LONGEST).decode("utf-8", "replace").strip()
@@ -104,11 +104,11 @@ def healthz(url: str) -> str:
 
 
 def last_words(layout: Layout, manifest: Manifest, *, node: str) -> str:
-    """Return the last line that the node's scheduler logged, as kubelet keeps it; empty where there is none."""
+    """Return the last line that the node's scheduler logged, from kubelet's log files; empty when there is none."""
     pods = f"{manifest.namespace}_{mirror_name(manifest, node)}_*/{manifest.container}/*.log"
     for log in sorted(layout.at(_LOGS).glob(pods), key=_changed, reverse=True):
         if lines := _tail(log):
-            # each line begins with a time, the stream and whether it is whole (the CRI's log format)
+            # each line begins with a time, the stream, and whether the line is complete (the CRI's log format)
             return lines[-1].split(" ", 3)[-1][:_LONGEST]
     return ""
 

@@ -1,4 +1,4 @@
-"""Looks at a machine for verify: systemd, API server, the scheduler's own port, the extender as it is called."""
+"""The probe of a machine for its verification: systemd, API server, the scheduler's port, the extender."""
 
 import base64
 import json
@@ -33,13 +33,13 @@ from edgegpu_installer.verify.verify import (
 )
 
 SCHEDULER = "https://127.0.0.1:10259"
-"""Where kube-scheduler says how it is; /configz, for the administrator, says what it was configured with."""
+"""The port of kube-scheduler with /healthz and, for the administrator, /configz, its configuration."""
 
 OLD_SCHEDULER = "http://127.0.0.1:10251"
-"""Where it said so up to k3s 1.22, which gives it no port with TLS."""
+"""The scheduler's port up to k3s 1.22, which gives it no port with TLS."""
 
 _FIRST_WITH_TLS = 24
-"""The first Kubernetes without a port of the scheduler's in the clear."""
+"""The first Kubernetes minor version whose scheduler has no port without TLS."""
 
 _CALL_S = 5.0
 _OK = 200
@@ -49,7 +49,7 @@ _LONGEST_WORDS = 400
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeTargets:
-    """Where to look. `kubeconfig`: the administrator's on a server, the node's own on an agent."""
+    """What to probe. `kubeconfig`: the administrator's on a server, kubelet's own on an agent node."""
 
     system: Systemd
     kubeconfig: Path
@@ -57,16 +57,16 @@ class ProbeTargets:
     client: ExtenderEntry | None
     model: ResourceModel
     schedulers: tuple[str, ...] = (SCHEDULER,)
-    """Where it may answer, in this order."""
+    """The addresses at which the scheduler may answer, in this order."""
     path: str = SYSTEM_PATH
 
     def before(self) -> StateBefore:
-        """Return how the machine is before a change; what cannot be seen is as if it was not there."""
+        """Return the state of the machine before a change; what cannot be read counts as absent."""
         seen = self.look()
         return StateBefore(seen.invocation, seen.node.heartbeat if seen.node else "", seen.pods)
 
     def look(self) -> MachineSample:
-        """Look once: at most some seconds, and it fails about nothing."""
+        """Return the state of the machine; it takes a few seconds at most and raises nothing when something fails."""
         try:
             unit = self.system.unit(f"{self.wanted.unit}.service")
         except InstallError as error:
@@ -81,7 +81,7 @@ class ProbeTargets:
             return replace(seen, unseen=error.message)
 
     def last_words(self) -> str:
-        """Return the line by which the last k3s that ended said why; empty where there is none."""
+        """Return the line in which the last k3s that ended logged its error; empty when there is none."""
         command = ("journalctl", "-u", self.wanted.unit, "-n", "400", "-o", "cat", "--no-pager")
         lines = run(command, timeout_s=_CALL_S, path=self.path).out.splitlines()
         told = [line for line in lines if any(word in line for word in _WORDS)]
@@ -94,7 +94,7 @@ class ProbeTargets:
         pause: Callable[[float], None] = time.sleep,
         say: Callable[[str], None] = lambda _: None,
     ) -> Callable[[Deadline], None]:
-        """Return what a transaction calls: it returns once the machine is as wanted, or raises InstallError."""
+        """Return the function by which a transaction verifies: it returns once the machine is as wanted, or raises."""
 
         def verify(deadline: Deadline) -> None:
             wait_until_well(
@@ -145,13 +145,13 @@ class ProbeTargets:
 
 
 def schedulers_of(k3s: K3s) -> tuple[str, ...]:
-    """Return where a k3s's scheduler may say how it is."""
+    """Return the addresses at which the scheduler of a k3s may answer."""
     old = k3s.minor is not None and k3s.minor < _FIRST_WITH_TLS
     return (SCHEDULER, OLD_SCHEDULER) if old else (SCHEDULER,)
 
 
 def answering(places: tuple[str, ...], way: TlsTarget) -> str:
-    """Return the first of these addresses at which something answers, the last where nothing does."""
+    """Return the first address at which something answers, or the last one when nothing does."""
     for place in places[:-1]:
         try:
             ask(f"{place}/healthz", way)
@@ -172,20 +172,20 @@ def k3s_verifier(
     pause: Callable[[float], None] = time.sleep,
     say: Callable[[str], None] = lambda _: None,
 ) -> Callable[[Deadline], None]:
-    """Look how a k3s machine is now, and return what a transaction calls after its change.
+    """Read the state of a k3s machine, and return the function by which a transaction verifies its change.
 
-    What the scheduler shall have is what lies on the disk when it is called: our extender after an installation, none
-    after an uninstall, and either when a transaction is finished by somebody else.
+    The function expects what is on the disk when it is called: a scheduler with our extender after an installation,
+    without it after an uninstall, and either when another process finishes the transaction.
 
     Args:
-        layout: the machine.
-        system: its systemd.
-        k3s: its k3s.
-        node: its node's name, empty where no kubelet runs.
-        model: the resources' names.
+        layout: the machine's paths.
+        system: the machine's systemd.
+        k3s: the machine's k3s.
+        node: the name of its node, empty when no kubelet runs.
+        model: the names of the resources.
         offers: whether the node shall offer both resources: it has cards, their driver is loaded, and we stay.
-        pause: waits for so many seconds.
-        say: told what is waited for.
+        pause: waits for a number of seconds.
+        say: gets what is being waited for.
     """
 
     def eyes(client: ExtenderEntry | None) -> ProbeTargets:
@@ -214,7 +214,7 @@ def k3s_verifier(
 
 
 def _client_on_disk(layout: Layout, k3s: K3s) -> ExtenderEntry | None:
-    """Return what the scheduler's file calls our extender with; None where k3s is not told to read one of ours."""
+    """Return our extender's entry in the scheduler's file; None when k3s is not configured with a file of ours."""
     try:
         if not layout.at(k3s.drop_in).exists() and not holds_block(_config_text(layout, k3s)):
             return None
@@ -229,10 +229,10 @@ def _config_text(layout: Layout, k3s: K3s) -> str:
 
 
 def read_client(text: str) -> ExtenderEntry | None:
-    """Return what a scheduler's file calls our extender with; None where it has none of ours.
+    """Return our extender's entry in the text of a scheduler's file; None when it has none.
 
     Raises:
-        InstallError: the file is no scheduler configuration.
+        InstallError: the text is no scheduler configuration.
     """
     try:
         found = [one for one in extender_entries(text) if one.server_name == SERVER_NAME]
@@ -242,7 +242,7 @@ def read_client(text: str) -> ExtenderEntry | None:
 
 
 def _called(client: ExtenderEntry) -> str:
-    """Call the extender as the scheduler does; return what is wrong, empty when nothing is."""
+    """Call our extender as the scheduler does; return what is wrong, empty when nothing is."""
     try:
         context = client_context(ca_pem=client.ca, cert_pem=client.cert, key_pem=client.key, verify=bool(client.ca))
         way = TlsTarget(context=context, server_name=SERVER_NAME, timeout_s=_CALL_S)

@@ -1,8 +1,8 @@
-"""Whether a machine works after a change of it, for a while and not for a moment; what looks and waits is passed in.
+"""The check that a machine works after a change, and keeps working for a while; probes and pauses are passed in.
 
-`systemctl restart k3s` returns 0 and the unit is `active` now and then in a crash loop too, and for some seconds
-after a restart the API still tells of the kubelet before. So nothing is believed that is not asked of the running
-processes, and all of it must hold for `settle_s` in one invocation.
+In a crash loop too, `systemctl restart k3s` returns 0 and the unit is `active` now and then; and for some seconds
+after a restart the API still shows the state of the previous kubelet. So only answers of the running processes count,
+and all of them must be good for `settle_s` in one invocation.
 """
 
 from collections.abc import Callable
@@ -12,17 +12,17 @@ from edgegpu_installer.changes import Deadline
 from edgegpu_installer.errors import InstallError
 
 SETTLE_S = 10.0
-"""A k3s whose scheduler refuses its file ends within a second of its start, and comes again after 5 s."""
+"""A k3s whose scheduler refuses its file ends within a second of its start, and is started again after 5 s."""
 
 _EVERY_S = 0.5
 _ENDS_AGAIN = 3
-"""A k3s may fall over a containerd that is not up yet, and come up the next time."""
+"""How many restarts are too many: a k3s may fail once because containerd is not up yet."""
 _READ_FIRST = "journalctl -u {unit} -e says more; the machine is as it was before"
 
 
 @dataclass(frozen=True, slots=True)
 class ExtenderCaller:
-    """An extender that a scheduler has: its address, and the client's certificate (PEM)."""
+    """An extender in a scheduler's configuration: its address, and the client certificate (PEM)."""
 
     url: str
     cert: str = field(repr=False)
@@ -30,9 +30,9 @@ class ExtenderCaller:
 
 @dataclass(frozen=True, slots=True)
 class RunningPod:
-    """A pod that uses the resources, as kubelet tells of it.
+    """A pod that uses the resources, as kubelet reports it.
 
-    `containers`: name and the runtime's id of those that run and have never ended; others may end without us too.
+    `containers`: name and runtime id of those that run and have never ended; the others may end without a change too.
     """
 
     name: str
@@ -44,11 +44,11 @@ class RunningPod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WantedMachine:
-    """How a machine shall be.
+    """The wanted state of a machine.
 
-    `unit`: k3s or k3s-agent, without `.service`. `node`: its node's name, empty where it has no kubelet. `caller`: our
-    extender as the scheduler shall have it, None where it shall not. `has_scheduler`: whether a scheduler runs here.
-    `resources`: names of which the node shall offer more than nothing.
+    `unit`: k3s or k3s-agent, without `.service`. `node`: the name of its node, empty without a kubelet. `caller`: our
+    extender in the scheduler's configuration, None when it shall not be there. `has_scheduler`: whether a scheduler
+    runs here. `resources`: names of resources of which the node shall offer more than 0.
     """
 
     unit: str
@@ -56,13 +56,13 @@ class WantedMachine:
     has_scheduler: bool
     caller: ExtenderCaller | None
     ours: str = "https://127.0.0.1:8787"
-    """The address that is ours, also where no extender is wanted."""
+    """Our extender's address, also when the extender shall not be there."""
     resources: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class StateBefore:
-    """How the machine was before the change."""
+    """The state of the machine before the change."""
 
     invocation: str
     heartbeat: str
@@ -72,34 +72,34 @@ class StateBefore:
 
 @dataclass(frozen=True, slots=True)
 class SchedulerStatus:
-    """The scheduler by its own word: what is wrong with it, what it was configured with, does it elect a leader."""
+    """The scheduler's own report: its health, its configured extenders, and whether it elects a leader."""
 
     health: str
     callers: tuple[ExtenderCaller, ...]
     elects: bool
     renewed: str = ""
-    """When the leader renewed the lease, by whomever."""
+    """When the leader, whichever it is, last renewed the lease."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """The node object: is it Ready, since which heartbeat, and what of the resources does it offer."""
+    """The Node object: whether it is Ready, its last heartbeat, and the resources that it offers."""
 
     ready: bool
     heartbeat: str
     offers: frozenset[str]
-    """Names of which it offers more than nothing."""
+    """Names of the resources of which it offers more than 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineSample:
-    """The machine at one moment; `unseen` and `extender` say what is wrong, empty when nothing is."""
+    """The state of the machine at one moment; `unseen` and `extender` say what is wrong, empty when nothing is."""
 
     invocation: str
     active: bool
     restarts: int
     unseen: str = ""
-    """Why the API server, the scheduler or the node could not be seen."""
+    """Why the API server, the scheduler or the node could not be read."""
     scheduler: SchedulerStatus | None = None
     extender: str = ""
     """Why our extender does not answer a call with the scheduler's certificate."""
@@ -126,20 +126,20 @@ def wait_until_well(
     say: Callable[[str], None] = lambda _: None,
     settle_s: float = SETTLE_S,
 ) -> None:
-    """Wait until a machine is as wanted, and has been for settle_s.
+    """Wait until a machine has been as wanted for settle_s.
 
     Args:
-        wanted: how it shall be.
-        before: how it was.
-        look: sees it.
-        last_words: the line by which the last k3s that ended said why.
-        deadline: until when.
-        pause: waits for so many seconds.
-        say: told what is waited for, and after how many seconds, each time that it is something else.
-        settle_s: how long is long enough.
+        wanted: the wanted state.
+        before: the state before the change.
+        look: returns the present state.
+        last_words: returns the line in which the last k3s that ended logged its error.
+        deadline: when to give up.
+        pause: waits for a number of seconds.
+        say: gets what is being waited for, and after how many seconds, each time that it changes.
+        settle_s: how long the machine must stay as wanted.
 
     Raises:
-        InstallError: k3s ends again and again, a pod was lost by the change, or it is not so at the deadline.
+        InstallError: k3s ends again and again, a pod was lost by the change, or the machine is not as wanted in time.
     """
     since: _Since | None = None
     fewest: int | None = None
@@ -168,7 +168,7 @@ def wait_until_well(
 
 
 def lacks(wanted: WantedMachine, before: StateBefore, seen: MachineSample) -> str:
-    """Return what is missing at the moment, in words; empty when the machine is as wanted."""
+    """Return what is still missing, in words; empty when the machine is as wanted."""
     if not seen.active:
         return f"{wanted.unit} is not up"
     if seen.unseen:
@@ -205,7 +205,7 @@ def _node_lacks(wanted: WantedMachine, before: StateBefore, seen: MachineSample)
 
 
 def lost_pods(before: StateBefore, seen: MachineSample) -> str:
-    """Return which pods of before have failed or run in other containers now; one that was deleted is not lost."""
+    """Return the earlier pods that have failed or now run in other containers; a deleted pod is not lost."""
     now = {pod.uid: pod for pod in seen.pods}
     lost = []
     for pod in before.pods:
