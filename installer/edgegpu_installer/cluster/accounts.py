@@ -1,4 +1,4 @@
-"""Accounts of least privilege: made once with the administrator's rights, so that those are not needed afterwards."""
+"""Accounts of least privilege, made once with the administrator's rights, which are not needed afterwards."""
 
 import base64
 import binascii
@@ -40,14 +40,14 @@ _REPRESENTATIVE = {
         "name": "edgegpu-app-limits",
     },
 }
-"""A right that the account must have: the last that its rules give."""
+"""For each account a right that it must have: the last one in its rules."""
 
 _EVERYTHING = {"verb": "*", "group": "*", "resource": "*"}
 
 
 @dataclass(frozen=True, slots=True)
 class ControllerWait:
-    """How long is waited for the cluster's own controllers, by which clock."""
+    """How long to wait for the cluster's own controllers, and by which clock."""
 
     token_s: float = _TOKEN_S
     gone_s: float = _GONE_S
@@ -56,7 +56,7 @@ class ControllerWait:
     sleep: Callable[[float], None] = time.sleep
 
     def until(self, probe: Callable[[], bool], deadline_s: float) -> bool:
-        """Ask until the answer is yes or the time is up; return the last answer."""
+        """Call `probe` until it returns True or the time is up; return its last answer."""
         ends = self.clock() + deadline_s
         while not probe():
             if self.clock() >= ends:
@@ -67,31 +67,31 @@ class ControllerWait:
 
 @dataclass(frozen=True, slots=True)
 class JoinCredentials:
-    """What an agent node needs to reach the API server under its account. The token stays out of its repr."""
+    """What an agent node needs to reach the API server under its account. The repr has no token."""
 
     server: str
     ca_pem: str
     token: str = field(repr=False)
 
     def kubeconfig(self) -> str:
-        """Return the kubeconfig that says this."""
+        """Return a kubeconfig with these credentials."""
         return kubeconfig.render(server=self.server, ca_pem=self.ca_pem, token=self.token)
 
 
 @dataclass(frozen=True, slots=True)
 class AccountRemoval:
-    """What a removal of the accounts did: objects by kind and name, gone or still going."""
+    """The result of removing accounts: objects by kind and name, gone or still being deleted."""
 
     gone: tuple[str, ...]
     left: tuple[str, ...] = ()
 
 
 def grant(cluster: ClusterClient, rights: ClusterRights, *, pace: ControllerWait | None = None) -> None:
-    """Make the rights' objects be as the release says; running it again changes nothing.
+    """Create or update the objects of the rights; a second call changes nothing.
 
     Raises:
-        ClusterError: the API server refuses, or is away.
-        InstallError: the namespace of an earlier installation does not go.
+        ClusterError: the API server refuses, or does not answer.
+        InstallError: the namespace of an earlier installation does not get deleted.
     """
     for item in rights.items:
         if kind_of(item) == NAMESPACE:
@@ -113,10 +113,10 @@ def mint(
     Args:
         cluster: the API server, as the administrator; `grant` has been called.
         rights: of the release.
-        account: whose.
-        server: the address in the kubeconfig; this machine's own, from the administrator's kubeconfig, by default
-            (k3s: https://127.0.0.1:6443, or the port that `--https-listen-port` set).
-        pace: how long the token is waited for.
+        account: the account.
+        server: the address in the kubeconfig; by default this machine's own, from the administrator's kubeconfig
+            (k3s: https://127.0.0.1:6443, or the port of `--https-listen-port`).
+        pace: how long to wait for the token.
 
     Raises:
         InstallError: no token came, or no CA is known.
@@ -132,7 +132,7 @@ def join(
     server: str = "",
     pace: ControllerWait | None = None,
 ) -> JoinCredentials:
-    """Return what a machine needs to be this account, once the cluster has made the token. Arguments as for `mint`.
+    """Return the credentials of an account once the cluster has made its token. Arguments as for `mint`.
 
     Raises:
         InstallError: no token came, or no CA is known.
@@ -160,12 +160,12 @@ def join(
 
 
 def usable(path: Path, account: Account, *, timeout_s: float = 5.0) -> bool:
-    """Say whether a kubeconfig works now and is this account's in rights: enough, and not an administrator's.
+    """Return whether a kubeconfig works now and has the account's rights, and not an administrator's.
 
-    False as well where it cannot be read. A file that is usable is kept to the byte.
+    It is False as well when the file cannot be read. A usable file is kept byte for byte.
 
     Raises:
-        ClusterError: the API server is away, so that nothing can be said.
+        ClusterError: the API server does not answer, so that it is not known.
     """
     try:
         access = kubeconfig.read(path)
@@ -175,7 +175,7 @@ def usable(path: Path, account: Account, *, timeout_s: float = 5.0) -> bool:
 
 
 def works(access: ApiAccess, account: Account, *, timeout_s: float = 5.0) -> bool:
-    """Say whether this way in has the account's rights, and is not an administrator's. Raises as `usable`."""
+    """Return whether credentials have the account's rights, and not an administrator's. Raises as `usable`."""
     try:
         with ClusterClient(access, timeout_s=timeout_s) as cluster:
             return _may(cluster, _REPRESENTATIVE[account]) and not _may(cluster, _EVERYTHING)
@@ -188,7 +188,7 @@ def works(access: ApiAccess, account: Account, *, timeout_s: float = 5.0) -> boo
 def remove(cluster: ClusterClient, rights: ClusterRights, *, pace: ControllerWait | None = None) -> AccountRemoval:
     """Delete every object of the rights, the namespace last, and wait until all are gone.
 
-    Objects of the same name that others have put into the namespace go with it; what does not go in time is said.
+    Objects that others have put into the namespace go with it. The result names what is not gone in time.
 
     Raises:
         ClusterError: the API server refuses, or is away.
@@ -211,12 +211,12 @@ def named(rights: ClusterRights) -> tuple[str, ...]:
 
 
 def present(cluster: ClusterClient, rights: ClusterRights) -> tuple[str, ...]:
-    """Return which of the rights' objects are in the cluster now. Raises ClusterError."""
+    """Return the rights' objects that are in the cluster now, by kind and name. Raises ClusterError."""
     return tuple(_said(item) for item in rights.items if cluster.find(*_place(item)) is not None)
 
 
 def _ensure_namespace(cluster: ClusterClient, item: Json, pace: ControllerWait) -> None:
-    """Create the namespace where it is not; one that is being deleted takes nothing in, so its end is waited for."""
+    """Create the namespace if it is missing, after waiting for one that is being deleted, which accepts no objects."""
     name = name_of(item)
 
     def settled() -> bool:
@@ -236,7 +236,7 @@ def _apply(cluster: ClusterClient, item: Json) -> None:
     try:
         cluster.apply(item)
     except ClusterError as error:
-        # What a binding grants cannot be changed in place: one that names another role is made anew.
+        # A binding's role cannot be changed in place: the binding is deleted and created again.
         if not error.is_invalid or kind_of(item) not in {CLUSTER_ROLE_BINDING, ROLE_BINDING}:
             raise
         _delete(cluster, item)
@@ -266,7 +266,7 @@ def _decoded(data: dict[str, str]) -> dict[str, str]:
 
 
 def _may(cluster: ClusterClient, right: dict[str, str]) -> bool:
-    """Ask the API server whether this account has a right; every account may ask that about itself."""
+    """Return whether this account has a right, as the API server says; every account may ask that about itself."""
     asked = {
         "apiVersion": ACCESS_REVIEW.version,
         "kind": ACCESS_REVIEW.kind,
@@ -277,5 +277,5 @@ def _may(cluster: ClusterClient, right: dict[str, str]) -> bool:
 
 
 def _is_distrust(error: ClusterError) -> bool:
-    """Whether the connection failed because the file's CA is not this API server's (any more)."""
+    """Return whether the connection failed because the kubeconfig's CA is not, or no longer, the API server's."""
     return "CERTIFICATE_VERIFY_FAILED" in str(error)

@@ -1,4 +1,4 @@
-"""The account for app limits: its objects in the cluster, its kubeconfig here, and what of it goes where it shrinks."""
+"""The account for app limits: its objects in the cluster, its kubeconfig here, and the removal of what is unwanted."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -33,9 +33,9 @@ EVERYWHERE = "*"
 
 _SECRET = 0o600
 _POLICY_FROM = 30
-"""The first minor version of Kubernetes 1 that has ValidatingAdmissionPolicy for good."""
+"""The first minor version of Kubernetes 1 with ValidatingAdmissionPolicy in v1."""
 
-# Bounds stand before what they bound, and go after it: objects are removed in the reverse order.
+# The policy is created before the rights that it bounds, and removed after them, because removal is in reverse.
 _ORDER: tuple[ObjectKind, ...] = (
     LEASE,
     SERVICE_ACCOUNT,
@@ -49,14 +49,14 @@ _ORDER: tuple[ObjectKind, ...] = (
 _OURS = {"app.kubernetes.io/part-of": "edgegpu"}
 
 Objects = Callable[[Sequence[str], ResourceModel, bool], Sequence[Json]]
-"""The objects for namespaces (`*`: all but kube-system), of these resources, with or without the policy."""
+"""A function that returns the objects for namespaces (`*`: all but kube-system) and resources, with a policy or not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppLimitsAccount:
-    """What is asked for: `namespaces` in which apps may be changed, none for no account at all.
+    """The wanted account: `namespaces` in which app limits may be changed; without any there is no account.
 
-    `lease`: what the account makes in the cluster when it is used; it goes with it.
+    `lease`: the object that the account creates in the cluster when it is used; it is removed with the account.
     """
 
     namespaces: tuple[str, ...]
@@ -64,12 +64,12 @@ class AppLimitsAccount:
     lease: Json
 
     def rights(self, base: ClusterRights, model: ResourceModel, *, policy: bool) -> ClusterRights:
-        """Return the release's rights with these; without a policy not everywhere."""
+        """Return the release's rights and those of this account; `*` counts only with a policy."""
         chosen = self.namespaces if policy else tuple(one for one in self.namespaces if one != EVERYWHERE)
         return _with(base, self.objects(chosen, model, policy)) if chosen else base
 
     def there(self, cluster: ClusterClient, base: ClusterRights) -> ClusterRights:
-        """Return the rights with all that may be in the cluster, whatever was chosen before. Raises ClusterError."""
+        """Return the release's rights and all that an earlier choice can have left there. Raises ClusterError."""
         model = ResourceModel()
         everywhere = self.objects([EVERYWHERE], model, True)  # noqa: FBT003  (a callable's)
         one = self.objects(["x"], model, False)  # noqa: FBT003
@@ -86,7 +86,7 @@ class AppLimitsAccount:
 
 
 def has_policies(cluster: ClusterClient) -> bool:
-    """Say whether this Kubernetes takes the policy. Raises ClusterError."""
+    """Return whether this Kubernetes has ValidatingAdmissionPolicy. Raises ClusterError."""
     found = re.match(r"v1\.(\d+)", cluster.version())
     return found is not None and int(found[1]) >= _POLICY_FROM
 
@@ -101,16 +101,16 @@ def grant(
     say: Callable[[str], None],
     pace: ControllerWait | None = None,
 ) -> FileChange:
-    """Make the account as it is asked for, take away what is not, and return its kubeconfig, absent without an account.
+    """Create the wanted account, remove what is unwanted, and return its kubeconfig, absent without an account.
 
     Args:
-        cluster: as the administrator; `base` is granted already.
+        cluster: the API server, as the administrator; `base` is granted already.
         base: the release's rights.
-        limits: what is asked for.
+        limits: the wanted account.
         model: the resources that may be written.
-        layout: where the kubeconfig lies; one that works is kept to the byte.
-        say: gets notes for people.
-        pace: how long the token is waited for.
+        layout: the paths of the kubeconfig; a kubeconfig that works is kept byte for byte.
+        say: gets notes for the user.
+        pace: how long to wait for the token.
 
     Raises:
         InstallError: no token came.
@@ -132,12 +132,12 @@ def grant(
 
 
 def there(cluster: ClusterClient, base: ClusterRights, limits: AppLimitsAccount | None) -> ClusterRights:
-    """Return the rights with all that may be in the cluster for app limits. Raises ClusterError."""
+    """Return the release's rights and all that may be in the cluster for app limits. Raises ClusterError."""
     return base if limits is None else limits.there(cluster, base)
 
 
 def foreseen(layout: Layout, limits: AppLimitsAccount) -> FileChange:
-    """Return the kubeconfig as a dry run shows it."""
+    """Return the change of the kubeconfig that a dry run shows."""
     if not limits.namespaces:
         return FileChange(LIMITS_KUBECONFIG)
     path = layout.at(LIMITS_KUBECONFIG)
@@ -148,7 +148,7 @@ def foreseen(layout: Layout, limits: AppLimitsAccount) -> FileChange:
 def _possible(
     cluster: ClusterClient, limits: AppLimitsAccount, *, policy: bool, say: Callable[[str], None]
 ) -> AppLimitsAccount:
-    """Leave out what this cluster does not have, and say so."""
+    """Return the account without the namespaces that are impossible in this cluster, with a note for each."""
     chosen = []
     for name in limits.namespaces:
         if name == EVERYWHERE and not policy:
@@ -163,7 +163,7 @@ def _possible(
 def _shrink(
     cluster: ClusterClient, there: ClusterRights, wanted: ClusterRights, *, lease: Json, pace: ControllerWait | None
 ) -> None:
-    """Remove what is in the cluster of an earlier choice and is not wanted now; the lease only with everything."""
+    """Remove the objects of an earlier choice that are not wanted now; the lease only goes with the account."""
     keep = {_place(item) for item in wanted.items}
     if _account_of(wanted):
         keep.add(_place(lease))

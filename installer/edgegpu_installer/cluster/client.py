@@ -1,4 +1,4 @@
-"""The installer's way to the API server: raw JSON through the official client, which nothing else here imports."""
+"""The installer's client of the API server: raw JSON through the official client, which only this module imports."""
 
 import email.utils
 import json
@@ -22,7 +22,7 @@ from edgegpu_installer.cluster.kinds import Json, ObjectKind, kind_of, name_of, 
 from edgegpu_installer.errors import InstallError
 
 FIELD_MANAGER = "edgegpu-installer"
-"""Who wrote a field, as `managedFields` names it."""
+"""The name in `managedFields` of the fields that the installer wrote."""
 
 _T = TypeVar("_T")
 
@@ -53,33 +53,33 @@ class ClusterError(InstallError):
 
     @property
     def is_conflict(self) -> bool:
-        """Whether the object is not as the call expected it: it exists already, or in another version."""
+        """Whether the object exists already, or has another version than the call expected."""
         return self.status == _CONFLICT
 
     @property
     def is_invalid(self) -> bool:
-        """Whether the object that the call would make breaks a rule."""
+        """Whether the API server refused the object as invalid."""
         return self.status == _INVALID
 
     @property
     def is_unreached(self) -> bool:
-        """Whether the API server did not answer, or said that it cannot now: the call may do later."""
+        """Whether the API server did not answer, or cannot now: the call may succeed later."""
         return self.status == 0 or self.status == 429 or self.status >= 500  # noqa: PLR2004, PLR1714  (HTTP's own)
 
 
 @dataclass(frozen=True, slots=True)
 class ApiResponse:
-    """A successful answer: the object, and the server's own time where it said it."""
+    """A successful answer: the object, and the server's time, None when it gave none."""
 
     body: Json
     date: datetime | None
 
 
 class ClusterClient:
-    """One API server under one account; its methods may be called from any thread. Close it, or use it in a `with`."""
+    """A client of one API server under one account, for any thread. Close it, or use it in a `with`."""
 
     def __init__(self, access: ApiAccess, *, timeout_s: float = 10.0) -> None:
-        """Prepare the connections; nothing is sent yet.
+        """Prepare the connections without sending anything.
 
         Args:
             access: the server and the account.
@@ -94,7 +94,7 @@ class ClusterClient:
 
     @classmethod
     def from_kubeconfig(cls, path: Path, context: str | None = None, *, timeout_s: float = 10.0) -> Self:
-        """Return the cluster of a kubeconfig's context, the current one where none is named.
+        """Return a client for a kubeconfig's context, by default the current one.
 
         Raises:
             InstallError: the file cannot be used.
@@ -112,11 +112,11 @@ class ClusterClient:
         self.close()
 
     def get(self, kind: ObjectKind, name: str, namespace: str = "") -> Json:
-        """Return an object. Raises ClusterError, also when it does not exist."""
+        """Return an object. Raises ClusterError, also when the object does not exist."""
         return self.call("GET", kind.path(name, namespace)).body
 
     def find(self, kind: ObjectKind, name: str, namespace: str = "") -> Json | None:
-        """Return an object, None when it does not exist. Raises ClusterError."""
+        """Return an object; None when it does not exist. Raises ClusterError."""
         return self.find_answer(kind, name, namespace)[0]
 
     def find_answer(self, kind: ObjectKind, name: str, namespace: str = "") -> tuple[Json | None, datetime | None]:
@@ -130,7 +130,7 @@ class ClusterClient:
         return answer.body, answer.date
 
     def items(self, kind: ObjectKind, namespace: str = "", *, labels: str = "", fields: str = "") -> list[Json]:
-        """Return the objects of a namespace, or of all, that the selectors mean. Raises ClusterError."""
+        """Return the objects of a namespace, or of all, that match the selectors. Raises ClusterError."""
         params = {"limit": str(_PAGE), "labelSelector": labels, "fieldSelector": fields}
         found: list[Json] = []
         while True:
@@ -142,14 +142,14 @@ class ClusterClient:
             params["continue"] = str(token)
 
     def create(self, item: Json) -> Json:
-        """Create an object and return it as stored. Raises ClusterError, also when it exists."""
+        """Create an object and return it as stored. Raises ClusterError, also when the object exists."""
         path = kind_of(item).path(namespace=namespace_of(item))
         return self.call("POST", path, body=item, params={"fieldManager": FIELD_MANAGER}).body
 
     def apply(self, item: Json) -> Json:
-        """Make an object be as given (server-side apply): our fields become so, those of others stay.
+        """Apply an object (server-side apply): our fields become as given, those of others stay.
 
-        Fields that others hold are taken over: what the installer applies is its own. Raises ClusterError.
+        Fields that others own are taken over, because the installer owns what it applies. Raises ClusterError.
         """
         path = kind_of(item).path(name_of(item), namespace_of(item))
         params = {"fieldManager": FIELD_MANAGER, "force": "true"}
@@ -170,7 +170,7 @@ class ClusterClient:
         return self.call("PATCH", path, body=change, params=params, content_type="application/merge-patch+json").body
 
     def delete(self, kind: ObjectKind, name: str, namespace: str = "", *, version: str = "") -> bool:
-        """Delete an object, with `version` only as it was then; say whether it was there. Raises ClusterError."""
+        """Delete an object, with `version` only in that version; return whether it existed. Raises ClusterError."""
         body = {"preconditions": {"resourceVersion": version}} if version else None
         try:
             self.call("DELETE", kind.path(name, namespace), body=body)
@@ -181,7 +181,7 @@ class ClusterClient:
         return True
 
     def ready(self) -> bool:
-        """Say whether the API server is up and says that it is ready; never raises for one that is not."""
+        """Return whether the API server answers and is ready; raises nothing when it is not."""
         try:
             self.call("GET", "/readyz")
         except ClusterError:
@@ -193,7 +193,7 @@ class ClusterClient:
         return str(self.call("GET", "/version").body.get("gitVersion", ""))
 
     def time(self) -> datetime | None:
-        """Return the server's clock by its Date header, to a second; None when it says none. Raises ClusterError."""
+        """Return the server's time from its Date header, to a second; None without one. Raises ClusterError."""
         return self.call("GET", "/version").date
 
     def call(
@@ -237,14 +237,14 @@ class ClusterClient:
 
 
 def _twice(read: Callable[[], _T]) -> _T:
-    """Read once more when the server has closed a kept connection just as it was used."""
+    """Read, and read again when the server closed a kept connection just as it was used."""
     with suppress(ProtocolError):
         return read()
     return read()
 
 
 def _client(access: ApiAccess) -> ApiClient:
-    # An empty proxy, not None: with None the client would take HTTPS_PROXY, meant for the download, for the API server.
+    # An empty proxy, not None: with None the client would use HTTPS_PROXY, which is for the download.
     settings = Configuration(
         host=access.server, proxy="", no_proxy="", retries=False, tls_server_name=access.server_name
     )

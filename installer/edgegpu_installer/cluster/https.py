@@ -1,4 +1,4 @@
-"""HTTPS without the official client: TLS contexts with no key in a file, and one question with a deadline."""
+"""HTTPS without the official client: TLS contexts without a key in a file, and one request with a deadline."""
 
 import http.client
 import socket
@@ -16,19 +16,19 @@ _MOST_BYTES = 32 * 1024 * 1024
 
 
 def access_context(access: ApiAccess) -> ssl.SSLContext:
-    """Return the context; the official client would put the administrator's key into a file in /tmp, and leave it.
+    """Return the TLS context; the official client would write the administrator's key to a file in /tmp and leave it.
 
     Raises:
-        ssl.SSLError, ValueError: certificate or key are not what they should be.
+        ssl.SSLError, ValueError: the certificate or the key is not valid.
     """
     if not access.verify:
-        urllib3.disable_warnings(InsecureRequestWarning)  # the file's owner has chosen so
+        urllib3.disable_warnings(InsecureRequestWarning)  # the kubeconfig's owner chose it
     return tls_context(access)
 
 
 @dataclass(frozen=True, slots=True)
 class HttpResponse:
-    """What came back."""
+    """The answer to an HTTP request."""
 
     status: int
     headers: Mapping[str, str]
@@ -37,7 +37,7 @@ class HttpResponse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsTarget:
-    """How a server is spoken with: its TLS context, and its name in the certificate where that is not the address."""
+    """How to connect to a server: TLS context, timeout, and its name in the certificate if that is not the address."""
 
     context: ssl.SSLContext | None
     server_name: str | None = None
@@ -52,7 +52,7 @@ def ask(
     body: bytes | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> HttpResponse:
-    """Ask once, over a connection of its own.
+    """Send one request over a connection of its own, and return the answer.
 
     Raises:
         OSError: no connection, no answer in time, or TLS does not hold (ssl.SSLError is one).

@@ -1,4 +1,4 @@
-"""The kinds of Kubernetes objects that the installer touches, and their places in the API."""
+"""The kinds of Kubernetes objects that the installer uses, and their paths in the API."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +9,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ObjectKind:
-    """One resource of the API: `version` as in an object's `apiVersion`, `plural` as in the API's paths."""
+    """A resource of the API: `version` is an object's `apiVersion`, `plural` is the name in the API's paths."""
 
     version: str
     kind: str
@@ -17,7 +17,7 @@ class ObjectKind:
     namespaced: bool = True
 
     def path(self, name: str = "", namespace: str = "", sub: str = "") -> str:
-        """Return the path of an object, of its subresource, or without a name of the list (of all namespaces)."""
+        """Return the path of an object or of its subresource; without a name, of the list (of all namespaces)."""
         root = f"/apis/{self.version}" if "/" in self.version else f"/api/{self.version}"
         parts = [*(("namespaces", namespace) if self.namespaced and namespace else ()), self.plural, name, sub]
         return "/".join([root, *(quote(part, safe="") for part in parts if part)])
@@ -65,7 +65,7 @@ def kind_of(item: Json) -> ObjectKind:
     """Return the kind of an object, by its `apiVersion` and `kind`.
 
     Raises:
-        ValueError: the installer does not know it.
+        ValueError: the installer does not know the kind.
     """
     asked = (item.get("apiVersion"), item.get("kind"))
     for kind in _ALL:
@@ -80,5 +80,5 @@ def name_of(item: Json) -> str:
 
 
 def namespace_of(item: Json) -> str:
-    """Return an object's namespace; empty for one of the cluster."""
+    """Return an object's namespace; empty for a cluster-scoped object."""
     return str((item.get("metadata") or {}).get("namespace", ""))

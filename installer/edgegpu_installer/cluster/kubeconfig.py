@@ -1,4 +1,4 @@
-"""Kubeconfig files: what the installer reads of k3s's and the user's, and the text of those that it mints."""
+"""Kubeconfig files: the reader for those of k3s and of the user, and the text of those that the installer mints."""
 
 import base64
 import binascii
@@ -26,10 +26,10 @@ _Named = TypeVar("_Named", NamedCluster, NamedContext)
 
 
 def read(path: Path, context: str | None = None) -> ApiAccess:
-    """Read one context of a kubeconfig, the current one where none is named; file names in it count from its folder.
+    """Read one context of a kubeconfig, by default the current one; file names in it are relative to its folder.
 
     Raises:
-        InstallError: it cannot be read, is no kubeconfig, or logs in by a program, which the installer does not start.
+        InstallError: the file cannot be read, is no kubeconfig, or logs in by a program, which is not supported.
     """
     file = _parse(path)
     chosen = _pick(path, file.contexts, context or file.current_context, "context").context
@@ -39,7 +39,7 @@ def read(path: Path, context: str | None = None) -> ApiAccess:
 
 
 def render(*, server: str, ca_pem: str, token: str) -> str:
-    """Return the text of a kubeconfig with an account's token; the same values give the same bytes."""
+    """Return the text of a kubeconfig with an account's token; equal arguments give equal bytes."""
     ca = base64.b64encode(ca_pem.encode()).decode()
     return "\n".join(
         (
@@ -117,7 +117,7 @@ def _access(path: Path, cluster: ClusterEntry, user: UserEntry) -> ApiAccess:
 
 
 def _pem(path: Path, data: str | None, file: str | None) -> str | None:
-    """Return PEM text from inline base64, which goes first as in kubectl, or from a file; None without either."""
+    """Return a PEM text from inline base64, which wins as in kubectl, or from a file; None without either."""
     if not data:
         return _text(path, file) if file else None
     try:

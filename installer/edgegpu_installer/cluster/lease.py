@@ -1,7 +1,7 @@
-"""The lock over several servers: a Lease in the cluster, so that one of them at a time restarts its k3s.
+"""The install lease: a Lease in the cluster by which one server at a time restarts its k3s.
 
-It lies in kube-system, which is there before edgegpu's own namespace is made and after that is deleted: one lock covers
-installs and uninstalls alike.
+It is in kube-system, which exists before edgegpu's own namespace is made and after that is deleted, so that one lease
+covers installs and uninstalls.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 
 
 class HeldError(InstallError):
-    """Another server holds the lease; `record` says who and since when."""
+    """Another process holds the lease; `record` says which and since when."""
 
     code = "BUSY"
 
@@ -53,12 +53,12 @@ class HeldError(InstallError):
 
 
 class LostError(InstallError):
-    """Another server has taken the lease over, because this one could not renew it in time."""
+    """Another process took the lease over, because this one could not renew it in time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseEnvironment:
-    """What the lease's owner needs of its machine: which processes live, and time."""
+    """The clocks of the holder's machine, and the function that says which processes live."""
 
     alive: Callable[[LeaseHolder], bool]
     clock: Callable[[], float] = time.monotonic
@@ -68,22 +68,22 @@ class LeaseEnvironment:
 
 
 def this_process(node: str, root: Path = Path("/")) -> LeaseHolder:
-    """Return who this process is; `node` is the machine's name in the cluster."""
+    """Return this process as a lease holder; `node` is the machine's name in the cluster."""
     return LeaseHolder(node, os.getpid(), boot_id(root))
 
 
 def surroundings(root: Path = Path("/")) -> LeaseEnvironment:
-    """Return those of this machine."""
+    """Return the lease environment of this machine."""
     return LeaseEnvironment(alive=lambda holder: lives(holder, root))
 
 
 def lives(holder: LeaseHolder, root: Path = Path("/")) -> bool:
-    """Say whether a holder of this node lives: this boot, and its process is there."""
+    """Return whether a holder of this node lives: it is of this boot, and its process exists."""
     return holder.boot == boot_id(root) and (root / "proc" / str(holder.pid)).exists()
 
 
 class InstallLease:
-    """The lease while it is held: a thread renews it; leaving the `with` releases and deletes it."""
+    """A held lease: a thread renews it; leaving the `with` releases and deletes it."""
 
     def __init__(self, cluster: ClusterClient, me: LeaseHolder, version: str, *, around: LeaseEnvironment) -> None:
         self._cluster = cluster
@@ -96,10 +96,10 @@ class InstallLease:
         self._thread.start()
 
     def check(self) -> None:
-        """Go on only while the lease is ours; that it cannot be renewed for a while (k3s restarts) is no reason to end.
+        """Raise when the lease is no longer ours; a renewal that fails for a while (k3s restarts) does not count.
 
         Raises:
-            LostError: another one has taken it over.
+            LostError: another process has taken the lease over.
         """
         if self._lost is not None:
             raise LostError(
@@ -108,10 +108,10 @@ class InstallLease:
             )
 
     def release(self) -> bool:
-        """End renewing and delete the lease; say whether that was done.
+        """Stop renewing, delete the lease, and return whether it was deleted.
 
-        Where it was not (the API server is down, say) the next run on this node takes it at once, and other servers
-        once it is over.
+        When it was not deleted (the API server is down, for example), the next run on this node takes it at once, and
+        other servers take it when it has expired.
         """
         self._ended.set()
         self._thread.join()
@@ -136,7 +136,7 @@ class InstallLease:
         while self._lost is None and not self._ended.wait(self._around.renew_s):
             try:
                 self._renew()
-            except ClusterError as error:  # it may be our own k3s that restarts
+            except ClusterError as error:  # our own k3s may be restarting
                 _log.debug("the lease is not renewed now: %s", error)
 
     def _renew(self) -> None:
@@ -150,10 +150,10 @@ class InstallLease:
             self._settle()
 
     def _settle(self) -> None:
-        """Find out what became of a lease that is not as we left it; one that was deleted is made again."""
+        """Read a lease that has changed: take over its version, create it again, or note its new holder."""
         record, _ = _read(self._cluster)
         if record is None:
-            with contextlib.suppress(ClusterError):  # somebody was quicker, or it is down again: the next renewal says
+            with contextlib.suppress(ClusterError):  # taken by another, or no answer: the next renewal finds out
                 self._version = _version(self._cluster.create(_body(self._me, self._around.now())))
         elif record.holder == str(self._me):
             self._version = record.version
@@ -181,20 +181,20 @@ def acquire(
     say: Callable[[str], None],
     patience_s: float = DURATION_S + RENEW_S,
 ) -> InstallLease:
-    """Take the lease, once its holder has ended or has been silent for too long, and return it.
+    """Take the lease, when its holder has ended or has been silent for too long, and return it.
 
-    A holder that lives is told apart within its next renewal (10 s), one of this node that is dead at once.
+    A holder that lives is recognised by its next renewal (10 s); a dead one of this node at once.
 
     Args:
-        cluster: as the administrator.
+        cluster: the API server, as the administrator.
         me: `this_process(node)`.
         around: `surroundings()`.
-        say: is told once when there is something to wait for.
-        patience_s: how long a silent holder is waited for.
+        say: is called once when there is a holder to wait for.
+        patience_s: how long to wait for a silent holder.
 
     Raises:
-        HeldError: it is held by one that lives, or may.
-        ClusterError: the API server refuses, or is away.
+        HeldError: a holder that lives, or may live, has the lease.
+        ClusterError: the API server refuses, or does not answer.
     """
     began, first, told = around.clock(), None, False
     while True:
@@ -206,7 +206,7 @@ def acquire(
                 version = _take(cluster, me, record, around.now())
                 if version is not None:
                     return InstallLease(cluster, me, version, around=around)
-                began, first = around.clock(), None  # somebody was quicker: look at that one
+                began, first = around.clock(), None  # another process was faster: observe that one
             case LeaseAction.HELD if record is not None:
                 raise HeldError(record, now)
             case _ if record is not None and around.clock() - began >= patience_s:
@@ -233,7 +233,7 @@ def _read(cluster: ClusterClient) -> tuple[InstallLeaseRecord | None, datetime |
 
 
 def _take(cluster: ClusterClient, me: LeaseHolder, old: InstallLeaseRecord | None, now: datetime) -> str | None:
-    """Write ourselves into the lease as it was seen; None when it has changed since."""
+    """Write this process into the lease as it was read, and return its version; None when it has changed since."""
     body = _body(me, now)
     try:
         if old is None:

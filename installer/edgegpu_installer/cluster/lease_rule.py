@@ -1,4 +1,4 @@
-"""Who may install: the rule over what is seen of the cluster's install lease. Pure: no clock, no API."""
+"""The rule of the install lease: who may take it, from observations of it; pure, without clock and API."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,19 +6,18 @@ from datetime import datetime, timedelta
 from enum import Enum
 
 DURATION_S = 300
-"""How long a holder may be silent. Its own k3s restarts meanwhile, which on a slow box takes minutes: so it is longer
-than a transaction's deadline."""
+"""How long a holder may be silent: while its own k3s restarts, which takes minutes on a slow box."""
 
 RENEW_S = 10.0
-"""How often a holder writes that it lives."""
+"""How often a holder renews the lease."""
 
 _LOOKS = 3
-"""So many renewals must have been missed before our eyes, whatever the clocks say: they may differ by years."""
+"""How many missed renewals must be observed, whatever the clocks say: they may differ by years."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseHolder:
-    """A process of one boot of one node, as it stands in the lease."""
+    """A holder in the lease: a process of one boot of one node."""
 
     node: str
     pid: int
@@ -29,7 +28,7 @@ class LeaseHolder:
 
     @classmethod
     def parse(cls, text: str) -> "LeaseHolder | None":
-        """Read a lease's holderIdentity; None when it is not of our form."""
+        """Parse a lease's holderIdentity; None when it is not in our format."""
         node, _, rest = text.partition("/")
         pid, _, boot = rest.partition("/")
         return cls(node, int(pid), boot) if node and boot and pid.isdecimal() else None
@@ -37,7 +36,7 @@ class LeaseHolder:
 
 @dataclass(frozen=True, slots=True)
 class InstallLeaseRecord:
-    """A lease as the API server stores it."""
+    """The install lease as the API server stores it."""
 
     holder: str
     version: str
@@ -48,40 +47,40 @@ class InstallLeaseRecord:
 
 @dataclass(frozen=True, slots=True)
 class LeaseObservation:
-    """What one who wants the lease has seen of it."""
+    """What a process that wants the lease has observed of it."""
 
     record: InstallLeaseRecord | None
-    """As it is now; None without a lease."""
+    """The present lease; None when there is none."""
     now: datetime | None
-    """The API server's clock, where it said it."""
+    """The time of the API server's clock; None when it gave none."""
     first: InstallLeaseRecord | None
-    """As it was when the looking began."""
+    """The lease when the observation began."""
     watched_s: float
-    """For how long it has been looked at, by our own monotonic clock."""
+    """How long the lease has been observed, by this machine's monotonic clock."""
 
 
 class LeaseAction(Enum):
-    """What one who wants the lease does."""
+    """What a process that wants the lease does."""
 
     TAKE = "take"
-    """Nobody holds it, or its holder is gone."""
+    """Take the lease: it is free, or its holder is gone."""
     WAIT = "wait"
-    """Its holder may be gone: look again."""
+    """Observe it again: its holder may be gone."""
     HELD = "held"
-    """Its holder lives."""
+    """Give up: its holder lives."""
 
 
 def verdict(sight: LeaseObservation, me: LeaseHolder, alive: Callable[[LeaseHolder], bool]) -> LeaseAction:
-    """Say what one who wants the lease does about what it has seen.
+    """Return what a process that wants the lease does after an observation.
 
-    A holder lives when it renews before our eyes. It is gone when it is of this node and its process or its boot is;
-    when it has been silent before our eyes for the lease's whole duration; or for three renewals, if the API server's
-    clock says that the duration is over. Clocks alone are never believed.
+    A holder lives when it renews while it is observed. It is gone when it is of this node and its process or its boot
+    is gone; when it was observed to be silent for the lease's whole duration; or for three renewals, if by the API
+    server's clock the duration is over. Clocks alone never decide.
 
     Args:
-        sight: what was seen.
-        me: who wants it.
-        alive: says whether a holder of this node lives.
+        sight: what was observed.
+        me: the process that wants the lease.
+        alive: returns whether a holder of this node lives.
     """
     record, first = sight.record, sight.first
     if record is None or not record.holder or record.holder == str(me):

@@ -1,9 +1,9 @@
-"""How an agent node, which has no administrator's kubeconfig, speaks to the API server: as itself, or by a join token.
+"""The account of an agent node, which has no administrator's kubeconfig: its own, or that of a join token.
 
-As itself: with the client certificate of its own kubelet (`system:node:NAME`). The Node authorizer and NodeRestriction
-let it read and mark its own Node, list and watch its own pods, evict and delete those, write events, and annotate its
-own pods through the subresource `status` alone. It may not ask for kubelet's own pod list (`nodes/proxy`): the plugin
-takes the folders of kubelet's pods in its place. tests/e2e/test_agent_node.py has the whole table.
+Its own: the client certificate of its kubelet (`system:node:NAME`). The Node authorizer and NodeRestriction let it read
+and mark its own Node, list, watch, evict and delete its own pods, write events, and annotate its own pods only through
+the subresource `status`. It may not read kubelet's own pod list (`nodes/proxy`): the plugin reads the folders of
+kubelet's pods instead. tests/e2e/test_agent_node.py has the whole table.
 """
 
 import base64
@@ -31,7 +31,7 @@ _AGAIN = "copy the whole line that `edgegpu install` printed on the server"
 
 @dataclass(frozen=True, slots=True)
 class NodeIdentity:
-    """What a kubelet's kubeconfig names: all files by absolute path, so that a renewed certificate counts at once."""
+    """The contents of a kubelet's kubeconfig: files by absolute path, so that a renewed certificate is used at once."""
 
     server: str
     ca_file: str
@@ -43,7 +43,7 @@ def identity(text: str, *, path: str) -> NodeIdentity:
     """Read a kubelet's kubeconfig.
 
     Raises:
-        InstallError: it is none, or does not name the certificates by absolute paths.
+        InstallError: the text is no kubeconfig, or does not name the certificates by absolute paths.
     """
     try:
         config = yaml.safe_load(text)
@@ -66,30 +66,30 @@ def identity(text: str, *, path: str) -> NodeIdentity:
 
 
 def link(path: str) -> FileChange:
-    """Return the change by which a node acts as itself: our kubeconfig is a link to kubelet's.
+    """Return the change that makes our kubeconfig a link to kubelet's, so that the node uses its own account.
 
-    Not a copy: k3s writes its file at each start, and with it the port of its load balancer over all servers.
+    It is no copy, because k3s writes kubelet's file at each start, with the port of its load balancer over all servers.
     """
     return FileChange(KUBECONFIG, link_to=path)
 
 
 @dataclass(frozen=True, slots=True)
 class JoinToken:
-    """What a server gives an agent node to act under the account edgegpu-agent. The token stays out of its repr."""
+    """What a server gives an agent node to use the account edgegpu-agent. The repr has no token."""
 
     server: str
     ca_sha256: str
     token: str = field(repr=False)
 
     def kubeconfig(self, ca_pem: str, *, server: str = "") -> str:
-        """Return the kubeconfig that says this, for a CA that was got from the node or the server.
+        """Return the kubeconfig of the join token, for a CA that came from the node or the server.
 
         Args:
             ca_pem: the API server's CA.
-            server: another way to the same API: on a k3s agent its own load balancer's.
+            server: another address of the same API: on a k3s agent node its own load balancer's.
 
         Raises:
-            InstallError: the CA is another one than the server's.
+            InstallError: the CA has another hash than the token's.
         """
         if (found := ca_sha256(ca_pem)) != self.ca_sha256:
             raise InstallError(
@@ -100,17 +100,17 @@ class JoinToken:
 
 
 def pack(*, server: str, ca_pem: str, token: str) -> str:
-    """Return the one word for `--join`: server, hash of the CA and token, with a checksum over all."""
+    """Return the word for `--join`: server, hash of the CA and token, with a checksum over all."""
     values = {"s": server, "h": ca_sha256(ca_pem), "t": token}
     body = _encode(json.dumps(values, separators=(",", ":")).encode())
     return f"{_PREFIX}{body}.{_checksum(body)}"
 
 
 def unpack(word: str) -> JoinToken:
-    """Read what pack made; white space around it and line breaks in it, as terminals make them, do not matter.
+    """Parse the word that `pack` made; white space around it and line breaks in it, from terminals, are ignored.
 
     Raises:
-        InstallError: it is none, or not all of it.
+        InstallError: the word is no join token, or is not complete.
     """
     word = "".join(word.split())
     body, _, checksum = word.removeprefix(_PREFIX).partition(".")
@@ -129,7 +129,7 @@ def unpack(word: str) -> JoinToken:
 
 
 def ca_sha256(pem: str) -> str:
-    """Return the hash of a bundle's certificates, however their text is laid out; InstallError when there is none."""
+    """Return the hash of a bundle's certificates, whatever their layout. Raises InstallError when there is none."""
     try:
         ders = [base64.b64decode("".join(body.split()), validate=True) for body in _CERTIFICATE.findall(pem)]
     except binascii.Error:

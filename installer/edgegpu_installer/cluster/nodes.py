@@ -1,4 +1,4 @@
-"""The cluster's nodes and servers: the marks that edgegpu sets, what a user is told of each, what is still lacking."""
+"""The cluster's nodes and servers: edgegpu's marks on them, facts of each, and where edgegpu is still lacking."""
 
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,19 +10,19 @@ from edgegpu_installer.cluster.client import ClusterClient, ClusterError
 from edgegpu_installer.cluster.kinds import ENDPOINTS, NODE, Json, name_of
 
 DOMAIN = "edgegpu.io/"
+"""The prefix of all our labels and annotations."""
 _THERE = "run the same install line there"
-"""Every label and annotation of ours begins so."""
 
 GPU_LABEL = f"{DOMAIN}gpu"
-"""`true` on the nodes whose cards are shared, as the user said."""
+"""The label that is `true` on nodes whose cards are shared, as the user chose."""
 
 EXTENDER_ANNOTATION = f"{DOMAIN}extender"
-"""On servers: the version of edgegpu whose extender their scheduler has."""
+"""The annotation of a server with the version of edgegpu whose extender its scheduler has."""
 
 _SERVER_ROLES = ("control-plane", "master")
 _ROLE_PREFIX = "node-role.kubernetes.io/"
 _NVIDIA_SIGNS = ("nvidia.com/gpu.present", "feature.node.kubernetes.io/pci-10de.present")
-"""Labels that NVIDIA's and Kubernetes' own discovery set where there is a card."""
+"""Labels that NVIDIA's and Kubernetes' own discovery set on nodes with a card."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,27 +33,27 @@ class NodeFacts:
     is_server: bool
     labelled: bool
     extender: str = ""
-    """The version of the extender there, empty without one."""
+    """The version of the extender on the node, empty without one."""
     cards: int | None = None
-    """What its plugin reports, None without a plugin."""
+    """The number of cards that its plugin reports, None without a report."""
     memory_units: int = 0
     signs: tuple[str, ...] = ()
-    """What others say of cards there."""
+    """The labels and resources of other products that show cards."""
 
     @property
     def role(self) -> str:
-        """Whether it is a server or an agent."""
+        """`server` or `agent`, the role of the node."""
         return "server" if self.is_server else "agent"
 
     @property
     def seems_to_have_cards(self) -> bool:
-        """Whether anything in the cluster says that it has cards."""
+        """Whether anything in the cluster shows that the node has cards."""
         return bool(self.cards or self.labelled or self.signs)
 
 
 @dataclass(frozen=True, slots=True)
 class NodeMarks:
-    """Labels and annotations of ours on one node."""
+    """Our labels and annotations on one node."""
 
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
@@ -63,7 +63,7 @@ class NodeMarks:
 
 
 def facts_of(node: Json, model: ResourceModel) -> NodeFacts:
-    """Return what a Node object says."""
+    """Return the facts in a Node object."""
     labels, annotations = _labels(node), _annotations(node)
     status = node.get("status") or {}
     capacity = status.get("capacity") or {}
@@ -88,22 +88,22 @@ def all_facts(cluster: ClusterClient, model: ResourceModel) -> tuple[NodeFacts, 
 
 
 def lacking_plugin(nodes: Iterable[NodeFacts]) -> tuple[str, ...]:
-    """Return the nodes that are marked as having cards and whose plugin has not reported: run the line there."""
+    """Return the nodes that are labelled as having cards and whose plugin has not reported."""
     return tuple(node.name for node in nodes if node.labelled and node.cards is None)
 
 
 def lacking_extender(nodes: Iterable[NodeFacts], version: str) -> tuple[str, ...]:
-    """Return the servers whose scheduler has no extender of this version: if one of them leads, it binds blind."""
+    """Return the servers whose scheduler has no extender of this version: when one leads, it binds without a card."""
     return tuple(node.name for node in nodes if node.is_server and node.extender != version)
 
 
 def mark_gpu(cluster: ClusterClient, name: str) -> bool:
-    """Label a node as one whose cards are shared; say whether that was news. Raises ClusterError."""
+    """Label a node as one whose cards are shared; return whether the label changed. Raises ClusterError."""
     return _mark(cluster, name, labels={GPU_LABEL: "true"})
 
 
 def mark_extender(cluster: ClusterClient, name: str, version: str) -> bool:
-    """Note on a server that its scheduler has the extender of a version; say whether that was news.
+    """Annotate a server with the version of its scheduler's extender; return whether the annotation changed.
 
     Raises:
         ClusterError: among others, the server has no Node object (k3s with --disable-agent).
@@ -112,7 +112,7 @@ def mark_extender(cluster: ClusterClient, name: str, version: str) -> bool:
 
 
 def mark_server(cluster: ClusterClient, name: str, version: str, *, say: Callable[[str], None]) -> None:
-    """Do that where there is a Node; a k3s server without a kubelet has none, which is said. Raises ClusterError."""
+    """Annotate a server as `mark_extender`; report it when the server has no Node object. Raises ClusterError."""
     try:
         mark_extender(cluster, name, version)
     except ClusterError as error:
@@ -125,14 +125,14 @@ def mark_server(cluster: ClusterClient, name: str, version: str, *, say: Callabl
 
 
 def marks_of(node: Json) -> NodeMarks:
-    """Return what of a Node's labels and annotations is ours."""
+    """Return our labels and annotations of a Node object."""
     return NodeMarks(_ours(_labels(node)), _ours(_annotations(node)))
 
 
 def clear(cluster: ClusterClient, name: str) -> NodeMarks:
-    """Remove every mark of ours from a node, the plugin's report as well, and return what was removed.
+    """Remove all our marks and the plugin's report from a node, and return what was removed.
 
-    A node that is gone has none. Call it when the plugin there has stopped: it would report again.
+    A node that is gone has none. Call it after the plugin there has stopped, because it would report again.
 
     Raises:
         ClusterError: the API server refuses, or is away.
@@ -185,7 +185,7 @@ def _amount(status: Json, resource: str) -> int:
 
 
 def is_here(address: str) -> bool:
-    """Say whether an IP address is this machine's: only such a one can be bound."""
+    """Return whether an IP address is this machine's: only such an address can be bound."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
@@ -196,7 +196,7 @@ def is_here(address: str) -> bool:
 
 
 def other_servers(cluster: ClusterClient, *, here: Callable[[str], bool] = is_here) -> tuple[str, ...]:
-    """Return the addresses of the API servers on other machines, as each keeps its own in default/kubernetes.
+    """Return the addresses of the API servers on other machines; each keeps its own in default/kubernetes.
 
     Raises:
         ClusterError: the API server refuses, or is away.
@@ -214,16 +214,16 @@ def addresses_of(endpoints: Json) -> tuple[str, ...]:
 def completeness(
     nodes: Iterable[Json], *, version: str, model: ResourceModel | None = None, servers_at: Sequence[str] = ()
 ) -> list[str]:
-    """Return what is still missing, a sentence each, with what to do; empty when the installation is complete.
+    """Return a sentence with a remedy for all that is still missing; empty when the installation is complete.
 
-    A server without the extender comes first: whenever its scheduler leads, it binds GPU pods without a card.
+    Servers without the extender come first: whenever their scheduler leads, it binds GPU pods without a card.
 
     Args:
         nodes: Node objects as the API gives them.
         version: the version of edgegpu that every server should have.
         model: the names of the resources.
-        servers_at: the addresses of the API servers (of the Endpoints default/kubernetes). A k3s server that runs no
-            kubelet has no Node object, and is found by these alone.
+        servers_at: the addresses of the API servers (from the Endpoints default/kubernetes). A k3s server without a
+            kubelet has no Node object, and is found only by these.
     """
     objects = list(nodes)
     facts = {found.name: found for found in (facts_of(node, model or ResourceModel()) for node in objects)}

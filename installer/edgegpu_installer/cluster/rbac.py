@@ -1,4 +1,4 @@
-"""What edgegpu may do in the cluster: the objects of a release's `examples/rbac.yaml`, checked before use."""
+"""edgegpu's rights in the cluster: the objects of a release's `examples/rbac.yaml`, checked before use."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -25,7 +25,7 @@ _ANEW = "unpack the release anew"
 
 
 class Account(StrEnum):
-    """Whose rights: a server's process, which also binds pods, an agent node's, or the agent's for app limits."""
+    """The accounts: a server's plugin, which also binds pods, an agent node's plugin, and the agent for app limits."""
 
     SERVER = "edgegpu-server"
     AGENT = "edgegpu-agent"
@@ -34,7 +34,7 @@ class Account(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ClusterRights:
-    """The objects, in an order in which each finds what it names."""
+    """The objects of the rights, each after those that it refers to."""
 
     items: tuple[Json, ...]
     namespace: str
@@ -45,10 +45,10 @@ class ClusterRights:
 
 
 def read_rights(path: Path) -> ClusterRights:
-    """Read the objects of a release.
+    """Read the rights of a release from a file.
 
     Raises:
-        InstallError: the file cannot be read, or is not what the installer expects.
+        InstallError: the file cannot be read, or has not the expected objects.
     """
     try:
         return parse_rights(path.read_text(encoding="utf-8"))
@@ -59,10 +59,10 @@ def read_rights(path: Path) -> ClusterRights:
 
 
 def parse_rights(text: str) -> ClusterRights:
-    """Return the objects in a file's text.
+    """Return the rights in a file's text.
 
     Raises:
-        ValueError: no YAML, an object of another kind or namespace, or an account or its Secret is missing.
+        ValueError: it is no YAML, has an object of another kind or namespace, or lacks an account or its Secret.
     """
     try:
         items = [item for item in yaml.safe_load_all(text) if item]

@@ -1,4 +1,4 @@
-"""Which pods still use edgegpu's resources: what an uninstall has to tell its user before it goes on."""
+"""The pods that still use edgegpu's resources, which an uninstall shows to its user before it goes on."""
 
 from collections.abc import Iterable
 
@@ -10,12 +10,12 @@ from edgegpu_installer.cluster.kinds import POD, Json
 
 
 def shares_of(pods: Iterable[Json], model: ResourceModel, *, node: str | None = None) -> tuple[PodView, ...]:
-    """Return the pods that ask for shares and have not ended, by node, namespace and name.
+    """Return the pods that request shares and have not ended, sorted by node, namespace and name.
 
     Args:
         pods: the API's objects.
         model: the resources' names.
-        node: only the pods on it; an empty name means those that wait for a node.
+        node: only the pods on this node; an empty name means the pods that wait for a node.
     """
     views = (view for pod in pods if (view := pod_view(pod, model)) is not None)
     found = (view for view in views if not view.is_terminal and node in {None, view.node})
@@ -23,7 +23,7 @@ def shares_of(pods: Iterable[Json], model: ResourceModel, *, node: str | None = 
 
 
 def in_use(cluster: ClusterClient, model: ResourceModel, *, node: str | None = None) -> tuple[PodView, ...]:
-    """Ask the cluster which pods of all namespaces use shares. Arguments as for `shares_of`. Raises ClusterError."""
+    """Return the pods of all namespaces that use shares. Arguments as for `shares_of`. Raises ClusterError."""
     fields = "" if node is None else f"spec.nodeName={node}"
     return shares_of(cluster.items(POD, fields=fields), model, node=node)
 
@@ -33,7 +33,7 @@ def _units(count: int) -> str:
 
 
 def units_of(share: PodView) -> int:
-    """Return the memory units that the scheduler counts for a pod: init containers end before the others begin."""
+    """Return a pod's memory units as the scheduler counts them: init containers end before the others begin."""
     stays = most = 0
     for one in share.containers:
         units = one.request.memory_units
@@ -44,7 +44,7 @@ def units_of(share: PodView) -> int:
 
 
 def said(share: PodView) -> str:
-    """Return one line for a user: the pod, where it is, and what each container has."""
+    """Return a line about a pod for the user: its name, its node, and the share of each container."""
     parts = "; ".join(
         f"{one.name}: {_units(one.request.memory_units)}, core {one.request.core}" for one in share.containers
     )
