@@ -1,4 +1,4 @@
-"""Writes docs/asyncapi.yaml from the models, topics and ops of `edgegpu_sync`; --check says whether it is current."""
+"""The writer of docs/asyncapi.yaml from the models, topics and ops of `edgegpu_sync`; --check tests the file."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _MODELS: dict[TopicKind, tuple[type, ...]] = {
 }
 _ARGS = (NoArgs, SharingArgs, LogsArgs, UpgradeArgs)
 _INNER: tuple[type, ...] = (Spec, KeySet, *_ARGS)
-"""What stands inside of a message as JSON of its own, and is read by rules of its own."""
+"""Models that are JSON inside of a message and are parsed by rules of their own."""
 
 _TAILS = {TopicKind.COMMAND: "/{op}/{id}", TopicKind.RESULT: "/{id}"}
 _PARAMETERS: dict[str, Json] = {
@@ -81,7 +81,7 @@ CONTENT_TYPE = "application/vnd.edgegpu.signed+json"
 
 
 def titles() -> dict[TopicKind, str]:
-    """Return what each kind is for, as the table of topics in docs/mqtt-api.md has it."""
+    """Return the purpose of each kind of topic, from the table in docs/mqtt-api.md."""
     rows = re.findall(r"^\| `edgegpu/v1/\{device\}/(\w+/\w+)\S*` \|.*\| (.+) \|$", _markdown(), re.MULTILINE)
     return {TopicKind(name): re.sub(r"\[(.*?)\]\(.*?\)", r"\1", what) for name, what in rows}
 
@@ -91,15 +91,15 @@ def _markdown() -> str:
 
 
 def ref(*path: str) -> Json:
-    """Return a reference into this document."""
+    """Return a reference to a part of the document."""
     return {"$ref": "#/" + "/".join(one.replace("~", "~0").replace("/", "~1") for one in path)}
 
 
 def schemas() -> Json:
-    """Return the schema of each model, those within them beside them.
+    """Return the schema of each model and of the models within them, all on one level.
 
     Raises:
-        ValueError: two models of one name.
+        ValueError: two models have the same name.
     """
     found: Json = {}
     for model in [*(model for models in _MODELS.values() for model in models), *_INNER]:
@@ -112,7 +112,7 @@ def schemas() -> Json:
 
 
 def examples() -> dict[str, list[Json]]:
-    """Return the examples of docs/mqtt-api.md by the model that reads them."""
+    """Return the examples of docs/mqtt-api.md by the name of their model."""
     found: dict[str, list[Json]] = {}
     for name, text in re.findall(r"```json (\S+)\n(.*?)```", _markdown(), re.DOTALL):
         body = json.loads(text)
@@ -133,7 +133,7 @@ def _model(kind: TopicKind, body: Json) -> type:
 
 
 def payload(model: type) -> Json:
-    """Return the schema of a body, with what is read by rules of its own put in its place."""
+    """Return the schema of a body, with the schemas of its inner JSON inserted."""
     whole = ref("components", "schemas", model.__name__)
     if model is Desired:
         inner = {"spec": ref("components", "schemas", "Spec")}
@@ -145,7 +145,7 @@ def payload(model: type) -> Json:
 
 
 def messages() -> Json:
-    """Return each message with what is around its body."""
+    """Return the description of each message by name."""
     shown = examples()
     made: Json = {}
     for kind, model in [(kind, model) for kind, models in _MODELS.items() for model in models]:
@@ -174,7 +174,7 @@ def _flat(text: str) -> str:
 
 
 def channels() -> Json:
-    """Return each topic."""
+    """Return the description of each topic."""
     made, what = dict[str, Any](), titles()
     for kind, models in _MODELS.items():
         address = f"{PREFIX}/{{device}}/{kind}{_TAILS.get(kind, '')}"
@@ -194,7 +194,7 @@ def channels() -> Json:
 
 
 def operations() -> Json:
-    """Return what each side sends and receives; QoS and whether the broker keeps it."""
+    """Return the messages that each side sends and receives, with QoS and whether they are retained."""
     made, what = dict[str, Any](), titles()
     for kind in _MODELS:
         for side in ("box", "controller"):
@@ -221,7 +221,7 @@ def _operation(side: str, channel: str, *, sends: bool, title: str, kept: bool) 
 
 
 def server(*, who: str, port: int, scheme: str, description: str, will: bool) -> Json:
-    """Return a listener of the broker."""
+    """Return the description of one of the broker's listeners."""
     mqtt: Json = {"cleanSession": False, "keepAlive": KEEPALIVE_S, "maximumPacketSize": PACKET_MAX_BYTES}
     if will:
         topic = f"{PREFIX}/{{device}}/{TopicKind.STATUS}"
@@ -242,7 +242,7 @@ def server(*, who: str, port: int, scheme: str, description: str, will: bool) ->
 
 
 def document() -> Json:
-    """Return the whole of it."""
+    """Return the whole AsyncAPI document."""
     fallback = "MQTT 5; where a broker does not speak it the link falls back to 3.1.1, and no rule depends on 5."
     return {
         "asyncapi": "3.0.0",
@@ -275,13 +275,13 @@ def document() -> Json:
 
 
 def text() -> str:
-    """Return the file's text; the same each time."""
-    whole = json.loads(json.dumps(document()))  # each value written out: no anchors between what has nothing to do
+    """Return the file's text, which is the same each time."""
+    whole = json.loads(json.dumps(document()))  # copies equal values, so that YAML has no anchors
     return HEAD + yaml.safe_dump(whole, sort_keys=False, allow_unicode=True, width=120)
 
 
 def main() -> int:
-    """Write it, or look whether it is what would be written."""
+    """Write the file; with --check only return 1 when it is not current."""
     if sys.argv[1:] != ["--check"]:
         TARGET.write_text(text(), encoding="utf-8")
         return 0

@@ -1,4 +1,4 @@
-"""Says which lines of the documents are too wide, and which links and names of documents lead nowhere."""
+"""The check of the documents: lines that are too wide, and links and file names that lead nowhere."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 PROSE_COLUMNS = 100
 ROW_COLUMNS = 160
-"""A table's row cannot be wrapped; what needs more stands below the table."""
+"""The limit of a table's row, which cannot be wrapped; longer text belongs below the table."""
 UNWRAPPED = {
     "CHANGELOG.md",
     "docs/security.md",
@@ -28,13 +28,13 @@ WIDE = {"W", "F"}
 
 
 def documents(root: Path) -> list[Path]:
-    """Return every Markdown file of the project, those of the code's folders included."""
+    """Return every Markdown file of the project, including those in the code's folders."""
     below = [path for top in ("docs", *ROOTS) for path in (root / top).rglob("*.md")]
     return sorted([*root.glob("*.md"), *below])
 
 
 def lines_of_text(text: str) -> Iterator[tuple[int, str]]:
-    """Yield number and text of each line that is not in a fenced block."""
+    """Yield the number and the text of each line outside of fenced blocks."""
     fence = False
     for number, line in enumerate(text.splitlines(), 1):
         if line.lstrip().startswith("```"):
@@ -44,13 +44,13 @@ def lines_of_text(text: str) -> Iterator[tuple[int, str]]:
 
 
 def columns(line: str) -> int:
-    """Return how wide a line is on a screen, where a Chinese character takes two columns; link targets do not count."""
+    """Return a line's width on a screen: a Chinese character takes two columns, link targets do not count."""
     shown = LINK.sub("]", line)
     return sum(2 if unicodedata.east_asian_width(char) in WIDE else 1 for char in shown)
 
 
 def too_wide(text: str) -> Iterator[str]:
-    """Yield a sentence for each line that is wider than its kind may be."""
+    """Yield a sentence for each line that is wider than the limit of its kind."""
     for number, line in lines_of_text(text):
         limit = ROW_COLUMNS if line.lstrip().startswith("|") else PROSE_COLUMNS
         if (width := columns(line)) > limit:
@@ -58,7 +58,7 @@ def too_wide(text: str) -> Iterator[str]:
 
 
 def anchors(text: str) -> set[str]:
-    """Return the anchors of a document's headings, as GitHub makes them: a second one of a name ends with -1."""
+    """Return the anchors of a document's headings as GitHub makes them: the second of a name ends with -1."""
     found: set[str] = set()
     seen: Counter[str] = Counter()
     for _, line in lines_of_text(text):
@@ -71,7 +71,7 @@ def anchors(text: str) -> set[str]:
 
 
 def broken_links(path: Path) -> Iterator[str]:
-    """Yield a sentence for each relative link whose file or heading is not there."""
+    """Yield a sentence for each relative link whose file or heading does not exist."""
     for number, line in lines_of_text(path.read_text(encoding="utf-8")):
         for target, anchor in LINK.findall(line):
             if "://" in target:
@@ -84,7 +84,7 @@ def broken_links(path: Path) -> Iterator[str]:
 
 
 def unknown_names(path: Path, root: Path) -> Iterator[str]:
-    """Yield a sentence for each document that a source file names, in a message or a comment, and that is not there."""
+    """Yield a sentence for each document that a source file names and that does not exist."""
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         for name in NAMED.findall(line):
             if not (root / name).exists():
@@ -92,7 +92,7 @@ def unknown_names(path: Path, root: Path) -> Iterator[str]:
 
 
 def faults(root: Path) -> Iterator[str]:
-    """Yield a line for everything that is wrong, the file first."""
+    """Yield a line for every fault of a document, with the file first."""
     for path in documents(root):
         name = path.relative_to(root).as_posix()
         found = [*broken_links(path)]
@@ -101,12 +101,12 @@ def faults(root: Path) -> Iterator[str]:
         yield from (f"{name}:{fault}" for fault in found)
     for path in sources(root):
         name = path.relative_to(root).as_posix()
-        if not name.startswith("tests/"):  # a test that reads a document says itself that it is not there
+        if not name.startswith("tests/"):  # a test that reads a missing document fails anyway
             yield from (f"{name}:{fault}" for fault in unknown_names(path, root))
 
 
 def main(arguments: list[str]) -> int:
-    """Print what is wrong here, or in the folder that is given; return 1 where there is any."""
+    """Print the faults of the project, or of the given folder; return 1 when there are any."""
     found = list(faults(Path(arguments[0]) if arguments else Path(__file__).resolve().parent.parent))
     sys.stdout.writelines(f"{line}\n" for line in found)
     if any(line.endswith(f"the limit is {PROSE_COLUMNS}") for line in found):

@@ -1,4 +1,4 @@
-"""Says which public class names stand for two things, and which docstrings begin with a line that names nothing."""
+"""The check of names: public classes of the same name, and docstrings whose first line names nothing."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 PRODUCT = ("base", "plugin", "installer", "cloud_sync", "edge_agent", "simulation")
 SHARED: dict[str, str] = {}
-"""Public class names that may occur more than once, each with the reason: the same idea, seen by two layers."""
+"""Public class names that may occur more than once, each with the reason, such as one idea in two layers."""
 EMPTY_WORDS = {
     *("a", "all", "an", "and", "down", "here", "how", "it", "its", "itself", "no", "nobody", "none", "nothing"),
     *("now", "of", "one", "ones", "so", "that", "the", "them", "then", "there", "these", "they", "this"),
     *("those", "up"),
 }
 LEAST_WORDS = 2
-"""A verb and its object."""
+"""How many words a first line needs at least: a verb and its object."""
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -49,7 +49,7 @@ def double_names(found: Iterable[tuple[Path, ast.Module]]) -> Iterator[str]:
 
 
 def empty_summaries(path: Path, tree: ast.Module) -> Iterator[str]:
-    """Yield a sentence for each docstring whose first line has no word for what it is about: "Prepare it."."""
+    """Yield a sentence for each docstring whose first line has no word for its subject, such as "Prepare it."."""
     for node in ast.walk(tree):
         if isinstance(node, DOCUMENTED) and (text := ast.get_docstring(node)):
             line = text.splitlines()[0]
@@ -59,7 +59,7 @@ def empty_summaries(path: Path, tree: ast.Module) -> Iterator[str]:
 
 
 def main() -> int:
-    """Print what is wrong; return the exit status."""
+    """Print every fault; return 1 when there is any, else 0."""
     root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent.parent
     found = [(path.relative_to(root), tree) for path, tree in modules(root)]
     wrong = [*double_names(found), *(line for path, tree in found for line in empty_summaries(path, tree))]

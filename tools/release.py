@@ -1,7 +1,7 @@
-"""The release key: `release.py key FILE` makes one, `release.py sign BUNDLE VERSION --key FILE` signs a bundle.
+"""The release key: `release.py key FILE` makes it, `release.py sign BUNDLE VERSION --key FILE` signs a bundle with it.
 
-The key stays with those who make releases. Its public half, FILE.pub, goes into the environment
-(`EDGEGPU_RELEASE_PUB=FILE.pub make bundle`): a box upgrades itself to what this key has signed, and to nothing else.
+The key stays with those who make releases. Its public half, FILE.pub, is put into a bundle's environment by
+`EDGEGPU_RELEASE_PUB=FILE.pub make bundle`. A box upgrades itself only to bundles that this key has signed.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from edgegpu_sync.keys import public_text
 
 
 def make(file: Path) -> str:
-    """Write a new key, 0600, and its public half beside it; returns that."""
+    """Write a new key, 0600, and its public half beside it; return the public half."""
     key = Ed25519PrivateKey.generate()
     pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as target:
@@ -30,7 +30,7 @@ def make(file: Path) -> str:
 
 
 def describe(bundle: Path, version: str, *, key_file: Path) -> str:
-    """Return the arguments of agent.upgrade as JSON, but for the `url` under which the bundle will lie."""
+    """Return the arguments of agent.upgrade as JSON, without the bundle's `url`."""
     key = serialization.load_pem_private_key(key_file.read_bytes(), None)
     if not isinstance(key, Ed25519PrivateKey):
         raise SystemExit(f"cannot sign with {key_file}: it is no Ed25519 key")
@@ -40,7 +40,7 @@ def describe(bundle: Path, version: str, *, key_file: Path) -> str:
 
 
 def main() -> int:
-    """Run what the command line asks for."""
+    """Run the command of the command line, `key` or `sign`."""
     parser = argparse.ArgumentParser(description="Makes the release key, and signs releases with it.")
     verbs = parser.add_subparsers(dest="verb", required=True)
     verbs.add_parser("key", help="make a key").add_argument("file", type=Path)

@@ -1,4 +1,4 @@
-"""Copies the Python that it runs on, with every library that it and some wheels need, the C library included."""
+"""The copy of the running Python, with every library that it and some wheels need, including the C library."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ COMPANIONS = (
     "librt.so.1",
     "libutil.so.1",
 )
-"""Belong to the C library and are loaded by name: a driver's library must not meet the box's, of another version."""
+"""Parts of the C library that are loaded by name; a driver's library must not load the box's, of another version."""
 
 DEVELOPERS = {
     "distutils",
@@ -48,7 +48,7 @@ UNUSED = DEVELOPERS | DESKTOP | MACHINES
 UNUSED_NATIVE = re.compile(
     r"_(test|xxtest|ctypes_test|tkinter|curses|dbm|gdbm|crypt)|xx|nis|ossaudiodev|readline|audioop|spwd"
 )
-"""No use on a box; readline and gdbm are left out for their licence (GPL) as well."""
+"""Native modules without use on a box; readline and gdbm are left out for their licence (GPL) as well."""
 
 COMMON_LICENCE = re.compile(r"/usr/share/common-licenses/([\w-]+(?:\.\d)?)")
 NOWHERE = b"/nonexistent/"
@@ -56,11 +56,11 @@ PUBLIC_PREFIXES = frozenset({"/usr", "/usr/local"})
 
 
 class RuntimeCopyError(Exception):
-    """The interpreter cannot be copied; the text says why and what to do."""
+    """The interpreter cannot be copied; the message says why and what to do."""
 
 
 def copy_stdlib(target: Path) -> None:
-    """Copy the standard library less what no process on a box imports."""
+    """Copy the standard library without the modules that no process on a box imports."""
     source = Path(sysconfig.get_path("stdlib"))
 
     def left_out(folder: str, names: list[str]) -> list[str]:
@@ -75,10 +75,10 @@ def copy_stdlib(target: Path) -> None:
 
 
 def needed(files: Iterable[Path]) -> dict[str, Path]:
-    """Return name and place of every library that the loader of this machine finds for these files.
+    """Return, by name, the path of every library that the loader of this machine finds for these files.
 
     Raises:
-        RuntimeCopyError: one is missing.
+        RuntimeCopyError: a library is missing.
     """
     done = subprocess.run(["ldd", *files], capture_output=True, text=True, check=False)
     missing = re.findall(r"^\s*(\S+) => not found", done.stdout, re.MULTILINE)
@@ -95,7 +95,7 @@ def native(folder: Path) -> list[Path]:
 
 
 def libraries(python: Path, folders: Iterable[Path]) -> dict[str, Path]:
-    """Return what has to lie beside the interpreter for itself and for the native code in the folders."""
+    """Return the libraries that the interpreter and the native code in the folders need, by name."""
     folders = [folder.resolve() for folder in folders]
     found = needed([python, *(path for folder in folders for path in native(folder))])
     own = {name: path for name, path in found.items() if not any(folder in path.parents for folder in folders)}
@@ -109,7 +109,7 @@ def libraries(python: Path, folders: Iterable[Path]) -> dict[str, Path]:
 
 
 def strip(files: Iterable[Path]) -> None:
-    """Take away what only a debugger reads; the loader stays as it is."""
+    """Remove what only a debugger reads from files; the loader stays as it is."""
     for path in files:
         path.chmod(0o755)
         if path.name != LOADER:
@@ -117,9 +117,9 @@ def strip(files: Iterable[Path]) -> None:
 
 
 def forget_prefix(root: Path, prefix: str) -> None:
-    """Overwrite the folder in which this Python was installed, in equal length: a box has nothing there.
+    """Overwrite the prefix in which this Python was installed, in equal length, because a box has no such folder.
 
-    Its own name stays: a linker that finds `3.11.7` at the end of `/opt/python/3.11.7` stores both once.
+    The folder's own name stays: a linker may store `3.11.7` only as the end of `/opt/python/3.11.7`.
     """
     old = str(Path(prefix).parent).encode() + b"/"
     if prefix in PUBLIC_PREFIXES or len(old) < len(NOWHERE):
@@ -132,7 +132,7 @@ def forget_prefix(root: Path, prefix: str) -> None:
 
 
 def debian_package(path: Path) -> str | None:
-    """Return the Debian package that a file came with; None where there is none."""
+    """Return the Debian package of a file; None when there is none."""
     real = path.resolve()
     short = Path("/") / real.relative_to("/usr") if real.is_relative_to("/usr") else real
     for name in (real, short):
@@ -143,10 +143,10 @@ def debian_package(path: Path) -> str | None:
 
 
 def notices(files: Iterable[Path], licences: Path) -> Iterator[str]:
-    """Copy the licence of each file's package; yield a line for each.
+    """Copy the licence of each file's package, and yield a line about each package.
 
     Raises:
-        RuntimeCopyError: one has no licence text: it may not be given to others.
+        RuntimeCopyError: a package has no licence text, so it may not be distributed.
     """
     if not shutil.which("dpkg"):
         raise RuntimeCopyError(
@@ -189,7 +189,7 @@ def write_notice(target: Path, python: Path, taken: dict[str, Path]) -> None:
 
 
 def copy(target: Path, wheels: Path) -> None:
-    """Make `target` (must not exist) a Python that needs nothing of the machine, for the packages in `wheels`."""
+    """Make a Python that needs nothing of the machine, for the packages in `wheels`; `target` must not exist."""
     python = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
     stdlib = target / "lib" / f"python{VERSION}"
     copy_stdlib(stdlib)
@@ -208,7 +208,7 @@ def copy(target: Path, wheels: Path) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Run as `runtime.py TARGET WHEELS`."""
+    """Copy the runtime for the command line `runtime.py TARGET WHEELS`."""
     try:
         copy(Path(arguments[0]), Path(arguments[1]))
     except RuntimeCopyError as error:

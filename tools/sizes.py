@@ -1,4 +1,4 @@
-"""Says which files and functions have grown too long: what fits on a few screens is read, the rest is trusted."""
+"""The check of sizes: files and functions that are too long to be read on a few screens."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ C_NAME = re.compile(r"(\w+)\s*\(")
 
 
 def sources(root: Path) -> Iterator[Path]:
-    """Yield the source files below our folders, shell scripts without a suffix included."""
+    """Yield the source files below our folders, including shell scripts without a suffix."""
     for path in sorted(p for top in ROOTS for p in (root / top).rglob("*") if p.is_file()):
         if SKIPPED.isdisjoint(path.parts) and (path.suffix in SUFFIXES or is_script(path)):
             yield path
 
 
 def is_script(path: Path) -> bool:
-    """Return whether a file without a suffix begins as a script does."""
+    """Return whether a file without a suffix begins like a script."""
     if path.suffix:
         return False
     with path.open("rb") as file:
@@ -35,10 +35,10 @@ def is_script(path: Path) -> bool:
 
 
 def python_functions(text: str) -> Iterator[tuple[str, int, int]]:
-    """Yield name, first line and length of every function of a Python file; nothing for one that is no Python."""
+    """Yield the name, first line and length of every function of a Python file; nothing when it does not parse."""
     try:
         tree = ast.parse(text)
-    except SyntaxError:  # ruff and mypy say it better
+    except SyntaxError:  # ruff and mypy report it better
         return
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -46,7 +46,7 @@ def python_functions(text: str) -> Iterator[tuple[str, int, int]]:
 
 
 def c_functions(text: str) -> Iterator[tuple[str, int, int]]:
-    """Yield the same of a C file in kernel style: bodies stand between braces in the first column."""
+    """Yield the same for a C file in kernel style, where a function's braces are in the first column."""
     start, name = 0, "?"
     for number, line in enumerate(text.splitlines(), 1):
         if line == "{":
@@ -59,7 +59,7 @@ def c_functions(text: str) -> Iterator[tuple[str, int, int]]:
 
 
 def too_long(path: Path, root: Path) -> Iterator[str]:
-    """Yield a line for the file and each of its functions that passes its limit."""
+    """Yield a line for a file that is too long, and for each of its functions that is."""
     text = path.read_text(encoding="utf-8")
     lines, name = len(text.splitlines()), path.relative_to(root)
     if lines > FILE_LINES:
@@ -72,7 +72,7 @@ def too_long(path: Path, root: Path) -> Iterator[str]:
 
 
 def main() -> int:
-    """Print what is too long; return 1 where there is any."""
+    """Print the files and functions that are too long; return 1 when there are any."""
     root = Path(__file__).resolve().parent.parent
     found = [line for path in sources(root) for line in too_long(path, root)]
     sys.stdout.writelines(f"{line}\n" for line in found)

@@ -1,6 +1,6 @@
-"""Writes the picture of the two READMEs, a screen of `edgegpu status`; --check says whether it is current.
+"""The writer of the picture in the two READMEs, a screen of `edgegpu status`; --check tests that it is current.
 
-Placement places three pods on two cards and refuses a fourth, and the command's own view draws the cards.
+The real placement places three pods on two cards and refuses a fourth; the command's own view draws the cards.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ CARDS = tuple(
 )
 PODS = (("counter", 4, 1), ("detector", 20, 30), ("tracker", 20, 30))
 LAST = ("planner", 12, 10)
-"""It asks for more than either card has free, though the node's sum has more."""
+"""The pod that requests more than either card has free, although the node's sum would be enough."""
 
 
 def plan(name: str, units: int, core: int) -> PodPlan:
-    """Return what placement makes of a pod of one container."""
+    """Return the plan of a pod with one container, as placement takes it."""
     made = plan_pod(
         (ContainerRequest(name=name, role=ContainerRole.APP, request=RequestedAmounts(units, core)),), MODEL
     )
@@ -46,7 +46,7 @@ def plan(name: str, units: int, core: int) -> PodPlan:
 
 
 def row(name: str, units: int, core: int, *, card: CardCapacity | None, reason: str = "") -> dict[str, Any]:
-    """Return a pod as the plugin's status document has it."""
+    """Return a pod's row in the plugin's status document."""
     return {
         "namespace": "default",
         "pod": name,
@@ -107,7 +107,7 @@ def document() -> dict[str, Any]:
 
 
 def picture() -> str:
-    """Return the screen, as `edgegpu status` prints it into a pipe."""
+    """Return the screen that `edgegpu status` prints to a pipe."""
     screen = io.StringIO()
     console = Console(file=screen, width=100, markup=False, highlight=False, emoji=False)
     read = read_document(document())
@@ -116,7 +116,7 @@ def picture() -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Put the screen into the READMEs; with --check return 1 where one has another."""
+    """Write the screen into the READMEs; with --check return 1 when one has another screen."""
     stale = []
     for name in READMES:
         text = (ROOT / name).read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Wraps the paragraphs of Markdown files that are too wide: tools/wrap_documents.py FILE...; tables and blocks stay."""
+"""The wrapper of wide paragraphs in Markdown files: tools/wrap_documents.py FILE...; tables and blocks stay."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 ITEM = re.compile(r"\s*(?:[-*+]|\d+\.) +")
 MARKS = re.compile(r"([-*+#>|]|\d+[.)])$")
-"""A word that would begin a list, a heading or a table if it stood first in its line."""
+"""A word that would begin a list, a heading or a table as the first of its line."""
 CODE = re.compile(r"\S*`[^`]*`\S*|\S+")
 LONGEST_CODE = 70
-"""Inline code up to here stays in one line."""
+"""The length up to which inline code stays in one line."""
 
 
 def words(text: str) -> list[str]:
-    """Return what may not be parted: words, and short inline code with what adheres to it."""
+    """Return the unbreakable parts of a text: words, and short inline code with what is attached to it."""
     found: list[str] = []
     for piece in CODE.findall(text):
         for word in [piece] if len(piece) <= LONGEST_CODE else piece.split():
@@ -33,7 +33,7 @@ def words(text: str) -> list[str]:
 
 
 def fill(text: str, *, first: str, rest: str) -> Iterator[str]:
-    """Yield a paragraph's lines; `first` stands before the first of them, `rest` before the others."""
+    """Yield a paragraph's lines, with `first` before the first of them and `rest` before the others."""
     line, empty = first, True
     for word in words(text):
         if not empty and columns(f"{line} {word}") > PROSE_COLUMNS:
@@ -44,12 +44,12 @@ def fill(text: str, *, first: str, rest: str) -> Iterator[str]:
 
 
 def is_fixed(line: str) -> bool:
-    """Return whether a line is no prose: empty, a heading, a row, a fence, HTML."""
+    """Return whether a line is no prose: it is empty, a heading, a table's row, a fence or HTML."""
     return not line.strip() or line.lstrip().startswith(("```", "|", "#", "<"))
 
 
 def paragraphs(lines: Iterable[str]) -> Iterator[list[str]]:
-    """Yield the lines of each paragraph or item; a line that is no prose, or stands in a block, comes alone."""
+    """Yield the lines of each paragraph or item; a line that is no prose, or is in a block, comes alone."""
     fence, held = False, list[str]()
     for line in lines:
         if held and (fence or is_fixed(line) or ITEM.match(line)):
@@ -67,7 +67,7 @@ def paragraphs(lines: Iterable[str]) -> Iterator[list[str]]:
 
 
 def wrapped(text: str) -> str:
-    """Return a document whose paragraphs are narrow enough; one that was is as it was."""
+    """Return a document with its wide paragraphs wrapped; narrow ones stay as they are."""
     made: list[str] = []
     fence = False
     for lines in paragraphs(text.splitlines()):
@@ -82,7 +82,7 @@ def wrapped(text: str) -> str:
 
 
 def main(names: list[str]) -> int:
-    """Wrap the files, and print those that were changed."""
+    """Wrap the files and print the names of those that changed."""
     for path in map(Path, names):
         text = path.read_text(encoding="utf-8")
         if (made := wrapped(text)) != text:
