@@ -46,7 +46,7 @@ def python_functions(text: str) -> Iterator[tuple[str, int, int]]:
 
 
 def c_functions(text: str) -> Iterator[tuple[str, int, int]]:
-    """Yield the same for a C file in kernel style, where a function's braces are in the first column."""
+    """Yield name, first line and length of every function of a C file in kernel style, with braces in column one."""
     start, name = 0, "?"
     for number, line in enumerate(text.splitlines(), 1):
         if line == "{":

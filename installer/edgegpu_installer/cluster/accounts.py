@@ -188,7 +188,7 @@ def works(access: ApiAccess, account: Account, *, timeout_s: float = 5.0) -> boo
 def remove(cluster: ClusterClient, rights: ClusterRights, *, pace: ControllerWait | None = None) -> AccountRemoval:
     """Delete every object of the rights, the namespace last, and wait until all are gone.
 
-    Objects that others have put into the namespace go with it. The result names what is not gone in time.
+    Objects that others have put into the namespace are deleted too. `left` of the result has what is not gone in time.
 
     Raises:
         ClusterError: the API server refuses, or is away.

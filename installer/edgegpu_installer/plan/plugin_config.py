@@ -33,7 +33,7 @@ def plugin_yaml(existing: str | None, *, site: Site, options: InstallOptions, ro
     """Return the configuration's text; the same bytes when the existing one already has the wanted settings.
 
     Raises:
-        InstallError: what is there is not a mapping of sections.
+        InstallError: the existing configuration is not a mapping of sections.
     """
     now = _read(existing)
     wanted: dict[str, Any] = {"version": 1, "node_name": site.node_name, "role": role.value, **_without_ours(now)}
@@ -95,7 +95,7 @@ def resource_model(existing: str | None) -> ResourceModel:
     """Return names and sizes of the resources that a configuration offers; defaults for what it does not set.
 
     Raises:
-        InstallError: what is there is not a mapping of sections.
+        InstallError: the existing configuration is not a mapping of sections.
     """
     asked = dict(_read(existing).get("resources") or {})
     return ResourceModel(
@@ -108,7 +108,7 @@ def unit_mib(existing: str | None) -> int:
     """Return the MiB of a unit in a configuration; the default when it is not set.
 
     Raises:
-        InstallError: what is there is not a mapping of sections.
+        InstallError: the existing configuration is not a mapping of sections.
     """
     found = dict(_read(existing).get("resources") or {}).get("unit_mib")
     return found if isinstance(found, int) else _MODEL.unit_mib
@@ -127,7 +127,7 @@ def places(existing: str | None) -> PluginPaths:
     """Return the extender's address and the folders of a configuration; defaults for what it does not set.
 
     Raises:
-        InstallError: what is there is not a mapping of sections.
+        InstallError: the existing configuration is not a mapping of sections.
     """
     config = _read(existing)
 

@@ -252,7 +252,7 @@ def next_record(
 
 
 def author() -> str:
-    """Return this process as `PID:START` for the journal; the start time tells a reused pid from the author."""
+    """Return this process as `PID:START` for the journal; a process with a reused pid has another start time."""
     pid = os.getpid()
     try:
         after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
