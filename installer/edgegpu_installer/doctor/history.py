@@ -116,7 +116,7 @@ def look_recover(sight: BoxProbe) -> CheckResult:
 def look_files(sight: BoxProbe) -> CheckResult:
     """Check that the files are as edgegpu wrote them, except those that a person edits or that are used up."""
     try:
-        users = {sight.k3s.place.path} if sight.k3s is not None else set[str]()  # users' own, with lines of ours
+        users = {sight.k3s.place.path} if sight.k3s is not None else set[str]()  # the user's; may have our lines
         changed = [path for path in baseline.drifted(sight.layout) if path not in _MAY_CHANGE | users]
     except InstallError as error:
         raise ProbeError(error.message, remedy=error.remedy) from error

@@ -39,8 +39,8 @@ def with_block(text: str, scheduler: str, *, path: str) -> str:
         path: the file's, for messages.
 
     Raises:
-        InstallError: the scheduler has a configuration of its own, or the file's layout does not allow to add lines
-        without other changes.
+        InstallError: the scheduler has a configuration of its own, or the file's layout does not allow adding lines
+            without other changes.
     """
     before = without_block(text, path=path)
     item = f"config={scheduler}"
