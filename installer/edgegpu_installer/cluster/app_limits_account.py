@@ -108,7 +108,7 @@ def grant(
         base: the release's rights.
         limits: the wanted account.
         model: the resources that may be written.
-        layout: the paths of the kubeconfig; a kubeconfig that works is kept byte for byte.
+        layout: the machine's paths; a kubeconfig that works is kept byte for byte.
         say: gets notes for the user.
         pace: how long to wait for the token.
 

@@ -43,7 +43,7 @@ class Recovery:
             raise InstallError(f"cannot read {error.filename}: {error.strerror}", "unpack edgegpu anew") from error
 
     def into(self, plan: Plan) -> Plan:
-        """Return the plan with recovery's files first, instead of its own; a plan that removes sharing is not changed.
+        """Return a plan with recovery's files first, in place of its own at those paths; LEAVING plans are not changed.
 
         Raises:
             InstallError: the version lacks one of the files.
