@@ -1,18 +1,21 @@
-"""What can go wrong with a message: refusals, each with a name under which it is counted."""
+"""The errors of the protocol: refusals, each with a name under which it is counted."""
 
 from enum import StrEnum
 
 
 class SyncError(ValueError):
-    """The base of this component's errors; the text says what cannot be and why."""
+    """The base of this component's errors; the text says what cannot be done and why."""
 
 
 class TooLargeError(SyncError):
-    """A message that a broker would answer by closing the connection, for ever: make it smaller before it is kept."""
+    """A message above the size limit: the broker would close the connection on each try; make it smaller first."""
 
 
 class RefusalReason(StrEnum):
-    """Why a message was refused. A refused message is acknowledged, counted under this name, and has no effect."""
+    """The reasons for which a message is refused.
+
+    A refused message is acknowledged, counted under this name, and has no effect.
+    """
 
     UNKNOWN_TOPIC = "UnknownTopic"
     OVERSIZE = "Oversize"
@@ -35,7 +38,7 @@ class RefusalReason(StrEnum):
 
 
 class MessageRefusedError(SyncError):
-    """A message that is not taken; `why` is what it is counted under."""
+    """A message that is refused; `why` is the name under which it is counted."""
 
     def __init__(self, why: RefusalReason, text: str) -> None:
         super().__init__(f"{why}: {text}")

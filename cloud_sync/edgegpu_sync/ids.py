@@ -1,4 +1,4 @@
-"""The names that stand in topics: device ids, names of ops, command ids. None of them can hold `+`, `#` or `/`."""
+"""The names in topics: device ids, names of ops, command ids. None of them can hold `+`, `#` or `/`."""
 
 import re
 from typing import Annotated, NewType
@@ -8,13 +8,16 @@ from pydantic import AfterValidator
 from edgegpu_sync.errors import SyncError
 
 DeviceId = NewType("DeviceId", str)
-"""Minted by the controller; client-id, common name of the certificate and user name in one."""
+"""The id of a box, minted by the controller: also its client-id, its user name and its certificate's common name."""
 
 OpName = NewType("OpName", str)
-"""The name of a verb, `k3s.restart`; any well-formed one can be parsed, only those of `rules.ops` are done."""
+"""The name of a verb, such as `k3s.restart`. Any well-formed name can be parsed; only those of `rules.ops` are done."""
 
 CommandId = NewType("CommandId", str)
-"""Minted by the controller, kept when the command is signed again; also the id of the transaction and of the upload."""
+"""The id of a command, minted by the controller and kept when the command is signed again.
+
+The command's transaction and upload have the same id.
+"""
 
 _DEVICE = re.compile(r"[a-z0-9]{16}")
 _OP = re.compile(r"[a-z0-9]{1,24}(\.[a-z0-9]{1,24}){0,2}")

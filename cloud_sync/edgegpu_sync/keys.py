@@ -1,4 +1,4 @@
-"""The controllers' keys as a box knows them: sets signed by an offline root key, one after the other, never back."""
+"""The controllers' keys as a box knows them: sets whose version only rises, each signed by an offline root key."""
 
 import hashlib
 import json
@@ -39,20 +39,20 @@ _READER = TypeAdapter(KeySet)
 
 
 def key_id(public: str) -> str:
-    """Return the short name of a public key, as it stands in a signature line: 16 hexadecimal digits of SHA-256."""
+    """Return the short id of a public key, as it stands in a signature line: 16 hexadecimal digits of SHA-256."""
     return hashlib.sha256(from_base64(public)).hexdigest()[:16]
 
 
 def public_text(key: Ed25519PrivateKey) -> str:
-    """Return the public half of a key as it is written in key sets."""
+    """Return the public half of a key as key sets hold it."""
     return to_base64(key.public_key().public_bytes_raw())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyRing:
-    """What a box holds: the root in effect, the version and hash of its key set, and the keys by their id.
+    """The keys that a box holds: the root in effect, the version and hash of its key set, and the keys by their id.
 
-    `KeyRing.pinned(root)` is that of an enrolment: the first set that the root has signed is taken as it is.
+    `KeyRing.pinned(root)` is the ring at an enrolment: it accepts the first set that the root has signed as it is.
     """
 
     root: str
@@ -62,7 +62,7 @@ class KeyRing:
 
     @classmethod
     def pinned(cls, root: str) -> "KeyRing":
-        """Return the ring of a box that has seen nothing but the root key, at its enrolment."""
+        """Return the ring of a box at its enrolment, which holds nothing but the root key."""
         return cls(root=root, version=0, digest="", keys=())
 
     def public(self, kid: str) -> str | None:
@@ -70,11 +70,11 @@ class KeyRing:
         return dict(self.keys).get(kid)
 
     def follow(self, chain: Sequence[KeySetLink]) -> "KeyRing":
-        """Take the sets that are newer than what is held, each from the one before it.
+        """Return the ring after the newer sets of a chain, each checked against the one before it.
 
         Raises:
-            RefusedError: OldKeySet when none is newer, BrokenChain when a step is missing or leads from another set,
-                Forged when the root in effect did not sign it, Malformed. Nothing is taken then.
+            MessageRefusedError: OldKeySet when no set is newer; BrokenChain when a step is missing or follows another
+                set; Forged when the root in effect did not sign a set; Malformed. The ring is unchanged then.
         """
         ring = self
         for link in chain:
@@ -84,7 +84,7 @@ class KeyRing:
         return ring
 
     def no_older(self, chain: Sequence[KeySetLink]) -> "KeyRing":
-        """Return what the chain leads to where that is newer; this ring where it is not, or comes from elsewhere."""
+        """Return the ring that the chain leads to, or this ring where the chain is no newer or comes from elsewhere."""
         try:
             return self.follow(chain)
         except MessageRefusedError:
@@ -131,7 +131,7 @@ def next_link(
     before: KeySetLink | None = None,
     next_root: str | None = None,
 ) -> KeySetLink:
-    """Sign the key set that follows `before`; done where the root key is, offline.
+    """Sign the key set that follows `before`; this is done offline, where the root key is.
 
     Args:
         root: the root key in effect.

@@ -32,7 +32,7 @@ class Signer:
     def seal(self, topic: Topic, body: bytes) -> bytes:
         """Return the payload for a body under a topic: signature line, then the body as it is.
 
-        The topic is signed with it: device, kind, op and id cannot be changed on the way.
+        The signature covers the topic: device, kind, op and id cannot be changed on the way.
 
         Raises:
             TooLargeError: when the payload has more than 64 KiB.
@@ -58,10 +58,10 @@ def _signed(topic: Topic, body: bytes) -> bytes:
 
 
 def open_down(topic: Topic, payload: bytes, *, me: DeviceId, ring: KeyRing) -> bytes:
-    """Return the body of what came down to this box.
+    """Return the body of a message to this box; the signature is verified, but `down/keys` has none here.
 
     Raises:
-        RefusedError: UnknownTopic (an uplink's), WrongDevice, Oversize, Malformed, UnknownKey, Forged.
+        MessageRefusedError: UnknownTopic (an uplink's), WrongDevice, Oversize, Malformed, UnknownKey, Forged.
     """
     if not topic.kind.down:
         raise MessageRefusedError(RefusalReason.UNKNOWN_TOPIC, f"{topic.kind} does not come down")
@@ -78,10 +78,10 @@ def open_down(topic: Topic, payload: bytes, *, me: DeviceId, ring: KeyRing) -> b
 
 
 def open_up(topic: Topic, payload: bytes, *, public: str) -> bytes:
-    """Return the body of what came up from the box whose public key is `public`.
+    """Return the verified body of a message from the box whose public key is `public`.
 
     Raises:
-        RefusedError: UnknownTopic (a downlink's), Oversize, Malformed, UnknownKey, Forged.
+        MessageRefusedError: UnknownTopic (a downlink's), Oversize, Malformed, UnknownKey, Forged.
     """
     if topic.kind.down:
         raise MessageRefusedError(RefusalReason.UNKNOWN_TOPIC, f"{topic.kind} does not come up")

@@ -19,12 +19,12 @@ class CommandState(StrEnum):
 
     @property
     def terminal(self) -> bool:
-        """Whether nothing follows it."""
+        """Whether no state follows it."""
         return not FOLLOWERS[self]
 
     @property
     def begun(self) -> bool:
-        """Whether the act may have been begun, or is over."""
+        """Whether the action may have begun, or is over."""
         return self not in {CommandState.RECEIVED, CommandState.ACCEPTED}
 
 
@@ -44,7 +44,7 @@ FOLLOWERS: dict[CommandState, frozenset[CommandState]] = {
     CommandState.EXPIRED: frozenset(),
     CommandState.UNKNOWN: frozenset(),
 }
-"""What may follow what. RUNNING to REJECTED is an act that found, before it changed anything, that it may not."""
+"""The states that may follow each. RUNNING to REJECTED: an action found, before any change, that it may not run."""
 
 
 class ResultCode(StrEnum):

@@ -1,4 +1,4 @@
-"""Every topic of the protocol as a type: built, parsed, and never assembled from strings elsewhere."""
+"""Every topic of the protocol as a type; no other module builds or parses the strings."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -8,7 +8,7 @@ from edgegpu_sync.errors import MessageRefusedError, RefusalReason, SyncError
 from edgegpu_sync.ids import CommandId, DeviceId, OpName, command_id, device_id, op_name
 
 PREFIX = "edgegpu/v1"
-"""The version of the topics; that of a message's body stands in its `v`."""
+"""The version of the topics; a message's body has its own in `v`."""
 
 
 class TopicKind(StrEnum):
@@ -29,14 +29,14 @@ class TopicKind(StrEnum):
 
     @property
     def down(self) -> bool:
-        """Whether it goes from the controller to a box."""
+        """Whether the topic leads from the controller to a box."""
         return self.value.startswith("down/")
 
     @property
     def retained(self) -> bool:
-        """Whether the broker keeps the last one for who subscribes later.
+        """Whether the broker keeps the last message for later subscribers.
 
-        Commands are not: a retained one and a persistent session together deliver it twice.
+        Commands are not retained: a retained one and a persistent session together deliver it twice.
         """
         return self in {TopicKind.DESIRED, TopicKind.KEYS, TopicKind.STATUS}
 
@@ -78,7 +78,7 @@ class CommandTopic:
 
     @property
     def kind(self) -> Literal[TopicKind.COMMAND]:
-        """What it is for."""
+        """The kind of a command's topic."""
         return TopicKind.COMMAND
 
     def __str__(self) -> str:
@@ -87,14 +87,14 @@ class CommandTopic:
 
 @dataclass(frozen=True, slots=True)
 class ResultTopic:
-    """What becomes of a command: `edgegpu/v1/{device}/up/cmd/{id}`."""
+    """The topic of a command's results: `edgegpu/v1/{device}/up/cmd/{id}`."""
 
     device: DeviceId
     id: CommandId
 
     @property
     def kind(self) -> Literal[TopicKind.RESULT]:
-        """What it is for."""
+        """The kind of a result's topic."""
         return TopicKind.RESULT
 
     def __str__(self) -> str:
@@ -108,7 +108,7 @@ def parse(text: str) -> Topic:
     """Read a topic; `parse(str(topic)) == topic` for each that there is.
 
     Raises:
-        RefusedError: UnknownTopic, for anything that is not exactly one of ours.
+        MessageRefusedError: UnknownTopic, for anything that is not exactly one of ours.
     """
     try:
         match text.split("/"):
@@ -124,9 +124,9 @@ def parse(text: str) -> Topic:
 
 
 def box_filter(device: DeviceId) -> str:
-    """Return what a box subscribes to: all that comes down to it, and nothing of another's."""
+    """Return the filter that a box subscribes to: everything for this box, and nothing for another."""
     return f"{PREFIX}/{device}/down/#"
 
 
 CONTROLLER_FILTER = f"{PREFIX}/+/up/#"
-"""What a controller subscribes to; the broker lets only controllers do so."""
+"""The filter that a controller subscribes to; the broker lets only controllers do so."""

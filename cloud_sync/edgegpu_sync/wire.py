@@ -1,4 +1,4 @@
-"""How a body is read and written: JSON, frozen models, unknown fields passed over, sizes held."""
+"""How a body is read and written: JSON, frozen models, unknown fields ignored, sizes limited."""
 
 import base64
 import hashlib
@@ -11,14 +11,17 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, Ty
 from edgegpu_sync.errors import MessageRefusedError, RefusalReason, TooLargeError
 
 WIRE_MAX_BYTES = 65_536
-"""A whole payload, signature line included. A broker closes the connection on what is over its own limit, and the
-client sends it again for ever: so it is held before a message is kept."""
+"""The limit of a whole payload, signature line included.
+
+A broker closes the connection on a payload above its own limit, and the client sends it again for ever. So the size is
+checked before a message is kept.
+"""
 
 BODY_MAX_BYTES = WIRE_MAX_BYTES - 256
-"""A body; the signature line takes less than the rest."""
+"""The limit of a body; the signature line takes less than the rest."""
 
 RESULT_MAX_BYTES = 8_192
-"""The body of a result: the outbox has room for each in advance."""
+"""The limit of a result's body: the outbox has room for each in advance."""
 
 MAX_COUNT = 2**53 - 1
 """The largest whole number that every JSON reader keeps."""
@@ -41,7 +44,7 @@ Name = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$")]
 
 
 def _finite(value: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    json.dumps(value, allow_nan=False)  # ValueError: NaN and the infinities are no JSON, and equal not even themselves
+    json.dumps(value, allow_nan=False)  # ValueError: NaN and the infinities are no JSON
     return value
 
 
@@ -89,7 +92,7 @@ def decode(reader: TypeAdapter[T], data: bytes) -> T:
     """Read a body.
 
     Raises:
-        RefusedError: UnknownVersion or Malformed, with the first thing that is wrong.
+        MessageRefusedError: UnknownVersion or Malformed, with the first thing that is wrong.
     """
     try:
         return reader.validate_json(data)
@@ -101,13 +104,13 @@ def decode(reader: TypeAdapter[T], data: bytes) -> T:
 
 
 def digest(value: JsonValue | Mapping[str, JsonValue]) -> str:
-    """Return what tells two JSON values apart, whatever the order of their keys: 16 hexadecimal digits of SHA-256."""
+    """Return a digest of a JSON value, whatever the order of its keys: 16 hexadecimal digits of SHA-256."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def clipped(text: str, limit: int = 1_000) -> str:
-    """Make any text fit to be sent: control characters and lone surrogates replaced, cut to `limit` characters."""
+    """Return a text that can be sent: control characters and lone surrogates replaced, cut to `limit` characters."""
     clean = text.encode("utf-8", "replace").decode().replace("\r\n", "\n")
     clean = "".join("?" if (c < " " and c not in "\n\t") or c == "\x7f" else c for c in clean)
     return clean if len(clean) <= limit else clean[: limit - 1] + "…"

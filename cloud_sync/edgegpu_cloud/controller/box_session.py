@@ -76,7 +76,7 @@ class BoxSession:
             live: False for what the broker had retained.
 
         Raises:
-            RefusedError: it changes nothing; a receipt may be due all the same.
+            MessageRefusedError: it changes nothing; a receipt may be due all the same.
             UnknownBirthError: it changes nothing, and the box is asked for its birth.
         """
         match message:

@@ -106,7 +106,7 @@ class EnrolmentService:
             address: whence, for people.
 
         Raises:
-            RefusedError: no; an alarm is in the store where it asks for one.
+            MessageRefusedError: no; an alarm is in the store where it asks for one.
             CloudError: the store does not answer.
         """
         now_s, csr = self._clock(), _read(ask.csr)
@@ -227,7 +227,7 @@ class EnrolmentService:
             address: whence, for people.
 
         Raises:
-            RefusedError: no; an alarm is in the store where it asks for one.
+            MessageRefusedError: no; an alarm is in the store where it asks for one.
             CloudError: the store does not answer.
         """
         now_s, device = self._clock(), DeviceId(ask.device)

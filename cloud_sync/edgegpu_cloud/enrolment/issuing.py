@@ -33,7 +33,7 @@ class Issuer:
         """Return a box's certificate, PEM: for the same request the same one, while a third of its life is left.
 
         Raises:
-            RefusedError: TOO_MANY, for a box that asks for ever new ones.
+            MessageRefusedError: TOO_MANY, for a box that asks for ever new ones.
         """
         last = tx.enrolments.certificate_for(device, enrolment, csr.digest)
         if last is not None and last.revoked_at_s is None and not _issued(last).worn(now_s):

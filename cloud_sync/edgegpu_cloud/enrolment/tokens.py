@@ -57,7 +57,7 @@ def spend(token: Token, now_s: float) -> Token:
     """Return a token after one more use.
 
     Raises:
-        RefusedError: TOKEN_USED, TOKEN_EXHAUSTED or TOKEN_EXPIRED, each an alarm: somebody else may have it, and
+        MessageRefusedError: TOKEN_USED, TOKEN_EXHAUSTED or TOKEN_EXPIRED, each an alarm: somebody else may have it, and
             whoever pasted it waits for a box that does not come.
     """
     if token.used >= token.uses:

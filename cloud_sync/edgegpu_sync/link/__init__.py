@@ -1,1 +1,1 @@
-"""The link between a box and its controller: MQTT by paho, connected again whatever happens."""
+"""The link between a box and its controller: MQTT by paho, which reconnects whatever happens."""

@@ -1,4 +1,4 @@
-"""Makes the connection below MQTT: TCP, then TLS with our certificate, on a thread that can be left behind."""
+"""The connection below MQTT: TCP, then TLS with our certificate, on a thread that can be abandoned."""
 
 import socket
 import ssl
@@ -9,16 +9,19 @@ from edgegpu_sync.link.events import Address
 from edgegpu_sync.link.rules import ConnectionEnd
 
 NO_CHECK_TIME = 0x200000
-"""X509_V_FLAG_NO_CHECK_TIME of OpenSSL, for which Python has no name; everything but the dates is checked."""
+"""X509_V_FLAG_NO_CHECK_TIME of OpenSSL, for which Python has no name: everything but the dates is checked."""
 
 TCP_S, TLS_S = 5.0, 15.0
-"""A SYN is sent again after 1 and 3 s. A broker to which thousands come back takes a while for each handshake."""
+"""The timeouts of TCP and of the TLS handshake.
+
+A SYN is sent again after 1 and 3 s. A broker to which thousands reconnect needs time for each handshake.
+"""
 
 
 class LinkError(Exception):
-    """A connection that could not be made, or that has ended; `ending` is what the next wait depends on.
+    """A connection that could not be made, or that has ended.
 
-    `blamed`: the broker has said that a message of ours is why.
+    The next wait depends on `ending`. `blamed`: the broker has said that one of our messages is the cause.
     """
 
     def __init__(self, ending: ConnectionEnd, why: str, *, blamed: bool = False) -> None:
@@ -27,7 +30,7 @@ class LinkError(Exception):
 
 
 def tls_context(address: Address) -> ssl.SSLContext:
-    """Return what verifies the broker by our CA alone, host name included, and shows our certificate.
+    """Return a context that verifies the broker by our CA alone, host name included, and presents our certificate.
 
     Raises:
         LinkError: when a file is missing or is not what it should be.
@@ -46,11 +49,11 @@ def tls_context(address: Address) -> ssl.SSLContext:
 
 
 def dial(address: Address) -> ssl.SSLSocket:
-    """Connect, and shake hands; blocks for up to 5 s for each address of the host, and 15 s for the handshake.
+    """Connect by TCP and TLS; blocks for up to 5 s for each address of the host, and 15 s for the handshake.
 
     Raises:
-        LinkError: REFUSED for a certificate that is not good, to us or to the broker; BUSY for a handshake that takes
-            too long; ABSENT for all else.
+        LinkError: REFUSED where we or the broker reject a certificate; BUSY where the handshake takes too long; ABSENT
+            for all else.
     """
     context = tls_context(address)
     where = f"{address.host}:{address.port}"
@@ -70,7 +73,7 @@ def dial(address: Address) -> ssl.SSLSocket:
 def _why_not(error: Exception) -> ConnectionEnd:
     match error:
         case ssl.SSLEOFError() | ssl.SSLZeroReturnError():
-            return ConnectionEnd.ABSENT  # a proxy with nobody behind it
+            return ConnectionEnd.ABSENT  # a proxy without a broker behind it
         case ssl.SSLError() | ValueError():
             return ConnectionEnd.REFUSED
         case TimeoutError():
@@ -80,10 +83,10 @@ def _why_not(error: Exception) -> ConnectionEnd:
 
 
 class DialThread:
-    """One `dial` on a thread of its own, since nothing ends a look-up of a name early: who stops leaves it behind."""
+    """One `dial` on a thread of its own, which is abandoned on stop: nothing ends the lookup of a name early."""
 
     def __init__(self, address: Address, done: Callable[[], None]) -> None:
-        """Begin; `done` is called on that thread when there is a result."""
+        """Start the thread, which calls `done` when there is a result."""
         self._lock = threading.Lock()
         self._left = False
         self._result: ssl.SSLSocket | BaseException | None = None
@@ -104,7 +107,7 @@ class DialThread:
         self._done()
 
     def result(self) -> ssl.SSLSocket | None:
-        """Return the connection, once; None while it is not made.
+        """Return the connection, once; None until it is made.
 
         Raises:
             LinkError: it cannot be made.
@@ -116,7 +119,7 @@ class DialThread:
         return result
 
     def leave(self) -> None:
-        """Want it no more: what still comes is closed."""
+        """Abandon the dial: a connection that is made later is closed."""
         with self._lock:
             self._left = True
             if isinstance(self._result, ssl.SSLSocket):

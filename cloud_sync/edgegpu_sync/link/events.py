@@ -1,4 +1,4 @@
-"""What a link is told, and what comes out of it."""
+"""The address that a link connects to, and the events that it puts out."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +8,7 @@ from edgegpu_sync.link.rules import Protocol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """Where the broker is, and who we are to it. Read anew at each try, so that a renewed certificate is used."""
+    """The broker's address and our identity there. Each try reads it anew, so that a renewed certificate is used."""
 
     host: str
     port: int
@@ -17,12 +17,12 @@ class Address:
     cert: Path
     key: Path
     check_dates: bool = True
-    """False: chain and host name are verified, dates are not, since this machine's clock cannot be right."""
+    """False: chain and host name are verified, the dates are not, because this machine's clock cannot be right."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinkUp:
-    """Connected and subscribed: now send the birth, with `turn`."""
+    """The link is connected and subscribed: publish the birth now, with `turn`, the number of the connection."""
 
     session_present: bool
     protocol: Protocol
@@ -31,14 +31,14 @@ class LinkUp:
 
 @dataclass(frozen=True, slots=True)
 class LinkDown:
-    """The connection is gone, or none could be made; said again only when the reason is another one."""
+    """The connection has ended, or none could be made; put out again only when the reason is another one."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class MessageArrived:
-    """A message, for `Link.ack` to acknowledge when it is on the disk; `turn` is the connection that brought it."""
+    """A received message, to be acknowledged by `Link.ack` when it is on the disk; `turn` numbers its connection."""
 
     topic: str
     payload: bytes
@@ -51,7 +51,7 @@ class MessageArrived:
 class PublishAcknowledged:
     """The broker has acknowledged a publish. It proves little: 3.1.1 brokers acknowledge what they refuse.
 
-    `refused` says why the broker (MQTT 5), or the quarantine, has not taken it; empty where nothing is known.
+    `refused`: why the broker (MQTT 5) or the quarantine has not accepted it; empty where nothing is known.
     """
 
     token: int

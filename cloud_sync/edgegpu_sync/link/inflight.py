@@ -1,4 +1,4 @@
-"""What the link's thread shares with those who publish and acknowledge: what waits, what is under way, what is held."""
+"""What the link's thread shares with callers: messages to send, messages in flight, messages in quarantine."""
 
 import contextlib
 import select
@@ -17,7 +17,7 @@ from edgegpu_sync.wire import WIRE_MAX_BYTES
 
 @dataclass(frozen=True, slots=True)
 class PublishRequest:
-    """A publish that is to go out."""
+    """A publish that is to be sent."""
 
     token: int
     topic: str
@@ -27,7 +27,7 @@ class PublishRequest:
 
 @dataclass(frozen=True, slots=True)
 class AckRequest:
-    """An acknowledgement that is to go out."""
+    """An acknowledgement that is to be sent."""
 
     mid: int
 
@@ -37,7 +37,7 @@ Todo = PublishRequest | AckRequest | PublishAcknowledged
 
 @dataclass(frozen=True, slots=True)
 class _Under:
-    """A message under way, either way, and since when."""
+    """A message in flight, sent or received, and since when."""
 
     message: Message
     since: float
@@ -45,10 +45,13 @@ class _Under:
 
 
 class Inflight:
-    """For any thread. Between `close` and the next `open` nothing is taken, and what was under way is forgotten."""
+    """The messages in flight, usable from any thread.
+
+    Between `end` and the next `open` no publish is accepted, and what was in flight is forgotten.
+    """
 
     def __init__(self, clock: Callable[[], float], *, max_inflight: int) -> None:
-        """Begin closed."""
+        """Build it without a connection: no publish is accepted yet."""
         self._clock, self._max_inflight = clock, max_inflight
         self._lock = threading.Lock()
         self._turn, self._taking, self._window, self._token = 0, False, 0, 0
@@ -63,7 +66,7 @@ class Inflight:
     # --- by anybody
 
     def publish(self, topic: str, payload: bytes, *, retain: bool, turn: int | None) -> int | None:
-        """Take a publish, or None: see `Link.publish`."""
+        """Accept a publish and return its token, or None; see `Link.publish`."""
         if not topic or "+" in topic or "#" in topic:
             raise ValueError(f"cannot publish to {topic!r}: a topic has no wildcards")
         if len(payload) > WIRE_MAX_BYTES:
@@ -84,7 +87,7 @@ class Inflight:
             return self._token
 
     def ack(self, arrived: MessageArrived) -> bool:
-        """Take an acknowledgement; False when there is nothing to do."""
+        """Accept an acknowledgement; return False where there is nothing to acknowledge."""
         with self._lock:
             under = self._in.pop(arrived.mid, None) if arrived.turn == self._turn else None
             if under is None:
@@ -97,34 +100,34 @@ class Inflight:
 
     @property
     def held(self) -> tuple[HeldMessage, ...]:
-        """What is in quarantine."""
+        """The messages in quarantine."""
         with self._lock:
             return self._quarantine.held
 
     # --- by the link's thread
 
     def begin(self) -> int:
-        """Return the number of a new connection; what comes of it can be acknowledged."""
+        """Begin a connection and return its number; messages that arrive on it can be acknowledged."""
         with self._lock:
             self._turn += 1
             return self._turn
 
     def open(self, window: int) -> None:
-        """Take publishes from now on, so many under way at once."""
+        """Accept publishes from now on, at most `window` in flight at once."""
         with self._lock:
             self._taking, self._window = True, min(window, self._max_inflight)
 
     def shut(self) -> None:
-        """Take no more publishes; what was taken is still sent, and acknowledgements are taken."""
+        """Accept no more publishes; accepted ones are still sent, and acknowledgements are still accepted."""
         with self._lock:
             self._taking = False
 
     def end(self, *, suspect: bool, blamed: bool = False) -> None:
-        """Forget all that belongs to the connection; `suspect`: it may have ended because of what was under way.
+        """Forget all that belongs to the connection; `suspect`: messages in flight may have caused its end.
 
-        A connection on which nothing was acknowledged yet proves nothing, unless the broker has said what it `blamed`:
-        else a network that cuts every few seconds would bring the birth into quarantine. After an end with messages
-        under way they go out one at a time, so that the next end tells which one it was.
+        A connection on which nothing was acknowledged yet proves nothing, unless the broker `blamed` a message:
+        otherwise a network that cuts every few seconds would put the birth into quarantine. After an end with messages
+        in flight they go out one at a time, so that the next end shows which one caused it.
         """
         with self._lock:
             self._careful = len(self._out) + 1 if suspect and self._out else self._careful
@@ -141,26 +144,26 @@ class Inflight:
             self._in_bytes = 0
 
     def beat(self, topic: str) -> None:
-        """Take a heartbeat: a publish that is nobody's, and never suspected."""
+        """Queue a heartbeat: a publish that belongs to no caller and is never suspected."""
         with self._lock:
             self._token += 1
             self._out[self._token] = _Under(Message("out", "", 0), self._clock(), 0)
             self._todo.append(PublishRequest(self._token, topic, b"", retain=False))
 
     def take(self) -> list[Todo]:
-        """Return what is to be done, oldest first."""
+        """Return what is to be done, oldest first, and empty the queue."""
         with self._lock:
             todo = list(self._todo)
             self._todo.clear()
             return todo
 
     def sent(self, token: int, mid: int) -> None:
-        """Note under which id a publish went out."""
+        """Record the packet id under which a publish went out."""
         with self._lock:
             self._tokens[mid] = token
 
     def acked(self, mid: int, refused: str) -> PublishAcknowledged | None:
-        """Return what to tell of a PUBACK; None for a heartbeat's, and for one that nobody waits for."""
+        """Return the event for a PUBACK; None for a heartbeat's, and for one that nobody waits for."""
         with self._lock:
             token = self._tokens.pop(mid, None)
             under = self._out.pop(token, None) if token is not None else None
@@ -171,62 +174,62 @@ class Inflight:
             return PublishAcknowledged(token, refused) if under.message.topic else None
 
     def came(self, arrived: MessageArrived) -> None:
-        """Note a message that waits for `ack`; one in quarantine is acknowledged at once, and handed on like others."""
+        """Record a message that waits for `ack`; one in quarantine is acknowledged at once, and put out like others."""
         message = Message.of("in", arrived.topic, arrived.payload)
         now = self._clock()
         with self._lock:
             if arrived.mid > 0 and self._quarantine.holds(message, now):
                 self._todo.append(AckRequest(arrived.mid))
             else:
-                before = self._in.pop(arrived.mid, None)  # a broker that gives a number twice
+                before = self._in.pop(arrived.mid, None)  # a broker that uses a packet id twice
                 self._in_bytes += len(arrived.payload) - (before.size_bytes if before else 0)
                 self._in[arrived.mid] = _Under(message, now, len(arrived.payload))
 
     @property
     def waits_since(self) -> float | None:
-        """Since when the oldest of our publishes has waited; None when none does."""
+        """Since when the oldest of our publishes has waited for its PUBACK; None when none waits."""
         with self._lock:
             return next((one.since for one in self._out.values()), None)
 
     @property
     def unacked_bytes(self) -> int:
-        """How much has come that is not acknowledged yet."""
+        """How many bytes have arrived that are not acknowledged yet."""
         with self._lock:
             return self._in_bytes
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is to be sent and nothing of ours is under way."""
+        """Whether nothing is to be sent and no publish is in flight."""
         with self._lock:
             return not self._todo and not self._out
 
 
 @dataclass(slots=True)
 class ConnectionState:
-    """Where one connection stands; the link's thread's own."""
+    """The state of one connection, used by the link's thread alone."""
 
     turn: int
     pulse: KeepAlive
     until: float
-    """When it must be up, or, once it is leaving, gone."""
+    """The deadline for being up, or, once the link is leaving, for the end."""
     opened: bool = False
     session_present: bool = False
     window: int = 0
     up: bool = False
     leaving: bool = False
     early: list[MessageArrived] = field(default_factory=list)
-    """What came before SUBACK: told after Up."""
+    """Messages that came before SUBACK; they are put out after `LinkUp`."""
 
     def next_s(self, now: float) -> float:
-        """Return in how many seconds to look again at the latest."""
+        """Return the seconds until the next check at the latest."""
         return max(0.0, self.until - now) if self.leaving or not self.up else self.pulse.next_s(now)
 
 
 class Waker:
-    """Ends the link's wait from any thread; pokes before `with` begins and after it ends do nothing."""
+    """Ends the link's wait from any thread; a poke before `with` begins or after it ends does nothing."""
 
     def __init__(self) -> None:
-        """Begin with no socket, so that a link that is never run leaves none open."""
+        """Begin without a socket, so that a link that is never run leaves none open."""
         self._reader: socket.socket | None = None
         self._writer: socket.socket | None = None
 
@@ -242,23 +245,23 @@ class Waker:
                 end.close()
 
     def poke(self) -> None:
-        """End a wait, the present one or the next."""
+        """End the present wait, or the next one."""
         if writer := self._writer:
-            with contextlib.suppress(OSError):  # full: it is poked enough; closed: nobody waits
+            with contextlib.suppress(OSError):  # full: a poke is pending already; closed: nobody waits
                 writer.send(b"\0")
 
     def fileno(self) -> int:
-        """Return what is readable after a poke."""
+        """Return the file descriptor that is readable after a poke; -1 without a socket."""
         return self._reader.fileno() if self._reader else -1
 
     def drain(self) -> None:
-        """Forget the pokes."""
+        """Discard the pokes."""
         if self._reader:
             with contextlib.suppress(BlockingIOError):
                 self._reader.recv(4096)
 
     def wait(self, timeout_s: float) -> None:
-        """Wait for a poke, and forget it."""
+        """Wait for a poke, and discard it."""
         poll = select.poll()
         poll.register(self.fileno(), select.POLLIN)
         poll.poll(timeout_s * 1000)

@@ -1,7 +1,7 @@
-"""The link between a box or a controller and its broker: holds one connection, makes it again, tells what comes of it.
+"""The link of a box or a controller to its broker: holds one connection, reconnects, and puts out events.
 
-One thread, that of `run`, does all that the connection needs; `publish` and `ack` hand their work over to it. What
-comes out goes into `put`, in order: Up, then what arrives and is delivered, then Down.
+The thread of `run` does all the work of the connection; `publish` and `ack` queue theirs for it. Events go to `put` in
+order: `LinkUp`, then what arrives and is acknowledged, then `LinkDown`.
 """
 
 import contextlib
@@ -52,13 +52,13 @@ GREET_S = 20.0
 """How long CONNACK and SUBACK may take: the handshakes of thousands may come first."""
 
 DIAL_S = 60.0
-"""How long a connection may take to be made, the look-up of the name included."""
+"""How long making a connection may take, the lookup of the name included."""
 
 LINGER_S = 1.0
-"""How long `stop` waits for what is under way."""
+"""How long `stop` waits for publishes in flight."""
 
 UNACKED_MAX_BYTES = 8 * 1_048_576
-"""With so much unacknowledged no more is read. A broker that keeps to `receive_max` never comes near."""
+"""With so many bytes unacknowledged no more is read. A broker that respects `receive_max` never comes near."""
 
 FOUR_WEEKS_S = 28 * 86_400
 
@@ -68,7 +68,7 @@ class _StopError(Exception):
 
 
 class Link:
-    """A link; `run` it on a thread of its own. All other methods are for any thread, and none of them blocks."""
+    """The link to a broker. `run` needs a thread of its own; all other methods are for any thread, and none blocks."""
 
     def __init__(  # noqa: PLR0913 - what a link is to its owner
         self,
@@ -90,19 +90,20 @@ class Link:
         """Build the link.
 
         Args:
-            address: asked at each try, as `will` is, on the link's thread.
-            subscribe: filters, QoS 1.
-            will: topic and payload that the broker publishes, retained, when we go without goodbye.
-            put: takes what comes out; on the link's thread, must not block. What it raises ends `run`.
+            address: read on the link's thread at each try, as `will` is.
+            subscribe: topic filters, QoS 1.
+            will: topic and payload that the broker publishes, retained, when we go without DISCONNECT.
+            put: receives the events on the link's thread, and must not block. What it raises ends `run`.
             rng: for the jitter of the waits.
             clock: seconds that only rise.
-            keepalive_s: after 0.8 of it without an acknowledgement comes a heartbeat; after 1.0 more it is given up.
-            max_inflight: publishes under way at once; fewer where the broker says so.
-            receive_max: messages that may come before one is acknowledged, as an MQTT 5 broker keeps to.
-            session_s: how long the broker keeps what comes for us while we are away; 0: not at all.
+            keepalive_s: after 0.8 of it without an acknowledgement a heartbeat is sent; after 1.0 more the connection
+                is given up.
+            max_inflight: publishes in flight at once; fewer where the broker says so.
+            receive_max: messages that may come before one is acknowledged; an MQTT 5 broker respects it.
+            session_s: how long the broker keeps messages for us while we are away; 0: not at all.
             wall: seconds since 1970, for `recall` and `remember`.
-            recall: what `remember` was told last, in this run or an earlier one.
-            remember: told when it becomes known which version the broker takes.
+            recall: returns what `remember` received last, in this run or an earlier one.
+            remember: called when it becomes known which MQTT version the broker accepts.
         """
         self._address, self._will, self._put, self._filters = address, will, put, list(subscribe)
         self._rng, self._clock, self._wall, self._remember = rng, clock, wall, remember
@@ -118,12 +119,12 @@ class Link:
     # --- for any thread
 
     def publish(self, topic: str, payload: bytes, *, retain: bool = False, turn: int | None = None) -> int | None:
-        """Send with QoS 1; return what `PublishAcknowledged` will name, or None when it cannot be sent now.
+        """Publish with QoS 1; return the token for `PublishAcknowledged`, or None where it cannot be sent now.
 
-        None: not up, or as many are under way as may be (try again after a `PublishAcknowledged`), or `turn` is given
-        and is not that of the connection: so that nothing overtakes the birth. After `LinkDown` what was not delivered
-        is forgotten.
-        One in quarantine is not sent, and answered with a `PublishAcknowledged` that says so.
+        None: the link is not up; or as many publishes are in flight as may be (try again after a
+        `PublishAcknowledged`); or `turn` is given and is not that of the connection, so that nothing overtakes the
+        birth. After `LinkDown` what was not acknowledged is forgotten. A message in quarantine is not sent: a
+        `PublishAcknowledged` says so.
 
         Raises:
             TooLargeError: over 64 KiB. The broker would close the connection.
@@ -133,37 +134,37 @@ class Link:
         return token
 
     def ack(self, arrived: MessageArrived) -> None:
-        """Acknowledge a message; nothing happens when its connection is gone: it comes again."""
+        """Acknowledge a message. Where its connection has ended nothing happens: the message comes again."""
         if self._desk.ack(arrived):
             self._waker.poke()
 
     def stop(self) -> None:
-        """End `run`: what was published is sent, waiting at most 1 s for its acknowledgement; then goodbye."""
+        """End `run`: accepted publishes are sent, their PUBACKs awaited for at most 1 s, then DISCONNECT is sent."""
         self._stopping.set()
         self._waker.poke()
 
     def wake(self) -> None:
-        """Try now, where it waits for the next try: the network is there, a certificate was renewed."""
+        """End the wait for the next try, because the network is there or a certificate was renewed."""
         self._hurry.set()
         self._waker.poke()
 
     @property
     def alive_s(self) -> float:
-        """Seconds since the last proof that the loop lives: a packet from the broker, or a step of a try while down.
+        """Seconds since the last proof that the loop runs: a packet from the broker, or a step of a try while down.
 
-        A connection without a proof is given up after 1.8 keep-alives: what is above 3 is a loop that hangs.
+        A connection without a proof is given up after 1.8 keep-alives: a value above 3 of them means a loop that hangs.
         """
         return self._clock() - self._alive_at
 
     @property
     def quarantined(self) -> tuple[HeldMessage, ...]:
-        """Messages that were followed by the connection's end, twice: left alone for a while."""
+        """The messages in quarantine: each was followed by the connection's end, twice."""
         return self._desk.held
 
     # --- the link's thread
 
     def run(self) -> None:
-        """Hold the link until `stop`; to be called once.
+        """Hold the link until `stop`; call it once.
 
         Raises:
             Exception: whatever `address`, `will`, `put`, `remember` raise; the link is down then.
@@ -273,7 +274,7 @@ class Link:
                 assert_never(fact)
 
     def _look(self, wire: MqttConnection, one: ConnectionState, beat: str) -> None:
-        """Do what is due; raise where that is the end."""
+        """Do what is due on the connection; raise where that ends it."""
         now = self._clock()
         one.pulse = one.pulse.waits(self._desk.waits_since)
         if self._stopping.is_set():
@@ -299,7 +300,7 @@ class Link:
 
     def _up(self, one: ConnectionState) -> None:
         if one.up:
-            return  # a SUBACK that nobody asked for
+            return  # an unsolicited SUBACK
         one.up, self._said, self._up_at = True, None, self._clock()
         self._hurry.clear()
         self._desk.open(one.window)

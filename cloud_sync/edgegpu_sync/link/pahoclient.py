@@ -1,7 +1,8 @@
-"""One MQTT connection: the module that imports paho, which here drives no thread, no reconnect and no queue of its own.
+"""One MQTT connection by paho, which drives no thread, no reconnect and no queue of its own here.
 
-A client of paho lives for one connection and is touched by one thread. Its callbacks note facts, which are handed out
-afterwards: so nothing that the facts lead to runs inside of paho, where an exception would be lost or end the loop.
+No other module imports paho. A client of paho serves one connection and is used by one thread. Its callbacks only
+record facts, which `step` returns afterwards: nothing that follows from a fact runs inside paho, where an exception
+would be lost or would end the loop.
 """
 
 import logging
@@ -20,20 +21,24 @@ from edgegpu_sync.link.rules import V5, ConnectionEnd, Protocol
 from edgegpu_sync.wire import WIRE_MAX_BYTES
 
 PACKET_MAX_BYTES = WIRE_MAX_BYTES + 1_024
-"""A payload with topic and properties."""
+"""The largest packet: a payload with topic and properties."""
 
 _UNSUPPORTED, _TAKEN_OVER = 0x84, 0x8E
 _BUSY = {0x88, 0x89, 0x97, 0x9F}
-"""Server unavailable, server busy, quota exceeded, connection rate exceeded."""
+"""Reason codes of a busy broker: server unavailable, server busy, quota exceeded, connection rate exceeded."""
 _BLAMES = {0x81, 0x82, 0x83, 0x87, 0x90, 0x95, 0x99, 0x9A, 0x9B}
-"""Malformed, against the protocol or the implementation, no right, the topic, too large, the format, retain, QoS."""
+"""Reason codes that blame one of our messages.
+
+Malformed packet, protocol error, implementation specific error, not authorized, topic name invalid, packet too large,
+payload format invalid, retain not supported, QoS not supported.
+"""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectOptions:
-    """What a connection begins with."""
+    """The options with which a connection begins."""
 
     client_id: str
     protocol: Protocol
@@ -42,12 +47,12 @@ class ConnectOptions:
     session_s: int
     receive_max: int
     anew: bool = False
-    """Drop the session that the broker may still hold."""
+    """Discard the session that the broker may still hold."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConnAck:
-    """CONNACK: the broker takes us. `window`: how many of our publishes may be under way; 3.1.1 does not say."""
+    """CONNACK: the broker accepts us. `window`: how many of our publishes may be in flight; 3.1.1 does not say."""
 
     session_present: bool
     window: int
@@ -56,7 +61,7 @@ class ConnAck:
 
 @dataclass(frozen=True, slots=True)
 class SubAck:
-    """SUBACK; `refused` are the broker's words where it grants one not."""
+    """SUBACK; `refused` has the broker's reasons for the filters that it does not grant."""
 
     refused: str
 
@@ -73,7 +78,7 @@ class PublishReceived:
 
 @dataclass(frozen=True, slots=True)
 class PubAck:
-    """PUBACK; `refused` are the broker's words (MQTT 5) where it has not taken it."""
+    """PUBACK; `refused` is the broker's reason (MQTT 5) where it has not accepted the publish."""
 
     mid: int
     refused: str
@@ -81,7 +86,7 @@ class PubAck:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionClosed:
-    """The connection has ended; `blamed`: the broker says that what we sent is why."""
+    """The connection has ended; `blamed`: the broker says that one of our messages is the cause."""
 
     ending: ConnectionEnd
     why: str
@@ -92,7 +97,7 @@ Fact = ConnAck | SubAck | PublishReceived | PubAck | ConnectionClosed
 
 
 class _Client(Client):
-    """paho on a connection that stands: its own way leaves sockets open, and cannot be told to stop."""
+    """paho's client on an open connection: its own way to connect leaves sockets open, and cannot be stopped."""
 
     made: ssl.SSLSocket
 
@@ -101,10 +106,10 @@ class _Client(Client):
 
 
 class MqttConnection:
-    """An MQTT connection over `sock`, which it owns. Not for more than one thread."""
+    """An MQTT connection over `sock`, which it owns. Only one thread may use it."""
 
     def __init__(self, sock: ssl.SSLSocket, hello: ConnectOptions) -> None:
-        """Send CONNECT; what comes of it is told by `step`."""
+        """Send CONNECT; `step` returns what follows."""
         self._hello, self._facts, self._said, self._taken = hello, list[Fact](), "", False
         self._unnumbered = 0
         five = hello.protocol == V5
@@ -114,11 +119,11 @@ class MqttConnection:
             client_id=hello.client_id,
             clean_session=None if five else clean,
             protocol=MQTTProtocolVersion.MQTTv5 if five else MQTTProtocolVersion.MQTTv311,
-            reconnect_on_failure=False,  # else it goes from 3.1.1 to 3.1 by itself
+            reconnect_on_failure=False,  # otherwise paho goes from 3.1.1 to 3.1 by itself
             manual_ack=True,
         )
         client.made = sock
-        client.max_inflight_messages = 0  # no limit: what is over one is queued, and ours is held before
+        client.max_inflight_messages = 0  # no limit: paho queues what is above one; `Inflight` has ours
         client.on_connect, client.on_subscribe, client.on_message = self._connected, self._subscribed, self._came
         client.on_publish, client.on_disconnect, client.on_log = self._acked, self._disconnected, self._logged
         if hello.will:
@@ -129,9 +134,9 @@ class MqttConnection:
             client.connect("made", 1, hello.keepalive_s)
 
     def step(self, *, wake: int, timeout_s: float, read: bool = True) -> list[Fact]:
-        """Wait for something to do, at most `timeout_s` seconds or until `wake` is readable; do it, tell of it.
+        """Wait for work at most `timeout_s` seconds or until `wake` is readable; do it and return the facts.
 
-        Without `read` nothing is taken from the broker: it has to wait until we have room.
+        Without `read` nothing is read from the broker: it has to wait until we have room.
         """
         sock = self._client.socket()
         if isinstance(sock, ssl.SSLSocket):
@@ -151,7 +156,7 @@ class MqttConnection:
         self._client.subscribe([(one, 1) for one in filters])
 
     def publish(self, topic: str, payload: bytes, *, retain: bool) -> int:
-        """Send PUBLISH with QoS 1; return its packet's id, which `PubAck` will name."""
+        """Send PUBLISH with QoS 1; return its packet id, which `PubAck` will name."""
         return self._client.publish(topic, payload, qos=1, retain=retain).mid
 
     def ack(self, mid: int) -> None:
@@ -159,12 +164,12 @@ class MqttConnection:
         self._client.ack(mid, 1)
 
     def goodbye(self) -> None:
-        """Send DISCONNECT where the connection stands."""
+        """Send DISCONNECT where the connection is open."""
         self._client.on_disconnect = None
         self._client.disconnect()
 
     def close(self) -> None:
-        """Close it; without a goodbye the broker publishes the will."""
+        """Close the connection; without a DISCONNECT before, the broker publishes the will."""
         self._client.on_disconnect = None
         self._client.made.close()
 
@@ -179,10 +184,10 @@ class MqttConnection:
                 return
         if ready & select.POLLOUT:
             self._client.loop_write()
-        # No loop_misc: it sends a ping each keep-alive whatever else was sent. The heartbeat does more, for less.
+        # No loop_misc: it sends a ping each keep-alive, whatever else was sent. The heartbeat does more, for less.
 
     def _guarded(self, turn: Callable[[], None]) -> None:
-        # The border to the library: what the broker sends may be anything, and paho's reader raises whatever.
+        # The border to the library: the broker may send anything, and paho's reader may raise anything.
         try:
             turn()
         except Exception:
@@ -190,7 +195,7 @@ class MqttConnection:
             self._facts.append(ConnectionClosed(self._ending(), "cannot read what the broker sends"))
 
     def _too_large(self) -> bool:
-        # paho would read up to 256 MiB into memory; only an MQTT 5 broker keeps to what CONNECT says.
+        # paho would read up to 256 MiB into memory; only an MQTT 5 broker respects the limit in CONNECT.
         return self._client._in_packet["remaining_length"] > PACKET_MAX_BYTES  # noqa: SLF001
 
     def _ending(self) -> ConnectionEnd:
@@ -215,8 +220,8 @@ class MqttConnection:
         try:
             topic = message.topic
         except UnicodeDecodeError:
-            topic = "?"  # refused as no topic of ours
-        self._unnumbered += message.qos == 0  # amqtt sends retained ones so; it counts until it is acknowledged, too
+            topic = "?"  # refused later: no topic of ours
+        self._unnumbered += message.qos == 0  # amqtt sends retained ones with QoS 0; they count until `ack`, too
         mid = message.mid if message.qos else -self._unnumbered
         self._facts.append(PublishReceived(topic, bytes(message.payload), message.retain, mid))
 

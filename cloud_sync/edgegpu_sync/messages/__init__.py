@@ -1,1 +1,1 @@
-"""What boxes and a controller say to one another: each body, what is in it, and its reader."""
+"""The messages between boxes and a controller: each body, its fields, and its reader."""

@@ -1,4 +1,4 @@
-"""What comes down to a box: desired state, commands, receipts, keys."""
+"""The messages to a box: desired state, commands, receipts, keys."""
 
 from enum import StrEnum
 from typing import Annotated, Self
@@ -69,7 +69,7 @@ class Receipt(MessageBody):
     rev: Count
     server_time: Count
     ask: Annotated[tuple[str, ...], Field(max_length=16)] = ()
-    """Names of `Want`; those that a box does not know are passed over."""
+    """Names of `RefreshRequest`; a box ignores those that it does not know."""
     spread: bool = False
 
 

@@ -1,4 +1,4 @@
-"""Which body stands under which topic, and how one is read."""
+"""The body of each kind of topic, and its reader."""
 
 from typing import Any
 
@@ -59,7 +59,7 @@ def read(kind: TopicKind, body: bytes) -> Message:
     """Read the body of a message whose signature has been verified.
 
     Raises:
-        RefusedError: Oversize, UnknownVersion or Malformed.
+        MessageRefusedError: Oversize, UnknownVersion or Malformed.
     """
     limit = RESULT_MAX_BYTES if kind is TopicKind.RESULT else BODY_MAX_BYTES
     if len(body) > limit:

@@ -1,4 +1,4 @@
-"""What a box should be: the items of a desired document, each read and settled by itself."""
+"""The items of a desired document, each read and settled by itself."""
 
 import json
 from collections.abc import Iterator
@@ -97,7 +97,7 @@ class AppLimits(Item):
 
 AnyItem = Sharing | Isolation | PolicyItem | Exclusions | UnitSize | AppLimits
 OfSharing = Isolation | PolicyItem | Exclusions | UnitSize
-"""What is set of GPU sharing on a box, and goes with it when it is taken off."""
+"""The settings of GPU sharing on a box, which end when sharing is taken off."""
 
 
 class Spec(WireModel):
@@ -112,16 +112,16 @@ class Spec(WireModel):
     critical: Annotated[tuple[Token, ...], Field(max_length=MAX_CRITICAL)] = ()
 
     def to_json(self) -> Json:
-        """Return it as it goes into a desired document.
+        """Return the spec as it stands in a desired document.
 
-        Without defaults: a controller with more fields must not make other items of those that nobody has edited.
+        Defaults are left out: a controller with more fields must not change items that nobody has edited.
         """
         return self.model_dump(mode="json", exclude_defaults=True)
 
 
 @dataclass(frozen=True, slots=True)
 class TryKey:
-    """An item is tried once for each of these: a refused one does not spring to life because room appeared."""
+    """The key of a try: an item is tried once for each key, so a refused one is not applied because room appeared."""
 
     rev: int
     digest: str
@@ -130,7 +130,7 @@ class TryKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedItem:
-    """An item as a box reads it; `item` is None where it cannot be done by this version, and `unsupported` says why."""
+    """An item as a box reads it; `item` is None where this version cannot do it, and `unsupported` says why."""
 
     name: str
     key: TryKey
@@ -148,10 +148,10 @@ _MODELS: dict[str, type[AnyItem]] = {
 
 
 def asked(spec: Json, rev: int) -> tuple[AskedItem, ...]:
-    """Read a spec item by item, in the order in which they are tried; what one version does not know harms no other.
+    """Read a spec item by item, in the order in which they are tried; an item that is unknown harms no other.
 
     Args:
-        spec: as it came; fields and items that are unknown are passed over unless `critical` names them.
+        spec: as it came; fields and items that are unknown are ignored unless `critical` names them.
         rev: the document's, for items that do not say when they were edited.
     """
     found = list(_read(spec, rev))

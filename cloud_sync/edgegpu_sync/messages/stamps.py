@@ -1,4 +1,4 @@
-"""What orders messages where no clock can be trusted: enrolment number, epoch, and a count within it."""
+"""The order of messages where no clock can be trusted: enrolment number, epoch, and a count within it."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -18,14 +18,14 @@ class Epoch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stamp:
-    """Where a message of a box stands among all its messages: the `n`th since that birth of that enrolment."""
+    """The place of a message among all messages of its box: the `n`th since that birth of that enrolment."""
 
     enrolment: Count
     epoch: Epoch
     n: Count
 
     def after(self, other: "Stamp | None") -> bool:
-        """Whether this one is newer, so that a store takes it; two epochs of one count do not follow one another."""
+        """Whether this stamp is newer, so that a store takes its message; two epochs of one count have no order."""
         if other is None:
             return True
         mine, its = (self.enrolment, self.epoch.count), (other.enrolment, other.epoch.count)

@@ -1,4 +1,4 @@
-"""What a box measures and sees: inventory, allocations by difference, health, events, metrics."""
+"""What a box measures and observes: inventory, allocations by difference, health, events, metrics."""
 
 from typing import Annotated, Literal
 
@@ -65,13 +65,13 @@ class Alloc(UplinkBody):
 
 
 def difference(before: dict[str, PodAlloc], now: dict[str, PodAlloc]) -> tuple[dict[str, PodAlloc], tuple[str, ...]]:
-    """Return what `Alloc.pods` and `Alloc.gone` hold, to make `now` of `before`."""
+    """Return the values of `Alloc.pods` and `Alloc.gone` that turn `before` into `now`."""
     changed = {uid: pod for uid, pod in now.items() if before.get(uid) != pod}
     return changed, tuple(sorted(before.keys() - now.keys()))
 
 
 def merged(before: dict[str, PodAlloc], message: Alloc) -> dict[str, PodAlloc]:
-    """Return what is true after `message`; the caller has seen that its base is what it holds."""
+    """Return the pods after `message`; the caller has checked that its base is `before`."""
     kept = before if message.base is not None else {}
     return {uid: pod for uid, pod in {**kept, **message.pods}.items() if uid not in message.gone}
 

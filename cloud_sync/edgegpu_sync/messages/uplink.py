@@ -1,4 +1,4 @@
-"""What a box says of itself and of what it was asked: birth and will, reported state, results."""
+"""What a box reports of itself and of its commands: birth and will, reported state, results."""
 
 from enum import StrEnum
 from typing import Annotated, Literal
@@ -39,7 +39,7 @@ class UplinkBody(MessageBody):
 
     @property
     def stamp(self) -> Stamp:
-        """Where it stands among all messages of the box."""
+        """The place of this message among all messages of the box."""
         return Stamp(enrolment=self.enrolment, epoch=self.epoch, n=self.n)
 
 
@@ -157,7 +157,7 @@ class Reported(UplinkBody):
 
 
 def encode_reported(reported: Reported) -> bytes:
-    """Write a reported state; where it is too long the numbers are left out first, then texts and conditions.
+    """Encode a reported state; where it is too long the numbers are left out first, then texts and conditions.
 
     Raises:
         TooLargeError: never with at most `spec.MAX_APP_LIMITS` apps.
@@ -208,7 +208,7 @@ Answer = CommandResult | CommandNotTaken
 
 
 def encode_result(result: CommandResult) -> bytes:
-    """Write a result; data and text that do not fit into 8 KiB are cut, the state never."""
+    """Encode a result; data and text that do not fit into 8 KiB are cut, the state never."""
     try:
         return encode(result, limit_bytes=RESULT_MAX_BYTES)
     except TooLargeError:

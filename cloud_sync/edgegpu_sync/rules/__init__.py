@@ -1,1 +1,1 @@
-"""Order, replay, settling and commands as pure rules, for either side."""
+"""The pure rules of both sides: order, replay, settling and commands."""

@@ -9,15 +9,15 @@ from edgegpu_sync.states import FOLLOWERS, CommandState, ResultCode
 from edgegpu_sync.wire import Json
 
 MOST_ATTEMPTS = 3
-"""How often an act is begun: one that takes the agent down each time must end."""
+"""How often an action is begun: one that takes the agent down each time must end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandRecord:
     """A command in the journal.
 
-    `until_s` is CLOCK_BOOTTIME of the boot `boot`, and means nothing in another; `left_s` is how long that was away
-    when the command was taken, so another boot that is older than this has surely passed it.
+    `until_s` is CLOCK_BOOTTIME of the boot `boot`, and means nothing in another. `left_s` is how far `until_s` was away
+    when the command was taken: another boot that has run for longer has surely passed it.
     """
 
     id: CommandId
@@ -39,7 +39,7 @@ class CommandRecord:
         return replace(self, state=state, code=code, text=text)
 
     def admitted(self, capabilities: Collection[str], *, room: bool) -> "CommandRecord":
-        """Return it ACCEPTED, or REJECTED with the reason.
+        """Return the record ACCEPTED, or REJECTED with the reason.
 
         Args:
             capabilities: what this box published at its birth.
@@ -58,23 +58,23 @@ class CommandRecord:
         return self._to(CommandState.ACCEPTED)
 
     def renewed(self, until_s: float, *, boot: str, now_s: float) -> "CommandRecord":
-        """Return it after its controller has signed it again: what has not begun may begin until then."""
+        """Return the record after its controller has signed it again: what has not begun may begin until `until_s`."""
         return self if self.state.begun else replace(self, until_s=until_s, left_s=until_s - now_s, boot=boot)
 
     def may_begin(self, boot: str, now_s: float) -> bool | None:
-        """Whether it is in time; None after a reboot: nobody knows how long that took, and it must be signed again."""
+        """Whether the command is in time; None after a reboot of unknown duration: it must be signed again."""
         if boot == self.boot:
             return now_s < self.until_s
         return False if now_s >= self.left_s else None
 
     def expired(self) -> "CommandRecord":
-        """Return it ended: it had not begun in the time that it was given."""
+        """Return the record EXPIRED: the command had not begun in the time that it was given."""
         return self._to(
             CommandState.EXPIRED, code=ResultCode.TOO_LATE, text="it had not begun in the time that it was given"
         )
 
     def begun(self, token: str = "") -> "CommandRecord":
-        """Return it RUNNING, to be written before the act.
+        """Return the record RUNNING, to be written before the action.
 
         Raises:
             ValueError: for a verifiable op without a token.
@@ -84,20 +84,20 @@ class CommandRecord:
         return replace(self._to(CommandState.RUNNING), token=token, attempts=1)
 
     def again(self) -> "CommandRecord":
-        """Return it RUNNING once more, with the first token, to be written before the act."""
+        """Return the record RUNNING once more, with the first token, to be written before the action."""
         if self.state is not CommandState.RUNNING:
             raise ValueError(f"command {self.id} is {self.state}: only what is RUNNING is done again")
         return replace(self, attempts=self.attempts + 1)
 
     def verifying(self) -> "CommandRecord":
-        """Return it VERIFYING: the act is over, and it is looked at what came of it."""
+        """Return the record VERIFYING: the action is over, and its outcome is checked."""
         return self._to(CommandState.VERIFYING)
 
     def ended(self, state: CommandState, code: str = "", text: str = "") -> "CommandRecord":
-        """Return it in a terminal state.
+        """Return the record in a terminal state.
 
         Raises:
-            ValueError: for a state that is none, or does not follow.
+            ValueError: for a state that is not terminal, or does not follow.
         """
         if not state.terminal:
             raise ValueError(f"{state} is no end")
@@ -105,10 +105,10 @@ class CommandRecord:
 
 
 def to_begin(records: Iterable[CommandRecord], *, boot: str, now_s: float) -> list[CommandRecord]:
-    """Return which ACCEPTED commands may begin now, in the order of their seq; one that must be renewed blocks none.
+    """Return the ACCEPTED commands that may begin now, in the order of their seq; one that must be renewed blocks none.
 
-    Of those that are not idempotent one at a time is under way: a restart that one has made must not look as if it
-    were another's.
+    Of those that are not idempotent one at a time is under way: otherwise a restart by one command could be taken for
+    that of another.
     """
     in_order = sorted(records, key=lambda one: one.seq)
     busy = any(_alone(one) and one.state.begun and not one.state.terminal for one in in_order)
@@ -123,7 +123,7 @@ def _alone(record: CommandRecord) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveryProbe:
-    """What is found after a crash: this boot, CLOCK_BOOTTIME, and for a verifiable act that was RUNNING its traces."""
+    """What is found after a crash: this boot, CLOCK_BOOTTIME, and the evidence of a verifiable RUNNING action."""
 
     boot: str
     now_s: float
@@ -132,27 +132,27 @@ class RecoveryProbe:
 
 @dataclass(frozen=True, slots=True)
 class BeginStep:
-    """It had not begun and is in time: admit it, or begin it."""
+    """The command had not begun and is in time: admit it, or begin it."""
 
 
 @dataclass(frozen=True, slots=True)
 class AwaitRenewalStep:
-    """It had not begun, and a reboot took nobody knows how long: it waits until it is signed again."""
+    """The command had not begun, and a reboot took unknown time: it waits until it is signed again."""
 
 
 @dataclass(frozen=True, slots=True)
 class ActAgainStep:
-    """Write `Record.again()`, then act."""
+    """Write `CommandRecord.again()`, then run the action again."""
 
 
 @dataclass(frozen=True, slots=True)
 class VerifyStep:
-    """The act is over: look at what came of it."""
+    """The action is over: check its outcome."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeAgainStep:
-    """The act goes on without us, or cannot be seen now: ask again in a moment."""
+    """The action goes on without us, or cannot be probed now: probe again in a moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,18 +166,18 @@ class EndStep:
 
 @dataclass(frozen=True, slots=True)
 class NoStep:
-    """It has ended; its result is in the outbox until the receipt."""
+    """The command has ended; its result is in the outbox until the receipt."""
 
 
 Decision = BeginStep | AwaitRenewalStep | ActAgainStep | VerifyStep | ProbeAgainStep | EndStep | NoStep
 
 
 def after_crash(record: CommandRecord, probe: RecoveryProbe, op: Declaration | None = None) -> Decision:
-    """Say how a command that the journal holds goes on.
+    """Decide how a command goes on that the journal holds.
 
     Args:
         record: as it was written last.
-        probe: what is true now; `evidence` is looked at for verifiable ops alone.
+        probe: what is true now; `evidence` counts for verifiable ops alone.
         op: how it is settled; taken from `OPS` where it is left out.
     """
     op = op or OPS.get(record.op)

@@ -1,4 +1,4 @@
-"""The verbs that there are: their arguments, and how each is settled when the agent dies in the middle of it."""
+"""The ops: their arguments, and how each is settled when the agent dies in the middle of it."""
 
 import json
 from dataclasses import dataclass
@@ -17,9 +17,9 @@ class RestartRule(StrEnum):
     """What may be done with a command that was RUNNING when the agent died."""
 
     IDEMPOTENT = "idempotent"
-    """It is done again: twice comes to the same as once."""
+    """It is done again: twice has the same effect as once."""
     VERIFIABLE = "verifiable"
-    """A token was journalled before the act, and a probe tells whether the act took place."""
+    """A token is in the journal before the action, and a probe finds whether the action took place."""
     NEITHER = "neither"
     """It ends UNKNOWN, and is never done again."""
 
@@ -68,7 +68,7 @@ Args = NoArgs | SharingArgs | LogsArgs | UpgradeArgs
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declaration:
-    """An op; `proof` says which token is journalled before the act, `lasts_s` after how long it is taken for stuck."""
+    """An op; `proof` names the token that is journalled before the action; after `lasts_s` it counts as stuck."""
 
     op: OpName
     settling: RestartRule
@@ -78,7 +78,7 @@ class Declaration:
 
     @property
     def alone(self) -> bool:
-        """Whether no other such op may be under way: the traces of two at once could be taken for each other's."""
+        """Whether no other such op may be under way: the traces of two at once could be confused."""
         return self.settling is not RestartRule.IDEMPOTENT
 
 
@@ -106,11 +106,11 @@ OPS: dict[OpName, Declaration] = {
         _declare("identity.rotate", RestartRule.IDEMPOTENT, 300),
     )
 }
-"""Every op of this version. What is not here is REJECTED with UNKNOWN_OP."""
+"""Every op of this version. Any other is REJECTED with UNKNOWN_OP."""
 
 
 class BadArgumentsError(SyncError):
-    """Arguments that cannot be carried out; `code` is the result's."""
+    """Arguments that cannot be used; `code` is the result's."""
 
     def __init__(self, code: ResultCode, text: str) -> None:
         super().__init__(text)
@@ -136,13 +136,13 @@ def read_args(op: Declaration, args: Json) -> Args:
 
 @dataclass(frozen=True, slots=True)
 class UnitRun:
-    """One run of a unit: the token of k3s.restart and plugin.restart."""
+    """One run of a systemd unit: the token of k3s.restart and plugin.restart."""
 
     boot: str
     invocation: str
 
     def evidence(self, now: "UnitRun | None") -> Evidence:
-        """Say whether the unit was restarted since; None: systemd does not answer."""
+        """Return whether the unit was restarted since this run; `now` is None where systemd does not answer."""
         if now is None:
             return Evidence.UNREADABLE
         return Evidence.NOT_DONE if now == self else Evidence.DONE
@@ -150,16 +150,16 @@ class UnitRun:
 
 @dataclass(frozen=True, slots=True)
 class LinkMove:
-    """Where `/opt/edgegpu/current` led, and where it shall lead: the token of agent.upgrade."""
+    """The target of `/opt/edgegpu/current` before and after: the token of agent.upgrade."""
 
     before: str
     wanted: str
 
     def evidence(self, now: str | None, *, put_back: bool = False) -> Evidence:
-        """Say whether the link was moved.
+        """Return whether the link was moved.
 
         Args:
-            now: where it leads; None: it cannot be read.
+            now: its present target; None: it cannot be read.
             put_back: a note beside it says that the new version was not well, and that the link was moved back.
         """
         if put_back:
@@ -179,7 +179,7 @@ _TRANSACTIONS = {
 
 
 def transaction_evidence(state: str | None) -> Evidence:
-    """Say what the installer's transaction with the command's id means; None: there is none with this id."""
+    """Return what the installer's transaction with the command's id proves; None: there is none with this id."""
     if state is None:
         return Evidence.NOT_DONE
     return _TRANSACTIONS.get(state, Evidence.UNDER_WAY)

@@ -1,4 +1,4 @@
-"""What waits to be sent, and what is given up when there is no more room: metrics first, results never."""
+"""The outbox: what waits to be sent, and what is dropped when there is no more room: metrics first, results never."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -10,19 +10,19 @@ from edgegpu_sync.messages.stamps import Stamp
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutboxSizes:
-    """Sizes of the parts. The file is made that large at the start, so that a full disk takes no result away."""
+    """The sizes of the outbox's parts. Its file has full size from the start, so that a full disk loses no result."""
 
     results: int = 256
     """Results with a body of up to 8 KiB."""
     refusals: int = 1_024
-    """Refusals, of which a state and a code are kept; as many as `order.WINDOW`."""
+    """Refusals, of which a state and a code are kept; as many as `replay_guard.WINDOW`."""
     events_bytes: int = 1_048_576
     metrics_bytes: int = 1_048_576
 
 
 @dataclass(frozen=True, slots=True)
 class KeptMessage:
-    """An event or a metrics message: its stamp stays the same however often it is sent."""
+    """An event or a metrics message, whose stamp stays the same however often it is sent."""
 
     stamp: Stamp
     size_bytes: int
@@ -31,7 +31,7 @@ class KeptMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outbox:
-    """What is kept, oldest first. `open` are commands that have no result yet: each has its place reserved."""
+    """What is kept, oldest first. `open` are commands without a result yet: each has its place reserved."""
 
     limits: OutboxSizes = field(default_factory=OutboxSizes)
     open: frozenset[CommandId] = frozenset()
@@ -44,19 +44,19 @@ class Outbox:
 
     @property
     def has_room(self) -> bool:
-        """Whether a new command may be accepted; if not it is REJECTED, OUTBOX_FULL."""
+        """Whether a new command may be accepted; otherwise it is REJECTED, OUTBOX_FULL."""
         return len(self.open) + len(self.results) < self.limits.results
 
     @property
     def can_refuse(self) -> bool:
-        """Whether a refusal can be kept; if not the command is not taken at all, and its controller sends it again."""
+        """Whether a refusal can be kept; otherwise the command is not taken, and its controller sends it again."""
         return len(self.refusals) < self.limits.refusals
 
     def reserve(self, id_: CommandId) -> "Outbox":
-        """Return it with a place for the result of a command that is accepted.
+        """Return the outbox with a place for the result of an accepted command.
 
         Raises:
-            ValueError: when there is none, `has_room` was not asked.
+            ValueError: there is no place; the caller has to check `has_room` before.
         """
         if id_ in self.open or id_ in self.results:
             return self
@@ -65,7 +65,7 @@ class Outbox:
         return replace(self, open=self.open | {id_})
 
     def ended(self, id_: CommandId) -> "Outbox":
-        """Return it with a terminal result that waits for its receipt, in the place that was reserved."""
+        """Return the outbox with a terminal result that waits for its receipt, in the place that was reserved."""
         if id_ in self.results or id_ in self.refusals:
             return self
         if id_ in self.open:
@@ -78,7 +78,7 @@ class Outbox:
         return replace(self, refusals=(*self.refusals, id_))
 
     def add_event(self, event: KeptMessage) -> "Outbox":
-        """Return it with an event; where there is no room metrics go, then the oldest events, alarms last."""
+        """Return the outbox with an event; without room metrics are dropped, then the oldest events, alarms last."""
         events = (*self.events, event)
         room = self.limits.events_bytes + self.limits.metrics_bytes
         over = _size(events) + _size(self.metrics) - room
@@ -94,7 +94,7 @@ class Outbox:
         )
 
     def add_metrics(self, sample: KeptMessage) -> "Outbox":
-        """Return it with measurements; where there is no room the oldest go. They never push anything else out."""
+        """Return the outbox with measurements; without room the oldest are dropped, and never anything else."""
         metrics = (*self.metrics, sample)
         room = self.limits.events_bytes + self.limits.metrics_bytes - _size(self.events)
         kept = _without_oldest(metrics, _size(metrics) - min(room, self.limits.metrics_bytes))
@@ -102,11 +102,11 @@ class Outbox:
         return replace(self, metrics=kept, dropped_metrics=dropped)
 
     def metrics_sent(self, stamp: Stamp) -> "Outbox":
-        """Return it after the broker has acknowledged measurements: they have no receipt."""
+        """Return the outbox after the broker has acknowledged measurements, which have no receipt."""
         return replace(self, metrics=tuple(one for one in self.metrics if one.stamp != stamp))
 
     def receipted(self, receipt: Receipt) -> "Outbox":
-        """Return it without what the controller has stored: the named results, and events up to the stamp."""
+        """Return the outbox without what the controller has stored: the named results, and events up to the stamp."""
         stored = frozenset(receipt.results)
         upto = Stamp(enrolment=receipt.enrolment, epoch=receipt.epoch, n=receipt.n)
         return replace(
@@ -118,7 +118,7 @@ class Outbox:
 
     @property
     def used(self) -> float:
-        """How full the part is that matters most, 0 to 1."""
+        """How full the most important part is, that of the results: 0 to 1."""
         return (len(self.open) + len(self.results)) / self.limits.results
 
 
@@ -127,7 +127,7 @@ def _size(kept: Iterable[KeptMessage]) -> int:
 
 
 def _without_oldest(kept: tuple[KeptMessage, ...], over_bytes: int) -> tuple[KeptMessage, ...]:
-    """Leave out as many as free `over_bytes`: the oldest first, alarms only when nothing else is left."""
+    """Leave out the oldest until `over_bytes` are free; alarms go only when nothing else is left."""
     gone: set[int] = set()
     for place, one in sorted(enumerate(kept), key=lambda each: (each[1].alarm, each[0])):
         if over_bytes <= 0:

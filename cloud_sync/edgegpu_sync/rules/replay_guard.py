@@ -1,4 +1,4 @@
-"""Order and replay without a clock, on the box: which signed command is taken, and that none is taken twice."""
+"""Order and replay protection without a clock, on the box: which signed command is taken, and none twice."""
 
 from dataclasses import dataclass, replace
 
@@ -9,18 +9,18 @@ from edgegpu_sync.states import ResultCode
 from edgegpu_sync.wire import MAX_COUNT
 
 WINDOW = 1_024
-"""How far above the floor a seq may be: as many commands as a box may have outstanding."""
+"""How far above the floor a seq may be: the number of commands that a box may have outstanding."""
 
 MEMORY = 4_096
-"""Ids that a box remembers at least, after they are settled and receipted."""
+"""How many ids a box remembers at least, after they are settled and receipted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayGuard:
-    """What a box keeps, in its journal, to tell new commands from old ones. `judge` is the rule.
+    """What a box keeps in its journal to tell new commands from old ones. `judge` is the rule.
 
     `seen` is a bitmap: bit i stands for seq floor + 1 + i. The ids of all commands with a seq above `forgotten` are
-    remembered; `born_s` is CLOCK_BOOTTIME at the birth, and means nothing in another boot: there is a new birth then.
+    remembered. `born_s` is CLOCK_BOOTTIME at the birth. It means nothing in another boot, where there is a new birth.
     """
 
     enrolment: int
@@ -31,7 +31,7 @@ class ReplayGuard:
     forgotten: int = 0
 
     def born(self, *, nonce: str, now_s: float) -> "ReplayGuard":
-        """Return the gate of a new birth: what was signed for earlier ones is stale from here on.
+        """Return the guard after a new birth: what was signed for earlier births is stale from here on.
 
         Args:
             nonce: 64 random bits as 16 hexadecimal digits.
@@ -41,21 +41,21 @@ class ReplayGuard:
 
     @property
     def highest(self) -> int:
-        """The highest seq that was taken, or settled without us."""
+        """The highest seq that was taken, or that the floor has passed."""
         return self.floor + self.seen.bit_length()
 
     def took(self, seq: int) -> bool:
-        """Whether this seq is spent."""
+        """Whether this seq was used already."""
         return seq <= self.floor or bool(self.seen >> (seq - self.floor - 1) & 1)
 
     def raised(self, floor: int) -> "ReplayGuard":
-        """Return it with the floor at least there; it never falls."""
+        """Return the guard with the floor raised to `floor`; it never falls."""
         if floor <= self.floor:
             return self
         return replace(self, floor=floor, seen=self.seen >> (floor - self.floor))
 
     def forgets(self, seq: int) -> "ReplayGuard":
-        """Return it after the journal has dropped all ids up to this seq.
+        """Return the guard after the journal has dropped all ids up to this seq.
 
         Raises:
             ValueError: for a seq above the floor: its id may still be signed again.
@@ -65,7 +65,7 @@ class ReplayGuard:
         return replace(self, forgotten=max(self.forgotten, seq))
 
     def judge(self, command: Command, *, known: bool, now_s: float) -> "Verdict":
-        """Say what to do with a command whose signature was verified.
+        """Decide what to do with a command whose signature is verified.
 
         Args:
             command: the body.
@@ -73,7 +73,8 @@ class ReplayGuard:
             now_s: CLOCK_BOOTTIME.
 
         Raises:
-            RefusedError: NewerEnrolment (this is a copy of a box that was enrolled anew) and OutOfWindow: no answer.
+            MessageRefusedError: NewerEnrolment (this is a copy of a box that was enrolled anew) and OutOfWindow;
+                neither is answered.
         """
         if command.enrolment > self.enrolment:
             raise MessageRefusedError(
@@ -101,9 +102,9 @@ class ReplayGuard:
 
 @dataclass(frozen=True, slots=True)
 class TakeCommand:
-    """New: write `gate` and the command into the journal in one step, then acknowledge, then act.
+    """A new command: write `gate` and the command into the journal in one step, then acknowledge, then act.
 
-    Until `until_s` by CLOCK_BOOTTIME of this boot it may be begun.
+    It may begin until `until_s` by CLOCK_BOOTTIME of this boot.
     """
 
     gate: ReplayGuard
@@ -112,7 +113,7 @@ class TakeCommand:
 
 @dataclass(frozen=True, slots=True)
 class KnownCommand:
-    """Seen before: answer its state, and let it be begun until `until_s` if it has not been begun yet."""
+    """A command seen before: answer its state; if it has not begun yet, it may begin until `until_s`."""
 
     gate: ReplayGuard
     until_s: float
@@ -120,21 +121,21 @@ class KnownCommand:
 
 @dataclass(frozen=True, slots=True)
 class ExpiredCommand:
-    """New, and too late: write `gate` and the terminal state EXPIRED in one step, answer that."""
+    """A new command that came too late: write `gate` and the terminal state EXPIRED in one step, and answer EXPIRED."""
 
     gate: ReplayGuard
 
 
 @dataclass(frozen=True, slots=True)
 class ForgottenCommand:
-    """It may have been done so long ago that its id is forgotten: answer UNKNOWN, FORGOTTEN, and never do it."""
+    """A command whose id is forgotten, and which may have been done: answer UNKNOWN, FORGOTTEN, and never do it."""
 
     gate: ReplayGuard
 
 
 @dataclass(frozen=True, slots=True)
 class RefuseCommand:
-    """Not taken and nothing recorded; answered with this code, which is no terminal state."""
+    """A command that is not taken and not recorded; it is answered with this code, which is no terminal state."""
 
     code: ResultCode
 
@@ -150,7 +151,7 @@ class SeenRevision:
     digest: str = ""
 
     def observe(self, desired: Desired, *, digest: str, enrolment: int) -> "SeenRevision | None":
-        """Return what is observed with this document, or None when it is the one that is observed already.
+        """Return the revision with this document, or None when it is observed already.
 
         Args:
             desired: the body.
@@ -158,8 +159,8 @@ class SeenRevision:
             enrolment: this box's.
 
         Raises:
-            RefusedError: OldEnrolment, NewerEnrolment, OldRev, or OtherSpec (same number, other text: the
-                controller's numbers are from a backup; `observed_rev` in our next uplink tells it).
+            MessageRefusedError: OldEnrolment, NewerEnrolment, OldRev, or OtherSpec (same number, other text: the
+                controller's numbers are from a backup; `observed_rev` in our next uplink shows it).
         """
         if desired.enrolment != enrolment:
             why = RefusalReason.OLD_ENROLMENT if desired.enrolment < enrolment else RefusalReason.NEWER_ENROLMENT
@@ -175,13 +176,13 @@ class SeenRevision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StampCounter:
-    """Stamps for what a box sends; `n` begins at 1 with each birth, and need not be in the journal."""
+    """The stamps of a box's messages; `n` begins at 1 with each birth, and need not be in the journal."""
 
     enrolment: int
     epoch: Epoch
     n: int = 0
 
     def next(self) -> "tuple[StampCounter, Stamp]":
-        """Return the counter after it, and a stamp that no other message of this box has."""
+        """Return the counter after this stamp, and a stamp that no other message of this box has."""
         after = replace(self, n=min(self.n + 1, MAX_COUNT))
         return after, Stamp(enrolment=self.enrolment, epoch=self.epoch, n=after.n)

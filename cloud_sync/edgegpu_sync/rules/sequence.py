@@ -1,4 +1,4 @@
-"""Order and replay without a clock, on the controller's side: what is known of a box, and which numbers come next."""
+"""Order and replay protection without a clock, on the controller's side: a box's numbers, and which come next."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -9,20 +9,22 @@ from edgegpu_sync.messages.uplink import Birth, CommandNotTaken, Reported
 from edgegpu_sync.rules.replay_guard import WINDOW
 
 MAX_JUMP = 2**24
-"""How far above what is known a number of a box may be. Years of births, revisions and commands are less, so that a
-controller from an old backup follows each box that is honest."""
+"""How far a number of a box may be above what is known.
+
+Years of births, revisions and commands are less, so that a controller from an old backup follows each honest box.
+"""
 
 MAX_FOLLOWED = 2**48
-"""The highest number of a box that is followed: so far below `wire.MAX_COUNT` that a next one can always be sent."""
+"""The highest number of a box that is followed, so far below `wire.MAX_COUNT` that a next one can always be sent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandSequence:
-    """One box as its controller knows it. All of it is in the store but `born_at_s`, which a restart clears.
+    """The numbers of one box as its controller knows them. A restart clears `born_at_s`.
 
-    `born_at_s` is when the current birth was, by the controller's clock: at worst too late, never too early. While it
-    is None nothing is signed: it comes with the next live uplink, and so do the box's numbers, which a controller
-    whose store came from a backup must learn before it uses its own.
+    All other fields are in the store. `born_at_s` is when the current birth was, by the controller's clock: at worst
+    too late, never too early. While it is None nothing is signed. The next live uplink brings it, and the box's
+    numbers, which a controller whose store came from a backup must learn before it uses its own.
     """
 
     enrolment: int
@@ -43,19 +45,19 @@ class CommandSequence:
 
     @property
     def in_reach(self) -> bool:
-        """Whether a next one of each number can be given and sent."""
+        """Whether the next one of each number can be given and sent."""
         count = self.epoch.count if self.epoch is not None else 0
         return max(self.enrolment, count, self.next_seq, self.rev, self.key_set) <= 2 * MAX_FOLLOWED
 
     def confirmed(self) -> "CommandSequence":
-        """Return it after an operator has seen that the store came from a backup, and goes on from there.
+        """Return the sequence after an operator has confirmed that it goes on from a store that came from a backup.
 
-        The box holds another document under the number that this book has: `give_rev` comes next, in the same step.
+        The box holds another document under the present revision: call `give_rev` next, in the same step.
         """
         return replace(self, restored=False)
 
     def on_birth(self, birth: Birth, *, now_s: float, live: bool) -> "CommandSequence":
-        """Return the book after a birth; the same when it is the one that is known.
+        """Return the sequence after a birth; the same when the birth is known.
 
         Args:
             birth: as verified by the box's key.
@@ -63,8 +65,8 @@ class CommandSequence:
             live: False for one that the broker had retained: how old it is cannot be known.
 
         Raises:
-            RefusedError: Cloned, OldEnrolment, OldEpoch: the box stays off, and an operator enrols it anew. OutOfReach:
-                its numbers cannot be followed.
+            MessageRefusedError: Cloned, OldEnrolment, OldEpoch: the box stays off, and an operator enrols it anew.
+                OutOfReach: its numbers cannot be followed.
         """
         if self.instance and birth.instance != self.instance and birth.enrolment <= self.enrolment:
             raise MessageRefusedError(
@@ -88,11 +90,14 @@ class CommandSequence:
         return book.learned(birth, now_s=now_s if live else None)
 
     def _enrolled(self, birth: Birth) -> "CommandSequence":
-        """Only this controller gives enrolment numbers: a higher one than it knows was given after its backup."""
+        """Return the sequence for a higher enrolment than is known.
+
+        Only this controller gives enrolment numbers, so this one was given after the backup of its store.
+        """
         return CommandSequence(enrolment=birth.enrolment, rev=self.rev, digest=self.digest, restored=True)
 
     def reimaged(self, enrolment: int, instance: str) -> "CommandSequence":
-        """Return the book of a box that was enrolled anew: other journal, other numbers, the same desired state."""
+        """Return the sequence of a box that was enrolled anew: new journal, new numbers, the same desired state."""
         if enrolment <= self.enrolment:
             raise ValueError(f"cannot enrol with number {enrolment}: the box has had {self.enrolment}")
         return CommandSequence(
@@ -100,20 +105,20 @@ class CommandSequence:
         )
 
     def on_uplink(self, message: Reported | CommandNotTaken, *, now_s: float) -> "CommandSequence":
-        """Return the book after a live message that carries the box's numbers; one of another epoch changes nothing."""
+        """Return the sequence after a live message with the box's numbers; one of another epoch changes nothing."""
         if message.enrolment != self.enrolment or message.epoch != self.epoch:
             return self
         return self.learned(message, now_s=now_s)
 
     def learned(self, message: Birth | Reported | CommandNotTaken, *, now_s: float | None) -> "CommandSequence":
-        """Return the book with the box's numbers where they are higher, and RESTORED if one of them is.
+        """Return the sequence with the box's numbers where they are higher, and RESTORED if one of them is.
 
         Args:
             message: of the current epoch.
             now_s: the controller's clock; None for a message that the broker had retained.
 
         Raises:
-            RefusedError: OutOfReach: a number of it cannot be followed.
+            MessageRefusedError: OutOfReach: one of its numbers cannot be followed.
         """
         check_reach("seq", message.seq, self.next_seq)
         check_reach("observed_rev", message.observed_rev, self.rev)
@@ -141,31 +146,33 @@ class CommandSequence:
         return min(outstanding, default=self.next_seq) - 1
 
     def give_seq(self, outstanding: Iterable[int]) -> "tuple[CommandSequence, int] | None":
-        """Return the book and a seq for a command that has none; None while the window is full."""
+        """Return the sequence and a seq for a command that has none; None while the window is full."""
         if self.next_seq > self.floor(outstanding) + WINDOW:
             return None
         return replace(self, next_seq=self.next_seq + 1), self.next_seq
 
     def give_rev(self, digest: str) -> "CommandSequence":
-        """Return the book with the next revision, for the spec with this `wire.digest`; none twice for two specs."""
+        """Return the sequence with the next revision, for the spec with this `wire.digest`; two specs share none."""
         return replace(self, rev=self.rev + 1, digest=digest)
 
 
 def check_reach(name: str, number: int, known: int) -> None:
-    """Refuse a number that no honest box can have come to.
+    """Refuse a number that no honest box can have reached.
 
     Raises:
-        RefusedError: OutOfReach.
+        MessageRefusedError: OutOfReach.
     """
     if number > min(known + MAX_JUMP, MAX_FOLLOWED):
         raise MessageRefusedError(RefusalReason.OUT_OF_REACH, f"{name} {number}, known is {known}")
 
 
 def check_stamp(stamp: Stamp, last: Stamp | None, *, enrolment: int) -> None:
-    """Say whether a store takes an uplink. For results `last` is that of the same id, else that of the same kind.
+    """Refuse an uplink that the store does not take.
+
+    For results `last` is the stamp of the same id, else that of the same kind.
 
     Raises:
-        RefusedError: OldEnrolment, NewerEnrolment or OldStamp.
+        MessageRefusedError: OldEnrolment, NewerEnrolment or OldStamp.
     """
     if stamp.enrolment != enrolment:
         why = RefusalReason.OLD_ENROLMENT if stamp.enrolment < enrolment else RefusalReason.NEWER_ENROLMENT

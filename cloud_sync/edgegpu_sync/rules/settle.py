@@ -1,4 +1,4 @@
-"""A desired revision settled item by item: each tried once, a newer revision supersedes, refusals stay refusals."""
+"""A desired revision settled item by item: each tried once, superseded by newer revisions; refusals stay."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
@@ -32,7 +32,7 @@ INSTALL, UNINSTALL = op_name("sharing.install"), op_name("sharing.uninstall")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settlement:
-    """What came of one item; numbers and words are for people. `restored`: what was before is there again."""
+    """The outcome of one item; numbers and texts are for people. `restored`: the earlier state is in place again."""
 
     state: ItemState
     code: str = ""
@@ -42,40 +42,40 @@ class Settlement:
 
     @classmethod
     def applied(cls, text: str = "") -> "Settlement":
-        """Return that of an item that stands as asked, verified."""
+        """Return the settlement of an item that is in place as asked, verified."""
         return cls(state=ItemState.APPLIED, text=text)
 
     @classmethod
     def rejected(cls, code: str, text: str, numbers: Numbers | None = None) -> "Settlement":
-        """Return that of an item that was not begun, with the numbers that say why."""
+        """Return the settlement of an item that was not begun, with the numbers that say why."""
         return cls(state=ItemState.REJECTED, code=code, text=text, numbers=numbers)
 
     @classmethod
     def unsupported(cls, text: str) -> "Settlement":
-        """Return that of an item that this agent, or this box, cannot do."""
+        """Return the settlement of an item that this agent, or this box, cannot do."""
         return cls(state=ItemState.UNSUPPORTED, code=ResultCode.UNSUPPORTED, text=text)
 
     @classmethod
     def failed(cls, code: str, text: str, *, restored: bool) -> "Settlement":
-        """Return that of an item that was begun and did not come to stand as asked."""
+        """Return the settlement of an item that was begun and could not be put in place as asked."""
         return cls(state=ItemState.FAILED, code=code, text=text, restored=restored)
 
 
 OPEN = Settlement(state=ItemState.OPEN)
 NO_SHARING = Settlement.rejected(ResultCode.NOT_INSTALLED, "GPU sharing is not installed on this box")
-"""That of what cannot stand without sharing. By its code, it is looked at again when sharing comes."""
+"""The settlement of items that cannot stand without sharing. Its code opens them again when sharing comes."""
 TAKEN_OFF = Settlement.rejected(
     ResultCode.NOT_INSTALLED, "GPU sharing was taken off on the box itself; `edgegpu-cloud install` brings it back"
 )
 PUT_ON = Settlement.rejected(
     ResultCode.INSTALLED, "GPU sharing was installed on the box itself; `edgegpu-cloud uninstall` takes it off"
 )
-"""Those of `sharing` where somebody else has made it otherwise than the document asks."""
+"""The settlements of `sharing` where somebody else has changed it against the document."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharingFound:
-    """How GPU sharing stands on a box now, whoever made it so; None and empty: not known."""
+    """GPU sharing as found on a box now, whoever set it; None and empty: not known."""
 
     installed: bool
     policy: str = ""
@@ -85,7 +85,7 @@ class SharingFound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemTry:
-    """What the journal holds of an item: which key was begun, how often, and how it ended. Open: in the middle."""
+    """What the journal holds of an item: which key was begun, how often, and how it ended. Open: it has not ended."""
 
     key: TryKey
     settlement: Settlement = OPEN
@@ -95,7 +95,7 @@ class ItemTry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DesiredState:
-    """A box's desired state and how it stands: what was observed, its items in order, and the last try of each.
+    """A box's desired state: what was observed, its items in order, and the last try of each.
 
     All of it is in the journal. `applied_rev` is the last revision of which all items were settled.
     """
@@ -106,12 +106,12 @@ class DesiredState:
     applied_rev: int = 0
 
     def observe(self, seen: SeenRevision, asked: tuple[AskedItem, ...]) -> "DesiredState":
-        """Return the board with a newer revision; what was tried under the same key stays as it is.
+        """Return the state with a newer revision; what was tried under the same key stays as it is.
 
         Items that this version cannot do are settled at once. Those that are not asked for any more are forgotten.
 
         Raises:
-            RefusedError: OldRev.
+            MessageRefusedError: OldRev.
         """
         if seen.rev <= self.seen.rev:
             raise MessageRefusedError(RefusalReason.OLD_REV, f"{seen.rev}, observed is {self.seen.rev}")
@@ -123,19 +123,19 @@ class DesiredState:
         return _counted(replace(self, seen=seen, asked=asked, tries=tries))
 
     def settlement(self, one: AskedItem) -> Settlement:
-        """Return how an item stands; Open also when what was tried is another revision of it."""
+        """Return the settlement of an item; Open also when another revision of it was tried."""
         tried = self.tries.get(one.name)
         return tried.settlement if tried is not None and tried.key == one.key else OPEN
 
     def next(self) -> AskedItem | None:
-        """Return the item to try now; None when all are settled. One at a time, and again after each settlement."""
+        """Return the item to try now; None when all are settled. Call it again after each settlement: one at a time."""
         return next((one for one in self.asked if self.settlement(one).state is ItemState.OPEN), None)
 
     def begin(self, one: AskedItem) -> "DesiredState":
-        """Return the board with the item begun, to be written before anything is done.
+        """Return the state with the item begun, to be written before anything is done.
 
-        It is the same key after a crash in the middle; then what was journalled by the one who applies it tells how
-        far it came. At the third time it is settled as Failed instead: look at `settlement` after this.
+        After a crash in the middle the key is the same, and the journal of the one who applies the item tells how far
+        it came. After `MOST_TRIES` begins the item is settled as Failed instead: check `settlement` after this.
         """
         before = self.tries.get(one.name)
         again = before is not None and before.key == one.key
@@ -148,15 +148,15 @@ class DesiredState:
     def settle(
         self, name: str, key: TryKey, settlement: Settlement, found: SharingFound | None = None
     ) -> "DesiredState":
-        """Return the board with an item settled; nothing when it is not asked for any more.
+        """Return the state with an item settled; unchanged when the item is not asked for any more.
 
-        A newer revision may have come meanwhile: then the settlement is that of the old key, and the item is open.
+        If a newer revision has come meanwhile, the settlement is that of the old key, and the item is open.
 
         Args:
             name: of the item.
             key: under which it was begun.
-            settlement: what came of it.
-            found: how sharing stands now: what was done under an old key has changed the box too. See `follow`.
+            settlement: its outcome.
+            found: GPU sharing as it is now: what was done under an old key has changed the box too. See `follow`.
 
         Raises:
             ValueError: for Open, which settles nothing.
@@ -169,11 +169,12 @@ class DesiredState:
         return _counted(self._with(name, replace(before, settlement=settlement)).follow(found))
 
     def follow(self, found: SharingFound | None) -> "DesiredState":
-        """Return the board as what stands says; itself where that says nothing else, or is not known (None).
+        """Return the state adjusted to the sharing that was found; itself where that is the same or not known (None).
 
-        Applied is what stands, not what was done once: sharing may have gone by an older revision's uninstall, by an
-        installer that was undone, or by a person on the box. Without it its settings are NOT_INSTALLED, as those that
-        come then. When it is there what was refused for that is open again: the same document asks for it.
+        Applied means what is in place now, not what was done once: sharing may be gone by an older revision's
+        uninstall, by an installer that was undone, or by a person on the box. Without sharing its settings are
+        NOT_INSTALLED, as are those that come then. When sharing is there, what was refused for its absence is open
+        again: the same document asks for it.
         """
         if found is None:
             return self
@@ -189,14 +190,14 @@ class DesiredState:
         return self if tries == self.tries else replace(self, tries=tries)
 
     def landed(self, name: str, key: TryKey, settlement: Settlement) -> "DesiredState":
-        """Return the board after a Pending item has come to something: its pod got a card, or was given up."""
+        """Return the state after a Pending item has ended: its pod got a card, or was given up."""
         before = self.tries.get(name)
         if before is None or before.key != key or before.settlement.state is not ItemState.PENDING:
             return self
         return self._with(name, replace(before, settlement=settlement))
 
     def noticed(self, name: str, conditions: tuple[Condition, ...]) -> "DesiredState":
-        """Return the board with what is true of an item now, `Drifted` for one; its settlement stays."""
+        """Return the state with the present conditions of an item, such as `Drifted`; its settlement stays."""
         before = self.tries.get(name)
         return self if before is None else self._with(name, replace(before, conditions=conditions))
 
@@ -204,7 +205,7 @@ class DesiredState:
         return replace(self, tries={**self.tries, name: tried})
 
     def report(self) -> dict[str, ItemReport]:
-        """Return how each item stands, as `Reported.items` holds it."""
+        """Return a report of each item, as `Reported.items` holds it."""
         return {one.name: self._reported(one) for one in self.asked}
 
     def _reported(self, one: AskedItem) -> ItemReport:
@@ -240,7 +241,7 @@ def _as_found(item: AnyItem, tried: ItemTry, found: SharingFound) -> ItemTry:
 
 
 def _otherwise(item: OfSharing, found: SharingFound) -> str:
-    """Return how a setting is on the box in words where it is not as asked; empty where it is, or is not known."""
+    """Return in words how a setting on the box differs from the item; empty where it does not, or is not known."""
     match item:
         case PolicyItem(policy=policy):
             return found.policy if found.policy != policy else ""
@@ -262,7 +263,7 @@ def _counted(board: DesiredState) -> DesiredState:
 
 @dataclass(frozen=True, slots=True)
 class ItemEnd:
-    """How a command ends."""
+    """The end of a command."""
 
     state: CommandState
     code: str = ""
@@ -271,7 +272,7 @@ class ItemEnd:
 
 @dataclass(frozen=True, slots=True)
 class CommandWait:
-    """A command goes on when the board changes: `for_rev` must be observed first, or its item is not settled yet."""
+    """A command that has to wait: `for_rev` is not observed yet, or its item is not settled yet."""
 
     for_rev: int
 
@@ -286,12 +287,12 @@ _ENDS = {
 
 
 def sharing_command(op: OpName, min_rev: int, board: DesiredState) -> ItemEnd | CommandWait:
-    """Say how `sharing.install` or `sharing.uninstall` stands: its result is the settlement of the item `sharing`.
+    """Return the end of `sharing.install` or `sharing.uninstall`, or a wait for the settlement of the item `sharing`.
 
     Args:
         op: one of the two.
-        min_rev: the revision in which sharing stands as the op says.
-        board: as it is now.
+        min_rev: the revision in which sharing is as the op says.
+        board: the desired state as it is now.
     """
     if board.seen.rev < min_rev:
         return CommandWait(min_rev)

@@ -1,4 +1,4 @@
-"""A command on its controller's side: queued, signed, answered; sent again until its box has said how it ended."""
+"""A command on its controller's side: queued, signed, and sent again until its box has reported how it ended."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
@@ -12,10 +12,10 @@ from edgegpu_sync.states import CommandState, ResultCode
 from edgegpu_sync.wire import Json
 
 RESEND_S = (10, 20, 40, 80, 160, 300)
-"""Seconds of silence after which it is sent again, by how often it was; the last goes on for ever."""
+"""Seconds of silence after which a command is sent again, by the number of sends; the last value repeats for ever."""
 
 QUIET_S = 120
-"""Seconds of silence of a command that has been received, after which its box is asked once more."""
+"""Seconds of silence after which the box of a received command is asked once more."""
 
 MAX_VALID_S = 2**31 - 1
 
@@ -24,9 +24,9 @@ _RANK = {state: place for place, state in enumerate(CommandState)}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrackedCommand:
-    """A command in the controller's store. Only its box's word ends it: what was signed may have been done.
+    """A command in the controller's store. Only its box's result ends it: a signed command may have been done.
 
-    `due_at_s`: until when it may be begun, by the controller's clock. `state` is None while nothing was heard of it.
+    `due_at_s`: until when it may begin, by the controller's clock. `state` is None while nothing was heard of it.
     """
 
     id: CommandId
@@ -48,15 +48,15 @@ class TrackedCommand:
         return self.state is not None and self.state.terminal
 
     def overdue(self, now_s: float) -> bool:
-        """Whether it should have begun by now and nothing says that it has; the box is asked for its word."""
+        """Whether it should have begun by now and no result says that it has; its box is asked then."""
         return not self.ended and now_s >= self.due_at_s and (self.state is None or not self.state.begun)
 
     def cancelled(self, now_s: float) -> "TrackedCommand":
-        """Return it due at once: signed again with no time left, it ends EXPIRED on a box that has not begun it."""
+        """Return the command due at once: signed again with no time left, it ends EXPIRED where it has not begun."""
         return replace(self, due_at_s=min(self.due_at_s, now_s), signed_for=None)
 
     def send_at_s(self, book: CommandSequence) -> float | None:
-        """Return when it is to be signed and sent; None while nothing is signed for its box, or it has ended."""
+        """Return when to sign and send it; None while nothing is signed for its box, or when it has ended."""
         if self.ended or not book.signs:
             return None
         if self.signed_for != book.epoch:
@@ -65,7 +65,7 @@ class TrackedCommand:
         return self.quiet_since_s + wait_s
 
     def on_result(self, result: CommandResult, *, now_s: float) -> "TrackedCommand":
-        """Return it after its box's word. A terminal state is final; before it, states only go on."""
+        """Return the command after its box's result. A terminal state is final; before it, states only advance."""
         if self.ended or (self.state is not None and _RANK[result.state] < _RANK[self.state]):
             return self
         return replace(
@@ -78,10 +78,10 @@ class TrackedCommand:
         )
 
     def on_not_taken(self, answer: CommandNotTaken) -> "TrackedCommand":
-        """Return it after it was not taken.
+        """Return the command after its box has not taken it.
 
-        BEHIND: its seq was spent by another and its id is not remembered, so it was never taken: it gets a new seq.
-        STALE_EPOCH changes nothing: the birth that is on its way makes it be signed again, and `ask` in a receipt
+        BEHIND: its seq was used by another command and its id is not remembered, so it was never taken: it gets a new
+        seq. STALE_EPOCH changes nothing: the birth that is on its way makes it be signed again, and `ask` in a receipt
         brings one that was missed.
         """
         if answer.code != ResultCode.BEHIND or answer.for_seq != self.seq or answer.epoch != self.signed_for:
@@ -89,20 +89,20 @@ class TrackedCommand:
         return replace(self, seq=None, signed_for=None)
 
     def learned(self, before: CommandSequence, after: CommandSequence) -> "TrackedCommand":
-        """Return it after its box's numbers were found to be ahead of the store's, which came from a backup.
+        """Return the command after its box's numbers proved to be ahead of the store's, which came from a backup.
 
-        Signed or not, as far as the store knows: it may have been signed since, with `before.next_seq` or a later
-        one. Sent with that one it is taken only if it was not done: its box remembers the id, or that it forgot
-        ids from there on (FORGOTTEN), or it answers BEHIND.
+        The store does not know whether the command was signed since, with `before.next_seq` or a later seq. Sent with
+        `before.next_seq` it is taken only if it was not done: its box remembers the id, or that it forgot ids from
+        there on (FORGOTTEN), or it answers BEHIND.
         """
         if self.ended or self.seq is not None or after.next_seq == before.next_seq:
             return self
         return replace(self, seq=before.next_seq, signed_for=None)
 
     def reimaged(self) -> "TrackedCommand":
-        """Return it after its box was enrolled anew.
+        """Return the command after its box was enrolled anew.
 
-        It may have been done on the old one, even if it stands here as never signed: the store may be from a backup.
+        It may have been done before that, even if the store has it as never signed: the store may be from a backup.
         """
         if self.ended:
             return self
@@ -123,7 +123,7 @@ class SigningStep:
 def sign(
     tracked: TrackedCommand, book: CommandSequence, *, outstanding: Collection[int], now_s: float
 ) -> SigningStep | None:
-    """Make the body of a command for the current birth of its box; None when it has to wait.
+    """Return the body of a command for the current birth of its box; None when it has to wait.
 
     Args:
         tracked: not ended.
