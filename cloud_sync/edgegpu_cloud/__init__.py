@@ -1,1 +1,1 @@
-"""The controller: what boxes shall be, what they are asked, what came of it."""
+"""The controller: the desired state of boxes, commands to them, and their results."""

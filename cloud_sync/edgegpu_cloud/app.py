@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 _SESSION_S = 3_600
-"""How long the broker keeps what comes up while this controller is away; what is lost later is asked for again."""
+"""How long the broker keeps messages for this controller while it is away; what is lost later is asked for again."""
 _UNDER_WAY = 100
 _DESCRIPTORS = 65_536
 _CARE_S = 6 * 3_600.0
@@ -47,10 +47,10 @@ _CARE_S = 6 * 3_600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeOptions:
-    """What `serve` is asked for.
+    """The options of `serve`.
 
-    `bundle` is the folder of the release; without `link` there is HTTPS alone, without `https` the controller alone.
-    `clock_is_right`: it may be far above the time that boxes were told last.
+    `bundle` is the folder of the release. Without `link` there is HTTPS alone, without `https` the controller alone.
+    `clock_is_right`: the clock may be far above the time that boxes received last.
     """
 
     bundle: Path
@@ -61,14 +61,14 @@ class ServeOptions:
 
 @dataclass(frozen=True, slots=True)
 class _Care:
-    """Something that a person has to know."""
+    """An alarm that the caretaker raises."""
 
     kind: str
     text: str
 
 
 class CloudApp:
-    """One process: `run` returns when its group was told to end, or raises what ended it."""
+    """One process of `serve`: `run` returns when its group is stopped, or raises what ended it."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class CloudApp:
         watch: Callable[[LinkEvent], None] = lambda _: None,
         wall_s: Callable[[], float] = time.time,
     ) -> None:
-        """Put it together: the port is bound, nothing runs yet; `watch` is told what the link says.
+        """Build the parts: the port is bound, nothing runs yet; `watch` receives the link's events.
 
         Raises:
             CloudError: a file, the store, or the port cannot be used, or the clock seems to be wrong.
@@ -101,7 +101,7 @@ class CloudApp:
         return self._server.port if self._server is not None else 0
 
     def tasks(self) -> list[Task]:
-        """Return what runs side by side, each until the first ends."""
+        """Return the tasks that run side by side until the first ends."""
         tasks = [Task("caretaker", self._take_care, lambda: self._care.put(None))]
         if self._server is not None:
             tasks.append(Task("https", self._server.run, self._server.stop))
@@ -111,7 +111,7 @@ class CloudApp:
         return tasks
 
     def run(self) -> None:
-        """Serve until the group is told to end."""
+        """Serve until the group is stopped."""
         try:
             self._group.run(self.tasks())
         finally:
@@ -172,7 +172,7 @@ class CloudApp:
         return link, Controller(self._store, link, signer=self._signer, clock=self._clock, inbox=inbox)
 
     def _signer(self) -> Signer:
-        """Return the key that is in effect, brought there where whoever added its set has not come so far yet."""
+        """Return the key in effect; a change of keys that its author has not finished is finished first."""
         settle(self._layout, self._store)
         return Signer.of(load_signing_key(self._layout.signing_key))
 
@@ -204,7 +204,7 @@ class CloudApp:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Keep the other part of `serve` from renewing certificates at the same time."""
+        """Keep the other process of `serve` from renewing certificates at the same time."""
         path = self._layout.tls / ".renew.lock"
         try:
             lock = os.fdopen(open_state(path), "r+")
@@ -215,7 +215,7 @@ class CloudApp:
             yield
 
     def _take_care(self) -> None:
-        """Raise alarms, renew this controller's own certificates in time, see that the list of the revoked is whole."""
+        """Raise alarms, renew this controller's own certificates in time, and keep the CRL complete."""
         while True:
             try:
                 one = self._care.get(timeout=_CARE_S)
@@ -235,14 +235,14 @@ class CloudApp:
 
     def _look_after(self) -> None:
         try:
-            write_crl(self._layout, self._store, clock=self._clock)  # one that died before it was written
-            self._renew()  # HTTPS sees by itself that its file has changed
+            write_crl(self._layout, self._store, clock=self._clock)  # a process may have died before it wrote the list
+            self._renew()  # the HTTPS server notices by itself that its file has changed
         except CloudError:
             _LOG.exception("cannot renew this controller's certificates; tried again")
 
 
 def _descriptors() -> int:
-    """Return how many descriptors this process may have, raised as far as it may be."""
+    """Raise the number of descriptors that this process may have as far as needed; return it."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = min(most, _DESCRIPTORS) if most != resource.RLIM_INFINITY else _DESCRIPTORS
     resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))

@@ -2,7 +2,7 @@
 
 
 class CloudError(Exception):
-    """Something that the cloud side cannot do; the text reads "cannot x: cause", `remedy` says what to do about it."""
+    """An error of the cloud side; the text reads "cannot x: cause", `remedy` says what to do about it."""
 
     def __init__(self, text: str, *, remedy: str = "") -> None:
         super().__init__(f"{text}; {remedy}" if remedy else text)
@@ -11,8 +11,8 @@ class CloudError(Exception):
 
 
 class NotFoundError(CloudError):
-    """A box or a command that there is not, or a name that fits more than one."""
+    """A box or a command that does not exist, or a name that fits more than one."""
 
 
 class ConflictError(CloudError):
-    """Somebody else has changed it since it was read: read it again."""
+    """A record that somebody else has changed since it was read: read it again."""

@@ -1,4 +1,4 @@
-"""The controller's folder: which file is where, and its configuration file `controller.yaml`."""
+"""The controller's folder: the path of each file, and its configuration file `controller.yaml`."""
 
 import os
 import re
@@ -21,7 +21,7 @@ ListenPort = Annotated[int, Field(ge=0, le=65_535)]
 
 
 def _host(text: str) -> str:
-    """Refuse what is neither a host name nor an address; with a port, or all numbers, it is none."""
+    """Refuse what is neither a host name nor an address; a text with a port, or of digits alone, is no host name."""
     if ":" in text or not text.strip("0123456789."):
         try:
             ip_address(text)
@@ -40,13 +40,13 @@ Days = Annotated[int, Field(ge=1, le=36_500)]
 
 @dataclass(frozen=True, slots=True)
 class CloudLayout:
-    """Where everything is below one folder; folders with keys are 0700, keys 0600."""
+    """The paths below the controller's folder; folders with keys are 0700, keys 0600."""
 
     folder: Path
 
     @property
     def config(self) -> Path:
-        """What a person edits: `CloudConfig`."""
+        """The file that a person edits: `CloudConfig`."""
         return self.folder / "controller.yaml"
 
     @property
@@ -84,30 +84,30 @@ class CloudLayout:
         return self.ca / f"{name}.crt"
 
     def ca_key(self, name: Literal["boxes", "controllers", "servers"]) -> Path:
-        """Its private key."""
+        """The private key of an authority."""
         return self.ca / f"{name}.key"
 
     @property
     def crl(self) -> Path:
-        """Certificates of boxes that are revoked, for the broker."""
+        """The list of boxes' certificates that are revoked, for the broker."""
         return self.ca / "boxes.crl"
 
     @property
     def tls(self) -> Path:
-        """The folder of the certificates that processes show: `{name}.crt`, `{name}.key`."""
+        """The folder of the certificates that processes present: `{name}.crt`, `{name}.key`."""
         return self.folder / "tls"
 
     def cert(self, name: Literal["https", "broker", "controller"]) -> Path:
-        """A certificate with its chain; `controller` is how this controller shows itself to the broker."""
+        """A certificate with its chain; `controller` is the one that this controller presents to the broker."""
         return self.tls / f"{name}.crt"
 
     def key(self, name: Literal["https", "broker", "controller"]) -> Path:
-        """Its private key."""
+        """The private key of a certificate."""
         return self.tls / f"{name}.key"
 
     @property
     def release(self) -> Path:
-        """The folder of what boxes fetch: install.sh, the bundle, its checksums."""
+        """The folder of what boxes download: install.sh, the bundle, its checksums."""
         return self.folder / "release"
 
     @property
@@ -127,7 +127,7 @@ class BrokerConfig(_Section):
     port: Port = 8883
     controller_port: Port = 8884
     watch_drops: bool = True
-    """Whether it counts what it drops where mosquitto does, and lets a controller read that."""
+    """Whether the broker counts the messages that it drops, as mosquitto does, and lets a controller read the count."""
 
 
 class HttpsConfig(_Section):
@@ -160,7 +160,7 @@ class CloudConfig(_Section):
     version: Literal[1]
     names: Annotated[tuple[Host, ...], Field(max_length=32)] = ("localhost", "127.0.0.1")
     controller: Annotated[str, Field(pattern=r"^[a-z0-9-]{1,40}$")] = "1"
-    """The certificate name and client-id at the broker is `controller-` with this behind it."""
+    """The certificate name and client-id at the broker is `controller-` followed by this."""
     broker: BrokerConfig = BrokerConfig()
     https: HttpsConfig = HttpsConfig()
     certificates: CertificateConfig = CertificateConfig()
@@ -169,7 +169,7 @@ class CloudConfig(_Section):
 
     @model_validator(mode="after")
     def _apart(self) -> Self:
-        """Refuse two listeners on one port; HTTPS may have the broker's where that is another machine."""
+        """Refuse two listeners on one port; HTTPS may use a port of the broker where that is another machine."""
         broker, https = self.broker, self.https.port
         if broker.port == broker.controller_port:
             raise ValueError(f"broker.port and broker.controller_port are both {broker.port}: give each its own")
@@ -184,7 +184,7 @@ class CloudConfig(_Section):
 
 
 class _Once(yaml.SafeLoader):
-    """Refuses a key that is given twice, of which the last would be taken in silence."""
+    """A YAML loader that refuses a key given twice, of which the last would be taken without a warning."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:  # noqa: FBT001, FBT002
         names = [key.value for key, _ in node.value]
@@ -226,5 +226,5 @@ def _remedy(path: Path, error: Exception) -> str:
 
 
 def dump(config: CloudConfig) -> str:
-    """Write a configuration as the text of `controller.yaml`: `load` reads the same back."""
+    """Return a configuration as the text of `controller.yaml`, which `load` reads back."""
     return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False)

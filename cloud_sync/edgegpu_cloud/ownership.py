@@ -1,8 +1,8 @@
-"""Whose files they are: in a controller's folder its owner works, never root, whatever lies there.
+"""Ownership of the controller's folder: its owner works there, never root, whatever the folder holds.
 
 Root follows no link and opens no file that another user has put in its way: `become_owner` gives root up for good
 before the folder is touched. What the caller named elsewhere (a backup, a broker's folder) is opened before that, or
-done by `CallersFiles`, a process that stays root and knows those tasks alone.
+written by `CallersFiles`, a process that stays root and knows those tasks alone.
 """
 
 import json
@@ -22,11 +22,11 @@ ROOT = 0
 
 Json = Any
 Task = Callable[[Json], None]
-"""What is done outside of the controller's folder, by those who called; takes JSON, raises CloudError."""
+"""Work outside of the controller's folder, done as the calling user; takes JSON, raises CloudError."""
 
 
 def account(uid: int) -> str:
-    """Return the name of a user; the environment may say otherwise."""
+    """Return the name of a user from the user database; the environment may hold another."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
@@ -34,7 +34,7 @@ def account(uid: int) -> str:
 
 
 def owner(folder: Path) -> int:
-    """Return the uid of a folder's owner; of the nearest that can be looked at; of a link's, where that is not root."""
+    """Return the uid that owns a folder or its nearest readable ancestor; that of a link, unless that is root."""
     try:
         link, there = folder.lstat().st_uid, folder.stat().st_uid
     except OSError:
@@ -43,7 +43,7 @@ def owner(folder: Path) -> int:
 
 
 def become_owner(folder: Path) -> None:
-    """Give root up for good, where a controller's folder belongs to another user; that user's process it is then.
+    """Give root up for good where the controller's folder belongs to another user, and continue as that user.
 
     Raises:
         CloudError: the system refuses.
@@ -51,7 +51,7 @@ def become_owner(folder: Path) -> None:
     uid = owner(folder.absolute())
     if os.geteuid() != ROOT or uid == ROOT:
         return
-    os.environ.setdefault("LOGNAME", account(ROOT))  # who asked, for the audit
+    os.environ.setdefault("LOGNAME", account(ROOT))  # the caller, for the audit
     try:
         entry = pwd.getpwuid(uid)
         gid, groups = entry.pw_gid, os.getgrouplist(entry.pw_name, entry.pw_gid)
@@ -71,9 +71,9 @@ _LAST = "drop"
 
 
 class CallersFiles:
-    """Does named tasks as the user who called, while this process has become the owner of the controller's folder.
+    """Runs tasks as the calling user, while this process has become the owner of the controller's folder.
 
-    A task `drop` is done last, also where this process was killed.
+    The task `drop` runs last, also where this process was killed.
     """
 
     def __init__(self, folder: Path, tasks: Mapping[str, Task]) -> None:
@@ -90,7 +90,7 @@ class CallersFiles:
             self._channel = ours
 
     def do(self, name: str, value: Json) -> None:
-        """Have a task done. Raises CloudError."""
+        """Run a task and wait for its end. Raises CloudError."""
         if self._channel is None:
             self._tasks[name](value)
             return
@@ -102,7 +102,7 @@ class CallersFiles:
             raise CloudError(answer["error"], remedy=answer["remedy"])
 
     def close(self) -> None:
-        """Do the last task, and let its process end."""
+        """Run the last task, and let its process end."""
         if self._channel is not None:
             self._channel.close()
             os.waitpid(self._child, 0)
@@ -112,7 +112,7 @@ class CallersFiles:
 
 @contextmanager
 def outside(folder: Path, **tasks: Task) -> Iterator[CallersFiles]:
-    """Keep what does these tasks as the caller; begin it before `become_owner` of the same folder."""
+    """Keep a process that runs these tasks as the caller; enter this before `become_owner` of the same folder."""
     found = CallersFiles(folder, tasks)
     try:
         yield found
@@ -121,7 +121,7 @@ def outside(folder: Path, **tasks: Task) -> Iterator[CallersFiles]:
 
 
 def _serve(channel: socket.socket, tasks: Mapping[str, Task]) -> NoReturn:
-    """Do tasks until the other end is closed. In a process of its own."""
+    """Run tasks until the other end is closed, in a process of its own."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the other process ends, and this one after it
     status = 1
     try:
@@ -144,7 +144,7 @@ def _serve(channel: socket.socket, tasks: Mapping[str, Task]) -> NoReturn:
 
 
 def open_regular(path: Path, flags: int) -> int:
-    """Open a file that is one: a pipe or a device is refused, and never waited for. Raises OSError."""
+    """Open a regular file; a pipe or a device is refused, and never waited for. Raises OSError."""
     handle = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
     if stat.S_ISREG(os.fstat(handle).st_mode):
         return handle
@@ -153,12 +153,12 @@ def open_regular(path: Path, flags: int) -> int:
 
 
 def open_state(path: Path) -> int:
-    """Open a file of ours to read and write, made where it is not there; a link is not followed. Raises OSError."""
+    """Open a file of ours for reading and writing, created where missing; a link is not followed. Raises OSError."""
     return open_regular(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
 
 
 def remedy_for(path: Path) -> str:
-    """Say what to do where a file must not be read or written: run it as whom, or give it to whom."""
+    """Return the remedy for a file that may not be read or written: whom to run as, or to whom to give the file."""
     folder = path.parent
     uid = owner(folder)
     if uid == os.geteuid():

@@ -1,7 +1,7 @@
-"""`edgegpu-cloud serve` as two processes, HTTPS and the controller: one that falls is started again by itself.
+"""`edgegpu-cloud serve` as two processes, HTTPS and the controller: one that ends is started again alone.
 
-A flood on 8443 may cost HTTPS its process, and never the link to the boxes. So a part that ends later is started again
-alone; one that ends before it was ever ready has something wrong that a person has to put right, and ends all.
+A flood on 8443 may cost HTTPS its process, and never the link to the boxes. A process that ends before it was ever
+ready has a fault that a person must correct, so it ends all.
 """
 
 import ctypes
@@ -26,18 +26,18 @@ _WAIT_S, _WAIT_MOST_S, _STEADY_S = 1.0, 30.0, 60.0
 
 
 class Supervised:
-    """This process as a part: it falls with its supervisor, whom it tells that it is ready; or on its own."""
+    """A supervised process from inside: it ends with its supervisor, and reports to it; or it runs alone."""
 
     def __init__(self, line: socket.socket | None = None) -> None:
         self._line = line
 
     @property
     def pid(self) -> int:
-        """The process that a person stops: the supervisor's, or this one's."""
+        """The pid that a person stops: the supervisor's, or this process's."""
         return os.getppid() if self._line is not None else os.getpid()
 
     def ready(self) -> None:
-        """Tell the supervisor that this part stands; it may have died by now."""
+        """Report to the supervisor that this process is ready; the supervisor may have died by now."""
         if self._line is not None:
             try:
                 self._line.send(_READY)
@@ -47,21 +47,21 @@ class Supervised:
 
 @dataclass(slots=True)
 class SupervisedProcess:
-    """A process to be: `run` is what it does, and returns its status. `task` is its name in `ps`, 15 characters."""
+    """A process to supervise: `run` does its work and returns its status. `task` is its name in `ps`, 15 characters."""
 
     name: str
     task: str
     run: Callable[[Supervised], int]
     pid: int = 0
     line: socket.socket | None = field(default=None, repr=False)
-    """Our end of a pair: a byte comes when it is ready, the end when it is gone."""
+    """Our end of a socket pair: a byte means that it is ready, the end of the stream that it has ended."""
     began_s: float = 0.0
     wait_s: float = _WAIT_S
     again_s: float | None = None
-    """When it is started again."""
+    """When it is started again, by the monotonic clock."""
 
     def start(self) -> None:
-        """Fork it; this process has one thread, and has loaded nothing but the command line. Raises OSError."""
+        """Fork the process; ours has one thread, and has loaded nothing but the command line. Raises OSError."""
         ours, theirs = socket.socketpair()
         us = os.getpid()
         signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)
@@ -95,13 +95,13 @@ class SupervisedProcess:
             os._exit(status)
 
     def later(self) -> float:
-        """Let it be started again after a while, the next time after a longer one; returns the seconds."""
+        """Schedule a new start after a wait, which is longer the next time; return the seconds."""
         wait_s = self.wait_s
         self.again_s, self.wait_s = time.monotonic() + wait_s, min(_WAIT_MOST_S, wait_s * 2)
         return wait_s
 
     def ended(self) -> int:
-        """Take the status of one whose line has ended; a signal's is negative."""
+        """Return the exit status of a process whose line has ended; negative for a signal."""
         if self.line is None:
             return 0
         self.line.close()
@@ -109,7 +109,7 @@ class SupervisedProcess:
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
     def end(self, deadline_s: float) -> None:
-        """Wait until it has ended; from the deadline on it is killed."""
+        """Wait until the process has ended; from the deadline on it is killed."""
         if self.line is None:
             return
         try:
@@ -117,18 +117,18 @@ class SupervisedProcess:
                 self.line.settimeout(max(0.01, deadline_s - time.monotonic()))
                 if not self.line.recv(1):
                     break
-        except OSError:  # the time is over
+        except OSError:  # the deadline has passed
             os.kill(self.pid, signal.SIGKILL)
         self.ended()
 
 
 def ended_by_itself(task: str) -> CloudError:
-    """Return what ends a process one of whose tasks returned though nobody had told it to."""
+    """Return the error for a task that returned though nothing had stopped it."""
     return CloudError(f"cannot go on: {task} ended by itself")
 
 
 class Supervisor:
-    """Runs parts until it is told to stop; `stop` may be called from a signal handler."""
+    """Runs processes until it is stopped; `stop` may be called from a signal handler."""
 
     def __init__(self, parts: Sequence[SupervisedProcess]) -> None:
         self._parts = parts
@@ -139,12 +139,12 @@ class Supervisor:
         self._stopped = False
 
     def stop(self) -> None:
-        """Let `run` end."""
+        """End `run`."""
         self._stopped = True
         os.write(self._wake, b"x")
 
     def run(self) -> int:
-        """Start one after the other, start again what falls; returns 0, or the status of one that was never ready."""
+        """Start one process after the other, restart what ends; return 0, or the status of one that was never ready."""
         try:
             for part in self._parts:
                 self._start(part)
@@ -162,7 +162,7 @@ class Supervisor:
             self._selector.register(part.line, selectors.EVENT_READ, part)
 
     def _until_ready(self, part: SupervisedProcess) -> int:
-        """Wait for a part's first word; returns the status of the one that ended instead, 0 where none did."""
+        """Wait until a process is ready; return the status of one that ended instead, 0 where none did."""
         while not self._stopped:
             for one in self._heard(None):
                 if one is part and part.line is not None and part.line.recv(1) == _READY:
@@ -189,7 +189,7 @@ class Supervisor:
                 self._start_again(part)
 
     def _start_again(self, part: SupervisedProcess) -> None:
-        """Start a part that fell; where there is no memory or no process left for it, the others go on meanwhile."""
+        """Start a process again; where there is no memory or no pid for it, the others go on meanwhile."""
         try:
             self._start(part)
         except OSError as error:

@@ -1,1 +1,1 @@
-"""The controller's loop: what comes up from boxes, what goes down to them, and the rules for both."""
+"""The controller's loop: the messages from boxes, the messages to them, and the rules for both."""

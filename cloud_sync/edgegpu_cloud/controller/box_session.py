@@ -1,4 +1,4 @@
-"""One box and what it has just said: what becomes of its records, and what it is to be told. Imports no I/O."""
+"""One box and its new messages: what becomes of its records, and what is to be sent to it. Imports no I/O."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -19,18 +19,18 @@ from edgegpu_sync.rules.sequence import CommandSequence, check_stamp
 from edgegpu_sync.topics import ResultTopic, Topic, TopicKind
 
 SEEN_EVERY_S = 30
-"""How exactly it is kept when a box was heard last."""
+"""How exactly the store knows when a box was heard last."""
 
 _PODS = TypeAdapter(dict[str, PodAlloc])
 
 
 class UnknownBirthError(Exception):
-    """An uplink of a birth that we have not heard of: it is asked for, and what matters of this comes again."""
+    """An uplink of an unknown birth: the box is asked for its birth, and what matters of the uplink comes again."""
 
 
 @dataclass(frozen=True, slots=True)
 class AlarmNote:
-    """What a person has to look at."""
+    """An alarm: something that a person has to check."""
 
     kind: str
     text: str
@@ -38,11 +38,11 @@ class AlarmNote:
 
 @dataclass(slots=True, kw_only=True)
 class BoxSession:
-    """A box with what the store holds of it, changed by each message that is taken.
+    """A box with its records in the store, changed by each message that is taken.
 
-    `latest` are its last messages, of which those of the kinds in `known` are in the store; `commands` those that are
-    answered; `remembered` which of the older births it has really had. The fields from `changed` on are what is to be
-    written and said when all messages are in.
+    `latest` are its last messages, of which those of the kinds in `known` are in the store. `commands` are those that
+    the messages answer. `remembered` says which of the older births the box has really had. The fields from `changed`
+    on are what is to be written and sent when all messages are taken.
     """
 
     box: BoxRecord
@@ -64,16 +64,16 @@ class BoxSession:
     born: bool = False
     ended: bool = False
     aside: str = ""
-    """Why the box cannot be followed; all else of the case is void then."""
+    """Why the box cannot be followed; all else of the session is void then."""
     ask: set[RefreshRequest] = field(default_factory=set)
 
     def take(self, topic: Topic, message: Message, *, live: bool) -> None:
         """Take one message, whose signature is verified.
 
         Args:
-            topic: where it stood.
+            topic: under which it came.
             message: as it was read.
-            live: False for what the broker had retained.
+            live: False for a message that the broker had retained.
 
         Raises:
             MessageRefusedError: it changes nothing; a receipt may be due all the same.
@@ -100,10 +100,10 @@ class BoxSession:
             case _:
                 assert_never(message)
 
-    # what holds for all
+    # common to all messages
 
     def _check(self, message: UplinkBody, kind: TopicKind, last: Stamp | None = None) -> None:
-        """Refuse what is not of the current birth, or not newer than what is stored."""
+        """Refuse a message that is not of the current birth, or not newer than what is stored."""
         held = self.latest.get(kind)
         check_stamp(message.stamp, last or (held.stamp if held else None), enrolment=self.box.book.enrolment)
         epoch = self.box.book.epoch
@@ -113,7 +113,7 @@ class BoxSession:
             self.ask.add(RefreshRequest.STATUS)
             raise UnknownBirthError
         if isinstance(message, Event) and message.epoch.count < epoch.count:
-            return  # it waited in the outbox over births, and keeps its stamp
+            return  # an event waits in the outbox over births, and keeps its stamp
         raise MessageRefusedError(RefusalReason.OLD_EPOCH, f"{message.epoch.count}, the box has {epoch.count} since")
 
     def _keep(self, kind: TopicKind, message: UplinkBody, body: Json) -> None:
@@ -151,7 +151,7 @@ class BoxSession:
             self.births.append(birth.epoch)
         self._learn(after)
         self._hold(TopicKind.STATUS, birth, birth.model_dump(mode="json"))
-        seen_at_s = self.now_s if live else self.box.seen_at_s  # a retained one is the broker's word
+        seen_at_s = self.now_s if live else self.box.seen_at_s  # a retained birth may be old
         self.box = replace(self.box, observed_rev=birth.observed_rev, online=True, seen_at_s=seen_at_s)
         self.born = self.answer = True
         if not live:
@@ -159,7 +159,7 @@ class BoxSession:
         self._mind_rev()
 
     def _refused_birth(self, birth: Birth, error: MessageRefusedError) -> None:
-        """Raise an alarm where a person has to enrol a box anew; a replay of a birth that we know is none."""
+        """Raise an alarm where a person has to enrol the box anew; a replay of a known birth raises none."""
         if error.why is RefusalReason.CLONED:
             text = (
                 f"another machine ({birth.instance[:12]}) has this box's identity: enrol it anew, as a box of its own"
@@ -172,8 +172,8 @@ class BoxSession:
     def _gone(self, message: LastWill | Goodbye, *, live: bool) -> None:
         """Note that a box has gone.
 
-        The will of the present birth counts whenever it comes: it was left with the broker at the connection, and the
-        birth may have been asked for, and sent once more with a higher stamp, since.
+        The will of the present birth counts whenever it comes: it was left with the broker at the connection. Since
+        then the birth may have been asked for, and sent once more with a higher stamp.
         """
         held = self.latest.get(TopicKind.STATUS)
         again = held is not None and held.stamp.epoch == message.epoch and held.body.get("state") != "birth"
@@ -183,11 +183,11 @@ class BoxSession:
         self._hold(TopicKind.STATUS, message, {**(held.body if held else {}), **end})
         if held is not None and held.stamp.after(message.stamp):
             self.latest[TopicKind.STATUS] = replace(self.latest[TopicKind.STATUS], stamp=held.stamp)
-        said = isinstance(message, Goodbye) and live  # a will is the broker's word, of a box that was heard before
+        said = isinstance(message, Goodbye) and live  # a will comes from the broker, about a box that was heard before
         seen_at_s = self.now_s if said else self.box.seen_at_s
         self.box = replace(self.box, online=False, seen_at_s=seen_at_s, look_at_s=None)
 
-    # numbers
+    # reported state
 
     def _reported(self, message: Reported) -> None:
         self._check(message, TopicKind.REPORTED)
@@ -198,7 +198,7 @@ class BoxSession:
         self._mind_rev()
 
     def _mind_rev(self) -> None:
-        """A box that has not observed its revision is asked after a while."""
+        """Schedule the next question to a box that has not observed its revision, or none where it has."""
         box = self.box
         if box.observed_rev >= box.book.rev or box.book.restored:
             self.box = replace(box, look_at_s=None, looks=0)
@@ -273,7 +273,7 @@ class BoxSession:
             self.orphans.append(orphan)
             self._receipt(id_)
 
-    # what is seen and measured
+    # events and measurements
 
     def _event(self, event: Event) -> None:
         self.answer = self.answer or event.enrolment == self.box.book.enrolment

@@ -1,19 +1,19 @@
-"""What the broker drops without a word to anybody: its own counter, watched."""
+"""The broker's counter of messages that it has dropped, of which it informs nobody else."""
 
 from dataclasses import dataclass
 
 TOPIC = "$SYS/broker/publish/messages/dropped"
-"""mosquitto's: how many messages it has dropped since its start, every `sys_interval` seconds."""
+"""The topic of mosquitto's counter: messages dropped since its start, sent every `sys_interval` seconds."""
 
 
 @dataclass(slots=True)
 class DropCounter:
-    """Sees the counter rise; a broker that was started anew counts from 0 again."""
+    """The counter's last value, to see it rise; a broker that was started anew counts from 0 again."""
 
     last: int | None = None
 
     def rose(self, payload: bytes) -> int:
-        """Return by how much it has since it was seen last; 0 where it has not, or where this is no number."""
+        """Return by how much the counter has risen since the last value; 0 where it has not, or is no number."""
         try:
             now = int(payload)
         except ValueError:
@@ -23,5 +23,5 @@ class DropCounter:
 
 
 def told(count: int) -> str:
-    """Return the sentence for people."""
+    """Return a sentence about dropped messages, for people."""
     return f"the broker has dropped {count} messages: something is away longer, or slower, than it has room for"

@@ -1,4 +1,4 @@
-"""The controller's clock: what boxes are told as the time never leaps ahead, for their floors never go back."""
+"""The controller's clock: boxes never receive a time that leapt ahead, because their clock floors only rise."""
 
 import threading
 import time
@@ -7,10 +7,10 @@ from collections.abc import Callable
 from edgegpu_cloud.errors import CloudError
 
 LEAP_S = 86_400
-"""A clock that goes ahead by more than that between two looks, beside CLOCK_BOOTTIME, is wrong, or was."""
+"""A clock that goes ahead of CLOCK_BOOTTIME by more than that between two readings is wrong, or was."""
 
 AWAY_S = 366 * 86_400
-"""A controller that seems to have been away for so long is asked about its clock first."""
+"""After an absence that seems so long a person has to confirm the clock first."""
 
 
 def _boottime() -> float:
@@ -18,10 +18,10 @@ def _boottime() -> float:
 
 
 class SteadyClock:
-    """Call it for seconds since 1970; any thread may.
+    """A clock that returns seconds since 1970 when it is called, from any thread.
 
-    A box keeps the latest time that a controller has signed as its floor, so one minute in which this machine's clock
-    stood in 2099 would never pass. After a leap ahead this clock goes on by CLOCK_BOOTTIME from before it, until the
+    A box keeps the latest time that a controller has signed as its floor, so a minute in which this machine's clock was
+    at 2099 would never pass. After a leap ahead this clock goes on by CLOCK_BOOTTIME from before it, until the
     machine's clock is right again or the process is started anew.
     """
 
@@ -36,10 +36,10 @@ class SteadyClock:
         """Build the steady clock.
 
         Args:
-            last_s: the latest time that boxes were told, seconds since 1970; 0: none yet.
+            last_s: the latest time that boxes received, seconds since 1970; 0: none yet.
             wall_s: the machine's clock.
             boot_s: CLOCK_BOOTTIME.
-            leapt: told once for each leap, in a sentence.
+            leapt: called once for each leap, with a sentence.
         """
         self._wall_s, self._boot_s, self._leapt = wall_s, boot_s, leapt
         self._lock = threading.Lock()
@@ -48,7 +48,7 @@ class SteadyClock:
         self._ahead = False
 
     def __call__(self) -> float:
-        """Return the time."""
+        """Return the time in seconds since 1970."""
         with self._lock:
             wall, boot = self._wall_s(), self._boot_s()
             self._expected += max(0.0, boot - self._boot)
@@ -66,14 +66,14 @@ class SteadyClock:
 
 
 def check_away(*, last_s: float, now_s: float) -> None:
-    """See that the clock is not far above what boxes were told last.
+    """Refuse a clock that is far above the time that boxes received last.
 
     Args:
-        last_s: the latest time that they were told, seconds since 1970; 0: none yet.
+        last_s: the latest time that they received, seconds since 1970; 0: none yet.
         now_s: the machine's clock.
 
     Raises:
-        CloudError: it is; a person has to look at it.
+        CloudError: it is; a person has to check it.
     """
     if last_s and now_s > last_s + AWAY_S:
         raise CloudError(

@@ -1,4 +1,4 @@
-"""The controller: one thread that owns what comes up from boxes and what goes down to them."""
+"""The controller: one thread that owns the messages from boxes and to them."""
 
 import logging
 import queue
@@ -24,36 +24,36 @@ from edgegpu_sync.signing import Signer
 _LOG = logging.getLogger(__name__)
 
 LOOK_S = 0.25
-"""How often it is looked what people have asked for, and what is due."""
+"""How often the controller checks what people have asked for, and what is due."""
 
 MOST_AT_ONCE = 500
 """Messages, or boxes, in one transaction."""
 
 JUMP_S = 2.0
-"""A clock that was set by so much makes what was learned of the births' times worthless."""
+"""A clock that was set by so much makes the known times of births worthless."""
 
 KEPT_S = 90 * 86_400
 """How long commands that have ended, their history, and events are kept. The audit is kept for ever."""
 
 _COUNTS_EVERY_S, _TIDY_EVERY_S = 60.0, 3_600.0
 _TIDY_EVENTS = 10_000
-"""So many events are tidied at once: a box that floods does not fill the disk."""
+"""So many events cause a tidying at once: a box that floods does not fill the disk."""
 
 
 class LinkSender(Protocol):
     """What a controller needs of the link: `edgegpu_sync.link.link.Link`, or a network that a test makes."""
 
     def publish(self, topic: str, payload: bytes, *, retain: bool = False) -> int | None:
-        """Send with QoS 1; None when it cannot be sent now."""
+        """Publish with QoS 1; None when it cannot be sent now."""
         ...
 
     def ack(self, arrived: MessageArrived) -> None:
-        """Acknowledge to the broker."""
+        """Acknowledge a message to the broker."""
         ...
 
 
 class Controller:
-    """Owns the link's side of the store. `put` is for the link, from any thread; all else is for one thread.
+    """The controller's loop, which owns the link's side of the store; `put` and `stop` are for any thread.
 
     What is sent and lost comes again: commands by their times, documents when their box is behind, receipts with the
     result that was not receipted. So nothing that waits to be sent outlives a connection.
@@ -69,15 +69,15 @@ class Controller:
         steady: Callable[[], float] = time.monotonic,
         inbox: queue.SimpleQueue[LinkEvent | None] | None = None,
     ) -> None:
-        """Take what it works with.
+        """Build the controller.
 
         Args:
             store: shared with the processes in which people change things.
-            sender: the link, whose `put` is this controller's, or writes to `inbox`.
-            signer: reads the controller's key, again when there is a new key set; boxes obey it when it is in that.
+            sender: the link, whose `put` is this controller's, or which fills `inbox`.
+            signer: reads the controller's key, again for each new key set; boxes obey the key when it is in that set.
             clock: seconds since 1970.
-            steady: seconds that nobody sets.
-            inbox: what the link fills that was there before this controller; one of its own where there is none.
+            steady: seconds of a clock that nobody sets.
+            inbox: the queue that the link fills, where it was there before this controller; else a new one.
         """
         self._store, self._sender, self._keys = store, sender, SigningKey(signer)
         self._clock, self._steady = clock, steady
@@ -95,7 +95,7 @@ class Controller:
     # from any thread
 
     def put(self, event: LinkEvent) -> None:
-        """Take what came out of the link."""
+        """Queue an event of the link."""
         self._inbox.put(event)
 
     def stop(self) -> None:
@@ -115,7 +115,7 @@ class Controller:
             self.step(self._wait_s())
 
     def begin(self) -> None:
-        """Look at the store before the first step: what was known of births' times belonged to another process."""
+        """Prepare the first step: all commands wait, because the known times of births belonged to another process."""
         with self._store.write() as tx:
             tx.commands.park_all()
             self._seen_changes = self._seen_touched = tx.notes.number("changes")
@@ -126,7 +126,7 @@ class Controller:
         return 0.0 if self._hurry else max(0.0, self._look_at_s - self._steady())
 
     def step(self, wait_s: float = 0.0) -> None:
-        """Take what has come within `wait_s`, do what is due, send what can be sent."""
+        """Handle what has come within `wait_s`, do what is due, send what can be sent."""
         events = self._drain(wait_s)
         arrived: list[MessageArrived] = []
         for event in events:
@@ -166,7 +166,7 @@ class Controller:
 
     @contextmanager
     def _turn(self) -> Iterator[UnitOfWork]:
-        """Change the store; what is to be sent, is when it is on the disk."""
+        """Run a transaction; the messages that it sends are queued when it is on the disk."""
         with self._store.write() as tx:
             turn = UnitOfWork(tx, self._clock(), self._births, self._keys.chain)
             yield turn
@@ -176,7 +176,7 @@ class Controller:
         self._letters.extend(SignedMessage(letter, self._keys.signer) for letter in turn.letters)
 
     def _each(self, devices: Sequence[DeviceId], work: Callable[[UnitOfWork, Sequence[DeviceId]], bool]) -> None:
-        """Work on boxes in one transaction, where one of them cannot be worked on, on the others without it.
+        """Work on boxes in one transaction; where one of them fails, work on the others without it.
 
         Args:
             devices: the boxes; those that are passed over at the time are left out.
@@ -194,7 +194,7 @@ class Controller:
             self._each(free[half:], work)
 
     def _done(self, devices: Sequence[DeviceId], work: Callable[[UnitOfWork, Sequence[DeviceId]], bool]) -> bool:
-        """Work on boxes; returns whether that was possible. One that cannot be worked on alone is passed over."""
+        """Work on boxes and return whether that succeeded. A box that fails alone is passed over."""
         try:
             with self._turn() as turn:
                 more = work(turn, devices)
@@ -220,7 +220,7 @@ class Controller:
             tx.boxes.look_no_more(device)
             tx.notes.alarm("box.ERROR", device=device, text=text, now_s=self._clock())
 
-    # what the link says
+    # events of the link
 
     def _taken(self, arrived: list[MessageArrived]) -> None:
         """Store what has arrived, then acknowledge it; `arrived` is empty afterwards."""
@@ -262,7 +262,7 @@ class Controller:
         self._letters.clear()
 
     def _send(self) -> None:
-        """Send what the link takes; the rest waits until it has delivered something."""
+        """Send what the link takes; the rest waits until the link has delivered something."""
         while self._letters:
             letter = self._letters[0]
             try:
@@ -273,7 +273,7 @@ class Controller:
                 _LOG.exception("cannot send %s: it is left out", letter.topic)
             self._letters.popleft()
 
-    # what people say, and time
+    # requests of people, and time
 
     def _look(self) -> None:
         self._look_at_s = self._steady() + LOOK_S
@@ -291,7 +291,7 @@ class Controller:
             behind = tx.boxes.to_look_at(now_s, limit=MOST_AT_ONCE)
         if held := set(due).difference(self._troubles.free(due, self._steady())):
             with self._store.write() as tx:
-                tx.commands.park(held)  # they would be due again and again
+                tx.commands.park(held)  # otherwise they would be due again and again
         self._each(due, UnitOfWork.dispatch)
         self._each(behind, UnitOfWork.look)
         self._hurry |= MOST_AT_ONCE in {len(due), len(behind)}
@@ -313,7 +313,7 @@ class Controller:
             self._seen_changes = self._seen_touched = changes
 
     def _other_keys(self, chain: tuple[KeySetLink, ...], devices: Sequence[DeviceId]) -> None:
-        """Tell every box of a new set, then sign with the key that is in effect with it."""
+        """Send every box the new key set, then sign with the key that is in effect with it."""
         self._keys.chain = chain
         for part in _parts(devices):
             self._each(part, UnitOfWork.tell_keys)
@@ -345,12 +345,12 @@ class Controller:
 
     @property
     def refused(self) -> dict[tuple[str, str], int]:
-        """How many messages were refused, by device (empty: none that is known) and name of the refusal."""
+        """How many messages were refused, by device (empty: no known one) and name of the refusal."""
         return dict(self._mail.counts)
 
     @property
     def waiting(self) -> int:
-        """How many letters wait for the link to take them."""
+        """How many messages wait for the link to take them."""
         return len(self._letters)
 
 

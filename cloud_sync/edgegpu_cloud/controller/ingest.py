@@ -1,4 +1,4 @@
-"""Brings what arrived together with what the store holds of it: verified outside a transaction, judged inside one."""
+"""Ingest of messages: they are verified outside a transaction, and applied to the store's records inside one."""
 
 import logging
 from collections import Counter
@@ -20,7 +20,7 @@ from edgegpu_sync.topics import ResultTopic, Topic, TopicKind, parse
 _LOG = logging.getLogger(__name__)
 
 UNKNOWN_BOX, UNKNOWN_BIRTH, ERROR, UNDELIVERED = "UnknownBox", "UnknownBirth", "Error", "Undelivered"
-"""Counted beside the refusals of the protocol."""
+"""Names that are counted beside the refusals of the protocol."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,16 +34,16 @@ class VerifiedMessage:
 
 
 class Ingest:
-    """Opens what arrives, and counts what is refused, in memory alone: a flood of it changes nothing in the store."""
+    """Verifies what arrives, and counts refusals in memory alone: a flood of them changes nothing in the store."""
 
     def __init__(self, store: ControllerStore) -> None:
         self._store = store
         self._told: Counter[tuple[str, str]] = Counter()
         self.counts: Counter[tuple[str, str]] = Counter()
-        """By device (empty: none that we know) and name of the refusal."""
+        """By device (empty: no known one) and name of the refusal."""
 
     def open(self, arrived: Sequence[MessageArrived]) -> list[VerifiedMessage]:
-        """Return what is signed by a box that is enrolled, in the order of arrival."""
+        """Return the messages that an enrolled box has signed, in the order of arrival."""
         topics = [self._topic(one) for one in arrived]
         devices = {topic.device for topic in topics if topic is not None}
         if not devices:
@@ -84,20 +84,20 @@ class Ingest:
         self.counts[device, why] += 1
 
     def delivered(self, one: PublishAcknowledged) -> None:
-        """Count what the broker did not take, or the link held back."""
+        """Count a publish that the broker did not accept, or the link held back."""
         if one.refused:
             self.refused(DeviceId(""), UNDELIVERED)
             _LOG.debug("not delivered: %s", one.refused)
 
     def told(self) -> str:
-        """Return what was refused since this was asked last, the most first, for people."""
+        """Return the refusals since the last call, the most frequent first, for people."""
         new = self.counts - self._told
         self._told = Counter(self.counts)
         words = (f"{number} {why} of {device or 'nobody known'}" for (device, why), number in new.most_common(10))
         return ", ".join(words)
 
     def judge(self, turn: UnitOfWork, opened: Sequence[VerifiedMessage]) -> list[BoxSession]:
-        """Put each message to its box's records; return the boxes that have spoken."""
+        """Apply each message to its box's records; return the sessions of the boxes that sent them."""
         boxes = turn.load({one.topic.device for one in opened})
         cases = _cases(turn, boxes, opened)
         for one in opened:

@@ -1,4 +1,4 @@
-"""The key that a controller signs with, and the sets that boxes obey; it changes while the controller runs."""
+"""The key that a controller signs with, and the key sets that boxes obey; both may change while the controller runs."""
 
 import logging
 from collections.abc import Callable
@@ -12,10 +12,10 @@ _LOG = logging.getLogger(__name__)
 
 
 class SigningKey:
-    """What is signed with now."""
+    """The key that the controller signs with now."""
 
     def __init__(self, read: Callable[[], Signer]) -> None:
-        """Read it; `read` is asked again for each new set.
+        """Read the key; `read` is called again for each new set.
 
         Raises:
             CloudError: it cannot be read.
@@ -25,7 +25,7 @@ class SigningKey:
         self.chain: tuple[KeySetLink, ...] = ()
 
     def begin(self, chain: tuple[KeySetLink, ...]) -> None:
-        """Take the sets that there are, first to last, and the key that is in effect with them."""
+        """Take the present sets, first to last, and the key that is in effect with them."""
         self.chain = chain
         self.mind()
 

@@ -1,4 +1,4 @@
-"""What a controller sends, before it is signed. Imports no I/O."""
+"""The messages that a controller sends, before they are signed. Imports no I/O."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -17,13 +17,13 @@ MOST_RESULTS = 500
 
 @dataclass(frozen=True, slots=True)
 class OutgoingMessage:
-    """A body on its way to a box."""
+    """A body with its topic, before it is signed."""
 
     topic: Topic
     body: bytes
 
     def seal(self, signer: Signer) -> bytes:
-        """Return the payload; only `down/keys` goes without our signature.
+        """Return the payload, signed unless it is for `down/keys`.
 
         Raises:
             TooLargeError: more than 64 KiB.
@@ -33,18 +33,18 @@ class OutgoingMessage:
 
 @dataclass(frozen=True, slots=True)
 class SignedMessage:
-    """A letter, and the key that is in effect where it stands in the row: what tells of another one goes before it."""
+    """A queued message and its signer: the message that announces a key goes before those signed with it."""
 
     letter: OutgoingMessage
     signer: Signer
 
     @property
     def topic(self) -> Topic:
-        """Where it goes."""
+        """The topic of the message."""
         return self.letter.topic
 
     def seal(self) -> bytes:
-        """Return the payload.
+        """Return the payload, signed by this message's signer.
 
         Raises:
             TooLargeError: more than 64 KiB.
@@ -53,18 +53,18 @@ class SignedMessage:
 
 
 def keys_letter(device: DeviceId, chain: Sequence[KeySetLink]) -> OutgoingMessage:
-    """Write the chain of controllers' keys, which has one link at least."""
+    """Return the message with a chain of controllers' keys, which has one link at least."""
     return OutgoingMessage(PlainTopic(device, TopicKind.KEYS), encode(Keys(chain=tuple(chain))))
 
 
 def desired_letter(box: BoxRecord, spec: Json) -> OutgoingMessage:
-    """Write a box's desired document."""
+    """Return the message with a box's desired document."""
     body = Desired(enrolment=box.book.enrolment, rev=box.book.rev, spec=spec)
     return OutgoingMessage(PlainTopic(box.device, TopicKind.DESIRED), encode(body))
 
 
 def command_letter(command: StoredCommand, body: Command) -> OutgoingMessage:
-    """Write a command as it was signed for the present birth."""
+    """Return the message with a command as it was signed for the present birth."""
     whole = body.model_copy(update={"by": clipped(command.by, 253), "at": int(command.at_s)})
     return OutgoingMessage(CommandTopic(command.device, command.tracked.op, command.id), encode(whole))
 
@@ -78,15 +78,15 @@ def receipt_letters(
     ask: Iterable[RefreshRequest] = (),
     spread: bool = False,
 ) -> list[OutgoingMessage]:
-    """Write what a controller has stored and wants to hear; several where the results do not fit into one.
+    """Return receipts for what is stored, with questions to the box; several where the results do not fit into one.
 
     Args:
         box: whose results they are.
         upto: events with a stamp up to this one are stored.
         server_time: seconds since 1970, never less than before.
         results: ids whose terminal state is stored.
-        ask: what shall be sent at once.
-        spread: it is one of many, so the answer takes its time.
+        ask: what the box shall send at once.
+        spread: it is one of many receipts, so the box answers with a delay.
     """
     parts = [tuple(results[at : at + MOST_RESULTS]) for at in range(0, len(results), MOST_RESULTS)] or [()]
     wanted = tuple(sorted(want.value for want in ask))

@@ -1,4 +1,4 @@
-"""When a controller sends what. Imports no I/O."""
+"""The rules for when a controller sends what. Imports no I/O."""
 
 from edgegpu_cloud.store.records import BoxRecord, Latest
 from edgegpu_sync.messages.stamps import Epoch, Stamp
@@ -13,19 +13,19 @@ _NEVER = Epoch(0, "0" * 16)
 
 
 def events_upto(box: BoxRecord, event: Latest | None) -> Stamp:
-    """Return the stamp up to which events of a box are stored. It must not be a newer one: the box drops them then."""
+    """Return the stamp up to which events of a box are stored. It must not be newer: the box drops events up to it."""
     if event is not None and event.stamp.enrolment == box.book.enrolment:
         return event.stamp
     return Stamp(enrolment=box.book.enrolment, epoch=_NEVER, n=0)
 
 
 def signable(box: BoxRecord) -> bool:
-    """Whether commands are signed and sent to this box now; one that is not there gets them at its birth."""
+    """Whether commands are signed and sent to this box now; an absent box gets them at its birth."""
     return box.online and box.book.signs
 
 
 def next_send_s(tracked: TrackedCommand, book: CommandSequence) -> float | None:
-    """Return when a command is to be sent; once at the end of its time too, to ask what became of it."""
+    """Return when to send a command; once at the end of its time too, to ask for its outcome."""
     at_s = tracked.send_at_s(book)
     begun = tracked.state is not None and tracked.state.begun
     if at_s is None or begun or tracked.quiet_since_s >= tracked.due_at_s:
@@ -34,5 +34,5 @@ def next_send_s(tracked: TrackedCommand, book: CommandSequence) -> float | None:
 
 
 def has_spec(box: BoxRecord) -> bool:
-    """Whether the document that is held is the one with the current number: not while a box is found ahead."""
+    """Whether the stored document has the current revision: not while a box is found ahead."""
     return box.spec_rev > 0 and box.spec_rev == box.book.rev and not box.book.restored

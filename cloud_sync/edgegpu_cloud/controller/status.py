@@ -1,4 +1,4 @@
-"""How `serve` stands, for the commands beside it: whether it runs, whether it is on the link, and why not."""
+"""The status of `serve`, for other commands: whether it runs, whether it is on the link, and why not."""
 
 import fcntl
 import json
@@ -16,30 +16,30 @@ from edgegpu_sync.link.events import LinkDown, LinkEvent, LinkUp
 _LOG = logging.getLogger(__name__)
 
 _NAME, _HTTPS = "serve.state", "https.state"
-"""Of the controller, and of HTTPS beside it."""
+"""The status files of the controller, and of HTTPS beside it."""
 
 _TRIES, _PAUSE_S = 20, 0.05
-"""Whoever looks holds the lock for a moment: so `serve` tries for a second."""
+"""A command that reads the status holds the lock for a moment, so `serve` tries for a second."""
 
 _OTHER = "cannot serve {folder}: another `edgegpu-cloud serve` does, pid {pid}"
 _REMEDY = "stop that one first (systemctl stop edgegpu-cloud), or name another --folder"
 
 
 class ServeStatus:
-    """Held by the one controller, or HTTPS, of a folder; others see by the lock that it runs, and read what it told."""
+    """The locked status file of the one controller, or HTTPS, of a folder; others see the lock and read it."""
 
     def __init__(self, file: IO[str], clock: Callable[[], float], *, bundle: str, pid: int) -> None:
         self._file, self._clock, self._bundle, self._pid = file, clock, bundle, pid
 
     def hear(self, event: LinkEvent) -> None:
-        """Note what the link says of itself."""
+        """Record an event of the link."""
         if isinstance(event, LinkUp):
             self.tell("")
         elif isinstance(event, LinkDown):
             self.tell(event.why)
 
     def tell(self, why: str) -> None:
-        """Note that it is on the link, or why not; what cannot be written is logged alone."""
+        """Record that the controller is on the link, or why not; a write that fails is only logged."""
         try:
             self._file.seek(0)
             self._file.truncate()
@@ -49,7 +49,7 @@ class ServeStatus:
             _LOG.warning("cannot write %s: %s", self._file.name, error)
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the status file, which releases its lock."""
         self._file.close()
 
 
@@ -61,13 +61,13 @@ def hold(
     pid: int | None = None,
     clock: Callable[[], float] = time.time,
 ) -> ServeStatus:
-    """Be the one controller (`link`), or the one HTTPS, of a folder, until the process ends.
+    """Become the one controller (`link`), or the one HTTPS, of a folder, until the process ends.
 
     Args:
         layout: the folder.
         link: whether it is the controller.
         bundle: why boxes cannot be installed from here.
-        pid: whom a person stops.
+        pid: the process that a person stops.
         clock: seconds since 1970.
 
     Raises:
@@ -90,7 +90,7 @@ def hold(
 
 
 def check_free(layout: CloudLayout) -> None:
-    """See that no controller and no HTTPS of a folder runs.
+    """Check that no controller and no HTTPS of a folder runs.
 
     Raises:
         CloudError: one does.
@@ -106,7 +106,7 @@ def check_free(layout: CloudLayout) -> None:
 
 
 def _runs(layout: CloudLayout, name: str) -> dict[str, object] | None:
-    """Return what the process has told that holds this file; None where none does."""
+    """Return the status that the process has written which holds this file; None where none does."""
     try:
         with os.fdopen(open_regular(layout.folder / name, os.O_RDONLY), encoding="utf-8") as file:
             return None if _locked(file, fcntl.LOCK_SH) else _told(file)
@@ -115,13 +115,13 @@ def _runs(layout: CloudLayout, name: str) -> dict[str, object] | None:
 
 
 def no_bundle(layout: CloudLayout) -> str:
-    """Return why boxes cannot be installed from the HTTPS that runs; empty where they can, or none runs."""
+    """Return why boxes cannot be installed from the running HTTPS; empty where they can, or none runs."""
     told = _runs(layout, _HTTPS)
     return "" if told is None else str(told.get("bundle", ""))
 
 
 def trouble(layout: CloudLayout, broker: BrokerConfig) -> str:
-    """Return what keeps this controller from its boxes, and what to do, in a line; empty: nothing."""
+    """Return in one line what keeps this controller from its boxes, and what to do; empty: nothing."""
     if (told := _runs(layout, _NAME)) is not None:
         return _words(told, broker)
     if _runs(layout, _HTTPS) is not None:

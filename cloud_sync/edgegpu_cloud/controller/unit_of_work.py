@@ -1,4 +1,4 @@
-"""One transaction of the controller's: what came up is stored, what is due is signed and written down, then sent."""
+"""One transaction of the controller: messages are stored, what is due is signed and written, and then it is sent."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,39 +22,41 @@ from edgegpu_sync.states import CommandState, ResultCode
 from edgegpu_sync.topics import TopicKind
 
 MOST_UNDER_WAY = 128
-"""Commands of one box that are signed and have not ended: with as many whose receipt is on its way they take the 256
-places of its outbox, where the next one would be REJECTED."""
+"""Commands of one box that are signed and have not ended.
+
+With as many whose receipt is on its way they take the 256 places of its outbox, where the next one would be REJECTED.
+"""
 
 MOST_DUE = 1_000
 """Commands that are signed in one transaction."""
 
 ASK_AGAIN_S = 10
-"""A box is asked for its birth once in so long."""
+"""Seconds in which a box is asked for its birth once."""
 
 MOST_LINKS = 50
-"""Key sets in one message, so that it stays below 64 KiB; a box that is further behind gets the next at its birth."""
+"""Key sets in one message, which stays below 64 KiB; a box that is further behind gets the next at its birth."""
 
 RECENT_S = 600
-"""Results that came so long ago are receipted again by a controller that starts: their receipts may be lost."""
+"""A controller that starts repeats the receipts of results that came in so many seconds: they may be lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class BirthTimes:
-    """When the births of the boxes were, by the controller's clock; a restart forgets it, and another birth too."""
+    """When the births of the boxes were, by the controller's clock; a restart or another birth voids it."""
 
     at_s: dict[DeviceId, tuple[Epoch, float]] = field(default_factory=dict)
     asked_s: dict[DeviceId, float] = field(default_factory=dict)
     """When a box was asked for its birth."""
 
     def known(self, box: BoxRecord) -> BoxRecord:
-        """Return a box of the store with what is known of its birth."""
+        """Return a box of the store with the known time of its birth."""
         epoch, at_s = self.at_s.get(box.device, (None, 0.0))
         if epoch is None or epoch != box.book.epoch:
             return box
         return replace(box, book=replace(box.book, born_at_s=at_s))
 
     def note(self, boxes: Iterable[BoxRecord], asked: Iterable[DeviceId], now_s: float) -> None:
-        """Keep what was learned, and who was asked; to be called when the transaction is on the disk."""
+        """Keep what was learned, and which boxes were asked; call it when the transaction is on the disk."""
         self.asked_s.update(dict.fromkeys(asked, now_s))
         for box in boxes:
             book = box.book
@@ -66,7 +68,7 @@ class BirthTimes:
 
 @dataclass(slots=True)
 class UnitOfWork:
-    """A transaction under way; `letters` are sent when it is on the disk.
+    """A transaction under way; `letters` are the messages that are sent when it is on the disk.
 
     `chain` is the controllers' keys. `boxes` are those that were loaded, as they are now.
     """
@@ -84,7 +86,7 @@ class UnitOfWork:
     """How many events were stored."""
 
     def load(self, devices: Collection[DeviceId]) -> dict[DeviceId, BoxRecord]:
-        """Return boxes that are enrolled and not revoked, held until the end of the transaction."""
+        """Return the boxes that are enrolled and not revoked; they are held until the end of the transaction."""
         missing = [device for device in devices if device not in self.boxes]
         for device, box in self.tx.boxes.get(missing).items() if missing else ():
             if box.state is BoxState.ENROLLED and not box.book.in_reach:
@@ -94,7 +96,7 @@ class UnitOfWork:
         return {device: self.boxes[device] for device in devices if device in self.boxes}
 
     def set_aside(self, device: DeviceId, why: str) -> None:
-        """Listen to a box no more: its numbers cannot be followed. Its open commands end UNKNOWN."""
+        """Ignore a box from now on: its numbers cannot be followed. Its open commands end UNKNOWN."""
         self.boxes.pop(device, None)
         self.stored.pop(device, None)
         text = "the box was set aside: it may have been done"
@@ -111,10 +113,10 @@ class UnitOfWork:
         plain = {device: replace(box, book=replace(box.book, born_at_s=None)) for device, box in self.boxes.items()}
         self.tx.boxes.put(box for device, box in plain.items() if box != self.stored[device])
 
-    # what is said
+    # messages to boxes
 
     def desired(self, devices: Iterable[DeviceId]) -> None:
-        """Send the desired documents of boxes that may have them; retained, so also to those that are away."""
+        """Send the desired documents of boxes that may have them; they are retained, so absent boxes get them too."""
         boxes = [box for box in map(self.boxes.__getitem__, devices) if has_spec(box)]
         specs = self.tx.boxes.specs([(box.device, box.spec_rev) for box in boxes]) if boxes else {}
         for box in boxes:
@@ -122,7 +124,7 @@ class UnitOfWork:
             self.boxes[box.device] = replace(box, told_rev=box.book.rev)
 
     def keys(self, devices: Iterable[DeviceId]) -> None:
-        """Send the controllers' keys to boxes that do not have the newest, as far as we know."""
+        """Send the controllers' keys to boxes that do not have the newest, as far as is known."""
         for device in devices:
             has = self.boxes[device].book.key_set
             if has < len(self.chain):
@@ -150,7 +152,7 @@ class UnitOfWork:
             )
 
     def dispatch(self, devices: Collection[DeviceId]) -> bool:
-        """Sign and send the commands to these boxes that are due; returns whether more of them may be."""
+        """Sign and send the commands to these boxes that are due; return whether more of them may be."""
         boxes = self.load(devices)
         ready = [device for device, box in boxes.items() if signable(box)]
         if len(ready) < len(devices):
@@ -175,7 +177,7 @@ class UnitOfWork:
         return len(due) == MOST_DUE
 
     def _signed(self, one: StoredCommand, lowest: int | None) -> StoredCommand:
-        """Sign a command if it is time; return it as it is to be written."""
+        """Sign a command if it is due; return it as it is to be written."""
         book = self.boxes[one.device].book
         at_s = next_send_s(one.tracked, book)
         if at_s is None or at_s > self.now_s:
@@ -188,10 +190,10 @@ class UnitOfWork:
         self.letters.append(command_letter(after, signing.body))
         return after
 
-    # what is to be done
+    # work that is due
 
     def settle(self, cases: Sequence[BoxSession]) -> bool:
-        """Write what came of messages, answer them, and send what they make due; returns whether more may be due."""
+        """Write the outcome of messages, answer them, and send what they make due; return whether more may be due."""
         tx, now_s = self.tx, self.now_s
         for case in cases:
             if case.aside:
@@ -221,7 +223,7 @@ class UnitOfWork:
         return self.dispatch(self._woken(cases))
 
     def _keys_ahead(self, devices: Iterable[DeviceId]) -> None:
-        """Tell people of boxes that have followed sets which this store, being from a backup, does not have."""
+        """Raise an alarm for boxes that hold key sets which this store, being from a backup, does not have."""
         for device in devices:
             has = self.boxes[device].book.key_set
             if has > len(self.chain):
@@ -229,7 +231,7 @@ class UnitOfWork:
                 self.tx.notes.alarm("KEYS_AHEAD", device=device, text=text, now_s=self.now_s)
 
     def _woken(self, cases: Sequence[BoxSession]) -> list[DeviceId]:
-        """Return boxes for which something may be due now: they can be signed for, or have room again."""
+        """Return boxes for which something may be due now: commands can be signed, or there is room for more."""
         woken = []
         for case in cases:
             device = case.box.device
@@ -247,7 +249,7 @@ class UnitOfWork:
         return [*woken, *renumbered.difference(woken)]
 
     def _not_again(self, case: BoxSession) -> set[RefreshRequest]:
-        """Leave out the question for a birth where it was asked a moment ago: its box has not had time to answer."""
+        """Leave out a question for a birth that was sent a moment ago: the box has not had time to answer."""
         device = case.box.device
         if RefreshRequest.STATUS not in case.ask:
             return case.ask
@@ -261,7 +263,7 @@ class UnitOfWork:
             self.tx.notes.alarm(alarm.kind, device=case.box.device, text=alarm.text, now_s=self.now_s)
 
     def _commands(self, case: BoxSession) -> None:
-        """Write answered commands; where the box's numbers were ahead all that are open learn from it."""
+        """Write answered commands; where the box's numbers were ahead, correct all that are open."""
         changed = dict(case.answered)
         if case.steps:
             for one in self.tx.commands.open(case.box.device):
@@ -280,7 +282,7 @@ class UnitOfWork:
         self.tx.commands.put(changed.values())
 
     def tell_keys(self, devices: Sequence[DeviceId]) -> bool:
-        """Tell boxes of a new set of keys; nothing more is due then."""
+        """Send boxes a new key set; nothing more is due then."""
         self.keys(self.load(devices))
         return False
 
@@ -296,14 +298,14 @@ class UnitOfWork:
         return False
 
     def touched(self, devices: Sequence[DeviceId]) -> bool:
-        """Do what people have asked for since: new boxes, new revisions, new commands; returns whether more is due."""
+        """Do what people have asked for since: new boxes, new revisions, new commands; return whether more is due."""
         boxes = self.load(devices)
         self.keys(device for device, box in boxes.items() if box.book.epoch is None)
         self._fresh(boxes.values())
         return self.dispatch(list(boxes))
 
     def _fresh(self, boxes: Iterable[BoxRecord]) -> None:
-        """Send desired documents that nobody has sent yet, and mind whether they are observed."""
+        """Send desired documents that were not sent yet, and schedule a check that they are observed."""
         fresh = [box for box in boxes if box.told_rev != box.book.rev and has_spec(box)]
         self.desired([box.device for box in fresh])
         for box in fresh:
@@ -312,7 +314,7 @@ class UnitOfWork:
                 self.boxes[box.device] = replace(after, look_at_s=self.now_s + BEHIND_S, looks=0)
 
     def resume(self, devices: Sequence[DeviceId]) -> bool:
-        """Go on with boxes that were passed over; returns whether more is due."""
+        """Resume work on boxes that were passed over; return whether more is due."""
         self.tx.commands.wake(devices)
         self.begin(devices, {}, spread=False)
         return self.dispatch(devices)
@@ -320,12 +322,12 @@ class UnitOfWork:
     def begin(
         self, devices: Sequence[DeviceId], recent: Mapping[DeviceId, Sequence[CommandId]], *, spread: bool
     ) -> None:
-        """Ask boxes how they stand, as a controller does that has just connected.
+        """Ask boxes for their state, as a controller does that has just connected.
 
         Args:
             devices: the boxes.
             recent: commands that ended lately, whose receipts may be lost.
-            spread: whether they are many, so that they shall take their time.
+            spread: whether they are many, so that each answers with a delay.
         """
         boxes = self.load(devices)
         self.keys(boxes)

@@ -1,4 +1,4 @@
-"""What a controller knows, kept in a database: SQLAlchemy is in here and nowhere else."""
+"""The controller's store, a database. No other package uses SQLAlchemy."""
 
 from edgegpu_cloud.store.notes import SERVER_TIME
 from edgegpu_cloud.store.records import (

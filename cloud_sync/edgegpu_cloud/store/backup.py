@@ -1,4 +1,4 @@
-"""A copy of a SQLite store that is in use, as it stood at one moment."""
+"""A copy of a SQLite store that is in use, as it was at one moment."""
 
 from pathlib import Path
 
@@ -13,10 +13,10 @@ def copy_file(source: Path, target: Path) -> None:
 
     Args:
         source: the store's file.
-        target: must not be there.
+        target: must not exist.
 
     Raises:
-        CloudError: it cannot be read or written.
+        CloudError: the store cannot be read, or the copy cannot be written.
     """
     engine = create_engine(f"sqlite:///{source}", isolation_level="AUTOCOMMIT")
     try:

@@ -1,4 +1,4 @@
-"""Boxes, their desired documents, and the last thing each has said of each kind."""
+"""Boxes, their desired documents, and the last message of each kind."""
 
 from collections.abc import Collection, Iterable, Sequence
 
@@ -18,18 +18,18 @@ KEPT_REVISIONS = 100
 """Desired documents of a box that are kept."""
 
 KEPT_BIRTHS = 200
-"""Births of a box that are remembered: a replay of one of them is no journal that was put back."""
+"""Births of a box that are remembered: a replay of one of them does not mean that a journal was put back."""
 
 
 class BoxTable:
     """The boxes of one transaction."""
 
     def __init__(self, connection: Connection, *, hold: bool) -> None:
-        """Work on a connection; `hold`: what is read here is to be written, and nobody else may meanwhile."""
+        """Use a connection; `hold`: rows that are read here are locked, because they are to be written."""
         self._connection, self._hold = connection, hold
 
     def get(self, devices: Collection[DeviceId]) -> dict[DeviceId, BoxRecord]:
-        """Return those of these boxes that there are; in a transaction that writes they are held until its end."""
+        """Return those of these boxes that exist; a transaction that writes holds them until its end."""
         query = select(_BOXES).where(_BOXES.c.device.in_(devices)).order_by(_BOXES.c.device)
         if self._hold:
             query = query.with_for_update()
@@ -54,17 +54,17 @@ class BoxTable:
         return [box_of(row) for row in self._connection.execute(query).mappings().all()]
 
     def exactly(self, name: str) -> list[DeviceId]:
-        """Return the boxes with this very id or name."""
+        """Return the boxes whose id or name is exactly this."""
         query = select(_BOXES.c.device).where((_BOXES.c.device == name) | (_BOXES.c.name == name))
         return [DeviceId(device) for device in self._connection.execute(query).scalars()]
 
     def with_instance(self, instance: str) -> list[DeviceId]:
-        """Return the boxes that this machine is, the one that was enrolled last at the end."""
+        """Return the boxes that have this machine's instance, the one that was enrolled last at the end."""
         query = select(_BOXES.c.device).where(_BOXES.c.instance == instance).order_by(_BOXES.c.enrolled_at_s)
         return [DeviceId(device) for device in self._connection.execute(query).scalars()]
 
     def named(self, name: str) -> list[DeviceId]:
-        """Return the box with this id or name, else those whose id or name begins so."""
+        """Return the box with this id or name, else those whose id or name begins with it."""
         if found := self.exactly(name):
             return found
         begins = _BOXES.c.device.startswith(name, autoescape=True) | _BOXES.c.name.startswith(name, autoescape=True)
@@ -76,33 +76,33 @@ class BoxTable:
         self._connection.execute(insert(_BOXES).values(box_values(box)))
 
     def put(self, boxes: Iterable[BoxRecord]) -> None:
-        """Write boxes that are there."""
+        """Update boxes."""
         rows = [{"at_device": box.device, **box_values(box)} for box in boxes]
         if rows:
             statement = update(_BOXES).where(_BOXES.c.device == bindparam("at_device"))
             self._connection.execute(statement, rows)
 
     def set_aside(self, device: DeviceId) -> None:
-        """Listen to a box no more, whatever its row holds."""
+        """Mark a box as set aside, whatever its row holds."""
         values = {"state": BoxState.SET_ASIDE.value, "online": False, "look_at_s": None}
         self._connection.execute(update(_BOXES).where(_BOXES.c.device == device).values(values))
 
     def look_no_more(self, device: DeviceId) -> None:
-        """Ask a box that is behind its revision no more until it is heard again, whatever its row holds."""
+        """Stop asking a box that is behind its revision until it is heard again, whatever its row holds."""
         self._connection.execute(update(_BOXES).where(_BOXES.c.device == device).values(look_at_s=None))
 
     def enrolled(self) -> list[DeviceId]:
-        """Return the boxes that are listened to, by name."""
+        """Return the enrolled boxes, by name."""
         query = select(_BOXES.c.device).where(_BOXES.c.state == BoxState.ENROLLED.value).order_by(_BOXES.c.name)
         return [DeviceId(device) for device in self._connection.execute(query).scalars()]
 
     def forget(self, device: DeviceId) -> None:
-        """Drop a box with its documents, last messages and births; what refers to it elsewhere has to be gone."""
+        """Drop a box with its documents, last messages and births; other rows that refer to it have to be gone."""
         for rows in (_SPECS, _LATEST, _BIRTHS, _BOXES):
             self._connection.execute(delete(rows).where(rows.c.device == device))
 
     def touched_since(self, counter: int, *, limit: int) -> list[tuple[int, DeviceId]]:
-        """Return boxes that a person's change has touched since the counter stood there, oldest change first."""
+        """Return boxes that a person has changed since the counter had this value, oldest change first."""
         query = select(_BOXES.c.touched, _BOXES.c.device).where(_BOXES.c.touched > counter)
         rows = self._connection.execute(query.order_by(_BOXES.c.touched, _BOXES.c.device).limit(limit))
         return [(touched, DeviceId(device)) for touched, device in rows]
@@ -133,7 +133,7 @@ class BoxTable:
         }
 
     def add_spec(self, device: DeviceId, revision: Revision) -> None:
-        """Keep a desired document."""
+        """Store a desired document."""
         values = {"rev": revision.rev, "spec": revision.spec, "at_s": revision.at_s, "by": revision.by}
         self._connection.execute(insert(_SPECS).values(device=device, **values))
 
@@ -142,7 +142,7 @@ class BoxTable:
         spec_rev = select(_BOXES.c.spec_rev).where(_BOXES.c.device == _SPECS.c.device).scalar_subquery()
         self._connection.execute(delete(_SPECS).where(_SPECS.c.rev < spec_rev - KEPT_REVISIONS))
 
-    # what they say
+    # last messages
 
     def latest(
         self, devices: Collection[DeviceId], kinds: Collection[TopicKind]
@@ -153,12 +153,12 @@ class BoxTable:
         return {(one.device, one.kind): one for one in found}
 
     def add_latest(self, latest: Sequence[Latest]) -> None:
-        """Write messages of kinds that there was none of."""
+        """Insert messages of kinds that had none."""
         if latest:
             self._connection.execute(insert(_LATEST), [latest_values(one) for one in latest])
 
     def put_latest(self, latest: Sequence[Latest]) -> None:
-        """Write messages of kinds that there was one of."""
+        """Update messages of kinds that had one."""
         if not latest:
             return
         rows = []
@@ -175,7 +175,7 @@ class BoxTable:
         return self._connection.execute(query).first() is not None
 
     def add_births(self, births: Sequence[tuple[DeviceId, int, Epoch, float]]) -> None:
-        """Remember births: box, enrolment, epoch, when; the oldest of each box are dropped."""
+        """Store births (box, enrolment, epoch, time); the oldest of each box are dropped."""
         if not births:
             return
         rows = [

@@ -1,4 +1,4 @@
-"""Commands, what was heard of them, and the ends of commands that nobody knows here."""
+"""Commands, their history, and the ends of commands that this store does not know."""
 
 from collections.abc import Collection, Iterable, Sequence
 
@@ -27,11 +27,11 @@ class CommandTable:
         return [command_of(row) for row in self._connection.execute(query).mappings().all()]
 
     def get(self, ids: Collection[CommandId]) -> dict[CommandId, StoredCommand]:
-        """Return those of these commands that there are."""
+        """Return those of these commands that exist."""
         return {one.id: one for one in self._of(_COMMANDS.c.id.in_(ids))}
 
     def beginning(self, prefix: str) -> list[CommandId]:
-        """Return the ids that begin so, ten at most."""
+        """Return the ids that begin with a prefix, ten at most."""
         query = select(_COMMANDS.c.id).where(_COMMANDS.c.id.startswith(prefix, autoescape=True)).limit(10)
         return [CommandId(id_) for id_ in self._connection.execute(query).scalars()]
 
@@ -52,7 +52,7 @@ class CommandTable:
         return {DeviceId(device): number for device, number in self._connection.execute(query)}
 
     def number_since(self, device: DeviceId, op: OpName, at_s: float) -> int:
-        """Return how many commands of this op a box may have been at since then: open, or ended later."""
+        """Return how many commands of this op a box may have worked on since then: open, or ended later."""
         c = _COMMANDS.c
         under_way = ~c.ended | (c.ended_at_s > at_s)
         query = select(func.count()).where(c.device == device, c.op == op, under_way)
@@ -63,12 +63,12 @@ class CommandTable:
         self._connection.execute(insert(_COMMANDS).values(new_command_values(command)))
 
     def put(self, commands: Iterable[StoredCommand]) -> None:
-        """Write commands that are there."""
+        """Update commands."""
         rows = [{"at_id": one.id, **command_values(one)} for one in commands]
         if rows:
             self._connection.execute(update(_COMMANDS).where(_COMMANDS.c.id == bindparam("at_id")), rows)
 
-    # what is to be sent
+    # sending
 
     def due_boxes(self, now_s: float, *, limit: int) -> list[DeviceId]:
         """Return boxes with a command that is to be sent."""
@@ -87,28 +87,28 @@ class CommandTable:
         return {DeviceId(device): (lowest, number) for device, lowest, number in rows}
 
     def wake(self, devices: Collection[DeviceId]) -> None:
-        """Let everything to these boxes be looked at again: they were born, or may be signed for."""
+        """Make all open commands to these boxes due: the boxes were born, or can be signed for."""
         c = _COMMANDS.c
         self._connection.execute(update(_COMMANDS).where(c.device.in_(devices), ~c.ended).values(next_at_s=0.0))
 
     def park(self, devices: Collection[DeviceId]) -> None:
-        """Let what is to these boxes wait until they are woken."""
+        """Let the commands to these boxes wait until they are woken."""
         c = _COMMANDS.c
         where = c.device.in_(devices) & c.next_at_s.is_not(None)
         self._connection.execute(update(_COMMANDS).where(where).values(next_at_s=None))
 
     def park_all(self) -> None:
-        """Let everything wait: a controller that starts knows the age of no birth."""
+        """Let all commands wait: a controller that starts knows the age of no birth."""
         self._connection.execute(update(_COMMANDS).where(_COMMANDS.c.next_at_s.is_not(None)).values(next_at_s=None))
 
     def park_unsigned(self, device: DeviceId) -> None:
-        """Let those that were never signed wait: too many are on their way to this box."""
+        """Let commands wait that were never signed: too many are on their way to this box."""
         c = _COMMANDS.c
         where = (c.device == device) & c.next_at_s.is_not(None) & c.seq.is_(None)
         self._connection.execute(update(_COMMANDS).where(where).values(next_at_s=None))
 
     def wake_unsigned(self, device: DeviceId, *, limit: int) -> None:
-        """Let the oldest of those that wait to be signed go on."""
+        """Make the oldest of the commands due that wait to be signed."""
         c = _COMMANDS.c
         waiting = select(c.number).where(c.device == device, ~c.ended, c.seq.is_(None), c.next_at_s.is_(None))
         numbers = self._connection.execute(waiting.order_by(c.number).limit(limit)).scalars().all()
@@ -116,7 +116,7 @@ class CommandTable:
             self._connection.execute(update(_COMMANDS).where(c.number.in_(numbers)).values(next_at_s=0.0))
 
     def waiting(self, devices: Collection[DeviceId]) -> list[DeviceId]:
-        """Return those of these boxes for which a command waits that was never signed."""
+        """Return those of these boxes that have a waiting command which was never signed."""
         c = _COMMANDS.c
         query = select(c.device).where(c.device.in_(devices), ~c.ended, c.seq.is_(None), c.next_at_s.is_(None))
         return [DeviceId(device) for device in self._connection.execute(query.distinct()).scalars()]
@@ -130,19 +130,19 @@ class CommandTable:
         return found
 
     def forget(self, before_s: float) -> None:
-        """Drop commands that ended before then, and what was heard of them."""
+        """Drop commands that ended before then, and their history."""
         old = select(_COMMANDS.c.id).where(_COMMANDS.c.ended_at_s < before_s)
         self._connection.execute(delete(_HISTORY).where(_HISTORY.c.command.in_(old)))
         self._connection.execute(delete(_COMMANDS).where(_COMMANDS.c.ended_at_s < before_s))
 
     def forget_box(self, device: DeviceId) -> None:
-        """Drop all commands to a box, what was heard of them, and its orphans."""
+        """Drop all commands to a box, their history, and its orphans."""
         ids = select(_COMMANDS.c.id).where(_COMMANDS.c.device == device)
         self._connection.execute(delete(_HISTORY).where(_HISTORY.c.command.in_(ids)))
         self._connection.execute(delete(_COMMANDS).where(_COMMANDS.c.device == device))
         self._connection.execute(delete(_ORPHANS).where(_ORPHANS.c.device == device))
 
-    # what was heard
+    # history and orphans
 
     def heard(self, lines: Sequence[CommandHistoryLine]) -> None:
         """Write lines of history."""
@@ -154,7 +154,7 @@ class CommandTable:
             self._connection.execute(insert(_HISTORY), rows)
 
     def history(self, id_: CommandId) -> list[CommandHistoryLine]:
-        """Return what was heard of a command, oldest first."""
+        """Return the history of a command, oldest first."""
         query = select(_HISTORY).where(_HISTORY.c.command == id_).order_by(_HISTORY.c.number)
         return [
             CommandHistoryLine(
@@ -168,7 +168,7 @@ class CommandTable:
         ]
 
     def add_orphans(self, orphans: Sequence[Orphan]) -> None:
-        """Keep ends of unknown commands; the first end of each stays, the oldest of a box are dropped."""
+        """Store the ends of unknown commands; the first end of each stays, the oldest of a box are dropped."""
         for one in orphans:
             there = (_ORPHANS.c.device == one.device) & (_ORPHANS.c.id == one.id)
             if self._connection.execute(select(_ORPHANS.c.id).where(there)).first() is None:

@@ -1,4 +1,4 @@
-"""Between rows and dataclasses."""
+"""Conversion between rows and dataclasses."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ def _epoch(count: int | None, nonce: str | None) -> Epoch | None:
 
 
 def box_of(row: RowMapping) -> BoxRecord:
-    """Read a row of `boxes`; when its birth was is not in the store."""
+    """Read a row of `boxes`; the time of the box's birth is not in the store."""
     book = CommandSequence(
         enrolment=row["enrolment"],
         instance=row["instance"],

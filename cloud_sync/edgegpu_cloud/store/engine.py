@@ -1,4 +1,4 @@
-"""Opens the database: what SQLite needs to be durable and to let two processes write, and nothing for others."""
+"""The database engine: SQLite is made durable and lets two processes write; other databases need nothing."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Tokens, tries to enrol, and the certificates that came of them."""
+"""Tokens, enrolment attempts, and the certificates that came of them."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -33,10 +33,10 @@ def _certificate(row: RowMapping) -> CertificateRecord:
 
 
 class Enrolments:
-    """Enrolment in one transaction."""
+    """The tokens, enrolment attempts and certificates of one transaction."""
 
     def __init__(self, connection: Connection, *, hold: bool) -> None:
-        """Work on a connection; `hold`: what is read here is to be written, and nobody else may meanwhile."""
+        """Use a connection; `hold`: rows that are read here are locked, because they are to be written."""
         self._connection, self._hold = connection, hold
 
     def _rows(self, table_: Table, *where: Any, order: str) -> list[RowMapping]:  # noqa: ANN401  (SQL conditions)
@@ -61,24 +61,24 @@ class Enrolments:
         self._connection.execute(insert(_TOKENS).values(_columns(token, _TOKEN) | {"labels": dict(token.labels)}))
 
     def put_token(self, token: Token) -> None:
-        """Write a token that is there."""
+        """Update a token."""
         self._put(_TOKENS, _columns(token, _TOKEN) | {"labels": dict(token.labels)}, key="digest")
 
     def request(self, id_: str) -> EnrolmentAttempt | None:
-        """Return a try to enrol."""
+        """Return an enrolment attempt."""
         return next(map(_request, self._rows(_REQUESTS, _REQUESTS.c.id == id_, order="id")), None)
 
     def requests(self, state: RequestState | None = None) -> list[EnrolmentAttempt]:
-        """Return tries to enrol, oldest first; those in one state, or all."""
+        """Return enrolment attempts, oldest first; those in one state, or all."""
         where = () if state is None else (_REQUESTS.c.state == state.value,)
         return [_request(row) for row in self._rows(_REQUESTS, *where, order="at_s")]
 
     def add_request(self, request: EnrolmentAttempt) -> None:
-        """Write a new try."""
+        """Write a new attempt."""
         self._connection.execute(insert(_REQUESTS).values(_columns(request, _REQUEST) | {"state": request.state.value}))
 
     def put_request(self, request: EnrolmentAttempt) -> None:
-        """Write a try that is there."""
+        """Update an attempt."""
         self._put(_REQUESTS, _columns(request, _REQUEST) | {"state": request.state.value}, key="id")
 
     def add_certificate(self, certificate: CertificateRecord) -> None:
@@ -86,7 +86,7 @@ class Enrolments:
         self._connection.execute(insert(_CERTIFICATES).values(_columns(certificate, _CERTIFICATE)))
 
     def certificate_for(self, device: DeviceId, enrolment: int, csr_sha256: str) -> CertificateRecord | None:
-        """Return the certificate that was issued for this very request, the last one."""
+        """Return the last certificate that was issued for this very CSR."""
         c = _CERTIFICATES.c
         where = (c.device == device, c.enrolment == enrolment, c.csr_sha256 == csr_sha256)
         rows = self._rows(_CERTIFICATES, *where, order="not_after_s")

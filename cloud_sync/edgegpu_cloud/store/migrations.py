@@ -1,4 +1,4 @@
-"""The version of the tables: made for a new store, raised step by step for an old one, refused for a newer one."""
+"""The version of the tables: new stores get the newest, old ones are migrated step by step, newer ones are refused."""
 
 from collections.abc import Callable, Sequence
 
@@ -13,14 +13,14 @@ _VERSION = "schema"
 Step = Callable[[Connection], None]
 
 STEPS: Sequence[Step] = ()
-"""What leads from version 1 to 2, from 2 to 3, …: each in SQL that every database has, never edited once released."""
+"""The steps from version 1 to 2, from 2 to 3, …: each in SQL that every database has, never edited once released."""
 
 
 def migrate(connection: Connection, steps: Sequence[Step] = STEPS) -> int:
-    """Bring the tables to this program's version, in the transaction of `connection`; returns the version.
+    """Bring the tables to this program's version, in the transaction of `connection`; return the version.
 
     Raises:
-        CloudError: a newer edgegpu has made them.
+        CloudError: a newer edgegpu has made the tables.
     """
     newest = 1 + len(steps)
     if not inspect(connection).has_table(_META.name):

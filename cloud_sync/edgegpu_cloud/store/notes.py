@@ -1,4 +1,4 @@
-"""What people are told and what they did: events, alarms, audit; the keys' chain; numbers of the whole store."""
+"""Events, alarms and the audit; the chain of key sets; numbers of the whole store."""
 
 from collections.abc import Sequence
 
@@ -16,14 +16,14 @@ KEPT_EVENTS = 10_000
 """Events of one box that are kept."""
 
 MOST_ALARMS = 50
-"""Alarms of one box that wait to be seen at one time."""
+"""Alarms of one box that may be unseen at one time."""
 
 MANY_ALARMS, SET_ASIDE = "MANY_ALARMS", "SET_ASIDE"
 CHANGES, SERVER_TIME = "changes", "server_time"
 
 
 class NoteTable:
-    """Everything of one transaction that is no box and no command."""
+    """The events, alarms, audit, key sets and numbers of one transaction."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -36,11 +36,11 @@ class NoteTable:
         return found or 0
 
     def changed(self) -> int:
-        """Count one more change by a person, which the controller shall look at; returns the counter."""
+        """Count one more change by a person, which the controller shall notice; return the counter."""
         return self._raise(CHANGES, self.number(CHANGES) + 1)
 
     def server_time(self, now_s: float) -> int:
-        """Return seconds since 1970 as boxes are told: never less than they were told before."""
+        """Return the time that boxes receive, seconds since 1970: never less than they received before."""
         now, last = int(now_s), self.number(SERVER_TIME)
         return self._raise(SERVER_TIME, now) if now > last else last
 
@@ -58,13 +58,13 @@ class NoteTable:
         return tuple(KeySetLink(set=text, sig=sig) for text, sig in self._connection.execute(query))
 
     def add_link(self, version: int, link: KeySetLink) -> None:
-        """Keep the next set of keys."""
+        """Store the next set of keys."""
         self._connection.execute(insert(_KEYS).values(version=version, text=link.set, sig=link.sig))
 
-    # what boxes and people did
+    # events, alarms and the audit
 
     def add_events(self, events: Sequence[BoxEvent]) -> None:
-        """Keep what happened on boxes."""
+        """Store events of boxes."""
         rows = [
             {
                 "device": one.device,
@@ -102,7 +102,7 @@ class NoteTable:
             self._connection.execute(delete(_EVENTS).where(c.device == device, c.number < oldest))
 
     def forget_box(self, device: DeviceId, *, by: str) -> None:
-        """Drop the events of a box; its alarms count as seen by whoever forgets it."""
+        """Drop the events of a box; its alarms count as seen by the person who forgets it."""
         self._connection.execute(delete(_EVENTS).where(_EVENTS.c.device == device))
         unseen = (_ALARMS.c.device == device) & (_ALARMS.c.seen_by == "")
         self._connection.execute(update(_ALARMS).where(unseen).values(seen_by=by))
@@ -110,7 +110,7 @@ class NoteTable:
     def alarm(self, kind: str, *, device: str, text: str, now_s: float) -> None:
         """Raise an alarm; one that nobody has seen yet is counted, not repeated.
 
-        A box names the kinds of its own alarms: those above `MOST_ALARMS` that nobody has seen are one, MANY_ALARMS.
+        A box names the kinds of its own alarms: those above `MOST_ALARMS` that nobody has seen become one, MANY_ALARMS.
         """
         if self._alarm_again(kind, device=device, text=text, now_s=now_s):
             return
@@ -137,12 +137,12 @@ class NoteTable:
         return [Alarm(**row) for row in self._connection.execute(query).mappings().all()]
 
     def alarm_seen(self, number: int, *, by: str) -> bool:
-        """Say that a person has seen an alarm; returns whether there is one of this number."""
+        """Mark an alarm as seen by a person; return whether it exists."""
         done = self._connection.execute(update(_ALARMS).where(_ALARMS.c.number == number).values(seen_by=by))
         return bool(done.rowcount)
 
     def audit(self, entry: AuditEntry) -> None:
-        """Keep what a person changed."""
+        """Store what a person changed."""
         values = {
             "at_s": entry.at_s,
             "by": entry.by,

@@ -1,4 +1,4 @@
-"""What the store hands out and takes: dataclasses, never rows."""
+"""The dataclasses that the store takes and returns; rows never leave it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ Json = dict[str, Any]
 
 
 class BoxState(StrEnum):
-    """Whether a box is listened to. SET_ASIDE: its numbers cannot be followed; it comes back as another box."""
+    """Whether a box's messages count. SET_ASIDE: its numbers cannot be followed; it comes back as another box."""
 
     ENROLLED = "ENROLLED"
     REVOKED = "REVOKED"
@@ -25,7 +25,7 @@ class BoxState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnrolledBox:
-    """A box that has just been enrolled, for the first time or anew; `public` is that of its sign key."""
+    """A box that has just been enrolled, for the first time or anew; `public` belongs to the key that it signs with."""
 
     device: DeviceId
     enrolment: int
@@ -38,10 +38,11 @@ class EnrolledBox:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoxRecord:
-    """A box as it stands in the store. Times are the controller's seconds since 1970.
+    """A box in the store. Times are the controller's seconds since 1970.
 
-    `spec_rev` is the revision whose document is kept as the current one; it differs from `book.rev` where the box
-    was found ahead. `told_rev` was put on the wire last. `look_at_s`: when it is asked again because it is behind.
+    `spec_rev` is the revision whose document is kept as the current one; it differs from `book.rev` where the box was
+    found ahead. `told_rev` is the revision that was sent last. `look_at_s`: when the box is asked again because it is
+    behind.
     """
 
     device: DeviceId
@@ -76,7 +77,7 @@ class Revision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredCommand:
-    """A command: `tracked` as the rules have it, and what is around it.
+    """A command in the store: `tracked` is what the rules know of it.
 
     `next_at_s`: when something is to be sent; None while it waits for its box, and when it has ended.
     """
@@ -111,7 +112,7 @@ class CommandHistoryLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Latest:
-    """The last message of a kind from a box; `body` as it was on the wire, allocations merged."""
+    """The last message of a kind from a box; `body` is as it was on the wire, with allocations merged."""
 
     device: DeviceId
     kind: TopicKind
@@ -135,7 +136,7 @@ class BoxEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Orphan:
-    """How a command ended that nobody knows here."""
+    """The end of a command that this store does not know."""
 
     device: DeviceId
     id: CommandId
@@ -164,7 +165,7 @@ class Token:
 
 
 class RequestState(StrEnum):
-    """How a try to enrol stands."""
+    """The state of an enrolment attempt."""
 
     WAITING = "WAITING"
     APPROVED = "APPROVED"
@@ -174,7 +175,7 @@ class RequestState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnrolmentAttempt:
-    """One try of a box to enrol: `token` and `digest` (of what was asked) are SHA-256, `answer` is sent again as is."""
+    """One attempt of a box to enrol: `token` and `digest` (of the request) are SHA-256, `answer` is sent again."""
 
     id: str
     token: str
@@ -202,7 +203,7 @@ class CertificateRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alarm:
-    """Something that a person has to look at; told once until it is seen, with how often it came."""
+    """An alarm: something that a person has to check; until it is seen, it is counted and not repeated."""
 
     number: int
     at_s: float

@@ -1,4 +1,4 @@
-"""The tables: what a controller knows, in SQL that SQLite and PostgreSQL both have."""
+"""The tables of the store, in SQL that SQLite and PostgreSQL both have."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ _NUMBER = BigInteger().with_variant(Integer, "sqlite")
 
 
 class TableRow(DeclarativeBase):
-    """A table. Rows stay in this package: the store hands out dataclasses."""
+    """The base of all tables. Rows stay in this package: the store returns dataclasses."""
 
     type_annotation_map = {str: Text, int: BigInteger, float: Float(53), Json: JSON, list[str]: JSON}  # noqa: RUF012
 
@@ -34,7 +34,7 @@ class MetaRow(TableRow):
 
 
 class BoxRow(TableRow):
-    """A box: who it is, its book, and what is to be done for it next."""
+    """A box: its identity, its numbers, and what is to be done for it next."""
 
     __tablename__ = "boxes"
     device: Mapped[str] = mapped_column(String(16), primary_key=True)
@@ -66,7 +66,7 @@ class BoxRow(TableRow):
 
 
 class SpecRow(TableRow):
-    """What a box should be, by revision."""
+    """A box's desired documents, by revision."""
 
     __tablename__ = "specs"
     device: Mapped[str] = mapped_column(ForeignKey("boxes.device"), primary_key=True)
@@ -77,7 +77,7 @@ class SpecRow(TableRow):
 
 
 class CommandRow(TableRow):
-    """A command: what was asked, how far its box has come. `next_at_s` is when something is to be sent, if ever."""
+    """A command: the request, and its state on the box. `next_at_s` is when something is to be sent, if ever."""
 
     __tablename__ = "commands"
     number: Mapped[int] = mapped_column(_NUMBER, primary_key=True, autoincrement=True)
@@ -110,7 +110,7 @@ class CommandRow(TableRow):
 
 
 class HistoryRow(TableRow):
-    """What was heard of a command, one row for each change of state."""
+    """The history of commands, one row for each change of state."""
 
     __tablename__ = "history"
     number: Mapped[int] = mapped_column(_NUMBER, primary_key=True, autoincrement=True)
@@ -136,7 +136,7 @@ class LatestRow(TableRow):
 
 
 class BirthRow(TableRow):
-    """The births of a box, the last ones."""
+    """The last births of a box."""
 
     __tablename__ = "births"
     number: Mapped[int] = mapped_column(_NUMBER, primary_key=True, autoincrement=True)
@@ -162,7 +162,7 @@ class EventRow(TableRow):
 
 
 class OrphanRow(TableRow):
-    """The end of a command that this store does not know: it was asked for after the backup that this store is."""
+    """The end of a command that this store does not know: it was asked for after the store's backup."""
 
     __tablename__ = "orphans"
     device: Mapped[str] = mapped_column(ForeignKey("boxes.device"), primary_key=True)
@@ -201,7 +201,7 @@ class TokenRow(TableRow):
 
 
 class RequestRow(TableRow):
-    """One try of a box to enrol; the same try again gets the same answer."""
+    """One attempt of a box to enrol; the same attempt again gets the same answer."""
 
     __tablename__ = "requests"
     id: Mapped[str] = mapped_column(String(64), primary_key=True)
@@ -229,7 +229,7 @@ class CertificateRow(TableRow):
 
 
 class AlarmRow(TableRow):
-    """Something that a person has to look at; `seen_by` is empty until one has."""
+    """An alarm: something that a person has to check; `seen_by` is empty until one has."""
 
     __tablename__ = "alarms"
     number: Mapped[int] = mapped_column(_NUMBER, primary_key=True, autoincrement=True)

@@ -1,4 +1,4 @@
-"""The store: one database, opened once, worked on in transactions that give dataclasses out."""
+"""The store: one database, opened once, used in transactions that return dataclasses."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,7 +19,7 @@ from edgegpu_sync.ids import DeviceId
 
 
 class CommitMoment(Enum):
-    """Where a process may die around a commit."""
+    """The moments around a commit at which a process may die."""
 
     BEFORE_COMMIT = "before"
     AFTER_COMMIT = "after"
@@ -29,15 +29,15 @@ Watcher = Callable[[CommitMoment], None]
 
 
 def _nobody(_: CommitMoment) -> None:
-    """Nobody watches commits."""
+    """Do nothing at a commit: the default watcher."""
 
 
 class StoreError(CloudError):
-    """The database does not do what it is asked: locked for long, full, gone, or something that is there twice."""
+    """A failure of the database: it is locked for long, full or gone, or something is there twice."""
 
 
 class RecordError(StoreError):
-    """The database does not take, or give, one record: its own fault, and no other one's."""
+    """A failure of the database with one record: the record's own fault, and no other's."""
 
 
 class Transaction:
@@ -70,7 +70,7 @@ class ControllerStore:
     """A database that several processes may have open; usable from any thread."""
 
     def __init__(self, engine: Engine, *, watcher: Watcher = _nobody) -> None:
-        """Take an engine whose tables are migrated; `watcher` is told of each commit, and may die of it (tests)."""
+        """Take an engine with migrated tables; `watcher` is called at each commit and may end the process (tests)."""
         self._engine = engine
         self._writing = writing(engine)
         self._watcher = watcher
@@ -93,13 +93,13 @@ class ControllerStore:
 
     @classmethod
     def open_file(cls, path: Path, *, watcher: Watcher = _nobody) -> "ControllerStore":
-        """Open a SQLite file, made where it is missing."""
+        """Open a SQLite file, created where it is missing."""
         path.parent.mkdir(parents=True, exist_ok=True)
         return cls.open(f"sqlite:///{path}", watcher=watcher)
 
     @contextmanager
     def read(self) -> Iterator[Transaction]:
-        """Look at one state of the store, which does not change meanwhile."""
+        """Read one state of the store, which does not change meanwhile."""
         try:
             with self._engine.connect() as connection:
                 yield Transaction(connection, writes=False)
@@ -108,7 +108,7 @@ class ControllerStore:
 
     @contextmanager
     def write(self) -> Iterator[Transaction]:
-        """Change the store: all of it, on the disk, when the block ends; nothing of it when the block raises."""
+        """Change the store: all of it is on the disk when the block ends; nothing of it when the block raises."""
         try:
             with self._writing.connect() as connection:
                 yield Transaction(connection, writes=True)
@@ -119,7 +119,7 @@ class ControllerStore:
             raise _explained(error, self._engine.url.database) from error
 
     def close(self) -> None:
-        """Let go of the database."""
+        """Close the database."""
         self._engine.dispose()
 
 
