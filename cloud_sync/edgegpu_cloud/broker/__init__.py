@@ -1,1 +1,1 @@
-"""The broker beside a controller: its configuration, and the connections that are cut."""
+"""The broker beside a controller: its configuration, and how a box's connection to it is cut."""

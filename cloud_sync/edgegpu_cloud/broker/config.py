@@ -1,4 +1,4 @@
-"""Writes the broker's configuration: mosquitto's, from the templates in `brokerfiles`."""
+"""Writes mosquitto's configuration from the templates in `brokerfiles`."""
 
 from dataclasses import dataclass
 from importlib.resources import files
@@ -12,23 +12,23 @@ TEMPLATES = ("mosquitto.conf", "boxes.acl", "controllers.acl")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerPaths:
-    """Where the broker finds its files; each is one that its user can read."""
+    """The paths of the broker's files; its user can read each of them."""
 
     folder: Path
-    """Where what is rendered will be put."""
+    """The folder for the rendered files."""
     data: Path
-    """The folder in which it keeps what must last; its user writes there."""
+    """The folder in which the broker keeps what must last; its user writes there."""
     boxes_ca: Path
     controllers_ca: Path
     crl: Path
-    """The boxes' certificates that are revoked; it must be there, though empty, and in date."""
+    """The boxes' certificates that are revoked; the list must exist, though empty, and be in date."""
     cert: Path
     key: Path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listeners:
-    """The two ports, and the address that they are bound to; empty: every one."""
+    """The two ports, and the address that they are bound to; empty: every address."""
 
     boxes: int = 8883
     controllers: int = 8884
@@ -37,7 +37,7 @@ class Listeners:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerLimits:
-    """How much the broker takes and keeps. The figures of docs/broker.md, for a fleet of ten thousand boxes."""
+    """How much the broker accepts and keeps: the figures of docs/broker.md, for a fleet of ten thousand boxes."""
 
     max_inflight_messages: int = 100
     max_queued_messages: int = 100_000
@@ -45,8 +45,11 @@ class BrokerLimits:
     memory_limit: int = 1024 * 1_048_576
     max_packet_size: int = 65_536 + 1_024
     autosave_on_changes: bool = False
-    """Save after so many changes (`autosave_interval`) instead of seconds. Each save writes everything: for one to a
-    hundred boxes 1 is good, at ten thousand it leaves room for 15 messages a second."""
+    """Save after so many changes (`autosave_interval`) instead of seconds.
+
+    Each save writes everything: for one to a hundred boxes 1 is good, at ten thousand it leaves room for 15 messages a
+    second.
+    """
     autosave_interval: int = 60
     """A kill -9 loses at most what came since: sessions, retained messages, queues. Both sides send it again."""
 
@@ -59,14 +62,14 @@ def render(
     user: str = "mosquitto",
     log_dest: str = "stdout",
 ) -> dict[str, str]:
-    """Return the files' texts by name, to be put into `paths.folder`.
+    """Return the texts of the files by name, to be put into `paths.folder`.
 
     Args:
         listeners: ports of boxes and of controllers.
-        paths: where its files are.
-        limits: what it may keep.
-        user: whom mosquitto becomes when it is started as root.
-        log_dest: as mosquitto's option.
+        paths: of the broker's files.
+        limits: what the broker may keep.
+        user: the user that mosquitto becomes when it is started as root.
+        log_dest: mosquitto's option of this name.
 
     Raises:
         CloudError: a path or a word that would break a line of the configuration.

@@ -1,4 +1,4 @@
-"""The broker's files beside the controller: what `broker.render` makes, with the paths of this folder in it."""
+"""The broker's files beside the controller, rendered with the paths of this folder."""
 
 import os
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ _DATA, _KEY = "data", "broker.key"
 
 
 def write_broker(layout: CloudLayout, config: CloudConfig, *, into: Path) -> None:
-    """Write the broker's configuration for the files of a controller; it runs as the user whose folder this is.
+    """Write the broker's configuration for the files of a controller; the broker runs as the owner of that folder.
 
     Args:
         layout: where the files will be when the broker reads them.
@@ -39,16 +39,16 @@ def write_broker(layout: CloudLayout, config: CloudConfig, *, into: Path) -> Non
 
 
 def broker_elsewhere(layout: CloudLayout, config: CloudConfig, *, place: Path, user: str) -> Json:
-    """Return all that a broker needs which cannot read this controller's folder, for `write_broker_elsewhere`.
+    """Return all files for a broker that cannot read this controller's folder; `write_broker_elsewhere` writes them.
 
     Args:
         layout: of this controller.
         config: ports.
         place: where the files will be when the broker reads them.
-        user: whom the broker becomes; empty: the owner of this controller's folder.
+        user: the user that the broker becomes; empty: the owner of this controller's folder.
 
     Raises:
-        CloudError: something cannot be read.
+        CloudError: a file cannot be read.
     """
     paths = BrokerPaths(
         folder=place,
@@ -69,19 +69,19 @@ def broker_elsewhere(layout: CloudLayout, config: CloudConfig, *, place: Path, u
 
 
 def write_broker_elsewhere(folder: Path, files: Json) -> None:
-    """Write what `broker_elsewhere` returned into a folder, which is made where it is not there.
+    """Write what `broker_elsewhere` returned into a folder, which is created where it is missing.
 
-    Whoever may write in that folder gains nothing by what he lays there: it is opened once, and no link is followed.
+    Whoever may write in that folder gains nothing by what they put there: it is opened once, and no link is followed.
 
     Raises:
-        CloudError: it cannot be written, or somebody else's files are there.
+        CloudError: it cannot be written, or it holds somebody else's files.
     """
     _check_ours(folder, {_DATA, *files})
     _write(files, into=folder)
 
 
 def _check_ours(folder: Path, names: set[str]) -> None:
-    """Refuse a folder in which somebody else's files are: a broker's of that machine, for one."""
+    """Refuse a folder that holds somebody else's files, such as those of another broker on that machine."""
     there = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     if there and not (there <= names and set(TEMPLATES) <= there):
         text = f"cannot write to {folder}: it has other files, {', '.join(sorted(there)[:3])}"

@@ -1,4 +1,4 @@
-"""Cuts a revoked box's connection: whoever connects with its id takes its place, and its session at the broker ends."""
+"""Cuts a revoked box's connection: a client with the box's id takes its place, and its session at the broker ends."""
 
 import queue
 import random
@@ -33,7 +33,7 @@ class KickCertificate:
 
     @property
     def serial(self) -> str:
-        """Its serial, in hexadecimal digits."""
+        """The certificate's serial, in hexadecimal digits."""
         return f"{x509.load_pem_x509_certificate(self.cert.encode()).serial_number:x}"
 
 
@@ -65,7 +65,7 @@ def await_list(layout: CloudLayout, config: CloudConfig, revoked: KickCertificat
     """Wait until the broker refuses a certificate that is on the list of the revoked: then it has read the list.
 
     Raises:
-        CloudError: it takes it all the time.
+        CloudError: it accepts the certificate all the time.
     """
     end_s = time.monotonic() + timeout_s
     while not _visit(layout, config, revoked, timeout_s=_PATIENCE_S, patient=False):
@@ -76,7 +76,7 @@ def await_list(layout: CloudLayout, config: CloudConfig, revoked: KickCertificat
 
 
 def _visit(layout: CloudLayout, config: CloudConfig, who: KickCertificate, *, timeout_s: float, patient: bool) -> str:
-    """Connect once; returns why that was not possible, empty when it was. Who is patient tries until time is over."""
+    """Connect once, or with `patient` try until the time is over; return why that failed, empty when it did not."""
     with tempfile.TemporaryDirectory(prefix="edgegpu-kick-") as work:
         cert_path, key_path = Path(work, "tls.crt"), Path(work, "tls.key")
         write_file(cert_path, who.cert)

@@ -1,4 +1,4 @@
-"""The command line `edgegpu-cloud`; light, so that ctrl-C finds it."""
+"""The command line `edgegpu-cloud`; it loads little, so that ctrl-C works from the start."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""What commands are told on their line: boxes, apps, commands; each completed by the shell."""
+"""Arguments and options that commands share: boxes, apps, commands; each completed by the shell."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -18,13 +18,13 @@ _MOST = 200
 
 
 def complete_boxes(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the names of boxes that begin so."""
+    """Return the names of boxes that begin with the incomplete word."""
     with _open(context) as cloud:
         return _begin(incomplete, cloud.fleet.names()) if cloud else []
 
 
 def complete_box_or_app(context: typer.Context, incomplete: str) -> list[str]:
-    """Return boxes for the first word and apps for the second; where boxes are selected by labels there is no first."""
+    """Return boxes for the first word and apps for the second; with a selector the first word is an app."""
     words = list(context.params.get("words") or ())
     if context.params.get("selector"):
         return _apps(context, incomplete, "")
@@ -32,7 +32,7 @@ def complete_box_or_app(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def complete_items(context: typer.Context, incomplete: str) -> list[str]:
-    """Return what was requested of the sharing of the box that is named before."""
+    """Return the requested items of sharing of the box that is named before."""
     name = str(context.params.get("name") or "")
     with _open(context) as cloud:
         if cloud is None or not name:
@@ -48,7 +48,7 @@ def complete_command_ids(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def complete_box_or_op(context: typer.Context, incomplete: str) -> list[str]:
-    """Return boxes for the first word of `command`, and what it can ask for as the second."""
+    """Return boxes for the first word of `command`, and ops for the second."""
     if not context.params.get("selector") and not context.params.get("words"):
         return complete_boxes(context, incomplete)
     return _begin(incomplete, (op for op in OPS if not op.startswith("sharing.")))

@@ -1,4 +1,4 @@
-"""`edgegpu-cloud backup`: everything that a controller is, in one file."""
+"""`edgegpu-cloud backup`: writes the whole controller into one file."""
 
 import os
 import secrets
@@ -60,9 +60,9 @@ def backup(
 
 @contextmanager
 def _written_whole(file: Path, folder: Path) -> Iterator[tuple[BinaryIO, CallersFiles]]:
-    """Yield an open file and what gives it its name in the end; without that it goes.
+    """Yield an open file, and the task that gives it its name in the end; without that the file is removed.
 
-    Both are the caller's, while the archive is written by the owner of the controller's folder.
+    Both belong to the caller, while the owner of the controller's folder writes the archive.
     """
     new = f".edgegpu-backup-{secrets.token_hex(4)}"
     with open_folder(file.parent) as parent:
@@ -81,7 +81,7 @@ def _written_whole(file: Path, folder: Path) -> Iterator[tuple[BinaryIO, Callers
 
 
 def _check(file: Path) -> None:
-    """Refuse what is no file: a device, a pipe, a link would be replaced, and be gone."""
+    """Refuse a target that is no regular file: a device, a pipe, a link would be replaced, and be gone."""
     try:
         other = not stat.S_ISREG(file.lstat().st_mode)
     except OSError:
@@ -92,7 +92,7 @@ def _check(file: Path) -> None:
 
 
 def _write(layout: CloudLayout, out: BinaryIO, *, beside: Path) -> None:
-    """Write the archive; the store's copy lies where it will, or else in the controller's folder, meanwhile."""
+    """Write the archive; meanwhile the copy of the store lies beside it, or else in the controller's folder."""
     place = beside if os.access(beside, os.W_OK) else layout.folder
     with tempfile.TemporaryDirectory(dir=place, prefix=".edgegpu-backup-") as work:
         database = Path(work, layout.database.name)

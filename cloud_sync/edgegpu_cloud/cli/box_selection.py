@@ -1,4 +1,4 @@
-"""Which boxes a command is for: one by its name, or those that a selector over their labels means."""
+"""Selects the boxes of a command: one by its name, or those that a selector over their labels matches."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,11 +15,11 @@ a line for each, --json prints a list, and the exit status is the worst."""
 
 
 def chosen(cloud: Cloud, name: str, selector: str) -> list[BoxView]:
-    """Return the boxes that are meant.
+    """Return the boxes that a name or a selector means.
 
     Raises:
         typer.BadParameter: neither a name nor a selector, or both.
-        CloudError: none is called so, or none has these labels.
+        CloudError: no box has this name, or none has these labels.
     """
     if bool(name) == bool(selector):
         raise typer.BadParameter("name one BOX, or select boxes by -l", param_hint="BOX")
@@ -29,11 +29,11 @@ def chosen(cloud: Cloud, name: str, selector: str) -> list[BoxView]:
 
 
 def selected(cloud: Cloud, selector: str) -> list[BoxView]:
-    """Return the boxes with these labels, those without a state to be asked anything left out by the caller.
+    """Return the boxes with these labels; the caller leaves out those that cannot be asked for anything.
 
     Raises:
         NotFoundError: there is none.
-        CloudError: no selector.
+        CloudError: the text is no selector.
     """
     found = cloud.fleet.boxes(selector)
     if not found:
@@ -67,17 +67,17 @@ class RefusedBox:
 
     @property
     def document(self) -> dict[str, object]:
-        """What --json prints of it."""
+        """The JSON document for the box."""
         return {"box": self.box, "error": self.error.text, "remedy": self.error.remedy}
 
 
 def worst(statuses: Sequence[int]) -> int:
-    """Return the exit status for several boxes: failed before not ended before done."""
+    """Return the exit status for several boxes: a failed one counts before one not ended, that before one done."""
     order = (1, 3, 0)
     return min(statuses, key=order.index, default=0)
 
 
 def end_by(statuses: Sequence[int]) -> None:
-    """End a command that was for several boxes."""
+    """Exit with the status of a command that was for several boxes."""
     if status := worst(statuses):
         raise typer.Exit(status)

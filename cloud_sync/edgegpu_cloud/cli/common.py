@@ -1,4 +1,4 @@
-"""What the commands share: their options, the open controller, how they print, and how an error ends them."""
+"""What the commands share: options, the open controller, output, and how an error ends a command."""
 
 import getpass
 import os
@@ -38,7 +38,7 @@ FolderOption = Annotated[
         "--folder",
         metavar="FOLDER",
         envvar="EDGEGPU_CLOUD",
-        readable=False,  # what cannot be read is told with the user who can
+        readable=False,  # an unreadable folder is reported with the user who can read it
         help="Where the controller's files are.",
     ),
 ]
@@ -57,7 +57,7 @@ class Cloud:
 
 
 def operator() -> str:
-    """Return who runs this command, for the audit and the boxes' journals."""
+    """Return the name of the operator who runs this command, for the audit and the boxes' journals."""
     try:
         name = os.environ.get("SUDO_USER") or getpass.getuser()
     except (KeyError, OSError):
@@ -67,7 +67,7 @@ def operator() -> str:
 
 @contextmanager
 def opened(folder: Path) -> Iterator[Cloud]:
-    """Open a controller, as the owner of its folder: who was root is root no more.
+    """Open a controller as the owner of its folder; a process of root's gives root up.
 
     Raises:
         CloudError: there is none in that folder, or its store cannot be used.
@@ -90,7 +90,7 @@ def opened(folder: Path) -> Iterator[Cloud]:
 
 @contextmanager
 def reporting(*, as_json: bool) -> Iterator[None]:
-    """Run a command's body: an error is said in a sentence (or as JSON on stdout) and ends it with status 1."""
+    """Run a command's body: an error is printed as a sentence (or as JSON on stdout) and ends it with status 1."""
     try:
         yield
     except CloudError as error:
@@ -126,12 +126,12 @@ def _fail(text: str, remedy: str, *, as_json: bool) -> None:
 
 
 def say(text: str) -> None:
-    """Print a line for people who watch, beside what a command answers."""
+    """Print a line on stderr for people who watch, beside a command's answer."""
     typer.echo(plain(text), err=True)
 
 
 def say_trouble(cloud: Cloud, of: BoxView | None = None) -> None:
-    """Say what keeps this controller from its boxes, or from this one, if anything does."""
+    """Print what keeps this controller from its boxes, or from one box, if anything does."""
     if found := trouble(cloud.layout, cloud.config.broker):
         say(f"edgegpu-cloud: {found}")
     if of is not None and of.state is BoxState.SET_ASIDE:
@@ -141,12 +141,12 @@ def say_trouble(cloud: Cloud, of: BoxView | None = None) -> None:
 
 
 def print_json(value: object) -> None:
-    """Print a document, as JSON or what `-o` says; dataclasses, models and enumerations as what they hold."""
+    """Print a document, as JSON or as `-o` says; dataclasses, models and enumerations as their values."""
     typer.echo(plain_json(dumped(to_jsonable_python(value))))
 
 
 def answer(document: object, text: str, *, as_json: bool) -> None:
-    """Print what a command answers: a document, or lines for people."""
+    """Print a command's answer: a document, or lines for people."""
     if as_json:
         print_json(document)
     else:
@@ -154,7 +154,7 @@ def answer(document: object, text: str, *, as_json: bool) -> None:
 
 
 def print_json_line(value: object) -> None:
-    """Print a document, JSON in one line, at once: one of many."""
+    """Print one of many documents at once, as JSON in one line."""
     typer.echo(plain_json(dumped_one_of_many(to_jsonable_python(value))))
     sys.stdout.flush()
 
@@ -180,7 +180,7 @@ def print_list(
     as_json: bool,
     shown: Callable[[T], object] = lambda one: one,
 ) -> None:
-    """Print a list: each as the document that is `shown` of it, or a table of rows, or that there is none."""
+    """Print a list: the document that is `shown` of each, or a table of rows, or that there is none."""
     if as_json:
         print_json([shown(one) for one in found])
     elif found:
@@ -201,7 +201,7 @@ def standing(view: BoxView) -> str:
 
 
 def since_of(text: str) -> float:
-    """Return the moment from which on something is shown, seconds since 1970; 0 where `--since` is not given.
+    """Return the time from which on something is shown, seconds since 1970; 0 where `--since` is not given.
 
     Raises:
         typer.BadParameter: no length of time.
@@ -227,7 +227,7 @@ def moment(at_s: float) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchedRows(Generic[T]):
-    """A list of things: its heads, the row of each, by what it is known again, and what counts as a change of it."""
+    """A watched list: its heads, each element's row, the key that identifies it, and the mark that changes with it."""
 
     heads: Sequence[str]
     row: Callable[[T], Sequence[str]]
@@ -238,7 +238,7 @@ class WatchedRows(Generic[T]):
 def follow(
     look: Callable[[], Sequence[T]], rows: WatchedRows[T], *, as_json: bool, sleep: Callable[[float], None] = time.sleep
 ) -> None:
-    """Print all, then each that is new or has changed, until ctrl-C."""
+    """Print all elements, then each that is new or has changed, until ctrl-C."""
     shown: dict[str, object] = {}
     widths = [len(head) for head in rows.heads]
     first = True

@@ -127,7 +127,7 @@ def _more(new: CloudLayout, config: CloudConfig, first: KeySetLink | None, *, pl
 
 
 def next_steps(layout: CloudLayout) -> list[str]:
-    """Say what to do after init, in the order in which to do it."""
+    """Return what to do after init, in the order in which to do it."""
     at = "" if layout.folder == DEFAULT else f" --folder {layout.folder}"
     if layout.root_key.exists():
         first = (

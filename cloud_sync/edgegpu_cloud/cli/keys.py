@@ -139,7 +139,7 @@ def rotate(
     if next_root:
         check_public(next_root, option="--next-root")
     with reporting(as_json=json):
-        given = _root_key(root) if root else None  # before the folder is opened: root may read it, its owner may not
+        given = _root_key(root) if root else None  # before root is given up: root may read it, the owner may not
         with opened(folder) as cloud:
             key = given or _root_key(cloud.layout.root_key)
             link = sign(prepare(cloud.layout, cloud.store, rotate=True, drop_old=drop_old), key, next_root=next_root)
@@ -243,7 +243,7 @@ _KEY_BYTES = 32
 
 
 def check_public(text: str, *, option: str) -> None:
-    """Refuse what is no public key.
+    """Refuse a text that is no public key.
 
     Raises:
         typer.BadParameter: it is none.

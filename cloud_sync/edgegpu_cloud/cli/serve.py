@@ -73,7 +73,7 @@ def serve(
 
 @dataclass(frozen=True, slots=True)
 class _Here:
-    """What is served from where."""
+    """What `serve` runs with: the controller's folder, its configuration, the release."""
 
     layout: CloudLayout
     config: CloudConfig
@@ -92,7 +92,7 @@ class _Here:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda _number, _frame: supervisor.stop())
         if supervisor.run():
-            raise typer.Exit(EXIT_FAILED)  # the part has said why
+            raise typer.Exit(EXIT_FAILED)  # the process has printed why
 
     def _part(self, me: Supervised, *, link: bool) -> int:
         try:
@@ -103,7 +103,7 @@ class _Here:
         return 0
 
     def one(self, me: Supervised, *, link: bool) -> None:
-        """Be the controller, or else HTTPS, until this process is told to end."""
+        """Run the controller, or else HTTPS, in this process until it is stopped."""
         group = TaskGroup(ended_by_itself=ended_by_itself)
         group.end_on(signal.SIGTERM, signal.SIGINT)
         standing = hold(self.layout, link=link, bundle="" if link else self.release.missing(), pid=me.pid)

@@ -55,8 +55,9 @@ class LinkSender(Protocol):
 class Controller:
     """The controller's loop, which owns the link's side of the store; `put` and `stop` are for any thread.
 
-    What is sent and lost comes again: commands by their times, documents when their box is behind, receipts with the
-    result that was not receipted. So nothing that waits to be sent outlives a connection.
+    All other methods are for one thread. What is sent and lost comes again: commands by their times, documents when
+    their box is behind, receipts with the result that was not receipted. So nothing that waits to be sent outlives a
+    connection.
     """
 
     def __init__(

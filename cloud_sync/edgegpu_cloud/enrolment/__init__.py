@@ -1,1 +1,1 @@
-"""How boxes become members: authorities, tokens, certificates, the controllers' keys."""
+"""How boxes join a controller: authorities, tokens, certificates, the controllers' keys."""

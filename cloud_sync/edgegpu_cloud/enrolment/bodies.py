@@ -1,4 +1,4 @@
-"""What boxes ask for over HTTPS and what they are answered: the models at that border."""
+"""The bodies of enrolment and renewal over HTTPS: the requests of boxes, and the answers."""
 
 from typing import Annotated, Literal
 
@@ -10,13 +10,13 @@ from edgegpu_sync.messages.downlink import KeySetLink
 from edgegpu_sync.wire import Line, Sha256
 
 RETRY_S = 15
-"""Seconds after which a box asks again while a person has not said yes."""
+"""Seconds after which a box asks again while a person has not approved it."""
 
 Device = Annotated[str, Field(pattern=r"^[a-z0-9]{16}$")]
 Pem = Annotated[str, Field(max_length=8_192)]
 
 HostName = Annotated[str, Field(max_length=253, pattern="^[^\\x00-\\x1f\\x7f-\\x9f\\u2028-\\u202e\\u2066-\\u2069]*$")]
-"""Shown to people in many places: nothing in it breaks a line, or turns the writing around."""
+"""A name that people see in many places: nothing in it breaks a line, or reverses the direction of writing."""
 
 
 class _Model(BaseModel):

@@ -1,4 +1,4 @@
-"""How a controller's folder comes to be: keys, authorities, certificates, configuration. All of it, or nothing."""
+"""Creates a controller's folder: keys, authorities, certificates, configuration. All of it, or nothing."""
 
 import shutil
 from collections.abc import Callable
@@ -29,7 +29,7 @@ _SERVERS: tuple[ServerName, ...] = ("https", "broker")
 
 
 def check_empty(layout: CloudLayout) -> None:
-    """Refuse a folder in which there is a controller, or a part of one.
+    """Refuse a folder that holds a controller, or a part of one.
 
     Raises:
         CloudError: naming what is there.
@@ -50,12 +50,12 @@ def found(
     now_s: float,
     more: More,
 ) -> None:
-    """Make the folder; what a run that was cut short has left is thrown away.
+    """Create the folder; what an interrupted run has left is thrown away.
 
     Args:
-        layout: its folder is made where it is not there.
+        layout: its folder is created where it is missing.
         config: becomes controller.yaml.
-        root_public: that of a root key that is kept offline; empty: one is made here.
+        root_public: the public half of a root key that is kept offline; empty: a root key is made here.
         now_s: the clock.
         more: called with the layout of the unfinished folder, before it counts as made.
 
@@ -117,7 +117,7 @@ def _new(path: Path) -> PrivateKey:
 
 
 def make_server(layout: CloudLayout, config: CloudConfig, kind: ServerName, *, now_s: float) -> None:
-    """Write a server's certificate anew, with its authority behind it; the key stays, and with it the pin.
+    """Write a new certificate for a server, with its authority's behind it; the key stays, and with it the pin.
 
     Args:
         layout: has key and authority.
@@ -162,10 +162,10 @@ def read_key(layout: CloudLayout, name: ShownName) -> PrivateKey:
 
 
 def renew_worn(layout: CloudLayout, config: CloudConfig, *, now_s: float) -> list[ShownName]:
-    """Write those of this controller's certificates anew that have less than a third of their days left.
+    """Renew those of this controller's certificates that have less than a third of their days left.
 
     Returns:
-        Which: `https`, `broker`, `controller`. The broker has to read its own again.
+        The renewed ones: `https`, `broker`, `controller`. The broker has to read its own again.
     """
     least = config.certificates.server_days / 3
     kinds: tuple[ShownName, ...] = ("https", "broker", "controller")

@@ -1,4 +1,4 @@
-"""Certificate authorities: one for boxes, one for controllers, one for the servers that both of them reach."""
+"""Certificate authorities: one for boxes, one for controllers, one for the servers that both connect to."""
 
 import datetime as dt
 import hashlib
@@ -19,8 +19,10 @@ from edgegpu_cloud.errors import CloudError
 from edgegpu_sync.ids import DeviceId
 
 _BOX_SINCE = dt.timedelta(days=30)
-"""How far back a box's certificate begins: a broker whose clock fell back by less takes it. No more, since a box
-renews at two thirds of the time between the two dates."""
+"""How far back a box's certificate begins: a broker whose clock fell back by less accepts it.
+
+It is no more, since a box renews at two thirds of the time between the two dates.
+"""
 _CURVES = (ec.SECP256R1, ec.SECP384R1)
 _REQUEST_MAX = 8_192
 
@@ -31,11 +33,11 @@ class RequestError(CloudError):
 
 @dataclass(frozen=True, slots=True)
 class CertificateRequest:
-    """A certificate signing request: its public key alone counts, the names in it are never read."""
+    """A certificate signing request. Only its public key counts; the names in it are never read."""
 
     public: PublicKey
     digest: str
-    """The SHA-256 of the request in DER, 64 hexadecimal digits: what "the same request" is told by."""
+    """The SHA-256 of the request in DER, 64 hexadecimal digits, by which the same request is recognised."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,13 +50,13 @@ class IssuedCertificate:
     until_s: float
 
     def worn(self, now_s: float) -> bool:
-        """Whether two thirds of its life are over: the same request then gets a new one."""
+        """Whether two thirds of its life are over: the same request then gets a new certificate."""
         return now_s >= self.issued_s + (self.until_s - self.issued_s) * 2 / 3
 
 
 @dataclass(frozen=True, slots=True)
 class Authority:
-    """An authority: EC P-256, allowed to sign certificates and revocation lists, and no authority below it."""
+    """An authority: EC P-256; it may sign certificates and revocation lists, but no authority below it."""
 
     certificate: x509.Certificate
     key: PrivateKey = field(repr=False)
@@ -104,7 +106,7 @@ class Authority:
     def revoke(self, serials: Sequence[str], *, number: int, now_s: float) -> str:
         """Return the revocation list, PEM, with all serials that were ever revoked.
 
-        It has no end before the authority's: a broker refuses every box when its list is out of date.
+        The list is valid as long as the authority: a broker refuses every box when its list is out of date.
 
         Args:
             serials: hexadecimal digits, as in `IssuedCertificate`.
@@ -165,7 +167,7 @@ def make_authority(name: str, *, now_s: float, days: int) -> Authority:
 
 
 def load_authority(cert_pem: str, key_pem: str) -> Authority:
-    """Return the authority that these two files hold.
+    """Return the authority that these two texts hold.
 
     Raises:
         CloudError: they cannot be read, or do not belong together.
@@ -181,7 +183,7 @@ def load_authority(cert_pem: str, key_pem: str) -> Authority:
 
 
 def read_request(pem: str) -> CertificateRequest:
-    """Read a certificate signing request and check that who made it has the key.
+    """Read a certificate signing request and check that its author has the key.
 
     Raises:
         RequestError: no request, another kind of key than EC P-256 or P-384, or a wrong signature.
@@ -201,7 +203,7 @@ def read_request(pem: str) -> CertificateRequest:
 
 
 def days_left(pem: str, *, now_s: float) -> float:
-    """Return how many days the first certificate of a file is still valid."""
+    """Return for how many more days the first certificate of a file is valid."""
     until = x509.load_pem_x509_certificate(pem.encode()).not_valid_after_utc
     return (until.timestamp() - now_s) / 86_400
 

@@ -1,4 +1,4 @@
-"""Who is taken in: a token becomes an identity, a worn certificate a new one; each answer is given twice alike."""
+"""Enrolment and renewal: tokens become identities, worn certificates new ones; a repeat gets the same answer."""
 
 import hashlib
 import json
@@ -38,14 +38,14 @@ from edgegpu_sync.ids import DeviceId
 from edgegpu_sync.wire import from_base64
 
 RENEW_DOMAIN = b"edgegpu renew 1\n"
-"""What stands before the body of `/v1/renew` under the box's signature."""
+"""The prefix of the body of `/v1/renew` under the box's signature."""
 
 _ALPHABET = string.ascii_lowercase + string.digits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnrolmentTerms:
-    """What every box is told at its enrolment, and how long its certificate lasts."""
+    """What every box receives at its enrolment, and how long its certificate lasts."""
 
     broker: BrokerAddress
     broker_ca: str
@@ -59,7 +59,7 @@ def mint_device() -> DeviceId:
 
 
 class EnrolmentService:
-    """The rule of `/v1/enrol` and `/v1/renew` over a store; each answer is in the store before it is given."""
+    """Answers `/v1/enrol` and `/v1/renew` from a store; each answer is in the store before it is given."""
 
     def __init__(
         self,
@@ -70,15 +70,15 @@ class EnrolmentService:
         revoked: Callable[[], None],
         clock: Callable[[], float],
     ) -> None:
-        """Take what it decides with; `revoked` is called after certificates were revoked: the CRL has to be written."""
+        """Build the service; `revoked` is called after certificates were revoked: the CRL has to be written."""
         self._store, self._terms = store, terms
         self._issuer = Issuer(authority, terms.box_days)
         self._revoked, self._clock = revoked, clock
 
-    # who asks
+    # checks of the sender
 
     def knows(self, ask: EnrolAsk) -> bool:
-        """Whether this token was ever made here, good or not.
+        """Whether this token was ever made here, valid or not.
 
         Raises:
             CloudError: the store does not answer.
@@ -102,11 +102,11 @@ class EnrolmentService:
         """Exchange a token for an identity. The same request with the same keys gets the same answer, again and again.
 
         Args:
-            ask: as it came.
-            address: whence, for people.
+            ask: the request.
+            address: of the sender, for people.
 
         Raises:
-            MessageRefusedError: no; an alarm is in the store where it asks for one.
+            RequestRefusedError: the request is refused; an alarm is in the store where the error asks for one.
             CloudError: the store does not answer.
         """
         now_s, csr = self._clock(), _read(ask.csr)
@@ -179,7 +179,7 @@ class EnrolmentService:
         add_box(tx, enrolled, Author(token.by, now_s))
         if home:
             tx.enrolments.revoke_certificates(device, now_s=now_s, below_enrolment=enrolled.enrolment)
-            if not token.labels.get(tokens.ONLY_FOR):  # nobody has said that this token is for that box
+            if not token.labels.get(tokens.ONLY_FOR):  # the token was not made for that box
                 text = (
                     f"{home.name} was enrolled anew from {asked['address']} with a token of {token.by}: was that you?"
                 )
@@ -218,16 +218,16 @@ class EnrolmentService:
     # renew
 
     def renew(self, ask: RenewAsk, *, signed: bytes, signature: str, address: str) -> RenewalAnswer:
-        """Give a box another certificate; the same request gets the same one, while a third of its life is left.
+        """Give a box a new certificate; the same request gets the same one, while a third of its life is left.
 
         Args:
             ask: what `signed` says.
             signed: the body, byte for byte.
             signature: base64url of the Ed25519 signature by the box's key over `RENEW_DOMAIN` and the body.
-            address: whence, for people.
+            address: of the sender, for people.
 
         Raises:
-            MessageRefusedError: no; an alarm is in the store where it asks for one.
+            RequestRefusedError: the request is refused; an alarm is in the store where the error asks for one.
             CloudError: the store does not answer.
         """
         now_s, device = self._clock(), DeviceId(ask.device)
@@ -258,7 +258,10 @@ def _read(csr: str) -> ca.CertificateRequest:
 
 
 def _bound(ask: EnrolAsk, csr: ca.CertificateRequest) -> str:
-    """What an answer belongs to: a thief who has seen token and request id, but not the keys, is not answered."""
+    """Return a hash of the keys and the machine that an answer belongs to.
+
+    A thief who has seen token and request id, but not the keys, gets no answer.
+    """
     value = json.dumps([csr.digest, ask.sign_key, ask.instance])
     return hashlib.sha256(value.encode()).hexdigest()
 
@@ -280,7 +283,7 @@ def _home(tx: Transaction, token: Token, instance: str, now_s: float) -> BoxReco
     if box.state is BoxState.REVOKED:
         text = f"this machine is the box {box.name}, which is revoked"
         raise RequestRefusedError(RefusalCode.REFUSED, text, remedy, alarm=True)
-    if is_present(box, now_s=now_s):  # another machine shows its instance
+    if is_present(box, now_s=now_s):  # another machine has its instance
         text = f"this machine has the machine id of the box {box.name}, which is online"
         remedy = f"{remedy}; a copy of its disk needs a machine id of its own first (`systemd-machine-id-setup`)"
         raise RequestRefusedError(RefusalCode.REFUSED, text, remedy, alarm=True)
@@ -296,7 +299,7 @@ def _check_not_aside(box: BoxRecord) -> None:
 
 
 def _free_name(tx: Transaction, wanted: str, device: DeviceId) -> str:
-    """Return a name that no other box has and that no shell or table stumbles over."""
+    """Return a name that no other box has and that is safe in shells and tables."""
     clean = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in wanted).strip("-.")[:60]
     clean = clean or f"box-{device[:6]}"
     return f"{clean}-{device[:6]}" if tx.boxes.exactly(clean) else clean

@@ -1,4 +1,4 @@
-"""Certificates of boxes and the list of those that are revoked: what of the store becomes a file, and when."""
+"""Certificates of boxes and the list of the revoked ones: how they are issued from the store, and written to a file."""
 
 import fcntl
 import os
@@ -17,14 +17,14 @@ from edgegpu_sync.ids import DeviceId, op_name
 
 _DAY_S = 86_400.0
 _CERTIFICATES_A_DAY = 20
-"""That a box may ask for by itself; each `identity.rotate` that people ask of it is one more."""
+"""How many a box may ask for by itself; each `identity.rotate` that people ask of it allows one more."""
 
 _ROTATE = op_name("identity.rotate")
 
 
 @dataclass(frozen=True, slots=True)
 class Issuer:
-    """Gives boxes their certificates, for `days` days each."""
+    """Issues certificates to boxes, for `days` days each."""
 
     authority: Authority
     days: int
@@ -33,7 +33,7 @@ class Issuer:
         """Return a box's certificate, PEM: for the same request the same one, while a third of its life is left.
 
         Raises:
-            MessageRefusedError: TOO_MANY, for a box that asks for ever new ones.
+            RequestRefusedError: TOO_MANY, for a box that asks for ever new ones.
         """
         last = tx.enrolments.certificate_for(device, enrolment, csr.digest)
         if last is not None and last.revoked_at_s is None and not _issued(last).worn(now_s):
@@ -80,8 +80,8 @@ def write_crl(
     """Write the list of all certificates of boxes that are revoked; the broker has to read it again.
 
     Args:
-        layout: has the authority, and the list.
-        store: knows which are revoked.
+        layout: of the authority, and of the list.
+        store: has the revoked certificates.
         clock: seconds since 1970.
         also: further serials, on this list alone.
 
@@ -95,7 +95,7 @@ def write_crl(
     except OSError as error:
         raise CloudError(f"cannot write {layout.crl}: {error}", remedy=remedy_for(lock)) from error
     with handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)  # who reads the store later shall not write the file earlier
+        fcntl.flock(handle, fcntl.LOCK_EX)  # a process that reads the store later must not write the file earlier
         with store.read() as tx:
             serials = [*(one.serial for one in tx.enrolments.revoked()), *also]
         write_file(layout.crl, authority.revoke(serials, number=len(serials) + 1, now_s=clock()), private=False)

@@ -1,4 +1,4 @@
-"""Keys as files: how they are made, written so that nobody else reads them, and named by a hash."""
+"""Key files: how they are read, written so that nobody else reads them, and named by a hash."""
 
 import base64
 import hashlib
@@ -47,7 +47,7 @@ def load_signing_key(path: Path) -> Ed25519PrivateKey:
 
 
 def pin(public: PublicKey) -> str:
-    """Return what `curl --pinnedpubkey sha256//…` wants: base64 of the SHA-256 of the public key in DER."""
+    """Return the value for `curl --pinnedpubkey sha256//…`: base64 of the SHA-256 of the public key in DER."""
     form = serialization.PublicFormat.SubjectPublicKeyInfo
     return base64.b64encode(hashlib.sha256(public.public_bytes(serialization.Encoding.DER, form)).digest()).decode()
 
@@ -75,11 +75,11 @@ def read_file(path: Path) -> str:
 
 
 def write_file(path: Path, text: str, *, private: bool = True) -> None:
-    """Write a file so that it is there whole or not at all, also after a power cut; it is its folder's owner's.
+    """Write a file whole or not at all, also at a power cut; it belongs to the owner of its folder.
 
     Args:
-        path: in a folder that is there.
-        text: what it shall hold.
+        path: in a folder that exists.
+        text: its content.
         private: mode 0600 from its first moment on; else 0644.
 
     Raises:
@@ -95,6 +95,6 @@ def write_file(path: Path, text: str, *, private: bool = True) -> None:
 
 
 def owner_in(folder: int) -> Owner | None:
-    """Return who gets what root makes in an open folder that the caller named: that folder's owner. Raises OSError."""
+    """Return the owner of an open folder, to whom root gives new files; None where nothing is given. Raises OSError."""
     there = os.fstat(folder)
     return (there.st_uid, there.st_gid) if os.geteuid() == ROOT and there.st_uid != ROOT else None

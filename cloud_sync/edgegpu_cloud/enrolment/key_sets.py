@@ -1,4 +1,4 @@
-"""The controllers' keys: which sets there are, what the root is asked to sign next, and how that comes into effect."""
+"""The controllers' key sets: their chain, the request for the next set, and how a signed set takes effect."""
 
 import contextlib
 from pathlib import Path
@@ -22,7 +22,7 @@ _NEXT = "signing.next"
 
 
 class SigningRequest(BaseModel):
-    """What is carried to where the root key is: the newest set, and the keys that the one after it shall hold."""
+    """A request that is carried to the root key: the newest set, and the keys that the one after it shall hold."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -37,13 +37,13 @@ def read_set(link: KeySetLink) -> KeySet:
 
 
 def chain_of(store: ControllerStore) -> tuple[KeySetLink, ...]:
-    """Return the sets that there are, first to last."""
+    """Return the chain of key sets, first to last."""
     with store.read() as tx:
         return tx.notes.chain()
 
 
 def ring_of(layout: CloudLayout, chain: tuple[KeySetLink, ...]) -> KeyRing:
-    """Return what a box holds that was enrolled here and has followed the chain.
+    """Return the key ring of a box that was enrolled here and has followed the chain.
 
     Raises:
         CloudError: no box could follow it.
@@ -63,7 +63,7 @@ def prepare(layout: CloudLayout, store: ControllerStore, *, rotate: bool, drop_o
         layout: of this controller.
         store: holds the chain.
         rotate: make a new key; else ask for the present one alone, for a first set.
-        drop_old: the present key shall not be in the set: boxes refuse what it signs from then on.
+        drop_old: leave the present key out of the set: boxes refuse what it signs from then on.
 
     Raises:
         CloudError: keys or store cannot be used, or a box holds a newer set than this store, which is from a backup.
@@ -93,10 +93,10 @@ def _check_newest(store: ControllerStore, chain: tuple[KeySetLink, ...]) -> None
 
 
 def sign(request: SigningRequest, root: Ed25519PrivateKey, *, next_root: str = "") -> KeySetLink:
-    """Sign the next set; done where the root key is.
+    """Sign the next set; this is done where the root key is.
 
     Raises:
-        CloudError: this root key is not the one whose turn it is.
+        CloudError: this root key is not the one in effect.
     """
     if request.before is not None and read_set(request.before).root != public_text(root):
         remedy = "use the root key that the newest set names"
@@ -105,7 +105,7 @@ def sign(request: SigningRequest, root: Ed25519PrivateKey, *, next_root: str = "
 
 
 def add(layout: CloudLayout, store: ControllerStore, link: KeySetLink, *, by: str, now_s: float) -> KeySet:
-    """Take a set that the root has signed; the key that waits comes into effect with the first set that has it.
+    """Add a set that the root has signed; a waiting key takes effect with the first set that has it.
 
     Raises:
         CloudError: it does not follow the newest set, the root has not signed it, or no key of ours is in it.
@@ -138,7 +138,7 @@ def _public(path: Path) -> str:
 
 
 def settle(layout: CloudLayout, store: ControllerStore) -> None:
-    """Finish an `add` that was cut short: a key that waits and is in the newest set comes into effect.
+    """Finish an `add` that was interrupted: a waiting key that is in the newest set takes effect.
 
     Raises:
         CloudError: keys or store cannot be used.
@@ -151,11 +151,11 @@ def settle(layout: CloudLayout, store: ControllerStore) -> None:
     except CloudError:
         if waiting.exists():
             raise
-        return  # it has come into effect meanwhile
+        return  # it has taken effect meanwhile
     if public in {key.public for key in read_set(chain[-1]).keys}:
         _come_into_effect(layout)
 
 
 def _come_into_effect(layout: CloudLayout) -> None:
-    with contextlib.suppress(FileNotFoundError):  # a controller that runs, and who adds a set, both do so
+    with contextlib.suppress(FileNotFoundError):  # both a running controller and an `add` do so
         (layout.keys / _NEXT).replace(layout.signing_key)

@@ -1,4 +1,4 @@
-"""One-time tokens: what one is worth, and what each use of it comes to."""
+"""One-time tokens: how they are made and used, why a request is refused, and a throttle for wrong tries."""
 
 import hashlib
 import secrets
@@ -8,7 +8,7 @@ from enum import StrEnum
 from edgegpu_cloud.store.records import Token
 
 TEXT_LENGTH = 32
-"""Characters of a token: 160 random bits in the alphabet below; nobody guesses one."""
+"""Characters of a token: 160 random bits in the alphabet below, which nobody guesses."""
 ONLY_FOR = "edgegpu.io/only-for"
 """The label of a token that is for one box; it never becomes a label of the box."""
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
@@ -44,7 +44,7 @@ _WORDS = {
 
 
 class RequestRefusedError(Exception):
-    """A box's request that is refused: `code`, `text`, `remedy` are the answer's; `alarm`: people must hear of it."""
+    """A request of a box that is refused: `code`, `text`, `remedy` go into the answer; `alarm`: people must know."""
 
     def __init__(self, code: RefusalCode, text: str = "", remedy: str = "", *, alarm: bool = False) -> None:
         words = _WORDS.get(code, ("", ""))
@@ -57,8 +57,8 @@ def spend(token: Token, now_s: float) -> Token:
     """Return a token after one more use.
 
     Raises:
-        MessageRefusedError: TOKEN_USED, TOKEN_EXHAUSTED or TOKEN_EXPIRED, each an alarm: somebody else may have it, and
-            whoever pasted it waits for a box that does not come.
+        RequestRefusedError: TOKEN_USED, TOKEN_EXHAUSTED or TOKEN_EXPIRED, each with an alarm: somebody else may have
+            the token, and whoever pasted it waits for a box that does not come.
     """
     if token.used >= token.uses:
         raise RequestRefusedError(
@@ -72,12 +72,12 @@ def spend(token: Token, now_s: float) -> Token:
 
 
 def box_name(token: Token) -> str:
-    """Return what the box of a token's last use shall be called; empty where the token says nothing."""
+    """Return the name for the box of a token's last use; empty where the token has none."""
     return f"{token.name}-{token.used}" if token.name and token.uses > 1 else token.name
 
 
 def only_for(token: Token) -> str:
-    """Return the device id of the one box that a token enrols anew; empty where any box may come with it."""
+    """Return the device id of the one box that a token enrols anew; empty where any box may use it."""
     return token.labels.get(ONLY_FOR, "")
 
 
@@ -89,7 +89,7 @@ def mint() -> str:
 def digest(text: str) -> str:
     """Return what is stored of a token: the SHA-256 of its text, 64 hexadecimal digits.
 
-    No salt and no slow hash: a text has 160 random bits, which nobody tries out.
+    There is no salt and no slow hash: a text has 160 random bits, which nobody tries out.
     """
     return hashlib.sha256(text.strip().encode("utf-8", "replace")).hexdigest()
 
@@ -101,21 +101,21 @@ class _Tries:
 
 
 class Throttle:
-    """Counts wrong tries of each address; who made too many waits, right or wrong, until the period is over."""
+    """Counts wrong tries of each address; after too many it waits, right or wrong, until the period is over."""
 
     def __init__(self, *, most: int = 20, period_s: float = 600.0, addresses: int = 4_096) -> None:
         self._most, self._period_s, self._addresses = most, period_s, addresses
         self._tries: dict[str, _Tries] = {}
 
     def wait_s(self, address: str, now_s: float) -> float:
-        """Return for how many more seconds this address is not listened to; 0 as a rule."""
+        """Return for how many more seconds this address has to wait; usually 0."""
         tries = self._tries.get(address)
         if tries is None or tries.count < self._most:
             return 0.0
         return max(0.0, tries.since_s + self._period_s - now_s)
 
     def wrong(self, address: str, now_s: float) -> None:
-        """Note a wrong try; of the addresses the one that was seen first is forgotten when there are too many."""
+        """Count a wrong try; when there are too many addresses the first is forgotten."""
         tries = self._tries.pop(address, None)
         if tries is None or now_s >= tries.since_s + self._period_s:
             tries = _Tries(now_s, 0)

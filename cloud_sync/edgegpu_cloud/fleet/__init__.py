@@ -1,1 +1,1 @@
-"""The fleet as people handle it: names, views, changes."""
+"""The fleet for operators: names, views, changes."""

@@ -1,4 +1,4 @@
-"""Apps as they are known without asking a box: by the pods that hold shares, and by what was asked for; pure."""
+"""Apps that are known without asking a box: by the pods that hold shares, and by the limits requested; pure."""
 
 import difflib
 import re
@@ -11,7 +11,7 @@ from edgegpu_sync.messages.telemetry import Alloc, PodAlloc
 from edgegpu_sync.topics import TopicKind
 
 _RANDOM = "[bcdfghjklmnpqrstvwxz2456789]"
-"""What Kubernetes appends to names: no vowels (`alphanums` in apimachinery's util/rand)."""
+"""The characters that Kubernetes appends to names: no vowels (`alphanums` in apimachinery's util/rand)."""
 
 _ENDING = re.compile(rf"-(({_RANDOM}{{1,10}}-)?{_RANDOM}{{5}}|[0-9]+)")
 _NEAR = 0.75
@@ -19,7 +19,7 @@ _NEAR = 0.75
 
 @dataclass(frozen=True, slots=True)
 class FleetApp:
-    """An app, and those of its containers that hold shares or have limits that were asked for."""
+    """An app, and those of its containers that hold shares or have requested limits."""
 
     namespace: str
     app: str
@@ -32,19 +32,19 @@ class FleetApp:
 
 
 def is_pod_of(pod: PodAlloc, namespace: str, app: str) -> bool:
-    """Whether a pod is called as one of this app's: a Deployment's, a StatefulSet's or a DaemonSet's."""
+    """Whether a pod is named as one of this app's: a Deployment's, a StatefulSet's or a DaemonSet's."""
     begins = pod.namespace == namespace and pod.name.startswith(app)
     return begins and _ENDING.fullmatch(pod.name, len(app)) is not None
 
 
 def app_name(pod: str) -> str:
-    """Return what the app of a pod is most likely called."""
+    """Return the most likely name of a pod's app."""
     found = re.fullmatch(rf"(.+?){_ENDING.pattern}", pod)
     return found[1] if found else pod
 
 
 def pods_of(details: BoxDetails) -> list[PodAlloc]:
-    """Return the pods that hold shares on a box, by what it told last."""
+    """Return the pods that hold shares on a box, by its last report."""
     latest = details.latest.get(TopicKind.ALLOC)
     if latest is None:
         return []
@@ -53,7 +53,7 @@ def pods_of(details: BoxDetails) -> list[PodAlloc]:
 
 
 def apps_of(boxes: Iterable[BoxDetails]) -> list[FleetApp]:
-    """Return the apps of a cluster, by the reports of its boxes and what was asked for there; by name."""
+    """Return the apps of a cluster, by the reports of its boxes and the limits requested there; by name."""
     found: dict[tuple[str, str], set[str]] = {}
     for details in boxes:
         for pod in pods_of(details):

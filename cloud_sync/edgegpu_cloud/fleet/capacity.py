@@ -1,4 +1,4 @@
-"""What a box has of cards and what of them is free, by its own last reports; pure."""
+"""The cards of a box and what is free on them, by its own last reports; pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from edgegpu_sync.topics import TopicKind
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoxCapacity:
-    """Cards of a box, and units of memory of those that are shared: healthy, and not excluded.
+    """The cards of a box, and the memory units of those that are shared: healthy, and not excluded.
 
     `shared_cards`, `units` and `free_units` are 0 where sharing is not installed. `as_of_s`: the older of the two
     reports, seconds since 1970.
@@ -27,7 +27,7 @@ class BoxCapacity:
 
 
 def capacity_of(latest: Mapping[TopicKind, Latest]) -> BoxCapacity | None:
-    """Return what a box has; None before it has told of its cards."""
+    """Return a box's capacity; None before it has reported its cards."""
     inventory = latest.get(TopicKind.INVENTORY)
     if inventory is None:
         return None
@@ -51,11 +51,11 @@ def is_shared(card: CardReport) -> bool:
 
 
 def held_units(units: Mapping[str, int], alloc: Latest | None) -> dict[str, int]:
-    """Return how many units of each card are held, by its UUID; who has a whole card holds all of them.
+    """Return how many units of each card are held, by its UUID; a container with a whole card holds all of them.
 
     Args:
         units: of each card.
-        alloc: what the box has told last of who holds what.
+        alloc: the box's last report of the shares that pods hold.
     """
     held: dict[str, int] = {}
     if alloc is not None:

@@ -1,4 +1,4 @@
-"""What people change, each in a transaction of the caller's: boxes, desired documents, commands; all of it audited."""
+"""Changes by people, each in a transaction of the caller's: boxes, desired documents, commands. Each is audited."""
 
 import json
 import secrets
@@ -37,25 +37,25 @@ _ROOM = 512
 
 @dataclass(frozen=True, slots=True)
 class Author:
-    """Who changes something, and when."""
+    """The person who changes something, and when."""
 
     by: str
     now_s: float
 
 
 def new_command_id(now_s: float, random_bits: Callable[[int], int] = secrets.randbits) -> CommandId:
-    """Mint a ULID in lower case: milliseconds, then 80 random bits."""
+    """Return a new command id, a ULID in lower case: milliseconds, then 80 random bits."""
     value = int(now_s * 1000) << 80 | random_bits(80)
     return command_id("".join(_ALPHABET[value >> shift & 31] for shift in range(125, -1, -5)))
 
 
 def audit(tx: Transaction, who: Author, what: str, *, device: str = "", detail: Json | None = None) -> None:
-    """Write down what a person changed."""
+    """Add a person's change to the audit."""
     tx.notes.audit(AuditEntry(at_s=who.now_s, by=who.by, what=what, device=device, detail=detail or {}))
 
 
 def touch(tx: Transaction, box: BoxRecord) -> None:
-    """Write a box, and let the controller look at it."""
+    """Write a box, and mark it as changed for the controller."""
     tx.boxes.put([replace(box, touched=tx.notes.changed())])
 
 
@@ -66,10 +66,10 @@ def next_enrolment(tx: Transaction, device: DeviceId) -> int:
 
 
 def add_box(tx: Transaction, enrolled: EnrolledBox, who: Author) -> BoxRecord:
-    """Take a box in, or take it in anew: then its open commands end UNKNOWN, REIMAGED.
+    """Enrol a box, or enrol it anew: then its open commands end UNKNOWN, REIMAGED.
 
     Raises:
-        CloudError: the name is another's.
+        CloudError: another box has the name.
         ValueError: an enrolment number that the box has had.
     """
     before = tx.boxes.get([enrolled.device]).get(enrolled.device)
@@ -114,7 +114,7 @@ def _free_name(tx: Transaction, name: str, device: DeviceId) -> None:
 def end_all(
     tx: Transaction, device: DeviceId, state: CommandState, *, now_s: float, code: str = "", text: str = ""
 ) -> None:
-    """End all open commands of a box by the controller's own word: it was enrolled anew, or revoked."""
+    """End all open commands of a box without its result: it was enrolled anew, or revoked."""
     open_ = tx.commands.open(device)
     ended = []
     for one in open_:
@@ -130,7 +130,7 @@ def end_all(
 
 
 def revoke(tx: Transaction, box: BoxRecord, who: Author) -> None:
-    """Ignore a box from now on: nothing it says counts, nothing is signed for it, its certificates are revoked.
+    """Ignore a box from now on: its messages do not count, nothing is signed for it, its certificates are revoked.
 
     Raises:
         CloudError: it is set aside, and would come back with numbers that cannot be followed.
@@ -146,7 +146,7 @@ def revoke(tx: Transaction, box: BoxRecord, who: Author) -> None:
 
 
 def forget(tx: Transaction, box: BoxRecord, who: Author) -> None:
-    """Drop a box: its certificates are revoked, and all else that is known of it is gone but alarms and audit.
+    """Drop a box: its certificates are revoked, and all other records go but alarms and audit.
 
     Its device id is never given again: the machine comes back as another box.
     """
@@ -157,7 +157,7 @@ def forget(tx: Transaction, box: BoxRecord, who: Author) -> None:
 
 
 def confirm_restored(tx: Transaction, box: BoxRecord, who: Author) -> None:
-    """Go on with a box that was found ahead: what this store holds as desired gets a new revision.
+    """Resume a box that was found ahead: the desired document in this store gets a new revision.
 
     Raises:
         CloudError: it is not RESTORED.
@@ -180,7 +180,7 @@ def _given(tx: Transaction, box: BoxRecord, spec: Json, who: Author) -> BoxRecor
 
 
 def held_spec(tx: Transaction, box: BoxRecord) -> Spec:
-    """Return the document that this store holds as desired; an empty one before the first."""
+    """Return the desired document in this store; an empty one before the first."""
     held = tx.boxes.spec(box.device, box.spec_rev)
     return Spec.model_validate_json(json.dumps(held.spec)) if held is not None else Spec()
 
@@ -188,11 +188,11 @@ def held_spec(tx: Transaction, box: BoxRecord) -> Spec:
 def set_spec(
     tx: Transaction, box: BoxRecord, edit: Callable[[Spec], Spec], who: Author, *, expect_rev: int | None = None
 ) -> int:
-    """Give a box's desired document a new revision; returns its number, or the one it has where nothing changes.
+    """Give a box's desired document a new revision; return its number, or the present one where nothing changes.
 
     Raises:
         ConflictError: the revision is not `expect_rev` any more.
-        CloudError: the box is revoked, or the document cannot be.
+        CloudError: the box is revoked, or the document is not valid.
     """
     check_enrolled(box)
     if expect_rev is not None and expect_rev != box.book.rev:
@@ -210,7 +210,7 @@ def set_spec(
 
 
 def check_enrolled(box: BoxRecord) -> None:
-    """Refuse to ask anything of a box that is revoked or set aside.
+    """Refuse a request to a box that is revoked or set aside.
 
     Raises:
         CloudError: it is.
@@ -224,7 +224,7 @@ def check_enrolled(box: BoxRecord) -> None:
 
 
 def add_command(tx: Transaction, box: BoxRecord, who: Author, *, op: str, args: Json, wait_s: int) -> CommandId:
-    """Queue a command; it is signed when the box is there, and may wait `wait_s` seconds until it begins.
+    """Queue a command; it is signed when the box is connected, and may wait `wait_s` seconds until it begins.
 
     Raises:
         CloudError: the box is revoked, no such op, wrong arguments, too large.
@@ -259,7 +259,7 @@ def _op(tx: Transaction, box: BoxRecord, op: str, args: Json) -> OpName:
 
 
 def _check_size(args: Json) -> None:
-    """Refuse what could never be sent: the other fields of a command take less than the room that is left here."""
+    """Refuse arguments that could never be sent: a command's other fields take less than the room that is left here."""
     body = Command(enrolment=0, epoch=Epoch(0, "0" * 16), seq=1, floor=0, valid_s=0, args=args)
     try:
         encode(body, limit_bytes=BODY_MAX_BYTES - _ROOM)
@@ -268,7 +268,7 @@ def _check_size(args: Json) -> None:
 
 
 def cancel(tx: Transaction, command: StoredCommand, who: Author) -> None:
-    """Give a command no time left to begin: it ends EXPIRED on a box that has not begun it.
+    """Leave a command no time to begin: it ends EXPIRED on a box that has not begun it.
 
     Raises:
         ConflictError: it has ended.

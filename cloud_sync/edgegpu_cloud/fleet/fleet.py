@@ -1,4 +1,4 @@
-"""The fleet as people handle it: boxes by name, desired documents, commands. Used by the CLI and by an HTTP API."""
+"""The fleet for operators: boxes by name, desired documents, commands. Used by the CLI and by an HTTP API."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -37,7 +37,7 @@ from edgegpu_sync.messages.spec import Spec
 from edgegpu_sync.topics import TopicKind
 
 WAIT_S = 3_600
-"""How long an installation may wait for its box where nothing else is asked for."""
+"""How long a command may wait for its box by default."""
 
 _POLL_S = 0.2
 
@@ -56,7 +56,7 @@ class Fleet:
         by: str,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Take a store; `clock` gives seconds since 1970, `sleep` is how `follow` waits."""
+        """Take a store; `clock` returns seconds since 1970, and `follow` waits by `sleep`."""
         self._store = store
         self._clock = clock
         self._by = by
@@ -68,10 +68,10 @@ class Fleet:
     # boxes
 
     def boxes(self, selector: str = "") -> list[BoxView]:
-        """Return every box, by name, or those that a selector over their labels means.
+        """Return every box, by name, or those that a selector over their labels matches.
 
         Raises:
-            CloudError: no selector.
+            CloudError: the text is no selector.
         """
         chosen = read_selector(selector) if selector else None
         with self._store.read() as tx:
@@ -79,7 +79,7 @@ class Fleet:
             return box_views(tx, found, now_s=self._clock())
 
     def names(self) -> list[str]:
-        """Return what all boxes are called, in order."""
+        """Return the names of all boxes, in order."""
         with self._store.read() as tx:
             return [box.name for box in tx.boxes.all()]
 
@@ -123,13 +123,13 @@ class Fleet:
             forget(tx, find_box(tx, device), self._who())
 
     def is_forgotten(self, device: str) -> bool:
-        """Whether this is the device id of a box that was taken in once and is known no more."""
+        """Whether this is the device id of a box that was enrolled once and is forgotten."""
         id_ = DeviceId(device)
         with self._store.read() as tx:
             return not tx.boxes.get([id_]) and bool(tx.enrolments.certificates(id_))
 
     def confirm_restored(self, device: str) -> None:
-        """Go on with a box that was found ahead of this store: it gets what is held here as desired, newly numbered.
+        """Resume a box that was found ahead of this store: the desired document here gets a new revision.
 
         Raises:
             CloudError: it is not RESTORED.
@@ -153,7 +153,7 @@ class Fleet:
             touch(tx, _with(box, name=name))
 
     def label(self, device: str, labels: dict[str, str]) -> None:
-        """Set labels of a box; one that is set to nothing is taken away."""
+        """Set labels of a box; one with an empty value is taken away."""
         with self._store.write() as tx:
             box = find_box(tx, device)
             after = {key: value for key, value in {**box.labels, **labels}.items() if value}
@@ -163,33 +163,33 @@ class Fleet:
     # desired documents
 
     def spec(self, device: str) -> Spec:
-        """Return the desired document that is held for a box."""
+        """Return the desired document of a box."""
         with self._store.read() as tx:
             return held_spec(tx, find_box(tx, device))
 
     def set_spec(self, device: str, edit: Callable[[Spec], Spec], *, expect_rev: int | None = None) -> int:
-        """Change a box's desired document; returns its revision.
+        """Change a box's desired document; return its revision.
 
         Args:
             device: name or id.
-            edit: makes the new document of the one that is held; revisions of items are set afterwards, and a higher
-                `retry` has an item tried again.
+            edit: makes the new document of the present one; revisions of items are set afterwards, and a higher `retry`
+                has an item tried again.
             expect_rev: refuse where the revision is another one by now.
 
         Raises:
             ConflictError: it is another one.
-            CloudError: the box is revoked, the document cannot be, or has more than 64 KiB; nothing is kept then.
+            CloudError: the box is revoked, the document is not valid, or has more than 64 KiB; nothing is stored then.
         """
         with self._store.write() as tx:
             return set_spec(tx, find_box(tx, device), edit, self._who(), expect_rev=expect_rev)
 
     def set_limits(self, device: str, limits: ContainerLimits) -> int:
-        """Set the limits of one container of an app; returns the revision. The same limits again are tried again.
+        """Set the limits of one container of an app; return the revision. The same limits again are tried again.
 
-        What was requested of another container of the app, and refused since there is none of that name, goes.
+        A request for another container of the app is dropped where it was refused because there is none of that name.
 
         Raises:
-            CloudError: the box has not told yet which cluster it is in, another settles for it, or as `set_spec`.
+            CloudError: the box has not reported its cluster yet, another settles for it, or as `set_spec`.
         """
         with self._store.write() as tx:
             box = find_box(tx, device)
@@ -204,24 +204,24 @@ class Fleet:
             return set_spec(tx, box, edit, self._who())
 
     def forget_limits(self, device: str, namespace: str, app: str, container: str | None = None) -> int:
-        """Desire nothing of an app's limits any more, or of one container's; what stands on the box stays.
+        """Drop the requested limits of an app, or of one container; the limits on the box stay as they are.
 
         Raises:
-            NotFoundError: none are desired.
+            NotFoundError: none are requested.
             CloudError: as `set_spec`.
         """
         return self.set_spec(device, lambda spec: without_limits(spec, namespace, app, container))
 
     def set_settings(self, device: str, settings: SharingSettings) -> int:
-        """Say how a box shall share its cards; returns the revision. The same once more is tried again.
+        """Set how a box shares its cards; return the revision. The same settings again are tried again.
 
         Raises:
-            CloudError: nothing is asked for, a card or a value that cannot be, or as `set_spec`.
+            CloudError: nothing is asked for, a card or a value is not valid, or as `set_spec`.
         """
         return self.set_spec(device, lambda spec: with_settings(spec, settings))
 
     def forget_items(self, device: str, names: Sequence[str]) -> int:
-        """Take back settings of a box's sharing; returns the revision. What stands on the box stays.
+        """Take back requested settings of a box's sharing; return the revision. What is set on the box stays.
 
         Raises:
             NotFoundError: one was not requested.
@@ -232,7 +232,7 @@ class Fleet:
     # commands
 
     def command(self, device: str, op: str, args: Json, *, wait_s: int = WAIT_S) -> CommandId:
-        """Ask a box to do something once; it may wait `wait_s` seconds until it begins.
+        """Queue a command for a box; it may wait `wait_s` seconds until it begins.
 
         Raises:
             CloudError: no such op, wrong arguments, or the box is revoked.
@@ -241,11 +241,11 @@ class Fleet:
             return add_command(tx, find_box(tx, device), self._who(), op=op, args=args, wait_s=wait_s)
 
     def install(self, device: str, *, wait_s: int = WAIT_S) -> CommandId:
-        """Let GPU sharing be installed: a revision that says so, and the command to settle it."""
+        """Request that GPU sharing is installed: a revision that says so, and the command to settle it."""
         return self._sharing(device, installed=True, wait_s=wait_s)
 
     def uninstall(self, device: str, *, wait_s: int = WAIT_S) -> CommandId:
-        """Let GPU sharing be taken off: a revision that says so, and the command to settle it."""
+        """Request that GPU sharing is taken off: a revision that says so, and the command to settle it."""
         return self._sharing(device, installed=False, wait_s=wait_s)
 
     def _sharing(self, device: str, *, installed: bool, wait_s: int) -> CommandId:
@@ -256,7 +256,7 @@ class Fleet:
             return add_command(tx, box, who, op=op, args={"min_rev": rev}, wait_s=wait_s)
 
     def cancel(self, id_: str) -> None:
-        """Give a command no time left to begin: it ends EXPIRED where its box has not begun it.
+        """Leave a command no time to begin: it ends EXPIRED where its box has not begun it.
 
         Raises:
             ConflictError: it has ended.
@@ -285,7 +285,7 @@ class Fleet:
             return command_view(command, box=box, now_s=self._clock(), history=history)
 
     def follow(self, id_: str, *, timeout_s: float) -> Iterator[CommandView]:
-        """Yield a command as it stands, then each time it stands otherwise, until it has ended or time is over.
+        """Yield a command, and again each time it has changed, until it has ended or the time is over.
 
         Raises:
             NotFoundError: as `one_command`.
@@ -300,15 +300,15 @@ class Fleet:
             last = view
             self._sleep(_POLL_S)
 
-    # what people are told
+    # alarms and events
 
     def alarms(self, *, unseen: bool = True) -> list[Alarm]:
-        """Return what a person has to look at, newest first."""
+        """Return the alarms, newest first; those that nobody has seen, or all."""
         with self._store.read() as tx:
             return tx.notes.alarms(unseen=unseen)
 
     def alarm_seen(self, number: int) -> None:
-        """Say that an alarm was seen.
+        """Mark an alarm as seen.
 
         Raises:
             NotFoundError: there is none of this number.
@@ -319,7 +319,7 @@ class Fleet:
                 raise NotFoundError(f"cannot find alarm {number}", remedy="`edgegpu-cloud alarms` lists them")
 
     def events(self, device: str | None = None, limit: int = 50) -> list[BoxEvent]:
-        """Return what happened on a box, or on all, newest first."""
+        """Return the last events of a box, or of all, newest first."""
         with self._store.read() as tx:
             return tx.notes.events(find_box(tx, device).device if device is not None else None, limit=limit)
 

@@ -1,4 +1,4 @@
-"""How people name things: boxes by id, name or the beginning of either, commands by the beginning of their id."""
+"""Finds boxes by id, name or the beginning of either, and commands by the beginning of their id."""
 
 import re
 
@@ -12,7 +12,7 @@ _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 
 
 def check_name(name: str) -> None:
-    """Refuse what a box cannot be called.
+    """Refuse a name that a box cannot have.
 
     Raises:
         CloudError: a shell, a table or a person would stumble over it.
@@ -53,10 +53,10 @@ def find_command(tx: Transaction, id_: str) -> StoredCommand:
 
 
 def cluster_of(tx: Transaction, box: BoxRecord) -> str:
-    """Return the cluster that a box has told of last.
+    """Return the cluster that a box has reported last.
 
     Raises:
-        CloudError: it has told of none yet.
+        CloudError: it has reported none yet.
     """
     latest = tx.boxes.latest([box.device], [TopicKind.REPORTED, TopicKind.INVENTORY])
     told = [one.body.get("cluster", "") for _, one in sorted(latest.items(), key=lambda each: -each[1].at_s)]
@@ -68,10 +68,10 @@ def cluster_of(tx: Transaction, box: BoxRecord) -> str:
 
 
 def check_settles(tx: Transaction, box: BoxRecord, cluster: str) -> None:
-    """See that it is not another box that settles the app limits of this cluster: one agent of a cluster does.
+    """Refuse a box where another box settles the app limits of this cluster: one agent of a cluster does.
 
     Raises:
-        CloudError: another one does, by what both have told last.
+        CloudError: another one does, by the last reports of both.
     """
     mine = tx.boxes.latest([box.device], [TopicKind.REPORTED]).get((box.device, TopicKind.REPORTED))
     if mine is None or mine.body.get("holder"):
@@ -85,7 +85,7 @@ def check_settles(tx: Transaction, box: BoxRecord, cluster: str) -> None:
 
 
 def refused_names(tx: Transaction, box: BoxRecord) -> frozenset[str]:
-    """Return the items that a box has refused before it changed anything, since they name what is not there."""
+    """Return the items that a box has refused before it changed anything, because they name what does not exist."""
     latest = tx.boxes.latest([box.device], [TopicKind.REPORTED]).get((box.device, TopicKind.REPORTED))
     items = latest.body.get("items", {}) if latest is not None else {}
     return frozenset(

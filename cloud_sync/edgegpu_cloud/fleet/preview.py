@@ -1,4 +1,4 @@
-"""What would come of new limits of an app, by what its cluster's boxes have reported last; pure."""
+"""The preview of new limits of an app, by the last reports of its cluster's boxes; pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -56,11 +56,11 @@ class Preview:
 
     @property
     def fits(self) -> bool:
-        """Whether it has room, now or after the app's own pods have gone."""
+        """Whether the limits fit, now or after the app's own pods have gone."""
         return self.answer is not FitResult.NEVER
 
     def words(self) -> str:
-        """Return it as lines for people."""
+        """Return the preview as lines for people."""
         head = {
             FitResult.FITS: "fits",
             FitResult.AFTER_STOP: (
@@ -83,7 +83,7 @@ def preview(box: BoxDetails, others: Iterable[BoxDetails], wanted: WantedLimits)
     """Judge new limits as a box would, over every box of its cluster that has reported.
 
     Raises:
-        CloudError: the box has not told yet what cards it has, or limits that no box takes.
+        CloudError: the box has not reported its cards yet, or no box accepts such limits.
     """
     check_app(wanted.namespace, wanted.app, wanted.container)
     reports = [found for found in map(_report, (box, *others)) if found is not None]
@@ -156,7 +156,7 @@ def _room(report: _Report) -> NodeRoom:
 
 
 def _share(piece: CardShare, units: Mapping[str, int]) -> Share:
-    """A whole card holds each of its units, whatever was asked for."""
+    """Return a container's share of a card; a whole card is all of its units, whatever was asked for."""
     whole = piece.core >= CORE_PER_CARD
     return Share(piece.card, units.get(piece.card, 0) if whole else piece.memory_units, min(piece.core, CORE_PER_CARD))
 

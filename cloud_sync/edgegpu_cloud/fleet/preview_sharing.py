@@ -1,4 +1,4 @@
-"""What would come of other settings of a box's sharing, by what it has reported last; pure."""
+"""The preview of other settings of a box's sharing, by its last report; pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ from edgegpu_sync.messages.telemetry import Alloc, CardReport, Inventory, PodAll
 from edgegpu_sync.topics import TopicKind
 
 MOST_UNITS = 25_000
-"""Units of a node: kubelet is told each as a device, in one message."""
+"""A node must have fewer units: kubelet receives each as a device, in one message."""
 
 _MOST_NAMES = 10
 
 
 class PreviewVerdict(StrEnum):
-    """What a box would make of an item."""
+    """What a box would do with an item."""
 
     AS_IT_IS = "as_it_is"
     CHANGED = "changed"
@@ -29,7 +29,7 @@ class PreviewVerdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ItemPreview:
-    """The answer for one item, and why, for people."""
+    """The verdict on one item, and why, for people."""
 
     answer: PreviewVerdict
     text: str = ""
@@ -46,17 +46,17 @@ class _Told:
     pods: Mapping[str, PodAlloc]
 
     def holders(self, cards: Iterable[str]) -> list[str]:
-        """Return the pods that hold something of these cards, by their UUIDs: NAMESPACE/NAME."""
+        """Return the pods that hold something of these cards, which are named by UUID: NAMESPACE/NAME."""
         wanted = set(cards)
         held = (pod for pod in self.pods.values() if any(piece.card in wanted for piece in pod.pieces))
         return sorted({f"{pod.namespace}/{pod.name}" for pod in held})
 
 
 def outlook(details: BoxDetails, items: Mapping[str, AnyItem]) -> dict[str, ItemPreview]:
-    """Say of each item, by its name, what the box would make of it.
+    """Return for each item, by its name, what the box would do with it.
 
     Raises:
-        CloudError: it has not told yet what cards it has.
+        CloudError: it has not reported its cards yet.
     """
     latest = details.latest.get(TopicKind.INVENTORY)
     if latest is None:
@@ -73,7 +73,7 @@ def outlook(details: BoxDetails, items: Mapping[str, AnyItem]) -> dict[str, Item
 
 
 def check_settings(details: BoxDetails, settings: SharingSettings) -> None:
-    """Refuse at once what a box would refuse whatever comes, by what it has told; nothing where it has told nothing.
+    """Refuse at once what a box would refuse in any case, by its last report; nothing where there is none.
 
     Raises:
         CloudError: a card that it does not have, or an isolation that boxes of this version do not know.

@@ -1,4 +1,4 @@
-"""How a box shares its cards by its own last report; pure."""
+"""How a box shares its cards, by its own last report; pure."""
 
 from dataclasses import dataclass
 
@@ -10,9 +10,9 @@ from edgegpu_sync.topics import TopicKind
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportedSharing:
-    """Under the names of the desired document's items; None where sharing is not installed, so that nothing is so.
+    """A box's sharing, under the names of the desired document's items; each is None where sharing is not installed.
 
-    `exclusions` are the cards' numbers. `as_of_s`: when it was heard, seconds since 1970.
+    `exclusions` are the cards' numbers. `as_of_s`: when the report was heard, seconds since 1970.
     """
 
     sharing: bool
@@ -24,7 +24,7 @@ class ReportedSharing:
 
 
 def now_of(details: BoxDetails) -> ReportedSharing | None:
-    """Return how a box shares its cards; None before it has told."""
+    """Return how a box shares its cards; None before its first report."""
     latest = details.latest.get(TopicKind.INVENTORY)
     if latest is None:
         return None

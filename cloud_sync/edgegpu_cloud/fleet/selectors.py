@@ -1,4 +1,4 @@
-"""Labels of boxes, and selectors over them, in the words of `kubectl -l`; pure."""
+"""Labels of boxes, and selectors over them in the syntax of `kubectl -l`; pure."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -29,12 +29,12 @@ class _Term:
 
 @dataclass(frozen=True, slots=True)
 class BoxSelector:
-    """Terms that all have to hold."""
+    """A selector over labels: terms that all have to hold."""
 
     terms: tuple[_Term, ...]
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether a box with these labels is meant."""
+        """Whether the selector matches a box with these labels."""
         return all(term.matches(labels) for term in self.terms)
 
 
@@ -42,7 +42,7 @@ def read_selector(text: str) -> BoxSelector:
     """Read a selector: `site=hall,rack!=3,!old,tier in (a,b)`.
 
     Raises:
-        CloudError: it is none.
+        CloudError: the text is no selector.
     """
     return BoxSelector(tuple(_term(part.strip(), text) for part in _PARTS.split(text)))
 
@@ -61,7 +61,7 @@ def _term(part: str, whole: str) -> _Term:
 
 
 def read_labels(words: Iterable[str]) -> dict[str, str]:
-    """Read `site=hall` and `site-`, which takes the label away: its value is empty then.
+    """Read labels: `site=hall`, and `site-`, which takes the label away: its value is empty then.
 
     Raises:
         CloudError: a word that is neither, or a label twice.

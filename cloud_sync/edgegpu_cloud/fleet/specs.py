@@ -1,4 +1,4 @@
-"""Edits of a desired document, as values: what was edited gets the new revision, the rest keeps the one it has."""
+"""Edits of a desired document, as values: an edited item gets the new revision, the others keep theirs."""
 
 import json
 import re
@@ -56,12 +56,12 @@ class ContainerLimits:
     force: bool = False
     interrupt: bool = False
     on_drift: OnDrift | None = None
-    """None: as it was, else `report`."""
+    """None: as it was before, else `report`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharingSettings:
-    """How a box shall share its cards, in the words of its own command line; None: as it is."""
+    """How a box shall share its cards, in the words of its own command line; None: unchanged."""
 
     isolation: str | None = None
     policy: str | None = None
@@ -76,9 +76,9 @@ def desired_items(spec: Spec) -> dict[str, AnyItem]:
 
 
 def revised(before: Spec, after: Spec, rev: int) -> Spec:
-    """Return `after` with `rev` in each item that differs from `before`; only a higher `retry` is no such difference.
+    """Return `after` with `rev` in each item that differs from `before`; a higher `retry` alone is no difference.
 
-    What `after` holds as an item's own revision does not count. The same document comes back as it was.
+    The items' own revisions in `after` do not count. The same document comes back as it was.
     """
     old = {_key(item): item for item in _items(before)}
     changes: dict[str, object] = {
@@ -110,14 +110,14 @@ def _plain(item: Item) -> Json:
 
 
 def checked(spec: Spec, *, enrolment: int, rev: int) -> Json:
-    """Return a document as it is kept and sent.
+    """Return a document as it is stored and sent.
 
     Raises:
-        CloudError: an item that cannot be, one that stands there twice, or more than 64 KiB.
+        CloudError: an item is not valid, an item is there twice, or the document has more than 64 KiB.
     """
     value = spec.to_json()
     try:
-        Spec.model_validate_json(spec.model_dump_json())  # an edit by model_copy has not been looked at
+        Spec.model_validate_json(spec.model_dump_json())  # model_copy does not validate an edit
         encode(Desired(enrolment=enrolment, rev=rev, spec=value), limit_bytes=BODY_MAX_BYTES - _ROOM)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
@@ -133,7 +133,7 @@ def checked(spec: Spec, *, enrolment: int, rev: int) -> Json:
 
 
 def with_sharing(spec: Spec, *, installed: bool) -> Spec:
-    """Return a document in which GPU sharing shall be so; asked for again it is tried again."""
+    """Return a document with GPU sharing installed or not; the same request again is tried again."""
     now = spec.sharing
     if now is not None and now.installed == installed:
         return spec.model_copy(update={"sharing": now.model_copy(update={"retry": now.retry + 1})})
@@ -141,10 +141,10 @@ def with_sharing(spec: Spec, *, installed: bool) -> Spec:
 
 
 def with_limits(spec: Spec, limits: ContainerLimits, *, cluster: str) -> Spec:
-    """Return a document with these limits in the place of that container's; the same once more is tried again.
+    """Return a document with new limits for a container; the same limits again are tried again.
 
     Raises:
-        CloudError: a name or an amount that cannot be.
+        CloudError: a name or an amount is not valid.
     """
     wanted = _app_limits(limits, cluster)
     same = [item for item in spec.app_limits if _key(item) == _key(wanted)]
@@ -156,7 +156,7 @@ def with_limits(spec: Spec, limits: ContainerLimits, *, cluster: str) -> Spec:
 
 
 def without_limits(spec: Spec, namespace: str, app: str, container: str | None) -> Spec:
-    """Return a document without the limits of an app, or of one of its containers; what stands on the box stays.
+    """Return a document without the limits of an app, or of one of its containers; the limits on the box stay.
 
     Raises:
         NotFoundError: there are none.
@@ -185,7 +185,7 @@ def without_refused(spec: Spec, limits: ContainerLimits, refused: Collection[str
 
 
 def without_items(spec: Spec, names: Collection[str]) -> Spec:
-    """Return a document that says nothing of these items any more; what stands on the box stays.
+    """Return a document without these items; the settings on the box stay.
 
     Raises:
         NotFoundError: one of them is not requested.
@@ -199,7 +199,7 @@ def without_items(spec: Spec, names: Collection[str]) -> Spec:
 
 
 def check_app(namespace: str, app: str, container: str) -> None:
-    """Refuse at once what no box ever takes.
+    """Refuse at once an app that no box accepts.
 
     Raises:
         CloudError: kube-system, or a name that Kubernetes does not have.
@@ -235,10 +235,10 @@ def _app_limits(limits: ContainerLimits, cluster: str) -> AppLimits:
 
 
 def with_settings(spec: Spec, settings: SharingSettings) -> Spec:
-    """Return a document in which a box shares its cards so; what is asked for again is tried again.
+    """Return a document with other settings of sharing; the same setting again is tried again.
 
     Raises:
-        CloudError: nothing is asked for, or what cannot be.
+        CloudError: nothing is asked for, or a value is not valid.
     """
     asked_for: dict[str, tuple[str, object]] = {
         "isolation": ("mode", settings.isolation),
@@ -255,7 +255,7 @@ def with_settings(spec: Spec, settings: SharingSettings) -> Spec:
 
 
 def _cards(words: tuple[str, ...]) -> list[str]:
-    """Read cards as the box's own command line does: `none` alone is no card at all; one twice counts once."""
+    """Read cards as the box's own command line does: `none` alone is no card at all; a card given twice counts once."""
     if words == ("none",):
         return []
     wrong = [word for word in words if not _CARD.fullmatch(word)]
@@ -278,6 +278,6 @@ def _setting(spec: Spec, name: str, value: dict[str, object]) -> Item:
 
 
 def _retried(now: AnItem, wanted: AnItem) -> AnItem:
-    """Return what is wanted; asked for once more it has a higher `retry`."""
+    """Return the wanted item; where it equals the present one it has a higher `retry`."""
     again = _plain(now) == _plain(wanted)
     return wanted.model_copy(update={"retry": now.retry + 1 if again else now.retry})

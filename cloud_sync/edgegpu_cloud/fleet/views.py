@@ -1,4 +1,4 @@
-"""What a person sees of boxes and commands: values made of the store's records."""
+"""Views of boxes and commands for people, made of the store's records."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,22 +22,22 @@ _WAITING = frozenset({ItemState.OPEN, ItemState.PENDING})
 _PROBLEMS = frozenset({ItemState.REJECTED, ItemState.FAILED, ItemState.UNSUPPORTED})
 
 PRESENT_S = 900.0
-"""A box reports every ten minutes: one that nothing was heard of for this long is not there, whatever its link says."""
+"""A box reports every ten minutes: one that was not heard for this long is not there, whatever its link says."""
 
 UNINSTALLED = "uninstall"
-"""What a box says in its goodbye when edgegpu is taken off it: `BoxView.left`."""
+"""The reason in a box's goodbye when edgegpu is taken off it: `BoxView.left`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoxView:
-    """A box: who it is, whether it is there, how it stands against what is desired.
+    """A box: its identity, whether it is online, and how far it has applied what is desired.
 
-    Times are seconds since 1970. `online`: its link stands, and it was heard within `PRESENT_S`. `left`: why its link
-    ended, in the words of its goodbye (stop, upgrade, uninstall, identity), or `lost` where it said none. `health` is
-    what it said last: ok, warn or bad. `waiting` counts changes and commands that it has not done yet, `problems` the
-    changes that it refused or failed at. `holder`: it settles the app limits of its cluster. `restored`: it was found
-    ahead of this store, which came from a backup; nothing is asked of it until a person confirms. Versions,
-    capabilities, cluster and items are empty before its first word.
+    Times are seconds since 1970. `online`: its link is up, and it was heard within `PRESENT_S`. `left`: why its link
+    ended, as its goodbye has it (stop, upgrade, uninstall, identity), or `lost` where there was none. `health` is its
+    last report: ok, warn or bad. `waiting` counts changes and commands that it has not done yet, `problems` the changes
+    that it refused or failed at. `holder`: it settles the app limits of its cluster. `restored`: it was found ahead of
+    this store, which came from a backup; nothing is asked of it until a person confirms. Versions, capabilities,
+    cluster and items are empty before its first message.
     """
 
     device: DeviceId
@@ -67,13 +67,13 @@ class BoxView:
 
     @property
     def is_asked(self) -> bool:
-        """Whether anything can be asked of it: it is not revoked, and edgegpu was not taken off it."""
+        """Whether anything can be asked of the box: it is not revoked, and edgegpu was not taken off it."""
         return self.state is BoxState.ENROLLED and self.left != UNINSTALLED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandView:
-    """A command: what was asked, where it stands, what was heard of it. `state` is None before its box's first word."""
+    """A command: its request, its state, its history. `state` is None before its box's first result."""
 
     id: CommandId
     device: DeviceId
@@ -99,7 +99,7 @@ class CommandView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoxDetails:
-    """All that is known of one box: besides its view its document, its last messages, and ends of unknown commands."""
+    """All that is known of one box: its view, its document, its last messages, and ends of unknown commands."""
 
     box: BoxView
     spec: Spec
@@ -108,7 +108,7 @@ class BoxDetails:
 
 
 def box_views(tx: Transaction, boxes: Sequence[BoxRecord], *, now_s: float) -> list[BoxView]:
-    """Make views of boxes as they stand now."""
+    """Return views of boxes as they are now."""
     latest = tx.boxes.latest([box.device for box in boxes], _KINDS)
     open_ = tx.commands.open_count()
     return [
@@ -123,7 +123,7 @@ def box_views(tx: Transaction, boxes: Sequence[BoxRecord], *, now_s: float) -> l
 
 
 def is_present(box: BoxRecord, *, now_s: float) -> bool:
-    """Whether a box is there: its link stands, and it was heard of late."""
+    """Whether a box is online: its link is up, and it was heard of late."""
     return box.online and now_s - box.seen_at_s < PRESENT_S
 
 
@@ -137,12 +137,12 @@ def _left(birth: Json) -> str:
 
 
 def is_dormant(item: ItemReport) -> bool:
-    """Whether an item waits for GPU sharing to be installed: the box looks at it again then, and nobody else need."""
+    """Whether an item waits for GPU sharing to be installed: the box tries it again then, and nobody has to act."""
     return item.state is ItemState.REJECTED and item.code == ResultCode.NOT_INSTALLED
 
 
 def is_problem(item: ItemReport) -> bool:
-    """Whether a person has to look at an item: it was refused, or did not come to stand."""
+    """Whether a person has to act on an item: it was refused, or could not be applied."""
     return item.state in _PROBLEMS and not is_dormant(item)
 
 
@@ -150,7 +150,7 @@ def _box_view(box: BoxRecord, latest: Mapping[TopicKind, Latest], *, open_comman
     birth, reported = _body(latest.get(TopicKind.STATUS)), _body(latest.get(TopicKind.REPORTED))
     items: Mapping[str, ItemReport] = _ITEMS.validate_python(reported.get("items", {}), strict=False)
     changes = sum(item.state in _WAITING for item in items.values())
-    unread = int(box.observed_rev < box.book.rev)  # what is in it the box has not told yet
+    unread = int(box.observed_rev < box.book.rev)  # the box has not reported yet what is in it
     online = is_present(box, now_s=now_s)
     return BoxView(
         device=box.device,
@@ -183,7 +183,7 @@ def _box_view(box: BoxRecord, latest: Mapping[TopicKind, Latest], *, open_comman
 def command_view(
     command: StoredCommand, *, box: str, now_s: float, history: Sequence[CommandHistoryLine] = ()
 ) -> CommandView:
-    """Make the view of a command; `box` is its box's name."""
+    """Return the view of a command; `box` is its box's name."""
     one = command.tracked
     return CommandView(
         id=one.id,

@@ -1,1 +1,1 @@
-"""What boxes and their installers reach over HTTPS."""
+"""The HTTPS service for boxes and their installers."""

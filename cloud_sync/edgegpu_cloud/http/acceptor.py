@@ -1,4 +1,4 @@
-"""The listening socket: it counts connections when they are accepted, and makes room where all places are taken."""
+"""The listening socket: it counts connections when they are accepted, and makes room when all places are taken."""
 
 import contextlib
 import ipaddress
@@ -9,13 +9,13 @@ Address = tuple[str, int]
 
 
 class ConnectionSlots:
-    """Who has a connection. Where all places are taken, the address with the most of them loses its oldest.
+    """The places for connections. When all are taken, the address with the most connections loses its oldest.
 
     So a flood from one address takes places from itself; a box elsewhere always gets in.
     """
 
     def __init__(self, most: int, *, closed: Callable[[], object]) -> None:
-        """Take the number of places; `closed` is told of each connection that is closed for another."""
+        """Set the number of places; `closed` is called for each connection that is closed to make room."""
         self._most, self._closed = most, closed
         self._of: dict[str, dict[AcceptedConnection, None]] = {}
         self._taken = 0
@@ -31,14 +31,14 @@ class ConnectionSlots:
             most = max(self._of.values(), key=len)
             oldest = next(iter(most))
             oldest.leave()
-            with contextlib.suppress(OSError):  # its transport sees the end, and closes it
+            with contextlib.suppress(OSError):  # its transport notices the end, and closes it
                 oldest.shutdown(socket.SHUT_RDWR)
             self._closed()
         self._of.setdefault(site, {})[guest] = None
         self._taken += 1
 
     def give_up(self, guest: "AcceptedConnection", site: str) -> None:
-        """Take a connection's place back; one that has none is passed over."""
+        """Take a connection's place back; nothing happens where it has none."""
         of = self._of.get(site, {})
         if guest in of:
             del of[guest]
@@ -53,7 +53,7 @@ class AcceptedConnection(socket.socket):
     leave: Callable[[], None] = staticmethod(lambda: None)
 
     def close(self) -> None:
-        """Close the connection, and give its place back."""
+        """Close the connection, and give its place up."""
         self.leave()
         super().close()
 
@@ -74,13 +74,13 @@ class LimitedSocket(socket.socket):
 
 
 def site_of(host: str) -> str:
-    """Return what counts as one address: of IPv6 the first 64 bits, of which everybody has at least as many."""
+    """Return what counts as one address: of IPv6 the first 64 bits, since everybody has a whole /64 at least."""
     try:
         found = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
         return host
     if isinstance(found, ipaddress.IPv4Address):
         return host
-    if found.ipv4_mapped is not None:  # a client of IPv4 at a socket of IPv6
+    if found.ipv4_mapped is not None:  # an IPv4 client at an IPv6 socket
         return str(found.ipv4_mapped)
     return str(ipaddress.ip_network(f"{found}/64", strict=False))

@@ -1,4 +1,4 @@
-"""What boxes and their installers reach over HTTPS: enrolment, renewal, install.sh and the bundle."""
+"""The HTTPS application for boxes and their installers: enrolment, renewal, install.sh and the bundle."""
 
 import logging
 import math
@@ -37,26 +37,26 @@ _FORBIDDEN = 403
 
 
 class EnrolmentHandler(Protocol):
-    """Who decides: `enrolment.Enrolment`, and a stand-in where HTTP alone is tested."""
+    """The service that decides: `enrolment.EnrolmentService`, or a stand-in where HTTP alone is tested."""
 
     def knows(self, ask: EnrolAsk) -> bool:
-        """Whether this token was ever made here, good or not."""
+        """Whether this token was ever made here, valid or not."""
 
     def signed(self, ask: RenewAsk, *, signed: bytes, signature: str) -> bool:
         """Whether the key of this box has signed a renewal."""
 
     def enrol(self, ask: EnrolAsk, *, address: str) -> EnrolmentGranted | ApprovalPending:
-        """Take a box in; raises RefusedError."""
+        """Enrol a box; raises RequestRefusedError."""
 
     def renew(self, ask: RenewAsk, *, signed: bytes, signature: str, address: str) -> RenewalAnswer:
-        """Give a box another certificate; raises RefusedError."""
+        """Give a box a new certificate; raises RequestRefusedError."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Throttles:
-    """Who has to wait: boxes of a site share an address, so what one does keeps no other one waiting.
+    """The throttles: boxes of a site share an address, so one box must not keep another waiting.
 
-    A box that shows a token of ours, or the signature of its key, has its own count; those that show neither have one
+    A box with a token of ours, or with the signature of its key, has its own count. Senders with neither have one count
     for each address.
     """
 
@@ -72,14 +72,14 @@ def make_app(
     clock: Callable[[], float],
     write_s: float = WRITE_MAX_S,
 ) -> ASGIApp:
-    """Put the application together: what a request comes to, without sockets and TLS.
+    """Build the application, which handles requests without sockets and TLS.
 
     Args:
         desk: decides about boxes.
         release: the bundle.
-        ca_pem: what `/ca.crt` answers; boxes know it by its SHA-256.
+        ca_pem: the answer of `/ca.crt`; boxes know it by its SHA-256.
         clock: seconds since 1970, for the throttle.
-        write_s: how long who asked may take for one piece of an answer.
+        write_s: how long a client may take for one piece of an answer.
     """
     app = FastAPI(title="edgegpu-cloud", docs_url=None, redoc_url=None, openapi_url=None)
     enrolments, renewals = _Throttles(), _Throttles()
@@ -145,7 +145,7 @@ def _text(content: bytes | None, missing: str) -> Response:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What was asked, and by whom; `who` is empty where nothing shows that it is one of ours."""
+    """A request and its sender; `who` is empty where nothing shows that the sender is one of ours."""
 
     who: str
     decide: Callable[[], EnrolmentGranted | ApprovalPending | RenewalAnswer]

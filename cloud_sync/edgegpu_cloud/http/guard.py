@@ -1,4 +1,4 @@
-"""What stands before every request: its size and its time are bounded, its end is logged, a fault says no more."""
+"""Guards every request: its size and its time are bounded, its end is logged, and a fault shows no details."""
 
 import asyncio
 import logging
@@ -12,11 +12,14 @@ _FAULTS = logging.getLogger(__name__)
 BODY_MAX_BYTES = 32_768
 BODY_MAX_S = 20.0
 WRITE_MAX_S = 120.0
-"""How long nothing more of an answer may be taken. The kernel keeps megabytes of it, and says that there is room again
-when a part of them has gone: over a slow line that takes half a minute, though who asked reads all the time."""
+"""How long a client may take nothing more of an answer.
+
+The kernel keeps megabytes of the answer, and reports room again when a part of them has gone: over a slow line that
+takes half a minute, though the client reads all the time.
+"""
 
 LINES_PER_MINUTE = 600
-"""Requests that are logged; of a flood the rest is counted."""
+"""Requests that are logged; the rest of a flood is counted."""
 
 _HEADERS = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
 
@@ -28,11 +31,11 @@ class _RefusedBodyError(Exception):
 
 
 class _SlowReaderError(Exception):
-    """Who asked does not take the answer."""
+    """The client does not take the answer."""
 
 
 class RequestGuard:
-    """The outermost layer: the one place that sees each request begin and end."""
+    """The outermost layer: no other one sees each request begin and end."""
 
     def __init__(self, app: ASGIApp, *, write_s: float = WRITE_MAX_S) -> None:
         self._app, self._write_s = app, write_s
@@ -62,7 +65,7 @@ class RequestGuard:
         except _RefusedBodyError as error:
             await _answer(noting, error.status, b"the request is too long or too slow")
         except _SlowReaderError:
-            pass  # uvicorn closes what was not answered whole
+            pass  # uvicorn closes a connection with an incomplete answer
         except Exception:  # noqa: BLE001  (the border of a request)
             _FAULTS.exception("a request failed")
             if not status:
@@ -72,7 +75,7 @@ class RequestGuard:
 
 
 class _Lines:
-    """The access log: of a flood it has the beginning of each minute, and how many were left out."""
+    """The access log: of a flood it has the beginning of each minute, and how many lines were left out."""
 
     def __init__(self) -> None:
         self._until_s, self._said, self._left_out = 0.0, 0, 0
@@ -124,6 +127,6 @@ async def _answer(send: Send, status: int, text: bytes) -> None:
 
 
 def _words(scope: Scope) -> str:
-    """Address, method, path. No query and no header: a token may be in one by somebody's mistake."""
+    """Return address, method, path. Query and headers are left out: somebody may put a token there by mistake."""
     client = scope.get("client") or ("-", 0)
     return f"{client[0]} {scope['method']!s:.8} {ascii(scope['path'])[1:-1][:120]}"

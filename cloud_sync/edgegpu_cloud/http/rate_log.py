@@ -1,4 +1,4 @@
-"""What happens often is counted, and said in one line a minute: a flood of connections is none of the log."""
+"""Counts frequent events and logs one line a minute: a flood of connections does not flood the log."""
 
 import logging
 import threading
@@ -10,7 +10,7 @@ PERIOD_S = 60.0
 
 
 class MinuteCounter:
-    """Counts by kind; usable from any thread."""
+    """Counts events by kind; usable from any thread."""
 
     def __init__(self, log: logging.Logger, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._log, self._clock = log, clock
@@ -19,13 +19,13 @@ class MinuteCounter:
         self._next_s = clock()
 
     def note(self, kind: str) -> bool:
-        """Count one; returns whether it is the first of its kind since the last line."""
+        """Count an event; return whether it is the first of its kind since the last line."""
         with self._lock:
             self._counts[kind] += 1
             return self._counts[kind] == 1
 
     def tell(self) -> None:
-        """Say what was counted, if that was a minute ago last and there was anything."""
+        """Log the counts, if there are any and the last line is a minute ago."""
         with self._lock:
             if not self._counts or self._clock() < self._next_s:
                 return
@@ -35,7 +35,7 @@ class MinuteCounter:
 
 
 class LogRateFilter(logging.Handler):
-    """Counts what a library logs by its words, and lets the first of each through with its traceback."""
+    """Counts a library's log records by their text, and logs the first of each with its traceback."""
 
     def __init__(self, minute: MinuteCounter, log: logging.Logger) -> None:
         super().__init__()

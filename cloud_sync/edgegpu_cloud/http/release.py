@@ -18,13 +18,13 @@ _CHUNK = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class BundleFolder:
-    """One bundle's folder, and the address that boxes reach this server by."""
+    """The folder of one bundle, and the URL by which boxes reach this server."""
 
     folder: Path
     url: str
 
     def file(self, name: str) -> Path | None:
-        """Return the archive or script of this name; None for whatever is not part of a bundle."""
+        """Return the archive or script of this name; None for a file that is not part of a bundle."""
         if name not in _SCRIPTS and _ARCHIVE.fullmatch(name) is None:
             return None
         path = self.folder / name
@@ -44,7 +44,7 @@ class BundleFolder:
         return self._read(path).replace(_PLACEHOLDER.encode(), self.url.encode())
 
     def sums(self) -> bytes | None:
-        """Return SHA256SUMS, with the sum of install.sh as this server hands it out."""
+        """Return SHA256SUMS, with the sum of install.sh as this server sends it."""
         path, script = self.file(SUMS), self.installer()
         if path is None or script is None:
             return None
@@ -53,13 +53,13 @@ class BundleFolder:
         return "".join(f"{mine if line.endswith(f' {INSTALLER}') else line}\n" for line in lines).encode()
 
     def missing(self) -> str:
-        """Say that there is no bundle, if there is none."""
+        """Return the sentence that there is no bundle; empty where there is one."""
         if self.file(SUMS) is not None and self.file(INSTALLER) is not None:
             return ""
         return f"there is no bundle in {self.folder}: boxes cannot be installed from here (`make bundle` makes one)"
 
     def problems(self) -> Iterator[str]:
-        """Say what is wrong with the bundle: every file is read and compared with its checksum."""
+        """Yield what is wrong with the bundle: every file is read and compared with its checksum."""
         path = self.file(SUMS)
         if path is None:
             yield self.missing()

@@ -1,4 +1,4 @@
-"""The HTTPS server as a task: uvicorn on a socket that is bound before anything else is started."""
+"""The HTTPS server as a task: uvicorn on a socket that is bound before anything else starts."""
 
 import asyncio
 import errno
@@ -22,19 +22,19 @@ _LOG = logging.getLogger(__name__)
 
 HEADERS_MAX_S = 20.0
 HANDSHAKE_MAX_S = 20.0
-"""A satellite's link takes a second for each flight, and sends a lost one again after several."""
+"""A satellite link takes a second for each flight, and sends a lost one again after several."""
 
 CONNECTIONS = 1_024
 _KEEP_ALIVE_S = 5
 _BACKLOG = 512
 _BIND_TRIES, _BIND_PAUSE_S = 20, 0.05
 _TICKS = 10
-"""Ticks of uvicorn's, ten a second, between two looks at the certificate's files."""
+"""Ticks of uvicorn, ten a second, between two checks of the certificate's files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerLimits:
-    """How long somebody may take for TLS, for the head of a request, for the end; how many connections may be there."""
+    """How long a client may take for TLS, for a request's head and for the end; how many connections there may be."""
 
     handshake_s: float = HANDSHAKE_MAX_S
     headers_s: float = HEADERS_MAX_S
@@ -45,8 +45,7 @@ class ServerLimits:
 class _Impatient(H11Protocol):
     """Closes a connection on which no whole request has come in time: before the first one, and after each.
 
-    It keeps no access log either: uvicorn's has the query in it, where somebody may have put a token.
-    `RequestGuard` logs.
+    It keeps no access log either: the query in uvicorn's may hold somebody's token. `RequestGuard` logs.
     """
 
     patience_s = HEADERS_MAX_S
@@ -91,7 +90,7 @@ class _Impatient(H11Protocol):
 
 
 class _Server(uvicorn.Server):
-    """uvicorn with a bound for handshakes, which it has no setting for, a quiet log, and a look at the certificate."""
+    """uvicorn with a limit for handshakes, for which it has no setting, a quiet log, and a check of the certificate."""
 
     def __init__(
         self, config: uvicorn.Config, *, patience: ServerLimits, minute: MinuteCounter, files: "_Files"
@@ -100,7 +99,7 @@ class _Server(uvicorn.Server):
         self._patience, self._minute, self._files = patience, minute, files
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen on the sockets, in place of uvicorn's own way to."""
+        """Listen on the sockets; this replaces uvicorn's own `startup`."""
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._note)
         await self.lifespan.startup()
@@ -126,33 +125,33 @@ class _Server(uvicorn.Server):
         self.started = True
 
     async def on_tick(self, counter: int) -> bool:
-        """Do what is done ten times a second."""
+        """Log the counts, and check the certificate's files; uvicorn calls this ten times a second."""
         self._minute.tell()
         if counter % _TICKS == 0:
             self._files.look()
         return await super().on_tick(counter)
 
     def _note(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Count what goes wrong with connections; a traceback of each would fill the disk."""
+        """Count errors of connections; a traceback of each would fill the disk."""
         text, error = str(context.get("message", "a fault")), context.get("exception")
         if self._minute.note(text):
             _LOG.error("%s: %r", text, error, exc_info=None if isinstance(error, OSError) else error)
 
 
 class _Files:
-    """Certificate and key on the disk: shown anew when one of them is another file, or another text, than before."""
+    """Certificate and key on the disk: loaded again when one of them is another file, or another text, than before."""
 
     def __init__(self, context: ssl.SSLContext, cert: Path, key: Path) -> None:
         self._context, self._cert, self._key = context, cert, key
         self._seen = self._stat()
 
     def look(self) -> None:
-        """Read both again if they have changed; ones that cannot be used leave those of before."""
+        """Load both again if they have changed; where they cannot be used, those of before stay."""
         if (now := self._stat()) == self._seen:
             return
         self._seen = now
         try:
-            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self._cert, self._key)  # half of it may be taken
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self._cert, self._key)  # half of it may be loaded
             self._context.load_cert_chain(self._cert, self._key)
         except (OSError, ssl.SSLError) as error:
             _LOG.error("%s; what was shown before is shown on", _unusable(self._cert, self._key, error))
@@ -171,7 +170,7 @@ class _Files:
 
 
 class HttpsServer:
-    """Listens at once, serves while `run` runs."""
+    """The HTTPS server, which listens at once and serves while `run` runs."""
 
     def __init__(
         self, app: ASGIApp, *, host: str, port: int, cert: Path, key: Path, patience: ServerLimits | None = None
@@ -179,12 +178,12 @@ class HttpsServer:
         """Bind the port.
 
         Args:
-            app: what requests come to.
+            app: answers the requests.
             host: address to listen on.
             port: 0 for any that is free.
             cert: certificate with its chain, PEM; read again when its file changes.
             key: its private key, PEM.
-            patience: how long who connects may take.
+            patience: how long a client may take.
 
         Raises:
             CloudError: the address is taken, or certificate and key cannot be used.
@@ -209,7 +208,7 @@ class HttpsServer:
 
     @property
     def port(self) -> int:
-        """The port that it listens on."""
+        """The port that the server listens on."""
         port: int = self._socket.getsockname()[1]
         return port
 
@@ -219,14 +218,14 @@ class HttpsServer:
         return self._places.taken
 
     def run(self) -> None:
-        """Serve until `stop`; the socket is closed then."""
+        """Serve until `stop`, then close the socket."""
         try:
             self._server.run(sockets=[self._socket])
         finally:
             self._socket.close()
 
     def stop(self) -> None:
-        """Let `run` return: what is being answered gets a moment."""
+        """End `run`; what is being answered gets a moment."""
         self._server.should_exit = True
 
 
@@ -247,7 +246,7 @@ def _bound(host: str, port: int) -> LimitedSocket:
 
 
 def _bind(listener: socket.socket, host: str, port: int) -> None:
-    """Bind; a process of ours that was killed a moment ago may still have the port."""
+    """Bind the socket; a process of ours that was killed a moment ago may still have the port."""
     for left in reversed(range(_BIND_TRIES)):
         try:
             listener.bind((host, port))
@@ -262,7 +261,7 @@ def _bind(listener: socket.socket, host: str, port: int) -> None:
 def _config(app: ASGIApp, *, cert: Path, key: Path, patience_s: float, quiet: logging.Logger) -> uvicorn.Config:
     config = uvicorn.Config(
         app,
-        loop="asyncio",  # the one that calls `accept` of the socket that is passed
+        loop="asyncio",  # the loop that calls `accept` of the socket it is given
         http=type("Impatient", (_Impatient,), {"patience_s": patience_s, "quiet": quiet}),
         ws="none",
         lifespan="off",

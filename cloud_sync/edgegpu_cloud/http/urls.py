@@ -1,11 +1,11 @@
-"""The address that boxes reach this controller's HTTPS by."""
+"""The URL by which boxes reach this controller's HTTPS."""
 
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.layout import CloudConfig
 
 
 def url_of(config: CloudConfig) -> str:
-    """Return `https.url`, or what follows from the first name and the port.
+    """Return `https.url`, or the URL of the first name and the port.
 
     Raises:
         CloudError: there is neither.

@@ -1,1 +1,1 @@
-"""The commands over the fleet: how boxes come, stand and go."""
+"""The commands over the fleet: enrol, show and remove boxes."""

@@ -1,4 +1,4 @@
-"""`edgegpu-cloud boxes`, `box`, `confirm`, `rename`, `alarms`: the fleet as it stands."""
+"""`edgegpu-cloud boxes`, `box`, `label`, `confirm`, `rename`, `alarms`: the fleet as it is."""
 
 import time
 from typing import Annotated
@@ -162,7 +162,7 @@ _SEEN = 2
 
 
 def _refuse_options(context: typer.Context) -> None:
-    """Refuse options of the list before a command: they would be passed over."""
+    """Refuse options of the list before a command, where they would be ignored."""
     for parameter in context.command.params:
         source = context.get_parameter_source(parameter.name or "")
         if source is not None and source.name == "COMMANDLINE":
@@ -183,11 +183,11 @@ def _row(view: BoxView) -> tuple[str, ...]:
 
 
 _SHORT = 8
-"""Of a cluster's id: enough to tell them apart."""
+"""How much of a cluster's id is shown: enough to tell clusters apart."""
 
 
 def _capacity(capacity: BoxCapacity | None) -> tuple[str, str]:
-    """Return how many cards there are, and how much is free of them."""
+    """Return how many cards there are, and how much of them is free."""
     if capacity is None:
         return "-", "-"
     if not capacity.sharing:

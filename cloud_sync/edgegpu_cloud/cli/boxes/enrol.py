@@ -1,4 +1,4 @@
-"""`edgegpu-cloud enrol`, `pending`, `approve`, `refuse`: the line to paste on a box, and boxes that wait for a yes."""
+"""`edgegpu-cloud enrol`, `pending`, `approve`, `refuse`: the line to paste on a box, and boxes that wait."""
 
 import time
 from dataclasses import dataclass, replace
@@ -98,7 +98,7 @@ IdArgument = Annotated[str, typer.Argument(metavar="ID", help="As `pending` show
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnrolLine:
-    """What a person pastes, and what is in it."""
+    """The line that a person pastes, and its parts."""
 
     token: str
     line: str

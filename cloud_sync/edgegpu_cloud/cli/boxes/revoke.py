@@ -1,4 +1,4 @@
-"""`edgegpu-cloud revoke`, `kick` and `boxes forget`: a box that is trusted no more, or is gone; its connection."""
+"""`edgegpu-cloud revoke`, `kick` and `boxes forget`: end the trust in a box, its connection, or its records."""
 
 import shlex
 import subprocess
@@ -108,7 +108,7 @@ def _ask(view: BoxView, *, as_json: bool) -> None:
         raise refused
     try:
         said = typer.confirm(f"revoke {view.name} ({view.device})?")
-    except typer.Abort:  # there is nobody to be asked
+    except typer.Abort:  # nobody can be asked
         raise refused from None
     if not said:
         raise typer.Abort
@@ -140,7 +140,7 @@ def forget(
 
 
 def _say_whether_cut(cloud: Cloud, view: BoxView, *, cut: bool, still: str, as_json: bool) -> None:
-    """Say whether the box's connection is cut; `still`: what to do where it is not, empty where nothing is left."""
+    """Print whether the box's connection is cut; `still`: what to do where it is not, empty where nothing is left."""
     if as_json:
         print_json({"device": view.device, "name": view.name, "crl": str(cloud.layout.crl), "cut": cut})
     elif cut:
@@ -150,7 +150,7 @@ def _say_whether_cut(cloud: Cloud, view: BoxView, *, cut: bool, still: str, as_j
 
 
 def _ask_for_name(view: BoxView, *, as_json: bool) -> None:
-    """Have the name typed of a box that is to be forgotten, beside what is lost with it."""
+    """Show what is lost with a box, and ask for its name before it is forgotten."""
     refused = CloudError(f"cannot forget {view.name}: nobody has said yes", remedy="say it with --yes")
     if as_json:
         raise refused
@@ -161,7 +161,7 @@ def _ask_for_name(view: BoxView, *, as_json: bool) -> None:
     )
     try:
         typed = typer.prompt(f"type {view.name} to forget it", default="", show_default=False)
-    except typer.Abort:  # there is nobody to be asked
+    except typer.Abort:  # nobody can be asked
         raise refused from None
     if typed.strip() != view.name:
         raise CloudError(
@@ -170,7 +170,7 @@ def _ask_for_name(view: BoxView, *, as_json: bool) -> None:
 
 
 def _listed(cloud: Cloud, device: DeviceId, *, done: str, remedy: str) -> KickCertificate:
-    """Write the list of the revoked, with a certificate on it by which it is seen whether the broker has read it.
+    """Write the list of the revoked, with a certificate on it that shows whether the broker has read the list.
 
     An error says what was `done` before, and ends its remedy with what to do besides.
     """
@@ -217,7 +217,7 @@ def kick(name: BoxArgument, *, folder: FolderOption = DEFAULT, json: JsonOption 
 
 
 def _revoked(cloud: Cloud, name: str) -> tuple[DeviceId, str]:
-    """Return the device id and the name of a box that is revoked; a forgotten one is named by its whole device id."""
+    """Return the device id and the name of a revoked box; a forgotten one is named by its whole device id."""
     try:
         view = cloud.fleet.box(name)
     except NotFoundError:

@@ -1,4 +1,4 @@
-"""`edgegpu-cloud box` in words: who it is, its items, its cards, its health."""
+"""`edgegpu-cloud box` as text: the box's identity, its items, its cards, its health."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""`edgegpu-cloud tokens`: those that are still good for something, and how to take one back."""
+"""`edgegpu-cloud tokens`: lists the tokens that are still valid, and takes one back."""
 
 import time
 from dataclasses import replace

@@ -1,1 +1,1 @@
-"""The commands that ask boxes for something: limits, sharing, commands, and what became of each."""
+"""The commands that request something of boxes: limits, sharing, commands; and the outcome of each."""

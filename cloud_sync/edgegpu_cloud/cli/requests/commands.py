@@ -1,4 +1,4 @@
-"""`edgegpu-cloud command`, `install`, `uninstall`, `commands`, `cancel`: verbs, and those that were asked for."""
+"""`edgegpu-cloud command`, `install`, `uninstall`, `commands`, `cancel`: send, list and cancel commands."""
 
 import json
 import time
@@ -51,10 +51,10 @@ _OWN = {"sharing.install": "install", "sharing.uninstall": "uninstall"}
 
 
 def read_args(op: str, box: str, words: Sequence[str]) -> Json:
-    """Return arguments; of an op that this version does not know JSON, else text.
+    """Return the arguments of an op; those of an unknown op are read as JSON, or else as text.
 
     Raises:
-        typer.BadParameter: what the op does not take, or lacks; an op that has a command of its own.
+        typer.BadParameter: an argument that the op does not take, or lacks; an op that has a command of its own.
     """
     if op in _OWN:
         raise typer.BadParameter(f"say: edgegpu-cloud {_OWN[op]} {box}", param_hint="OP")
@@ -198,7 +198,7 @@ def command(
 
 
 def _asking(verb: Callable[..., CommandId]) -> Callable[..., None]:
-    """Return the command that asks boxes for a verb of the fleet's without arguments."""
+    """Return the command that asks boxes for an op of the fleet's without arguments."""
 
     def ask(
         name: OptionalBoxArgument = "",

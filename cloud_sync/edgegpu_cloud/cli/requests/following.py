@@ -1,4 +1,4 @@
-"""`edgegpu-cloud watch`, and what `--wait` does: a command followed to its end."""
+"""`edgegpu-cloud watch`, and `--wait`: a command followed to its end."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -59,7 +59,7 @@ TimeoutOption = Annotated[str, typer.Option("--timeout", metavar="TIME", help="H
 
 
 def finish(cloud: Cloud, id_: CommandId, wait_s: int, *, as_json: bool) -> None:
-    """Show a command's way to its end, and exit by it."""
+    """Show the progress of a command to its end, and exit with its status."""
     view = cloud.fleet.one_command(id_)
     say_trouble(cloud, cloud.fleet.box(view.device))
     if not wait_s:
@@ -76,7 +76,7 @@ def finish(cloud: Cloud, id_: CommandId, wait_s: int, *, as_json: bool) -> None:
 def finish_many(
     cloud: Cloud, ids: Sequence[CommandId], refused: Sequence[RefusedBox], wait_s: int, *, as_json: bool
 ) -> None:
-    """Show how commands to many boxes end, a line for each and for those that were refused; exit by the worst."""
+    """Show how commands to many boxes end, a line for each box, refused ones too; exit with the worst status."""
     say_trouble(cloud)
     ends_s = time.monotonic() + wait_s
     ended = []
@@ -102,7 +102,7 @@ def _last(cloud: Cloud, id_: CommandId, wait_s: float) -> CommandView:
 
 
 def status_of(view: CommandView) -> int:
-    """Return the exit status of a command that was waited for; the doctor's is that of what it found."""
+    """Return the exit status of a command that was waited for; that of the doctor depends on its findings."""
     if not view.ended:
         return EXIT_WAITING
     well = view.state is CommandState.SUCCEEDED and (view.op != _DOCTOR or _level(view) in {"", "ok"})
@@ -114,7 +114,7 @@ def _level(view: CommandView) -> str:
 
 
 def findings(view: CommandView) -> str:
-    """Return what the doctor of a box has found, as lines for people; empty for other commands."""
+    """Return the findings of a box's doctor, as lines for people; empty for other commands."""
     if view.op != _DOCTOR or view.data is None:
         return ""
     troubled, checks = view.data.get("troubled", ()), view.data.get("checks", 0)
@@ -134,7 +134,7 @@ def _finding(one: Mapping[str, object]) -> list[str]:
 
 @contextmanager
 def _told_if_cut(id_: str, *, as_json: bool) -> Iterator[None]:
-    """Say on ctrl-C that only the waiting ends."""
+    """Print on ctrl-C that only the waiting ends."""
     try:
         yield
     except KeyboardInterrupt:
@@ -159,7 +159,7 @@ def _followed(cloud: Cloud, id_: str, wait_s: float, *, as_json: bool) -> Comman
 
 
 def line_of(view: CommandView) -> str:
-    """Return how a command stands, in a line."""
+    """Return a command's state in one line."""
     why = ": ".join(word for word in (view.code, view.text) if word)
     return plain(f"{_state(view)}  {why}".rstrip())
 
@@ -171,7 +171,7 @@ def _state(view: CommandView) -> str:
 
 
 def _exit_by(view: CommandView, *, as_json: bool) -> None:
-    """Say the end on standard output, where what a command answers belongs; its way there was said beside it."""
+    """Print the end of a command on standard output, as its answer, and exit; its progress went to standard error."""
     if not view.ended:
         say(f"not ended yet; it goes on: edgegpu-cloud watch {view.id}")
         raise typer.Exit(EXIT_WAITING)

@@ -1,4 +1,4 @@
-"""`edgegpu-cloud limits set`, `show`, `forget`: what an app may have of a card, on one box or on many."""
+"""`edgegpu-cloud limits set`, `show`, `forget`: the limits of apps, on one box or on many."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -172,7 +172,7 @@ def set_(  # noqa: PLR0913  (one for each option)
 
 
 def _names(words: Sequence[str], selector: str) -> tuple[str, str, str]:
-    """Return box, namespace and app; no box where boxes are selected."""
+    """Return box, namespace and app; the box is empty where boxes are selected by labels."""
     expected = 1 if selector else 2
     if len(words) != expected:
         raise typer.BadParameter(f"name {'the app alone, with -l' if selector else 'a BOX (or -l) and an app'}")
@@ -315,7 +315,7 @@ def _rows(cloud: Cloud, view: BoxView, *, show_preview: bool) -> list[_Row]:
 
 
 def _now(target: LimitsTarget, item: AppLimits) -> Preview:
-    """Return what would come of an item if it were set now."""
+    """Return the preview of an item as if it were set now."""
     return preview(target.details, target.others, _wanted(item, item.container))
 
 
@@ -359,7 +359,7 @@ def _print_rows(rows: Sequence[_Row], *, many: bool, now: bool) -> None:
 
 
 class ForgottenLimits(TypedDict):
-    """What `limits forget` prints of a box."""
+    """The JSON document of `limits forget` for one box."""
 
     box: str
     items: list[str]

@@ -1,4 +1,4 @@
-"""For which box limits of an app are meant, and for which of its containers: by what the cluster's boxes have told."""
+"""Finds the box and the container for which app limits are meant, by the reports of the cluster's boxes."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -19,14 +19,14 @@ class LimitsTarget:
 
     @property
     def name(self) -> str:
-        """What the box is called."""
+        """The name of the box."""
         return self.details.box.name
 
 
 def targets(cloud: Cloud, views: Sequence[BoxView]) -> list[LimitsTarget]:
     """Return the boxes to be asked: of each cluster the one that applies its app limits, else the one that was named.
 
-    Who is asked in the place of another is said.
+    A line on stderr names a box that is asked in the place of another.
     """
     everyone = _enrolled(cloud)
     found: dict[str, BoxView] = {}
@@ -61,7 +61,7 @@ def _others(cloud: Cloud, box: BoxView, everyone: Iterable[BoxView]) -> list[Box
 
 
 def container_of(target: LimitsTarget, namespace: str, app: str, given: str | None) -> str:
-    """Return which container of an app is meant: the one named, else the only one known, else the app's namesake.
+    """Return the container of an app that is meant: the named one, else the only one known, else the app's namesake.
 
     Raises:
         CloudError: several are known.
@@ -82,7 +82,7 @@ def container_of(target: LimitsTarget, namespace: str, app: str, given: str | No
 
 
 def say_if_unknown(target: LimitsTarget, namespace: str, app: str) -> None:
-    """Say that an app is not known there, where one is known that is almost called so."""
+    """Print a line where an app is unknown there and a known one has almost its name."""
     known = apps_of((target.details, *target.others))
     if f"{namespace}/{app}" in {one.name for one in known}:
         return

@@ -1,4 +1,4 @@
-"""What became of what was requested of a box: waited for, in words, and as an exit status."""
+"""The outcome of what was requested of a box: waited for, in words, and as an exit status."""
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -26,16 +26,16 @@ from edgegpu_sync.messages.uplink import ItemReport, ItemState
 
 _NEW_S = 0.3
 _SOON_S, _LOOK_S = 3.0, 0.1
-"""A box that is there says within a second or two whether it begins something at all."""
+"""How long and how often to look: a connected box reports within a second or two whether it begins at all."""
 GOOD = frozenset({ItemState.APPLIED})
 _WAITS = "waiting for the box"
 
 Reports = Mapping[str, ItemReport | None]
-"""By the name of an item; None while the box has told of an older one, or of none."""
+"""The reports by the name of an item; None while the box has reported an older one, or none."""
 
 
 def reports(details: BoxDetails, names: Iterable[str]) -> dict[str, ItemReport | None]:
-    """Return what became of items as they are desired now."""
+    """Return the reports on items as they are desired now."""
     desired, told = desired_items(details.spec), details.box.items
     found: dict[str, ItemReport | None] = {}
     for name in names:
@@ -47,9 +47,9 @@ def reports(details: BoxDetails, names: Iterable[str]) -> dict[str, ItemReport |
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What was requested of a box, and what became of it; `error` says why where it was refused here.
+    """What was requested of a box, and its outcome; `error` says why where it was refused here.
 
-    `looks` is the command that shows it; `items` are none where it was refused.
+    `looks` is the command that shows the request; there are no `items` where it was refused.
     """
 
     view: BoxView
@@ -61,7 +61,7 @@ class Request:
 
     @property
     def status(self) -> int:
-        """The exit status for one that was waited for."""
+        """The exit status of a request that was waited for."""
         return EXIT_FAILED if self.error else status_of(self.items.values(), good=self.good)
 
     @property
@@ -73,7 +73,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestViews:
-    """How requests are shown: one by `tell`, several as a table of their `lines`, each as a document."""
+    """How requests are shown: one by `tell`, several as a table of their `lines`, each in JSON as its `document`."""
 
     heads: Sequence[str]
     tell: Callable[[Request], None]
@@ -84,7 +84,7 @@ class RequestViews:
 def follow(
     cloud: Cloud, requests: Sequence[Request], screens: RequestViews, *, wait_s: float | None, many: bool, as_json: bool
 ) -> None:
-    """Say what was requested, and what came of it: waited for, or as far as it comes at once; exit by it."""
+    """Print what was requested and its outcome, waited for or as far as it comes at once; exit with its status."""
     say_trouble(cloud, None if many else requests[0].view)
     if not (many or as_json):
         one = requests[0]
@@ -118,7 +118,7 @@ def _looked(cloud: Cloud, one: Request, wait_s: float | None) -> Request:
 
 
 def _settled(cloud: Cloud, one: Request, wait_s: float) -> Reports:
-    """Wait until a box has settled items of this revision, or time is over."""
+    """Wait until a box has settled the items of this revision, or the time is over."""
     end_s = time.monotonic() + wait_s
     while not _all_ended(found := _told(cloud, one)) and time.monotonic() < end_s:
         try:
@@ -130,7 +130,7 @@ def _settled(cloud: Cloud, one: Request, wait_s: float) -> Reports:
 
 
 def _soon(cloud: Cloud, one: Request) -> Reports:
-    """Return what a box that is there answers at once; None for what it is still at, or was not asked yet."""
+    """Return what a connected box answers at once; None for items that it works on, or was not asked for yet."""
     found: Reports = dict.fromkeys(one.items)
     if not cloud.fleet.box(one.view.device).online or trouble(cloud.layout, cloud.config.broker):
         return found
@@ -160,7 +160,7 @@ def status_of(found: Iterable[ItemReport | None], *, good: Collection[ItemState]
 
 
 def requested(view: BoxView) -> str:
-    """Return how the box stands against what was asked of it."""
+    """Return in words how far the box has applied what was requested of it."""
     if not view.rev:
         return "nothing was requested of it yet"
     if view.observed_rev < view.rev:
@@ -175,7 +175,7 @@ def requested(view: BoxView) -> str:
 
 
 def state_word(report: ItemReport | None) -> str:
-    """Return how an item stands, in a word or some."""
+    """Return the state of an item in a few words."""
     if report is None or report.state is ItemState.OPEN:
         return _WAITS
     if is_dormant(report):
@@ -184,7 +184,7 @@ def state_word(report: ItemReport | None) -> str:
 
 
 def fix(box: str, item: str) -> str:
-    """Return what to do about a request that was refused, or failed."""
+    """Return the remedy for a request that was refused, or failed."""
     return f"Fix: ask for something else, or take it back: {withdrawal(box, item)}"
 
 

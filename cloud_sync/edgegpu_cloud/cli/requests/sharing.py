@@ -1,4 +1,4 @@
-"""`edgegpu-cloud sharing set`, `show`: how a box shares its cards, what was requested and what is so."""
+"""`edgegpu-cloud sharing set`, `show`, `forget`: how a box shares its cards, as requested and as reported."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -320,7 +320,7 @@ def _desired(item: AnyItem | None) -> str:
 
 
 def _plain(name: str, value: object) -> str:
-    """Return a value for people: what the box says of itself, or what is desired."""
+    """Return a value as text for people: one that the box has reported, or that is desired."""
     match name, value:
         case _, None:
             return "-"
