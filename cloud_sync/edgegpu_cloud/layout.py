@@ -121,7 +121,7 @@ class _Section(BaseModel):
 
 
 class BrokerConfig(_Section):
-    """Where the broker is: boxes reach it at `port`, controllers at `controller_port`, a listener with its own CA."""
+    """The broker's address: boxes reach it at `port`, controllers at `controller_port`, a listener with its own CA."""
 
     host: Host = "127.0.0.1"
     port: Port = 8883
@@ -131,7 +131,7 @@ class BrokerConfig(_Section):
 
 
 class HttpsConfig(_Section):
-    """Where boxes enrol: `host` and `port` are listened on, `url` is how boxes reach it (made of names[0] if empty)."""
+    """The HTTPS service: it listens on `host` and `port`; boxes reach it by `url` (made of names[0] if empty)."""
 
     host: Host = "0.0.0.0"  # noqa: S104  (boxes come from anywhere)
     port: ListenPort = 8443
@@ -139,7 +139,7 @@ class HttpsConfig(_Section):
 
 
 class CertificateConfig(_Section):
-    """How long certificates last."""
+    """The lifetimes of certificates."""
 
     box_days: Days = 365
     server_days: Days = 825
@@ -147,7 +147,7 @@ class CertificateConfig(_Section):
 
 
 class TokenConfig(_Section):
-    """What a one-time token is worth where nothing else is asked for."""
+    """The defaults of one-time tokens."""
 
     lasts_s: Annotated[int, Field(ge=60, le=31_536_000)] = 3_600
     uses: Annotated[int, Field(ge=1, le=100_000)] = 1

@@ -37,7 +37,7 @@ class Listeners:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerLimits:
-    """How much the broker accepts and keeps: the figures of docs/broker.md, for a fleet of ten thousand boxes."""
+    """The limits of what the broker accepts and keeps: docs/broker.md's figures, for a fleet of ten thousand boxes."""
 
     max_inflight_messages: int = 100
     max_queued_messages: int = 100_000

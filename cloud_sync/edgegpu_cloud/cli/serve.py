@@ -73,7 +73,7 @@ def serve(
 
 @dataclass(frozen=True, slots=True)
 class _Here:
-    """What `serve` runs with: the controller's folder, its configuration, the release."""
+    """The parts that `serve` runs with: the controller's folder, its configuration, the release."""
 
     layout: CloudLayout
     config: CloudConfig

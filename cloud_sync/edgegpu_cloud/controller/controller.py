@@ -41,7 +41,7 @@ _TIDY_EVENTS = 10_000
 
 
 class LinkSender(Protocol):
-    """What a controller needs of the link: `edgegpu_sync.link.link.Link`, or a network that a test makes."""
+    """The part of the link that a controller needs: `edgegpu_sync.link.link.Link`, or a network that a test makes."""
 
     def publish(self, topic: str, payload: bytes, *, retain: bool = False) -> int | None:
         """Publish with QoS 1; None when it cannot be sent now."""

@@ -141,7 +141,7 @@ def _told(file: IO[str]) -> dict[str, object]:
     try:
         file.seek(0)
         found = json.load(file)
-    except (OSError, ValueError):  # it is being written
+    except (OSError, ValueError):  # the file is being written
         return {}
     return found if isinstance(found, dict) else {}
 

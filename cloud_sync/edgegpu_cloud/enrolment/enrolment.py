@@ -45,7 +45,7 @@ _ALPHABET = string.ascii_lowercase + string.digits
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnrolmentTerms:
-    """What every box receives at its enrolment, and how long its certificate lasts."""
+    """The terms of enrolment: what every box receives, and how long its certificate lasts."""
 
     broker: BrokerAddress
     broker_ca: str

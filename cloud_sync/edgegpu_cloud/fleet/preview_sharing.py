@@ -19,7 +19,7 @@ _MOST_NAMES = 10
 
 
 class PreviewVerdict(StrEnum):
-    """What a box would do with an item."""
+    """The verdicts of a preview: what a box would do with an item."""
 
     AS_IT_IS = "as_it_is"
     CHANGED = "changed"

@@ -61,7 +61,7 @@ class ContainerLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharingSettings:
-    """How a box shall share its cards, in the words of its own command line; None: unchanged."""
+    """The requested sharing of a box's cards, in the words of its own command line; None: unchanged."""
 
     isolation: str | None = None
     policy: str | None = None

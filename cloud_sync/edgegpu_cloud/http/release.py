@@ -34,7 +34,7 @@ class BundleFolder:
         """Return install.sh with this server's address in it; None without a bundle.
 
         Raises:
-            CloudError: it cannot be read, or the address is none that may stand in a script.
+            CloudError: it cannot be read, or the address must not be put into a script.
         """
         path = self.file(INSTALLER)
         if path is None:

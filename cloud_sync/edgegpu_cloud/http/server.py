@@ -34,7 +34,7 @@ _TICKS = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerLimits:
-    """How long a client may take for TLS, for a request's head and for the end; how many connections there may be."""
+    """The limits of clients: seconds for TLS, for a request's head and for the end; the number of connections."""
 
     handshake_s: float = HANDSHAKE_MAX_S
     headers_s: float = HEADERS_MAX_S

@@ -1,4 +1,4 @@
-"""A copy of a SQLite store that is in use, as it was at one moment."""
+"""Copies a SQLite store that is in use, as it is at one moment."""
 
 from pathlib import Path
 

@@ -216,7 +216,7 @@ class Alarm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditEntry:
-    """What a person changed."""
+    """A change by a person."""
 
     at_s: float
     by: str

@@ -242,7 +242,7 @@ class AlarmRow(TableRow):
 
 
 class AuditRow(TableRow):
-    """What a person changed: who, when, what."""
+    """A change by a person: who, when, what."""
 
     __tablename__ = "audit"
     number: Mapped[int] = mapped_column(_NUMBER, primary_key=True, autoincrement=True)

@@ -41,7 +41,7 @@ class RecordError(StoreError):
 
 
 class Transaction:
-    """What can be read and written in one transaction, by subject.
+    """One transaction: what can be read and written in it, by subject.
 
     Rows are fetched whole before they are read: where reading one raises, no cursor stays open, whose snapshot of a
     SQLite file would keep this process from writing.

@@ -1,4 +1,4 @@
-"""What the link's thread shares with callers: messages to send, messages in flight, messages in quarantine."""
+"""The state that the link's thread shares with callers: messages to send, in flight and in quarantine."""
 
 import contextlib
 import select
@@ -63,7 +63,7 @@ class Inflight:
         self._careful, self._heard_us = 0, False
         self._quarantine = Quarantine()
 
-    # --- by anybody
+    # --- for any thread
 
     def publish(self, topic: str, payload: bytes, *, retain: bool, turn: int | None) -> int | None:
         """Accept a publish and return its token, or None; see `Link.publish`."""
@@ -104,7 +104,7 @@ class Inflight:
         with self._lock:
             return self._quarantine.held
 
-    # --- by the link's thread
+    # --- for the link's thread
 
     def begin(self) -> int:
         """Begin a connection and return its number; messages that arrive on it can be acknowledged."""
@@ -199,7 +199,7 @@ class Inflight:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is to be sent and no publish is in flight."""
+        """Whether nothing waits to be sent and no publish is in flight."""
         with self._lock:
             return not self._todo and not self._out
 

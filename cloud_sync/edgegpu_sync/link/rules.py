@@ -85,7 +85,7 @@ class ReconnectBackoff:
 
 @dataclass(frozen=True, slots=True)
 class SpokenVersion:
-    """What to remember over restarts: that this broker accepted 3.1.1 alone, and when by the wall clock."""
+    """The memory over restarts that this broker accepted 3.1.1 alone, and when by the wall clock."""
 
     since: float
 

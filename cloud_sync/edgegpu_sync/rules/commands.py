@@ -123,7 +123,7 @@ def _alone(record: CommandRecord) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveryProbe:
-    """What is found after a crash: this boot, CLOCK_BOOTTIME, and the evidence of a verifiable RUNNING action."""
+    """The state found after a crash: this boot, CLOCK_BOOTTIME, and the evidence of a verifiable RUNNING action."""
 
     boot: str
     now_s: float

@@ -14,7 +14,7 @@ from edgegpu_sync.wire import Count, CriticalPiece, Https, Json, Seconds, Sha256
 
 
 class RestartRule(StrEnum):
-    """What may be done with a command that was RUNNING when the agent died."""
+    """The rule for a command that was RUNNING when the agent died."""
 
     IDEMPOTENT = "idempotent"
     """It is done again: twice has the same effect as once."""
@@ -25,7 +25,7 @@ class RestartRule(StrEnum):
 
 
 class Evidence(StrEnum):
-    """What a probe found about a verifiable act."""
+    """The finding of a probe about a verifiable action."""
 
     NOT_DONE = "not done"
     UNDER_WAY = "under way"

@@ -31,7 +31,7 @@ class KeptMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outbox:
-    """What is kept, oldest first. `open` are commands without a result yet: each has its place reserved."""
+    """The messages that a box keeps, oldest first. `open` are commands without a result yet: each has its place."""
 
     limits: OutboxSizes = field(default_factory=OutboxSizes)
     open: frozenset[CommandId] = frozenset()

@@ -17,7 +17,7 @@ MEMORY = 4_096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayGuard:
-    """What a box keeps in its journal to tell new commands from old ones. `judge` is the rule.
+    """The part of a box's journal that distinguishes new commands from old ones. `judge` is the rule.
 
     `seen` is a bitmap: bit i stands for seq floor + 1 + i. The ids of all commands with a seq above `forgotten` are
     remembered. `born_s` is CLOCK_BOOTTIME at the birth. It means nothing in another boot, where there is a new birth.

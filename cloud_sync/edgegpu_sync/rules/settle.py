@@ -63,7 +63,7 @@ class Settlement:
 
 OPEN = Settlement(state=ItemState.OPEN)
 NO_SHARING = Settlement.rejected(ResultCode.NOT_INSTALLED, "GPU sharing is not installed on this box")
-"""The settlement of items that cannot stand without sharing. Its code opens them again when sharing comes."""
+"""The settlement of items that need sharing. Its code opens them again when sharing is installed."""
 TAKEN_OFF = Settlement.rejected(
     ResultCode.NOT_INSTALLED, "GPU sharing was taken off on the box itself; `edgegpu-cloud install` brings it back"
 )
@@ -85,7 +85,7 @@ class SharingFound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemTry:
-    """What the journal holds of an item: which key was begun, how often, and how it ended. Open: it has not ended."""
+    """The journal's record of an item: which key was begun, how often, and how it ended. Open: it has not ended."""
 
     key: TryKey
     settlement: Settlement = OPEN

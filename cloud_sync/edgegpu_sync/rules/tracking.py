@@ -48,7 +48,7 @@ class TrackedCommand:
         return self.state is not None and self.state.terminal
 
     def overdue(self, now_s: float) -> bool:
-        """Whether it should have begun by now and no result says that it has; its box is asked then."""
+        """Whether the command should have begun by now and no result shows that it has; its box is asked then."""
         return not self.ended and now_s >= self.due_at_s and (self.state is None or not self.state.begun)
 
     def cancelled(self, now_s: float) -> "TrackedCommand":
@@ -56,7 +56,7 @@ class TrackedCommand:
         return replace(self, due_at_s=min(self.due_at_s, now_s), signed_for=None)
 
     def send_at_s(self, book: CommandSequence) -> float | None:
-        """Return when to sign and send it; None while nothing is signed for its box, or when it has ended."""
+        """Return when to sign and send the command; None while nothing is signed for its box, or when it has ended."""
         if self.ended or not book.signs:
             return None
         if self.signed_for != book.epoch:
@@ -113,7 +113,7 @@ class TrackedCommand:
 
 @dataclass(frozen=True, slots=True)
 class SigningStep:
-    """What is written to the store in one step, before `body` is signed and sent."""
+    """The changes to write to the store in one step, before `body` is signed and sent."""
 
     book: CommandSequence
     tracked: TrackedCommand

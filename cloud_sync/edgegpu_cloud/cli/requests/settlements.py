@@ -26,7 +26,7 @@ from edgegpu_sync.messages.uplink import ItemReport, ItemState
 
 _NEW_S = 0.3
 _SOON_S, _LOOK_S = 3.0, 0.1
-"""How long and how often to look: a connected box reports within a second or two whether it begins at all."""
+"""Seconds to wait in all and between checks: a connected box reports within a second or two whether it begins."""
 GOOD = frozenset({ItemState.APPLIED})
 _WAITS = "waiting for the box"
 
@@ -47,7 +47,7 @@ def reports(details: BoxDetails, names: Iterable[str]) -> dict[str, ItemReport |
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What was requested of a box, and its outcome; `error` says why where it was refused here.
+    """A request to a box, and its outcome; `error` says why where it was refused here.
 
     `looks` is the command that shows the request; there are no `items` where it was refused.
     """
@@ -73,7 +73,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestViews:
-    """How requests are shown: one by `tell`, several as a table of their `lines`, each in JSON as its `document`."""
+    """The views of requests: one by `tell`, several as a table of their `lines`, each in JSON as its `document`."""
 
     heads: Sequence[str]
     tell: Callable[[Request], None]
