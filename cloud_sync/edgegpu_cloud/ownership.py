@@ -71,7 +71,7 @@ _LAST = "drop"
 
 
 class CallersFiles:
-    """Runs tasks as the calling user, while this process has become the owner of the controller's folder.
+    """The tasks that run as the calling user, while this process has become the owner of the controller's folder.
 
     The task `drop` runs last, also where this process was killed.
     """

@@ -128,7 +128,7 @@ def ended_by_itself(task: str) -> CloudError:
 
 
 class Supervisor:
-    """Runs processes until it is stopped; `stop` may be called from a signal handler."""
+    """The parent that runs processes until it is stopped; `stop` may be called from a signal handler."""
 
     def __init__(self, parts: Sequence[SupervisedProcess]) -> None:
         self._parts = parts

@@ -1,4 +1,4 @@
-"""How a body is read and written: JSON, frozen models, unknown fields ignored, sizes limited."""
+"""Reading and writing of bodies: JSON, frozen models, unknown fields ignored, sizes limited."""
 
 import base64
 import hashlib

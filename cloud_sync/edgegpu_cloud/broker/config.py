@@ -1,4 +1,4 @@
-"""Writes mosquitto's configuration from the templates in `brokerfiles`."""
+"""mosquitto's configuration, rendered from the templates in `brokerfiles`."""
 
 from dataclasses import dataclass
 from importlib.resources import files

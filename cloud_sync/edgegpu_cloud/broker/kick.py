@@ -1,4 +1,4 @@
-"""Cuts a revoked box's connection: a client with the box's id takes its place, and its session at the broker ends."""
+"""The kick of a revoked box: a client with its id takes its place at the broker, and the box's session there ends."""
 
 import queue
 import random

@@ -1,4 +1,4 @@
-"""Selects the boxes of a command: one by its name, or those that a selector over their labels matches."""
+"""The boxes that a command is for: one by its name, or those that a selector over their labels matches."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

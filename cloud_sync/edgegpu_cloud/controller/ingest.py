@@ -34,7 +34,7 @@ class VerifiedMessage:
 
 
 class Ingest:
-    """Verifies what arrives, and counts refusals in memory alone: a flood of them changes nothing in the store."""
+    """The ingest of messages: it verifies them, and counts refusals in memory alone, so a flood changes no store."""
 
     def __init__(self, store: ControllerStore) -> None:
         self._store = store

@@ -1,1 +1,1 @@
-"""How boxes join a controller: authorities, tokens, certificates, the controllers' keys."""
+"""Enrolment of boxes: authorities, tokens, certificates, the controllers' keys."""

@@ -1,4 +1,4 @@
-"""Creates a controller's folder: keys, authorities, certificates, configuration. All of it, or nothing."""
+"""The making of a controller's folder: keys, authorities, certificates, configuration. All of it, or nothing."""
 
 import shutil
 from collections.abc import Callable

@@ -59,7 +59,7 @@ def mint_device() -> DeviceId:
 
 
 class EnrolmentService:
-    """Answers `/v1/enrol` and `/v1/renew` from a store; each answer is in the store before it is given."""
+    """The service behind `/v1/enrol` and `/v1/renew`; each answer is in the store before it is given."""
 
     def __init__(
         self,

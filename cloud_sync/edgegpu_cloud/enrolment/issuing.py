@@ -1,4 +1,4 @@
-"""Certificates of boxes and the list of the revoked ones: how they are issued from the store, and written to a file."""
+"""Certificates of boxes, issued by the store's records, and the file with the list of the revoked ones."""
 
 import fcntl
 import os
@@ -24,7 +24,7 @@ _ROTATE = op_name("identity.rotate")
 
 @dataclass(frozen=True, slots=True)
 class Issuer:
-    """Issues certificates to boxes, for `days` days each."""
+    """The issuer of boxes' certificates, each for `days` days."""
 
     authority: Authority
     days: int

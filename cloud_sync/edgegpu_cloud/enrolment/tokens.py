@@ -101,7 +101,7 @@ class _Tries:
 
 
 class Throttle:
-    """Counts wrong tries of each address; after too many it waits, right or wrong, until the period is over."""
+    """A count of wrong tries by address; after too many it waits, right or wrong, until the period is over."""
 
     def __init__(self, *, most: int = 20, period_s: float = 600.0, addresses: int = 4_096) -> None:
         self._most, self._period_s, self._addresses = most, period_s, addresses

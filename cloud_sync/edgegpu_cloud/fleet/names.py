@@ -1,4 +1,4 @@
-"""Finds boxes by id, name or the beginning of either, and commands by the beginning of their id."""
+"""The search for boxes by id, name or the beginning of either, and for commands by the beginning of their id."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""How a box shares its cards, by its own last report; pure."""
+"""The sharing of a box's cards by its own last report; pure."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Guards every request: its size and its time are bounded, its end is logged, and a fault shows no details."""
+"""The guard of every request: its size and its time are bounded, its end is logged, a fault shows no details."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""Counts frequent events and logs one line a minute: a flood of connections does not flood the log."""
+"""Counts of frequent events, logged in one line a minute: a flood of connections does not flood the log."""
 
 import logging
 import threading
@@ -10,7 +10,7 @@ PERIOD_S = 60.0
 
 
 class MinuteCounter:
-    """Counts events by kind; usable from any thread."""
+    """A count of events by kind, usable from any thread."""
 
     def __init__(self, log: logging.Logger, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._log, self._clock = log, clock
@@ -35,7 +35,7 @@ class MinuteCounter:
 
 
 class LogRateFilter(logging.Handler):
-    """Counts a library's log records by their text, and logs the first of each with its traceback."""
+    """A log handler that counts a library's records by their text, and logs the first of each with its traceback."""
 
     def __init__(self, minute: MinuteCounter, log: logging.Logger) -> None:
         super().__init__()

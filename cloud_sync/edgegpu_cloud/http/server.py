@@ -43,7 +43,7 @@ class ServerLimits:
 
 
 class _Impatient(H11Protocol):
-    """Closes a connection on which no whole request has come in time: before the first one, and after each.
+    """A protocol that closes a connection without a whole request in time: before the first one, and after each.
 
     It keeps no access log either: the query in uvicorn's may hold somebody's token. `RequestGuard` logs.
     """

@@ -1,4 +1,4 @@
-"""Copies a SQLite store that is in use, as it is at one moment."""
+"""The copy of a SQLite store that is in use, as it was at one moment."""
 
 from pathlib import Path
 

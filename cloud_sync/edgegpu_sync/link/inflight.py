@@ -226,7 +226,7 @@ class ConnectionState:
 
 
 class Waker:
-    """Ends the link's wait from any thread; a poke before `with` begins or after it ends does nothing."""
+    """A socket pair that ends the link's wait from any thread; without its `with` block a poke does nothing."""
 
     def __init__(self) -> None:
         """Begin without a socket, so that a link that is never run leaves none open."""

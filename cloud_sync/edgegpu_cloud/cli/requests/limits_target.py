@@ -1,4 +1,4 @@
-"""Finds the box and the container for which app limits are meant, by the reports of the cluster's boxes."""
+"""The box and the container for which app limits are meant, found by the reports of the cluster's boxes."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
