@@ -1,4 +1,4 @@
-"""The composition root of each process of `edgegpu-cloud serve`: builds its parts, lists the tasks, runs them."""
+"""The composition root of each process of `edgegpu-cloud serve`: it builds parts, lists tasks, runs them."""
 
 import fcntl
 import logging

@@ -155,7 +155,7 @@ class TokenConfig(_Section):
 
 
 class CloudConfig(_Section):
-    """The whole file; every section but `version` may be left out. `names` are what servers' certificates are for."""
+    """The content of `controller.yaml`; only `version` is required. `names` are what servers' certificates are for."""
 
     version: Literal[1]
     names: Annotated[tuple[Host, ...], Field(max_length=32)] = ("localhost", "127.0.0.1")

@@ -31,7 +31,7 @@ class LinkUp:
 
 @dataclass(frozen=True, slots=True)
 class LinkDown:
-    """The connection has ended, or none could be made; put out again only when the reason is another one."""
+    """The connection has ended, or none could be made; put out again only when the reason changes."""
 
     why: str
 

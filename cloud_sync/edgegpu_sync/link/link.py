@@ -1,4 +1,4 @@
-"""The link of a box or a controller to its broker: holds one connection, reconnects, and puts out events.
+"""The link of a box or a controller to its broker: it holds one connection, reconnects, and puts out events.
 
 The thread of `run` does all the work of the connection; `publish` and `ack` queue theirs for it. Events go to `put` in
 order: `LinkUp`, then what arrives and is acknowledged, then `LinkDown`.

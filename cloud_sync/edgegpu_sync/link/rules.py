@@ -25,7 +25,7 @@ STEADY_S = 3.0
 
 
 class ConnectionEnd(StrEnum):
-    """Why a connection, or the try to make one, ended, as far as the next wait depends on it."""
+    """The reasons for which a connection, or the try to make one, ended, as far as the next wait depends on it."""
 
     ABSENT = "absent"
     """The broker is not there, or the network is cut. A try costs nobody anything."""
@@ -140,7 +140,7 @@ class MqttVersionChoice:
 
 
 def remembered(spoken: SpokenVersion | None) -> MqttVersionChoice:
-    """Return the choice that a link begins with."""
+    """Return the version choice that a link begins with."""
     return MqttVersionChoice() if spoken is None else MqttVersionChoice(V311, since=spoken.since)
 
 
@@ -210,7 +210,7 @@ class Quarantine:
 
 @dataclass(frozen=True, slots=True)
 class KeepAlive:
-    """Whether a connection is alive: a heartbeat probes a silent broker, and one that does not answer is given up."""
+    """The liveness of a connection: a heartbeat probes a silent broker, and one that does not answer is given up."""
 
     keepalive_s: float
     heard: float

@@ -43,7 +43,7 @@ class CommandRecord:
 
         Args:
             capabilities: what this box published at its birth.
-            room: whether the outbox has a place for its result (`outbox.room_for`).
+            room: whether the outbox has a place for its result (`Outbox.has_room`).
         """
         op = OPS.get(self.op)
         if op is None or self.op not in capabilities:
@@ -142,7 +142,7 @@ class AwaitRenewalStep:
 
 @dataclass(frozen=True, slots=True)
 class ActAgainStep:
-    """Write `CommandRecord.again()`, then run the action again."""
+    """The action is run again: write `CommandRecord.again()` first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ class ProbeAgainStep:
 
 @dataclass(frozen=True, slots=True)
 class EndStep:
-    """Write this terminal state."""
+    """The command ends: write this terminal state."""
 
     state: CommandState
     code: ResultCode
@@ -173,7 +173,7 @@ Decision = BeginStep | AwaitRenewalStep | ActAgainStep | VerifyStep | ProbeAgain
 
 
 def after_crash(record: CommandRecord, probe: RecoveryProbe, op: Declaration | None = None) -> Decision:
-    """Decide how a command goes on that the journal holds.
+    """Decide how a command in the journal goes on after a crash.
 
     Args:
         record: as it was written last.

@@ -169,7 +169,7 @@ class DesiredState:
         return _counted(self._with(name, replace(before, settlement=settlement)).follow(found))
 
     def follow(self, found: SharingFound | None) -> "DesiredState":
-        """Return the state adjusted to the sharing that was found; itself where that is the same or not known (None).
+        """Return the state adjusted to the sharing that was found; itself where nothing differs or `found` is None.
 
         Applied means what is in place now, not what was done once: sharing may be gone by an older revision's
         uninstall, by an installer that was undone, or by a person on the box. Without sharing its settings are
@@ -272,7 +272,7 @@ class ItemEnd:
 
 @dataclass(frozen=True, slots=True)
 class CommandWait:
-    """A command that has to wait: `for_rev` is not observed yet, or its item is not settled yet."""
+    """A command that goes on when the desired state changes: `for_rev` is not observed, or its item not settled."""
 
     for_rev: int
 
