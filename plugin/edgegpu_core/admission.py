@@ -20,7 +20,7 @@ class AdmissionVerdict:
     cards: tuple[str, ...]
     reason: str = ""
     card_missing: bool = False
-    """Refused because the node does not offer its card (any more); that may pass."""
+    """Refused because the node does not offer the card (any more); it may offer it again."""
 
     @property
     def admitted(self) -> bool:
@@ -29,10 +29,10 @@ class AdmissionVerdict:
 
 
 def judge(pod: PodView, container: ContainerRequest, view: NodeView) -> AdmissionVerdict:
-    """Say whether a container may start, or why not.
+    """Return the verdict whether a container may start, or why not.
 
-    It may when its devices lie as they should and either they are what it was promised, or nobody else is wronged.
-    Pods that nobody placed for (nodeName, static pods, another scheduler) are promised nothing.
+    Its devices must be sound. They must also lie on the promised cards, or take nothing from an older claim. Pods
+    that our extender did not place (nodeName, static pods, another scheduler) are promised nothing.
     """
     uid = pod.kubelet_uid
     grant = view.ledger.grant(uid, container.name)
@@ -57,7 +57,7 @@ def judge(pod: PodView, container: ContainerRequest, view: NodeView) -> Admissio
 
 
 def would_fit(pod: PodView, view: NodeView) -> bool:
-    """Whether a refused pod would fit if it were placed anew, its present devices given back."""
+    """Return whether a refused pod would fit if it gave its devices back and were placed anew."""
     plan = planned(pod.containers, view.model)
     if isinstance(plan, ImpossibleRequest):
         return False
@@ -66,12 +66,12 @@ def would_fit(pod: PodView, view: NodeView) -> bool:
 
 
 def turned_away(want: WaitingContainer, view: NodeView) -> str:
-    """Return why the pod of a container that kubelet asks devices for shall fail at once; empty when it goes on.
+    """Return why a pod shall fail when kubelet asks for devices of its container; empty when it goes on.
 
-    It fails when nobody placed it, no card has room for it, and it has no controller. It could not start, and while it
-    waited the scheduler would count its devices, which nobody else could have. kubelet itself fails a pod for which the
-    node's sum is too small. A pod with a controller goes on and is refused at its start: a ReplicaSet answers each
-    failed pod with a new one. So does a static pod: its file would bring it back.
+    The pod fails when no extender placed it, no card has room for it, and it has no controller. It could not start,
+    and while it waited the scheduler would count its devices, which no other pod could have. kubelet itself fails a
+    pod for which the node's sum is too small. A pod with a controller goes on and is refused at its start: a
+    ReplicaSet answers each failed pod with a new one. A static pod goes on too: its file would bring it back.
     """
     pod = want.pod
     if pod.controlled or pod.is_static or want.started or view.promises.get(pod.kubelet_uid) or not view.slots:
@@ -84,13 +84,13 @@ def turned_away(want: WaitingContainer, view: NodeView) -> str:
 
 
 def is_torn(grant: Grant) -> bool:
-    """Whether no container may have these devices, whatever it asked for: several cards that are not whole ones."""
+    """Return whether the devices lie on several cards that are not all whole: no request allows that."""
     cards, core = grant.cards(), count_by_card(grant.ids.get(DeviceKind.CORE, ()))
     return len(cards) > 1 and any(core.get(card) != CORE_PER_CARD for card in cards)
 
 
 def _is_sound(grant: Grant, ask: PlaceableRequest, container: ContainerRequest) -> bool:
-    """Whether the ids are as many as asked, memory and core on the same card, whole cards whole and memory spread."""
+    """Return whether the ids match the request: their number, a share on one card, whole cards with memory spread."""
     memory, core = (count_by_card(grant.ids.get(kind, ())) for kind in (DeviceKind.MEMORY, DeviceKind.CORE))
     if any(asked(container, kind) != len(grant.ids.get(kind, ())) for kind in DeviceKind):
         return False
@@ -103,7 +103,7 @@ def _is_sound(grant: Grant, ask: PlaceableRequest, container: ContainerRequest) 
 
 
 def _before(pod: PodView, view: NodeView) -> list[tuple[Share, ...]]:
-    """Return what those hold whose right is older: pods with a promise, and unpromised ones made earlier."""
+    """Return what pods with an older claim hold: those with a promise, and unpromised ones that were made earlier."""
     mine = (pod.created, pod.uid)
     found = []
     for uid, shares in view.holdings(without=pod.kubelet_uid).items():
@@ -114,7 +114,7 @@ def _before(pod: PodView, view: NodeView) -> list[tuple[Share, ...]]:
 
 
 def _own(pod: PodView, container: ContainerRequest, view: NodeView) -> Iterator[tuple[Share, ...]]:
-    """Yield what the pod's other containers hold: two of one pod may not share a whole card either."""
+    """Yield what the pod's other containers hold: two containers of one pod may not share a whole card either."""
     plan = planned(pod.containers, view.model)
     if isinstance(plan, ImpossibleRequest) or plan.one_card:
         return

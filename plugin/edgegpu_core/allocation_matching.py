@@ -1,4 +1,4 @@
-"""Tells for which container kubelet's calls are, and which devices to prefer: the calls carry no pod name."""
+"""Matching of kubelet's allocation calls, which carry no pod name, to containers, and the choice of their devices."""
 
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,12 +11,12 @@ from edgegpu_core.placement import Placement, place, place_container
 from edgegpu_core.request import ImpossibleRequest, PlaceableRequest, classify
 
 PAIR_LIMIT_S = 2.0
-"""The second call of a container follows the first within milliseconds; after this the first one's pod has failed."""
+"""A container's second call follows its first within milliseconds; after this time the pod has failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class GivenDevices:
-    """Devices given since kubelet last wrote its checkpoint, and to whom, as far as is known."""
+    """Devices given since kubelet last wrote its checkpoint, with the pod UID and container if they are known."""
 
     kind: DeviceKind
     ids: tuple[str, ...]
@@ -28,23 +28,23 @@ class _Pair:
     """The container whose first call was answered and whose second is awaited."""
 
     key: tuple[str, str] | None
-    """None while nobody knows which container it is."""
+    """None while the container is unknown."""
     at_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class AllocationTarget:
-    """Where a container's devices shall lie: cards with how many on each, and who it is."""
+    """Where a container's devices shall lie: the number on each card, and the container if it is known."""
 
     cards: tuple[tuple[str, int], ...]
     want: WaitingContainer | None
     guessed: bool = False
-    """Nobody chose the card before: the plugin did, by first fit."""
+    """Whether the plugin chose the card, because no scheduler had."""
     view: NodeView | None = field(default=None, repr=False, compare=False)
-    """The node as the question found it, for what must lie elsewhere."""
+    """The node at the time of the call, for devices that must lie on other cards."""
 
     def spare(self, kind: DeviceKind) -> dict[str, int]:
-        """Return how many devices of each card are promised to nobody."""
+        """Return how many devices of each card are neither held nor promised."""
         if self.view is None:
             return {}
         free = self.view.free()
@@ -61,10 +61,11 @@ class AllocationTarget:
 
 
 class AllocationMatcher:
-    """Follows kubelet's calls. Not thread-safe: the caller holds its lock over each method.
+    """The matcher of kubelet's calls to containers. Not thread-safe: the caller holds its lock over each method.
 
-    Leans on kubelet (devicemanager, 1.33): one pod is admitted at a time; a container's resources are asked in random
-    order, each GetPreferredAllocation before its Allocate; the checkpoint is written after the container's last one.
+    It relies on kubelet (devicemanager, 1.33): kubelet admits one pod at a time. It asks for a container's resources
+    in random order, each GetPreferredAllocation before its Allocate. It writes the checkpoint after the last Allocate
+    of a container.
     """
 
     def __init__(self) -> None:
@@ -72,18 +73,18 @@ class AllocationMatcher:
         self._pair: _Pair | None = None
 
     def forget(self) -> None:
-        """Drop what was given: kubelet wrote its checkpoint, which says it better, or kubelet started anew."""
+        """Forget the given devices, when kubelet has written its checkpoint, which has them, or has started anew."""
         self._given.clear()
         self._pair = None
 
     def add_to(self, ledger: Ledger, live: Container[str]) -> None:
-        """Book what was given since the last checkpoint.
+        """Book the devices that were given since the last checkpoint.
 
-        A half that a pod was left with by a failed admission goes with the pod: kubelet writes no checkpoint then, and
-        lets go of it by itself before it admits the next one.
+        When an admission fails after a container's first call, the devices of that call are dropped with the pod:
+        kubelet writes no checkpoint then, and frees them before it admits the next pod.
 
         Args:
-            ledger: kubelet's records.
+            ledger: kubelet's records, to which the devices are added.
             live: kubelet's UIDs of the pods that have not ended.
         """
         for number, given in enumerate(self._given):
@@ -92,13 +93,13 @@ class AllocationMatcher:
                 ledger.add(uid, container, given.kind, given.ids)
 
     def unwritten(self) -> frozenset[str]:
-        """Return kubelet's UIDs of the pods that were given something which kubelet has not written down yet."""
+        """Return kubelet's UIDs of the pods with devices that kubelet has not written to its checkpoint yet."""
         return frozenset(given.owner[0] for given in self._given if given.owner is not None)
 
     def prefer(
         self, kind: DeviceKind, size: int, must_include: Sequence[str], view: NodeView, *, now_s: float
     ) -> AllocationTarget:
-        """Say where `size` devices shall lie; the want is None when no pod is known that asks for so many."""
+        """Return where `size` devices shall lie; its `want` is None when no known container asks for so many."""
         want = self._identify(kind, size, must_include, view, now_s=now_s)
         if must_include:
             return _target(kind, size, tuple(count_by_card(must_include)), want, view)
@@ -110,9 +111,10 @@ class AllocationMatcher:
         return replace(_target(kind, size, _guess(want, view), want, view), guessed=True)
 
     def asking(self, kind: DeviceKind, size: int, view: NodeView, *, now_s: float) -> tuple[WaitingContainer, ...]:
-        """Return every container that an Allocate may be for; nothing is recorded.
+        """Return every container that an Allocate may be for, without recording the call.
 
-        The second call of a container may be for that one alone, and for none where the first was taken for another's.
+        The second call is for the container of the first call alone. It matches none when the first call was attributed
+        to a wrong container.
         """
         wants = tuple(want for want in view.wants() if want.lacks(kind) and asked(want.container, kind) == size)
         if self._pair is None or self._failed(kind, view) is not None or now_s - self._pair.at_s > PAIR_LIMIT_S:
@@ -122,7 +124,7 @@ class AllocationMatcher:
     def allocated(
         self, kind: DeviceKind, ids: tuple[str, ...], view: NodeView, *, now_s: float
     ) -> WaitingContainer | None:
-        """Record an Allocate; returns the container that it was for, as far as can be told."""
+        """Record an Allocate and return the container that it was for; None when that is unknown."""
         want = self._identify(kind, len(ids), ids, view, now_s=now_s)
         failed = self._failed(kind, view)
         if failed is not None:
@@ -156,12 +158,12 @@ class AllocationMatcher:
         return _first(halfway or started or wants, card, view)
 
     def _first_call(self) -> int | None:
-        """Return which of the given is the first half of the container whose second half is awaited."""
+        """Return the index of the given devices of the first call whose second call is awaited."""
         mine = [i for i, given in enumerate(self._given) if self._pair is not None and given.owner == self._pair.key]
         return mine[-1] if mine else None
 
     def _failed(self, kind: DeviceKind, view: NodeView) -> GivenDevices | None:
-        """Return the first half whose second will not come: its pod has ended, or it is asked for once more."""
+        """Return the devices of a first call whose second will not come: its pod ended, or the first is repeated."""
         index = self._first_call()
         given = None if index is None else self._given[index]
         if given is None or given.kind is kind:
@@ -169,7 +171,7 @@ class AllocationMatcher:
         return None if given.owner is None or given.owner[0] in view.pods else given
 
     def _mistaken(self, kind: DeviceKind, wants: list[WaitingContainer], view: NodeView) -> WaitingContainer | None:
-        """The first call was taken for another container: find the one that fits both, as if it held the first."""
+        """Find the container that fits both calls when the first was attributed to a wrong one; it then has both."""
         index = self._first_call()
         given = None if index is None else self._given[index]
         if given is not None and given.kind is kind.other:
@@ -184,7 +186,7 @@ class AllocationMatcher:
     def _guess_unknown(
         self, kind: DeviceKind, size: int, view: NodeView, *, now_s: float
     ) -> tuple[tuple[str, int], ...]:
-        """Choose for a container of which only one amount is known: where its first half went, or by first fit."""
+        """Choose cards for an unknown container: those of its first call's devices, or by the node's policy."""
         first = self._first_call()
         if first is not None and self._pair is not None and now_s - self._pair.at_s <= PAIR_LIMIT_S:
             given = self._given[first]
@@ -203,13 +205,13 @@ class AllocationMatcher:
 
 
 def pick(available: Sequence[str], must_include: Sequence[str], size: int, target: AllocationTarget) -> list[str]:
-    """Choose exactly `size` ids, `must_include` among them: on the target's cards, and elsewhere only in need.
+    """Choose exactly `size` ids, `must_include` among them: on the target's cards, on others only if those lack ids.
 
-    What lies elsewhere comes from what is promised to nobody, and there from the card with the most ids left, so that
-    a container that fits nowhere (and is refused at its start) robs nobody and breaks up as few cards as can be.
+    Ids on other cards are unpromised ones first, from the card with the most of them. So a container that fits on no
+    card (and is refused at its start) takes no promised device and breaks up as few cards as possible.
 
-    On each card the ids come first that nobody holds. kubelet's `available` may have others: when it collects in the
-    middle of an admission, since somebody asks PodResources, it forgets what that container has just been given
+    On each card, ids that no pod holds come first. kubelet's `available` may contain held ones: when somebody asks
+    PodResources in the middle of an admission, kubelet forgets what it has just given to that container
     (`UpdateAllocatedDevices` makes `allocatedDevices` anew of what is booked; 1.33).
     """
     booked = target.booked()
@@ -232,7 +234,7 @@ def pick(available: Sequence[str], must_include: Sequence[str], size: int, targe
 
 
 def _elsewhere(available: Sequence[str], taken: frozenset[str], count: int, target: AllocationTarget) -> list[str]:
-    """Choose the rest, on each card in the given order: what is left on the target's, then from the fullest card on."""
+    """Choose the missing ids in their order on each card: first on the target's cards, then where most are left."""
     by_card: dict[str, list[str]] = {}
     for text in available:
         if text not in taken:
@@ -250,7 +252,7 @@ def _elsewhere(available: Sequence[str], taken: frozenset[str], count: int, targ
 
 
 def _without(want: WaitingContainer, failed: GivenDevices | None) -> WaitingContainer:
-    """Return the want without a first half that was taken for its own and went to a container that has failed."""
+    """Return the want without devices that were attributed to it but went to a container that has failed."""
     if failed is None or want.key != failed.owner:
         return want
     return replace(want, grant=Grant({kind: ids for kind, ids in want.grant.ids.items() if kind is not failed.kind}))
@@ -259,7 +261,7 @@ def _without(want: WaitingContainer, failed: GivenDevices | None) -> WaitingCont
 def _holder(
     kind: DeviceKind, ids: Sequence[str], wants: list[WaitingContainer], view: NodeView
 ) -> WaitingContainer | None:
-    """Return the want of the pod that holds some of these ids already: an init container's devices are reused."""
+    """Return the want of the pod that holds the first of these ids already: an init container's devices are reused."""
     if not ids:
         return None
     for want in wants:
@@ -271,7 +273,7 @@ def _holder(
 
 
 def _first(wants: list[WaitingContainer], card: str, view: NodeView) -> WaitingContainer | None:
-    """Return the best guess: one that is promised this card, then any that is promised one, then the earliest."""
+    """Return the likeliest container: one with a promise of this card, then one with any promise, then the earliest."""
 
     def rank(want: WaitingContainer) -> tuple[bool, bool]:
         promised = _promised(want, view)
@@ -285,7 +287,7 @@ def _promised(want: WaitingContainer, view: NodeView) -> tuple[str, ...]:
 
 
 def _cards_so_far(want: WaitingContainer, view: NodeView) -> tuple[str, ...]:
-    """Return the cards that the container's other resource lies on, or those of its pod's GPU init container."""
+    """Return the cards of the container's other resource, or those of its pod's GPU init container."""
     if want.grant.ids:
         return cards_so_far(want.grant, _promised(want, view))
     plan = planned(want.pod.containers, view.model)
@@ -303,7 +305,7 @@ def _target(
 def _on_cards(
     kind: DeviceKind, size: int, cards: tuple[str, ...], want: WaitingContainer | None, view: NodeView
 ) -> tuple[tuple[str, int], ...]:
-    """Return how many devices of a resource go on each of the cards: hundreds of core, memory spread evenly."""
+    """Return how many devices of a resource go on each card: 100 of core on whole cards, memory spread evenly."""
     if len(cards) < 2:  # noqa: PLR2004  (one card takes all)
         return tuple((card, size) for card in cards)
     if kind is DeviceKind.CORE and size == CORE_PER_CARD * len(cards):
@@ -316,7 +318,7 @@ def _on_cards(
 
 
 def _guess(want: WaitingContainer, view: NodeView) -> tuple[str, ...]:
-    """Choose cards where nobody did: for the pod as a whole while it is untouched, else for the container."""
+    """Choose cards for a container without a promise: for its whole pod while that has none yet, else for it alone."""
     free = view.free(without=want.pod.kubelet_uid if not view.ledger.grants(want.pod.kubelet_uid) else "")
     policy = want.pod.policy or view.policy
     plan = planned(want.pod.containers, view.model)

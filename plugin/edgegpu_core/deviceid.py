@@ -7,7 +7,7 @@ from enum import Enum
 from edgegpu_core.model import CORE_PER_CARD
 
 SEPARATOR = "::"
-"""GPU exporters split device ids here to map a pod to its card."""
+"""GPU exporters split device ids at this text to map a pod to its card."""
 
 MAX_ID_LENGTH = 63
 """kubelet's limit on the length of a device id."""
@@ -50,7 +50,7 @@ def parse(text: str) -> DeviceId:
 
 
 def card_of(text: str) -> str:
-    """Return the card in a device id; the whole text when it is none of ours."""
+    """Return the card that a device id names; the whole text when the id is not ours."""
     return text.partition(SEPARATOR)[0]
 
 

@@ -1,4 +1,4 @@
-"""How cards come into containers: chosen by what kubelet and containerd can do; pure, one rule for all who ask."""
+"""The choice of how cards come into containers, by what kubelet and containerd can do: one rule for every caller."""
 
 import re
 from collections.abc import Sequence
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 FIRST_WITH_CDI = (1, 29)
-"""Kubelets pass CDI names of device plugins on by default from here (an alpha gate in 1.28, silence before: on 1.20 the
-answer was ignored without a word, and the pod ran without a card)."""
+"""The first version whose kubelet passes on a device plugin's CDI names by default. 1.28 has an alpha gate. Before
+that the names are ignored silently: on 1.20 the pod ran without a card."""
 
 
 class Injection(StrEnum):
@@ -21,7 +21,7 @@ class Injection(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ContainerdSupport:
-    """What containerd's configuration says about ways for cards."""
+    """What containerd's configuration says about CDI and the nvidia runtime."""
 
     path: str
     cdi: bool
@@ -31,7 +31,7 @@ class ContainerdSupport:
 
 @dataclass(frozen=True, slots=True)
 class InjectionChoice:
-    """How cards come into containers, why so, and why not by CDI where CDI is not it (empty where it would do)."""
+    """The chosen injection, the reason, and why CDI does not work on the node (empty when it does)."""
 
     mode: Injection
     why: str
@@ -41,15 +41,15 @@ class InjectionChoice:
 def choose(
     wanted: Injection, *, kubelet: str | None, containerd: ContainerdSupport | None, cdi_folder: str | None = None
 ) -> InjectionChoice:
-    """Choose: CDI where kubelet and containerd have it, else the nvidia runtime, else kubelet's own way for devices.
+    """Choose CDI where kubelet and containerd have it, else the nvidia runtime, else device nodes through kubelet.
 
-    What the configuration asks for outright is obeyed; `cdi_problem` says what is wrong with that.
+    A mode that the configuration sets is obeyed; `cdi_problem` still says why CDI does not work.
 
     Args:
         wanted: the configuration's `driver.injection`.
-        kubelet: its version (`v1.33.13+k3s1`); one that is not known counts as new.
-        containerd: what its configuration says; None where there is none.
-        cdi_folder: where our spec is written; None where nobody has decided otherwise than containerd's own.
+        kubelet: kubelet's version (`v1.33.13+k3s1`); an unknown version counts as new.
+        containerd: what containerd's configuration says; None when no configuration was found.
+        cdi_folder: the folder of our spec; None for containerd's own.
     """
     problem = cdi_problem(containerd, kubelet=kubelet, cdi_folder=cdi_folder)
     if wanted is not Injection.AUTO:
@@ -66,7 +66,7 @@ def choose(
 
 
 def cdi_problem(containerd: ContainerdSupport | None, *, kubelet: str | None, cdi_folder: str | None = None) -> str:
-    """Say why CDI does not work on a node; nothing when it does."""
+    """Return why CDI does not work on a node; empty when it does."""
     if not passes_cdi(kubelet):
         return f"kubelet {kubelet} passes no CDI devices on ({'.'.join(map(str, FIRST_WITH_CDI))} and later do)"
     if containerd is None:
@@ -80,17 +80,17 @@ def cdi_problem(containerd: ContainerdSupport | None, *, kubelet: str | None, cd
 
 
 def passes_cdi(kubelet: str | None) -> bool:
-    """Whether a kubelet of this version passes on the CDI names that a device plugin answers."""
+    """Return whether a kubelet of this version passes on the CDI names that a device plugin answers."""
     version = kubernetes_version(kubelet)
     return version is None or version >= FIRST_WITH_CDI
 
 
 def kubernetes_version(text: str | None) -> tuple[int, int] | None:
-    """Return major and minor of a version such as `v1.33.13+k3s1`; None for what is none."""
+    """Return major and minor of a version such as `v1.33.13+k3s1`; None when the text is no version."""
     match = re.match(r"v?(\d+)\.(\d+)", text or "")
     return None if match is None else (int(match[1]), int(match[2]))
 
 
 def plain_folder(folder: str) -> str:
-    """Return a folder's path in one form: /var/run has been a link to /run for long."""
+    """Return a folder's path in one form, with /run for /var/run, which is a link to it."""
     return re.sub(r"^/var/run(?=/|$)", "/run", folder.rstrip("/"))

@@ -46,7 +46,7 @@ class CardCapacity:
 
 
 def usable(cards: Iterable[Card], exclude: frozenset[str] = frozenset()) -> tuple[Card, ...]:
-    """Return the cards that are offered, in PCI order (MIG devices by number), without the excluded ones.
+    """Return the cards that the node offers, in PCI order (MIG devices by number), without the excluded ones.
 
     Args:
         cards: what NVML found; a GPU in MIG mode is given by its MIG devices.
@@ -77,26 +77,26 @@ class FreeAmounts:
         self.core = [CORE_PER_CARD if slot.healthy else 0 for slot in cards]
 
     def copy(self) -> "FreeAmounts":
-        """Return a copy that can be changed without touching this one."""
+        """Return a copy that can be changed independently."""
         twin = object.__new__(FreeAmounts)
         twin.slots, twin.memory, twin.core = self.slots, self.memory.copy(), self.core.copy()
         return twin
 
     def position(self, uuid: str) -> int | None:
-        """Return the place of a card in the lists, or None when the node does not have it."""
+        """Return the index of a card in the lists, or None when the node does not have it."""
         return next((i for i, slot in enumerate(self.slots) if slot.uuid == uuid), None)
 
     def is_empty(self, position: int) -> bool:
-        """Say whether nobody holds anything of a (healthy) card."""
+        """Return whether nobody holds anything of a (healthy) card."""
         slot = self.slots[position]
         return slot.healthy and self.memory[position] == slot.units and self.core[position] == CORE_PER_CARD
 
     def take(self, position: int, memory_units: int, core: int) -> None:
-        """Book a share; what is more than there is leaves nothing, never less."""
+        """Book a share of a card; what is free never falls below zero."""
         self.memory[position] = max(0, self.memory[position] - memory_units)
         self.core[position] = max(0, self.core[position] - core)
 
     def give(self, position: int, memory_units: int, core: int) -> None:
-        """Take a booking of `take` back."""
+        """Undo a booking that `take` made."""
         self.memory[position] += memory_units
         self.core[position] += core

@@ -1,4 +1,4 @@
-"""kubelet's checkpoint, and who holds what of a node's cards by its device ids; a dead pod's entries are left out."""
+"""kubelet's device checkpoint, and the ledger of which container holds which device ids; dead pods are left out."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -17,7 +17,7 @@ class CheckpointError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class CheckpointEntry:
-    """The devices of one resource that kubelet booked for one container; init containers stand in it as well."""
+    """The devices of one resource that kubelet booked for one container, also for an init container."""
 
     pod_uid: str
     container: str
@@ -26,7 +26,7 @@ class CheckpointEntry:
 
 
 def parse_checkpoint(text: str | bytes) -> tuple[CheckpointEntry, ...]:
-    """Read the checkpoint; dead pods' entries are in it too, until kubelet writes it again.
+    """Read kubelet's device checkpoint, which keeps the entries of dead pods until kubelet writes it again.
 
     `DeviceIDs` is a list up to Kubernetes 1.19 and a map from NUMA node to list since then.
 
@@ -46,12 +46,12 @@ def _entry(value: Any) -> CheckpointEntry:  # noqa: ANN401  (foreign JSON)
         raise TypeError("DeviceIDs is neither a list nor a map of lists")
     found = tuple(text for part in lists for text in part or ())
     names = (value["PodUID"], value["ContainerName"], value["ResourceName"])
-    "".join((*names, *found))  # raises TypeError for what is no text, at a fifth of the cost of looking at each
+    "".join((*names, *found))  # raises TypeError for what is no text, at a fifth of the cost of checking each
     return CheckpointEntry(*names, found)
 
 
 class Grant:
-    """The device ids of one container; never changed, since several ledgers share it."""
+    """The device ids of one container, never changed, since several ledgers share one grant."""
 
     __slots__ = ("_cards", "ids")
 
@@ -60,11 +60,11 @@ class Grant:
         self._cards: tuple[str, ...] | None = None
 
     def with_ids(self, kind: DeviceKind, ids: tuple[str, ...]) -> "Grant":
-        """Return the grant with the ids of one more resource."""
+        """Return a grant with the ids of one more resource."""
         return Grant({**self.ids, kind: ids})
 
     def cards(self) -> tuple[str, ...]:
-        """Return the cards that the ids lie on, in a fixed order; one of them for a sound share."""
+        """Return the cards that the ids lie on, in a fixed order; a sound share has one."""
         if self._cards is None:
             self._cards = tuple(sorted({card for ids in self.ids.values() for card in count_by_card(ids)}))
         return self._cards
@@ -82,12 +82,12 @@ class Ledger:
     def of_entries(
         cls, entries: Iterable[CheckpointEntry], model: ResourceModel, before: "Ledger | None" = None
     ) -> "Ledger":
-        """Build it from kubelet's checkpoint, other resources left out.
+        """Build the ledger from kubelet's checkpoint, without resources that are not ours.
 
         Args:
-            entries: the checkpoint's.
+            entries: the entries of the checkpoint.
             model: which resources are ours.
-            before: an earlier ledger, whose grants are taken over where they say the same: they know their cards.
+            before: an earlier ledger; equal grants are taken from it, since they know their cards already.
         """
         kinds = {model.memory_resource: DeviceKind.MEMORY, model.core_resource: DeviceKind.CORE}
         found: dict[tuple[str, str], dict[DeviceKind, tuple[str, ...]]] = {}
@@ -108,7 +108,7 @@ class Ledger:
         self._grants[uid] = {**grants, container: (grants.get(container) or Grant()).with_ids(kind, ids)}
 
     def only(self, live: Iterable[str]) -> "Ledger":
-        """Return the ledger cut down to these pods."""
+        """Return a ledger of these pods alone."""
         kept = Ledger()
         wanted = frozenset(live)
         kept._grants = {uid: grants for uid, grants in self._grants.items() if uid in wanted}
@@ -127,7 +127,7 @@ class Ledger:
         return self.grants(uid).get(container) or Grant()
 
     def held(self, uid: str, slots: tuple[CardCapacity, ...]) -> tuple[Share, ...]:
-        """Return what a pod holds of each card; ids that an init container handed on count once, whole cards whole."""
+        """Return what a pod holds of each card; reused ids count once, a whole card counts with all its units."""
         ids: dict[DeviceKind, set[str]] = {DeviceKind.MEMORY: set(), DeviceKind.CORE: set()}
         whole: set[str] = set()
         for grant in self.grants(uid).values():
@@ -143,7 +143,7 @@ class Ledger:
         )
 
     def owner_of(self, kind: DeviceKind, ids: Iterable[str]) -> tuple[str, str] | None:
-        """Return pod UID and container that hold exactly these ids (the last one, where an init's were reused)."""
+        """Return pod UID and container that hold exactly these ids; of several that reuse them, the last."""
         wanted = frozenset(ids)
         found = None
         for uid, grants in self._grants.items():
@@ -155,7 +155,7 @@ class Ledger:
 
 
 def free_after(slots: tuple[CardCapacity, ...], holdings: Iterable[Iterable[Share]]) -> FreeAmounts:
-    """Return what is free on each card when these shares are held; shares of unknown cards are passed over."""
+    """Return what is free on each card when these shares are held; shares of unknown cards are ignored."""
     free = FreeAmounts(slots)
     positions = {slot.uuid: position for position, slot in enumerate(slots)}
     for shares in holdings:

@@ -10,12 +10,12 @@ MAX_DEVICES = 25_000
 
 
 class ModelError(ValueError):
-    """A resource model that cannot work; the text names the value and the remedy."""
+    """The resource model cannot work; the text names the value and the remedy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceModel:
-    """Names and sizes of what is offered; one value per node."""
+    """The resource names, unit size and reserve of a node."""
 
     memory_resource: str = "baidu.com/vcuda-memory"
     core_resource: str = "baidu.com/vcuda-core"
@@ -46,5 +46,5 @@ class ResourceModel:
 
 
 def short_name(resource: str) -> str:
-    """Return a resource name without its domain, as people say it: `vcuda-memory`."""
+    """Return a resource name without its domain: `vcuda-memory`."""
     return resource.rpartition("/")[2]

@@ -1,4 +1,4 @@
-"""What a node's plugin publishes in one annotation of its Node object: its cards, and what is held of them."""
+"""The node report: the annotation of a Node in which its plugin publishes its cards and what is held of them."""
 
 import json
 from collections.abc import Mapping
@@ -8,16 +8,17 @@ from edgegpu_core.inventory import CardCapacity
 from edgegpu_core.placement import Policy, Share, parse_policy
 
 REPORT_ANNOTATION = "edgegpu.io/cards-of-node"
-"""The annotation's name. It is written at once and whole: what stands in it is true together."""
+"""The annotation's name. Each write replaces the whole value, so that its parts agree with each other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeReport:
     """A node's cards and who holds what, as its plugin last wrote it.
 
-    `held` knows pods by API UID: those that have their devices by their device ids, those in `waiting` by what they
-    are promised; `waiting` are also those whose devices kubelet has not written down yet, since it would forget them in
-    a crash and ask anew. It is believed before a pod's own annotation, which may have been swapped with another's.
+    `held` maps the API UID of a pod to its shares. They come from its device ids, or for a pod in `waiting` from its
+    promise. A pod whose devices kubelet has not written down yet is in `waiting` too: after a crash kubelet would
+    forget them and ask anew. Readers believe the report before a pod's annotation, which may have been swapped with
+    another pod's.
     """
 
     boot: str
@@ -31,12 +32,12 @@ class NodeReport:
     waiting: frozenset[str] = frozenset()
 
     def units(self) -> int:
-        """Return the memory units that are healthy, which the node's allocatable must equal."""
+        """Return the memory units of the healthy cards, which the node's allocatable must equal."""
         return sum(slot.units for slot in self.slots if slot.healthy)
 
 
 def write_report(report: NodeReport) -> str:
-    """Return the annotation's text; cards are named by their place in the list to keep it short."""
+    """Return the annotation's text; shares name cards by index in the list of cards, to keep it short."""
     place = {slot.uuid: index for index, slot in enumerate(report.slots)}
     value = {
         "v": 1,
@@ -57,7 +58,7 @@ def write_report(report: NodeReport) -> str:
 
 
 def read_report(text: str | None) -> NodeReport | None:
-    """Read the annotation; None when there is none or it is not of this version."""
+    """Read the annotation; None when it is missing, unreadable or of another version."""
     if not text:
         return None
     try:
@@ -86,7 +87,7 @@ def read_report(text: str | None) -> NodeReport | None:
 
 
 def _count(value: object) -> int:
-    """Take a whole number that is not negative: a place counted from the end would be another card."""
+    """Return a number that is not negative: as an index a negative one would name another card."""
     if not isinstance(value, int) or value < 0:
         raise ValueError(f"no count: {value!r}")
     return value

@@ -1,4 +1,4 @@
-"""One node at one moment: its cards, its pods, what kubelet booked, what is promised; and what follows."""
+"""One node at one moment: cards, pods, kubelet's records and promises; hence what each pod holds and what is free."""
 
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping
@@ -14,12 +14,12 @@ from edgegpu_core.podview import Cards, PodView
 from edgegpu_core.request import ContainerRequest, ImpossibleRequest, RequestedAmounts
 
 planned = lru_cache(maxsize=4096)(plan_pod)
-"""plan_pod with a memory: pods of one Deployment ask for the same."""
+"""plan_pod with a cache: pods of one Deployment ask for the same."""
 
 
 @dataclass(frozen=True, slots=True)
 class WaitingContainer:
-    """A container whose turn it is to get devices: the first of its pod that lacks some."""
+    """The first container of a pod that lacks devices: kubelet allocates for it next."""
 
     pod: PodView
     container: ContainerRequest
@@ -33,13 +33,13 @@ class WaitingContainer:
         return (self.pod.kubelet_uid, self.container.name)
 
     def lacks(self, kind: DeviceKind) -> bool:
-        """Whether the container asks for this resource and has not got it."""
+        """Return whether the container asks for this resource and has not got it."""
         return asked(self.container, kind) > 0 and kind not in self.grant.ids
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeView:
-    """What the plugin knows of its node; made anew for each question, never changed."""
+    """What the plugin knows of its node, built anew for each call and never changed."""
 
     model: ResourceModel
     policy: Policy
@@ -47,14 +47,14 @@ class NodeView:
     pods: Mapping[str, PodView]
     """Pods bound to this node that ask for shares, terminal ones left out, by kubelet's UID."""
     ledger: Ledger
-    """kubelet's records, cut down to live pods, with what was given since the last write."""
+    """kubelet's records of live pods, with the devices given since kubelet last wrote its checkpoint."""
     promises: Mapping[str, Cards]
-    """By kubelet's UID: the cards that a pod is promised, after corrections."""
+    """The cards that each pod is promised, after corrections, by kubelet's UID."""
 
     _wants: list[tuple[WaitingContainer, ...]] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def wants(self) -> tuple[WaitingContainer, ...]:
-        """Return the containers that kubelet may ask for next, the earliest pods first; found once."""
+        """Return the containers that kubelet may ask for next, the earliest pods first; computed once."""
         if not self._wants:
             self._wants.append(self._find_wants())
         return self._wants[0]
@@ -73,7 +73,7 @@ class NodeView:
         return tuple(sorted(found, key=lambda want: (want.pod.created, want.pod.uid)))
 
     def holding(self, pod: PodView) -> tuple[Share, ...]:
-        """Return what a pod holds of each card: by its device ids, and by its promise for what it has not got yet."""
+        """Return what a pod holds of each card: by its device ids, and by its promise for devices that it lacks."""
         uid = pod.kubelet_uid
         grants, promise = self.ledger.grants(uid), self.promises.get(uid) or {}
         plan = planned(pod.containers, self.model)
@@ -96,7 +96,7 @@ class NodeView:
         return tuple(Share(card, memory, core) for card, (memory, core) in sums.items())
 
     def holdings(self, *, without: str = "") -> dict[str, tuple[Share, ...]]:
-        """Return what every pod holds, by kubelet's UID: live pods, and pods that kubelet has not let go of yet."""
+        """Return what every pod holds, by kubelet's UID: live pods, and others whose devices kubelet still books."""
         held = {uid: self.holding(pod) for uid, pod in self.pods.items() if uid != without}
         for uid in self.ledger.pods():
             if uid not in held and uid != without:
@@ -104,7 +104,7 @@ class NodeView:
         return held
 
     def free(self, *, without: str = "") -> FreeAmounts:
-        """Return what is free on each card, promises counted, optionally as if one pod were not there."""
+        """Return what is free on each card, with promises counted as held, optionally without one pod."""
         return free_after(self.slots, self.holdings(without=without).values())
 
 
@@ -114,7 +114,7 @@ def asked(container: ContainerRequest, kind: DeviceKind) -> int:
 
 
 def is_complete(container: ContainerRequest, grant: Grant) -> bool:
-    """Whether a container has all the devices that it asks for."""
+    """Return whether a container has all the devices that it asks for."""
     request, ids = container.request, grant.ids
     return (DeviceKind.MEMORY in ids or not request.memory_units) and (DeviceKind.CORE in ids or not request.core)
 
@@ -122,14 +122,14 @@ def is_complete(container: ContainerRequest, grant: Grant) -> bool:
 def settle(view: NodeView, *, gone: Container[str] = ()) -> dict[str, Cards]:
     """Return the promises after corrections: kubelet may have given one pod the card that another was promised.
 
-    Containers of equal amounts are told apart by nobody, so the card of one can go to another. What a container got
-    is then its card, and the one that is left without its promise inherits what was left, so that the sum on each card
-    stays as bind reckoned it. Where a pod without a promise got the card, the promised one moves to another if it can.
+    kubelet's calls do not tell containers of equal amounts apart, so one can get the card of another. It keeps what it
+    got, and the other inherits the vacant promise, so that the sum on each card stays as bind computed it. Where a pod
+    without a promise got the card, the promised pod moves to another card if there is one.
 
     Args:
-        view: the promises as annotated, or as corrected before.
-        gone: kubelet's UIDs of pods that have surely ended. What they hold still goes before promises. For other
-            holders whom nobody knows nothing is moved: such a pod may have got the card of a twin that inherits its.
+        view: the node; its promises are those of the annotations, or corrected ones.
+        gone: kubelet's UIDs of pods that have surely ended. Devices that they still hold go before promises. Devices of
+            other unknown holders move no promise: such a pod may have got the card of a twin that inherits its own.
     """
     promises = {uid: dict(cards) for uid, cards in view.promises.items()}
     left: dict[RequestedAmounts, Counter[tuple[str, ...]]] = {}
@@ -154,7 +154,7 @@ def settle(view: NodeView, *, gone: Container[str] = ()) -> dict[str, Cards]:
 def _inherit(
     view: NodeView, promises: dict[str, Cards], left: dict[RequestedAmounts, Counter[tuple[str, ...]]]
 ) -> None:
-    """Give those whose promised cards went to others of equal amounts what these left; all at once, as in a ring."""
+    """Give containers whose promised cards went to equal containers the cards that these left, also in a ring."""
     for want in view.wants():
         uid, name = want.key
         balance = left.get(want.container.request)
@@ -169,11 +169,11 @@ def _inherit(
 
 
 def _move_aside(view: NodeView, promises: dict[str, Cards]) -> None:
-    """Promise other cards to untouched pods whose promise fits no more, where there are such cards.
+    """Promise other cards, where there are some, to pods without devices whose promise no longer fits.
 
-    A pod without promise got them; or, after a restart, the one that had inherited what was left is gone meanwhile, or
-    the one that it was left by, while kubelet still books its devices; or the card went out of order before kubelet
-    asked.
+    A promise no longer fits when a pod without a promise got the card, or when the card went out of order before
+    kubelet asked. After a restart it may also be that one of two swapped pods is gone: the heir of a vacant promise,
+    or the pod that left it while kubelet still books its devices.
     """
     for want in view.wants():
         uid = want.pod.kubelet_uid
@@ -188,7 +188,7 @@ def _move_aside(view: NodeView, promises: dict[str, Cards]) -> None:
 
 
 def has_room(free: FreeAmounts, shares: Iterable[Share]) -> bool:
-    """Whether each share is free on its card."""
+    """Return whether each share is free on its card."""
     for share in shares:
         position = free.position(share.card)
         if position is None or free.memory[position] < share.memory_units or free.core[position] < share.core:
@@ -197,11 +197,11 @@ def has_room(free: FreeAmounts, shares: Iterable[Share]) -> bool:
 
 
 def cards_so_far(grant: Grant, promised: tuple[str, ...]) -> tuple[str, ...]:
-    """Return a container's cards: those of its devices, and while these are among the promised ones, the promised."""
+    """Return a container's cards: the promised ones while its devices lie on these, else those of its devices."""
     actual = grant.cards()
     return promised if set(actual) <= set(promised) else actual
 
 
 def _same_cards(cards: tuple[str, ...], actual: tuple[str, ...]) -> bool:
-    """Compare a promise, whose order is free, with cards in a fixed order."""
+    """Return whether a promise, in any order, names these cards, which are in a fixed order."""
     return cards == actual or (len(cards) > 1 and tuple(sorted(cards)) == actual)

@@ -1,4 +1,4 @@
-"""Where a pod's containers go on one node, by which policy, and in plain words why they do not fit."""
+"""Placement of a pod's containers on the cards of one node, by policy, or the reason why they do not fit."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ def parse_policy(text: str) -> Policy:
     """Read a policy's name.
 
     Raises:
-        ValueError: with the names that there are.
+        ValueError: there is no such policy; the text lists the names.
     """
     try:
         return Policy(text)
@@ -55,13 +55,13 @@ def in_order(policy: Policy, free: FreeAmounts, positions: list[int]) -> list[in
 
 
 _MOST_STEPS = 5_000
-"""Bound on the search over the cards for pods of many GPU containers; single ones never come near it."""
+"""Bound on the search over the cards for pods of many GPU containers; a single container never comes near it."""
 _MOST_SETS = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What is held of one card."""
+    """What a pod or container holds of one card."""
 
     card: str
     memory_units: int
@@ -90,15 +90,15 @@ class PodPlan:
 
     containers: tuple[tuple[ContainerRequest, PlaceableRequest], ...]
     one_card: bool
-    """A GPU init container's devices are reused by the later ones, so that all containers share its cards."""
+    """Whether all containers share one set of cards: the later ones reuse a GPU init container's devices."""
     model: ResourceModel
 
 
 def plan_pod(containers: tuple[ContainerRequest, ...], model: ResourceModel) -> PodPlan | ImpossibleRequest:
-    """Check what a pod asks for, in kubelet's order (init containers first); at least one container.
+    """Return the plan of a pod, or why none is possible, from its GPU containers (one or more) in kubelet's order.
 
-    kubelet hands an init container's devices to the later containers at random and before it asks us, so whole
-    cards behind an init container only work when every GPU container asks for the same.
+    kubelet's order has init containers first. It hands an init container's devices to the later containers at random
+    and before it asks us, so whole cards behind an init container only work when every GPU container asks for the same.
     """
     planned: list[tuple[ContainerRequest, PlaceableRequest]] = []
     for container in containers:
@@ -119,7 +119,7 @@ def plan_pod(containers: tuple[ContainerRequest, ...], model: ResourceModel) -> 
 
 
 def place(plan: PodPlan, free: FreeAmounts, policy: Policy) -> Placement | PlacementRefusal:
-    """Place a pod on a node, or say why it does not fit; `free` is left as it was."""
+    """Place a pod on a node, or return why it does not fit; `free` stays unchanged."""
     placed = _placed(plan, free.copy(), policy)
     if placed is not None:
         return placed
@@ -128,20 +128,20 @@ def place(plan: PodPlan, free: FreeAmounts, policy: Policy) -> Placement | Place
 
 
 def fits(plan: PodPlan, free: FreeAmounts) -> bool:
-    """Say whether a pod fits at all; the policy cannot change that."""
+    """Return whether a pod fits; the policy does not matter for that."""
     if len(plan.containers) == 1:
         return next(_choices(plan.containers[0][1], free, Policy.FIRST_FIT), None) is not None
     return _placed(plan, free.copy(), Policy.FIRST_FIT) is not None
 
 
 def place_container(ask: PlaceableRequest, free: FreeAmounts, policy: Policy) -> tuple[Share, ...] | None:
-    """Place one container by itself, as the plugin does where nobody chose its card before."""
+    """Place one container by itself, as the plugin does where no scheduler chose its card."""
     chosen = next(_choices(ask, free, policy), None)
     return None if chosen is None else tuple(Share(free.slots[p].uuid, memory, core) for p, memory, core in chosen)
 
 
 def held_of(ask: PlaceableRequest, cards: tuple[str, ...], slots: tuple[CardCapacity, ...]) -> tuple[Share, ...]:
-    """Return what a container holds of the cards that it was given; a whole card counts as all its units."""
+    """Return what a container holds of its cards; a whole card counts with all its units."""
     units = {slot.uuid: slot.units for slot in slots}
     if ask.whole:
         return tuple(Share(card, units.get(card, 0), CORE_PER_CARD) for card in cards)
@@ -149,7 +149,7 @@ def held_of(ask: PlaceableRequest, cards: tuple[str, ...], slots: tuple[CardCapa
 
 
 def footprint(plan: PodPlan, cards: dict[str, tuple[str, ...]], slots: tuple[CardCapacity, ...]) -> tuple[Share, ...]:
-    """Return what a pod holds of each card when its containers got `cards`, init containers' reuse counted once."""
+    """Return what a pod holds of each card when its containers got `cards`; reused devices count once."""
     if plan.one_card:
         together = next((cards[container.name] for container, _ in plan.containers if cards.get(container.name)), ())
         memory, core, whole = _joint_need(plan)
@@ -170,7 +170,7 @@ _Chosen = tuple[tuple[int, int, int], ...]
 
 
 def _choices(ask: PlaceableRequest, free: FreeAmounts, policy: Policy) -> Iterator[_Chosen]:
-    """Yield what a container could get, in the policy's order."""
+    """Yield the cards that a container could get, with the amounts, in the policy's order."""
     if not ask.whole:
         memory, core = free.memory, free.core
         positions = [
@@ -182,7 +182,7 @@ def _choices(ask: PlaceableRequest, free: FreeAmounts, policy: Policy) -> Iterat
             yield ((position, ask.memory_units, ask.core),)
         return
     if ask.cards > len(free.slots):
-        return  # a pod can ask for more cards than a list can name
+        return  # the number that a pod asks for may be larger than any list of cards
     parts = ask.memory_parts()
     empty = [p for p, slot in enumerate(free.slots) if free.is_empty(p) and slot.units >= parts[-1]]
     large = frozenset(p for p in empty if free.slots[p].units >= parts[0])
@@ -192,7 +192,7 @@ def _choices(ask: PlaceableRequest, free: FreeAmounts, policy: Policy) -> Iterat
 
 
 def _sets(order: list[int], count: int, large: frozenset[int], most: int) -> Iterator[tuple[int, ...]]:
-    """Yield the sets of `count` positions with `most` large ones among them, in order; no branch is in vain."""
+    """Yield the sets of `count` positions with at least `most` large ones, in order; every branch yields a set."""
     if count == 0:
         yield ()
         return
@@ -209,7 +209,7 @@ def _placed(plan: PodPlan, free: FreeAmounts, policy: Policy) -> Placement | Non
 
 
 def _place_each(plan: PodPlan, free: FreeAmounts, policy: Policy) -> Placement | None:
-    """Search the cards for all containers, the policy's favourites first; `free` ends as it began if there are none."""
+    """Search cards for all containers, in the policy's order; if there are none, `free` is unchanged in the end."""
     chosen: list[_Chosen] = []
     steps = 0
 
@@ -241,7 +241,7 @@ def _place_each(plan: PodPlan, free: FreeAmounts, policy: Policy) -> Placement |
 
 
 def _joint_need(plan: PodPlan) -> tuple[int, int, bool]:
-    """Return memory, core and wholeness that a pod with a GPU init container holds on its one card (or card set).
+    """Return memory and core that a pod with a GPU init container holds of its cards, and whether these are whole.
 
     Follows kubelet (devicemanager, 1.33): an init container's devices go to a pool that later containers take from
     first; sidecars and app containers keep what they take.
@@ -274,7 +274,7 @@ def _place_together(plan: PodPlan, free: FreeAmounts, policy: Policy) -> Placeme
 
 
 def _why(plan: PodPlan, free: FreeAmounts, policy: Policy, *, empty: bool) -> str:
-    """Find the container at which it ends and say so with what each card has free."""
+    """Return the reason for the first container that finds no room, with what each card has free."""
     seen = FreeAmounts(free.slots) if empty else free.copy()
     if plan.one_card:
         memory, core, whole = _joint_need(plan)

@@ -21,7 +21,7 @@ _MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 _HASH_ANNOTATION = "kubernetes.io/config.hash"
 _SOURCE_ANNOTATION = "kubernetes.io/config.source"
 _NOBODY = "-"
-"""What an object mirrors that is marked as a mirror and is none of its node's."""
+"""`PodView.mirrors` of an object that is marked as a mirror but is not its node's."""
 TERMINAL_PHASES = frozenset({"Succeeded", "Failed"})
 
 Cards = dict[str, tuple[str, ...]]
@@ -50,11 +50,11 @@ class PodView:
     priority: int = 0
     controlled: bool = False
     kubelet_uid: str = ""
-    """The UID in kubelet's records: the pod's own; of a mirror that was recognized as one, that of its static pod."""
+    """The UID in kubelet's records: the pod's own, or for a recognized mirror that of its static pod."""
     mirrors: str = ""
-    """The UID of the static pod that this object says to show. Any author can write that: it has to be recognized."""
+    """The UID of the static pod that this object claims to mirror. Any author can write that, so it must be checked."""
     restarts: bool = True
-    """Whether its containers are to run for ever, so that it cannot succeed."""
+    """Whether its restart policy is Always, so that it cannot succeed."""
     unscheduled: str = ""
     """Why the scheduler has not placed it, in the scheduler's words."""
     running: tuple[tuple[str, str], ...] = ()
@@ -62,13 +62,13 @@ class PodView:
     is_static: bool = False
     """Whether the pod comes from a file on its node, so that evicting it is no remedy."""
     nominated: str = ""
-    """The node where room was made for it by preemption, while it is not bound."""
+    """The node where preemption made room for the pod, while it is not bound."""
     labels: tuple[tuple[str, str], ...] = ()
     """For the selectors of disruption budgets."""
 
     @property
     def is_terminal(self) -> bool:
-        """Whether all of its containers have ended for good."""
+        """Whether all containers of the pod have ended for good."""
         return self.phase in TERMINAL_PHASES
 
     @property
@@ -96,10 +96,10 @@ def gpu_containers(spec: Mapping[str, Any], model: ResourceModel) -> tuple[Conta
 
 
 def mirrored_uid(pod: Mapping[str, Any]) -> str:
-    """Return the UID of the static pod that an object of the API shows; "" when it is not marked as its node's own.
+    """Return the UID of the static pod that an API object mirrors; "" when it is not marked as its node's own.
 
-    kubelet makes a mirror with the static pod's UID in both annotations, owned by the Node (1.17 and newer; the API
-    server asks that of a kubelet, and of nobody else): so this alone proves nothing.
+    kubelet makes a mirror with the static pod's UID in both annotations, owned by the Node (1.17 and newer). The API
+    server demands that of kubelets and of nobody else, so the marks alone prove nothing.
     """
     metadata, spec = pod.get("metadata") or {}, pod.get("spec") or {}
     annotations = metadata.get("annotations") or {}
@@ -112,12 +112,12 @@ def mirrored_uid(pod: Mapping[str, Any]) -> str:
 
 
 def is_mirror(pod: Mapping[str, Any]) -> bool:
-    """Whether kubelet takes an object of the API for a mirror: it never runs it, and deletes it if it made none."""
+    """Return whether kubelet takes an API object for a mirror: it never runs it, and deletes it if it made none."""
     return _MIRROR_ANNOTATION in ((pod.get("metadata") or {}).get("annotations") or {})
 
 
 def as_kubelet_lists(pod: Mapping[str, Any], *, uid: str = "") -> dict[str, Any]:
-    """Return an object of the API as kubelet has it in its own list: an ordinary pod, or with a UID that static pod."""
+    """Return an API object as kubelet's own list has it: as an ordinary pod, or with `uid` as that static pod."""
     metadata = dict(pod.get("metadata") or {})
     annotations = {**(metadata.get("annotations") or {}), _SOURCE_ANNOTATION: "file" if uid else "api"}
     return {**pod, "metadata": {**metadata, "uid": uid or metadata.get("uid", ""), "annotations": annotations}}
@@ -127,9 +127,10 @@ def pod_view(pod: Mapping[str, Any], model: ResourceModel, *, by_kubelet: bool =
     """Read a pod object; None when it asks for no share.
 
     Args:
-        pod: as the API has it, or kubelet in its own list.
+        pod: an object of the API, or of kubelet's own list.
         model: the resources' names.
-        by_kubelet: it is kubelet's word, which tells static pods; in the API their annotations are an author's.
+        by_kubelet: the object is from kubelet's list, whose annotations mark static pods; in the API any author can
+            write them.
     """
     metadata, spec, status = pod.get("metadata") or {}, pod.get("spec") or {}, pod.get("status") or {}
     containers = gpu_containers(spec, model)
@@ -175,7 +176,7 @@ def _running(status: Mapping[str, Any], containers: tuple[ContainerRequest, ...]
 
 
 def _unscheduled(status: Mapping[str, Any]) -> str:
-    """Return the message of the condition PodScheduled; its reason where it has no message (SchedulingGated)."""
+    """Return the message of the condition PodScheduled, or its reason when it has no message (SchedulingGated)."""
     for one in status.get("conditions") or ():
         if one.get("type") == "PodScheduled" and one.get("status") == "False":
             return str(one.get("message") or one.get("reason") or "")
@@ -189,9 +190,9 @@ def write_cards(uid: str, node: str, cards: Cards) -> str:
 
 
 def read_cards(text: str | None, uid: str, node: str) -> Cards | None:
-    """Read a cards annotation; None unless it is whole and for this very pod and node.
+    """Read a cards annotation; None unless it is complete and for this very pod and node.
 
-    Pod templates copy annotations and authors can write them, so the UID and the node must match.
+    The UID and the node must match, since pod templates copy annotations and authors can write them.
     """
     if not text:
         return None
@@ -205,7 +206,7 @@ def read_cards(text: str | None, uid: str, node: str) -> Cards | None:
 
 
 def _uuids(value: object) -> tuple[str, ...]:
-    """Take a list of strings and nothing that merely can be walked through."""
+    """Return a list of strings as a tuple; any other iterable is refused."""
     if not isinstance(value, list) or not all(isinstance(card, str) for card in value):
         raise TypeError("no list of cards")
     return tuple(value)
@@ -220,7 +221,7 @@ _FACTORS = {"k": 1000, "Ki": 1024} | {
 
 
 def _amount(value: object) -> int:
-    """Read an extended resource's quantity: the API server lets whole numbers through only, in any of these forms."""
+    """Read an extended resource's quantity: the API server admits whole numbers only, in any of these forms."""
     found = _QUANTITY.fullmatch(str(value or 0))
     if found is None:
         return 0

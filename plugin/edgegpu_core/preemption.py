@@ -1,6 +1,6 @@
-"""Which pods of a node have to go so that one of higher priority fits on a card: the lowest, and as few as possible.
+"""The choice of the pods that have to go so that one of higher priority fits on a card: the lowest, as few as possible.
 
-PodDisruptionBudgets count as in the scheduler: how many of some victims they do not allow.
+PodDisruptionBudgets count as in the scheduler: by the number of victims that go beyond them.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ class LabelRequirement:
     values: frozenset[str]
 
     def matches(self, labels: Labels) -> bool:
-        """Say whether labels meet it; an operator that nobody knows is met by none."""
+        """Return whether labels meet the requirement; with an unknown operator none do."""
         match self.operator:
             case "In":
                 return labels.get(self.key) in self.values
@@ -41,16 +41,16 @@ class LabelRequirement:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """One PodDisruptionBudget: whom it protects, and how many of them may go now."""
+    """One PodDisruptionBudget: which pods it protects, and how many of them may go now."""
 
     namespace: str
     requirements: tuple[LabelRequirement, ...]
     allowed: int
     disrupted: frozenset[str]
-    """Names of pods that are on their way out already and count no more."""
+    """Names of pods that are being disrupted already and no longer count."""
 
     def protects(self, pod: PodView) -> bool:
-        """Say whether it counts a pod; as in the scheduler no labels and an empty selector match nothing."""
+        """Return whether the budget counts a pod; as in the scheduler no labels and an empty selector match nothing."""
         if not pod.labels or not self.requirements or pod.namespace != self.namespace or pod.name in self.disrupted:
             return False
         labels = dict(pod.labels)
@@ -91,15 +91,15 @@ def violations(victims: Iterable[PodView], budgets: Sequence[Budget]) -> int:
 
 
 _MOST_TRIED_WHOLLY = 9
-"""Up to so many pods every choice of victims is tried; of more, the most important are spared one by one.
+"""Up to this number of candidates every choice of victims is tried; among more, pods are spared one by one.
 
-So it is for pods of several containers however few the others are: each question is a search over the cards.
+For a pod of several containers they are always spared one by one, since each check searches all cards.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class CardHolder:
-    """Who holds something of a node's cards; `pod` is None where nobody knows whose devices they are."""
+    """One holder of shares of a node's cards; `pod` is None when it is unknown whose devices they are."""
 
     uid: str
     shares: tuple[Share, ...]
@@ -111,7 +111,7 @@ _Fits = Callable[[frozenset[str]], bool]
 
 
 def may_go(holder: CardHolder, priority: int) -> bool:
-    """Say whether a pod of this priority may take a holder's place; deleting a static pod's mirror ends nothing."""
+    """Return whether a pod of this priority may evict a holder; no static pod: deleting its mirror ends nothing."""
     pod = holder.pod
     return pod is not None and not pod.mirrors and not pod.is_static and pod.priority < priority
 
@@ -131,14 +131,15 @@ def choose_victims(
 ) -> Victims | None:
     """Choose the pods that have to go so that a pod fits; None when no choice helps, empty when it fits as it is.
 
-    As the scheduler ranks nodes: the fewest that a budget protects, then the lowest priority, then the fewest pods,
-    then the youngest. A pod that is being deleted costs nothing: when its going is enough, it alone is named.
+    The order is that in which the scheduler ranks nodes: the fewest pods beyond a budget, then the lowest priority,
+    then the fewest pods, then the youngest. Pods that are being deleted cost nothing: when their end is enough, only
+    they are returned.
 
     Args:
         plan: what the pod asks for.
-        priority: of the pod; only lower ones may go.
+        priority: the pod's priority; only pods of lower priority may go.
         slots: the node's cards.
-        holders: all who hold something of them; what is kept for a nominated pod counts as a holder without a pod.
+        holders: all holders of shares of these cards; room kept for a nominated pod counts as a holder without a pod.
         budgets: all PodDisruptionBudgets.
     """
     if fits(plan, free_without(slots, holders, frozenset())):
@@ -166,9 +167,10 @@ def _questions(
     staying: Sequence[CardHolder],
     leaving: frozenset[str],
 ) -> Iterator[tuple[list[PodView], _Fits]]:
-    """Yield groups of pods of which some may have to go, with the question whether it is enough that some are gone.
+    """Yield groups of candidates, each with a function that returns whether the end of some of them is enough.
 
-    A share of one card is asked card by card, in numbers alone; everything else of the node as a whole.
+    For a share of one card there is a group per card, and the function only sums numbers. For everything else the
+    node is one group, and the function searches its cards.
     """
     ask = plan.containers[0][1]
     if len(plan.containers) > 1 or ask.whole:
@@ -190,7 +192,7 @@ def _questions(
 
 
 def _enough(shares: dict[str, Share], memory: int, core: int) -> _Fits:
-    """Return the question whether some shares of a card make up for what is missing there."""
+    """Return a function that returns whether the shares of some pods make up for what a card lacks."""
 
     def enough(gone: frozenset[str]) -> bool:
         freed = [shares[uid] for uid in gone]
@@ -211,7 +213,7 @@ def _every_choice(candidates: list[PodView], enough: _Fits, _: Sequence[Budget])
 
 
 def _spared_in_turn(candidates: list[PodView], enough: _Fits, budgets: Sequence[Budget]) -> Iterator[Victims]:
-    """Yield one choice that is enough and of which nobody can be spared, with one question for each pod."""
+    """Yield one choice that is enough and of which no pod can be spared, with one check for each pod."""
     ordered = sorted(candidates, key=_importance)
     gone = {pod.uid: pod for pod in ordered}
     if not enough(frozenset(gone)):
@@ -226,7 +228,7 @@ def _spared_in_turn(candidates: list[PodView], enough: _Fits, budgets: Sequence[
 
 
 def _importance(pod: PodView) -> tuple[int, str, str]:
-    """Sort the most important first: of higher priority, then older (MoreImportantPod of kube-scheduler)."""
+    """Return a sort key, the most important first: higher priority, then older (MoreImportantPod of kube-scheduler)."""
     return -pod.priority, pod.created, pod.uid
 
 
@@ -242,7 +244,7 @@ def _cost(victims: Victims, budgets: Sequence[Budget]) -> tuple[object, ...]:
 
 
 class _Latest(str):
-    """A time of which the later one is the smaller."""
+    """A time that sorts before every earlier one."""
 
     __slots__ = ()
 

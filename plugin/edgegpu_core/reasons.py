@@ -1,4 +1,4 @@
-"""The words in which a field engineer reads why a pod does not fit."""
+"""Texts in which a field engineer reads why a pod does not fit, lost its card or runs without it."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from edgegpu_core.request import PlaceableRequest
 
 _MOST_NAMES = 3
 _MOST_CARDS = 8
-"""An event holds 1 024 characters: from here on only the fullest answer is given."""
+"""An event holds 1 024 characters: on a node with more cards the text names no card."""
 
 
 def need(ask: PlaceableRequest, model: ResourceModel) -> str:
@@ -24,7 +24,7 @@ def need(ask: PlaceableRequest, model: ResourceModel) -> str:
 
 
 def no_card(ask: PlaceableRequest, free: FreeAmounts, model: ResourceModel, *, who: str = "") -> str:
-    """Say that no card has room: `needs 20 vcuda-memory on one card; card 0 has 9 free, card 1 has 5 free`."""
+    """Return the text when no card has room: `needs 20 vcuda-memory on one card; card 0 has 9 free`."""
     head = f"{who}needs {need(ask, model)}"
     if not free.slots:
         return f"{head}; the node has no card"
@@ -52,7 +52,7 @@ def no_card(ask: PlaceableRequest, free: FreeAmounts, model: ResourceModel, *, w
 
 
 def grouped(ask: PlaceableRequest, model: ResourceModel, *, who: str = "") -> str:
-    """Say it without numbers per card, so that the scheduler's event counts many nodes under one reason."""
+    """Return the reason without numbers per card, so that the scheduler's event counts many nodes under one reason."""
     return f"{who}needs {need(ask, model)}; no card has that free"
 
 
@@ -64,7 +64,7 @@ def duration(seconds: float) -> str:
 
 
 def card_gone(cards: Sequence[Card], *, wait_s: float, controlled: bool, is_static: bool) -> str:
-    """Say that a pod's cards are gone, and what happens next: `its card 1 (Tesla T4, GPU-…) is gone from …`."""
+    """Return the text when a pod's cards are gone, with what happens next: `its card 1 (…) is gone from …`."""
     names = ", ".join(f"{card.label} ({card.name}, {card.uuid})" for card in cards)
     what = f"card {names} is" if len(cards) == 1 else f"cards {names} are"
     if is_static:
@@ -84,14 +84,14 @@ _NOT_BROUGHT = {
 
 
 def cardless(container: str, labels: Sequence[str], mode: Injection) -> str:
-    """Say that a container runs without cards that it was given: `container main runs without its card 0: …`."""
+    """Return the text when a container runs without its cards: `container main runs without its card 0: …`."""
     what = f"its card {labels[0]}" if len(labels) == 1 else f"its cards {', '.join(labels)}"
     why = _NOT_BROUGHT.get(mode, _NOT_BROUGHT[Injection.CDI])
     return f"container {container} runs without {what}: {why}; then delete the pod, since it keeps what it was given"
 
 
 def in_the_way(names: tuple[str, ...]) -> str:
-    """Say which pods of lower priority stand in the way on a node whose sums have room, so that nobody is evicted."""
+    """Return which pods of lower priority are in the way where a node's sums have room, so that nobody is evicted."""
     more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
     return (
         f"; in the way, of lower priority: {', '.join(names[:_MOST_NAMES])}{more}; not evicted, "
@@ -100,5 +100,5 @@ def in_the_way(names: tuple[str, ...]) -> str:
 
 
 def kept_for(names: tuple[str, ...]) -> str:
-    """Say for whom room is kept that looks free: pods for which others were evicted."""
+    """Return for which pods room is kept that looks free: those for which others were evicted."""
     return f"; room is kept for {', '.join(names[:_MOST_NAMES])}" if names else ""

@@ -74,7 +74,7 @@ def total(containers: Iterable[ContainerRequest]) -> RequestedAmounts:
 
 
 def classify(request: RequestedAmounts, model: ResourceModel) -> PlaceableRequest | ImpossibleRequest:
-    """Say what a non-empty request means; the table of docs/resources.md.
+    """Return what a non-empty request means, by the table of docs/resources.md.
 
     Args:
         request: amounts of one container, at least one of them above zero.

@@ -1,4 +1,4 @@
-"""Whether an app has room under other limits, before anything is changed: for boxes, and for previews in the cloud."""
+"""Verdicts whether an app has room under new limits, before they are applied: on boxes and in the cloud's previews."""
 
 from edgegpu_core.limits.capacity import Need, NewPod, NodeRoom, OwnPod, Quota
 from edgegpu_core.limits.judge import CardNumbers, FitResult, LimitsChange, LimitsVerdict, by_hand, judge

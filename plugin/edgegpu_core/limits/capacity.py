@@ -1,4 +1,4 @@
-"""What the cluster's nodes have and who holds it, and the trial that places and ends pods on a copy of it."""
+"""What the cluster's nodes have and what is held of it, and the trial that places and ends pods on a copy of that."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ Held = Mapping[str, tuple[Share, ...]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRoom:
-    """One node: its cards, what each pod holds of them (by API UID), and what decides who may come."""
+    """One node: its cards, what each pod holds of them (by API UID), and what decides which pods may go there."""
 
     name: str
     slots: tuple[CardCapacity, ...] = ()
@@ -28,12 +28,12 @@ class NodeRoom:
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[Taint, ...] = ()
     problem: str = ""
-    """Why nothing can be placed here at present; empty when something can."""
+    """Why no pod can be placed on the node at present; empty when one can."""
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What one pod counts against a namespace's quota: sums over its containers, as Kubernetes reckons them."""
+    """What one pod counts against a namespace's quota: sums over its containers, as Kubernetes computes them."""
 
     units: int = 0
     core: int = 0
@@ -41,7 +41,7 @@ class Need:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quota:
-    """What a namespace's quotas leave; None where they say nothing. What the app's own pods count is not left."""
+    """What a namespace's quotas leave; None where they set no limit. The app's own pods are counted as used."""
 
     units: int | None = None
     core: int | None = None
@@ -50,7 +50,7 @@ class Quota:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewPod:
-    """A pod as the changed template makes it. `problem`: why no node can ever take it."""
+    """A pod under the changed template. `problem`: why no node can ever take it."""
 
     containers: tuple[ContainerRequest, ...] = ()
     policy: Policy | None = None
@@ -58,13 +58,13 @@ class NewPod:
 
     @property
     def need(self) -> Need:
-        """What it counts against quota."""
+        """What the pod counts against quota."""
         return need_of(self.containers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnPod:
-    """A pod that the app has now. One that is terminating holds its units until it is gone, and has been replaced."""
+    """A pod that the app has now. A terminating one holds its units until it is gone, and has a replacement already."""
 
     uid: str
     node: str = ""
@@ -74,7 +74,7 @@ class OwnPod:
 
 
 def need_of(containers: Iterable[ContainerRequest]) -> Need:
-    """Return what a pod counts: the larger of its init containers and of the sum of the others, sidecars in both."""
+    """Return what a pod counts: the larger of its init containers and the sum of the others, with sidecars in both."""
     sums = []
     for amount in ("memory_units", "core"):
         running = sidecars = most = 0
@@ -90,10 +90,10 @@ def need_of(containers: Iterable[ContainerRequest]) -> Need:
 
 
 class TrialPlacement:
-    """A copy of the nodes that pods are placed on and ended in; what it was made from stays as it is."""
+    """A copy of the nodes on which pods are placed and ended; what it was made from stays unchanged."""
 
     def __init__(self, rooms: tuple[NodeRoom, ...], constraints: Constraints, quota: Quota) -> None:
-        """Begin with what is held now; nodes that the constraints leave out take nothing new."""
+        """Begin with what is held now; nodes that the constraints exclude take no new pod."""
         self._rooms = rooms
         self._excluded = tuple(constraints.refusal(room.name, room.labels, room.taints) for room in rooms)
         self._held = [dict(room.held) for room in rooms]
@@ -102,7 +102,7 @@ class TrialPlacement:
         self._count = 0
 
     def copy(self) -> "TrialPlacement":
-        """Return one that goes its own way."""
+        """Return an independent copy of the trial."""
         twin = object.__new__(TrialPlacement)
         twin._rooms, twin._excluded, twin._count = self._rooms, self._excluded, self._count
         twin._held = [dict(held) for held in self._held]
@@ -111,15 +111,15 @@ class TrialPlacement:
         return twin
 
     def key(self) -> tuple[object, ...]:
-        """Return what tells it from a trial in which other things are free."""
+        """Return a key that is equal for trials in which the same is free."""
         return (*((tuple(free.memory), tuple(free.core)) for free in self._free), *self._left)
 
     def open_nodes(self) -> tuple[str, ...]:
-        """Return the nodes that the constraints allow, those with a problem too."""
+        """Return the names of the nodes that the constraints allow, also of those with a problem."""
         return tuple(room.name for room, why in zip(self._rooms, self._excluded, strict=True) if not why)
 
     def place(self, pod: NewPod, *, only: str = "") -> bool:
-        """Place a pod on the first node with room, or on `only` that one; False when it has to wait."""
+        """Place a pod on the first node with room, or on the node `only`; False when it has to wait."""
         if pod.problem or self._over_quota(pod.need):
             return False
         for at, room in enumerate(self._rooms):
@@ -143,7 +143,7 @@ class TrialPlacement:
         return placed.held if isinstance(placed, Placement) else None
 
     def end(self, pod: OwnPod) -> None:
-        """Let a pod be gone: what it held is free, on whatever node it is."""
+        """End a pod: free what it held on its node, and its quota."""
         for at, held in enumerate(self._held):
             if held.pop(pod.uid, None) is not None:
                 self._free[at] = free_after(self._rooms[at].slots, held.values())
@@ -160,18 +160,18 @@ class TrialPlacement:
         ]
 
     def holding(self, pod: OwnPod) -> tuple[object, ...]:
-        """Return what tells this pod's end from another's: where it is and what it holds."""
+        """Return a key that is equal for pods whose end frees the same: the node, the shares and the quota."""
         for at, held in enumerate(self._held):
             if pod.uid in held:
                 return (at, held[pod.uid], pod.need)
         return (pod.need,)
 
     def free_of(self) -> tuple[tuple[NodeRoom, FreeAmounts], ...]:
-        """Return what is free on each node that is open."""
+        """Return what is free on each node that the constraints allow."""
         return tuple((room, self._free[at]) for at, room in enumerate(self._rooms) if not self._excluded[at])
 
     def refusals(self, pod: NewPod, *, only: str = "") -> tuple[tuple[str, str], ...]:
-        """Return for each node, by name, why the pod cannot go there; quota and what no node can take has no name."""
+        """Return by node name why the pod cannot go there; no name for quota and for a pod that no node can take."""
         if pod.problem:
             return (("", pod.problem),)
         if self._over_quota(pod.need):

@@ -1,4 +1,4 @@
-"""The verdict over a change of an app's limits: fits, fits after its stop, never fits; with numbers and words."""
+"""The verdict on a change of an app's limits: fits, fits after a stop, never fits; with numbers and a text."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -18,15 +18,15 @@ class FitResult(Enum):
     """Whether the app has room under its new limits; the values are those of the protocol."""
 
     FITS = "fits"
-    """Without an old pod's room, or by a rolling update's own steps."""
+    """The new pods have room beside the old ones, or by a rolling update's own steps."""
     AFTER_STOP = "fits_after_stop"
-    """When its own pods have gone."""
+    """The new pods have room when the app's own pods have gone."""
     NEVER = "never_fits"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CardNumbers:
-    """A card that the app may use. `free_*`: once the app's own pods have gone; `held_by_app_units` they hold of it."""
+    """A card that the app may use. `free_*`: once the app's own pods have gone; `held_by_app_units`: held by those."""
 
     node: str
     card: str
@@ -37,13 +37,13 @@ class CardNumbers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitsChange:
-    """One change of one app."""
+    """One change of the limits of one app."""
 
     workload: Workload
     request: RequestedAmounts
-    """The amounts of the container in question, for the numbers."""
+    """The new amounts of the changed container."""
     before: RequestedAmounts
-    """Those that it has now."""
+    """The amounts that the container has now."""
     pod: NewPod
     """A pod under the changed template."""
     own: tuple[OwnPod, ...] = ()
@@ -55,24 +55,24 @@ class LimitsChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitsVerdict:
-    """The answer. `interrupts`: beyond what the app's own way of replacing pods does, so it must be allowed."""
+    """The verdict. `interrupts`: the change stops pods beyond the app's own update strategy, so it must be allowed."""
 
     answer: FitResult
     interrupts: bool = False
     text: str = ""
-    """Why not, or what should be known."""
+    """Why the limits do not fit, or a hint."""
     request: RequestedAmounts
     replicas: int
     cards: tuple[CardNumbers, ...] = ()
 
 
 def judge(case: LimitsChange) -> LimitsVerdict:
-    """Say whether an app has room under its new limits.
+    """Return the verdict whether an app has room under its new limits.
 
-    fits: all new pods have room while the old ones stay, or a rolling update gets through by its surge and what it may
-    leave out. fits_after_stop: when old pods have gone, either because the app stops them anyway (Recreate,
-    StatefulSet, no surge) or by an interruption, then `interrupts` is set. Without replicas it fits if an empty cluster
-    could hold one. With an autoscaler its maximum must have room as well, unless the change only takes less.
+    fits: all new pods have room while the old ones stay, or a rolling update ends with its surge and unavailable pods.
+    fits_after_stop: the new pods have room when old pods have gone. The app stops these anyway (Recreate, StatefulSet,
+    no surge), or the change interrupts it, and then `interrupts` is set. An app without replicas fits if an empty
+    cluster could hold one. With an autoscaler its maximum must have room as well, unless the change only takes less.
     """
     workload = case.workload
     trial = TrialPlacement(case.rooms, workload.constraints, case.quota)
@@ -124,7 +124,7 @@ def _at_most(case: LimitsChange, most: int, trial: TrialPlacement, verdict: Limi
 
 
 def _why_not(case: LimitsChange, trial: TrialPlacement, workload: Workload, *, own: bool = True) -> str:
-    """Place what must be placed, and say at which pod it ends and why; empty when all have room."""
+    """Place the new pods in a copy of the trial and return why the first fails; empty when all have room."""
     trial = trial.copy()
     nodes = turns(trial, workload)
     for done, node in enumerate(nodes):
@@ -137,7 +137,7 @@ def _why_not(case: LimitsChange, trial: TrialPlacement, workload: Workload, *, o
 
 
 def _words(refusals: Sequence[tuple[str, str]]) -> str:
-    """Say why no node takes it; those that are left out by name only where there is nothing better to say."""
+    """Return the refusals of all nodes as one text, without a node's name where a single reason speaks for itself."""
     if not refusals:
         return "there is no node"
     if len(refusals) == 1:
@@ -178,7 +178,7 @@ def _cut(text: str) -> str:
 
 
 def by_hand(workload: Workload) -> str:
-    """Say what a person has to do before pods take new limits; empty when nothing."""
+    """Return what a person has to do before pods take new limits; empty when nothing."""
     if workload.paused:
         return "the Deployment is paused: its pods take the limits when it is resumed"
     if workload.how is UpdateStrategy.BY_HAND:

@@ -1,4 +1,4 @@
-"""Which nodes a pod may go to: selector, required affinity, taints, as the scheduler's own filters read them."""
+"""The nodes that a pod may go to: selector, required affinity and taints, as the scheduler's own filters read them."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ _PRESSURES = ("disk-pressure", "memory-pressure", "pid-pressure", "unschedulable
 
 @dataclass(frozen=True, slots=True)
 class Taint:
-    """What keeps pods off a node."""
+    """A taint of a node, which keeps pods away."""
 
     key: str
     value: str = ""
@@ -20,7 +20,7 @@ class Taint:
 
 @dataclass(frozen=True, slots=True)
 class Toleration:
-    """What lets a pod onto a tainted node; empty key and effect stand for all of them."""
+    """A toleration of a pod, which lets it onto a tainted node; an empty key or effect matches all."""
 
     key: str = ""
     value: str = ""
@@ -28,7 +28,7 @@ class Toleration:
     exists: bool = False
 
     def tolerates(self, taint: Taint) -> bool:
-        """Say whether a taint keeps the pod away no more."""
+        """Return whether the pod tolerates a taint."""
         if self.effect and self.effect != taint.effect:
             return False
         if self.key and self.key != taint.key:
@@ -38,7 +38,7 @@ class Toleration:
 
 @dataclass(frozen=True, slots=True)
 class NodeRequirement:
-    """One expression of a node selector term; `name_field`: it is about the node's name, not about a label."""
+    """One expression of a node selector term; with `name_field` it is about the node's name, not about a label."""
 
     key: str
     operator: str
@@ -46,7 +46,7 @@ class NodeRequirement:
     name_field: bool = False
 
     def holds(self, labels: Mapping[str, str], name: str) -> bool:
-        """Say whether a node meets it; an operator that is unknown is met by none."""
+        """Return whether a node meets the expression; with an unknown operator none does."""
         value = name if self.name_field else labels.get(self.key)
         match self.operator:
             case "In":
@@ -81,7 +81,7 @@ class Constraints:
     node_name: str = ""
 
     def refusal(self, name: str, labels: Mapping[str, str], taints: Iterable[Taint]) -> str:
-        """Say why a pod cannot go to a node; empty when it can."""
+        """Return why a pod cannot go to a node; empty when it can."""
         if self.node_name:
             return "" if self.node_name == name else f"the pods are bound to node {self.node_name}"
         for key, value in self.selector.items():
@@ -98,7 +98,7 @@ class Constraints:
 
 
 def read_constraints(spec: Mapping[str, Any], *, daemon: bool = False) -> Constraints:
-    """Read those of a pod spec; a DaemonSet's pods tolerate more, by their controller."""
+    """Read the constraints of a pod spec; the DaemonSet controller gives its pods more tolerations."""
     affinity = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(
         "requiredDuringSchedulingIgnoredDuringExecution"
     )
@@ -132,7 +132,7 @@ def _term(term: Mapping[str, Any]) -> tuple[NodeRequirement, ...]:
 
 
 def read_taints(node: Mapping[str, Any]) -> tuple[Taint, ...]:
-    """Read a node object's taints; one that is cordoned has one more, if only for a moment without it."""
+    """Read a node object's taints; a cordoned node counts as tainted even before it has the taint."""
     spec = node.get("spec") or {}
     taints = [
         Taint(str(one.get("key")), str(one.get("value") or ""), str(one.get("effect")))

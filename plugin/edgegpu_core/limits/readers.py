@@ -1,4 +1,4 @@
-"""What is read from the API's objects: nodes with what is held there, the app's pods, quotas, the changed template."""
+"""Readers of API objects: nodes with what is held there, the app's pods, quotas, the changed template."""
 
 import copy
 from collections.abc import Iterable, Mapping
@@ -18,19 +18,19 @@ Object = Mapping[str, Any]
 
 _PARTS = ("initContainers", "containers")
 _ANY_SCOPES: tuple[list[str], ...] = ([], ["NotTerminating"])
-"""Of quotas with scopes only these surely count an app's pods."""
+"""The scopes of quotas that surely count an app's pods."""
 
 
 def read_node(node: Mapping[str, Any], pods: Iterable[PodView], base: ResourceModel) -> NodeRoom:
     """Read a node object of the API with the GPU pods that are bound to it.
 
-    What a pod holds is believed in this order: the plugin's report, the pod's own annotation, a guess by first fit. One
-    that has ended holds nothing unless the report says that kubelet has not let go.
+    What a pod holds comes from the plugin's report, else from the pod's own annotation, else from a guess by first
+    fit. A pod that has ended holds nothing unless the report says that kubelet still books its devices.
 
     Args:
-        node: the object.
-        pods: those bound to it.
-        base: resource names.
+        node: the Node object.
+        pods: the pods bound to it.
+        base: the resource names.
     """
     metadata = node.get("metadata") or {}
     report = read_report((metadata.get("annotations") or {}).get(REPORT_ANNOTATION))
@@ -91,19 +91,19 @@ def _held(report: NodeReport, pods: Iterable[PodView], model: ResourceModel) -> 
 
 
 def container_of(spec: Object, name: str) -> tuple[str, Object] | None:
-    """Return the list that holds a container of a pod spec, and the container; None when there is none of that name."""
+    """Return the name of the list in a pod spec that has a container, and the container; None when no list has it."""
     found = ((part, one) for part in _PARTS for one in spec.get(part) or () if one.get("name") == name)
     return next(found, None)
 
 
 def amounts_of(container: Object, model: ResourceModel) -> RequestedAmounts:
-    """Return what a container of a pod spec is limited to; zeros where it says nothing."""
+    """Return the GPU amounts in the limits of a container of a pod spec; 0 for an amount that is missing."""
     found = gpu_containers({"containers": [{**container, "name": ""}]}, model)
     return found[0].request if found else RequestedAmounts(0, 0)
 
 
 def with_amounts(template: Object, container: str, request: RequestedAmounts, model: ResourceModel) -> dict[str, Any]:
-    """Return a pod template as it is with other limits of one container; amounts of 0 are taken away."""
+    """Return a copy of a pod template with new limits of one container; amounts of 0 are removed."""
     made: dict[str, Any] = copy.deepcopy(dict(template))
     found = container_of(made.get("spec") or {}, container)
     if found is None:
@@ -163,6 +163,6 @@ def read_quota(quotas: Iterable[Object], model: ResourceModel) -> Quota:
 
 
 def _whole(value: object) -> int:
-    """Read a quantity that counts things, in any form that the API writes."""
+    """Read a quantity that is a count, in any form that the API writes."""
     resource = ResourceModel().memory_resource
     return amounts_of({"resources": {"limits": {resource: value}}}, ResourceModel()).memory_units

@@ -1,4 +1,4 @@
-"""Would a rollout come to its end? Played through over the placement core, whichever old pods go first."""
+"""Simulation of a rollout by the placement rules: whether it ends, whichever old pods go first."""
 
 from collections.abc import Iterator, Sequence
 
@@ -6,17 +6,20 @@ from edgegpu_core.limits.capacity import NewPod, OwnPod, TrialPlacement
 from edgegpu_core.limits.workload import UpdateStrategy, Workload, WorkloadKind
 
 _MOST_STATES = 2_000
-"""So many ways are followed in which old pods may go; beyond, one only at each step. Apps on edge boxes are small."""
+"""Up to this number of states every order in which old pods may go is tried; beyond it only one pod at each step.
+
+Apps on edge boxes are small.
+"""
 
 
 def by_itself(trial: TrialPlacement, workload: Workload, own: Sequence[OwnPod], pod: NewPod) -> bool:
-    """Say whether the workload's own way of replacing its pods brings all new ones to a card.
+    """Return whether the workload's own way of replacing its pods brings all new ones to a card.
 
     Args:
-        trial: what is held now; it is left as it was.
+        trial: what is held now; it stays unchanged.
         workload: how pods are replaced.
-        own: the app's pods; one that is terminating holds its units until a controller has to wait for its end.
-        pod: what each is replaced by.
+        own: the app's pods; a terminating one holds its units until a controller has to wait for its end.
+        pod: the pod that replaces each of them.
     """
     if workload.kind is WorkloadKind.DAEMON_SET:
         return _each_node(trial, workload, own, pod)
@@ -28,17 +31,17 @@ def by_itself(trial: TrialPlacement, workload: Workload, own: Sequence[OwnPod], 
 
 
 def beside(trial: TrialPlacement, workload: Workload, pod: NewPod) -> bool:
-    """Say whether all new pods have room while all old ones stay."""
+    """Return whether all new pods have room while all old ones stay."""
     return _place_all(trial.copy(), workload, pod)
 
 
 def after_stop(trial: TrialPlacement, workload: Workload, own: Sequence[OwnPod], pod: NewPod) -> bool:
-    """Say whether all new pods have room once all that they replace have gone."""
+    """Return whether all new pods have room once all pods that they replace have gone."""
     return _place_all(stopped(trial, workload, own), workload, pod)
 
 
 def stopped(trial: TrialPlacement, workload: Workload, own: Sequence[OwnPod]) -> TrialPlacement:
-    """Return the trial once the app's pods have gone; those that a partition holds back stay."""
+    """Return a trial in which the app's pods have gone; those below a StatefulSet's partition stay."""
     empty = trial.copy()
     for one in own:
         if one.terminating or one.ordinal >= workload.partition:
@@ -47,7 +50,7 @@ def stopped(trial: TrialPlacement, workload: Workload, own: Sequence[OwnPod]) ->
 
 
 def turns(trial: TrialPlacement, workload: Workload) -> tuple[str, ...]:
-    """Return the nodes of the new pods, one for each: names for a DaemonSet, else empty (any node)."""
+    """Return a node name for each new pod: for a DaemonSet the nodes, otherwise empty (any node)."""
     if workload.kind is WorkloadKind.DAEMON_SET:
         return trial.open_nodes()
     return ("",) * max(0, workload.replicas - workload.partition)
@@ -58,7 +61,7 @@ def _place_all(trial: TrialPlacement, workload: Workload, pod: NewPod) -> bool:
 
 
 def _each_node(trial: TrialPlacement, workload: Workload, own: Sequence[OwnPod], pod: NewPod) -> bool:
-    """Play a DaemonSet's update: without surge a node's old pod goes first."""
+    """Return whether a DaemonSet's update ends; without surge a node's old pod goes first."""
     trial = trial.copy()
     for node in turns(trial, workload):
         there = [one for one in own if one.node == node]
@@ -77,7 +80,7 @@ def _end_all(trial: TrialPlacement, pods: Sequence[OwnPod]) -> None:
 
 
 def _in_turn(trial: TrialPlacement, workload: Workload, own: Sequence[OwnPod], pod: NewPod) -> bool:
-    """Play a StatefulSet's update: from the last ordinal to the partition, one gone before its successor comes."""
+    """Return whether a StatefulSet's update ends: pods are replaced one by one, from the last to the partition."""
     trial = trial.copy()
     _end_all(trial, [one for one in own if one.terminating])
     old = [one for one in own if not one.terminating and one.ordinal >= workload.partition]
@@ -91,10 +94,10 @@ def _in_turn(trial: TrialPlacement, workload: Workload, own: Sequence[OwnPod], p
 
 
 def _rolling(trial: TrialPlacement, workload: Workload, own: Sequence[OwnPod], pod: NewPod) -> bool:
-    """Play a Deployment's rolling update, whichever old pods go first: all ways must come to the end.
+    """Return whether a Deployment's rolling update ends in every order in which old pods may go.
 
-    The controller makes new pods while there are fewer than replicas and surge in all, and takes old ones away while
-    more are there than must be; a new pod that waits for a card counts for the first and not for the second.
+    The controller makes new pods while there are fewer in all than replicas plus surge. It ends old pods while more
+    are available than must be. A new pod that waits for a card counts as a pod, and not as available.
     """
     left = tuple(one for one in own if not one.terminating)
     states = [(trial.copy(), left, 0)]
@@ -122,7 +125,7 @@ def _rolling(trial: TrialPlacement, workload: Workload, own: Sequence[OwnPod], p
 def _ways(
     trial: TrialPlacement, old: tuple[OwnPod, ...], *, only_one: bool
 ) -> Iterator[tuple[TrialPlacement, tuple[OwnPod, ...]]]:
-    """Yield what can follow: the trial without one old pod, and those left. Pods that hold the same are one way."""
+    """Yield each next state: the trial without one old pod, and the old pods left; equal pods make one state."""
     kinds: set[tuple[object, ...]] = set()
     for at, one in enumerate(old):
         kind = trial.holding(one)

@@ -1,4 +1,4 @@
-"""A workload as the question sees it: how many pods it has and how Kubernetes replaces them."""
+"""A workload: how many pods it has and how Kubernetes replaces them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ ANYWHERE = Constraints()
 
 
 class WorkloadKind(Enum):
-    """What an app can be."""
+    """The kind of an app's workload object."""
 
     DEPLOYMENT = "Deployment"
     STATEFUL_SET = "StatefulSet"
@@ -20,39 +20,39 @@ class WorkloadKind(Enum):
 
 
 class UpdateStrategy(Enum):
-    """How its pods are replaced when their template changes."""
+    """How a workload's pods are replaced when their template changes."""
 
     ROLLING = "RollingUpdate"
-    """A Deployment's: some new ones beside the old ones, some old ones away, in turn."""
+    """Of a Deployment: some new pods start beside the old ones, some old ones end, in turn."""
     RECREATE = "Recreate"
-    """All old ones away, then the new ones."""
+    """Of a Deployment: all old pods end, then the new ones start."""
     IN_TURN = "in turn"
-    """A StatefulSet's: one away and back, from the last to the first."""
+    """Of a StatefulSet: one pod at a time ends and is made anew, from the last to the first."""
     EACH_NODE = "each node"
-    """A DaemonSet's: on each node the old one away and a new one, or with surge a new one first."""
+    """Of a DaemonSet: on each node the old pod ends before the new one starts; with surge the new one starts first."""
     BY_HAND = "OnDelete"
-    """Each when somebody deletes it."""
+    """Each pod is replaced when somebody deletes it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """An app. A DaemonSet has one pod on each node that its constraints allow, whatever `replicas` says."""
+    """An app's workload. A DaemonSet has one pod on each node that its constraints allow, whatever `replicas` says."""
 
     kind: WorkloadKind
     how: UpdateStrategy
     replicas: int = 1
     surge: int = 0
-    """Pods that may be there beyond `replicas` while they are replaced."""
+    """Pods that may exist beyond `replicas` during an update."""
     unavailable: int = 0
-    """Pods that may be missing while they are replaced."""
+    """Pods that may be missing during an update."""
     partition: int = 0
-    """A StatefulSet's pods below this ordinal keep their template."""
+    """Pods of a StatefulSet below this ordinal keep their template."""
     paused: bool = False
     constraints: Constraints = ANYWHERE
 
     @property
     def stops_first(self) -> bool:
-        """Whether its own way of replacing pods ends old ones before there are new ones."""
+        """Whether the update strategy ends old pods before there are new ones."""
         return self.surge == 0
 
 
@@ -92,7 +92,7 @@ def read_workload(kind: WorkloadKind, item: Mapping[str, Any]) -> Workload:
 
 
 def fenceposts(strategy: Mapping[str, Any], replicas: int) -> tuple[int, int]:
-    """Return a RollingUpdate's surge and unavailable pods, as the Deployment controller reckons them.
+    """Return a RollingUpdate's surge and unavailable pods, as the Deployment controller computes them.
 
     Percentages of `replicas`: surge rounded up, unavailable down; where both come to 0, one may be unavailable
     (`ResolveFenceposts` in kubernetes/pkg/controller/deployment/util).
@@ -111,7 +111,7 @@ def _given(rolling: Mapping[str, Any], name: str) -> object:
 
 
 def pods_of(value: object, replicas: int, *, up: bool) -> int:
-    """Read a number of pods or a percentage of `replicas`, rounded up or down; 0 for what is neither."""
+    """Read a number of pods or a percentage of `replicas`, rounded up or down; 0 when the value is neither."""
     text = str(value).strip()
     share = text.endswith("%")
     digits = text.removesuffix("%")
