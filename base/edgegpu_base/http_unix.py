@@ -160,7 +160,7 @@ class _Handler(socketserver.StreamRequestHandler):
 
 
 def _is_served(path: Path) -> bool:
-    """Say whether a living process answers on a Unix socket."""
+    """Return whether a living process answers on a Unix socket."""
     with socket.socket(socket.AF_UNIX) as probe:
         probe.settimeout(_PROBE_S)
         try:

@@ -139,7 +139,7 @@ class NodePart:
             _LOG.info("those are the cards as saved; NVML is asked next")
 
     def is_ready(self) -> bool:
-        """Whether the cards are known, by file or by NVML, or NVML said why not; kubelet's start waits for that."""
+        """Return whether file or NVML has named the cards, or NVML has said why not; kubelet's start waits for that."""
         return bool(self._board.cards) or self.nvml.has_looked
 
     def tasks(self) -> list[Task]:

@@ -23,6 +23,6 @@ def free_port() -> int:
 
 
 def answers(port: int) -> bool:
-    """Say whether somebody listens on a port of 127.0.0.1."""
+    """Return whether somebody listens on a port of 127.0.0.1."""
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0

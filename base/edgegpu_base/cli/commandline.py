@@ -45,7 +45,7 @@ def installed_version() -> str:
 
 
 def is_output_fault(error: BaseException) -> bool:
-    """Say whether standard output is full, or not there: then nothing can be said on it, and `run` ends the command."""
+    """Return whether standard output is full or missing: nothing can be written to it, and `run` ends the command."""
     return isinstance(error, OSError) and error.filename is None and error.errno in _OUTPUT_FAULTS
 
 

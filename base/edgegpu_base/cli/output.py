@@ -66,7 +66,7 @@ def with_output(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def is_wide() -> bool:
-    """Say whether the text has all columns."""
+    """Return whether the text has all columns."""
     return _CHOSEN.get() is Format.WIDE
 
 

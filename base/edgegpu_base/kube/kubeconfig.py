@@ -205,7 +205,7 @@ def _material(path: Path, name: str, data: str | None, file: str | None) -> str 
 
 
 def is_url(text: str) -> bool:
-    """Say whether a text is an http or https URL with a host."""
+    """Return whether a text is an http or https URL with a host."""
     try:
         parts = urlsplit(text)
         return parts.scheme in ("https", "http") and bool(parts.hostname) and parts.port != 0

@@ -113,7 +113,7 @@ class Reflector(Generic[T]):
         self._thread.start()
 
     def alive(self) -> bool:
-        """Say whether its thread runs."""
+        """Return whether its thread runs."""
         return self._thread.is_alive()
 
     def stop(self, timeout_s: float = 5.0) -> None:

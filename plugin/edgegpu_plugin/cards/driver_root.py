@@ -46,7 +46,7 @@ def open_to_others(path: Path, *, below: Path = Path("/")) -> str:
 
 
 def _can_hold(mode: int) -> bool:
-    """Whether writing changes what others find there: a socket or a device is only spoken to."""
+    """Return whether writing changes what others find there: a socket or a device is only spoken to."""
     return stat.S_ISDIR(mode) or stat.S_ISREG(mode)
 
 

@@ -111,7 +111,7 @@ class Nvml:
         return self._worker.call(work, timeout_s=self._settings.nvml_timeout_s if timeout_s is None else timeout_s)
 
     def _is_due(self) -> bool:
-        """Whether to look at the cards: by time, or at the end of a hang."""
+        """Return whether to look at the cards: by time, or at the end of a hang."""
         now = self._clock()
         hung = self._trouble is not None and self._trouble.kind is NvmlProblem.HANGS
         if now < self._next_look and not (hung and self._worker.hang() is None):

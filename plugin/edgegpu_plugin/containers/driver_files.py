@@ -206,7 +206,7 @@ class _Place:
 
 
 def _is_there(path: Path) -> bool:
-    """Whether a path leads to something; one that cannot be followed leads to nothing."""
+    """Return whether a path leads to something; one that cannot be followed leads to nothing."""
     try:
         path.stat()
     except (OSError, ValueError):

@@ -76,7 +76,7 @@ class AssumedCache:
         return {node for uid in old if (node := self.drop(uid)) is not None}
 
     def unseen(self, before: float) -> bool:
-        """Say whether a binding is not seen yet that was decided before a moment, or one that has expired."""
+        """Return whether a binding is not seen yet that was decided before a moment, or one that has expired."""
         return self._lost is not None or any(when < before for when in self._decided.values())
 
     def settle(self, began: float) -> set[str]:

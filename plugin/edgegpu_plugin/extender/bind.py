@@ -27,7 +27,7 @@ from edgegpu_plugin.extender.node_capacity import KnownNode, known_node, room_of
 
 
 def ambiguous(one: PodView, other: PodView) -> bool:
-    """Say whether a call for a container of one pod could be taken for one of the other, and that would matter."""
+    """Return whether a call for a container of one pod could be taken for one of the other, and that would matter."""
     alike = _same_constraints(one, other)
     return any(
         _look_alike(p.request, q.request) and not (alike and p.request == q.request)
@@ -37,14 +37,14 @@ def ambiguous(one: PodView, other: PodView) -> bool:
 
 
 def _look_alike(p: RequestedAmounts, q: RequestedAmounts) -> bool:
-    """Say whether a call for one of the two resources looks the same for both containers."""
+    """Return whether a call for one of the two resources looks the same for both containers."""
     same_memory = p.memory_units == q.memory_units != 0
     same_core = p.core == q.core != 0
     return same_memory or same_core
 
 
 def _same_constraints(one: PodView, other: PodView) -> bool:
-    """Say whether equal requests of the two may swap cards.
+    """Return whether equal requests of the two may swap cards.
 
     An init container ties all containers of its pod to its own card. Equal amounts mean the same number of cards.
     """

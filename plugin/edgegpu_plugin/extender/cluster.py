@@ -146,7 +146,7 @@ class ClusterState:
             self._assumed.decide(uid, self._clock() + after_s)
 
     def echo_overdue(self) -> bool:
-        """Say whether the watch should have shown a binding of ours by now and has not."""
+        """Return whether the watch should have shown a binding of ours by now and has not."""
         with self._changed:
             self._expire()
             return self._assumed.unseen(self._clock() - _ECHO_S)

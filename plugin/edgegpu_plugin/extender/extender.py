@@ -155,7 +155,7 @@ class Extender:
         self._pods.stop(watches_s)
 
     def synced(self) -> bool:
-        """Say whether nodes and pods have been read."""
+        """Return whether nodes and pods have been read."""
         return self._nodes.synced.is_set() and self._pods.synced.is_set()
 
     def wait_synced(self, timeout_s: float) -> bool:
@@ -164,7 +164,7 @@ class Extender:
         return self._nodes.synced.wait(timeout_s) and self._pods.synced.wait(max(0.0, ends - time.monotonic()))
 
     def healthy(self) -> bool:
-        """Say whether all of its threads run; a cluster that cannot be read at present is no fault of ours."""
+        """Return whether all of its threads run; a cluster that cannot be read at present is no fault of ours."""
         return self.server.alive() and self._nodes.alive() and self._pods.alive()
 
     def problems(self) -> tuple[str, ...]:

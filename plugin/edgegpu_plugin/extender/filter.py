@@ -143,7 +143,7 @@ class _Question:
         return f"{head}; no card has that free" if numbers else head
 
     def _fits_quickly(self, room: NodeCapacity) -> bool:
-        """Say whether it is plain that it fits; for a single container this is the whole truth."""
+        """Return whether it is plain that it fits; for a single container this is the whole truth."""
         if self._single:
             return _fits_single(self._first, room)
         if not self._shares or len(room.free.slots) ** len(self._shares) > _SEARCHED_WHOLLY:
@@ -176,7 +176,7 @@ def _fits_single(ask: PlaceableRequest, room: NodeCapacity) -> bool:
 
 
 def _fit_in_turn(asks: list[PlaceableRequest], free: FreeAmounts) -> bool:
-    """Say whether several shares fit when each takes the first card with room; if not, another way may be found."""
+    """Return whether several shares fit when each takes the first card with room; if not, another way may be found."""
     memory, core = free.memory.copy(), free.core.copy()
     for ask in asks:
         for position, units in enumerate(memory):

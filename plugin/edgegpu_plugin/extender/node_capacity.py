@@ -31,7 +31,7 @@ class KnownNode:
     core: int
 
     def problem(self, model: ResourceModel) -> str:
-        """Say why nothing can be placed here at present; empty when something can."""
+        """Return why nothing can be placed here at present; empty when something can."""
         if self.report is None:
             return "has no edgegpu plugin (no card list published)"
         units = self.report.units()
@@ -93,7 +93,7 @@ class NodeCapacity:
     """The pods for which room is kept here that looks free otherwise."""
 
     def sums_have_room(self, pod: PodView) -> bool:
-        """Say whether the node's sums have room for a pod, so that the scheduler sees nothing to evict for."""
+        """Return whether the node's sums have room for a pod, so that the scheduler sees nothing to evict for."""
         asked = total(pod.containers)
         return asked.memory_units <= self.unasked.memory_units and asked.core <= self.unasked.core
 
@@ -167,7 +167,7 @@ class Nomination:
     """The UIDs of those that are to go for it, as far as known."""
 
     def precedes(self, pod: PodView, own: "Nomination | None") -> bool:
-        """Say whether it counts against a pod, which has a claim of its `own` on that node or none."""
+        """Return whether it counts against a pod, which has a claim of its `own` on that node or none."""
         if self.pod.uid == pod.uid or self.pod.priority < pod.priority:
             return False
         return self.pod.priority > pod.priority or own is None or _turn(self.pod) < _turn(pod)

@@ -66,7 +66,7 @@ def reasons_of(pods: Sequence[PodView], rooms: Mapping[str, NodeCapacity], model
 
 
 def _judged(pod: PodView, rooms: Mapping[str, NodeCapacity], model: ResourceModel) -> tuple[bool, str]:
-    """Say whether some node has room, and which; or the numbers of the cards where it has none."""
+    """Return whether some node has room, and which; or the numbers of the cards where it has none."""
     if not rooms:
         return False, _NO_NODE
     verdict = judge(pod, rooms, rooms=rooms, model=model)

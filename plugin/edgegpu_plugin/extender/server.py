@@ -209,11 +209,11 @@ class ExtenderServer:
         return 0 if self._server is None else self._server.port
 
     def alive(self) -> bool:
-        """Say whether it listens."""
+        """Return whether it listens."""
         return self._thread is not None and self._thread.is_alive()
 
     def failed(self) -> bool:
-        """Say whether it should listen and does not."""
+        """Return whether it should listen and does not."""
         return self._server is not None and not self.alive()
 
     def start(self) -> None:

@@ -120,6 +120,6 @@ def first_free(request: PreferredRequest) -> list[str]:
 
 
 def _is_valid(chosen: list[str], request: PreferredRequest) -> bool:
-    """Whether kubelet would take the answer whole; that its ids are free is quicker looked at there."""
+    """Return whether kubelet would take the answer whole; that its ids are free is quicker looked at there."""
     ids = set(chosen)
     return len(chosen) == len(ids) == request.size and ids.issuperset(request.must_include)

@@ -65,7 +65,7 @@ class FileIdentity:
         return cls(found.st_dev, found.st_ino, found.st_ctime_ns)
 
     def same_inode(self, other: "FileIdentity") -> bool:
-        """Whether only the time differs."""
+        """Return whether only the time differs."""
         return (self.device, self.inode) == (other.device, other.inode)
 
 

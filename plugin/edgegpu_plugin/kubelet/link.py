@@ -175,7 +175,7 @@ class KubeletLink:
             self._waiting.say(f"waiting for kubelet's folder {self._folder}: is k3s (kubelet) installed and started?")
 
     def _is_new(self, found: FileIdentity, made: frozenset[str]) -> bool:
-        """Whether this is a kubelet that we have not served yet; a mere chmod of its socket makes none.
+        """Return whether this is a kubelet that we have not served yet; a mere chmod of its socket makes none.
 
         A socket with the old inode and a new time is not taken for the old one either: its creation may be told next.
         """

@@ -245,7 +245,7 @@ class NodeState:
         self._on_unit(model)
 
     def _has_ended(self, uid: str) -> bool:
-        """Whether one that is not live has surely ended, and is no pod that the watch is late with."""
+        """Return whether one that is not live has surely ended, and is no pod that the watch is late with."""
         return uid in self._pods or uid in self._unlisted or uid in self._gone
 
     def admit(self, uid: str, container: str, cards: tuple[str, ...]) -> None:

@@ -120,7 +120,7 @@ class Publisher:
         return SETTLE_CHECK_S if now_s < self._settled_at_s else CHECK_S
 
     def _offers_other(self, node: Mapping[str, Any]) -> bool:
-        """Say whether kubelet offers other amounts on this node than when it was looked at before."""
+        """Return whether kubelet offers other amounts on this node than when it was looked at before."""
         before, self._offered = self._offered, (node.get("status") or {}).get("allocatable")
         return before is not None and before != self._offered
 
@@ -130,7 +130,7 @@ class Publisher:
 
 
 def _needs_label(node: Mapping[str, Any]) -> bool:
-    """Say whether this cluster's scheduler may not listen to annotations, by the version of the node's kubelet."""
+    """Return whether this cluster's scheduler may not listen to annotations, by the version of the node's kubelet."""
     text = str(((node.get("status") or {}).get("nodeInfo") or {}).get("kubeletVersion", ""))
     found = re.match(r"v?(\d+)\.(\d+)", text)
     return found is not None and (int(found[1]), int(found[2])) < _HEARS_ANNOTATIONS
@@ -164,5 +164,5 @@ def _waiting(snapshot: Snapshot) -> frozenset[str]:
 
 
 def _released(before: NodeReport, after: NodeReport) -> bool:
-    """Whether anything was given back, or a card came back: what a Pending pod waits for."""
+    """Return whether anything was given back, or a card came back: what a Pending pod waits for."""
     return any(after.held.get(uid, ()) != shares for uid, shares in before.held.items()) or before.slots != after.slots

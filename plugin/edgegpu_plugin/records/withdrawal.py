@@ -20,7 +20,7 @@ class Withdrawal:
         self._under_way = False
 
     def is_under_way(self) -> bool:
-        """Say whether sharing is being taken off now; a journal that cannot be read says no."""
+        """Return whether sharing is being taken off now; a journal that cannot be read says no."""
         try:
             stat = self._path.stat()
             stamp = (stat.st_ino, stat.st_mtime_ns, stat.st_size)

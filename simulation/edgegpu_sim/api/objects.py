@@ -90,7 +90,7 @@ class SelectorRequirement:
     wanted: bool
 
     def holds(self, value: str | None) -> bool:
-        """Say whether a value, None where there is none, meets the requirement."""
+        """Return whether a value, None where there is none, meets the requirement."""
         met = value is not None if not self.values else value in self.values
         return met == self.wanted
 
@@ -112,7 +112,7 @@ class ObjectSelector:
         return cls(_requirements(labels), _requirements(fields))
 
     def matches(self, item: Mapping[str, Any]) -> bool:
-        """Say whether an object is meant."""
+        """Return whether an object is meant."""
         labels = (item.get("metadata") or {}).get("labels") or {}
         return all(r.holds(labels.get(r.key)) for r in self.labels) and all(
             r.holds(field(item, r.key)) for r in self.fields

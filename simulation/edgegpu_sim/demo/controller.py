@@ -23,7 +23,7 @@ _SBIN = "/usr/sbin:/usr/local/sbin"
 
 
 def is_importable(name: str) -> bool:
-    """Say whether this Python has a package."""
+    """Return whether this Python has a package."""
     return find_spec(name) is not None
 
 

@@ -132,7 +132,7 @@ class DeviceManager:
             self._last = uid if self._keeps_last else ""
 
     def knows(self, resource: str) -> bool:
-        """Say whether a resource is a device plugin's."""
+        """Return whether a resource is a device plugin's."""
         with self._lock:
             return resource in self._healthy or resource in self._allocated
 
@@ -173,7 +173,7 @@ class DeviceManager:
             return {resource: booking.ids for resource, booking in self._bookings.of_container(uid, container).items()}
 
     def holds(self, uid: str) -> bool:
-        """Say whether a pod holds any device."""
+        """Return whether a pod holds any device."""
         with self._lock:
             return uid in self._bookings.pods()
 

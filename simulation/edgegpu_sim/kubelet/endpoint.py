@@ -57,7 +57,7 @@ class PluginClient:
         return self.options is not None and self.options.pre_start_required
 
     def is_over(self, grace_s: float) -> bool:
-        """Say whether the plugin has been away for longer than the grace."""
+        """Return whether the plugin has been away for longer than the grace."""
         return self.stopped_at_s is not None and time.monotonic() - self.stopped_at_s > grace_s
 
     def _call(self, call: Callable[[DevicePluginCaller], _T]) -> _T:

@@ -28,25 +28,25 @@ class PodSnapshot:
     """The pod was told to end: nothing is started any more."""
 
     def is_done(self, name: str) -> bool:
-        """Say whether a container ran and ended."""
+        """Return whether a container ran and ended."""
         return name in self.containers and not self.containers[name].is_running(self.now_s)
 
     def runs(self, name: str) -> bool:
-        """Say whether a container runs."""
+        """Return whether a container runs."""
         return name in self.containers and self.containers[name].is_running(self.now_s)
 
     def failed(self, name: str) -> bool:
-        """Say whether a container ended badly."""
+        """Return whether a container ended badly."""
         return self.is_done(name) and self.containers[name].ends_with != 0
 
 
 def is_sidecar(container: Mapping[str, Any]) -> bool:
-    """Say whether an init container goes on beside the apps."""
+    """Return whether an init container goes on beside the apps."""
     return container.get("restartPolicy") == "Always"
 
 
 def initialised(seen: PodSnapshot) -> bool:
-    """Say whether all init containers have done their part."""
+    """Return whether all init containers have done their part."""
     return all(
         seen.runs(c["name"]) if is_sidecar(c) else seen.is_done(c["name"]) and not seen.failed(c["name"])
         for c in seen.spec.get("initContainers") or ()

@@ -73,7 +73,7 @@ class SimContainer:
     view: ContainerView
 
     def is_running(self, now_s: float) -> bool:
-        """Say whether it still runs."""
+        """Return whether it still runs."""
         return now_s < self.ends_s
 
 

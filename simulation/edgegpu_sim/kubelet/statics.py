@@ -29,7 +29,7 @@ def static_pod(manifest: Json, node: str) -> Json:
 
 
 def is_mirror(pod: Json) -> bool:
-    """Say whether an object of the API only shows a static pod."""
+    """Return whether an object of the API only shows a static pod."""
     return MIRROR in (pod["metadata"].get("annotations") or {})
 
 

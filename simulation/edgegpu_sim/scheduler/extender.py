@@ -64,7 +64,7 @@ class ExtenderClient:
         self._pool = _pool(settings)
 
     def interested(self, pod: Json) -> bool:
-        """Say whether a pod asks for a resource that the extender manages."""
+        """Return whether a pod asks for a resource that the extender manages."""
         return any(name in self.settings.managed_resources for name in request_of(pod["spec"]))
 
     def filter(self, pod: Json, nodes: Sequence[str]) -> FilterAnswer:

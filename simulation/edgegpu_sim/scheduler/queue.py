@@ -35,7 +35,7 @@ class AttemptBackoff:
 
 
 def frees_or_adds(change: StoreEvent) -> bool:
-    """Say whether a write is one for which kube-scheduler tries pods again that lacked a node's resources."""
+    """Return whether a write is one for which kube-scheduler tries pods again that lacked a node's resources."""
     if change.resource == "nodes":
         return change.gone or change.old is None or _offer(change.old) != _offer(change.new)
     if change.resource != "pods" or not _is_placed(change.old):
@@ -44,7 +44,7 @@ def frees_or_adds(change: StoreEvent) -> bool:
 
 
 def is_any_event(change: StoreEvent) -> bool:
-    """Say whether a write brings back pods that an extender refused: every event does, node annotations too."""
+    """Return whether a write brings back pods that an extender refused: every event does, node annotations too."""
     if change.resource == "pods" and _is_placed(change.new) and not _is_placed(change.old):
         return True
     return frees_or_adds(change)
