@@ -1,1 +1,1 @@
-"""The device-plugin process of edgegpu: kubelet, NVML, CDI, pods, the scheduler extender."""
+"""The process edgegpu-plugin: device plugins for kubelet, NVML, CDI, pods, the scheduler extender."""

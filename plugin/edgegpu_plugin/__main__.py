@@ -1,4 +1,4 @@
-"""The command edgegpu-plugin: minds signals before it loads the rest, which takes a second on a slow box."""
+"""The command edgegpu-plugin: installs signal handlers before it loads the rest, which takes a second on a slow box."""
 
 import signal
 import sys
@@ -8,7 +8,7 @@ from edgegpu_base.process.tasks import TaskGroup
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the process; returns its exit status: 0 after SIGTERM or SIGINT at whatever moment."""
+    """Run the process and return its exit status: 0 after SIGTERM or SIGINT at any moment."""
     group = TaskGroup()
     group.end_on(signal.SIGTERM, signal.SIGINT)
     from edgegpu_plugin.main import run  # noqa: PLC0415  (this is what takes the second)

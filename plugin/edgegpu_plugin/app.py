@@ -1,4 +1,4 @@
-"""The composition root of edgegpu-plugin: builds the parts that the role asks for, lists the tasks, runs them."""
+"""The composition root of edgegpu-plugin: builds the parts for the role, lists the tasks and runs them."""
 
 import importlib.metadata
 import logging
@@ -25,10 +25,10 @@ _BEAT_S = 5.0
 
 
 class PluginApp:
-    """One process: `run` returns when its group was told to end, or raises what ended it."""
+    """The plugin's process: `run` returns when its task group is asked to end, or raises what ended it."""
 
     def __init__(self, config: PluginConfig, group: TaskGroup) -> None:
-        """Put it together; nothing runs yet.
+        """Build the parts of the process without starting anything.
 
         Raises:
             PluginError: a file that the configuration names cannot be used.
@@ -43,10 +43,10 @@ class PluginApp:
         self._stopping = threading.Event()
 
     def run(self) -> None:
-        """Run until the group is told to end.
+        """Run until the task group is asked to end.
 
         Raises:
-            Exception: what a task failed with; PluginError and ModelError have texts for people.
+            Exception: the error of a failed task; PluginError and ModelError have texts for people.
         """
         config = self._config
         _LOG.info("edgegpu-plugin %s on %s as %s", version(), config.node_name, config.role.value)
@@ -64,7 +64,7 @@ class PluginApp:
         if group.ended:
             return
         if self._extender is not None:
-            self._extender.start()  # a port that is taken ends us before kubelet has heard of us
+            self._extender.start()  # if its port is taken, the process ends before it registers with kubelet
         group.start(self.tasks())
         if self._node is not None:
             group.hold(self._node.is_ready, timeout_s=READY_WAIT_S)

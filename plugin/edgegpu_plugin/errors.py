@@ -23,7 +23,7 @@ class PodResourcesError(PluginError):
 
 
 class NvmlProblem(Enum):
-    """Why NVML cannot tell about the cards."""
+    """Why NVML cannot list the cards."""
 
     NO_DRIVER = "no driver library"
     NOT_LOADED = "driver not loaded"
@@ -33,7 +33,7 @@ class NvmlProblem(Enum):
 
 
 class NvmlError(PluginError):
-    """NVML cannot tell; `kind` says which trouble it is."""
+    """NVML cannot list the cards; `kind` says why."""
 
     def __init__(self, kind: NvmlProblem, text: str) -> None:
         self.kind = kind

@@ -1,4 +1,4 @@
-"""The process from its command line to its exit status, and the one line that says what ended it."""
+"""The process from its command line to its exit status, with one line in the log that says what ended it."""
 
 import argparse
 import logging
@@ -20,7 +20,7 @@ from edgegpu_plugin.extender import CertificateError, ExtenderError
 _LOG = logging.getLogger("edgegpu_plugin")
 
 SWITCH_S = 0.0005
-"""How long a thread may keep the interpreter from others: kubelet's calls shall not wait Python's usual 5 ms for it."""
+"""How long a thread may keep the interpreter: kubelet's calls shall not wait for Python's usual 5 ms."""
 
 EXIT_FAILED = 1
 EXIT_CONFIG = 2
@@ -32,7 +32,7 @@ exit status: 0 stopped by a signal, 1 something failed while it ran, 2 the confi
 
 
 def run(argv: Sequence[str] | None, group: TaskGroup) -> int:
-    """Run the process until the group is told to end; returns its exit status, or ends with it where tasks have run."""
+    """Run the process until its task group is asked to end; return the exit status, or exit with it once tasks ran."""
     path = _parser().parse_args(argv).config
     logging.basicConfig(stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
     try:
@@ -47,7 +47,7 @@ def run(argv: Sequence[str] | None, group: TaskGroup) -> int:
     sys.setswitchinterval(SWITCH_S)
     status = _serve(config, group)
     logging.shutdown()
-    os._exit(status)  # a call that hangs in a driver, or one of kubelet's that waits, must not hold up the end
+    os._exit(status)  # a call that hangs in a driver, or a waiting call of kubelet, must not delay the exit
 
 
 def _serve(config: PluginConfig, group: TaskGroup) -> int:
@@ -79,6 +79,6 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _format() -> str:
-    """Under systemd the journal has the time already."""
+    """Return the log format: without the time under systemd, whose journal has it."""
     text = "%(levelname)s %(threadName)s %(name)s: %(message)s"
     return text if "JOURNAL_STREAM" in os.environ else f"%(asctime)s {text}"

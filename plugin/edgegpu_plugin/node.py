@@ -1,4 +1,4 @@
-"""The part of the process that looks after this node's cards: device plugins, placement's records, reconciler."""
+"""The part of the process for this node's cards: device plugins, placement's records, reconciler."""
 
 import logging
 import threading
@@ -40,13 +40,13 @@ _LOG = logging.getLogger(__name__)
 READY_WAIT_S = 10.0
 
 _MOST_GONE = 32
-"""Of so many cards that are gone the names are remembered."""
+"""How many cards that are gone are remembered by name."""
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class NodePart:
-    """Builds it all; `tasks` lists what runs."""
+    """The node's part of the process; `tasks` lists what runs."""
 
     def __init__(self, config: PluginConfig, client: KubeClient, *, beat: Callable[[], None]) -> None:
         model, name = config.model(), config.node_name
@@ -91,7 +91,7 @@ class NodePart:
         )
         self._stopping = threading.Event()
         self._past: dict[str, Card] = {}
-        """The cards that this machine has or had, as seen last, the earliest first."""
+        """The cards that this machine has or had, as last seen, the earliest first."""
 
     def _kubelet_link(self, model: ResourceModel, witness: NodeKubeletFacts) -> KubeletLink:
         allocator = Allocator(state=self.state, injector=self.injector, kubelet_pods=witness.pods)
@@ -121,19 +121,19 @@ class NodePart:
         )
 
     def load_saved(self) -> None:
-        """Offer the cards that this node had when it was seen last, before NVML is asked."""
+        """Offer the cards from the saved inventory, before NVML is asked."""
         everything = self._store.load()
         self._saved = (everything, self._store.load_gone())
         self._past = {card.uuid: card for card in (*self._saved[1], *everything)}
         self.injector.know(everything)
-        self.state.set_machine(self._past.values())  # which of them are gone is known when NVML has answered
+        self.state.set_machine(self._past.values())  # NVML's answer will show which of them are gone
         saved = usable(everything, self._config.exclude)
         if not saved:
             return
         self._limit(self.state.snapshot())
         try:
             self._offer(saved)
-        except ModelError as error:  # other cards than then may be in the machine now: NVML has the last word
+        except ModelError as error:  # the machine may have other cards now, which NVML will list
             _LOG.warning("the cards are not offered as saved: %s", error)
         else:
             _LOG.info("those are the cards as saved; NVML is asked next")
@@ -143,7 +143,7 @@ class NodePart:
         return bool(self._board.cards) or self.nvml.has_looked
 
     def tasks(self) -> list[Task]:
-        """Return what runs, in the order of its start."""
+        """Return the tasks in the order of their start."""
         return [
             Task("kubelet", self.link.run, self.link.stop),
             Task("nvml", self.nvml.run, self.nvml.stop),
@@ -189,7 +189,7 @@ class NodePart:
         )
 
     def _node_seen(self, node: Json) -> Json:
-        """Take kubelet's version from this machine's Node object, and keep it for the next start, before any API."""
+        """Take kubelet's version from this machine's Node object, and save it for the next start without an API."""
         self.injector.learn_kubelet(_version_in(node))
         if self.injector.kubelet:  # an Allocate may have learned it first
             try:
@@ -215,7 +215,7 @@ class NodePart:
         self.state.changed.set()
 
     def _cards_seen(self, cards: tuple[Card, ...]) -> None:
-        """Take what NVML found; runs on NVML's task."""
+        """Take the cards that NVML found; runs on NVML's thread."""
         offered = usable(cards, self._config.exclude)
         if cards and not offered:
             _LOG.warning("placement.exclude leaves none of the %d cards", len(cards))
@@ -227,7 +227,7 @@ class NodePart:
         self._save()
 
     def _unit_changed(self, model: ResourceModel) -> None:
-        """Offer the cards in units of another size, since nobody holds a share."""
+        """Offer the cards in units of another size, now that no pod holds a share."""
         self._board.use(model)
         self._save()
 
@@ -239,7 +239,7 @@ class NodePart:
             _LOG.warning("%s", error)
 
     def _forget_none(self, cards: tuple[Card, ...]) -> tuple[Card, ...]:
-        """Remember these cards; returns those that were there before and are not among them."""
+        """Remember these cards and return the remembered ones that are gone."""
         here = {card.uuid: card for card in cards}
         gone = tuple(card for uuid, card in self._past.items() if uuid not in here)[-_MOST_GONE:]
         for card in gone:
@@ -250,11 +250,11 @@ class NodePart:
         return gone
 
     def _cards_lost(self) -> None:
-        """Take the cards out of allocatable: NVML has had no word of them for so long that they may not be there.
+        """Take the cards out of allocatable after NVML has not listed them for so long that they may be gone.
 
-        Until then a saved inventory stands, since after a boot kubelet fails the pods that it admits anew while their
-        resource has no healthy device, and a driver that is built or loaded late takes minutes. What starts meanwhile
-        waits in PreStart.
+        Until then the saved inventory is offered: after a boot kubelet fails the pods that it admits anew while their
+        resource has no healthy device, and a driver that is built or loaded late takes minutes. Containers that start
+        meanwhile wait in PreStart.
         """
         cards = self._board.cards
         if any(card.healthy for card in cards):
@@ -262,11 +262,11 @@ class NodePart:
             self._offer(tuple(replace(card, healthy=False) for card in cards))
 
     def _limit(self, snapshot: Snapshot) -> None:
-        """Offer no more than pods hold while sharing is being taken off this machine.
+        """Offer only what pods hold while sharing is being removed from this machine.
 
-        k3s is restarted then without the extender, and the plugin stays until that is verified: a pod that waits for a
-        card would be bound by the node's sum alone. What pods hold stays healthy: kubelet, as it starts, fails pods
-        that it admits anew while their devices are not.
+        k3s then restarts without the extender, and the plugin runs until that is verified: otherwise a pod that waits
+        for a card would be bound by the node's sum alone. Devices that pods hold stay healthy: a starting kubelet fails
+        pods that it admits anew while their devices are unhealthy.
         """
         only: frozenset[str] | None = None
         if self._withdrawal.is_under_way():
@@ -279,7 +279,7 @@ class NodePart:
             _LOG.info("offering all" if only is None else "offering only what pods hold: sharing is being taken off")
 
     def _offer(self, cards: tuple[Card, ...]) -> None:
-        """Show cards to kubelet and placement; the state first, so that no call meets a card that it does not know.
+        """Offer cards to kubelet and placement; the state comes first, so that no call finds an unknown card.
 
         Raises:
             ModelError: more devices than kubelet's message limit carries; nothing has changed.
@@ -303,7 +303,7 @@ def _publisher(
 
 
 def _kubelet_version(objects: KubeObjects, node: str) -> str:
-    """Return the version of this node's kubelet; empty where the API server does not tell."""
+    """Return the version of this node's kubelet; empty when the API server does not give it."""
     try:
         return _version_in(objects.get_node(node))
     except KubeError as error:

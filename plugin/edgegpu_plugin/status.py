@@ -1,4 +1,4 @@
-"""What the process says of itself on a Unix socket: one JSON document, read by the command line and by tests."""
+"""The status document, one JSON object on a Unix socket, which the command line and tests read."""
 
 import json
 from collections.abc import Callable
@@ -14,13 +14,13 @@ from edgegpu_plugin.records.node_state import Snapshot
 from edgegpu_plugin.records.reconciler import RefusedPod
 
 SOCKET_NAME = "plugin.sock"
-"""In the run folder; mode 0600."""
+"""The socket's name in the run folder; its mode is 0600."""
 
 STATUS_VERSION = 1
 
 
 def cards_part(snapshot: Snapshot, names: dict[str, str]) -> list[dict[str, Any]]:
-    """Return the cards with what is free of each; `names` are the cards' product names by UUID."""
+    """Return the cards with what is free on each; `names` are their product names by UUID."""
     view = snapshot.view
     free = view.free()
     return [
@@ -38,7 +38,7 @@ def cards_part(snapshot: Snapshot, names: dict[str, str]) -> list[dict[str, Any]
 
 
 def other_cards_part(snapshot: Snapshot) -> list[dict[str, Any]]:
-    """Return the cards that are not offered (gone, or excluded) and of which somebody holds something."""
+    """Return the cards that are not offered (gone, or excluded) but on which a pod holds a share."""
     view, offered = snapshot.view, {slot.uuid for slot in snapshot.view.slots}
     held = {share.card for shares in view.holdings().values() for share in shares} - offered
     return [
@@ -57,7 +57,7 @@ def pods_part(
     """Return one row for each GPU container of this node, and one for each holder that the API does not know.
 
     Args:
-        snapshot: the node.
+        snapshot: the node's snapshot.
         refused: pods that may not start.
         lost: pods whose card is gone.
         cardless: containers that run without their cards.
@@ -96,7 +96,7 @@ def pods_part(
 
 
 def _card_refs(grant: Grant, cards: tuple[str, ...], labels: dict[str, str]) -> list[dict[str, Any]]:
-    """Return a container's cards, each with the units that it holds there; devices may lie badly when it is refused."""
+    """Return a container's cards, each with its units there; the devices of a refused container may not be sound."""
     refs: list[dict[str, Any]] = [{"index": labels.get(card, "?"), "uuid": card} for card in cards]
     if DeviceKind.MEMORY in grant.ids:
         units = count_by_card(grant.ids[DeviceKind.MEMORY])
@@ -106,7 +106,7 @@ def _card_refs(grant: Grant, cards: tuple[str, ...], labels: dict[str, str]) -> 
 
 
 def _labels(snapshot: Snapshot) -> dict[str, str]:
-    """Return the cards' numbers by UUID; those of cards that are gone are the last that they had."""
+    """Return the cards' labels by UUID; a card that is gone has its last one."""
     offered = {slot.uuid: slot.label for slot in snapshot.view.slots}
     return {uuid: card.label for uuid, card in snapshot.cards.items()} | offered
 
@@ -137,7 +137,7 @@ def _pod_rows(pod: PodView, snapshot: Snapshot, trouble: str, reason: str) -> li
 
 
 class StatusServer(LocalServer):
-    """Serves the document under RUN/plugin.sock until it is closed."""
+    """The server of the status document at RUN/plugin.sock."""
 
     def __init__(self, run_folder: Path, document: Callable[[], dict[str, Any]]) -> None:
         super().__init__(

@@ -1,4 +1,4 @@
-"""The driver's device nodes on this machine: made after a boot as nvidia-modprobe does, and linked for systemd."""
+"""The driver's device nodes on this machine: made after a boot as by nvidia-modprobe, and linked for systemd."""
 
 import logging
 import os
@@ -23,12 +23,12 @@ def ensure_nodes(
     run: Callable[[Sequence[str]], None] | None = None,
     make: Callable[[Path, int], None] | None = None,
 ) -> tuple[str, ...]:
-    """Make those device nodes that are missing; return what is still missing afterwards.
+    """Make the device nodes that are missing, and return those that are still missing afterwards.
 
     Args:
-        names: below `dev`, such as `nvidia0`, `nvidiactl`, `nvidia-uvm`, `nvidia-caps/nvidia-cap12`.
-        dev: where device nodes are.
-        proc: the kernel's `/proc`, whose `devices` tells the numbers of this boot.
+        names: paths below `dev`, such as `nvidia0`, `nvidiactl`, `nvidia-uvm`, `nvidia-caps/nvidia-cap12`.
+        dev: the folder of device nodes.
+        proc: the kernel's `/proc`, whose `devices` has the numbers of this boot.
         run: runs nvidia-modprobe.
         make: makes one node with a device number.
     """
@@ -49,10 +49,10 @@ def ensure_nodes(
 
 
 def link_nodes(nodes: Iterable[Path], *, char: Path = Path("/dev/char")) -> int:
-    """Link device nodes as `/dev/char/MAJOR:MINOR`; return how many links were made.
+    """Link device nodes as `/dev/char/MAJOR:MINOR` and return how many links were made.
 
-    Without them a `systemctl daemon-reload` takes the cards from running containers: systemd looks device rules of
-    cgroups up there, and the driver, unlike others, tells udev nothing.
+    Without the links a `systemctl daemon-reload` takes the cards from running containers: systemd resolves the device
+    rules of cgroups there, and the NVIDIA driver, unlike others, does not make udev create them.
     """
     made = 0
     for node in nodes:
@@ -72,7 +72,7 @@ def link_nodes(nodes: Iterable[Path], *, char: Path = Path("/dev/char")) -> int:
 
 
 def _run(arguments: Sequence[str]) -> None:
-    """Run nvidia-modprobe where there is one: it loads what kernel modules are missing as well."""
+    """Run nvidia-modprobe if there is one; it also loads missing kernel modules."""
     program = shutil.which("nvidia-modprobe")
     if program is None:
         return
@@ -88,7 +88,7 @@ def _run(arguments: Sequence[str]) -> None:
 def _make(path: Path, number: int) -> None:
     path.parent.mkdir(exist_ok=True)
     os.mknod(path, _MODE, number)
-    path.chmod(_MODE & 0o777)  # mknod asks the umask
+    path.chmod(_MODE & 0o777)  # mknod applies the umask
 
 
 def _modprobe_arguments(names: Iterable[str]) -> list[str]:
@@ -107,7 +107,7 @@ def _card_minor(name: str) -> int | None:
 
 
 def _number(name: str, majors: dict[str, int]) -> int | None:
-    """Return the device number of a node on this boot; None when the kernel module is not loaded."""
+    """Return a node's device number in this boot; None when the kernel module is not loaded."""
     main = majors.get("nvidia", majors.get("nvidia-frontend"))
     minor = _card_minor(name)
     if minor is not None:
@@ -126,7 +126,7 @@ def _number(name: str, majors: dict[str, int]) -> int | None:
 
 
 def _majors(devices: Path) -> dict[str, int]:
-    """Read the majors of the character devices, which stand before the block devices."""
+    """Return the major numbers of the character devices, which the file lists before the block devices."""
     try:
         text = devices.read_text().partition("Block devices:")[0]
     except OSError:

@@ -1,4 +1,4 @@
-"""Where things are below a driver's root (libraries, the table of MIG capabilities), and who could replace them."""
+"""What is below a driver's root (libraries, the table of MIG capabilities), and which users could replace it."""
 
 import os
 import stat
@@ -9,18 +9,18 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def open_to_others(path: Path, *, below: Path = Path("/")) -> str:
-    """Return who else could replace what is at a path, in words; empty when only root could.
+    """Return why a user other than root could replace the file at a path; empty when only root could.
 
-    Every folder on the way, every link that is followed and the end itself have to belong to root (or to this very
-    process, where that is another user's) and to be writable by nobody else. What only root can change does not change
-    between this look and a mount by somebody else.
+    Every folder on the path, every link that is followed and the file itself must belong to root (or to the user of
+    this process), and no other user may be able to write to them. What only root can change does not change between
+    this check and a mount by another process.
 
     Args:
-        path: below the folder, links in it are followed.
-        below: a folder that whoever configured this process has chosen; it and those above it are not looked at.
+        path: a path below the folder `below`; its links are followed.
+        below: a folder that the configuration of this process names; it and its parents are not checked.
 
     Raises:
-        OSError: there is nothing, or it cannot be looked at.
+        OSError: there is nothing at the path, or it cannot be checked.
     """
     owners = {0, os.geteuid()}
     at, left, links = below, list(path.relative_to(below).parts), 0
@@ -46,7 +46,7 @@ def open_to_others(path: Path, *, below: Path = Path("/")) -> str:
 
 
 def _can_hold(mode: int) -> bool:
-    """Return whether writing changes what others find there: a socket or a device is only spoken to."""
+    """Return whether writing changes what others read there; writing to a socket or a device does not."""
     return stat.S_ISDIR(mode) or stat.S_ISREG(mode)
 
 
@@ -58,7 +58,7 @@ LIBRARY_FOLDERS = (
     "usr/lib/x86_64-linux-gnu/nvidia/current",
     "usr/lib/aarch64-linux-gnu/nvidia/current",
 )
-"""Where distributions put the driver's libraries."""
+"""The folders in which distributions put the driver's libraries."""
 
 
 def mig_caps(root: Path, minor: int, gi: int, ci: int) -> tuple[int, ...]:
@@ -66,7 +66,7 @@ def mig_caps(root: Path, minor: int, gi: int, ci: int) -> tuple[int, ...]:
 
     Args:
         root: the driver's root.
-        minor: of the GPU's device node.
+        minor: the minor number of the GPU's device node.
         gi: NVML's id of the GPU instance.
         ci: NVML's id of the compute instance in it.
     """

@@ -1,4 +1,4 @@
-"""Which cards are out of order, and when they are in order again; pure, time is passed in."""
+"""The health of the cards: which are out of order, and when they are in order again; time is passed in."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import replace
@@ -6,11 +6,11 @@ from dataclasses import replace
 from edgegpu_core.inventory import Card
 
 IGNORED_XIDS = frozenset({13, 31, 43, 45, 68, 109})
-"""Errors that an application makes by itself and that leave the card well (NVIDIA's device plugin ignores the same)."""
+"""Errors of an application itself, which leave the card healthy (NVIDIA's device plugin ignores the same)."""
 
 
 class CardHealth:
-    """Remembers the cards of this process's life: those that answer no more, and those that reported an error."""
+    """The cards seen since the process began: which answer no more, and which reported an error."""
 
     def __init__(self, recover_s: float) -> None:
         self._recover_s = recover_s
@@ -29,12 +29,12 @@ class CardHealth:
         return tuple(sorted(both, key=lambda card: (card.index, -1 if card.mig is None else card.mig)))
 
     def see(self, found: Iterable[Card], gpus: Collection[str]) -> None:
-        """Take in a look at the cards.
+        """Take the result of one query of all cards.
 
         Args:
             found: the cards that answered.
-            gpus: UUIDs of the GPUs that answered: what they no longer offer (MIG changed) is forgotten, while the
-                cards of a GPU that did not answer are kept, as cards out of order.
+            gpus: UUIDs of the GPUs that answered. Cards that such a GPU no longer has (MIG changed) are forgotten;
+                the cards of a GPU that did not answer are kept as out of order.
         """
         before = self._answered | self._silent
         self._answered = {card.uuid: card for card in found}
@@ -45,7 +45,7 @@ class CardHealth:
         }
 
     def report_xid(self, uuids: Iterable[str], code: int, now_s: float) -> bool:
-        """Note an error that the driver reported for these cards; say whether it puts them out of order."""
+        """Record an error that the driver reported for these cards; return whether it puts them out of order."""
         if code in IGNORED_XIDS:
             return False
         for uuid in uuids:
@@ -53,7 +53,7 @@ class CardHealth:
         return True
 
     def judged(self, now_s: float) -> tuple[Card, ...]:
-        """Return all known cards with their health; an error is forgiven when no other followed for `recover_s`."""
+        """Return all known cards with their health; an error no longer counts when none followed for `recover_s`."""
         self._xid_at = {uuid: at for uuid, at in self._xid_at.items() if now_s - at < self._recover_s}
         return tuple(
             replace(card, healthy=answers and card.uuid not in self._xid_at, answers=answers)

@@ -1,4 +1,4 @@
-"""The saved inventory: which cards this node had, so that devices are offered before NVML has been asked."""
+"""The saved inventory: which cards this node had, so that their devices are offered before NVML answers."""
 
 import json
 import logging
@@ -18,21 +18,21 @@ _VERSION = 1
 
 
 class InventoryStore:
-    """`inventory.json` in the state folder."""
+    """The file `inventory.json` in the state folder."""
 
     def __init__(self, state: Path) -> None:
         self._path = state / "inventory.json"
 
     def load(self) -> tuple[Card, ...]:
-        """Return the saved cards; none where nothing was saved, or nothing that can be read (the log says why)."""
+        """Return the saved cards; none when nothing was saved, or when the file cannot be read (the log says why)."""
         return self._load("cards")
 
     def load_gone(self) -> tuple[Card, ...]:
-        """Return the cards that this machine had before, as they were seen last."""
+        """Return the cards that this machine had before, as they were last seen."""
         return self._load("gone")
 
     def load_unit(self) -> int | None:
-        """Return the MiB of the unit in which pods' devices were counted last; None where nothing says."""
+        """Return the unit, in MiB, in which pods' devices were last counted; None when it is not saved."""
         try:
             unit = json.loads(self._path.read_bytes()).get("unit_mib")
         except (OSError, ValueError, AttributeError, RecursionError):  # `load` says what is wrong
@@ -54,9 +54,9 @@ class InventoryStore:
             return ()
 
     def save(self, cards: Sequence[Card], gone: Sequence[Card] = (), *, unit_mib: int | None = None) -> bool:
-        """Save the cards, those that are gone, and the unit, when they differ; say whether that was so.
+        """Save the cards, the cards that are gone, and the unit; return whether they differ from the saved ones.
 
-        Health is not saved: whether a card works is seen anew.
+        Health is not saved, since NVML shows it anew.
 
         Raises:
             PluginError: the file cannot be written.

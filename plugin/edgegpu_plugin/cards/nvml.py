@@ -1,4 +1,4 @@
-"""The cards of this machine, looked at every few seconds behind a deadline; a driver that hangs holds nobody up."""
+"""The cards of this machine, queried every few seconds behind a deadline, so that a driver that hangs blocks nobody."""
 
 import logging
 import threading
@@ -17,14 +17,14 @@ _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 _START_TIMES = 12
-"""NVML's start wakes up every card, which without persistence mode takes seconds for each."""
+"""How many times longer NVML's start may take: it wakes up every card, seconds for each without persistence mode."""
 
 _TROUBLED_LOOK_S = 1.0
-"""How often it is asked whether a hang has ended; the cards are looked at again then."""
+"""How often the end of a hang is checked for; then the cards are queried again."""
 
 
 class Nvml:
-    """Looks at the cards every few seconds; `run` is the task, the rest may be called anywhere, also before it."""
+    """The watch over the cards by NVML: `run` is the task; the rest may be called on any thread, also before it."""
 
     def __init__(
         self,
@@ -34,14 +34,14 @@ class Nvml:
         on_silence: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Make it; nothing is loaded yet.
+        """Prepare the watch over the cards without loading NVML.
 
         Args:
             settings: driver root, deadline, periods.
-            on_cards: told on the task's thread at the first look and whenever a card or its health changed.
-            on_silence: told on the task's thread when NVML could not tell about the cards, for whatever reason, for
-                `settings.absent_s`: they count as out of order until `on_cards` is told again.
-            clock: seconds that only go forward.
+            on_cards: called on the task's thread after the first query and whenever a card or its health changed.
+            on_silence: called on the task's thread when NVML could not list the cards, for any reason, for
+                `settings.absent_s`: they count as out of order until `on_cards` is called again.
+            clock: a monotonic clock in seconds.
         """
         self._settings = settings
         self._on_cards = on_cards
@@ -58,27 +58,27 @@ class Nvml:
 
     @property
     def driver_version(self) -> str:
-        """The driver's version; empty before it has answered."""
+        """The driver's version; empty until the driver has answered."""
         return self._library.driver_version
 
     @property
     def trouble(self) -> NvmlError | None:
-        """Why NVML cannot tell about the cards now; None when it can."""
+        """Why NVML cannot list the cards now; None when it can."""
         return self._worker.hang() or self._trouble
 
     @property
     def problem(self) -> str:
-        """The words of `trouble`; empty when all is well."""
+        """The text of `trouble`; empty when there is none."""
         trouble = self.trouble
         return "" if trouble is None else str(trouble)
 
     @property
     def has_looked(self) -> bool:
-        """Whether the first look has ended, with cards or with a trouble."""
+        """Whether the first query has ended, with cards or with an error."""
         return self._told is not None or self._trouble is not None
 
     def run(self) -> None:
-        """Look at the cards until `stop`; what `on_cards` raises ends it."""
+        """Query the cards until `stop`; an exception of `on_cards` ends the task."""
         while not self._stopping.is_set():
             try:
                 if self._is_due():
@@ -91,17 +91,17 @@ class Nvml:
             self._stopping.wait(poll_s if self._trouble is None else min(_TROUBLED_LOOK_S, poll_s))
 
     def stop(self) -> None:
-        """Let `run` end, also where a call hangs."""
+        """Make `run` end, even while a call hangs."""
         self._stopping.set()
         self._worker.stop()
 
     def cards(self, timeout_s: float | None = None) -> tuple[Card, ...]:
-        """Look at the cards now: GPUs, and MIG devices in place of GPUs in MIG mode, by index, with their health.
+        """Query the cards now: GPUs, and MIG devices in place of GPUs in MIG mode, by index, with their health.
 
-        A card that stopped answering in this process's life stays in the list, out of order.
+        A card that has stopped answering since the process began stays in the list as out of order.
 
         Raises:
-            NvmlError: no driver, not loaded, no cards, or no answer in time (the settings' when none is given).
+            NvmlError: no driver, not loaded, no cards, or no answer in time (by default that of the settings).
         """
         if timeout_s is None and self._library.starts_next:
             timeout_s = self._settings.nvml_timeout_s * _START_TIMES
@@ -111,7 +111,7 @@ class Nvml:
         return self._worker.call(work, timeout_s=self._settings.nvml_timeout_s if timeout_s is None else timeout_s)
 
     def _is_due(self) -> bool:
-        """Return whether to look at the cards: by time, or at the end of a hang."""
+        """Return whether a query of the cards is due: by time, or because a hang has ended."""
         now = self._clock()
         hung = self._trouble is not None and self._trouble.kind is NvmlProblem.HANGS
         if now < self._next_look and not (hung and self._worker.hang() is None):
@@ -133,7 +133,7 @@ class Nvml:
         return next((card.healthy for card in self._told or () if card.uuid == uuid), True)
 
     def _note(self, error: NvmlError | None) -> None:
-        """Log a trouble once, and its end; cards of a driver that is gone are out of order."""
+        """Log an error once, and its end; without a driver all cards are out of order."""
         if error is not None and str(error) != str(self._trouble):
             _log.error("%s", error)
         elif error is None and self._trouble is not None:
@@ -144,7 +144,7 @@ class Nvml:
             self._tell(tuple(replace(card, healthy=False) for card in self._told))
 
     def _mind_silence(self) -> None:
-        """Give the cards up when there has been no word of them for long."""
+        """Count the cards as out of order when NVML has not listed them for `absent_s`."""
         if self._trouble is None:
             self._silent_since, self._is_silent = None, False
             return

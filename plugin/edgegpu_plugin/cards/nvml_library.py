@@ -1,4 +1,4 @@
-"""NVML itself, on one thread: finds the cards, listens for their errors. The only module that speaks with pynvml."""
+"""Queries of the cards and of their errors by NVML, on one thread. No other module imports pynvml."""
 
 import ctypes
 import logging
@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 LIBRARY = "libnvidia-ml.so.1"
 _REINIT_S = 30.0
-"""A library that has lost a card sees it again only after a new start, which costs seconds on a real machine."""
+"""How often NVML is started anew while a card is missing: only then it sees the card again, which costs seconds."""
 
 _NO_INSTANCE = 0xFFFFFFFF
 _GONE = frozenset(
@@ -34,7 +34,7 @@ _GONE = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What one look gave: the cards that answered, their handles, the GPUs that did, and MIG devices' instances."""
+    """The result of one query: the cards that answered, their handles, the GPUs that did, MIG devices' instances."""
 
     cards: tuple[Card, ...]
     handles: dict[str, Any]
@@ -46,7 +46,7 @@ _NOTHING = _Found((), {}, {}, {})
 
 
 class NvmlLibrary:
-    """The loaded library and what it told last; all calls on one thread, any of them may take for ever."""
+    """The loaded library and its last result; one thread makes all calls, and any of them may never return."""
 
     def __init__(self, *, root: Path, recover_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._root = root
@@ -59,11 +59,11 @@ class NvmlLibrary:
         self._watched: dict[str, Any] = {}
         self.driver_version = ""
         self.step = ""
-        """The function that runs now, for those who wait for it."""
+        """The library's function that runs now, for the errors of callers that wait."""
 
     @property
     def starts_next(self) -> bool:
-        """Whether the next look may have to start NVML, which takes seconds for each card."""
+        """Whether the next query may have to start NVML, which takes seconds for each card."""
         return self._open_since is None or self._health.missing
 
     def look(self) -> tuple[Card, ...]:
@@ -82,11 +82,11 @@ class NvmlLibrary:
             raise NvmlError(NvmlProblem.FAILED, f"cannot look at the cards ({self.step}): {error}") from error
 
     def _drain_events(self) -> None:
-        """Take in what the driver reported since the last look."""
+        """Take the errors that the driver reported since the last query."""
         while self._events is not None:
             try:
                 event = self._nv("nvmlEventSetWait_v2", self._events, 0)
-            except pynvml.NVMLError:  # none is left, or a card is gone, which the look itself finds
+            except pynvml.NVMLError:  # none is left, or a card is gone, which the query itself finds
                 return
             if event.eventType == pynvml.nvmlEventTypeXidCriticalError:
                 self._take_xid(event)
@@ -106,7 +106,7 @@ class NvmlLibrary:
         self._watch_events()
         cards = self._health.judged(self._clock())
         if not cards and not self._found.gpus:
-            self._close()  # a card that comes is seen only after a new start, which costs little without cards
+            self._close()  # a new card is seen only after a new start, which costs little without cards
             raise NvmlError(
                 NvmlProblem.NO_CARDS,
                 "the NVIDIA driver works but has no card: look at `lspci | grep -i nvidia` and `nvidia-smi`",
@@ -204,7 +204,7 @@ class NvmlLibrary:
             raise
 
     def _watch_events(self) -> None:
-        """Have the errors of all GPUs reported; the set is made anew when other GPUs answer than before."""
+        """Register for the errors of all GPUs, with a new event set when other GPUs answer than before."""
         if self._found.gpus.keys() == self._watched.keys():
             return
         if self._events is not None:
@@ -230,10 +230,10 @@ class NvmlLibrary:
 
 
 def load_library(root: Path) -> None:
-    """Load NVML from a driver root other than `/`: pynvml's own dlopen by SONAME then meets the loaded one.
+    """Load NVML from a driver root other than `/`; pynvml's own dlopen by SONAME then finds the loaded library.
 
     Raises:
-        NvmlError: of kind NO_DRIVER, when the root has none.
+        NvmlError: of kind NO_DRIVER, when the root has no NVML.
     """
     if root == Path("/"):
         return
@@ -263,7 +263,7 @@ def _same(one: Any, other: Any) -> bool:  # noqa: ANN401  (pointers of ctypes co
 
 
 def _told(error: pynvml.NVMLError, step: str) -> NvmlError:
-    """Say what an error of the library means here."""
+    """Return the NvmlError that stands for an error of the library."""
     if error.value == pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH:
         text = (
             "the NVIDIA driver was upgraded and its kernel module not: reboot, or load the module anew and restart us"

@@ -1,4 +1,4 @@
-"""A thread of its own for calls that may never return, and a deadline for everybody who waits for them."""
+"""A thread for NVML calls, which may never return, with a deadline for all callers."""
 
 import queue
 import threading
@@ -22,14 +22,14 @@ class _Job:
 
 
 class NvmlWorker:
-    """Makes one call after the other; while one hangs, everybody else is told so at once."""
+    """The thread that makes one NVML call after another; while one hangs, other callers get the error at once."""
 
     def __init__(self, *, step: Callable[[], str], clock: Callable[[], float] = time.monotonic) -> None:
-        """Build the nvml worker.
+        """Build the NVML worker.
 
         Args:
-            step: says which function of the library runs now.
-            clock: seconds that only go forward.
+            step: returns which function of the library runs now.
+            clock: a monotonic clock in seconds.
         """
         self._step = step
         self._clock = clock
@@ -45,13 +45,13 @@ class NvmlWorker:
             self._thread.start()
 
     def stop(self) -> None:
-        """Let the thread end after what it is at, and all who wait for it at once."""
+        """End the thread after its present call, and all callers that wait at once."""
         with suppress(InvalidStateError):  # stopped before
             self._stopped.set_result(None)
         self._jobs.put(None)
 
     def hang(self) -> NvmlError | None:
-        """Return the error that callers get now because a call is past its time; None while all is well."""
+        """Return the error that callers get while a call is past its deadline; None while no call is."""
         running = self._running
         if running is None or self._clock() < running[1]:
             return None
@@ -65,8 +65,9 @@ class NvmlWorker:
         """Run `work` on the thread and return its answer.
 
         Raises:
-            NvmlError: of kind HANGS, when it takes longer, or at once when an earlier one does; of kind FAILED, after
-                `stop`; and what `work` raises.
+            NvmlError: of kind HANGS, when the call takes longer, or at once when an earlier call does; of kind FAILED,
+                after `stop`.
+            Exception: what `work` raises.
         """
         hang = self.hang()
         if hang is not None:
@@ -92,7 +93,7 @@ class NvmlWorker:
             self._running = (self._clock(), self._clock() + job.timeout_s, time.strftime("%H:%M:%S"))
             try:
                 answer = job.work()
-            except BaseException as error:  # noqa: BLE001  (it belongs to the one who asked)
+            except BaseException as error:  # noqa: BLE001  (the caller gets it)
                 self._running = None
                 job.future.set_exception(error)
             else:

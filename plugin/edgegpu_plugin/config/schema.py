@@ -1,4 +1,4 @@
-"""The configuration file: its schema, and `load`, which reads it or says all that is wrong with it."""
+"""The configuration file: its schema, and `load`, which reads it or reports all problems in it."""
 
 import socket
 from enum import StrEnum
@@ -34,7 +34,7 @@ DEFAULT_PATH = Path("/etc/edgegpu/plugin.yaml")
 
 
 class ProcessRole(StrEnum):
-    """What runs on this machine."""
+    """The plugin's role on this machine: which parts of it run."""
 
     SERVER = "server"
     AGENT = "agent"
@@ -47,7 +47,7 @@ class ProcessRole(StrEnum):
 
     @property
     def has_extender(self) -> bool:
-        """Whether this machine's scheduler asks us."""
+        """Whether this machine runs the scheduler's extender."""
         return self is not ProcessRole.AGENT
 
 
@@ -69,7 +69,7 @@ class Resources(Section):
 
 
 class PlacementSection(Section):
-    """How cards are chosen, and which never."""
+    """How cards are chosen, and which are excluded."""
 
     policy: Annotated[Policy, says("one of first-fit, best-fit, spread")] = Policy.FIRST_FIT
     exclude: Annotated[
@@ -79,7 +79,7 @@ class PlacementSection(Section):
 
 
 class KubeletSection(Section):
-    """Where kubelet is."""
+    """Where kubelet keeps its files and sockets."""
 
     folder: Annotated[AbsolutePath, says("kubelet's folder, an absolute path")] = Path("/var/lib/kubelet")
 
@@ -90,12 +90,12 @@ class KubeletSection(Section):
 
     @property
     def checkpoint(self) -> Path:
-        """The file in which kubelet books devices."""
+        """The file in which kubelet records devices, its checkpoint."""
         return self.device_plugins / "kubelet_internal_checkpoint"
 
     @property
     def pod_resources(self) -> Path:
-        """The socket on which kubelet says who holds what."""
+        """The socket of kubelet's PodResources service."""
         return self.folder / "pod-resources/kubelet.sock"
 
 
@@ -131,7 +131,7 @@ class Driver(Section):
 
 
 class Tls(Section):
-    """The extender's certificate and the authority of those who may call it."""
+    """The extender's certificate, and the authority that signs the certificates of its clients."""
 
     cert: AbsolutePath = Path("/etc/edgegpu/extender/server.crt")
     key: AbsolutePath = Path("/etc/edgegpu/extender/server.key")
@@ -139,7 +139,7 @@ class Tls(Section):
 
 
 class ExtenderSection(Section):
-    """Where the scheduler calls us."""
+    """Where the scheduler calls the extender."""
 
     listen: Listen = "127.0.0.1:8787"
     insecure: Annotated[StrictBool, says("false, or true to let every process of this machine bind pods")] = False
@@ -181,7 +181,7 @@ class PluginConfig(Section):
     )
 
     def model(self) -> ResourceModel:
-        """Return the names and sizes of what is offered."""
+        """Return the resource model: resource names, unit size and reserve."""
         return ResourceModel(
             memory_resource=self.resources.memory,
             core_resource=self.resources.core,
@@ -192,7 +192,7 @@ class PluginConfig(Section):
 
     @property
     def policy(self) -> Policy:
-        """How cards are chosen where a pod does not say."""
+        """The placement policy for pods that name none."""
         return self.placement.policy
 
     @property
@@ -205,6 +205,6 @@ def load(path: Path) -> PluginConfig:
     """Read the configuration file.
 
     Raises:
-        ConfigError: with one line for each problem: file, line, key, value, what is wrong, what would be right.
+        ConfigError: it has one line for each problem: file, line, key, value, what is wrong, what would be right.
     """
     return yaml_file.load(path, PluginConfig)

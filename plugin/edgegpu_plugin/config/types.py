@@ -1,4 +1,4 @@
-"""The kinds of values in the configuration, each with its check and with the words that say what would be right."""
+"""The types of values in the configuration, each with its check and with a text that says what would be right."""
 
 import ipaddress
 import re
@@ -22,7 +22,7 @@ class Section(BaseModel):
 
 
 def says(right: str) -> Any:  # noqa: ANN401  (what pydantic's Field is)
-    """Return a field's description: what a value must be, to be read after "give"."""
+    """Return a pydantic Field described by what its value must be, as the text after "give"."""
     return Field(description=right)
 
 
@@ -62,12 +62,12 @@ def _listen(text: str) -> str:
 
 
 def _text(value: object) -> object:
-    """Take the bare number that YAML makes of an index."""
+    """Turn the number that YAML reads from a bare index into text."""
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 def none_if_auto(value: object) -> object:
-    """Read `auto` as a value that was left out."""
+    """Return None for `auto`, as for a value that was left out."""
     return None if value == "auto" else value
 
 

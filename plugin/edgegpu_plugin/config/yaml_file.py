@@ -1,4 +1,4 @@
-"""Reads a YAML file with the lines of its keys, and turns pydantic's errors into lines for people."""
+"""Reader of a YAML file that knows the lines of its keys and turns pydantic's errors into texts for people."""
 
 import re
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ _Model = TypeVar("_Model", bound=BaseModel)
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML without base-60 numbers: `1:2` is the second MIG device of card 1, not 62."""
+    """A YAML loader without base-60 numbers: `1:2` is the second MIG device of card 1, not 62."""
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -39,7 +39,7 @@ class YamlDocument:
     root: yaml.MappingNode
 
     def line(self, location: Sequence[str | int]) -> int:
-        """Return the line of a key, or of the last part of its way that the file has."""
+        """Return the line of a key, or of the last part of its path that the file has."""
         node: yaml.Node = self.root
         line = node.start_mark.line
         for step in location:
@@ -55,10 +55,10 @@ class YamlDocument:
 
 
 def load(path: Path, model: type[_Model]) -> _Model:
-    """Read a file as a model's.
+    """Read a YAML file into a pydantic model.
 
     Raises:
-        ConfigError: with one line for each problem: file, line, key, value, what is wrong, what would be right.
+        ConfigError: it has one line for each problem: file, line, key, value, what is wrong, what would be right.
     """
     document = read(path)
     try:
@@ -68,10 +68,10 @@ def load(path: Path, model: type[_Model]) -> _Model:
 
 
 def read(path: Path) -> YamlDocument:
-    """Read a file that holds one mapping; sections without content count as left out.
+    """Read a YAML file that holds one mapping; sections without content count as left out.
 
     Raises:
-        ConfigError: missing, unreadable, empty, no YAML, no mapping, or a key twice.
+        ConfigError: the file is missing, unreadable, empty, no YAML or no mapping, or has a key twice.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -126,7 +126,7 @@ def _wrong(detail: ErrorDetails, location: tuple[str | int, ...], model: type[Ba
 
 
 def _verb(what: str) -> str:
-    """Join the words: pydantic says "should be …", our own checks say "not a …"."""
+    """Return pydantic's text "should be …" or our own "not a …" with its verb."""
     return what if what.startswith("should") else f"is {what}"
 
 
@@ -150,14 +150,14 @@ def _section(location: tuple[str | int, ...], model: type[BaseModel]) -> type[Ba
 
 
 def _field(location: tuple[str | int, ...], model: type[BaseModel]) -> FieldInfo | None:
-    """Return the field of a key; for a list's entry that of the list."""
+    """Return the field of a key; for an entry of a list, the field of the list."""
     names = [step for step in location if isinstance(step, str)]
     section = _section(tuple(names[:-1]), model)
     return section.model_fields.get(names[-1]) if section is not None and names else None
 
 
 def _key(location: tuple[str | int, ...]) -> str:
-    """Write a location as people do: `placement.exclude[1]`."""
+    """Return a location as text: `placement.exclude[1]`."""
     text = ""
     for step in location:
         text += f"[{step}]" if isinstance(step, int) else f".{step}"
@@ -165,7 +165,7 @@ def _key(location: tuple[str | int, ...]) -> str:
 
 
 def _keys_twice(path: Path, node: yaml.Node) -> list[str]:
-    """Find keys that stand twice in one section: the first would silently not count."""
+    """Return a problem for each key that a section has twice: YAML would silently ignore the first."""
     told: list[str] = []
     if isinstance(node, yaml.SequenceNode):
         for entry in node.value:
@@ -187,7 +187,7 @@ def _place(error: yaml.YAMLError) -> str:
 
 
 def _problem(error: yaml.YAMLError) -> str:
-    """The parser's own words; tabs are what people trip over most."""
+    """Return the parser's text for an error with a remedy; tabs, the most frequent mistake, have their own."""
     problem = getattr(error, "problem", None) or str(error).partition("\n")[0]
     remedy = "; indent with blanks" if "\\t" in problem else "; check quotes, colons and indentation"
     return f"{problem}{remedy}"

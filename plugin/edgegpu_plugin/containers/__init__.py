@@ -1,1 +1,1 @@
-"""How a card comes into a container: CDI, the nvidia runtime, or kubelet's own answer."""
+"""Injection of cards into containers: by CDI, the nvidia runtime, or device nodes in kubelet's answer."""

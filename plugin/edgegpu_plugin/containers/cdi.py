@@ -1,4 +1,4 @@
-"""The CDI spec: tells containerd how each card gets into a container, with no NVIDIA toolkit on the machine."""
+"""The CDI spec, by which containerd brings each card into a container without an NVIDIA toolkit on the machine."""
 
 import json
 import platform
@@ -22,18 +22,18 @@ _READ_WRITE = ["rbind", "nosuid", "nodev", "rprivate"]
 
 
 def cdi_name(uuid: str) -> str:
-    """Return the name by which a container asks for a card: `edgegpu.io/gpu=GPU-…`."""
+    """Return the CDI name of a card: `edgegpu.io/gpu=GPU-…`."""
     return f"{KIND}={_device_name(uuid)}"
 
 
 def build_spec(cards: Sequence[Card], files: DriverFiles, *, machine: str = platform.machine()) -> dict[str, Any]:
-    """Return the spec: one device for each card, and what all of them need.
+    """Return the CDI spec: one device for each card, and the edits that all of them need.
 
     Device nodes are named by path alone, since their numbers change from boot to boot. Libraries go into both usual
     folders under file name and SONAME, because images differ and no loader cache is rebuilt in the container.
 
     Args:
-        cards: at least one.
+        cards: the cards, at least one.
         files: the driver's files.
         machine: the processor as `uname -m` names it, for Debian's library folder.
     """
@@ -41,7 +41,7 @@ def build_spec(cards: Sequence[Card], files: DriverFiles, *, machine: str = plat
         "cdiVersion": _VERSION,
         "kind": KIND,
         "containerEdits": {
-            # comes after the pod's own environment: an nvidia default runtime adds nothing
+            # comes after the pod's own environment, so that an nvidia default runtime adds nothing
             "env": ["NVIDIA_VISIBLE_DEVICES=void"],
             "deviceNodes": [_node(files.root, name) for name in files.control_nodes],
             "mounts": list(_mounts(files, machine)),
@@ -57,21 +57,21 @@ def build_spec(cards: Sequence[Card], files: DriverFiles, *, machine: str = plat
 
 
 def write_spec(folder: Path, spec: dict[str, Any]) -> bool:
-    """Write the spec where containerd looks for it, when it says something new; say whether that was so.
+    """Write the spec to containerd's folder if its content is new, and return whether it was.
 
     Raises:
-        PluginError: it cannot be written.
+        PluginError: the spec cannot be written.
     """
     return write_if_changed(folder / FILE_NAME, json.dumps(spec, indent=1) + "\n")
 
 
 def node_names(card: Card) -> tuple[str, ...]:
-    """Return the device nodes that a card has for itself, by their names in /dev."""
+    """Return the names in /dev of the device nodes that belong to a card alone."""
     return (f"nvidia{card.minor}", *(f"nvidia-caps/nvidia-cap{cap}" for cap in card.caps))
 
 
 def _device_name(uuid: str) -> str:
-    """Drivers before 470 wrote `MIG-GPU-…/7/0`, and CDI takes no slash."""
+    """Return a card's device name for CDI, without slashes: drivers before 470 wrote `MIG-GPU-…/7/0`."""
     return uuid.replace("/", "_")
 
 

@@ -1,6 +1,6 @@
-"""What of the NVIDIA driver a container needs, found on this machine: libraries, tools, firmware, sockets, nodes.
+"""The files of the NVIDIA driver that a container needs: libraries, tools, firmware, sockets, nodes.
 
-A library is known by its SONAME, the name under which programs ask the loader for it.
+A library is identified by its SONAME, the name under which programs ask the loader for it.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ _MOST_DYNAMIC = 65536
 
 
 def soname(path: Path) -> str | None:
-    """Return a library's SONAME; None when it has none, or when the file is no 64-bit little-endian library."""
+    """Return a library's SONAME; None when it has none or is no 64-bit little-endian ELF file."""
     try:
         with path.open("rb") as file:
             return _soname(file)
@@ -65,7 +65,7 @@ def _until_null(data: bytes) -> list[tuple[int, int]]:
 
 
 CONTROL_NODES = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools")
-"""The device nodes that compute needs beside its cards', by their names in /dev."""
+"""The names in /dev of the device nodes that compute needs beside those of its cards."""
 
 _LIBRARIES = (
     # compute
@@ -93,7 +93,7 @@ _LIBRARIES = (
     "nvidia-rtcore",
     "nvoptix",
 )
-"""The driver's libraries by their stems, `libSTEM.so.VERSION`; those that a driver does not have are passed over."""
+"""The stems of the driver's libraries, `libSTEM.so.VERSION`; those that a driver does not have are skipped."""
 
 _NEEDED = ("cuda", "nvidia-ml")
 _PLAIN_NAMES = {"cuda": "libcuda.so"}
@@ -103,14 +103,14 @@ _TOOLS = ("nvidia-smi", "nvidia-debugdump", "nvidia-cuda-mps-control", "nvidia-c
 _TOOL_FOLDERS = ("usr/bin", "bin", "usr/local/bin", "opt/bin")
 _SOCKETS = ("run/nvidia-persistenced/socket", "run/nvidia-fabricmanager/socket")
 _SIMULATED = "var/lib/nvidia-sim"
-"""What the simulated driver shares with containers; no real one has it."""
+"""The folder that the simulated driver shares with containers; no real driver has it."""
 _OPTIX_DATA = "usr/share/nvidia/nvoptix.bin"
 _VERSION = re.compile(r"\.so\.(\d+\.\d+(?:\.\d+)*)$")
 
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """One library of the driver: where it is, and the names that it must have in a container."""
+    """One library of the driver: its path, and the names that it must have in a container."""
 
     path: Path
     names: tuple[str, ...]
@@ -118,36 +118,36 @@ class Library:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverFiles:
-    """What was found; all paths are those of this machine, below `root`."""
+    """The driver's files that were found; all paths are those of this machine, below `root`."""
 
     root: Path
     version: str
-    """Empty for a driver whose files carry none."""
+    """The driver's version; empty when its files carry none."""
     libraries: tuple[Library, ...]
     tools: tuple[Path, ...] = ()
     read_only: tuple[Path, ...] = ()
-    """Files and folders that have the same path in a container: firmware, ray tracing's data."""
+    """Files and folders that have the same path in a container: firmware, data for ray tracing."""
     sockets: tuple[Path, ...] = ()
     shared: tuple[Path, ...] = ()
-    """Folders that containers write to as well: the simulated driver's. MPS has none here, `/tmp` is everybody's."""
+    """Folders that containers also write to: the simulated driver's. MPS has none here: `/tmp` is open to all users."""
     control_nodes: tuple[str, ...] = ()
-    """Device nodes that every container needs, by their names in /dev."""
+    """The names in /dev of the device nodes that every container needs."""
     left_out: tuple[str, ...] = ()
-    """Why files that are there do not come into containers, a text for each: others than root could replace them."""
+    """A text for each file that does not come into containers, because a user other than root could replace it."""
 
     def inside(self, path: Path) -> str:
-        """Return where a path of this machine is for those who see the driver's root as `/`."""
+        """Return a path of this machine as a path below the driver's root, with that as `/`."""
         return str(Path("/") / path.relative_to(self.root))
 
 
 def find(root: Path, *, version: str = "") -> DriverFiles:
-    """Look for the driver's files below its root.
+    """Find the driver's files below its root.
 
-    What somebody else than root could replace is left out: it would come into every container with a card.
+    Files that a user other than root could replace are left out: they would come into every container with a card.
 
     Args:
         root: `/`, or the folder that the driver is installed under.
-        version: what NVML says; taken from the names of the files where it is not known.
+        version: the driver's version by NVML; if it is empty, the version comes from the names of the files.
 
     Raises:
         PluginError: the driver's main libraries are not there.
@@ -180,14 +180,14 @@ def find(root: Path, *, version: str = "") -> DriverFiles:
 
 
 class _Place:
-    """Finds files below a driver's root that nobody but root can replace, and keeps why others were passed over."""
+    """A finder of files below a driver's root that only root can replace; it keeps why others were skipped."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self.left_out: list[str] = []
 
     def first(self, names: Iterable[str], kind: Callable[[int], bool]) -> Path | None:
-        """Return the first of these that is there, is of the kind, and is root's alone."""
+        """Return the first of these paths that exists, is of the kind, and that only root can replace."""
         return next((path for name in names if self._is_good(path := self.root / name, kind)), None)
 
     def _is_good(self, path: Path, kind: Callable[[int], bool]) -> bool:
@@ -206,7 +206,7 @@ class _Place:
 
 
 def _is_there(path: Path) -> bool:
-    """Return whether a path leads to something; one that cannot be followed leads to nothing."""
+    """Return whether a path exists; one that cannot be followed does not."""
     try:
         path.stat()
     except (OSError, ValueError):
@@ -215,11 +215,11 @@ def _is_there(path: Path) -> bool:
 
 
 def _version(root: Path) -> str:
-    """Read the version from a library's name: that which its SONAME's link points to, else the highest."""
+    """Return the version in a library's name: of the file that its SONAME's link points to, else the highest."""
     for stem in _NEEDED:
         for folder in LIBRARY_FOLDERS:
             link, target = root / folder / f"lib{stem}.so.1", None
-            with contextlib.suppress(OSError):  # no link
+            with contextlib.suppress(OSError):  # it is no link
                 target = _VERSION.search(str(link.readlink()))
             if target is not None:
                 return target[1]

@@ -1,4 +1,4 @@
-"""Brings cards into containers: by our own CDI spec, the nvidia runtime's environment, or kubelet's own answer."""
+"""Injection of cards by our own CDI spec, the nvidia runtime's environment, or device nodes in kubelet's answer."""
 
 import logging
 import threading
@@ -22,25 +22,25 @@ from edgegpu_plugin.pb import Allocation
 _LOG = logging.getLogger(__name__)
 
 DRIVER_WAIT_S = 20.0
-"""How long a container's start waits for the driver after a boot; kubelet gives PreStart 30 s and asks again."""
+"""How long a container's start waits for the driver after a boot; kubelet allows PreStart 30 s and asks again."""
 
 
 class CdiSpecInjection:
-    """Names of a spec that we write ourselves."""
+    """Injection by the names of a CDI spec that the plugin writes."""
 
     def __init__(self, settings: Driver) -> None:
         self._settings = settings
         self._left_out: tuple[str, ...] = ()
 
     def allocation(self, cards: Sequence[str]) -> Allocation:
-        """Return the CDI names."""
+        """Return the allocation with the CDI names of these cards."""
         return Allocation(cdi_devices=[cdi_name(card) for card in cards])
 
     def make(self, cards: Sequence[Card], driver_version: str) -> DriverFiles:
-        """Make device nodes and their links where a boot left them out, then the spec; return the driver's files.
+        """Make device nodes and links that are missing after a boot, then the spec; return the driver's files.
 
         Raises:
-            PluginError: something of the driver is not there, or a file cannot be written.
+            PluginError: a part of the driver is missing, or a file cannot be written.
         """
         root = self._settings.root
         if root == Path("/"):
@@ -57,20 +57,20 @@ class CdiSpecInjection:
 
 
 class Injector:
-    """Holds the way that was chosen and the cards that there are; a start waits until NVML has told them.
+    """The chosen injection mode and the cards to inject; a container's start waits until NVML has listed them.
 
-    Answers are frozen for a pod's life, so pods from before a change of the way still name what the other ways made:
-    spec and links are made in every mode, as far as this machine allows.
+    Answers are frozen for a pod's life, so pods from before a change of the mode still name what the old mode made.
+    Therefore spec and links are made in every mode, as far as this machine allows.
     """
 
     def __init__(self, settings: Driver, nvml: Nvml, *, run: Path, ask_kubelet: Callable[[], str] = str) -> None:
-        """Choose the way by what is known without the API server.
+        """Choose the injection mode by what is known without the API server.
 
         Args:
-            settings: the configuration's.
-            nvml: tells of the driver.
-            run: the folder of links for kubelet's own way.
-            ask_kubelet: returns kubelet's version, empty where it cannot be learned now; asked while it is not known.
+            settings: the section `driver` of the configuration.
+            nvml: the source of the driver's version and problems.
+            run: the folder below which the links for the mode `devices` are made.
+            ask_kubelet: returns kubelet's version, or "" when it cannot be learned now; called until it is known.
 
         Raises:
             PluginError: containerd's configuration cannot be read.
@@ -81,17 +81,17 @@ class Injector:
         self._devices = DeviceNodeInjection(root=settings.root, folder=run / "driver")
         self._ask_kubelet = ask_kubelet
         self._making = threading.Lock()
-        """Held while files are made: every start makes them, and NVML's thread."""
+        """Held while files are made, by each container's start and by NVML's thread."""
         self._changed = threading.Condition()
         self._saved: dict[str, Card] = {}
         self._cards: dict[str, Card] = {}
         self.kubelet = ""
-        """kubelet's version as far as it is known."""
+        """kubelet's version; empty while it is unknown."""
         self._choice = self._choose()
 
     @property
     def mode(self) -> str:
-        """How cards come into containers."""
+        """The injection mode: how cards come into containers."""
         return self._choice.mode.value
 
     @property
@@ -100,9 +100,9 @@ class Injector:
         return self._choice.why
 
     def learn_kubelet(self, version: str) -> None:
-        """Take kubelet's version, by which the way is chosen.
+        """Take kubelet's version and choose the injection mode by it.
 
-        A configuration that cannot be read leaves the way as it was.
+        The mode stays unchanged when containerd's configuration cannot be read.
         """
         if not version or version == self.kubelet:
             return
@@ -113,21 +113,21 @@ class Injector:
             _LOG.error("%s", error)
 
     def know(self, cards: Iterable[Card]) -> None:
-        """Take the cards that this machine had when it was seen last; NVML's word counts more."""
+        """Take the cards of the saved inventory, which NVML's list replaces."""
         self._saved = {card.uuid: card for card in cards}
 
     @property
     def answers_at_once(self) -> bool:
-        """Whether `allocation` has what it needs: kubelet's version or, for kubelet's own way, the driver's files."""
+        """Whether `allocation` has what it needs: kubelet's version, and for the mode `devices` the driver's files."""
         return not self._asks_first and (self._choice.mode is not Injection.DEVICES or self._devices.is_made)
 
     @property
     def _asks_first(self) -> bool:
-        """Whether the way is not settled before kubelet's version is known: an old one would ignore CDI silently."""
+        """Whether the mode needs kubelet's version, which is still unknown: an old kubelet ignores CDI silently."""
         return not self.kubelet and self._choice.mode is Injection.CDI and self._settings.injection is Injection.AUTO
 
     def allocation(self, cards: Sequence[str]) -> Allocation:
-        """Return what kubelet shall give a container with these cards; stored and replayed by it."""
+        """Return what kubelet shall give a container with these cards; kubelet stores and replays it."""
         if self._asks_first:
             self.learn_kubelet(self._ask_kubelet())
         match self._choice.mode:
@@ -140,22 +140,22 @@ class Injector:
                 return self._cdi.allocation(cards)
 
     def use(self, cards: Sequence[Card]) -> None:
-        """Take what NVML found, and make what containers need of it before the starts that wait go on."""
+        """Take the cards that NVML found and make the files for containers, before waiting starts continue."""
         with self._making:
             if cards:
                 try:
                     self._make(tuple(cards))
-                except (EdgegpuError, OSError) as error:  # one file must not end the process; a container's start tells
+                except (EdgegpuError, OSError) as error:  # one file must not end the process; starts report it
                     _LOG.error("cannot make what containers need of the driver: %s", error)
             with self._changed:
                 self._cards = {card.uuid: card for card in cards}
                 self._changed.notify_all()
 
     def prepare(self, cards: Sequence[str]) -> None:
-        """Make all that a container with these cards refers to, before it starts.
+        """Make all files that the allocation of these cards refers to, before their container starts.
 
         Raises:
-            PluginError: the driver does not answer in time, a card is not there, or something cannot be made.
+            PluginError: the driver does not answer in time, a card is missing, or a file cannot be made.
         """
         deadline = time.monotonic() + DRIVER_WAIT_S
         with self._changed:
@@ -170,10 +170,10 @@ class Injector:
         if missing:
             raise PluginError(f"card {missing[0]} is not in this machine any more: delete the pod to place it anew")
         with self._making:
-            self._make(tuple(self._cards.values()) or present)  # NVML may have found others meanwhile
+            self._make(tuple(self._cards.values()) or present)  # NVML may have found other cards meanwhile
 
     def _make(self, cards: tuple[Card, ...]) -> None:
-        """Make what answers refer to; called at each start, so that it finds its work done."""
+        """Make the files that allocations refer to; each start calls this, mostly without anything to do."""
         mode = self._choice.mode
         try:
             files = self._cdi.make(cards, self._nvml.driver_version)

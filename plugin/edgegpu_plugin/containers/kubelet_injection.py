@@ -1,4 +1,4 @@
-"""Cards in containers without CDI and without the nvidia runtime: device nodes and files in kubelet's own answer."""
+"""Injection without CDI and without the nvidia runtime: device nodes and files in kubelet's answer."""
 
 import platform
 import re
@@ -14,27 +14,27 @@ from edgegpu_plugin.errors import PluginError
 from edgegpu_plugin.pb import Allocation, DeviceNode, Mount
 
 _AT_LEAST = ("libcuda.so.1", "libcuda.so", "libnvidia-ml.so.1")
-"""What a container gets at least, also while the driver cannot be looked at."""
+"""The libraries that a container always gets, also while the driver's files are unknown."""
 
 _ABSENT = "absent"
-"""What a link leads to whose file this driver does not have: without it the container would not start."""
+"""The target of a link whose file this driver does not have: without a target the container would not start."""
 
 
 class DeviceNodeInjection:
-    """Names links of ours, whose targets follow the driver.
+    """Injection by links of ours, whose targets follow the driver.
 
-    kubelet stores its answer for a pod's life and gives it again after a reboot, while the driver's version and the
-    numbers of the cards' nodes change: so the host's side of each file and node is a link in a folder of ours, made
-    anew before each start (containerd follows links of mounts and devices). A card whose node has another number than
-    when the pod came is not seen in it; it never sees another card.
+    kubelet stores the answer for a pod's life and replays it after a reboot, while the driver's version and the
+    numbers of the cards' nodes change. So the host path of each file and node is a link in a folder of ours, made anew
+    before each start (containerd follows links of mounts and devices). A pod does not see its card when the node's
+    number has changed since the pod was admitted, and never sees another card.
     """
 
     def __init__(self, *, root: Path, folder: Path) -> None:
         """Build the device node injection.
 
         Args:
-            root: the driver's.
-            folder: where the links lie; a reboot may empty it.
+            root: the driver's root.
+            folder: the folder of the links; a reboot may empty it.
         """
         self._root = root
         self._folder = folder
@@ -53,11 +53,11 @@ class DeviceNodeInjection:
         for card in cards:
             for number, name in enumerate(node_names(card)):
                 devices.append(DeviceNode(f"/dev/{name}", str(self._node_link(card, number))))
-        # an nvidia runtime, where one is, shall add nothing; over the image's own word, not over the pod's
+        # keeps an nvidia runtime from adding cards; it overrides the image's variable, not the pod's
         return Allocation(envs={"NVIDIA_VISIBLE_DEVICES": "void"}, devices=devices, mounts=list(self._mounts(files)))
 
     def make(self, cards: Iterable[Card], files: DriverFiles) -> None:
-        """Let the links lead to what this driver has, and to these cards' nodes.
+        """Point the links to this driver's files and to these cards' nodes.
 
         Raises:
             PluginError: a link cannot be made.
@@ -85,7 +85,7 @@ class DeviceNodeInjection:
             try:
                 self._files = driver_files.find(self._root)
             except (EdgegpuError, OSError):
-                return None  # a start waits for the driver, and says what it lacks
+                return None  # a start waits for the driver and reports what it lacks
         return self._files
 
     def _mounts(self, files: DriverFiles | None) -> Iterator[Mount]:
@@ -118,7 +118,7 @@ def _plain(name: str, version: str) -> str:
 
 
 def _link(link: Path, target: Path) -> None:
-    """Let a link lead somewhere, at no moment nowhere; one that does so already is left alone."""
+    """Point a link to a target atomically, unless it points there already."""
     if link.is_symlink() and link.readlink() == target:
         return
     temp = link.with_name(f".{link.name}.new")

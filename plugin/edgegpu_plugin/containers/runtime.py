@@ -1,4 +1,4 @@
-"""Reads what containerd's configuration says about ways for cards, by which the way into containers is chosen."""
+"""Reader of containerd's configuration, by which the injection mode is chosen."""
 
 import tomllib
 from collections.abc import Iterator, Sequence
@@ -14,7 +14,7 @@ CONTAINERD_CONFIGS = (
     Path("/var/lib/rancher/rke2/agent/etc/containerd/config.toml"),
     Path("/etc/containerd/config.toml"),
 )
-"""Where containerd's configuration is; k3s writes its own at each start."""
+"""The paths of containerd's configuration; k3s writes its own at each start."""
 
 _V3 = 3
 _CRI_V3 = "io.containerd.cri.v1.runtime"
@@ -30,22 +30,22 @@ def choose(
 
     Args:
         wanted: the configuration's `driver.injection`.
-        cdi_folder: where our spec is written.
-        kubelet: kubelet's version (`v1.33.13+k3s1`) as far as it is known.
-        configs: containerd's configuration, the first that is there counts.
+        cdi_folder: the folder of our spec.
+        kubelet: kubelet's version (`v1.33.13+k3s1`); None while it is unknown.
+        configs: paths of containerd's configuration; the first that exists counts.
 
     Raises:
-        PluginError: containerd's configuration cannot be read, and it decides.
+        PluginError: the choice depends on containerd's configuration, which cannot be read.
     """
     containerd = None if wanted is not Injection.AUTO else read_containerd(configs)
     return injection.choose(wanted, kubelet=kubelet, containerd=containerd, cdi_folder=str(cdi_folder))
 
 
 def read_containerd(configs: Sequence[Path]) -> ContainerdSupport | None:
-    """Read the first configuration of containerd that is there; None when none is.
+    """Read the first configuration of containerd that exists; None when there is none.
 
     Raises:
-        PluginError: it cannot be read.
+        PluginError: the configuration cannot be read.
     """
     path = next((path for path in configs if path.is_file()), None)
     if path is None:
@@ -70,7 +70,7 @@ def _is_nvidia(runtime: tuple[str, Any]) -> bool:
 
 
 def _parts(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield a configuration and then what it imports: containerd lets the later win."""
+    """Yield a configuration and then its imports: in containerd the later one wins."""
     main = _read(path)
     imports = [str(pattern) for pattern in main.get("imports", ())]
     yield main

@@ -1,4 +1,4 @@
-"""Looks whether containers that run see the cards which kubelet gave them: whatever brings cards in may not have."""
+"""The check that running containers see the cards that kubelet gave them, since the injection may have failed."""
 
 import contextlib
 import os
@@ -14,7 +14,7 @@ from edgegpu_plugin.containers.cdi import node_names
 from edgegpu_plugin.records.node_state import Snapshot
 
 _MOST_LOOKS = 5
-"""A container whose processes are not to be seen from here is not looked for any longer."""
+"""How often a container's processes are searched for; a container that is not found is not checked."""
 
 _CONTAINER_ID = re.compile(rb"[0-9a-f]{64}")
 
@@ -26,17 +26,17 @@ class ContainerWithoutCards:
     pod: PodView
     container: str
     cards: tuple[str, ...]
-    """UUIDs."""
+    """The UUIDs of the missing cards."""
 
 
 class VisibilityCheck:
-    """Looks at each container once after its start, by the device nodes in its /dev; one thread uses it."""
+    """The check of each container once after its start, by the device nodes in its /dev; for one thread."""
 
     def __init__(self, *, dev: Path, cards: Callable[[], Iterable[Card]], proc: Path = Path("/proc")) -> None:
         """Build the visibility check.
 
         Args:
-            dev: where the cards' device nodes are on this machine.
+            dev: the folder of the cards' device nodes on this machine.
             cards: returns the cards of this machine.
             proc: the kernel's /proc.
         """
@@ -65,7 +65,7 @@ class VisibilityCheck:
         return tuple(ContainerWithoutCards(*running[id_][:2], cards) for id_, cards in self._missing.items() if cards)
 
     def _processes(self, wanted: set[str]) -> Mapping[str, int]:
-        """Return a process of each of these containers, told by its cgroup's name; nothing is read without need."""
+        """Return a process of each of these containers, by its cgroup's name; /proc is not read without need."""
         found: dict[str, int] = {}
         for id_ in wanted:
             self._looks[id_] = self._looks.get(id_, 0) + 1
@@ -79,9 +79,9 @@ class VisibilityCheck:
         return found
 
     def _without(self, pid: int, nodes: Mapping[str, str]) -> tuple[str, ...] | None:
-        """Return the cards whose device node a process does not have; None when it has ended or cannot be looked at.
+        """Return the cards whose device node a process does not see; None when it has ended or cannot be inspected.
 
-        What is in a container is its author's: nothing there is followed or opened.
+        A container's author controls its files, so nothing there is followed or opened.
         """
         try:
             dev = os.open(self._proc / str(pid) / "root/dev", os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -95,7 +95,7 @@ class VisibilityCheck:
     def _has(self, dev: int, name: str) -> bool:
         try:
             own = (self._dev / name).stat()
-        except OSError:  # the machine has none itself: nothing can be said
+        except OSError:  # this machine lacks the node itself, so its absence proves nothing
             return True
         try:
             inside = os.stat(name, dir_fd=dev, follow_symlinks=False)

@@ -1,4 +1,4 @@
-"""The scheduler's extender: filter, prioritize and bind for the GPU pods of every node of the cluster."""
+"""The scheduler extender: filter, prioritize, preempt and bind for GPU pods on all nodes of the cluster."""
 
 from edgegpu_plugin.extender.bind import HoldBackTime, ambiguous
 from edgegpu_plugin.extender.cluster import ClusterState

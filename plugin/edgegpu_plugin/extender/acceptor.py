@@ -1,8 +1,8 @@
-"""Accepts connections and lets in those that authenticate, all in one thread: nobody who does not takes a thread.
+"""TLS handshakes of new connections, all in one thread, so that a client takes a thread only once it has authenticated.
 
-Every process of the machine can connect, and as often as it likes. Whoever has not shown the scheduler's certificate
-waits here, a bounded number of them for a short time; when there are too many the oldest goes, whether it has said a
-word or not: words cost nothing. The scheduler is through in milliseconds, so it is never the oldest.
+Every process of the machine can connect, as often as it likes. Clients that have not shown the scheduler's certificate
+wait here, a bounded number of them for a short time. When there are too many, the oldest is closed, whether it has sent
+something or not, since sending costs nothing. The scheduler is through in milliseconds, so it is never the oldest.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from typing import Any
 _log = logging.getLogger(__name__)
 
 _AT_ONCE = 64
-"""Connections accepted before those that wait are looked at again."""
+"""How many connections are accepted before the waiting ones are served again."""
 
 _LOG_S = 60.0
 _NO_DESCRIPTOR_S = 0.1
@@ -28,12 +28,12 @@ Admit = Callable[[socket.socket, Any], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionLimits:
-    """What is granted to connections that are not authenticated."""
+    """The limits for connections that are not authenticated."""
 
     waiting: int = 512
-    """How many may wait at once."""
+    """How many connections may wait at once."""
     handshake_s: float = 5.0
-    """How long each may take, from its first packet to its certificate."""
+    """How long each connection may take, from its first packet to its certificate."""
 
 
 @dataclass(eq=False, slots=True)
@@ -48,7 +48,7 @@ class _Guest:
 
 
 class Acceptor:
-    """Owns a listening socket; `run` is its thread's work, `close` ends it from any thread."""
+    """The owner of a listening socket; `run` is its thread's work, `close` ends it from any thread."""
 
     def __init__(
         self,
@@ -59,14 +59,14 @@ class Acceptor:
         clock: Callable[[], float],
         limits: ConnectionLimits,
     ) -> None:
-        """Put it together.
+        """Build the acceptor.
 
         Args:
-            listener: bound and listening.
-            context: None lets everybody in as they come.
-            admit: gets each connection that has authenticated, blocking again, with its address.
-            clock: for time limits, in seconds.
-            limits: for those that have not.
+            listener: a socket that is bound and listening.
+            context: the TLS context; None admits every connection.
+            admit: called with each authenticated connection, which is blocking again, and its address.
+            clock: the clock of the time limits, in seconds.
+            limits: the limits for connections that are not authenticated.
         """
         self._listener = listener
         self._context = context
@@ -80,7 +80,7 @@ class Acceptor:
         self._selector = selectors.DefaultSelector()
 
     def run(self) -> None:
-        """Accept until `close`."""
+        """Accept connections until `close`."""
         self._listener.settimeout(0)
         self._selector.register(self._listener, selectors.EVENT_READ)
         self._selector.register(self._wake, selectors.EVENT_READ)
@@ -100,7 +100,7 @@ class Acceptor:
                 sock.close()
 
     def close(self) -> None:
-        """Stop accepting, and end those that wait."""
+        """Stop accepting, and close the connections that wait."""
         self._closing.set()
         with contextlib.suppress(OSError):
             self._waker.send(b"x")
@@ -133,7 +133,7 @@ class Acceptor:
             self._drop_oldest("too many wait")
 
     def _advance(self, guest: _Guest) -> None:
-        """Go on with a handshake as far as it goes now."""
+        """Continue a connection's handshake as far as possible without waiting."""
         try:
             tls = guest.tls or self._begin(guest)
             if tls is None:
@@ -151,14 +151,14 @@ class Acceptor:
             self._admit(guest.sock, guest.address)
 
     def _begin(self, guest: _Guest) -> ssl.SSLSocket | None:
-        """Begin the handshake of one that has said its first words; None while it is silent."""
+        """Begin the handshake of a connection that has sent data; None while it has not."""
         try:
             if not guest.sock.recv(1, socket.MSG_PEEK):
                 raise ConnectionResetError("it hung up")
         except BlockingIOError:
             return None
         self._selector.unregister(guest.sock)
-        # Wrapping leaves the plain socket empty: from here on the TLS socket is the one.
+        # Wrapping detaches the plain socket: from here on only the TLS socket is used.
         guest.sock = guest.tls = guest.context.wrap_socket(guest.sock, server_side=True, do_handshake_on_connect=False)
         self._selector.register(guest.sock, selectors.EVENT_READ, guest)
         return guest.tls

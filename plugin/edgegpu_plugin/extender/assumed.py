@@ -1,4 +1,4 @@
-"""Bindings on their way: counted until the cluster shows them, and for a limited time only."""
+"""Bindings in flight: counted until the watch shows them, and for a limited time only."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from edgegpu_core.podview import PodView
 
 @dataclass(frozen=True, slots=True)
 class Assumption:
-    """A pod that we are binding or have bound; `pod` says so already (node and cards), `held` is what it takes."""
+    """A pod that we are binding or have bound; `pod` already has node and cards, `held` is what it takes."""
 
     pod: PodView
     held: tuple[Share, ...]
@@ -17,10 +17,10 @@ class Assumption:
 
 
 class AssumedCache:
-    """Assumptions by pod UID. Not thread-safe: its owner holds a lock.
+    """The assumed bindings by pod UID. Not thread-safe: the owner holds a lock.
 
     A binding that was sent is *decided* from some moment on: it has taken effect or never will, and a list that begins
-    later shows which. Until the watch shows it, or such a list was read, it is not known to everybody: `unseen`.
+    later shows which. Until the watch shows the binding, or such a list was read, it is `unseen`.
     """
 
     __slots__ = ("_by_node", "_by_uid", "_decided", "_limit_s", "_lost")
@@ -33,19 +33,19 @@ class AssumedCache:
         self._lost: float | None = None
 
     def put(self, assumption: Assumption) -> None:
-        """Count a pod from now on; what was assumed of it before is forgotten."""
+        """Count a pod's binding from now on, in place of an earlier assumption."""
         uid, node = assumption.pod.uid, assumption.pod.node
         self.drop(uid)
         self._by_uid[uid] = assumption
         self._by_node.setdefault(node, set()).add(uid)
 
     def decide(self, uid: str, when: float) -> None:
-        """Note from when on a list shows what came of a binding."""
+        """Set the moment from which on a list shows whether a binding took effect."""
         if uid in self._by_uid:
             self._decided[uid] = when
 
     def drop(self, uid: str) -> str | None:
-        """Forget a pod; return the node on which it was assumed."""
+        """Forget a pod's assumption and return its node."""
         self._decided.pop(uid, None)
         assumption = self._by_uid.pop(uid, None)
         if assumption is None:
@@ -57,17 +57,17 @@ class AssumedCache:
         return node
 
     def get(self, uid: str) -> Assumption | None:
-        """Return what is assumed of a pod."""
+        """Return the assumption about a pod."""
         return self._by_uid.get(uid)
 
     def on_node(self, node: str) -> tuple[Assumption, ...]:
-        """Return what is assumed on a node."""
+        """Return the assumptions on a node."""
         return tuple(self._by_uid[uid] for uid in self._by_node.get(node, ()))
 
     def expire(self, now: float) -> set[str]:
-        """Forget what is older than the limit; return the nodes concerned.
+        """Forget assumptions older than the limit and return their nodes.
 
-        What was sent may have taken effect all the same: it is `unseen` until a list was read.
+        Such a binding may have taken effect all the same, so it stays `unseen` until a list was read.
         """
         old = [uid for uid, assumption in self._by_uid.items() if now - assumption.since > self._limit_s]
         for uid in old:
@@ -76,11 +76,11 @@ class AssumedCache:
         return {node for uid in old if (node := self.drop(uid)) is not None}
 
     def unseen(self, before: float) -> bool:
-        """Return whether a binding is not seen yet that was decided before a moment, or one that has expired."""
+        """Return whether a binding that was decided before a moment, or one that has expired, is not seen yet."""
         return self._lost is not None or any(when < before for when in self._decided.values())
 
     def settle(self, began: float) -> set[str]:
-        """Forget what a list that began then would have shown, and did not; return the nodes concerned."""
+        """Forget assumptions that a list begun at that moment would have shown but did not; return their nodes."""
         if self._lost is not None and self._lost <= began:
             self._lost = None
         shown = [uid for uid, when in self._decided.items() if when <= began]

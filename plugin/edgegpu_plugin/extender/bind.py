@@ -1,8 +1,8 @@
-"""Bind: chooses a pod's cards and writes node and cards in one request, one pod at a time on each node.
+"""The verb bind: chooses a pod's cards and writes node and cards in one request, one pod at a time on each node.
 
-kubelet's calls for devices do not say for which pod: they carry an amount of one resource, nothing else. Two containers
-with the same amount of a resource look the same in that call. That does no harm where they are interchangeable, since
-either may get either's cards; where they are not, the second must wait until the first has its devices.
+kubelet's calls for devices do not name the pod: they have an amount of one resource, nothing else. Two containers with
+the same amount of a resource look the same in such a call. That does no harm where they are interchangeable, since
+each may get the other's cards. Where they are not, the second must wait until the first has its devices.
 """
 
 import logging
@@ -27,7 +27,7 @@ from edgegpu_plugin.extender.node_capacity import KnownNode, known_node, room_of
 
 
 def ambiguous(one: PodView, other: PodView) -> bool:
-    """Return whether a call for a container of one pod could be taken for one of the other, and that would matter."""
+    """Return whether a call for a container of one pod could be mistaken for one of the other with bad effect."""
     alike = _same_constraints(one, other)
     return any(
         _look_alike(p.request, q.request) and not (alike and p.request == q.request)
@@ -44,7 +44,7 @@ def _look_alike(p: RequestedAmounts, q: RequestedAmounts) -> bool:
 
 
 def _same_constraints(one: PodView, other: PodView) -> bool:
-    """Return whether equal requests of the two may swap cards.
+    """Return whether containers of the two pods with equal requests may swap cards.
 
     An init container ties all containers of its pod to its own card. Equal amounts mean the same number of cards.
     """
@@ -53,7 +53,7 @@ def _same_constraints(one: PodView, other: PodView) -> bool:
 
 
 class FifoLocks:
-    """One lock per name, given in the order in which it was asked for; a name that nobody wants takes no memory."""
+    """One lock per name, granted in the order of the requests; an unused name takes no memory."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -61,7 +61,7 @@ class FifoLocks:
 
     @contextmanager
     def hold(self, name: str, timeout_s: float) -> Iterator[bool]:
-        """Hold the lock of `name` for the block; the value is False when its turn did not come in time."""
+        """Hold the lock of `name` for the block; the value is False when it was not granted in time."""
         ticket = object()
         with self._changed:
             queue = self._queues.setdefault(name, deque())
@@ -78,7 +78,7 @@ class FifoLocks:
                 self._changed.notify_all()
 
     def wait_for_waiters(self, name: str, count: int, timeout_s: float) -> bool:
-        """Wait until that many callers wait for the lock of `name`; False when they are not in time."""
+        """Wait until that many callers wait for the lock of `name`; return False after the timeout."""
         with self._changed:
             return self._changed.wait_for(lambda: len(self._queues.get(name, ())) > count, timeout_s)
 
@@ -88,17 +88,17 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HoldBackTime:
-    """How long a pod waits for earlier ones that it could be mistaken for."""
+    """How long a pod waits for earlier pods for which it could be mistaken."""
 
     each_s: float = 3.0
-    """Counted from the earlier pod's binding: a kubelet that has not asked by then is busy or down."""
+    """The wait for one pod, from its binding: a kubelet that has not asked by then is busy or down."""
     total_s: float = 20.0
-    """The whole wait of one call, its turn on the node included; the scheduler's own time-out must be longer."""
+    """The whole wait of one call, with that for the node's lock; the scheduler's time-out must be longer."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Scene:
-    """A node, read from the store just now, the pods bound to it, and the other bindings on their way to it."""
+    """A node just read from the API server, the pods bound to it, and the other bindings in flight to it."""
 
     node: KnownNode
     pods: tuple[PodView, ...]
@@ -106,14 +106,14 @@ class _Scene:
 
 
 class _RefusedError(Exception):
-    """The pod cannot be bound; the text goes to the scheduler, which shows it and tries again."""
+    """The pod cannot be bound; the scheduler shows the text and tries again."""
 
 
 class Binder:
-    """Binds pods. It reads pod and node afresh each time, by one key each, and knows the node's pods by the watch.
+    """The binder of pods. It reads pod and node afresh for each binding, by one key each, and has other pods by watch.
 
-    Why no binding of a scheduler that led before is missed stands in `freshness`. Filter, which answers from the
-    watched picture as it is, may say yes once too often, and is corrected here.
+    `freshness` says why no binding of an earlier leader is missed. Filter answers from the watched state and may
+    accept a pod for which there is no room any more; bind then refuses it.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class Binder:
         self._turns = FifoLocks()
 
     def bind(self, args: BindingArgs) -> str:
-        """Bind a pod; return an empty text, or why it is not bound."""
+        """Bind a pod; return why it is not bound, or an empty text."""
         ends = self._clock() + self._hold_back.total_s
         with self._turns.hold(args.node, self._hold_back.total_s) as mine:
             if not mine:
@@ -165,7 +165,7 @@ class Binder:
             self._wait_for(earlier, args.node, ends)
 
     def _unbound_pod(self, args: BindingArgs, raw: Json) -> PodView | None:
-        """Return the pod that is to be bound; None when nothing is left to do, because it is bound as it should be."""
+        """Return the pod that is to be bound; None when it is bound as asked already."""
         name = f"{args.pod_namespace}/{args.pod_name}"
         uid = str(raw["metadata"]["uid"])
         if uid != args.pod_uid:
@@ -179,18 +179,18 @@ class Binder:
                 f"pod {name} is bound to node {node} already, not by edgegpu's extender for {args.node}"
             )
         if pod is None:
-            # It asks for nothing of ours, and the scheduler wants it bound all the same.
+            # It has no GPU request, and the scheduler wants it bound all the same.
             self._objects.bind_pod(args.pod_namespace, args.pod_name, uid=uid, node=args.node, annotations={})
         return pod
 
     def _scene(self, node: str, pod: PodView) -> _Scene:
-        """Take the node's pods first, then its report: a pod that ends in between is counted rather than missed."""
+        """Read the node's pods first, then its report: a pod that ends in between is counted rather than missed."""
         pods, assumed = self._state.bound_to(node, except_uid=pod.uid)
         view = known_node(self._objects.get_node(node), self._model)
         return _Scene(view, pods, assumed)
 
     def _mistakable(self, pod: PodView, scene: _Scene) -> dict[str, float]:
-        """Return the earlier pods that wait for their devices and look like this one: UID to when to stop waiting."""
+        """Return the earlier pods that wait for devices and could be mistaken for this one: UID to end of the wait."""
         report = scene.node.report
         served = frozenset() if report is None else report.held.keys() - report.waiting
         on_way = {assumption.pod.uid: assumption.pod for assumption in scene.assumed}
@@ -204,7 +204,7 @@ class Binder:
         return {uid: limit for uid, limit in limits.items() if limit > now}
 
     def _wait_for(self, earlier: dict[str, float], node: str, ends: float) -> None:
-        """Wait until the earlier pods have their devices or their time is over."""
+        """Wait until the earlier pods have their devices or the wait for them is over."""
 
         def served() -> bool:
             view = self._state.node(node)
@@ -251,7 +251,7 @@ class Binder:
         self._state.decide(bound.uid)
 
     def _settle(self, bound: PodView, error: KubeError) -> None:
-        """Find out whether a binding took effect whose answer does not say so; return when it did."""
+        """Check whether a binding took effect whose answer was an error; return if it did, else raise the error."""
         self._state.decide(bound.uid, after_s=BIND_S)
         try:
             raw = self._objects.get_pod(bound.namespace, bound.name)

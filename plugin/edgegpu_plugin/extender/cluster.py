@@ -1,4 +1,4 @@
-"""The cluster as the extender knows it: nodes, GPU pods and bindings on their way, and what is free on each node."""
+"""The cluster as the extender knows it: nodes, GPU pods and bindings in flight, and what is free on each node."""
 
 import threading
 import time
@@ -11,14 +11,14 @@ from edgegpu_plugin.extender.node_capacity import KnownNode, NodeCapacity, room_
 from edgegpu_plugin.extender.nominations import Nominations
 
 ASSUMED_S = 30.0
-"""How long a binding counts that the cluster never shows."""
+"""How long a binding counts that the watch never shows."""
 
 _ECHO_S = 5.0
 """How long after a binding's answer the watch may take to show it."""
 
 
 class ClusterState:
-    """Everything by one lock: reflectors feed it, the verbs ask it. What is free on a node is kept until it changes."""
+    """The state behind one lock, written by reflectors and read by the verbs; a node's capacity is cached."""
 
     def __init__(
         self,
@@ -40,10 +40,10 @@ class ClusterState:
         self._rooms: dict[str, NodeCapacity] = {}
         self.closing = False
 
-    # What the reflectors tell.
+    # Called by the reflectors.
 
     def replace_nodes(self, nodes: dict[str, KnownNode]) -> None:
-        """These are all nodes, by UID."""
+        """Replace all nodes, by UID."""
         with self._changed:
             for uid in self._node_names.keys() - nodes.keys():
                 self._drop_node(uid)
@@ -52,21 +52,21 @@ class ClusterState:
             self._changed.notify_all()
 
     def change_node(self, uid: str, node: KnownNode) -> None:
-        """A node is new or different."""
+        """Store a new or changed node."""
         with self._changed:
             self._put_node(uid, node)
             self._changed.notify_all()
 
     def delete_node(self, uid: str) -> None:
-        """A node is gone."""
+        """Remove a node."""
         with self._changed:
             self._drop_node(uid)
             self._changed.notify_all()
 
     def replace_pods(self, pods: dict[str, PodView]) -> None:
-        """These are all GPU pods, by UID.
+        """Replace all GPU pods, by UID.
 
-        A binding on its way stays assumed when its pod is missing here and never was known: the list may be older.
+        A binding in flight stays assumed when its pod is missing here and was never known: the list may be older.
         """
         with self._changed:
             for uid in self._pods.keys() - pods.keys():
@@ -79,23 +79,23 @@ class ClusterState:
             self._changed.notify_all()
 
     def change_pod(self, _uid: str, pod: PodView) -> None:
-        """A GPU pod is new or different."""
+        """Store a new or changed GPU pod."""
         with self._changed:
             self._put_pod(pod)
             self._changed.notify_all()
 
     def delete_pod(self, uid: str) -> None:
-        """A pod is gone; it may be one that asked for nothing of ours."""
+        """Remove a pod, which may be one without GPU shares."""
         with self._changed:
             self._drop_pod(uid)
             self._changed.notify_all()
 
-    # What the verbs ask.
+    # Called by the verbs.
 
     def rooms(self, names: Iterable[str], *, for_uid: str = "", pod: PodView | None = None) -> dict[str, NodeCapacity]:
-        """Return what is free on these nodes for a pod, which is never in its own way; unknown nodes are left out.
+        """Return what is free on these nodes for a pod, without its own assumption; unknown nodes are left out.
 
-        With `pod`, what is kept for nominated pods of equal or higher priority is not free for it.
+        With `pod`, room kept for nominated pods of equal or higher priority is not free for it.
         """
         with self._changed:
             self._expire()
@@ -113,17 +113,17 @@ class ClusterState:
             return found
 
     def beside_claims(self, room: NodeCapacity, pod: PodView) -> NodeCapacity:
-        """Return a node's room for a pod, less what is kept there for nominated pods of equal or higher priority."""
+        """Return a node's capacity for a pod, less what is kept for nominated pods of equal or higher priority."""
         with self._changed:
             return self._beside_claims(room, pod)
 
     def claim(self, pod: PodView, victims: dict[str, frozenset[str]]) -> None:
-        """Keep room for a pod on the nodes where the scheduler may make it now, by node with who is to go there."""
+        """Keep room for a pod on the nodes where the scheduler may preempt for it; `victims` are UIDs by node."""
         with self._changed:
             self._claims.offer(pod, victims)
 
     def assume(self, assumption: Assumption) -> None:
-        """Count a binding on its way from now on."""
+        """Count a binding in flight from now on."""
         with self._changed:
             node = self._assumed.drop(assumption.pod.uid)
             self._assumed.put(assumption)
@@ -132,7 +132,7 @@ class ClusterState:
             self._rooms.pop(assumption.pod.node, None)
 
     def forget(self, uid: str) -> None:
-        """A binding came to nothing."""
+        """Forget a binding that did not take effect."""
         with self._changed:
             node = self._assumed.drop(uid)
             if uid not in self._pods or not self._pods[uid].node:
@@ -141,44 +141,44 @@ class ClusterState:
             self._changed.notify_all()
 
     def decide(self, uid: str, *, after_s: float = 0.0) -> None:
-        """A binding was answered, or will be within a time: a list that begins then shows what came of it."""
+        """Mark a binding as decided now, or after a time: a list that begins then shows whether it took effect."""
         with self._changed:
             self._assumed.decide(uid, self._clock() + after_s)
 
     def echo_overdue(self) -> bool:
-        """Return whether the watch should have shown a binding of ours by now and has not."""
+        """Return whether the watch is overdue with a binding of ours."""
         with self._changed:
             self._expire()
             return self._assumed.unseen(self._clock() - _ECHO_S)
 
     def settle_assumed(self, began: float) -> None:
-        """A list that began then has been told: a binding decided before it that it lacks has come to nothing."""
+        """Forget bindings that were decided before a list began and that the list lacks: they did not take effect."""
         with self._changed:
             for node in self._assumed.settle(began):
                 self._rooms.pop(node, None)
             self._changed.notify_all()
 
     def assumed_on(self, node: str, *, except_uid: str) -> tuple[Assumption, ...]:
-        """Return the bindings on their way to a node, without that of one pod."""
+        """Return the bindings in flight to a node, without that of one pod."""
         with self._changed:
             self._expire()
             return tuple(a for a in self._assumed.on_node(node) if a.pod.uid != except_uid)
 
     def bound_to(self, node: str, *, except_uid: str) -> tuple[tuple[PodView, ...], tuple[Assumption, ...]]:
-        """Return the GPU pods bound to a node and the bindings on their way to it, of one moment.
+        """Return the GPU pods bound to a node and the bindings in flight to it, both of the same moment.
 
-        Of two moments, a binding that the watch shows in between would be in neither.
+        Read one after the other, a binding that the watch shows in between would be in neither.
         """
         with self._changed:
             return tuple(self._pods_on.get(node, {}).values()), self.assumed_on(node, except_uid=except_uid)
 
     def bound_since(self, uid: str) -> float:
-        """Return when we bound a pod or first heard of it as bound, which may be now."""
+        """Return when we bound a pod or the watch first showed it as bound, which may be now."""
         with self._changed:
             return self._bound_since.setdefault(uid, self._clock())
 
     def node(self, name: str) -> KnownNode | None:
-        """Return a node as last seen."""
+        """Return a node as the watch last showed it."""
         with self._changed:
             return self._nodes.get(name)
 
@@ -193,13 +193,13 @@ class ClusterState:
             return tuple(self._pods.values())
 
     def wait_for(self, happened: Callable[[], bool], timeout_s: float) -> bool:
-        """Wait until something is so, looking at each change; False when it is not in time, or all waiting ends."""
+        """Wait until a condition holds, checked at each change; return False after the timeout or `close`."""
         with self._changed:
             self._changed.wait_for(lambda: self.closing or happened(), max(0.0, timeout_s))
             return not self.closing and happened()
 
     def close(self) -> None:
-        """End all waiting, now and later: the process ends."""
+        """End all waits, present and future, because the process ends."""
         with self._changed:
             self.closing = True
             self._changed.notify_all()
@@ -214,7 +214,7 @@ class ClusterState:
 
     def _drop_node(self, uid: str) -> None:
         name = self._node_names.pop(uid, None)
-        # A node that was made anew under its name has another UID, and must not go with the old one.
+        # A node that was made anew under the same name has another UID, and must not be removed with the old one.
         if name is not None and self._nodes[name].uid == uid:
             del self._nodes[name]
             self._rooms.pop(name, None)
@@ -234,7 +234,7 @@ class ClusterState:
             self._rooms.pop(self._assumed.drop(pod.uid) or "", None)
 
     def _beside_claims(self, room: NodeCapacity, pod: PodView) -> NodeCapacity:
-        # Of a pod that is being bound the assumption counts in the claim's place.
+        # For a pod that is being bound the assumption counts instead of the claim.
         claims = [
             claim for claim in self._claims.against(room.node.name, pod) if self._assumed.get(claim.pod.uid) is None
         ]

@@ -1,4 +1,4 @@
-"""The extender put together: two watches, the picture of the cluster, the verbs and the server."""
+"""The extender and its parts: two watches, the state of the cluster, the verbs and the server."""
 
 import logging
 import random
@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 _LOOK_S = 5.0
 _QUIET_S = 300.0
-"""The API server says something about each minute; the watch is opened anew after two."""
+"""The API server sends something about each minute; the watch is opened anew after two."""
 
 T = TypeVar("T", bound=BaseModel)
 _SCORES = TypeAdapter(list[HostPriority])
@@ -45,13 +45,13 @@ class ExtenderConfig:
     tls: TlsFiles | None
     model: ResourceModel
     policy: Policy = Policy.FIRST_FIT
-    """How nodes are ranked for pods that name no policy; on a node its own policy counts."""
+    """How nodes are ranked for pods that name no policy; placement on a node uses the node's own."""
     hold_back: HoldBackTime = field(default_factory=HoldBackTime)
     assumed_s: float = ASSUMED_S
 
 
 class Extender:
-    """Runs between `start` and `stop`; `server` alone can be closed and started, `state` can be looked at."""
+    """The extender, which runs between `start` and `stop`; `server` alone can be closed and started again."""
 
     def __init__(
         self,
@@ -61,10 +61,10 @@ class Extender:
         clock: Callable[[], float] = time.monotonic,
         rng: random.Random | None = None,
     ) -> None:
-        """Put it together; nothing runs yet.
+        """Build the extender without starting it.
 
         Raises:
-            ExtenderError: the listen address cannot be.
+            ExtenderError: the listen address is invalid.
         """
         model = config.model
         self._plain, self._model = config.tls is None, model
@@ -105,7 +105,7 @@ class Extender:
 
     @classmethod
     def of_config(cls, config: PluginConfig, client: KubeClient) -> Self:
-        """Put it together as the configuration says. Raises ExtenderError."""
+        """Build the extender from the plugin's configuration. Raises ExtenderError."""
         section = config.extender
         tls = TlsFiles(cert=section.tls.cert, key=section.tls.key, client_ca=section.tls.client_ca)
         return cls(
@@ -119,10 +119,10 @@ class Extender:
         )
 
     def run(self) -> None:
-        """Start, unless that was done, and return when `stop` was called.
+        """Start the extender unless it runs, and return after `stop`.
 
         Raises:
-            ExtenderError: it cannot listen, or one of its threads has ended.
+            ExtenderError: the server cannot listen, or one of its threads has ended.
         """
         if not self._started:
             self.start()
@@ -131,10 +131,10 @@ class Extender:
                 raise ExtenderError(f"the extender cannot go on: {'; '.join(self.problems())}: it must be started anew")
 
     def start(self) -> None:
-        """Listen, then begin to read the cluster; until it is read every verb says so.
+        """Listen, then begin to read the cluster; until it is read, every verb answers that.
 
         Raises:
-            ExtenderError: it cannot listen.
+            ExtenderError: the server cannot listen.
         """
         if self._plain:
             _log.warning("extender: no TLS (extender.insecure): every process of this machine can bind pods")
@@ -144,9 +144,9 @@ class Extender:
         self._pods.start()
 
     def stop(self, *, watches_s: float = 5.0) -> None:
-        """End for good: calls that wait are answered with an error, which makes the scheduler try again.
+        """End the extender: calls that wait are answered with an error, which makes the scheduler try again.
 
-        `watches_s` is how long to wait for the end of each watch, which an API server that does not answer may delay.
+        `watches_s` is how long to wait for the end of each watch, which a silent API server may delay.
         """
         self._stopping.set()
         self.state.close()
@@ -159,16 +159,16 @@ class Extender:
         return self._nodes.synced.is_set() and self._pods.synced.is_set()
 
     def wait_synced(self, timeout_s: float) -> bool:
-        """Wait until nodes and pods have been read; False when they are not in time."""
+        """Wait until nodes and pods have been read; return False after the timeout."""
         ends = time.monotonic() + timeout_s
         return self._nodes.synced.wait(timeout_s) and self._pods.synced.wait(max(0.0, ends - time.monotonic()))
 
     def healthy(self) -> bool:
-        """Return whether all of its threads run; a cluster that cannot be read at present is no fault of ours."""
+        """Return whether all of the extender's threads run, even if the cluster cannot be read at present."""
         return self.server.alive() and self._nodes.alive() and self._pods.alive()
 
     def problems(self) -> tuple[str, ...]:
-        """Return what is not as it should be, in words; empty when all is well."""
+        """Return the present problems as texts; empty when there are none."""
         found = [] if self.server.alive() else ["the extender does not listen"]
         for name, reflector in (("nodes", self._nodes), ("pods", self._pods)):
             quiet_s = None if reflector.last_contact is None else time.monotonic() - reflector.last_contact
@@ -181,7 +181,7 @@ class Extender:
         return tuple(found)
 
     def document(self) -> dict[str, Any]:
-        """Return this part's entries of the status document: pods that wait for a node, and the nodes where several."""
+        """Return this part's entries of the status document: pods that wait for a node, and the nodes if several."""
         if not self.synced():
             return {}
         nodes = nodes_part(self.state)
@@ -193,7 +193,7 @@ class Extender:
         return self._nodes.problem or self._pods.problem
 
     def health(self) -> tuple[bool, str]:
-        """Answer /healthz."""
+        """Return the answer to /healthz."""
         problems = self.problems()
         return not problems, "; ".join(problems) or "ok"
 

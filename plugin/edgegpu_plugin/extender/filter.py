@@ -1,4 +1,4 @@
-"""Filter: which nodes have room for a pod, and in plain words why the others have not."""
+"""The verb filter: which nodes have room for a pod, and why the others have none."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -13,10 +13,10 @@ from edgegpu_core.request import ImpossibleRequest, PlaceableRequest
 from edgegpu_plugin.extender.node_capacity import NodeCapacity
 
 GROUPED_FROM = 6
-"""From this many nodes on reasons go without numbers: an event holds 1 024 characters, and counts equal reasons."""
+"""From this number of nodes on, reasons have no numbers: an event holds 1 024 characters and counts equal reasons."""
 
 _SEARCHED_WHOLLY = 4096
-"""Ways to place a pod's containers up to which placement tries all of them, whatever the policy."""
+"""The number of ways to place a pod's containers up to which placement tries all, whatever the policy."""
 
 UNKNOWN_NODE = "is not known to edgegpu yet"
 
@@ -25,10 +25,10 @@ UNKNOWN_NODE = "is not known to edgegpu yet"
 class FilterVerdict:
     """The nodes that have room, and the others with their reasons.
 
-    All of these are unresolvable for the scheduler. It asks an extender only about nodes whose sums have room, and
+    The scheduler gets the others as unresolvable. It asks an extender only about nodes whose sums have room, and its
     preemption frees sums: its dry run on such a node finds no victim (`expected at least one victim pod`, 1.20 to
-    1.34), or evicts pods that stand in nobody's way. Where a sum is too small the scheduler never asks filter, and
-    the preempt verb chooses who goes.
+    1.34), or evicts pods that are in nobody's way. Where a sum is too small the scheduler does not ask filter, and the
+    verb preempt chooses the victims.
     """
 
     fitting: list[str] = field(default_factory=list)
@@ -36,7 +36,7 @@ class FilterVerdict:
 
 
 def policy_problem(pod: PodView) -> str:
-    """Say what is wrong with a pod's policy annotation; empty when nothing is."""
+    """Return what is wrong with a pod's policy annotation; empty when nothing is."""
     if not pod.bad_policy:
         return ""
     try:
@@ -52,10 +52,10 @@ def judge(
     """Sort the nodes into those with room for a pod and the others.
 
     Args:
-        pod: one that asks for GPU shares.
+        pod: a pod that asks for GPU shares.
         names: the nodes in question.
-        rooms: what is free on each; it lacks the nodes that are unknown.
-        model: for the nodes that say nothing of their own.
+        rooms: what is free on each node; unknown nodes are missing.
+        model: the resource model for nodes that report none.
     """
     names = list(names)
     problem = policy_problem(pod)
@@ -69,7 +69,7 @@ def judge(
 
 
 class _Case:
-    """One pod's case: plans and reasons are made once for all nodes of the same make."""
+    """One pod's plans and reasons, made once for all nodes with the same resource model."""
 
     def __init__(self, pod: PodView, model: ResourceModel, *, grouped: bool) -> None:
         self._pod = pod
@@ -96,7 +96,7 @@ class _Case:
                 verdict.hopeless[name] = reason + reasons.kept_for(room.kept_for) + self._in_the_way(question, room)
 
     def _question(self, model: ResourceModel) -> "_Question | ImpossibleRequest":
-        # Rooms of the same make share their model, and a thousand look-ups by its value would take a millisecond.
+        # Equal nodes share one model object, and a thousand look-ups by its value would take a millisecond.
         if self._last[0] is not model:
             found = self._questions.get(model)
             if found is None:
@@ -107,7 +107,7 @@ class _Case:
         return self._last[1]
 
     def _in_the_way(self, question: "_Question", room: NodeCapacity) -> str:
-        """Name the pods that would go if the scheduler saw a need; where it sees one it evicts, and says so."""
+        """Return the text that names pods in the way, unless the node's sums lack room, where the scheduler evicts."""
         lowest = room.lowest_priority
         if lowest is None or lowest >= self._pod.priority or not room.sums_have_room(self._pod):
             return ""
@@ -115,7 +115,7 @@ class _Case:
 
 
 class _Question:
-    """Whether one plan fits on a node, asked of many nodes."""
+    """The check whether one plan fits, for many nodes."""
 
     def __init__(self, plan: PodPlan, *, grouped: bool) -> None:
         first = plan.containers[0][1]
@@ -128,12 +128,12 @@ class _Question:
         self._words = reasons.grouped(first, plan.model) if self._single and grouped else ""
 
     def refusal(self, room: NodeCapacity, policy: Policy) -> str:
-        """Return why it does not fit, in as many words as there is room for; empty when it fits."""
+        """Return why the plan does not fit, as long as the event allows; empty when it fits."""
         if self._fits_quickly(room):
             return ""
         if self._single and self._grouped:
             return self._words
-        # The search for several containers depends on the policy: what it finds here is what bind will find.
+        # The search for several containers depends on the policy: bind will find the same placement.
         answer = place(self._plan, room.free, policy)
         if not isinstance(answer, PlacementRefusal):
             return ""
@@ -143,7 +143,7 @@ class _Question:
         return f"{head}; no card has that free" if numbers else head
 
     def _fits_quickly(self, room: NodeCapacity) -> bool:
-        """Return whether it is plain that it fits; for a single container this is the whole truth."""
+        """Return whether a cheap check shows that the plan fits; for a single container the check is exact."""
         if self._single:
             return _fits_single(self._first, room)
         if not self._shares or len(room.free.slots) ** len(self._shares) > _SEARCHED_WHOLLY:
@@ -151,7 +151,7 @@ class _Question:
         return _fit_in_turn(self._shares, room.free)
 
     def in_the_way(self, room: NodeCapacity, pod: PodView) -> str:
-        """Name the pods of lower priority without which it would fit, and why they stay; empty when there are none."""
+        """Return the text with the pods of lower priority without which it would fit; empty when there are none."""
         victims = choose_victims(self._plan, pod.priority, slots=room.free.slots, holders=room.holders)
         if not victims:
             return ""
@@ -159,7 +159,7 @@ class _Question:
 
 
 def _fits_single(ask: PlaceableRequest, room: NodeCapacity) -> bool:
-    """Say what `placement.fits` says of a single container in a fraction of its time: a thousand nodes are asked.
+    """Return what `placement.fits` returns for a single container, but faster: there may be a thousand nodes.
 
     A card that is out of order has nothing free and is not among the empty ones.
     """
@@ -176,7 +176,7 @@ def _fits_single(ask: PlaceableRequest, room: NodeCapacity) -> bool:
 
 
 def _fit_in_turn(asks: list[PlaceableRequest], free: FreeAmounts) -> bool:
-    """Return whether several shares fit when each takes the first card with room; if not, another way may be found."""
+    """Return whether several shares fit when each takes the first card with room; if not, a search may find a way."""
     memory, core = free.memory.copy(), free.core.copy()
     for ask in asks:
         for position, units in enumerate(memory):

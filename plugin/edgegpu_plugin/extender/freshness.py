@@ -1,21 +1,21 @@
-"""Whether the watched pods are new enough to bind by.
+"""The check that the watched pods are new enough to bind by.
 
 Bind decides by the watched pods and by its own assumptions: a list of a node's pods is a scan of the datastore, and
-under kine a consistent one takes up to a second. The watched pods must then hold every binding that may have taken
-effect before. Who writes bindings with cards, and why none is missed:
+under kine a consistent one takes up to a second. So the watched pods must include every binding that may have taken
+effect before. These write bindings with cards, and none of their bindings is missed:
 
-- *This process.* It counts a binding before it sends it (`ClusterState.assume`), until the watch shows it or a list
-  that began after the answer does not. A Binding's answer carries no resource version, so the binding's own event is
-  the proof that the watch has come so far; while that event is overdue nothing is bound before a new list.
-- *The extender of the leader before.* Its bindings are in no memory of ours. Each call reads the schedulers' Lease, a
-  read of one key; when the term is another than that of the last list, the pods are listed once, consistently, after
-  that read. The predecessor reads the Lease as well, just before it sends: what it sends under the old term it has
-  sent before the new term began, and a call of an old term that waits ends with an error (`term` in `require`).
+- *This process.* It counts a binding before it sends it (`ClusterState.assume`), until the watch shows it, or a list
+  that began after the answer does not. The answer to a Binding has no resource version, so only the binding's own event
+  proves that the watch has come that far. While that event is overdue, nothing is bound before a new list.
+- *The extender of the previous leader.* This process has no record of its bindings. Each call reads the schedulers'
+  Lease, by one key. If the term differs from that of the last list, the pods are listed once, consistently, after that
+  read. The previous leader also reads the Lease just before it sends: it has sent whatever it sends under the old term
+  before the new term began. A waiting call of an old term ends with an error (`term` in `require`).
 - *The pod itself* is read afresh, by one key. Events of one collection come in order, so watched pods that are older
-  than this pod's own version are too old, and are waited for.
+  than this pod's own version are too old, and the call waits for newer ones.
 
-One flight is left: a request that the predecessor sent just before its term ended and that takes effect after our
-list. It may book units twice, as two schedulers of Kubernetes may; no card is overbooked by it, since PreStartContainer
+One case is left: a request that the previous leader sent just before its term ended and that takes effect after our
+list. It may book units twice, as two Kubernetes schedulers may. No card is overbooked by that, since PreStartContainer
 refuses what does not fit and the plugin lets that pod come again.
 """
 
@@ -34,25 +34,25 @@ NO_ELECTION = ""
 """The term of a scheduler that leads without an election: a single k3s server."""
 
 _LAG_S = 2.0
-"""How long the watch may be behind a pod that was read afresh, before a list is quicker."""
+"""How long to wait for the watch when it is behind a pod that was read afresh; after that a list is quicker."""
 
 
 class StaleWatchError(Exception):
-    """The pods could not be read in time; nothing may be bound by what is known."""
+    """The pods could not be read in time, so that nothing may be bound by the watched ones."""
 
 
 class WatchedPods(Protocol):
     """The watched pods: a Reflector."""
 
     def wait_version(self, version: str, timeout_s: float) -> bool:
-        """Wait until the picture is at least as new as a resource version."""
+        """Wait until the watched objects are at least as new as a resource version."""
 
     def list_again(self, timeout_s: float) -> bool:
-        """Read everything from the store once more; True when a list was told that began after this call."""
+        """List all objects again; return True when a list that began after this call has been delivered."""
 
 
 class Freshness:
-    """Lets bind go on only while the watched pods are new enough."""
+    """The check that lets bind proceed only while the watched pods are new enough."""
 
     def __init__(
         self, *, objects: KubeObjects, state: ClusterState, pods: WatchedPods, clock: Callable[[], float]
@@ -62,19 +62,19 @@ class Freshness:
         self._pods = pods
         self._clock = clock
         self._listing = threading.Lock()
-        # The list at the start covers a cluster without an election: nobody else has led.
+        # The list at the start covers a cluster without an election: there was no other leader.
         self._listed_term = NO_ELECTION
 
     def require(self, *, version: str, term: str | None, ends: float) -> str:
-        """Wait until the watched pods may be bound by; return the leader's term.
+        """Wait until the watched pods are new enough to bind by, and return the leader's term.
 
         Args:
-            version: of the pod that is to be bound, as just read.
-            term: at the beginning of this call, None at its beginning.
+            version: the resource version of the pod that is to be bound, as just read.
+            term: the term that the first check of this call returned; None for the first check.
             ends: until when to wait, by the clock.
 
         Raises:
-            StalePictureError: another scheduler leads since the call began, or the pods cannot be read in time.
+            StaleWatchError: another scheduler leads since the call began, or the pods cannot be read in time.
             KubeError: the Lease cannot be read.
         """
         now = self._term()
@@ -88,7 +88,7 @@ class Freshness:
         return term != self._listed_term or self._state.echo_overdue()
 
     def _list(self, term: str, version: str, ends: float) -> None:
-        """List the pods once for all calls that wait for it."""
+        """List the pods once for all calls that wait for a list."""
         if not self._listing.acquire(timeout=max(0.0, ends - self._clock())):
             raise StaleWatchError("edgegpu's view of the pods is being read anew")
         try:
@@ -109,7 +109,7 @@ class Freshness:
         return "the watch does not show a binding of ours" if self._state.echo_overdue() else "the watch is behind"
 
     def _term(self) -> str:
-        """Return who leads since when; NO_ELECTION without a Lease."""
+        """Return the term: who leads and since when; NO_ELECTION without a Lease."""
         try:
             spec = self._objects.get_lease(LEASE_NAMESPACE, LEASE).get("spec") or {}
         except NotFound:

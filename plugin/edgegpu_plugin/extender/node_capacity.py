@@ -1,4 +1,4 @@
-"""What is free on a node for a new pod: the plugin's report, the pods bound there and the bindings on their way."""
+"""What is free on a node for a new pod, by the plugin's report, the pods bound there and the bindings in flight."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,7 +22,7 @@ TOP_LEVEL = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownNode:
-    """One node: what its plugin reports, and what kubelet says can be allocated there."""
+    """One node: what its plugin reports, and what kubelet has as allocatable."""
 
     uid: str
     name: str
@@ -31,12 +31,12 @@ class KnownNode:
     core: int
 
     def problem(self, model: ResourceModel) -> str:
-        """Return why nothing can be placed here at present; empty when something can."""
+        """Return why no pod can be placed on the node at present; empty when one can."""
         if self.report is None:
             return "has no edgegpu plugin (no card list published)"
         units = self.report.units()
         if units != self.memory_units:
-            # Between a start of kubelet or plugin and kubelet's next status the two differ, and neither is sure.
+            # Between a start of kubelet or plugin and kubelet's next status the two differ, and either may be wrong.
             return (
                 f"inventory not current: its plugin reports {units} {short_name(model.memory_resource)}, "
                 f"kubelet offers {self.memory_units}"
@@ -44,7 +44,7 @@ class KnownNode:
         return ""
 
     def model(self, model: ResourceModel) -> ResourceModel:
-        """Return the resource model as this node's plugin has it; names are the same in the whole cluster."""
+        """Return the resource model of this node's plugin; the names are the same in the whole cluster."""
         if self.report is None:
             return model
         return _model(model, self.report.unit_mib, core_required=self.report.core_required)
@@ -52,14 +52,14 @@ class KnownNode:
 
 @lru_cache(maxsize=64)
 def _model(base: ResourceModel, unit_mib: int, *, core_required: bool) -> ResourceModel:
-    """Return one and the same object for equal nodes, so that they can be told by identity."""
+    """Return the same model object for equal nodes, so that models can be compared by identity."""
     return replace(base, unit_mib=unit_mib, core_required=core_required)
 
 
 def known_node(node: Mapping[str, Any], model: ResourceModel) -> KnownNode:
     """Read a node object of the API."""
     metadata, status = node["metadata"], node.get("status") or {}
-    # Quantities are written in the same way in limits and in allocatable ("1k" for 1000), so one reader serves both.
+    # Limits and allocatable write quantities in the same way ("1k" for 1000), so one reader serves both.
     offered = {"containers": [{"name": "", "resources": {"limits": status.get("allocatable") or {}}}]}
     amounts = next((found.request for found in gpu_containers(offered, model)), None)
     return KnownNode(
@@ -73,7 +73,7 @@ def known_node(node: Mapping[str, Any], model: ResourceModel) -> KnownNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeCapacity:
-    """What is free on one node; never changed, made anew when something happens there."""
+    """What is free on one node; never changed, but made anew after each change there."""
 
     node: KnownNode
     problem: str
@@ -82,15 +82,15 @@ class NodeCapacity:
     lowest_priority: int | None
     """The lowest priority among the pods that hold something and could be preempted."""
     level: int
-    """How full the node is: 0 = nothing held, 10 = nothing left, and 1 to 9 between."""
+    """How full the node is: 0 when nothing is held, 10 when nothing is left, 1 to 9 between."""
     empty: tuple[int, ...]
-    """The units of the cards of which nobody holds anything, the largest first."""
+    """The units of each empty card, the largest first."""
     holders: tuple[CardHolder, ...]
-    """Who holds what."""
+    """All holders of shares of the node's cards."""
     unasked: RequestedAmounts
-    """What the scheduler takes for free on the node: its sums less what the pods bound there ask for."""
+    """What the scheduler counts as free on the node: its sums less what the pods bound there ask for."""
     kept_for: tuple[str, ...] = ()
-    """The pods for which room is kept here that looks free otherwise."""
+    """The pods for which room on the node is kept that otherwise looks free."""
 
     def sums_have_room(self, pod: PodView) -> bool:
         """Return whether the node's sums have room for a pod, so that the scheduler sees nothing to evict for."""
@@ -109,17 +109,17 @@ def _level(free: FreeAmounts) -> int:
 def room_of(
     node: KnownNode, pods: Iterable[PodView], assumed: Iterable[Assumption], base: ResourceModel
 ) -> NodeCapacity:
-    """Work out what is free on a node.
+    """Compute what is free on a node.
 
-    What a pod holds is believed in this order: the plugin's report, which knows device ids; the pod's own
-    annotation; our assumption; and for a pod that somebody else bound, a guess by first fit. A pod that has ended
-    is free unless the report says that kubelet has not let go.
+    What a pod holds comes from the first of these that has it: the plugin's report, which knows device ids; the pod's
+    own annotation; our assumption; and for a pod that another scheduler bound, a guess by first fit. A pod that has
+    ended holds nothing unless the report says that kubelet still books its devices.
 
     Args:
         node: the node.
-        pods: those bound to it.
-        assumed: those on their way to it; one that is among `pods` already counts once.
-        base: resource names.
+        pods: the pods bound to it.
+        assumed: the bindings in flight to it; one that is among `pods` already counts once.
+        base: the resource names.
     """
     model = node.model(base)
     report = node.report
@@ -160,23 +160,23 @@ def room_of(
 
 @dataclass(frozen=True, slots=True)
 class Nomination:
-    """Room on one node that was made by preemption for a pod that is not bound yet."""
+    """Room on one node that preemption made for a pod that is not bound yet."""
 
     pod: PodView
     victims: frozenset[str]
-    """The UIDs of those that are to go for it, as far as known."""
+    """The UIDs of the pods that are to go for it, as far as known."""
 
     def precedes(self, pod: PodView, own: "Nomination | None") -> bool:
-        """Return whether it counts against a pod, which has a claim of its `own` on that node or none."""
+        """Return whether the nomination counts against a pod, which may have its `own` claim on that node."""
         if self.pod.uid == pod.uid or self.pod.priority < pod.priority:
             return False
         return self.pod.priority > pod.priority or own is None or _turn(self.pod) < _turn(pod)
 
 
 def claimed(room: NodeCapacity, claims: Iterable[Nomination]) -> tuple[Share, ...]:
-    """Return what is to be kept on a node for pods that were nominated to it, the highest priority first.
+    """Return what is kept on a node for the pods nominated to it, the highest priority first.
 
-    A pod that fits on no card as they are is kept the card on which it fits once its victims are gone.
+    For a pod that fits on no card now, the card is kept on which it fits once its victims are gone.
     """
     kept: list[Share] = []
     ordered = sorted(claims, key=lambda claim: _turn(claim.pod))
@@ -196,10 +196,10 @@ def claimed(room: NodeCapacity, claims: Iterable[Nomination]) -> tuple[Share, ..
 
 
 def without_claimed(room: NodeCapacity, claims: Sequence[Nomination]) -> NodeCapacity:
-    """Return a node's room less what is kept there for nominated pods."""
+    """Return a node's capacity less what is kept there for nominated pods."""
     kept = claimed(room, claims)
     free = take_shares(room.free.copy(), kept)
-    # Nobody knows these holders' pod: whoever comes may not take their place.
+    # These holders have no pod, so that no other pod may preempt them.
     holders = (*room.holders, *(CardHolder(f"claim-{number}", (share,), None) for number, share in enumerate(kept)))
     names = tuple(claim.pod.full_name for claim in claims)
     return replace(room, free=free, level=_level(free), empty=_empty(free), holders=holders, kept_for=names)
@@ -226,7 +226,7 @@ def _unasked(node: KnownNode, pods: Iterable[PodView]) -> RequestedAmounts:
 
 
 def _alive(pod: PodView | None) -> PodView | None:
-    """A pod that has ended cannot be evicted: what it holds goes when kubelet lets go."""
+    """Return a pod that can be evicted, or None: what an ended pod holds is freed only when kubelet releases it."""
     return None if pod is None or pod.is_terminal else pod
 
 
@@ -236,7 +236,7 @@ def _empty(free: FreeAmounts) -> tuple[int, ...]:
 
 
 def _promised(pod: PodView, empty: FreeAmounts, model: ResourceModel) -> tuple[Share, ...] | None:
-    """Return what a pod's annotation promises it; None without a valid one."""
+    """Return the shares that a pod's annotation promises; None without a valid annotation."""
     if pod.cards is None:
         return None
     plan = planned(pod.containers, model)

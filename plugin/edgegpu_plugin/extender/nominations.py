@@ -1,7 +1,7 @@
-"""Room that preemption has made, kept for the pods that it was made for until they are bound.
+"""Nominations: room that preemption has made, kept for its pods until they are bound.
 
-The scheduler keeps a nominated pod's room by the node's sums alone, and no card for it. So another pod, the evicted
-one's successor first of all, would take the card that has become free, and be evicted again, and so on.
+The scheduler keeps a nominated pod's room by the node's sums alone, and no card for it. So another pod, most likely the
+evicted pod's successor, would take the card that has become free, be evicted again, and so on.
 """
 
 from collections.abc import Callable
@@ -11,10 +11,10 @@ from edgegpu_core.podview import PodView
 from edgegpu_plugin.extender.node_capacity import Nomination
 
 _OFFERED_S = 5.0
-"""How long the scheduler may take to say which of the nodes that it was offered it has chosen."""
+"""How long the scheduler may take to choose one of the nodes that it was offered."""
 
 _AFTER_S = 60.0
-"""How long room is kept after the scheduler took the nomination back, as it does while kubelet still holds devices."""
+"""How long room is kept after the scheduler withdrew the nomination, as it does while kubelet still holds devices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,21 +25,21 @@ class _Kept:
 
 
 class Nominations:
-    """Claims by node, then by pod UID. Not thread-safe: its owner holds a lock."""
+    """The claims of nominated pods by node, then by pod UID. Not thread-safe: the owner holds a lock."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._by_node: dict[str, dict[str, _Kept]] = {}
 
     def offer(self, pod: PodView, victims: dict[str, frozenset[str]]) -> None:
-        """Keep room on nodes of which the scheduler will choose one, by node with the UIDs of who is to go there."""
+        """Keep room on nodes of which the scheduler will choose one; `victims` are the UIDs of its victims by node."""
         for node, uids in victims.items():
             before = self._by_node.get(node, {}).get(pod.uid)
             until = self._clock() + _OFFERED_S if before is None or before.until is not None else None
             self._put(node, _Kept(Nomination(pod, uids), until))
 
     def see(self, pod: PodView) -> None:
-        """Follow a pod: nominated, nominated no more, bound."""
+        """Update a pod's claims when it is nominated, no longer nominated, or bound."""
         if pod.node or pod.is_terminal or pod.deleting:
             self.drop(pod.uid)
             return
@@ -55,12 +55,12 @@ class Nominations:
             self._put(pod.nominated, _Kept(Nomination(pod, victims), None))
 
     def drop(self, uid: str) -> None:
-        """A pod is bound, or gone."""
+        """Drop the claims of a pod that is bound or gone."""
         for node, _ in self._of(uid):
             self._remove(node, uid)
 
     def nodes(self) -> frozenset[str]:
-        """Return the nodes on which anything is kept."""
+        """Return the nodes on which room is kept."""
         if not self._by_node:
             return frozenset()
         now = self._clock()
@@ -70,7 +70,7 @@ class Nominations:
         return frozenset(self._by_node)
 
     def against(self, node: str, pod: PodView) -> tuple[Nomination, ...]:
-        """Return what counts against a pod on a node: claims of higher priority, and of equal one that came first."""
+        """Return the claims on a node that count against a pod: of higher priority, or earlier of equal priority."""
         if node not in self.nodes():
             return ()
         by_uid = self._by_node[node]

@@ -1,7 +1,7 @@
-"""Pods that no node has taken yet, and why: in numbers of each card, whatever the scheduler's event says.
+"""Pods without a node, with the reasons in numbers of each card, whatever the scheduler's event says.
 
-kube-scheduler asks an extender only about nodes where the sums suffice. Where they do not its event says no more than
-"Insufficient baidu.com/vcuda-memory"; the numbers are known here all the same.
+kube-scheduler asks an extender only about nodes where the sums suffice. Where they do not, its event says only
+"Insufficient baidu.com/vcuda-memory", but the extender knows the numbers.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from edgegpu_plugin.extender.filter import GROUPED_FROM, judge
 from edgegpu_plugin.extender.node_capacity import NodeCapacity
 
 MOST_PODS = 200
-"""So many pods are judged for one answer; of the rest it is said how many they are."""
+"""How many pods are judged for one answer; the others are only counted."""
 
 _MOST_NAMES = 3
 _NO_NODE = "no node of this cluster offers cards"
@@ -37,7 +37,7 @@ def pending_part(state: ClusterState, model: ResourceModel) -> dict[str, Any]:
 
 
 def nodes_part(state: ClusterState) -> list[dict[str, Any]]:
-    """Return the nodes that offer cards with what is free of each; nothing where there is one, which is this one."""
+    """Return the nodes that offer cards, with what is free on each card; nothing where this node is the only one."""
     known = [node.name for node in state.nodes() if node.report is not None]
     if len(known) <= 1:
         return []
@@ -53,7 +53,7 @@ def nodes_part(state: ClusterState) -> list[dict[str, Any]]:
 
 
 def reasons_of(pods: Sequence[PodView], rooms: Mapping[str, NodeCapacity], model: ResourceModel) -> list[str]:
-    """Say of each pod why it has no node; those that ask for the same are judged once."""
+    """Return for each pod why it has no node; pods with the same request are judged once."""
     judged: dict[tuple[object, ...], tuple[bool, str]] = {}
     reasons = []
     for pod in pods:
@@ -66,7 +66,7 @@ def reasons_of(pods: Sequence[PodView], rooms: Mapping[str, NodeCapacity], model
 
 
 def _judged(pod: PodView, rooms: Mapping[str, NodeCapacity], model: ResourceModel) -> tuple[bool, str]:
-    """Return whether some node has room, and which; or the numbers of the cards where it has none."""
+    """Return whether some node has room, and its text; without room the text has the numbers of the cards."""
     if not rooms:
         return False, _NO_NODE
     verdict = judge(pod, rooms, rooms=rooms, model=model)
@@ -82,7 +82,7 @@ def _judged(pod: PodView, rooms: Mapping[str, NodeCapacity], model: ResourceMode
 
 
 def _most_free(pod: PodView, rooms: Mapping[str, NodeCapacity], model: ResourceModel) -> str:
-    """Return the numbers of the node with the most memory free on one card: where there are many, those of one."""
+    """Return the numbers of one node: that with the most memory free on one card."""
     name = max(rooms, key=lambda name: max(rooms[name].free.memory, default=0))
     verdict = judge(pod, [name], rooms=rooms, model=model)
     _, numbers, words = verdict.hopeless[name].partition("; ")

@@ -1,8 +1,8 @@
-"""Preempt: who has to go for a pod of higher priority, on the nodes that the scheduler has found.
+"""The verb preempt: which pods have to go for one of higher priority, on the nodes that the scheduler has found.
 
-The scheduler chooses victims by the sums of a node, which says nothing of its cards. It lets an extender choose others
-among the pods of a node, by the UIDs of its snapshot (kube-scheduler 1.33, pkg/scheduler/extender.go,
-convertPodUIDToPod): one that it does not know, or a node without victims, fails the whole preemption.
+The scheduler chooses victims by the sums of a node, which say nothing about its cards. It lets an extender choose other
+pods of the node, by the UIDs of its snapshot (kube-scheduler 1.33, pkg/scheduler/extender.go, convertPodUIDToPod). A
+UID that it does not know, or a node without victims, fails the whole preemption.
 """
 
 import logging
@@ -21,10 +21,10 @@ _log = logging.getLogger(__name__)
 
 
 class Preemption:
-    """Chooses victims on one card, and keeps their room for the pod that they go for."""
+    """The choice of victims on one card, with their room kept for the pod that preempts them."""
 
     def __init__(self, *, state: ClusterState, model: ResourceModel, budgets: Callable[[], Sequence[Budget]]) -> None:
-        """Put it together; `budgets` reads all PodDisruptionBudgets, and raises KubeError."""
+        """Build the preemption; `budgets` reads all PodDisruptionBudgets, and may raise KubeError."""
         self._state = state
         self._model = model
         self._budgets = budgets
@@ -60,9 +60,9 @@ class Preemption:
         if victims is None:
             return None
         if not victims:
-            return named if named.pods else None  # the cards have room: what is missing is not ours
+            return named if named.pods else None  # the cards have room: another resource is missing
         ours = {holder.uid for holder in room.holders}
-        # Pods without a share were named for something else that the node lacks, and still have to go.
+        # The scheduler named pods without a share for another resource that the node lacks; they still have to go.
         others = [one for one in named.pods if one.uid not in ours]
         uids = [MetaPod(UID=victim.uid) for victim in victims]
         return MetaVictims(pods=[*uids, *others], NumPDBViolations=self._violations(victims, named, others, budgets))
@@ -70,5 +70,5 @@ class Preemption:
     def _violations(
         self, victims: Sequence[PodView], named: MetaVictims, others: Sequence[MetaPod], budgets: Sequence[Budget]
     ) -> int:
-        """Return how many of the victims a budget protects; of pods that are not ours only the scheduler knows."""
+        """Return how many victims go beyond a budget; for pods without shares the scheduler's number counts."""
         return violations(victims, budgets) + min(len(others), named.violations)

@@ -22,10 +22,10 @@ from edgegpu_plugin.extender.acceptor import Acceptor, ConnectionLimits
 _log = logging.getLogger(__name__)
 
 MOST_BYTES = 32 * 1024 * 1024
-"""Of one request: a thousand whole nodes, with a scheduler that sends those, are about 20 MiB."""
+"""The limit of one request: a thousand whole nodes, from a scheduler that sends those, are about 20 MiB."""
 
 _KEPT_S = 300.0
-"""Longer than Go's clients keep an idle connection (90 s), so that it is never we who close it under their hands."""
+"""How long an idle connection is kept: longer than by Go's clients (90 s), so that the server never closes it first."""
 
 
 class BadRequest(Exception):  # noqa: N818  (named as HTTP names it)
@@ -33,22 +33,22 @@ class BadRequest(Exception):  # noqa: N818  (named as HTTP names it)
 
 
 class NotReadyError(Exception):
-    """It cannot be answered at present; the text says why."""
+    """The request cannot be answered at present; the text says why."""
 
 
 class Routes(Protocol):
-    """What answers: bodies in, bodies out."""
+    """The routes of the server, from request body to response body."""
 
     @property
     def posts(self) -> Mapping[str, Callable[[bytes], bytes]]:
-        """What answers POST, by path; raises BadRequest and NotNow."""
+        """The functions that answer POST, by path; they raise BadRequest and NotReadyError."""
 
     def health(self) -> tuple[bool, str]:
-        """Return whether all is well, and the words for it."""
+        """Return whether the extender is healthy, with a text."""
 
 
 class RequestHandler(BaseHTTPRequestHandler):
-    """Speaks HTTP/1.1; an answer leaves in one packet where it can."""
+    """The HTTP/1.1 handler of one connection; it sends an answer in one packet if possible."""
 
     server: "_Server"
     protocol_version = "HTTP/1.1"
@@ -59,7 +59,7 @@ class RequestHandler(BaseHTTPRequestHandler):
     wbufsize = -1
 
     def do_GET(self) -> None:
-        """Answer a question about our health."""
+        """Answer a health check."""
         if self.path != "/healthz":
             self._answer(HTTPStatus.NOT_FOUND, f"no path {self.path}\n")
             return
@@ -67,7 +67,7 @@ class RequestHandler(BaseHTTPRequestHandler):
         self._answer(HTTPStatus.OK if well else HTTPStatus.SERVICE_UNAVAILABLE, words + "\n")
 
     def do_POST(self) -> None:
-        """Answer a verb. The scheduler takes everything but 200 as an error, so failing here is failing safe."""
+        """Answer a verb. The scheduler takes every status but 200 as an error, so a failure here is safe."""
         body = self._body()
         if body is None:
             return
@@ -126,14 +126,14 @@ class ExtenderError(PluginError):
 
 
 class CertificateError(ExtenderError):
-    """A TLS file is not there or not what it should be: a matter of configuration, which no new start mends."""
+    """A TLS file is missing or invalid: an error of the configuration, which a restart does not fix."""
 
 
 _MOST_CONNECTIONS = 64
-"""Of those that are let in: one scheduler keeps a handful, and each costs a thread."""
+"""The limit of authenticated connections: a scheduler keeps a handful, and each costs a thread."""
 
 _BACKLOG = 1024
-"""Connections that the kernel keeps for us; one too many is tried again by its client a second later."""
+"""The kernel's queue of new connections; the client of one too many tries again a second later."""
 
 _LAST_WORDS_S = 5.0
 
@@ -147,10 +147,10 @@ class TlsFiles:
     client_ca: Path
 
     def context(self) -> ssl.SSLContext:
-        """Return a context that lets in only clients with a certificate of `client_ca`.
+        """Return a TLS context that admits only clients with a certificate of `client_ca`.
 
         Raises:
-            CertificateError: a file cannot be read or is not what it should be.
+            CertificateError: a file cannot be read or is invalid.
         """
         for name, path in (("cert", self.cert), ("key", self.key), ("client_ca", self.client_ca)):
             try:
@@ -172,7 +172,7 @@ class TlsFiles:
 
 
 class ExtenderServer:
-    """Listens between `start` and `close`, as often as wanted; files are read anew at each start."""
+    """The HTTP server, which listens between `start` and `close`; each start reads the TLS files anew."""
 
     def __init__(
         self,
@@ -186,9 +186,9 @@ class ExtenderServer:
 
         Args:
             listen: address and port, `127.0.0.1:8787`; port 0 takes any free one.
-            routes: what answers which path.
-            tls: None = plain HTTP, on loopback only: whoever reaches it can bind pods.
-            limits: for connections that have not shown a certificate.
+            routes: the functions that answer each path.
+            tls: the TLS files; None for plain HTTP, on loopback only: whoever reaches it can bind pods.
+            limits: the limits for connections that have not shown a certificate.
 
         Raises:
             ExtenderError: `listen` is no address and port, or not on loopback though there is no TLS.
@@ -205,22 +205,22 @@ class ExtenderServer:
 
     @property
     def port(self) -> int:
-        """The port that it listens on, 0 while it does not."""
+        """The port on which the server listens; 0 while it does not."""
         return 0 if self._server is None else self._server.port
 
     def alive(self) -> bool:
-        """Return whether it listens."""
+        """Return whether the server listens."""
         return self._thread is not None and self._thread.is_alive()
 
     def failed(self) -> bool:
-        """Return whether it should listen and does not."""
+        """Return whether the server should listen and does not."""
         return self._server is not None and not self.alive()
 
     def start(self) -> None:
         """Begin to listen.
 
         Raises:
-            ExtenderError: the port is taken, or a TLS file is not what it should be.
+            ExtenderError: the port is taken, or a TLS file is invalid.
         """
         context = None if self._tls is None else self._tls.context()
         try:
@@ -249,7 +249,7 @@ class ExtenderServer:
 
 
 class _Server(BaseServer):
-    """The connections that were let in, a thread each."""
+    """The authenticated connections, with a thread for each."""
 
     def __init__(self, listener: socket.socket, *, routes: Routes) -> None:
         super().__init__(listener.getsockname(), RequestHandler)
@@ -300,7 +300,7 @@ class _Server(BaseServer):
             self._ending = True
             for connection in self._open:
                 with contextlib.suppress(OSError):
-                    # Not SSLSocket's own shutdown: that one drops the encryption, and the answer would go in clear.
+                    # Not SSLSocket's own shutdown: it drops the encryption, and the answer would go out in clear text.
                     socket.socket.shutdown(connection, socket.SHUT_RD)
             self._idle.wait_for(lambda: not self._open, timeout_s)
 

@@ -1,4 +1,4 @@
-"""The extender's verbs, from wire type to wire type; and which of the nodes with room is the best, 0 to 10."""
+"""The extender's verbs, from wire type to wire type, and the score of the nodes with room, 0 to 10."""
 
 from collections.abc import Callable, Iterable, Mapping
 
@@ -25,7 +25,7 @@ from edgegpu_plugin.extender.server import NotReadyError
 
 
 def rank(names: Iterable[str], rooms: Mapping[str, NodeCapacity], policy: Policy) -> list[HostPriority]:
-    """Score nodes: the fuller the better, so that whole cards stay free; with `spread` the emptier the better."""
+    """Return scores of nodes: the fuller the better, so that whole cards stay free; with `spread` the emptier."""
     return [HostPriority(host=name, score=_score(rooms.get(name), policy)) for name in names]
 
 
@@ -39,7 +39,7 @@ READING = "edgegpu extender is still reading the cluster"
 
 
 class ExtenderVerbs:
-    """Filter, prioritize, preempt and bind."""
+    """The four verbs of the extender: filter, prioritize, preempt and bind."""
 
     def __init__(
         self,
@@ -51,15 +51,15 @@ class ExtenderVerbs:
         policy: Policy,
         synced: Callable[[], bool],
     ) -> None:
-        """Put it together.
+        """Build the verbs.
 
         Args:
-            state: what filter and prioritize answer from.
-            binder: what bind goes through.
-            preemption: chooses who goes for a pod of higher priority.
-            model: resource names, and the defaults for nodes that report nothing.
+            state: the cluster's state, from which filter and prioritize answer.
+            binder: binds pods.
+            preemption: chooses the victims for a pod of higher priority.
+            model: the resource names, and the defaults for nodes that report nothing.
             policy: how nodes are ranked for pods that name no policy.
-            synced: whether nodes and pods are known; before that nothing is judged, since a guess could be wrong.
+            synced: returns whether nodes and pods are known; before that no verb answers, since it could be wrong.
         """
         self._state = state
         self._binder = binder
@@ -69,7 +69,7 @@ class ExtenderVerbs:
         self._synced = synced
 
     def filter(self, args: ExtenderArgs) -> FilterResult:
-        """Say on which nodes a pod has room; a pod that asks for nothing of ours has it everywhere."""
+        """Return the nodes on which a pod has room; a pod without GPU shares has it everywhere."""
         pod = pod_view(args.pod, self._model)
         names = args.names()
         if pod is None:
@@ -84,17 +84,17 @@ class ExtenderVerbs:
         )
 
     def prioritize(self, args: ExtenderArgs) -> list[HostPriority]:
-        """Score the nodes that have room; all the same for a pod that asks for nothing of ours."""
+        """Return the scores of the nodes that have room; for a pod without GPU shares all are equal."""
         pod = pod_view(args.pod, self._model)
         names = args.names()
         rooms = {} if pod is None else self._state.rooms(names, for_uid=pod.uid)
         return rank(names, rooms, (pod.policy if pod else None) or self._policy)
 
     def preempt(self, args: PreemptionArgs) -> PreemptionResult:
-        """Say who has to go for a pod, by node; what the scheduler chose stays for a pod that asks for nothing of ours.
+        """Return the victims for a pod by node; for a pod without GPU shares they are the scheduler's choice.
 
         Raises:
-            NotNow: the cluster is not read yet, or the disruption budgets cannot be read.
+            NotReadyError: the cluster is not read yet, or the disruption budgets cannot be read.
         """
         pod = pod_view(args.pod, self._model)
         named = args.named()
@@ -108,7 +108,7 @@ class ExtenderVerbs:
             raise NotReadyError(f"cannot preempt: {error}") from error
 
     def bind(self, args: BindingArgs) -> BindingResult:
-        """Bind a pod and write down its cards."""
+        """Bind a pod and write its cards into the annotation."""
         if not self._synced():
             return BindingResult(error=READING)
         return BindingResult(error=self._binder.bind(args))

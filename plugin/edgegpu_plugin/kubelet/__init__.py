@@ -1,1 +1,1 @@
-"""The plugin's side of kubelet: registration, device lists, allocation, what kubelet holds."""
+"""The plugin's interfaces with kubelet: registration, device lists, allocation, kubelet's records."""

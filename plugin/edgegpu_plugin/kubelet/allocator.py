@@ -1,4 +1,4 @@
-"""Answers kubelet's questions: which devices a container should get, what it is given, whether it may start."""
+"""The answers to kubelet's calls: which devices a container should get, what it is given, whether it may start."""
 
 import logging
 import time
@@ -16,7 +16,7 @@ from edgegpu_plugin.records.node_state import NodeState
 _LOG = logging.getLogger(__name__)
 
 WATCH_GRACE_S = 0.5
-"""How long a call waits for our watch to know the pod; kubelet may see a binding before we do."""
+"""How long a call waits until our watch shows the pod; kubelet may see a binding before we do."""
 
 _TURNED_AWAY = (
     "The pod came past edgegpu's scheduler and has no controller: delete it, and create it again without nodeName, or "
@@ -25,25 +25,25 @@ _TURNED_AWAY = (
 
 
 class CardInjector(Protocol):
-    """Brings cards into containers: by CDI, or by the nvidia runtime's environment."""
+    """The injection of cards into containers, by CDI, the nvidia runtime or device nodes."""
 
     @property
     def answers_at_once(self) -> bool:
-        """Whether `allocation` needs neither disk nor network now."""
+        """Whether `allocation` can answer now without disk or network."""
 
     def allocation(self, cards: Sequence[str]) -> Allocation:
-        """Return what kubelet shall give a container; it is frozen for the pod's life."""
+        """Return what kubelet shall give a container with these cards; the answer is frozen for the pod's life."""
 
     def prepare(self, cards: Sequence[str]) -> None:
-        """Make all that such an allocation refers to; may wait for the driver after a boot.
+        """Make all files that such an allocation refers to; this may wait for the driver after a boot.
 
         Raises:
-            PluginError: a card is not there, or cannot be brought in.
+            PluginError: a card is missing, or cannot be injected.
         """
 
 
 class Allocator:
-    """The calls of both resources, over one node's state."""
+    """The answers to kubelet's calls for both resources, from one node's state."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Allocator:
         """Answer GetPreferredAllocation: exactly `size` ids that contain `must_include`.
 
         Raises:
-            WouldWaitError: it would be a guess, before which it has to wait and ask, and it may not.
+            WouldWaitError: the answer would be a guess, which first needs a wait and a question to kubelet.
         """
         must = list(request.must_include)
         target = self._target(kind, request.size, must, may_wait=may_wait)
@@ -79,8 +79,8 @@ class Allocator:
         """Answer Allocate.
 
         Raises:
-            CallRefusedError: the pod shall fail (`turned_away` says which do); an error here is final for it.
-            WouldWaitError: what containers get has to be found out first, and it may not wait; nothing is recorded.
+            CallRefusedError: the pod shall fail (`turned_away` says why); an error here is final for it.
+            WouldWaitError: the injector's answer needs disk or network; nothing is recorded.
         """
         if not may_wait and not self._injector.answers_at_once:
             raise WouldWaitError
@@ -89,7 +89,7 @@ class Allocator:
             view = self._state.snapshot().view
             asking = self._state.flight.asking(kind, len(given), view, now_s=self._clock())
             reasons = {turned_away(one, view) for one in asking}
-            if len(reasons) == 1 and (reason := reasons.pop()):  # else the second call tells, or the start does
+            if len(reasons) == 1 and (reason := reasons.pop()):  # else the second call or the start refuses it
                 _LOG.warning("%s fails: %s", " or ".join(one.pod.full_name for one in asking), reason)
                 raise CallRefusedError(f"edgegpu: {reason}. {_TURNED_AWAY}")
             want = self._state.flight.allocated(kind, given, view, now_s=self._clock())
@@ -134,10 +134,10 @@ class Allocator:
         return judge(pod, container, view)
 
     def _target(self, kind: DeviceKind, size: int, must: list[str], *, may_wait: bool) -> AllocationTarget:
-        """Find the container. Where our watch may be late, kubelet itself is asked before any guess.
+        """Return the target of a call; where our watch may be late, kubelet's pods are read before any guess.
 
-        A pod that asks for as much and that nobody placed proves nothing: a placed one of which we have not heard may
-        be meant, or be promised the card that the guess would take.
+        A known pod that asks for the same amount and has no promise proves nothing: the call may be for a placed pod
+        that our watch does not show yet, or the guess would take the card that such a pod is promised.
         """
         state = self._state
         with state.lock:

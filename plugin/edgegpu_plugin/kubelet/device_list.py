@@ -1,4 +1,4 @@
-"""The device lists that are offered to kubelet: changed at one place, seen at once by every open stream."""
+"""The device lists that are offered to kubelet: a change reaches every open stream at once."""
 
 import threading
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from edgegpu_plugin.pb import OfferedDevice, StopSignal, encode_devices
 
 
 class DeviceList:
-    """The current devices of both resources; each call may be on any thread, and counts whole before the next."""
+    """The current devices of both resources; every method is thread-safe and atomic."""
 
     def __init__(self, model: ResourceModel) -> None:
         self._model = model
@@ -26,9 +26,9 @@ class DeviceList:
         return self._cards
 
     def set(self, cards: tuple[Card, ...]) -> bool:
-        """Offer these cards (in the order given); say whether that changes the lists.
+        """Offer these cards in the given order, and return whether the lists change.
 
-        A card out of order keeps its devices, as unhealthy ones: kubelet takes them out of allocatable.
+        The devices of a card out of order stay in the lists as unhealthy ones: kubelet takes them out of allocatable.
 
         Raises:
             ModelError: more devices than kubelet's message limit carries; the lists stay as they were.
@@ -51,7 +51,7 @@ class DeviceList:
             if lists == self._lists:
                 return False
             for devices in lists.values():
-                encode_devices(devices)  # now, and not when a kubelet that has just started waits for it
+                encode_devices(devices)  # now, not while a kubelet that has just started waits
             self._lists = lists
             self._version += 1
             self._changed.notify_all()
@@ -68,7 +68,7 @@ class DeviceList:
             self.set(self._cards)
 
     def limit(self, only: frozenset[str] | None) -> bool:
-        """Offer these devices alone, the others as unhealthy ones; None: all. Say whether that changes the lists."""
+        """Offer only these devices as healthy, or all with None; return whether the lists change."""
         with self._changed:
             if only == self._only:
                 return False

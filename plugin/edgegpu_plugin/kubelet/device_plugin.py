@@ -1,4 +1,4 @@
-"""One of the two device plugins: kubelet's five calls, answered from the board and by the allocator."""
+"""The device plugin of one resource: kubelet's five calls, answered from the device list and by the allocator."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -23,20 +23,20 @@ OPTIONS = DevicePluginOptions(pre_start_required=True, preferred_allocation=True
 
 
 class DeviceAllocator(Protocol):
-    """Knows which container a call is for and what it gets; called from gRPC's threads, several at once."""
+    """The allocator behind the calls; gRPC's threads call it, several at once."""
 
     def preferred(self, kind: DeviceKind, request: PreferredRequest, *, may_wait: bool = True) -> Sequence[str]:
         """Choose `request.size` ids of `request.available`, those of `request.must_include` among them."""
 
     def allocate(self, kind: DeviceKind, ids: Sequence[str], *, may_wait: bool = True) -> Allocation:
-        """Say what the container with these devices gets (RefusedError is final for its pod)."""
+        """Return what the container with these devices gets (CallRefusedError is final for its pod)."""
 
     def pre_start(self, kind: DeviceKind, ids: Sequence[str]) -> None:
-        """Make all that the answer of `allocate` refers to (RefusedError: kubelet tries again)."""
+        """Make all that the answer of `allocate` refers to (after CallRefusedError kubelet tries again)."""
 
 
 class ResourcePlugin:
-    """The device plugin of one resource, as pb.DevicePlugin demands it."""
+    """The device plugin of one resource, an implementation of pb.DevicePlugin."""
 
     def __init__(self, *, kind: DeviceKind, resource: str, board: DeviceList, allocator: DeviceAllocator) -> None:
         self.kind = kind
@@ -45,15 +45,15 @@ class ResourcePlugin:
         self._allocator = allocator
 
     def options(self) -> DevicePluginOptions:
-        """Ask for both optional calls."""
+        """Return options that ask kubelet for both optional calls."""
         return OPTIONS
 
     def watch(self, stopped: StopSignal) -> Iterator[Sequence[OfferedDevice]]:
-        """Return the device lists of the board, now and at each change."""
+        """Return the device lists, now and at each change."""
         return self._board.watch(self.kind, stopped)
 
     def preferred(self, requests: Sequence[PreferredRequest], *, may_wait: bool = True) -> list[Sequence[str]]:
-        """Answer each request; an error here would be final for the pod, so there is none.
+        """Answer each request without errors, since an error would be final for the pod.
 
         Raises:
             WouldWaitError: the allocator has to wait, and may not.
@@ -64,24 +64,24 @@ class ResourcePlugin:
         """Answer each request.
 
         Raises:
-            RefusedError: by the allocator, or because it failed.
-            WouldWaitError: the allocator has to wait, or of several requests (kubelet sends one) some might.
+            CallRefusedError: the allocator refuses the call or has failed.
+            WouldWaitError: the allocator has to wait, or there are several requests (kubelet sends one) and it might.
         """
         if not may_wait and len(requests) > 1:
             raise WouldWaitError
         return [self._allocate(list(ids), may_wait=may_wait) for ids in requests]
 
     def pre_start(self, ids: Sequence[str]) -> None:
-        """Let a container start.
+        """Let the container with these devices start.
 
         Raises:
-            RefusedError: by the allocator, or because it failed; kubelet asks again.
+            CallRefusedError: the allocator refuses the call or has failed; kubelet asks again.
         """
         try:
             self._allocator.pre_start(self.kind, list(ids))
         except CallRefusedError:
             raise
-        except EdgegpuError as error:  # a driver that is late, a folder that cannot be written: nothing unforeseen
+        except EdgegpuError as error:  # a foreseen case: the driver is late, or a folder cannot be written
             _log.warning("a container's start is refused: %s", error)
             raise CallRefusedError(f"edgegpu: {error}; kubelet tries again") from error
         except Exception as error:
@@ -114,12 +114,12 @@ class ResourcePlugin:
 
 
 def first_free(request: PreferredRequest) -> list[str]:
-    """Return what must be included and then the first free ids, `size` in all (or all that there are)."""
+    """Return the ids that must be included and then the first available ones, `size` in all if there are as many."""
     ordered = dict.fromkeys([*request.must_include, *request.available])
     return list(ordered)[: request.size]
 
 
 def _is_valid(chosen: list[str], request: PreferredRequest) -> bool:
-    """Return whether kubelet would take the answer whole; that its ids are free is quicker looked at there."""
+    """Return whether kubelet would accept the whole answer; kubelet itself checks faster that the ids are free."""
     ids = set(chosen)
     return len(chosen) == len(ids) == request.size and ids.issuperset(request.must_include)

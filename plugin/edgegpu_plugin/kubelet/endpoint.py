@@ -1,4 +1,4 @@
-"""A plugin's own socket in kubelet's folder: served, kept at its path, replaced without cutting open streams."""
+"""A plugin's socket in kubelet's folder: served, kept at its path, replaced without closing open streams."""
 
 import contextlib
 import hashlib
@@ -25,7 +25,7 @@ _MOST_PATH = 107
 _OPTIONS = (
     ("grpc.so_reuseport", 0),
     ("grpc.max_receive_message_length", 16 << 20),
-    # The ids of a full node come in one piece: with the usual window of 64 KiB they wait for us several times.
+    # A message has all ids of a full node: with the usual window of 64 KiB it would wait for us several times.
     ("grpc.http2.lookahead_bytes", 4 << 20),
     ("grpc.http2.bdp_probe", 0),
 )
@@ -38,8 +38,8 @@ _PROBE_S = 1.0
 def socket_name(resource: str) -> str:
     """Return the name of a resource's socket in kubelet's folder: `edgegpu/baidu.com_vcuda-memory.sock`.
 
-    A kubelet that starts deletes every socket in its folder, and leaves folders in it alone (CleanupPluginDirectory,
-    1.33): one that lies deeper is there when kubelet asks for it, and registration is all that is left to do.
+    A starting kubelet deletes every socket in its folder, but no folders in it (CleanupPluginDirectory, 1.33). A
+    socket in a folder of ours survives that, so that only the registration is left to do.
     """
     slug = resource.replace("/", "_")
     if len(slug) > _MOST_SLUG:
@@ -49,7 +49,7 @@ def socket_name(resource: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FileIdentity:
-    """What tells a file from another one that came to the same path; kernels reuse inode numbers at once."""
+    """The identity of a file at a path, with its time of change, since kernels reuse inode numbers at once."""
 
     device: int
     inode: int
@@ -57,7 +57,7 @@ class FileIdentity:
 
     @classmethod
     def of(cls, path: Path) -> "FileIdentity | None":
-        """Look at a path, links not followed; None when nothing is there."""
+        """Return the identity of the file at a path without following links; None when there is no file."""
         try:
             found = path.lstat()
         except OSError:
@@ -65,12 +65,12 @@ class FileIdentity:
         return cls(found.st_dev, found.st_ino, found.st_ctime_ns)
 
     def same_inode(self, other: "FileIdentity") -> bool:
-        """Return whether only the time differs."""
+        """Return whether device and inode are equal, whatever the time."""
         return (self.device, self.inode) == (other.device, other.inode)
 
 
 class _Streams:
-    """Passes ListAndWatch on and counts the streams that have had their first list."""
+    """The plugin with a count of its ListAndWatch streams that have had their first list."""
 
     def __init__(self, plugin: ResourcePlugin, told: Callable[[], None]) -> None:
         self.preferred = plugin.preferred
@@ -86,7 +86,7 @@ class _Streams:
         return self._plugin.options()
 
     def count_anew(self) -> None:
-        """Count only streams that begin from here on: another kubelet is there."""
+        """Reset the count, so that only streams of the new kubelet count."""
         with self._lock:
             self._kubelet += 1
             self.count = 0
@@ -97,7 +97,7 @@ class _Streams:
         try:
             for devices in self._plugin.watch(stopped):
                 yield devices
-                if not counted:  # gRPC comes back for the next list when this one is on its way
+                if not counted:  # gRPC asks for the next list once this one is sent
                     counted = True
                     self._add(1, kubelet)
         finally:
@@ -113,10 +113,10 @@ class _Streams:
 
 
 class PluginSocket:
-    """One resource's socket; its methods are called by one thread.
+    """The socket of one resource; one thread calls its methods.
 
-    Each server listens under a name of its own that is renamed into place: gRPC deletes the path of a socket when
-    it binds and, some time later, when it stops, whoever owns that path by then.
+    Each server listens on a temporary name that is then renamed: gRPC deletes the path of a socket when it binds and,
+    some time later, when it stops, whoever owns that path by then.
     """
 
     def __init__(
@@ -138,14 +138,14 @@ class PluginSocket:
 
     @property
     def streams(self) -> int:
-        """How many streams to kubelet are open and have had their first list."""
+        """The number of open streams to kubelet that have had their first list."""
         return sum(streams.count for _, streams in self._servers)
 
     def await_kubelet(self) -> None:
-        """Serve, if that is not so yet, and count streams from here on: a new kubelet is about to dial.
+        """Serve, unless a server runs, and reset the count of streams, before a new kubelet dials.
 
         Raises:
-            PluginError: the socket is somebody else's, or cannot be made.
+            PluginError: the socket is another process's, or cannot be made.
         """
         for _, streams in self._servers:
             streams.count_anew()
@@ -154,10 +154,10 @@ class PluginSocket:
         self.keep()
 
     def keep(self) -> bool:
-        """Make the socket again when somebody deleted it (open streams go on); say whether that was needed.
+        """Make the socket again if it was deleted (open streams go on), and return whether it was.
 
         Raises:
-            PluginError: somebody else serves there now, or the socket cannot be made.
+            PluginError: another process serves there now, or the socket cannot be made.
         """
         found = FileIdentity.of(self.path)
         if self._own is None or found == self._own:
@@ -165,13 +165,13 @@ class PluginSocket:
         if found is not None and _answering(self.path) == os.getpid():
             self._own = found  # touched, not replaced
             return False
-        if len(self._servers) > 1:  # the first has kubelet's stream, those between the first and the new one nothing
+        if len(self._servers) > 1:  # the first has kubelet's stream, the second has none and is replaced
             self._servers.pop()[0].stop()
         self._serve()
         return True
 
     def close(self) -> None:
-        """End all streams and remove the socket, unless it is somebody else's by now."""
+        """End all streams and remove the socket, unless it is another process's by now."""
         ours = self._own is not None and FileIdentity.of(self.path) == self._own
         self._own = None
         if ours:
@@ -217,14 +217,14 @@ class PluginSocket:
 
 
 def _refuse_foreign(path: Path, own: FileIdentity | None) -> None:
-    """Refuse a path where another process answers; a socket that a dead one left behind is no hindrance."""
+    """Refuse a path where another process answers; the socket of a dead process is no problem."""
     found = FileIdentity.of(path)
     if found is None or found == own:
         return
     if not stat.S_ISSOCK(path.lstat().st_mode):
         raise PluginError(f"cannot listen on {path}: that is no socket; move the file away")
     pid = _answering(path)
-    if pid is None or (pid == os.getpid() and own is not None):  # ours, touched by somebody
+    if pid is None or (pid == os.getpid() and own is not None):  # our own socket, whose metadata changed
         return
     try:
         name = Path(f"/proc/{pid}/comm").read_text().strip()
@@ -237,7 +237,7 @@ def _refuse_foreign(path: Path, own: FileIdentity | None) -> None:
 
 
 def _answering(path: Path) -> int | None:
-    """Return the pid of the process that listens on a socket (0: not to be seen from here), None for a dead one."""
+    """Return the pid of the process that listens on a socket (0 when it cannot be seen); None when no process does."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(_PROBE_S)
         try:

@@ -1,4 +1,4 @@
-"""The plugins' link to kubelet: watches kubelet's folder, keeps our sockets in it and registers both resources."""
+"""The registration with kubelet: a watch of kubelet's folder, our sockets in it, both resources registered."""
 
 import contextlib
 import logging
@@ -33,14 +33,14 @@ _DIAL_GRACE_S = 10.0
 _LOST_GRACE_S = 0.5
 _FIRST_RETRY_S, _LAST_RETRY_S = 0.01, 5.0
 _SETTLED = 5
-"""How many times longer a look at the folder may wait while all is registered: each costs 0.3 ms, and inotify tells of
-what changes in it. Only a folder that was mounted over, and a socket of ours that was deleted, are found by looking."""
+"""How many times rarer the folder is checked while all is registered. A check costs 0.3 ms, and inotify reports what
+changes. Only a folder that was mounted over and a deleted socket of ours need a check."""
 
 _SAY_AGAIN_S = 60.0
 
 
 class KubeletLink:
-    """Registers the plugins with every kubelet that comes up; `run` is the task, the rest may be called anywhere."""
+    """The registration of the plugins with each kubelet that starts; `run` is the task, the rest is thread-safe."""
 
     def __init__(
         self,
@@ -57,11 +57,11 @@ class KubeletLink:
         Args:
             folder: kubelet's `device-plugins` folder, which need not exist yet.
             plugins: the device plugins, one per resource.
-            on_registered: told on the link's thread when all first lists are sent, with the milliseconds since
-                kubelet's socket appeared (since `run` began, when it was there before).
-            on_kubelet_restart: told on the link's thread when a new kubelet came up, before it is registered with.
-            on_books: told on the link's thread when kubelet has written its checkpoint.
-            poll_s: how often the folder is looked at without any event from it; a fifth as often while all is
+            on_registered: called on the link's thread when all first lists are sent, with the milliseconds since
+                kubelet's socket appeared (or since `run` began, if it existed before).
+            on_kubelet_restart: called on the link's thread when a new kubelet has started, before the registration.
+            on_books: called on the link's thread when kubelet has written its checkpoint.
+            poll_s: how often the folder is checked without an event from it; a fifth as often while all is
                 registered.
         """
         self._folder = folder
@@ -97,11 +97,11 @@ class KubeletLink:
 
     @property
     def waiting_for(self) -> str:
-        """What is waited for, in words; empty when all is registered."""
+        """The text that says what the link waits for; empty when all is registered."""
         return "" if self.registered else self._waiting.text or f"waiting for kubelet to answer at {self._socket}"
 
     def run(self) -> None:
-        """Serve and register until `stop`; then streams have ended and our sockets are removed.
+        """Serve and register until `stop`, then end all streams and remove our sockets.
 
         Raises:
             PluginError: the folder cannot be written, or one of our sockets is another process's.
@@ -112,7 +112,7 @@ class KubeletLink:
             while not self._stopping.is_set():
                 try:
                     wait_s = self._round(made, started_wall)
-                except OSError as error:  # one file must not end the process; nothing of kubelet's is given up
+                except OSError as error:  # one file must not end the process; streams and sockets stay
                     self._announced = False
                     self._waiting.say(f"waiting for kubelet's folder {self._folder} to be usable: {error}")
                     wait_s = self._poll_s
@@ -126,7 +126,7 @@ class KubeletLink:
             self._executor.shutdown(wait=False, cancel_futures=True)
 
     def stop(self) -> None:
-        """Let `run` end."""
+        """Make `run` end."""
         self._stopping.set()
         self._watch.wake()
         link = self._link
@@ -134,7 +134,7 @@ class KubeletLink:
             link.close()
 
     def _round(self, made: frozenset[str], started_wall: float) -> float:
-        """Do what is due; return the seconds until something may be due again."""
+        """Do the work that is due and return the seconds until more may be due."""
         self._watch.follow(self._folder)
         found = FileIdentity.of(self._socket)
         ready = self._folder_ready()
@@ -175,9 +175,9 @@ class KubeletLink:
             self._waiting.say(f"waiting for kubelet's folder {self._folder}: is k3s (kubelet) installed and started?")
 
     def _is_new(self, found: FileIdentity, made: frozenset[str]) -> bool:
-        """Return whether this is a kubelet that we have not served yet; a mere chmod of its socket makes none.
+        """Return whether this socket is of a kubelet that we have not served yet; a chmod of it means no new kubelet.
 
-        A socket with the old inode and a new time is not taken for the old one either: its creation may be told next.
+        A socket with the old inode and a new time is kept in doubt: inotify may report its creation next.
         """
         if found == self._kubelet:
             return False
@@ -190,7 +190,7 @@ class KubeletLink:
             endpoint.await_kubelet()
 
     def _start_over(self, found: FileIdentity, started_wall: float) -> None:
-        """Have all resources registered now with a kubelet that is new."""
+        """Begin the registration of all resources with a new kubelet."""
         _log.debug("kubelet's socket is new: registering")
         self._urgency.take()
         self._began_wall = max(found.ctime_ns / 1e9, started_wall)
@@ -202,7 +202,7 @@ class KubeletLink:
         self._failures, self._retry_at = 0, 0.0
 
     def _keep_up(self) -> None:
-        """Keep our sockets in place, and register those again whose stream kubelet has let go."""
+        """Keep our sockets in place, and register a resource again when kubelet has closed its stream."""
         now = time.monotonic()
         for endpoint in self._endpoints:
             if endpoint.keep():
@@ -219,7 +219,7 @@ class KubeletLink:
                 self._announced = False
 
     def _register(self) -> None:
-        """Register what is pending, all at once; what fails stays pending."""
+        """Register all pending resources at the same time; those that fail stay pending."""
         with contextlib.closing(channel(str(self._socket))) as link:
             self._link = link
             caller = RegistrationCaller(link)
@@ -265,13 +265,13 @@ class KubeletLink:
         return max(0.0, min(due) - now)
 
     def _streams_changed(self) -> None:
-        """Note the time and wake the loop; runs on gRPC's threads."""
+        """Store the time and wake the loop; runs on gRPC's threads."""
         self._listed_wall = time.time()
         self._watch.wake()
 
 
 class _Said:
-    """Says the same thing once, and again each minute."""
+    """A log message that repeats once a minute at most."""
 
     def __init__(self) -> None:
         self.text = ""

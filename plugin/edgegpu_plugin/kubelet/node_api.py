@@ -1,4 +1,4 @@
-"""What this node's part of the process asks of the API server and of kubelet about its own pods."""
+"""The requests of the node's part to the API server and kubelet about the node's own pods."""
 
 import logging
 
@@ -13,42 +13,42 @@ _LOG = logging.getLogger(__name__)
 
 
 class NodePods:
-    """Writes to pods of this node; a pod that is gone or another one by now is no error."""
+    """Writes to pods of this node; a pod that is gone or has been replaced is no error."""
 
     def __init__(self, objects: KubeObjects, events: EventRecorder) -> None:
         self._objects = objects
         self._events = events
 
     def annotate(self, pod: PodView, annotations: dict[str, str]) -> None:
-        """Write annotations of this very pod."""
+        """Write annotations of the pod with this UID."""
         try:
             self._objects.annotate_pod(pod.namespace, pod.name, uid=pod.uid, annotations=annotations)
         except NotFound:
             _LOG.debug("%s is gone: nothing to annotate", pod.full_name)
 
     def evict(self, pod: PodView) -> None:
-        """Ask for the pod's eviction; a disruption budget that refuses it is asked again later."""
+        """Evict the pod; if a disruption budget refuses that, it is tried again later."""
         try:
             self._objects.evict_pod(pod.namespace, pod.name, uid=pod.uid)
         except (NotFound, Conflict):
             _LOG.debug("%s is gone: nothing to evict", pod.full_name)
-        except KubeError as error:  # a disruption budget, or rights that are missing: the others come first
+        except KubeError as error:  # a disruption budget, or missing rights: go on with the other pods
             _LOG.warning("cannot evict %s now: %s", pod.full_name, error)
 
     def delete(self, pod: PodView) -> None:
-        """Delete this very pod."""
+        """Delete the pod with this UID."""
         try:
             self._objects.delete_pod(pod.namespace, pod.name, uid=pod.uid)
         except Conflict:
             _LOG.debug("%s is another pod by now: left alone", pod.full_name)
 
     def tell(self, pod: PodView, reason: str, message: str) -> None:
-        """Write a Warning event on the pod; the same one again only counts."""
+        """Write a Warning event on the pod; a repeated one only raises its count."""
         self._events.record(PodRef(namespace=pod.namespace, name=pod.name, uid=pod.uid), reason=reason, message=message)
 
 
 class NodeKubeletFacts:
-    """Asks kubelet who holds devices and which pods it still has; None where there is no answer."""
+    """Queries of kubelet: who holds devices, and which pods it still has; None when there is no answer."""
 
     def __init__(self, *, model: ResourceModel, kubelet: KubeletPods, pod_resources: PodResources) -> None:
         self._model = model
@@ -57,7 +57,7 @@ class NodeKubeletFacts:
         self._said = ""
 
     def listed_ids(self) -> frozenset[str] | None:
-        """Return our device ids in PodResources; the question makes kubelet collect."""
+        """Return our device ids in PodResources; the call makes kubelet release those of ended pods."""
         try:
             listed = self._pod_resources.list()
         except PodResourcesError as error:
@@ -69,7 +69,7 @@ class NodeKubeletFacts:
         return frozenset(text for one in listed if one.resource in names for text in one.ids)
 
     def known_uids(self) -> frozenset[str] | None:
-        """Return the UIDs of the pods that kubelet still has and of those of which the runtime still runs something."""
+        """Return the UIDs of the pods that kubelet still has, or of which the runtime still runs a container."""
         try:
             known = self._kubelet.uids()
         except EdgegpuError as error:

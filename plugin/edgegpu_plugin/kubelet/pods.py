@@ -1,6 +1,6 @@
-"""What kubelet says of its pods: who holds which devices (PodResources), and which pods it still has.
+"""Queries of kubelet about its pods: who holds which devices (PodResources), and which pods it still has.
 
-The latter by its own lists behind the API server, or by its folders where those are refused.
+Which pods it has comes from its own lists behind the API server, or from its folders where these are refused.
 """
 
 import contextlib
@@ -26,10 +26,10 @@ class PodResources:
         self._timeout_s = timeout_s
 
     def list(self) -> tuple[PodDevices, ...] | None:
-        """Return what containers hold, several entries for one resource possible; None: no such service here.
+        """Return what containers hold, with several entries for one resource possible; None without the service.
 
-        Ordinary init containers are left out by kubelet. The call makes it collect the devices of pods that are gone.
-        Each call has a connection of its own: gRPC's waits grow to minutes while kubelet is down.
+        kubelet leaves ordinary init containers out. The call makes it release the devices of pods that are gone. Each
+        call has its own connection, since gRPC's back-off grows to minutes while kubelet is down.
 
         Raises:
             PodResourcesError: the service did not answer in time, or with an error.
@@ -53,7 +53,7 @@ class PodResources:
 
 
 def status_of(error: Exception) -> tuple[grpc.StatusCode, str]:
-    """Return code and details of a failed call (the stubs do not know that the errors of calls carry them)."""
+    """Return code and details of a failed call (the type stubs do not know that its error has them)."""
     if isinstance(error, grpc.Call):
         return error.code(), str(error.details())
     return grpc.StatusCode.UNKNOWN, str(error)
@@ -66,13 +66,13 @@ REFUSED_S = 60.0
 
 
 class KubeletPods:
-    """Asks in the way that this node's account may; called by one thread at a time, or by several.
+    """The query of kubelet's pods in the way that this node's account may; for one thread or several.
 
-    A service account of the plugin's own has `nodes/proxy`. A node that acts as itself has not, nor may it ask
-    kubelet's own port. There kubelet's folders tell: it makes KUBELET/pods/UID before the first container, and removes
-    it once the pod has left its list and the runtime runs nothing of it (seen on 1.33: 0.6 s after an ordinary
-    deletion; after a forced one when the containers have ended). In the moment between admission and folder the API
-    server still has the pod, so its word counts as well.
+    A service account of the plugin's own has `nodes/proxy`. A node that acts as itself has not, and may not use
+    kubelet's own port either. Then kubelet's folders show its pods: it makes KUBELET/pods/UID before the first
+    container, and removes it once the pod has left its list and the runtime runs nothing of it (seen on 1.33: 0.6 s
+    after an ordinary deletion; after a forced one when the containers have ended). Between admission and folder the API
+    server still has the pod, so its list counts as well.
     """
 
     def __init__(
@@ -84,13 +84,13 @@ class KubeletPods:
         self._clock = clock
         self._refused_at: float | None = None
         self.way = ""
-        """How kubelet was asked last, in words; empty before the first time."""
+        """The text that says how kubelet was last queried; empty before the first query."""
 
     def uids(self) -> frozenset[str]:
-        """Return the UIDs that kubelet or the container runtime still has, kubelet's own of static pods among them.
+        """Return the UIDs of the pods that kubelet or the runtime still has; static pods with kubelet's own UID.
 
         Raises:
-            PluginError: neither way gives an answer.
+            PluginError: neither kubelet's lists nor its folders give an answer.
         """
         if self._may_ask():
             try:
@@ -101,7 +101,7 @@ class KubeletPods:
             else:
                 self._use("kubelet's own list")
                 return running | {str(pod["metadata"]["uid"]) for pod in listed}
-        # In this order: what the API does not have any more cannot get a folder after we looked.
+        # In this order: a pod that the API no longer has cannot get a folder after we have read the folders.
         pods = list(self._objects.list_pods(self._node))
         stored = {str(pod["metadata"]["uid"]) for pod in (*pods, *_as_kubelet_has(pods))}
         known = self._folders() | stored
@@ -109,7 +109,7 @@ class KubeletPods:
         return known
 
     def pods(self) -> list[Json]:
-        """Return the pods that kubelet knows; where it may not be asked, those that the API has, as kubelet lists them.
+        """Return the pods that kubelet knows; if its list is refused, those of the API as kubelet would list them.
 
         Raises:
             KubeError: there is no answer.
@@ -125,7 +125,7 @@ class KubeletPods:
         return self._refused_at is None or self._clock() - self._refused_at >= REFUSED_S
 
     def _note(self, error: Forbidden) -> None:
-        """Keep in mind that kubelet's lists are refused; who we are may be in doubt, and is no such answer."""
+        """Remember that kubelet's lists are refused (403); an error about our identity is raised instead."""
         if error.status != HTTPStatus.FORBIDDEN:
             raise error
         self._refused_at = self._clock()
@@ -145,10 +145,10 @@ class KubeletPods:
 
 
 def _as_kubelet_has(pods: Iterable[Json]) -> list[Json]:
-    """Return what the API has of a node as its kubelet would list it, static pods by their mirrors.
+    """Return the API's pods of a node as its kubelet would list them, with static pods from their mirrors.
 
-    A mirror is believed where nothing contradicts it: it is owned by the node, the UID is no other pod's, and of
-    several that show the same static pod the oldest counts (kubelet deletes the others within seconds).
+    A mirror counts if the node owns it and the UID is no other pod's. Of several mirrors of a static pod the oldest
+    counts (kubelet deletes the others within seconds).
     """
     found: dict[str, Json] = {}
     mirrors: list[Json] = []

@@ -1,4 +1,4 @@
-"""kubelet's gRPC interfaces in our own words: dataclasses, handlers for servers and callers for clients.
+"""kubelet's gRPC interfaces as dataclasses, handlers for servers and callers for clients.
 
 Only this package touches generated code. Names and field numbers: pb/proto.
 """

@@ -1,4 +1,4 @@
-"""gRPC callers: the clients' side of kubelet's interfaces (ours, and for an embedded kubelet kubelet's own)."""
+"""gRPC clients of kubelet's interfaces: those that the plugin calls, and those that an embedded kubelet calls."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -43,16 +43,16 @@ def _call(link: grpc.Channel, path: str, request: Any, response: Any) -> Any:  #
 
 
 class RegistrationCaller:
-    """Announces plugins to a kubelet."""
+    """A client that registers plugins with a kubelet."""
 
     def __init__(self, link: grpc.Channel) -> None:
         self._register = _call(link, "/v1beta1.Registration/Register", dp.RegisterRequest, dp.Empty)
 
     def register(self, registration: Registration, timeout_s: float) -> None:
-        """Announce a plugin.
+        """Register a plugin.
 
         Raises:
-            grpc.RpcError: kubelet refused it, or was not there in time.
+            grpc.RpcError: kubelet refused it, or did not answer in time.
         """
         self._register(
             dp.RegisterRequest(
@@ -67,13 +67,13 @@ class RegistrationCaller:
 
 
 class PodResourcesCaller:
-    """Asks a kubelet who holds what."""
+    """A client of kubelet's PodResources service, which lists who holds which devices."""
 
     def __init__(self, link: grpc.Channel) -> None:
         self._list = _call(link, "/v1.PodResourcesLister/List", pr.ListPodResourcesRequest, pr.ListPodResourcesResponse)
 
     def list(self, timeout_s: float) -> list[PodDevices]:
-        """Return all pods' devices; the call makes kubelet collect those of pods that are gone.
+        """Return all pods' devices; the call makes kubelet release those of pods that are gone.
 
         Raises:
             grpc.RpcError: kubelet did not answer in time.
@@ -88,7 +88,7 @@ class PodResourcesCaller:
 
 
 class DevicePluginCaller:
-    """Asks a device plugin, as kubelet does."""
+    """A client of a device plugin, as kubelet is one."""
 
     def __init__(self, link: grpc.Channel) -> None:
         path = "/v1beta1.DevicePlugin/"
@@ -110,12 +110,12 @@ class DevicePluginCaller:
         return DevicePluginOptions(answer.pre_start_required, answer.get_preferred_allocation_available)
 
     def watch(self) -> Iterator[list[OfferedDevice]]:
-        """Yield the device lists until the plugin goes away (grpc.RpcError)."""
+        """Yield the device lists until the plugin ends the stream (grpc.RpcError)."""
         for message in self._watch(dp.Empty()):
             yield [OfferedDevice(device.id, device.health == "Healthy") for device in message.devices]
 
     def preferred(self, request: PreferredRequest, timeout_s: float) -> list[str]:
-        """Ask for a preferred set."""
+        """Ask which devices the plugin prefers."""
         asked = dp.ContainerPreferredAllocationRequest(
             available_device_ids=request.available,
             must_include_device_ids=request.must_include,
@@ -125,7 +125,7 @@ class DevicePluginCaller:
         return list(answer.container_responses[0].device_ids)
 
     def allocate(self, ids: Sequence[str], timeout_s: float) -> Allocation:
-        """Allocate for one container."""
+        """Allocate devices for one container."""
         asked = dp.ContainerAllocateRequest(devices_ids=ids)
         answer = self._allocate(dp.AllocateRequest(container_requests=[asked]), timeout=timeout_s)
         one = answer.container_responses[0]
@@ -138,5 +138,5 @@ class DevicePluginCaller:
         )
 
     def pre_start(self, ids: Sequence[str], timeout_s: float) -> None:
-        """Ask whether a container may start."""
+        """Ask whether the container with these devices may start."""
         self._pre_start(dp.PreStartContainerRequest(devices_ids=ids), timeout=timeout_s)

@@ -1,4 +1,4 @@
-"""The messages of a device plugin's answers, made of dataclasses."""
+"""The messages in which a device plugin answers, made from dataclasses."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -7,13 +7,13 @@ from edgegpu_plugin.pb.gen import deviceplugin_pb2 as dp
 from edgegpu_plugin.pb.types import Allocation, DevicePluginOptions, OfferedDevice
 
 _ENCODED: deque[tuple[Sequence[OfferedDevice], bytes]] = deque(maxlen=4)
-"""The lists of both resources and their predecessors."""
+"""The encoded lists of both resources, with the previous ones."""
 
 
 def encode_devices(devices: Sequence[OfferedDevice]) -> bytes:
-    """Return the ListAndWatchResponse of a device list on the wire; made once for each list object.
+    """Return the encoded ListAndWatchResponse of a device list, made once for each list object.
 
-    It takes 5 ms and more for thousands of devices, and a kubelet that restarts waits for it.
+    Encoding takes 5 ms and more for thousands of devices, and a kubelet that restarts waits for it.
     """
     for known, encoded in tuple(_ENCODED):
         if known is devices:
@@ -27,7 +27,7 @@ def encode_devices(devices: Sequence[OfferedDevice]) -> bytes:
 
 
 def options_message(options: DevicePluginOptions) -> dp.DevicePluginOptions:
-    """Return the message of a plugin's options."""
+    """Return the message with a plugin's options."""
     return dp.DevicePluginOptions(
         pre_start_required=options.pre_start_required,
         get_preferred_allocation_available=options.preferred_allocation,
@@ -35,7 +35,7 @@ def options_message(options: DevicePluginOptions) -> dp.DevicePluginOptions:
 
 
 def allocation_message(one: Allocation) -> dp.ContainerAllocateResponse:
-    """Return the message of what a container is given."""
+    """Return the message with what a container is given."""
     return dp.ContainerAllocateResponse(
         envs=one.envs,
         mounts=[

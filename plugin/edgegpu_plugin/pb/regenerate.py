@@ -14,7 +14,7 @@ def generate(target: Path) -> None:
     """Write the modules and their type stubs into `target`.
 
     Raises:
-        subprocess.CalledProcessError: protoc refused a file; it has said why.
+        subprocess.CalledProcessError: protoc refused a file and has printed why.
     """
     protos = sorted((_HERE / "proto").glob("*.proto"))
     command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{_HERE / 'proto'}"]
@@ -23,7 +23,7 @@ def generate(target: Path) -> None:
 
 
 def main() -> int:
-    """Regenerate, or with --check say whether what is committed is current."""
+    """Regenerate the modules, or with --check report whether the committed ones are current."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="change nothing; exit 1 when pb/gen is not current")
     check: bool = parser.parse_args().check

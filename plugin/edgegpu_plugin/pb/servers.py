@@ -1,4 +1,4 @@
-"""gRPC handlers for the interfaces that kubelet itself serves; an embedded kubelet has them."""
+"""gRPC handlers of the interfaces that kubelet itself serves, for an embedded kubelet."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
@@ -33,7 +33,7 @@ def _unary(request: Any, response: Any, call: Callable[[Any], Any]) -> "grpc.Rpc
 
 
 def registration_handler(register: Callable[[Registration], None]) -> "grpc.GenericRpcHandler[Any, Any]":
-    """Serve `v1beta1.Registration`, as kubelet does."""
+    """Return the gRPC handler of `v1beta1.Registration`, as kubelet serves it."""
 
     def call(m: dp.RegisterRequest) -> dp.Empty:
         options = DevicePluginOptions(m.options.pre_start_required, m.options.get_preferred_allocation_available)
@@ -46,7 +46,7 @@ def registration_handler(register: Callable[[Registration], None]) -> "grpc.Gene
 
 
 def pod_resources_handler(devices: Callable[[], Sequence[PodDevices]]) -> "grpc.GenericRpcHandler[Any, Any]":
-    """Serve `v1.PodResourcesLister` with List alone, as kubelet 1.20 does."""
+    """Return the gRPC handler of `v1.PodResourcesLister` with List alone, as kubelet 1.20 serves it."""
 
     def call(_: pr.ListPodResourcesRequest) -> pr.ListPodResourcesResponse:
         pods: dict[tuple[str, str], dict[str, list[pr.ContainerDevices]]] = {}

@@ -1,4 +1,4 @@
-"""What crosses kubelet's sockets, as plain values."""
+"""The messages on kubelet's sockets as plain dataclasses, and the interface of a device plugin."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,16 +8,16 @@ API_VERSION = "v1beta1"
 
 
 class CallRefusedError(Exception):
-    """A call that is answered with an error; its text reaches the pod's events."""
+    """A call of kubelet is answered with an error, whose text appears in the pod's events."""
 
 
 class WouldWaitError(Exception):
-    """A call that may not wait found that it has to; it has changed nothing, and is made again where it may."""
+    """A call that may not wait would have to; it has changed nothing, and is repeated where it may wait."""
 
 
 @dataclass(frozen=True, slots=True)
 class OfferedDevice:
-    """One device that is offered."""
+    """One device that is offered to kubelet."""
 
     id: str
     healthy: bool = True
@@ -25,7 +25,7 @@ class OfferedDevice:
 
 @dataclass(frozen=True, slots=True)
 class DevicePluginOptions:
-    """Which of the optional calls a plugin wants."""
+    """The optional calls that a plugin asks kubelet for."""
 
     pre_start_required: bool
     preferred_allocation: bool
@@ -33,7 +33,7 @@ class DevicePluginOptions:
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """A plugin's announcement to kubelet: the socket's name in kubelet's folder and the resource."""
+    """A plugin's registration with kubelet: the socket's name in kubelet's folder and the resource."""
 
     endpoint: str
     resource: str
@@ -43,7 +43,7 @@ class Registration:
 
 @dataclass(frozen=True, slots=True)
 class PreferredRequest:
-    """kubelet's question which `size` of `available` a container should get; `must_include` are among them."""
+    """A GetPreferredAllocation request: which `size` of `available`, with `must_include`, a container should get."""
 
     available: Sequence[str]
     must_include: Sequence[str]
@@ -52,7 +52,7 @@ class PreferredRequest:
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """A path of the host in the container."""
+    """A path of the host that is mounted into the container."""
 
     container_path: str
     host_path: str
@@ -61,7 +61,7 @@ class Mount:
 
 @dataclass(frozen=True, slots=True)
 class DeviceNode:
-    """A device node of the host in the container."""
+    """A device node of the host that the container gets."""
 
     container_path: str
     host_path: str
@@ -70,7 +70,7 @@ class DeviceNode:
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """What a container is given: kubelet stores it and replays it after a reboot."""
+    """What a container is given; kubelet stores it and replays it after a reboot."""
 
     envs: Mapping[str, str] = field(default_factory=dict)
     mounts: Sequence[Mount] = ()
@@ -81,7 +81,7 @@ class Allocation:
 
 @dataclass(frozen=True, slots=True)
 class PodDevices:
-    """Devices that kubelet says a container holds (several entries for one resource are possible: merge them)."""
+    """Devices that a container holds by kubelet's word (one resource may have several entries: merge them)."""
 
     namespace: str
     pod: str
@@ -91,17 +91,17 @@ class PodDevices:
 
 
 class DevicePlugin(Protocol):
-    """The five calls that kubelet makes; each may raise RefusedError.
+    """The five calls that kubelet makes; each may raise CallRefusedError.
 
-    Those that a pod's admission waits for come on the event loop first, with `may_wait` False: they answer without
-    disk, network or another pod's turn, or raise WouldWaitError.
+    The calls that a pod's admission waits for run on the event loop first, with `may_wait` False. There they answer
+    without waiting for disk, network or another pod, or raise WouldWaitError.
     """
 
     def options(self) -> DevicePluginOptions:
         """Answer GetDevicePluginOptions."""
 
     def watch(self, stopped: "StopSignal") -> Iterator[Sequence[OfferedDevice]]:
-        """Yield the full device list at once and again at each change, until `stopped` says so."""
+        """Yield the full device list at once and again at each change, until `stopped` signals the stream's end."""
 
     def preferred(self, requests: Sequence[PreferredRequest], *, may_wait: bool = True) -> list[Sequence[str]]:
         """Answer GetPreferredAllocation: one list for each request."""
@@ -114,14 +114,14 @@ class DevicePlugin(Protocol):
 
 
 class StopSignal(Protocol):
-    """Says when a stream's other end went away."""
+    """The signal that a stream has ended."""
 
     def on_stop(self, callback: "StopCallback") -> None:
         """Call back once when the stream ends, whoever ended it."""
 
 
 class StopCallback(Protocol):
-    """Takes nothing, gives nothing."""
+    """A callback without arguments for a stream's end."""
 
     def __call__(self) -> None:
-        """Be told."""
+        """Handle the end of the stream."""

@@ -1,1 +1,1 @@
-"""What the plugin knows of its node, keeps in step with kubelet and publishes."""
+"""The plugin's records of its node: kept in step with kubelet, and published."""

@@ -1,4 +1,4 @@
-"""Finds out which pods hold their devices no longer: kubelet's checkpoint keeps the dead until it is written again."""
+"""The release of ended pods, whose entries stay in kubelet's checkpoint until kubelet writes it again."""
 
 import logging
 import time
@@ -11,20 +11,20 @@ from edgegpu_plugin.records.node_state import NodeState, Snapshot
 _LOG = logging.getLogger(__name__)
 
 MIRROR_S, MIRROR_MOST_S = 1.0, 60.0
-"""How long a static pod's mirror is waited for before kubelet is asked again; doubled each time, up to the second."""
+"""How long to wait for a static pod's mirror before kubelet is asked again: doubled each time, from first to second."""
 
 
 KEPT_S = 30.0
-"""How long kubelet's list of an ended pod's devices is believed. kubelet 1.22 to 1.24 keeps those of the pod that it
-admitted last until the admission of another begins (`pendingAdmissionPod`), which may be one that waits for them. It
-lets go of others once it has ended their sandbox, within a second or two."""
+"""How long kubelet's list of an ended pod's devices is believed. kubelet 1.22 to 1.24 keeps the devices of the pod that
+it admitted last until the next admission begins (`pendingAdmissionPod`), perhaps of a pod that waits for them. It
+releases those of other pods once it has ended their sandbox, within a second or two."""
 
 
 class KubeletFacts(Protocol):
-    """What can be asked about pods that the API does not show as live. None means: no answer, believe the worst."""
+    """Queries about pods that the API does not show as live. None means no answer: then nothing is released."""
 
     def listed_ids(self) -> frozenset[str] | None:
-        """Return the device ids in PodResources; the question makes kubelet collect."""
+        """Return the device ids in PodResources; the call makes kubelet release those of ended pods."""
 
     def known_uids(self) -> frozenset[str] | None:
         """Return the UIDs that kubelet's own pod list or the container runtime still has."""
@@ -34,7 +34,7 @@ class KubeletFacts(Protocol):
 
 
 class Collector:
-    """Releases pods in the ledger as soon as, and not before, kubelet let go of their devices."""
+    """The release of pods in the ledger as soon as, and not before, kubelet has released their devices."""
 
     def __init__(self, state: NodeState, witness: KubeletFacts, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._state = state
@@ -46,16 +46,16 @@ class Collector:
         self._released: frozenset[str] = frozenset()
         self._asked_for: frozenset[str] = frozenset()
         self._kept_since: dict[str, float] = {}
-        """Ended pods, none of whose containers runs, that kubelet lists."""
+        """Ended pods without running containers that kubelet still lists, with the time since when."""
         self._left: set[str] = set()
-        """Those of the released that the API, kubelet and the runtime have forgotten."""
+        """The pods that the API, kubelet and the runtime no longer have, and whose devices kubelet does not list."""
 
     def learn(self) -> None:
-        """Ask kubelet about pods in its books that our watch has not told of, once for each set of such pods.
+        """Ask kubelet about pods in its checkpoint that our watch has not shown, once for each set of such pods.
 
-        One may have got the card of a twin that waits: until it is known who it is, the twin's promise cannot be
-        settled, and a report would show a card free that is not. A static pod whose mirror does not come, which may be
-        for ever, is asked about ever more seldom: the answer is the list of all pods.
+        Such a pod may have got the card of a twin that waits. Until the pod is known, the twin's promise cannot be
+        corrected, and a report would show a held card as free. While the mirror of a static pod is missing, perhaps
+        for ever, kubelet is asked at growing intervals, since its answer is the list of all pods.
         """
         known = self._state.snapshot().pods
         unknown = frozenset(uid for uid in self._state.booked() if uid not in known)
@@ -76,17 +76,17 @@ class Collector:
         return True
 
     def collect(self) -> bool:
-        """Look once; returns whether a pod is left that has ended and still holds devices.
+        """Release pods once, and return whether a pod is left that has ended and still holds devices.
 
-        A pod in a terminal phase is released when PodResources no longer shows its ids, or shows those of no other
-        such pod for `KEPT_S` after its last container has ended. One that is gone from the API
-        (deleted by force, too) must have left kubelet's pod list and the container runtime as well: its container may
-        run on, and PodResources hides init containers. That is asked once: a pod that is gone does not come back, and
-        the checkpoint may show it for days.
+        A pod in a terminal phase is released when PodResources no longer shows its ids, or has shown only this ended
+        pod's for `KEPT_S` after its last container ended. A pod that is gone from the API (also by a forced deletion)
+        must have left kubelet's pod list and the container runtime as well: its container may run on, and PodResources
+        hides init containers. That is asked once: a pod that is gone does not come back, and the checkpoint may show
+        it for days.
         """
         snapshot = self._state.snapshot()
         doubtful = self._doubtful(snapshot)
-        if not snapshot.checkpoint_read:  # it may hold more by now than what we know of it
+        if not snapshot.checkpoint_read:  # it may have entries by now that we have not read
             return bool(doubtful)
         if not doubtful:
             self._left = set()
@@ -106,11 +106,11 @@ class Collector:
         return len(released) < len(doubtful)
 
     def _kept(self, ended: Mapping[str, PodView]) -> frozenset[str]:
-        """Return the one that kubelet keeps in its books only because it has admitted nobody since."""
+        """Return the pod that kubelet still lists only because it has admitted no other pod since."""
         now_s = self._clock()
         still = {uid for uid, pod in ended.items() if not pod.running}
         self._kept_since = {uid: self._kept_since.get(uid, now_s) for uid in still}
-        if len(ended) > 1:  # only one was the last: something keeps kubelet from ending them
+        if len(ended) > 1:  # only one was admitted last: kubelet keeps these for another reason
             return frozenset()
         return frozenset(uid for uid, since_s in self._kept_since.items() if now_s - since_s >= KEPT_S)
 

@@ -1,4 +1,4 @@
-"""What this process knows of its node, in one place behind one lock: cards, pods, kubelet's records, promises."""
+"""The state of this node behind one lock: cards, pods, kubelet's records and promises."""
 
 import logging
 import threading
@@ -18,27 +18,27 @@ from edgegpu_core.podview import Cards, PodView
 _LOG = logging.getLogger(__name__)
 
 _GONE = 1024
-"""Deleted pods that are remembered: kubelet's own list may hold them a little longer than the API."""
+"""How many deleted pods are remembered: kubelet's own list may have them a little longer than the API."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A view of the node with the pods that only the ledger still knows and the pods that have ended."""
+    """The node at one moment: its view, its ended pods, all cards of the machine, and what kubelet has not written."""
 
     view: NodeView
     pods: Mapping[str, PodView]
-    """All pods of the node by kubelet's UID, the ended ones too."""
+    """All pods of the node by kubelet's UID, also ended ones."""
     checkpoint_read: bool
     """Whether kubelet's checkpoint could be read; while it cannot, nothing is released."""
     unwritten: frozenset[str] = frozenset()
-    """kubelet's UIDs of the pods that were given something which its checkpoint does not hold yet."""
+    """kubelet's UIDs of the pods with devices that its checkpoint does not hold yet."""
     cards: Mapping[str, Card] = field(default_factory=dict)
-    """Every card of this machine by UUID, excluded ones and those that are gone too: the latter as seen last."""
+    """Every card of this machine by UUID, also excluded ones, and cards that are gone as last seen."""
     gone: frozenset[str] = frozenset()
-    """The cards that are gone: the driver does not list them any more, or gets no answer from them."""
+    """The UUIDs of cards that are gone: the driver no longer lists them, or gets no answer from them."""
 
     def gone_cards(self, uid: str) -> tuple[Card, ...]:
-        """Return the cards that are gone of which a pod, by kubelet's UID, has devices."""
+        """Return the cards that are gone and of which a pod, by kubelet's UID, has devices."""
         held = {card for grant in self.view.ledger.grants(uid).values() for card in grant.cards()}
         return tuple(self.cards[card] for card in sorted(held & self.gone))
 
@@ -46,8 +46,8 @@ class Snapshot:
 class NodeState:
     """Cards, pods and kubelet's records of one node.
 
-    `changed` is set at each change, for the one worker that looks after the rest. `lock` is held by the allocator
-    over a question and its answer, so that two of kubelet's calls see each other.
+    `changed` is set at each change and wakes the reconciler. The allocator holds `lock` from the start of a call of
+    kubelet to its answer, so that two calls see each other.
     """
 
     def __init__(
@@ -61,8 +61,8 @@ class NodeState:
     ) -> None:
         """Begin with no cards and no pods.
 
-        Units are counted in `unit_wanted_mib` as soon as nobody on this node holds a share: kubelet's records are in
-        devices, which in units of another size would be other amounts of memory. `on_unit` is told then, on any
+        The unit becomes `unit_wanted_mib` as soon as no pod on this node holds a share: kubelet's records are in
+        devices, which in units of another size would be other amounts of memory. `on_unit` is called then, on any
         thread, under the lock.
         """
         self.lock = threading.RLock()
@@ -80,33 +80,33 @@ class NodeState:
         self._machine: dict[str, Card] = {}
         self._gone_cards: frozenset[str] = frozenset()
         self._told: dict[str, PodView] = {}
-        """What the watch told of, and kubelet of pods before it, by the UID in the API: mirrors are not sorted out."""
+        """Pods by API UID, from the watch, or from kubelet where that was earlier; mirrors are not resolved."""
         self._is_told = False
-        """Whether the watch has told of all pods once."""
+        """Whether the watch has listed all pods once."""
         self._statics: dict[str, PodView] = {}
         """The static pods in kubelet's own list, by its UID."""
         self._shown: frozenset[str] = frozenset()
         """The static pods that have their mirror."""
         self.unit_wanted_mib = unit_wanted_mib
-        """The size of a unit that is configured and does not count yet; None when the one that is configured counts."""
+        """The configured size of a unit while it is not in use yet; None once it is."""
         self._on_unit = on_unit
         self._pods: dict[str, PodView] = {}
         self._gone: deque[str] = deque(maxlen=_GONE)
         self._learned: set[str] = set()
         self._unlisted: frozenset[str] = frozenset()
-        """Pods in kubelet's checkpoint that neither the watch nor kubelet's own list knew."""
+        """Pods in kubelet's checkpoint that neither the watch nor kubelet's own list has."""
         self._released: frozenset[str] = frozenset()
         self._overrides: dict[str, Cards] = {}
         self._snapshot: Snapshot | None = None
 
     def set_cards(self, cards: tuple[Card, ...]) -> None:
-        """Take the cards that are offered."""
+        """Set the cards that are offered."""
         with self.lock:
             self._cards, self._slots = cards, slots(cards, self.model)
             self.touch()
 
     def set_machine(self, cards: Iterable[Card], gone: Iterable[Card] = ()) -> None:
-        """Take the cards that the driver lists, excluded ones too, and those that it listed once and does no more."""
+        """Set the cards that the driver lists, also excluded ones, and those that it no longer lists."""
         with self.lock:
             there, lost = tuple(cards), tuple(gone)
             self._machine = {card.uuid: card for card in (*lost, *there)}
@@ -119,26 +119,26 @@ class NodeState:
         return self._cards
 
     def replace_pods(self, pods: Iterable[PodView]) -> None:
-        """Take all pods of this node at once."""
+        """Replace all pods of this node at once."""
         with self.lock:
             before = self._told
             self._told, self._is_told = {pod.uid: pod for pod in pods}, True
-            self._gone.extend(before.keys() - self._told.keys() - self._learned)  # what kubelet told may be newer
+            self._gone.extend(before.keys() - self._told.keys() - self._learned)  # kubelet's list may be newer
             self._learned.clear()
             self._pods_changed()
 
     def put_pod(self, pod: PodView) -> None:
-        """Take a new or changed pod of this node."""
+        """Store a new or changed pod of this node."""
         with self.lock:
             if self._told.get(pod.uid) != pod:
                 self._told[pod.uid] = pod
                 self._pods_changed()
 
     def learn_pods(self, pods: Iterable[PodView]) -> None:
-        """Take those of kubelet's own pods that the watch has not told of; on the others the watch has the last word.
+        """Take the pods of kubelet's own list that the watch has not shown; for the others the watch counts.
 
-        kubelet's list may be older than what we know: a pod that is deleted meanwhile would stay for ever, since
-        nobody tells of its end a second time, and a static pod has another UID in it than its mirror has in the API.
+        kubelet's list may be older than what we know: a pod that was deleted meanwhile would stay for ever, since the
+        watch shows its end only once. A static pod has another UID in that list than its mirror has in the API.
         """
         with self.lock:
             listed = {pod.kubelet_uid: pod for pod in pods}
@@ -156,9 +156,9 @@ class NodeState:
                 self.touch()
 
     def drop_pod(self, uid: str) -> None:
-        """Forget a pod, by its API UID; its devices stay booked until kubelet let go of them.
+        """Forget a pod, by its API UID; its devices stay booked until kubelet has released them.
 
-        The watch tells of pods that ask for nothing of ours too: these change nothing.
+        The watch also calls this for pods without GPU shares, which change nothing.
         """
         with self.lock:
             if self._told.pop(uid, None) is not None:
@@ -166,12 +166,12 @@ class NodeState:
                 self._pods_changed()
 
     def unshown(self) -> frozenset[str]:
-        """Return kubelet's static pods that have no mirror: it comes soon, or the pod has gone meanwhile."""
+        """Return kubelet's static pods that have no mirror: it will come soon, or the pod has gone meanwhile."""
         with self.lock:
             return frozenset(self._statics) - self._shown
 
     def set_released(self, uids: Iterable[str]) -> None:
-        """Take the pods that stand in kubelet's checkpoint still but hold nothing any more."""
+        """Set the pods that are still in kubelet's checkpoint but no longer hold anything."""
         with self.lock:
             released = frozenset(uids)
             if released != self._released:
@@ -179,17 +179,17 @@ class NodeState:
                 self.touch()
 
     def kubelet_restarted(self) -> None:
-        """Forget an admission that was under way: kubelet begins it anew."""
+        """Forget the admission in progress: a new kubelet begins it anew."""
         with self.lock:
             self.flight.forget()
             self.touch()
 
     def books_written(self) -> None:
-        """Read kubelet's checkpoint now, between two admissions, and not when the next one asks."""
+        """Read kubelet's checkpoint now, so that the next admission need not wait for it."""
         self.snapshot()
 
     def snapshot(self) -> Snapshot:
-        """Return the node as it stands now; promises are corrected by what kubelet booked."""
+        """Return the node's present snapshot, with promises corrected by what kubelet booked."""
         with self.lock:
             self._read_checkpoint()
             if self._snapshot is None:
@@ -197,7 +197,7 @@ class NodeState:
             return self._snapshot
 
     def touch(self) -> None:
-        """Note a change of what is known: what was said before does not count any more, and the worker looks again."""
+        """Drop the cached snapshot after a change, and wake the reconciler."""
         self._snapshot = None
         self.changed.set()
 
@@ -245,11 +245,11 @@ class NodeState:
         self._on_unit(model)
 
     def _has_ended(self, uid: str) -> bool:
-        """Return whether one that is not live has surely ended, and is no pod that the watch is late with."""
+        """Return whether a holder that is not live has surely ended, and is no pod that the watch will still show."""
         return uid in self._pods or uid in self._unlisted or uid in self._gone
 
     def admit(self, uid: str, container: str, cards: tuple[str, ...]) -> None:
-        """Promise a container that nobody placed the cards on which it was admitted, from now on."""
+        """Promise a container without a placement the cards on which it was admitted."""
         with self.lock:
             pod = self._pods.get(uid)
             if pod is None:
@@ -261,23 +261,23 @@ class NodeState:
                 self.touch()
 
     def booked(self) -> tuple[str, ...]:
-        """Return kubelet's UIDs of the pods in its checkpoint that hold, or held, devices of ours."""
+        """Return kubelet's UIDs of the pods in its checkpoint that hold or held devices of ours."""
         with self.lock:
             self._read_checkpoint()
             return self._booked.pods()
 
     def recorded(self) -> tuple[CheckpointEntry, ...]:
-        """Return kubelet's records as they stand in its checkpoint, dead pods included."""
+        """Return the entries of kubelet's checkpoint, including those of dead pods."""
         with self.lock:
             self._read_checkpoint()
             return self._entries
 
     def _sorted_out(self) -> dict[str, PodView]:
-        """Return the pods by kubelet's UID: a mirror in the place of the static pod that it shows, and of no other.
+        """Return the pods by kubelet's UID, with each mirror in place of the static pod that it mirrors.
 
-        Whoever may create a pod may mark it as the mirror of anything. It counts when kubelet has a static pod of that
-        UID and that name; then it is the only object of this name. What has the UID for its own is never replaced. A
-        static pod goes with its mirror: when kubelet still has it, it makes another and is asked again.
+        Whoever may create a pod may mark it as a mirror of anything. A mirror counts only when kubelet has a static pod
+        of that UID and name; then it is the only object of this name. A pod with that UID of its own is never replaced.
+        A static pod is dropped with its mirror: if kubelet still has it, it makes another mirror and is asked again.
         """
         found = {uid: pod for uid, pod in self._told.items() if not pod.mirrors}
         mirrors = {}
@@ -297,7 +297,7 @@ class NodeState:
         self.touch()
 
     def _read_checkpoint(self) -> None:
-        """Read kubelet's checkpoint when it changed; kubelet writes it whole and renames it."""
+        """Read kubelet's checkpoint if it has changed; kubelet replaces the file by a rename."""
         stamp: tuple[int, ...] = ()
         entries: tuple[CheckpointEntry, ...] = ()
         try:
@@ -321,7 +321,7 @@ class NodeState:
         self.touch()
 
     def _note(self, problem: str) -> None:
-        """Say once that the checkpoint cannot be read, and once that it can again."""
+        """Log once that the checkpoint cannot be read, and once that it can be read again."""
         if problem == self.checkpoint_problem:
             return
         if problem:

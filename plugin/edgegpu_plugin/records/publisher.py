@@ -1,4 +1,4 @@
-"""Publishes the node's cards and what is held of them in one annotation of its Node object."""
+"""The publisher of the node report: the annotation of the Node object with its cards and what is held of them."""
 
 import logging
 import re
@@ -14,28 +14,28 @@ from edgegpu_plugin.records.node_state import Snapshot
 _LOG = logging.getLogger(__name__)
 
 ECHO_S = 1.5
-"""A release is written a second time after this: the write is what brings Pending pods back to the scheduler, and the
-extender that is then asked may have seen the first one later than the scheduler did."""
+"""After a release the report is written a second time after this time. A write makes the scheduler try Pending pods
+again, and the extender that it asks may have seen the first write later than the scheduler did."""
 
 CHECK_S = 60.0
-"""How often the annotation is read back: a Node object can be made anew. A watch of the Node would bring more: kubelet
-writes its status when anything in it changes."""
+"""How often the annotation is read back, since a Node object can be made anew. A watch of the Node would cause more
+traffic: kubelet writes its status when anything in it changes."""
 
 SETTLE_S, SETTLE_CHECK_S = 30.0, 2.0
-"""After a registration kubelet publishes what it offers within some 15 s (its status has a period of 10 s). A scheduler
-that asks at that very moment can be told "inventory not current" by an extender that sees it a little later, and would
-not ask again for minutes: so the Node is looked at often for that long, and a change there is followed by a write."""
+"""After a registration kubelet publishes what it offers within some 15 s (its status has a period of 10 s). If a
+scheduler asks in that moment, an extender that sees the change a little later may answer "inventory not current", and
+the scheduler would not ask again for minutes. So the Node is read often for that long, and a write follows a change."""
 
 
 BUMP_LABEL = "edgegpu.io/report"
-"""The report's number as a label of the Node, where an annotation may not bring Pending pods back."""
+"""The label of the Node for the report's number, where a changed annotation may not bring Pending pods back."""
 
 _HEARS_ANNOTATIONS = (1, 33)
-"""Schedulers from here on were seen to bring pods back at a write to a Node's annotation; all do at one of a label."""
+"""From this version on schedulers were seen to retry pods when a Node's annotation changes; all do for a label."""
 
 
 class Publisher:
-    """Writes the report when it changes, once more after a release, and again when it was lost."""
+    """The writer of the report: when it changes, once more after a release, and again when it was lost."""
 
     def __init__(
         self,
@@ -53,8 +53,8 @@ class Publisher:
             write: sets annotations and labels of the Node.
             read: returns the Node object.
             boot: this boot's id.
-            offer: told at each look how the node stands, before the report is written.
-            clock: seconds that only go forward.
+            offer: called with each snapshot before the report is written.
+            clock: a monotonic clock in seconds.
             wall: seconds since 1970.
         """
         self._write = write
@@ -72,7 +72,7 @@ class Publisher:
         self.generation = 0
 
     def kubelet_registered(self) -> None:
-        """Note that kubelet will soon offer other amounts; may be called on any thread."""
+        """Expect kubelet to offer other amounts soon; may be called on any thread."""
         self._settled_at_s = self._clock() + SETTLE_S
 
     def publish(self, snapshot: Snapshot) -> None:
@@ -104,12 +104,12 @@ class Publisher:
         if last is None or _released(last, fresh):
             self._echo_at_s = now_s + ECHO_S
         elif echo:
-            self._echo_at_s = None  # one that is due later stays so: another write may come too early for it
+            self._echo_at_s = None  # an echo that is due later stays due: this write may be too early to replace it
         self._last = report
 
     @property
     def wait_s(self) -> float | None:
-        """How long until a write or a look is due by itself; None when none is."""
+        """The seconds until a write or a read of the Node is due by itself; None when none is."""
         now_s = self._clock()
         due = [] if self._echo_at_s is None else [self._echo_at_s]
         if now_s < self._settled_at_s:
@@ -120,7 +120,7 @@ class Publisher:
         return SETTLE_CHECK_S if now_s < self._settled_at_s else CHECK_S
 
     def _offers_other(self, node: Mapping[str, Any]) -> bool:
-        """Return whether kubelet offers other amounts on this node than when it was looked at before."""
+        """Return whether kubelet offers other amounts on this node than at the last read."""
         before, self._offered = self._offered, (node.get("status") or {}).get("allocatable")
         return before is not None and before != self._offered
 
@@ -130,14 +130,14 @@ class Publisher:
 
 
 def _needs_label(node: Mapping[str, Any]) -> bool:
-    """Return whether this cluster's scheduler may not listen to annotations, by the version of the node's kubelet."""
+    """Return whether the scheduler may ignore a Node's annotations, judged by the version of the node's kubelet."""
     text = str(((node.get("status") or {}).get("nodeInfo") or {}).get("kubeletVersion", ""))
     found = re.match(r"v?(\d+)\.(\d+)", text)
     return found is not None and (int(found[1]), int(found[2])) < _HEARS_ANNOTATIONS
 
 
 def report_of(snapshot: Snapshot, *, boot: str) -> NodeReport:
-    """Return the report of a node as it stands; generation and time are left for the writer."""
+    """Return the report of a snapshot; the writer sets generation and time."""
     view = snapshot.view
     held: dict[str, tuple[Share, ...]] = {}
     for uid, shares in view.holdings().items():
@@ -164,5 +164,5 @@ def _waiting(snapshot: Snapshot) -> frozenset[str]:
 
 
 def _released(before: NodeReport, after: NodeReport) -> bool:
-    """Return whether anything was given back, or a card came back: what a Pending pod waits for."""
+    """Return whether anything was released or the cards changed: a Pending pod may wait for that."""
     return any(after.held.get(uid, ()) != shares for uid, shares in before.held.items()) or before.slots != after.slots

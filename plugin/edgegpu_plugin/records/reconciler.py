@@ -1,4 +1,4 @@
-"""Keeps records in step: releases, the Node's report, pods' annotations, refused pods, and dead ones of ours."""
+"""The reconciler: releases devices, keeps report and annotations in step, handles refused, lost and dead pods."""
 
 import logging
 import time
@@ -24,14 +24,14 @@ EAGER_S = 0.25
 """How often kubelet is asked again while a pod has ended and its devices are still booked."""
 
 EAGER_FOR_S, PATIENT_S = 60.0, 1.0
-"""For how long it is asked so often, and how often then: a container may outlive its pod that was deleted by force."""
+"""For how long kubelet is asked so often, and how often then: a container may outlive a pod deleted by force."""
 
 GATHER_S = 0.02
-"""How long changes are gathered: kubelet's calls for one container come within milliseconds, and shall be served
-without this worker at their side."""
+"""How long changes are gathered before a step: kubelet's calls for one container come within milliseconds, and the
+reconciler shall not run beside them."""
 
 RETRY_S = 1.0
-"""How long a failed write to the API waits."""
+"""How long to wait after a failed write to the API."""
 
 _HELD = "until it goes, nobody else can have its devices; without nodeName in its template it would wait and hold none"
 _HELD_BARE = "until it is deleted, nobody else can have its devices"
@@ -42,19 +42,19 @@ _UNEXPECTED, _OUT_OF = "UnexpectedAdmissionError", "OutOf"
 
 
 class PodWriter(Protocol):
-    """What may be done to pods of this node; each raises KubeError."""
+    """Writes to pods of this node; each method may raise KubeError."""
 
     def annotate(self, pod: PodView, annotations: dict[str, str]) -> None:
-        """Write annotations of this very pod."""
+        """Write annotations of the pod with this UID."""
 
     def evict(self, pod: PodView) -> None:
-        """Ask for the pod's eviction; a disruption budget may refuse it."""
+        """Evict the pod; a disruption budget may refuse that."""
 
     def delete(self, pod: PodView) -> None:
-        """Delete this very pod."""
+        """Delete the pod with this UID."""
 
     def tell(self, pod: PodView, reason: str, message: str) -> None:
-        """Write a Warning event on the pod; the same one again only counts."""
+        """Write a Warning event on the pod; a repeated one only raises its count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +65,12 @@ class RefusedPod:
     reason: str
     card_missing: bool = False
     container: str = ""
-    """The one that it is about; empty: the whole pod."""
+    """The container in question; empty for the whole pod."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconcilerTimes:
-    """`missing_s`: how long a pod whose card is gone or not offered waits for it before it is evicted."""
+    """The reconciler's times. `missing_s`: how long a pod waits for a card that is gone or not offered."""
 
     missing_s: float
     pause: Callable[[float], None] = time.sleep
@@ -78,7 +78,7 @@ class ReconcilerTimes:
 
 
 class Reconciler:
-    """One worker: `step` compares and repairs once, `run` does so at every change and every few seconds."""
+    """The reconciler: `step` compares and repairs once, `run` does so at every change and every few seconds."""
 
     def __init__(
         self,
@@ -108,13 +108,13 @@ class Reconciler:
         self._given_up: dict[str, str] = {}
         self.refused: tuple[RefusedPod, ...] = ()
         self.lost: tuple[RefusedPod, ...] = ()
-        """Pods, also such as run, whose card is gone."""
+        """Pods whose card is gone, also running ones."""
         self.cardless: tuple[RefusedPod, ...] = ()
-        """Containers that run without the cards which they were given."""
+        """Containers that run without the cards that they were given."""
         self.last_error = ""
 
     def run(self, stopping: Callable[[], bool]) -> None:
-        """Work until `stopping` says so; set the state's `changed` to wake it."""
+        """Reconcile until `stopping` returns true; the state's `changed` wakes the worker."""
         while not stopping():
             self._state.changed.clear()
             wait_s = self.step()
@@ -123,14 +123,14 @@ class Reconciler:
                 self._pause(GATHER_S)
 
     def step(self) -> float:
-        """Compare and repair once; returns how many seconds the next look may wait."""
+        """Compare and repair once, and return how many seconds the next step may wait."""
         waits = [IDLE_S]
-        if not self._synced():  # a pod that we have not heard of yet must not look gone
+        if not self._synced():  # a pod that the watch has not shown yet must not count as gone
             return EAGER_S
         try:
             self._collector.learn()
             waits.append(self._collect())
-            self._beat()  # an API server that has gone mute takes as long as the watchdog gives
+            self._beat()  # a call to a silent API server may take as long as the watchdog allows
             snapshot = self._state.snapshot()
             if snapshot.view.slots:
                 self._publisher.publish(snapshot)
@@ -151,7 +151,7 @@ class Reconciler:
         return min(waits)
 
     def _collect(self) -> float:
-        """Release what can be released; returns how many seconds the next look may wait."""
+        """Release ended pods, and return how many seconds the next step may wait."""
         if not self._collector.collect():
             self._held_since = None
             return IDLE_S
@@ -160,7 +160,7 @@ class Reconciler:
         return EAGER_S if now_s - self._held_since < EAGER_FOR_S else PATIENT_S
 
     def _adopt(self, snapshot: Snapshot) -> None:
-        """Promise pods that nobody placed, and that are in their right, the cards which they have."""
+        """Promise admitted pods without a placement the cards that they have."""
         view = snapshot.view
         for uid, pod in view.pods.items():
             for container in pod.containers:
@@ -171,7 +171,7 @@ class Reconciler:
                         self._state.admit(uid, container.name, verdict.cards)
 
     def _correct(self, snapshot: Snapshot) -> None:
-        """Write the cards that a pod really has into its annotation."""
+        """Correct the cards annotation of pods that got other cards than promised."""
         view = snapshot.view
         for uid, pod in view.pods.items():
             promise = view.promises.get(uid)
@@ -190,10 +190,10 @@ class Reconciler:
         self._given_up = {uid: text for uid, text in self._given_up.items() if uid in view.pods}
 
     def _look_after_lost(self, snapshot: Snapshot) -> float:
-        """Say whose card is gone; evict a pod with a controller when the card stays away.
+        """Write events for pods whose card is gone; evict a pod with a controller when the card stays away.
 
-        kubelet leaves such a pod running, and the scheduler counts what it asks for against the cards that are left:
-        whether there is room elsewhere is not asked. Returns how many seconds the next look may wait.
+        kubelet leaves such a pod running, and the scheduler counts its request against the cards that are left. The
+        eviction does not depend on room elsewhere. Returns how many seconds the next step may wait.
         """
         wait_s = IDLE_S
         self.lost = _lost(snapshot, self._missing_s)
@@ -212,14 +212,14 @@ class Reconciler:
         return wait_s
 
     def _look_after_refused(self, snapshot: Snapshot) -> None:
-        """Say why a pod may not start; evict it once it would fit elsewhere, since its devices are frozen.
+        """Write events for pods that may not start; evict one once it would fit anew, since its devices are frozen.
 
-        Only a pod with a controller is evicted: nobody would make a bare one again, and a static one keeps its devices.
-        Only containers that have all their devices are judged: one between its two calls lies wrong for a moment.
+        Only a pod with a controller is evicted: a bare one would not be made again, and a static one keeps its devices.
+        Only containers with all their devices are judged: between its two calls a container is not sound for a moment.
         """
         view = snapshot.view
         lost = {one.pod.uid for one in self.lost}
-        refused = _refused(view) if view.slots else ()  # before the cards are known nothing can be judged
+        refused = _refused(view) if view.slots else ()  # without cards no pod can be judged
         self.refused = tuple(one for one in refused if one.pod.uid not in lost)
         now_s = self._clock()
         missing = [one.pod.uid for one in self.refused if one.card_missing]
@@ -239,17 +239,17 @@ class Reconciler:
                 self._pods.evict(pod)
 
     def _look_after_cardless(self, snapshot: Snapshot) -> None:
-        """Say which containers run without their cards: whatever was to bring them in has not."""
+        """Write events for containers that run without their cards, because the injection failed."""
         lost = {one.pod.uid for one in self.lost}
         self.cardless = tuple(one for one in self._look_inside(snapshot) if one.pod.uid not in lost)
         for one in self.cardless:
             self._pods.tell(one.pod, "GPUMissing", one.reason)
 
     def _tidy(self, snapshot: Snapshot) -> None:
-        """Delete pods that died at admission and have a controller, which has made new ones; say so.
+        """Delete pods that died at admission and whose controller has made new ones, with an event.
 
-        A pod that ran when a new kubelet refused it is not `Failed`: kubelet ends it, and what obeys TERM has
-        "Succeeded", without a reason (seen on 1.33). Of pods that are to run for ever nothing else can.
+        A pod that ran when a new kubelet refused it is not `Failed`: kubelet ends it, and if it obeys TERM it
+        has "Succeeded", without a reason (seen on 1.33). A pod with restartPolicy Always succeeds in no other way.
         """
         names = (snapshot.view.model.memory_resource, snapshot.view.model.core_resource)
         reasons = {_UNEXPECTED, *(_OUT_OF + name for name in names)}

@@ -1,18 +1,18 @@
-"""Whether sharing is being taken off this machine, by the journal that the installer keeps of a change."""
+"""Detection of an uninstall or withdrawal in progress, by the journal that the installer keeps of a change."""
 
 from pathlib import Path
 
 LEAVING = frozenset({"uninstall", "withdraw"})
-"""The ops of the installer after which sharing is not there."""
+"""The installer's ops that remove sharing."""
 
 UNDER_WAY = frozenset({"PREPARED", "STAGED", "SWAPPED", "RESTARTING", "VERIFYING", "ROLLING_BACK"})
-"""The states of a change that has not ended."""
+"""The states of a change in progress."""
 
 _MOST_BYTES = 64 * 1024
 
 
 class Withdrawal:
-    """Reads the journal when it has changed."""
+    """The reader of the installer's journal, which it reads again when that has changed."""
 
     def __init__(self, state_folder: Path) -> None:
         self._path = state_folder / "tx/state"
@@ -20,7 +20,7 @@ class Withdrawal:
         self._under_way = False
 
     def is_under_way(self) -> bool:
-        """Return whether sharing is being taken off now; a journal that cannot be read says no."""
+        """Return whether sharing is being removed now; False when the journal cannot be read."""
         try:
             stat = self._path.stat()
             stamp = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
