@@ -1,1 +1,1 @@
-"""Plumbing that every process of edgegpu uses: tasks, files, Unix sockets, the API server. It knows nothing of GPUs."""
+"""Plumbing for every process of edgegpu: tasks, files, Unix sockets, the API server; nothing about GPUs."""

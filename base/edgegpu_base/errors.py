@@ -1,4 +1,4 @@
-"""The base of the errors that plumbing raises; a class of its own only where a caller reacts to it."""
+"""The base class of edgegpu's errors; an error has its own class only where a caller reacts to it."""
 
 
 class EdgegpuError(Exception):

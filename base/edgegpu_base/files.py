@@ -1,4 +1,4 @@
-"""Files that are whole or not there, whatever happens while they are written."""
+"""Atomic files: complete or absent, whatever happens while they are written."""
 
 import os
 from collections.abc import Iterator
@@ -12,9 +12,9 @@ Owner = tuple[int, int]
 
 
 def write_atomic(path: Path, content: str | bytes, *, mode: int = 0o644) -> None:
-    """Write a file so that a reader, or the machine after a power cut, meets the old content or the new.
+    """Write a file so that a reader, or the machine after a power cut, finds the old content or the new.
 
-    The folder is made when it is missing.
+    The folder is made if it is missing.
 
     Raises:
         EdgegpuError: the file cannot be written.
@@ -28,13 +28,13 @@ def write_atomic(path: Path, content: str | bytes, *, mode: int = 0o644) -> None
 
 
 def write_if_changed(path: Path, content: str | bytes, *, mode: int = 0o644) -> bool:
-    """Write a file only when it does not say so already; say whether it was written.
+    """Write a file if its content differs, and return whether it was written.
 
     Raises:
         EdgegpuError: the file cannot be written.
     """
     data = content.encode() if isinstance(content, str) else content
-    with suppress(OSError):  # missing or unreadable: writing it anew is the answer to both
+    with suppress(OSError):  # a missing or unreadable file is written anew
         if path.read_bytes() == data:
             return False
     write_atomic(path, data, mode=mode)
@@ -43,7 +43,7 @@ def write_if_changed(path: Path, content: str | bytes, *, mode: int = 0o644) -> 
 
 @contextmanager
 def open_folder(path: Path) -> Iterator[int]:
-    """Yield an open folder: nobody can put another one in its place from then on. Raises OSError."""
+    """Yield an open folder, which no other process can replace from then on. Raises OSError."""
     handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield handle
@@ -52,23 +52,23 @@ def open_folder(path: Path) -> Iterator[int]:
 
 
 def sync_folder(path: Path) -> None:
-    """Wait until a folder's entries are on the disk: a rename is there only when its folder is. Raises OSError."""
+    """Wait until a folder's entries are on the disk, without which a rename is lost. Raises OSError."""
     with open_folder(path) as folder:
         os.fsync(folder)
 
 
 def create(name: str | Path, data: bytes, *, mode: int, owner: Owner | None = None, folder: int | None = None) -> None:
-    """Make a new file, on the disk but for its folder's entry; nobody else can read it until it has its mode.
+    """Make a new file and sync it, but not its folder's entry; other users cannot read it until it has its mode.
 
     Args:
-        name: where nothing is; no link is followed. Within `folder`, where that open folder is given.
-        data: what it shall hold.
-        mode: whatever the umask.
-        owner: who gets it; none leaves it with this process's user.
-        folder: the open folder that `name` lies in.
+        name: a path where nothing exists; no link is followed. It is relative to `folder` if that is given.
+        data: the content.
+        mode: the mode, whatever the umask.
+        owner: the owner; None keeps this process's user.
+        folder: the open folder of `name`.
 
     Raises:
-        OSError: it cannot be made, or something is there.
+        OSError: the file cannot be made, or something exists at the path.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     handle = os.open(name, flags, 0o600, dir_fd=folder)
@@ -77,23 +77,23 @@ def create(name: str | Path, data: bytes, *, mode: int, owner: Owner | None = No
         file.flush()
         if owner is not None:
             os.fchown(handle, *owner)
-        os.fchmod(handle, mode)  # after the owner: a change of that takes the set-uid bits away
+        os.fchmod(handle, mode)  # after the owner, whose change clears the set-uid bits
         os.fsync(handle)
 
 
 def replace_in(folder: int, name: str, data: bytes, *, mode: int, owner: Owner | None = None, temp: str = "") -> None:
-    """Write a file into an open folder whole or not at all; what has that name is replaced, never followed.
+    """Write a file into an open folder atomically; what has that name is replaced, and no link is followed.
 
     Args:
-        folder: from `open_folder`.
-        name: the file's, within the folder.
-        data: what it shall hold.
-        mode: whatever the umask; until it is set, nobody else can read the file.
-        owner: who gets it; none leaves it with this process's user.
-        temp: the name under which it is written, where it has to be known: what a kill left there is replaced.
+        folder: the open folder, from `open_folder`.
+        name: the file's name in the folder.
+        data: the content.
+        mode: the mode, whatever the umask; until it is set, other users cannot read the file.
+        owner: the owner; None keeps this process's user.
+        temp: the name of the temporary file, if it must be known; one that a killed process left is replaced.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     new = temp or f".{name}.{os.urandom(4).hex()}.tmp"
     if temp:

@@ -1,4 +1,4 @@
-"""HTTP between this machine's own programs, on a Unix socket: the plugin's process and the agent's answer in JSON.
+"""HTTP between this machine's own programs, on Unix sockets: plugin and agent answer in JSON.
 
 Both sides are written by hand. http.server costs a MiB; http.client brings email and ssl, a quarter of a command's
 start-up.
@@ -26,15 +26,15 @@ _LENGTH = re.compile(rb"^content-length:[ \t]*([0-9]+)[ \t]*\r?$", re.IGNORECASE
 
 
 class NoHttpError(Exception):
-    """What answers on the socket speaks no HTTP, or breaks off."""
+    """The answer on the socket is no HTTP, or incomplete."""
 
 
 def get(path: Path, target: str, *, timeout_s: float) -> tuple[int, bytes]:
     """Return status and body of a GET.
 
     Raises:
-        OSError: nobody listens, no permission, or no answer within `timeout_s` of silence.
-        NoHttpError: what answers is no HTTP, or not all of it.
+        OSError: no process listens, no permission, or no data for `timeout_s`.
+        NoHttpError: the answer is no HTTP, or incomplete.
     """
     with socket.socket(socket.AF_UNIX) as link:
         link.settimeout(timeout_s)
@@ -47,7 +47,7 @@ def get(path: Path, target: str, *, timeout_s: float) -> tuple[int, bytes]:
 
 
 def _parse(answer: bytes) -> tuple[int, bytes]:
-    """Read an answer that ends with its connection, as HTTP/1.0's do."""
+    """Return status and body of an answer that ends with its connection, as in HTTP/1.0."""
     head, separator, body = answer.partition(b"\r\n\r\n")
     status, length = _STATUS.match(head), _LENGTH.search(head)
     if status is None or not separator:
@@ -59,23 +59,23 @@ def _parse(answer: bytes) -> tuple[int, bytes]:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """What a request gets: HTTP's status and JSON."""
+    """The answer to a request: HTTP status and JSON."""
 
     status: int
     body: bytes
 
 
 class LocalServer:
-    """Serves `answer` under a socket of mode 0600 between `open` and `close`; `run` it on a thread of its own."""
+    """An HTTP server on a socket of mode 0600, between `open` and `close`; `run` needs its own thread."""
 
     def __init__(self, path: Path, answer: Callable[[str], Response], *, owner: str, remedy: str = "") -> None:
         """Build the local server.
 
         Args:
-            path: of the socket; one that a dead process left behind is replaced.
-            answer: gets a request's target, path and query; called on a thread of the request's.
-            owner: the program's name, for errors and for who looks for its log.
-            remedy: what to do where the folder cannot be written.
+            path: the socket's path; the socket of a dead process is replaced.
+            answer: called with a request's target (path and query), on a thread for that request.
+            owner: the program's name, for errors and the log.
+            remedy: what to do if the folder cannot be written.
         """
         self._path, self._answer, self._owner, self._remedy = path, answer, owner, remedy
         self._server: _Server | None = None
@@ -101,10 +101,10 @@ class LocalServer:
         return server
 
     def run(self) -> None:
-        """Serve until `stop`, then take the socket away.
+        """Serve until `stop`, then remove the socket.
 
         Raises:
-            EdgegpuError: it is not open yet, and cannot be opened.
+            EdgegpuError: the socket is not open yet, and cannot be opened.
         """
         server = self._server or self.open()
         try:
@@ -114,14 +114,14 @@ class LocalServer:
             self.close()
 
     def close(self) -> None:
-        """Take the socket away, the path first: after that it may be another process's."""
+        """Remove the socket, the path first: once closed, the path may be another process's."""
         server, self._server = self._server, None
         if server is not None:
             self._path.unlink(missing_ok=True)
             server.server_close()
 
     def stop(self) -> None:
-        """Let `run` end; it waits without a time limit, and a listener that is shut down wakes it."""
+        """Make `run` end by shutting its listener down, since it waits without a time limit."""
         self._stopping = True
         server = self._server
         if server is not None:
@@ -138,14 +138,14 @@ class _Server(socketserver.ThreadingUnixStreamServer):
 
 
 class _Handler(socketserver.StreamRequestHandler):
-    """Reads a request's first line and nothing else of it: its readers are ours."""
+    """The handler of one request, which reads only the first line: all clients are ours."""
 
     server: _Server
     timeout = 10
 
     def handle(self) -> None:
         """Answer one request."""
-        with contextlib.suppress(OSError):  # who has gone, or says nothing, wants no answer
+        with contextlib.suppress(OSError):  # a client that has gone or sends nothing gets no answer
             words = self.rfile.readline(_LONGEST_LINE).decode("latin-1").split()
             said = self._said(words[1] if len(words) > 1 else "")
             head = f"HTTP/1.0 {said.status} -\r\nContent-Type: application/json\r\nContent-Length: {len(said.body)}\r\n"

@@ -1,19 +1,19 @@
-"""The TLS contexts of clients, with no key in a file: for the API server, the scheduler, the extender, the cloud."""
+"""TLS contexts of clients without a key in a file: for the API server, the scheduler, the extender, the cloud."""
 
 import os
 import ssl
 
 NO_CHECK_TIME = 0x200000
-"""X509_V_FLAG_NO_CHECK_TIME of OpenSSL, for which Python has no name; everything but the dates is checked."""
+"""OpenSSL's X509_V_FLAG_NO_CHECK_TIME, for which Python has no name: it checks everything but the dates."""
 
 
 def client_context(
     *, ca_pem: str | None = None, cert_pem: str | None = None, key_pem: str | None = None, verify: bool = True
 ) -> ssl.SSLContext:
-    """Return a client's context; PEM texts, none where there are none. The system's CAs serve where no CA is named.
+    """Return a client's TLS context from PEM texts, each of them optional; without a CA the system's CAs count.
 
     Raises:
-        ssl.SSLError, ValueError: CA, certificate or key are not what they should be.
+        ssl.SSLError, ValueError: CA, certificate or key are invalid.
     """
     context = ssl.create_default_context(cadata=ca_pem)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -29,10 +29,10 @@ def client_context(
 
 
 def empty_context(*, check_dates: bool = True) -> ssl.SSLContext:
-    """Return a client's context that verifies chain and host name, and believes no CA yet: the caller loads its own.
+    """Return a client's TLS context that verifies chain and host name, without CAs: the caller loads its own.
 
     Args:
-        check_dates: False on a machine whose clock is not to be trusted yet.
+        check_dates: False on a machine whose clock cannot be trusted yet.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2

@@ -1,4 +1,4 @@
-"""What every certificate of ours is built of: keys, names, key usage, dates. It needs cryptography: imported late."""
+"""Parts of our certificates: keys, names, key usage, dates. Import it late, since it needs cryptography."""
 
 import datetime as dt
 
@@ -9,13 +9,13 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.x509.oid import NameOID
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-"""Where a clock without a battery begins: no box's clock is ever before the certificates of authorities and servers."""
+"""The start of a clock without a battery: authorities' and servers' certificates begin here, before any box's clock."""
 _BUILT = dt.datetime(2025, 6, 1, tzinfo=dt.UTC)
-"""A day that had passed when this was written: no clock that is right is before it."""
+"""A day before this was written: no correct clock shows an earlier one."""
 
 
 def until(now: dt.datetime, life: dt.timedelta) -> dt.datetime:
-    """Return the end of a validity: counted from the build where the clock says that it is earlier."""
+    """Return the end of a validity period, counted from `_BUILT` if the clock shows an earlier time."""
     return max(now, _BUILT) + life
 
 
@@ -25,18 +25,18 @@ def new_key() -> ec.EllipticCurvePrivateKey:
 
 
 def key_pem(key: ec.EllipticCurvePrivateKey | Ed25519PrivateKey) -> str:
-    """Write a private key, PEM (PKCS #8)."""
+    """Return a private key as PEM (PKCS #8)."""
     encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
     return key.private_bytes(encoding, form, serialization.NoEncryption()).decode()
 
 
 def cert_pem(certificate: x509.Certificate) -> str:
-    """Write a certificate, PEM."""
+    """Return a certificate as PEM."""
     return certificate.public_bytes(serialization.Encoding.PEM).decode()
 
 
 def distinguished_name(common: str, unit: str = "") -> x509.Name:
-    """Return a distinguished name: CN, behind an OU where there is one."""
+    """Return a distinguished name: the CN, after an OU if there is one."""
     parts = [x509.NameAttribute(NameOID.COMMON_NAME, common)]
     if unit:
         parts.insert(0, x509.NameAttribute(NameOID.ORGANIZATIONAL_UNIT_NAME, unit))
@@ -46,7 +46,7 @@ def distinguished_name(common: str, unit: str = "") -> x509.Name:
 def builder(
     subject: x509.Name, issuer: x509.Name, public: ec.EllipticCurvePublicKey, *, since: dt.datetime, end: dt.datetime
 ) -> x509.CertificateBuilder:
-    """Return a certificate that is begun: who, by whom, which key, from when to when, a random serial number."""
+    """Return a certificate builder with subject, issuer, public key, validity and a random serial number."""
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
@@ -59,7 +59,7 @@ def builder(
 
 
 def usage(*, authority: bool, lists: bool = False) -> x509.KeyUsage:
-    """Return a key's usage: an authority's signs certificates, and lists of the revoked where `lists`; else TLS's."""
+    """Return a key usage: for an authority to sign certificates, with `lists` also revocation lists; else for TLS."""
     return x509.KeyUsage(
         digital_signature=not authority,
         key_cert_sign=authority,

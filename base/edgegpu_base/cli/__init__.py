@@ -1,1 +1,1 @@
-"""What every command line of edgegpu shares: how it begins and ends, its help, what it prints, lengths of time."""
+"""Parts that every command line of edgegpu shares: start and exit, help, output, lengths of time."""

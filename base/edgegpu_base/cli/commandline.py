@@ -1,4 +1,4 @@
-"""How each command line of ours begins and ends: output that is full or closed, ctrl-C, an odd word; light."""
+"""Start and exit of every command line: full or closed output, ctrl-C, arguments that are no UTF-8; few imports."""
 
 import errno
 import os
@@ -14,8 +14,8 @@ def run(name: str, load: Callable[[], Callable[..., object]]) -> None:
     """Run one command and exit with its status.
 
     Args:
-        name: of the program.
-        load: imports the commands, which takes a second on a slow box: ctrl-C may come before it is through.
+        name: the program's name.
+        load: imports the commands, which takes a second on a slow box, so that ctrl-C may come before it ends.
     """
     try:
         _open_streams()
@@ -26,7 +26,7 @@ def run(name: str, load: Callable[[], Callable[..., object]]) -> None:
             sys.stdout.flush()
     except KeyboardInterrupt:
         sys.exit(_INTERRUPTED)
-    except BrokenPipeError:  # `edgegpu pods | head`: the reader has seen enough
+    except BrokenPipeError:  # `edgegpu pods | head`: the reader has closed the pipe
         _drop_output()
         sys.exit(_FAILED)
     except OSError as error:
@@ -50,7 +50,7 @@ def is_output_fault(error: BaseException) -> bool:
 
 
 def _open_streams() -> None:
-    """See that what was closed is /dev/null: else a file of ours would be taken for standard output."""
+    """Open /dev/null for each closed standard stream: otherwise a file of ours would get its number."""
     for number in range(_STREAMS):
         try:
             os.fstat(number)
@@ -72,5 +72,5 @@ def _check_words(name: str, words: list[str]) -> None:
 
 
 def _drop_output() -> None:
-    """Let nothing be written at the end of the process, which would fail once more."""
+    """Discard buffered output, since its write at the end of the process would fail again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -1,4 +1,4 @@
-"""Times as people write them: 90, 30m, 12h, 7d."""
+"""Lengths of time on command lines: 90, 30m, 12h, 7d."""
 
 import re
 
@@ -13,7 +13,7 @@ def waiting_s(text: str | None, *, wait: bool, default: str) -> int:
     """Return how long `--wait` waits; 0 without it.
 
     Raises:
-        typer.BadParameter: `--timeout` is no time, or there without `--wait`.
+        typer.BadParameter: `--timeout` is no length of time, or is given without `--wait`.
     """
     found = seconds(text or default, option="--timeout")
     if text is not None and not wait:
@@ -22,10 +22,10 @@ def waiting_s(text: str | None, *, wait: bool, default: str) -> int:
 
 
 def seconds(text: str, *, option: str) -> int:
-    """Read a length of time.
+    """Return a length of time in seconds.
 
     Raises:
-        typer.BadParameter: it is none, 0, or more than a year.
+        typer.BadParameter: the text is no length of time, is 0, or is more than a year.
     """
     found = _FORM.fullmatch(text.strip())
     if found is None or found[2] not in _UNITS_S:

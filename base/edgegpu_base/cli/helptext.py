@@ -1,4 +1,4 @@
-"""What each command line of ours is built of: the program, its commands, and help that shows values by their names."""
+"""Parts of a command line: the program, its commands, and help that shows values by their names."""
 
 import re
 from collections.abc import Callable
@@ -15,11 +15,11 @@ _TYPED = re.compile(r"^(  \S.*?) <[^>|]+>", re.MULTILINE)
 
 _BRACES = re.compile(r"\{([^{}]+)\}(?:\.\.\.)?")
 _BRACKETS = re.compile(r"\[(\[[^\[\]]+\])\]")
-"""A usage line has `{BOX}` for what is needed, and `[[BOX]]` for what may be left out and says so itself."""
+"""Marks in a usage line: `{BOX}` for a required value, `[[BOX]]` for an optional one whose name has brackets itself."""
 
 
 def named(text: str) -> str:
-    """Return a help text, or a usage line, with names for values; what stands behind one keeps its column."""
+    """Return a help text or usage line with names for values; the text behind a name keeps its column."""
     text = _TYPED.sub(lambda found: found[1].ljust(len(found[0])), text)
     head, usage, rest = text.partition("Usage:")
     line, blank, after = rest.partition("\n\n")
@@ -31,16 +31,16 @@ class HelpCommand(TyperCommand):
     """A command whose help shows names for values."""
 
     def get_help(self, ctx: Any) -> str:  # noqa: ANN401  (typer keeps the class of its contexts to itself)
-        """Return the help text."""
+        """Return the command's help text."""
         return named(super().get_help(ctx))
 
     def get_usage(self, ctx: Any) -> str:  # noqa: ANN401  (as above)
-        """Return the usage line, which stands in errors too."""
+        """Return the usage line, which errors show too."""
         return named(super().get_usage(ctx))
 
 
 def by_names(app: typer.Typer) -> typer.Typer:
-    """Let each command of an application, those of its groups too, show names for values; returns the application."""
+    """Make all commands of an application and its groups show names for values; return the application."""
     for command in app.registered_commands:
         command.cls = HelpCommand
     for group in app.registered_groups:
@@ -50,7 +50,7 @@ def by_names(app: typer.Typer) -> typer.Typer:
 
 
 def command_line(name: str, text: str) -> typer.Typer:
-    """Return a program's application, without commands: its help and `--version`."""
+    """Return a program's application with its help and `--version`, without commands."""
 
     def tell_version(wanted: bool) -> None:  # noqa: FBT001  (as typer calls it)
         if wanted:
@@ -75,5 +75,5 @@ def command_line(name: str, text: str) -> typer.Typer:
 
 
 def put(app: typer.Typer, name: str, command: Callable[..., None], text: str, short: str) -> None:
-    """Put a command into an application: its help, and its line in the application's own; `-o` where it has `json`."""
+    """Add a command to an application, with its help and its line in the list; a command with `json` gets `-o`."""
     app.command(name, help=text, short_help=short)(with_output(command))

@@ -1,4 +1,4 @@
-"""What each command line of ours prints: documents by `-o json|yaml|wide`, tables, text that is fit for a terminal."""
+"""Output of every command line: documents by `-o json|yaml|wide`, tables, text that is safe for a terminal."""
 
 import inspect
 import json
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Format(StrEnum):
-    """What `-o` takes. `wide` is the text with more columns, where a command has more."""
+    """The values of `-o`. `wide` is the text with more columns, where a command has more."""
 
     JSON = "json"
     YAML = "yaml"
@@ -27,7 +27,7 @@ class Format(StrEnum):
 
 
 _IN_DOCUMENTS = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
-"""What moves a terminal's cursor or turns its writing around, and JSON or YAML would print as it is."""
+"""Characters that move a terminal's cursor or reverse its text, and that JSON or YAML would print unchanged."""
 
 _IN_TEXT = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 _BREAKS = re.compile("[\t\n]")
@@ -41,9 +41,9 @@ OutputOption = Annotated[
 
 
 def with_output(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command that has `json` the option `-o`: with `json` and `yaml` it is called as with `--json`.
+    """Return a command that has `json` with the option `-o`: `json` and `yaml` call it as with `--json`.
 
-    Others come back as they are.
+    Other commands are returned unchanged.
     """
     signature = inspect.signature(command)
     if "json" not in signature.parameters:
@@ -66,12 +66,12 @@ def with_output(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def is_wide() -> bool:
-    """Return whether the text has all columns."""
+    """Return whether the text shall have all columns."""
     return _CHOSEN.get() is Format.WIDE
 
 
 def dumped(value: object) -> str:
-    """Return a document as `-o` wants it, JSON where nothing else was asked for."""
+    """Return a document in the format of `-o`, by default JSON."""
     if _CHOSEN.get() is Format.YAML:
         import yaml  # noqa: PLC0415  (only this needs it)
 
@@ -83,7 +83,7 @@ def dumped(value: object) -> str:
 
 
 def dumped_one_of_many(value: object) -> str:
-    """Return one document of a stream: JSON in a line of its own, or YAML after its mark."""
+    """Return one document of a stream: JSON on one line, or YAML after its separator."""
     if _CHOSEN.get() is Format.YAML:
         return f"---\n{dumped(value)}"
     return json.dumps(value, ensure_ascii=False)
@@ -101,7 +101,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def make_console() -> "Console":
-    """Return a console on stdout: colours on terminals only, NO_COLOR obeyed, nothing cut off in a pipe."""
+    """Return a console on stdout: colours on terminals only, by NO_COLOR, and no cut lines in a pipe."""
     from rich.console import Console  # noqa: PLC0415  (only text output needs it)
 
     width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPE_WIDTH
@@ -109,7 +109,7 @@ def make_console() -> "Console":
 
 
 def print_table(table: "Table", console: "Console") -> None:
-    """Print a table; in a pipe each row is one whole line, however long."""
+    """Print a table; in a pipe each row is one line, however long."""
     if console.is_terminal:
         console.print(table)
         return
@@ -121,24 +121,24 @@ def print_table(table: "Table", console: "Console") -> None:
 
 
 def width_of(table: "Table", console: "Console") -> int:
-    """Return how many characters a table takes when nothing is folded."""
+    """Return how many characters wide a table is when no cell is folded."""
     from rich.measure import Measurement  # noqa: PLC0415  (only text output needs it)
 
     return Measurement.get(console, console.options.update(max_width=_WIDEST), table).maximum
 
 
 def plain(text: str) -> str:
-    """Return a text, of several lines maybe, in which control characters are written out."""
+    """Return a text, possibly of several lines, with its control characters escaped."""
     return _IN_TEXT.sub(_named, text)
 
 
 def one_line(text: str) -> str:
-    """Return a text as one line: line breaks are written out as well."""
+    """Return a text as one line, with line breaks escaped as well."""
     return _BREAKS.sub(_named, plain(text))
 
 
 def plain_json(text: str) -> str:
-    """Return a JSON document that says the same, with control characters escaped."""
+    """Return an equal JSON document with control characters escaped."""
     return _IN_DOCUMENTS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 

@@ -1,4 +1,4 @@
-"""A thin REST and watch adapter to the Kubernetes API over urllib3; the only package that speaks to the API server."""
+"""A thin REST and watch client of the Kubernetes API over urllib3."""
 
 from edgegpu_base.kube.client import Json, KubeClient, WatchStream
 from edgegpu_base.kube.errors import Conflict, ExpiredError, Forbidden, KubeError, NotFound, Unavailable

@@ -45,7 +45,7 @@ class WatchStream:
         self._closed = False
 
     def __iter__(self) -> Iterator[Json]:
-        """Yield events until the server ends the watch or it is closed.
+        """Yield events until the server ends the watch or `close` does.
 
         Raises:
             Unavailable: the connection broke.
@@ -62,9 +62,9 @@ class WatchStream:
                 raise Unavailable(f"cannot go on with {self._what}: {_cause(error)}") from error
 
     def close(self) -> None:
-        """End the watch; a thread that waits for its next event goes on at once."""
+        """End the watch; a thread that waits for its next event returns at once."""
         self._closed = True
-        # One that has ended already has nothing left to wake, and says so in several ways.
+        # A watch that has ended already raises one of several errors here.
         with suppress(HTTPError, OSError, ValueError, RuntimeError):
             self._response.shutdown()
 
@@ -80,11 +80,11 @@ class KubeClient:
     """A client of one API server; its methods may be called from any thread."""
 
     def __init__(self, access: ApiAccess, *, timeout_s: float = 10.0) -> None:
-        """Prepare the connections; nothing is sent yet.
+        """Prepare the connections without sending anything.
 
         Args:
-            access: the server, as `kubeconfig.load` found it.
-            timeout_s: how long a call may take when it does not say otherwise.
+            access: the server and the credentials, from `kubeconfig.load`.
+            timeout_s: how long a call may take unless it sets its own time-out.
 
         Raises:
             KubeError: the certificates cannot be used.
@@ -100,7 +100,7 @@ class KubeClient:
         """Read a list page by page, so that only one page is in memory at a time.
 
         Raises:
-            Expired: it took so long that the next page is gone; begin again.
+            ExpiredError: the token of the next page has expired; begin again.
             KubeError: as for every call.
         """
         token = ""
@@ -126,10 +126,10 @@ class KubeClient:
         return self._call("DELETE", path, body=body)
 
     def watch(self, path: str, *, params: Params, silence_s: float) -> WatchStream:
-        """Open a watch and return its events; `silence_s` is how long it may say nothing at all.
+        """Open a watch and return its events; `silence_s` is how long it may send nothing.
 
         Raises:
-            Expired: the resource version is too old.
+            ExpiredError: the resource version is too old.
             KubeError: as for every call.
         """
         asked = {**params, "watch": "true"}
@@ -171,14 +171,14 @@ class KubeClient:
         body: Json | None = None,
         content_type: str = "application/json",
     ) -> urllib3.BaseHTTPResponse:
-        """Send a request and return its answer, the body still unread."""
+        """Send a request and return its answer with the body unread."""
         door = self._way.door()
         url = f"{door.prefix}{path}" + (f"?{urlencode(params)}" if params else "")
         headers = {"Accept": "application/json", **door.headers}
         if body is not None:
             headers["Content-Type"] = content_type
         data = None if body is None else json.dumps(body, separators=(",", ":")).encode()
-        # A server may close a kept connection just as we use it. A read is simply sent once more.
+        # A server may close a kept connection just as we use it. Then a GET is sent once more.
         for last in (False, True) if method == "GET" else (True,):
             try:
                 return door.pool.urlopen(
@@ -200,7 +200,7 @@ class KubeClient:
 
 
 def _read(response: urllib3.BaseHTTPResponse, ends: float, what: str) -> bytes:
-    """Read the whole body before the deadline; each wait alone is bounded by the read time-out already."""
+    """Read the whole body before the deadline; the read time-out limits each single wait only."""
     parts: list[bytes] = []
     try:
         for part in response.stream(_CHUNK):
@@ -223,7 +223,7 @@ def _json(text: bytes, what: str) -> Json:
 
 
 def _refused(what: str, status: int, text: bytes) -> KubeError:
-    """Return the error of a refusal; the API server explains itself in a Status object."""
+    """Return the error for a refusal, with the message of the API server's Status object."""
     try:
         message = str(json.loads(text)["message"])
     except (ValueError, KeyError, TypeError):
@@ -232,5 +232,5 @@ def _refused(what: str, status: int, text: bytes) -> KubeError:
 
 
 def _cause(error: Exception) -> str:
-    """Return what lies under urllib3's wrapping, in few words."""
+    """Return a short text of the error that urllib3 has wrapped."""
     return " ".join(str(error).split())[:_MESSAGE_LENGTH] or type(error).__name__

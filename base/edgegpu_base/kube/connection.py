@@ -1,4 +1,4 @@
-"""The connections and the credentials of a client, made anew whenever the files that they came from have changed."""
+"""Connections and credentials of a client, made anew when the files that they come from have changed."""
 
 import logging
 import socket
@@ -22,11 +22,11 @@ _log = logging.getLogger(__name__)
 
 _TOKEN_AGE_S = 60.0
 _AGAIN_S = 1.0
-"""How long files that were caught half written are left alone."""
+"""How long to wait before files are read again that were unusable, perhaps half written."""
 
 _KEPT_CONNECTIONS = 8
 
-# A peer that is gone without a word is noticed within a minute, also on a watch on which nothing happens.
+# A peer that vanishes without closing is noticed within a minute, also on a silent watch.
 _SOCKET_OPTIONS = [
     *HTTPConnection.default_socket_options,
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
@@ -40,7 +40,7 @@ _Stamps = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True, slots=True)
 class ConnectionPool:
-    """Connections to one server, the path that its URLs begin with, and the headers that say who we are."""
+    """The connections to one server, the prefix of its paths, and the headers with our credentials."""
 
     pool: urllib3.HTTPConnectionPool
     prefix: str
@@ -48,17 +48,17 @@ class ConnectionPool:
 
 
 class ApiConnection:
-    """The way into the API server; from any thread.
+    """The current connection to the API server; thread-safe.
 
-    k3s renews its nodes' client certificates in place, and writes kubelet's kubeconfig at each start. What is open
-    already stays: a watch ends after minutes, and the next one begins with what the files say by then.
+    k3s renews its nodes' client certificates in place, and writes kubelet's kubeconfig at each start. Open connections
+    stay: a watch ends after minutes, and the next one uses the files' present content.
     """
 
     def __init__(self, access: ApiAccess, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """Prepare the connections; nothing is sent yet. Raises KubeError: the certificates cannot be used."""
+        """Prepare the connections without sending anything. Raises KubeError if the certificates cannot be used."""
         self._clock = clock
         self._lock = threading.Lock()
-        self._stamps: _Stamps = ()  # compared once with what was read: it may have changed since
+        self._stamps: _Stamps = ()  # empty, so that the first use reads the files again: they may have changed
         self._access = access
         self._pool = _pool(access)
         self._token = access.token
@@ -66,7 +66,7 @@ class ApiConnection:
         self._failed: float | None = None
 
     def door(self) -> ConnectionPool:
-        """Return what the files say now; while they say nothing usable, what they said before.
+        """Return the connections by the files' present content, or the last ones while that is unusable.
 
         Raises:
             KubeError: the token's file cannot be read.
@@ -86,7 +86,7 @@ class ApiConnection:
         now = self._clock()
         if not files or (self._failed is not None and now - self._failed < _AGAIN_S):
             return
-        stamps = _stamps(files)  # before the files are read: what changes meanwhile is seen next time
+        stamps = _stamps(files)  # taken before the read, so that the next call sees a later change
         if stamps == self._stamps:
             return
         try:
@@ -116,7 +116,7 @@ class ApiConnection:
 
 
 def _stamps(files: tuple[Path, ...]) -> _Stamps:
-    """Return what tells a file's contents from its next; of a link, that of the file behind it."""
+    """Return stamps that change when the files do; for a link, that of its target."""
     found: list[tuple[int, ...]] = []
     for file in files:
         try:
@@ -147,7 +147,7 @@ def _pool(access: ApiAccess) -> urllib3.HTTPConnectionPool:
         ) from error
     if not access.verify:
         _log.warning("%s: its certificate is not checked (insecure-skip-tls-verify in the kubeconfig)", access.server)
-        urllib3.disable_warnings(InsecureRequestWarning)  # said once is enough
+        urllib3.disable_warnings(InsecureRequestWarning)  # one warning is enough
     return urllib3.HTTPSConnectionPool(
         parts.hostname,
         parts.port,

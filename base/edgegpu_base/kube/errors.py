@@ -1,10 +1,10 @@
-"""What can go wrong with a call to the API server: one base, and a subclass only where a caller reacts to it."""
+"""Errors of calls to the API server: one base class, and a subclass only where a caller reacts to it."""
 
 from edgegpu_base.errors import EdgegpuError
 
 
 class KubeError(EdgegpuError):
-    """A call failed; the text says which and why. `status` is the HTTP status, None when there was no answer."""
+    """A call failed; the text says which call and why. `status` is the HTTP status, None when there was no answer."""
 
     def __init__(self, text: str, *, status: int | None = None) -> None:
         super().__init__(text)
@@ -16,11 +16,11 @@ class NotFound(KubeError):  # noqa: N818  (named as the API names it)
 
 
 class Conflict(KubeError):  # noqa: N818
-    """The object is not as the call expected it: another UID, another version, bound already."""
+    """The object is not as the call expected: another UID or version, or bound already."""
 
 
 class Forbidden(KubeError):  # noqa: N818
-    """The API server knows us not, or does not let us."""
+    """The API server does not know us, or does not allow the call."""
 
 
 class ExpiredError(KubeError):

@@ -1,4 +1,4 @@
-"""Writes Events on pods: what is said again is counted in the same Event, and a burst is cut off."""
+"""Recorder of Events on pods: a repeated one is counted in the same Event, and a burst is cut off."""
 
 import logging
 import threading
@@ -22,7 +22,7 @@ _REPEAT_S = 60.0
 _BURST = 30.0
 _PER_S = 0.5
 _MESSAGE_LENGTH = 1024
-"""The API server refuses longer ones."""
+"""The longest message of an Event that the API server accepts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class _Said:
 
 
 class EventRecorder:
-    """Writes Events; one that cannot be written is logged and given up, since nothing depends on it."""
+    """The recorder of Events; a failed write is logged and not repeated, since nothing depends on it."""
 
     def __init__(
         self,
@@ -55,10 +55,10 @@ class EventRecorder:
         """Build the event recorder.
 
         Args:
-            objects: the calls.
+            objects: the calls to the API server.
             host: the node that the Events come from.
             clock: monotonic seconds, for the limits.
-            wall_s: seconds since 1970, for the stamps and names.
+            wall_s: seconds since 1970, for times and names.
         """
         self._objects = objects
         self._host = host
@@ -70,7 +70,7 @@ class EventRecorder:
         self._filled = clock()
 
     def record(self, pod: PodRef, *, reason: str, message: str, kind: EventType = "Warning") -> None:
-        """Say something about a pod; the same (pod, reason, message) is written once a minute at most and counted."""
+        """Record an Event on a pod; an equal (pod, reason, message) is written once a minute at most and counted."""
         message = message[:_MESSAGE_LENGTH]
         with self._lock:
             said = self._said.get((pod.uid, reason, message))
@@ -96,7 +96,7 @@ class EventRecorder:
         return True
 
     def _count(self, pod: PodRef, said: _Said) -> bool:
-        """Write the count of an Event that is there already; False when it has expired."""
+        """Write the new count of an existing Event; return False when that has expired."""
         try:
             self._objects.patch_event(pod.namespace, said.name, {"count": said.count, "lastTimestamp": self._stamp()})
         except NotFound:
@@ -106,7 +106,7 @@ class EventRecorder:
 
     def _say(self, pod: PodRef, *, reason: str, message: str, kind: EventType) -> None:
         stamp = self._stamp()
-        # Named as client-go names them: the object's name and the time in nanoseconds, hexadecimal.
+        # The name is as in client-go: the object's name and the time in nanoseconds, hexadecimal.
         name = f"{pod.name}.{int(self._wall_s() * 1e9):x}"
         event: Json = {
             "apiVersion": "v1",

@@ -1,4 +1,4 @@
-"""Reads a kubeconfig: where the API server is and how to prove who we are."""
+"""Reader of a kubeconfig: the address of the API server and our credentials."""
 
 import base64
 import binascii
@@ -17,7 +17,7 @@ from edgegpu_base.tls import client_context
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiAccess:
-    """One way into one API server; keys and certificates are PEM text. Secrets stay out of its repr."""
+    """Address and credentials for one API server; keys and certificates are PEM text, and not in the repr."""
 
     server: str
     ca_pem: str | None = None
@@ -27,16 +27,16 @@ class ApiAccess:
     key_pem: str | None = field(default=None, repr=False)
     token: str | None = field(default=None, repr=False)
     token_file: Path | None = None
-    """Read again while running: kubelet and others renew such tokens. It wins over `token`, as in client-go."""
+    """The token's file, read again while running: kubelet and others renew tokens. As in client-go it beats `token`."""
     files: tuple[Path, ...] = ()
-    """What it was read from, the kubeconfig first: read again when one of them changes."""
+    """The files of the credentials, the kubeconfig first; they are read again when one of them changes."""
 
 
 def tls_context(access: ApiAccess) -> ssl.SSLContext:
     """Return the client's TLS context.
 
     Raises:
-        ssl.SSLError, ValueError: CA, certificate or key are not what they should be.
+        ssl.SSLError, ValueError: CA, certificate or key are invalid.
     """
     return client_context(ca_pem=access.ca_pem, cert_pem=access.cert_pem, key_pem=access.key_pem, verify=access.verify)
 
@@ -46,13 +46,13 @@ class KubeconfigError(EdgegpuError):
 
 
 class _Loose(BaseModel):
-    """kubectl and others keep entries of their own in the file: unknown keys are passed over."""
+    """A part of the file in which unknown keys are ignored, since kubectl and others keep entries of their own."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, alias_generator=lambda field: field.replace("_", "-"))
 
 
 class ClusterEntry(_Loose):
-    """Where an API server is."""
+    """The address of an API server."""
 
     server: str
     certificate_authority: str | None = None
@@ -62,7 +62,7 @@ class ClusterEntry(_Loose):
 
 
 class UserEntry(_Loose):
-    """How one proves who one is."""
+    """The credentials of a user."""
 
     client_certificate: str | None = None
     client_certificate_data: str | None = None
@@ -103,7 +103,7 @@ class NamedContext(_Loose):
 
 
 class KubeconfigFile(_Loose):
-    """A kubeconfig as it is written."""
+    """The content of a kubeconfig."""
 
     clusters: tuple[NamedCluster, ...] = ()
     users: tuple[NamedUser, ...] = ()
@@ -112,10 +112,10 @@ class KubeconfigFile(_Loose):
 
 
 def load(path: Path) -> ApiAccess:
-    """Read the current context of a kubeconfig; relative file names count from its folder.
+    """Read the current context of a kubeconfig; relative file names are relative to its folder.
 
     Raises:
-        KubeconfigError: no such file, not readable, no kubeconfig, or a way to log in that a daemon cannot go.
+        KubeconfigError: no such file, not readable, no kubeconfig, or a login that a daemon cannot use.
     """
     config = _parse(path)
     context = next((c.context for c in config.contexts if c.name == config.current_context), None)
@@ -180,7 +180,7 @@ def _access(path: Path, cluster: ClusterEntry, user: UserEntry) -> ApiAccess:
 
 
 def _files(path: Path, cluster: ClusterEntry, user: UserEntry) -> list[Path]:
-    """Return the files whose text counts: where it is inline as well, the file does not."""
+    """Return the files that are used: a file whose content is also inline is not."""
     pairs = (
         (cluster.certificate_authority_data, cluster.certificate_authority),
         (user.client_certificate_data, user.client_certificate),
@@ -199,7 +199,7 @@ def _material(path: Path, name: str, data: str | None, file: str | None) -> str 
         raise KubeconfigError(f"cannot use {path}: {name} is no PEM text: write the file anew") from error
     except OSError as error:
         raise KubeconfigError(f"cannot use {path}: {name} {file}: {error.strerror}") from error
-    if text is not None and not text.strip():  # taken as it is, it would mean: no certificate, and any authority
+    if text is not None and not text.strip():  # an empty text would mean no certificate, and any authority
         raise KubeconfigError(f"cannot use {path}: {name} {file}: it is empty: write the file anew")
     return text
 
@@ -209,7 +209,7 @@ def is_url(text: str) -> bool:
     try:
         parts = urlsplit(text)
         return parts.scheme in ("https", "http") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port that is no number, an IPv6 address with half of its brackets
+    except ValueError:  # a port that is no number, or an IPv6 address with one bracket
         return False
 
 

@@ -1,4 +1,4 @@
-"""The calls that edgegpu makes, by name: pods, nodes, bindings, evictions, and kubelet's own lists behind the proxy."""
+"""The calls of edgegpu to the API server: pods, nodes, bindings, evictions, and kubelet's lists behind the proxy."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -12,14 +12,14 @@ NODES = "/api/v1/nodes"
 _LEASES = "/apis/coordination.k8s.io/v1/namespaces/{}/leases/{}"
 
 BIND_S = 10.0
-"""How long a binding may take; afterwards it has taken effect or never will."""
+"""How long a binding may take; after that it has taken effect or never will."""
 
 _SERVER_BIND_S = 8
-"""The API server gives up before we do, so that hardly any binding takes effect after we stopped waiting for it."""
+"""The API server's time-out, shorter than ours, so that hardly any binding takes effect after our wait has ended."""
 
 
 class KubeObjects:
-    """Typed calls; every one raises KubeError or a subclass of it."""
+    """The typed calls; each raises KubeError or a subclass of it."""
 
     def __init__(self, client: KubeClient) -> None:
         self._client = client
@@ -41,7 +41,7 @@ class KubeObjects:
         Raises:
             Conflict: another pod has the name now, or it is bound already.
             NotFound: the pod is gone.
-            Unavailable: it may or may not have taken effect.
+            Unavailable: the binding may or may not have taken effect.
         """
         body = {
             "apiVersion": "v1",
@@ -53,10 +53,10 @@ class KubeObjects:
         self._client.create(f"{_pod(namespace, name)}/binding", body, params=params, timeout_s=BIND_S)
 
     def annotate_pod(self, namespace: str, name: str, *, uid: str, annotations: Mapping[str, str | None]) -> None:
-        """Set annotations of the pod with this UID; None takes one away. Raises Conflict when it is another pod.
+        """Set annotations of the pod with this UID; None removes one. Raises Conflict when it is another pod.
 
-        A node that acts as itself may change its own pods through their status alone, annotations included; who may
-        change pods need not be allowed to change their status. So both are tried, what worked last first.
+        A node that acts as itself may change its own pods, including annotations, only through their status; an account
+        that may change pods need not be allowed to change their status. So both are tried, first what worked last.
         """
         body: Json = {"metadata": {"uid": uid, "annotations": dict(annotations)}}
         first, second = ("/status", "") if self._through_status else ("", "/status")
@@ -73,7 +73,7 @@ class KubeObjects:
         try:
             self._client.patch(path, body)
         except KubeError as error:
-            # Another UID is answered as an attempt to change an immutable field (seen on 1.33), not as a conflict.
+            # The server reports another UID as a change of an immutable field (seen on 1.33), not as a conflict.
             if error.status == HTTPStatus.UNPROCESSABLE_ENTITY and "metadata.uid" in str(error):
                 raise Conflict(str(error), status=error.status) from error
             raise
@@ -82,7 +82,7 @@ class KubeObjects:
         """Evict the pod with this UID, respecting disruption budgets.
 
         Raises:
-            Unavailable: a budget does not let it go now (429); try again later.
+            Unavailable: a budget does not allow it now (429); try again later.
             Conflict: another pod has the name now.
         """
         body: Json = {
@@ -127,16 +127,16 @@ class KubeObjects:
     def annotate_node(
         self, name: str, annotations: Mapping[str, str | None], *, labels: Mapping[str, str] | None = None
     ) -> None:
-        """Set annotations of a node, and labels in the same write; None takes an annotation away."""
+        """Set annotations of a node, and labels in the same write; None removes an annotation."""
         metadata: Json = {"annotations": dict(annotations), **({"labels": dict(labels)} if labels else {})}
         self._client.patch(f"{NODES}/{name}", {"metadata": metadata})
 
     def kubelet_pods(self, node: str) -> list[Json]:
-        """Return the pods that a kubelet knows, static ones included, before any watch of ours may know them."""
+        """Return the pods that a kubelet knows, including static ones, perhaps before our watch shows them."""
         return self._client.get(f"{NODES}/{node}/proxy/pods").get("items") or []
 
     def running_pods(self, node: str) -> frozenset[str]:
-        """Return the UIDs of the pods of which the node's container runtime still runs something."""
+        """Return the UIDs of the pods of which the node's container runtime still runs a container."""
         items = self._client.get(f"{NODES}/{node}/proxy/runningpods/").get("items") or []
         return frozenset(str(item["metadata"]["uid"]) for item in items)
 

@@ -1,4 +1,4 @@
-"""Follows one collection of the API server in a thread of its own: lists, then watches, and lists again when told."""
+"""A reflector of one collection of the API server, in its own thread: list, then watch, and list again on request."""
 
 import logging
 import random
@@ -17,49 +17,49 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 _SILENCE_S = 120.0
-"""API servers send a bookmark about each minute: after two without a word the watch is opened anew."""
+"""API servers send a bookmark about each minute: after two silent minutes the watch is opened anew."""
 
 _SHORTEST_WATCH_S = 1.0
 _SHORTEST_WAIT_S = 0.25
 _SURE = 4
-"""So many refusals in a row are meant: an API server that starts may refuse for a moment what it allows later."""
+"""After this number of refusals in a row a right is missing: a starting API server may refuse calls for a moment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """How often a reflector calls, in seconds."""
+    """How often a reflector calls the API server, in seconds."""
 
     watch_s: tuple[int, int] = (300, 600)
-    """How long one watch is asked for; at random, so that the watchers of a cluster do not all come back at once."""
+    """The range of one watch's length, random so that the watchers of a cluster do not all reconnect at once."""
     relist_s: float = float("inf")
-    """A watch that is opened anew so long after the last list begins with another list."""
+    """After this time since the last list, a watch that is opened anew begins with another list."""
     longest_wait_s: float = 3.0
-    """Between two tries. An edge box restarts its API server while pods wait: a late watch places them late."""
+    """The longest wait between two tries: a box restarts its API server while pods wait, which a late watch delays."""
 
 
 @dataclass(frozen=True)  # no slots: with them `Handlers[T](…)` fails on Python 3.11
 class Handlers(Generic[T]):
-    """What a reflector tells its owner, always from its own thread and in the order in which things happened."""
+    """The callbacks of a reflector, always on its own thread and in the order of the events."""
 
     on_replace: Callable[[dict[str, T]], None]
-    """All there is, by UID; what the owner knows beyond it is gone."""
+    """Called with all objects by UID; the owner's other objects are gone."""
     on_change: Callable[[str, T], None]
-    """One object, by UID, is new or different."""
+    """Called with a new or changed object and its UID."""
     on_delete: Callable[[str], None]
-    """One object is gone, or of no interest any more; it may be one that was never told of."""
+    """Called with the UID of an object that is gone or no longer of interest, even if it was never passed on."""
     on_trouble: Callable[[], None] = lambda: None
-    """A call has failed: `problem` says why."""
+    """Called when a call has failed: `problem` says why."""
 
 
 class Reflector(Generic[T]):
-    """One thread that keeps its owner's picture of one collection true.
+    """One thread that keeps its owner's copy of one collection current.
 
-    `synced` is set once the first list was told; `last_contact` is the monotonic time of the last word from the API
-    server, None before the first; `problem` says why the picture is not kept at present, empty when it is, and `denied`
-    whether that is because this account lacks the right.
+    `synced` is set once the first list was passed on. `last_contact` is the monotonic time of the last data from the
+    API server, None before the first. `problem` says why the copy is not kept current at present, empty when it is, and
+    `denied` whether that is because this account lacks the right.
 
-    An owner that must not act on an old picture waits for a resource version that it has read elsewhere
-    (`wait_version`), or for a list that began after its call (`list_again`).
+    An owner that must not act on an old copy waits for a resource version that it has read elsewhere (`wait_version`),
+    or for a list that began after its call (`list_again`).
     """
 
     def __init__(
@@ -74,17 +74,17 @@ class Reflector(Generic[T]):
         page: int = PAGE,
         pace: Pace | None = None,
     ) -> None:
-        """Prepare it; `start` begins.
+        """Prepare the reflector; `start` begins.
 
         Args:
-            client: shared with others.
+            client: the client, which others may use too.
             path: the collection, e.g. `/api/v1/pods`.
-            convert: makes a small value of an object, at once, so that objects never pile up; None = of no interest.
-            handlers: who is told.
+            convert: makes a small value of each object at once, so that objects never pile up; None for no interest.
+            handlers: the owner's callbacks.
             params: selectors of list and watch.
             rng: for the jitter.
             page: objects per page of the list.
-            pace: how often it calls; its defaults unless given.
+            pace: how often it calls the API server.
         """
         self._client = client
         self._path = path
@@ -113,7 +113,7 @@ class Reflector(Generic[T]):
         self._thread.start()
 
     def alive(self) -> bool:
-        """Return whether its thread runs."""
+        """Return whether the reflector's thread runs."""
         return self._thread.is_alive()
 
     def stop(self, timeout_s: float = 5.0) -> None:
@@ -126,7 +126,7 @@ class Reflector(Generic[T]):
             self._thread.join(timeout_s)
 
     def wait_version(self, version: str, timeout_s: float) -> bool:
-        """Wait until the picture is at least as new as a resource version; False when it is not in time.
+        """Wait until the copy is at least as new as a resource version; return False after the timeout.
 
         Versions of one collection are compared as numbers, as client-go does; one that is no number is never reached.
         """
@@ -139,7 +139,7 @@ class Reflector(Generic[T]):
             )
 
     def list_again(self, timeout_s: float) -> bool:
-        """Read the collection from the store once more; True when a list was told that began after this call."""
+        """List the collection again; return True when a list that began after this call was passed on."""
         with self._progress:
             self._again = True
             wanted = self._begun + 1
@@ -159,11 +159,11 @@ class Reflector(Generic[T]):
         while not self._stopping.is_set():
             try:
                 if self._again or time.monotonic() - self._listed_s > self._pace.relist_s:
-                    version = ""  # also where the list fails: it is tried until it is told
+                    version = ""  # also if the list fails: it is tried until it succeeds
                 version = version or self._list()
                 began, before = time.monotonic(), version
                 version = self._follow(version)
-                # A watch that is ended at once, again and again, must not become a storm of calls.
+                # A watch that the server always ends at once must not cause a storm of calls.
                 idle = version == before and time.monotonic() - began < _SHORTEST_WATCH_S and not self._again
                 failures = failures + 1 if idle else 0
                 said = said if idle else ""
@@ -185,14 +185,14 @@ class Reflector(Generic[T]):
                 self._stopping.wait(self._pause_s(failures))
 
     def _pause_s(self, failures: int) -> float:
-        """Return a time that doubles with each failure, with half of it at random."""
+        """Return a wait that doubles with each failure, half of it random."""
         longest = min(self._pace.longest_wait_s, _SHORTEST_WAIT_S * 2.0 ** min(failures - 1, 10))
         return longest * self._rng.uniform(0.5, 1.0)
 
     def _list(self) -> str:
-        """Tell all there is; return the version at which to watch on.
+        """List the collection, pass it on, and return the version from which to watch.
 
-        It reads from the store, not from a cache of the API server: limit works there, and nothing is out of date.
+        The list is read from the store, not from a cache of the API server: `limit` works there, and nothing is old.
         """
         found: dict[str, T] = {}
         version = ""
@@ -219,7 +219,7 @@ class Reflector(Generic[T]):
         return version
 
     def _follow(self, version: str) -> str:
-        """Watch from `version` on until the server ends it; return the version reached, "" to list again."""
+        """Watch from `version` until the server ends the watch; return the version reached, or "" to list again."""
         params = {
             **self._params,
             "resourceVersion": version,
@@ -236,7 +236,7 @@ class Reflector(Generic[T]):
                     reached = self._tell(event) or reached
                     self._reached(reached)
             except KubeError:
-                # What was told before the break was told: go on from there, and only here wait before.
+                # Events before the break were passed on: continue after them, and wait only if there were none.
                 if reached == version or self._stopping.is_set():
                     raise
             finally:
@@ -250,7 +250,7 @@ class Reflector(Generic[T]):
                 stream.close()
 
     def _tell(self, event: Json) -> str:
-        """Pass one event on; return its resource version."""
+        """Pass one event on and return its resource version."""
         item = event["object"]
         kind = event["type"]
         if kind == "ERROR":

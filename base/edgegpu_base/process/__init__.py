@@ -1,1 +1,1 @@
-"""A process under systemd: its tasks, its watchdog, its memory, its priority."""
+"""Parts of a process under systemd: tasks, watchdog, memory, priority."""

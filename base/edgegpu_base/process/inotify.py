@@ -1,4 +1,4 @@
-"""Wakes up at changes in a folder: inotify through libc where the kernel gives it, quick polling where not."""
+"""Watches of a folder: by inotify through libc, or by quick polling when the kernel has no instance left."""
 
 import ctypes
 import logging
@@ -20,19 +20,19 @@ _BLIND_POLL_S = 0.05
 
 
 class FolderWatch(Protocol):
-    """Waits for changes of names in a folder."""
+    """A watch for changes of names in a folder."""
 
     def wait(self, timeout_s: float) -> frozenset[str]:
-        """Wait for a change, a `wake` or the time; return the names that were made since, as far as they are known."""
+        """Wait for a change, `wake` or the time-out; return the names that were made since, as far as known."""
 
     def wake(self) -> None:
         """End the wait of another thread."""
 
     def follow(self, folder: Path) -> None:
-        """Watch this folder, which need not exist yet, or no longer; cheap enough for every round."""
+        """Watch this folder, which need not exist (yet, or any more); cheap enough to repeat before each wait."""
 
     def close(self) -> None:
-        """Give the kernel's handles back."""
+        """Close the kernel's handles."""
 
 
 def folder_watch() -> FolderWatch:
@@ -45,13 +45,13 @@ def folder_watch() -> FolderWatch:
 
 
 class PollingWatch:
-    """Knows nothing and so comes back soon."""
+    """The watch without inotify: it knows no changes and returns soon."""
 
     def __init__(self) -> None:
         self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
 
     def wait(self, timeout_s: float) -> frozenset[str]:
-        """Wait, a twentieth of a second at most."""
+        """Wait for `wake`, a twentieth of a second at most."""
         if select.select([self._event], [], [], min(max(timeout_s, 0), _BLIND_POLL_S))[0]:
             os.eventfd_read(self._event)
         return frozenset()
@@ -69,7 +69,7 @@ class PollingWatch:
 
 
 class InotifyWatch(PollingWatch):
-    """Watches one folder, or while it does not exist its nearest ancestor that does.
+    """The watch by inotify of one folder, or of its nearest existing ancestor while it does not exist.
 
     Raises:
         OSError: the kernel has no inotify instance left (fs.inotify.max_user_instances).
@@ -84,20 +84,20 @@ class InotifyWatch(PollingWatch):
         self._watched = -1
 
     def wait(self, timeout_s: float) -> frozenset[str]:
-        """Wait for a change, a `wake` or the time; return the names that were made since."""
+        """Wait for a change, `wake` or the time-out; return the names that were made since."""
         ready, _, _ = select.select([self._fd, self._event], [], [], max(timeout_s, 0))
         if self._event in ready:
             os.eventfd_read(self._event)
         return self._read() if self._fd in ready else frozenset()
 
     def follow(self, folder: Path) -> None:
-        """Watch the folder or its nearest ancestor; the kernel gives the same number for the same folder again."""
+        """Watch the folder or its nearest existing ancestor; for the same folder the kernel returns the same number."""
         chain = (folder, *folder.parents)
         number, place = self._add_nearest(chain)
-        while place > 0 and chain[place - 1].exists():  # made in between, so that nobody told us
+        while place > 0 and chain[place - 1].exists():  # made before the watch was set, so without an event
             number, place = self._add_nearest(chain)
         if number != self._watched and self._watched >= 0:
-            self._libc.inotify_rm_watch(self._fd, self._watched)  # fails where the folder is gone: as well
+            self._libc.inotify_rm_watch(self._fd, self._watched)  # fails, without harm, if the folder is gone
         self._watched = number
 
     def close(self) -> None:
@@ -106,7 +106,7 @@ class InotifyWatch(PollingWatch):
         super().close()
 
     def _add_nearest(self, chain: tuple[Path, ...]) -> tuple[int, int]:
-        """Watch the first of the folders that exists; return the watch's number and the folder's place."""
+        """Watch the first of the folders that exists; return the watch's number and the folder's index."""
         for place, candidate in enumerate(chain):
             number = self._libc.inotify_add_watch(self._fd, os.fsencode(candidate), _WANTED)
             if number >= 0:

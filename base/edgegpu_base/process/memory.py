@@ -1,4 +1,4 @@
-"""Keeps the process small: glibc holds memory for each thread and hands little of it back by itself."""
+"""Measures that keep the process small: glibc holds memory for each thread and returns little of it by itself."""
 
 import ctypes
 import gc
@@ -9,21 +9,21 @@ from pathlib import Path
 
 _MAPS = Path("/proc/self/smaps")
 _DONT_NEED = 4
-"""MADV_DONTNEED of madvise(2). On a file's unwritten pages it costs a page fault where they are used again."""
+"""MADV_DONTNEED of madvise(2). On unwritten pages of a file it costs a page fault when they are used again."""
 
 
 _READ_ONLY = {"r-xp", "r--p"}
 
 SOON_S, AGAIN_S = 30.0, 600.0
-"""By the first the process does what it will do for long; what it did rarely makes it grow until the next one."""
+"""The first and the later intervals: start-up is over after the first; then rare work makes the process grow."""
 
 STEADY_S = 1.0
-"""What stands in the list now and stood there this long ago is no library that is being loaded: while it is, its later
-data are listed as unwritten, too, and dropping those would end the process."""
+"""How long a mapping must have been in the list before it is dropped. While a library is being loaded, the list shows
+its later data as unwritten, too, and dropping those would end the process."""
 
 
 class Footprint:
-    """The task that hands back; `run` until `stop`."""
+    """The task that returns memory to the system; `run` lasts until `stop`."""
 
     def __init__(
         self,
@@ -33,13 +33,13 @@ class Footprint:
         again_s: float = AGAIN_S,
         hand_back: Callable[[], None] | None = None,
     ) -> None:
-        """Make the task; without another `hand_back` it is `shed`, which `stop` cuts short."""
+        """Make the task; `hand_back` is by default `shed`, which `stop` cuts short."""
         self._first_s, self._soon_s, self._again_s = first_s, soon_s, again_s
         self._stopping, self._grown, self._at_once = threading.Event(), threading.Event(), threading.Event()
         self._hand_back = hand_back or (lambda: shed(wait=lambda: self._stopping.wait(STEADY_S)))
 
     def run(self) -> None:
-        """Settle once, then hand back now and then."""
+        """Call `settle` once, then return memory at intervals until `stop`."""
         if self._stopping.wait(self._first_s):
             return
         settle()
@@ -53,30 +53,30 @@ class Footprint:
                 return
 
     def soon(self) -> None:
-        """Collect garbage now, and hand back in half a minute: much was run that is not run again soon. For any thread.
+        """Collect garbage now and return memory in half a minute, after work that is not repeated soon. Thread-safe.
 
-        After `settle` the collector runs seldom, and a connection that is made anew leaves cycles each time.
+        After `settle` the collector runs seldom, and each new connection leaves cycles.
         """
         gc.collect()
         self._grown.set()
 
     def now(self) -> None:
-        """Hand back at once: little runs until something rare begins, such as a new connection. For any thread."""
+        """Return memory at once, because little runs until rare work begins, such as a new connection. Thread-safe."""
         self._at_once.set()
         self._grown.set()
 
     def stop(self) -> None:
-        """Let `run` end."""
+        """Make `run` end."""
         self._stopping.set()
         self.now()
 
 
 def shed(maps: Path = _MAPS, *, wait: Callable[[], object] = lambda: time.sleep(STEADY_S)) -> None:
-    """Hand back the pages of libraries: start-up and rare work use much that is not used again soon.
+    """Return the pages of libraries to the system: start-up and rare work use many that are not used again soon.
 
     Args:
         maps: the kernel's list of this process's mappings.
-        wait: passes the time between two looks at it; only what stands in both is handed back.
+        wait: waits between two reads of the list; only mappings that both have are dropped.
     """
     madvise: Callable[..., int] = ctypes.CDLL(None).madvise
     before = _unwritten_of(maps)
@@ -86,7 +86,7 @@ def shed(maps: Path = _MAPS, *, wait: Callable[[], object] = lambda: time.sleep(
 
 
 def _unwritten_of(maps: Path) -> set[tuple[int, int]]:
-    """Read the list line by line: as a whole it is a megabyte, which would stay with the process."""
+    """Return the unwritten mappings, read by lines: the whole list is a megabyte, which the process would keep."""
     try:
         with maps.open(encoding="utf-8", errors="replace") as lines:
             return set(unwritten(lines))
@@ -95,7 +95,7 @@ def _unwritten_of(maps: Path) -> set[tuple[int, int]]:
 
 
 def unwritten(lines: Iterable[str]) -> Iterator[tuple[int, int]]:
-    """Yield start and length of each mapping of a file's code or constants of which no page is the process's own.
+    """Yield start and length of each mapping of a file's code or constants without pages of the process's own.
 
     A page that was written before the mapping became read-only (relocations) is anonymous, and would be lost.
     """
@@ -116,18 +116,18 @@ _ARENA_MAX = -8
 """M_ARENA_MAX of mallopt(3)."""
 
 _RARELY = (20_000, 50, 100)
-"""What is made for a call dies with it, by its count; a search for cycles through all records takes milliseconds."""
+"""The collector's thresholds: reference counts free a call's objects; a search of all records takes milliseconds."""
 
 
 def few_arenas() -> None:
-    """Let all threads share two heaps; to be called before they start. Nothing happens where there is no glibc."""
+    """Make all threads share two heaps; to be called before they start. Without glibc it does nothing."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(_ARENA_MAX, 2)
 
 
 def settle() -> None:
-    """Keep what start-up made out of the collector's sight, and hand free pages back to the system."""
+    """Exclude the objects of start-up from garbage collection, and return free pages to the system."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_RARELY)

@@ -1,4 +1,4 @@
-"""Another program as a process that can outlive this one: a session of its own, its words in a file, not in a pipe."""
+"""Another program as a process that can outlive this one: in its own session, with its output in a file, not a pipe."""
 
 import contextlib
 import os
@@ -10,7 +10,7 @@ from typing import IO
 
 
 class DetachedProgram:
-    """One run of a program; close it by `text`, `end` or `leave`."""
+    """One run of a program; `text`, `end` or `leave` closes it."""
 
     def __init__(
         self,
@@ -24,12 +24,12 @@ class DetachedProgram:
 
         Args:
             command: the program and its arguments.
-            env: its environment; this process's unless given.
-            errors: whether what it says on stderr belongs to its words.
+            env: its environment, by default this process's.
+            errors: whether its stderr belongs to its output.
             holds: descriptors that it keeps open.
 
         Raises:
-            OSError: it cannot be started.
+            OSError: the program cannot be started.
         """
         self.out: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  (read when the process has ended)
         try:
@@ -47,28 +47,28 @@ class DetachedProgram:
             raise
 
     def poll(self) -> int | None:
-        """Return its exit status (negative: by a signal), None before its end."""
+        """Return the program's exit status (negative after a signal); None before its end."""
         return self._process.poll()
 
     def text(self, most_bytes: int) -> str:
-        """Return what it said, the beginning of it."""
+        """Return the beginning of the program's output."""
         self.out.seek(0)
         text = self.out.read(most_bytes).decode(errors="replace")
         self.out.close()
         return text
 
     def kill(self) -> None:
-        """Kill it with all that it has started; wait for nothing, for it may sit in a driver."""
+        """Kill the program and all that it has started, without a wait, since it may hang in a driver."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
 
     def end(self) -> None:
-        """Kill it, where it has not ended, and wait for its end."""
+        """Kill the program unless it has ended, and wait for its end."""
         if self._process.poll() is None:
             self.kill()
             self._process.wait()
 
     def leave(self) -> None:
-        """Forget about it; it goes on."""
-        self._process.returncode = 0  # nobody waits for it here: its parent is PID 1 then
+        """Leave the program running on its own."""
+        self._process.returncode = 0  # this process will not wait for it: PID 1 becomes its parent
         self.out.close()

@@ -1,4 +1,4 @@
-"""Tells systemd how we are; says nothing where nobody listens."""
+"""Notifications of a service to systemd by sd_notify; none in a process that systemd did not start."""
 
 import contextlib
 import os
@@ -10,25 +10,25 @@ _MICROSECONDS = 1_000_000
 
 
 class Notifier(Protocol):
-    """What a service tells its manager."""
+    """The notifications of a service to its manager."""
 
     watchdog_s: float | None
-    """Seconds within which `watchdog` must be called again; half of it is a good period. None: nobody watches."""
+    """Seconds within which `watchdog` must be called again; half of it is a good period. None without a watchdog."""
 
     def ready(self) -> None:
-        """All is set up."""
+        """Report that start-up is complete."""
 
     def status(self, text: str) -> None:
         """Show this line in `systemctl status`."""
 
     def watchdog(self) -> None:
-        """Still alive."""
+        """Report that the process is alive."""
 
     def extend_timeout(self, seconds: float) -> None:
-        """Starting or stopping takes this much longer."""
+        """Ask for this much more time to start or stop."""
 
     def stopping(self) -> None:
-        """On the way out."""
+        """Report that the process is stopping."""
 
 
 class NullNotifier:
@@ -53,7 +53,7 @@ class NullNotifier:
 
 
 class SystemdNotifier:
-    """Sends datagrams to the socket that systemd named; a manager that is gone is no reason to fail."""
+    """The notifier that sends datagrams to systemd's socket; without a manager it does not fail."""
 
     def __init__(self, address: str, *, watchdog_s: float | None = None) -> None:
         self.watchdog_s = watchdog_s
@@ -94,7 +94,7 @@ def notifier(environ: Mapping[str, str]) -> Notifier:
 
 
 def _watchdog_s(environ: Mapping[str, str]) -> float | None:
-    """WATCHDOG_PID says whom the watchdog is meant for, where a service has several processes."""
+    """Return the watchdog's period; None if WATCHDOG_PID names another of the service's processes."""
     text = environ.get("WATCHDOG_USEC", "")
     meant = environ.get("WATCHDOG_PID", "") in ("", str(os.getpid()))
     return int(text) / _MICROSECONDS if meant and text.isdigit() and int(text) > 0 else None

@@ -1,4 +1,4 @@
-"""A process's tasks: named threads; the first that ends ends all, and systemd starts the process again."""
+"""Tasks of a process as named threads: when one ends, all are ended, and systemd restarts the process."""
 
 import contextlib
 import logging
@@ -15,14 +15,14 @@ from edgegpu_base.errors import EdgegpuError
 _LOG = logging.getLogger(__name__)
 
 STOP_GRACE_S = 4.0
-"""What all tasks together get for their end; what hangs in a driver or a socket is left behind then."""
+"""How long all tasks together may take to end; a task that hangs in a driver or a socket is then abandoned."""
 
 _LOOK_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What runs until it is told to stop; `stop` is called from another thread, at any time, also before `run`."""
+    """A task that runs until `stop`, which another thread may call at any time, even before `run`."""
 
     name: str
     run: Callable[[], None]
@@ -30,7 +30,7 @@ class Task:
 
 
 class TaskGroup:
-    """Runs tasks side by side; `end` may come at any time, before there are tasks too."""
+    """A group of concurrent tasks; `end` may come at any time, even before there are tasks."""
 
     def __init__(
         self, *, grace_s: float = STOP_GRACE_S, ended_by_itself: Callable[[str], Exception] | None = None
@@ -38,8 +38,8 @@ class TaskGroup:
         """Prepare the group.
 
         Args:
-            grace_s: what all tasks together get for their end.
-            ended_by_itself: makes the error for a task of this name that returns though nobody has told it to.
+            grace_s: how long all tasks together may take to end.
+            ended_by_itself: makes the error for a task of this name that returns without being stopped.
         """
         self._grace_s = grace_s
         self._ended_by_itself = ended_by_itself or _ended_by_itself
@@ -52,10 +52,10 @@ class TaskGroup:
         self._error: BaseException | None = None
 
     def end_on(self, *signals: signal.Signals) -> None:
-        """Let these signals end the group; to be called by the main thread.
+        """Make these signals end the group; to be called by the main thread.
 
-        Python runs a handler between two steps of the main thread: it cannot end a wait that begins just after a
-        signal came. What the interpreter writes to the pipe at the signal itself can.
+        Python runs a handler between two steps of the main thread, so a handler cannot end a wait that begins just
+        after the signal. The byte that the interpreter writes to the pipe at the signal itself can.
         """
         signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
         for number in signals:
@@ -63,7 +63,7 @@ class TaskGroup:
 
     @property
     def ended(self) -> bool:
-        """Whether it was told to end, or a task has ended."""
+        """Whether the group was asked to end, or a task has ended."""
         return self._ended
 
     def start(self, tasks: Sequence[Task]) -> None:
@@ -81,29 +81,29 @@ class TaskGroup:
         self.wait()
 
     def end(self, error: BaseException | None = None) -> None:
-        """Let `wait` return; may be called from a signal handler, which an Event or a lock may not.
+        """Make `wait` return; may be called from a signal handler, where an Event or a lock may not be used.
 
         Args:
-            error: what `wait` raises then, unless the group was told to end before.
+            error: what `wait` raises then, unless the group was asked to end before.
         """
         if error is not None and not self._ended:
             self._error = error
         self._ended = True
-        with contextlib.suppress(BlockingIOError):  # it is awake
+        with contextlib.suppress(BlockingIOError):  # the pipe is full, so the wait ends anyway
             os.write(self._wake, b"\0")
 
     def hold(self, until: Callable[[], bool], *, timeout_s: float) -> None:
-        """Wait for something, as long as nothing ends."""
+        """Wait until a condition holds, the group ends, or the time is over."""
         deadline = time.monotonic() + timeout_s
         while not self._ended and not until() and time.monotonic() < deadline:
             time.sleep(_LOOK_S)
 
     def wait(self) -> None:
-        """Wait for the first end, then stop the others, all at once.
+        """Wait for the first end, then stop all other tasks at once.
 
         Raises:
-            Exception: what the first task failed with; EdgegpuError, or what `ended_by_itself` makes, when it returned
-                though nobody had told it to.
+            Exception: the error of the first task; EdgegpuError, or the error of `ended_by_itself`, when that task
+                returned without being stopped.
         """
         self._first()
         deadline = time.monotonic() + self._grace_s
