@@ -1,1 +1,1 @@
-"""Stand-ins for what a laptop lacks: a simulated driver, an embedded kubelet and cluster."""
+"""Simulation of what a laptop lacks: an NVIDIA driver, a kubelet and a cluster."""

@@ -20,20 +20,20 @@ MISSING = "amqtt is not installed: it comes with `make venv`, or install mosquit
 
 _CONNECT, _MORE, _LENGTH_BYTES = 0x10, 0x80, 4
 _V311, _LEVEL_AT, _HEAD_BYTES = 4, 6, 7
-"""Of CONNECT's variable header: a length of 2 bytes, the name MQTT, the level."""
+"""Positions in CONNECT's variable header: a length of 2 bytes, the name MQTT, the level."""
 _OTHER_VERSION = b"\x20\x03\x00\x84\x00"
 """CONNACK of MQTT 5: unsupported protocol version, no properties."""
 _CHUNK_BYTES = 65_536
 
 
 class _Front:
-    """Takes TLS off, sends away who speaks another version, and passes the rest on to a plain port of this machine."""
+    """The TLS front of the broker: it rejects clients of other versions and forwards the rest to a local plain port."""
 
     def __init__(self, inner_port: int) -> None:
         self._inner_port = inner_port
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve one client to its end."""
+        """Serve one client until it disconnects."""
         with contextlib.suppress(OSError, ssl.SSLError, asyncio.IncompleteReadError):
             await self._serve(reader, writer)
         writer.close()
@@ -50,7 +50,7 @@ class _Front:
 
 
 async def _head_of_connect(reader: asyncio.StreamReader) -> bytes:
-    """Read the first packet up to its level."""
+    """Read the first packet up to its protocol level."""
     head = await reader.readexactly(2)
     if head[0] != _CONNECT:
         raise ConnectionError("the first packet is no CONNECT")
@@ -60,7 +60,7 @@ async def _head_of_connect(reader: asyncio.StreamReader) -> bytes:
 
 
 async def _pass_on(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
-    """Copy until one of the two ends; then the other direction ends too."""
+    """Copy bytes until source or target ends; then the other direction ends too."""
     try:
         while data := await source.read(_CHUNK_BYTES):
             target.write(data)
@@ -98,7 +98,7 @@ def _config(port: int) -> dict[str, Any]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run it until SIGTERM; returns 1 where there is no amqtt."""
+    """Run the broker until SIGTERM; return 1 without amqtt."""
     parser = argparse.ArgumentParser(prog="python -m edgegpu_sim.broker", description=__doc__)
     parser.add_argument("--listen", nargs=2, action="append", required=True, metavar=("PORT", "CA"))
     parser.add_argument("--cert", type=Path, required=True)

@@ -1,4 +1,4 @@
-"""The cards of a simulated driver, and the text file that its libraries read them from."""
+"""The cards of a simulated driver, and the text file from which its libraries read them."""
 
 import uuid as uuids
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ _FIRST_CAP = 3  # 1 and 2 are NVIDIA's "config" and "monitor"
 
 @dataclass(frozen=True, slots=True)
 class SimMig:
-    """A MIG instance; `caps` are the minors of its GPU instance's and its compute instance's cap file."""
+    """A MIG instance; `caps` are the minor numbers of the cap files of its GPU and its compute instance."""
 
     uuid: str
     profile: str
@@ -22,7 +22,7 @@ class SimMig:
 
 @dataclass(frozen=True, slots=True)
 class SimCard:
-    """A card; `cc` is its compute capability, `mig_mode` splits it even without instances."""
+    """A simulated card; `cc` is its compute capability, `mig_mode` puts it into MIG mode even without instances."""
 
     name: str
     uuid: str
@@ -36,7 +36,7 @@ class SimCard:
 
 @dataclass(frozen=True, slots=True)
 class SimVersions:
-    """What the driver says of itself, and what it takes for itself."""
+    """The versions that the driver reports, and the memory that it reserves."""
 
     driver: str = "560.35.03"
     cuda: str = "12.6"
@@ -45,7 +45,7 @@ class SimVersions:
 
 
 def make_card(index: int, name: str, mib: int, *, profiles: Sequence[str] = (), cc: str = "") -> SimCard:
-    """A card with the uuid, place and minor that follow from its index; always the same for the same arguments."""
+    """Return a card whose UUID, PCI address and minor follow from index and name; equal arguments give equal cards."""
     return SimCard(
         name=name,
         uuid=f"GPU-{uuids.uuid5(uuids.NAMESPACE_OID, f'{index} {name}')}",
@@ -58,7 +58,7 @@ def make_card(index: int, name: str, mib: int, *, profiles: Sequence[str] = (), 
 
 
 def _make_mig(index: int, at: int, profile: str) -> SimMig:
-    """The instance `at` of card `index`; its memory is the profile's: 1g.10gb has 10 240 MiB."""
+    """Return the MIG instance `at` of card `index`; its memory is the profile's: 1g.10gb has 10 240 MiB."""
     gib = profile.partition(".")[2].removesuffix("gb")
     if not gib.isdigit():
         raise ValueError(f"cannot read the MIG profile {profile!r}: it looks like 1g.10gb")
@@ -73,7 +73,7 @@ def _make_mig(index: int, at: int, profile: str) -> SimMig:
 
 
 def cards_text(cards: Sequence[SimCard], versions: SimVersions) -> str:
-    """The cards file; simulation/simdriver/README.md says what the lines mean."""
+    """Return the text of the cards file; simulation/simdriver/README.md says what the lines mean."""
     lines = [
         f"driver {versions.driver}",
         f"cuda {versions.cuda}",
@@ -95,7 +95,7 @@ def cards_text(cards: Sequence[SimCard], versions: SimVersions) -> str:
 
 
 def mig_minors_text(cards: Sequence[SimCard]) -> str:
-    """What /proc/driver/nvidia-caps/mig-minors would say: which cap file opens which instance."""
+    """Return the text of /proc/driver/nvidia-caps/mig-minors: which cap file opens which instance."""
     lines = ["config 1", "monitor 2"]
     for card in cards:
         for mig in card.mig:

@@ -1,4 +1,4 @@
-"""The embedded cluster: API, scheduler, controllers and nodes in this process; plugins are processes of their own."""
+"""The embedded cluster: API, scheduler, controllers and nodes in this process, plugins as separate processes."""
 
 import random
 import secrets
@@ -27,12 +27,12 @@ _LOOK_S = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSettings:
-    """How the cluster is put together."""
+    """The settings of an embedded cluster."""
 
     with_extender: bool = True
-    """Whether the scheduler asks the plugin on the first server."""
+    """Whether the scheduler calls the extender of the first server's plugin."""
     server_tls: Mapping[str, str] | None = None
-    """The plugin's `extender.tls`; without it the extender is insecure, in plain HTTP."""
+    """The plugin's `extender.tls`; without it the extender uses plain HTTP."""
     client_tls: ClientTls | None = None
     extender: Mapping[str, Any] = field(default_factory=dict)
     """Further arguments of ExtenderSettings."""
@@ -72,16 +72,16 @@ class EmbeddedCluster:
 
     @property
     def api_url(self) -> str:
-        """Where the API is."""
+        """The URL of the API."""
         return self.api.url
 
     @property
     def kubeconfig_path(self) -> Path:
-        """A kubeconfig that may do everything; each node has one of its own in `SimNode.kubeconfig_path`."""
+        """The path of a kubeconfig with all rights; each node has its own in `SimNode.kubeconfig_path`."""
         return self.folder / "kubeconfig"
 
     def start(self) -> None:
-        """Start API, kubelets, scheduler and controllers; plugins are started by themselves."""
+        """Start API, kubelets, scheduler and controllers; `start_plugin` starts a plugin."""
         self.api.start()
         write_kubeconfig(self.kubeconfig_path, url=self.api_url, token=self._admin, user="admin")
         listener = True
@@ -99,7 +99,7 @@ class EmbeddedCluster:
         self.controllers.start()
 
     def stop(self) -> None:
-        """End everything and remove the folder."""
+        """End all parts of the cluster and remove its folder."""
         self.controllers.stop()
         self.scheduler.stop()
         for node in self.nodes.values():
@@ -123,7 +123,7 @@ class EmbeddedCluster:
         self.nodes[node].kill_plugin()
 
     def apply(self, manifest: Json) -> Json:
-        """Create an object, or merge the manifest into it when it is there."""
+        """Create an object, or merge the manifest into it if it exists."""
         resource, metadata = _RESOURCES[manifest["kind"]], manifest["metadata"]
         try:
             return self.registry.create(resource, manifest)
@@ -133,7 +133,7 @@ class EmbeddedCluster:
         return self.registry.patch(resource, metadata.get("namespace", "default"), metadata["name"], manifest)
 
     def delete(self, kind: str, namespace: str, name: str, *, grace_s: int | None = None) -> None:
-        """Delete an object; grace 0 takes a pod's object away at once."""
+        """Delete an object; grace 0 removes a pod's object at once."""
         options = {} if grace_s is None else {"gracePeriodSeconds": grace_s}
         self.registry.delete(_RESOURCES[kind], namespace, name, options)
 
@@ -151,13 +151,13 @@ class EmbeddedCluster:
         return self.registry.items("pods", namespace, ObjectSelector.parse(labels))
 
     def events(self, namespace: str, name: str) -> list[str]:
-        """Return an object's events as `REASON: message`, in the order in which they came up."""
+        """Return an object's events as `REASON: message`, the oldest first."""
         found = self.registry.items("events", namespace, ObjectSelector.parse(fields=f"involvedObject.name={name}"))
         found.sort(key=lambda event: int(event["metadata"]["resourceVersion"]))
         return [f"{event['reason']}: {event['message']}" for event in found]
 
     def exec(self, namespace: str, pod: str, *command: str, container: str = "") -> CompletedProcess[str]:
-        """Run a command in what a pod's container sees; the first container unless told otherwise.
+        """Run a command in the view of a pod's container, by default the first.
 
         Raises:
             SimError: the container does not run.
@@ -168,10 +168,10 @@ class EmbeddedCluster:
         return view.run(command)
 
     def wait(self, look: Callable[[], _T], *, timeout_s: float = 10.0, what: str = "it") -> _T:
-        """Look at each change, and now and then, until there is something true to return.
+        """Call `look` at each change and at intervals until it returns a true value, and return that.
 
         Raises:
-            TimeoutSimError: there was not, in time.
+            TimeoutSimError: there was no true value in time.
         """
         ends = time.monotonic() + timeout_s
         while not (found := look()):

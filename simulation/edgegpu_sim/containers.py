@@ -1,4 +1,4 @@
-"""What a container sees: a folder with the device files and mounts that the runtime would give it."""
+"""The view of a container: a folder with the device files and mounts that the runtime would give it."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from edgegpu_sim.errors import SimError
 _LIBRARIES = "usr/lib/x86_64-linux-gnu"
 _SEARCH = ("usr/local/bin", "usr/bin", "bin")
 _IMAGE_TOOLS = frozenset({"env", "true", "false", "printenv"})
-"""What every image has; run from the host with the container's environment alone."""
+"""The tools that every image has; they run from the host with only the container's environment."""
 _EXEC_S = 30.0
 
 
@@ -27,13 +27,13 @@ class CreateError(SimError):
 
 @dataclass(slots=True)
 class ContainerEdits:
-    """What is put into a container: paths in the container to paths of the host, and environment."""
+    """The edits of a container: host paths by the path in the container, and environment."""
 
     files: dict[str, str] = field(default_factory=dict)
     env: dict[str, str] = field(default_factory=dict)
 
     def add(self, edits: Mapping[str, Any]) -> None:
-        """Take over one `containerEdits` of a CDI spec."""
+        """Add one `containerEdits` of a CDI spec."""
         for node in edits.get("deviceNodes") or ():
             self.files[node["path"]] = node.get("hostPath") or node["path"]
         for mount in edits.get("mounts") or ():
@@ -51,7 +51,7 @@ class ContainerView:
     env: Mapping[str, str]
 
     def run(self, command: Sequence[str]) -> subprocess.CompletedProcess[str]:
-        """Run a command as `kubectl exec` would; rc 126 and runc's words where the container lacks it."""
+        """Run a command as `kubectl exec` would; if the container lacks it, the result is 126 with runc's message."""
         program = self._find(command[0])
         if program is None:
             why = f'exec: "{command[0]}": executable file not found in $PATH: unknown'
@@ -73,18 +73,18 @@ class ContainerView:
 def make_view(
     root: Path, *, cdi_folders: Sequence[Path], given: Allocation, pod_env: Mapping[str, str]
 ) -> ContainerView:
-    """Lay out a container's root and return it.
+    """Make a container's root folder and return its view.
 
-    The order of environments is the real one: the plugin's, over it the pod's own, over both what CDI says.
+    The order of environments is the real one: the pod's own overrides the plugin's, and CDI's overrides both.
 
     Args:
         root: a folder that does not exist yet.
-        cdi_folders: where CDI specs lie.
+        cdi_folders: the folders of CDI specs.
         given: what the device plugins answered.
         pod_env: the environment in the pod's spec.
 
     Raises:
-        CreateError: a CDI name that no spec has, or a path of the host that is not there.
+        CreateError: no spec has a CDI name, or a path of the host does not exist.
     """
     edits = ContainerEdits()
     for device in given.devices:
@@ -123,7 +123,7 @@ def _inject(edits: ContainerEdits, folders: Sequence[Path], names: Sequence[str]
 
 
 def _specs(folders: Sequence[Path]) -> dict[str, dict[str, Any]]:
-    """Return the CDI specs by kind; as with containerd, a file that is broken is as if it were not there."""
+    """Return the CDI specs by kind; as with containerd, a broken file is ignored."""
     found: dict[str, dict[str, Any]] = {}
     for folder in folders:
         for path in sorted(folder.glob("*")) if folder.is_dir() else ():
@@ -141,7 +141,7 @@ def _yaml(path: Path) -> Any:  # noqa: ANN401  (foreign document)
 
 
 def _place(root: Path, inside: str, outside: str) -> None:
-    """Link one path; a folder above it that is itself a link becomes a real folder with links for what is in it."""
+    """Link one path; a parent folder that is itself a link becomes a real folder with links to its entries."""
     at = root
     parts = Path(inside.lstrip("/")).parts
     for part in parts[:-1]:
@@ -157,5 +157,5 @@ def _place(root: Path, inside: str, outside: str) -> None:
     if link.is_symlink():
         link.unlink()
     elif link.is_dir():
-        link.rmdir()  # one of the empty ones above
+        link.rmdir()  # an empty folder that an earlier path made
     link.symlink_to(outside)

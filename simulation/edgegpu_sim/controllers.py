@@ -1,4 +1,4 @@
-"""A small Deployment controller with its ReplicaSets folded in: it replaces failed pods and counts what it makes."""
+"""A small Deployment controller that includes its ReplicaSets: it replaces failed pods and counts the new ones."""
 
 import hashlib
 import json
@@ -10,14 +10,14 @@ from edgegpu_sim.api import ApiError, Json, Registry
 _TERMINAL = {"Succeeded", "Failed"}
 _HASH = "pod-template-hash"
 _LETTERS = "bcdfghjklmnpqrstvwxz2456789"
-"""What names get appended: SafeEncodeString in apimachinery's util/rand; who knows pods by their names leans on it."""
+"""The characters of name suffixes: SafeEncodeString in apimachinery's util/rand; readers of pod names rely on them."""
 
 _LOOK_S = 0.5
 _DOWN_S = 0.1
 
 
 class Controllers:
-    """Keeps every Deployment's pods as its spec says, until it is stopped."""
+    """The controller that keeps every Deployment's pods as in its spec, until it is stopped."""
 
     def __init__(self, registry: Registry, *, pace_s: float = 0.02) -> None:
         self._registry = registry
@@ -25,7 +25,7 @@ class Controllers:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="controllers")
         self.created: Counter[str] = Counter()
-        """Pods made so far, by the UID of their Deployment: a storm shows here."""
+        """The number of pods made so far, by the UID of their Deployment; it shows a storm of pods."""
 
     def start(self) -> None:
         """Start the thread."""
@@ -49,7 +49,7 @@ class Controllers:
             except ApiError as error:
                 if error.reason == "ServiceUnavailable":
                     self._stop.wait(_DOWN_S)
-                continue  # otherwise something changed under us: look again
+                continue  # an object changed meanwhile: start again
             self._registry.store.wait(version, _LOOK_S, self._stop.is_set)
 
     def _tend(self, deployment: Json) -> None:
@@ -75,7 +75,7 @@ class Controllers:
         metadata, pod = deployment["metadata"], deployment["spec"]["template"]
         name = f"{metadata['name']}-{template}"
         meant = pod.get("metadata") or {}
-        # The ReplicaSet is not an object here; its owner reference carries the Deployment's own UID.
+        # The ReplicaSet is no object here; its owner reference has the Deployment's own UID.
         owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": name, "uid": metadata["uid"]}
         made = {
             **meant,
@@ -113,7 +113,7 @@ class Controllers:
 
 
 def template_hash(deployment: Json) -> str:
-    """Return the hash that tells pods of one template from those of another."""
+    """Return the hash of a Deployment's pod template, by which its pods are distinguished."""
     text = json.dumps(deployment["spec"]["template"], sort_keys=True)
     number = int.from_bytes(hashlib.sha256(text.encode()).digest()[:4])
     return "".join(_LETTERS[ord(digit) % len(_LETTERS)] for digit in str(number))

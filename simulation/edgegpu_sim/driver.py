@@ -28,11 +28,11 @@ _SONAMES = ("libnvidia-ml.so", "libcuda.so")
 
 
 class SimDriverError(Exception):
-    """A command on the simulated driver was refused; the text says why."""
+    """The simulated driver refused a command; the text says why."""
 
 
 class SimDriver:
-    """The driver under one root; each method is one call of its simctl, safe from several processes at once."""
+    """The simulated driver under one root; each method is one call of simctl, safe from several processes at once."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -44,10 +44,10 @@ class SimDriver:
     def create(
         cls, root: Path, cards: Sequence[SimCard], *, build: Path = _BUILD, versions: SimVersions | None = None
     ) -> Self:
-        """Lays out or changes a driver root; each file changes as a whole, and what processes hold is kept.
+        """Make or change a driver root; each file changes atomically, and what processes hold is kept.
 
         Raises:
-            SimDriverError: a real driver is under this root, nothing was built, or a card makes no sense.
+            SimDriverError: a real driver is under this root, nothing was built, or a card is invalid.
         """
         if (root / "proc/driver/nvidia/version").exists():
             raise SimDriverError(f"cannot simulate under {root}: a real NVIDIA driver is loaded there")
@@ -64,47 +64,47 @@ class SimDriver:
         return driver
 
     def xid(self, uuid: str, code: int) -> None:
-        """Sends an XID event of the card to all that wait for one."""
+        """Send an XID event of a card to all processes that wait for one."""
         self._run("xid", uuid, str(code))
 
     def vanish(self, uuid: str) -> None:
-        """Lets the card fall off the bus: its calls answer GPU_IS_LOST."""
+        """Make a card fall off the bus: its calls return GPU_IS_LOST."""
         self._run("vanish", uuid)
 
     def restore(self, uuid: str) -> None:
-        """Brings a vanished card back."""
+        """Bring a vanished card back."""
         self._run("restore", uuid)
 
     def hang(self, call: str) -> None:
-        """Lets a call (`*`: every NVML call) hang until `clear`; a name without _vN means every version."""
+        """Make a call (`*`: every NVML call) hang until `clear`; a name without _vN means every version."""
         self._run("hang", call)
 
     def fail(self, call: str, code: int) -> None:
-        """Lets a call answer with this status until `clear`."""
+        """Make a call return this status until `clear`."""
         self._run("fail", call, str(code))
 
     def unload(self) -> None:
-        """Behaves as if the kernel module were not loaded, for those that start from now on."""
+        """Simulate, for processes that start from now on, that the kernel module is not loaded."""
         self._run("unload")
 
     def load(self) -> None:
-        """Ends `unload`."""
+        """End the effect of `unload`."""
         self._run("load")
 
     def clear(self) -> None:
-        """Ends every hang, fail, vanish and unload."""
+        """End every hang, fail, vanish and unload."""
         self._run("clear")
 
     def temperature(self, uuid: str, celsius: int) -> None:
-        """Sets what the card's thermometer shows."""
+        """Set a card's temperature."""
         self._run("temperature", uuid, str(celsius))
 
     def utilisation(self, uuid: str, percent: int) -> None:
-        """Sets what the card shows as its GPU utilisation."""
+        """Set a card's GPU utilisation."""
         self._run("utilisation", uuid, str(percent))
 
     def used_mib(self, uuid: str) -> int:
-        """MiB that living processes hold on a card, its instances included, or on one instance."""
+        """Return the MiB that living processes hold on a card, including its MIG instances, or on one instance."""
         return int(self._run("used", uuid))
 
     def _run(self, *args: str) -> str:
@@ -117,7 +117,7 @@ class SimDriver:
 
 
 def _lay_programs(root: Path, build: Path, version: str) -> None:
-    """Copies libraries and tools; those of another driver version go when the new ones are in place."""
+    """Copy libraries and tools; those of another driver version are removed when the new ones are in place."""
     folder = root / _LIBRARIES
     folder.mkdir(parents=True, exist_ok=True)
     for name in _SONAMES:
@@ -131,7 +131,7 @@ def _lay_programs(root: Path, build: Path, version: str) -> None:
 
 
 def _lay_devices(root: Path, cards: Sequence[SimCard]) -> None:
-    """Makes the device files that these cards need and removes those of other cards."""
+    """Make the device files that these cards need and remove those of other cards."""
     wanted = {f"nvidia{card.minor}" for card in cards} | set(_CONTROL_FILES)
     _lay_nodes(root / "dev", wanted, stale=r"nvidia\d+")
     caps = {f"nvidia-cap{cap}" for card in cards for mig in card.mig for cap in mig.caps}
@@ -142,7 +142,7 @@ def _lay_devices(root: Path, cards: Sequence[SimCard]) -> None:
 
 
 def _lay_shared(root: Path) -> Path:
-    """The folder that the container spec binds; any user's processes write the state file in it."""
+    """Make the folder that the container spec binds, and return it; any user's processes write the state file there."""
     folder = root / _SHARED
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o755)
@@ -150,7 +150,7 @@ def _lay_shared(root: Path) -> Path:
 
 
 def _link(link: Path, target: str) -> None:
-    """Points a link elsewhere without a moment in which it is missing."""
+    """Point a link to another target atomically."""
     if link.is_symlink() and link.readlink() == Path(target):
         return
     temp = link.with_name(f".{link.name}.{os.getpid()}")
@@ -170,7 +170,7 @@ def _lay_nodes(folder: Path, wanted: Iterable[str], *, stale: str) -> None:
 
 
 def _make_node(path: Path) -> None:
-    """A character device that opens like /dev/null; a plain file where that is not allowed."""
+    """Make a character device that opens like /dev/null, or a plain file where that is not allowed."""
     try:
         os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(*_NULL_DEVICE))
         with path.open("rb"):
@@ -182,7 +182,7 @@ def _make_node(path: Path) -> None:
 
 
 def _card(index: int, text: str) -> SimCard:
-    """NAME:MIB or NAME:MIB:PROFILE,PROFILE."""
+    """Return the card of a text NAME:MIB or NAME:MIB:PROFILE,PROFILE."""
     name, _, rest = text.partition(":")
     mib, _, profiles = rest.partition(":")
     if not name or not mib.isdigit():
@@ -246,7 +246,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command; 0, or 1 with the reason on stderr."""
+    """Run one command; return 0, or 1 with the reason on stderr."""
     args = _parser().parse_args(argv)
     try:
         sys.stdout.write(_create(args) if args.command == "create" else _command(args))

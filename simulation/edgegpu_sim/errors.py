@@ -1,4 +1,4 @@
-"""The simulated cluster's own errors."""
+"""The errors of the simulated cluster."""
 
 
 class SimError(Exception):
@@ -6,4 +6,4 @@ class SimError(Exception):
 
 
 class TimeoutSimError(SimError):
-    """What was waited for did not come in time."""
+    """An awaited condition did not hold in time."""

@@ -1,4 +1,4 @@
-"""One node of the embedded cluster: its folders, its driver, its kubelet, and the real plugin process on it."""
+"""One node of the embedded cluster: its folders, driver and kubelet, and the real plugin process."""
 
 import json
 import os
@@ -29,21 +29,21 @@ _STOP_S = 15.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSpec:
-    """What a node is made of."""
+    """The specification of a simulated node."""
 
     name: str
     cards: Sequence[SimCard] = ()
     role: str = "server"
     labels: Mapping[str, str] = field(default_factory=dict)
     config: Mapping[str, Any] = field(default_factory=dict)
-    """Merged over the plugin's generated configuration."""
+    """Values that are merged over the plugin's generated configuration."""
     kubelet: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of KubeletSettings other than node, folder and labels."""
     pace: PodTimings = field(default_factory=PodTimings)
 
 
 class SimNode:
-    """A node; everything of it lies in one short folder (a socket's path holds 107 characters)."""
+    """A simulated node, with all its files in one folder with a short path (a socket's path holds 107 characters)."""
 
     def __init__(self, spec: NodeSpec, folder: Path, *, registry: Registry, order: random.Random) -> None:
         self.spec = spec
@@ -83,7 +83,7 @@ class SimNode:
         """Start the real plugin process; its output is appended to the log file.
 
         Raises:
-            SimError: it runs already.
+            SimError: the plugin runs already.
         """
         if self.plugin is not None and self.plugin.poll() is None:
             raise SimError(f"cannot start the plugin of {self.name}: it runs already")
@@ -98,7 +98,7 @@ class SimNode:
         return "\n".join(self.log_path.read_text().splitlines()[-lines:]) if self.log_path.exists() else "(nothing)"
 
     def kill_plugin(self, number: int = signal.SIGKILL) -> int | None:
-        """Send the plugin a signal and wait for its end; return its exit status, None when it did not run."""
+        """Send the plugin a signal, wait for its end and return its exit status; None when it did not run."""
         plugin, self.plugin = self.plugin, None
         if plugin is None:
             return None
@@ -112,7 +112,7 @@ class SimNode:
             raise SimError(f"cannot end the plugin of {self.name}: it ignored signal {number}") from None
 
     def reboot(self) -> None:
-        """Restart everything: no container and nothing under /run and the CDI folder is left, the rest is."""
+        """Restart the node: all containers, /run and the CDI folder are lost, other files stay."""
         had_plugin = self.plugin is not None
         self.kill_plugin()
         self.kubelet.stop()
@@ -129,13 +129,13 @@ class SimNode:
         self.kubelet.start()
 
     def checkpoint(self) -> Json:
-        """Return kubelet's checkpoint file as JSON; empty before there is one."""
+        """Return kubelet's checkpoint as JSON; empty while there is no file."""
         path = self.kubelet.devices_folder / CHECKPOINT
         found: Json = json.loads(path.read_text()) if path.exists() else {}
         return found
 
     def stop(self) -> None:
-        """End everything on the node; kubelet first, since gRPC complains on stderr when a server hangs up on it."""
+        """End all processes of the node, kubelet first: gRPC writes to stderr when its server closes a connection."""
         self.kubelet.stop()
         if self.plugin is not None:
             try:
@@ -145,6 +145,6 @@ class SimNode:
 
 
 def _plain_env() -> dict[str, str]:
-    """The environment of a service: nothing of a desktop's, no libraries of other drivers."""
+    """Return the environment of a service, without a desktop's variables and other drivers' libraries."""
     kept = ("PATH", "HOME", "LANG", "TMPDIR", "VIRTUAL_ENV", "PYTHONPATH", "PYTHONWARNINGS")
     return {key: value for key, value in os.environ.items() if key in kept}

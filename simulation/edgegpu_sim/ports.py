@@ -1,4 +1,4 @@
-"""TCP ports of this machine: which are free, and who answers."""
+"""TCP ports of this machine: which are free, and which answer."""
 
 import contextlib
 import secrets
@@ -6,14 +6,14 @@ import socket
 from pathlib import Path
 
 _PORTS = 10_000
-"""Below are the ports of well-known services; above the kernel's range of ports for connections begins."""
+"""The lowest port to use: below are those of well-known services. The kernel's range for connections lies higher."""
 
 
 def free_port() -> int:
-    """Return a TCP port of 127.0.0.1 that nobody uses now; the kernel gives it to no connection either."""
+    """Return a TCP port of 127.0.0.1 that is free now, and that the kernel gives to no connection."""
     lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     while True:
-        # `random` would do, but hypothesis seeds it, alike in each process that runs beside this one.
+        # Not `random`: hypothesis seeds it equally in each process that runs beside this one.
         port = _PORTS + secrets.randbelow(max(lowest - _PORTS, 1_000))
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -23,6 +23,6 @@ def free_port() -> int:
 
 
 def answers(port: int) -> bool:
-    """Return whether somebody listens on a port of 127.0.0.1."""
+    """Return whether a process listens on a port of 127.0.0.1."""
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0

@@ -1,4 +1,4 @@
-"""A small Kubernetes API: what edgegpu's processes use of the real one, over real HTTP."""
+"""A small Kubernetes API over real HTTP, with the parts that edgegpu's processes use."""
 
 from edgegpu_sim.api.errors import ApiError
 from edgegpu_sim.api.objects import Json, ObjectSelector

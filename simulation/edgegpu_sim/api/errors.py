@@ -1,11 +1,11 @@
-"""The API's errors, as the Status objects that a real API server answers with."""
+"""The API's errors, as Status objects like those of a real API server."""
 
 from edgegpu_sim.api.objects import Json
 from edgegpu_sim.errors import SimError
 
 
 class ApiError(SimError):
-    """A request that was refused; `code` is the HTTP status and `reason` the word that clients look at."""
+    """The request is refused; `code` is the HTTP status and `reason` the word that clients check."""
 
     def __init__(self, code: int, reason: str, message: str) -> None:
         super().__init__(message)
@@ -27,7 +27,7 @@ class ApiError(SimError):
 
 
 def not_found(resource: str, name: str) -> ApiError:
-    """Return the error for an object that is not there."""
+    """Return the error for an object that does not exist."""
     return ApiError(404, "NotFound", f'{resource} "{name}" not found')
 
 
@@ -37,7 +37,7 @@ def already_exists(resource: str, name: str) -> ApiError:
 
 
 def conflict(resource: str, name: str, why: str) -> ApiError:
-    """Return the error for an object that is not as the caller thought."""
+    """Return the error for an object that is not as the caller expected."""
     return ApiError(409, "Conflict", f'Operation cannot be fulfilled on {resource} "{name}": {why}')
 
 
@@ -47,7 +47,7 @@ def invalid(kind: str, name: str, why: str) -> ApiError:
 
 
 def bad_request(why: str) -> ApiError:
-    """Return the error for a request that makes no sense."""
+    """Return the error for an invalid request."""
     return ApiError(400, "BadRequest", why)
 
 

@@ -33,11 +33,11 @@ def merge(target: object, patch: object) -> Any:  # noqa: ANN401  (any JSON valu
 
 
 _BY_KEY = {"containers": "name", "initContainers": "name", "conditions": "type"}
-"""Lists that a strategic merge patch merges element by element, and by which of their fields."""
+"""The lists that a strategic merge patch merges element by element, with the key field of each."""
 
 
 def strategic(target: object, patch: object, name: str = "") -> Any:  # noqa: ANN401  (any JSON value)
-    """Return `target` with a strategic merge patch applied, without its `$` directives; `name`: of the field."""
+    """Return `target` with a strategic merge patch applied, without its `$` directives; `name` is the field's name."""
     if isinstance(patch, list) and (key := _BY_KEY.get(name)):
         merged = {one[key]: one for one in target} if isinstance(target, list) else {}
         for one in patch:
@@ -55,7 +55,7 @@ def strategic(target: object, patch: object, name: str = "") -> Any:  # noqa: AN
 
 
 def field(item: Mapping[str, Any], path: str) -> str:
-    """Return the text at a dotted path; empty where there is none."""
+    """Return the text at a dotted path; empty when there is none."""
     value: Any = item
     for part in path.split("."):
         value = (value or {}).get(part) if isinstance(value, Mapping) else None
@@ -83,21 +83,21 @@ def limits(container: Mapping[str, Any]) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class SelectorRequirement:
-    """One part of a selector: the value at `key` is, or is not, among `values`; without values: it exists, or not."""
+    """One part of a selector: the value at `key` is, or is not, among `values`; without values, it exists or not."""
 
     key: str
     values: tuple[str, ...]
     wanted: bool
 
     def holds(self, value: str | None) -> bool:
-        """Return whether a value, None where there is none, meets the requirement."""
+        """Return whether a value, or None for a missing one, meets the requirement."""
         met = value is not None if not self.values else value in self.values
         return met == self.wanted
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectSelector:
-    """Which objects of a list are meant."""
+    """A selector of objects by labels and fields."""
 
     labels: tuple[SelectorRequirement, ...] = ()
     fields: tuple[SelectorRequirement, ...] = ()
@@ -112,7 +112,7 @@ class ObjectSelector:
         return cls(_requirements(labels), _requirements(fields))
 
     def matches(self, item: Mapping[str, Any]) -> bool:
-        """Return whether an object is meant."""
+        """Return whether an object matches the selector."""
         labels = (item.get("metadata") or {}).get("labels") or {}
         return all(r.holds(labels.get(r.key)) for r in self.labels) and all(
             r.holds(field(item, r.key)) for r in self.fields

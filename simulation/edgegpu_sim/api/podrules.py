@@ -1,4 +1,4 @@
-"""What the API server demands of pods, and the parts of a pod that only certain requests may write."""
+"""The API server's rules for pods, and the parts of a pod that only certain requests may write."""
 
 import time
 from typing import Any
@@ -78,7 +78,7 @@ def _frozen(spec: Json) -> Json:
 
 
 def bound(pod: Json, binding: Json) -> Json:
-    """Return the pod as the binding makes it: node and annotations in one write.
+    """Return the pod after a binding: node and annotations in one write.
 
     Raises:
         ApiError: 409, another pod of this name, a pod that is being deleted, or one that has a node.
@@ -102,12 +102,12 @@ def bound(pod: Json, binding: Json) -> Json:
 
 
 def with_condition(status: Json, condition: Json) -> list[Json]:
-    """Return a status's conditions with one of them set."""
+    """Return a status's conditions with one condition set."""
     return [c for c in status.get("conditions") or () if c["type"] != condition["type"]] + [condition]
 
 
 def check_uid(resource: str, item: Json, uid: Any) -> None:  # noqa: ANN401  (foreign JSON)
-    """Refuse a request that means another object of the same name.
+    """Refuse a request for another object of the same name.
 
     Raises:
         ApiError: 409.
@@ -130,9 +130,9 @@ def check_version(resource: str, item: Json, version: Any) -> None:  # noqa: ANN
 
 
 def deleted(pod: Json, options: Json) -> Json | None:
-    """Return the pod as a deletion leaves it; None when it goes at once.
+    """Return the pod after a deletion request; None when it is removed at once.
 
-    A pod that was never placed, one that has ended, and one with grace 0 go at once; others wait for their kubelet.
+    A pod that was never placed, one that has ended, and one with grace 0 are removed at once; others wait for kubelet.
     """
     grace = options.get("gracePeriodSeconds")
     metadata, spec = pod["metadata"], pod["spec"]

@@ -1,4 +1,4 @@
-"""The rules of each resource over the store: what a create, a patch, a deletion, a binding and an eviction do."""
+"""The API's resources over the store: rules for create, patch, deletion, binding and eviction."""
 
 import random
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ _LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 
 @dataclass(frozen=True, slots=True)
 class ResourceRules:
-    """One resource of the API."""
+    """The rules of one resource of the API."""
 
     version: str
     kind: str
@@ -51,7 +51,7 @@ class Registry:
     """The API's resources; every method may be called from any thread and raises ApiError."""
 
     def __init__(self, *, random_names: random.Random, history: int = 20_000, strict_namespaces: bool = False) -> None:
-        """Begin with an empty store; with `strict_namespaces` those that nobody has made do not exist."""
+        """Begin with an empty store; with `strict_namespaces` only created namespaces exist."""
         self.store = ObjectStore(history=history)
         self.is_up = True
         self._random = random_names
@@ -86,7 +86,7 @@ class Registry:
             return self.store.put(key, item)
 
     def get(self, resource: str, namespace: str, name: str) -> Json:
-        """Return an object; every namespace exists once it is asked for, where they are not strict."""
+        """Return an object; unless namespaces are strict, every namespace exists when it is read."""
         self._check_up()
         if resource == "namespaces" and not self._strict:
             self._ensure_namespace(name)
@@ -96,7 +96,7 @@ class Registry:
         return found
 
     def items(self, resource: str, namespace: str = "", selector: ObjectSelector | None = None) -> list[Json]:
-        """Return the objects that a selector means."""
+        """Return the objects that match a selector."""
         self._check_up()
         found = self.store.items(resource, namespace)
         return [item for item in found if selector is None or selector.matches(item)]
@@ -114,14 +114,14 @@ class Registry:
             return self._write(resource, old, strategic(old, _without_identity(old, change, resource)), sub=sub)
 
     def apply(self, resource: str, namespace: str, name: str, item: Json) -> Json:
-        """Make an object be as given, as server-side apply does; what was applied once and is left out now stays."""
+        """Create or change an object by server-side apply; fields that an earlier apply set and this omits stay."""
         with self.store.lock:
             if self.store.get(_key(resource, namespace, name)) is None:
                 return self.create(resource, item)
             return self.patch(resource, namespace, name, item)
 
     def replace(self, resource: str, namespace: str, name: str, item: Json, *, sub: str = "") -> Json:
-        """Put an object in the place of another."""
+        """Replace an object by another."""
         with self.store.lock:
             old = self.get(resource, namespace, name)
             asked = item.get("metadata") or {}
@@ -131,7 +131,7 @@ class Registry:
             return self._write(resource, old, {**old, **item, "metadata": {**asked, **kept}}, sub=sub)
 
     def delete(self, resource: str, namespace: str, name: str, options: Json | None = None) -> Json:
-        """Delete an object; a pod on a node waits there for its kubelet, unless its grace is 0."""
+        """Delete an object; a pod on a node waits for its kubelet, unless its grace is 0."""
         options = options or {}
         with self.store.lock:
             old = self.get(resource, namespace, name)
@@ -146,7 +146,7 @@ class Registry:
             return left if left is old else self.store.put(_key(resource, namespace, name), left)
 
     def bind(self, namespace: str, name: str, binding: Json) -> Json:
-        """Give a pod its node and the binding's annotations in one write."""
+        """Write a binding's node and annotations into a pod in one write."""
         with self.store.lock:
             old = self.get("pods", namespace, name)
             return self.store.put(_key("pods", namespace, name), podrules.bound(old, binding))
@@ -186,7 +186,7 @@ class Registry:
             self.create("events", {"metadata": named, "involvedObject": about, **body, **times})
 
     def suffix(self, length: int = 5) -> str:
-        """Return random letters, as the API server appends them to `generateName`."""
+        """Return random characters, like those that the API server appends to `generateName`."""
         return "".join(self._random.choices(_LETTERS, k=length))
 
     def _write(self, resource: str, old: Json, new: Json, *, sub: str) -> Json:
@@ -200,7 +200,7 @@ class Registry:
         if resource == "deployments" and new["spec"] != old["spec"]:
             new["metadata"] = {**new["metadata"], "generation": metadata["generation"] + 1}
         if new == old:
-            return old  # the real one writes nothing either
+            return old  # a real API server writes nothing either
         return self.store.put(_key(resource, metadata.get("namespace", ""), metadata["name"]), new)
 
     def _empty(self, namespace: str) -> None:
@@ -230,7 +230,7 @@ def _key(resource: str, namespace: str, name: str) -> Key:
 def _without_identity(old: Json, change: Json, resource: str) -> Json:
     asked = change.get("metadata") or {}
     uid = asked.get("uid") or old["metadata"]["uid"]
-    if uid != old["metadata"]["uid"]:  # no conflict: a real 1.33 takes it for a change of the field
+    if uid != old["metadata"]["uid"]:  # no conflict: a real 1.33 reports a change of the field
         why = f'metadata.uid: Invalid value: "{uid}": field is immutable'
         raise invalid(KINDS[resource].kind, old["metadata"]["name"], why)
     podrules.check_version(resource, old, asked.get("resourceVersion"))

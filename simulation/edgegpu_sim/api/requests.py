@@ -1,4 +1,4 @@
-"""Reads the API's paths, and answers its requests, watches aside: from a route and a body to a code and an object."""
+"""The API's paths and requests, except watches: from a route and a body to a status code and an object."""
 
 import base64
 import json
@@ -16,9 +16,9 @@ _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch"}
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One request: resource, and what of it; `rest` is the path below a `proxy` subresource.
+    """The target of one request; `rest` is the path below a `proxy` subresource.
 
-    `form` is how a patch is written: `merge`, `strategic` or `apply`.
+    `form` is the kind of a patch: `merge`, `strategic` or `apply`.
     """
 
     verb: str
@@ -62,13 +62,13 @@ def _verb(method: str, name: str, query: dict[str, str]) -> str:
 
 
 NodeProxy = Callable[[str], Json]
-"""A kubelet's own answers: path (`pods`, `runningpods`) to a PodList."""
+"""A kubelet's own API: from a path (`pods`, `runningpods`) to a PodList."""
 
 _MOST_PAGES = 256
 
 
 class Requests:
-    """Serves one registry and the kubelets behind it."""
+    """The requests to one registry and to the kubelets behind it."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -77,7 +77,7 @@ class Requests:
         self.proxies: dict[str, NodeProxy] = {}
 
     def answer(self, route: Route, body: Json) -> tuple[int, Json]:
-        """Do what a request asks; return the HTTP status and the object.
+        """Execute a request and return the HTTP status and the object.
 
         Raises:
             ApiError: the request was refused.
@@ -143,7 +143,7 @@ class Requests:
             metadata["remainingItemCount"] = len(items) - limit
             items = items[:limit]
         kind = KINDS[route.resource]
-        # Objects in a list carry neither kind nor version, as those of the real one.
+        # Objects in a list have neither kind nor version, as with a real API server.
         bare = [{k: v for k, v in item.items() if k not in {"kind", "apiVersion"}} for item in items]
         return {"kind": f"{kind.kind}List", "apiVersion": kind.version, "metadata": metadata, "items": bare}
 
@@ -177,7 +177,7 @@ def selector_of(route: Route) -> ObjectSelector:
 
 
 def _placed(body: Json, namespace: str) -> Json:
-    """Return an object with the namespace of its path; one that names another is refused."""
+    """Return an object with the namespace of its path; an object with another namespace is refused."""
     metadata = body.get("metadata") or {}
     if namespace and metadata.get("namespace", namespace) != namespace:
         raise bad_request("the namespace of the provided object does not match the namespace sent on the request")

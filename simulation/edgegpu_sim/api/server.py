@@ -1,4 +1,4 @@
-"""The API over HTTP on 127.0.0.1: bearer tokens, a log of all requests, stopped and started on one port."""
+"""The API over HTTP on 127.0.0.1: bearer tokens, a log of all requests, stop and start on the same port."""
 
 import json
 import select
@@ -27,7 +27,7 @@ _HEALTH = ("/readyz", "/livez", "/healthz")
 
 @dataclass(frozen=True, slots=True)
 class LoggedCall:
-    """One request as the log keeps it; a watch is logged when it begins."""
+    """One request in the log; a watch is logged when it begins."""
 
     at_s: float
     user: str
@@ -41,23 +41,23 @@ class LoggedCall:
 
 @dataclass(slots=True)
 class ServerSettings:
-    """What tests turn while the server runs."""
+    """Settings that tests change while the server runs."""
 
     tokens: Mapping[str, str]
     """Bearer token to user name; other tokens are answered 401."""
     watch_delay_s: dict[str, float] = field(default_factory=dict)
-    """Resource to how late its watches are."""
+    """The delay of a resource's watches, by resource."""
     allow: Callable[[str, Route], bool] = lambda _user, _route: True
-    """Says whether a user may make a request; else 403."""
+    """Returns whether a user may make a request; otherwise the answer is 403."""
     may: Callable[[str, Json], bool] = lambda _user, _attributes: True
-    """Says what a SelfSubjectAccessReview of a user is answered, by its `resourceAttributes`."""
+    """Returns the answer to a user's SelfSubjectAccessReview, by its `resourceAttributes`."""
     bookmark_s: float = 5.0
     minor: int = 33
-    """Of the Kubernetes that it says it is."""
+    """The minor version of Kubernetes that the server reports."""
 
 
 class ApiServer:
-    """Serves a registry; `stop` drops every connection, `start` comes back on the same port."""
+    """The HTTP server of a registry; `stop` drops every connection, `start` serves on the same port again."""
 
     def __init__(self, registry: Registry, settings: ServerSettings) -> None:
         self.registry = registry
@@ -70,11 +70,11 @@ class ApiServer:
 
     @property
     def url(self) -> str:
-        """Where the API is, without a path."""
+        """The URL of the API, without a path."""
         return f"http://127.0.0.1:{self._port}"
 
     def start(self) -> None:
-        """Serve; the first start takes a free port, later ones the same again."""
+        """Serve; the first start takes a free port, later ones use the same."""
         self._server = _Server(("127.0.0.1", self._port), self)
         self._port = self._server.server_address[1]
         self.registry.is_up = True
@@ -82,7 +82,7 @@ class ApiServer:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop serving and drop every connection; what is stored is kept."""
+        """Stop serving and drop every connection; the stored objects stay."""
         server, self._server = self._server, None
         if server is None or self._thread is None:
             return
@@ -120,7 +120,7 @@ class _Server(ThreadingHTTPServer):
                     continue  # gone already
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401  (socketserver's own)
-        """Keep quiet: a client that goes away in the middle is daily business here."""
+        """Log nothing: clients that vanish during a request are normal here."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -141,7 +141,7 @@ class _Handler(BaseHTTPRequestHandler):
             return  # the client was gone before the last flush
 
     def log_message(self, *_: object) -> None:
-        """Say nothing: the log is `ApiServer.calls`."""
+        """Log nothing: the log is `ApiServer.calls`."""
 
     def do_GET(self) -> None:
         """Serve any request."""
@@ -169,7 +169,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_POST = do_PUT = do_PATCH = do_DELETE = do_GET  # noqa: N815  (the base class looks for these names)
 
     def _answer(self, user: str, route: Route | None, body: Json) -> tuple[int, Json | None]:
-        """Return code and object; no object for a watch, which has been answered by then."""
+        """Return status code and object; no object for a watch, which is already answered."""
         if self.path == "/version":
             minor = self.server.api.settings.minor
             return 200, {"major": "1", "minor": str(minor), "gitVersion": f"v1.{minor}.0+sim"}

@@ -1,4 +1,4 @@
-"""Objects with versions, and the history that watches read."""
+"""The store of objects with versions, and the history that watches read."""
 
 import threading
 import time
@@ -27,7 +27,7 @@ class StoreEvent:
 
 
 class ObjectStore:
-    """Keeps objects; stored objects are never changed in place, so readers may hold them."""
+    """The store; its objects are never changed in place, so readers may keep them."""
 
     def __init__(self, *, history: int = 20_000) -> None:
         self.lock = threading.RLock()
@@ -66,7 +66,7 @@ class ObjectStore:
             return stored
 
     def remove(self, key: Key) -> Json:
-        """Remove an object that is there and return its last form."""
+        """Remove an existing object and return its last form."""
         with self.lock:
             self._version += 1
             old = self._objects.pop(key)
@@ -91,19 +91,19 @@ class ObjectStore:
             return found[::-1]
 
     def forget(self) -> None:
-        """Forget the history, as etcd's compaction does: watches that start before now are answered 410."""
+        """Forget the history, as etcd's compaction does: watches from earlier versions are answered 410."""
         with self.lock:
             self._history.clear()
             self._forgotten = self._version
 
     def wait(self, version: int, timeout_s: float, stopped: Callable[[], bool] = lambda: False) -> int:
-        """Wait until there is a change after `version`, or it is stopped, or time is up; return the version now."""
+        """Wait for a change after `version`, for `stopped` or for the time-out; return the present version."""
         with self.lock:
             self._changed.wait_for(lambda: self._version > version or stopped(), timeout_s)
             return self._version
 
     def wake(self) -> None:
-        """Let all that wait look again."""
+        """Make all waiting callers check again."""
         with self.lock:
             self._changed.notify_all()
 

@@ -1,4 +1,4 @@
-"""Turns the store's history into the events of one watch."""
+"""The events of one watch, made from the store's history."""
 
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -10,12 +10,12 @@ from edgegpu_sim.api.registry import KINDS, Registry
 from edgegpu_sim.api.store import StoreEvent
 
 _LOOK_S = 0.5
-"""How often a quiet watch looks whether its client is still there."""
+"""How often a quiet watch checks whether its client is still connected."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watch:
-    """What one client watches, and for how long."""
+    """One client's watch: its objects and its length."""
 
     resource: str
     namespace: str
@@ -24,12 +24,12 @@ class Watch:
     bookmarks: bool = False
     timeout_s: float = 1800.0
     delay_s: float = 0.0
-    """Each event is held back this long, as on a slow or late link."""
+    """How long each event is held back, as on a slow or late link."""
     bookmark_s: float = 5.0
 
 
 def events(registry: Registry, watch: Watch, *, ended: Callable[[], bool]) -> Iterator[Json]:
-    """Yield the events of a watch until its time is up or it is ended; the last may be an ERROR (410)."""
+    """Yield the events of a watch until its time is over or it is ended; the last may be an ERROR (410)."""
     ends = time.monotonic() + watch.timeout_s
     try:
         seen = yield from _first(registry, watch)
@@ -49,7 +49,7 @@ def events(registry: Registry, watch: Watch, *, ended: Callable[[], bool]) -> It
 
 
 def _first(registry: Registry, watch: Watch) -> Generator[Json, None, int]:
-    """Yield what a watch without a version begins with: everything that is there; return the version it reached."""
+    """Yield all present objects, with which a watch without a version begins; return the version reached."""
     if watch.version not in {"", "0"}:
         return int(watch.version)
     with registry.store.lock:
@@ -61,7 +61,7 @@ def _first(registry: Registry, watch: Watch) -> Generator[Json, None, int]:
 
 
 def event_of(change: StoreEvent, watch: Watch) -> Json | None:
-    """Return the event that a watch sees of a change: objects that come to be meant are ADDED, others DELETED."""
+    """Return a watch's event for a change: objects that begin to match are ADDED, those that cease are DELETED."""
     if change.resource != watch.resource:
         return None
     if watch.namespace not in {"", change.new["metadata"].get("namespace", "")}:

@@ -25,7 +25,7 @@ CLOUD = "cloud"
 
 @dataclass(frozen=True, slots=True)
 class _Act:
-    """One cluster's worth of the simulated demo."""
+    """One act of the simulated demo, on one cluster."""
 
     scenario: str
     title: str
@@ -56,7 +56,7 @@ _ACTS = (
 
 
 def run_simulated(outcome: DemoOutcome, *, policy: str, with_cloud: bool, say: Say) -> None:
-    """Run every act on an embedded cluster of its own; what cannot go on is a failure, and the next act begins."""
+    """Run every act on its own embedded cluster; an act that cannot continue is a failure, and the next begins."""
     for act in _ACTS:
         say(f"\n{act.scenario}: {act.title}")
         try:
@@ -74,7 +74,7 @@ def run_simulated(outcome: DemoOutcome, *, policy: str, with_cloud: bool, say: S
 
 
 def _run_cloud(outcome: DemoOutcome, *, policy: str, say: Say) -> None:
-    """Run the act with a controller, a broker and the agent; it is left out, and said, where they are not here."""
+    """Run the act with a controller, a broker and the agent; if one is missing, say so and leave the act out."""
     title = "a box and its cloud; an app's limits refused and set; sharing off and on"
     mosquitto = find_mosquitto()
     lacking = missing(mosquitto=mosquitto)

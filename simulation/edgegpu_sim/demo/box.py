@@ -1,4 +1,4 @@
-"""The demo's box below a folder: the real agent, the simulated node's plugin, stand-ins for systemd and installer."""
+"""The demo's box in a folder: the real agent, the simulated node's plugin, stand-ins for systemd and installer."""
 
 import json
 import os
@@ -22,7 +22,7 @@ _AGENT = "agent"
 
 
 class DemoBox:
-    """One box; `edgegpu` there installs nothing: it starts and stops the plugin."""
+    """One box of the demo; its `edgegpu` installs nothing, but starts and stops the plugin."""
 
     def __init__(self, root: Path, bed: EmbeddedBed, processes: Processes, say: Callable[[str], None]) -> None:
         self.root = root
@@ -32,7 +32,7 @@ class DemoBox:
         self._layout = Layout(root)
 
     def lay_out(self, programs: StandInServer) -> None:
-        """Make the files that a box has after `edgegpu install`, as far as the agent looks at them."""
+        """Make the files that a box has after `edgegpu install`, as far as the agent reads them."""
         root, layout = self.root, self._layout
         for folder in _FOLDERS:
             (root / folder).mkdir(parents=True)
@@ -51,7 +51,7 @@ class DemoBox:
         smi.chmod(0o755)
 
     def answer(self, program: str, words: Sequence[str]) -> tuple[int, str]:
-        """Answer for the box's systemctl and edgegpu."""
+        """Return the answer of the box's systemctl or edgegpu."""
         match program, *words:
             case ["systemctl", "show", *_]:
                 return 0, "\n".join(self._unit(word) for word in words if word.endswith(".service"))
@@ -66,7 +66,7 @@ class DemoBox:
         return _STRANGE, json.dumps({"error": f"the demo's {program} does not know {shlex.join(words)}", "remedy": ""})
 
     def run(self, *words: str, secret: str = "") -> CommandOutcome:
-        """Run `edgegpu` on the box, and show it; a secret goes in by the environment."""
+        """Run `edgegpu` on the box and show it; a secret is passed in the environment."""
         before = "EDGEGPU_TOKEN=... " if secret else ""
         self._say(f"  {NAME} $ {before}edgegpu {shlex.join(words)}")
         done = self.ask(*words, secret=secret)
@@ -75,7 +75,7 @@ class DemoBox:
         return done
 
     def ask(self, *words: str, secret: str = "") -> CommandOutcome:
-        """Run `edgegpu` for the box, and show nothing of it."""
+        """Run `edgegpu` on the box without showing it."""
         where = (
             ("--socket", str(self.root / "run/edgegpu/agent.sock"))
             if words[0] == "journal"
@@ -119,7 +119,7 @@ class DemoBox:
 
 @contextmanager
 def box(bed: EmbeddedBed, processes: Processes, say: Callable[[str], None]) -> Iterator[DemoBox]:
-    """Lay a box out below the bed's folder, and answer for its programs while it is there."""
+    """Yield a box below the bed's folder, and answer for its programs meanwhile."""
     made = DemoBox(bed.folder / "b", bed, processes, say)
     with StandInServer(bed.folder / "programs", made.answer) as programs:
         made.lay_out(programs)

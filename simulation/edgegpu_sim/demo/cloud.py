@@ -1,4 +1,4 @@
-"""A box in a cloud: an app's limits refused with the numbers, and set; sharing taken off and put on again."""
+"""The demo of a box in a cloud: an app's limits refused with numbers, and set; sharing uninstalled and installed."""
 
 import json
 import re
@@ -15,12 +15,12 @@ from edgegpu_sim.demo.embedded import EmbeddedBed
 from edgegpu_sim.demo.processes import CommandOutcome, Processes
 
 _TAKEN = 4
-"""Units that the third service gets where it may not have too much: what is left beside the two others."""
+"""The units that the third service gets after a refusal: those that the two others leave."""
 
 
 @dataclass(slots=True)
 class CloudScenario:
-    """One box and its cloud, and what is done with them in order."""
+    """The scenario of one box and its cloud, step by step."""
 
     bed: EmbeddedBed
     stage: DemoStage
@@ -29,10 +29,10 @@ class CloudScenario:
     say: Callable[[str], None]
 
     def play(self, amounts: ServiceAmounts) -> None:
-        """Play the whole demo in the cloud.
+        """Run all steps of the scenario.
 
         Raises:
-            DemoError: something does not come in time.
+            DemoError: an expected state is not reached in time.
         """
         for name, units in (("detector", amounts.first), ("tracker", amounts.second), ("counter", amounts.third)):
             self.stage.run(DemoService(name, units))
@@ -45,7 +45,7 @@ class CloudScenario:
         self._told()
 
     def _enrol(self) -> None:
-        """Put the box into the cloud by its own command line, with a token of the cloud's."""
+        """Enrol the box by its own command line, with a token of the cloud."""
         self.say(f"  $ edgegpu-cloud enrol --name {NAME}")
         made = self.controller.ask("enrol", "--name", NAME, "--json")
         if made.status:
@@ -62,10 +62,10 @@ class CloudScenario:
 
     def _refused(self, units: int) -> None:
         numbers = rf"needs {units} \S+ on one card; card 0 has \d+ free"
-        # it goes by what the box has told
+        # the preview depends on what the box has reported
         shown = self._cloud(*self._words(units, "--preview"), status=1, until=lambda seen: seen.status == 1)
         self._says(shown, r"does not fit")
-        # which cluster it is in the box tells within some seconds of its start; before, nothing is desired of it
+        # the box reports its cluster within seconds of its start; before that it gets no desired state
         done = self._limits(units, status=1, until=lambda seen: "which cluster" not in seen.text)
         reason = self._says(done, rf"Rejected: NO_ROOM: {numbers}.*")
         self.stage.goes_on(DemoService("counter", units), phase="Rejected", reason=reason, command=self._line(units))
@@ -116,7 +116,7 @@ class CloudScenario:
         return done
 
     def _says(self, done: CommandOutcome, pattern: str) -> str:
-        """Return what a command said that begins like this; that it did is expected."""
+        """Return the part of a command's output that matches a pattern, and expect that there is one."""
         found = re.search(pattern, done.text)
         self.stage.expect(found, f"nothing like {pattern!r} is said: {done.text.strip()!r}")
         return found[0] if found else ""
@@ -125,17 +125,17 @@ class CloudScenario:
 def play_cloud(
     bed: EmbeddedBed, stage: DemoStage, amounts: ServiceAmounts, say: Callable[[str], None], *, mosquitto: str | None
 ) -> None:
-    """Run the whole of it over a bed, and end what was started.
+    """Run the scenario on a bed, and end all processes that it started.
 
     Args:
-        bed: one card of 94 units.
-        stage: the act.
-        amounts: of three services, and too much for the third.
-        say: where lines for people go.
+        bed: a bed with one card of 94 units.
+        stage: the stage of the act.
+        amounts: the amounts of three services, and too much for the third.
+        say: takes lines for people.
         mosquitto: the program; None for the embedded broker.
 
     Raises:
-        DemoError: it cannot go on.
+        DemoError: the scenario cannot continue.
     """
     with ExitStack() as stack:
         folder = bed.folder / "cloud"

@@ -1,4 +1,4 @@
-"""A controller of the demo's own with its broker: processes, as a user has them, in a folder below the demo's."""
+"""The demo's controller and its broker: processes as a user has them, in a folder below the demo's."""
 
 import os
 import re
@@ -19,20 +19,20 @@ _COMES_S = 40.0
 _LOOK_S = 0.2
 _NEEDS = ("edgegpu_cloud", "sqlalchemy", "fastapi", "uvicorn", "cryptography")
 _SBIN = "/usr/sbin:/usr/local/sbin"
-"""Where Debian has mosquitto; not on every user's PATH."""
+"""The folders in which Debian has mosquitto; they are not on every user's PATH."""
 
 
 def is_importable(name: str) -> bool:
-    """Return whether this Python has a package."""
+    """Return whether this Python has a package of that name."""
     return find_spec(name) is not None
 
 
 def missing(has: Callable[[str], bool] = is_importable, *, mosquitto: str | None) -> str:
-    """Say what the cloud's part of the demo lacks here; empty when nothing.
+    """Return what the demo's cloud lacks on this machine; empty when nothing.
 
     Args:
-        has: whether there is a package of that name.
-        mosquitto: the program; None where there is none.
+        has: returns whether there is a package of that name.
+        mosquitto: the program; None without it.
     """
     absent = [name for name in _NEEDS if not has(name)]
     if absent:
@@ -43,12 +43,12 @@ def missing(has: Callable[[str], bool] = is_importable, *, mosquitto: str | None
 
 
 def find_mosquitto() -> str | None:
-    """Return where mosquitto is; None where it is not."""
+    """Return the path of mosquitto; None when it is not installed."""
     return shutil.which("mosquitto", path=f"{os.environ.get('PATH', os.defpath)}:{_SBIN}")
 
 
 class DemoController:
-    """Commands of `edgegpu-cloud`, shown as they are run."""
+    """The demo's controller, by commands of `edgegpu-cloud` that are shown as they run."""
 
     def __init__(
         self, folder: Path, processes: Processes, say: Callable[[str], None], *, mosquitto: str | None
@@ -60,10 +60,10 @@ class DemoController:
         self._ports = {name: free_port() for name in ("broker", "controllers", "https")}
 
     def start(self) -> None:
-        """Make a controller, and start its broker and it.
+        """Make a controller, and start its broker and the controller.
 
         Raises:
-            DemoError: something does not start.
+            DemoError: one of them does not start.
         """
         ports = self._ports
         broker = ("--broker", f"127.0.0.1:{ports['broker']}", "--controller-port", str(ports["controllers"]))
@@ -79,12 +79,12 @@ class DemoController:
     def run(
         self, *words: str, lines: int | None = None, until: Callable[[CommandOutcome], bool] | None = None
     ) -> CommandOutcome:
-        """Run a command, show it with what it prints (so many lines of it), and return that.
+        """Run a command, show it with its output, and return its outcome.
 
         Args:
-            words: of the command line.
-            lines: how many of its lines are shown; all unless given.
-            until: it is run again until this holds, for some time, and the last run is shown.
+            words: the words of the command line.
+            lines: how many lines of its output are shown; by default all.
+            until: the command is repeated until this holds, for a limited time, and the last run is shown.
         """
         self._say(f"  $ edgegpu-cloud {shlex.join(words)}")
         ends = time.monotonic() + _COMES_S
@@ -97,7 +97,7 @@ class DemoController:
         return done
 
     def ask(self, *words: str) -> CommandOutcome:
-        """Run a command, and show nothing of it."""
+        """Run a command without showing it."""
         return self._processes.call(self._command(*words), self._where())
 
     def _command(self, *words: str) -> list[str]:
@@ -107,7 +107,7 @@ class DemoController:
         return {"EDGEGPU_CLOUD": str(self._folder), "COLUMNS": "160"}
 
     def _stay_here(self) -> None:
-        """Let HTTPS and mosquitto listen on 127.0.0.1 alone: nobody asked to open ports of this machine."""
+        """Make HTTPS and mosquitto listen on 127.0.0.1 alone: the user did not ask to open ports."""
         config, broker = self._folder / "controller.yaml", self._folder / "broker/mosquitto.conf"
         config.write_text(re.sub(r"0\.0\.0\.0", "127.0.0.1", config.read_text()))
         broker.write_text(re.sub(r"^(listener \d+)$", r"\1 127.0.0.1", broker.read_text(), flags=re.MULTILINE))

@@ -1,4 +1,4 @@
-"""A bed that needs nothing: simulated cards, an embedded cluster, and the real plugin process."""
+"""The demo's bed without requirements: simulated cards, an embedded cluster, and the real plugin process."""
 
 import signal
 from collections.abc import Iterator, Sequence
@@ -24,7 +24,7 @@ _NAMES = {24259: "NVIDIA TITAN RTX", 7611: "NVIDIA Tesla P4", 4096: "NVIDIA GeFo
 
 
 class EmbeddedBed:
-    """One node of an embedded cluster, with its plugin."""
+    """The bed of one node in an embedded cluster, with its plugin."""
 
     namespace = NAMESPACE
     node = _NODE
@@ -35,12 +35,12 @@ class EmbeddedBed:
         self._cluster = cluster
         self._sim: SimNode = cluster.nodes[_NODE]
         self.folder = cluster.folder
-        """Removed with all that is in it at the end."""
+        """The cluster's folder, which is removed at the end."""
         self.socket = self._sim.run_folder / SOCKET_NAME
         self.config = self._sim.config_path
         """The plugin's configuration."""
         self.kubeconfig = cluster.kubeconfig_path
-        """Of one who may do everything in the cluster."""
+        """The path of a kubeconfig with all rights in the cluster."""
         self.driver = self._sim.folder / "d"
         """The root of the simulated driver."""
         self._resources: dict[str, str] = {}
@@ -49,7 +49,7 @@ class EmbeddedBed:
         """Start the plugin and wait until the node offers what its cards have.
 
         Raises:
-            DemoError: it does not in time, or the plugin ends.
+            DemoError: the node does not offer it in time, or the plugin ends.
         """
         self._cluster.start_plugin(_NODE)
         try:
@@ -58,12 +58,12 @@ class EmbeddedBed:
             raise DemoError(f"cannot start the plugin: {error}{self.log_end()}") from error
 
     def stop(self) -> None:
-        """End the plugin as systemd would; pods that have a card go on."""
+        """Stop the plugin as systemd would; pods that have a card go on."""
         self._sim.kill_plugin(signal.SIGTERM)
 
     @property
     def runs(self) -> bool:
-        """Whether the plugin does."""
+        """Whether the plugin runs."""
         return self._sim.plugin is not None and self._sim.plugin.poll() is None
 
     @property
@@ -76,7 +76,7 @@ class EmbeddedBed:
         return deployment(service, namespace=NAMESPACE, resources=self._resources, image="app", annotations={}, more={})
 
     def apply(self, manifest: Json) -> None:
-        """Create the Deployment, or change it."""
+        """Create or change a Deployment."""
         self._cluster.apply(manifest)
 
     def delete(self, service: str) -> None:
@@ -108,13 +108,13 @@ class EmbeddedBed:
             raise DemoError(f"{error.text}{self.log_end()}") from error
 
     def pause(self) -> None:
-        """Wait for a change in the API, or a moment; a plugin that ended is the end."""
+        """Wait for a change in the API, or a moment; raise an error if the plugin has ended."""
         self._check_plugin()
         store = self._cluster.registry.store
         store.wait(store.version, _LOOK_S)
 
     def log_end(self) -> str:
-        """Return the last lines of the plugin's log, to be put behind an error."""
+        """Return the last lines of the plugin's log, as the end of an error's text."""
         log = self._sim.log_path
         lines = log.read_text(errors="replace").splitlines() if log.exists() else []
         if not lines:
@@ -143,10 +143,10 @@ class EmbeddedBed:
 
 @contextmanager
 def embedded(memories_mib: Sequence[int], *, policy: str) -> Iterator[EmbeddedBed]:
-    """Run a cluster of one node with simulated cards of these sizes, and end it.
+    """Yield the bed of a cluster with one node and simulated cards of these sizes, and end it afterwards.
 
     Raises:
-        DemoError: the simulated driver is not built, or something does not start.
+        DemoError: the simulated driver is not built, or a part of the cluster does not start.
     """
     cards = [make_card(index, _NAMES.get(mib, "NVIDIA GPU"), mib) for index, mib in enumerate(memories_mib)]
     try:

@@ -1,4 +1,4 @@
-"""The demo's own processes: started with a log each, called for an answer, ended all."""
+"""The demo's processes: started with a log each, called for an answer, all ended at the end."""
 
 import os
 import signal
@@ -19,14 +19,14 @@ _CALL_S = 90.0
 
 @dataclass(frozen=True, slots=True)
 class CommandOutcome:
-    """What a command came to."""
+    """A command's exit status and output."""
 
     status: int
     text: str
 
 
 class Processes:
-    """What runs while it is open; each writes into a log below `folder`."""
+    """The processes that run while the object is open; each writes a log below `folder`."""
 
     def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
         self._folder = folder
@@ -41,7 +41,7 @@ class Processes:
             self.stop(name)
 
     def start(self, name: str, command: Sequence[str | Path], more: Mapping[str, str] | None = None) -> None:
-        """Start one. It has a session of its own: Ctrl-C is for the demo, which ends what it has started in order.
+        """Start a process in its own session: Ctrl-C reaches only the demo, which ends its processes in order.
 
         Raises:
             DemoError: there is no such program.
@@ -60,11 +60,11 @@ class Processes:
             raise DemoError(f"cannot start {command[0]}: {error.strerror}") from error
 
     def stop(self, name: str) -> None:
-        """End one in order, with what it has started in its session; nothing where it does not run."""
+        """End a process, if it runs, and what it has started in its session."""
         process = self._running.pop(name, None)
         if process is None or process.returncode is not None:
             return
-        os.killpg(process.pid, signal.SIGTERM)  # its number is its group's, and is kept until it is waited for
+        os.killpg(process.pid, signal.SIGTERM)  # the pid is the group's, and stays reserved until the wait
         try:
             process.wait(_END_S)
         except subprocess.TimeoutExpired:
@@ -72,10 +72,10 @@ class Processes:
             process.wait()
 
     def call(self, command: Sequence[str | Path], more: Mapping[str, str] | None = None) -> CommandOutcome:
-        """Run a command to its end; both of its outputs are its text.
+        """Run a command to its end; the text of the outcome is stdout and stderr.
 
         Raises:
-            DemoError: it does not end.
+            DemoError: the command does not end.
         """
         try:
             done = subprocess.run(
@@ -94,10 +94,10 @@ class Processes:
         return CommandOutcome(done.returncode, done.stdout)
 
     def wait(self, name: str, look: Callable[[], bool], *, what: str, timeout_s: float) -> None:
-        """Look until it is so.
+        """Wait until a condition holds.
 
         Raises:
-            DemoError: it is not in time, or the process has ended; with the end of its log.
+            DemoError: it does not hold in time, or the process has ended; the text has the end of its log.
         """
         ends = time.monotonic() + timeout_s
         while not look():
@@ -109,7 +109,7 @@ class Processes:
             time.sleep(_LOOK_S)
 
     def log_ends(self) -> str:
-        """Return the last lines of all logs, to be put behind an error."""
+        """Return the last lines of all logs, as the end of an error's text."""
         return "".join(self._log_end(name) for name in self._running)
 
     def _log(self, name: str) -> Path:

@@ -1,4 +1,4 @@
-"""Programs of a box that the demo answers for: what is called in their place asks the demo, and repeats it."""
+"""Stand-ins for programs of a box: each asks the demo for its output and exit status."""
 
 import json
 import shlex
@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Self
 
 Answer = Callable[[str, Sequence[str]], tuple[int, str]]
-"""From a program's name and its words to an exit status and what it prints."""
+"""A function from a program's name and arguments to its exit status and output."""
 
 _MOST_BYTES = 65_536
 _FAILED = 70
 
 
 class StandInServer:
-    """Answers on a Unix socket while it is open."""
+    """The server of the stand-ins' answers, on a Unix socket while it is open."""
 
     def __init__(self, path: Path, answer: Answer) -> None:
         self._path = path
@@ -37,7 +37,7 @@ class StandInServer:
         self._socket.close()
 
     def write(self, program: Path) -> None:
-        """Write a program that asks here; its file's name is the name that it asks by."""
+        """Write a stand-in program that asks this server by its file's name."""
         asks = (sys.executable, "-m", "edgegpu_sim.demo.standin", str(self._path), program.name)
         program.write_text(f'#!/bin/sh\nexec {shlex.join(asks)} "$@"\n')
         program.chmod(0o755)
@@ -61,7 +61,7 @@ class StandInServer:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Ask the demo at the socket `argv[0]` what the program `argv[1]` says to the words after it; repeat that."""
+    """Ask the demo at the socket `argv[0]` for the answer of program `argv[1]` to the arguments after it; print it."""
     path, *words = argv
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asks:
         try:

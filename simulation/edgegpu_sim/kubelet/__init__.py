@@ -1,1 +1,1 @@
-"""A kubelet as far as device plugins see one: the device manager, admission, PodResources, and pods that run."""
+"""The embedded kubelet with what concerns device plugins: device manager, admission, PodResources, running pods."""

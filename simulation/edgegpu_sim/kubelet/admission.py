@@ -1,4 +1,4 @@
-"""kubelet's admission of one pod: devices for each of its containers, then the node's own predicates."""
+"""Admission of one pod as by kubelet: devices for each of its containers, then the node's own predicates."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -12,19 +12,19 @@ from edgegpu_sim.kubelet.podstatus import is_sidecar
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """Why a pod is not admitted; final."""
+    """The reason why a pod is not admitted, which is final."""
 
     reason: str
     message: str
 
 
 def allocate_pod(pod: Json, manager: DeviceManager, *, running: Iterable[str]) -> Rejection | None:
-    """Allocate for a pod's containers, init containers first, in their order.
+    """Allocate devices for a pod's containers in their order, init containers first.
 
-    What ordinary init containers hold stays reusable for all that come after them; sidecars and apps keep theirs.
+    Later containers may reuse the devices of ordinary init containers; sidecars and apps keep theirs.
 
     Args:
-        pod: the pod.
+        pod: the pod object.
         manager: the device manager.
         running: names of the containers that ran before this kubelet started.
     """
@@ -51,10 +51,10 @@ def allocate_pod(pod: Json, manager: DeviceManager, *, running: Iterable[str]) -
 def fits_node(
     pod: Json, others: Iterable[Json], *, allocatable: Mapping[str, Any], manager: DeviceManager
 ) -> Rejection | None:
-    """Check the node's own counts, extended resources and number of pods, as the scheduler would.
+    """Check extended resources and the number of pods by the node's own counts, as the scheduler would.
 
-    Resources that the node does not list are not looked at. For a pod that holds devices the node counts at least as
-    many as are taken (the node's status may be older than the device manager).
+    Resources that the node does not list are not checked. For a pod that holds devices the node counts as having at
+    least as many as are taken (the node's status may be older than the device manager).
     """
     found = list(others)
     most_pods = amount(allocatable.get("pods", 110))
@@ -73,7 +73,7 @@ def fits_node(
 
 
 def request_of(spec: Mapping[str, Any]) -> dict[str, int]:
-    """Return what a pod asks for in all: apps and sidecars together, or the largest init container if that is more."""
+    """Return a pod's total request: apps and sidecars together, or the largest init container if that is more."""
     total: dict[str, int] = {}
     peak: dict[str, int] = {}
     for container in spec.get("initContainers") or ():

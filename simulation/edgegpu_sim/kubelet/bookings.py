@@ -1,4 +1,4 @@
-"""Who holds which devices, and the file in which kubelet keeps it: `kubelet_internal_checkpoint`."""
+"""The bookings of devices, and the file in which kubelet keeps them: `kubelet_internal_checkpoint`."""
 
 import base64
 import json
@@ -16,14 +16,14 @@ _NO_NUMA_NODE = "-1"
 
 @dataclass(frozen=True, slots=True)
 class Booking:
-    """The devices of one resource that one container holds, and what the plugin answered for them."""
+    """The devices of one resource that one container holds, and the plugin's answer for them."""
 
     ids: frozenset[str]
     response: Allocation
 
 
 class Bookings:
-    """Bookings by pod UID, container and resource; callers hold the device manager's lock."""
+    """The bookings by pod UID, container and resource; callers hold the device manager's lock."""
 
     def __init__(self) -> None:
         self._pods: dict[str, dict[str, dict[str, Booking]]] = {}
@@ -46,12 +46,12 @@ class Bookings:
         return set(self._pods)
 
     def delete(self, uids: Iterable[str]) -> None:
-        """Let go of everything that these pods hold."""
+        """Release everything that these pods hold."""
         for uid in uids:
             self._pods.pop(uid, None)
 
     def by_resource(self) -> dict[str, set[str]]:
-        """Return all ids that are held, by resource."""
+        """Return all held ids by resource."""
         held: dict[str, set[str]] = {}
         for containers in self._pods.values():
             for bookings in containers.values():
@@ -60,7 +60,7 @@ class Bookings:
         return held
 
     def write(self, path: Path, registered: Mapping[str, Iterable[str]]) -> None:
-        """Write the checkpoint as a whole."""
+        """Write the whole checkpoint."""
         entries = [
             {
                 "PodUID": uid,
@@ -81,7 +81,7 @@ class Bookings:
         temp.replace(path)
 
     def read(self, path: Path) -> list[str]:
-        """Read the checkpoint and return the resources that were registered; a missing one is an empty one."""
+        """Read the checkpoint and return the resources that were registered; a missing file counts as empty."""
         if not path.exists():
             return []
         data = json.loads(path.read_text())["Data"]
@@ -105,7 +105,7 @@ def _read_response(text: str) -> Allocation:
 
 
 def merged(responses: Iterable[Allocation]) -> Allocation:
-    """Return one container's answer out of its resources': for each name the first wins, CDI names stand once."""
+    """Return one allocation merged from those of all resources: the first wins for a name, CDI names occur once."""
     envs: dict[str, str] = {}
     annotations: dict[str, str] = {}
     mounts: dict[str, Mount] = {}

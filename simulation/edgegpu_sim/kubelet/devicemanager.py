@@ -1,7 +1,7 @@
-"""kubelet's device manager: what is offered, what is taken, and which devices a container gets.
+"""The embedded kubelet's device manager: what is offered, what is taken, and which devices a container gets.
 
-It does what the one of Kubernetes 1.33 does (pkg/kubelet/cm/devicemanager), in its order and with its words; where Go
-iterates over a map or a set, the order comes from a random source.
+It does the same as that of Kubernetes 1.33 (pkg/kubelet/cm/devicemanager), in the same order and with the same texts;
+where Go iterates over a map or a set, the order comes from a random source.
 """
 
 import random
@@ -20,7 +20,7 @@ CHECKPOINT = "kubelet_internal_checkpoint"
 
 @dataclass(frozen=True, slots=True)
 class NodeDevices:
-    """What the node's status says: all devices, the healthy ones, and resources that are gone for good."""
+    """The devices for the node's status: all, the healthy ones, and resources that are gone for good."""
 
     capacity: Mapping[str, int]
     allocatable: Mapping[str, int]
@@ -29,7 +29,7 @@ class NodeDevices:
 
 @dataclass(slots=True)
 class _Claim:
-    """One container's request of one resource while it is being filled."""
+    """One container's request for one resource while devices are chosen for it."""
 
     resource: str
     size: int
@@ -41,7 +41,7 @@ class _Claim:
 
 
 class DeviceManager:
-    """The books of one node; its methods may be called from any thread. No lock is held during a plugin's call."""
+    """The device manager of one node; thread-safe. No lock is held during a plugin's call."""
 
     def __init__(
         self,
@@ -55,12 +55,12 @@ class DeviceManager:
         """Read the checkpoint.
 
         Args:
-            folder: where the checkpoint is.
-            order: where Go has none.
+            folder: the folder of the checkpoint.
+            order: the source of order where Go has none.
             active: returns the UIDs of the pods that kubelet has and that have not ended.
-            grace_s: how long the capacity of a plugin that went is kept.
-            keeps_last: the pod that was admitted last keeps its devices until another is admitted, though it has
-                ended, as in 1.22 and 1.24 (`pendingAdmissionPod`; 1.20 and 1.33 have none).
+            grace_s: how long the capacity of a plugin that has gone is kept.
+            keeps_last: whether the pod that was admitted last keeps its devices until another is admitted, though it
+                has ended, as in 1.22 and 1.24 (`pendingAdmissionPod`; 1.20 and 1.33 have none).
         """
         self._path = folder / CHECKPOINT
         self._order = order
@@ -75,26 +75,26 @@ class DeviceManager:
         self._keeps_last = keeps_last
         self._last = ""
         self.sources_ready = False
-        """False until the first pods after a start were handled: till then nothing is collected."""
+        """False until the first pods after a start were handled: until then nothing is released."""
         for resource in self._bookings.read(self._path):
             self._healthy[resource], self._unhealthy[resource] = set(), set()
             self._endpoints[resource] = PluginClient(resource, stopped_at_s=time.monotonic())
         self._allocated = self._bookings.by_resource()
 
     def connected(self, resource: str, endpoint: PluginClient) -> None:
-        """Take note of a plugin that registered."""
+        """Store a plugin that has registered."""
         with self._lock:
             self._endpoints[resource] = endpoint
 
     def listed(self, resource: str, devices: Sequence[OfferedDevice]) -> None:
-        """Take over a plugin's device list; the checkpoint is written."""
+        """Store a plugin's device list, and write the checkpoint."""
         with self._lock:
             self._healthy[resource] = {device.id for device in devices if device.healthy}
             self._unhealthy[resource] = {device.id for device in devices if not device.healthy}
             self._save()
 
     def disconnected(self, resource: str) -> None:
-        """Take note that a plugin went: its devices are unhealthy at once."""
+        """Mark the devices of a plugin that has gone as unhealthy at once."""
         with self._lock:
             endpoint = self._endpoints.get(resource)
             if endpoint is not None:
@@ -116,7 +116,7 @@ class DeviceManager:
             return NodeDevices(total, healthy, frozenset(removed))
 
     def collect(self) -> None:
-        """Let go of what dead pods hold; the checkpoint is not written."""
+        """Release the devices of dead pods, without writing the checkpoint."""
         active = self._active()
         with self._lock:
             if not self.sources_ready:
@@ -127,12 +127,12 @@ class DeviceManager:
                 self._allocated = self._bookings.by_resource()
 
     def begin(self, uid: str) -> None:
-        """Take note of the pod whose admission begins."""
+        """Store the pod whose admission begins."""
         with self._lock:
             self._last = uid if self._keeps_last else ""
 
     def knows(self, resource: str) -> bool:
-        """Return whether a resource is a device plugin's."""
+        """Return whether a resource belongs to a device plugin."""
         with self._lock:
             return resource in self._healthy or resource in self._allocated
 
@@ -149,7 +149,7 @@ class DeviceManager:
             running: whether it ran already when this kubelet started.
 
         Raises:
-            DeviceError: kubelet's reason; what was booked for a resource before stays booked.
+            DeviceError: the text is kubelet's; devices of an earlier resource stay booked.
         """
         wrote, collected = False, False
         for resource in self._order.sample(list(limits), len(limits)):
@@ -197,7 +197,7 @@ class DeviceManager:
         return merged(booking.response for booking in self._order.sample(bookings, len(bookings)))
 
     def _claim(self, uid: str, container: str, claim: _Claim, *, reusable: set[str], running: bool) -> bool:
-        """Fill a claim; False when there is nothing to allocate."""
+        """Choose devices for a claim; return False when there is nothing to allocate."""
         resource = claim.resource
         with self._lock:
             held = self._bookings.devices(uid, container, resource)
@@ -273,7 +273,7 @@ class DeviceManager:
         return found
 
     def _shuffled(self, ids: Iterable[str]) -> list[str]:
-        found = sorted(ids)  # a set's own order is not the same in every run
+        found = sorted(ids)  # a set's own order differs between runs
         self._order.shuffle(found)
         return found
 

@@ -1,4 +1,4 @@
-"""A device plugin as kubelet's device manager calls it, and its errors in kubelet's words."""
+"""The device manager's client of a device plugin, with errors in kubelet's words."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -12,19 +12,19 @@ from edgegpu_sim.errors import SimError
 
 _T = TypeVar("_T")
 _ALLOCATE_S = 600.0
-"""kubelet waits for ever; a hung test should not."""
+"""The time-out of Allocate: kubelet waits for ever, but a hung test shall not."""
 _PRE_START_S = 30.0
 _FAILED = (grpc.RpcError, ValueError)
-"""ValueError: the channel was closed under the call, because this kubelet stops."""
+"""The errors of a failed call. ValueError: the channel was closed during the call, because this kubelet stops."""
 
 
 class DeviceError(SimError):
-    """Devices cannot be had; the text is kubelet's own."""
+    """Devices cannot be allocated, or a plugin refuses a start; the text is kubelet's own."""
 
 
 @dataclass(slots=True)
 class PluginClient:
-    """A plugin: none yet after a restart of kubelet, or one that went (`stopped_at_s`, monotonic)."""
+    """The client of a plugin, which may be missing after a restart of kubelet, or gone (`stopped_at_s`, monotonic)."""
 
     resource: str
     caller: DevicePluginCaller | None = None
@@ -32,7 +32,7 @@ class PluginClient:
     stopped_at_s: float | None = None
 
     def preferred(self, asked: PreferredRequest) -> set[str]:
-        """Ask for a preferred set; empty where the plugin does not have the call. Raises DeviceError."""
+        """Return the plugin's preferred devices; empty if it does not offer the call. Raises DeviceError."""
         if self.options is None or not self.options.preferred_allocation or self.caller is None:
             return set()
         try:
@@ -41,11 +41,11 @@ class PluginClient:
             raise DeviceError(f"device plugin GetPreferredAllocation rpc failed with err: {go_text(error)}") from error
 
     def allocate(self, ids: Sequence[str]) -> Allocation:
-        """Allocate for one container. Raises DeviceError."""
+        """Allocate devices for one container. Raises DeviceError."""
         return self._call(lambda caller: caller.allocate(ids, _ALLOCATE_S))
 
     def pre_start(self, ids: Sequence[str]) -> None:
-        """Ask whether a container may start. Raises DeviceError."""
+        """Ask whether the container with these devices may start. Raises DeviceError."""
         try:
             self._call(lambda caller: caller.pre_start(ids, _PRE_START_S))
         except DeviceError as error:
@@ -53,11 +53,11 @@ class PluginClient:
 
     @property
     def wants_pre_start(self) -> bool:
-        """Whether the plugin is to be asked before a container starts; not before it has registered."""
+        """Whether the plugin wants PreStartContainer; False before it has registered."""
         return self.options is not None and self.options.pre_start_required
 
     def is_over(self, grace_s: float) -> bool:
-        """Return whether the plugin has been away for longer than the grace."""
+        """Return whether the plugin has been away for longer than the grace period."""
         return self.stopped_at_s is not None and time.monotonic() - self.stopped_at_s > grace_s
 
     def _call(self, call: Callable[[DevicePluginCaller], _T]) -> _T:
@@ -70,7 +70,7 @@ class PluginClient:
 
 
 def go_text(error: Exception) -> str:
-    """Return an error of a plugin's call as kubelet prints it."""
+    """Return the text of a failed plugin call as kubelet prints it."""
     if not isinstance(error, grpc.Call):
         return str(error)
     name = "Canceled" if error.code() is grpc.StatusCode.CANCELLED else error.code().name.title().replace("_", "")

@@ -1,4 +1,4 @@
-"""One embedded kubelet: takes the pods of its node from the API and from static manifests, admits and runs them."""
+"""The embedded kubelet of one node, which admits and runs the pods of the API and of static manifests."""
 
 import random
 import threading
@@ -25,25 +25,25 @@ _DOWN_S = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubeletSettings:
-    """One node's kubelet."""
+    """The settings of one node's kubelet."""
 
     node: str
     folder: Path
-    """What /var/lib/kubelet is to a real one."""
+    """The folder that stands for /var/lib/kubelet."""
     labels: Mapping[str, str] = field(default_factory=dict)
     pace: PodTimings = field(default_factory=PodTimings)
     admission_delay_s: float = 0.25
-    """From kubelet.sock to the first admission after a start; a plugin that registers later is too late."""
+    """The time from kubelet.sock to the first admission after a start; a plugin that registers later is too late."""
     status_period_s: float = 0.1
     grace_s: float = 300.0
-    """How long the capacity of a plugin that went is kept."""
+    """How long the capacity of a plugin that has gone is kept."""
     most_pods: int = 110
     keeps_last: bool = False
-    """Whether an ended pod keeps its devices until another is admitted, if it was the last: as in 1.22 and 1.24."""
+    """Whether the pod admitted last keeps its devices after its end until another is admitted, as in 1.22 and 1.24."""
 
 
 class SimKubelet:
-    """A kubelet that can be stopped and started; the runtime outlives it."""
+    """The embedded kubelet, which can be stopped and started; the runtime outlives it."""
 
     def __init__(
         self, settings: KubeletSettings, *, registry: Registry, runtime: Runtime, order: random.Random
@@ -68,7 +68,7 @@ class SimKubelet:
             folder.mkdir(parents=True, exist_ok=True)
 
     def start(self) -> None:
-        """Start: sockets first, then, a moment later, the pods."""
+        """Start the sockets first, and the pods a moment later."""
         settings = self._settings
         self._stop = threading.Event()
         self._pods, self._workers, self._over, self._rejections = {}, {}, set(), {}
@@ -93,7 +93,7 @@ class SimKubelet:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop; containers go on."""
+        """Stop kubelet; containers go on."""
         if self._thread is None:
             return
         self._stop.set()
@@ -104,14 +104,14 @@ class SimKubelet:
         self._thread.join()
         self._thread = None
         for worker in self._workers.values():
-            worker.detach()  # once more: one may have come in between
+            worker.detach()  # once more, since a worker may have been added meanwhile
         for worker in self._workers.values():
             worker.join()
         self._resources.stop()
 
     @property
     def manager(self) -> DeviceManager:
-        """The device manager of this life of the kubelet."""
+        """The device manager since kubelet's last start."""
         return self._manager
 
     def set_static(self, manifests: Sequence[Json]) -> None:
@@ -126,7 +126,7 @@ class SimKubelet:
             return list(self._pods.values())
 
     def proxy(self, path: str) -> Json:
-        """Answer what the API server passes on: `pods` and `runningpods`.
+        """Return the answer to a request that the API server proxies: `pods` and `runningpods`.
 
         Raises:
             ApiError: 502 when kubelet is down, 404 for other paths.
@@ -178,7 +178,7 @@ class SimKubelet:
         new = [pod for uid, pod in wanted.items() if uid not in self._pods]
         with self._lock:
             self._pods.update({uid: pod for uid, pod in wanted.items() if uid in self._pods})
-        # Times have whole seconds: among pods of one second the order is open, as it is in a real kubelet.
+        # Times have whole seconds: the order of pods of the same second is random, as in a real kubelet.
         for pod in sorted(new, key=lambda p: (p["metadata"]["creationTimestamp"] or "", self._order.random())):
             if self._stop.is_set():
                 return
@@ -187,7 +187,7 @@ class SimKubelet:
             if pod["metadata"].get("deletionTimestamp"):
                 self._end(uid)
             elif uid in self._rejections and pod["status"].get("phase") not in _TERMINAL and pod not in new:
-                self._reports.reject(pod, self._rejections[uid])  # the API was down when it was first said
+                self._reports.reject(pod, self._rejections[uid])  # the API was down at the first report
 
     def _add(self, pod: Json) -> None:
         uid = pod["metadata"]["uid"]
@@ -207,7 +207,7 @@ class SimKubelet:
             pod, others, allocatable=self._allocatable(), manager=self._manager
         )
         if self._stop.is_set():
-            return False  # killed in the middle: nobody will hear how it went
+            return False  # killed in the middle: the result is not reported
         if rejection is None:
             return True
         uid = pod["metadata"]["uid"]
@@ -227,7 +227,7 @@ class SimKubelet:
         worker.start()
 
     def _remove(self, uid: str) -> None:
-        """A pod's object is gone: what still runs of it ends, and counts for nothing any more."""
+        """End the containers of a pod whose object is gone, and forget the pod."""
         with self._lock:
             self._pods.pop(uid)
         self._over.discard(uid)
@@ -271,7 +271,7 @@ class SimKubelet:
         return found if found["metadata"]["uid"] == metadata["uid"] else None
 
     def _allocatable(self) -> Json:
-        """Return what the Node says, as it was seen last: while the API is down an admission goes on."""
+        """Return the Node's allocatable as last read, so that admission works while the API is down."""
         try:
             node = self._registry.get("nodes", "", self._settings.node)
         except ApiError:

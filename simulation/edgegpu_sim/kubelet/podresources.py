@@ -1,4 +1,4 @@
-"""kubelet's PodResources socket: who holds what, for those that ask."""
+"""The embedded kubelet's PodResources service, which lists who holds which devices."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +13,7 @@ SOCKET = "kubelet.sock"
 
 
 class PodResourcesServer:
-    """Serves List; each call makes the device manager collect first."""
+    """The server of List; each call makes the device manager release dead pods' devices first."""
 
     def __init__(self, folder: Path, manager: DeviceManager, pods: Callable[[], list[Json]]) -> None:
         self._manager = manager
@@ -22,11 +22,11 @@ class PodResourcesServer:
         self._server = serve(folder / SOCKET, pod_resources_handler(self.devices))
 
     def stop(self) -> None:
-        """Stop listening."""
+        """Stop the server."""
         self._server.stop(grace=0).wait()
 
     def devices(self) -> list[PodDevices]:
-        """Return what every container holds, an entry for each device, ordinary init containers left out."""
+        """Return what every container holds, with an entry for each device, without ordinary init containers."""
         self._manager.collect()
         return [
             PodDevices(pod["metadata"]["namespace"], pod["metadata"]["name"], container["name"], resource, [one])

@@ -1,4 +1,4 @@
-"""A pod's status as kubelet reports it: from what runs and what went wrong."""
+"""A pod's status as kubelet reports it, from its containers and their errors."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from edgegpu_sim.kubelet.runtime import SimContainer
 
 @dataclass(frozen=True, slots=True)
 class WaitingReason:
-    """Why a container waits."""
+    """The reason why a container waits."""
 
     reason: str
     message: str = ""
@@ -18,14 +18,14 @@ class WaitingReason:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodSnapshot:
-    """A pod's containers and troubles at one moment."""
+    """A pod's containers and their errors at one moment."""
 
     spec: Json
     containers: Mapping[str, SimContainer]
     troubles: Mapping[str, WaitingReason] = field(default_factory=dict)
     now_s: float
     ended: bool = False
-    """The pod was told to end: nothing is started any more."""
+    """Whether the pod is being ended, so that no container is started any more."""
 
     def is_done(self, name: str) -> bool:
         """Return whether a container ran and ended."""
@@ -36,17 +36,17 @@ class PodSnapshot:
         return name in self.containers and self.containers[name].is_running(self.now_s)
 
     def failed(self, name: str) -> bool:
-        """Return whether a container ended badly."""
+        """Return whether a container ended with an error."""
         return self.is_done(name) and self.containers[name].ends_with != 0
 
 
 def is_sidecar(container: Mapping[str, Any]) -> bool:
-    """Return whether an init container goes on beside the apps."""
+    """Return whether an init container keeps running beside the apps."""
     return container.get("restartPolicy") == "Always"
 
 
 def initialised(seen: PodSnapshot) -> bool:
-    """Return whether all init containers have done their part."""
+    """Return whether all init containers have ended well, or run as sidecars."""
     return all(
         seen.runs(c["name"]) if is_sidecar(c) else seen.is_done(c["name"]) and not seen.failed(c["name"])
         for c in seen.spec.get("initContainers") or ()
@@ -71,7 +71,7 @@ def phase(seen: PodSnapshot) -> str:
 
 
 def pod_status(seen: PodSnapshot, *, host_ip: str, started: str) -> Json:
-    """Return the whole status."""
+    """Return the pod's whole status."""
     done = initialised(seen)
     apps = [_container_status(seen, c, initialised=done) for c in seen.spec["containers"]]
     inits = [_container_status(seen, c, initialised=True) for c in seen.spec.get("initContainers") or ()]

@@ -1,4 +1,4 @@
-"""Takes one admitted pod through its life: init containers, apps, restarts, the end; one thread for each pod."""
+"""The worker of one admitted pod, in its own thread: init containers, apps, restarts, the end."""
 
 import math
 import threading
@@ -15,39 +15,39 @@ from edgegpu_sim.kubelet.podstatus import PodSnapshot, WaitingReason, initialise
 from edgegpu_sim.kubelet.runtime import KILLED, Runtime
 
 _LOOK_S = 0.5
-"""How often a pod on which nothing happens is looked at, so that a status that could not be written is."""
+"""How often an idle pod is checked, so that a status whose write failed is written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodTimings:
-    """How fast things go; a real kubelet takes seconds where these are hundredths."""
+    """The durations of a pod's steps; a real kubelet takes seconds where these are hundredths."""
 
     termination_s: float = 0.02
-    """From the order to end a pod to its containers' end."""
+    """The time from the request to end a pod to its containers' end."""
     release_s: float = 0.02
-    """From the containers' end to kubelet letting go of the pod."""
+    """The time from the containers' end until kubelet releases the pod."""
     retry_s: float = 0.2
-    """Between attempts to start a container that was refused."""
+    """The time between attempts to start a container that was refused."""
     backoff_s: float = 0.2
     """The first wait in a crash loop; it doubles up to `backoff_most_s`."""
     backoff_most_s: float = 5.0
 
 
 class PodReports(Protocol):
-    """Where a worker's news go."""
+    """The reports of a worker about its pod."""
 
     def status(self, pod: Json, seen: PodSnapshot) -> bool:
-        """Publish a pod's status; False when that has to be tried again."""
+        """Publish a pod's status; return False when that must be tried again."""
 
     def event(self, pod: Json, trouble: WaitingReason) -> None:
-        """Write a Warning about a pod; `trouble.reason` is the event's reason."""
+        """Write a Warning event about a pod; `trouble.reason` is the event's reason."""
 
     def gone(self, pod: Json) -> None:
-        """Kubelet has let go of a pod."""
+        """Report that kubelet has released a pod."""
 
 
 class PodWorker:
-    """Runs one pod; `detach` leaves its containers running, as a kubelet does that is stopped."""
+    """The worker of one pod; `detach` leaves its containers running, as a kubelet does when it stops."""
 
     def __init__(
         self, pod: Json, *, runtime: Runtime, manager: DeviceManager, reports: PodReports, pace: PodTimings
@@ -60,12 +60,12 @@ class PodWorker:
         self._troubles: dict[str, WaitingReason] = {}
         self._not_before_s: dict[str, float] = {}
         self.terminated = False
-        """Containers have ended for good and their devices may go to others."""
+        """Whether the containers have ended for good, so that other pods may get their devices."""
         self._thread = threading.Thread(target=self._run, name=f"pod {pod['metadata']['name']}")
 
     @property
     def uid(self) -> str:
-        """The UID in kubelet's books."""
+        """The pod's UID in kubelet's records."""
         return str(self.pod["metadata"]["uid"])
 
     def start(self) -> None:
@@ -73,18 +73,18 @@ class PodWorker:
         self._thread.start()
 
     def end(self) -> None:
-        """Let the pod end; its API object, or none, decides nothing any more."""
+        """End the pod, whatever its API object says from now on."""
         with self._wake:
             self._ending = True
             self._wake.notify()
 
     @property
     def ending(self) -> bool:
-        """Whether the pod was told to end."""
+        """Whether the pod is being ended."""
         return self._ending
 
     def detach(self) -> None:
-        """Stop working on the pod and leave everything as it is."""
+        """Stop the worker and leave the pod's containers as they are."""
         with self._wake:
             self._detached = True
             self._wake.notify()
@@ -94,7 +94,7 @@ class PodWorker:
         self._thread.join()
 
     def seen(self) -> PodSnapshot:
-        """Return the pod as it is now."""
+        """Return a snapshot of the pod."""
         return PodSnapshot(
             spec=self.pod["spec"],
             containers=self._runtime.containers(self.uid),
@@ -138,7 +138,7 @@ class PodWorker:
             self._wake.wait_for(lambda: self._detached or until(), max(0.0, wait_s))
 
     def _step(self) -> float:
-        """Start what is to be started; return how long nothing more is to be done."""
+        """Start the containers that are due; return how long until the next step."""
         spec = self.pod["spec"]
         for container in spec.get("initContainers") or ():
             self._tend(container, again="Always" if is_sidecar(container) else _init_policy(spec))
@@ -170,7 +170,7 @@ class PodWorker:
         self._start(container)
 
     def _backoff_s(self, attempt: int) -> float:
-        """The first restart is immediate."""
+        """Return the wait before a restart; the first restart is immediate."""
         return min(self._pace.backoff_s * 2.0 ** (attempt - 1), self._pace.backoff_most_s) if attempt else 0.0
 
     def _wait_for(self, name: str, due_s: float, trouble: WaitingReason) -> None:
@@ -192,12 +192,12 @@ class PodWorker:
 
     def _refused(self, name: str, trouble: WaitingReason) -> None:
         if self._detached:
-            return  # kubelet is being killed: nobody hears of it
+            return  # kubelet is being killed and reports nothing
         self._troubles[name] = trouble
         self._not_before_s[name] = time.time() + self._pace.retry_s
         self._reports.event(self.pod, WaitingReason("Failed", f"Error: {trouble.message}"))
 
 
 def _init_policy(spec: Mapping[str, Any]) -> str:
-    """An init container that succeeded is never run again."""
+    """Return the restart policy of init containers: one that has succeeded never runs again."""
     return "Never" if spec.get("restartPolicy") == "Never" else "OnFailure"

@@ -1,4 +1,4 @@
-"""kubelet's registration socket: device plugins announce themselves, and are called back and watched."""
+"""The embedded kubelet's registration socket: device plugins register there, and kubelet dials back and watches."""
 
 import stat
 import threading
@@ -32,7 +32,7 @@ class _Client:
 
 
 class RegistrationServer:
-    """Listens in the device-plugin folder; sockets of an earlier life are deleted first."""
+    """The server in the device-plugin folder; at the start it deletes the sockets that are there."""
 
     def __init__(self, folder: Path, manager: DeviceManager) -> None:
         self._folder = folder
@@ -45,7 +45,7 @@ class RegistrationServer:
         self._server = serve(folder / SOCKET, registration_handler(self._register))
 
     def stop(self) -> None:
-        """Hang up on every plugin and stop listening."""
+        """Close the connection to every plugin and stop the server."""
         with self._lock:
             self._stopped = True
             clients = list(self._clients.values())
@@ -57,7 +57,7 @@ class RegistrationServer:
             watcher.join()
 
     def _register(self, asked: Registration) -> None:
-        """Dial the plugin back, as part of its call: it must serve before it registers."""
+        """Dial the plugin back during its call: a plugin must serve before it registers."""
         if asked.version != API_VERSION:
             supported = f"Supported version is {[API_VERSION]}"
             raise CallRefusedError(f'requested API version "{asked.version}" is not supported by kubelet. {supported}')
@@ -87,8 +87,8 @@ class RegistrationServer:
             for devices in client.caller.watch():
                 self._manager.listed(resource, devices)
         except (grpc.RpcError, ValueError):
-            pass  # the plugin went, or this kubelet stops and closed the channel
-        # Whichever client is registered now is hung up on, even a newer one: so does the real kubelet.
+            pass  # the plugin has gone, or this kubelet stops and has closed the channel
+        # Close the registered client, even a newer one, as the real kubelet does.
         with self._lock:
             current = self._clients.pop(resource, None)
         client.link.close()
@@ -98,7 +98,7 @@ class RegistrationServer:
 
 
 def serve(path: Path, handler: grpc.GenericRpcHandler) -> grpc.Server:  # type: ignore[type-arg]  # generic in stubs only
-    """Serve one gRPC service on a Unix socket."""
+    """Start and return a gRPC server of one service on a Unix socket."""
     server = grpc.server(ThreadPoolExecutor(8, thread_name_prefix=path.name))
     server.add_generic_rpc_handlers((handler,))
     server.add_insecure_port(f"unix://{path}")

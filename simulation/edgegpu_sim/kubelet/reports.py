@@ -1,4 +1,4 @@
-"""Writes what kubelet has to say to the API: its node; its pods' statuses, events, rejections, the last deletion."""
+"""The embedded kubelet's writes to the API: its Node; its pods' statuses, events, rejections and final deletion."""
 
 import threading
 import time
@@ -15,14 +15,14 @@ _SOURCE = "kubelet"
 
 
 class ApiReports:
-    """One node's reports; while the API is down statuses wait with their callers, and events are lost."""
+    """The reports of one node; while the API is down, callers must repeat statuses, and events are lost."""
 
     def __init__(self, registry: Registry, api_pod: Callable[[Json], Json | None]) -> None:
-        """Build the api reports.
+        """Build the API reports.
 
         Args:
             registry: the API.
-            api_pod: finds the API's object of a pod: its own, or a static pod's mirror; None when there is none.
+            api_pod: returns a pod's object in the API: its own, or a static pod's mirror; None when there is none.
         """
         self._registry = registry
         self._api_pod = api_pod
@@ -31,7 +31,7 @@ class ApiReports:
         self._started: dict[str, str] = {}
 
     def status(self, pod: Json, seen: PodSnapshot) -> bool:
-        """Write a pod's status when it has changed; False when the API is down."""
+        """Write a pod's status if it has changed; return False when the API is down."""
         before = pod["status"].get("startTime")
         with self._lock:
             started = self._started.setdefault(pod["metadata"]["uid"], before or now_text())
@@ -40,8 +40,8 @@ class ApiReports:
     def reject(self, pod: Json, rejection: Rejection, *, ran: bool = False) -> None:
         """Write that a pod was not admitted.
 
-        One whose containers ran (kubelet was restarted) is ended, and its status then made from its containers: those
-        that obey TERM leave `Succeeded`, and neither reason nor message; only the event tells (seen on 1.33).
+        A pod whose containers ran (kubelet was restarted) is ended, and its status comes from its containers: if they
+        obey TERM it is `Succeeded`, without reason and message; only the event names them (seen on 1.33).
         """
         self._event(pod, rejection.reason, rejection.message)
         failed = {"phase": "Failed", "reason": rejection.reason, "message": f"Pod was rejected: {rejection.message}"}
@@ -50,11 +50,11 @@ class ApiReports:
         self._write(pod, {**(ended if ran else failed), "startTime": now_text(), **containers})
 
     def event(self, pod: Json, trouble: WaitingReason) -> None:
-        """Write a Warning."""
+        """Write a Warning event about a pod."""
         self._event(pod, trouble.reason, trouble.message)
 
     def gone(self, pod: Json) -> None:
-        """Delete the object of a pod that was to be deleted and has ended."""
+        """Delete the object of a pod that is marked for deletion and has ended."""
         try:
             current = self._api_pod(pod)
             if current is None or not current["metadata"].get("deletionTimestamp"):
@@ -63,7 +63,7 @@ class ApiReports:
             options = {"gracePeriodSeconds": 0, "preconditions": {"uid": metadata["uid"]}}
             self._registry.delete("pods", metadata["namespace"], metadata["name"], options)
         except ApiError:
-            return  # gone already, or the API is down: kubelet looks again
+            return  # gone already, or the API is down: kubelet tries again
         finally:
             with self._lock:
                 self._written.pop(pod["metadata"]["uid"], None)
@@ -98,7 +98,7 @@ _HEARTBEAT_S = 5.0
 
 
 class NodeStatus:
-    """Looks every `period_s` and writes on a change, and now and then for the heartbeat."""
+    """The Node's status, checked every `period_s` and written after a change and as a heartbeat."""
 
     def __init__(
         self, registry: Registry, name: str, *, capacity: Callable[[], NodeDevices], period_s: float, most_pods: int
@@ -113,7 +113,7 @@ class NodeStatus:
         self._thread = threading.Thread(target=self._run, name=f"node status {name}")
 
     def register(self, labels: Mapping[str, str]) -> None:
-        """Create the Node object when it is not there."""
+        """Create the Node object if it does not exist."""
         every = {"kubernetes.io/hostname": self._name, "kubernetes.io/os": "linux", **labels}
         try:
             self._registry.create("nodes", {"metadata": {"name": self._name, "labels": every}, "spec": {}})
@@ -122,11 +122,11 @@ class NodeStatus:
                 raise
 
     def start(self) -> None:
-        """Publish from now on."""
+        """Start publishing the Node's status."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Publish no more."""
+        """Stop publishing the Node's status."""
         self._stop.set()
         self._thread.join()
 

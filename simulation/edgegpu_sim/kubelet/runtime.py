@@ -1,4 +1,4 @@
-"""The node's containers; they outlive a restart of kubelet, and not a reboot. Nothing is really started."""
+"""The node's container runtime: containers outlive a restart of kubelet, not a reboot. No process is started."""
 
 import itertools
 import math
@@ -19,14 +19,14 @@ from edgegpu_sim.errors import SimError
 
 @dataclass(frozen=True, slots=True)
 class ContainerBehaviour:
-    """A container ends after `runs_s` (infinite: never) with `exit_code`."""
+    """The behaviour of a container: it ends after `runs_s` (infinite: never) with `exit_code`."""
 
     runs_s: float = math.inf
     exit_code: int = 0
 
 
 def behaviour(container: Mapping[str, Any]) -> ContainerBehaviour:
-    """Return what a container does: `true`, `false`, `sleep N`, `exit N`, a `sh -c` of these; all else runs on."""
+    """Return a container's behaviour: `true`, `false`, `sleep N`, `exit N`, a `sh -c` of these; others run for ever."""
     words = [*(container.get("command") or ()), *(container.get("args") or ())]
     if len(words) > 2 and words[0].rpartition("/")[2] == "sh" and words[1] == "-c":  # noqa: PLR2004  (sh -c TEXT)
         words = shlex.split(words[2].replace(";", " ; "))
@@ -62,7 +62,7 @@ KILLED = 137
 
 @dataclass(frozen=True, slots=True)
 class SimContainer:
-    """One container, in its last attempt; times are seconds since the epoch."""
+    """One container in its last attempt; times are seconds since the epoch."""
 
     id: str
     name: str
@@ -73,7 +73,7 @@ class SimContainer:
     view: ContainerView
 
     def is_running(self, now_s: float) -> bool:
-        """Return whether it still runs."""
+        """Return whether the container still runs."""
         return now_s < self.ends_s
 
 
@@ -84,7 +84,7 @@ class _Pod:
 
 
 class Runtime:
-    """Starts, ends and lists containers; every method may be called from any thread."""
+    """The runtime, which starts, ends and lists containers; thread-safe."""
 
     def __init__(self, folder: Path, *, cdi_folders: Sequence[Path]) -> None:
         self._folder = folder
@@ -97,7 +97,7 @@ class Runtime:
         """Create and start a container.
 
         Raises:
-            CreateError: the runtime cannot give it what it should have.
+            CreateError: the runtime cannot give the container what it should have.
         """
         number = next(self._numbers)
         env = {e["name"]: str(e.get("value") or "") for e in container.get("env") or ()}
@@ -127,7 +127,7 @@ class Runtime:
             return dict(self._pods[uid].containers) if uid in self._pods else {}
 
     def kill(self, uid: str, *names: str, code: int = KILLED) -> None:
-        """End a pod's containers that run, or those of these names."""
+        """End all running containers of a pod, or those with these names."""
         now_s = time.time()
         with self._lock:
             found = self._pods[uid].containers if uid in self._pods else {}
@@ -143,7 +143,7 @@ class Runtime:
             shutil.rmtree(container.view.root, ignore_errors=True)
 
     def forget_all(self) -> None:
-        """Lose everything, as a reboot does."""
+        """Remove all containers, as a reboot does."""
         for uid in self.pods():
             self.forget(uid)
 
@@ -153,7 +153,7 @@ class Runtime:
             return list(self._pods)
 
     def running(self) -> list[Json]:
-        """Return the pods that have running containers, as `/runningpods/` shows them: little more than names."""
+        """Return the pods with running containers as `/runningpods/` shows them, with little more than names."""
         now_s = time.time()
         with self._lock:
             found = [
@@ -171,10 +171,10 @@ class Runtime:
         ]
 
     def view(self, uid: str, name: str) -> ContainerView:
-        """Return what a running container sees.
+        """Return the view of a running container.
 
         Raises:
-            SimError: it does not run.
+            SimError: the container does not run.
         """
         container = self.containers(uid).get(name)
         if container is None or not container.is_running(time.time()):

@@ -1,4 +1,4 @@
-"""Static pods: from a list on the node, with a UID of kubelet's own, shown in the API by a mirror."""
+"""Static pods: from a list on the node, with kubelet's own UID, shown in the API by a mirror pod."""
 
 import hashlib
 import json
@@ -12,7 +12,7 @@ SOURCE = "kubernetes.io/config.source"
 
 
 def static_pod(manifest: Json, node: str) -> Json:
-    """Return the pod that kubelet makes of a manifest: its UID is a hash, its name ends in the node's."""
+    """Return the pod that kubelet makes from a manifest: its UID is a hash, its name ends with the node's."""
     uid = hashlib.md5(json.dumps([manifest, node], sort_keys=True).encode(), usedforsecurity=False).hexdigest()
     metadata = manifest.get("metadata") or {}
     annotations = {**(metadata.get("annotations") or {}), HASH: uid, SOURCE: "file"}
@@ -29,7 +29,7 @@ def static_pod(manifest: Json, node: str) -> Json:
 
 
 def is_mirror(pod: Json) -> bool:
-    """Return whether an object of the API only shows a static pod."""
+    """Return whether an object of the API is the mirror of a static pod."""
     return MIRROR in (pod["metadata"].get("annotations") or {})
 
 
@@ -46,7 +46,7 @@ def mirror_of(registry: Registry, pod: Json) -> Json | None:
 
 
 def keep_mirrors(registry: Registry, statics: list[Json], mirrors: list[Json], *, node: str) -> None:
-    """Create the mirrors that miss, and remove those that were deleted or show nothing any more."""
+    """Create missing mirrors, and remove those that were deleted or whose static pod has gone."""
     uids = {pod["metadata"]["uid"] for pod in statics}
     for mirror in mirrors:
         metadata = mirror["metadata"]

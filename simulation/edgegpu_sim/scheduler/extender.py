@@ -1,4 +1,4 @@
-"""Calls a scheduler extender as kube-scheduler does (k8s.io/kube-scheduler/extender/v1), by HTTP or mutual TLS."""
+"""Client of a scheduler extender, as in kube-scheduler (k8s.io/kube-scheduler/extender/v1), by HTTP or mutual TLS."""
 
 import json
 from collections.abc import Sequence
@@ -20,12 +20,12 @@ _OK = 200
 
 
 class ExtenderCallError(SimError):
-    """The extender did not answer as it should; the text is kube-scheduler's."""
+    """The extender gave no valid answer; the text is kube-scheduler's."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientTls:
-    """What kube-scheduler's `tlsConfig` holds."""
+    """The files of kube-scheduler's `tlsConfig`."""
 
     ca: Path
     cert: Path
@@ -35,7 +35,7 @@ class ClientTls:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtenderSettings:
-    """One entry of `extenders`."""
+    """One entry of `extenders` in the scheduler's configuration."""
 
     url: str
     managed_resources: tuple[str, ...] = ("baidu.com/vcuda-memory", "baidu.com/vcuda-core")
@@ -50,14 +50,14 @@ class ExtenderSettings:
 
 @dataclass(frozen=True, slots=True)
 class FilterAnswer:
-    """A filter's answer."""
+    """The extender's answer to filter."""
 
     nodes: tuple[str, ...]
     refusals: dict[str, NodeRefusal] = field(default_factory=dict)
 
 
 class ExtenderClient:
-    """One extender; its methods may be called from several threads."""
+    """The client of one extender; thread-safe."""
 
     def __init__(self, settings: ExtenderSettings) -> None:
         self.settings = settings
@@ -68,7 +68,7 @@ class ExtenderClient:
         return any(name in self.settings.managed_resources for name in request_of(pod["spec"]))
 
     def filter(self, pod: Json, nodes: Sequence[str]) -> FilterAnswer:
-        """Ask which of the nodes will do. Raises ExtenderError."""
+        """Ask which of the nodes have room. Raises ExtenderCallError."""
         answer = self._post(self.settings.filter_verb, {"Pod": pod, "Nodes": None, "NodeNames": list(nodes)})
         if answer.get("Error"):
             raise ExtenderCallError(answer["Error"])
@@ -84,7 +84,7 @@ class ExtenderClient:
         )
 
     def scores(self, pod: Json, nodes: Sequence[str]) -> dict[str, int]:
-        """Ask how good the nodes are, weighted; errors count as no opinion, as in kube-scheduler."""
+        """Return the nodes' weighted scores; after an error there are none, as in kube-scheduler."""
         try:
             answer = self._post(self.settings.prioritize_verb, {"Pod": pod, "Nodes": None, "NodeNames": list(nodes)})
         except ExtenderCallError:
@@ -92,7 +92,7 @@ class ExtenderClient:
         return {one["Host"]: int(one["Score"]) * self.settings.weight for one in answer}
 
     def bind(self, pod: Json, node: str) -> None:
-        """Have a pod bound. Raises ExtenderError."""
+        """Ask the extender to bind a pod. Raises ExtenderCallError."""
         metadata = pod["metadata"]
         named = {"PodName": metadata["name"], "PodNamespace": metadata["namespace"], "PodUID": metadata["uid"]}
         answer = self._post(self.settings.bind_verb, {**named, "Node": node})

@@ -1,4 +1,4 @@
-"""Which nodes a pod fits on by their own numbers, and the words for those that it does not."""
+"""The nodes on which a pod fits by their own numbers, and the reasons for the others."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -14,7 +14,7 @@ _NO_HELP = "Preemption is not helpful for scheduling"
 
 @dataclass(frozen=True, slots=True)
 class NodeRefusal:
-    """Why a pod does not go to one node; `unresolvable`: no other pod's end would help."""
+    """Why a pod cannot go to one node; `unresolvable`: no other pod's end would help."""
 
     reasons: tuple[str, ...]
     unresolvable: bool = False
@@ -22,14 +22,14 @@ class NodeRefusal:
 
 @dataclass(slots=True)
 class NodeUse:
-    """What is taken of one node."""
+    """The resources of one node that are in use."""
 
     pods: int = 0
     amounts: Counter[str] = field(default_factory=Counter)
 
 
 def uses(pods: Iterable[tuple[str, Json]]) -> dict[str, NodeUse]:
-    """Return what is taken of each node by pods that are on it or on their way there."""
+    """Return what is in use on each node by pods that are bound or being bound there."""
     found: dict[str, NodeUse] = {}
     for node, pod in pods:
         use = found.setdefault(node, NodeUse())
@@ -39,7 +39,7 @@ def uses(pods: Iterable[tuple[str, Json]]) -> dict[str, NodeUse]:
 
 
 def refusal(pod: Json, node: Json, use: NodeUse) -> NodeRefusal | None:
-    """Say why a pod does not fit on a node; None when it does."""
+    """Return why a pod does not fit on a node; None when it does."""
     spec, node_spec = pod["spec"], node.get("spec") or {}
     labels = node["metadata"].get("labels") or {}
     if node_spec.get("unschedulable"):

@@ -1,4 +1,4 @@
-"""Pods that wait for a node: when each is tried again, and what brings those back that were refused."""
+"""The queue of pods that wait for a node: when each is tried again, and which events bring refused ones back."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +10,7 @@ _TERMINAL = {"Succeeded", "Failed"}
 
 @dataclass(slots=True)
 class QueuedPod:
-    """One pod's attempts; a parked pod waits for an event of the cluster."""
+    """One pod in the queue with its attempts; a parked pod waits for an event of the cluster."""
 
     attempts: int = 0
     tried_s: float = 0.0
@@ -27,7 +27,7 @@ class AttemptBackoff:
     flush_s: float = 300.0
 
     def due_s(self, waiting: QueuedPod) -> float:
-        """Return when a pod is tried again."""
+        """Return the time at which a pod is tried again."""
         if not waiting.attempts:
             return 0.0
         wait_s = min(self.first_s * 2.0 ** (waiting.attempts - 1), self.most_s)
@@ -35,7 +35,7 @@ class AttemptBackoff:
 
 
 def frees_or_adds(change: StoreEvent) -> bool:
-    """Return whether a write is one for which kube-scheduler tries pods again that lacked a node's resources."""
+    """Return whether after a write kube-scheduler tries pods again that lacked a node's resources."""
     if change.resource == "nodes":
         return change.gone or change.old is None or _offer(change.old) != _offer(change.new)
     if change.resource != "pods" or not _is_placed(change.old):
@@ -44,7 +44,7 @@ def frees_or_adds(change: StoreEvent) -> bool:
 
 
 def is_any_event(change: StoreEvent) -> bool:
-    """Return whether a write brings back pods that an extender refused: every event does, node annotations too."""
+    """Return whether a write brings back pods that an extender refused: every event does, also a node's annotation."""
     if change.resource == "pods" and _is_placed(change.new) and not _is_placed(change.old):
         return True
     return frees_or_adds(change)

@@ -1,4 +1,4 @@
-"""The scheduling loop: one pod at a time, bindings beside it, failures told in kube-scheduler's words."""
+"""The scheduling loop: one pod at a time, bindings in parallel, failures in kube-scheduler's words."""
 
 import random
 import threading
@@ -21,16 +21,16 @@ _DOWN_S = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerSettings:
-    """How the scheduler is configured."""
+    """The scheduler's configuration."""
 
     extender: ExtenderSettings | None = None
     backoff: AttemptBackoff = field(default_factory=AttemptBackoff)
     preemption: bool = True
-    """Whether events end with what preemption would do, as they do by default."""
+    """Whether events end with the result of preemption, as they do by default."""
 
 
 class SimScheduler:
-    """Gives pods their nodes until it is stopped."""
+    """The simulated scheduler, which binds pods to nodes until it is stopped."""
 
     def __init__(self, settings: SchedulerSettings, *, registry: Registry, order: random.Random) -> None:
         self._settings = settings
@@ -49,7 +49,7 @@ class SimScheduler:
         self._thread.start()
 
     def stop(self) -> None:
-        """End; bindings under way are waited for."""
+        """Stop the scheduler and wait for bindings in progress."""
         self._stop.set()
         self._registry.store.wake()
         self._thread.join()
@@ -95,7 +95,7 @@ class SimScheduler:
                     waiting.parked = False
 
     def _round(self) -> float:
-        """Try every pod that is due; return when the next one is."""
+        """Try every pod that is due; return when the next one is due."""
         pods = self._registry.items("pods")
         with self._lock:
             known = {pod["metadata"]["uid"]: pod for pod in pods}
@@ -215,7 +215,7 @@ class SimScheduler:
         with self._lock:
             waiting = self._waiting.setdefault(metadata["uid"], QueuedPod())
             waiting.attempts, waiting.tried_s = waiting.attempts + 1, time.monotonic()
-            # What went wrong by an error is tried again by itself, what did not fit waits for an event.
+            # A pod with an error is tried again by itself; a pod that did not fit waits for an event.
             waiting.parked, waiting.by_extender = reason == "Unschedulable", by_extender
         self._event(pod, "FailedScheduling", text, kind="Warning")
         condition = {"type": "PodScheduled", "status": "False", "reason": reason, "message": text}
@@ -232,7 +232,7 @@ class SimScheduler:
                 "pods", metadata["namespace"], metadata["name"], {**change, "status": status}, sub="status"
             )
         except ApiError:
-            return  # the pod is gone or the API is down: the next attempt tells
+            return  # the pod is gone or the API is down: the next attempt will show which
 
     def _event(self, pod: Json, reason: str, text: str, *, kind: str) -> None:
         try:
