@@ -1,6 +1,6 @@
 """HTTP between this machine's own programs, on Unix sockets: plugin and agent answer in JSON.
 
-Both sides are written by hand. http.server costs a MiB; http.client brings email and ssl, a quarter of a command's
+Server and client are written by hand. http.server costs a MiB; http.client brings email and ssl, a quarter of a command's
 start-up.
 """
 

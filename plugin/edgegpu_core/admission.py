@@ -1,4 +1,4 @@
-"""Whether a container may start on the devices that kubelet booked for it; asked at each of its starts."""
+"""Admission: whether a container may start on the devices that kubelet booked for it, checked at each start."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -43,7 +43,7 @@ def choose(
 ) -> InjectionChoice:
     """Choose CDI where kubelet and containerd have it, else the nvidia runtime, else device nodes through kubelet.
 
-    A mode that the configuration sets is obeyed; `cdi_problem` still says why CDI does not work.
+    A mode that the configuration sets is used as it is; `cdi_problem` still says why CDI does not work.
 
     Args:
         wanted: the configuration's `driver.injection`.

@@ -87,7 +87,7 @@ class FreeAmounts:
         return next((i for i, slot in enumerate(self.slots) if slot.uuid == uuid), None)
 
     def is_empty(self, position: int) -> bool:
-        """Return whether nobody holds anything of a (healthy) card."""
+        """Return whether a card is healthy and wholly free."""
         slot = self.slots[position]
         return slot.healthy and self.memory[position] == slot.units and self.core[position] == CORE_PER_CARD
 

@@ -122,9 +122,9 @@ def is_complete(container: ContainerRequest, grant: Grant) -> bool:
 def settle(view: NodeView, *, gone: Container[str] = ()) -> dict[str, Cards]:
     """Return the promises after corrections: kubelet may have given one pod the card that another was promised.
 
-    kubelet's calls do not tell containers of equal amounts apart, so one can get the card of another. It keeps what it
+    kubelet's calls do not distinguish containers of equal amounts, so one can get the card of another. It keeps what it
     got, and the other inherits the vacant promise, so that the sum on each card stays as bind computed it. Where a pod
-    without a promise got the card, the promised pod moves to another card if there is one.
+    without a promise got the card, the promised pod moves to another card if one has room.
 
     Args:
         view: the node; its promises are those of the annotations, or corrected ones.

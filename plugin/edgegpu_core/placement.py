@@ -97,8 +97,8 @@ class PodPlan:
 def plan_pod(containers: tuple[ContainerRequest, ...], model: ResourceModel) -> PodPlan | ImpossibleRequest:
     """Return the plan of a pod, or why none is possible, from its GPU containers (one or more) in kubelet's order.
 
-    kubelet's order has init containers first. It hands an init container's devices to the later containers at random
-    and before it asks us, so whole cards behind an init container only work when every GPU container asks for the same.
+    kubelet's order has init containers first. It gives an init container's devices to the later containers at random
+    and before it asks us, so whole cards after an init container only work when every GPU container asks for the same.
     """
     planned: list[tuple[ContainerRequest, PlaceableRequest]] = []
     for container in containers:

@@ -80,7 +80,7 @@ class PodView:
 def gpu_containers(spec: Mapping[str, Any], model: ResourceModel) -> tuple[ContainerRequest, ...]:
     """Return the containers of a pod spec that ask for shares, init containers first, as kubelet allocates.
 
-    Amounts stand in `limits` (the API server demands that requests of extended resources are equal to them).
+    Amounts are read from `limits` (the API server demands that requests of extended resources are equal to them).
     """
     found: list[ContainerRequest] = []
     for field, plain in (("initContainers", ContainerRole.INIT), ("containers", ContainerRole.APP)):

@@ -11,7 +11,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the process and return its exit status: 0 after SIGTERM or SIGINT at any moment."""
     group = TaskGroup()
     group.end_on(signal.SIGTERM, signal.SIGINT)
-    from edgegpu_plugin.main import run  # noqa: PLC0415  (this is what takes the second)
+    from edgegpu_plugin.main import run  # noqa: PLC0415  (this import takes the second)
 
     return run(argv, group)
 

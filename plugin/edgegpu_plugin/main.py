@@ -60,7 +60,7 @@ def _serve(config: PluginConfig, group: TaskGroup) -> int:
     except (EdgegpuError, ExtenderError) as error:
         sys.stderr.write(f"edgegpu-plugin: {error}\n")
         return EXIT_FAILED
-    except Exception:  # noqa: BLE001  (the process's border: what nobody foresaw belongs in the log, whole)
+    except Exception:  # noqa: BLE001  (the process's border: an unforeseen error is logged with its traceback)
         _LOG.exception("edgegpu-plugin failed for a reason that it does not know")
         return EXIT_FAILED
     return 0

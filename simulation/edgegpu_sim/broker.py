@@ -77,7 +77,7 @@ def _context(chosen: argparse.Namespace, authority: str) -> ssl.SSLContext:
 
 
 async def _serve(chosen: argparse.Namespace) -> None:
-    from amqtt.broker import Broker  # type: ignore[import-untyped]  # noqa: PLC0415  (it may not be there)
+    from amqtt.broker import Broker  # type: ignore[import-untyped]  # noqa: PLC0415  (it may not be installed)
 
     logging.getLogger("amqtt").setLevel(logging.CRITICAL)
     ended, loop, port = asyncio.Event(), asyncio.get_running_loop(), free_port()

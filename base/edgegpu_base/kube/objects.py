@@ -115,7 +115,7 @@ class KubeObjects:
         return self._client.get(_LEASES.format(namespace, name))
 
     def list_budgets(self) -> Iterator[Json]:
-        """Read all PodDisruptionBudgets: a few objects, asked for when a pod is about to be preempted."""
+        """Read all PodDisruptionBudgets: a few objects, read when a pod is about to be preempted."""
         try:
             pages = list(self._client.pages("/apis/policy/v1/poddisruptionbudgets"))
         except NotFound:

@@ -48,7 +48,7 @@ class Handlers(Generic[T]):
     on_delete: Callable[[str], None]
     """Called with the UID of an object that is gone or no longer of interest, even if it was never passed on."""
     on_trouble: Callable[[], None] = lambda: None
-    """Called when a call has failed: `problem` says why."""
+    """Called after a failed call: `problem` says why."""
 
 
 class Reflector(Generic[T]):

@@ -13,7 +13,8 @@ _LOWEST = 1
 """The lowest real-time priority: above all ordinary threads, below all other real-time ones."""
 
 LONGEST_S = 60.0
-"""How long the priority is kept: a kubelet that is away for longer was stopped and did not crash."""
+"""How long the priority is kept: a kubelet that is away for longer was stopped and did not crash. Its return is then
+awaited at ordinary priority."""
 
 
 class RealtimePriority:

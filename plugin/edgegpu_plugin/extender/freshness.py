@@ -16,7 +16,7 @@ effect before. These write bindings with cards, and none of their bindings is mi
 
 One case is left: a request that the previous leader sent just before its term ended and that takes effect after our
 list. It may book units twice, as two Kubernetes schedulers may. No card is overbooked by that, since PreStartContainer
-refuses what does not fit and the plugin lets that pod come again.
+refuses what does not fit, and the plugin evicts refused pods once there is room.
 """
 
 import logging

@@ -29,7 +29,7 @@ _KEPT_S = 300.0
 
 
 class BadRequest(Exception):  # noqa: N818  (named as HTTP names it)
-    """The body is not what the path takes; the text says why."""
+    """The request's body is invalid for its path; the text says why."""
 
 
 class NotReadyError(Exception):

@@ -72,7 +72,7 @@ class ResourcePlugin:
         return [self._allocate(list(ids), may_wait=may_wait) for ids in requests]
 
     def pre_start(self, ids: Sequence[str]) -> None:
-        """Let the container with these devices start.
+        """Prepare the start of the container with these devices.
 
         Raises:
             CallRefusedError: the allocator refuses the call or has failed; kubelet asks again.

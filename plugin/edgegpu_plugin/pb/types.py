@@ -81,7 +81,7 @@ class Allocation:
 
 @dataclass(frozen=True, slots=True)
 class PodDevices:
-    """Devices that a container holds by kubelet's word (one resource may have several entries: merge them)."""
+    """Devices that a container holds, as kubelet lists them (one resource may have several entries: merge them)."""
 
     namespace: str
     pod: str

@@ -116,7 +116,7 @@ class CloudScenario:
         return done
 
     def _says(self, done: CommandOutcome, pattern: str) -> str:
-        """Return the part of a command's output that matches a pattern, and expect that there is one."""
+        """Return the part of a command's output that matches a pattern; a missing match is a failure of the demo."""
         found = re.search(pattern, done.text)
         self.stage.expect(found, f"nothing like {pattern!r} is said: {done.text.strip()!r}")
         return found[0] if found else ""

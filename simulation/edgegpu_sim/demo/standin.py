@@ -55,7 +55,7 @@ class StandInServer:
             name, *words = json.loads(asked.makefile("rb").readline(_MOST_BYTES))
             try:
                 answer = self._answer(name, words)
-            except Exception as error:  # noqa: BLE001  (a request's border: who asked hears of it)
+            except Exception as error:  # noqa: BLE001  (a request's border: the error is the answer)
                 answer = (_FAILED, f"{name}: {error}\n")
             asked.sendall(json.dumps(answer).encode())
 
