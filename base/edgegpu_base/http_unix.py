@@ -1,7 +1,7 @@
 """HTTP between this machine's own programs, on Unix sockets: plugin and agent answer in JSON.
 
-Server and client are written by hand. http.server costs a MiB; http.client brings email and ssl, a quarter of a command's
-start-up.
+Server and client are written by hand. http.server costs a MiB; http.client imports email and ssl, a quarter of a
+command's start-up.
 """
 
 import contextlib
