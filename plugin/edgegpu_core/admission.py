@@ -20,7 +20,7 @@ class AdmissionVerdict:
     cards: tuple[str, ...]
     reason: str = ""
     card_missing: bool = False
-    """Refused because the node does not offer the card (any more); it may offer it again."""
+    """Refused because the node does not offer the card (any more), which may pass."""
 
     @property
     def admitted(self) -> bool:
@@ -66,7 +66,7 @@ def would_fit(pod: PodView, view: NodeView) -> bool:
 
 
 def turned_away(want: WaitingContainer, view: NodeView) -> str:
-    """Return why a pod shall fail when kubelet asks for devices of its container; empty when it goes on.
+    """Return why a pod shall fail at once when kubelet asks for its devices; empty when it goes on.
 
     The pod fails when no extender placed it, no card has room for it, and it has no controller. It could not start,
     and while it waited the scheduler would count its devices, which no other pod could have. kubelet itself fails a
