@@ -60,7 +60,11 @@ class Made:
     due: bool
     """Whether it has to start once it is placed: nothing has disturbed it, kubelet or the plugin since."""
     torn: bool
-    """Whether a card went when it may have been between kubelet's two calls: the second then has to take another."""
+    """Whether its devices may have to lie on two cards: a card went, or kubelet restarted, while it was on its way.
+
+    kubelet writes its checkpoint at admissions only: right after a restart it holds devices of pods that have ended,
+    and what it calls available lies elsewhere.
+    """
     raced: bool
     """Whether a forced pod may have been on its way at the same time: it may have been taken for that one."""
 
@@ -76,6 +80,7 @@ class PluginBox:
         self.steps: list[str] = [f"cards of {list(units)} units"]
         """What was done: with threads and processes the same steps need not fail twice, so a failure tells them."""
         self._number = 0
+        self._kubelet_is_new = False
         spec = NodeSpec(name=NODE, cards=self.cards, config={"driver": {"poll_s": 0.2}}, kubelet=kubelet or {})
         self.cluster = EmbeddedCluster([spec], seed=seed)
         self.cluster.start()
@@ -110,7 +115,9 @@ class PluginBox:
         self.steps.append(f"{name} {'forced' if forced else 'made'}{'' if lasts else ', ends'}: {wants}")
         raced = not forced and self._forcing()
         due = not forced and self.runs and not self.vanished and not raced
-        self.pods[name] = Made(name, uid, wants, forced, due=due, torn=bool(self.vanished), raced=raced)
+        self.pods[name] = Made(
+            name, uid, wants, forced, due=due, torn=bool(self.vanished) or self._kubelet_is_new, raced=raced
+        )
 
     def delete(self, name: str, *, by_force: bool) -> None:
         """Delete a pod; by force its object goes at once, its containers a moment later."""
@@ -131,6 +138,7 @@ class PluginBox:
 
     def excuse_no_longer(self) -> None:
         """Once all is quiet again: whoever has not failed has to start, or waits for room."""
+        self._kubelet_is_new = False
         found = {p["metadata"]["uid"]: p for p in self.bed.pods()}
         for made in self.pods.values():
             pod = found.get(made.uid, {"status": {}, "spec": {}})
@@ -164,6 +172,9 @@ class PluginBox:
         """Restart kubelet; containers run on."""
         self.steps.append("kubelet restarted")
         self.disturb()
+        self._kubelet_is_new = True
+        for made in self.pods.values():
+            made.torn = True
         self.node.restart_kubelet()
 
     def restart_api(self) -> None:

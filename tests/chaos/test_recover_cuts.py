@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from edgegpu_installer.changes import Deadline
 
-pytestmark = pytest.mark.chaos
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
 
 
 def change() -> Plan:
@@ -97,7 +97,6 @@ PAIRS = [
 ]
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize(("op", "finder"), PAIRS)
 def test_killed_at_every_step(tmp_path: Path, op: TransactionKind, finder: Callable[[Bed], None]) -> None:
     bed, plan = begin(tmp_path / "0", op)
