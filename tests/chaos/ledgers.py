@@ -87,8 +87,20 @@ def starts(
             by = next((f"installer {tx.id}" for tx in at_work if _within(tx, at_s, surely=open_)), "systemctl")
         boots[unit] = boot
         again.discard(unit)
+        if by == "systemd" and _stands_for_the_last(found[unit], str(one["INVOCATION_ID"]), named):
+            found[unit].pop()
+            by = "systemctl"
         found[unit].append(Start(str(one["INVOCATION_ID"]), by))
     return found
+
+
+def _stands_for_the_last(before: Sequence[Start], invocation: str, named: Collection[str]) -> bool:
+    """Return whether a command names this start for the one before it, which somebody began and which ended by itself.
+
+    An agent that was killed after it had asked for a restart finds the run that there is now: systemd may have started
+    the unit once more by then.
+    """
+    return bool(before) and before[-1].by == "systemctl" and before[-1].id not in named and invocation in named
 
 
 def _within(tx: Transaction, at_s: float, *, surely: bool) -> bool:

@@ -42,6 +42,16 @@ def test_what_ended_by_itself_is_started_by_systemd_and_once() -> None:
     assert by(entry(1), entry(1, message=ledgers.AGAIN), entry(2), entry(3)) == ["systemctl", "systemd", "systemctl"]
 
 
+def test_a_command_may_name_the_run_that_systemd_made_of_the_one_that_it_began() -> None:
+    ones = [entry(1), entry(1, message=ledgers.AGAIN), entry(2)]
+
+    def begun(*named: str) -> list[Start]:
+        return ledgers.starts(ones, [], since_s=-1.0, named=named)[K3S]
+
+    assert begun("2") == [Start("2", "systemctl")]
+    assert begun("1", "2") == begun("1") == begun() == [Start("1", "systemctl"), Start("2", "systemd")]
+
+
 def test_what_starts_while_an_installer_is_at_work_is_its_own() -> None:
     lines = [
         "2026-01-01T00:00:10Z policy-3-abc change PREPARED",
