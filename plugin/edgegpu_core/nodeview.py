@@ -81,7 +81,7 @@ class NodeView:
         if complete or isinstance(plan, ImpossibleRequest):
             return self.ledger.held(uid, self.slots)
         if plan.one_card:
-            cards = next((grant.cards() for grant in grants.values()), None)
+            cards = next((cards_so_far(grant, promise.get(name, ())) for name, grant in grants.items()), None)
             return footprint(plan, {c.name: cards for c in pod.containers} if cards else promise, self.slots)
         return self._partial(plan, grants, promise)
 

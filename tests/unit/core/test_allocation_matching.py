@@ -287,6 +287,20 @@ def test_what_a_node_holds_is_devices_and_promises() -> None:
     assert [want.key for want in view.wants()] == [("1", "b"), ("2", "i")]
 
 
+def test_a_pod_halfway_to_whole_cards_holds_all_of_them() -> None:
+    slots = slots_of(12, 12)
+    both = ("GPU-0", "GPU-1")
+    first, last = box("first", 1, 200, ContainerRole.INIT), box("main", 1, 200)
+    for pod in (
+        pod_of("u", last, cards={"main": both}),
+        pod_of("u", first, last, cards={"first": both, "main": both}),
+    ):
+        book = Book(slots)
+        book.give("u", pod.containers[0].name, DeviceKind.MEMORY, {"GPU-0": 1})
+        free = view_of(slots, pod, ledger=book.ledger).free()
+        assert (free.memory, free.core) == ([0, 0], [0, 0])
+
+
 def test_what_a_failed_admission_left_goes_with_its_pod() -> None:
     calls = Calls(pod_of("p", box("main", 4, 10)))
     assert calls.ask(DeviceKind.MEMORY, 4)[0] == "p/main"
