@@ -53,7 +53,7 @@ def not_begun(before: Disk, after: Disk, *, first: bool, unit_alone: bool = Fals
         before: the disk before the operation.
         after: the disk at its end.
         first: it was a first installation, which unpacks a version before it begins.
-        unit_alone: power went between recovery's unit and its link: no boot looks yet (docs/operations.md).
+        unit_alone: power went between recovery's unit and its link: no boot looks yet (docs/box/transaction.md).
     """
     but = [*_KEPT, *_BEFORE_RECORD, *(_UNPACKED if first else []), *(_UNIT_ALONE if unit_alone else [])]
     return _told(before, after, but=but)

@@ -109,9 +109,15 @@ def test_the_glossary_names_words_that_the_code_has() -> None:
     rows = [line.strip("| ").split("|") for line in read("docs/glossary.md").splitlines() if line.startswith("| ")]
     words = {word for row in rows for word in re.findall(r"`([^`]+)`", row[-1])}
     files = [path for top in CODE for path in (ROOT / top).rglob("*.py")]
-    known = set(re.findall(r"\w+", "\n".join(path.read_text(encoding="utf-8") for path in files)))
+    code = "\n".join(path.read_text(encoding="utf-8") for path in files)
+    known = set(re.findall(r"\w+", code))
+    defined = {
+        *re.findall(r"^class (\w+)", code, re.MULTILINE),
+        *re.findall(r"^ *([A-Z_]+)\b.*? = ", code, re.MULTILINE),
+    }
     assert len(words) > 40
     assert sorted(words - known) == []
+    assert sorted(word for word in words - defined if word[0].isupper()) == []
 
 
 def test_the_index_lists_every_page() -> None:
