@@ -1,10 +1,11 @@
 """Boxes, their desired documents, and the last message of each kind."""
 
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import asdict
 
 from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
-from edgegpu_cloud.store.convert import box_of, box_values, latest_of, latest_values
+from edgegpu_cloud.store.convert import box_of, box_values, latest_of, latest_values, record_of
 from edgegpu_cloud.store.records import BoxRecord, BoxState, Latest, Revision
 from edgegpu_cloud.store.schema import BirthRow, BoxRow, LatestRow, SpecRow, table
 from edgegpu_sync.ids import DeviceId
@@ -118,7 +119,7 @@ class BoxTable:
         """Return a desired document."""
         query = select(_SPECS).where(_SPECS.c.device == device, _SPECS.c.rev == rev)
         row = self._connection.execute(query).mappings().one_or_none()
-        return None if row is None else Revision(rev=row["rev"], spec=row["spec"], at_s=row["at_s"], by=row["by"])
+        return None if row is None else record_of(Revision, row)
 
     def specs(self, revs: Collection[tuple[DeviceId, int]]) -> dict[DeviceId, Json]:
         """Return the documents of many boxes, one of each."""
@@ -134,8 +135,7 @@ class BoxTable:
 
     def add_spec(self, device: DeviceId, revision: Revision) -> None:
         """Store a desired document."""
-        values = {"rev": revision.rev, "spec": revision.spec, "at_s": revision.at_s, "by": revision.by}
-        self._connection.execute(insert(_SPECS).values(device=device, **values))
+        self._connection.execute(insert(_SPECS).values(device=device, **asdict(revision)))
 
     def forget_specs(self) -> None:
         """Drop documents that are more than `KEPT_REVISIONS` behind the current one."""
@@ -179,7 +179,7 @@ class BoxTable:
         if not births:
             return
         rows = [
-            {"device": device, "enrolment": enrolment, "count": epoch.count, "nonce": epoch.nonce, "at_s": at_s}
+            {"device": device, "enrolment": enrolment, "at_s": at_s, **asdict(epoch)}
             for device, enrolment, epoch, at_s in births
         ]
         self._connection.execute(insert(_BIRTHS), rows)

@@ -1,10 +1,11 @@
 """Commands, their history, and the ends of commands that this store does not know."""
 
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import asdict
 
 from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
-from edgegpu_cloud.store.convert import command_of, command_values, new_command_values
+from edgegpu_cloud.store.convert import command_of, command_values, new_command_values, record_of
 from edgegpu_cloud.store.records import CommandHistoryLine, Orphan, StoredCommand
 from edgegpu_cloud.store.schema import CommandRow, HistoryRow, OrphanRow, table
 from edgegpu_sync.ids import CommandId, DeviceId, OpName
@@ -146,24 +147,14 @@ class CommandTable:
 
     def heard(self, lines: Sequence[CommandHistoryLine]) -> None:
         """Write lines of history."""
-        rows = [
-            {"command": one.command, "at_s": one.at_s, "state": one.state.value, "code": one.code, "text": one.text}
-            for one in lines
-        ]
-        if rows:
-            self._connection.execute(insert(_HISTORY), rows)
+        if lines:
+            self._connection.execute(insert(_HISTORY), [asdict(one) | {"state": one.state.value} for one in lines])
 
     def history(self, id_: CommandId) -> list[CommandHistoryLine]:
         """Return the history of a command, oldest first."""
         query = select(_HISTORY).where(_HISTORY.c.command == id_).order_by(_HISTORY.c.number)
         return [
-            CommandHistoryLine(
-                command=CommandId(row["command"]),
-                at_s=row["at_s"],
-                state=CommandState(row["state"]),
-                code=row["code"],
-                text=row["text"],
-            )
+            record_of(CommandHistoryLine, row, state=CommandState(row["state"]))
             for row in self._connection.execute(query).mappings().all()
         ]
 
@@ -172,8 +163,7 @@ class CommandTable:
         for one in orphans:
             there = (_ORPHANS.c.device == one.device) & (_ORPHANS.c.id == one.id)
             if self._connection.execute(select(_ORPHANS.c.id).where(there)).first() is None:
-                values = {"state": one.state.value, "code": one.code, "text": one.text, "at_s": one.at_s, "op": one.op}
-                self._connection.execute(insert(_ORPHANS).values(device=one.device, id=one.id, **values))
+                self._connection.execute(insert(_ORPHANS).values(asdict(one) | {"state": one.state.value}))
         for device in {one.device for one in orphans}:
             newest = select(_ORPHANS.c.id).where(_ORPHANS.c.device == device).order_by(_ORPHANS.c.at_s.desc())
             over = self._connection.execute(newest.offset(KEPT_ORPHANS)).scalars().all()
@@ -186,14 +176,6 @@ class CommandTable:
         if device is not None:
             query = query.where(_ORPHANS.c.device == device)
         return [
-            Orphan(
-                device=DeviceId(row["device"]),
-                id=CommandId(row["id"]),
-                op=OpName(row["op"]),
-                state=CommandState(row["state"]),
-                code=row["code"],
-                text=row["text"],
-                at_s=row["at_s"],
-            )
+            record_of(Orphan, row, state=CommandState(row["state"]))
             for row in self._connection.execute(query).mappings().all()
         ]

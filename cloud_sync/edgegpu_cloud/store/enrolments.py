@@ -1,35 +1,29 @@
 """Tokens, enrolment attempts, and the certificates that came of them."""
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from sqlalchemy import Connection, RowMapping, Table, insert, select, update
 
+from edgegpu_cloud.store.convert import record_of
 from edgegpu_cloud.store.records import CertificateRecord, EnrolmentAttempt, RequestState, Token
 from edgegpu_cloud.store.schema import CertificateRow, RequestRow, TokenRow, table
 from edgegpu_sync.ids import DeviceId
 
 _TOKENS, _REQUESTS, _CERTIFICATES = table(TokenRow), table(RequestRow), table(CertificateRow)
 
-_TOKEN = ["digest", "label", "by", "at_s", "expires_at_s", "uses", "used", "approval", "name", "labels", "revoked"]
-_REQUEST = ["id", "token", "digest", "asked", "answer", "device", "at_s"]
-_CERTIFICATE = ["serial", "device", "enrolment", "csr_sha256", "pem", "not_before_s", "not_after_s", "revoked_at_s"]
-
-
-def _columns(record: object, names: list[str]) -> dict[str, Any]:
-    return {name: getattr(record, name) for name in names}
-
 
 def _token(row: RowMapping) -> Token:
-    return Token(**{name: row[name] for name in _TOKEN})
+    return record_of(Token, row)
 
 
 def _request(row: RowMapping) -> EnrolmentAttempt:
-    return EnrolmentAttempt(**{name: row[name] for name in _REQUEST}, state=RequestState(row["state"]))
+    return record_of(EnrolmentAttempt, row, state=RequestState(row["state"]))
 
 
 def _certificate(row: RowMapping) -> CertificateRecord:
-    return CertificateRecord(**{name: row[name] for name in _CERTIFICATE})
+    return record_of(CertificateRecord, row)
 
 
 class Enrolments:
@@ -58,11 +52,11 @@ class Enrolments:
 
     def add_token(self, token: Token) -> None:
         """Write a new token."""
-        self._connection.execute(insert(_TOKENS).values(_columns(token, _TOKEN) | {"labels": dict(token.labels)}))
+        self._connection.execute(insert(_TOKENS).values(asdict(token)))
 
     def put_token(self, token: Token) -> None:
         """Update a token."""
-        self._put(_TOKENS, _columns(token, _TOKEN) | {"labels": dict(token.labels)}, key="digest")
+        self._put(_TOKENS, asdict(token), key="digest")
 
     def request(self, id_: str) -> EnrolmentAttempt | None:
         """Return an enrolment attempt."""
@@ -75,15 +69,15 @@ class Enrolments:
 
     def add_request(self, request: EnrolmentAttempt) -> None:
         """Write a new attempt."""
-        self._connection.execute(insert(_REQUESTS).values(_columns(request, _REQUEST) | {"state": request.state.value}))
+        self._connection.execute(insert(_REQUESTS).values(asdict(request) | {"state": request.state.value}))
 
     def put_request(self, request: EnrolmentAttempt) -> None:
         """Update an attempt."""
-        self._put(_REQUESTS, _columns(request, _REQUEST) | {"state": request.state.value}, key="id")
+        self._put(_REQUESTS, asdict(request) | {"state": request.state.value}, key="id")
 
     def add_certificate(self, certificate: CertificateRecord) -> None:
         """Write a certificate that was issued."""
-        self._connection.execute(insert(_CERTIFICATES).values(_columns(certificate, _CERTIFICATE)))
+        self._connection.execute(insert(_CERTIFICATES).values(asdict(certificate)))
 
     def certificate_for(self, device: DeviceId, enrolment: int, csr_sha256: str) -> CertificateRecord | None:
         """Return the last certificate that was issued for this very CSR."""

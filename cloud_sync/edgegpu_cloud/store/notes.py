@@ -1,9 +1,11 @@
 """Events, alarms and the audit; the chain of key sets; numbers of the whole store."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 
 from sqlalchemy import Connection, delete, func, insert, select, update
 
+from edgegpu_cloud.store.convert import record_of
 from edgegpu_cloud.store.records import Alarm, AuditEntry, BoxEvent
 from edgegpu_cloud.store.schema import AlarmRow, AuditRow, EventRow, KeySetRow, MetaRow, table
 from edgegpu_sync.ids import DeviceId
@@ -65,31 +67,15 @@ class NoteTable:
 
     def add_events(self, events: Sequence[BoxEvent]) -> None:
         """Store events of boxes."""
-        rows = [
-            {
-                "device": one.device,
-                "kind": one.kind,
-                "level": one.level,
-                "text": one.text,
-                "about": one.about,
-                "box_at": one.box_at,
-                "at_s": one.at_s,
-            }
-            for one in events
-        ]
-        if rows:
-            self._connection.execute(insert(_EVENTS), rows)
+        if events:
+            self._connection.execute(insert(_EVENTS), [asdict(one) for one in events])
 
     def events(self, device: DeviceId | None = None, *, limit: int) -> list[BoxEvent]:
         """Return the last events of a box, or of all, newest first."""
         query = select(_EVENTS).order_by(_EVENTS.c.number.desc()).limit(limit)
         if device is not None:
             query = query.where(_EVENTS.c.device == device)
-        names = ("kind", "level", "text", "about", "box_at", "at_s")
-        return [
-            BoxEvent(device=DeviceId(row["device"]), **{name: row[name] for name in names})
-            for row in self._connection.execute(query).mappings().all()
-        ]
+        return [record_of(BoxEvent, row) for row in self._connection.execute(query).mappings().all()]
 
     def forget_events(self, before_s: float) -> None:
         """Drop events that came before then, and of each box all but the newest `KEPT_EVENTS`."""
@@ -134,7 +120,7 @@ class NoteTable:
         query = select(_ALARMS).order_by(_ALARMS.c.number.desc()).limit(limit)
         if unseen:
             query = query.where(_ALARMS.c.seen_by == "")
-        return [Alarm(**row) for row in self._connection.execute(query).mappings().all()]
+        return [record_of(Alarm, row) for row in self._connection.execute(query).mappings().all()]
 
     def alarm_seen(self, number: int, *, by: str) -> bool:
         """Mark an alarm as seen by a person; return whether it exists."""
@@ -143,22 +129,11 @@ class NoteTable:
 
     def audit(self, entry: AuditEntry) -> None:
         """Store what a person changed."""
-        values = {
-            "at_s": entry.at_s,
-            "by": entry.by,
-            "what": entry.what,
-            "device": entry.device,
-            "detail": entry.detail,
-        }
-        self._connection.execute(insert(_AUDIT).values(values))
+        self._connection.execute(insert(_AUDIT).values(asdict(entry)))
 
     def audits(self, device: str | None = None, *, limit: int) -> list[AuditEntry]:
         """Return what people changed, newest first."""
         query = select(_AUDIT).order_by(_AUDIT.c.number.desc()).limit(limit)
         if device is not None:
             query = query.where(_AUDIT.c.device == device)
-        names = ("at_s", "by", "what", "device", "detail")
-        return [
-            AuditEntry(**{name: row[name] for name in names})
-            for row in self._connection.execute(query).mappings().all()
-        ]
+        return [record_of(AuditEntry, row) for row in self._connection.execute(query).mappings().all()]
