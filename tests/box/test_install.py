@@ -56,6 +56,7 @@ def _two_cards(bed: Bed) -> None:
 def _again_changes_nothing(bed: Bed) -> None:
     before, starts, disk = bed.restarts(), bed.starts(), bed.disk()
     plugin = bed.machine.exec("systemctl", "show", "-p", "InvocationID", "--value", "edgegpu-plugin").stdout
+    assert "\nno restart of k3s" in bed.line("--yes", "--dry-run").stdout
     done = bed.line("--yes")
     assert "nothing to change" in done.stdout
     assert (bed.restarts(), bed.starts()) == (before, starts)
@@ -71,7 +72,7 @@ def test_a_dry_run_says_all_and_does_nothing(k3s_box: Bed) -> None:
     done = bed.line("--yes", "--dry-run")
     for path in (SCHEDULER_FILE, DROP_IN, "/etc/systemd/system/edgegpu-plugin.service", "/usr/local/bin/edgegpu"):
         assert path in done.stdout
-    assert "restart" in done.stdout
+    assert "\nrestart   k3s" in done.stdout
     assert bed.restarts() == before
     assert bed.disk() == disk
 

@@ -31,7 +31,7 @@ from edgegpu_installer.plan.site import InstallOptions, MachineRole, Site, site_
 from edgegpu_installer.prompts import Terminal
 from edgegpu_installer.transaction import transaction
 from edgegpu_installer.transaction.journal import TransactionJournal
-from edgegpu_installer.transaction.prepare import TransactionMachine
+from edgegpu_installer.transaction.prepare import TransactionMachine, prepare
 from edgegpu_installer.transaction.states import TransactionState
 from edgegpu_installer.transaction.transaction import TransactionOutcome, Verify
 from edgegpu_installer.uninstall import Uninstallation, UninstallResult
@@ -144,13 +144,12 @@ class InstallerConsole:
         """Print what a plan would change on the machine and in the cluster."""
         for row in self.changes(plan):
             typer.echo(f"{row['change']:<9} {row['mode']:>4} {row['path']}")
-        k3s_reads = [one for one in plan.files if one.k3s_reads]
-        differs = any(read_entry(self.layout.at(one.path)) != wanted(one) for one in k3s_reads)
         for unit in plan.stop:
             typer.echo(f"stop      {unit}")
         for unit in plan.start:
             typer.echo(f"start     {unit}")
-        typer.echo(f"restart   {plan.restart}" if plan.restart and differs else "no restart of k3s")
+        restarts = prepare(plan, self._machine(self._release())).restarts
+        typer.echo(f"restart   {plan.restart}" if restarts else "no restart of k3s")
         for mark in foreseen.marks:
             typer.echo(f"{mark.change:<9} {mark.kind} {mark.name}={mark.value} of node {mark.node}")
         for one in foreseen.objects:
