@@ -159,6 +159,13 @@ class Agent:
         (self.root / "etc/edgegpu/agent.yaml").write_text(written(line["url"], line["ca_sha256"]))
         (self.root / "etc/edgegpu/cloud-token").write_text(line["token"])
 
+    def on_link(self, cloud: Cloud, name: str) -> BoxView:
+        """Enrol as a box of that name, and wait until the controller has its birth."""
+        self.belongs(cloud.line(name))
+        cloud.serves()
+        self.start()
+        return cloud.online(name)
+
     def start(self) -> None:
         env = {
             **os.environ,

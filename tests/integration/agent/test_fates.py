@@ -39,13 +39,6 @@ def agent(short_tmp: Path) -> Iterator[Agent]:
         yield made
 
 
-def on_link(cloud: Cloud, agent: Agent, name: str) -> None:
-    agent.belongs(cloud.line(name))
-    cloud.serves()
-    agent.start()
-    cloud.online(name)
-
-
 def gone(cloud: Cloud, agent: Agent, name: str) -> None:
     agent.kill()
     until(lambda: (box := cloud.box(name)) is not None and not box.online, lambda: cloud.box(name))
@@ -78,7 +71,7 @@ def expire(cloud: Cloud, path: Path) -> bytes:
 
 
 def test_a_box_that_was_off_until_its_certificate_had_ended_renews_it_and_is_back(cloud: Cloud, agent: Agent) -> None:
-    on_link(cloud, agent, "expired")
+    agent.on_link(cloud, "expired")
     gone(cloud, agent, "expired")
     certificate = identity(agent) / "tls.crt"
     old = expire(cloud, certificate)
@@ -92,7 +85,7 @@ def test_a_box_that_was_off_until_its_certificate_had_ended_renews_it_and_is_bac
 
 
 def test_a_copy_of_its_disk_stays_off_the_link_and_says_so(cloud: Cloud, agent: Agent, tmp_path: Path) -> None:
-    on_link(cloud, agent, "origin")
+    agent.on_link(cloud, "origin")
     gone(cloud, agent, "origin")
     (tmp_path / "c").mkdir()
     with Agent(tmp_path / "c", machine=secrets.token_hex(16)) as copy:
@@ -109,7 +102,7 @@ def test_a_copy_of_its_disk_stays_off_the_link_and_says_so(cloud: Cloud, agent: 
 
 
 def test_a_box_that_is_imaged_anew_is_itself_again_and_becomes_what_it_shall_be(cloud: Cloud, agent: Agent) -> None:
-    on_link(cloud, agent, "imaged")
+    agent.on_link(cloud, "imaged")
     device = cloud.fleet.box("imaged").device
     rev = cloud.fleet.set_spec("imaged", lambda _: NONE)
     until(lambda: cloud.fleet.box("imaged").applied_rev == rev, lambda: cloud.box("imaged"))
@@ -131,7 +124,7 @@ def test_a_box_that_is_imaged_anew_is_itself_again_and_becomes_what_it_shall_be(
 def test_a_box_that_edgegpu_is_taken_off_says_so_as_it_goes(cloud: Cloud, agent: Agent) -> None:
     for name, op, left in (("leaves", "uninstall", "uninstall"), ("comes-back", "upgrade", "stop")):
         with Agent(agent.root / name, machine=secrets.token_hex(16)) as one:
-            on_link(cloud, one, name)
+            one.on_link(cloud, name)
             (one.root / "var/lib/edgegpu/tx/state").write_text(f"id=t\nop={op}\nstate=COMMITTED\n")
             assert one.end() == 0
             until(lambda: not cloud.fleet.box(name).online, lambda: cloud.box(name))  # noqa: B023  (called at once)

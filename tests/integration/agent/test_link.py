@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from edgegpu_cloud.fleet.views import BoxView
-
 MOST_MIB = 66
 """60 MiB is the goal on a box; other builds of Python than its own come on top here."""
 
@@ -39,16 +37,8 @@ def agent(short_tmp: Path) -> Iterator[Agent]:
         yield made
 
 
-def on_link(cloud: Cloud, agent: Agent, name: str) -> BoxView:
-    """Let a box enrol, and wait until the controller has its birth."""
-    agent.belongs(cloud.line(name))
-    cloud.serves()
-    agent.start()
-    return cloud.online(name)
-
-
 def test_from_a_token_to_commands_and_desired_state(cloud: Cloud, agent: Agent) -> None:
-    box = on_link(cloud, agent, "one")
+    box = agent.on_link(cloud, "one")
     assert "plugin.restart" in box.capabilities
     assert agent.fed()
     assert not (agent.root / "etc/edgegpu/cloud-token").exists()
@@ -69,7 +59,7 @@ def test_what_the_doctor_says_leaves_without_the_boxs_secrets(cloud: Cloud, agen
     checks = [{"name": "account", "level": "broken", "text": "opaque-account-token is refused"}]
     said = json.dumps({"v": 1, "version": "1", "level": "broken", "checks": checks})
     agent.program("edgegpu", f"echo '{said}'; exit 2")
-    on_link(cloud, agent, "doctor")
+    agent.on_link(cloud, "doctor")
     found = cloud.end("doctor", "doctor.run")
     assert (found.state, found.text) == (CommandState.SUCCEEDED, "broken")
     assert found.data is not None
@@ -77,7 +67,7 @@ def test_what_the_doctor_says_leaves_without_the_boxs_secrets(cloud: Cloud, agen
 
 
 def test_what_was_killed_goes_on_and_what_is_told_to_end_says_goodbye(cloud: Cloud, agent: Agent) -> None:
-    on_link(cloud, agent, "two")
+    agent.on_link(cloud, "two")
     agent.kill()
     agent.start()
     assert cloud.end("two", "plugin.restart").state is CommandState.SUCCEEDED
@@ -99,7 +89,7 @@ def test_what_was_killed_goes_on_and_what_is_told_to_end_says_goodbye(cloud: Clo
 
 
 def test_another_token_takes_the_link_over_to_the_next_enrolment(cloud: Cloud, agent: Agent) -> None:
-    on_link(cloud, agent, "again")
+    agent.on_link(cloud, "again")
     (agent.root / "etc/edgegpu/cloud-token").write_text(cloud.line("again", "--for")["token"])
     until(lambda: (box := cloud.box("again")) is not None and box.enrolment == 2 and box.online, lambda: agent.log)
     assert cloud.end("again", "plugin.restart").state is CommandState.SUCCEEDED
@@ -110,7 +100,7 @@ def test_another_token_takes_the_link_over_to_the_next_enrolment(cloud: Cloud, a
 
 
 def test_a_broker_that_is_away_starves_no_watchdog_and_is_found_again(cloud: Cloud, agent: Agent) -> None:
-    on_link(cloud, agent, "three")
+    agent.on_link(cloud, "three")
     cloud.kill("mosquitto")
 
     def link() -> str:
