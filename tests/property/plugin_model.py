@@ -51,7 +51,9 @@ class PluginModel:
         promises = annotated | {uid: cards for uid, cards in self._overrides.items() if uid in live}
         gone = self._gone | (self.pods.keys() - live.keys())
         promises = settle(self._view(live, ledger, promises), gone=gone)
-        self._overrides = {uid: cards for uid, cards in promises.items() if cards != annotated.get(uid)}
+        self._overrides = {
+            uid: cards for uid, cards in promises.items() if uid in self._overrides or cards != annotated.get(uid)
+        }
         return self._view(live, ledger, promises)
 
     def _view(self, live: dict[str, PodView], ledger: Ledger, promises: dict[str, Cards]) -> NodeView:

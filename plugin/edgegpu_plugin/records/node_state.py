@@ -219,7 +219,10 @@ class NodeState:
             )
             strange = set(ledger.pods()) - live.keys()
             promises = settle(view, gone={uid for uid in strange if self._has_ended(uid)})
-            self._overrides = {uid: cards for uid, cards in promises.items() if cards != annotated.get(uid)}
+            # Kept once there: the watch may yet show the annotation of an earlier correction.
+            self._overrides = {
+                uid: cards for uid, cards in promises.items() if uid in self._overrides or cards != annotated.get(uid)
+            }
             settled = replace(view, promises=promises)
             return Snapshot(
                 settled,

@@ -133,11 +133,15 @@ def test_a_promise_moves_aside_when_its_card_breaks_before_kubelet_asked(tmp_pat
 MEMORY, CORE = tuple(memory_ids("GPU-0", 29)[:20]), tuple(core_ids("GPU-0")[:10])
 
 
-def write_books(folder: Path, uid: str) -> None:
-    """Write kubelet's checkpoint: the pod has 20 units and 10 hundredths of `GPU-0`."""
+def write_books(folder: Path, **cards: str) -> None:
+    """Write kubelet's checkpoint: each pod has 20 units and 10 hundredths of a card."""
     entries = [
         {"PodUID": uid, "ContainerName": "main", "ResourceName": name, "DeviceIDs": {"-1": list(ids)}}
-        for name, ids in ((MODEL.memory_resource, MEMORY), (MODEL.core_resource, CORE))
+        for uid, uuid in cards.items()
+        for name, ids in (
+            (MODEL.memory_resource, memory_ids(uuid, 29)[:20]),
+            (MODEL.core_resource, core_ids(uuid)[:10]),
+        )
     ]
     (folder / "checkpoint").write_text(json.dumps({"Data": {"PodDeviceEntries": entries}}))
 
@@ -145,7 +149,7 @@ def write_books(folder: Path, uid: str) -> None:
 def test_a_promise_moves_aside_for_one_that_is_gone_and_holds_on_but_not_for_one_that_may_only_be_late(
     tmp_path: Path,
 ) -> None:
-    write_books(tmp_path, "stranger")
+    write_books(tmp_path, stranger="GPU-0")
     waiting = pod_of("waiting", box("main", 20, 10), cards={"main": ("GPU-0",)})
     state = state_in(tmp_path)
     state.replace_pods([waiting])
@@ -159,6 +163,23 @@ def test_a_promise_moves_aside_for_one_that_is_gone_and_holds_on_but_not_for_one
     assert late.snapshot().view.promises == promises, "it is the twin whose card was given away"
 
 
+def test_a_promise_that_came_back_is_not_lost_to_a_late_watch_of_its_correction(tmp_path: Path) -> None:
+    """The watch showed the annotation of the first swap after the second: two pods were promised the room of one."""
+    ask = box("main", 20, 10)
+    state = state_in(tmp_path)
+    waiting = pod_of("waiting", ask, cards={"main": ("GPU-0",)}, created="1")
+    state.replace_pods([waiting, pod_of("first", ask, cards={"main": ("GPU-1",)}, created="2")])
+    write_books(tmp_path, first="GPU-0")
+    swapped = state.snapshot().view.promises["waiting"]
+    assert swapped == {"main": ("GPU-1",)}  # the reconciler corrects the annotation
+    state.drop_pod("first")
+    state.put_pod(pod_of("second", ask, cards={"main": ("GPU-0",)}, created="3"))
+    write_books(tmp_path, second="GPU-1")
+    assert state.snapshot().view.promises["waiting"] == {"main": ("GPU-0",)}
+    state.put_pod(replace(waiting, cards=swapped))
+    assert state.snapshot().view.promises["waiting"] == {"main": ("GPU-0",)}
+
+
 def test_a_pod_is_served_when_kubelet_has_written_it_down(tmp_path: Path) -> None:
     state = state_in(tmp_path)
     state.put_pod(pod_of("u", box("main", 20, 10), cards={"main": ("GPU-0",)}))
@@ -167,7 +188,7 @@ def test_a_pod_is_served_when_kubelet_has_written_it_down(tmp_path: Path) -> Non
         state.touch()
     assert not state.snapshot().view.wants()
     assert state.snapshot().unwritten == {"u"}
-    write_books(tmp_path, "u")
+    write_books(tmp_path, u="GPU-0")
     assert state.snapshot().unwritten == frozenset()
     assert not state.snapshot().view.wants()
 
