@@ -2,9 +2,10 @@
 
 import os
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
 from edgegpu_base.files import sync_folder
 from edgegpu_base.process.clocks import boot_id, boot_s
@@ -262,30 +263,14 @@ def author() -> str:
 
 
 def _record(values: dict[str, str]) -> TransactionRecord:
-    def number(name: str) -> int:
-        return int(values.get(name) or 0)
-
-    return TransactionRecord(
-        id=values["id"],
-        op=TransactionKind(values["op"]),
-        state=TransactionState(values["state"]),
-        boot_id=values.get("boot_id", ""),
-        started_s=number("started_s"),
-        deadline_wall_s=number("deadline_wall_s"),
-        deadline_boot_s=number("deadline_boot_s"),
-        attempts=number("attempts"),
-        author=values.get("author", ""),
-        unit=values.get("unit", ""),
-        restart=values.get("restart") == "1",
-        reload=values.get("reload") == "1",
-        invocation=values.get("invocation", ""),
-        was=values.get("was", ""),
-        settle_s=number("settle_s"),
-        wait_s=number("wait_s"),
-        version=values.get("version", ""),
-        agent=values.get("agent", ""),
-        why=values.get("why", ""),
-    )
+    """Return the record of a file's values; a missing value counts as empty. Raises ValueError or KeyError."""
+    parsers: dict[Any, Callable[[str], Any]] = {int: lambda text: int(text or 0), bool: lambda text: text == "1"}
+    found: dict[str, Any] = {}
+    for field in fields(TransactionRecord):
+        text = values[field.name] if field.default is MISSING else values.get(field.name, "")
+        parse: Any = parsers.get(field.type, field.type)
+        found[field.name] = parse(text)
+    return TransactionRecord(**found)
 
 
 def _text(value: object) -> str:
