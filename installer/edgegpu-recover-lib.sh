@@ -63,7 +63,7 @@ shared() { # path that k3s reads: is it the user's, with lines of ours in it?
     case $1 in */edgegpu-scheduler.yaml | */90-edgegpu.yaml) return 1 ;; esac
 }
 
-has_block() { # path; see configblock.py
+has_block() { # path; see config_block.py
     grep -q '^ *# BEGIN edgegpu' "$1" 2> /dev/null && grep -q '^ *# END edgegpu' "$1"
 }
 
@@ -254,7 +254,7 @@ tidy() { # remove what only the way needed; goes on where it was cut off
     [ -z "$reload_again" ] || reload_systemd
 }
 
-copies_away() { # the unit files by which what is stopped last ran on (unitcopies.py); false where there was none
+copies_away() { # the unit files by which what is stopped last ran on (transaction.py puts them there); false where there was none
     none=1
     for copy in edgegpu-plugin.service edgegpu-agent.service; do
         copy=$ROOT/run/systemd/system/$copy

@@ -10,9 +10,9 @@ class TransactionState(StrEnum):
     """The state of a transaction; it is in the journal before what it names begins."""
 
     PREPARED = "PREPARED"
-    """Plan, old and new contents are in the journal; what recovery needs is being put in place."""
+    """Old and new contents are in the journal, what recovery needs is in place, and the dead-man is armed."""
     STAGED = "STAGED"
-    """The new contents are beside their targets; the dead-man is being armed."""
+    """The new contents are beside their targets."""
     SWAPPED = "SWAPPED"
     """Targets are being replaced, one rename each; units are stopped and started."""
     RESTARTING = "RESTARTING"
