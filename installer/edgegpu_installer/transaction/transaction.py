@@ -15,8 +15,6 @@ from edgegpu_installer.errors import InstallError, KnownError, SystemdError
 from edgegpu_installer.layout import RUN_UNITS, UNITS, Layout
 from edgegpu_installer.machine.atomic import make_folder, read_entry, stage, swap, write
 from edgegpu_installer.machine.cards import make_device_links
-from edgegpu_installer.machine.systemd import Systemd
-from edgegpu_installer.plan.release import Recovery
 from edgegpu_installer.transaction import agent_health, baseline
 from edgegpu_installer.transaction.farewell import UNIT as FAREWELL
 from edgegpu_installer.transaction.journal import (
@@ -78,7 +76,7 @@ def run(
         KnownError: a transaction with `machine.transaction_id` has already run.
         InstallError: an earlier transaction cannot be undone, or a path of the plan cannot be read.
     """
-    with locked(_lock_file(machine.layout)) as lock, SignalGuard() as signals:
+    with locked(machine.layout.at(LOCK)) as lock, SignalGuard() as signals:
         _see_new(machine)
         _clear(machine, lock)
         prepared = prepare(plan, machine)
@@ -98,7 +96,7 @@ def resume(machine: TransactionMachine, *, verify: Verify) -> TransactionOutcome
         BusyError: its author is still running.
         InstallError: the journal cannot be read.
     """
-    with locked(_lock_file(machine.layout)) as lock, SignalGuard() as signals:
+    with locked(machine.layout.at(LOCK)) as lock, SignalGuard() as signals:
         journal = TransactionJournal(machine.layout.tx)
         record = journal.read()
         if record is None:
@@ -286,7 +284,7 @@ def _clear(machine: TransactionMachine, lock: int) -> None:
 
 def _undo(machine: TransactionMachine, lock: int, record: TransactionRecord, why: str) -> TransactionOutcome:
     """Let edgegpu-recover undo a transaction, and return the outcome that the journal has."""
-    _call(machine.recovery, machine.layout, machine.system, "undo", why, lock=lock, say=machine.say)
+    _run_recover(machine, lock, "undo", why)
     found = TransactionJournal(machine.layout.tx).read()
     if found is None or found.id != record.id:  # the transaction had not begun
         outcome = TransactionOutcome(TransactionState.ROLLED_BACK, changed=False, why=why)
@@ -314,27 +312,20 @@ def _forget(layout: Layout) -> None:
 
 def _tidy(machine: TransactionMachine, lock: int) -> None:
     if machine.layout.tx.exists():
-        _call(machine.recovery, machine.layout, machine.system, "tidy", lock=lock, say=machine.say)
+        _run_recover(machine, lock, "tidy")
 
 
-def _lock_file(layout: Layout) -> Path:
-    return layout.at(LOCK)
-
-
-def _call(
-    recovery: Recovery, layout: Layout, system: Systemd, *words: str, lock: int, say: Callable[[str], None]
-) -> bool:
-    """Run edgegpu-recover with a verb and this process's lock, pass on its lines, and return whether it succeeded.
+def _run_recover(machine: TransactionMachine, lock: int, verb: str, *words: str) -> None:
+    """Run edgegpu-recover with a verb and this process's lock, and pass on its lines.
 
     It runs to its end even when this process is killed. Its result is in the journal.
     """
-    environment = dict(system.environment)
-    if layout.root != Path("/"):
-        environment["EDGEGPU_RECOVER_ROOT"] = str(layout.root)
-    verb, *rest = words
+    environment, program = dict(machine.system.environment), machine.recovery.program
+    if machine.layout.root != Path("/"):
+        environment["EDGEGPU_RECOVER_ROOT"] = str(machine.layout.root)
     try:
         child = subprocess.Popen(
-            ["sh", recovery.program, verb, str(lock), *rest],
+            ["sh", program, verb, str(lock), *words],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -345,12 +336,11 @@ def _call(
             start_new_session=True,
         )
     except OSError as error:
-        say(f"cannot run {recovery.program}: {os.strerror(error.errno or 0)}")
-        return False
+        machine.say(f"cannot run {program}: {os.strerror(error.errno or 0)}")
+        return
     with child:
         for line in child.stderr or ():
-            say(line.rstrip())
-    return child.returncode == 0
+            machine.say(line.rstrip())
 
 
 def _keep_loaded(layout: Layout, units: Sequence[str]) -> None:
