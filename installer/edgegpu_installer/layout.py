@@ -45,79 +45,51 @@ KUBELET = "/var/lib/kubelet"
 
 
 @dataclass(frozen=True, slots=True)
+class _BoxPath:
+    """A path of the box that a Layout gives as this process reaches it."""
+
+    path: str
+
+    def __get__(self, layout: "Layout", _owner: type["Layout"]) -> Path:
+        return layout.at(self.path)
+
+
+@dataclass(frozen=True, slots=True)
 class Layout:
     """The paths of a box whose `/` is at `root`; in a test the root is a folder."""
 
     root: Path = Path("/")
 
+    opt = _BoxPath(OPT)
+    """The folder of edgegpu's versions."""
+    current = _BoxPath(CURRENT)
+    """The link to the version in use."""
+    etc = _BoxPath(ETC)
+    """The folder of edgegpu's configuration."""
+    plugin_yaml = _BoxPath(PLUGIN_YAML)
+    """The plugin's configuration."""
+    kubeconfig = _BoxPath(KUBECONFIG)
+    """The kubeconfig of edgegpu's own account, 0600."""
+    agent_yaml = _BoxPath(AGENT_YAML)
+    """The agent's configuration: the cloud of the box."""
+    cloud_token = _BoxPath(CLOUD_TOKEN)
+    """The token of the cloud link, 0600."""
+    state = _BoxPath(STATE)
+    """The folder of what edgegpu keeps over a boot."""
+    tx = _BoxPath(TX)
+    """The folder with the journal of the last transaction, 0700."""
+    baseline = _BoxPath(BASELINE)
+    """The folder with the state of each path before edgegpu first touched it, 0700."""
+    run = _BoxPath(RUN)
+    """The folder of what edgegpu keeps until the next boot."""
+    plugin_socket = _BoxPath(PLUGIN_SOCKET)
+    """The socket on which the running plugin gives its status."""
+    units = _BoxPath(UNITS)
+    """The folder of the administrator's unit files."""
+
     def at(self, path: str | Path) -> Path:
         """Return the path by which this process reaches a path of the box, without following links."""
         return self.root / str(path).lstrip("/")
-
-    @property
-    def opt(self) -> Path:
-        """The folder of edgegpu's versions."""
-        return self.at(OPT)
-
-    @property
-    def current(self) -> Path:
-        """The link to the version in use."""
-        return self.at(CURRENT)
-
-    @property
-    def etc(self) -> Path:
-        """The folder of edgegpu's configuration."""
-        return self.at(ETC)
-
-    @property
-    def plugin_yaml(self) -> Path:
-        """The plugin's configuration."""
-        return self.at(PLUGIN_YAML)
-
-    @property
-    def kubeconfig(self) -> Path:
-        """The kubeconfig of edgegpu's own account, 0600."""
-        return self.at(KUBECONFIG)
-
-    @property
-    def agent_yaml(self) -> Path:
-        """The agent's configuration: the cloud of the box."""
-        return self.at(AGENT_YAML)
-
-    @property
-    def cloud_token(self) -> Path:
-        """The token of the cloud link, 0600."""
-        return self.at(CLOUD_TOKEN)
-
-    @property
-    def state(self) -> Path:
-        """The folder of what edgegpu keeps over a boot."""
-        return self.at(STATE)
-
-    @property
-    def tx(self) -> Path:
-        """The folder with the journal of the last transaction, 0700."""
-        return self.at(TX)
-
-    @property
-    def baseline(self) -> Path:
-        """The folder with the state of each path before edgegpu first touched it, 0700."""
-        return self.at(BASELINE)
-
-    @property
-    def run(self) -> Path:
-        """The folder of what edgegpu keeps until the next boot."""
-        return self.at(RUN)
-
-    @property
-    def plugin_socket(self) -> Path:
-        """The socket on which the running plugin gives its status."""
-        return self.at(PLUGIN_SOCKET)
-
-    @property
-    def units(self) -> Path:
-        """The folder of the administrator's unit files."""
-        return self.at(UNITS)
 
     @property
     def has_sharing(self) -> bool:
