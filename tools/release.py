@@ -15,15 +15,15 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from edgegpu_agent.actions.bundles import sign
+from edgegpu_base.x509 import key_pem
 from edgegpu_sync.keys import public_text
 
 
 def make(file: Path) -> str:
     """Write a new key, 0600, and its public half beside it; return the public half."""
     key = Ed25519PrivateKey.generate()
-    pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as target:
-        target.write(pem)
+        target.write(key_pem(key).encode())
     public = public_text(key)
     file.with_name(f"{file.name}.pub").write_text(f"{public}\n")
     return public

@@ -4,26 +4,20 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    PublicFormat,
-    load_pem_private_key,
-)
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 
 from edgegpu_agent.identity.errors import IdentityError
+from edgegpu_base.x509 import distinguished_name, key_pem, new_key
 
 
 def new_tls_key() -> bytes:
     """Return a new ECDSA P-256 key as PEM."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return key_pem(new_key()).encode()
 
 
 def new_sign_key() -> bytes:
     """Return a new Ed25519 key as PEM."""
-    return Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return key_pem(Ed25519PrivateKey.generate()).encode()
 
 
 def certificate_request(tls_key: bytes, name: str) -> str:
@@ -36,8 +30,8 @@ def certificate_request(tls_key: bytes, name: str) -> str:
     Raises:
         IdentityError: `tls_key` is no ECDSA key.
     """
-    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
-    request = x509.CertificateSigningRequestBuilder().subject_name(subject).sign(_private(tls_key), hashes.SHA256())
+    builder = x509.CertificateSigningRequestBuilder().subject_name(distinguished_name(name))
+    request = builder.sign(_private(tls_key), hashes.SHA256())
     return request.public_bytes(Encoding.PEM).decode()
 
 

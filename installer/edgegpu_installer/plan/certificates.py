@@ -57,20 +57,15 @@ def make(now: dt.datetime) -> Certificates:
 
     def issue(common: str, purpose: x509.ObjectIdentifier, *more: x509.ExtensionType) -> KeyPair:
         key = new_key()
-        leaf = builder(distinguished_name(common), issuer, key.public_key(), since=since, end=end)
-        critical: tuple[x509.ExtensionType, ...] = (
-            x509.BasicConstraints(ca=False, path_length=None),
-            usage(authority=False),
+        leaf = (
+            builder(distinguished_name(common), issuer, key.public_key(), since=since, end=end)
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(usage(authority=False), critical=True)
+            .add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier), critical=False)
         )
-        for extension in critical:
-            leaf = leaf.add_extension(extension, critical=True)
-        plain = (
-            x509.ExtendedKeyUsage([purpose]),
-            x509.SubjectKeyIdentifier.from_public_key(key.public_key()),
-            x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier),
-            *more,
-        )
-        for extension in plain:
+        for extension in more:
             leaf = leaf.add_extension(extension, critical=False)
         return KeyPair(cert_pem(leaf.sign(authority, hashes.SHA256())), key_pem(key))
 

@@ -156,11 +156,7 @@ def _pair(cert: bytes, key: bytes, where: str, authorities: list[x509.Certificat
     if not isinstance(private, _KEYS) or not _is_known(private) or not _is_canonical(private, key):
         yield Problem(f"{where}.keyData", "is a key of a kind that the scheduler does not take")
         return
-    public = serialization.PublicFormat.SubjectPublicKeyInfo
-    encoding = serialization.Encoding.DER
-    if private.public_key().public_bytes(encoding, public) != certificates[0].public_key().public_bytes(
-        encoding, public
-    ):
+    if private.public_key() != certificates[0].public_key():
         yield Problem(f"{where}.keyData", "is not the key of the certificate")
 
 
