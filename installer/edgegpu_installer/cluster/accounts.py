@@ -17,10 +17,9 @@ from edgegpu_installer.cluster.kinds import (
     ROLE_BINDING,
     SECRET,
     Json,
-    ObjectKind,
+    key_of,
     kind_of,
     name_of,
-    namespace_of,
 )
 from edgegpu_installer.cluster.rbac import Account, ClusterRights
 from edgegpu_installer.errors import InstallError
@@ -194,11 +193,11 @@ def remove(cluster: ClusterClient, rights: ClusterRights, *, pace: ControllerWai
         ClusterError: the API server refuses, or is away.
     """
     pace = pace or ControllerWait()
-    there = [item for item in reversed(rights.items) if _delete(cluster, item)]
+    there = [item for item in reversed(rights.items) if cluster.delete(*key_of(item))]
     left: list[Json] = []
 
     def gone() -> bool:
-        left[:] = [item for item in there if cluster.find(*_place(item)) is not None]
+        left[:] = [item for item in there if cluster.find(*key_of(item)) is not None]
         return not left
 
     pace.until(gone, pace.gone_s)
@@ -212,7 +211,7 @@ def named(rights: ClusterRights) -> tuple[str, ...]:
 
 def present(cluster: ClusterClient, rights: ClusterRights) -> tuple[str, ...]:
     """Return the rights' objects that are in the cluster now, by kind and name. Raises ClusterError."""
-    return tuple(_said(item) for item in rights.items if cluster.find(*_place(item)) is not None)
+    return tuple(_said(item) for item in rights.items if cluster.find(*key_of(item)) is not None)
 
 
 def _ensure_namespace(cluster: ClusterClient, item: Json, pace: ControllerWait) -> None:
@@ -239,23 +238,13 @@ def _apply(cluster: ClusterClient, item: Json) -> None:
         # A binding's role cannot be changed in place: the binding is deleted and created again.
         if not error.is_invalid or kind_of(item) not in {CLUSTER_ROLE_BINDING, ROLE_BINDING}:
             raise
-        _delete(cluster, item)
+        cluster.delete(*key_of(item))
         cluster.apply(item)
 
 
-def _delete(cluster: ClusterClient, item: Json) -> bool:
-    return cluster.delete(*_place(item))
-
-
-def _place(item: Json) -> tuple[ObjectKind, str, str]:
-    return kind_of(item), name_of(item), namespace_of(item)
-
-
 def _said(item: Json) -> str:
-    kind, name, space = _place(item)
-    if not kind.namespaced:
-        return f"{kind.kind} {name}"
-    return f"{kind.kind} {space}/{name}"
+    kind, name, space = key_of(item)
+    return f"{kind.kind} {space}/{name}" if kind.namespaced else f"{kind.kind} {name}"
 
 
 def _decoded(data: dict[str, str]) -> dict[str, str]:

@@ -22,6 +22,7 @@ from edgegpu_installer.cluster.kinds import (
     SERVICE_ACCOUNT,
     Json,
     ObjectKind,
+    key_of,
     kind_of,
     name_of,
     namespace_of,
@@ -81,8 +82,8 @@ class AppLimitsAccount:
         }
         bound = [item for item in self.objects(sorted(found), model, False) if _is_binding(item)] if found else []  # noqa: FBT003
         known = [*everywhere, self.lease]
-        places = {_place(item) for item in known}
-        return _with(base, [*known, *(item for item in bound if _place(item) not in places)])
+        places = {key_of(item) for item in known}
+        return _with(base, [*known, *(item for item in bound if key_of(item) not in places)])
 
 
 def has_policies(cluster: ClusterClient) -> bool:
@@ -164,10 +165,10 @@ def _shrink(
     cluster: ClusterClient, there: ClusterRights, wanted: ClusterRights, *, lease: Json, pace: ControllerWait | None
 ) -> None:
     """Remove the objects of an earlier choice that are not wanted now; the lease only goes with the account."""
-    keep = {_place(item) for item in wanted.items}
+    keep = {key_of(item) for item in wanted.items}
     if _account_of(wanted):
-        keep.add(_place(lease))
-    gone = tuple(item for item in there.items if _place(item) not in keep)
+        keep.add(key_of(lease))
+    gone = tuple(item for item in there.items if key_of(item) not in keep)
     if gone:
         accounts.remove(cluster, ClusterRights(gone, there.namespace), pace=pace)
 
@@ -188,7 +189,3 @@ def _marked(item: Json) -> Json:
 
 def _is_binding(item: Json) -> bool:
     return kind_of(item) == ROLE_BINDING
-
-
-def _place(item: Json) -> tuple[str, str, str]:
-    return kind_of(item).kind, name_of(item), namespace_of(item)

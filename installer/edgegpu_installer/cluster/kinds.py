@@ -74,6 +74,11 @@ def kind_of(item: Json) -> ObjectKind:
     raise ValueError(f"no kind that edgegpu installs: {asked[1]} of {asked[0]}")
 
 
+def key_of(item: Json) -> tuple[ObjectKind, str, str]:
+    """Return an object's kind, name and namespace, by which the API finds it."""
+    return kind_of(item), name_of(item), namespace_of(item)
+
+
 def name_of(item: Json) -> str:
     """Return an object's name."""
     return str((item.get("metadata") or {}).get("name", ""))
