@@ -111,19 +111,6 @@ def table(fields: Mapping[str, Check], *needed: str) -> Check:
     return check
 
 
-def both(*checks: Check) -> Check:
-    """Return a check that runs several checks in order, up to the first that finds a problem."""
-
-    def check(value: Any, where: str) -> Iterator[Problem]:  # noqa: ANN401  (YAML)
-        for one in checks:
-            found = list(one(value, where))
-            yield from found
-            if found:
-                return
-
-    return check
-
-
 def duration(value: Any, where: str) -> Iterator[Problem]:  # noqa: ANN401  (YAML)
     """Check for a Go duration with a unit (`30s`, `1m30s`), more than 0 and at most a day."""
     if not isinstance(value, str) or not _DURATION.fullmatch(value):

@@ -87,27 +87,12 @@ class ProbeTargets:
         told = [line for line in lines if any(word in line for word in _WORDS)]
         return told[-1].strip()[:_LONGEST_WORDS] if told else ""
 
-    def verifier(
-        self,
-        before: StateBefore,
-        *,
-        pause: Callable[[float], None] = time.sleep,
-        say: Callable[[str], None] = lambda _: None,
-    ) -> Callable[[Deadline], None]:
-        """Return the function by which a transaction verifies: it returns once the machine is as wanted, or raises."""
-
-        def verify(deadline: Deadline) -> None:
-            wait_until_well(
-                self.wanted,
-                before,
-                look=self.look,
-                last_words=self.last_words,
-                deadline=deadline,
-                pause=pause,
-                say=say,
-            )
-
-        return verify
+    def wait(
+        self, before: StateBefore, deadline: Deadline, *, pause: Callable[[float], None], say: Callable[[str], None]
+    ) -> None:
+        """Wait until the machine is as wanted. Raises InstallError as `wait_until_well`."""
+        look, last_words = self.look, self.last_words
+        wait_until_well(self.wanted, before, look=look, last_words=last_words, deadline=deadline, pause=pause, say=say)
 
     def _inside(self, cluster: ClusterClient, seen: MachineSample) -> MachineSample:
         if not cluster.ready():
@@ -208,7 +193,7 @@ def k3s_verifier(
     before = eyes(None).before()
 
     def verify(deadline: Deadline) -> None:
-        eyes(_client_on_disk(layout, k3s)).verifier(before, pause=pause, say=say)(deadline)
+        eyes(_client_on_disk(layout, k3s)).wait(before, deadline, pause=pause, say=say)
 
     return verify
 
@@ -216,16 +201,12 @@ def k3s_verifier(
 def _client_on_disk(layout: Layout, k3s: K3s) -> ExtenderEntry | None:
     """Return our extender's entry in the scheduler's file; None when k3s is not configured with a file of ours."""
     try:
-        if not layout.at(k3s.drop_in).exists() and not holds_block(_config_text(layout, k3s)):
+        config = layout.at(k3s.config)
+        if not layout.at(k3s.drop_in).exists() and not (config.exists() and holds_block(config.read_text())):
             return None
         return read_client(layout.at(k3s.scheduler_file).read_text())
     except (OSError, UnicodeDecodeError):
         return None
-
-
-def _config_text(layout: Layout, k3s: K3s) -> str:
-    path = layout.at(k3s.config)
-    return path.read_text() if path.exists() else ""
 
 
 def read_client(text: str) -> ExtenderEntry | None:
