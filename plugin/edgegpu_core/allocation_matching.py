@@ -51,13 +51,10 @@ class AllocationTarget:
         counts = free.memory if kind is DeviceKind.MEMORY else free.core
         return {slot.uuid: count for slot, count in zip(self.view.slots, counts, strict=True)}
 
-    def booked(self) -> frozenset[str]:
-        """Return the ids that pods hold."""
-        if self.view is None:
-            return frozenset()
-        ledger = self.view.ledger
-        grants = (grant for uid in ledger.pods() for grant in ledger.grants(uid).values())
-        return frozenset(text for grant in grants for ids in grant.ids.values() for text in ids)
+    def free_first(self, card: str, ids: Iterable[str]) -> list[str]:
+        """Return ids of one card in order, those that no pod holds first; only this card's grants are read."""
+        held = frozenset[str]() if self.view is None else self.view.ledger.ids(card=card)
+        return sorted(ids, key=lambda text: (text in held, text))
 
 
 class AllocationMatcher:
@@ -214,11 +211,6 @@ def pick(available: Sequence[str], must_include: Sequence[str], size: int, targe
     PodResources in the middle of an admission, kubelet forgets what it has just given to that container
     (`UpdateAllocatedDevices` makes `allocatedDevices` anew of what is booked; 1.33).
     """
-    booked = target.booked()
-
-    def in_order(ids: Iterable[str]) -> list[str]:
-        return sorted(ids, key=lambda text: (text in booked, text))
-
     chosen = list(must_include[:size])
     taken = set(chosen)
     on_card = count_by_card(chosen)
@@ -227,18 +219,19 @@ def pick(available: Sequence[str], must_include: Sequence[str], size: int, targe
         if wanted > 0:
             prefix = card + SEPARATOR
             ids = [text for text in available if text.startswith(prefix) and text not in taken]
-            chosen += in_order(ids)[:wanted]
+            chosen += target.free_first(card, ids)[:wanted]
     if len(chosen) < size:
-        chosen += _elsewhere(in_order(available), frozenset(chosen), size - len(chosen), target)
+        chosen += _elsewhere(available, frozenset(chosen), size - len(chosen), target)
     return chosen
 
 
 def _elsewhere(available: Sequence[str], taken: frozenset[str], count: int, target: AllocationTarget) -> list[str]:
-    """Choose the missing ids in their order on each card: first on the target's cards, then where most are left."""
+    """Choose the missing ids, free ones first on each card: first on the target's cards, then where most are left."""
     by_card: dict[str, list[str]] = {}
     for text in available:
         if text not in taken:
             by_card.setdefault(card_of(text), []).append(text)
+    by_card = {card: target.free_first(card, ids) for card, ids in by_card.items()}
     targets = [card for card, _ in target.cards]
     spare = target.spare(parse(available[0]).kind) if by_card else {}
 

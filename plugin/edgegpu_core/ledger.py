@@ -126,6 +126,12 @@ class Ledger:
         """Return a container's grant; an empty one when it holds nothing."""
         return self.grants(uid).get(container) or Grant()
 
+    def ids(self, *, card: str = "") -> frozenset[str]:
+        """Return the ids that pods hold, or with `card` those of the containers that have devices of this card."""
+        grants = (grant for by_container in self._grants.values() for grant in by_container.values())
+        some = (grant for grant in grants if not card or card in grant.cards())
+        return frozenset(text for grant in some for ids in grant.ids.values() for text in ids)
+
     def held(self, uid: str, slots: tuple[CardCapacity, ...]) -> tuple[Share, ...]:
         """Return what a pod holds of each card; reused ids count once, a whole card counts with all its units."""
         ids: dict[DeviceKind, set[str]] = {DeviceKind.MEMORY: set(), DeviceKind.CORE: set()}

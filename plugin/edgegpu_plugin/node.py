@@ -272,9 +272,7 @@ class NodePart:
         if self._withdrawal.is_under_way():
             if snapshot.view.wants():
                 return  # kubelet is giving devices to a pod that was placed before
-            ledger = snapshot.view.ledger
-            grants = (grant for uid in ledger.pods() for grant in ledger.grants(uid).values())
-            only = frozenset(text for grant in grants for ids in grant.ids.values() for text in ids)
+            only = snapshot.view.ledger.ids()
         if self._board.limit(only):
             _LOG.info("offering all" if only is None else "offering only what pods hold: sharing is being taken off")
 
