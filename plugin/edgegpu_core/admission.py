@@ -8,7 +8,7 @@ from edgegpu_core.deviceid import DeviceKind, count_by_card
 from edgegpu_core.ledger import Grant, free_after
 from edgegpu_core.model import CORE_PER_CARD
 from edgegpu_core.nodeview import NodeView, WaitingContainer, asked, has_room, planned
-from edgegpu_core.placement import Placement, Share, held_of, place
+from edgegpu_core.placement import Placement, Share, held_of
 from edgegpu_core.podview import PodView
 from edgegpu_core.request import ContainerRequest, ImpossibleRequest, PlaceableRequest, classify
 
@@ -58,11 +58,7 @@ def judge(pod: PodView, container: ContainerRequest, view: NodeView) -> Admissio
 
 def would_fit(pod: PodView, view: NodeView) -> bool:
     """Return whether a refused pod would fit if it gave its devices back and were placed anew."""
-    plan = planned(pod.containers, view.model)
-    if isinstance(plan, ImpossibleRequest):
-        return False
-    free = view.free(without=pod.kubelet_uid)
-    return isinstance(place(plan, free, pod.policy or view.policy), Placement)
+    return isinstance(view.place_anew(pod), Placement)
 
 
 def turned_away(want: WaitingContainer, view: NodeView) -> str:
@@ -76,10 +72,7 @@ def turned_away(want: WaitingContainer, view: NodeView) -> str:
     pod = want.pod
     if pod.controlled or pod.is_static or want.started or view.promises.get(pod.kubelet_uid) or not view.slots:
         return ""
-    plan = planned(pod.containers, view.model)
-    if isinstance(plan, ImpossibleRequest):
-        return plan.reason
-    placed = place(plan, view.free(without=pod.kubelet_uid), pod.policy or view.policy)
+    placed = view.place_anew(pod)
     return "" if isinstance(placed, Placement) else placed.reason
 
 

@@ -9,7 +9,18 @@ from edgegpu_core.deviceid import DeviceKind
 from edgegpu_core.inventory import CardCapacity, FreeAmounts
 from edgegpu_core.ledger import Grant, Ledger, free_after
 from edgegpu_core.model import ResourceModel
-from edgegpu_core.placement import Placement, PodPlan, Policy, Share, footprint, held_of, place, plan_pod
+from edgegpu_core.placement import (
+    Placement,
+    PlacementRefusal,
+    PodPlan,
+    Policy,
+    Share,
+    footprint,
+    held_of,
+    place,
+    plan_pod,
+    sum_by_card,
+)
 from edgegpu_core.podview import Cards, PodView
 from edgegpu_core.request import ContainerRequest, ImpossibleRequest, RequestedAmounts
 
@@ -86,14 +97,11 @@ class NodeView:
         return self._partial(plan, grants, promise)
 
     def _partial(self, plan: PodPlan, grants: Mapping[str, Grant], promise: Cards) -> tuple[Share, ...]:
-        sums: dict[str, tuple[int, int]] = {}
+        shares: list[Share] = []
         for container, ask in plan.containers:
             grant = grants.get(container.name) or Grant()
-            cards = cards_so_far(grant, promise.get(container.name, ()))
-            for share in held_of(ask, cards, self.slots):
-                memory, core = sums.get(share.card, (0, 0))
-                sums[share.card] = (memory + share.memory_units, core + share.core)
-        return tuple(Share(card, memory, core) for card, (memory, core) in sums.items())
+            shares += held_of(ask, cards_so_far(grant, promise.get(container.name, ())), self.slots)
+        return sum_by_card(shares)
 
     def holdings(self, *, without: str = "") -> dict[str, tuple[Share, ...]]:
         """Return what every pod holds, by kubelet's UID: live pods, and others whose devices kubelet still books."""
@@ -106,6 +114,21 @@ class NodeView:
     def free(self, *, without: str = "") -> FreeAmounts:
         """Return what is free on each card, with promises counted as held, optionally without one pod."""
         return free_after(self.slots, self.holdings(without=without).values())
+
+    def place_anew(self, pod: PodView) -> Placement | PlacementRefusal:
+        """Place a pod as if it held nothing, or return why it does not fit."""
+        free = self.free(without=pod.kubelet_uid)
+        return place_pod(pod.containers, free, pod.policy or self.policy, self.model)
+
+
+def place_pod(
+    containers: tuple[ContainerRequest, ...], free: FreeAmounts, policy: Policy, model: ResourceModel
+) -> Placement | PlacementRefusal:
+    """Place a pod on a node by its containers, or return why it does not fit or can never be placed."""
+    plan = planned(containers, model)
+    return (
+        PlacementRefusal(plan.reason, never=True) if isinstance(plan, ImpossibleRequest) else place(plan, free, policy)
+    )
 
 
 def asked(container: ContainerRequest, kind: DeviceKind) -> int:

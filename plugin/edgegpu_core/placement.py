@@ -1,6 +1,6 @@
 """Placement of a pod's containers on the cards of one node, by policy, or the reason why they do not fit."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from itertools import islice
@@ -152,16 +152,18 @@ def footprint(plan: PodPlan, cards: dict[str, tuple[str, ...]], slots: tuple[Car
     """Return what a pod holds of each card when its containers got `cards`; reused devices count once."""
     if plan.one_card:
         together = next((cards[container.name] for container, _ in plan.containers if cards.get(container.name)), ())
-        memory, core, whole = _joint_need(plan)
-        units = {slot.uuid: slot.units for slot in slots}
-        if whole:
-            return tuple(Share(card, units.get(card, 0), CORE_PER_CARD) for card in together)
-        return tuple(Share(card, memory, core) for card in together[:1])
+        return held_of(_joint_request(plan), together, slots)
+    return sum_by_card(
+        share for container, ask in plan.containers for share in held_of(ask, cards.get(container.name, ()), slots)
+    )
+
+
+def sum_by_card(shares: Iterable[Share]) -> tuple[Share, ...]:
+    """Return one share for each card, in the order in which the cards come first."""
     sums: dict[str, tuple[int, int]] = {}
-    for container, ask in plan.containers:
-        for share in held_of(ask, cards.get(container.name, ()), slots):
-            memory, core = sums.get(share.card, (0, 0))
-            sums[share.card] = (memory + share.memory_units, core + share.core)
+    for share in shares:
+        memory, core = sums.get(share.card, (0, 0))
+        sums[share.card] = (memory + share.memory_units, core + share.core)
     return tuple(Share(card, memory, core) for card, (memory, core) in sums.items())
 
 
@@ -240,8 +242,8 @@ def _place_each(plan: PodPlan, free: FreeAmounts, policy: Policy) -> Placement |
     return Placement(cards, footprint(plan, cards, free.slots))
 
 
-def _joint_need(plan: PodPlan) -> tuple[int, int, bool]:
-    """Return memory and core that a pod with a GPU init container holds of its cards, and whether these are whole.
+def _joint_request(plan: PodPlan) -> PlaceableRequest:
+    """Return what a pod with a GPU init container holds of its cards; above 100 of core on each it fits nowhere.
 
     Follows kubelet (devicemanager, 1.33): an init container's devices go to a pool that later containers take from
     first; sidecars and app containers keep what they take.
@@ -253,35 +255,26 @@ def _joint_need(plan: PodPlan) -> tuple[int, int, bool]:
             reused = min(pool[resource], amount)
             need[resource] += amount - reused
             pool[resource] += amount - reused if container.role is ContainerRole.INIT else -reused
-    return need["memory"], need["core"], any(ask.whole for _, ask in plan.containers)
+    cards = max(ask.cards for _, ask in plan.containers)
+    core = -(-need["core"] // cards)
+    return PlaceableRequest(cards, need["memory"], core, any(ask.whole for _, ask in plan.containers))
 
 
 def _place_together(plan: PodPlan, free: FreeAmounts, policy: Policy) -> Placement | None:
     """Place a pod with a GPU init container: all its containers on one card, or on one set of whole cards."""
-    memory, core, whole = _joint_need(plan)
-    cards = max(ask.cards for _, ask in plan.containers)
-    joint = PlaceableRequest(cards, memory, CORE_PER_CARD if whole else core, whole)
-    if core > CORE_PER_CARD * cards:
+    joint = _joint_request(plan)
+    held = None if joint.core > CORE_PER_CARD else place_container(joint, free, policy)
+    if held is None:
         return None
-    chosen = next(_choices(joint, free, policy), None)
-    if chosen is None:
-        return None
-    uuids = tuple(free.slots[p].uuid for p, _, _ in chosen)
-    return Placement(
-        {container.name: uuids for container, _ in plan.containers},
-        tuple(Share(free.slots[p].uuid, units, part) for p, units, part in chosen),
-    )
+    uuids = tuple(share.card for share in held)
+    return Placement({container.name: uuids for container, _ in plan.containers}, held)
 
 
 def _why(plan: PodPlan, free: FreeAmounts, policy: Policy, *, empty: bool) -> str:
     """Return the reason for the first container that finds no room, with what each card has free."""
     seen = FreeAmounts(free.slots) if empty else free.copy()
     if plan.one_card:
-        memory, core, whole = _joint_need(plan)
-        cards = max(ask.cards for _, ask in plan.containers)
-        return reasons.no_card(
-            PlaceableRequest(cards, memory, core, whole), seen, plan.model, who="with its init container "
-        )
+        return reasons.no_card(_joint_request(plan), seen, plan.model, who="with its init container ")
     for container, ask in plan.containers:
         choice = next(_choices(ask, seen, policy), None)
         if choice is None:

@@ -85,14 +85,24 @@ def gpu_containers(spec: Mapping[str, Any], model: ResourceModel) -> tuple[Conta
     found: list[ContainerRequest] = []
     for field, plain in (("initContainers", ContainerRole.INIT), ("containers", ContainerRole.APP)):
         for container in spec.get(field) or ():
-            limits = (container.get("resources") or {}).get("limits") or {}
-            request = RequestedAmounts(
-                _amount(limits.get(model.memory_resource)), _amount(limits.get(model.core_resource))
-            )
+            request = amounts_of(container, model)
             if request.memory_units or request.core:
                 sidecar = plain is ContainerRole.INIT and container.get("restartPolicy") == "Always"
                 found.append(ContainerRequest(container["name"], ContainerRole.SIDECAR if sidecar else plain, request))
     return tuple(found)
+
+
+def amounts_of(container: Mapping[str, Any], model: ResourceModel) -> RequestedAmounts:
+    """Return the GPU amounts in the limits of a container of a pod spec; 0 for an amount that is missing."""
+    limits = (container.get("resources") or {}).get("limits") or {}
+    return RequestedAmounts(
+        whole_amount(limits.get(model.memory_resource)), whole_amount(limits.get(model.core_resource))
+    )
+
+
+def allocatable_amounts(node: Mapping[str, Any], model: ResourceModel) -> RequestedAmounts:
+    """Return the amounts of a Node object's allocatable, which writes quantities as limits do ("1k" for 1000)."""
+    return amounts_of({"resources": {"limits": (node.get("status") or {}).get("allocatable")}}, model)
 
 
 def mirrored_uid(pod: Mapping[str, Any]) -> str:
@@ -220,8 +230,8 @@ _FACTORS = {"k": 1000, "Ki": 1024} | {
 }
 
 
-def _amount(value: object) -> int:
-    """Read an extended resource's quantity: the API server admits whole numbers only, in any of these forms."""
+def whole_amount(value: object) -> int:
+    """Read a quantity that is a count: the API server admits whole numbers only, in any of these forms."""
     found = _QUANTITY.fullmatch(str(value or 0))
     if found is None:
         return 0

@@ -3,7 +3,7 @@
 PodDisruptionBudgets count as in the scheduler: by the number of victims that go beyond them.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -16,6 +16,21 @@ from edgegpu_core.podview import PodView
 Labels = Mapping[str, str]
 
 
+def meets(value: str | None, operator: str, values: Container[str]) -> bool:
+    """Return whether a label's value, None without the label, meets an operator of every kind of selector."""
+    match operator:
+        case "In":
+            return value is not None and value in values
+        case "NotIn":
+            return value is None or value not in values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case _:
+            return False
+
+
 @dataclass(frozen=True, slots=True)
 class LabelRequirement:
     """One requirement of a label selector."""
@@ -26,17 +41,7 @@ class LabelRequirement:
 
     def matches(self, labels: Labels) -> bool:
         """Return whether labels meet the requirement; with an unknown operator none do."""
-        match self.operator:
-            case "In":
-                return labels.get(self.key) in self.values
-            case "NotIn":
-                return self.key not in labels or labels[self.key] not in self.values
-            case "Exists":
-                return self.key in labels
-            case "DoesNotExist":
-                return self.key not in labels
-            case _:
-                return False
+        return meets(labels.get(self.key), self.operator, self.values)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,9 @@ class RequestedAmounts:
     core: int
 
 
+NOTHING = RequestedAmounts(0, 0)
+
+
 @dataclass(frozen=True, slots=True)
 class ContainerRequest:
     """One GPU container of a pod."""
@@ -58,12 +61,11 @@ class ImpossibleRequest:
 
 
 def total(containers: Iterable[ContainerRequest]) -> RequestedAmounts:
-    """Return what a pod asks for in all, as the scheduler counts it against a node's sum.
+    """Return what a pod asks for in all, as it is counted against a node's sum and a namespace's quota.
 
     Kubernetes (1.33, PodRequests): containers and sidecars together, or an init container with the sidecars before it.
     """
-    most = RequestedAmounts(0, 0)
-    running = RequestedAmounts(0, 0)
+    most = running = NOTHING
     for container in containers:
         memory = running.memory_units + container.request.memory_units
         core = running.core + container.request.core

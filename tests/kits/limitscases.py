@@ -8,7 +8,6 @@ from property.cases import box, slots_of
 from edgegpu_core.limits import (
     Constraints,
     LimitsChange,
-    Need,
     NewPod,
     NodeRoom,
     OwnPod,
@@ -43,7 +42,7 @@ def node(
 def own(*uids: str, units: int = 1, where: str = "box-1", terminating: Sequence[str] = ()) -> tuple[OwnPod, ...]:
     """Return the app's pods; their ordinals are their places."""
     return tuple(
-        OwnPod(uid=uid, node=where, ordinal=at, terminating=uid in terminating, need=Need(units, 1))
+        OwnPod(uid=uid, node=where, ordinal=at, terminating=uid in terminating, need=RequestedAmounts(units, 1))
         for at, uid in enumerate(uids)
     )
 

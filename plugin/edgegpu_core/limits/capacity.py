@@ -1,15 +1,15 @@
 """What the cluster's nodes have and what is held of it, and the trial that places and ends pods on a copy of that."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from edgegpu_core.inventory import CardCapacity, FreeAmounts
 from edgegpu_core.ledger import free_after
 from edgegpu_core.limits.nodes import Constraints, Taint
 from edgegpu_core.model import ResourceModel
-from edgegpu_core.nodeview import planned
-from edgegpu_core.placement import Placement, PlacementRefusal, Policy, Share, place
-from edgegpu_core.request import ContainerRequest, ContainerRole, ImpossibleRequest
+from edgegpu_core.nodeview import place_pod
+from edgegpu_core.placement import Placement, PlacementRefusal, Policy, Share
+from edgegpu_core.request import NOTHING, ContainerRequest, RequestedAmounts, total
 
 DEFAULT_MODEL = ResourceModel()
 
@@ -31,14 +31,6 @@ class NodeRoom:
     """Why no pod can be placed on the node at present; empty when one can."""
 
 
-@dataclass(frozen=True, slots=True)
-class Need:
-    """What one pod counts against a namespace's quota: sums over its containers, as Kubernetes computes them."""
-
-    units: int = 0
-    core: int = 0
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quota:
     """What a namespace's quotas leave; None where they set no limit. The app's own pods are counted as used."""
@@ -57,9 +49,9 @@ class NewPod:
     problem: str = ""
 
     @property
-    def need(self) -> Need:
+    def need(self) -> RequestedAmounts:
         """What the pod counts against quota."""
-        return need_of(self.containers)
+        return total(self.containers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,23 +62,7 @@ class OwnPod:
     node: str = ""
     terminating: bool = False
     ordinal: int = 0
-    need: Need = Need()
-
-
-def need_of(containers: Iterable[ContainerRequest]) -> Need:
-    """Return what a pod counts: the larger of its init containers and the sum of the others, with sidecars in both."""
-    sums = []
-    for amount in ("memory_units", "core"):
-        running = sidecars = most = 0
-        for one in containers:
-            asked: int = getattr(one.request, amount)
-            if one.role is ContainerRole.INIT:
-                most = max(most, sidecars + asked)
-            else:
-                running += asked
-                sidecars += asked if one.role is ContainerRole.SIDECAR else 0
-        sums.append(max(most, running))
-    return Need(*sums)
+    need: RequestedAmounts = NOTHING
 
 
 class TrialPlacement:
@@ -125,22 +101,18 @@ class TrialPlacement:
         for at, room in enumerate(self._rooms):
             if self._excluded[at] or room.problem or (only and room.name != only):
                 continue
-            held = self._on_node(pod, at)
-            if held is not None:
+            placed = self._on_node(pod, at)
+            if isinstance(placed, Placement):
                 self._count += 1
-                self._held[at][f"new {self._count}"] = held
+                self._held[at][f"new {self._count}"] = placed.held
                 self._free[at] = free_after(room.slots, self._held[at].values())
                 self._spend(pod.need, 1)
                 return True
         return False
 
-    def _on_node(self, pod: NewPod, at: int) -> tuple[Share, ...] | None:
+    def _on_node(self, pod: NewPod, at: int) -> Placement | PlacementRefusal:
         room = self._rooms[at]
-        plan = planned(pod.containers, room.model)
-        if isinstance(plan, ImpossibleRequest):
-            return None
-        placed = place(plan, self._free[at], pod.policy or room.policy)
-        return placed.held if isinstance(placed, Placement) else None
+        return place_pod(pod.containers, self._free[at], pod.policy or room.policy, room.model)
 
     def end(self, pod: OwnPod) -> None:
         """End a pod: free what it held on its node, and its quota."""
@@ -149,12 +121,12 @@ class TrialPlacement:
                 self._free[at] = free_after(self._rooms[at].slots, held.values())
         self._spend(pod.need, -1)
 
-    def _over_quota(self, need: Need) -> bool:
-        wanted = (need.units, need.core, 1)
+    def _over_quota(self, need: RequestedAmounts) -> bool:
+        wanted = (need.memory_units, need.core, 1)
         return any(left is not None and want > left for left, want in zip(self._left, wanted, strict=True))
 
-    def _spend(self, need: Need, sign: int) -> None:
-        wanted = (need.units, need.core, 1)
+    def _spend(self, need: RequestedAmounts, sign: int) -> None:
+        wanted = (need.memory_units, need.core, 1)
         self._left = [
             left if left is None else left - sign * want for left, want in zip(self._left, wanted, strict=True)
         ]
@@ -180,24 +152,19 @@ class TrialPlacement:
         for at, room in enumerate(self._rooms):
             if only and room.name != only:
                 continue
-            found.append((room.name, self._excluded[at] or room.problem or self._why(pod, at)))
+            why = self._excluded[at] or room.problem
+            if not why and isinstance(placed := self._on_node(pod, at), PlacementRefusal):
+                why = placed.reason
+            found.append((room.name, why))
         return tuple(found)
 
-    def _why(self, pod: NewPod, at: int) -> str:
-        room = self._rooms[at]
-        plan = planned(pod.containers, room.model)
-        if isinstance(plan, ImpossibleRequest):
-            return plan.reason
-        placed = place(plan, self._free[at], pod.policy or room.policy)
-        return placed.reason if isinstance(placed, PlacementRefusal) else ""
-
-    def _quota_words(self, need: Need) -> str:
+    def _quota_words(self, need: RequestedAmounts) -> str:
         units, core, pods = self._left
         if pods is not None and pods < 1:
             return "the namespace's quota lets no further pod in"
         return (
             f"the namespace's quota leaves {_left(units)} memory units and {_left(core)} core, "
-            f"a pod counts {need.units} and {need.core}"
+            f"a pod counts {need.memory_units} and {need.core}"
         )
 
 

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from edgegpu_core.preemption import meets
+
 _KEEPING_AWAY = frozenset({"NoSchedule", "NoExecute"})
 _UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
 _PRESSURES = ("disk-pressure", "memory-pressure", "pid-pressure", "unschedulable", "not-ready", "unreachable")
@@ -48,19 +50,9 @@ class NodeRequirement:
     def holds(self, labels: Mapping[str, str], name: str) -> bool:
         """Return whether a node meets the expression; with an unknown operator none does."""
         value = name if self.name_field else labels.get(self.key)
-        match self.operator:
-            case "In":
-                return value is not None and value in self.values
-            case "NotIn":
-                return value is None or value not in self.values
-            case "Exists":
-                return value is not None
-            case "DoesNotExist":
-                return value is None
-            case "Gt" | "Lt":
-                return _compares(value, self.values, above=self.operator == "Gt")
-            case _:
-                return False
+        if self.operator in {"Gt", "Lt"}:
+            return _compares(value, self.values, above=self.operator == "Gt")
+        return meets(value, self.operator, self.values)
 
 
 def _compares(value: str | None, values: tuple[str, ...], *, above: bool) -> bool:

@@ -2,17 +2,15 @@
 
 import copy
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
-from edgegpu_core.ledger import free_after
-from edgegpu_core.limits.capacity import NewPod, NodeRoom, OwnPod, Quota, need_of
+from edgegpu_core.limits.capacity import NewPod, NodeRoom, OwnPod, Quota
 from edgegpu_core.limits.nodes import read_taints
 from edgegpu_core.model import ResourceModel
-from edgegpu_core.nodereport import REPORT_ANNOTATION, NodeReport, read_report
-from edgegpu_core.nodeview import planned
-from edgegpu_core.placement import Placement, PodPlan, Policy, Share, footprint, place
-from edgegpu_core.podview import PodView, gpu_containers, pod_view
-from edgegpu_core.request import ImpossibleRequest, RequestedAmounts
+from edgegpu_core.nodereport import REPORT_ANNOTATION, NodeReport, read_report, shares_held
+from edgegpu_core.podview import PodView, allocatable_amounts, gpu_containers, pod_view, whole_amount
+from edgegpu_core.request import RequestedAmounts, total
 
 Object = Mapping[str, Any]
 
@@ -24,9 +22,6 @@ _ANY_SCOPES: tuple[list[str], ...] = ([], ["NotTerminating"])
 def read_node(node: Mapping[str, Any], pods: Iterable[PodView], base: ResourceModel) -> NodeRoom:
     """Read a node object of the API with the GPU pods that are bound to it.
 
-    What a pod holds comes from the plugin's report, else from the pod's own annotation, else from a guess by first
-    fit. A pod that has ended holds nothing unless the report says that kubelet still books its devices.
-
     Args:
         node: the Node object.
         pods: the pods bound to it.
@@ -37,16 +32,11 @@ def read_node(node: Mapping[str, Any], pods: Iterable[PodView], base: ResourceMo
     name, labels, taints = str(metadata.get("name", "")), dict(metadata.get("labels") or {}), read_taints(node)
     if report is None:
         return NodeRoom(name=name, labels=labels, taints=taints, problem="has no GPU sharing", model=base)
-    model = ResourceModel(
-        memory_resource=base.memory_resource,
-        core_resource=base.core_resource,
-        unit_mib=report.unit_mib,
-        core_required=report.core_required,
-    )
+    model = replace(base, unit_mib=report.unit_mib, core_required=report.core_required)
     return NodeRoom(
         name=name,
         slots=report.slots,
-        held=_held(report, pods, model),
+        held={uid: shares for uid, shares in shares_held(report, pods, model).items() if shares},
         model=model,
         policy=report.policy,
         labels=labels,
@@ -56,10 +46,7 @@ def read_node(node: Mapping[str, Any], pods: Iterable[PodView], base: ResourceMo
 
 
 def _problem(node: Mapping[str, Any], report: NodeReport, base: ResourceModel) -> str:
-    offered = {
-        "containers": [{"name": "", "resources": {"limits": (node.get("status") or {}).get("allocatable") or {}}}]
-    }
-    units = next((found.request.memory_units for found in gpu_containers(offered, base)), 0)
+    units = allocatable_amounts(node, base).memory_units
     return (
         ""
         if units == report.units()
@@ -67,39 +54,10 @@ def _problem(node: Mapping[str, Any], report: NodeReport, base: ResourceModel) -
     )
 
 
-def _held(report: NodeReport, pods: Iterable[PodView], model: ResourceModel) -> dict[str, tuple[Share, ...]]:
-    held = dict(report.held)
-    unknown: list[PodView] = []
-    for pod in pods:
-        if pod.is_terminal or pod.uid in held:
-            continue
-        plan = planned(pod.containers, model)
-        if isinstance(plan, PodPlan) and pod.cards is not None:
-            held[pod.uid] = footprint(plan, pod.cards, report.slots)
-        elif isinstance(plan, PodPlan):
-            unknown.append(pod)
-    for pod in sorted(unknown, key=lambda pod: (pod.created, pod.uid)):
-        plan = planned(pod.containers, model)
-        placed = (
-            None
-            if isinstance(plan, ImpossibleRequest)
-            else place(plan, free_after(report.slots, held.values()), Policy.FIRST_FIT)
-        )
-        if isinstance(placed, Placement):
-            held[pod.uid] = placed.held
-    return held
-
-
 def container_of(spec: Object, name: str) -> tuple[str, Object] | None:
     """Return the name of the list in a pod spec that has a container, and the container; None when no list has it."""
     found = ((part, one) for part in _PARTS for one in spec.get(part) or () if one.get("name") == name)
     return next(found, None)
-
-
-def amounts_of(container: Object, model: ResourceModel) -> RequestedAmounts:
-    """Return the GPU amounts in the limits of a container of a pod spec; 0 for an amount that is missing."""
-    found = gpu_containers({"containers": [{**container, "name": ""}]}, model)
-    return found[0].request if found else RequestedAmounts(0, 0)
 
 
 def with_amounts(template: Object, container: str, request: RequestedAmounts, model: ResourceModel) -> dict[str, Any]:
@@ -139,7 +97,7 @@ def own_pod(pod: Object, model: ResourceModel) -> OwnPod:
         node=str(spec.get("nodeName") or ""),
         terminating=bool(metadata.get("deletionTimestamp")),
         ordinal=int(last) if last.isdecimal() else 0,
-        need=need_of(gpu_containers(spec, model)),
+        need=total(gpu_containers(spec, model)),
     )
 
 
@@ -152,7 +110,7 @@ def read_quota(quotas: Iterable[Object], model: ResourceModel) -> Quota:
             continue
         hard, used = {**(spec.get("hard") or {}), **(status.get("hard") or {})}, status.get("used") or {}
         for key, value in hard.items():
-            room = _whole(value) - _whole(used.get(key))
+            room = whole_amount(value) - whole_amount(used.get(key))
             left[key] = min(room, left.get(key, room))
     pods = [left[key] for key in ("pods", "count/pods") if key in left]
     return Quota(
@@ -160,9 +118,3 @@ def read_quota(quotas: Iterable[Object], model: ResourceModel) -> Quota:
         core=left.get(f"requests.{model.core_resource}"),
         pods=min(pods) if pods else None,
     )
-
-
-def _whole(value: object) -> int:
-    """Read a quantity that is a count, in any form that the API writes."""
-    resource = ResourceModel().memory_resource
-    return amounts_of({"resources": {"limits": {resource: value}}}, ResourceModel()).memory_units

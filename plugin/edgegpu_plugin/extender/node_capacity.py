@@ -9,15 +9,20 @@ from typing import Any
 from edgegpu_core.inventory import FreeAmounts
 from edgegpu_core.ledger import free_after
 from edgegpu_core.model import CORE_PER_CARD, ResourceModel, short_name
-from edgegpu_core.nodereport import REPORT_ANNOTATION, NodeReport, read_report
-from edgegpu_core.nodeview import planned
-from edgegpu_core.placement import Placement, PodPlan, Policy, Share, footprint, place
-from edgegpu_core.podview import PodView, gpu_containers
+from edgegpu_core.nodereport import REPORT_ANNOTATION, NodeReport, read_report, shares_held
+from edgegpu_core.nodeview import place_pod
+from edgegpu_core.placement import Placement, Policy, Share
+from edgegpu_core.podview import PodView, allocatable_amounts
 from edgegpu_core.preemption import CardHolder, free_without
 from edgegpu_core.request import RequestedAmounts, total
 from edgegpu_plugin.extender.assumed import Assumption
 
 TOP_LEVEL = 10
+
+_NO_REPORT = NodeReport(
+    boot="", generation=0, time="", policy=Policy.FIRST_FIT, unit_mib=0, core_required=True, slots=(), held={}
+)
+"""What stands for the report of a node that has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,16 +63,14 @@ def _model(base: ResourceModel, unit_mib: int, *, core_required: bool) -> Resour
 
 def known_node(node: Mapping[str, Any], model: ResourceModel) -> KnownNode:
     """Read a node object of the API."""
-    metadata, status = node["metadata"], node.get("status") or {}
-    # Limits and allocatable write quantities in the same way ("1k" for 1000), so one reader serves both.
-    offered = {"containers": [{"name": "", "resources": {"limits": status.get("allocatable") or {}}}]}
-    amounts = next((found.request for found in gpu_containers(offered, model)), None)
+    metadata = node["metadata"]
+    amounts = allocatable_amounts(node, model)
     return KnownNode(
         uid=str(metadata.get("uid", "")),
         name=str(metadata["name"]),
         report=read_report((metadata.get("annotations") or {}).get(REPORT_ANNOTATION)),
-        memory_units=amounts.memory_units if amounts else 0,
-        core=amounts.core if amounts else 0,
+        memory_units=amounts.memory_units,
+        core=amounts.core,
     )
 
 
@@ -111,10 +114,6 @@ def room_of(
 ) -> NodeCapacity:
     """Compute what is free on a node.
 
-    What a pod holds comes from the first of these that has it: the plugin's report, which knows device ids; the pod's
-    own annotation; our assumption; and for a pod that another scheduler bound, a guess by first fit. A pod that has
-    ended holds nothing unless the report says that kubelet still books its devices.
-
     Args:
         node: the node.
         pods: the pods bound to it.
@@ -122,35 +121,17 @@ def room_of(
         base: the resource names.
     """
     model = node.model(base)
-    report = node.report
-    slots = () if report is None else report.slots
-    held: dict[str, tuple[Share, ...]] = {} if report is None else dict(report.held)
-    unknown: list[PodView] = []
-    lowest: int | None = None
+    report = node.report or _NO_REPORT
     on_way = {assumption.pod.uid: assumption for assumption in assumed}
     present = {uid: assumption.pod for uid, assumption in on_way.items()} | {pod.uid: pod for pod in pods}
-    for pod in present.values():
-        if pod.is_terminal:
-            continue
-        lowest = pod.priority if lowest is None else min(lowest, pod.priority)
-        if pod.uid in held:
-            continue
-        promised = _promised(pod, FreeAmounts(slots), model)
-        if promised is not None:
-            held[pod.uid] = promised
-        elif pod.uid in on_way:
-            held[pod.uid] = on_way[pod.uid].held
-        else:
-            unknown.append(pod)
-    free = free_after(slots, held.values())
-    for pod in sorted(unknown, key=lambda pod: (pod.created, pod.uid)):
-        held[pod.uid] = _take_by_guess(pod, free, model)
+    held = shares_held(report, present.values(), model, {uid: one.held for uid, one in on_way.items()})
+    free = free_after(report.slots, held.values())
     return NodeCapacity(
         node=node,
         problem=node.problem(base),
         model=model,
         free=free,
-        lowest_priority=lowest,
+        lowest_priority=min((pod.priority for pod in present.values() if not pod.is_terminal), default=None),
         level=_level(free),
         empty=_empty(free),
         holders=tuple(CardHolder(uid, shares, _alive(present.get(uid))) for uid, shares in held.items()),
@@ -182,13 +163,10 @@ def claimed(room: NodeCapacity, claims: Iterable[Nomination]) -> tuple[Share, ..
     ordered = sorted(claims, key=lambda claim: _turn(claim.pod))
     leaving = {holder.uid for holder in room.holders if holder.pod is not None and holder.pod.deleting}
     for claim in ordered:
-        plan = planned(claim.pod.containers, room.model)
-        if not isinstance(plan, PodPlan):
-            continue
-        policy = claim.pod.policy or (room.node.report.policy if room.node.report else Policy.FIRST_FIT)
+        policy = claim.pod.policy or (room.node.report or _NO_REPORT).policy
         for gone in (frozenset[str](), leaving | claim.victims):
             free = take_shares(free_without(room.free.slots, room.holders, frozenset(gone)), kept)
-            placed = place(plan, free, policy)
+            placed = place_pod(claim.pod.containers, free, policy, room.model)
             if isinstance(placed, Placement):
                 kept += placed.held
                 break
@@ -233,20 +211,3 @@ def _alive(pod: PodView | None) -> PodView | None:
 def _empty(free: FreeAmounts) -> tuple[int, ...]:
     units = (slot.units for position, slot in enumerate(free.slots) if free.is_empty(position))
     return tuple(sorted(units, reverse=True))
-
-
-def _promised(pod: PodView, empty: FreeAmounts, model: ResourceModel) -> tuple[Share, ...] | None:
-    """Return the shares that a pod's annotation promises; None without a valid annotation."""
-    if pod.cards is None:
-        return None
-    plan = planned(pod.containers, model)
-    return footprint(plan, pod.cards, empty.slots) if isinstance(plan, PodPlan) else None
-
-
-def _take_by_guess(pod: PodView, free: FreeAmounts, model: ResourceModel) -> tuple[Share, ...]:
-    plan = planned(pod.containers, model)
-    placed = place(plan, free, Policy.FIRST_FIT) if isinstance(plan, PodPlan) else None
-    if not isinstance(placed, Placement):
-        return ()  # it fits on no card: the node's plugin refuses it in PreStart
-    take_shares(free, placed.held)
-    return placed.held

@@ -8,7 +8,6 @@ from kits.limitscases import manifest
 from edgegpu_core.inventory import CardCapacity
 from edgegpu_core.limits import (
     Constraints,
-    Need,
     NodeRequirement,
     Quota,
     Taint,
@@ -168,7 +167,7 @@ def test_a_changed_template_and_its_pod() -> None:
     assert more["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "1"}
     assert amounts_of(template["spec"]["containers"][0], MODEL) == RequestedAmounts(4, 1)
     assert not new_pod(with_amounts(template, "main", RequestedAmounts(0, 0), MODEL), MODEL).containers
-    assert new_pod(with_amounts(template, "first", RequestedAmounts(2, 1), MODEL), MODEL).need == Need(4, 1)
+    assert new_pod(with_amounts(template, "first", RequestedAmounts(2, 1), MODEL), MODEL).need == RequestedAmounts(4, 1)
     assert with_amounts(template, "nobody", RequestedAmounts(1, 1), MODEL) == template
     assert container_of(template["spec"], "nobody") is None
     named = with_amounts(template, "main", RequestedAmounts(3, 3), OTHER)
@@ -182,7 +181,7 @@ def test_an_own_pod() -> None:
         "a",
         "box-1",
         2,
-        Need(20, 1),
+        RequestedAmounts(20, 1),
         False,
     )
 
