@@ -41,6 +41,12 @@ def write_if_changed(path: Path, content: str | bytes, *, mode: int = 0o644) -> 
     return True
 
 
+def stamp(path: Path) -> tuple[int, ...]:
+    """Return numbers that change when the file at a path does; for a link, those of its target. Raises OSError."""
+    found = path.stat()
+    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
+
+
 @contextmanager
 def open_folder(path: Path) -> Iterator[int]:
     """Yield an open folder, which no other process can replace from then on. Raises OSError."""

@@ -10,6 +10,7 @@ from typing import Any
 from edgegpu_base.errors import EdgegpuError
 from edgegpu_base.files import write_if_changed
 from edgegpu_base.kube import EventRecorder, Handlers, Json, KubeClient, KubeError, KubeObjects, Reflector
+from edgegpu_base.process.clocks import boot_id
 from edgegpu_base.process.tasks import Task
 from edgegpu_core.deviceid import DeviceKind
 from edgegpu_core.injection import Injection
@@ -41,8 +42,6 @@ READY_WAIT_S = 10.0
 
 _MOST_GONE = 32
 """How many cards that are gone are remembered by name."""
-
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class NodePart:
@@ -296,7 +295,7 @@ def _publisher(
         offer=offer,
         write=lambda annotations, labels: objects.annotate_node(node, annotations, labels=labels),
         read=lambda: seen(objects.get_node(node)),
-        boot=_BOOT_ID.read_text().strip(),
+        boot=boot_id(),
     )
 
 

@@ -15,6 +15,7 @@ from urllib3.connection import HTTPConnection
 from urllib3.exceptions import InsecureRequestWarning
 
 from edgegpu_base.errors import EdgegpuError
+from edgegpu_base.files import stamp
 from edgegpu_base.kube.errors import KubeError
 from edgegpu_base.kube.kubeconfig import ApiAccess, load, tls_context
 
@@ -120,11 +121,9 @@ def _stamps(files: tuple[Path, ...]) -> _Stamps:
     found: list[tuple[int, ...]] = []
     for file in files:
         try:
-            stat = file.stat()
+            found.append(stamp(file))
         except OSError:
             found.append(())
-        else:
-            found.append((stat.st_dev, stat.st_ino, stat.st_mtime_ns, stat.st_size))
     return tuple(found)
 
 

@@ -7,14 +7,12 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Literal
 
 from edgegpu_base.kube.client import Json
 from edgegpu_base.kube.errors import KubeError, NotFound
 from edgegpu_base.kube.objects import KubeObjects
 
 COMPONENT = "edgegpu"
-EventType = Literal["Normal", "Warning"]
 
 _log = logging.getLogger(__name__)
 _KNOWN = 512
@@ -69,8 +67,8 @@ class EventRecorder:
         self._tokens = _BURST
         self._filled = clock()
 
-    def record(self, pod: PodRef, *, reason: str, message: str, kind: EventType = "Warning") -> None:
-        """Record an Event on a pod; an equal (pod, reason, message) is written once a minute at most and counted."""
+    def record(self, pod: PodRef, *, reason: str, message: str) -> None:
+        """Record a Warning on a pod; an equal (pod, reason, message) is written once a minute at most and counted."""
         message = message[:_MESSAGE_LENGTH]
         with self._lock:
             said = self._said.get((pod.uid, reason, message))
@@ -82,7 +80,7 @@ class EventRecorder:
                 return
             try:
                 if said is None or not self._count(pod, said):
-                    self._say(pod, reason=reason, message=message, kind=kind)
+                    self._create(pod, reason=reason, message=message)
             except KubeError as error:
                 _log.warning("event %s of pod %s/%s is lost: %s", reason, pod.namespace, pod.name, error)
 
@@ -104,7 +102,7 @@ class EventRecorder:
         said.written = self._clock()
         return True
 
-    def _say(self, pod: PodRef, *, reason: str, message: str, kind: EventType) -> None:
+    def _create(self, pod: PodRef, *, reason: str, message: str) -> None:
         stamp = self._stamp()
         # The name is as in client-go: the object's name and the time in nanoseconds, hexadecimal.
         name = f"{pod.name}.{int(self._wall_s() * 1e9):x}"
@@ -121,7 +119,7 @@ class EventRecorder:
             },
             "reason": reason,
             "message": message,
-            "type": kind,
+            "type": "Warning",
             "source": {"component": COMPONENT, "host": self._host},
             "firstTimestamp": stamp,
             "lastTimestamp": stamp,

@@ -6,7 +6,6 @@ import os
 import select
 import struct
 from pathlib import Path
-from typing import Protocol
 
 _log = logging.getLogger(__name__)
 
@@ -19,39 +18,14 @@ _EVENT = struct.Struct("iIII")
 _BLIND_POLL_S = 0.05
 
 
-class FolderWatch(Protocol):
-    """A watch for changes of names in a folder."""
-
-    def wait(self, timeout_s: float) -> frozenset[str]:
-        """Wait for a change, `wake` or the time-out; return the names that were made since, as far as known."""
-
-    def wake(self) -> None:
-        """End the wait of another thread."""
-
-    def follow(self, folder: Path) -> None:
-        """Watch this folder, which need not exist (yet, or any more); cheap enough to repeat before each wait."""
-
-    def close(self) -> None:
-        """Close the kernel's handles."""
-
-
-def folder_watch() -> FolderWatch:
-    """Return a watch by inotify, or one that polls where the kernel has no more instances to give."""
-    try:
-        return InotifyWatch()
-    except OSError as error:
-        _log.warning("no inotify (%s): polling kubelet's folder every %.0f ms", error, _BLIND_POLL_S * 1000)
-        return PollingWatch()
-
-
-class PollingWatch:
-    """The watch without inotify: it knows no changes and returns soon."""
+class FolderWatch:
+    """A watch for changes of names in a folder; without inotify it knows no changes and returns soon."""
 
     def __init__(self) -> None:
         self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
 
     def wait(self, timeout_s: float) -> frozenset[str]:
-        """Wait for `wake`, a twentieth of a second at most."""
+        """Wait for a change, `wake` or the time-out; return the names that were made since, as far as known."""
         if select.select([self._event], [], [], min(max(timeout_s, 0), _BLIND_POLL_S))[0]:
             os.eventfd_read(self._event)
         return frozenset()
@@ -61,14 +35,10 @@ class PollingWatch:
         os.eventfd_write(self._event, 1)
 
     def follow(self, folder: Path) -> None:
-        """Follow no folder."""
-
-    def close(self) -> None:
-        """Close the event."""
-        os.close(self._event)
+        """Watch this folder, which need not exist (yet, or any more); cheap enough to repeat before each wait."""
 
 
-class InotifyWatch(PollingWatch):
+class InotifyWatch(FolderWatch):
     """The watch by inotify of one folder, or of its nearest existing ancestor while it does not exist.
 
     Raises:
@@ -100,11 +70,6 @@ class InotifyWatch(PollingWatch):
             self._libc.inotify_rm_watch(self._fd, self._watched)  # fails, without harm, if the folder is gone
         self._watched = number
 
-    def close(self) -> None:
-        """Close both handles."""
-        os.close(self._fd)
-        super().close()
-
     def _add_nearest(self, chain: tuple[Path, ...]) -> tuple[int, int]:
         """Watch the first of the folders that exists; return the watch's number and the folder's index."""
         for place, candidate in enumerate(chain):
@@ -126,6 +91,15 @@ class InotifyWatch(PollingWatch):
                 made.add(os.fsdecode(data[at : at + length].rstrip(b"\0")))
             at += length
         return frozenset(made)
+
+
+def folder_watch() -> FolderWatch:
+    """Return a watch by inotify, or one that polls where the kernel has no more instances to give."""
+    try:
+        return InotifyWatch()
+    except OSError as error:
+        _log.warning("no inotify (%s): polling kubelet's folder every %.0f ms", error, _BLIND_POLL_S * 1000)
+        return FolderWatch()
 
 
 def _os_error() -> OSError:

@@ -43,13 +43,13 @@ class LoopHealthTable:
         return ""
 
 
-class VitalNotifier:
+class VitalNotifier(Notifier):
     """A notifier in front of another one; it feeds the watchdog only while all loops run."""
 
     def __init__(self, notifier: Notifier, vitals: LoopHealthTable) -> None:
         """Build the notifier on top of another one."""
+        super().__init__(watchdog_s=notifier.watchdog_s)
         self._notifier, self._vitals, self._said = notifier, vitals, ""
-        self.watchdog_s = notifier.watchdog_s
 
     def ready(self) -> None:
         """Report that the start is complete."""

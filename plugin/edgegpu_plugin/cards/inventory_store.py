@@ -7,6 +7,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from edgegpu_base.errors import EdgegpuError
 from edgegpu_base.files import write_if_changed
 from edgegpu_core.inventory import Card
@@ -15,6 +17,7 @@ from edgegpu_plugin.errors import PluginError
 _log = logging.getLogger(__name__)
 
 _VERSION = 1
+_CARDS = TypeAdapter(tuple[Card, ...])
 
 
 class InventoryStore:
@@ -81,19 +84,4 @@ def _entry(card: Card) -> dict[str, Any]:
 def _cards(value: dict[str, Any], key: str) -> tuple[Card, ...]:
     if value["version"] != _VERSION:
         raise ValueError(f"it has version {value['version']}, not {_VERSION}")
-    return tuple(_card(entry) for entry in (value["cards"] if key == "cards" else value.get(key, ())))
-
-
-def _card(entry: dict[str, Any]) -> Card:
-    mig, parent = entry.get("mig"), entry.get("parent")
-    return Card(
-        uuid=str(entry["uuid"]),
-        index=int(entry["index"]),
-        name=str(entry["name"]),
-        memory_mib=int(entry["memory_mib"]),
-        pci=str(entry["pci"]),
-        minor=int(entry["minor"]),
-        mig=None if mig is None else int(mig),
-        parent=None if parent is None else str(parent),
-        caps=tuple(int(cap) for cap in entry.get("caps", ())),
-    )
+    return _CARDS.validate_python(value["cards"] if key == "cards" else value.get(key, ()))

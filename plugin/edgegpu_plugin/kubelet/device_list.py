@@ -1,7 +1,7 @@
 """The device lists that are offered to kubelet: a change reaches every open stream at once."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from edgegpu_core.deviceid import DeviceKind, core_ids, memory_ids
 from edgegpu_core.inventory import Card
@@ -35,17 +35,17 @@ class DeviceList:
         """
         with self._changed:
             self._model.check_device_count([card.memory_mib for card in cards])
+            ids: dict[DeviceKind, Callable[[Card], tuple[str, ...]]] = {
+                DeviceKind.MEMORY: lambda card: memory_ids(card.uuid, self._model.units_of(card.memory_mib)),
+                DeviceKind.CORE: lambda card: core_ids(card.uuid),
+            }
             lists = {
-                DeviceKind.MEMORY: tuple(
-                    OfferedDevice(text, card.healthy and self._may_have(text))
+                kind: tuple(
+                    OfferedDevice(text, card.healthy and (self._only is None or text in self._only))
                     for card in cards
-                    for text in memory_ids(card.uuid, self._model.units_of(card.memory_mib))
-                ),
-                DeviceKind.CORE: tuple(
-                    OfferedDevice(text, card.healthy and self._may_have(text))
-                    for card in cards
-                    for text in core_ids(card.uuid)
-                ),
+                    for text in ids_of(card)
+                )
+                for kind, ids_of in ids.items()
             }
             self._cards = cards
             if lists == self._lists:
@@ -74,9 +74,6 @@ class DeviceList:
                 return False
             self._only = only
             return self.set(self._cards)
-
-    def _may_have(self, text: str) -> bool:
-        return self._only is None or text in self._only
 
     def devices(self, kind: DeviceKind) -> tuple[OfferedDevice, ...]:
         """Return the devices of one resource."""

@@ -16,6 +16,7 @@ from edgegpu_base.process.realtime import RealtimePriority
 from edgegpu_plugin.errors import PluginError
 from edgegpu_plugin.kubelet.device_plugin import OPTIONS, ResourcePlugin
 from edgegpu_plugin.kubelet.endpoint import FileIdentity, PluginSocket
+from edgegpu_plugin.kubelet.pods import status_of
 from edgegpu_plugin.pb import Registration, RegistrationCaller, ServingLoop, channel
 
 _log = logging.getLogger(__name__)
@@ -236,7 +237,8 @@ class KubeletLink:
                 try:
                     answer.result()
                 except (grpc.RpcError, ValueError) as error:  # ValueError: `stop` closed the channel
-                    why = _words(error)
+                    code, details = status_of(error)
+                    why = f"{code.name.lower()}: {details}" if isinstance(error, grpc.Call) else details
                 else:
                     self._pending.discard(endpoint)
                     self._lost_at[endpoint] = time.monotonic() + _DIAL_GRACE_S
@@ -285,9 +287,3 @@ class _Said:
 
     def forget(self) -> None:
         self.text = ""
-
-
-def _words(error: Exception) -> str:
-    if isinstance(error, grpc.Call):
-        return f"{error.code().name.lower()}: {error.details()}"
-    return str(error)

@@ -9,7 +9,7 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import grpc
 from grpc import aio
@@ -21,7 +21,6 @@ from edgegpu_plugin.pb.types import (
     DevicePlugin,
     OfferedDevice,
     PreferredRequest,
-    StopCallback,
     WouldWaitError,
 )
 
@@ -110,9 +109,9 @@ class _Stop:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._callbacks: list[StopCallback] | None = []
+        self._callbacks: list[Callable[[], None]] | None = []
 
-    def on_stop(self, callback: StopCallback) -> None:
+    def on_stop(self, callback: Callable[[], None]) -> None:
         """Call back when the stream ends; at once when it has ended already."""
         with self._lock:
             if self._callbacks is not None:
@@ -128,13 +127,6 @@ class _Stop:
             callback()
 
 
-class _Patient(Protocol):
-    """A call that raises WouldWaitError when it would have to wait but may not."""
-
-    def __call__(self, message: Any, *, may_wait: bool) -> Any:  # noqa: ANN401
-        """Answer a message."""
-
-
 def _on_executor(call: Callable[[Any], Any], executor: Executor) -> Callable[[Any], Awaitable[Any]]:
     async def answer(message: Any) -> Any:  # noqa: ANN401
         return await asyncio.get_running_loop().run_in_executor(executor, call, message)
@@ -142,8 +134,8 @@ def _on_executor(call: Callable[[Any], Any], executor: Executor) -> Callable[[An
     return answer
 
 
-def _at_once(call: _Patient, executor: Executor) -> Callable[[Any], Awaitable[Any]]:
-    """Return a handler that runs the call on the loop, and again on the executor if it has to wait."""
+def _on_loop_first(call: Callable[..., Any], executor: Executor) -> Callable[[Any], Awaitable[Any]]:
+    """Return a handler that runs the call on the loop, and again on the executor if it raises WouldWaitError."""
     wait = _on_executor(partial(call, may_wait=True), executor)
 
     async def answer(message: Any) -> Any:  # noqa: ANN401
@@ -222,7 +214,7 @@ def _handler(plugin: DevicePlugin, executor: Executor) -> "grpc.GenericRpcHandle
     def options(_: dp.Empty) -> dp.DevicePluginOptions:
         return options_message(plugin.options())
 
-    preferring, allocating = _at_once(preferred, executor), _at_once(allocate, executor)
+    preferring, allocating = _on_loop_first(preferred, executor), _on_loop_first(allocate, executor)
     starting, telling = _on_executor(pre_start, executor), _on_executor(options, executor)
     return grpc.method_handlers_generic_handler(
         "v1beta1.DevicePlugin",

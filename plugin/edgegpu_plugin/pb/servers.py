@@ -1,7 +1,7 @@
 """gRPC handlers of the interfaces that kubelet itself serves, for an embedded kubelet."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import grpc
 
@@ -15,17 +15,13 @@ from edgegpu_plugin.pb.types import (
 )
 
 
-def _refuse(context: grpc.ServicerContext, error: CallRefusedError) -> NoReturn:
-    context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
-    raise AssertionError  # abort raises
-
-
 def _unary(request: Any, response: Any, call: Callable[[Any], Any]) -> "grpc.RpcMethodHandler[Any, Any]":  # noqa: ANN401
     def handle(message: Any, context: grpc.ServicerContext) -> Any:  # noqa: ANN401
         try:
             return call(message)
         except CallRefusedError as error:
-            _refuse(context, error)
+            context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))  # raises
+            raise
 
     return grpc.unary_unary_rpc_method_handler(
         handle, request_deserializer=request.FromString, response_serializer=response.SerializeToString

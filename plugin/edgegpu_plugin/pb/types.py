@@ -1,6 +1,6 @@
 """The messages on kubelet's sockets as plain dataclasses, and the interface of a device plugin."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -116,12 +116,5 @@ class DevicePlugin(Protocol):
 class StopSignal(Protocol):
     """The signal that a stream has ended."""
 
-    def on_stop(self, callback: "StopCallback") -> None:
+    def on_stop(self, callback: Callable[[], None]) -> None:
         """Call back once when the stream ends, whoever ended it."""
-
-
-class StopCallback(Protocol):
-    """A callback without arguments for a stream's end."""
-
-    def __call__(self) -> None:
-        """Handle the end of the stream."""

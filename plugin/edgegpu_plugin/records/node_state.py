@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from edgegpu_base.files import stamp
 from edgegpu_core.allocation_matching import AllocationMatcher
 from edgegpu_core.inventory import Card, CardCapacity, slots
 from edgegpu_core.ledger import CheckpointEntry, CheckpointError, Ledger, parse_checkpoint
@@ -301,12 +302,11 @@ class NodeState:
 
     def _read_checkpoint(self) -> None:
         """Read kubelet's checkpoint if it has changed; kubelet replaces the file by a rename."""
-        stamp: tuple[int, ...] = ()
+        found: tuple[int, ...] = ()
         entries: tuple[CheckpointEntry, ...] = ()
         try:
-            stat = self._checkpoint.stat()
-            stamp = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
-            if stamp == self._stamp:
+            found = stamp(self._checkpoint)
+            if found == self._stamp:
                 self._note("")
                 return
             entries = parse_checkpoint(self._checkpoint.read_bytes())
@@ -318,7 +318,7 @@ class NodeState:
             self._note(f"{self._checkpoint}: {error}; what it said before counts, and nothing is released")
             return
         self._note("")
-        self._stamp, self._entries = stamp, entries
+        self._stamp, self._entries = found, entries
         self._booked = Ledger.of_entries(entries, self.model, self._booked)
         self.flight.forget()
         self.touch()

@@ -1,12 +1,12 @@
 """The publisher of the node report: the annotation of the Node object with its cards and what is held of them."""
 
 import logging
-import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from edgegpu_core.injection import kubernetes_version
 from edgegpu_core.nodereport import REPORT_ANNOTATION, NodeReport, read_report, write_report
 from edgegpu_core.placement import Share
 from edgegpu_plugin.records.node_state import Snapshot
@@ -132,8 +132,8 @@ class Publisher:
 def _needs_label(node: Mapping[str, Any]) -> bool:
     """Return whether the scheduler may ignore a Node's annotations, judged by the version of the node's kubelet."""
     text = str(((node.get("status") or {}).get("nodeInfo") or {}).get("kubeletVersion", ""))
-    found = re.match(r"v?(\d+)\.(\d+)", text)
-    return found is not None and (int(found[1]), int(found[2])) < _HEARS_ANNOTATIONS
+    version = kubernetes_version(text)
+    return version is not None and version < _HEARS_ANNOTATIONS
 
 
 def report_of(snapshot: Snapshot, *, boot: str) -> NodeReport:

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from edgegpu_base.files import stamp
+
 LEAVING = frozenset({"uninstall", "withdraw"})
 """The installer's ops that remove sharing."""
 
@@ -22,13 +24,12 @@ class Withdrawal:
     def is_under_way(self) -> bool:
         """Return whether sharing is being removed now; False when the journal cannot be read."""
         try:
-            stat = self._path.stat()
-            stamp = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
-            if stamp != self._stamp:
+            found = stamp(self._path)
+            if found != self._stamp:
                 with self._path.open(encoding="utf-8", errors="replace") as file:
                     said = dict(line.partition("=")[::2] for line in file.read(_MOST_BYTES).splitlines())
                 self._under_way = said.get("op") in LEAVING and said.get("state") in UNDER_WAY
-                self._stamp = stamp
+                self._stamp = found
         except OSError:
             self._stamp, self._under_way = (), False
         return self._under_way

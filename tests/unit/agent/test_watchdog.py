@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from edgegpu_agent.session.watchdog import LoopHealth, LoopHealthTable, VitalNotifier
-from edgegpu_base.process.sdnotify import SystemdNotifier
+from edgegpu_base.process.sdnotify import Notifier
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,7 +22,7 @@ def test_one_loop_that_hangs_starves_it_and_one_that_turns_again_feeds_it(
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(short_tmp / "notify"))
         manager.settimeout(0)
-        notifier = VitalNotifier(SystemdNotifier(str(short_tmp / "notify"), watchdog_s=30), vitals)
+        notifier = VitalNotifier(Notifier(str(short_tmp / "notify"), watchdog_s=30), vitals)
         assert notifier.watchdog_s == 30
         notifier.watchdog()
         assert manager.recv(100) == b"WATCHDOG=1"
