@@ -1,20 +1,14 @@
 """The node report: the annotation of a Node in which its plugin publishes its cards and what is held of them."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from edgegpu_core.inventory import CardCapacity
-from edgegpu_core.ledger import free_after
-from edgegpu_core.model import ResourceModel
-from edgegpu_core.nodeview import place_pod, planned
-from edgegpu_core.placement import Placement, PodPlan, Policy, Share, footprint, parse_policy
-from edgegpu_core.podview import PodView
+from edgegpu_core.placement import Policy, Share, parse_policy
 
 REPORT_ANNOTATION = "edgegpu.io/cards-of-node"
 """The annotation's name. Each write replaces the whole value, so that its parts agree with each other."""
-
-_NONE: Mapping[str, tuple[Share, ...]] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,36 +34,6 @@ class NodeReport:
     def units(self) -> int:
         """Return the memory units of the healthy cards, which the node's allocatable must equal."""
         return sum(slot.units for slot in self.slots if slot.healthy)
-
-
-def shares_held(
-    report: NodeReport,
-    pods: Iterable[PodView],
-    model: ResourceModel,
-    in_flight: Mapping[str, tuple[Share, ...]] = _NONE,
-) -> dict[str, tuple[Share, ...]]:
-    """Return what each pod on a node holds, by API UID; empty for one that fits on no card: its plugin refuses it.
-
-    What a pod holds comes from the first of these that has it: the plugin's report, which knows device ids; the pod's
-    own annotation; our binding `in_flight`; and for a pod that another scheduler bound, a guess by first fit. A pod
-    that has ended holds nothing unless the report says that kubelet still books its devices.
-    """
-    held = dict(report.held)
-    unknown: list[PodView] = []
-    for pod in pods:
-        if pod.is_terminal or pod.uid in held:
-            continue
-        plan = planned(pod.containers, model)
-        if isinstance(plan, PodPlan) and pod.cards is not None:
-            held[pod.uid] = footprint(plan, pod.cards, report.slots)
-        elif pod.uid in in_flight:
-            held[pod.uid] = in_flight[pod.uid]
-        else:
-            unknown.append(pod)
-    for pod in sorted(unknown, key=lambda pod: (pod.created, pod.uid)):
-        placed = place_pod(pod.containers, free_after(report.slots, held.values()), Policy.FIRST_FIT, model)
-        held[pod.uid] = placed.held if isinstance(placed, Placement) else ()
-    return held
 
 
 def write_report(report: NodeReport) -> str:

@@ -9,6 +9,7 @@ from edgegpu_core.deviceid import DeviceKind
 from edgegpu_core.inventory import CardCapacity, FreeAmounts
 from edgegpu_core.ledger import Grant, Ledger, free_after
 from edgegpu_core.model import ResourceModel
+from edgegpu_core.nodereport import NodeReport
 from edgegpu_core.placement import (
     Placement,
     PlacementRefusal,
@@ -26,6 +27,8 @@ from edgegpu_core.request import ContainerRequest, ImpossibleRequest, RequestedA
 
 planned = lru_cache(maxsize=4096)(plan_pod)
 """plan_pod with a cache: pods of one Deployment ask for the same."""
+
+_NONE: Mapping[str, tuple[Share, ...]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +132,36 @@ def place_pod(
     return (
         PlacementRefusal(plan.reason, never=True) if isinstance(plan, ImpossibleRequest) else place(plan, free, policy)
     )
+
+
+def shares_held(
+    report: NodeReport,
+    pods: Iterable[PodView],
+    model: ResourceModel,
+    in_flight: Mapping[str, tuple[Share, ...]] = _NONE,
+) -> dict[str, tuple[Share, ...]]:
+    """Return what each pod on a node holds, by API UID; empty for one that fits on no card: its plugin refuses it.
+
+    What a pod holds comes from the first of these that has it: the plugin's report, which knows device ids; the pod's
+    own annotation; our binding `in_flight`; and for a pod that another scheduler bound, a guess by first fit. A pod
+    that has ended holds nothing unless the report says that kubelet still books its devices.
+    """
+    held = dict(report.held)
+    unknown: list[PodView] = []
+    for pod in pods:
+        if pod.is_terminal or pod.uid in held:
+            continue
+        plan = planned(pod.containers, model)
+        if isinstance(plan, PodPlan) and pod.cards is not None:
+            held[pod.uid] = footprint(plan, pod.cards, report.slots)
+        elif pod.uid in in_flight:
+            held[pod.uid] = in_flight[pod.uid]
+        else:
+            unknown.append(pod)
+    for pod in sorted(unknown, key=lambda pod: (pod.created, pod.uid)):
+        placed = place_pod(pod.containers, free_after(report.slots, held.values()), Policy.FIRST_FIT, model)
+        held[pod.uid] = placed.held if isinstance(placed, Placement) else ()
+    return held
 
 
 def asked(container: ContainerRequest, kind: DeviceKind) -> int:

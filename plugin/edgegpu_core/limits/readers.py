@@ -8,7 +8,8 @@ from typing import Any
 from edgegpu_core.limits.capacity import NewPod, NodeRoom, OwnPod, Quota
 from edgegpu_core.limits.nodes import read_taints
 from edgegpu_core.model import ResourceModel
-from edgegpu_core.nodereport import REPORT_ANNOTATION, NodeReport, read_report, shares_held
+from edgegpu_core.nodereport import REPORT_ANNOTATION, NodeReport, read_report
+from edgegpu_core.nodeview import shares_held
 from edgegpu_core.podview import PodView, allocatable_amounts, gpu_containers, pod_view, whole_amount
 from edgegpu_core.request import RequestedAmounts, total
 

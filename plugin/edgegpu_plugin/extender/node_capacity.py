@@ -9,8 +9,8 @@ from typing import Any
 from edgegpu_core.inventory import FreeAmounts
 from edgegpu_core.ledger import free_after
 from edgegpu_core.model import CORE_PER_CARD, ResourceModel, short_name
-from edgegpu_core.nodereport import REPORT_ANNOTATION, NodeReport, read_report, shares_held
-from edgegpu_core.nodeview import place_pod
+from edgegpu_core.nodereport import REPORT_ANNOTATION, NodeReport, read_report
+from edgegpu_core.nodeview import place_pod, shares_held
 from edgegpu_core.placement import Placement, Policy, Share
 from edgegpu_core.podview import PodView, allocatable_amounts
 from edgegpu_core.preemption import CardHolder, free_without
