@@ -98,7 +98,7 @@ SelectorOption = Annotated[
 WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Go on, with a line for each change, until ctrl-C.")]
 SinceOption = Annotated[str, typer.Option("--since", metavar="TIME", help="Only what is younger: 90s, 2h, 7d.")]
 PreviewOption = Annotated[bool, typer.Option("--preview", help="Change nothing: say what would come of it.")]
-WaitOption = Annotated[bool, typer.Option("--wait", help="Until the box has ended it.")]
+WaitOption = Annotated[bool, typer.Option("--wait", help="Wait until the box has applied or refused it.")]
 TimeoutOption = Annotated[
     str | None, typer.Option("--timeout", metavar="TIME", help="How long --wait waits: 90s, 10m.  [default: 10m]")
 ]

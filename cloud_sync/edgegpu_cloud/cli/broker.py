@@ -34,7 +34,9 @@ PlaceOption = Annotated[
 UserOption = Annotated[
     str,
     typer.Option(
-        "--user", metavar="USER", help="Whom the broker becomes  [default: the owner of the controller's folder]"
+        "--user",
+        metavar="USER",
+        help="The user that the broker runs as  [default: the owner of the controller's folder]",
     ),
 ]
 

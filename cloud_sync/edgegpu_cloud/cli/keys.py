@@ -33,7 +33,7 @@ from edgegpu_sync.wire import from_base64
 
 app = typer.Typer(
     name="keys",
-    help="The keys that boxes obey: show, rotate, and the ceremony with a root key that is kept offline.",
+    help="The keys that boxes obey: show, rotate, and sign with a root key that is kept offline.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -52,7 +52,7 @@ REQUEST_HELP = """\
 Print what has to be signed where the root key is; carry it there, then `keys sign`, then `keys add` here.
 
 \b
-The ceremony:
+The steps, here on the controller and there where the root key is:
   here:   edgegpu-cloud keys request --rotate > request.json
   there:  edgegpu-cloud keys sign --root root.key < request.json > signed.json
   here:   edgegpu-cloud keys add signed.json
@@ -201,7 +201,7 @@ def add_(
 @app.command("make-root", help=MAKE_ROOT_HELP, short_help="Make a root key on a machine that is kept offline.")
 @with_output
 def make_root(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="What it becomes.")], *, json: JsonOption = False
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write.")], *, json: JsonOption = False
 ) -> None:
     """Make a root key in FILE."""
     with reporting(as_json=json):

@@ -47,7 +47,7 @@ put(app, "install", commands.install, commands.INSTALL_HELP, "GPU sharing on a b
 put(app, "uninstall", commands.uninstall, commands.UNINSTALL_HELP, "GPU sharing off a box.")
 put(app, "command", commands.command, commands.COMMAND_HELP, "Ask a box to do something once.")
 put(app, "commands", commands.commands, commands.COMMANDS_HELP, "List the last commands.")
-put(app, "cancel", commands.cancel, commands.CANCEL_HELP, "Give a command no time left.")
+put(app, "cancel", commands.cancel, commands.CANCEL_HELP, "Cancel a command that its box has not begun.")
 put(app, "watch", following.watch, following.WATCH_HELP, "Follow commands.")
 app.add_typer(keys.app, name="keys")
 put(app, "broker", broker.broker, broker.HELP, "Write the broker's files anew.")

@@ -11,7 +11,7 @@ from edgegpu_base.cli.output import with_output
 STATUS_HELP = """\
 Show whether this box is enrolled in its cloud and connected, its certificate, what was requested and what is applied.
 
-Exits 1 when something is wrong, and says what to do. A box without a cloud is none that is wrong.
+Exits 1 when something is wrong, and says what to do. That a box belongs to no cloud is no error.
 
 \b
 Examples:

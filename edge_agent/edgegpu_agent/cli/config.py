@@ -36,7 +36,7 @@ app = typer.Typer(help="The plugin's configuration file.", no_args_is_help=True,
 FileArgument = Annotated[Path, typer.Argument(metavar="[FILE]", help="The configuration to read.")]
 
 
-@app.command("check", help=HELP, short_help="Is it right, and what does it come to?")
+@app.command("check", help=HELP, short_help="Check it, and print it with its defaults.")
 @with_output
 def check(file: FileArgument = DEFAULT_CONFIG, *, json: JsonOption = False) -> None:
     """Read the plugin's configuration and print what it comes to, defaults included."""

@@ -48,7 +48,7 @@ FILE (--out) gets a list of {"scenario", "pod": TEXT, "units", "core": NUMBER, "
 Exits 0 only if everything was as it should be; what was left out is said, and is no failure.
 """
 
-OnceOption = Annotated[bool, typer.Option("--once", help="Run each scenario once and end. It has no other form yet.")]
+OnceOption = Annotated[bool, typer.Option("--once", help="Run each scenario once and end; there is no other mode yet.")]
 RealOption = Annotated[bool, typer.Option("--real", help="Use this box's k3s, plugin and cards.")]
 OutOption = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write the result there as well.")]
 ImageOption = Annotated[str, typer.Option("--image", metavar="IMAGE", help="An image with glibc and `sleep`.")]

@@ -22,7 +22,7 @@ _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 HELP = """\
 Read this box and say what is wrong, why, and which command mends it. Nothing is changed.
 
-Each line is a check: `ok` well, `info` good to know, `-` does not apply here, `!` a warning, `x` broken.
+Each line is a check: `ok` well, `i` good to know, `-` does not apply here, `!` a warning, `x` broken.
 docs/doctor.md says of each check what it looks at and what red means.
 
 \b

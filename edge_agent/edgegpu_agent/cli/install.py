@@ -100,10 +100,10 @@ ShowJoinOption = Annotated[
 ]
 TokenOption = Annotated[
     str,
-    typer.Option("--token", metavar="TOKEN", envvar=_TOKEN_VARIABLE, help="What enrols this box at its cloud, once."),
+    typer.Option("--token", metavar="TOKEN", envvar=_TOKEN_VARIABLE, help="The one-time token that enrols this box."),
 ]
 TokenFileOption = Annotated[Path | None, typer.Option("--token-file", metavar="FILE", help="A file with the token.")]
-CloudOption = Annotated[str, typer.Option("--cloud", metavar="URL", help="Where this box belongs, https://HOST.")]
+CloudOption = Annotated[str, typer.Option("--cloud", metavar="URL", help="The cloud of this box, https://HOST.")]
 CaOption = Annotated[
     str, typer.Option("--ca-sha256", metavar="HEX", help="The cloud has a CA of its own, with this SHA-256.")
 ]
@@ -113,7 +113,7 @@ ProxyOption = Annotated[
         "--cloud-proxy",
         metavar="URL",
         envvar=_PROXY_VARIABLE,
-        help="By which the agent reaches HTTPS, http://HOST:PORT; MQTT goes by none. none: straight.",
+        help="The agent's proxy for HTTPS, http://HOST:PORT; MQTT never uses it. none: no proxy.",
     ),
 ]
 LimitsOption = Annotated[
@@ -125,14 +125,14 @@ LimitsOption = Annotated[
     ),
 ]
 AgentOnlyOption = Annotated[
-    bool, typer.Option("--agent-only", help="The agent of this version, and no GPU sharing: where there is none.")
+    bool, typer.Option("--agent-only", help="The agent without GPU sharing; refused if sharing is installed.")
 ]
 TransactionOption = Annotated[
     str, typer.Option("--transaction-id", metavar="ID", help="What the change is called in the journal.", hidden=True)
 ]
 EnrolWaitOption = Annotated[
     float,
-    typer.Option("--enrol-wait", metavar="SECONDS", min=0, help="How long to wait for the cloud's word on the token."),
+    typer.Option("--enrol-wait", metavar="SECONDS", min=0, help="How long to wait for the cloud to take the token."),
 ]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Say what would be changed, and change nothing.")]
 DeadlineOption = Annotated[

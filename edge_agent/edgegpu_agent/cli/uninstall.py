@@ -44,7 +44,7 @@ Exits 0 when edgegpu is gone, 1 when it was refused or rolled back.
 
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing.")]
 KeepOption = Annotated[bool, typer.Option("--keep-agent", help="Take GPU sharing off, and leave the agent.")]
-ForceOption = Annotated[bool, typer.Option("--force", help="Also while pods of this node use shares.")]
+ForceOption = Annotated[bool, typer.Option("--force", help="Go on although pods of this node use shares.")]
 
 
 def uninstall(

@@ -144,7 +144,7 @@ List the last commands, newest first: to one box, or to all. -w goes on, oldest 
 --json prints a list of what `command --json` does.
 """
 CANCEL_HELP = """\
-Give a command no time left: it ends EXPIRED on a box that has not begun it.
+Cancel a command: it ends EXPIRED on a box that has not begun it.
 
 \b
 --json prints what `command --json` does.
@@ -154,7 +154,9 @@ WaitOption = Annotated[bool, typer.Option("--wait", help="Show its progress unti
 TimeoutOption = Annotated[
     str | None, typer.Option("--timeout", metavar="TIME", help="How long --wait waits: 90s, 10m.  [default: 30m]")
 ]
-ValidOption = Annotated[str, typer.Option("--valid", metavar="TIME", help="Until when it may begin: 90s, 10m, 7d.")]
+ValidOption = Annotated[
+    str, typer.Option("--valid", metavar="TIME", help="How long it may wait to begin: 90s, 10m, 7d.")
+]
 LimitOption = Annotated[int, typer.Option("--limit", metavar="NUMBER", min=1, max=10_000, help="How many.")]
 OptionalBox = Annotated[
     str | None, typer.Argument(metavar="[BOX]", help="Its name or device id.", autocompletion=complete_boxes)
@@ -274,7 +276,7 @@ def _row(one: CommandView) -> tuple[str, ...]:
 
 
 def cancel(id_: CommandArgument, *, folder: FolderOption = DEFAULT, json: JsonOption = False) -> None:
-    """Give a command no time left."""
+    """Cancel a command that its box has not begun."""
     with reporting(as_json=json), opened(folder) as cloud:
         cloud.fleet.cancel(id_)
         view = cloud.fleet.one_command(id_)

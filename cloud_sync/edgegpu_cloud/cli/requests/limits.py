@@ -119,7 +119,7 @@ CoreOption = Annotated[
         show_default=False,
     ),
 ]
-ForceOption = Annotated[bool, typer.Option("--force", help="Though it does not fit.")]
+ForceOption = Annotated[bool, typer.Option("--force", help="Apply them though they do not fit.")]
 InterruptOption = Annotated[bool, typer.Option("--interrupt", help="Stop the app where it fits only then.")]
 DriftOption = Annotated[
     OnDrift | None,
