@@ -5,10 +5,9 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from edgegpu_cloud.fleet.reports import pods_of
 from edgegpu_cloud.fleet.views import BoxDetails
-from edgegpu_sync.messages.readers import READERS
-from edgegpu_sync.messages.telemetry import Alloc, PodAlloc
-from edgegpu_sync.topics import TopicKind
+from edgegpu_sync.messages.telemetry import PodAlloc
 
 _RANDOM = "[bcdfghjklmnpqrstvwxz2456789]"
 """The characters that Kubernetes appends to names: no vowels (`alphanums` in apimachinery's util/rand)."""
@@ -43,20 +42,11 @@ def app_name(pod: str) -> str:
     return found[1] if found else pod
 
 
-def pods_of(details: BoxDetails) -> list[PodAlloc]:
-    """Return the pods that hold shares on a box, by its last report."""
-    latest = details.latest.get(TopicKind.ALLOC)
-    if latest is None:
-        return []
-    told: Alloc = READERS[TopicKind.ALLOC].validate_python(latest.body, strict=False)
-    return list(told.pods.values())
-
-
 def apps_of(boxes: Iterable[BoxDetails]) -> list[FleetApp]:
     """Return the apps of a cluster, by the reports of its boxes and the limits requested there; by name."""
     found: dict[tuple[str, str], set[str]] = {}
     for details in boxes:
-        for pod in pods_of(details):
+        for pod in pods_of(details.latest).values():
             mine = found.setdefault((pod.namespace, app_name(pod.name)), set())
             mine |= {piece.container for piece in pod.pieces}
         for item in details.spec.app_limits:
@@ -66,7 +56,8 @@ def apps_of(boxes: Iterable[BoxDetails]) -> list[FleetApp]:
 
 def holders_of(boxes: Iterable[BoxDetails], namespace: str, app: str) -> frozenset[str]:
     """Return the containers of an app that hold shares now."""
-    pods = [pod for details in boxes for pod in pods_of(details) if is_pod_of(pod, namespace, app)]
+    held = (pod for details in boxes for pod in pods_of(details.latest).values())
+    pods = [pod for pod in held if is_pod_of(pod, namespace, app)]
     return frozenset(piece.container for pod in pods for piece in pod.pieces)
 
 

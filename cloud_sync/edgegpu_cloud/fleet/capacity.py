@@ -3,11 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from edgegpu_cloud.store import Latest
+from edgegpu_cloud.fleet.reports import LatestMessages, card_reports
 from edgegpu_core.model import CORE_PER_CARD
-from edgegpu_sync.messages.readers import READERS
-from edgegpu_sync.messages.telemetry import Alloc, CardReport, Inventory
-from edgegpu_sync.topics import TopicKind
+from edgegpu_sync.messages.telemetry import CardReport, PodAlloc
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,22 +24,21 @@ class BoxCapacity:
     as_of_s: float
 
 
-def capacity_of(latest: Mapping[TopicKind, Latest]) -> BoxCapacity | None:
+def capacity_of(latest: LatestMessages) -> BoxCapacity | None:
     """Return a box's capacity; None before it has reported its cards."""
-    inventory = latest.get(TopicKind.INVENTORY)
-    if inventory is None:
+    reports = card_reports(latest)
+    if reports is None:
         return None
-    told: Inventory = READERS[TopicKind.INVENTORY].validate_python(inventory.body, strict=False)
-    alloc = latest.get(TopicKind.ALLOC)
-    shared = [card for card in told.cards if is_shared(card)] if told.sharing else []
-    held = held_units({card.uuid: card.units for card in shared}, alloc)
+    inventory = reports.inventory
+    shared = [card for card in inventory.cards if is_shared(card)] if inventory.sharing else []
+    held = held_units({card.uuid: card.units for card in shared}, reports.pods)
     return BoxCapacity(
-        cards=len(told.cards),
+        cards=len(inventory.cards),
         shared_cards=len(shared),
-        sharing=told.sharing,
+        sharing=inventory.sharing,
         units=sum(card.units for card in shared),
         free_units=sum(max(0, card.units - held.get(card.uuid, 0)) for card in shared),
-        as_of_s=min(one.at_s for one in (inventory, alloc) if one is not None),
+        as_of_s=reports.as_of_s,
     )
 
 
@@ -50,17 +47,15 @@ def is_shared(card: CardReport) -> bool:
     return card.healthy and not card.excluded
 
 
-def held_units(units: Mapping[str, int], alloc: Latest | None) -> dict[str, int]:
+def held_units(units: Mapping[str, int], pods: Mapping[str, PodAlloc]) -> dict[str, int]:
     """Return how many units of each card are held, by its UUID; a container with a whole card holds all of them.
 
     Args:
         units: of each card.
-        alloc: the box's last report of the shares that pods hold.
+        pods: those that hold shares on the box.
     """
     held: dict[str, int] = {}
-    if alloc is not None:
-        told: Alloc = READERS[TopicKind.ALLOC].validate_python(alloc.body, strict=False)
-        for piece in (piece for pod in told.pods.values() for piece in pod.pieces):
-            mine = units.get(piece.card, 0) if piece.core >= CORE_PER_CARD else piece.memory_units
-            held[piece.card] = held.get(piece.card, 0) + mine
+    for piece in (piece for pod in pods.values() for piece in pod.pieces):
+        mine = units.get(piece.card, 0) if piece.core >= CORE_PER_CARD else piece.memory_units
+        held[piece.card] = held.get(piece.card, 0) + mine
     return held

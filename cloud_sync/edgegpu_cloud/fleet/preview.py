@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.apps import is_pod_of
-from edgegpu_cloud.fleet.specs import check_app
-from edgegpu_cloud.fleet.views import BoxDetails
+from edgegpu_cloud.fleet.reports import CardReports, card_reports
+from edgegpu_cloud.fleet.specs import ContainerLimits, check_app
+from edgegpu_cloud.fleet.views import BoxDetails, reports_to_preview
 from edgegpu_core.inventory import CardCapacity
 from edgegpu_core.limits import (
     CardNumbers,
@@ -23,22 +23,14 @@ from edgegpu_core.limits import (
 from edgegpu_core.model import CORE_PER_CARD, ResourceModel
 from edgegpu_core.placement import Policy, Share, parse_policy
 from edgegpu_core.request import ContainerRequest, ContainerRole, RequestedAmounts
-from edgegpu_sync.messages.readers import READERS
-from edgegpu_sync.messages.telemetry import Alloc, CardShare, Inventory, PodAlloc
-from edgegpu_sync.topics import TopicKind as Message
+from edgegpu_sync.messages.spec import AppLimits
+from edgegpu_sync.messages.telemetry import CardShare, PodAlloc
 
 _LAST_WORD = "the box has the last word: selectors, taints, quotas and how the app replaces its pods are known there"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WantedLimits:
-    """The amounts of one container of an app."""
-
-    namespace: str
-    app: str
-    container: str
-    memory_units: int
-    core: int
+Limits = ContainerLimits | AppLimits
+"""New limits, or those of a desired document."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,19 +71,15 @@ class Preview:
         return "\n".join([*lines, *(f"  note: {note}" for note in self.notes)])
 
 
-def preview(box: BoxDetails, others: Iterable[BoxDetails], wanted: WantedLimits) -> Preview:
+def preview(box: BoxDetails, others: Iterable[BoxDetails], wanted: Limits) -> Preview:
     """Judge new limits as a box would, over every box of its cluster that has reported.
 
     Raises:
         CloudError: the box has not reported its cards yet, or no box accepts such limits.
     """
     check_app(wanted.namespace, wanted.app, wanted.container)
-    reports = [found for found in map(_report, (box, *others)) if found is not None]
-    if not reports or _report(box) is None:
-        text = f"cannot preview: {box.box.name} has not told yet what cards it has"
-        raise CloudError(
-            text, remedy="wait until it is connected, or ask it: edgegpu-cloud command BOX inventory.refresh"
-        )
+    reports = [reports_to_preview(box)]
+    reports += [found for other in others if (found := card_reports(other.latest)) is not None]
     own = {uid: pod for one in reports for uid, pod in one.pods.items() if is_pod_of(pod, wanted.namespace, wanted.app)}
     nodes = {uid: one.inventory.node for one in reports for uid in one.pods}
     replicas = max(1, len(own))
@@ -102,7 +90,7 @@ def preview(box: BoxDetails, others: Iterable[BoxDetails], wanted: WantedLimits)
                 kind=WorkloadKind.DEPLOYMENT, how=UpdateStrategy.RECREATE, replicas=replicas, unavailable=replicas
             ),
             request=request,
-            before=_before(own, wanted.container),
+            before=_amounts(own).get(wanted.container, RequestedAmounts(0, 0)),
             pod=NewPod(containers=_containers(own, wanted, request)),
             own=tuple(OwnPod(uid=uid, node=nodes[uid]) for uid in sorted(own)),
             rooms=tuple(_room(one) for one in reports),
@@ -116,29 +104,11 @@ def preview(box: BoxDetails, others: Iterable[BoxDetails], wanted: WantedLimits)
         replicas=replicas,
         cards=verdict.cards,
         notes=_notes(own, wanted),
-        as_of_s=min(one.at_s for one in reports),
+        as_of_s=min(one.as_of_s for one in reports),
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Report:
-    inventory: Inventory
-    pods: Mapping[str, PodAlloc]
-    at_s: float
-
-
-def _report(details: BoxDetails) -> _Report | None:
-    inventory = details.latest.get(Message.INVENTORY)
-    if inventory is None:
-        return None
-    alloc = details.latest.get(Message.ALLOC)
-    cards: Inventory = READERS[Message.INVENTORY].validate_python(inventory.body, strict=False)
-    held: Alloc | None = READERS[Message.ALLOC].validate_python(alloc.body, strict=False) if alloc else None
-    at_s = min(one.at_s for one in (inventory, alloc) if one is not None)
-    return _Report(cards, held.pods if held else {}, at_s)
-
-
-def _room(report: _Report) -> NodeRoom:
+def _room(report: CardReports) -> NodeRoom:
     cards = report.inventory
     slots = tuple(
         CardCapacity(card.uuid, card.label, card.units, card.healthy) for card in cards.cards if not card.excluded
@@ -177,20 +147,14 @@ def _amounts(own: Mapping[str, PodAlloc]) -> dict[str, RequestedAmounts]:
     return found
 
 
-def _before(own: Mapping[str, PodAlloc], container: str) -> RequestedAmounts:
-    return _amounts(own).get(container, RequestedAmounts(0, 0))
-
-
-def _containers(
-    own: Mapping[str, PodAlloc], wanted: WantedLimits, request: RequestedAmounts
-) -> tuple[ContainerRequest, ...]:
+def _containers(own: Mapping[str, PodAlloc], wanted: Limits, request: RequestedAmounts) -> tuple[ContainerRequest, ...]:
     amounts = {**_amounts(own), wanted.container: request}
     return tuple(
         ContainerRequest(name, ContainerRole.APP, one) for name, one in amounts.items() if one.memory_units or one.core
     )
 
 
-def _notes(own: Mapping[str, PodAlloc], wanted: WantedLimits) -> list[str]:
+def _notes(own: Mapping[str, PodAlloc], wanted: Limits) -> list[str]:
     notes = [_LAST_WORD]
     if not own:
         notes.append(f"no pod of {wanted.namespace}/{wanted.app} holds a share now: reckoned as one pod")

@@ -1,15 +1,15 @@
 """The preview of other settings of a box's sharing, by its last report; pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from edgegpu_cloud.errors import CloudError
+from edgegpu_cloud.fleet.reports import CardReports, read_latest
 from edgegpu_cloud.fleet.specs import SharingSettings
-from edgegpu_cloud.fleet.views import BoxDetails
-from edgegpu_sync.messages.readers import READERS
+from edgegpu_cloud.fleet.views import BoxDetails, reports_to_preview
 from edgegpu_sync.messages.spec import AnyItem, Exclusions, Isolation, IsolationMode, PolicyItem, UnitSize
-from edgegpu_sync.messages.telemetry import Alloc, CardReport, Inventory, PodAlloc
+from edgegpu_sync.messages.telemetry import CardReport, Inventory
 from edgegpu_sync.topics import TopicKind
 
 MOST_UNITS = 25_000
@@ -40,36 +40,16 @@ class ItemPreview:
         return self.answer in {PreviewVerdict.AS_IT_IS, PreviewVerdict.CHANGED}
 
 
-@dataclass(frozen=True, slots=True)
-class _Told:
-    inventory: Inventory
-    pods: Mapping[str, PodAlloc]
-
-    def holders(self, cards: Iterable[str]) -> list[str]:
-        """Return the pods that hold something of these cards, which are named by UUID: NAMESPACE/NAME."""
-        wanted = set(cards)
-        held = (pod for pod in self.pods.values() if any(piece.card in wanted for piece in pod.pieces))
-        return sorted({f"{pod.namespace}/{pod.name}" for pod in held})
-
-
-def outlook(details: BoxDetails, items: Mapping[str, AnyItem]) -> dict[str, ItemPreview]:
+def preview_settings(details: BoxDetails, items: Mapping[str, AnyItem]) -> dict[str, ItemPreview]:
     """Return for each item, by its name, what the box would do with it.
 
     Raises:
         CloudError: it has not reported its cards yet.
     """
-    latest = details.latest.get(TopicKind.INVENTORY)
-    if latest is None:
-        text = f"cannot preview: {details.box.name} has not told yet what cards it has"
-        remedy = "wait until it is connected, or ask it: edgegpu-cloud command BOX inventory.refresh"
-        raise CloudError(text, remedy=remedy)
-    inventory: Inventory = READERS[TopicKind.INVENTORY].validate_python(latest.body, strict=False)
-    alloc = details.latest.get(TopicKind.ALLOC)
-    held: Alloc | None = READERS[TopicKind.ALLOC].validate_python(alloc.body, strict=False) if alloc else None
-    told = _Told(inventory, held.pods if held else {})
-    if not inventory.sharing:
+    reports = reports_to_preview(details)
+    if not reports.inventory.sharing:
         return dict.fromkeys(items, ItemPreview(PreviewVerdict.REJECTED, "GPU sharing is not installed there"))
-    return {name: _of(item, told) for name, item in items.items()}
+    return {name: _of(item, reports) for name, item in items.items()}
 
 
 def check_settings(details: BoxDetails, settings: SharingSettings) -> None:
@@ -78,11 +58,10 @@ def check_settings(details: BoxDetails, settings: SharingSettings) -> None:
     Raises:
         CloudError: a card that it does not have, or an isolation that boxes of this version do not know.
     """
-    latest = details.latest.get(TopicKind.INVENTORY)
+    told: Inventory | None = read_latest(details.latest, TopicKind.INVENTORY)
     box = details.box.name
-    if latest is None:
+    if told is None:
         return
-    told: Inventory = READERS[TopicKind.INVENTORY].validate_python(latest.body, strict=False)
     before = details.spec.exclusions.cards if details.spec.exclusions else ()
     asked = () if settings.exclude in {None, ("none",)} else settings.exclude or ()
     unknown = [word for word in asked if not _is_known(word, told.cards) and word not in before]
@@ -99,30 +78,37 @@ def check_settings(details: BoxDetails, settings: SharingSettings) -> None:
 _NO_ISOLATION = "boxes of this version place services, and hold them to nothing"
 
 
-def _of(item: AnyItem, told: _Told) -> ItemPreview:
+def _of(item: AnyItem, reports: CardReports) -> ItemPreview:
     match item:
         case Isolation(mode=IsolationMode.NONE):
             return ItemPreview(PreviewVerdict.AS_IT_IS)
         case Isolation():
             return ItemPreview(PreviewVerdict.UNSUPPORTED, _NO_ISOLATION)
-        case PolicyItem(policy=told.inventory.policy):
+        case PolicyItem(policy=reports.inventory.policy):
             return ItemPreview(PreviewVerdict.AS_IT_IS)
         case Exclusions(cards=cards):
-            return _excluded(cards, told)
+            return _excluded(cards, reports)
         case UnitSize(mib=mib):
-            return _unit(mib, told)
+            return _unit(mib, reports)
         case _:
             return ItemPreview(PreviewVerdict.CHANGED, "new pods alone follow it")
 
 
-def _excluded(words: tuple[str, ...], told: _Told) -> ItemPreview:
-    cards = told.inventory.cards
+def _holders(reports: CardReports, cards: Iterable[str]) -> str:
+    """Return the first pods that hold something of these cards, which are named by UUID: NAMESPACE/NAME."""
+    wanted = set(cards)
+    held = (pod for pod in reports.pods.values() if any(piece.card in wanted for piece in pod.pieces))
+    return _names(sorted({f"{pod.namespace}/{pod.name}" for pod in held}))
+
+
+def _excluded(words: tuple[str, ...], reports: CardReports) -> ItemPreview:
+    cards = reports.inventory.cards
     after = {card.uuid for card in cards if {card.uuid, card.label, card.label.partition(":")[0]} & set(words)}
     if after == {card.uuid for card in cards if card.excluded}:
         return ItemPreview(PreviewVerdict.AS_IT_IS)
     notes = []
-    if holders := told.holders(after):
-        notes.append(f"these go on there, and do not start there again: {_names(holders)}")
+    if holders := _holders(reports, after):
+        notes.append(f"these go on there, and do not start there again: {holders}")
     if unknown := [word for word in words if not _is_known(word, cards)]:
         notes.append(f"no card that it has told of: {', '.join(unknown)}")
     return ItemPreview(PreviewVerdict.CHANGED, "; ".join(notes))
@@ -132,20 +118,18 @@ def _is_known(word: str, cards: tuple[CardReport, ...]) -> bool:
     return any(word in {card.uuid, card.label, card.label.partition(":")[0]} for card in cards)
 
 
-def _unit(mib: int, told: _Told) -> ItemPreview:
-    now = told.inventory.unit_mib
+def _unit(mib: int, reports: CardReports) -> ItemPreview:
+    now = reports.inventory.unit_mib
     if mib == now:
         return ItemPreview(PreviewVerdict.AS_IT_IS)
-    if holders := told.holders(card.uuid for card in told.inventory.cards):
-        return ItemPreview(
-            PreviewVerdict.REJECTED, f"pods hold shares in units of {now} MiB, stop them: {_names(holders)}"
-        )
-    units = sum(card.memory_mib // mib for card in told.inventory.cards if not card.excluded)
+    if holders := _holders(reports, (card.uuid for card in reports.inventory.cards)):
+        return ItemPreview(PreviewVerdict.REJECTED, f"pods hold shares in units of {now} MiB, stop them: {holders}")
+    units = sum(card.memory_mib // mib for card in reports.inventory.cards if not card.excluded)
     if units >= MOST_UNITS:
         return ItemPreview(PreviewVerdict.REJECTED, f"that makes {units} units, and a node has fewer than {MOST_UNITS}")
     return ItemPreview(PreviewVerdict.CHANGED, f"{units} units in all")
 
 
-def _names(names: list[str]) -> str:
+def _names(names: Sequence[str]) -> str:
     more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
     return ", ".join(names[:_MOST_NAMES]) + more

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from edgegpu_cloud.fleet.reports import read_latest
 from edgegpu_cloud.fleet.views import BoxDetails
-from edgegpu_sync.messages.readers import READERS
 from edgegpu_sync.messages.telemetry import Inventory
 from edgegpu_sync.topics import TopicKind
 
@@ -23,12 +23,11 @@ class ReportedSharing:
     as_of_s: float
 
 
-def now_of(details: BoxDetails) -> ReportedSharing | None:
+def reported_sharing_of(details: BoxDetails) -> ReportedSharing | None:
     """Return how a box shares its cards; None before its first report."""
-    latest = details.latest.get(TopicKind.INVENTORY)
-    if latest is None:
+    told: Inventory | None = read_latest(details.latest, TopicKind.INVENTORY)
+    if told is None:
         return None
-    told: Inventory = READERS[TopicKind.INVENTORY].validate_python(latest.body, strict=False)
     there = told.sharing
     return ReportedSharing(
         sharing=there,
@@ -36,5 +35,5 @@ def now_of(details: BoxDetails) -> ReportedSharing | None:
         policy=told.policy if there else None,
         exclusions=tuple(card.label for card in told.cards if card.excluded) if there else None,
         unit_size=told.unit_mib if there else None,
-        as_of_s=latest.at_s,
+        as_of_s=details.latest[TopicKind.INVENTORY].at_s,
     )

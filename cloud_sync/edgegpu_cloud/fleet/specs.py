@@ -2,8 +2,8 @@
 
 import json
 import re
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import asdict, dataclass, replace
 from typing import TypeVar
 
 from pydantic import ValidationError
@@ -80,23 +80,12 @@ def revised(before: Spec, after: Spec, rev: int) -> Spec:
 
     The items' own revisions in `after` do not count. The same document comes back as it was.
     """
-    old = {_key(item): item for item in _items(before)}
+    old = desired_items(before)
     changes: dict[str, object] = {
-        name: _item(old.get((name,)), item, rev) for name in _SINGLE if (item := getattr(after, name)) is not None
+        name: _item(old.get(name), item, rev) for name in _SINGLE if (item := getattr(after, name)) is not None
     }
-    changes["app_limits"] = tuple(_item(old.get(_key(item)), item, rev) for item in after.app_limits)
+    changes["app_limits"] = tuple(_item(old.get(item_name(item)), item, rev) for item in after.app_limits)
     return after.model_copy(update=changes)
-
-
-def _items(spec: Spec) -> Iterable[AnyItem]:
-    yield from (item for name in _SINGLE if (item := getattr(spec, name)) is not None)
-    yield from spec.app_limits
-
-
-def _key(item: AnyItem) -> tuple[str, ...]:
-    if isinstance(item, AppLimits):
-        return (item.cluster, item.namespace, item.app, item.container)
-    return (next(name for name in _SINGLE if Spec.model_fields[name].annotation == type(item) | None),)
 
 
 def _item(before: AnyItem | None, after: AnItem, rev: int) -> AnItem:
@@ -147,8 +136,9 @@ def with_limits(spec: Spec, limits: ContainerLimits, *, cluster: str) -> Spec:
         CloudError: a name or an amount is not valid.
     """
     wanted = _app_limits(limits, cluster)
-    same = [item for item in spec.app_limits if _key(item) == _key(wanted)]
-    others = tuple(item for item in spec.app_limits if _key(item) != _key(wanted))
+    key = (cluster, item_name(wanted))
+    same = [item for item in spec.app_limits if (item.cluster, item_name(item)) == key]
+    others = tuple(item for item in spec.app_limits if item not in same)
     if same:
         on_drift = limits.on_drift or same[0].on_drift
         wanted = _retried(same[0], wanted.model_copy(update={"on_drift": on_drift}))
@@ -216,18 +206,7 @@ def check_app(namespace: str, app: str, container: str) -> None:
 def _app_limits(limits: ContainerLimits, cluster: str) -> AppLimits:
     check_app(limits.namespace, limits.app, limits.container)
     try:
-        return AppLimits(
-            rev=0,
-            cluster=cluster,
-            namespace=limits.namespace,
-            app=limits.app,
-            container=limits.container,
-            memory_units=limits.memory_units,
-            core=limits.core,
-            force=limits.force,
-            interrupt=limits.interrupt,
-            on_drift=limits.on_drift or OnDrift.REPORT,
-        )
+        return AppLimits(rev=0, cluster=cluster, **asdict(replace(limits, on_drift=limits.on_drift or OnDrift.REPORT)))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         where = ".".join(str(part) for part in first["loc"])

@@ -6,7 +6,9 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.capacity import BoxCapacity, capacity_of
+from edgegpu_cloud.fleet.reports import CardReports, card_reports
 from edgegpu_cloud.store import BoxRecord, BoxState, CommandHistoryLine, Latest, Orphan, StoredCommand, Transaction
 from edgegpu_sync.ids import CommandId, DeviceId, OpName
 from edgegpu_sync.messages.spec import Spec
@@ -120,6 +122,20 @@ def box_views(tx: Transaction, boxes: Sequence[BoxRecord], *, now_s: float) -> l
         )
         for box in boxes
     ]
+
+
+def reports_to_preview(details: BoxDetails) -> CardReports:
+    """Return the reports of a box by which a change is previewed.
+
+    Raises:
+        CloudError: it has not reported its cards yet.
+    """
+    reports = card_reports(details.latest)
+    if reports is None:
+        text = f"cannot preview: {details.box.name} has not told yet what cards it has"
+        remedy = "wait until it is connected, or ask it: edgegpu-cloud command BOX inventory.refresh"
+        raise CloudError(text, remedy=remedy)
+    return reports
 
 
 def is_present(box: BoxRecord, *, now_s: float) -> bool:

@@ -8,14 +8,15 @@ import pytest
 from kits.details import box, card, pod, view
 
 from edgegpu_cloud.errors import CloudError
-from edgegpu_cloud.fleet.preview import Preview, WantedLimits, preview
+from edgegpu_cloud.fleet.preview import Preview, preview
+from edgegpu_cloud.fleet.specs import ContainerLimits
 from edgegpu_cloud.fleet.views import BoxDetails
 from edgegpu_core.limits import FitResult
 from edgegpu_sync.messages.spec import Spec
 
 
 def ask(here: BoxDetails, *others: BoxDetails, units: int, core: int = 1, app: str = "asr") -> Preview:
-    wanted = WantedLimits(namespace="default", app=app, container="main", memory_units=units, core=core)
+    wanted = ContainerLimits(namespace="default", app=app, container="main", memory_units=units, core=core)
     return preview(here, others, wanted)
 
 

@@ -7,7 +7,7 @@ from kits.details import view
 from kits.telemetry import CLUSTER
 
 from edgegpu_cloud.errors import CloudError
-from edgegpu_cloud.fleet.preview_sharing import ItemPreview, PreviewVerdict, outlook
+from edgegpu_cloud.fleet.preview_sharing import ItemPreview, PreviewVerdict, preview_settings
 from edgegpu_cloud.fleet.views import BoxDetails
 from edgegpu_cloud.store import Latest
 from edgegpu_sync.ids import device_id
@@ -37,7 +37,7 @@ def details(*, sharing: bool = True, held: bool = True, told: bool = True) -> Bo
 
 
 def of(item: AnyItem, box: BoxDetails) -> ItemPreview:
-    return outlook(box, {"it": item})["it"]
+    return preview_settings(box, {"it": item})["it"]
 
 
 @pytest.mark.parametrize(

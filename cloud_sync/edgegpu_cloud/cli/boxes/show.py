@@ -8,11 +8,11 @@ from edgegpu_base.cli.output import one_line
 from edgegpu_cloud.cli.common import ago, moment, print_table, standing
 from edgegpu_cloud.cli.requests.settlements import fix, reports, requested, state_word
 from edgegpu_cloud.fleet.capacity import held_units
+from edgegpu_cloud.fleet.reports import card_reports, read_latest
 from edgegpu_cloud.fleet.specs import desired_items
 from edgegpu_cloud.fleet.views import UNINSTALLED, BoxDetails, BoxView, is_problem
 from edgegpu_cloud.store import BoxState
-from edgegpu_sync.messages.readers import READERS
-from edgegpu_sync.messages.telemetry import BoxHealth, CardReport, Inventory
+from edgegpu_sync.messages.telemetry import BoxHealth, CardReport
 from edgegpu_sync.messages.uplink import ItemReport
 from edgegpu_sync.topics import TopicKind
 
@@ -71,30 +71,29 @@ def _why(report: ItemReport | None) -> str:
 
 
 def _show_health(details: BoxDetails, now_s: float) -> None:
-    latest = details.latest.get(TopicKind.HEALTH)
-    if latest is None:
+    told: BoxHealth | None = read_latest(details.latest, TopicKind.HEALTH)
+    if told is None:
         typer.echo("  health: not heard yet")
         return
-    told: BoxHealth = READERS[TopicKind.HEALTH].validate_python(latest.body, strict=False)
-    typer.echo(f"  health: {told.state}, {ago(latest.at_s, now_s)}")
+    typer.echo(f"  health: {told.state}, {ago(details.latest[TopicKind.HEALTH].at_s, now_s)}")
     for part in told.parts:
         if part.state in {"warn", "bad"}:
             typer.echo(f"    {part.name} {part.state}: {one_line(part.text) or '-'}")
 
 
 def _show_cards(details: BoxDetails) -> None:
-    latest = details.latest.get(TopicKind.INVENTORY)
-    if latest is None:
+    reports = card_reports(details.latest)
+    if reports is None:
         typer.echo("  cards: not heard yet")
         return
-    told: Inventory = READERS[TopicKind.INVENTORY].validate_python(latest.body, strict=False)
-    if not told.cards:
+    cards = reports.inventory.cards
+    if not cards:
         typer.echo("  no cards")
         return
-    held = held_units({card.uuid: card.units for card in told.cards}, details.latest.get(TopicKind.ALLOC))
+    held = held_units({card.uuid: card.units for card in cards}, reports.pods)
     rows = [
         (card.label, card.name, f"{card.memory_mib} MiB", f"{held.get(card.uuid, 0)} of {card.units}", _state(card))
-        for card in told.cards
+        for card in cards
     ]
     print_table(("CARD", "NAME", "MEMORY", "UNITS HELD", "STATE"), rows)
 

@@ -32,7 +32,7 @@ from edgegpu_cloud.cli.common import (
 from edgegpu_cloud.cli.requests.limits_target import LimitsTarget, box_and_others, container_of, say_if_unknown, targets
 from edgegpu_cloud.cli.requests.settlements import GOOD, Request, RequestViews, first_line, fix, follow, reports, words
 from edgegpu_cloud.errors import CloudError, NotFoundError
-from edgegpu_cloud.fleet.preview import Preview, WantedLimits, preview
+from edgegpu_cloud.fleet.preview import Preview, preview
 from edgegpu_cloud.fleet.specs import ContainerLimits
 from edgegpu_cloud.fleet.views import BoxView, is_problem
 from edgegpu_sync.messages.spec import AppLimits, OnDrift, item_name
@@ -182,6 +182,13 @@ def _names(words: Sequence[str], selector: str) -> tuple[str, str, str]:
     return "" if selector else words[0], namespace or "default", app_
 
 
+def _meant(target: LimitsTarget, limits: ContainerLimits, container: str | None) -> ContainerLimits:
+    """Return the limits with the container that is meant on this box."""
+    found = replace(limits, container=container_of(target, limits.namespace, limits.app, container))
+    say_if_unknown(target, limits.namespace, limits.app)
+    return found
+
+
 # preview
 
 
@@ -194,9 +201,7 @@ class _Previewed:
 
 def _previewed(target: LimitsTarget, limits: ContainerLimits, container: str | None) -> _Previewed:
     try:
-        wanted = _wanted(limits, container_of(target, limits.namespace, limits.app, container))
-        say_if_unknown(target, limits.namespace, limits.app)
-        return _Previewed(target, preview(target.details, target.others, wanted))
+        return _Previewed(target, preview(target.details, target.others, _meant(target, limits, container)))
     except CloudError as error:
         return _Previewed(target, None, error)
 
@@ -236,8 +241,7 @@ def _requested(
 ) -> Request:
     view, looks = target.details.box, f"edgegpu-cloud limits show {target.name}"
     try:
-        mine = replace(limits, container=container_of(target, limits.namespace, limits.app, container))
-        say_if_unknown(target, limits.namespace, limits.app)
+        mine = _meant(target, limits, container)
         rev = cloud.fleet.set_limits(view.device, mine)
     except CloudError as error:
         if single:
@@ -309,24 +313,11 @@ def _rows(cloud: Cloud, view: BoxView, *, show_preview: bool) -> list[_Row]:
     target = box_and_others(cloud, view)
     told = reports(target.details, map(item_name, target.details.spec.app_limits))
     return [
-        _Row(target, item, told[item_name(item)], _now(target, item) if show_preview else None)
+        _Row(
+            target, item, told[item_name(item)], preview(target.details, target.others, item) if show_preview else None
+        )
         for item in target.details.spec.app_limits
     ]
-
-
-def _now(target: LimitsTarget, item: AppLimits) -> Preview:
-    """Return the preview of an item as if it were set now."""
-    return preview(target.details, target.others, _wanted(item, item.container))
-
-
-def _wanted(item: ContainerLimits | AppLimits, container: str) -> WantedLimits:
-    return WantedLimits(
-        namespace=item.namespace,
-        app=item.app,
-        container=container,
-        memory_units=item.memory_units,
-        core=item.core,
-    )
 
 
 def _row_document(row: _Row, *, many: bool) -> dict[str, object]:

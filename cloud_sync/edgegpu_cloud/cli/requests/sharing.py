@@ -45,8 +45,8 @@ from edgegpu_cloud.cli.requests.settlements import (
     words,
 )
 from edgegpu_cloud.errors import CloudError
-from edgegpu_cloud.fleet.preview_sharing import ItemPreview, check_settings, outlook
-from edgegpu_cloud.fleet.reported_sharing import ReportedSharing, now_of
+from edgegpu_cloud.fleet.preview_sharing import ItemPreview, check_settings, preview_settings
+from edgegpu_cloud.fleet.reported_sharing import ReportedSharing, reported_sharing_of
 from edgegpu_cloud.fleet.specs import SharingSettings, desired_items, with_settings
 from edgegpu_cloud.fleet.views import BoxDetails, BoxView, is_problem
 from edgegpu_sync.messages.spec import AnyItem, AppLimits, Exclusions, Isolation, PolicyItem, Sharing, UnitSize
@@ -148,7 +148,7 @@ def set_(  # noqa: PLR0913  (one for each option)
     with reporting(as_json=json), opened(folder) as cloud:
         views = chosen(cloud, name, selector) if name else askable(chosen(cloud, name, selector))
         if show_preview:
-            _tell_outlooks(cloud, views, settings, many=bool(selector), as_json=json)
+            _print_previews(cloud, views, settings, many=bool(selector), as_json=json)
             return
         requests = [_requested(cloud, view, settings, single=bool(name)) for view in views]
         screens = RequestViews(
@@ -157,11 +157,15 @@ def set_(  # noqa: PLR0913  (one for each option)
         follow(cloud, requests, screens, wait_s=wait_s if wait else None, many=bool(selector), as_json=json)
 
 
-def _tell_outlooks(cloud: Cloud, views: list[BoxView], settings: SharingSettings, *, many: bool, as_json: bool) -> None:
+def _print_previews(
+    cloud: Cloud, views: list[BoxView], settings: SharingSettings, *, many: bool, as_json: bool
+) -> None:
     found, silent = dict[str, dict[str, ItemPreview]](), False
     for view in views:
         try:
-            found[view.name] = _outlook(cloud.fleet.details(view.device), settings)
+            details = cloud.fleet.details(view.device)
+            items = desired_items(with_settings(details.spec, settings))
+            found[view.name] = preview_settings(details, {name: items[name] for name in _named(settings)})
         except CloudError as error:
             if not many:
                 raise
@@ -183,11 +187,6 @@ def _tell_outlooks(cloud: Cloud, views: list[BoxView], settings: SharingSettings
 
 def _answer(one: ItemPreview) -> str:
     return one.answer.value.replace("_", " ")
-
-
-def _outlook(details: BoxDetails, settings: SharingSettings) -> dict[str, ItemPreview]:
-    items = desired_items(with_settings(details.spec, settings))
-    return outlook(details, {name: items[name] for name in _named(settings)})
 
 
 def _named(settings: SharingSettings) -> list[str]:
@@ -256,7 +255,7 @@ def show(name: BoxArgument, *, folder: FolderOption = DEFAULT, json: JsonOption 
     """Show how a box shares its cards."""
     with reporting(as_json=json), opened(folder) as cloud:
         details = cloud.fleet.details(name)
-        now = now_of(details)
+        now = reported_sharing_of(details)
         rows = _rows(details, now)
         if json:
             print_json(_document(details, now, rows))

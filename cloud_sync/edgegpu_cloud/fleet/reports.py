@@ -1,0 +1,46 @@
+"""The last reports of a box, read from the store's records; pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from edgegpu_cloud.store import Latest
+from edgegpu_sync.messages.readers import READERS
+from edgegpu_sync.messages.telemetry import Alloc, Inventory, PodAlloc
+from edgegpu_sync.topics import TopicKind
+
+LatestMessages = Mapping[TopicKind, Latest]
+"""The last message of each kind from one box."""
+
+
+@dataclass(frozen=True, slots=True)
+class CardReports:
+    """A box's last reports of its cards, and of the pods that hold shares of them, by uid.
+
+    `as_of_s`: when the older of the two was heard, seconds since 1970.
+    """
+
+    inventory: Inventory
+    pods: Mapping[str, PodAlloc]
+    as_of_s: float
+
+
+def read_latest(latest: LatestMessages, kind: TopicKind) -> Any:  # noqa: ANN401  (the model of the kind)
+    """Return the last message of a kind from a box; None where there is none."""
+    one = latest.get(kind)
+    return None if one is None else READERS[kind].validate_python(one.body, strict=False)
+
+
+def pods_of(latest: LatestMessages) -> Mapping[str, PodAlloc]:
+    """Return the pods that hold shares on a box, by uid; none before its first report."""
+    alloc: Alloc | None = read_latest(latest, TopicKind.ALLOC)
+    return alloc.pods if alloc is not None else {}
+
+
+def card_reports(latest: LatestMessages) -> CardReports | None:
+    """Return a box's last reports of its cards; None before it has reported them."""
+    inventory: Inventory | None = read_latest(latest, TopicKind.INVENTORY)
+    if inventory is None:
+        return None
+    heard_s = [latest[kind].at_s for kind in (TopicKind.INVENTORY, TopicKind.ALLOC) if kind in latest]
+    return CardReports(inventory, pods_of(latest), min(heard_s))
