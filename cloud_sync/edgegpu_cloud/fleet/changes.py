@@ -26,7 +26,7 @@ from edgegpu_sync.messages.stamps import Epoch
 from edgegpu_sync.rules.ops import OPS, BadArgumentsError, read_args
 from edgegpu_sync.rules.sequence import CommandSequence
 from edgegpu_sync.rules.tracking import TrackedCommand
-from edgegpu_sync.states import CommandState, ResultCode
+from edgegpu_sync.states import CommandState
 from edgegpu_sync.topics import TopicKind
 from edgegpu_sync.wire import BODY_MAX_BYTES, digest, encode
 
@@ -129,51 +129,8 @@ def end_all(
     )
 
 
-def revoke(tx: Transaction, box: BoxRecord, who: Author) -> None:
-    """Ignore a box from now on: its messages do not count, nothing is signed for it, its certificates are revoked.
-
-    Raises:
-        CloudError: it is set aside, and would come back with numbers that cannot be followed.
-    """
-    if box.state is BoxState.SET_ASIDE:
-        remedy = f"`edgegpu-cloud boxes forget {box.name}` revokes its certificates too"
-        raise CloudError(f"cannot revoke {box.name}: it is set aside, and ignored already", remedy=remedy)
-    text = "the box was revoked: it may have been done"
-    end_all(tx, box.device, CommandState.UNKNOWN, now_s=who.now_s, code=ResultCode.REVOKED, text=text)
-    tx.enrolments.revoke_certificates(box.device, now_s=who.now_s)
-    audit(tx, who, "box.revoked", device=box.device)
-    touch(tx, replace(box, state=BoxState.REVOKED, online=False, look_at_s=None))
-
-
-def forget(tx: Transaction, box: BoxRecord, who: Author) -> None:
-    """Drop a box: its certificates are revoked, and all other records go but alarms and audit.
-
-    Its device id is never given again: the machine comes back as another box.
-    """
-    tx.enrolments.revoke_certificates(box.device, now_s=who.now_s)
-    tx.forget_box(box.device, by=who.by)
-    detail: Json = {"name": box.name, "host": box.host, "enrolment": box.book.enrolment, "state": box.state.value}
-    audit(tx, who, "box.forgotten", device=box.device, detail=detail)
-
-
-def confirm_restored(tx: Transaction, box: BoxRecord, who: Author) -> None:
-    """Resume a box that was found ahead: the desired document in this store gets a new revision.
-
-    Raises:
-        CloudError: it is not RESTORED.
-    """
-    if not box.book.restored:
-        raise CloudError(f"cannot confirm {box.name}: it is not RESTORED", remedy="nothing needs to be done")
-    confirmed = replace(box, book=box.book.confirmed())
-    held = tx.boxes.spec(box.device, box.spec_rev)
-    if held is not None:
-        confirmed = _given(tx, confirmed, held.spec, who)
-    tx.commands.wake([box.device])
-    audit(tx, who, "box.confirmed", device=box.device, detail={"rev": confirmed.book.rev})
-    touch(tx, confirmed)
-
-
-def _given(tx: Transaction, box: BoxRecord, spec: Json, who: Author) -> BoxRecord:
+def give_revision(tx: Transaction, box: BoxRecord, spec: Json, who: Author) -> BoxRecord:
+    """Store a desired document as the next revision of a box; return the box with it."""
     book = box.book.give_rev(digest(spec))
     tx.boxes.add_spec(box.device, Revision(rev=book.rev, spec=spec, at_s=who.now_s, by=who.by))
     return replace(box, book=book, spec_rev=book.rev)
@@ -205,7 +162,7 @@ def set_spec(
         return box.spec_rev
     value = checked(after, enrolment=box.book.enrolment, rev=rev)
     audit(tx, who, "box.spec", device=box.device, detail={"rev": rev, "spec": value})
-    touch(tx, _given(tx, box, value, who))
+    touch(tx, give_revision(tx, box, value, who))
     return rev
 
 
@@ -265,18 +222,3 @@ def _check_size(args: Json) -> None:
         encode(body, limit_bytes=BODY_MAX_BYTES - _ROOM)
     except TooLargeError as error:
         raise CloudError(f"cannot ask for this: {error}", remedy="pass larger things by address and SHA-256") from error
-
-
-def cancel(tx: Transaction, command: StoredCommand, who: Author) -> None:
-    """Leave a command no time to begin: it ends EXPIRED on a box that has not begun it.
-
-    Raises:
-        ConflictError: it has ended.
-    """
-    if command.tracked.ended:
-        text = f"cannot cancel {command.id}: it has ended, {command.tracked.state}"
-        raise ConflictError(text, remedy="undo what it did by another command")
-    cancelled = replace(command, tracked=command.tracked.cancelled(who.now_s), cancelled=True, next_at_s=0.0)
-    tx.commands.put([cancelled])
-    audit(tx, who, "command.cancelled", device=command.device, detail={"id": command.id})
-    touch(tx, tx.boxes.get([command.device])[command.device])

@@ -4,17 +4,15 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from edgegpu_cloud.errors import CloudError, NotFoundError
+from edgegpu_cloud.errors import CloudError, ConflictError, NotFoundError
 from edgegpu_cloud.fleet.changes import (
     Author,
     add_command,
     audit,
-    cancel,
     check_enrolled,
-    confirm_restored,
-    forget,
+    end_all,
+    give_revision,
     held_spec,
-    revoke,
     set_spec,
     touch,
 )
@@ -31,9 +29,10 @@ from edgegpu_cloud.fleet.specs import (
     without_refused,
 )
 from edgegpu_cloud.fleet.views import BoxDetails, BoxView, CommandView, box_views, command_view
-from edgegpu_cloud.store import Alarm, BoxEvent, BoxRecord, ControllerStore, Json
+from edgegpu_cloud.store import Alarm, BoxEvent, BoxState, ControllerStore, Json
 from edgegpu_sync.ids import CommandId, DeviceId
 from edgegpu_sync.messages.spec import Spec
+from edgegpu_sync.states import CommandState, ResultCode
 from edgegpu_sync.topics import TopicKind
 
 WAIT_S = 3_600
@@ -109,18 +108,38 @@ class Fleet:
             )
 
     def revoke(self, device: str) -> None:
-        """Ignore a box from now on, and sign nothing for it; its open commands end UNKNOWN, REVOKED."""
+        """Ignore a box from now on: its messages do not count, nothing is signed for it, its certificates are revoked.
+
+        Its open commands end UNKNOWN, REVOKED.
+
+        Raises:
+            CloudError: it is set aside, and would come back with numbers that cannot be followed.
+        """
         with self._store.write() as tx:
-            revoke(tx, find_box(tx, device), self._who())
+            box, who = find_box(tx, device), self._who()
+            if box.state is BoxState.SET_ASIDE:
+                remedy = f"`edgegpu-cloud boxes forget {box.name}` revokes its certificates too"
+                raise CloudError(f"cannot revoke {box.name}: it is set aside, and ignored already", remedy=remedy)
+            text = "the box was revoked: it may have been done"
+            end_all(tx, box.device, CommandState.UNKNOWN, now_s=who.now_s, code=ResultCode.REVOKED, text=text)
+            tx.enrolments.revoke_certificates(box.device, now_s=who.now_s)
+            audit(tx, who, "box.revoked", device=box.device)
+            touch(tx, replace(box, state=BoxState.REVOKED, online=False, look_at_s=None))
 
     def forget(self, device: str) -> None:
-        """Drop a box with all that is known of it; its machine comes back by enrolment, as another box.
+        """Drop a box: its certificates are revoked, and all other records go but alarms and audit.
+
+        Its device id is never given again: the machine comes back by enrolment, as another box.
 
         Raises:
             NotFoundError: as `box`.
         """
         with self._store.write() as tx:
-            forget(tx, find_box(tx, device), self._who())
+            box, who = find_box(tx, device), self._who()
+            tx.enrolments.revoke_certificates(box.device, now_s=who.now_s)
+            tx.forget_box(box.device, by=who.by)
+            detail: Json = {"name": box.name, "host": box.host, "enrolment": box.book.enrolment}
+            audit(tx, who, "box.forgotten", device=box.device, detail=detail | {"state": box.state.value})
 
     def is_forgotten(self, device: str) -> bool:
         """Whether this is the device id of a box that was enrolled once and is forgotten."""
@@ -135,7 +154,16 @@ class Fleet:
             CloudError: it is not RESTORED.
         """
         with self._store.write() as tx:
-            confirm_restored(tx, find_box(tx, device), self._who())
+            box, who = find_box(tx, device), self._who()
+            if not box.book.restored:
+                raise CloudError(f"cannot confirm {box.name}: it is not RESTORED", remedy="nothing needs to be done")
+            confirmed = replace(box, book=box.book.confirmed())
+            held = tx.boxes.spec(box.device, box.spec_rev)
+            if held is not None:
+                confirmed = give_revision(tx, confirmed, held.spec, who)
+            tx.commands.wake([box.device])
+            audit(tx, who, "box.confirmed", device=box.device, detail={"rev": confirmed.book.rev})
+            touch(tx, confirmed)
 
     def rename(self, device: str, name: str) -> None:
         """Give a box another name.
@@ -150,7 +178,7 @@ class Fleet:
                 text = f"cannot call {box.name} {name!r}: another box is called so, or has this id"
                 raise CloudError(text, remedy="choose a name that no other box has")
             audit(tx, self._who(), "box.renamed", device=box.device, detail={"from": box.name, "to": name})
-            touch(tx, _with(box, name=name))
+            touch(tx, replace(box, name=name))
 
     def label(self, device: str, labels: dict[str, str]) -> None:
         """Set labels of a box; one with an empty value is taken away."""
@@ -158,7 +186,7 @@ class Fleet:
             box = find_box(tx, device)
             after = {key: value for key, value in {**box.labels, **labels}.items() if value}
             audit(tx, self._who(), "box.labels", device=box.device, detail={"labels": after})
-            touch(tx, _with(box, labels=after))
+            touch(tx, replace(box, labels=after))
 
     # desired documents
 
@@ -262,7 +290,14 @@ class Fleet:
             ConflictError: it has ended.
         """
         with self._store.write() as tx:
-            cancel(tx, find_command(tx, id_), self._who())
+            command, who = find_command(tx, id_), self._who()
+            if command.tracked.ended:
+                text = f"cannot cancel {command.id}: it has ended, {command.tracked.state}"
+                raise ConflictError(text, remedy="undo what it did by another command")
+            cancelled = command.tracked.cancelled(who.now_s)
+            tx.commands.put([replace(command, tracked=cancelled, cancelled=True, next_at_s=0.0)])
+            audit(tx, who, "command.cancelled", device=command.device, detail={"id": command.id})
+            touch(tx, tx.boxes.get([command.device])[command.device])
 
     def commands(self, device: str | None = None, limit: int = 50) -> list[CommandView]:
         """Return the last commands to a box, or to all, newest first."""
@@ -322,7 +357,3 @@ class Fleet:
         """Return the last events of a box, or of all, newest first."""
         with self._store.read() as tx:
             return tx.notes.events(find_box(tx, device).device if device is not None else None, limit=limit)
-
-
-def _with(box: BoxRecord, *, name: str | None = None, labels: dict[str, str] | None = None) -> BoxRecord:
-    return replace(box, name=box.name if name is None else name, labels=box.labels if labels is None else labels)
