@@ -12,7 +12,7 @@ from edgegpu_cloud.controller import broker_drops
 from edgegpu_cloud.controller.failures import FailureTable
 from edgegpu_cloud.controller.ingest import Ingest
 from edgegpu_cloud.controller.keys import SigningKey
-from edgegpu_cloud.controller.outgoing import SignedMessage
+from edgegpu_cloud.controller.outgoing import OutgoingMessage
 from edgegpu_cloud.controller.unit_of_work import RECENT_S, BirthTimes, UnitOfWork
 from edgegpu_cloud.store import ControllerStore, RecordError, StoreError
 from edgegpu_sync.errors import SyncError
@@ -83,7 +83,8 @@ class Controller:
         self._store, self._sender, self._keys = store, sender, SigningKey(signer)
         self._clock, self._steady = clock, steady
         self._inbox = inbox if inbox is not None else queue.SimpleQueue[LinkEvent | None]()
-        self._letters: deque[SignedMessage] = deque()
+        self._outgoing: deque[tuple[OutgoingMessage, Signer]] = deque()
+        """The queued messages and their signers: the message that announces a key goes before those signed with it."""
         self._births, self._troubles = BirthTimes(), FailureTable()
         self._mail, self._drops = Ingest(store), broker_drops.DropCounter()
         self._seen_changes = self._seen_touched = 0
@@ -174,7 +175,7 @@ class Controller:
             turn.save()
         self._events += turn.events
         self._births.note(turn.boxes.values(), turn.asked, turn.now_s)
-        self._letters.extend(SignedMessage(letter, self._keys.signer) for letter in turn.letters)
+        self._outgoing.extend((message, self._keys.signer) for message in turn.outgoing)
 
     def _each(self, devices: Sequence[DeviceId], work: Callable[[UnitOfWork, Sequence[DeviceId]], bool]) -> None:
         """Work on boxes in one transaction; where one of them fails, work on the others without it.
@@ -245,7 +246,7 @@ class Controller:
     def _connected(self) -> None:
         _LOG.info("connected: asking every box how it stands")
         self._up = self._hurry = True
-        self._letters.clear()
+        self._outgoing.clear()
         with self._store.read() as tx:
             devices = tx.boxes.enrolled()
             recent = tx.commands.ended_since(self._clock() - RECENT_S)
@@ -260,19 +261,19 @@ class Controller:
     def _disconnected(self, event: LinkDown) -> None:
         _LOG.warning("not connected: %s; tried again (is the broker running, at broker.controller_port?)", event.why)
         self._up = False
-        self._letters.clear()
+        self._outgoing.clear()
 
     def _send(self) -> None:
         """Send what the link takes; the rest waits until the link has delivered something."""
-        while self._letters:
-            letter = self._letters[0]
+        while self._outgoing:
+            message, signer = self._outgoing[0]
+            topic = message.topic
             try:
-                payload = letter.seal()
-                if self._sender.publish(str(letter.topic), payload, retain=letter.topic.kind.retained) is None:
+                if self._sender.publish(str(topic), message.seal(signer), retain=topic.kind.retained) is None:
                     return
             except SyncError:
-                _LOG.exception("cannot send %s: it is left out", letter.topic)
-            self._letters.popleft()
+                _LOG.exception("cannot send %s: it is left out", topic)
+            self._outgoing.popleft()
 
     # requests of people, and time
 
@@ -352,7 +353,7 @@ class Controller:
     @property
     def waiting(self) -> int:
         """How many messages wait for the link to take them."""
-        return len(self._letters)
+        return len(self._outgoing)
 
 
 def _parts(devices: Sequence[DeviceId]) -> Iterator[Sequence[DeviceId]]:

@@ -31,27 +31,6 @@ class OutgoingMessage:
         return bare(self.body) if self.topic.kind is TopicKind.KEYS else signer.seal(self.topic, self.body)
 
 
-@dataclass(frozen=True, slots=True)
-class SignedMessage:
-    """A queued message and its signer: the message that announces a key goes before those signed with it."""
-
-    letter: OutgoingMessage
-    signer: Signer
-
-    @property
-    def topic(self) -> Topic:
-        """The topic of the message."""
-        return self.letter.topic
-
-    def seal(self) -> bytes:
-        """Return the payload, signed by this message's signer.
-
-        Raises:
-            TooLargeError: more than 64 KiB.
-        """
-        return self.letter.seal(self.signer)
-
-
 def keys_letter(device: DeviceId, chain: Sequence[KeySetLink]) -> OutgoingMessage:
     """Return the message with a chain of controllers' keys, which has one link at least."""
     return OutgoingMessage(PlainTopic(device, TopicKind.KEYS), encode(Keys(chain=tuple(chain))))

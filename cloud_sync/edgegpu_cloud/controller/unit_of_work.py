@@ -68,7 +68,7 @@ class BirthTimes:
 
 @dataclass(slots=True)
 class UnitOfWork:
-    """A transaction under way; `letters` are the messages that are sent when it is on the disk.
+    """A transaction under way; `outgoing` are the messages that are sent when it is on the disk.
 
     `chain` is the controllers' keys. `boxes` are those that were loaded, as they are now.
     """
@@ -77,7 +77,7 @@ class UnitOfWork:
     now_s: float
     births: BirthTimes
     chain: Sequence[KeySetLink]
-    letters: list[OutgoingMessage] = field(default_factory=list)
+    outgoing: list[OutgoingMessage] = field(default_factory=list)
     boxes: dict[DeviceId, BoxRecord] = field(default_factory=dict)
     stored: dict[DeviceId, BoxRecord] = field(default_factory=dict)
     asked: set[DeviceId] = field(default_factory=set)
@@ -120,7 +120,7 @@ class UnitOfWork:
         boxes = [box for box in map(self.boxes.__getitem__, devices) if has_spec(box)]
         specs = self.tx.boxes.specs([(box.device, box.spec_rev) for box in boxes]) if boxes else {}
         for box in boxes:
-            self.letters.append(desired_letter(box, specs[box.device]))
+            self.outgoing.append(desired_letter(box, specs[box.device]))
             self.boxes[box.device] = replace(box, told_rev=box.book.rev)
 
     def keys(self, devices: Iterable[DeviceId]) -> None:
@@ -128,7 +128,7 @@ class UnitOfWork:
         for device in devices:
             has = self.boxes[device].book.key_set
             if has < len(self.chain):
-                self.letters.append(keys_letter(device, self.chain[has : has + MOST_LINKS]))
+                self.outgoing.append(keys_letter(device, self.chain[has : has + MOST_LINKS]))
 
     def receipts(
         self,
@@ -142,7 +142,7 @@ class UnitOfWork:
         server_time = self.tx.notes.server_time(self.now_s)
         for device, wanted in ask.items():
             box = self.boxes[device]
-            self.letters += receipt_letters(
+            self.outgoing += receipt_letters(
                 box,
                 upto=events_upto(box, events.get((device, TopicKind.EVENT))),
                 server_time=server_time,
@@ -187,7 +187,7 @@ class UnitOfWork:
             return replace(one, next_at_s=None)
         self.boxes[one.device] = replace(self.boxes[one.device], book=signing.book)
         after = replace(one, tracked=signing.tracked, next_at_s=next_send_s(signing.tracked, signing.book))
-        self.letters.append(command_letter(after, signing.body))
+        self.outgoing.append(command_letter(after, signing.body))
         return after
 
     # work that is due
