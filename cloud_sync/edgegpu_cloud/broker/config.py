@@ -1,6 +1,6 @@
 """mosquitto's configuration, rendered from the templates in `brokerfiles`."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.resources import files
 from pathlib import Path
 from string import Template
@@ -76,25 +76,14 @@ def render(
     """
     limits = limits or BrokerLimits()
     words = {
+        **asdict(paths),
+        **asdict(limits),
         "user": user,
         "log_dest": log_dest,
-        "folder": paths.folder,
-        "data": paths.data,
-        "boxes_ca": paths.boxes_ca,
-        "controllers_ca": paths.controllers_ca,
-        "crl": paths.crl,
-        "cert": paths.cert,
-        "key": paths.key,
         "boxes_port": listeners.boxes,
         "controllers_port": listeners.controllers,
         "bind": listeners.bind and f" {listeners.bind}",
-        "max_inflight_messages": limits.max_inflight_messages,
-        "max_queued_messages": limits.max_queued_messages,
-        "max_queued_bytes": limits.max_queued_bytes,
-        "memory_limit": limits.memory_limit,
-        "max_packet_size": limits.max_packet_size,
         "autosave_on_changes": str(limits.autosave_on_changes).lower(),
-        "autosave_interval": limits.autosave_interval,
     }
     for name, word in words.items():
         if not str(word).isprintable():
