@@ -99,8 +99,14 @@ def decode(reader: TypeAdapter[T], data: bytes) -> T:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         why = RefusalReason.UNKNOWN_VERSION if first["loc"][-1:] == ("v",) else RefusalReason.MALFORMED
-        where = ".".join(str(part) for part in first["loc"])
-        raise MessageRefusedError(why, f"{where or 'body'}: {first['msg']}"[:300]) from error
+        raise MessageRefusedError(why, first_fault(error, whole="body")[:300]) from error
+
+
+def first_fault(error: ValidationError, *, whole: str = "") -> str:
+    """Return the first thing that is wrong, after the path of its field; `whole` stands for a fault of no field."""
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    where = ".".join(str(part) for part in first["loc"])
+    return f"{where or whole}: {first['msg']}"
 
 
 def digest(value: JsonValue | Mapping[str, JsonValue]) -> str:

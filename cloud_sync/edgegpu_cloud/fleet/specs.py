@@ -25,7 +25,7 @@ from edgegpu_sync.messages.spec import (
     asked,
     item_name,
 )
-from edgegpu_sync.wire import BODY_MAX_BYTES, Json, encode
+from edgegpu_sync.wire import BODY_MAX_BYTES, Json, encode, first_fault
 
 _ROOM = 64
 """Bytes that are left free: numbers grow longer when the same document is sent under a later enrolment."""
@@ -109,9 +109,7 @@ def checked(spec: Spec, *, enrolment: int, rev: int) -> Json:
         Spec.model_validate_json(spec.model_dump_json())  # model_copy does not validate an edit
         encode(Desired(enrolment=enrolment, rev=rev, spec=value), limit_bytes=BODY_MAX_BYTES - _ROOM)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise CloudError(f"cannot set this: {where}: {first['msg']}", remedy="put it right and set it again") from error
+        raise CloudError(f"cannot set this: {first_fault(error)}", remedy="put it right and set it again") from error
     except TooLargeError as error:
         remedy = "take limits of apps away that are not needed any more"
         raise CloudError(f"cannot set this: the document is too large ({error})", remedy=remedy) from error
@@ -208,9 +206,7 @@ def _app_limits(limits: ContainerLimits, cluster: str) -> AppLimits:
     try:
         return AppLimits(rev=0, cluster=cluster, **asdict(replace(limits, on_drift=limits.on_drift or OnDrift.REPORT)))
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise CloudError(f"cannot set limits: {where}: {first['msg']}", remedy="see docs/app-limits.md") from error
+        raise CloudError(f"cannot set limits: {first_fault(error)}", remedy="see docs/app-limits.md") from error
 
 
 def with_settings(spec: Spec, settings: SharingSettings) -> Spec:

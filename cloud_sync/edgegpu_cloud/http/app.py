@@ -26,6 +26,7 @@ from edgegpu_cloud.enrolment.tokens import RefusalCode, RequestRefusedError, Thr
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.http.guard import WRITE_MAX_S, RequestGuard
 from edgegpu_cloud.http.release import INSTALLER, SUMS, BundleFolder
+from edgegpu_sync.wire import first_fault
 
 _LOG = logging.getLogger(__name__)
 
@@ -185,9 +186,7 @@ def _read(model: type[T], body: bytes) -> T:
     try:
         return model.model_validate_json(body)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the body"
-        text = f"cannot read the request: {where}: {first['msg']}"
+        text = f"cannot read the request: {first_fault(error, whole='the body')}"
         remedy = "is the agent of a version that this cloud knows?"
         raise RequestRefusedError(RefusalCode.BAD_REQUEST, text[:300], remedy) from error
 

@@ -20,6 +20,7 @@ from edgegpu_sync.wire import (
     WireModel,
     clipped,
     digest,
+    first_fault,
 )
 
 MAX_APP_LIMITS = 100
@@ -192,9 +193,7 @@ def _item(name: str, model: type[AnyItem], value: JsonValue, *, rev: int) -> Ask
     try:
         item = model.model_validate_json(json.dumps(value))
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        return _unsupported(name, value, rev=rev, why=f"{where}: {first['msg']}")
+        return _unsupported(name, value, rev=rev, why=first_fault(error))
     if isinstance(item, AppLimits):
         if len(item_name(item)) > ITEM_NAME_MAX:
             return _unsupported(name, value, rev=rev, why="its names are too long together")

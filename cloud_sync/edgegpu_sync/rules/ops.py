@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError
 from edgegpu_sync.errors import SyncError
 from edgegpu_sync.ids import OpName, op_name
 from edgegpu_sync.states import ResultCode
-from edgegpu_sync.wire import Count, CriticalPiece, Https, Json, Seconds, Sha256
+from edgegpu_sync.wire import Count, CriticalPiece, Https, Json, Seconds, Sha256, first_fault
 
 
 class RestartRule(StrEnum):
@@ -126,9 +126,7 @@ def read_args(op: Declaration, args: Json) -> Args:
     try:
         read = op.args.model_validate_json(json.dumps(args))
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise BadArgumentsError(ResultCode.BAD_ARGUMENTS, f"{where}: {first['msg']}") from error
+        raise BadArgumentsError(ResultCode.BAD_ARGUMENTS, first_fault(error)) from error
     if missing := read.not_understood():
         raise BadArgumentsError(ResultCode.UNSUPPORTED, f"this agent does not know {', '.join(missing)}")
     return read
