@@ -99,7 +99,7 @@ class KeyRing:
             raise MessageRefusedError(
                 RefusalReason.BROKEN_CHAIN, f"version {new.version} does not follow {self.version}"
             )
-        if not _signed_by(self.root, link.sig, text):
+        if not is_signed_by(self.root, link.sig, _DOMAIN + text):
             raise MessageRefusedError(
                 RefusalReason.FORGED, f"key set {new.version} is not signed by the root key that is in effect"
             )
@@ -116,9 +116,10 @@ class KeyRing:
         )
 
 
-def _signed_by(public: str, signature: str, text: bytes) -> bool:
+def is_signed_by(public: str, signature: str, signed: bytes) -> bool:
+    """Whether the Ed25519 key with this public half has signed these bytes; both texts are base64url."""
     try:
-        Ed25519PublicKey.from_public_bytes(from_base64(public)).verify(from_base64(signature), _DOMAIN + text)
+        Ed25519PublicKey.from_public_bytes(from_base64(public)).verify(from_base64(signature), signed)
     except (InvalidSignature, ValueError):
         return False
     return True

@@ -7,9 +7,6 @@ import string
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-
 from edgegpu_cloud.enrolment import ca, tokens
 from edgegpu_cloud.enrolment.bodies import (
     ApprovalPending,
@@ -35,7 +32,7 @@ from edgegpu_cloud.store import (
     Transaction,
 )
 from edgegpu_sync.ids import DeviceId
-from edgegpu_sync.wire import from_base64
+from edgegpu_sync.keys import is_signed_by
 
 RENEW_DOMAIN = b"edgegpu renew 1\n"
 """The prefix of the body of `/v1/renew` under the box's signature."""
@@ -94,7 +91,7 @@ class EnrolmentService:
         """
         with self._store.read() as tx:
             box = tx.boxes.get([DeviceId(ask.device)]).get(DeviceId(ask.device))
-        return box is not None and _signed_by(box.public, signature, signed)
+        return box is not None and is_signed_by(box.public, signature, RENEW_DOMAIN + signed)
 
     # enrol
 
@@ -308,7 +305,7 @@ def _free_name(tx: Transaction, wanted: str, device: DeviceId) -> str:
 def _check_signer(box: BoxRecord | None, ask: RenewAsk, *, signed: bytes, signature: str) -> None:
     if box is None:
         raise RequestRefusedError(RefusalCode.REFUSED, "this box is not known here", "enrol it with a new token")
-    if not _signed_by(box.public, signature, signed):
+    if not is_signed_by(box.public, signature, RENEW_DOMAIN + signed):
         text = "the signature is not that of this box's present enrolment"
         raise RequestRefusedError(RefusalCode.REFUSED, text, f"enrol it anew: `edgegpu-cloud enrol --for {box.name}`")
     _check_not_aside(box)
@@ -321,11 +318,3 @@ def _check_signer(box: BoxRecord | None, ask: RenewAsk, *, signed: bytes, signat
         text = "another machine than the one that was enrolled: a copy of its disk"
         remedy = "give the copy a machine id of its own, and enrol it as a box of its own"
         raise RequestRefusedError(RefusalCode.REFUSED, text, remedy, alarm=True)
-
-
-def _signed_by(public: str, signature: str, body: bytes) -> bool:
-    try:
-        Ed25519PublicKey.from_public_bytes(from_base64(public)).verify(from_base64(signature), RENEW_DOMAIN + body)
-    except (InvalidSignature, ValueError):
-        return False
-    return True
