@@ -1,14 +1,11 @@
 """The composition root of each process of `edgegpu-cloud serve`: it builds parts, lists tasks, runs them."""
 
-import fcntl
 import logging
-import os
 import queue
 import random
 import resource
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,7 +22,7 @@ from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.http.release import BundleFolder
 from edgegpu_cloud.http.urls import url_of
 from edgegpu_cloud.layout import CloudConfig, CloudLayout
-from edgegpu_cloud.ownership import open_state, remedy_for
+from edgegpu_cloud.ownership import locked
 from edgegpu_cloud.store import SERVER_TIME, ControllerStore
 from edgegpu_sync.link.events import Address, LinkEvent
 from edgegpu_sync.signing import Signer
@@ -193,7 +190,8 @@ class CloudApp:
         self._care.put(_Care("broker.CRL", text))
 
     def _renew(self) -> list[str]:
-        with self._alone():
+        lock = self._layout.tls / ".renew.lock"
+        with locked(lock, lock):  # the other process of `serve` may renew certificates at the same time
             worn = [str(one) for one in renew_worn(self._layout, self._config, now_s=self._clock())]
         for name in worn:
             _LOG.warning("renewed the certificate of %s", name)
@@ -201,18 +199,6 @@ class CloudApp:
             text = "the broker's certificate was renewed: restart the broker before the old one ends"
             self._care.put(_Care("broker.CERTIFICATE", text))
         return worn
-
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Keep the other process of `serve` from renewing certificates at the same time."""
-        path = self._layout.tls / ".renew.lock"
-        try:
-            lock = os.fdopen(open_state(path), "r+")
-        except OSError as error:
-            raise CloudError(f"cannot write {path}: {error}", remedy=remedy_for(path)) from error
-        with lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
 
     def _take_care(self) -> None:
         """Raise alarms, renew this controller's own certificates in time, and keep the CRL complete."""

@@ -5,6 +5,7 @@ before the folder is touched. What the caller named elsewhere (a backup, a broke
 written by `CallersFiles`, a process that stays root and knows those tasks alone.
 """
 
+import fcntl
 import json
 import os
 import pwd
@@ -155,6 +156,22 @@ def open_regular(path: Path, flags: int) -> int:
 def open_state(path: Path) -> int:
     """Open a file of ours for reading and writing, created where missing; a link is not followed. Raises OSError."""
     return open_regular(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
+
+
+@contextmanager
+def locked(path: Path, target: Path) -> Iterator[None]:
+    """Hold the lock of a file, created where missing, while `target` is written; other processes wait.
+
+    Raises:
+        CloudError: the file cannot be opened.
+    """
+    try:
+        handle = os.fdopen(open_state(path), "r+")
+    except OSError as error:
+        raise CloudError(f"cannot write {target}: {error}", remedy=remedy_for(path)) from error
+    with handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
 
 
 def remedy_for(path: Path) -> str:

@@ -1,7 +1,5 @@
 """Certificates of boxes, issued by the store's records, and the file with the list of the revoked ones."""
 
-import fcntl
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -9,9 +7,8 @@ from edgegpu_cloud.enrolment.bootstrap import authority_of
 from edgegpu_cloud.enrolment.ca import Authority, CertificateRequest, IssuedCertificate
 from edgegpu_cloud.enrolment.key_files import write_file
 from edgegpu_cloud.enrolment.tokens import RefusalCode, RequestRefusedError
-from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.layout import CloudLayout
-from edgegpu_cloud.ownership import open_state, remedy_for
+from edgegpu_cloud.ownership import locked
 from edgegpu_cloud.store import CertificateRecord, ControllerStore, Transaction
 from edgegpu_sync.ids import DeviceId, op_name
 
@@ -89,13 +86,7 @@ def write_crl(
         CloudError: the list, the authority's key or the store cannot be used.
     """
     authority = authority_of(layout, "boxes")
-    lock = layout.ca / ".crl.lock"
-    try:
-        handle = os.fdopen(open_state(lock), "r+")
-    except OSError as error:
-        raise CloudError(f"cannot write {layout.crl}: {error}", remedy=remedy_for(lock)) from error
-    with handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)  # a process that reads the store later must not write the file earlier
+    with locked(layout.ca / ".crl.lock", layout.crl):  # who reads the store later must not write the file earlier
         with store.read() as tx:
             serials = [*(one.serial for one in tx.enrolments.revoked()), *also]
         write_file(layout.crl, authority.revoke(serials, number=len(serials) + 1, now_s=clock()), private=False)
