@@ -15,7 +15,7 @@ from edgegpu_base.process.memory import Footprint
 from edgegpu_base.process.sdnotify import Notifier, notifier
 from edgegpu_base.process.tasks import Task, TaskGroup
 from edgegpu_plugin.config.schema import PluginConfig
-from edgegpu_plugin.extender import Extender
+from edgegpu_plugin.extender.extender import Extender
 from edgegpu_plugin.node import READY_WAIT_S, NodePart
 from edgegpu_plugin.status import STATUS_VERSION, StatusServer
 

@@ -15,7 +15,7 @@ from edgegpu_core.model import ModelError
 from edgegpu_plugin.app import PluginApp, version
 from edgegpu_plugin.config.schema import DEFAULT_PATH, PluginConfig, load
 from edgegpu_plugin.errors import ConfigError
-from edgegpu_plugin.extender import CertificateError, ExtenderError
+from edgegpu_plugin.extender.server import CertificateError, ExtenderError
 
 _LOG = logging.getLogger("edgegpu_plugin")
 

@@ -20,7 +20,8 @@ from kits.cert import Certs, make_certs
 
 from edgegpu_base.kube import ApiAccess, KubeClient, load_kubeconfig
 from edgegpu_core.placement import Share
-from edgegpu_plugin.extender import Extender, ExtenderConfig, TlsFiles
+from edgegpu_plugin.config.schema import Tls
+from edgegpu_plugin.extender.extender import Extender, ExtenderConfig
 
 NODES, CARDS, UNITS = 1000, 8, 141 * 1024 // 256
 LIMIT_MS = 20.0
@@ -107,7 +108,7 @@ def _files(certs: Certs) -> dict[str, str]:
 def serve(folder: Path, kind: str, where: str) -> None:
     """Run the extender until a line comes on stdin; say its port once it has read the cluster."""
     client = KubeClient(ApiAccess(server=where) if kind == "--server" else load_kubeconfig(Path(where)))
-    tls = TlsFiles(cert=folder / "server.crt", key=folder / "server.key", client_ca=folder / "ca.crt")
+    tls = Tls(cert=folder / "server.crt", key=folder / "server.key", client_ca=folder / "ca.crt")
     extender = Extender(ExtenderConfig(listen="127.0.0.1:0", tls=tls, model=MODEL), client)
     extender.start()
     if not extender.wait_synced(START_S):

@@ -14,7 +14,9 @@ from integration.kube_stub import KubeStub
 from edgegpu_base.kube import KubeClient
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.placement import Policy
-from edgegpu_plugin.extender import Extender, ExtenderConfig, HoldBackTime, TlsFiles
+from edgegpu_plugin.config.schema import Tls
+from edgegpu_plugin.extender.bind import HoldBackTime
+from edgegpu_plugin.extender.extender import Extender, ExtenderConfig
 
 DEADLINE_S = 10.0
 
@@ -115,7 +117,7 @@ class Running:
 def running(
     *,
     hold_back: HoldBackTime | None = None,
-    tls: TlsFiles | None = None,
+    tls: Tls | None = None,
     model: ResourceModel = MODEL,
     policy: Policy = Policy.FIRST_FIT,
     synced: bool = True,

@@ -16,7 +16,8 @@ from kits.doctorserver import CONTAINERD, NOW, ApiServer, Health, scheduler_kube
 from edgegpu_agent.cli.clients.doctor import BoxClients
 from edgegpu_installer.doctor import CHECKS, BoxProbe, CheckLevel, CheckResult, FileSystemSpace, examine
 from edgegpu_installer.plan import certificates
-from edgegpu_plugin.extender.server import ExtenderServer, TlsFiles
+from edgegpu_plugin.config.schema import Tls
+from edgegpu_plugin.extender.server import ExtenderServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -221,7 +222,7 @@ class Box:
         self.write("/etc/edgegpu/extender/server.crt", made.server.cert)
         self.write("/etc/edgegpu/extender/server.key", made.server.key, 0o600)
         folder = self.at("/etc/edgegpu/extender")
-        tls = TlsFiles(cert=folder / "server.crt", key=folder / "server.key", client_ca=folder / "ca.crt")
+        tls = Tls(cert=folder / "server.crt", key=folder / "server.key", client_ca=folder / "ca.crt")
         self.extender = ExtenderServer("127.0.0.1:0", routes=self.health, tls=tls)
         self.extender.start()
         self.configure(extender={"listen": f"127.0.0.1:{self.port}"})

@@ -16,7 +16,7 @@ from edgegpu_core.model import ResourceModel
 from edgegpu_core.placement import Policy
 from edgegpu_core.podview import PodView, pod_view
 from edgegpu_core.preemption import read_budget
-from edgegpu_plugin.config.schema import PluginConfig
+from edgegpu_plugin.config.schema import PluginConfig, Tls
 from edgegpu_plugin.extender.bind import Binder, HoldBackTime
 from edgegpu_plugin.extender.cluster import ASSUMED_S, ClusterState
 from edgegpu_plugin.extender.freshness import Freshness
@@ -24,7 +24,7 @@ from edgegpu_plugin.extender.messages import BindingArgs, ExtenderArgs, HostPrio
 from edgegpu_plugin.extender.node_capacity import KnownNode, known_node
 from edgegpu_plugin.extender.pending import nodes_part, pending_part
 from edgegpu_plugin.extender.preempt import Preemption
-from edgegpu_plugin.extender.server import BadRequest, ExtenderError, ExtenderServer, TlsFiles
+from edgegpu_plugin.extender.server import BadRequest, ExtenderError, ExtenderServer
 from edgegpu_plugin.extender.verbs import ExtenderVerbs
 
 _log = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ class ExtenderConfig:
     """What the extender needs of the configuration; `tls` None = plain HTTP on loopback (`extender.insecure`)."""
 
     listen: str
-    tls: TlsFiles | None
+    tls: Tls | None
     model: ResourceModel
     policy: Policy = Policy.FIRST_FIT
     """How nodes are ranked for pods that name no policy; placement on a node uses the node's own."""
@@ -107,11 +107,10 @@ class Extender:
     def of_config(cls, config: PluginConfig, client: KubeClient) -> Self:
         """Build the extender from the plugin's configuration. Raises ExtenderError."""
         section = config.extender
-        tls = TlsFiles(cert=section.tls.cert, key=section.tls.key, client_ca=section.tls.client_ca)
         return cls(
             ExtenderConfig(
                 listen=section.listen,
-                tls=None if section.insecure else tls,
+                tls=None if section.insecure else section.tls,
                 model=config.model(),
                 policy=config.policy,
             ),

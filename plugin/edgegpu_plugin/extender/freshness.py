@@ -22,9 +22,9 @@ refuses what does not fit, and the plugin evicts refused pods once there is room
 import logging
 import threading
 from collections.abc import Callable
-from typing import Protocol
 
-from edgegpu_base.kube import Forbidden, KubeError, KubeObjects, NotFound
+from edgegpu_base.kube import Forbidden, KubeError, KubeObjects, NotFound, Reflector
+from edgegpu_core.podview import PodView
 from edgegpu_plugin.extender.cluster import ClusterState
 
 _log = logging.getLogger(__name__)
@@ -41,21 +41,11 @@ class StaleWatchError(Exception):
     """The pods could not be read in time, so that nothing may be bound by the watched ones."""
 
 
-class WatchedPods(Protocol):
-    """The watched pods: a Reflector."""
-
-    def wait_version(self, version: str, timeout_s: float) -> bool:
-        """Wait until the watched objects are at least as new as a resource version."""
-
-    def list_again(self, timeout_s: float) -> bool:
-        """List all objects again; return True when a list that began after this call has been delivered."""
-
-
 class Freshness:
     """The check that lets bind proceed only while the watched pods are new enough."""
 
     def __init__(
-        self, *, objects: KubeObjects, state: ClusterState, pods: WatchedPods, clock: Callable[[], float]
+        self, *, objects: KubeObjects, state: ClusterState, pods: Reflector[PodView], clock: Callable[[], float]
     ) -> None:
         self._objects = objects
         self._state = state

@@ -9,13 +9,12 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
-from pathlib import Path
 from socketserver import BaseServer
 from typing import Any, Protocol
 
+from edgegpu_plugin.config.schema import Tls
 from edgegpu_plugin.errors import PluginError
 from edgegpu_plugin.extender.acceptor import Acceptor, ConnectionLimits
 
@@ -138,37 +137,29 @@ _BACKLOG = 1024
 _LAST_WORDS_S = 5.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TlsFiles:
-    """PEM files: the server's certificate and key, and the CA of the clients that may call."""
+def _tls_context(files: Tls) -> ssl.SSLContext:
+    """Return a TLS context that admits only clients with a certificate of `client_ca`.
 
-    cert: Path
-    key: Path
-    client_ca: Path
-
-    def context(self) -> ssl.SSLContext:
-        """Return a TLS context that admits only clients with a certificate of `client_ca`.
-
-        Raises:
-            CertificateError: a file cannot be read or is invalid.
-        """
-        for name, path in (("cert", self.cert), ("key", self.key), ("client_ca", self.client_ca)):
-            try:
-                path.open("rb").close()  # ssl's own errors name no file
-            except OSError as error:
-                raise _unreadable(f"extender.tls.{name} {path}", error) from error
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.verify_mode = ssl.CERT_REQUIRED
+    Raises:
+        CertificateError: a file cannot be read or is invalid.
+    """
+    for name, path in (("cert", files.cert), ("key", files.key), ("client_ca", files.client_ca)):
         try:
-            context.load_cert_chain(self.cert, self.key)
+            path.open("rb").close()  # ssl's own errors name no file
         except OSError as error:
-            raise _unreadable(f"extender.tls.cert {self.cert} with extender.tls.key {self.key}", error) from error
-        try:
-            context.load_verify_locations(self.client_ca)
-        except OSError as error:
-            raise _unreadable(f"extender.tls.client_ca {self.client_ca}", error) from error
-        return context
+            raise _unreadable(f"extender.tls.{name} {path}", error) from error
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.verify_mode = ssl.CERT_REQUIRED
+    try:
+        context.load_cert_chain(files.cert, files.key)
+    except OSError as error:
+        raise _unreadable(f"extender.tls.cert {files.cert} with extender.tls.key {files.key}", error) from error
+    try:
+        context.load_verify_locations(files.client_ca)
+    except OSError as error:
+        raise _unreadable(f"extender.tls.client_ca {files.client_ca}", error) from error
+    return context
 
 
 class ExtenderServer:
@@ -179,7 +170,7 @@ class ExtenderServer:
         listen: str,
         *,
         routes: Routes,
-        tls: TlsFiles | None,
+        tls: Tls | None,
         limits: ConnectionLimits = ConnectionLimits(),  # noqa: B008
     ) -> None:
         """Build the extender server.
@@ -222,7 +213,7 @@ class ExtenderServer:
         Raises:
             ExtenderError: the port is taken, or a TLS file is invalid.
         """
-        context = None if self._tls is None else self._tls.context()
+        context = None if self._tls is None else _tls_context(self._tls)
         try:
             listener = socket.create_server(self._address, family=self._family, backlog=_BACKLOG)
         except OSError as error:

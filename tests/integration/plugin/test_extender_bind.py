@@ -7,7 +7,7 @@ from integration.extender_world import Json, cards_of, node, pod, uuid
 from integration.kube_stub import Fault
 
 from edgegpu_core.placement import Share
-from edgegpu_plugin.extender import HoldBackTime
+from edgegpu_plugin.extender.bind import HoldBackTime
 
 PATIENT = HoldBackTime(each_s=30, total_s=60)
 

@@ -13,7 +13,7 @@ from integration.extender_world import node, pod
 from integration.plugin.test_extender_http import SlowRoutes, client_context
 from kits.cert import Certs, make_certs
 
-from edgegpu_plugin.extender import TlsFiles
+from edgegpu_plugin.config.schema import Tls
 from edgegpu_plugin.extender.acceptor import ConnectionLimits
 from edgegpu_plugin.extender.server import ExtenderServer
 
@@ -27,15 +27,15 @@ def certs() -> Certs:
 
 
 @pytest.fixture
-def tls(certs: Certs, tmp_path: Path) -> TlsFiles:
+def tls(certs: Certs, tmp_path: Path) -> Tls:
     files = {"ca.crt": certs.ca, "server.crt": certs.server.cert, "server.key": certs.server.key}
     for name, text in files.items():
         (tmp_path / name).write_text(text)
-    return TlsFiles(cert=tmp_path / "server.crt", key=tmp_path / "server.key", client_ca=tmp_path / "ca.crt")
+    return Tls(cert=tmp_path / "server.crt", key=tmp_path / "server.key", client_ca=tmp_path / "ca.crt")
 
 
 @pytest.fixture
-def run(tls: TlsFiles) -> Iterator[Running]:
+def run(tls: Tls) -> Iterator[Running]:
     with running(tls=tls) as made:
         made.add(node("a", [29]))
         yield made
@@ -109,9 +109,7 @@ def test_a_crowd_is_logged_in_one_line(
     assert "without the scheduler's certificate" in told[0]
 
 
-def test_who_comes_last_has_time_to_speak_in_a_crowd_that_has_spoken(
-    certs: Certs, tls: TlsFiles, tmp_path: Path
-) -> None:
+def test_who_comes_last_has_time_to_speak_in_a_crowd_that_has_spoken(certs: Certs, tls: Tls, tmp_path: Path) -> None:
     server = ExtenderServer(
         "127.0.0.1:0", routes=SlowRoutes(), tls=tls, limits=ConnectionLimits(waiting=8, handshake_s=60)
     )
@@ -133,7 +131,7 @@ def test_who_comes_last_has_time_to_speak_in_a_crowd_that_has_spoken(
     server.close()
 
 
-def test_a_handshake_has_a_time_and_the_oldest_goes_first(certs: Certs, tls: TlsFiles) -> None:
+def test_a_handshake_has_a_time_and_the_oldest_goes_first(certs: Certs, tls: Tls) -> None:
     server = ExtenderServer(
         "127.0.0.1:0", routes=SlowRoutes(), tls=tls, limits=ConnectionLimits(waiting=2, handshake_s=60)
     )

@@ -6,7 +6,7 @@ from integration.extender_run import DEADLINE_S, Clock, Running, running
 from integration.extender_world import cards_of, node, pod, uuid
 from integration.kube_stub import Fault
 
-from edgegpu_plugin.extender import HoldBackTime
+from edgegpu_plugin.extender.bind import HoldBackTime
 
 LISTS = r"GET /api/v1/pods\?(?!.*watch)"
 

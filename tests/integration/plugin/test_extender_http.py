@@ -12,9 +12,10 @@ from integration.kube_stub import Fault, KubeStub
 from kits.cert import Certs, make_certs
 
 from edgegpu_base.kube import KubeClient
-from edgegpu_plugin.config.schema import PluginConfig
-from edgegpu_plugin.extender import Extender, ExtenderConfig, ExtenderError, HoldBackTime, TlsFiles
-from edgegpu_plugin.extender.server import BadRequest, ExtenderServer
+from edgegpu_plugin.config.schema import PluginConfig, Tls
+from edgegpu_plugin.extender.bind import HoldBackTime
+from edgegpu_plugin.extender.extender import Extender, ExtenderConfig
+from edgegpu_plugin.extender.server import BadRequest, ExtenderError, ExtenderServer
 
 
 @pytest.fixture(scope="module")
@@ -23,11 +24,11 @@ def certs() -> Certs:
 
 
 @pytest.fixture
-def tls(certs: Certs, tmp_path: Path) -> TlsFiles:
+def tls(certs: Certs, tmp_path: Path) -> Tls:
     files = {"ca.crt": certs.ca, "server.crt": certs.server.cert, "server.key": certs.server.key}
     for name, text in files.items():
         (tmp_path / name).write_text(text)
-    return TlsFiles(cert=tmp_path / "server.crt", key=tmp_path / "server.key", client_ca=tmp_path / "ca.crt")
+    return Tls(cert=tmp_path / "server.crt", key=tmp_path / "server.key", client_ca=tmp_path / "ca.crt")
 
 
 def client_context(certs: Certs, tmp_path: Path, *, identified: bool = True) -> ssl.SSLContext:
@@ -130,7 +131,7 @@ def test_too_much_and_unmeasured_bodies_are_refused(run: Running) -> None:
             assert raw.recv(65_536).split(b" ")[1] == status
 
 
-def test_only_a_client_with_a_certificate_of_the_ca_gets_in(tls: TlsFiles, certs: Certs, tmp_path: Path) -> None:
+def test_only_a_client_with_a_certificate_of_the_ca_gets_in(tls: Tls, certs: Certs, tmp_path: Path) -> None:
     with running(tls=tls) as run:
         run.add(node("a", [29]))
         with run.caller(client_context(certs, tmp_path)) as caller:
@@ -146,7 +147,7 @@ def test_only_a_client_with_a_certificate_of_the_ca_gets_in(tls: TlsFiles, certs
             caller.call("/healthz", b"", "GET")
 
 
-def test_the_servers_own_certificate_is_no_clients(tls: TlsFiles, certs: Certs, tmp_path: Path) -> None:
+def test_the_servers_own_certificate_is_no_clients(tls: Tls, certs: Certs, tmp_path: Path) -> None:
     with running(tls=tls) as run:
         context = ssl.create_default_context(cadata=certs.ca)
         (tmp_path / "own.pem").write_text(certs.server.cert + certs.server.key)
@@ -155,7 +156,7 @@ def test_the_servers_own_certificate_is_no_clients(tls: TlsFiles, certs: Certs, 
             caller.call("/healthz", b"", "GET")
 
 
-def test_clients_that_stall_their_handshake_block_nobody(tls: TlsFiles, certs: Certs, tmp_path: Path) -> None:
+def test_clients_that_stall_their_handshake_block_nobody(tls: Tls, certs: Certs, tmp_path: Path) -> None:
     with running(tls=tls) as run:
         port = run.extender.server.port
         stalled = [socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S) for _ in range(10)]
@@ -176,7 +177,7 @@ def test_too_many_connections_are_turned_away_and_end(run: Running) -> None:
         raw.close()
 
 
-def test_the_listener_closes_and_opens_again(tls: TlsFiles, certs: Certs, tmp_path: Path) -> None:
+def test_the_listener_closes_and_opens_again(tls: Tls, certs: Certs, tmp_path: Path) -> None:
     with running(tls=tls) as run:
         run.add(node("a", [29]))
         context = client_context(certs, tmp_path)
@@ -211,9 +212,7 @@ class SlowRoutes:
         raise BadRequest("no")
 
 
-def test_a_call_that_is_being_answered_gets_its_answer_while_closing(
-    tls: TlsFiles, certs: Certs, tmp_path: Path
-) -> None:
+def test_a_call_that_is_being_answered_gets_its_answer_while_closing(tls: Tls, certs: Certs, tmp_path: Path) -> None:
     routes = SlowRoutes()
     server = ExtenderServer("127.0.0.1:0", routes=routes, tls=tls)
     server.start()
@@ -265,13 +264,13 @@ def test_what_cannot_be_listened_on() -> None:
         assert not server.failed()
 
 
-def test_tls_files_that_cannot_be_used(tls: TlsFiles, tmp_path: Path) -> None:
+def test_tls_files_that_cannot_be_used(tls: Tls, tmp_path: Path) -> None:
     absent, text = tmp_path / "absent", tmp_path / "text"
     text.write_text("no certificate")
     for files, words in (
-        (TlsFiles(cert=absent, key=tls.key, client_ca=tls.client_ca), r"extender\.tls\.cert .*absent.*No such file"),
-        (TlsFiles(cert=tls.cert, key=text, client_ca=tls.client_ca), r"extender\.tls\.key .*text"),
-        (TlsFiles(cert=tls.cert, key=tls.key, client_ca=text), r"extender\.tls\.client_ca .*text"),
+        (Tls(cert=absent, key=tls.key, client_ca=tls.client_ca), r"extender\.tls\.cert .*absent.*No such file"),
+        (Tls(cert=tls.cert, key=text, client_ca=tls.client_ca), r"extender\.tls\.key .*text"),
+        (Tls(cert=tls.cert, key=tls.key, client_ca=text), r"extender\.tls\.client_ca .*text"),
     ):
         with pytest.raises(ExtenderError, match=words):
             ExtenderServer("127.0.0.1:0", routes=SlowRoutes(), tls=files).start()

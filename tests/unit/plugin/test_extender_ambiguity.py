@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from integration.extender_world import MODEL, Json, pod
 
 from edgegpu_core.podview import PodView, pod_view
-from edgegpu_plugin.extender import ambiguous
+from edgegpu_plugin.extender.bind import ambiguous
 
 
 def view(item: Json) -> PodView:
