@@ -61,7 +61,7 @@ def would_fit(pod: PodView, view: NodeView) -> bool:
     return isinstance(view.place_anew(pod), Placement)
 
 
-def turned_away(want: WaitingContainer, view: NodeView) -> str:
+def admission_failure(want: WaitingContainer, view: NodeView) -> str:
     """Return why a pod shall fail at once when kubelet asks for its devices; empty when it goes on.
 
     The pod fails when no extender placed it, no card has room for it, and it has no controller. It could not start,
@@ -76,7 +76,7 @@ def turned_away(want: WaitingContainer, view: NodeView) -> str:
     return "" if isinstance(placed, Placement) else placed.reason
 
 
-def is_torn(grant: Grant) -> bool:
+def is_split_share(grant: Grant) -> bool:
     """Return whether the devices lie on several cards that are not all whole: no request allows that."""
     cards, core = grant.cards(), count_by_card(grant.ids.get(DeviceKind.CORE, ()))
     return len(cards) > 1 and any(core.get(card) != CORE_PER_CARD for card in cards)

@@ -113,7 +113,9 @@ class AllocationMatcher:
         The second call is for the container of the first call alone. It matches none when the first call was attributed
         to a wrong container.
         """
-        wants = tuple(want for want in view.wants() if want.lacks(kind) and asked(want.container, kind) == size)
+        wants = tuple(
+            want for want in view.waiting_containers() if want.lacks(kind) and asked(want.container, kind) == size
+        )
         if self._pair is None or self._failed(kind, view) is not None or now_s - self._pair.at_s > PAIR_LIMIT_S:
             return wants
         return tuple(want for want in wants if want.key == self._pair.key)
@@ -141,7 +143,7 @@ class AllocationMatcher:
         self, kind: DeviceKind, size: int, ids: Sequence[str], view: NodeView, *, now_s: float
     ) -> WaitingContainer | None:
         failed = self._failed(kind, view)
-        everyone = [_without(want, failed) for want in view.wants()]
+        everyone = [_without(want, failed) for want in view.waiting_containers()]
         wants = [want for want in everyone if want.lacks(kind) and asked(want.container, kind) == size]
         reused = _holder(kind, ids, wants, view)
         if reused is not None:

@@ -65,15 +65,15 @@ class NodeView:
     promises: Mapping[str, Cards]
     """The cards that each pod is promised, after corrections, by kubelet's UID."""
 
-    _wants: list[tuple[WaitingContainer, ...]] = field(default_factory=list, init=False, repr=False, compare=False)
+    _waiting: list[tuple[WaitingContainer, ...]] = field(default_factory=list, init=False, repr=False, compare=False)
 
-    def wants(self) -> tuple[WaitingContainer, ...]:
+    def waiting_containers(self) -> tuple[WaitingContainer, ...]:
         """Return the containers that kubelet may ask for next, the earliest pods first; computed once."""
-        if not self._wants:
-            self._wants.append(self._find_wants())
-        return self._wants[0]
+        if not self._waiting:
+            self._waiting.append(self._find_waiting())
+        return self._waiting[0]
 
-    def _find_wants(self) -> tuple[WaitingContainer, ...]:
+    def _find_waiting(self) -> tuple[WaitingContainer, ...]:
         found = []
         for pod in self.pods.values():
             grants = self.ledger.grants(pod.kubelet_uid)
@@ -175,7 +175,7 @@ def is_complete(container: ContainerRequest, grant: Grant) -> bool:
     return (DeviceKind.MEMORY in ids or not request.memory_units) and (DeviceKind.CORE in ids or not request.core)
 
 
-def settle(view: NodeView, *, gone: Container[str] = ()) -> dict[str, Cards]:
+def corrected_promises(view: NodeView, *, gone: Container[str] = ()) -> dict[str, Cards]:
     """Return the promises after corrections: kubelet may have given one pod the card that another was promised.
 
     kubelet's calls do not distinguish containers of equal amounts, so one can get the card of another. It keeps what it
@@ -199,19 +199,19 @@ def settle(view: NodeView, *, gone: Container[str] = ()) -> dict[str, Cards]:
                 balance[tuple(sorted(before))] += 1
                 balance[actual] -= 1
     if left:
-        _inherit(view, promises, left)
+        _inherit_promises(view, promises, left)
     out_of_order = not all(slot.healthy for slot in view.slots)
     claimed = any(uid not in promises and (uid in view.pods or uid in gone) for uid in view.ledger.pods())
     if left or out_of_order or claimed:
-        _move_aside(view, promises)
+        _reassign_promises(view, promises)
     return promises
 
 
-def _inherit(
+def _inherit_promises(
     view: NodeView, promises: dict[str, Cards], left: dict[RequestedAmounts, Counter[tuple[str, ...]]]
 ) -> None:
     """Give containers whose promised cards went to equal containers the cards that these left, also in a ring."""
-    for want in view.wants():
+    for want in view.waiting_containers():
         uid, name = want.key
         balance = left.get(want.container.request)
         promised = tuple(sorted(promises.get(uid, {}).get(name, ())))
@@ -224,14 +224,14 @@ def _inherit(
             balance[vacant] -= 1
 
 
-def _move_aside(view: NodeView, promises: dict[str, Cards]) -> None:
+def _reassign_promises(view: NodeView, promises: dict[str, Cards]) -> None:
     """Promise other cards, where there are some, to pods without devices whose promise no longer fits.
 
     A promise no longer fits when a pod without a promise got the card, or when the card went out of order before
     kubelet asked. After a restart it may also be that one of two swapped pods is gone: the heir of a vacant promise,
     or the pod that left it while kubelet still books its devices.
     """
-    for want in view.wants():
+    for want in view.waiting_containers():
         uid = want.pod.kubelet_uid
         plan = planned(want.pod.containers, view.model)
         if want.started or want.grant.ids or uid not in promises or isinstance(plan, ImpossibleRequest):

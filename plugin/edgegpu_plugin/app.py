@@ -67,7 +67,7 @@ class PluginApp:
             self._extender.start()  # if its port is taken, the process ends before it registers with kubelet
         group.start(self.tasks())
         if self._node is not None:
-            group.hold(self._node.is_ready, timeout_s=READY_WAIT_S)
+            group.wait_until(self._node.is_ready, timeout_s=READY_WAIT_S)
         if not group.ended:
             self._notifier.ready()
             memory.settle()

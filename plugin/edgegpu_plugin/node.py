@@ -76,7 +76,7 @@ class NodePart:
         )
         self.link = self._kubelet_link(model, witness)
         self.pods = self._reflector(client, model)
-        self._card_sight = VisibilityCheck(dev=config.driver.root / "dev", cards=self.state.cards)
+        self._visibility = VisibilityCheck(dev=config.driver.root / "dev", cards=self.state.cards)
         self.publisher = _publisher(objects, name, self._node_seen, offer=self._limit)
         self.reconciler = Reconciler(
             state=self.state,
@@ -86,7 +86,7 @@ class NodePart:
             synced=self.pods.synced.is_set,
             beat=beat,
             times=ReconcilerTimes(missing_s=config.driver.absent_s),
-            look_inside=self._look_inside,
+            find_cardless=self._find_cardless,
         )
         self._stopping = threading.Event()
         self._past: dict[str, Card] = {}
@@ -103,7 +103,7 @@ class NodePart:
             ],
             on_registered=lambda _ms: self._registered(),
             on_kubelet_restart=self.state.kubelet_restarted,
-            on_books=self.state.books_written,
+            on_checkpoint=self.state.checkpoint_written,
         )
 
     def _reflector(self, client: KubeClient, model: ResourceModel) -> Reflector[PodView]:
@@ -124,7 +124,7 @@ class NodePart:
         everything = self._store.load()
         self._saved = (everything, self._store.load_gone())
         self._past = {card.uuid: card for card in (*self._saved[1], *everything)}
-        self.injector.know(everything)
+        self.injector.use_saved(everything)
         self.state.set_machine(self._past.values())  # NVML's answer will show which of them are gone
         saved = usable(everything, self._config.exclude)
         if not saved:
@@ -139,7 +139,7 @@ class NodePart:
 
     def is_ready(self) -> bool:
         """Return whether file or NVML has named the cards, or NVML has said why not; kubelet's start waits for that."""
-        return bool(self._board.cards) or self.nvml.has_looked
+        return bool(self._board.cards) or self.nvml.has_queried
 
     def tasks(self) -> list[Task]:
         """Return the tasks in the order of their start."""
@@ -173,10 +173,10 @@ class NodePart:
             "report_generation": self.publisher.generation,
         }
 
-    def _look_inside(self, snapshot: Snapshot) -> tuple[RefusedPod, ...]:
+    def _find_cardless(self, snapshot: Snapshot) -> tuple[RefusedPod, ...]:
         """Return the containers that run without their cards, and why."""
         labels = {card.uuid: card.label for card in self.state.cards()}
-        found = self._card_sight.look(snapshot)
+        found = self._visibility.check(snapshot)
         mode = Injection(self.injector.mode)
         return tuple(
             RefusedPod(
@@ -269,7 +269,7 @@ class NodePart:
         """
         only: frozenset[str] | None = None
         if self._withdrawal.is_under_way():
-            if snapshot.view.wants():
+            if snapshot.view.waiting_containers():
                 return  # kubelet is giving devices to a pod that was placed before
             only = snapshot.view.ledger.ids()
         if self._board.limit(only):

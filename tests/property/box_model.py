@@ -82,7 +82,7 @@ class BoxModel:
         pod = self.api.get(uid)
         view = self.plugin.view()
         complete = pod is not None and all(is_complete(c, view.ledger.grant(uid, c.name)) for c in pod.containers)
-        return pod is not None and (not complete or uid in self.plugin.flight.unwritten())
+        return pod is not None and (not complete or uid in self.plugin.matcher.unwritten())
 
     def holdings(self) -> dict[str, tuple[Share, ...]]:
         """Return what the pods that bind placed hold, those that the plugin's watch has not shown yet too."""

@@ -10,7 +10,7 @@ from edgegpu_core.deviceid import DeviceKind
 from edgegpu_core.inventory import CardCapacity, FreeAmounts
 from edgegpu_core.ledger import CheckpointEntry, Ledger
 from edgegpu_core.model import ResourceModel
-from edgegpu_core.nodeview import NodeView, settle
+from edgegpu_core.nodeview import NodeView, corrected_promises
 from edgegpu_core.placement import Placement, PodPlan, Policy, Share, place, plan_pod
 from edgegpu_core.podview import Cards, PodView
 
@@ -23,7 +23,7 @@ class PluginModel:
     slots: tuple[CardCapacity, ...]
     checkpoint: Callable[[], tuple[int, tuple[CheckpointEntry, ...]]]
     kubelet_pods: Callable[[], Iterable[PodView]]
-    flight: AllocationMatcher = field(default_factory=AllocationMatcher)
+    matcher: AllocationMatcher = field(default_factory=AllocationMatcher)
     pods: dict[str, PodView] = field(default_factory=dict)
     released: frozenset[str] = frozenset()
     now_s: float = 0.0
@@ -37,7 +37,7 @@ class PluginModel:
         writes, entries = self.checkpoint()
         if writes != self._seen:
             self._seen, self._booked = writes, Ledger.of_entries(entries, self.model)
-            self.flight.forget()
+            self.matcher.forget()
             self._settled()  # kubelet's write is looked at first, the reconciler asks who is unknown afterwards
             if not set(self._booked.pods()) <= self.pods.keys() | self._gone:
                 self._ask_kubelet()
@@ -46,11 +46,11 @@ class PluginModel:
     def _settled(self) -> NodeView:
         live = {uid: pod for uid, pod in self.pods.items() if not pod.is_terminal}
         ledger = self._booked.only(uid for uid in self._booked.pods() if uid in live or uid not in self.released)
-        self.flight.add_to(ledger, live)
+        self.matcher.add_to(ledger, live)
         annotated = {uid: pod.cards for uid, pod in live.items() if pod.cards is not None}
         promises = annotated | {uid: cards for uid, cards in self._overrides.items() if uid in live}
         gone = self._gone | (self.pods.keys() - live.keys())
-        promises = settle(self._view(live, ledger, promises), gone=gone)
+        promises = corrected_promises(self._view(live, ledger, promises), gone=gone)
         self._overrides = {
             uid: cards for uid, cards in promises.items() if uid in self._overrides or cards != annotated.get(uid)
         }
@@ -81,12 +81,12 @@ class PluginModel:
         self.pods |= {pod.kubelet_uid: pod for pod in self.kubelet_pods() if pod.kubelet_uid not in self._gone}
 
     def _target(self, kind: DeviceKind, size: int, must_include: list[str]) -> AllocationTarget:
-        return self.flight.prefer(kind, size, must_include, self.view(), now_s=self.now_s)
+        return self.matcher.prefer(kind, size, must_include, self.view(), now_s=self.now_s)
 
     def allocate(self, kind: DeviceKind, ids: tuple[str, ...]) -> None:
         """Answer Allocate."""
         self.now_s += 0.001
-        self.flight.allocated(kind, ids, self.view(), now_s=self.now_s)
+        self.matcher.allocated(kind, ids, self.view(), now_s=self.now_s)
 
     def put(self, pod: PodView) -> None:
         """Hear of a new or changed pod."""
@@ -112,7 +112,7 @@ class PluginModel:
 
     def restart(self, pods: Iterable[PodView]) -> None:
         """Begin anew with what the API and kubelet's checkpoint say."""
-        self.flight = AllocationMatcher()
+        self.matcher = AllocationMatcher()
         self._overrides, self._seen = {}, -1
         self.pods = {pod.kubelet_uid: pod for pod in pods}
 

@@ -151,7 +151,7 @@ class LedgerMachine(BoxModel, RuleBasedStateMachine):
         self.kubelet.restart()
         for uid in self.kubelet.active.keys() - self.api.keys():
             self.end(uid)
-        self.plugin.flight.forget()
+        self.plugin.matcher.forget()
 
     # What the plugin's other threads do.
 

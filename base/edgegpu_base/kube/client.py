@@ -90,7 +90,7 @@ class KubeClient:
             KubeError: the certificates cannot be used.
         """
         self._timeout_s = timeout_s
-        self._way = ApiConnection(access)
+        self._connection = ApiConnection(access)
 
     def get(self, path: str, *, params: Params | None = None, timeout_s: float | None = None) -> Json:
         """Read one object. Raises KubeError."""
@@ -141,7 +141,7 @@ class KubeClient:
 
     def close(self) -> None:
         """Close the connections that are not in use."""
-        self._way.close()
+        self._connection.close()
 
     def _call(
         self,
@@ -172,16 +172,16 @@ class KubeClient:
         content_type: str = "application/json",
     ) -> urllib3.BaseHTTPResponse:
         """Send a request and return its answer with the body unread."""
-        door = self._way.door()
-        url = f"{door.prefix}{path}" + (f"?{urlencode(params)}" if params else "")
-        headers = {"Accept": "application/json", **door.headers}
+        link = self._connection.connections()
+        url = f"{link.prefix}{path}" + (f"?{urlencode(params)}" if params else "")
+        headers = {"Accept": "application/json", **link.headers}
         if body is not None:
             headers["Content-Type"] = content_type
         data = None if body is None else json.dumps(body, separators=(",", ":")).encode()
         # A server may close a kept connection just as we use it. Then a GET is sent once more.
         for last in (False, True) if method == "GET" else (True,):
             try:
-                return door.pool.urlopen(
+                return link.pool.urlopen(
                     method,
                     url,
                     body=data,

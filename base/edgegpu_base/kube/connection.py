@@ -66,7 +66,7 @@ class ApiConnection:
         self._token_read: float | None = None
         self._failed: float | None = None
 
-    def door(self) -> ConnectionPool:
+    def connections(self) -> ConnectionPool:
         """Return the connections by the files' present content, or the last ones while that is unusable.
 
         Raises:

@@ -21,7 +21,7 @@ _SILENCE_S = 120.0
 
 _SHORTEST_WATCH_S = 1.0
 _SHORTEST_WAIT_S = 0.25
-_SURE = 4
+_MAX_REFUSALS = 4
 """After this number of refusals in a row a right is missing: a starting API server may refuse calls for a moment."""
 
 
@@ -173,7 +173,7 @@ class Reflector(Generic[T]):
             except KubeError as error:
                 failures += 1
                 self.problem = str(error)
-                self.denied = error.status == HTTPStatus.FORBIDDEN and failures >= _SURE
+                self.denied = error.status == HTTPStatus.FORBIDDEN and failures >= _MAX_REFUSALS
                 self._handlers.on_trouble()
                 if not self._stopping.is_set() and str(error) != said:
                     said = str(error)
@@ -233,7 +233,7 @@ class Reflector(Generic[T]):
             try:
                 for event in stream:
                     self._heard()
-                    reached = self._tell(event) or reached
+                    reached = self._deliver(event) or reached
                     self._reached(reached)
             except KubeError:
                 # Events before the break were passed on: continue after them, and wait only if there were none.
@@ -249,7 +249,7 @@ class Reflector(Generic[T]):
             if stream is not None and (self._stopping.is_set() or self._again):
                 stream.close()
 
-    def _tell(self, event: Json) -> str:
+    def _deliver(self, event: Json) -> str:
         """Pass one event on and return its resource version."""
         item = event["object"]
         kind = event["type"]

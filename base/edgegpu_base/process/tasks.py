@@ -92,7 +92,7 @@ class TaskGroup:
         with contextlib.suppress(BlockingIOError):  # the pipe is full, so the wait ends anyway
             os.write(self._wake, b"\0")
 
-    def hold(self, until: Callable[[], bool], *, timeout_s: float) -> None:
+    def wait_until(self, until: Callable[[], bool], *, timeout_s: float) -> None:
         """Wait until a condition holds, the group ends, or the time is over."""
         deadline = time.monotonic() + timeout_s
         while not self._ended and not until() and time.monotonic() < deadline:

@@ -86,7 +86,7 @@ class TrialPlacement:
         twin._left = list(self._left)
         return twin
 
-    def key(self) -> tuple[object, ...]:
+    def state_key(self) -> tuple[object, ...]:
         """Return a key that is equal for trials in which the same is free."""
         return (*((tuple(free.memory), tuple(free.core)) for free in self._free), *self._left)
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from edgegpu_core.limits.capacity import NewPod, NodeRoom, OwnPod, Quota, TrialPlacement
-from edgegpu_core.limits.rollout import beside, by_itself, stopped, turns
+from edgegpu_core.limits.rollout import fits_beside_old, fits_by_update, nodes_of_new_pods, without_own_pods
 from edgegpu_core.limits.workload import UpdateStrategy, Workload, WorkloadKind
 from edgegpu_core.request import RequestedAmounts
 
@@ -76,7 +76,7 @@ def judge(case: LimitsChange) -> LimitsVerdict:
     """
     workload = case.workload
     trial = TrialPlacement(case.rooms, workload.constraints, case.quota)
-    count = len(turns(trial, workload))
+    count = len(nodes_of_new_pods(trial, workload))
     verdict = LimitsVerdict(answer=FitResult.FITS, request=case.request, replicas=count, cards=_cards(case, trial))
     if not case.pod.containers and not case.pod.problem:
         return verdict  # without a share there is nothing to place
@@ -92,11 +92,11 @@ def judge(case: LimitsChange) -> LimitsVerdict:
 
 def _now(case: LimitsChange, trial: TrialPlacement, verdict: LimitsVerdict) -> LimitsVerdict:
     workload = case.workload
-    if beside(trial, workload, case.pod):
+    if fits_beside_old(trial, workload, case.pod):
         return verdict
-    if by_itself(trial, workload, case.own, case.pod):
+    if fits_by_update(trial, workload, case.own, case.pod):
         return replace(verdict, answer=FitResult.AFTER_STOP if workload.stops_first else FitResult.FITS)
-    text = _why_not(case, stopped(trial, workload, case.own), workload)
+    text = _why_not(case, without_own_pods(trial, workload, case.own), workload)
     if text:
         return replace(verdict, answer=FitResult.NEVER, text=text)
     text = f"it has room only when its own pods have gone: {_why_not(case, trial, workload, own=False)}"
@@ -115,7 +115,7 @@ def _without_replicas(case: LimitsChange, verdict: LimitsVerdict) -> LimitsVerdi
 
 
 def _at_most(case: LimitsChange, most: int, trial: TrialPlacement, verdict: LimitsVerdict) -> LimitsVerdict:
-    text = _why_not(case, stopped(trial, case.workload, case.own), replace(case.workload, replicas=most))
+    text = _why_not(case, without_own_pods(trial, case.workload, case.own), replace(case.workload, replicas=most))
     if not text:
         return verdict
     text = _cut(f"fits at its {case.workload.replicas} replicas now, but not at the {most} of its autoscaler: {text}")
@@ -126,7 +126,7 @@ def _at_most(case: LimitsChange, most: int, trial: TrialPlacement, verdict: Limi
 def _why_not(case: LimitsChange, trial: TrialPlacement, workload: Workload, *, own: bool = True) -> str:
     """Place the new pods in a copy of the trial and return why the first fails; empty when all have room."""
     trial = trial.copy()
-    nodes = turns(trial, workload)
+    nodes = nodes_of_new_pods(trial, workload)
     for done, node in enumerate(nodes):
         if not trial.place(case.pod, only=node):
             text = _words(trial.refusals(case.pod, only=node))
@@ -167,7 +167,7 @@ def _cards(case: LimitsChange, trial: TrialPlacement) -> tuple[CardNumbers, ...]
             free_core=free.core[at],
             held_by_app_units=held.get((room.name, slot.uuid), 0),
         )
-        for room, free in stopped(trial, case.workload, case.own).free_of()
+        for room, free in without_own_pods(trial, case.workload, case.own).free_of()
         for at, slot in enumerate(room.slots)
     ]
     return tuple(found[:_MOST_CARDS])

@@ -12,7 +12,7 @@ Apps on edge boxes are small.
 """
 
 
-def by_itself(trial: TrialPlacement, workload: Workload, own: Sequence[OwnPod], pod: NewPod) -> bool:
+def fits_by_update(trial: TrialPlacement, workload: Workload, own: Sequence[OwnPod], pod: NewPod) -> bool:
     """Return whether the workload's own way of replacing its pods brings all new ones to a card.
 
     Args:
@@ -26,21 +26,21 @@ def by_itself(trial: TrialPlacement, workload: Workload, own: Sequence[OwnPod], 
     if workload.kind is WorkloadKind.STATEFUL_SET:
         return _in_turn(trial, workload, own, pod)
     if workload.how is UpdateStrategy.RECREATE:
-        return after_stop(trial, workload, own, pod)
+        return fits_after_stop(trial, workload, own, pod)
     return _rolling(trial, workload, own, pod)
 
 
-def beside(trial: TrialPlacement, workload: Workload, pod: NewPod) -> bool:
+def fits_beside_old(trial: TrialPlacement, workload: Workload, pod: NewPod) -> bool:
     """Return whether all new pods have room while all old ones stay."""
     return _place_all(trial.copy(), workload, pod)
 
 
-def after_stop(trial: TrialPlacement, workload: Workload, own: Sequence[OwnPod], pod: NewPod) -> bool:
+def fits_after_stop(trial: TrialPlacement, workload: Workload, own: Sequence[OwnPod], pod: NewPod) -> bool:
     """Return whether all new pods have room once all pods that they replace have gone."""
-    return _place_all(stopped(trial, workload, own), workload, pod)
+    return _place_all(without_own_pods(trial, workload, own), workload, pod)
 
 
-def stopped(trial: TrialPlacement, workload: Workload, own: Sequence[OwnPod]) -> TrialPlacement:
+def without_own_pods(trial: TrialPlacement, workload: Workload, own: Sequence[OwnPod]) -> TrialPlacement:
     """Return a trial in which the app's pods have gone; those below a StatefulSet's partition stay."""
     empty = trial.copy()
     for one in own:
@@ -49,7 +49,7 @@ def stopped(trial: TrialPlacement, workload: Workload, own: Sequence[OwnPod]) ->
     return empty
 
 
-def turns(trial: TrialPlacement, workload: Workload) -> tuple[str, ...]:
+def nodes_of_new_pods(trial: TrialPlacement, workload: Workload) -> tuple[str, ...]:
     """Return a node name for each new pod: for a DaemonSet the nodes, otherwise empty (any node)."""
     if workload.kind is WorkloadKind.DAEMON_SET:
         return trial.open_nodes()
@@ -57,13 +57,13 @@ def turns(trial: TrialPlacement, workload: Workload) -> tuple[str, ...]:
 
 
 def _place_all(trial: TrialPlacement, workload: Workload, pod: NewPod) -> bool:
-    return all(trial.place(pod, only=node) for node in turns(trial, workload))
+    return all(trial.place(pod, only=node) for node in nodes_of_new_pods(trial, workload))
 
 
 def _each_node(trial: TrialPlacement, workload: Workload, own: Sequence[OwnPod], pod: NewPod) -> bool:
     """Return whether a DaemonSet's update ends; without surge a node's old pod goes first."""
     trial = trial.copy()
-    for node in turns(trial, workload):
+    for node in nodes_of_new_pods(trial, workload):
         there = [one for one in own if one.node == node]
         if not workload.surge:
             _end_all(trial, there)
@@ -84,7 +84,7 @@ def _in_turn(trial: TrialPlacement, workload: Workload, own: Sequence[OwnPod], p
     trial = trial.copy()
     _end_all(trial, [one for one in own if one.terminating])
     old = [one for one in own if not one.terminating and one.ordinal >= workload.partition]
-    wanted = len(turns(trial, workload))
+    wanted = len(nodes_of_new_pods(trial, workload))
     for one in sorted(old, key=lambda one: -one.ordinal):
         trial.end(one)
         if wanted and not trial.place(pod):
@@ -114,15 +114,15 @@ def _rolling(trial: TrialPlacement, workload: Workload, own: Sequence[OwnPod], p
             continue
         if len(old) + placed - 1 < workload.replicas - workload.unavailable:
             return False
-        for after, rest in _ways(now, old, only_one=len(seen) >= _MOST_STATES):
-            key = (tuple(sorted(one.uid for one in rest)), placed, *after.key())
+        for after, rest in _next_states(now, old, only_one=len(seen) >= _MOST_STATES):
+            key = (tuple(sorted(one.uid for one in rest)), placed, *after.state_key())
             if key not in seen:
                 seen.add(key)
                 states.append((after, rest, placed))
     return True
 
 
-def _ways(
+def _next_states(
     trial: TrialPlacement, old: tuple[OwnPod, ...], *, only_one: bool
 ) -> Iterator[tuple[TrialPlacement, tuple[OwnPod, ...]]]:
     """Yield each next state: the trial without one old pod, and the old pods left; equal pods make one state."""

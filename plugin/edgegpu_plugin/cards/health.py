@@ -28,7 +28,7 @@ class CardHealth:
         both = (self._answered | self._silent).values()
         return tuple(sorted(both, key=lambda card: (card.index, -1 if card.mig is None else card.mig)))
 
-    def see(self, found: Iterable[Card], gpus: Collection[str]) -> None:
+    def update(self, found: Iterable[Card], gpus: Collection[str]) -> None:
         """Take the result of one query of all cards.
 
         Args:
@@ -52,7 +52,7 @@ class CardHealth:
             self._xid_at[uuid] = now_s
         return True
 
-    def judged(self, now_s: float) -> tuple[Card, ...]:
+    def with_health(self, now_s: float) -> tuple[Card, ...]:
         """Return all known cards with their health; an error no longer counts when none followed for `recover_s`."""
         self._xid_at = {uuid: at for uuid, at in self._xid_at.items() if now_s - at < self._recover_s}
         return tuple(

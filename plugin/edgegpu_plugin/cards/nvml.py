@@ -19,7 +19,7 @@ _T = TypeVar("_T")
 _START_TIMES = 12
 """How many times longer NVML's start may take: it wakes up every card, seconds for each without persistence mode."""
 
-_TROUBLED_LOOK_S = 1.0
+_RECOVERY_POLL_S = 1.0
 """How often the end of a hang is checked for; then the cards are queried again."""
 
 
@@ -54,7 +54,7 @@ class Nvml:
         self._trouble: NvmlError | None = None
         self._silent_since: float | None = None
         self._is_silent = False
-        self._next_look = clock()
+        self._next_query = clock()
 
     @property
     def driver_version(self) -> str:
@@ -73,7 +73,7 @@ class Nvml:
         return "" if trouble is None else str(trouble)
 
     @property
-    def has_looked(self) -> bool:
+    def has_queried(self) -> bool:
         """Whether the first query has ended, with cards or with an error."""
         return self._told is not None or self._trouble is not None
 
@@ -88,7 +88,7 @@ class Nvml:
                 if not self._stopping.is_set():
                     self._note(error)
             poll_s = self._settings.poll_s
-            self._stopping.wait(poll_s if self._trouble is None else min(_TROUBLED_LOOK_S, poll_s))
+            self._stopping.wait(poll_s if self._trouble is None else min(_RECOVERY_POLL_S, poll_s))
 
     def stop(self) -> None:
         """Make `run` end, even while a call hangs."""
@@ -105,7 +105,7 @@ class Nvml:
         """
         if timeout_s is None and self._library.starts_next:
             timeout_s = self._settings.nvml_timeout_s * _START_TIMES
-        return self._ask(self._library.look, timeout_s)
+        return self._ask(self._library.query, timeout_s)
 
     def _ask(self, work: Callable[[], _T], timeout_s: float | None = None) -> _T:
         return self._worker.call(work, timeout_s=self._settings.nvml_timeout_s if timeout_s is None else timeout_s)
@@ -114,9 +114,9 @@ class Nvml:
         """Return whether a query of the cards is due: by time, or because a hang has ended."""
         now = self._clock()
         hung = self._trouble is not None and self._trouble.kind is NvmlProblem.HANGS
-        if now < self._next_look and not (hung and self._worker.hang() is None):
+        if now < self._next_query and not (hung and self._worker.hang() is None):
             return False
-        self._next_look = now + self._settings.poll_s
+        self._next_query = now + self._settings.poll_s
         return True
 
     def _tell(self, cards: tuple[Card, ...]) -> None:
@@ -139,11 +139,11 @@ class Nvml:
         elif error is None and self._trouble is not None:
             _log.info("NVML answers again")
         self._trouble = error
-        self._mind_silence()
+        self._check_silence()
         if error is not None and self._told and error.kind in (NvmlProblem.NOT_LOADED, NvmlProblem.NO_DRIVER):
             self._tell(tuple(replace(card, healthy=False) for card in self._told))
 
-    def _mind_silence(self) -> None:
+    def _check_silence(self) -> None:
         """Count the cards as out of order when NVML has not listed them for `absent_s`."""
         if self._trouble is None:
             self._silent_since, self._is_silent = None, False

@@ -66,14 +66,14 @@ class NvmlLibrary:
         """Whether the next query may have to start NVML, which takes seconds for each card."""
         return self._open_since is None or self._health.missing
 
-    def look(self) -> tuple[Card, ...]:
+    def query(self) -> tuple[Card, ...]:
         """Return all cards with their health: GPUs, or the MIG devices of those in MIG mode; by index.
 
         Raises:
             NvmlError: no driver, not loaded, no cards, or a call failed.
         """
         try:
-            return self._look()
+            return self._query()
         except pynvml.NVMLError as error:
             if error.value in _GONE:
                 self._close()
@@ -95,16 +95,16 @@ class NvmlLibrary:
         self.step = name
         return getattr(pynvml, name)(*args)
 
-    def _look(self) -> tuple[Card, ...]:
+    def _query(self) -> tuple[Card, ...]:
         now = self._clock()
         if self._health.missing and self._open_since is not None and now - self._open_since >= _REINIT_S:
             self._close()
         self._open()
         self._found = self._read_cards()
-        self._health.see(self._found.cards, self._found.gpus.keys())
+        self._health.update(self._found.cards, self._found.gpus.keys())
         self._drain_events()
         self._watch_events()
-        cards = self._health.judged(self._clock())
+        cards = self._health.with_health(self._clock())
         if not cards and not self._found.gpus:
             self._close()  # a new card is seen only after a new start, which costs little without cards
             raise NvmlError(

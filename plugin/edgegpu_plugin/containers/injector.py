@@ -112,7 +112,7 @@ class Injector:
         except EdgegpuError as error:
             _LOG.error("%s", error)
 
-    def know(self, cards: Iterable[Card]) -> None:
+    def use_saved(self, cards: Iterable[Card]) -> None:
         """Take the cards of the saved inventory, which NVML's list replaces."""
         self._saved = {card.uuid: card for card in cards}
 

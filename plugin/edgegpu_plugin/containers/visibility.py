@@ -13,7 +13,7 @@ from edgegpu_core.podview import PodView
 from edgegpu_plugin.containers.cdi import node_names
 from edgegpu_plugin.records.node_state import Snapshot
 
-_MOST_LOOKS = 5
+_MAX_ATTEMPTS = 5
 """How often a container's processes are searched for; a container that is not found is not checked."""
 
 _CONTAINER_ID = re.compile(rb"[0-9a-f]{64}")
@@ -43,10 +43,10 @@ class VisibilityCheck:
         self._dev = dev
         self._cards = cards
         self._proc = proc
-        self._looks: dict[str, int] = {}
+        self._attempts: dict[str, int] = {}
         self._missing: dict[str, tuple[str, ...]] = {}
 
-    def look(self, snapshot: Snapshot) -> tuple[ContainerWithoutCards, ...]:
+    def check(self, snapshot: Snapshot) -> tuple[ContainerWithoutCards, ...]:
         """Return the containers that run without a card of theirs."""
         nodes = {card.uuid: node_names(card)[0] for card in self._cards()}
         running = {
@@ -54,13 +54,13 @@ class VisibilityCheck:
             for uid, pod in snapshot.view.pods.items()
             for name, id_ in pod.running
         }
-        self._looks = {id_: count for id_, count in self._looks.items() if id_ in running}
+        self._attempts = {id_: count for id_, count in self._attempts.items() if id_ in running}
         self._missing = {id_: cards for id_, cards in self._missing.items() if id_ in running}
-        wanted = {id_ for id_, (_, _, cards) in running.items() if cards and self._looks.get(id_, 0) < _MOST_LOOKS}
+        wanted = {id_ for id_, (_, _, cards) in running.items() if cards and self._attempts.get(id_, 0) < _MAX_ATTEMPTS}
         for id_, pid in self._processes(wanted).items():
             missing = self._without(pid, {card: nodes[card] for card in running[id_][2]})
             if missing is not None:
-                self._looks[id_] = _MOST_LOOKS
+                self._attempts[id_] = _MAX_ATTEMPTS
                 self._missing[id_] = missing
         return tuple(ContainerWithoutCards(*running[id_][:2], cards) for id_, cards in self._missing.items() if cards)
 
@@ -68,7 +68,7 @@ class VisibilityCheck:
         """Return a process of each of these containers, by its cgroup's name; /proc is not read without need."""
         found: dict[str, int] = {}
         for id_ in wanted:
-            self._looks[id_] = self._looks.get(id_, 0) + 1
+            self._attempts[id_] = self._attempts.get(id_, 0) + 1
         for folder in self._proc.iterdir() if wanted else ():
             if folder.name.isdigit():
                 with contextlib.suppress(OSError):  # it has just ended

@@ -23,7 +23,7 @@ from edgegpu_plugin.extender.cluster import ClusterState
 from edgegpu_plugin.extender.filter import policy_problem
 from edgegpu_plugin.extender.freshness import Freshness, StaleWatchError
 from edgegpu_plugin.extender.messages import BindingArgs
-from edgegpu_plugin.extender.node_capacity import KnownNode, known_node, room_of
+from edgegpu_plugin.extender.node_capacity import KnownNode, capacity_of, known_node
 
 
 def ambiguous(one: PodView, other: PodView) -> bool:
@@ -97,7 +97,7 @@ class HoldBackTime:
 
 
 @dataclass(frozen=True, slots=True)
-class _Scene:
+class _BindingTarget:
     """A node just read from the API server, the pods bound to it, and the other bindings in flight to it."""
 
     node: KnownNode
@@ -132,23 +132,23 @@ class Binder:
         self._model = model
         self._hold_back = hold_back
         self._clock = clock
-        self._turns = FifoLocks()
+        self._node_locks = FifoLocks()
 
     def bind(self, args: BindingArgs) -> str:
         """Bind a pod; return why it is not bound, or an empty text."""
         ends = self._clock() + self._hold_back.total_s
-        with self._turns.hold(args.node, self._hold_back.total_s) as mine:
+        with self._node_locks.hold(args.node, self._hold_back.total_s) as mine:
             if not mine:
                 return f"waited {self._hold_back.total_s:g} s for earlier bindings to node {args.node}"
             try:
-                self._bind_in_turn(args, ends)
+                self._bind_locked(args, ends)
             except (_RefusedError, StaleWatchError) as refusal:
                 return str(refusal)
             except KubeError as error:
                 return str(error)
         return ""
 
-    def _bind_in_turn(self, args: BindingArgs, ends: float) -> None:
+    def _bind_locked(self, args: BindingArgs, ends: float) -> None:
         term: str | None = None
         while True:
             raw = self._objects.get_pod(args.pod_namespace, args.pod_name)
@@ -157,7 +157,7 @@ class Binder:
                 return
             version = str(raw["metadata"].get("resourceVersion", ""))
             term = self._freshness.require(version=version, term=term, ends=ends)
-            scene = self._scene(args.node, pod)
+            scene = self._read_target(args.node, pod)
             earlier = self._mistakable(pod, scene)
             if not earlier:
                 self._bind_now(pod, scene)
@@ -183,13 +183,13 @@ class Binder:
             self._objects.bind_pod(args.pod_namespace, args.pod_name, uid=uid, node=args.node, annotations={})
         return pod
 
-    def _scene(self, node: str, pod: PodView) -> _Scene:
+    def _read_target(self, node: str, pod: PodView) -> _BindingTarget:
         """Read the node's pods first, then its report: a pod that ends in between is counted rather than missed."""
         pods, assumed = self._state.bound_to(node, except_uid=pod.uid)
         view = known_node(self._objects.get_node(node), self._model)
-        return _Scene(view, pods, assumed)
+        return _BindingTarget(view, pods, assumed)
 
-    def _mistakable(self, pod: PodView, scene: _Scene) -> dict[str, float]:
+    def _mistakable(self, pod: PodView, scene: _BindingTarget) -> dict[str, float]:
         """Return the earlier pods that wait for devices and could be mistaken for this one: UID to end of the wait."""
         report = scene.node.report
         served = frozenset() if report is None else report.held.keys() - report.waiting
@@ -221,9 +221,9 @@ class Binder:
                 "calls could be mistaken for have not got their devices yet",
             )
 
-    def _bind_now(self, pod: PodView, scene: _Scene) -> None:
+    def _bind_now(self, pod: PodView, scene: _BindingTarget) -> None:
         node = scene.node.name
-        room = self._state.beside_claims(room_of(scene.node, scene.pods, scene.assumed, self._model), pod)
+        room = self._state.less_claims(capacity_of(scene.node, scene.pods, scene.assumed, self._model), pod)
         problem = policy_problem(pod) or room.problem
         plan = plan_pod(pod.containers, room.model)
         if isinstance(plan, ImpossibleRequest):
@@ -244,13 +244,13 @@ class Binder:
         try:
             self._objects.bind_pod(bound.namespace, bound.name, uid=bound.uid, node=bound.node, annotations=annotations)
         except (Conflict, Unavailable) as error:
-            self._settle(bound, error)
+            self._check_outcome(bound, error)
         except KubeError:
             self._state.forget(bound.uid)
             raise
         self._state.decide(bound.uid)
 
-    def _settle(self, bound: PodView, error: KubeError) -> None:
+    def _check_outcome(self, bound: PodView, error: KubeError) -> None:
         """Check whether a binding took effect whose answer was an error; return if it did, else raise the error."""
         self._state.decide(bound.uid, after_s=BIND_S)
         try:

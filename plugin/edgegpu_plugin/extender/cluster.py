@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.podview import PodView
 from edgegpu_plugin.extender.assumed import AssumedCache, Assumption
-from edgegpu_plugin.extender.node_capacity import KnownNode, NodeCapacity, room_of, without_claimed
+from edgegpu_plugin.extender.node_capacity import KnownNode, NodeCapacity, capacity_of, without_claimed
 from edgegpu_plugin.extender.nominations import Nominations
 
 ASSUMED_S = 30.0
@@ -37,7 +37,7 @@ class ClusterState:
         self._bound_since: dict[str, float] = {}
         self._assumed = AssumedCache(assumed_s)
         self._claims = Nominations(clock)
-        self._rooms: dict[str, NodeCapacity] = {}
+        self._capacities: dict[str, NodeCapacity] = {}
         self.closing = False
 
     # Called by the reflectors.
@@ -92,7 +92,9 @@ class ClusterState:
 
     # Called by the verbs.
 
-    def rooms(self, names: Iterable[str], *, for_uid: str = "", pod: PodView | None = None) -> dict[str, NodeCapacity]:
+    def capacities(
+        self, names: Iterable[str], *, for_uid: str = "", pod: PodView | None = None
+    ) -> dict[str, NodeCapacity]:
         """Return what is free on these nodes for a pod, without its own assumption; unknown nodes are left out.
 
         With `pod`, room kept for nominated pods of equal or higher priority is not free for it.
@@ -102,20 +104,20 @@ class ClusterState:
             own = self._assumed.get(for_uid)
             found: dict[str, NodeCapacity] = {}
             for name in names:
-                room = self._rooms.get(name) or self._make_room(name)
+                room = self._capacities.get(name) or self._make_capacity(name)
                 if room is not None:
                     found[name] = room
             if own is not None and own.pod.node in found:
                 found[own.pod.node] = self._without(own)
             if pod is not None:
                 for name in self._claims.nodes() & found.keys():
-                    found[name] = self._beside_claims(found[name], pod)
+                    found[name] = self._less_claims(found[name], pod)
             return found
 
-    def beside_claims(self, room: NodeCapacity, pod: PodView) -> NodeCapacity:
+    def less_claims(self, room: NodeCapacity, pod: PodView) -> NodeCapacity:
         """Return a node's capacity for a pod, less what is kept for nominated pods of equal or higher priority."""
         with self._changed:
-            return self._beside_claims(room, pod)
+            return self._less_claims(room, pod)
 
     def claim(self, pod: PodView, victims: dict[str, frozenset[str]]) -> None:
         """Keep room for a pod on the nodes where the scheduler may preempt for it; `victims` are UIDs by node."""
@@ -128,8 +130,8 @@ class ClusterState:
             node = self._assumed.drop(assumption.pod.uid)
             self._assumed.put(assumption)
             self._bound_since[assumption.pod.uid] = assumption.since
-            self._rooms.pop(node or "", None)
-            self._rooms.pop(assumption.pod.node, None)
+            self._capacities.pop(node or "", None)
+            self._capacities.pop(assumption.pod.node, None)
 
     def forget(self, uid: str) -> None:
         """Forget a binding that did not take effect."""
@@ -137,7 +139,7 @@ class ClusterState:
             node = self._assumed.drop(uid)
             if uid not in self._pods or not self._pods[uid].node:
                 self._bound_since.pop(uid, None)
-            self._rooms.pop(node or "", None)
+            self._capacities.pop(node or "", None)
             self._changed.notify_all()
 
     def decide(self, uid: str, *, after_s: float = 0.0) -> None:
@@ -151,11 +153,11 @@ class ClusterState:
             self._expire()
             return self._assumed.unseen(self._clock() - _ECHO_S)
 
-    def settle_assumed(self, began: float) -> None:
+    def expire_assumed_by_list(self, began: float) -> None:
         """Forget bindings that were decided before a list began and that the list lacks: they did not take effect."""
         with self._changed:
             for node in self._assumed.settle(began):
-                self._rooms.pop(node, None)
+                self._capacities.pop(node, None)
             self._changed.notify_all()
 
     def assumed_on(self, node: str, *, except_uid: str) -> tuple[Assumption, ...]:
@@ -209,7 +211,7 @@ class ClusterState:
     def _put_node(self, uid: str, node: KnownNode) -> None:
         if self._nodes.get(node.name) != node:
             self._nodes[node.name] = node
-            self._rooms.pop(node.name, None)
+            self._capacities.pop(node.name, None)
         self._node_names[uid] = node.name
 
     def _drop_node(self, uid: str) -> None:
@@ -217,23 +219,23 @@ class ClusterState:
         # A node that was made anew under the same name has another UID, and must not be removed with the old one.
         if name is not None and self._nodes[name].uid == uid:
             del self._nodes[name]
-            self._rooms.pop(name, None)
+            self._capacities.pop(name, None)
 
     def _put_pod(self, pod: PodView) -> None:
         before = self._pods.get(pod.uid)
         if before == pod:
             return
-        self._claims.see(pod)
+        self._claims.update(pod)
         if before is not None:
             self._detach(before)
         self._pods[pod.uid] = pod
         if pod.node:
             self._pods_on.setdefault(pod.node, {})[pod.uid] = pod
             self._bound_since.setdefault(pod.uid, self._clock())
-            self._rooms.pop(pod.node, None)
-            self._rooms.pop(self._assumed.drop(pod.uid) or "", None)
+            self._capacities.pop(pod.node, None)
+            self._capacities.pop(self._assumed.drop(pod.uid) or "", None)
 
-    def _beside_claims(self, room: NodeCapacity, pod: PodView) -> NodeCapacity:
+    def _less_claims(self, room: NodeCapacity, pod: PodView) -> NodeCapacity:
         # For a pod that is being bound the assumption counts instead of the claim.
         claims = [
             claim for claim in self._claims.against(room.node.name, pod) if self._assumed.get(claim.pod.uid) is None
@@ -245,11 +247,11 @@ class ClusterState:
         pod = self._pods.pop(uid, None)
         if pod is not None:
             self._detach(pod)
-        self._rooms.pop(self._assumed.drop(uid) or "", None)
+        self._capacities.pop(self._assumed.drop(uid) or "", None)
         self._bound_since.pop(uid, None)
 
     def _detach(self, pod: PodView) -> None:
-        self._rooms.pop(pod.node, None)
+        self._capacities.pop(pod.node, None)
         on_node = self._pods_on.get(pod.node)
         if on_node is not None:
             on_node.pop(pod.uid, None)
@@ -258,17 +260,17 @@ class ClusterState:
 
     def _expire(self) -> None:
         for node in self._assumed.expire(self._clock()):
-            self._rooms.pop(node, None)
+            self._capacities.pop(node, None)
 
-    def _make_room(self, name: str) -> NodeCapacity | None:
+    def _make_capacity(self, name: str) -> NodeCapacity | None:
         node = self._nodes.get(name)
         if node is None:
             return None
         pods = self._pods_on.get(name, {}).values()
-        self._rooms[name] = room_of(node, pods, self._assumed.on_node(name), self._model)
-        return self._rooms[name]
+        self._capacities[name] = capacity_of(node, pods, self._assumed.on_node(name), self._model)
+        return self._capacities[name]
 
     def _without(self, own: Assumption) -> NodeCapacity:
         name = own.pod.node
         others = [assumption for assumption in self._assumed.on_node(name) if assumption is not own]
-        return room_of(self._nodes[name], self._pods_on.get(name, {}).values(), others, self._model)
+        return capacity_of(self._nodes[name], self._pods_on.get(name, {}).values(), others, self._model)

@@ -61,22 +61,22 @@ def judge(
     problem = policy_problem(pod)
     if problem:
         return FilterVerdict(hopeless=dict.fromkeys(names, problem))
-    case = _Case(pod, model, grouped=len(names) >= GROUPED_FROM)
+    case = _PodFilter(pod, model, grouped=len(names) >= GROUPED_FROM)
     verdict = FilterVerdict()
     for name in names:
         case.judge(name, rooms.get(name), verdict)
     return verdict
 
 
-class _Case:
+class _PodFilter:
     """One pod's plans and reasons, made once for all nodes with the same resource model."""
 
     def __init__(self, pod: PodView, model: ResourceModel, *, grouped: bool) -> None:
         self._pod = pod
         self._model = model
         self._grouped = grouped
-        self._questions: dict[ResourceModel, _Question | ImpossibleRequest] = {}
-        self._last: tuple[ResourceModel | None, _Question | ImpossibleRequest] = (None, ImpossibleRequest(""))
+        self._questions: dict[ResourceModel, _FitCheck | ImpossibleRequest] = {}
+        self._last: tuple[ResourceModel | None, _FitCheck | ImpossibleRequest] = (None, ImpossibleRequest(""))
 
     def judge(self, name: str, room: NodeCapacity | None, verdict: FilterVerdict) -> None:
         question = self._question(self._model if room is None else room.model)
@@ -95,18 +95,18 @@ class _Case:
             else:
                 verdict.hopeless[name] = reason + reasons.kept_for(room.kept_for) + self._in_the_way(question, room)
 
-    def _question(self, model: ResourceModel) -> "_Question | ImpossibleRequest":
+    def _question(self, model: ResourceModel) -> "_FitCheck | ImpossibleRequest":
         # Equal nodes share one model object, and a thousand look-ups by its value would take a millisecond.
         if self._last[0] is not model:
             found = self._questions.get(model)
             if found is None:
                 plan = plan_pod(self._pod.containers, model)
-                found = plan if isinstance(plan, ImpossibleRequest) else _Question(plan, grouped=self._grouped)
+                found = plan if isinstance(plan, ImpossibleRequest) else _FitCheck(plan, grouped=self._grouped)
                 self._questions[model] = found
             self._last = (model, found)
         return self._last[1]
 
-    def _in_the_way(self, question: "_Question", room: NodeCapacity) -> str:
+    def _in_the_way(self, question: "_FitCheck", room: NodeCapacity) -> str:
         """Return the text that names pods in the way, unless the node's sums lack room, where the scheduler evicts."""
         lowest = room.lowest_priority
         if lowest is None or lowest >= self._pod.priority or not room.sums_have_room(self._pod):
@@ -114,7 +114,7 @@ class _Case:
         return question.in_the_way(room, self._pod)
 
 
-class _Question:
+class _FitCheck:
     """The check whether one plan fits, for many nodes."""
 
     def __init__(self, plan: PodPlan, *, grouped: bool) -> None:

@@ -88,7 +88,7 @@ class Freshness:
             _log.info("listing the pods before the next binding: %s", self._cause(term))
             if not self._pods.list_again(max(0.0, ends - began)):
                 raise StaleWatchError("edgegpu's view of the pods is behind the API server and could not be renewed")
-            self._state.settle_assumed(began)
+            self._state.expire_assumed_by_list(began)
             self._listed_term = term
         finally:
             self._listing.release()

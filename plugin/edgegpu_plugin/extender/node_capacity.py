@@ -90,7 +90,7 @@ class NodeCapacity:
     """The units of each empty card, the largest first."""
     holders: tuple[CardHolder, ...]
     """All holders of shares of the node's cards."""
-    unasked: RequestedAmounts
+    scheduler_free: RequestedAmounts
     """What the scheduler counts as free on the node: its sums less what the pods bound there ask for."""
     kept_for: tuple[str, ...] = ()
     """The pods for which room on the node is kept that otherwise looks free."""
@@ -98,7 +98,7 @@ class NodeCapacity:
     def sums_have_room(self, pod: PodView) -> bool:
         """Return whether the node's sums have room for a pod, so that the scheduler sees nothing to evict for."""
         asked = total(pod.containers)
-        return asked.memory_units <= self.unasked.memory_units and asked.core <= self.unasked.core
+        return asked.memory_units <= self.scheduler_free.memory_units and asked.core <= self.scheduler_free.core
 
 
 def _level(free: FreeAmounts) -> int:
@@ -109,7 +109,7 @@ def _level(free: FreeAmounts) -> int:
     return min(math.ceil(sum(used) / len(used) * (TOP_LEVEL - 1)), TOP_LEVEL - 1)
 
 
-def room_of(
+def capacity_of(
     node: KnownNode, pods: Iterable[PodView], assumed: Iterable[Assumption], base: ResourceModel
 ) -> NodeCapacity:
     """Compute what is free on a node.
@@ -134,8 +134,8 @@ def room_of(
         lowest_priority=min((pod.priority for pod in present.values() if not pod.is_terminal), default=None),
         level=_level(free),
         empty=_empty(free),
-        holders=tuple(CardHolder(uid, shares, _alive(present.get(uid))) for uid, shares in held.items()),
-        unasked=_unasked(node, present.values()),
+        holders=tuple(CardHolder(uid, shares, _evictable(present.get(uid))) for uid, shares in held.items()),
+        scheduler_free=_scheduler_free(node, present.values()),
     )
 
 
@@ -196,14 +196,14 @@ def _turn(pod: PodView) -> tuple[int, str, str]:
     return -pod.priority, pod.created, pod.uid
 
 
-def _unasked(node: KnownNode, pods: Iterable[PodView]) -> RequestedAmounts:
+def _scheduler_free(node: KnownNode, pods: Iterable[PodView]) -> RequestedAmounts:
     asked = [total(pod.containers) for pod in pods if not pod.is_terminal]
     return RequestedAmounts(
         node.memory_units - sum(one.memory_units for one in asked), node.core - sum(one.core for one in asked)
     )
 
 
-def _alive(pod: PodView | None) -> PodView | None:
+def _evictable(pod: PodView | None) -> PodView | None:
     """Return a pod that can be evicted, or None: what an ended pod holds is freed only when kubelet releases it."""
     return None if pod is None or pod.is_terminal else pod
 

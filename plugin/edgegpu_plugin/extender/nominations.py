@@ -38,7 +38,7 @@ class Nominations:
             until = self._clock() + _OFFERED_S if before is None or before.until is not None else None
             self._put(node, _Kept(Nomination(pod, uids), until))
 
-    def see(self, pod: PodView) -> None:
+    def update(self, pod: PodView) -> None:
         """Update a pod's claims when it is nominated, no longer nominated, or bound."""
         if pod.node or pod.is_terminal or pod.deleting:
             self.drop(pod.uid)

@@ -29,7 +29,7 @@ def pending_part(state: ClusterState, model: ResourceModel) -> dict[str, Any]:
     )
     if not waiting:
         return {"pending": [], "pending_more": 0}
-    rooms = state.rooms(node.name for node in state.nodes() if node.report is not None)
+    rooms = state.capacities(node.name for node in state.nodes() if node.report is not None)
     judged = waiting[:MOST_PODS]
     told = zip(judged, reasons_of(judged, rooms, model), strict=True)
     rows = [row for pod, reason in told for row in _rows(pod, reason)]
@@ -48,7 +48,7 @@ def nodes_part(state: ClusterState) -> list[dict[str, Any]]:
             "units": sum(slot.units for slot in room.free.slots if slot.healthy),
             "units_free": sum(room.free.memory),
         }
-        for name, room in state.rooms(known).items()
+        for name, room in state.capacities(known).items()
     ]
 
 

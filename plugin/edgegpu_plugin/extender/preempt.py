@@ -38,7 +38,7 @@ class Preemption:
         if policy_problem(pod):
             return {}
         budgets = self._budgets()
-        rooms = self._state.rooms(named, for_uid=pod.uid, pod=pod)
+        rooms = self._state.capacities(named, for_uid=pod.uid, pod=pod)
         chosen: dict[str, MetaVictims] = {}
         for name, victims in named.items():
             room = rooms.get(name)

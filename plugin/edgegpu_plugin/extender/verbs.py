@@ -76,7 +76,7 @@ class ExtenderVerbs:
             return FilterResult(nodes=args.nodes, node_names=args.node_names or [])
         if not self._synced():
             return FilterResult(error=READING)
-        verdict = judge(pod, names, rooms=self._state.rooms(names, for_uid=pod.uid, pod=pod), model=self._model)
+        verdict = judge(pod, names, rooms=self._state.capacities(names, for_uid=pod.uid, pod=pod), model=self._model)
         return FilterResult(
             nodes=None if args.nodes is None else _only(args.nodes, frozenset(verdict.fitting)),
             node_names=verdict.fitting if args.nodes is None else [],
@@ -87,7 +87,7 @@ class ExtenderVerbs:
         """Return the scores of the nodes that have room; for a pod without GPU shares all are equal."""
         pod = pod_view(args.pod, self._model)
         names = args.names()
-        rooms = {} if pod is None else self._state.rooms(names, for_uid=pod.uid)
+        rooms = {} if pod is None else self._state.capacities(names, for_uid=pod.uid)
         return rank(names, rooms, (pod.policy if pod else None) or self._policy)
 
     def preempt(self, args: PreemptionArgs) -> PreemptionResult:

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from edgegpu_core.admission import AdmissionVerdict, is_torn, judge, turned_away
+from edgegpu_core.admission import AdmissionVerdict, admission_failure, is_split_share, judge
 from edgegpu_core.allocation_matching import AllocationTarget, pick
 from edgegpu_core.deviceid import DeviceKind, card_of
 from edgegpu_core.nodeview import NodeView
@@ -79,7 +79,7 @@ class Allocator:
         """Answer Allocate.
 
         Raises:
-            CallRefusedError: the pod shall fail (`turned_away` says why); an error here is final for it.
+            CallRefusedError: the pod shall fail (`admission_failure` says why); an error here is final for it.
             WouldWaitError: the injector's answer needs disk or network; nothing is recorded.
         """
         if not may_wait and not self._injector.answers_at_once:
@@ -87,13 +87,13 @@ class Allocator:
         with self._state.lock:
             given = tuple(ids)
             view = self._state.snapshot().view
-            asking = self._state.flight.asking(kind, len(given), view, now_s=self._clock())
-            reasons = {turned_away(one, view) for one in asking}
+            asking = self._state.matcher.asking(kind, len(given), view, now_s=self._clock())
+            reasons = {admission_failure(one, view) for one in asking}
             if len(reasons) == 1 and (reason := reasons.pop()):  # else the second call or the start refuses it
                 _LOG.warning("%s fails: %s", " or ".join(one.pod.full_name for one in asking), reason)
                 raise CallRefusedError(f"edgegpu: {reason}. {_TURNED_AWAY}")
-            want = self._state.flight.allocated(kind, given, view, now_s=self._clock())
-            self._state.touch()
+            want = self._state.matcher.allocated(kind, given, view, now_s=self._clock())
+            self._state.invalidate()
         cards = sorted({card_of(text) for text in given})
         who = "a container of no known pod" if want is None else _name(want.pod, want.container.name)
         _LOG.info("%s gets %d %s on %s", who, len(given), kind.name.lower(), ", ".join(cards))
@@ -113,7 +113,7 @@ class Allocator:
                     "edgegpu: kubelet's checkpoint does not hold these devices; it will be asked again"
                 )
             pod = snapshot.view.pods.get(owner[0])
-            if pod is None and is_torn(snapshot.view.ledger.grant(*owner)):
+            if pod is None and is_split_share(snapshot.view.ledger.grant(*owner)):
                 raise CallRefusedError(
                     "edgegpu: refused: its devices lie on several cards, and its pod is not known yet (is the API "
                     "server up?); it will be asked again"
@@ -164,7 +164,7 @@ class Allocator:
 
     def _prefer(self, kind: DeviceKind, size: int, must: list[str]) -> AllocationTarget:
         view = self._state.snapshot().view
-        return self._state.flight.prefer(kind, size, must, view, now_s=self._clock())
+        return self._state.matcher.prefer(kind, size, must, view, now_s=self._clock())
 
 
 def _name(pod: PodView, container: str) -> str:

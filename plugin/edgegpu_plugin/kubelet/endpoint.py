@@ -85,7 +85,7 @@ class _Streams:
         _log.debug("kubelet dialled for %s", self._plugin.resource)
         return self._plugin.options()
 
-    def count_anew(self) -> None:
+    def reset_count(self) -> None:
         """Reset the count, so that only streams of the new kubelet count."""
         with self._lock:
             self._kubelet += 1
@@ -148,7 +148,7 @@ class PluginSocket:
             PluginError: the socket is another process's, or cannot be made.
         """
         for _, streams in self._servers:
-            streams.count_anew()
+            streams.reset_count()
         if not self._servers:
             self._serve()
         self.keep()

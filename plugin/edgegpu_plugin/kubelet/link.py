@@ -50,7 +50,7 @@ class KubeletLink:
         plugins: Sequence[ResourcePlugin],
         on_registered: Callable[[float], None] = lambda _ms: None,
         on_kubelet_restart: Callable[[], None] = lambda: None,
-        on_books: Callable[[], None] = lambda: None,
+        on_checkpoint: Callable[[], None] = lambda: None,
         poll_s: float = 1.0,
     ) -> None:
         """Make the link.
@@ -61,7 +61,7 @@ class KubeletLink:
             on_registered: called on the link's thread when all first lists are sent, with the milliseconds since
                 kubelet's socket appeared (or since `run` began, if it existed before).
             on_kubelet_restart: called on the link's thread when a new kubelet has started, before the registration.
-            on_books: called on the link's thread when kubelet has written its checkpoint.
+            on_checkpoint: called on the link's thread when kubelet has written its checkpoint.
             poll_s: how often the folder is checked without an event from it; a fifth as often while all is
                 registered.
         """
@@ -69,7 +69,7 @@ class KubeletLink:
         self._socket = folder / KUBELET_SOCKET
         self._on_registered = on_registered
         self._on_kubelet_restart = on_kubelet_restart
-        self._on_books = on_books
+        self._on_checkpoint = on_checkpoint
         self._poll_s = poll_s
         self._watch = folder_watch()
         self._executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="kubelet-call")
@@ -119,7 +119,7 @@ class KubeletLink:
                     wait_s = self._poll_s
                 made = self._watch.wait(wait_s)
                 if CHECKPOINT in made:
-                    self._on_books()
+                    self._on_checkpoint()
         finally:
             for endpoint in self._endpoints:
                 endpoint.close()

@@ -42,7 +42,7 @@ class NodePods:
         except Conflict:
             _LOG.debug("%s is another pod by now: left alone", pod.full_name)
 
-    def tell(self, pod: PodView, reason: str, message: str) -> None:
+    def warn(self, pod: PodView, reason: str, message: str) -> None:
         """Write a Warning event on the pod; a repeated one only raises its count."""
         self._events.record(PodRef(namespace=pod.namespace, name=pod.name, uid=pod.uid), reason=reason, message=message)
 

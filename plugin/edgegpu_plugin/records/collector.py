@@ -85,7 +85,7 @@ class Collector:
         it for days.
         """
         snapshot = self._state.snapshot()
-        doubtful = self._doubtful(snapshot)
+        doubtful = self._ended_holders(snapshot)
         if not snapshot.checkpoint_read:  # it may have entries by now that we have not read
             return bool(doubtful)
         if not doubtful:
@@ -114,7 +114,7 @@ class Collector:
             return frozenset()
         return frozenset(uid for uid, since_s in self._kept_since.items() if now_s - since_s >= KEPT_S)
 
-    def _doubtful(self, snapshot: Snapshot) -> Mapping[str, PodView | None]:
+    def _ended_holders(self, snapshot: Snapshot) -> Mapping[str, PodView | None]:
         found: dict[str, PodView | None] = {}
         for entry in self._state.recorded():
             pod = snapshot.pods.get(entry.pod_uid)

@@ -12,7 +12,7 @@ from edgegpu_core.allocation_matching import AllocationMatcher
 from edgegpu_core.inventory import Card, CardCapacity, slots
 from edgegpu_core.ledger import CheckpointEntry, CheckpointError, Ledger, parse_checkpoint
 from edgegpu_core.model import ModelError, ResourceModel
-from edgegpu_core.nodeview import NodeView, settle
+from edgegpu_core.nodeview import NodeView, corrected_promises
 from edgegpu_core.placement import Policy
 from edgegpu_core.podview import Cards, PodView
 
@@ -69,7 +69,7 @@ class NodeState:
         self.lock = threading.RLock()
         self.changed = threading.Event()
         self.pods_changed = threading.Condition(self.lock)
-        self.flight = AllocationMatcher()
+        self.matcher = AllocationMatcher()
         self.model, self.policy, self._checkpoint = model, policy, checkpoint
         self._stamp: tuple[int, ...] = ()
         self._entries: tuple[CheckpointEntry, ...] = ()
@@ -104,7 +104,7 @@ class NodeState:
         """Set the cards that are offered."""
         with self.lock:
             self._cards, self._slots = cards, slots(cards, self.model)
-            self.touch()
+            self.invalidate()
 
     def set_machine(self, cards: Iterable[Card], gone: Iterable[Card] = ()) -> None:
         """Set the cards that the driver lists, also excluded ones, and those that it no longer lists."""
@@ -113,7 +113,7 @@ class NodeState:
             self._machine = {card.uuid: card for card in (*lost, *there)}
             silent = (card.uuid for card in there if not card.answers)
             self._gone_cards = frozenset((*silent, *(card.uuid for card in lost)))
-            self.touch()
+            self.invalidate()
 
     def cards(self) -> tuple[Card, ...]:
         """Return the cards that are offered."""
@@ -154,7 +154,7 @@ class NodeState:
             unlisted = frozenset(self._booked.pods()) - listed.keys() - self._pods.keys()
             if unlisted != self._unlisted:
                 self._unlisted = unlisted
-                self.touch()
+                self.invalidate()
 
     def drop_pod(self, uid: str) -> None:
         """Forget a pod, by its API UID; its devices stay booked until kubelet has released them.
@@ -177,15 +177,15 @@ class NodeState:
             released = frozenset(uids)
             if released != self._released:
                 self._released = released
-                self.touch()
+                self.invalidate()
 
     def kubelet_restarted(self) -> None:
         """Forget the admission in progress: a new kubelet begins it anew."""
         with self.lock:
-            self.flight.forget()
-            self.touch()
+            self.matcher.forget()
+            self.invalidate()
 
-    def books_written(self) -> None:
+    def checkpoint_written(self) -> None:
         """Read kubelet's checkpoint now, so that the next admission need not wait for it."""
         self.snapshot()
 
@@ -194,19 +194,19 @@ class NodeState:
         with self.lock:
             self._read_checkpoint()
             if self._snapshot is None:
-                self._snapshot = self._look()
+                self._snapshot = self._build_snapshot()
             return self._snapshot
 
-    def touch(self) -> None:
+    def invalidate(self) -> None:
         """Drop the cached snapshot after a change, and wake the reconciler."""
         self._snapshot = None
         self.changed.set()
 
-    def _look(self) -> Snapshot:
+    def _build_snapshot(self) -> Snapshot:
         with self.lock:
             live = {uid: pod for uid, pod in self._pods.items() if not pod.is_terminal}
             ledger = self._booked.only(uid for uid in self._booked.pods() if uid in live or uid not in self._released)
-            self.flight.add_to(ledger, live)
+            self.matcher.add_to(ledger, live)
             if self._is_told and not live and not ledger.pods() and not self.checkpoint_problem:
                 self._take_unit()
             annotated = {uid: pod.cards for uid, pod in live.items() if pod.cards is not None}
@@ -219,7 +219,7 @@ class NodeState:
                 promises=annotated | {uid: cards for uid, cards in self._overrides.items() if uid in live},
             )
             strange = set(ledger.pods()) - live.keys()
-            promises = settle(view, gone={uid for uid in strange if self._has_ended(uid)})
+            promises = corrected_promises(view, gone={uid for uid in strange if self._has_ended(uid)})
             # Kept once there: the watch may yet show the annotation of an earlier correction.
             self._overrides = {
                 uid: cards for uid, cards in promises.items() if uid in self._overrides or cards != annotated.get(uid)
@@ -229,7 +229,7 @@ class NodeState:
                 settled,
                 dict(self._pods),
                 not self.checkpoint_problem,
-                self.flight.unwritten(),
+                self.matcher.unwritten(),
                 self._machine,
                 self._gone_cards,
             )
@@ -262,7 +262,7 @@ class NodeState:
             if promise.get(container) != cards:
                 promise[container] = cards
                 self._overrides[uid] = promise
-                self.touch()
+                self.invalidate()
 
     def booked(self) -> tuple[str, ...]:
         """Return kubelet's UIDs of the pods in its checkpoint that hold or held devices of ours."""
@@ -276,7 +276,7 @@ class NodeState:
             self._read_checkpoint()
             return self._entries
 
-    def _sorted_out(self) -> dict[str, PodView]:
+    def _by_kubelet_uid(self) -> dict[str, PodView]:
         """Return the pods by kubelet's UID, with each mirror in place of the static pod that it mirrors.
 
         Whoever may create a pod may mark it as a mirror of anything. A mirror counts only when kubelet has a static pod
@@ -295,10 +295,10 @@ class NodeState:
         return self._statics | mirrors | found
 
     def _pods_changed(self) -> None:
-        self._pods = self._sorted_out()
+        self._pods = self._by_kubelet_uid()
         self._overrides = {uid: cards for uid, cards in self._overrides.items() if uid in self._pods}
         self.pods_changed.notify_all()
-        self.touch()
+        self.invalidate()
 
     def _read_checkpoint(self) -> None:
         """Read kubelet's checkpoint if it has changed; kubelet replaces the file by a rename."""
@@ -320,8 +320,8 @@ class NodeState:
         self._note("")
         self._stamp, self._entries = found, entries
         self._booked = Ledger.of_entries(entries, self.model, self._booked)
-        self.flight.forget()
-        self.touch()
+        self.matcher.forget()
+        self.invalidate()
 
     def _note(self, problem: str) -> None:
         """Log once that the checkpoint cannot be read, and once that it can be read again."""
@@ -332,4 +332,4 @@ class NodeState:
         else:
             _LOG.info("%s can be read again", self._checkpoint)
         self.checkpoint_problem = problem
-        self.touch()
+        self.invalidate()

@@ -159,7 +159,7 @@ def report_of(snapshot: Snapshot, *, boot: str) -> NodeReport:
 
 def _waiting(snapshot: Snapshot) -> frozenset[str]:
     pods = snapshot.view.pods
-    lacking = {want.pod.uid for want in snapshot.view.wants()}
+    lacking = {want.pod.uid for want in snapshot.view.waiting_containers()}
     return frozenset(lacking | {pods[uid].uid for uid in snapshot.unwritten & pods.keys()})
 
 

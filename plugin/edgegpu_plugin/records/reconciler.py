@@ -53,7 +53,7 @@ class PodWriter(Protocol):
     def delete(self, pod: PodView) -> None:
         """Delete the pod with this UID."""
 
-    def tell(self, pod: PodView, reason: str, message: str) -> None:
+    def warn(self, pod: PodView, reason: str, message: str) -> None:
         """Write a Warning event on the pod; a repeated one only raises its count."""
 
 
@@ -90,7 +90,7 @@ class Reconciler:
         synced: Callable[[], bool],
         beat: Callable[[], None],
         times: ReconcilerTimes,
-        look_inside: Callable[[Snapshot], tuple[RefusedPod, ...]] = lambda _: (),
+        find_cardless: Callable[[Snapshot], tuple[RefusedPod, ...]] = lambda _: (),
     ) -> None:
         self._state = state
         self._collector = collector
@@ -98,7 +98,7 @@ class Reconciler:
         self._pods = pods
         self._synced = synced
         self._beat = beat
-        self._look_inside = look_inside
+        self._find_cardless = find_cardless
         self._missing_s = times.missing_s
         self._pause = times.pause
         self._clock = times.clock
@@ -138,10 +138,10 @@ class Reconciler:
                     waits.append(self._publisher.wait_s)
             self._adopt(snapshot)
             self._correct(self._state.snapshot())
-            waits.append(self._look_after_lost(self._state.snapshot()))
-            self._look_after_refused(self._state.snapshot())
-            self._look_after_cardless(self._state.snapshot())
-            self._tidy(snapshot)
+            waits.append(self._handle_lost(self._state.snapshot()))
+            self._handle_refused(self._state.snapshot())
+            self._handle_cardless(self._state.snapshot())
+            self._delete_dead_pods(snapshot)
         except (KubeError, OSError) as error:
             if str(error) != self.last_error:
                 _LOG.warning("cannot keep the cluster's records in step: %s; trying again", error)
@@ -189,7 +189,7 @@ class Reconciler:
                     self._given_up[uid] = text
         self._given_up = {uid: text for uid, text in self._given_up.items() if uid in view.pods}
 
-    def _look_after_lost(self, snapshot: Snapshot) -> float:
+    def _handle_lost(self, snapshot: Snapshot) -> float:
         """Write events for pods whose card is gone; evict a pod with a controller when the card stays away.
 
         kubelet leaves such a pod running, and the scheduler counts its request against the cards that are left. The
@@ -200,18 +200,18 @@ class Reconciler:
         now_s = self._clock()
         self._lost_since = {one.pod.uid: self._lost_since.get(one.pod.uid, now_s) for one in self.lost}
         for one in self.lost:
-            self._pods.tell(one.pod, "GPUCardGone", one.reason)
+            self._pods.warn(one.pod, "GPUCardGone", one.reason)
             left_s = self._lost_since[one.pod.uid] + self._missing_s - now_s
             if one.pod.controlled and not one.pod.is_static and left_s <= 0:
                 _LOG.info("%s is evicted: its card is gone", one.pod.full_name)
                 gone_for = reasons.duration(self._missing_s)
-                self._pods.tell(one.pod, "GPUEvicted", f"its card has been gone for {gone_for}")
+                self._pods.warn(one.pod, "GPUEvicted", f"its card has been gone for {gone_for}")
                 self._pods.evict(one.pod)
             elif left_s > 0:
                 wait_s = min(wait_s, left_s)
         return wait_s
 
-    def _look_after_refused(self, snapshot: Snapshot) -> None:
+    def _handle_refused(self, snapshot: Snapshot) -> None:
         """Write events for pods that may not start; evict one once it would fit anew, since its devices are frozen.
 
         Only a pod with a controller is evicted: a bare one would not be made again, and a static one keeps its devices.
@@ -228,24 +228,24 @@ class Reconciler:
             pod, may_come = one.pod, one.card_missing and now_s - self._missing_since[one.pod.uid] < self._missing_s
             if may_come or not would_fit(pod, view):
                 held = "" if one.card_missing else f"; {_HELD if pod.controlled else _HELD_BARE}"
-                self._pods.tell(pod, "GPURefused", one.reason + held)
+                self._pods.warn(pod, "GPURefused", one.reason + held)
             elif pod.is_static:
-                self._pods.tell(pod, "GPURefused", f"{one.reason}; {_REMEDY_STATIC}")
+                self._pods.warn(pod, "GPURefused", f"{one.reason}; {_REMEDY_STATIC}")
             elif not pod.controlled:
-                self._pods.tell(pod, "GPURefused", f"{one.reason}; {_REMEDY_BARE}")
+                self._pods.warn(pod, "GPURefused", f"{one.reason}; {_REMEDY_BARE}")
             else:
                 _LOG.info("%s is evicted: its devices lie wrong and there is room for it now", pod.full_name)
-                self._pods.tell(pod, "GPUEvicted", "its devices lie on no single free card; there is room for it now")
+                self._pods.warn(pod, "GPUEvicted", "its devices lie on no single free card; there is room for it now")
                 self._pods.evict(pod)
 
-    def _look_after_cardless(self, snapshot: Snapshot) -> None:
+    def _handle_cardless(self, snapshot: Snapshot) -> None:
         """Write events for containers that run without their cards, because the injection failed."""
         lost = {one.pod.uid for one in self.lost}
-        self.cardless = tuple(one for one in self._look_inside(snapshot) if one.pod.uid not in lost)
+        self.cardless = tuple(one for one in self._find_cardless(snapshot) if one.pod.uid not in lost)
         for one in self.cardless:
-            self._pods.tell(one.pod, "GPUMissing", one.reason)
+            self._pods.warn(one.pod, "GPUMissing", one.reason)
 
-    def _tidy(self, snapshot: Snapshot) -> None:
+    def _delete_dead_pods(self, snapshot: Snapshot) -> None:
         """Delete pods that died at admission and whose controller has made new ones, with an event.
 
         A pod that ran when a new kubelet refused it is not `Failed`: kubelet ends it, and if it obeys TERM it
@@ -259,7 +259,7 @@ class Reconciler:
             if (died or ended) and pod.controlled and not pod.deleting:
                 why = pod.reason or "ended by a new kubelet that did not admit it"
                 _LOG.info("%s died at admission (%s): deleted, its controller makes a new one", pod.full_name, why)
-                self._pods.tell(pod, "GPUAdmissionFailed", f"died at admission ({why}); deleted by edgegpu")
+                self._pods.warn(pod, "GPUAdmissionFailed", f"died at admission ({why}); deleted by edgegpu")
                 self._pods.delete(pod)
 
 

@@ -120,24 +120,24 @@ def test_files_that_are_half_written_change_nothing_until_they_are_whole(node: N
     now_s = 0.0
     node.lay(certs.client)
     way = ApiConnection(load_kubeconfig(node.kubeconfig), clock=lambda: now_s)
-    first = way.door().pool
+    first = way.connections().pool
     for broken in (Pair(certs.client.cert, "half a k"), Pair(certs.client.cert, certs.server.key), Pair("", "")):
         node.lay(broken)
         now_s += 10
-        assert way.door().pool is first
+        assert way.connections().pool is first
     node.lay(certs.server)
-    assert way.door().pool is first  # they were read just now
+    assert way.connections().pool is first  # they were read just now
     now_s += 10
-    assert way.door().pool is not first
+    assert way.connections().pool is not first
     way.close()
 
 
 def test_files_that_say_the_same_as_before_keep_the_connections(node: NodeFiles, certs: Certs) -> None:
     node.lay(certs.client)
     way = ApiConnection(load_kubeconfig(node.kubeconfig))
-    first = way.door().pool
+    first = way.connections().pool
     node.lay(certs.client)
-    assert way.door().pool is first
+    assert way.connections().pool is first
     way.close()
 
 

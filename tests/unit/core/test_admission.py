@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from property.cases import MODEL, Book, box, pod_of, slots_of, view_of
 
-from edgegpu_core.admission import AdmissionVerdict, is_torn, judge, turned_away, would_fit
+from edgegpu_core.admission import AdmissionVerdict, admission_failure, is_split_share, judge, would_fit
 from edgegpu_core.deviceid import DeviceKind
 from edgegpu_core.inventory import CardCapacity
 from edgegpu_core.ledger import Grant
@@ -107,8 +107,8 @@ def test_devices_that_no_container_may_have_are_known_without_the_pod() -> None:
     whole = Book(SLOTS)
     whole.give("whole", "main", DeviceKind.CORE, {"GPU-0": 100, "GPU-1": 100})
     whole.give("whole", "main", DeviceKind.MEMORY, {"GPU-0": 3, "GPU-1": 2})
-    assert [is_torn(book.ledger.grant(uid, "main")) for uid in ("sound", "torn", "split")] == [False, True, True]
-    assert not is_torn(whole.ledger.grant("whole", "main"))
+    assert [is_split_share(book.ledger.grant(uid, "main")) for uid in ("sound", "torn", "split")] == [False, True, True]
+    assert not is_split_share(whole.ledger.grant("whole", "main"))
 
 
 def test_whole_cards_with_memory_spread_evenly() -> None:
@@ -160,7 +160,7 @@ def test_a_refused_pod_would_fit_when_its_own_devices_are_given_back() -> None:
 
 def fate(pod: PodView, *others: PodView, slots: tuple[CardCapacity, ...] = SLOTS) -> str:
     view = view_of(slots, pod, *others, ledger=Book(slots).ledger)
-    return turned_away(WaitingContainer(pod, pod.containers[0], Grant(), started=False), view)
+    return admission_failure(WaitingContainer(pod, pod.containers[0], Grant(), started=False), view)
 
 
 def test_a_bare_pod_for_which_no_card_has_room_fails() -> None:
@@ -180,4 +180,4 @@ def test_whoever_would_be_made_again_or_is_in_its_right_does_not_fail() -> None:
     assert fate(replace(pod, cards={"main": ("GPU-0",)}), *others) == ""
     assert fate(pod, *others, slots=()) == ""
     later = WaitingContainer(pod, pod.containers[0], Grant(), started=True)
-    assert turned_away(later, view_of(SLOTS, pod, *others, ledger=Book(SLOTS).ledger)) == ""
+    assert admission_failure(later, view_of(SLOTS, pod, *others, ledger=Book(SLOTS).ledger)) == ""

@@ -8,7 +8,7 @@ from edgegpu_core.allocation_matching import PAIR_LIMIT_S, AllocationMatcher, Al
 from edgegpu_core.deviceid import DeviceKind, core_ids, count_by_card, memory_ids
 from edgegpu_core.inventory import CardCapacity
 from edgegpu_core.ledger import Ledger
-from edgegpu_core.nodeview import NodeView, settle
+from edgegpu_core.nodeview import NodeView, corrected_promises
 from edgegpu_core.podview import PodView
 from edgegpu_core.request import ContainerRole
 
@@ -152,7 +152,7 @@ def test_a_container_that_becomes_known_between_its_calls_stays_where_it_began()
     assert calls.ask(DeviceKind.MEMORY, 20) == ("", {"GPU-0": 20})
     calls.pods = (pod_of("u", box("main", 20, 10), cards={"main": ("GPU-1",)}),)
     assert calls.ask(DeviceKind.CORE, 10) == ("u/main", {"GPU-0": 10})
-    assert settle(calls.view()) == {"u": {"main": ("GPU-0",)}}
+    assert corrected_promises(calls.view()) == {"u": {"main": ("GPU-0",)}}
 
 
 def test_a_pod_that_fits_nowhere_takes_what_is_promised_to_nobody() -> None:
@@ -179,7 +179,7 @@ def test_a_first_call_that_needs_one_of_two_whole_cards_does_not_forget_the_othe
     pod = pod_of("u", box("main", 1, 200), cards={"main": ("GPU-1", "GPU-2")})
     calls = Calls(pod, slots=slots_of(29, 29, 29))
     assert calls.ask(DeviceKind.MEMORY, 1) == ("u/main", {"GPU-1": 1})
-    assert settle(calls.view()) == {"u": {"main": ("GPU-1", "GPU-2")}}
+    assert corrected_promises(calls.view()) == {"u": {"main": ("GPU-1", "GPU-2")}}
     assert calls.view().free().memory == [29, 0, 0]
     assert calls.ask(DeviceKind.CORE, 200) == ("u/main", {"GPU-1": 100, "GPU-2": 100})
 
@@ -222,7 +222,7 @@ def test_whoever_lost_its_card_inherits_the_other() -> None:
     one, two = alike("1", "GPU-0"), alike("2", "GPU-1")
     book = Book(SLOTS)
     book.share("2", "GPU-0", 4, 80)
-    assert settle(view_of(SLOTS, one, two, ledger=book.ledger)) == {
+    assert corrected_promises(view_of(SLOTS, one, two, ledger=book.ledger)) == {
         "1": {"main": ("GPU-1",)},
         "2": {"main": ("GPU-0",)},
     }
@@ -235,8 +235,8 @@ def test_a_ring_of_swaps_is_settled_in_any_order_of_pods() -> None:
     book.share("2", "GPU-0", 4, 80)
     book.share("3", "GPU-1", 4, 80)
     settled = {"1": {"main": ("GPU-2",)}, "2": {"main": ("GPU-0",)}, "3": {"main": ("GPU-1",)}}
-    assert settle(view_of(slots, *pods, ledger=book.ledger)) == settled
-    assert settle(view_of(slots, *reversed(pods), ledger=book.ledger)) == settled
+    assert corrected_promises(view_of(slots, *pods, ledger=book.ledger)) == settled
+    assert corrected_promises(view_of(slots, *reversed(pods), ledger=book.ledger)) == settled
 
 
 def test_after_a_restart_nobody_inherits_more_than_there_is() -> None:
@@ -249,7 +249,7 @@ def test_after_a_restart_nobody_inherits_more_than_there_is() -> None:
     book = Book(slots)
     book.share("2", gone, 4, 45)
     view = view_of(slots, *pods, ledger=book.ledger)
-    after = view_of(slots, *(replace(pod, cards=settle(view)[pod.uid]) for pod in pods), ledger=book.ledger)
+    after = view_of(slots, *(replace(pod, cards=corrected_promises(view)[pod.uid]) for pod in pods), ledger=book.ledger)
     assert after.free().core == [10, 10]
 
 
@@ -258,11 +258,11 @@ def test_a_promised_pod_moves_aside_when_one_without_promise_got_its_card() -> N
     forced = pod_of("2", box("main", 20, 10), created="2")
     book = Book(SLOTS)
     book.share("2", "GPU-0", 20, 10)
-    assert settle(view_of(SLOTS, promised, forced, ledger=book.ledger)) == {"1": {"main": ("GPU-1",)}}
+    assert corrected_promises(view_of(SLOTS, promised, forced, ledger=book.ledger)) == {"1": {"main": ("GPU-1",)}}
     alone = slots_of(29)
     book = Book(alone)
     book.share("2", "GPU-0", 20, 10)
-    assert settle(view_of(alone, promised, forced, ledger=book.ledger)) == {"1": {"main": ("GPU-0",)}}
+    assert corrected_promises(view_of(alone, promised, forced, ledger=book.ledger)) == {"1": {"main": ("GPU-0",)}}
 
 
 def test_a_promised_pod_moves_aside_when_one_that_is_gone_had_got_its_card() -> None:
@@ -270,8 +270,8 @@ def test_a_promised_pod_moves_aside_when_one_that_is_gone_had_got_its_card() -> 
     book = Book(SLOTS)
     book.share("1", "GPU-0", 20, 10)  # was promised GPU-1 and is deleted; who inherited that, a restart forgot
     view = view_of(SLOTS, waiting, ledger=book.ledger)
-    assert settle(view, gone={"1"}) == {"2": {"main": ("GPU-1",)}}
-    assert settle(view) == {"2": {"main": ("GPU-0",)}}, "1 may be a pod that the watch is late with"
+    assert corrected_promises(view, gone={"1"}) == {"2": {"main": ("GPU-1",)}}
+    assert corrected_promises(view) == {"2": {"main": ("GPU-0",)}}, "1 may be a pod that the watch is late with"
 
 
 def test_what_a_node_holds_is_devices_and_promises() -> None:
@@ -284,7 +284,7 @@ def test_what_a_node_holds_is_devices_and_promises() -> None:
     free = view.free()
     assert (free.memory, free.core) == ([20, 17], [85, 70])
     assert view.free(without="2").memory == [20, 23]
-    assert [want.key for want in view.wants()] == [("1", "b"), ("2", "i")]
+    assert [want.key for want in view.waiting_containers()] == [("1", "b"), ("2", "i")]
 
 
 def test_a_pod_halfway_to_whole_cards_holds_all_of_them() -> None:

@@ -11,36 +11,36 @@ PARTS = tuple(replace(TWO, uuid=f"MIG-{n}", mig=n, parent="GPU-2") for n in rang
 
 
 def health(state: CardHealth, now_s: float = 0) -> dict[str, bool]:
-    return {card.uuid: card.healthy for card in state.judged(now_s)}
+    return {card.uuid: card.healthy for card in state.with_health(now_s)}
 
 
 def test_a_silent_card_is_kept_out_of_order_until_it_answers() -> None:
     state = CardHealth(10)
-    state.see([ONE, TWO], {"GPU-1", "GPU-2"})
-    state.see([TWO], {"GPU-2"})
+    state.update([ONE, TWO], {"GPU-1", "GPU-2"})
+    state.update([TWO], {"GPU-2"})
     assert health(state) == {"GPU-1": False, "GPU-2": True}
     assert state.missing
-    state.see([], set())
+    state.update([], set())
     assert health(state) == {"GPU-1": False, "GPU-2": False}
-    state.see([ONE, TWO], {"GPU-1", "GPU-2"})
+    state.update([ONE, TWO], {"GPU-1", "GPU-2"})
     assert health(state) == {"GPU-1": True, "GPU-2": True}
     assert not state.missing
 
 
 def test_what_a_gpu_no_longer_offers_is_forgotten() -> None:
     state = CardHealth(10)
-    state.see([ONE, TWO], {"GPU-1", "GPU-2"})
-    state.see([ONE, *PARTS], {"GPU-1", "GPU-2"})
+    state.update([ONE, TWO], {"GPU-1", "GPU-2"})
+    state.update([ONE, *PARTS], {"GPU-1", "GPU-2"})
     assert health(state) == {"GPU-1": True, "MIG-0": True, "MIG-1": True}
-    state.see([ONE, PARTS[1]], {"GPU-1", "GPU-2"})
+    state.update([ONE, PARTS[1]], {"GPU-1", "GPU-2"})
     assert health(state) == {"GPU-1": True, "MIG-1": True}
-    state.see([ONE], {"GPU-1"})
+    state.update([ONE], {"GPU-1"})
     assert health(state) == {"GPU-1": True, "MIG-1": False}
 
 
 def test_an_error_is_forgiven_after_a_quiet_while() -> None:
     state = CardHealth(10)
-    state.see([ONE, TWO], {"GPU-1", "GPU-2"})
+    state.update([ONE, TWO], {"GPU-1", "GPU-2"})
     assert state.report_xid(["GPU-1"], 79, 100)
     assert health(state, 105) == {"GPU-1": False, "GPU-2": True}
     assert state.report_xid(["GPU-1"], 79, 106)
@@ -50,6 +50,6 @@ def test_an_error_is_forgiven_after_a_quiet_while() -> None:
 
 def test_errors_of_applications_are_ignored() -> None:
     state = CardHealth(10)
-    state.see([ONE], {"GPU-1"})
+    state.update([ONE], {"GPU-1"})
     assert not any(state.report_xid(["GPU-1"], code, 0) for code in IGNORED_XIDS)
     assert health(state) == {"GPU-1": True}

@@ -51,7 +51,7 @@ def assume(state: ClusterState, name: str, clock: Clock, on: str = "n") -> None:
 
 
 def memory(state: ClusterState, name: str = "n", *, for_uid: str = "") -> list[int]:
-    return state.rooms([name], for_uid=for_uid)[name].free.memory
+    return state.capacities([name], for_uid=for_uid)[name].free.memory
 
 
 def test_each_change_shows(state: ClusterState) -> None:
@@ -64,15 +64,15 @@ def test_each_change_shows(state: ClusterState) -> None:
     state.delete_pod("uid-a")
     assert memory(state) == [29, 29]
     state.delete_node("uid-n")
-    assert state.rooms(["n"]) == {}
+    assert state.capacities(["n"]) == {}
 
 
 def test_what_is_free_is_kept_until_something_changes_there(state: ClusterState) -> None:
     put_node(state, node("m", [29]))
-    before = state.rooms(["n", "m"])
+    before = state.capacities(["n", "m"])
     put_pod(state, bound("a", on="m"))
     state.delete_pod("uid-that-is-of-no-interest")
-    after = state.rooms(["n", "m"])
+    after = state.capacities(["n", "m"])
     assert after["n"] is before["n"]
     assert after["m"] is not before["m"]
 

@@ -4,14 +4,14 @@ from integration.extender_world import MODEL, Json, node, plain_node, pod, uuid
 from edgegpu_core.placement import Policy, Share
 from edgegpu_core.podview import pod_view
 from edgegpu_plugin.extender.filter import FilterVerdict, judge
-from edgegpu_plugin.extender.node_capacity import NodeCapacity, known_node, room_of
+from edgegpu_plugin.extender.node_capacity import NodeCapacity, capacity_of, known_node
 from edgegpu_plugin.extender.verbs import rank
 
 
 def rooms_of(nodes: list[Json], pods: list[Json]) -> dict[str, NodeCapacity]:
     views = [found for item in pods if (found := pod_view(item, MODEL)) is not None]
     known = [known_node(item, MODEL) for item in nodes]
-    return {n.name: room_of(n, [p for p in views if p.node == n.name], (), MODEL) for n in known}
+    return {n.name: capacity_of(n, [p for p in views if p.node == n.name], (), MODEL) for n in known}
 
 
 def verdict(asking: Json, nodes: list[Json], *pods: Json) -> FilterVerdict:

@@ -4,7 +4,7 @@ from integration.extender_world import MODEL, Json, node, plain_node, pod, uuid
 from edgegpu_core.placement import Share
 from edgegpu_core.podview import PodView, pod_view
 from edgegpu_plugin.extender.assumed import Assumption
-from edgegpu_plugin.extender.node_capacity import NodeCapacity, known_node, room_of
+from edgegpu_plugin.extender.node_capacity import NodeCapacity, capacity_of, known_node
 
 
 def view(item: Json) -> PodView:
@@ -14,7 +14,7 @@ def view(item: Json) -> PodView:
 
 
 def room(item: Json, *pods: Json, assumed: tuple[Assumption, ...] = ()) -> NodeCapacity:
-    return room_of(known_node(item, MODEL), [view(p) for p in pods], assumed, MODEL)
+    return capacity_of(known_node(item, MODEL), [view(p) for p in pods], assumed, MODEL)
 
 
 def on_card(name: str, ask: tuple[int, int], card: int, *, phase: str = "Pending") -> Json:

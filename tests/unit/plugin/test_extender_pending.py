@@ -117,12 +117,12 @@ def test_pods_that_ask_for_the_same_are_judged_once() -> None:
     ]
     equal = [unscheduled(pod(f"p{i}", (20, 1)), f"said {i}") for i in range(9)]
     state = cluster([node("a", [29], held=held("a", 20))], *equal, *unequal)
-    rooms = _Asked(state.rooms(["a"]))
+    rooms = _Asked(state.capacities(["a"]))
     waiting = [one for one in state.pods() if not one.node]
     told = reasons_of(waiting, rooms, MODEL)
     assert rooms.times == len(unequal)  # one that is never judged, for its policy, and one for all that are equal
     assert told == [reasons_of([one], rooms, MODEL)[0] for one in waiting]
-    free = state.rooms(["a"]) | cluster([node("b", [29])]).rooms(["b"])
+    free = state.capacities(["a"]) | cluster([node("b", [29])]).capacities(["b"])
     alike = [one for one in waiting if one.name.startswith("p")]
     assert reasons_of(alike, free, MODEL) == [
         f"has room on b; the scheduler said last: {one.unscheduled}" for one in alike

@@ -56,7 +56,7 @@ def test_filter_says_yes_exactly_where_the_pod_fits(
     for number, (sizes, holders) in enumerate(nodes):
         name = f"n{number}"
         build(state, name, sizes, holders)
-        state.rooms([name])  # what is kept now must not be believed later
+        state.capacities([name])  # what is kept now must not be believed later
         if deleted and holders:
             state.delete_pod(f"uid-{name}-0")
         free = by_brute_force(name, sizes, without_first(holders) if deleted and holders else holders)
@@ -65,7 +65,7 @@ def test_filter_says_yes_exactly_where_the_pod_fits(
         if isinstance(plan, PodPlan) and isinstance(place(plan, free, policy or Policy.FIRST_FIT), Placement):
             expected.append(name)
     names = [f"n{number}" for number in range(len(nodes))]
-    verdict = judge(new, names, rooms=state.rooms(names), model=MODEL)
+    verdict = judge(new, names, rooms=state.capacities(names), model=MODEL)
     assert verdict.fitting == expected
     assert sorted([*verdict.fitting, *verdict.hopeless]) == sorted(names)
 

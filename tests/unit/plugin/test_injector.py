@@ -158,7 +158,7 @@ def test_the_links_are_kept_in_every_way_for_pods_of_before(machine: Machine) ->
 
 def test_before_nvml_answers_the_saved_cards_count(machine: Machine) -> None:
     injector = machine.injector("v1.20.15+k3s1")
-    injector.know(CARDS)
+    injector.use_saved(CARDS)
     assert [one.container_path for one in injector.allocation(["GPU-1"]).devices][-1] == "/dev/nvidia1"
 
 

@@ -184,13 +184,13 @@ def test_a_pod_is_served_when_kubelet_has_written_it_down(tmp_path: Path) -> Non
     state = state_in(tmp_path)
     state.put_pod(pod_of("u", box("main", 20, 10), cards={"main": ("GPU-0",)}))
     for kind, ids in ((DeviceKind.MEMORY, MEMORY), (DeviceKind.CORE, CORE)):
-        state.flight.allocated(kind, ids, state.snapshot().view, now_s=1.0)
-        state.touch()
-    assert not state.snapshot().view.wants()
+        state.matcher.allocated(kind, ids, state.snapshot().view, now_s=1.0)
+        state.invalidate()
+    assert not state.snapshot().view.waiting_containers()
     assert state.snapshot().unwritten == {"u"}
     write_books(tmp_path, u="GPU-0")
     assert state.snapshot().unwritten == frozenset()
-    assert not state.snapshot().view.wants()
+    assert not state.snapshot().view.waiting_containers()
 
 
 def test_units_of_another_size_wait_until_the_pods_are_known(tmp_path: Path) -> None:

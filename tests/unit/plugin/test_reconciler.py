@@ -47,7 +47,7 @@ class Pods:
         """Take a deletion down."""
         self.deleted.append(pod.uid)
 
-    def tell(self, pod: PodView, reason: str, message: str) -> None:
+    def warn(self, pod: PodView, reason: str, message: str) -> None:
         """Take an event down."""
         self.told.append(f"{pod.uid} {reason}: {message}")
 
@@ -78,7 +78,7 @@ class Bench:
         controlled: bool = True,
         phase: str = "Pending",
         witness: KubeletFacts | None = None,
-        look_inside: Callable[[Snapshot], tuple[RefusedPod, ...]] = lambda _: (),
+        find_cardless: Callable[[Snapshot], tuple[RefusedPod, ...]] = lambda _: (),
     ) -> None:
         self.now_s = 1000.0
         self.pods = Pods()
@@ -101,7 +101,7 @@ class Bench:
             pods=self.pods,
             synced=lambda: True,
             beat=lambda: None,
-            look_inside=look_inside,
+            find_cardless=find_cardless,
             times=ReconcilerTimes(missing_s=MISSING_S, clock=lambda: self.now_s),
         )
 
@@ -299,7 +299,7 @@ def test_a_container_that_runs_without_its_card_is_told_of_and_left_alone(tmp_pa
     def look(snapshot: Snapshot) -> tuple[RefusedPod, ...]:
         return (RefusedPod(snapshot.pods["u"], "container main runs without its card 1", container="main"),)
 
-    bench = Bench(tmp_path, phase="Running", look_inside=look)
+    bench = Bench(tmp_path, phase="Running", find_cardless=look)
     bench.offer(1)
     bench.reconciler.step()
     assert bench.pods.told == ["u GPUMissing: container main runs without its card 1"]

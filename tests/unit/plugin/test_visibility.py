@@ -44,7 +44,7 @@ class Machine:
         entries = [CheckpointEntry("u", "main", name, tuple(ids)) for name, ids in some.items()]
         ledger = Ledger.of_entries(entries, MODEL, Ledger())
         view = NodeView(model=MODEL, policy=Policy.FIRST_FIT, slots=(), pods={"u": pod}, ledger=ledger, promises={})
-        found = self.sight.look(Snapshot(view, {"u": pod}, checkpoint_read=True))
+        found = self.sight.check(Snapshot(view, {"u": pod}, checkpoint_read=True))
         return [(one.container, one.cards) for one in found]
 
 
