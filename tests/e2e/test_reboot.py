@@ -11,7 +11,7 @@ from e2e.consistency import Cards, Key, wait_consistent
 from e2e.k3s import K3s
 from e2e.manifests import container, deployment, pod_spec
 from lab.boxkit import Box, build, missing
-from lab.labrun import wait_until
+from lab.labrun import HERE, run, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 LACKS = missing("box") + missing("image")
@@ -28,6 +28,7 @@ def box() -> Iterator[K3s]:
     machine = Box(NAME)
     machine.down()
     build()
+    run([HERE / "glibc_image.sh"], timeout_s=60)
     machine.up_k3s()
     node = BoxNode(machine)
     cluster = K3s(node)
