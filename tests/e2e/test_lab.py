@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from lab.boxkit import Box, build
 from lab.labkit import IMAGE, LabError, Node, down, missing, up_agent, up_server, wait_until
+from lab.labrun import HERE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 LACKS = missing() + missing("image")
+LACKS_BOX = missing("box")
 pytestmark = [pytest.mark.e2e, pytest.mark.skipif(bool(LACKS), reason="; ".join(LACKS)), pytest.mark.timeout(180)]
 
 SERVER, AGENT = "smoke", "smoke-agent"
@@ -135,3 +140,40 @@ def test_down_leaves_nothing_behind(server: Node, agent: Node) -> None:
     assert left == []
     mounts = subprocess.run(["cat", "/proc/mounts"], capture_output=True, text=True, check=True).stdout
     assert str(lab / "direct" / SERVER) not in mounts
+
+
+@pytest.fixture
+def own_boxes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Yield a folder of boxes that no other test has: another's box would keep the network up."""
+    lab = Path(os.environ.get("EDGEGPU_LAB", "/var/tmp/edgegpu-lab"))  # noqa: S108 - the lab's own default
+    state = lab / "two-boxes"
+    state.mkdir(parents=True, exist_ok=True)
+    monkeypatch.setenv("BOX_STATE", str(state))
+    for name in ("base.tar.zst", "base.list"):  # Debian's packages are those of the other boxes, where there are any
+        if (lab / "state" / name).exists():
+            shutil.copyfile(lab / "state" / name, state / name)
+    build()
+    yield state
+    subprocess.run([HERE / "box", "down"], check=True)
+    shutil.rmtree(state)
+
+
+@pytest.mark.skipif(bool(LACKS_BOX), reason="; ".join(LACKS_BOX))
+@pytest.mark.timeout(300)
+def test_a_box_that_is_on_its_way_keeps_its_disk_when_the_last_other_one_goes(own_boxes: Path, tmp_path: Path) -> None:
+    leaving = Box("leaving")
+    leaving.up()
+    leaving.off()
+    slow_cp = tmp_path / "cp"
+    slow_cp.write_text(f'#!/bin/sh\nuntil [ -e {tmp_path}/go ]; do sleep 0.05; done\nexec /bin/cp "$@"\n')
+    slow_cp.chmod(0o755)
+    env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    coming = subprocess.Popen([HERE / "box", "up", "coming"], env=env)
+    wait_until((own_boxes / "boxes/coming/root").is_dir, what="a box that waits for its disk")
+    going = subprocess.Popen([HERE / "box", "down", "leaving"])
+    wait_until(lambda: not (own_boxes / "boxes/leaving").exists(), what="the other box is gone")
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        going.wait(2)  # it must not end before the disk is there, and says nothing when it waits
+    (tmp_path / "go").touch()
+    assert (coming.wait(120), going.wait(60)) == (0, 0)
+    assert Box("coming").exec("ip", "route", "get", "10.89.0.1").returncode == 0
