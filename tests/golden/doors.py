@@ -80,13 +80,13 @@ from edgegpu_core.model import ResourceModel
 from edgegpu_core.nodereport import REPORT_ANNOTATION, NodeReport, read_report, write_report
 from edgegpu_core.placement import Policy, Share
 from edgegpu_core.podview import CARDS_ANNOTATION, POLICY_ANNOTATION, read_cards, write_cards
-from edgegpu_installer import doctor
 from edgegpu_installer import layout as _layout
 from edgegpu_installer.changes import FileChange, TransactionKind
 from edgegpu_installer.cluster.kubeconfig import render as render_kubeconfig
 from edgegpu_installer.cluster.node_identity import pack, unpack
 from edgegpu_installer.cluster.nodes import EXTENDER_ANNOTATION, GPU_LABEL
 from edgegpu_installer.cluster.rbac import Account
+from edgegpu_installer.doctor.verdict import CheckLevel as DoctorLevel
 from edgegpu_installer.install import Installation
 from edgegpu_installer.layout import Layout
 from edgegpu_installer.machine.atomic import PathEntry, wanted
@@ -138,7 +138,7 @@ WORDS = {
     "app limits, on drift": OnDrift,
     "box in the store": BoxState,
     "change foreseen": PreviewVerdict,
-    "doctor's levels": doctor.CheckLevel,
+    "doctor's levels": DoctorLevel,
     "enrolment of a box": EnrolmentState,
     "enrolment refused": RefusalCode,
     "enrolment request in the store": RequestState,

@@ -14,7 +14,9 @@ from kits.cli import CARD_0, CARD_1, document, plugin
 from kits.doctorserver import CONTAINERD, NOW, ApiServer, Health, scheduler_kubeconfig
 
 from edgegpu_agent.cli.clients.doctor import BoxClients
-from edgegpu_installer.doctor import CHECKS, BoxProbe, CheckLevel, CheckResult, FileSystemSpace, examine
+from edgegpu_installer.doctor.checks import CHECKS, examine
+from edgegpu_installer.doctor.probe import BoxProbe, FileSystemSpace
+from edgegpu_installer.doctor.verdict import CheckLevel, CheckResult
 from edgegpu_installer.plan import certificates
 from edgegpu_plugin.config.schema import Tls
 from edgegpu_plugin.extender.server import ExtenderServer

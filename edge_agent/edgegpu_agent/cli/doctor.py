@@ -14,7 +14,8 @@ from edgegpu_agent.cli.common import CliError, JsonOption, need_root, print_json
 from edgegpu_base.cli.output import make_console
 
 if TYPE_CHECKING:
-    from edgegpu_installer.doctor import BoxProbe, Check
+    from edgegpu_installer.doctor.checks import Check
+    from edgegpu_installer.doctor.probe import BoxProbe
 
 JSON_VERSION = 1
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -64,7 +65,7 @@ def doctor(
 ) -> None:
     """Read this box and say what is wrong, why, and which command mends it."""
     with reporting(as_json=json):
-        from edgegpu_installer.doctor import CHECKS  # noqa: PLC0415  (slow to load)
+        from edgegpu_installer.doctor.checks import CHECKS  # noqa: PLC0415  (slow to load)
 
         if not list_:
             need_root("cannot look at this box", root=root)
@@ -90,7 +91,7 @@ def _wanted(checks: tuple["Check", ...], names: list[str]) -> list["Check"]:
 
 def _sight(root: Path) -> "BoxProbe":
     from edgegpu_agent.cli.clients.doctor import BoxClients  # noqa: PLC0415  (slow to load)
-    from edgegpu_installer.doctor import BoxProbe  # noqa: PLC0415
+    from edgegpu_installer.doctor.probe import BoxProbe  # noqa: PLC0415
 
     path = os.pathsep.join(filter(None, (os.environ.get("PATH", ""), _SYSTEM_PATH)))
     return BoxProbe(root=root, doors=BoxClients(root), path=path, now=lambda: dt.datetime.now(dt.UTC))
@@ -99,7 +100,7 @@ def _sight(root: Path) -> "BoxProbe":
 def _look(checks: list["Check"], sight: "BoxProbe", *, as_json: bool) -> int:
     from edgegpu_agent.cli.views.doctor import DoctorView, as_document  # noqa: PLC0415  (slow to load)
     from edgegpu_base.cli.commandline import installed_version  # noqa: PLC0415
-    from edgegpu_installer.doctor import examine, exit_status, worst  # noqa: PLC0415
+    from edgegpu_installer.doctor.checks import examine, exit_status, worst  # noqa: PLC0415
 
     if as_json:
         results = list(examine(checks, sight))
@@ -118,7 +119,7 @@ def _look(checks: list["Check"], sight: "BoxProbe", *, as_json: bool) -> int:
 
 
 def _print_list(*, as_json: bool) -> None:
-    from edgegpu_installer.doctor import CHECKS  # noqa: PLC0415  (slow to load)
+    from edgegpu_installer.doctor.checks import CHECKS  # noqa: PLC0415  (slow to load)
 
     if as_json:
         print_json([{"name": check.name, "group": check.group, "about": check.about} for check in CHECKS])

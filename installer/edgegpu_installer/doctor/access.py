@@ -89,10 +89,10 @@ def look_kubeconfig(sight: BoxProbe) -> CheckResult:
     ready = sight.object("/version")
     if ready.status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
         troubles.append(broken(f"the API server refuses the account of {settings.kubeconfig}: {ready.status}", _MEND))
-        return judge(troubles, well="", details=details)
+        return judge(troubles, details=details)
     if ready.status != HTTPStatus.OK:
         troubles.append(broken(f"the API server {api.server} answers {ready.status}", "sudo journalctl -u k3s -e"))
-        return judge(troubles, well="", details=details)
+        return judge(troubles, details=details)
     details.append(f"Kubernetes {ready.body.get('gitVersion', 'of an unknown version')}")
     rights = _wanted(sight)
     troubles += [_NO_POD_LIST] if rights == list(KUBELET_RIGHTS) else []

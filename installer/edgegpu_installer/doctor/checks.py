@@ -138,4 +138,4 @@ def _verdict(check: Check, sight: BoxProbe) -> CheckResult:
 
 
 def _failed(shut: ProbeError) -> CheckResult:
-    return judge([CheckProblem(CheckLevel.BROKEN, shut.text, shut.remedy)], well="")
+    return judge([CheckProblem(CheckLevel.BROKEN, shut.text, shut.remedy)])

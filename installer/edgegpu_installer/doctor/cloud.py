@@ -24,7 +24,7 @@ def look_agent(sight: BoxProbe) -> CheckResult:
     if not service.there:
         if not sight.installed:
             return skipped("edgegpu is not installed here (see the check `plugin`)")
-        return judge([broken(f"there is no {SERVICE}.service", "sudo edgegpu install")], well="")
+        return judge([broken(f"there is no {SERVICE}.service", "sudo edgegpu install")])
     troubles = list(service_troubles(sight, service))
     side = sight.cloud
     enrolled = side is not None and side.standing.get("stand") == "enrolled"
@@ -40,11 +40,11 @@ def look_cloud(sight: BoxProbe) -> CheckResult:
         return skipped(_NO_CLOUD)
     if side.problem:
         text = f"sudoedit {AGENT_YAML} && {_START}  # or put the box into its cloud anew: edgegpu agent enrol"
-        return judge([broken(side.problem, text)], well="")
+        return judge([broken(side.problem, text)])
     try:
         sight.reach_cloud()
     except ProbeError as shut:
-        return judge([warning(shut.text, shut.remedy)], well="")
+        return judge([warning(shut.text, shut.remedy)])
     return judge([], well=f"{side.url} answers, and is the one it should be")
 
 

@@ -28,23 +28,12 @@ def look_runtime(sight: BoxProbe) -> CheckResult:
     if not sight.settings.has_plugin:
         return skipped(_NO_CARDS)
     containerd = sight.containerd
-    try:
-        said: Mapping[str, Any] = sight.status.get("injection") or {}
-    except SkippedCheck:
-        said = {}
+    said: Mapping[str, Any] = sight.known_status.get("injection") or {}
     mode = str(said.get("mode") or "cdi")
     details = [f"injection {mode}: {said.get('why', 'the plugin was not asked')}"]
     if containerd is None:
-        return judge(
-            [
-                warning(
-                    "no configuration of containerd was found",
-                    "set driver.containerd_config in /etc/edgegpu/plugin.yaml",
-                )
-            ],
-            well="",
-            details=details,
-        )
+        remedy = "set driver.containerd_config in /etc/edgegpu/plugin.yaml"
+        return judge([warning("no configuration of containerd was found", remedy)], details=details)
     details += [f"{containerd.path}, cgroups by {'systemd' if containerd.systemd_cgroups else 'cgroupfs'}"]
     kubelet = _kubelet_version(sight)
     details += [f"kubelet {kubelet or 'of an unknown version'}"]
@@ -91,11 +80,7 @@ def _kubelet_version(sight: BoxProbe) -> str:
 
 def _cardless(sight: BoxProbe) -> Iterator[CheckProblem]:
     """Yield the containers that run without the card which kubelet gave them, as the plugin reports."""
-    try:
-        rows = sight.status.get("pods") or ()
-    except SkippedCheck:
-        return
-    for row in rows:
+    for row in sight.known_status.get("pods") or ():
         if row.get("state") == "cardless":
             name = f"{row.get('namespace')}/{row.get('pod')}"
             yield broken(
@@ -168,29 +153,18 @@ def look_cdi(sight: BoxProbe) -> CheckResult:
     if not sight.settings.has_plugin:
         return skipped(_NO_CARDS)
     path = sight.settings.cdi_file
-    text = sight.text(path)
-    try:
-        status = sight.status
-    except SkippedCheck:
-        status = {}
+    text, status = sight.text(path), sight.known_status
     if text is None:
         if (status.get("injection") or {}).get("mode") == "runtime":
             return skipped("cards come by the nvidia runtime here")
-        return judge(
-            [
-                broken(
-                    f"there is no CDI spec {path}",
-                    f"{_RESTART_PLUGIN}  # writes it; see the check `driver`",
-                )
-            ],
-            well="",
-        )
+        remedy = f"{_RESTART_PLUGIN}  # writes it; see the check `driver`"
+        return judge([broken(f"there is no CDI spec {path}", remedy)])
     try:
         spec = json.loads(text)
         missing = [name for name in _host_paths(spec) if not os.path.lexists(sight.at(name))]
         devices = {str(device["name"]) for device in spec["devices"]}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        return judge([broken(f"{path} is no CDI spec: {error}", f"sudo rm {path}; {_RESTART_PLUGIN}")], well="")
+        return judge([broken(f"{path} is no CDI spec: {error}", f"sudo rm {path}; {_RESTART_PLUGIN}")])
     troubles = [
         broken(f"the CDI spec names {name}, which is not there: containers do not start", _RESTART_PLUGIN)
         for name in missing

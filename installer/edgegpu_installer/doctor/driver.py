@@ -39,7 +39,7 @@ def look_cards(sight: BoxProbe) -> CheckResult:
     smi = _smi(sight, "index", "uuid", "pci.bus_id", "mig.mode.current")
     lost = list(_lost_troubles(sight))
     if not smi.well and lost:
-        return judge(lost, well="")
+        return judge(lost)
     if not smi.well:
         return skipped(f"not looked at: nvidia-smi gives no list: {smi.words} (see the check `driver`)")
     seen = [_seen(line) for line in smi.out.splitlines() if line.count(",") >= _COMMAS]
@@ -155,17 +155,13 @@ def _offered(card: Mapping[str, Any]) -> _Offered:
 
 def _without_plugin(seen: list[_Seen], unseen: SkippedCheck) -> CheckResult:
     if not seen:
-        return judge([broken("the driver shows no card", _LOOK)], well="")
+        return judge([broken("the driver shows no card", _LOOK)])
     return skipped(f"{len(seen)} seen; what is offered is not known: {unseen.shut.text} (see the check `plugin`)")
 
 
 def _lost_troubles(sight: BoxProbe) -> Iterator[CheckProblem]:
     """Yield the pods whose card is gone, as the plugin reports."""
-    try:
-        rows = sight.status.get("pods") or ()
-    except SkippedCheck:
-        return
-    for row in rows:
+    for row in sight.known_status.get("pods") or ():
         if row.get("state") == "lost":
             pod, namespace = row.get("pod"), row.get("namespace")
             yield broken(

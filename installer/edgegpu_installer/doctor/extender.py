@@ -21,12 +21,6 @@ _LOG = "sudo journalctl -u edgegpu-plugin -e"
 _ANEW = "sudo edgegpu install  # makes certificates and scheduler file anew"
 
 
-def _context(entry: ExtenderEntry) -> ssl.SSLContext:
-    """Return the TLS context with which the scheduler calls an extender."""
-    verify = bool(entry.ca) and not entry.insecure
-    return client_context(ca_pem=entry.ca, cert_pem=entry.cert, key_pem=entry.key, verify=verify)
-
-
 def look_extender(sight: BoxProbe) -> CheckResult:
     """Call the extender's healthz with the address and the certificates of the scheduler's file."""
     settings = sight.settings
@@ -37,7 +31,9 @@ def look_extender(sight: BoxProbe) -> CheckResult:
     where = f"{parts.hostname}:{parts.port}"
     troubles = list(_entry_troubles(entry, where, settings.listen))
     try:
-        context = _context(entry) if parts.scheme == "https" else None
+        verify, context = bool(entry.ca) and not entry.insecure, None
+        if parts.scheme == "https":
+            context = client_context(ca_pem=entry.ca, cert_pem=entry.cert, key_pem=entry.key, verify=verify)
         way = TlsTarget(context=context, server_name=entry.server_name or None, timeout_s=_TIMEOUT_S)
         answer = ask(f"{parts.scheme}://{parts.netloc}/healthz", way)
     except OSError as error:

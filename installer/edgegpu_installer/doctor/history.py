@@ -65,7 +65,7 @@ def look_transaction(sight: BoxProbe) -> CheckResult:
             why = record.why or "its author has gone"
             text = f"{what} is left at {record.state.value}: {why} (to be done: {decision.value})"
             remedy = f"{_RESUME}; {_SHOW}" if record.state is TransactionState.INCONSISTENT else _RESUME
-            return judge([broken(text, remedy)], well="", details=details)
+            return judge([broken(text, remedy)], details=details)
 
 
 _AGAIN = {TransactionKind.UNINSTALL: "edgegpu uninstall", TransactionKind.WITHDRAW: "edgegpu uninstall --keep-agent"}

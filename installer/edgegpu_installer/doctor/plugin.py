@@ -19,9 +19,7 @@ def look_plugin(sight: BoxProbe) -> CheckResult:
     """Check the plugin's service, its configuration and its status document."""
     service = unit(sight, SERVICE)
     if not service.there:
-        return judge(
-            [broken("edgegpu is not installed: there is no edgegpu-plugin.service", "sudo edgegpu install")], well=""
-        )
+        return judge([broken("edgegpu is not installed: there is no edgegpu-plugin.service", "sudo edgegpu install")])
     troubles: list[CheckProblem] = []
     details: list[str] = []
     if sight.settings.problem:
@@ -74,7 +72,7 @@ def look_resources(sight: BoxProbe) -> CheckResult:
         allocatable = (sight.node.get("status") or {}).get("allocatable") or {}
     except SkippedCheck as unseen:
         if troubles:
-            return judge(troubles, well="")
+            return judge(troubles)
         return skipped(f"registered; the Node object was not seen: {unseen.shut.text} (see the check `kubeconfig`)")
     details = [f"{name} {allocatable.get(name, 'not there')}" for name in names]
     for name, number in zip(names, wanted, strict=True):
@@ -94,16 +92,11 @@ def _registration(sight: BoxProbe, status: Mapping[str, Any]) -> Iterator[CheckP
 
 
 def _offer(name: str, offered: str, wanted: int) -> Iterator[CheckProblem]:
+    remedy = f"sleep 15; {_START}  # for 15 s after a start of k3s that is usual"
     if offered in {"", "0"} and wanted:
-        yield broken(
-            f"the node offers no {name}, the plugin {wanted}",
-            "sleep 15; " + _START + "  # for 15 s after a start of k3s that is usual",
-        )
+        yield broken(f"the node offers no {name}, the plugin {wanted}", remedy)
     elif offered not in {"", str(wanted)}:
-        yield warning(
-            f"the node offers {offered} {name}, the plugin {wanted}",
-            "sleep 15; " + _START + "  # for 15 s after a start of k3s that is usual",
-        )
+        yield warning(f"the node offers {offered} {name}, the plugin {wanted}", remedy)
 
 
 def look_double(sight: BoxProbe) -> CheckResult:
@@ -143,6 +136,5 @@ def look_limiter(sight: BoxProbe) -> CheckResult:
     if strange:
         return judge(
             [warning(f"/etc/ld.so.preload of this machine loads {', '.join(strange)}", "sudoedit /etc/ld.so.preload")],
-            well="",
         )
     return info("the limiter is not part of this version: shares are placed, not enforced (isolation none)")

@@ -192,6 +192,14 @@ class BoxProbe:
         return self._once("status", "plugin", self._doors.status)
 
     @property
+    def known_status(self) -> Mapping[str, Any]:
+        """The plugin's status document; empty when the plugin does not answer, which the check `plugin` reports."""
+        try:
+            return self.status
+        except SkippedCheck:
+            return {}
+
+    @property
     def facts(self) -> MachineFacts:
         """The facts that the installer reads before it changes anything."""
         return self._once("facts", "k3s", self._read_facts)

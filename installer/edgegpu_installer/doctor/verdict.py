@@ -68,7 +68,7 @@ def info(text: str, *details: str) -> CheckResult:
     return CheckResult(level=CheckLevel.INFO, text=text, details=details)
 
 
-def judge(troubles: Iterable[CheckProblem], *, well: str, details: Iterable[str] = ()) -> CheckResult:
+def judge(troubles: Iterable[CheckProblem], *, well: str = "", details: Iterable[str] = ()) -> CheckResult:
     """Return the result of the problems found: the worst gives level and line; without any the line is `well`."""
     found = sorted(troubles, key=lambda trouble: -trouble.level.rank)
     if not found or not found[0].level.rank:

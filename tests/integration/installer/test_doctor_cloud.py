@@ -19,7 +19,7 @@ from kits.https import Served, serving
 
 from edgegpu_base.http_unix import LocalServer, Response
 from edgegpu_cloud.enrolment.key_files import file_sha256
-from edgegpu_installer.doctor import CheckLevel, CheckResult
+from edgegpu_installer.doctor.verdict import CheckLevel, CheckResult
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

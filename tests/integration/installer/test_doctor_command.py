@@ -12,7 +12,7 @@ import pytest
 from kits.cli import Done, edgegpu, edgegpu_process
 from kits.doctor import Box, healthy
 
-from edgegpu_installer.doctor import CHECKS
+from edgegpu_installer.doctor.checks import CHECKS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

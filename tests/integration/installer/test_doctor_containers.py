@@ -10,7 +10,7 @@ from kits.cli import CARD_0, CARD_1, pod
 from kits.doctor import Box, healthy
 from kits.doctorserver import CONTAINERD
 
-from edgegpu_installer.doctor import CheckLevel
+from edgegpu_installer.doctor.verdict import CheckLevel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

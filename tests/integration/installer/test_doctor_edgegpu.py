@@ -13,8 +13,8 @@ from kits.cli import pod
 from kits.doctor import Box, healthy
 from kits.doctorserver import NOW
 
-from edgegpu_installer.doctor import CheckLevel
 from edgegpu_installer.doctor.access import EXTENDER_RIGHTS, NODE_RIGHTS, ClusterRight
+from edgegpu_installer.doctor.verdict import CheckLevel
 from edgegpu_installer.plan import certificates
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import pytest
 from kits.doctor import BOOT_ID, BOOTED_S, DROP_IN, SCHEDULER, Box, healthy
 
 from edgegpu_installer.changes import FileChange, TransactionKind
-from edgegpu_installer.doctor import CheckLevel
+from edgegpu_installer.doctor.verdict import CheckLevel
 from edgegpu_installer.layout import Layout
 from edgegpu_installer.machine.atomic import PathEntry
 from edgegpu_installer.machine.config_block import with_block

@@ -10,7 +10,9 @@ import pytest
 from kits.cli import CARD_0, CARD_1, card, pod
 from kits.doctor import FOLDER, SMI, Box, healthy
 
-from edgegpu_installer.doctor import CHECKS, CheckLevel, FileSystemSpace, examine
+from edgegpu_installer.doctor.checks import CHECKS, examine
+from edgegpu_installer.doctor.probe import FileSystemSpace
+from edgegpu_installer.doctor.verdict import CheckLevel
 from edgegpu_sim.driver import SimDriver, make_card
 
 if TYPE_CHECKING:

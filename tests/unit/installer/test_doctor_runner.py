@@ -8,27 +8,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from edgegpu_installer.doctor import (
-    BoxProbe,
-    Check,
-    CheckLevel,
-    CheckResult,
-    CheckRun,
-    DoctorClients,
-    PluginSettings,
-    ProbeError,
-    examine,
-    exit_status,
-    worst,
-)
-from edgegpu_installer.doctor.verdict import broken, info, judge, note, skipped, warning
+from edgegpu_installer.doctor.checks import Check, CheckRun, examine, exit_status, worst
+from edgegpu_installer.doctor.probe import BoxProbe, DoctorClients, PluginSettings, ProbeError
+from edgegpu_installer.doctor.verdict import CheckLevel, CheckResult, broken, info, judge, note, skipped, warning
 from edgegpu_installer.machine.programs import NOT_FOUND, run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from edgegpu_installer.doctor import Api, CloudProbe, ContainerdProbe
+    from edgegpu_installer.doctor.probe import Api, CloudProbe, ContainerdProbe
 
 PATH = "/usr/bin:/bin"
 FINE = judge([], well="fine")

@@ -24,7 +24,7 @@ def namespaces(context: typer.Context, incomplete: str) -> list[str]:
 
 def checks(incomplete: str) -> list[str]:
     """Return the names of the doctor's checks."""
-    from edgegpu_installer.doctor import CHECKS  # noqa: PLC0415  (slow to load)
+    from edgegpu_installer.doctor.checks import CHECKS  # noqa: PLC0415  (slow to load)
 
     return _begin(incomplete, (check.name for check in CHECKS))
 

@@ -15,7 +15,7 @@ from edgegpu_base.errors import EdgegpuError
 from edgegpu_base.kube import ApiAccess, KubeconfigError, load_kubeconfig
 from edgegpu_base.kube.kubeconfig import tls_context
 from edgegpu_installer.cluster.https import TlsTarget, ask
-from edgegpu_installer.doctor import ApiReply, CloudProbe, ContainerdProbe, PluginSettings, ProbeError
+from edgegpu_installer.doctor.probe import ApiReply, CloudProbe, ContainerdProbe, PluginSettings, ProbeError
 from edgegpu_installer.layout import Layout
 from edgegpu_plugin.cards.driver_root import LIBRARY_FOLDERS
 from edgegpu_plugin.config.schema import PluginConfig, load

@@ -8,7 +8,8 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from edgegpu_installer.doctor import Check, CheckLevel, CheckProblem, CheckRun
+from edgegpu_installer.doctor.checks import Check, CheckRun
+from edgegpu_installer.doctor.verdict import CheckLevel, CheckProblem
 
 _MARKS = {
     CheckLevel.OK: ("ok", "green"),
