@@ -14,7 +14,7 @@ from kits.cli import CARD_0, CARD_1, document, plugin
 from kits.doctorserver import CONTAINERD, NOW, ApiServer, Health, scheduler_kubeconfig
 
 from edgegpu_agent.cli.clients.doctor import BoxClients
-from edgegpu_installer.doctor.checks import CHECKS, examine
+from edgegpu_installer.doctor.checks import CHECKS, run_checks
 from edgegpu_installer.doctor.probe import BoxProbe, FileSystemSpace
 from edgegpu_installer.doctor.verdict import CheckLevel, CheckResult
 from edgegpu_installer.plan import certificates
@@ -154,7 +154,7 @@ class Box:
         """Return a new sight of it."""
         return BoxProbe(
             root=self.root,
-            doors=BoxClients(self.root),
+            clients=BoxClients(self.root),
             path=f"{self.at('programs')}:/usr/bin:/bin",
             now=lambda: self.now,
             space=self._space,
@@ -163,7 +163,7 @@ class Box:
     def see(self, name: str) -> CheckResult:
         """Run one check."""
         (check,) = [check for check in CHECKS if check.name == name]
-        (result,) = examine([check], self.sight())
+        (result,) = run_checks([check], self.sight())
         for trouble in result.verdict.troubles:
             if trouble.remedy.startswith(COMMANDS):  # it can be pasted
                 done = subprocess.run(["bash", "-n", "-c", trouble.remedy], capture_output=True, check=False)

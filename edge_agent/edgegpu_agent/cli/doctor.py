@@ -74,7 +74,7 @@ def doctor(
         if list_:
             _print_list(as_json=json)
             return
-        status = _look(_wanted(CHECKS, check or []), _sight(root), as_json=json)
+        status = _look(_wanted(CHECKS, check or []), _probe(root), as_json=json)
         if status:
             raise typer.Exit(status)
 
@@ -89,21 +89,21 @@ def _wanted(checks: tuple["Check", ...], names: list[str]) -> list["Check"]:
     return [check for check in checks if not names or check.name in names]
 
 
-def _sight(root: Path) -> "BoxProbe":
+def _probe(root: Path) -> "BoxProbe":
     from edgegpu_agent.cli.clients.doctor import BoxClients  # noqa: PLC0415  (slow to load)
     from edgegpu_installer.doctor.probe import BoxProbe  # noqa: PLC0415
 
     path = os.pathsep.join(filter(None, (os.environ.get("PATH", ""), _SYSTEM_PATH)))
-    return BoxProbe(root=root, doors=BoxClients(root), path=path, now=lambda: dt.datetime.now(dt.UTC))
+    return BoxProbe(root=root, clients=BoxClients(root), path=path, now=lambda: dt.datetime.now(dt.UTC))
 
 
-def _look(checks: list["Check"], sight: "BoxProbe", *, as_json: bool) -> int:
+def _look(checks: list["Check"], probe: "BoxProbe", *, as_json: bool) -> int:
     from edgegpu_agent.cli.views.doctor import DoctorView, as_document  # noqa: PLC0415  (slow to load)
     from edgegpu_base.cli.commandline import installed_version  # noqa: PLC0415
-    from edgegpu_installer.doctor.checks import examine, exit_status, worst  # noqa: PLC0415
+    from edgegpu_installer.doctor.checks import exit_status, run_checks, worst  # noqa: PLC0415
 
     if as_json:
-        results = list(examine(checks, sight))
+        results = list(run_checks(checks, probe))
         print_json(
             {"v": JSON_VERSION, "version": installed_version(), "level": worst(results).value}
             | {"checks": [as_document(result) for result in results]}
@@ -111,7 +111,7 @@ def _look(checks: list["Check"], sight: "BoxProbe", *, as_json: bool) -> int:
         return exit_status(results)
     view, results = DoctorView(make_console()), []
     with view.progress() as looking:
-        for result in examine(checks, sight, before=looking):
+        for result in run_checks(checks, probe, before=looking):
             results.append(result)
             view.show(result)
     view.summary(results)

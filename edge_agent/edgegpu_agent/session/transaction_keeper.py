@@ -11,7 +11,7 @@ from edgegpu_base.process.inotify import FolderWatch
 from edgegpu_base.process.program import DetachedProgram
 from edgegpu_base.process.sdnotify import Notifier
 from edgegpu_installer.errors import InstallError
-from edgegpu_installer.transaction.journal import Clocks, TransactionJournal, TransactionRecord, decide, read_now
+from edgegpu_installer.transaction.journal import Clocks, TransactionJournal, TransactionRecord, decide, read_clocks
 from edgegpu_installer.transaction.states import RecoveryDecision, TransactionState
 
 _LOG = logging.getLogger(__name__)
@@ -150,7 +150,7 @@ class TransactionKeeper:
             self._ended(finished)
         try:
             record = self._journal.read()
-            now = read_now(self._root)
+            now = read_clocks(self._root)
         except (InstallError, OSError) as error:
             self._say(str(error), logging.ERROR)
             return

@@ -80,13 +80,13 @@ _NO_POD_LIST = note(
 )
 
 
-def look_kubeconfig(sight: BoxProbe) -> CheckResult:
+def check_kubeconfig(probe: BoxProbe) -> CheckResult:
     """Check that the kubeconfig is private, that the API server answers, and that the account has its rights."""
-    settings = sight.settings
-    api = sight.api
-    troubles = list(_file_troubles(sight))
+    settings = probe.settings
+    api = probe.api
+    troubles = list(_file_troubles(probe))
     details = [f"{settings.kubeconfig} for {api.server}"]
-    ready = sight.object("/version")
+    ready = probe.object("/version")
     if ready.status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
         troubles.append(broken(f"the API server refuses the account of {settings.kubeconfig}: {ready.status}", _MEND))
         return judge(troubles, details=details)
@@ -94,15 +94,15 @@ def look_kubeconfig(sight: BoxProbe) -> CheckResult:
         troubles.append(broken(f"the API server {api.server} answers {ready.status}", "sudo journalctl -u k3s -e"))
         return judge(troubles, details=details)
     details.append(f"Kubernetes {ready.body.get('gitVersion', 'of an unknown version')}")
-    rights = _wanted(sight)
+    rights = _wanted(probe)
     troubles += [_NO_POD_LIST] if rights == list(KUBELET_RIGHTS) else []
-    troubles += _missing(sight, rights)
+    troubles += _missing(probe, rights)
     return judge(troubles, well=f"answers, and has all {len(rights)} rights", details=details)
 
 
-def _wanted(sight: BoxProbe) -> list[ClusterRight]:
-    settings = sight.settings
-    if not settings.has_extender and _acts_as_kubelet(sight.text(settings.kubeconfig) or ""):
+def _wanted(probe: BoxProbe) -> list[ClusterRight]:
+    settings = probe.settings
+    if not settings.has_extender and _acts_as_kubelet(probe.text(settings.kubeconfig) or ""):
         return list(KUBELET_RIGHTS)
     rights = list(NODE_RIGHTS) if settings.has_plugin else []
     return rights + (list(EXTENDER_RIGHTS) if settings.has_extender else [])
@@ -117,16 +117,16 @@ def _acts_as_kubelet(kubeconfig: str) -> bool:
     return any({"client-certificate", "client-certificate-data"} & set(user) and "token" not in user for user in users)
 
 
-def _file_troubles(sight: BoxProbe) -> Iterator[CheckProblem]:
-    path = sight.settings.kubeconfig
-    if sight.at(path).stat().st_mode & _PRIVATE:
+def _file_troubles(probe: BoxProbe) -> Iterator[CheckProblem]:
+    path = probe.settings.kubeconfig
+    if probe.at(path).stat().st_mode & _PRIVATE:
         yield warning(f"{path} can be read by others than root", f"sudo chmod 600 {path}")
-    admin = sight.text(K3S_KUBECONFIG)
-    if admin is not None and admin == sight.text(path):
+    admin = probe.text(K3S_KUBECONFIG)
+    if admin is not None and admin == probe.text(path):
         yield warning(f"{path} is k3s's own admin kubeconfig: edgegpu needs far less", _MEND)
 
 
-def _missing(sight: BoxProbe, rights: list[ClusterRight]) -> Iterator[CheckProblem]:
+def _missing(probe: BoxProbe, rights: list[ClusterRight]) -> Iterator[CheckProblem]:
     for right in rights:
         resource, _, sub = right.resource.partition("/")
         asked: dict[str, Any] = {"verb": right.verb, "resource": resource, "group": right.group}
@@ -135,16 +135,16 @@ def _missing(sight: BoxProbe, rights: list[ClusterRight]) -> Iterator[CheckProbl
             asked |= {"namespace": "kube-system", "name": right.name}
         if right.own:
             # A node may list only its own pods. Older servers ignore the field selector.
-            own = {"key": "spec.nodeName", "operator": "In", "values": [sight.settings.node]}
+            own = {"key": "spec.nodeName", "operator": "In", "values": [probe.settings.node]}
             asked["fieldSelector"] = {"requirements": [own]}
         if resource == "nodes" and right.verb in {"get", "patch"}:
-            asked["name"] = sight.settings.node
+            asked["name"] = probe.settings.node
         body = {
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SelfSubjectAccessReview",
             "spec": {"resourceAttributes": asked},
         }
-        reply = sight.api.post(_REVIEWS, body)
+        reply = probe.api.post(_REVIEWS, body)
         if reply.status not in {HTTPStatus.OK, HTTPStatus.CREATED}:
             text = (
                 f"the API server does not say what this account may do: {reply.status} {reply.body.get('message', '')}"

@@ -17,9 +17,9 @@ _LITTLE_SHARE = 0.10
 _FOLDERS = ("/etc", "/opt", "/usr/local", "/var/lib", "/var/lib/edgegpu", "/var/lib/rancher", "/run")
 
 
-def look_clock(sight: BoxProbe) -> CheckResult:
+def check_clock(probe: BoxProbe) -> CheckResult:
     """Check the year, the difference from the API server's clock, and the synchronisation."""
-    now = sight.now()
+    now = probe.now()
     details: list[str] = [f"{now:%Y-%m-%d %H:%M:%S} UTC"]
     troubles: list[CheckProblem] = []
     if not _FIRST_YEAR <= now.year <= _LAST_YEAR:
@@ -30,12 +30,12 @@ def look_clock(sight: BoxProbe) -> CheckResult:
             )
         )
     try:
-        reply = sight.object("/version")
+        reply = probe.object("/version")
     except SkippedCheck:
         details.append("the API server's clock is not known")
     else:
-        troubles += _against(reply.date, sight.now(), details)
-    synchronised = sight.run("timedatectl", "show", "-p", "NTPSynchronized", "--value")
+        troubles += _against(reply.date, probe.now(), details)
+    synchronised = probe.run("timedatectl", "show", "-p", "NTPSynchronized", "--value")
     if synchronised.well and synchronised.out.strip() == "no":
         troubles.append(warning("the clock is not synchronised", "sudo timedatectl set-ntp true"))
     elif not synchronised.well:
@@ -53,13 +53,13 @@ def _against(theirs: dt.datetime | None, now: dt.datetime, details: list[str]) -
         yield level(f"the clock differs by {abs(off_s):.0f} s from the API server's", "sudo timedatectl set-ntp true")
 
 
-def look_disk(sight: BoxProbe) -> CheckResult:
+def check_disk(probe: BoxProbe) -> CheckResult:
     """Check free space and inodes, and that the folders which edgegpu and k3s write to are writable."""
     troubles: list[CheckProblem] = []
     details: list[str] = []
     for folder in _FOLDERS:
-        if sight.at(folder).is_dir():
-            space = sight.space(sight.at(folder))
+        if probe.at(folder).is_dir():
+            space = probe.space(probe.at(folder))
             details.append(f"{folder}: {space.free_bytes // _MIB} MiB free")
             troubles += _folder_troubles(folder, space)
     return judge(troubles, well="room enough, and all can be written", details=details)

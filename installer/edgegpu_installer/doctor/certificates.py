@@ -36,9 +36,9 @@ class _Held:
     remedy: str
 
 
-def look_certificates(sight: BoxProbe) -> CheckResult:
+def check_certificates(probe: BoxProbe) -> CheckResult:
     """Check every certificate that edgegpu depends on."""
-    held = [*_files(sight), *_inline(sight), *_kubeconfig(sight)]
+    held = [*_files(probe), *_inline(probe), *_kubeconfig(probe)]
     troubles: list[CheckProblem] = []
     details: list[str] = []
     ends: list[dt.datetime] = []
@@ -50,7 +50,7 @@ def look_certificates(sight: BoxProbe) -> CheckResult:
             continue
         ends.append(certificate.not_valid_after_utc)
         details.append(f"{one.what}: until {certificate.not_valid_after_utc:%Y-%m-%d}")
-        troubles += _judged(one, certificate, sight.now())
+        troubles += _judged(one, certificate, probe.now())
     if not ends and not troubles:
         return skipped("there are no certificates to look at")
     first = f"the first of {len(ends)} ends {min(ends):%Y-%m-%d}" if ends else ""
@@ -68,28 +68,28 @@ def _judged(one: _Held, certificate: x509.Certificate, now: dt.datetime) -> Iter
         yield broken(text, "see the check `clock`")
 
 
-def _files(sight: BoxProbe) -> Iterator[_Held]:
-    for path in sight.settings.tls if sight.settings.has_extender else ():
-        text = sight.text(path)
+def _files(probe: BoxProbe) -> Iterator[_Held]:
+    for path in probe.settings.tls if probe.settings.has_extender else ():
+        text = probe.text(path)
         if text is not None:
             yield _Held(str(path), text.encode(), _ROTATE)
-    data = sight.k3s.data if sight.k3s is not None else K3S_DATA
+    data = probe.k3s.data if probe.k3s is not None else K3S_DATA
     for name in _K3S:
-        text = sight.text(f"{data}/{name}")
+        text = probe.text(f"{data}/{name}")
         if text is not None:
             yield _Held(
                 f"k3s's {name.rpartition('/')[2]}",
                 text.encode(),
-                f"{restart_k3s(sight)}  # renews its own certificates",
+                f"{restart_k3s(probe)}  # renews its own certificates",
             )
 
 
-def _inline(sight: BoxProbe) -> Iterator[_Held]:
+def _inline(probe: BoxProbe) -> Iterator[_Held]:
     """Yield the certificates in the scheduler's file; the check `scheduler` reports a bad file."""
-    if not sight.settings.has_extender:
+    if not probe.settings.has_extender:
         return
     try:
-        entry = our_entry(sight)
+        entry = our_entry(probe)
     except ProbeError:
         return
     for what, pem in (("the scheduler's client certificate", entry.cert), ("the scheduler's CA", entry.ca)):
@@ -97,9 +97,9 @@ def _inline(sight: BoxProbe) -> Iterator[_Held]:
             yield _Held(what, pem.encode(), _ROTATE)
 
 
-def _kubeconfig(sight: BoxProbe) -> Iterator[_Held]:
+def _kubeconfig(probe: BoxProbe) -> Iterator[_Held]:
     try:
-        value = yaml.safe_load(sight.text(sight.settings.kubeconfig) or "") or {}
+        value = yaml.safe_load(probe.text(probe.settings.kubeconfig) or "") or {}
         users = [user.get("user") or {} for user in value.get("users") or ()]
         texts = [
             base64.b64decode(user["client-certificate-data"]) for user in users if "client-certificate-data" in user

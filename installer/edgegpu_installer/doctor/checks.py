@@ -32,51 +32,57 @@ class Check:
     group: str
     about: str
     look: Callable[[BoxProbe], CheckResult]
-    of_install: bool = True
+    needs_install: bool = True
     """Whether the check needs an installed edgegpu; without one it is skipped."""
 
 
 CHECKS = (
-    Check("clock", "machine", "the clock is right", box.look_clock, of_install=False),
-    Check("disk", "machine", "there is room, and what must be written can be", box.look_disk, of_install=False),
-    Check("driver", "machine", "the driver's parts are of one version", driver.look_versions, of_install=False),
-    Check("cards", "machine", "the cards that are seen, excluded and offered", driver.look_cards, of_install=False),
-    Check("k3s", "cluster", "k3s runs, stays up, and is new enough", k3s.look_k3s, of_install=False),
+    Check("clock", "machine", "the clock is right", box.check_clock, needs_install=False),
+    Check("disk", "machine", "there is room, and what must be written can be", box.check_disk, needs_install=False),
+    Check("driver", "machine", "the driver's parts are of one version", driver.check_versions, needs_install=False),
+    Check("cards", "machine", "the cards that are seen, excluded and offered", driver.check_cards, needs_install=False),
+    Check("k3s", "cluster", "k3s runs, stays up, and is new enough", k3s.check_k3s, needs_install=False),
     Check(
-        "kubeconfig", "cluster", "the API server answers, and the account may do what it must", access.look_kubeconfig
+        "kubeconfig", "cluster", "the API server answers, and the account may do what it must", access.check_kubeconfig
     ),
-    Check("plugin", "edgegpu", "edgegpu-plugin runs", plugin.look_plugin, of_install=False),
-    Check("resources", "edgegpu", "both resources are registered and offered", plugin.look_resources),
-    Check("double", "edgegpu", "no other device plugin offers the same cards", plugin.look_double, of_install=False),
-    Check("scheduler", "edgegpu", "k3s's scheduler reads edgegpu's file, and a right one", k3s.look_scheduler),
-    Check("extender", "edgegpu", "the scheduler reaches the extender", extender.look_extender),
-    Check("certificates", "edgegpu", "certificates hold for a while yet", certificates.look_certificates),
-    Check("agent", "cloud", "edgegpu-agent runs", cloud.look_agent, of_install=False),
-    Check("cloud", "cloud", "the cloud can be reached and trusted", cloud.look_cloud, of_install=False),
+    Check("plugin", "edgegpu", "edgegpu-plugin runs", plugin.check_plugin, needs_install=False),
+    Check("resources", "edgegpu", "both resources are registered and offered", plugin.check_resources),
     Check(
-        "enrolment", "cloud", "this box is enrolled, and its certificate holds", cloud.look_enrolment, of_install=False
+        "double", "edgegpu", "no other device plugin offers the same cards", plugin.check_double, needs_install=False
     ),
-    Check("link", "cloud", "the box is connected, and the controller is heard", cloud.look_link, of_install=False),
-    Check("runtime", "containers", "containerd can bring cards into containers", containers.look_runtime),
-    Check("cdi", "containers", "the CDI spec is there, with all its files", containers.look_cdi),
-    Check("cgroups", "containers", "a daemon-reload leaves running containers their cards", containers.look_cgroups),
-    Check("visible", "containers", "no container sees cards that it was not given", containers.look_visible),
-    Check("limiter", "containers", "what containers are held to", plugin.look_limiter, of_install=False),
-    Check("recover", "install", "a change that fails is undone", history.look_recover),
+    Check("scheduler", "edgegpu", "k3s's scheduler reads edgegpu's file, and a right one", k3s.check_scheduler),
+    Check("extender", "edgegpu", "the scheduler reaches the extender", extender.check_extender),
+    Check("certificates", "edgegpu", "certificates hold for a while yet", certificates.check_certificates),
+    Check("agent", "cloud", "edgegpu-agent runs", cloud.check_agent, needs_install=False),
+    Check("cloud", "cloud", "the cloud can be reached and trusted", cloud.check_cloud, needs_install=False),
+    Check(
+        "enrolment",
+        "cloud",
+        "this box is enrolled, and its certificate holds",
+        cloud.check_enrolment,
+        needs_install=False,
+    ),
+    Check("link", "cloud", "the box is connected, and the controller is heard", cloud.check_link, needs_install=False),
+    Check("runtime", "containers", "containerd can bring cards into containers", containers.check_runtime),
+    Check("cdi", "containers", "the CDI spec is there, with all its files", containers.check_cdi),
+    Check("cgroups", "containers", "a daemon-reload leaves running containers their cards", containers.check_cgroups),
+    Check("visible", "containers", "no container sees cards that it was not given", containers.check_visible),
+    Check("limiter", "containers", "what containers are held to", plugin.check_limiter, needs_install=False),
+    Check("recover", "install", "a change that fails is undone", history.check_recover),
     Check(
         "transaction",
         "install",
         "the last change of this machine is finished",
-        history.look_transaction,
-        of_install=False,
+        history.check_transaction,
+        needs_install=False,
     ),
-    Check("files", "install", "edgegpu's files are as it wrote them", history.look_files),
+    Check("files", "install", "edgegpu's files are as it wrote them", history.check_files),
     Check(
         "leftovers",
         "install",
         "nothing of older installs or of other products lies about",
-        history.look_leftovers,
-        of_install=False,
+        history.check_leftovers,
+        needs_install=False,
     ),
 )
 """Ordered so that causes come before their consequences."""
@@ -91,9 +97,9 @@ class CheckRun:
     took_s: float
 
 
-def examine(
+def run_checks(
     checks: Iterable[Check],
-    sight: BoxProbe,
+    probe: BoxProbe,
     *,
     before: Callable[[Check], None] = lambda _: None,
     clock: Callable[[], float] = time.monotonic,
@@ -102,7 +108,7 @@ def examine(
     for check in checks:
         before(check)
         began = clock()
-        verdict = _verdict(check, sight)
+        verdict = _verdict(check, probe)
         yield CheckRun(check=check, verdict=verdict, took_s=clock() - began)
 
 
@@ -116,13 +122,13 @@ def exit_status(results: Iterable[CheckRun]) -> int:
     return worst(results).rank
 
 
-def _verdict(check: Check, sight: BoxProbe) -> CheckResult:
+def _verdict(check: Check, probe: BoxProbe) -> CheckResult:
     try:
-        return check.look(sight) if sight.installed or not check.of_install else skipped(_NOT_INSTALLED)
+        return check.look(probe) if probe.installed or not check.needs_install else skipped(_NOT_INSTALLED)
     except SkippedCheck as unseen:
-        if unseen.told_by in {check.name, ""}:
+        if unseen.reported_by in {check.name, ""}:
             return _failed(unseen.shut)
-        return skipped(f"not looked at: {unseen.shut.text} (see the check `{unseen.told_by}`)")
+        return skipped(f"not looked at: {unseen.shut.text} (see the check `{unseen.reported_by}`)")
     except ProbeError as shut:
         return _failed(shut)
     except PermissionError as error:

@@ -18,39 +18,39 @@ _UNSEEN_S = 1_500
 _FULL = 0.9
 
 
-def look_agent(sight: BoxProbe) -> CheckResult:
+def check_agent(probe: BoxProbe) -> CheckResult:
     """Check the agent's service: it finishes changes whose author died, and is the box's end of the link."""
-    service = unit(sight, SERVICE)
+    service = unit(probe, SERVICE)
     if not service.there:
-        if not sight.installed:
+        if not probe.installed:
             return skipped("edgegpu is not installed here (see the check `plugin`)")
         return judge([broken(f"there is no {SERVICE}.service", "sudo edgegpu install")])
-    troubles = list(service_troubles(sight, service))
-    side = sight.cloud
+    troubles = list(service_troubles(probe, service))
+    side = probe.cloud
     enrolled = side is not None and side.standing.get("stand") == "enrolled"
     if service.runs and side is not None and side.agent is None and enrolled:
         troubles.append(broken(f"{SERVICE} does not answer: {side.silence}", f"{_START}; {_LOG}"))
-    return judge(troubles, well="runs", details=last_words(sight, SERVICE) if troubles else ())
+    return judge(troubles, well="runs", details=last_words(probe, SERVICE) if troubles else ())
 
 
-def look_cloud(sight: BoxProbe) -> CheckResult:
+def check_cloud(probe: BoxProbe) -> CheckResult:
     """Check that the cloud's HTTPS can be reached and trusted: a box enrols and renews its certificate there."""
-    side = sight.cloud
+    side = probe.cloud
     if side is None:
         return skipped(_NO_CLOUD)
     if side.problem:
         text = f"sudoedit {AGENT_YAML} && {_START}  # or put the box into its cloud anew: edgegpu agent enrol"
         return judge([broken(side.problem, text)])
     try:
-        sight.reach_cloud()
+        probe.reach_cloud()
     except ProbeError as shut:
         return judge([warning(shut.text, shut.remedy)])
     return judge([], well=f"{side.url} answers, and is the one it should be")
 
 
-def look_enrolment(sight: BoxProbe) -> CheckResult:
+def check_enrolment(probe: BoxProbe) -> CheckResult:
     """Check that this box is enrolled, and for how long its certificate is still valid."""
-    side = sight.cloud
+    side = probe.cloud
     if side is None:
         return skipped(_NO_CLOUD)
     said, left_s = side.standing, 0
@@ -66,7 +66,7 @@ def look_enrolment(sight: BoxProbe) -> CheckResult:
     elif stand != "enrolled":
         troubles.append(broken(_sentence(said), _enrol(side)))
     else:
-        left_s = int(said.get("not_after_s") or 0) - int(sight.now().timestamp())
+        left_s = int(said.get("not_after_s") or 0) - int(probe.now().timestamp())
         troubles += _certificate(side, left_s)
     who = f"as {said.get('name') or said.get('device')} at {side.url}, for {left_s // 86_400} days yet"
     return judge(troubles, well=who)
@@ -87,9 +87,9 @@ def _certificate(side: CloudProbe, left_s: int) -> Iterator[CheckProblem]:
         yield warning(warned, f"{_START}; {_LOG}")
 
 
-def look_link(sight: BoxProbe) -> CheckResult:
+def check_link(probe: BoxProbe) -> CheckResult:
     """Check that the box is connected to its broker and hears a controller."""
-    side = sight.cloud
+    side = probe.cloud
     if side is None:
         return skipped(_NO_CLOUD)
     if side.standing.get("stand") != "enrolled":

@@ -23,26 +23,26 @@ _WELL = {
 }
 
 
-def look_runtime(sight: BoxProbe) -> CheckResult:
+def check_runtime(probe: BoxProbe) -> CheckResult:
     """Check containerd's configuration: CDI where cards are injected by CDI, else the nvidia runtime and its class."""
-    if not sight.settings.has_plugin:
+    if not probe.settings.has_plugin:
         return skipped(_NO_CARDS)
-    containerd = sight.containerd
-    said: Mapping[str, Any] = sight.known_status.get("injection") or {}
+    containerd = probe.containerd
+    said: Mapping[str, Any] = probe.known_status.get("injection") or {}
     mode = str(said.get("mode") or "cdi")
     details = [f"injection {mode}: {said.get('why', 'the plugin was not asked')}"]
     if containerd is None:
         remedy = "set driver.containerd_config in /etc/edgegpu/plugin.yaml"
         return judge([warning("no configuration of containerd was found", remedy)], details=details)
     details += [f"{containerd.path}, cgroups by {'systemd' if containerd.systemd_cgroups else 'cgroupfs'}"]
-    kubelet = _kubelet_version(sight)
+    kubelet = _kubelet_version(probe)
     details += [f"kubelet {kubelet or 'of an unknown version'}"]
-    troubles = list(_cardless(sight))
+    troubles = list(_cardless(probe))
     match mode:
         case "cdi":
-            troubles += _cdi_troubles(sight, containerd, kubelet)
+            troubles += _cdi_troubles(probe, containerd, kubelet)
         case "runtime":
-            troubles += _runtime_troubles(sight, containerd)
+            troubles += _runtime_troubles(probe, containerd)
     if containerd.default_runtime == "nvidia" and mode != "runtime":
         troubles.append(
             warning(
@@ -54,9 +54,9 @@ def look_runtime(sight: BoxProbe) -> CheckResult:
     return judge(troubles, well=_WELL.get(mode, mode), details=details)
 
 
-def _cdi_troubles(sight: BoxProbe, containerd: ContainerdProbe, kubelet: str) -> Iterator[CheckProblem]:
+def _cdi_troubles(probe: BoxProbe, containerd: ContainerdProbe, kubelet: str) -> Iterator[CheckProblem]:
     """Yield what keeps CDI from working, by the rule that the plugin and the installer use too."""
-    folder = str(sight.settings.cdi_file.parent)
+    folder = str(probe.settings.cdi_file.parent)
     known = injection.ContainerdSupport(
         str(containerd.path), containerd.cdi, containerd.cdi_folders, nvidia_runtime=containerd.nvidia_runtime
     )
@@ -69,18 +69,18 @@ def _cdi_troubles(sight: BoxProbe, containerd: ContainerdProbe, kubelet: str) ->
         yield broken(problem, f"set driver.cdi_folder in /etc/edgegpu/plugin.yaml to one of them; {_RESTART_PLUGIN}")
 
 
-def _kubelet_version(sight: BoxProbe) -> str:
+def _kubelet_version(probe: BoxProbe) -> str:
     """Return kubelet's version from the Node object, else from k3s's program; empty when it is not known."""
     try:
-        told = str((((sight.node.get("status") or {}).get("nodeInfo")) or {}).get("kubeletVersion") or "")
+        told = str((((probe.node.get("status") or {}).get("nodeInfo")) or {}).get("kubeletVersion") or "")
     except SkippedCheck:
         told = ""
-    return told or (sight.k3s.version if sight.k3s is not None else "")
+    return told or (probe.k3s.version if probe.k3s is not None else "")
 
 
-def _cardless(sight: BoxProbe) -> Iterator[CheckProblem]:
+def _cardless(probe: BoxProbe) -> Iterator[CheckProblem]:
     """Yield the containers that run without the card which kubelet gave them, as the plugin reports."""
-    for row in sight.known_status.get("pods") or ():
+    for row in probe.known_status.get("pods") or ():
         if row.get("state") == "cardless":
             name = f"{row.get('namespace')}/{row.get('pod')}"
             yield broken(
@@ -89,16 +89,16 @@ def _cardless(sight: BoxProbe) -> Iterator[CheckProblem]:
             )
 
 
-def _runtime_troubles(sight: BoxProbe, containerd: ContainerdProbe) -> Iterator[CheckProblem]:
+def _runtime_troubles(probe: BoxProbe, containerd: ContainerdProbe) -> Iterator[CheckProblem]:
     if not containerd.nvidia_runtime:
         yield broken(
             "containerd knows no nvidia runtime, and cards come by it here",
-            f"sudo apt-get install nvidia-container-toolkit && {restart_k3s(sight)}",
+            f"sudo apt-get install nvidia-container-toolkit && {restart_k3s(probe)}",
         )
     if containerd.default_runtime == "nvidia":
         return
     try:
-        missing = sight.object(_RUNTIME_CLASS).status == _NOT_FOUND
+        missing = probe.object(_RUNTIME_CLASS).status == _NOT_FOUND
     except SkippedCheck:
         return
     if missing:
@@ -109,15 +109,15 @@ def _runtime_troubles(sight: BoxProbe, containerd: ContainerdProbe) -> Iterator[
         )
 
 
-def look_visible(sight: BoxProbe) -> CheckResult:
+def check_visible(probe: BoxProbe) -> CheckResult:
     """Find containers of the nvidia runtime that see cards which they were not given."""
-    settings, node = sight.settings, sight.facts.node
+    settings, node = probe.settings, probe.facts.node
     if not settings.has_plugin:
         return skipped(_NO_CARDS)
     if node is None or node.why:
         return skipped(f"the node's pods were not seen: {node.why if node else 'there is no k3s'}")
     try:
-        containerd = sight.containerd
+        containerd = probe.containerd
     except SkippedCheck:
         containerd = None
     by_default = containerd is not None and containerd.default_runtime == "nvidia"
@@ -148,12 +148,12 @@ def _sees_more(container: PodContainer, *, shares: bool) -> str:
     return ""
 
 
-def look_cdi(sight: BoxProbe) -> CheckResult:
+def check_cdi(probe: BoxProbe) -> CheckResult:
     """Check that the CDI spec exists, that its files exist, and that it has the cards which are offered."""
-    if not sight.settings.has_plugin:
+    if not probe.settings.has_plugin:
         return skipped(_NO_CARDS)
-    path = sight.settings.cdi_file
-    text, status = sight.text(path), sight.known_status
+    path = probe.settings.cdi_file
+    text, status = probe.text(path), probe.known_status
     if text is None:
         if (status.get("injection") or {}).get("mode") == "runtime":
             return skipped("cards come by the nvidia runtime here")
@@ -161,7 +161,7 @@ def look_cdi(sight: BoxProbe) -> CheckResult:
         return judge([broken(f"there is no CDI spec {path}", remedy)])
     try:
         spec = json.loads(text)
-        missing = [name for name in _host_paths(spec) if not os.path.lexists(sight.at(name))]
+        missing = [name for name in _host_paths(spec) if not os.path.lexists(probe.at(name))]
         devices = {str(device["name"]) for device in spec["devices"]}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         return judge([broken(f"{path} is no CDI spec: {error}", f"sudo rm {path}; {_RESTART_PLUGIN}")])
@@ -174,19 +174,19 @@ def look_cdi(sight: BoxProbe) -> CheckResult:
         for card in status.get("cards") or ()
         if str(card.get("uuid", "")).replace("/", "_") not in devices
     ]
-    troubles += _doubles(sight, str(spec.get("kind", "")))
+    troubles += _doubles(probe, str(spec.get("kind", "")))
     return judge(troubles, well=f"{len(devices)} cards, all files are there", details=[str(path)])
 
 
-def _doubles(sight: BoxProbe, kind: str) -> Iterator[CheckProblem]:
+def _doubles(probe: BoxProbe, kind: str) -> Iterator[CheckProblem]:
     """Yield other CDI specs of our kind: when two specs name a device, containerd takes neither."""
-    own = sight.settings.cdi_file
+    own = probe.settings.cdi_file
     for folder in ("/etc/cdi", str(own.parent)):
-        for name in sight.names(folder):
+        for name in probe.names(folder):
             if (
                 name != own.name
                 and name.endswith((".json", ".yaml"))
-                and kind in (sight.text(f"{folder}/{name}") or "")
+                and kind in (probe.text(f"{folder}/{name}") or "")
             ):
                 yield broken(
                     f"{folder}/{name} names devices of {kind} too, and containerd takes neither",
@@ -202,21 +202,21 @@ def _host_paths(spec: Mapping[str, Any]) -> list[str]:
     return list(dict.fromkeys(map(str, [*nodes, *mounts])))
 
 
-def look_cgroups(sight: BoxProbe) -> CheckResult:
+def check_cgroups(probe: BoxProbe) -> CheckResult:
     """Check the links in /dev/char by which systemd finds the cards' devices at a daemon-reload."""
-    if not sight.settings.has_plugin:
+    if not probe.settings.has_plugin:
         return skipped(_NO_CARDS)
-    folder = sight.settings.driver_root / "dev"
-    nodes = [*sight.devices(folder, "nvidia*"), *sight.devices(folder, "nvidia-caps/*")]
+    folder = probe.settings.driver_root / "dev"
+    nodes = [*probe.devices(folder, "nvidia*"), *probe.devices(folder, "nvidia-caps/*")]
     if not nodes:
         return skipped(f"there are no device nodes of cards below {folder} (see the check `driver`)")
     missing = []
     for node in nodes:
         number = node.stat().st_rdev
         link = f"{os.major(number)}:{os.minor(number)}"
-        if not os.path.lexists(sight.at(f"/dev/char/{link}")):
-            missing.append(f"/dev/char/{link} for {folder / node.relative_to(sight.at(folder))}")
-    driver = "systemd" if (found := sight.containerd) is not None and found.systemd_cgroups else "cgroupfs"
+        if not os.path.lexists(probe.at(f"/dev/char/{link}")):
+            missing.append(f"/dev/char/{link} for {folder / node.relative_to(probe.at(folder))}")
+    driver = "systemd" if (found := probe.containerd) is not None and found.systemd_cgroups else "cgroupfs"
     troubles = []
     if missing:
         level = broken if driver == "systemd" else warning

@@ -19,35 +19,35 @@ _NO_CARDS = "this machine has no cards to share (role extender-only)"
 _LOOK = "sudo dmesg | grep -iE 'nvrm|nvidia'"
 
 
-def look_versions(sight: BoxProbe) -> CheckResult:
+def check_versions(probe: BoxProbe) -> CheckResult:
     """Compare the versions of the kernel module, the library and nvidia-smi."""
-    if not sight.settings.has_plugin:
+    if not probe.settings.has_plugin:
         return skipped(_NO_CARDS)
-    module, library = _module(sight), _library(sight)
-    smi = _smi(sight, "driver_version")
+    module, library = _module(probe), _library(probe)
+    smi = _smi(probe, "driver_version")
     told = smi.out.splitlines()[0].strip() if smi.well and smi.out.strip() else ""
     details = [f"{name} {version or 'not seen'}" for name, version in _named(module, library, told)]
-    troubles = list(_version_troubles(sight, module=module, library=library, smi=smi, told=told))
+    troubles = list(_version_troubles(probe, module=module, library=library, smi=smi, told=told))
     return judge(troubles, well=f"{told or module} everywhere", details=details)
 
 
-def look_cards(sight: BoxProbe) -> CheckResult:
+def check_cards(probe: BoxProbe) -> CheckResult:
     """Compare the cards on the bus, those that the driver shows, those excluded and those offered."""
-    settings = sight.settings
+    settings = probe.settings
     if not settings.has_plugin:
         return skipped(_NO_CARDS)
-    smi = _smi(sight, "index", "uuid", "pci.bus_id", "mig.mode.current")
-    lost = list(_lost_troubles(sight))
+    smi = _smi(probe, "index", "uuid", "pci.bus_id", "mig.mode.current")
+    lost = list(_lost_troubles(probe))
     if not smi.well and lost:
         return judge(lost)
     if not smi.well:
         return skipped(f"not looked at: nvidia-smi gives no list: {smi.words} (see the check `driver`)")
     seen = [_seen(line) for line in smi.out.splitlines() if line.count(",") >= _COMMAS]
     try:
-        offered = [_offered(card) for card in sight.status.get("cards") or ()]
+        offered = [_offered(card) for card in probe.status.get("cards") or ()]
     except SkippedCheck as unseen:  # report what is known without the plugin
         return _without_plugin(seen, unseen)
-    troubles = [*lost, *_bus_troubles(sight, seen), *_exclusions(settings.exclude, seen, offered)]
+    troubles = [*lost, *_bus_troubles(probe, seen), *_exclusions(settings.exclude, seen, offered)]
     troubles += _offer_troubles(seen, offered, settings.exclude)
     excluded = [card for card in seen if _is_excluded(card, settings.exclude)]
     text = f"{len(seen)} seen, {len(excluded)} excluded, {len(offered)} offered"
@@ -81,10 +81,10 @@ def _named(module: str, library: str, smi: str) -> tuple[tuple[str, str], ...]:
 
 
 def _version_troubles(
-    sight: BoxProbe, *, module: str, library: str, smi: ProgramResult, told: str
+    probe: BoxProbe, *, module: str, library: str, smi: ProgramResult, told: str
 ) -> Iterator[CheckProblem]:
     if not module and not library and not told:
-        yield _no_driver(sight)
+        yield _no_driver(probe)
         return
     if smi.status is None:
         yield broken(f"nvidia-smi does not answer within {_SMI_S:g} s: the driver or a card hangs", _LOOK)
@@ -100,14 +100,14 @@ def _version_troubles(
         parts = ", ".join(f"{name} {version}" for name, version in _named(module, library, told) if version)
         yield broken(f"the driver is of several versions: {parts}", "sudo reboot")
     if not library:
-        root = sight.settings.driver_root
+        root = probe.settings.driver_root
         yield broken(f"cannot find {_LIBRARY} below {root}", "install the driver's libraries, or set driver.root")
     if not module and not told:
         yield broken("the driver's kernel module is not loaded", f"sudo modprobe nvidia; {_LOOK}")
 
 
-def _no_driver(sight: BoxProbe) -> CheckProblem:
-    modules = sight.text("/proc/modules") or ""
+def _no_driver(probe: BoxProbe) -> CheckProblem:
+    modules = probe.text("/proc/modules") or ""
     if re.search(r"^nouveau ", modules, re.MULTILINE):
         return broken(
             "the NVIDIA driver is not installed, and nouveau holds the cards",
@@ -116,32 +116,32 @@ def _no_driver(sight: BoxProbe) -> CheckProblem:
     return broken("the NVIDIA driver is not installed", "install NVIDIA's driver, and start the machine anew")
 
 
-def _module(sight: BoxProbe) -> str:
-    found = _KERNEL.search(sight.text("/proc/driver/nvidia/version") or "")
+def _module(probe: BoxProbe) -> str:
+    found = _KERNEL.search(probe.text("/proc/driver/nvidia/version") or "")
     return found[1] if found else ""
 
 
-def _library(sight: BoxProbe) -> str:
+def _library(probe: BoxProbe) -> str:
     """Return the driver library's version: the name of the file that its link leads to has it."""
-    settings = sight.settings
+    settings = probe.settings
     for folder in settings.library_folders:
-        path = sight.at(settings.driver_root / folder / _LIBRARY)
+        path = probe.at(settings.driver_root / folder / _LIBRARY)
         if path.exists():
             found = _SUFFIX.search(path.resolve().name)
             return found[1] if found else "unknown"
     return ""
 
 
-def _smi(sight: BoxProbe, *fields: str) -> ProgramResult:
+def _smi(probe: BoxProbe, *fields: str) -> ProgramResult:
     """Run nvidia-smi; when the driver's root is not `/`, the nvidia-smi and the libraries below that root."""
-    settings = sight.settings
+    settings = probe.settings
     program, libraries = "nvidia-smi", ""
-    own = sight.at(settings.driver_root / "usr/bin/nvidia-smi")
+    own = probe.at(settings.driver_root / "usr/bin/nvidia-smi")
     if str(settings.driver_root) != "/" and own.exists():
         program = str(own)
-        libraries = ":".join(str(sight.at(settings.driver_root / folder)) for folder in settings.library_folders)
+        libraries = ":".join(str(probe.at(settings.driver_root / folder)) for folder in settings.library_folders)
     query = f"--query-gpu={','.join(fields)}"
-    return sight.run(program, query, "--format=csv,noheader", timeout_s=_SMI_S, libraries=libraries)
+    return probe.run(program, query, "--format=csv,noheader", timeout_s=_SMI_S, libraries=libraries)
 
 
 def _seen(line: str) -> _Seen:
@@ -159,9 +159,9 @@ def _without_plugin(seen: list[_Seen], unseen: SkippedCheck) -> CheckResult:
     return skipped(f"{len(seen)} seen; what is offered is not known: {unseen.shut.text} (see the check `plugin`)")
 
 
-def _lost_troubles(sight: BoxProbe) -> Iterator[CheckProblem]:
+def _lost_troubles(probe: BoxProbe) -> Iterator[CheckProblem]:
     """Yield the pods whose card is gone, as the plugin reports."""
-    for row in sight.known_status.get("pods") or ():
+    for row in probe.known_status.get("pods") or ():
         if row.get("state") == "lost":
             pod, namespace = row.get("pod"), row.get("namespace")
             yield broken(
@@ -171,12 +171,12 @@ def _lost_troubles(sight: BoxProbe) -> Iterator[CheckProblem]:
             )
 
 
-def _bus_troubles(sight: BoxProbe, seen: list[_Seen]) -> Iterator[CheckProblem]:
+def _bus_troubles(probe: BoxProbe, seen: list[_Seen]) -> Iterator[CheckProblem]:
     """Yield NVIDIA cards on the PCI bus that the driver does not show; the driver's bus ids have a longer domain."""
     shown = {card.bus[-len("0000:00:00.0") :] for card in seen}
-    for name in sight.names("/sys/bus/pci/devices"):
+    for name in probe.names("/sys/bus/pci/devices"):
         folder = f"/sys/bus/pci/devices/{name}"
-        vendor, kind = (sight.text(f"{folder}/{file}") or "" for file in ("vendor", "class"))
+        vendor, kind = (probe.text(f"{folder}/{file}") or "" for file in ("vendor", "class"))
         if vendor.strip() == "0x10de" and kind.startswith("0x03") and name not in shown:
             yield warning(f"the card at {name} is on the bus, and the driver does not show it", _LOOK)
 

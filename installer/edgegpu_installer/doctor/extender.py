@@ -21,12 +21,12 @@ _LOG = "sudo journalctl -u edgegpu-plugin -e"
 _ANEW = "sudo edgegpu install  # makes certificates and scheduler file anew"
 
 
-def look_extender(sight: BoxProbe) -> CheckResult:
+def check_extender(probe: BoxProbe) -> CheckResult:
     """Call the extender's healthz with the address and the certificates of the scheduler's file."""
-    settings = sight.settings
+    settings = probe.settings
     if not settings.has_extender:
         return skipped("an agent node has no scheduler, and so no extender")
-    entry = our_entry(sight)
+    entry = our_entry(probe)
     parts = urlsplit(entry.url)
     where = f"{parts.hostname}:{parts.port}"
     troubles = list(_entry_troubles(entry, where, settings.listen))
@@ -46,14 +46,14 @@ def look_extender(sight: BoxProbe) -> CheckResult:
     return judge(troubles, well=f"answers on {where} {how}", details=[entry.url])
 
 
-def our_entry(sight: BoxProbe) -> ExtenderEntry:
+def our_entry(probe: BoxProbe) -> ExtenderEntry:
     """Return our extender's entry in the scheduler's file.
 
     Raises:
         ProbeError: there is no such file, or our extender is not in it.
     """
-    path = scheduler_file(sight)
-    text = sight.text(path)
+    path = scheduler_file(probe)
+    text = probe.text(path)
     if text is None:
         raise ProbeError(f"there is no scheduler file {path}", remedy="sudo edgegpu install")
     try:
@@ -65,10 +65,10 @@ def our_entry(sight: BoxProbe) -> ExtenderEntry:
     return known[0]
 
 
-def scheduler_file(sight: BoxProbe) -> str:
+def scheduler_file(probe: BoxProbe) -> str:
     """Return the path of the scheduler's file: the one that k3s passes to it, else the installer's own."""
-    k3s = sight.k3s
-    if sight.facts.kind is NodeKind.KUBEADM_SERVER:
+    k3s = probe.k3s
+    if probe.facts.kind is NodeKind.KUBEADM_SERVER:
         return SCHEDULER_FILE
     if k3s is None:
         return f"{K3S_FOLDER}/{SCHEDULER_YAML}"

@@ -25,7 +25,7 @@ from edgegpu_installer.layout import (
     unit_drop_in,
 )
 from edgegpu_installer.transaction import baseline
-from edgegpu_installer.transaction.journal import TransactionJournal, TransactionRecord, decide, read_now
+from edgegpu_installer.transaction.journal import TransactionJournal, TransactionRecord, decide, read_clocks
 from edgegpu_installer.transaction.states import RecoveryDecision, TransactionState
 
 _SHOW = f"sudo {RECOVER} show; sudo tail {TX}/log"
@@ -45,9 +45,9 @@ _KEPT = 2
 """The version in use, and the one before it."""
 
 
-def look_transaction(sight: BoxProbe) -> CheckResult:
+def check_transaction(probe: BoxProbe) -> CheckResult:
     """Check how the last transaction ended, and that none is unfinished."""
-    journal = TransactionJournal(sight.at(TX))
+    journal = TransactionJournal(probe.at(TX))
     try:
         record = journal.read()
     except InstallError as error:
@@ -56,7 +56,7 @@ def look_transaction(sight: BoxProbe) -> CheckResult:
         return info("nothing was ever changed on this machine by a transaction")
     what = f"{record.op.value} {record.id}"
     details = [*journal.history()[-3:]]
-    match decide(record, read_now(sight.at("/")), proc=sight.at("/proc")):
+    match decide(record, read_clocks(probe.at("/")), proc=probe.at("/proc")):
         case RecoveryDecision.NOTHING:
             return judge(_ended(record, what), well=f"{what} is committed", details=details)
         case RecoveryDecision.WAIT:
@@ -86,43 +86,43 @@ def _ended(record: TransactionRecord, what: str) -> Iterator[CheckProblem]:
         )
 
 
-def look_recover(sight: BoxProbe) -> CheckResult:
+def check_recover(probe: BoxProbe) -> CheckResult:
     """Check that edgegpu-recover is in place, and that k3s's unit runs it at each start."""
-    k3s = sight.k3s
+    k3s = probe.k3s
     if k3s is None:
         return skipped("there is no k3s on this machine (see the check `k3s`)")
     troubles: list[CheckProblem] = []
-    program = sight.at(RECOVER)
+    program = probe.at(RECOVER)
     if not program.exists():
         troubles.append(broken(f"{RECOVER} is missing: a change that fails is not undone", _INSTALL))
     elif not os.access(program, os.X_OK):
         troubles.append(broken(f"{RECOVER} cannot be run", f"sudo chmod 755 {RECOVER}"))
     drop_in = unit_drop_in(k3s.unit.name)
-    text = sight.text(drop_in)
+    text = probe.text(drop_in)
     if text is None:
         troubles.append(broken(f"{drop_in} is missing: k3s starts without asking whether a change failed", _INSTALL))
     elif f"{RECOVER} check" not in text:
         troubles.append(broken(f"{drop_in} does not run `{RECOVER} check`", _INSTALL))
-    elif RECOVER not in unit(sight, k3s.unit.name).pre:
+    elif RECOVER not in unit(probe, k3s.unit.name).pre:
         troubles.append(warning(f"systemd has not read {drop_in}", _INSTALL))
     troubles += [
         broken(f"{path} is missing: a power cut during a change is not made good", _INSTALL)
         for path in (f"{UNITS}/{RECOVER_UNIT}", f"{WANTS}/{RECOVER_UNIT}")
-        if not os.path.lexists(sight.at(path))
+        if not os.path.lexists(probe.at(path))
     ]
     return judge(troubles, well="in place")
 
 
-def look_files(sight: BoxProbe) -> CheckResult:
+def check_files(probe: BoxProbe) -> CheckResult:
     """Check that the files are as edgegpu wrote them, except those that a person edits or that are used up."""
     try:
-        users = {sight.k3s.place.path} if sight.k3s is not None else set[str]()  # the user's; may have our lines
-        changed = [path for path in baseline.drifted(sight.layout) if path not in _MAY_CHANGE | users]
+        users = {probe.k3s.place.path} if probe.k3s is not None else set[str]()  # the user's; may have our lines
+        changed = [path for path in baseline.drifted(probe.layout) if path not in _MAY_CHANGE | users]
     except InstallError as error:
         raise ProbeError(error.message, remedy=error.remedy) from error
     troubles = [
         warning(
-            f"{path} is gone" if not os.path.lexists(sight.at(path)) else f"{path} was edited",
+            f"{path} is gone" if not os.path.lexists(probe.at(path)) else f"{path} was edited",
             f"{_INSTALL}  # writes it anew",
         )
         for path in changed
@@ -130,25 +130,25 @@ def look_files(sight: BoxProbe) -> CheckResult:
     return judge(troubles, well="as edgegpu wrote them")
 
 
-def look_leftovers(sight: BoxProbe) -> CheckResult:
+def check_leftovers(probe: BoxProbe) -> CheckResult:
     """Find old versions, half-unpacked folders and files of other products."""
-    troubles = [*_versions(sight), *_foreign(sight)]
-    if sight.at(f"{K3S_FOLDER}/{SCHEDULER_YAML}").exists():
+    troubles = [*_versions(probe), *_foreign(probe)]
+    if probe.at(f"{K3S_FOLDER}/{SCHEDULER_YAML}").exists():
         troubles += [
             warning(f"{path} is of an install by hand, and read by nobody", f"sudo rm {path}")
             for path in _BY_HAND
-            if sight.at(path).exists() and not _named(sight, path)
+            if probe.at(path).exists() and not _named(probe, path)
         ]
     return judge(troubles, well="none")
 
 
-def _versions(sight: BoxProbe) -> Iterator[CheckProblem]:
-    names = [name for name in sight.names(OPT) if name != "current"]
-    current = sight.at(CURRENT)
+def _versions(probe: BoxProbe) -> Iterator[CheckProblem]:
+    names = [name for name in probe.names(OPT) if name != "current"]
+    current = probe.at(CURRENT)
     target = current.readlink().name if current.is_symlink() else ""
     if target and target not in names:
         yield broken(f"{CURRENT} leads to {target}, which is not there", "run the installer's line again")
-    whole = [name for name in names if sight.at(f"{OPT}/{name}/bin/edgegpu").exists() and not name.startswith(".")]
+    whole = [name for name in names if probe.at(f"{OPT}/{name}/bin/edgegpu").exists() and not name.startswith(".")]
     for name in sorted(set(names) - set(whole)):
         yield warning(f"{OPT}/{name} is a half-unpacked version", f"sudo rm -rf {OPT}/{name}")
     old = [name for name in whole if name != target]
@@ -157,13 +157,13 @@ def _versions(sight: BoxProbe) -> Iterator[CheckProblem]:
         yield warning(f"{len(old)} old versions: {', '.join(old)}", f"sudo rm -rf {paths}")
 
 
-def _foreign(sight: BoxProbe) -> Iterator[CheckProblem]:
+def _foreign(probe: BoxProbe) -> Iterator[CheckProblem]:
     for path, product in _FOREIGN.items():
-        if os.path.lexists(sight.at(path)):
+        if os.path.lexists(probe.at(path)):
             yield warning(f"{path} is {product}'s", f"uninstall {product} first; only then remove {path}")
 
 
-def _named(sight: BoxProbe, path: str) -> bool:
+def _named(probe: BoxProbe, path: str) -> bool:
     folder = f"{K3S_CONFIG}.d"
-    files = [K3S_CONFIG, *(f"{folder}/{name}" for name in sight.names(folder))]
-    return any(path in (sight.text(file) or "") for file in files)
+    files = [K3S_CONFIG, *(f"{folder}/{name}" for name in probe.names(folder))]
+    return any(path in (probe.text(file) or "") for file in files)

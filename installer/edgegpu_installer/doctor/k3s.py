@@ -32,26 +32,26 @@ _SLACK_S = 2.0
 """The kernel gives the time of its boot in whole seconds."""
 
 
-def look_k3s(sight: BoxProbe) -> CheckResult:
+def check_k3s(probe: BoxProbe) -> CheckResult:
     """Check k3s's unit, its restarts, its version and its readiness."""
-    k3s = sight.k3s
+    k3s = probe.k3s
     if k3s is None:
-        return info(f"there is no k3s on this machine: {sight.facts.kind.value}")
-    name, service = k3s.unit.name, unit(sight, k3s.unit.name)
+        return info(f"there is no k3s on this machine: {probe.facts.kind.value}")
+    name, service = k3s.unit.name, unit(probe, k3s.unit.name)
     troubles: list[CheckProblem] = []
     log = f"sudo journalctl -u {name} -e"
     if not service.runs:
         again = f", started again {service.restarts} times" if service.restarts else ""
         text = f"{name} is {service.active} ({service.sub}, {service.result}){again}"
         troubles.append(broken(text, f"{log}; sudo systemctl restart --no-block {name}"))
-    elif (ago_s := restarted_s(sight, service)) is not None:
+    elif (ago_s := restarted_s(probe, service)) is not None:
         level = broken if ago_s < _RECENT_S else warning
         troubles.append(level(restarted(service, ago_s), log))
     troubles += [broken(problem, f"sudoedit that file; {log}") for problem in k3s.effective().problems]
     troubles += _version_troubles(k3s)
     if k3s.health.ready is False:
         troubles.append(broken(f"the API server is not ready: {k3s.health.why}", log))
-    details = last_words(sight, name) if troubles else []
+    details = last_words(probe, name) if troubles else []
     role = "server" if k3s.is_server else "agent node"
     return judge(troubles, well=f"{role}, {k3s.version or 'of an unknown version'}, runs", details=details)
 
@@ -64,33 +64,33 @@ def _version_troubles(k3s: K3s) -> Iterator[CheckProblem]:
         yield broken(f"k3s {k3s.version} is too old: its kubelet lacks what the plugin needs", upgrade)
 
 
-def look_scheduler(sight: BoxProbe) -> CheckResult:
+def check_scheduler(probe: BoxProbe) -> CheckResult:
     """Check that the scheduler reads our file, and that it can start with it."""
-    k3s = sight.k3s
-    if sight.facts.kind is NodeKind.KUBEADM_SERVER:
-        return _look_manifest(sight)
+    k3s = probe.k3s
+    if probe.facts.kind is NodeKind.KUBEADM_SERVER:
+        return _check_manifest(probe)
     if k3s is None or not k3s.is_server:
         return skipped("no scheduler runs on this machine")
-    if not sight.settings.has_extender:
+    if not probe.settings.has_extender:
         return skipped("this machine's plugin has no extender (role agent)")
     given = k3s_config.scheduler_file(k3s.effective().values(SCHEDULER_ARG))
     path = given[-1].text if given else k3s.scheduler_file
-    wrong = list(_content(sight, path))
+    wrong = list(_content(probe, path))
     unread = (
-        [] if any(one.level is CheckLevel.BROKEN for one in wrong) else _unread(sight, k3s, path)
+        [] if any(one.level is CheckLevel.BROKEN for one in wrong) else _unread(probe, k3s, path)
     )  # advise no restart while the file is bad
     troubles = [*_effective(k3s, tuple(value.text for value in given)), *_moved(k3s), *wrong, *unread]
     source = given[-1].source if given else "nobody"
     return judge(troubles, well=f"reads {path}", details=[f"{path}, named by {source}"])
 
 
-def _look_manifest(sight: BoxProbe) -> CheckResult:
+def _check_manifest(probe: BoxProbe) -> CheckResult:
     """Check the scheduler that kubelet runs from kubeadm's manifest."""
     try:
-        manifest = kubeadm.read(sight.text(MANIFEST) or "")
+        manifest = kubeadm.read(probe.text(MANIFEST) or "")
     except InstallError as error:
         raise ProbeError(error.message, remedy=error.remedy) from error
-    troubles = list(_content(sight, SCHEDULER_FILE))
+    troubles = list(_content(probe, SCHEDULER_FILE))
     if not manifest.ours:
         text = f"the scheduler reads {manifest.config or 'no file'}: GPU pods are bound without a card"
         troubles.append(broken(text, f"{_INSTALL}, which changes {MANIFEST}"))
@@ -130,29 +130,29 @@ def _moved(k3s: K3s) -> Iterator[CheckProblem]:
         )
 
 
-def _content(sight: BoxProbe, path: str) -> Iterator[CheckProblem]:
-    text = sight.text(path)
+def _content(probe: BoxProbe, path: str) -> Iterator[CheckProblem]:
+    text = probe.text(path)
     if text is None:
         yield broken(
             f"{path} is missing: the scheduler will not start again", f"{_INSTALL}, before anything is restarted"
         )
         return
-    minor = sight.k3s.minor if sight.k3s is not None else None
-    for problem in schedulerfile.validate(text, read_file=file_reader(sight.layout), minor=minor):
+    minor = probe.k3s.minor if probe.k3s is not None else None
+    for problem in schedulerfile.validate(text, read_file=file_reader(probe.layout), minor=minor):
         yield broken(
             f"{path}: {problem}: the scheduler will not start again with it",
             f"{_INSTALL}, before anything is restarted",
         )
-    if sight.at(path).stat().st_mode & _PRIVATE:
+    if probe.at(path).stat().st_mode & _PRIVATE:
         yield warning(f"{path} holds a key and can be read by others than root", f"sudo chmod 600 {path}")
 
 
-def _unread(sight: BoxProbe, k3s: K3s, path: str) -> Iterator[CheckProblem]:
+def _unread(probe: BoxProbe, k3s: K3s, path: str) -> Iterator[CheckProblem]:
     """Yield files that changed after k3s had read them: k3s uses the change only from its next start on."""
-    started_s = unit(sight, k3s.unit.name).started_s
+    started_s = unit(probe, k3s.unit.name).started_s
     if started_s is None:
         return
     for name in (path, *([k3s.config] if k3s.has_block else []), k3s.drop_in):
-        file = sight.at(name)
+        file = probe.at(name)
         if file.exists() and file.stat().st_mtime > started_s + _SLACK_S:
             yield warning(f"{name} changed after k3s had read it", f"sudo systemctl restart --no-block {k3s.unit.name}")

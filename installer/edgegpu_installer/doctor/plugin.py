@@ -15,27 +15,27 @@ _START = f"sudo systemctl restart {SERVICE}"
 _GPU_WORDS = ("nvidia", "gpu", "cuda", "hami")
 
 
-def look_plugin(sight: BoxProbe) -> CheckResult:
+def check_plugin(probe: BoxProbe) -> CheckResult:
     """Check the plugin's service, its configuration and its status document."""
-    service = unit(sight, SERVICE)
+    service = unit(probe, SERVICE)
     if not service.there:
         return judge([broken("edgegpu is not installed: there is no edgegpu-plugin.service", "sudo edgegpu install")])
     troubles: list[CheckProblem] = []
     details: list[str] = []
-    if sight.settings.problem:
+    if probe.settings.problem:
         troubles.append(
-            broken(sight.settings.problem, f"sudoedit /etc/edgegpu/plugin.yaml && edgegpu config check && {_START}")
+            broken(probe.settings.problem, f"sudoedit /etc/edgegpu/plugin.yaml && edgegpu config check && {_START}")
         )
-    troubles += service_troubles(sight, service)
+    troubles += service_troubles(probe, service)
     try:
-        status = sight.status
+        status = probe.status
     except SkippedCheck as unseen:
         troubles += [broken(unseen.shut.text, _LOG)] if service.runs else []
-        details += last_words(sight, SERVICE)
+        details += last_words(probe, SERVICE)
     else:
         details.append(f"edgegpu-plugin {status.get('version', '')}, role {status.get('role', '')}")
         troubles += _status_troubles(status)
-    return judge(troubles, well=f"runs as {'server' if sight.settings.has_extender else 'agent'}", details=details)
+    return judge(troubles, well=f"runs as {'server' if probe.settings.has_extender else 'agent'}", details=details)
 
 
 def _status_troubles(status: Mapping[str, Any]) -> Iterator[CheckProblem]:
@@ -58,18 +58,18 @@ def _status_troubles(status: Mapping[str, Any]) -> Iterator[CheckProblem]:
         yield warning(f"pod {row.get('namespace')}/{row.get('pod')} is refused: {row.get('reason')}", "edgegpu pods")
 
 
-def look_resources(sight: BoxProbe) -> CheckResult:
+def check_resources(probe: BoxProbe) -> CheckResult:
     """Compare what the plugin registered with what kubelet offers in the Node object."""
-    settings = sight.settings
+    settings = probe.settings
     if not settings.has_plugin:
         return skipped("this machine offers no cards (role extender-only)")
-    status = sight.status
-    troubles = list(_registration(sight, status))
+    status = probe.status
+    troubles = list(_registration(probe, status))
     names = (settings.memory_resource, settings.core_resource)
     healthy = [card for card in status.get("cards") or () if card.get("healthy", True)]
     wanted = (sum(int(card.get("units", 0)) for card in healthy), 100 * len(healthy))
     try:
-        allocatable = (sight.node.get("status") or {}).get("allocatable") or {}
+        allocatable = (probe.node.get("status") or {}).get("allocatable") or {}
     except SkippedCheck as unseen:
         if troubles:
             return judge(troubles)
@@ -80,7 +80,7 @@ def look_resources(sight: BoxProbe) -> CheckResult:
     return judge(troubles, well=", ".join(details), details=details)
 
 
-def _registration(sight: BoxProbe, status: Mapping[str, Any]) -> Iterator[CheckProblem]:
+def _registration(probe: BoxProbe, status: Mapping[str, Any]) -> Iterator[CheckProblem]:
     kubelet = status.get("kubelet") or {}
     if not kubelet.get("registered"):
         yield broken(
@@ -88,7 +88,7 @@ def _registration(sight: BoxProbe, status: Mapping[str, Any]) -> Iterator[CheckP
             "sudo systemctl status 'k3s*'  # and is kubelet.folder in /etc/edgegpu/plugin.yaml kubelet's --root-dir?",
         )
     if kubelet.get("checkpoint"):
-        yield broken(f"kubelet's book cannot be read: {kubelet['checkpoint']}", restart_k3s(sight))
+        yield broken(f"kubelet's book cannot be read: {kubelet['checkpoint']}", restart_k3s(probe))
 
 
 def _offer(name: str, offered: str, wanted: int) -> Iterator[CheckProblem]:
@@ -99,9 +99,9 @@ def _offer(name: str, offered: str, wanted: int) -> Iterator[CheckProblem]:
         yield warning(f"the node offers {offered} {name}, the plugin {wanted}", remedy)
 
 
-def look_double(sight: BoxProbe) -> CheckResult:
+def check_double(probe: BoxProbe) -> CheckResult:
     """Find other device plugins by their sockets, by the resources that the node offers, and by their pods."""
-    facts, settings = sight.facts, sight.settings
+    facts, settings = probe.facts, probe.settings
     found = list(other_plugins(facts, memory=settings.memory_resource, core=settings.core_resource))
     troubles = [broken(f"{one.name} hands out the same cards: {one.seen}", one.remedy) for one in found]
     said = "; ".join(one.seen for one in found)
@@ -127,11 +127,11 @@ def _offered(facts: MachineFacts) -> list[str]:
     return [name for name in node.allocatable if node.has(name)] if node is not None else []
 
 
-def look_limiter(sight: BoxProbe) -> CheckResult:
+def check_limiter(probe: BoxProbe) -> CheckResult:
     """Report how shares are enforced on containers."""
-    if not sight.settings.has_plugin:
+    if not probe.settings.has_plugin:
         return skipped("this machine has no cards to share (role extender-only)")
-    preload = (sight.text("/etc/ld.so.preload") or "").split()
+    preload = (probe.text("/etc/ld.so.preload") or "").split()
     strange = [path for path in preload if any(word in path for word in ("vgpu", "cuda", "hami", "nvshare"))]
     if strange:
         return judge(

@@ -30,12 +30,12 @@ class ProbeError(Exception):
 
 
 class SkippedCheck(Exception):  # noqa: N818  (the name says what happened)
-    """A check cannot be made because of another problem, which the check `told_by` reports."""
+    """A check cannot be made because of another problem, which the check `reported_by` reports."""
 
-    def __init__(self, shut: ProbeError, told_by: str) -> None:
+    def __init__(self, shut: ProbeError, reported_by: str) -> None:
         super().__init__(shut.text)
         self.shut = shut
-        self.told_by = told_by
+        self.reported_by = reported_by
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,16 +155,16 @@ class BoxProbe:
         self,
         *,
         root: Path,
-        doors: DoctorClients,
+        clients: DoctorClients,
         path: str,
         now: Callable[[], dt.datetime],
         space: Callable[[Path], FileSystemSpace] | None = None,
     ) -> None:
-        """Probe the box whose `/` is at `root`; `doors` are the clients, `path` is the PATH for its programs."""
+        """Probe the box whose `/` is at `root`; `clients` are the clients, `path` is the PATH for its programs."""
         self.layout = Layout(root)
         self.now = now
         self.space = space or _space
-        self._doors = doors
+        self._clients = clients
         self._path = path
         self._known: dict[str, object] = {}
 
@@ -184,12 +184,12 @@ class BoxProbe:
     @property
     def settings(self) -> PluginSettings:
         """The plugin's settings."""
-        return self._once("settings", "plugin", self._doors.settings)
+        return self._cached("settings", "plugin", self._clients.settings)
 
     @property
     def status(self) -> Mapping[str, Any]:
         """The running plugin's status document. Raises SkippedCheck."""
-        return self._once("status", "plugin", self._doors.status)
+        return self._cached("status", "plugin", self._clients.status)
 
     @property
     def known_status(self) -> Mapping[str, Any]:
@@ -202,7 +202,7 @@ class BoxProbe:
     @property
     def facts(self) -> MachineFacts:
         """The facts that the installer reads before it changes anything."""
-        return self._once("facts", "k3s", self._read_facts)
+        return self._cached("facts", "k3s", self._read_facts)
 
     @property
     def k3s(self) -> K3s | None:
@@ -217,30 +217,30 @@ class BoxProbe:
     def containerd(self) -> ContainerdProbe | None:
         """What containerd's configuration says. Raises SkippedCheck."""
         usual = self.k3s.containerd_config if self.k3s is not None else ""
-        return self._once("containerd", "runtime", lambda: self._doors.containerd(usual))
+        return self._cached("containerd", "runtime", lambda: self._clients.containerd(usual))
 
     @property
     def api(self) -> Api:
         """The client of the API server. Raises SkippedCheck."""
-        return self._once("api", "kubeconfig", self._doors.api)
+        return self._cached("api", "kubeconfig", self._clients.api)
 
     @property
     def cloud(self) -> CloudProbe | None:
         """The state of this box and its cloud; None when the box belongs to no cloud."""
-        return self._once("cloud", "cloud", self._doors.cloud)
+        return self._cached("cloud", "cloud", self._clients.cloud)
 
     def reach_cloud(self) -> None:
         """Call the cloud's HTTPS. Raises ProbeError."""
-        self._doors.reach_cloud()
+        self._clients.reach_cloud()
 
     def object(self, path: str) -> ApiReply:
         """Return the API server's answer for a path. Raises SkippedCheck."""
-        return self._once(f"GET {path}", "kubeconfig", partial(self.api.get, path))
+        return self._cached(f"GET {path}", "kubeconfig", partial(self.api.get, path))
 
     @property
     def node(self) -> Mapping[str, Any]:
         """This machine's Node object. Raises SkippedCheck."""
-        return self._once("node", "kubeconfig", self._node)
+        return self._cached("node", "kubeconfig", self._node)
 
     def _node(self) -> Mapping[str, Any]:
         name = self.settings.node
@@ -278,23 +278,23 @@ class BoxProbe:
     def run(self, *command: str, timeout_s: float = 10.0, libraries: str = "") -> ProgramResult:
         """Run a program of the box, with `libraries` as LD_LIBRARY_PATH; the same command runs once."""
         environment = {**os.environ, **({"LD_LIBRARY_PATH": libraries} if libraries else {})}
-        return self._once(
+        return self._cached(
             f"run {' '.join(command)}",
             "",
             lambda: run(command, path=self._path, timeout_s=timeout_s, environment=environment),
         )
 
-    def _once(self, key: str, told_by: str, ask: Callable[[], _T]) -> _T:
+    def _cached(self, key: str, reported_by: str, ask: Callable[[], _T]) -> _T:
         if key not in self._known:
             try:
                 self._known[key] = ask()
             except ProbeError as shut:
-                self._known[key] = SkippedCheck(shut, told_by)
+                self._known[key] = SkippedCheck(shut, reported_by)
             except SkippedCheck as unseen:
                 self._known[key] = unseen
         found = self._known[key]
         if isinstance(found, SkippedCheck):
-            raise SkippedCheck(found.shut, found.told_by)
+            raise SkippedCheck(found.shut, found.reported_by)
         return cast("_T", found)
 
 

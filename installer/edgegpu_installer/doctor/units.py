@@ -40,13 +40,13 @@ class UnitProperties:
         return self.active == "active" and self.sub == "running"
 
 
-def unit(sight: BoxProbe, name: str) -> UnitProperties:
+def unit(probe: BoxProbe, name: str) -> UnitProperties:
     """Return a unit's properties; `there` is False for a unit that systemd does not know.
 
     Raises:
         ProbeError: there is no systemd to ask.
     """
-    ran = sight.run("systemctl", "show", name, f"--property={_KEYS}")
+    ran = probe.run("systemctl", "show", name, f"--property={_KEYS}")
     if not ran.well:
         what = "this machine has no systemd" if ran.status == NOT_FOUND else ran.words or "no answer in time"
         raise ProbeError(f"cannot ask systemd for {name}: {what}", remedy="edgegpu needs a machine that systemd runs")
@@ -61,17 +61,17 @@ def unit(sight: BoxProbe, name: str) -> UnitProperties:
         restarts=int(restarts) if restarts.isdigit() else 0,
         result=values.get("Result", ""),
         stale=values.get("NeedDaemonReload") == "yes",
-        started_s=_started_s(sight, values.get("ExecMainStartTimestampMonotonic", "")),
+        started_s=_started_s(probe, values.get("ExecMainStartTimestampMonotonic", "")),
         pre=values.get("ExecStartPre", ""),
         command=values.get("ExecStart", ""),
     )
 
 
-def restarted_s(sight: BoxProbe, service: UnitProperties) -> float | None:
+def restarted_s(probe: BoxProbe, service: UnitProperties) -> float | None:
     """Return how long ago systemd restarted a running unit; None when it did not, or more than a day ago."""
     if not service.restarts or service.started_s is None:
         return None
-    ago_s = sight.now().timestamp() - service.started_s
+    ago_s = probe.now().timestamp() - service.started_s
     return ago_s if ago_s < _LONG_AGO_S else None
 
 
@@ -80,7 +80,7 @@ def restarted(service: UnitProperties, ago_s: float) -> str:
     return f"{service.name} was started again by systemd {service.restarts} times, last {ago_s / 60:.0f} minutes ago"
 
 
-def service_troubles(sight: BoxProbe, service: UnitProperties) -> Iterator[CheckProblem]:
+def service_troubles(probe: BoxProbe, service: UnitProperties) -> Iterator[CheckProblem]:
     """Yield what is wrong with one of edgegpu's services."""
     name, log = service.name, f"sudo journalctl -u {service.name} -e"
     if not service.runs:
@@ -90,21 +90,21 @@ def service_troubles(sight: BoxProbe, service: UnitProperties) -> Iterator[Check
         yield broken(f"{name} does not start with the machine", f"sudo systemctl enable {name}")
     if service.stale:
         yield warning(f"{name}'s unit file changed after systemd read it", "sudo edgegpu install")
-    if service.runs and (ago_s := restarted_s(sight, service)) is not None:
+    if service.runs and (ago_s := restarted_s(probe, service)) is not None:
         yield warning(restarted(service, ago_s), log)
 
 
-def _started_s(sight: BoxProbe, since_boot_us: str) -> float | None:
+def _started_s(probe: BoxProbe, since_boot_us: str) -> float | None:
     """Return the start in seconds since 1970, counted from the boot: systemd's dates are in the local time zone."""
-    boot = _BOOT.search(sight.text("/proc/stat") or "")
+    boot = _BOOT.search(probe.text("/proc/stat") or "")
     if boot is None or not since_boot_us.isdigit() or int(since_boot_us) == 0:
         return None
     return int(boot[1]) + int(since_boot_us) / 1e6
 
 
-def last_words(sight: BoxProbe, name: str, lines: int = 3) -> list[str]:
+def last_words(probe: BoxProbe, name: str, lines: int = 3) -> list[str]:
     """Return the last lines of a unit's log, only complaints when there are any; empty when it cannot be read."""
-    ran = sight.run("journalctl", "--unit", name, "--lines=100", "--output=cat", "--no-pager")
+    ran = probe.run("journalctl", "--unit", name, "--lines=100", "--output=cat", "--no-pager")
     if not ran.well:
         return []
     told = [line.strip()[:300] for line in ran.out.splitlines() if line.strip()]
@@ -112,6 +112,6 @@ def last_words(sight: BoxProbe, name: str, lines: int = 3) -> list[str]:
     return (complaints or told)[-lines:]
 
 
-def restart_k3s(sight: BoxProbe) -> str:
+def restart_k3s(probe: BoxProbe) -> str:
     """Return the command that restarts this node's k3s; its unit has another name on an agent node."""
-    return f"sudo systemctl restart --no-block {sight.k3s.unit.name if sight.k3s is not None else 'k3s'}"
+    return f"sudo systemctl restart --no-block {probe.k3s.unit.name if probe.k3s is not None else 'k3s'}"

@@ -150,7 +150,7 @@ class FileLocation:
     owner: tuple[int, int] | None = None
 
 
-def read_place(layout: Layout, path: str) -> FileLocation:
+def read_location(layout: Layout, path: str) -> FileLocation:
     """Return a file's location on the box, with links followed to their end."""
     for _ in range(_MOST_LINKS):
         if not layout.at(path).is_symlink():

@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 
 from edgegpu_installer.layout import K3S_CONFIG, K3S_DATA, K3S_DROP_IN, KUBELET, SCHEDULER_YAML, Layout
 from edgegpu_installer.machine import k3s_config
-from edgegpu_installer.machine.atomic import FileLocation, read_place
+from edgegpu_installer.machine.atomic import FileLocation, read_location
 from edgegpu_installer.machine.config_block import holds_block, strip
 from edgegpu_installer.machine.k3s_config import SCHEDULER_ARG, ConfigFile, ConfigValue, EffectiveConfig
 from edgegpu_installer.machine.node import K3sKubectl
@@ -179,7 +179,7 @@ def read_k3s(
     program = str(layout.at(unit.program))
     told = run((program, "--version"), timeout_s=timeout_s, path=path)
     version = _VERSION.search(told.out)
-    files, place = tuple(_files(layout, config)), read_place(layout, config)
+    files, place = tuple(_files(layout, config)), read_location(layout, config)
     k3s = K3s(unit, config, files, version[0] if version else "", _HEALTHLESS, place)
     health = _health(k3s, states[unit.name], layout, path=path, timeout_s=timeout_s, now_s=clock())
     return replace(k3s, health=health)

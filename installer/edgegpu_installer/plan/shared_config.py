@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 from edgegpu_installer.changes import FileChange, check_path
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.layout import K3S_DROP_IN, SCHEDULER_YAML, Layout
-from edgegpu_installer.machine.atomic import FileLocation, read_entry, read_place
+from edgegpu_installer.machine.atomic import FileLocation, read_entry, read_location
 from edgegpu_installer.machine.config_block import holds_block, with_block, without_block
 from edgegpu_installer.plan.site import Site
 from edgegpu_installer.scheduler.refs import ReadFile
@@ -62,7 +62,7 @@ def _restored(changes: Iterable[FileChange], layout: Layout) -> Iterator[FileCha
         if not is_shared(change):
             yield change
             continue
-        place = read_place(layout, change.path)
+        place = read_location(layout, change.path)
         entry = read_entry(layout.at(place.path))
         if entry.content is None:
             continue  # somebody removed the file, and our lines with it

@@ -102,7 +102,7 @@ def remaining_s(record: TransactionRecord, now: Clocks) -> float:
     return max(0.0, record.deadline_wall_s - now.wall_s)
 
 
-def read_now(root: Path = Path("/")) -> Clocks:
+def read_clocks(root: Path = Path("/")) -> Clocks:
     """Return the present time of this machine's clocks."""
     return Clocks(time.time(), boot_s(), boot_id(root))
 

@@ -11,7 +11,7 @@ from edgegpu_installer.machine.systemd import Systemd
 from edgegpu_installer.plan.release import Recovery
 from edgegpu_installer.transaction import baseline
 from edgegpu_installer.transaction.agent_health import AgentCondition, WantedAgent, standing
-from edgegpu_installer.transaction.journal import TargetPath, TransactionRecord, TransactionTables, author, read_now
+from edgegpu_installer.transaction.journal import TargetPath, TransactionRecord, TransactionTables, author, read_clocks
 from edgegpu_installer.transaction.states import TransactionState
 
 GRACE_S = 10
@@ -106,7 +106,7 @@ def restart_notice(prepared: Prepared) -> str:
 
 def first_record(prepared: Prepared, machine: TransactionMachine, deadline_s: float) -> TransactionRecord:
     """Return the first record of a transaction that begins now."""
-    now = read_now()
+    now = read_clocks()
     unit = prepared.plan.restart or ""
     k3s = machine.system.unit(unit) if unit else None
     return TransactionRecord(

@@ -23,7 +23,7 @@ from edgegpu_installer.transaction.journal import (
     TransactionRecord,
     decide,
     next_record,
-    read_now,
+    read_clocks,
     remaining_s,
 )
 from edgegpu_installer.transaction.lock import LOCK, SignalGuard, locked
@@ -77,8 +77,8 @@ def run(
         InstallError: an earlier transaction cannot be undone, or a path of the plan cannot be read.
     """
     with locked(machine.layout.at(LOCK)) as lock, SignalGuard() as signals:
-        _see_new(machine)
-        _clear(machine, lock)
+        _refuse_known_id(machine)
+        _undo_unfinished(machine, lock)
         prepared = prepare(plan, machine)
         if prepared.is_done:
             return TransactionOutcome(TransactionState.COMMITTED, changed=False)
@@ -86,7 +86,7 @@ def run(
             machine.say(notice)
         record = first_record(prepared, machine, deadline_s)
         transaction = _Transaction(machine, record, lock, signals)
-        return transaction.to_its_end(lambda: transaction.forward(prepared, verify, drain))
+        return transaction.run_or_undo(lambda: transaction.run_all(prepared, verify, drain))
 
 
 def resume(machine: TransactionMachine, *, verify: Verify) -> TransactionOutcome | None:
@@ -102,13 +102,13 @@ def resume(machine: TransactionMachine, *, verify: Verify) -> TransactionOutcome
         if record is None:
             _tidy(machine, lock)
             return None
-        decision = decide(record, read_now(), proc=None)
+        decision = decide(record, read_clocks(), proc=None)
         if decision is RecoveryDecision.NOTHING:
             _tidy(machine, lock)
             return TransactionOutcome(record.state, changed=False, why=record.why)
         if decision is RecoveryDecision.VERIFY:
             transaction = _Transaction(machine, record, lock, signals)
-            return transaction.to_its_end(lambda: transaction.go_on(verify))
+            return transaction.run_or_undo(lambda: transaction.continue_after_crash(verify))
         signals.hold()
         return _undo(machine, lock, record, f"its author died at {record.state}")
 
@@ -125,7 +125,7 @@ class _Transaction:
         self._lock = lock
         self._signals = signals
 
-    def to_its_end(self, go: Callable[[], None]) -> TransactionOutcome:
+    def run_or_undo(self, go: Callable[[], None]) -> TransactionOutcome:
         """Run the steps of `go`; undo the transaction when one fails."""
         try:
             go()
@@ -141,10 +141,10 @@ class _Transaction:
         self._machine.say(f"undoing: {why}")
         outcome = _undo(self._machine, self._lock, self._record, why)
         if self._record.op is TransactionKind.INSTALL and outcome.state is TransactionState.ROLLED_BACK:
-            _forget(self._layout)
+            _remove_state(self._layout)
         return outcome
 
-    def forward(self, prepared: Prepared, verify: Verify, drain: Callable[[Deadline], None]) -> None:
+    def run_all(self, prepared: Prepared, verify: Verify, drain: Callable[[Deadline], None]) -> None:
         """Carry out all steps from the backups to the commit."""
         self._make_ready(prepared)
         if prepared.plan.op in LEAVING:
@@ -164,7 +164,7 @@ class _Transaction:
                 self._system.restart_no_block(self._record.unit)
         self._verify(verify)
 
-    def go_on(self, verify: Verify) -> None:
+    def continue_after_crash(self, verify: Verify) -> None:
         """Continue from RESTARTING or VERIFYING, within the deadline of the dead author."""
         record = self._record
         if record.state is TransactionState.RESTARTING and record.restart:
@@ -178,7 +178,7 @@ class _Transaction:
         with self._step("backups"):
             self._journal.begin(self._record.id, prepared.tables)
         with self._step("arm"):
-            self._system.arm_deadman(remaining_s(self._record, read_now()) + 1)
+            self._system.arm_deadman(remaining_s(self._record, read_clocks()) + 1)
         for target in prepared.early:
             with self._step(f"early-{target.number}"):
                 self._make_folders(prepared, above=target.change.path)
@@ -195,7 +195,7 @@ class _Transaction:
     def _replace(self, prepared: Prepared) -> None:
         plan = prepared.plan
         if plan.op in LEAVING:
-            _keep_loaded(self._layout, plan.stop)  # these units run until k3s has been restarted
+            _copy_units_to_run(self._layout, plan.stop)  # these units run until k3s has been restarted
         else:
             self._stop(plan.stop)
         for target in prepared.swapped:
@@ -251,7 +251,7 @@ class _Transaction:
             self._record = record
 
     def _deadline(self) -> Deadline:
-        return Deadline(boot_s() + remaining_s(self._record, read_now()) - GRACE_S, boot_s)
+        return Deadline(boot_s() + remaining_s(self._record, read_clocks()) - GRACE_S, boot_s)
 
     def _at(self, target: TargetPath) -> Path:
         return self._layout.at(target.change.path)
@@ -263,14 +263,14 @@ class _Transaction:
         self._machine.at_step(f"after-{name}")
 
 
-def _see_new(machine: TransactionMachine) -> None:
+def _refuse_known_id(machine: TransactionMachine) -> None:
     """Refuse an id that was used: who gave it may have died before it learnt the result. Raises KnownError."""
     known = machine.transaction_id and TransactionJournal(machine.layout.tx).state_of(machine.transaction_id)
     if known:
         raise KnownError(f"cannot begin {machine.transaction_id} again: it is at {known}", "edgegpu transaction show")
 
 
-def _clear(machine: TransactionMachine, lock: int) -> None:
+def _undo_unfinished(machine: TransactionMachine, lock: int) -> None:
     """Undo an earlier unfinished transaction, so that the next one starts from verified files."""
     record = TransactionJournal(machine.layout.tx).read()
     if record is None or record.state in TERMINAL:
@@ -300,7 +300,7 @@ def _undo(machine: TransactionMachine, lock: int, record: TransactionRecord, why
     return outcome
 
 
-def _forget(layout: Layout) -> None:
+def _remove_state(layout: Layout) -> None:
     """Remove the journal and state of a first installation that failed; its author has reported why."""
     if not layout.baseline.exists():
         shutil.rmtree(layout.tx, ignore_errors=True)
@@ -343,7 +343,7 @@ def _run_recover(machine: TransactionMachine, lock: int, verb: str, *words: str)
             machine.say(line.rstrip())
 
 
-def _keep_loaded(layout: Layout, units: Sequence[str]) -> None:
+def _copy_units_to_run(layout: Layout, units: Sequence[str]) -> None:
     """Copy the files of units that are stopped last to /run/systemd/system; edgegpu-recover removes the copies.
 
     A unit whose file is gone at a daemon-reload keeps its watchdog and loses the rest: its notifications are refused

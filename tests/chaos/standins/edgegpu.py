@@ -103,7 +103,7 @@ def begin(journal: TransactionJournal, id_: str, asked: dict[str, str]) -> dict[
         TransactionTables,
         author,
         next_record,
-        read_now,
+        read_clocks,
     )
     from edgegpu_installer.transaction.states import TransactionState  # noqa: PLC0415
 
@@ -113,7 +113,7 @@ def begin(journal: TransactionJournal, id_: str, asked: dict[str, str]) -> dict[
         return {"error": "the last change is not finished", "code": "BUSY"}
     if not asked:
         return {"state": "COMMITTED", "changed": False}
-    now = read_now()
+    now = read_clocks()
     record = TransactionRecord(
         id=id_,
         op=TransactionKind.CHANGE,

@@ -10,7 +10,7 @@ import pytest
 from kits.cli import CARD_0, CARD_1, card, pod
 from kits.doctor import FOLDER, SMI, Box, healthy
 
-from edgegpu_installer.doctor.checks import CHECKS, examine
+from edgegpu_installer.doctor.checks import CHECKS, run_checks
 from edgegpu_installer.doctor.probe import FileSystemSpace
 from edgegpu_installer.doctor.verdict import CheckLevel
 from edgegpu_sim.driver import SimDriver, make_card
@@ -29,7 +29,7 @@ def box(short_tmp: Path) -> Iterator[Box]:
 
 
 def test_a_healthy_box_has_no_trouble(box: Box) -> None:
-    verdicts = {result.check.name: result.verdict for result in examine(CHECKS, box.sight())}
+    verdicts = {result.check.name: result.verdict for result in run_checks(CHECKS, box.sight())}
     assert not {name: one for name, one in verdicts.items() if one.level.rank or one.troubles}
     assert {name for name, one in verdicts.items() if one.level is CheckLevel.SKIPPED} == {"cloud", "enrolment", "link"}
     assert verdicts.keys() == {check.name for check in CHECKS}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from edgegpu_installer.doctor.checks import Check, CheckRun, examine, exit_status, worst
+from edgegpu_installer.doctor.checks import Check, CheckRun, exit_status, run_checks, worst
 from edgegpu_installer.doctor.probe import BoxProbe, DoctorClients, PluginSettings, ProbeError
 from edgegpu_installer.doctor.verdict import CheckLevel, CheckResult, broken, info, judge, note, skipped, warning
 from edgegpu_installer.machine.programs import NOT_FOUND, run
@@ -49,18 +49,18 @@ class ShutDoors(DoctorClients):
         raise NotImplementedError
 
 
-def check(look: Callable[[BoxProbe], CheckResult], name: str = "x", *, of_install: bool = False) -> Check:
-    return Check(name, "group", "about", look, of_install=of_install)
+def check(look: Callable[[BoxProbe], CheckResult], name: str = "x", *, needs_install: bool = False) -> Check:
+    return Check(name, "group", "about", look, needs_install=needs_install)
 
 
 def sight(root: Path, doors: DoctorClients | None = None) -> BoxProbe:
-    return BoxProbe(root=root, doors=doors or ShutDoors(), path=PATH, now=lambda: dt.datetime.now(dt.UTC))
+    return BoxProbe(root=root, clients=doors or ShutDoors(), path=PATH, now=lambda: dt.datetime.now(dt.UTC))
 
 
 def see(
-    root: Path, look: Callable[[BoxProbe], CheckResult], name: str = "x", *, of_install: bool = False
+    root: Path, look: Callable[[BoxProbe], CheckResult], name: str = "x", *, needs_install: bool = False
 ) -> CheckResult:
-    (result,) = examine([check(look, name, of_install=of_install)], sight(root))
+    (result,) = run_checks([check(look, name, needs_install=needs_install)], sight(root))
     return result.verdict
 
 
@@ -89,7 +89,7 @@ def test_a_check_that_fails_itself_is_a_finding_and_the_next_one_is_heard(tmp_pa
     def bad(_sight: BoxProbe) -> CheckResult:
         raise KeyError("nothing")
 
-    first, second = examine([check(bad, "bad"), check(lambda _: FINE)], sight(tmp_path))
+    first, second = run_checks([check(bad, "bad"), check(lambda _: FINE)], sight(tmp_path))
     assert first.verdict.level is CheckLevel.BROKEN
     assert first.verdict.text == "this check failed itself: KeyError: 'nothing'"
     assert "edgegpu doctor --check bad" in first.verdict.troubles[0].remedy
@@ -112,7 +112,7 @@ def test_what_is_wrong_is_told_once_by_the_check_that_it_belongs_to(tmp_path: Pa
         return info(str(seen.status))
 
     checks = [check(look, "plugin"), check(look, "resources")]
-    plugin, resources = (result.verdict for result in examine(checks, sight(tmp_path, doors)))
+    plugin, resources = (result.verdict for result in run_checks(checks, sight(tmp_path, doors)))
     assert (plugin.level, plugin.text) == (CheckLevel.BROKEN, "cannot reach edgegpu-plugin: no socket")
     assert resources.level is CheckLevel.SKIPPED
     assert resources.text.endswith("(see the check `plugin`)")
@@ -120,17 +120,17 @@ def test_what_is_wrong_is_told_once_by_the_check_that_it_belongs_to(tmp_path: Pa
 
 
 def test_without_an_install_there_is_nothing_to_say_of_one(tmp_path: Path) -> None:
-    assert see(tmp_path, lambda _: FINE, of_install=True).level is CheckLevel.SKIPPED
+    assert see(tmp_path, lambda _: FINE, needs_install=True).level is CheckLevel.SKIPPED
     (tmp_path / "etc/edgegpu").mkdir(parents=True)
     (tmp_path / "etc/edgegpu/plugin.yaml").touch()
-    assert see(tmp_path, lambda _: FINE, of_install=True) is FINE
+    assert see(tmp_path, lambda _: FINE, needs_install=True) is FINE
 
 
 def test_each_check_is_announced_and_timed(tmp_path: Path) -> None:
     begun: list[str] = []
     ticks = iter([1.0, 3.5])
     one = check(lambda _: FINE, "one")
-    (result,) = examine([one], sight(tmp_path), before=lambda it: begun.append(it.name), clock=lambda: next(ticks))
+    (result,) = run_checks([one], sight(tmp_path), before=lambda it: begun.append(it.name), clock=lambda: next(ticks))
     assert begun == ["one"]
     assert result.took_s == 2.5
 
