@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from edgegpu_base.process.tasks import Task, TaskGroup
 from edgegpu_cloud.controller.clock import SteadyClock, check_away
 from edgegpu_cloud.enrolment.bodies import BrokerAddress
-from edgegpu_cloud.enrolment.bootstrap import authority_of, renew_worn
+from edgegpu_cloud.enrolment.bootstrap import authority_of, renew_expiring
 from edgegpu_cloud.enrolment.enrolment import EnrolmentService, EnrolmentTerms
 from edgegpu_cloud.enrolment.issuing import write_crl
 from edgegpu_cloud.enrolment.key_files import load_signing_key, read_file
@@ -39,7 +39,7 @@ _SESSION_S = 3_600
 """How long the broker keeps messages for this controller while it is away; what is lost later is asked for again."""
 _UNDER_WAY = 100
 _DESCRIPTORS = 65_536
-_CARE_S = 6 * 3_600.0
+_CARETAKER_INTERVAL_S = 6 * 3_600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ class ServeOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class _Care:
+class _CaretakerAlarm:
     """An alarm that the caretaker raises."""
 
     kind: str
@@ -83,7 +83,7 @@ class CloudApp:
             CloudError: a file, the store, or the port cannot be used, or the clock seems to be wrong.
         """
         self._layout, self._config, self._group = layout, config, group
-        self._care = queue.SimpleQueue[_Care | None]()
+        self._care = queue.SimpleQueue[_CaretakerAlarm | None]()
         self._store = ControllerStore.open_file(layout.database)
         self._clock = self._steady(wall_s, asked=not options.clock_is_right)
         settle(layout, self._store)
@@ -99,7 +99,7 @@ class CloudApp:
 
     def tasks(self) -> list[Task]:
         """Return the tasks that run side by side until the first ends."""
-        tasks = [Task("caretaker", self._take_care, lambda: self._care.put(None))]
+        tasks = [Task("caretaker", self._run_caretaker, lambda: self._care.put(None))]
         if self._server is not None:
             tasks.append(Task("https", self._server.run, self._server.stop))
         if self._linked is not None:
@@ -119,7 +119,9 @@ class CloudApp:
             last_s = tx.notes.number(SERVER_TIME)
         if asked:
             check_away(last_s=last_s, now_s=wall_s())
-        return SteadyClock(last_s=last_s, wall_s=wall_s, leapt=lambda text: self._care.put(_Care("clock.LEAPT", text)))
+        return SteadyClock(
+            last_s=last_s, wall_s=wall_s, leapt=lambda text: self._care.put(_CaretakerAlarm("clock.LEAPT", text))
+        )
 
     def _https(self, release: BundleFolder) -> "HttpsServer":
         from edgegpu_cloud.http.app import make_app  # noqa: PLC0415  (the controller's process needs none of it)
@@ -187,31 +189,31 @@ class CloudApp:
     def _revoked(self) -> None:
         write_crl(self._layout, self._store, clock=self._clock)
         text = f"a box was enrolled anew, what it had is revoked: the broker has to read {self._layout.crl} again"
-        self._care.put(_Care("broker.CRL", text))
+        self._care.put(_CaretakerAlarm("broker.CRL", text))
 
     def _renew(self) -> list[str]:
         lock = self._layout.tls / ".renew.lock"
         with locked(lock, lock):  # the other process of `serve` may renew certificates at the same time
-            worn = [str(one) for one in renew_worn(self._layout, self._config, now_s=self._clock())]
+            worn = [str(one) for one in renew_expiring(self._layout, self._config, now_s=self._clock())]
         for name in worn:
             _LOG.warning("renewed the certificate of %s", name)
         if "broker" in worn:
             text = "the broker's certificate was renewed: restart the broker before the old one ends"
-            self._care.put(_Care("broker.CERTIFICATE", text))
+            self._care.put(_CaretakerAlarm("broker.CERTIFICATE", text))
         return worn
 
-    def _take_care(self) -> None:
+    def _run_caretaker(self) -> None:
         """Raise alarms, renew this controller's own certificates in time, and keep the CRL complete."""
         while True:
             try:
-                one = self._care.get(timeout=_CARE_S)
+                one = self._care.get(timeout=_CARETAKER_INTERVAL_S)
                 if one is None:
                     return
                 self._alarm(one)
             except queue.Empty:
-                self._look_after()
+                self._renew_files()
 
-    def _alarm(self, one: _Care) -> None:
+    def _alarm(self, one: _CaretakerAlarm) -> None:
         _LOG.warning("%s: %s", one.kind, one.text)
         try:
             with self._store.write() as tx:
@@ -219,7 +221,7 @@ class CloudApp:
         except CloudError:
             _LOG.exception("cannot keep the alarm %s", one.kind)
 
-    def _look_after(self) -> None:
+    def _renew_files(self) -> None:
         try:
             write_crl(self._layout, self._store, clock=self._clock)  # a process may have died before it wrote the list
             self._renew()  # the HTTPS server notices by itself that its file has changed

@@ -117,7 +117,7 @@ from edgegpu_sim.driver import _parser as simdriver_parser
 from edgegpu_sync.errors import RefusalReason
 from edgegpu_sync.ids import command_id, device_id, op_name
 from edgegpu_sync.keys import KeyRing, key_id, next_link, public_text
-from edgegpu_sync.link.rules import beat_topic
+from edgegpu_sync.link.rules import heartbeat_topic
 from edgegpu_sync.messages.downlink import RefreshRequest
 from edgegpu_sync.messages.readers import READERS, read
 from edgegpu_sync.messages.spec import IsolationMode, OnDrift, Spec, asked

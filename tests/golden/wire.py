@@ -88,7 +88,7 @@ def topics() -> dict[str, Any]:
         "kinds": {kind.value: {"down": kind.down, "retained": kind.retained} for kind in doors.TopicKind},
         "a box subscribes": doors.box_filter(device),
         "a controller subscribes": doors.CONTROLLER_FILTER,
-        "a beat": doors.beat_topic(device),
+        "a beat": doors.heartbeat_topic(device),
     }
 
 

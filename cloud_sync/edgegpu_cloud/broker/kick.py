@@ -37,7 +37,7 @@ class KickCertificate:
         return f"{x509.load_pem_x509_certificate(self.cert.encode()).serial_number:x}"
 
 
-def make_visitor(layout: CloudLayout, device: DeviceId, *, now_s: float) -> KickCertificate:
+def make_kick_certificate(layout: CloudLayout, device: DeviceId, *, now_s: float) -> KickCertificate:
     """Return a certificate with this box's name.
 
     Raises:
@@ -56,12 +56,12 @@ def kick(layout: CloudLayout, config: CloudConfig, device: DeviceId, *, now_s: f
     Raises:
         CloudError: the broker cannot be reached.
     """
-    why = _visit(layout, config, make_visitor(layout, device, now_s=now_s), timeout_s=timeout_s, patient=True)
+    why = _visit(layout, config, make_kick_certificate(layout, device, now_s=now_s), timeout_s=timeout_s, patient=True)
     if why:
         raise CloudError(f"cannot cut the box's connection: {why}", remedy="restart the broker: that cuts all of them")
 
 
-def await_list(layout: CloudLayout, config: CloudConfig, revoked: KickCertificate, *, timeout_s: float = 30.0) -> None:
+def await_crl(layout: CloudLayout, config: CloudConfig, revoked: KickCertificate, *, timeout_s: float = 30.0) -> None:
     """Wait until the broker refuses a certificate that is on the list of the revoked: then it has read the list.
 
     Raises:

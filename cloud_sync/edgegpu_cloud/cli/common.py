@@ -130,7 +130,7 @@ def say(text: str) -> None:
     typer.echo(plain(text), err=True)
 
 
-def say_trouble(cloud: Cloud, of: BoxView | None = None) -> None:
+def print_connection_problem(cloud: Cloud, of: BoxView | None = None) -> None:
     """Print what keeps this controller from its boxes, or from one box, if anything does."""
     if found := trouble(cloud.layout, cloud.config.broker):
         say(f"edgegpu-cloud: {found}")

@@ -156,7 +156,7 @@ class BoxSession:
         self.born = self.answer = True
         if not live:
             self.ask.add(RefreshRequest.REPORTED)
-        self._mind_rev()
+        self._schedule_revision_check()
 
     def _refused_birth(self, birth: Birth, error: MessageRefusedError) -> None:
         """Raise an alarm where a person has to enrol the box anew; a replay of a known birth raises none."""
@@ -195,9 +195,9 @@ class BoxSession:
         self._keep(TopicKind.REPORTED, message, message.model_dump(mode="json", exclude_none=True))
         self.box = replace(self.box, observed_rev=message.observed_rev, applied_rev=message.applied_rev)
         self.answer = True
-        self._mind_rev()
+        self._schedule_revision_check()
 
-    def _mind_rev(self) -> None:
+    def _schedule_revision_check(self) -> None:
         """Schedule the next question to a box that has not observed its revision, or none where it has."""
         box = self.box
         if box.observed_rev >= box.book.rev or box.book.restored:

@@ -23,7 +23,7 @@ from edgegpu_sync.signing import Signer
 
 _LOG = logging.getLogger(__name__)
 
-LOOK_S = 0.25
+CHECK_INTERVAL_S = 0.25
 """How often the controller checks what people have asked for, and what is due."""
 
 MOST_AT_ONCE = 500
@@ -85,14 +85,14 @@ class Controller:
         self._inbox = inbox if inbox is not None else queue.SimpleQueue[LinkEvent | None]()
         self._outgoing: deque[tuple[OutgoingMessage, Signer]] = deque()
         """The queued messages and their signers: the message that announces a key goes before those signed with it."""
-        self._births, self._troubles = BirthTimes(), FailureTable()
-        self._mail, self._drops = Ingest(store), broker_drops.DropCounter()
+        self._births, self._failures = BirthTimes(), FailureTable()
+        self._ingest, self._drops = Ingest(store), broker_drops.DropCounter()
         self._seen_changes = self._seen_touched = 0
         self._up = self._stopped = False
         self._events = 0
         self._offset_s = clock() - steady()
-        self._look_at_s = self._counts_at_s = self._tidy_at_s = steady()
-        self._hurry = True
+        self._next_check_s = self._counts_at_s = self._tidy_at_s = steady()
+        self._work_due = True
 
     # from any thread
 
@@ -125,7 +125,7 @@ class Controller:
         self._keys.begin(chain)
 
     def _wait_s(self) -> float:
-        return 0.0 if self._hurry else max(0.0, self._look_at_s - self._steady())
+        return 0.0 if self._work_due else max(0.0, self._next_check_s - self._steady())
 
     def step(self, wait_s: float = 0.0) -> None:
         """Handle what has come within `wait_s`, do what is due, send what can be sent."""
@@ -144,12 +144,12 @@ class Controller:
                     self._taken(arrived)
                     self._disconnected(event)
                 case PublishAcknowledged():
-                    self._mail.delivered(event)
+                    self._ingest.delivered(event)
                 case _:
                     assert_never(event)
         self._taken(arrived)
-        if self._hurry or self._steady() >= self._look_at_s:
-            self._look()
+        if self._work_due or self._steady() >= self._next_check_s:
+            self._check_due()
         self._send()
 
     def _drain(self, wait_s: float) -> list[LinkEvent]:
@@ -167,7 +167,7 @@ class Controller:
         return events
 
     @contextmanager
-    def _turn(self) -> Iterator[UnitOfWork]:
+    def _unit_of_work(self) -> Iterator[UnitOfWork]:
         """Run a transaction; the messages that it sends are queued when it is on the disk."""
         with self._store.write() as tx:
             turn = UnitOfWork(tx, self._clock(), self._births, self._keys.chain)
@@ -187,7 +187,7 @@ class Controller:
         Raises:
             StoreError: the database refuses, whatever is done.
         """
-        free = self._troubles.free(devices, self._steady())
+        free = self._failures.free(devices, self._steady())
         if not free:
             return
         if not self._done(free, work) and len(free) > 1:
@@ -198,7 +198,7 @@ class Controller:
     def _done(self, devices: Sequence[DeviceId], work: Callable[[UnitOfWork, Sequence[DeviceId]], bool]) -> bool:
         """Work on boxes and return whether that succeeded. A box that fails alone is passed over."""
         try:
-            with self._turn() as turn:
+            with self._unit_of_work() as turn:
                 more = work(turn, devices)
         except Exception as error:
             if isinstance(error, StoreError) and not isinstance(error, RecordError):
@@ -206,11 +206,11 @@ class Controller:
             if len(devices) == 1:
                 self._pass_over(devices[0], error)
             return False
-        self._hurry |= more
+        self._work_due |= more
         return True
 
     def _pass_over(self, device: DeviceId, error: Exception) -> None:
-        wait_s = self._troubles.failed(device, self._steady())
+        wait_s = self._failures.failed(device, self._steady())
         _LOG.error("cannot work on %s: it is passed over for %.0f s", device, wait_s, exc_info=error)
         text = (
             f"the controller cannot work on this box and passes it over, {wait_s:.0f} s each time: "
@@ -219,18 +219,18 @@ class Controller:
         )
         with self._store.write() as tx:
             tx.commands.park([device])
-            tx.boxes.look_no_more(device)
+            tx.boxes.stop_asking(device)
             tx.notes.alarm("box.ERROR", device=device, text=text, now_s=self._clock())
 
     # events of the link
 
     def _taken(self, arrived: list[MessageArrived]) -> None:
         """Store what has arrived, then acknowledge it; `arrived` is empty afterwards."""
-        opened = self._mail.open(arrived)
+        opened = self._ingest.open(arrived)
 
         def settle(turn: UnitOfWork, devices: Sequence[DeviceId]) -> bool:
             of = set(devices)
-            return turn.settle(self._mail.judge(turn, [one for one in opened if one.topic.device in of]))
+            return turn.settle(self._ingest.judge(turn, [one for one in opened if one.topic.device in of]))
 
         self._each(list(dict.fromkeys(one.topic.device for one in opened)), settle)
         for one in arrived:
@@ -245,7 +245,7 @@ class Controller:
 
     def _connected(self) -> None:
         _LOG.info("connected: asking every box how it stands")
-        self._up = self._hurry = True
+        self._up = self._work_due = True
         self._outgoing.clear()
         with self._store.read() as tx:
             devices = tx.boxes.enrolled()
@@ -277,26 +277,26 @@ class Controller:
 
     # requests of people, and time
 
-    def _look(self) -> None:
-        self._look_at_s = self._steady() + LOOK_S
-        self._hurry = False
-        self._mind_clock()
-        self._tell_counts()
+    def _check_due(self) -> None:
+        self._next_check_s = self._steady() + CHECK_INTERVAL_S
+        self._work_due = False
+        self._check_clock()
+        self._log_counts()
         self._tidy()
         if not self._up:
             return
         self._changes()
-        self._each(self._troubles.over(self._steady()), UnitOfWork.resume)
+        self._each(self._failures.over(self._steady()), UnitOfWork.resume)
         now_s = self._clock()
         with self._store.read() as tx:
             due = tx.commands.due_boxes(now_s, limit=MOST_AT_ONCE)
-            behind = tx.boxes.to_look_at(now_s, limit=MOST_AT_ONCE)
-        if held := set(due).difference(self._troubles.free(due, self._steady())):
+            behind = tx.boxes.due_to_be_asked(now_s, limit=MOST_AT_ONCE)
+        if held := set(due).difference(self._failures.free(due, self._steady())):
             with self._store.write() as tx:
                 tx.commands.park(held)  # otherwise they would be due again and again
         self._each(due, UnitOfWork.dispatch)
         self._each(behind, UnitOfWork.look)
-        self._hurry |= MOST_AT_ONCE in {len(due), len(behind)}
+        self._work_due |= MOST_AT_ONCE in {len(due), len(behind)}
 
     def _changes(self) -> None:
         with self._store.read() as tx:
@@ -307,21 +307,21 @@ class Controller:
             chain = tx.notes.chain()
             devices = tx.boxes.enrolled() if chain != self._keys.chain else []
         if chain != self._keys.chain:
-            self._other_keys(chain, devices)
+            self._replace_keys(chain, devices)
         self._each([device for _, device in touched], UnitOfWork.touched)
         if len(touched) == MOST_AT_ONCE:
-            self._seen_touched, self._hurry = touched[-1][0] - 1, True
+            self._seen_touched, self._work_due = touched[-1][0] - 1, True
         else:
             self._seen_changes = self._seen_touched = changes
 
-    def _other_keys(self, chain: tuple[KeySetLink, ...], devices: Sequence[DeviceId]) -> None:
+    def _replace_keys(self, chain: tuple[KeySetLink, ...], devices: Sequence[DeviceId]) -> None:
         """Send every box the new key set, then sign with the key that is in effect with it."""
         self._keys.chain = chain
         for part in _parts(devices):
-            self._each(part, UnitOfWork.tell_keys)
+            self._each(part, UnitOfWork.send_keys)
         self._keys.mind()
 
-    def _mind_clock(self) -> None:
+    def _check_clock(self) -> None:
         offset_s = self._clock() - self._steady()
         if abs(offset_s - self._offset_s) > JUMP_S:
             _LOG.warning(
@@ -332,10 +332,10 @@ class Controller:
                 self._connected()
         self._offset_s = offset_s
 
-    def _tell_counts(self) -> None:
+    def _log_counts(self) -> None:
         if self._steady() >= self._counts_at_s + _COUNTS_EVERY_S:
             self._counts_at_s = self._steady()
-            if told := self._mail.told():
+            if told := self._ingest.told():
                 _LOG.warning("refused in the last minute: %s", told)
 
     def _tidy(self) -> None:
@@ -348,7 +348,7 @@ class Controller:
     @property
     def refused(self) -> dict[tuple[str, str], int]:
         """How many messages were refused, by device (empty: no known one) and name of the refusal."""
-        return dict(self._mail.counts)
+        return dict(self._ingest.counts)
 
     @property
     def waiting(self) -> int:

@@ -31,24 +31,24 @@ class OutgoingMessage:
         return bare(self.body) if self.topic.kind is TopicKind.KEYS else signer.seal(self.topic, self.body)
 
 
-def keys_letter(device: DeviceId, chain: Sequence[KeySetLink]) -> OutgoingMessage:
+def keys_message(device: DeviceId, chain: Sequence[KeySetLink]) -> OutgoingMessage:
     """Return the message with a chain of controllers' keys, which has one link at least."""
     return OutgoingMessage(PlainTopic(device, TopicKind.KEYS), encode(Keys(chain=tuple(chain))))
 
 
-def desired_letter(box: BoxRecord, spec: Json) -> OutgoingMessage:
+def desired_message(box: BoxRecord, spec: Json) -> OutgoingMessage:
     """Return the message with a box's desired document."""
     body = Desired(enrolment=box.book.enrolment, rev=box.book.rev, spec=spec)
     return OutgoingMessage(PlainTopic(box.device, TopicKind.DESIRED), encode(body))
 
 
-def command_letter(command: StoredCommand, body: Command) -> OutgoingMessage:
+def command_message(command: StoredCommand, body: Command) -> OutgoingMessage:
     """Return the message with a command as it was signed for the present birth."""
     whole = body.model_copy(update={"by": clipped(command.by, 253), "at": int(command.at_s)})
     return OutgoingMessage(CommandTopic(command.device, command.tracked.op, command.id), encode(whole))
 
 
-def receipt_letters(
+def receipt_messages(
     box: BoxRecord,
     *,
     upto: Stamp,

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field, replace
 from edgegpu_cloud.controller.box_session import BoxSession
 from edgegpu_cloud.controller.outgoing import (
     OutgoingMessage,
-    command_letter,
-    desired_letter,
-    keys_letter,
-    receipt_letters,
+    command_message,
+    desired_message,
+    keys_message,
+    receipt_messages,
 )
 from edgegpu_cloud.controller.rules import BEHIND_MOST_S, BEHIND_S, events_upto, has_spec, next_send_s, signable
 from edgegpu_cloud.fleet.changes import end_all
@@ -120,7 +120,7 @@ class UnitOfWork:
         boxes = [box for box in map(self.boxes.__getitem__, devices) if has_spec(box)]
         specs = self.tx.boxes.specs([(box.device, box.spec_rev) for box in boxes]) if boxes else {}
         for box in boxes:
-            self.outgoing.append(desired_letter(box, specs[box.device]))
+            self.outgoing.append(desired_message(box, specs[box.device]))
             self.boxes[box.device] = replace(box, told_rev=box.book.rev)
 
     def keys(self, devices: Iterable[DeviceId]) -> None:
@@ -128,7 +128,7 @@ class UnitOfWork:
         for device in devices:
             has = self.boxes[device].book.key_set
             if has < len(self.chain):
-                self.outgoing.append(keys_letter(device, self.chain[has : has + MOST_LINKS]))
+                self.outgoing.append(keys_message(device, self.chain[has : has + MOST_LINKS]))
 
     def receipts(
         self,
@@ -142,7 +142,7 @@ class UnitOfWork:
         server_time = self.tx.notes.server_time(self.now_s)
         for device, wanted in ask.items():
             box = self.boxes[device]
-            self.outgoing += receipt_letters(
+            self.outgoing += receipt_messages(
                 box,
                 upto=events_upto(box, events.get((device, TopicKind.EVENT))),
                 server_time=server_time,
@@ -187,7 +187,7 @@ class UnitOfWork:
             return replace(one, next_at_s=None)
         self.boxes[one.device] = replace(self.boxes[one.device], book=signing.book)
         after = replace(one, tracked=signing.tracked, next_at_s=next_send_s(signing.tracked, signing.book))
-        self.outgoing.append(command_letter(after, signing.body))
+        self.outgoing.append(command_message(after, signing.body))
         return after
 
     # work that is due
@@ -281,7 +281,7 @@ class UnitOfWork:
                     case.heard.append(line)
         self.tx.commands.put(changed.values())
 
-    def tell_keys(self, devices: Sequence[DeviceId]) -> bool:
+    def send_keys(self, devices: Sequence[DeviceId]) -> bool:
         """Send boxes a new key set; nothing more is due then."""
         self.keys(self.load(devices))
         return False

@@ -161,7 +161,7 @@ def read_key(layout: CloudLayout, name: ShownName) -> PrivateKey:
         raise CloudError(f"cannot use {path}: {error}", remedy="restore it from a backup") from error
 
 
-def renew_worn(layout: CloudLayout, config: CloudConfig, *, now_s: float) -> list[ShownName]:
+def renew_expiring(layout: CloudLayout, config: CloudConfig, *, now_s: float) -> list[ShownName]:
     """Renew those of this controller's certificates that have less than a third of their days left.
 
     Returns:

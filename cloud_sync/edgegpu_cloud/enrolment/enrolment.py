@@ -299,7 +299,7 @@ def _free_name(tx: Transaction, wanted: str, device: DeviceId) -> str:
     """Return a name that no other box has and that is safe in shells and tables."""
     clean = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in wanted).strip("-.")[:60]
     clean = clean or f"box-{device[:6]}"
-    return f"{clean}-{device[:6]}" if tx.boxes.exactly(clean) else clean
+    return f"{clean}-{device[:6]}" if tx.boxes.with_exact_name(clean) else clean
 
 
 def _check_signer(box: BoxRecord | None, ask: RenewAsk, *, signed: bytes, signature: str) -> None:

@@ -107,7 +107,7 @@ def add_box(tx: Transaction, enrolled: EnrolledBox, who: Author) -> BoxRecord:
 
 def _free_name(tx: Transaction, name: str, device: DeviceId) -> None:
     """Refuse a name that is another box's name or id."""
-    if any(other != device for other in tx.boxes.exactly(name)):
+    if any(other != device for other in tx.boxes.with_exact_name(name)):
         raise CloudError(f"cannot call a box {name}: another one has this name", remedy="choose another name")
 
 

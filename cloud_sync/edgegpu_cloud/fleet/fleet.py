@@ -174,7 +174,7 @@ class Fleet:
         with self._store.write() as tx:
             box = find_box(tx, device)
             check_name(name)
-            if any(one != box.device for one in tx.boxes.exactly(name)):
+            if any(one != box.device for one in tx.boxes.with_exact_name(name)):
                 text = f"cannot call {box.name} {name!r}: another box is called so, or has this id"
                 raise CloudError(text, remedy="choose a name that no other box has")
             audit(tx, self._who(), "box.renamed", device=box.device, detail={"from": box.name, "to": name})

@@ -28,7 +28,7 @@ def find_box(tx: Transaction, name_or_id: str) -> BoxRecord:
     Raises:
         NotFoundError: none, or more than one.
     """
-    found = tx.boxes.named(name_or_id) if name_or_id else []
+    found = tx.boxes.with_name_prefix(name_or_id) if name_or_id else []
     if len(found) == 1:
         return tx.boxes.get(found)[found[0]]
     if not found:

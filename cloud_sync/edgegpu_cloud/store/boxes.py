@@ -54,7 +54,7 @@ class BoxTable:
         query = select(_BOXES).order_by(_BOXES.c.name)
         return [box_of(row) for row in self._connection.execute(query).mappings().all()]
 
-    def exactly(self, name: str) -> list[DeviceId]:
+    def with_exact_name(self, name: str) -> list[DeviceId]:
         """Return the boxes whose id or name is exactly this."""
         query = select(_BOXES.c.device).where((_BOXES.c.device == name) | (_BOXES.c.name == name))
         return [DeviceId(device) for device in self._connection.execute(query).scalars()]
@@ -64,9 +64,9 @@ class BoxTable:
         query = select(_BOXES.c.device).where(_BOXES.c.instance == instance).order_by(_BOXES.c.enrolled_at_s)
         return [DeviceId(device) for device in self._connection.execute(query).scalars()]
 
-    def named(self, name: str) -> list[DeviceId]:
+    def with_name_prefix(self, name: str) -> list[DeviceId]:
         """Return the box with this id or name, else those whose id or name begins with it."""
-        if found := self.exactly(name):
+        if found := self.with_exact_name(name):
             return found
         begins = _BOXES.c.device.startswith(name, autoescape=True) | _BOXES.c.name.startswith(name, autoescape=True)
         query = select(_BOXES.c.device).where(begins).order_by(_BOXES.c.name)
@@ -88,7 +88,7 @@ class BoxTable:
         values = {"state": BoxState.SET_ASIDE.value, "online": False, "look_at_s": None}
         self._connection.execute(update(_BOXES).where(_BOXES.c.device == device).values(values))
 
-    def look_no_more(self, device: DeviceId) -> None:
+    def stop_asking(self, device: DeviceId) -> None:
         """Stop asking a box that is behind its revision until it is heard again, whatever its row holds."""
         self._connection.execute(update(_BOXES).where(_BOXES.c.device == device).values(look_at_s=None))
 
@@ -108,7 +108,7 @@ class BoxTable:
         rows = self._connection.execute(query.order_by(_BOXES.c.touched, _BOXES.c.device).limit(limit))
         return [(touched, DeviceId(device)) for touched, device in rows]
 
-    def to_look_at(self, now_s: float, *, limit: int) -> list[DeviceId]:
+    def due_to_be_asked(self, now_s: float, *, limit: int) -> list[DeviceId]:
         """Return boxes that are behind their revision and due to be asked."""
         query = select(_BOXES.c.device).where(_BOXES.c.look_at_s <= now_s).order_by(_BOXES.c.look_at_s).limit(limit)
         return [DeviceId(device) for device in self._connection.execute(query).scalars()]

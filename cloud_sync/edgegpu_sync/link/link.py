@@ -32,7 +32,7 @@ from edgegpu_sync.link.rules import (
     KeepAlive,
     ReconnectBackoff,
     SpokenVersion,
-    beat_topic,
+    heartbeat_topic,
     remembered,
 )
 
@@ -48,13 +48,13 @@ __all__ = [
     "SpokenVersion",
 ]
 
-GREET_S = 20.0
+CONNECT_TIMEOUT_S = 20.0
 """How long CONNACK and SUBACK may take: the handshakes of thousands may come first."""
 
 DIAL_S = 60.0
 """How long making a connection may take, the lookup of the name included."""
 
-LINGER_S = 1.0
+STOP_TIMEOUT_S = 1.0
 """How long `stop` waits for publishes in flight."""
 
 UNACKED_MAX_BYTES = 8 * 1_048_576
@@ -108,9 +108,9 @@ class Link:
         self._address, self._will, self._put, self._filters = address, will, put, list(subscribe)
         self._rng, self._clock, self._wall, self._remember = rng, clock, wall, remember
         self._keepalive_s, self._receive_max, self._session_s = keepalive_s, receive_max, session_s
-        self._desk = Inflight(clock, max_inflight=max_inflight)
+        self._inflight = Inflight(clock, max_inflight=max_inflight)
         self._version, self._known = remembered(recall()), recall()
-        self._stopping, self._hurry = threading.Event(), threading.Event()
+        self._stopping, self._retry_now = threading.Event(), threading.Event()
         self._alive_at, self._anew = clock(), False
         self._said: str | None = None
         self._up_at = 0.0
@@ -129,13 +129,13 @@ class Link:
         Raises:
             TooLargeError: over 64 KiB. The broker would close the connection.
         """
-        token = self._desk.publish(topic, payload, retain=retain, turn=turn)
+        token = self._inflight.publish(topic, payload, retain=retain, turn=turn)
         self._waker.poke()
         return token
 
     def ack(self, arrived: MessageArrived) -> None:
         """Acknowledge a message. Where its connection has ended nothing happens: the message comes again."""
-        if self._desk.ack(arrived):
+        if self._inflight.ack(arrived):
             self._waker.poke()
 
     def stop(self) -> None:
@@ -145,7 +145,7 @@ class Link:
 
     def wake(self) -> None:
         """End the wait for the next try, because the network is there or a certificate was renewed."""
-        self._hurry.set()
+        self._retry_now.set()
         self._waker.poke()
 
     @property
@@ -159,7 +159,7 @@ class Link:
     @property
     def quarantined(self) -> tuple[HeldMessage, ...]:
         """The messages in quarantine: each was followed by the connection's end, twice."""
-        return self._desk.held
+        return self._inflight.held
 
     # --- the link's thread
 
@@ -177,7 +177,7 @@ class Link:
                     backoff = backoff.after(up_s=up_s)
                     self._pause(backoff.wait_s(ending, self._rng.random()))
         finally:
-            self._desk.end(suspect=False)
+            self._inflight.end(suspect=False)
         self._down("stopped")
 
     def _once(self) -> tuple[ConnectionEnd, float]:
@@ -190,7 +190,7 @@ class Link:
             if not up_s:
                 self._version = self._version.failed(error.ending, self._wall())
             self._anew = error.ending is ConnectionEnd.OVERSIZE
-            self._desk.end(suspect=up_s > 0 and error.ending is ConnectionEnd.LOST, blamed=error.blamed)
+            self._inflight.end(suspect=up_s > 0 and error.ending is ConnectionEnd.LOST, blamed=error.blamed)
             self._down(str(error))
             return error.ending, up_s
 
@@ -206,7 +206,7 @@ class Link:
             anew=self._anew,
         )
         with contextlib.closing(self._dial(address)) as sock, contextlib.closing(MqttConnection(sock, hello)) as wire:
-            self._serve(wire, beat_topic(address.client_id))
+            self._serve(wire, heartbeat_topic(address.client_id))
 
     def _dial(self, address: Address) -> ssl.SSLSocket:
         dialling, end = DialThread(address, self._waker.poke), self._clock() + DIAL_S
@@ -224,20 +224,22 @@ class Link:
 
     def _serve(self, wire: MqttConnection, beat: str) -> NoReturn:
         now = self._clock()
-        one = ConnectionState(self._desk.begin(), KeepAlive(self._keepalive_s, now, now), until=now + GREET_S)
+        one = ConnectionState(
+            self._inflight.begin(), KeepAlive(self._keepalive_s, now, now), until=now + CONNECT_TIMEOUT_S
+        )
         while True:
-            for todo in self._desk.take():
+            for todo in self._inflight.take():
                 self._do(todo, wire)
-            read = self._desk.unacked_bytes < UNACKED_MAX_BYTES
+            read = self._inflight.unacked_bytes < UNACKED_MAX_BYTES
             for fact in wire.step(wake=self._waker.fileno(), timeout_s=one.next_s(self._clock()), read=read):
                 self._note(fact, wire, one)
             self._waker.drain()
-            self._look(wire, one, beat)
+            self._check_deadlines(wire, one, beat)
 
     def _do(self, todo: Todo, wire: MqttConnection) -> None:
         match todo:
             case PublishRequest():
-                self._desk.sent(todo.token, wire.publish(todo.topic, todo.payload, retain=todo.retain))
+                self._inflight.sent(todo.token, wire.publish(todo.topic, todo.payload, retain=todo.retain))
             case AckRequest():
                 wire.ack(todo.mid)
             case PublishAcknowledged():
@@ -263,34 +265,36 @@ class Link:
                 self._up(one)
             case PublishReceived():
                 arrived = MessageArrived(fact.topic, fact.payload, fact.retained, fact.mid, one.turn)
-                self._desk.came(arrived)
+                self._inflight.came(arrived)
                 (self._put if one.up else one.early.append)(arrived)
             case PubAck():
-                if delivered := self._desk.acked(fact.mid, fact.refused):
+                if delivered := self._inflight.acked(fact.mid, fact.refused):
                     self._put(delivered)
             case ConnectionClosed():
                 raise LinkError(fact.ending, fact.why, blamed=fact.blamed)
             case _:
                 assert_never(fact)
 
-    def _look(self, wire: MqttConnection, one: ConnectionState, beat: str) -> None:
+    def _check_deadlines(self, wire: MqttConnection, one: ConnectionState, beat: str) -> None:
         """Do what is due on the connection; raise where that ends it."""
         now = self._clock()
-        one.pulse = one.pulse.waits(self._desk.waits_since)
+        one.pulse = one.pulse.waits(self._inflight.waits_since)
         if self._stopping.is_set():
-            self._desk.shut()
+            self._inflight.shut()
             if not one.leaving:
-                one.leaving, one.until = True, now + LINGER_S
-            if not one.up or self._desk.idle or now >= one.until:
+                one.leaving, one.until = True, now + STOP_TIMEOUT_S
+            if not one.up or self._inflight.idle or now >= one.until:
                 wire.goodbye()
                 raise _StopError
         elif not one.up and now >= one.until:
             ending = ConnectionEnd.BUSY if one.opened else ConnectionEnd.SILENT
-            raise LinkError(ending, f"no answer to {'SUBSCRIBE' if one.opened else 'CONNECT'} in {GREET_S:g} s")
+            raise LinkError(
+                ending, f"no answer to {'SUBSCRIBE' if one.opened else 'CONNECT'} in {CONNECT_TIMEOUT_S:g} s"
+            )
         elif one.up and one.pulse.dead(now):
             raise LinkError(ConnectionEnd.LOST, f"the broker has not answered for {one.pulse.keepalive_s:g} s")
         elif one.up and one.pulse.due(now):
-            self._desk.beat(beat)
+            self._inflight.beat(beat)
 
     def _accepted(self) -> None:
         self._version = self._version.accepted()
@@ -302,8 +306,8 @@ class Link:
         if one.up:
             return  # an unsolicited SUBACK
         one.up, self._said, self._up_at = True, None, self._clock()
-        self._hurry.clear()
-        self._desk.open(one.window)
+        self._retry_now.clear()
+        self._inflight.open(one.window)
         self._put(LinkUp(one.session_present, self._version.protocol, one.turn))
         for arrived in one.early:
             self._put(arrived)
@@ -316,7 +320,7 @@ class Link:
 
     def _pause(self, wait_s: float) -> None:
         end = self._clock() + wait_s
-        while (left := end - self._clock()) > 0 and not self._stopping.is_set() and not self._hurry.is_set():
+        while (left := end - self._clock()) > 0 and not self._stopping.is_set() and not self._retry_now.is_set():
             self._alive_at = self._clock()
             self._waker.wait(min(left, 5.0))
-        self._hurry.clear()
+        self._retry_now.clear()

@@ -246,6 +246,6 @@ class KeepAlive:
         return self.proved + 0.8 * self.keepalive_s
 
 
-def beat_topic(client_id: str) -> str:
+def heartbeat_topic(client_id: str) -> str:
     """Return the topic of a link's heartbeat, to which nobody subscribes."""
     return f"edgegpu/v1/{client_id}/beat"

@@ -7,7 +7,7 @@ import pytest
 from edgegpu_cloud.broker.config import TEMPLATES, BrokerLimits, BrokerPaths, Listeners, render
 from edgegpu_cloud.errors import CloudError
 from edgegpu_sync.link.pahoclient import PACKET_MAX_BYTES
-from edgegpu_sync.link.rules import beat_topic
+from edgegpu_sync.link.rules import heartbeat_topic
 from edgegpu_sync.topics import PREFIX
 
 HERE = Path("/etc/mosquitto/edgegpu")
@@ -57,12 +57,12 @@ def test_rights_are_those_of_the_protocol() -> None:
     assert lines(made["boxes.acl"]) == [
         f"pattern read {PREFIX}/%u/down/#",
         f"pattern write {PREFIX}/%u/up/#",
-        f"pattern write {beat_topic('%u')}",
+        f"pattern write {heartbeat_topic('%u')}",
     ]
     assert lines(made["controllers.acl"]) == [
         f"pattern write {PREFIX}/+/down/#",
         f"pattern read {PREFIX}/+/up/#",
-        f"pattern write {beat_topic('%c')}",
+        f"pattern write {heartbeat_topic('%c')}",
         "pattern read $SYS/broker/#",
     ]
 

@@ -91,8 +91,12 @@ def test_boxes_are_found_by_name_id_and_machine_without_reading_the_fleet(store:
         for number, (name, instance) in enumerate([("box-10", "m"), ("box-11", "m"), ("other", "n")], 2):
             tx.boxes.add(another(number, name, instance))
         second, third = device_id("0000000000000002"), device_id("0000000000000003")
-        assert (tx.boxes.exactly("box-1"), tx.boxes.exactly(third), tx.boxes.exactly("box-")) == ([DEVICE], [third], [])
-        assert tx.boxes.named("box-1") == [DEVICE]
+        assert (
+            tx.boxes.with_exact_name("box-1"),
+            tx.boxes.with_exact_name(third),
+            tx.boxes.with_exact_name("box-"),
+        ) == ([DEVICE], [third], [])
+        assert tx.boxes.with_name_prefix("box-1") == [DEVICE]
         assert (tx.boxes.with_instance("m"), tx.boxes.with_instance("")) == ([third, second], [DEVICE])
 
 

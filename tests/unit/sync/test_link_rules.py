@@ -15,7 +15,7 @@ from edgegpu_sync.link.rules import (
     Quarantine,
     ReconnectBackoff,
     SpokenVersion,
-    beat_topic,
+    heartbeat_topic,
     remembered,
 )
 
@@ -161,4 +161,4 @@ def test_what_only_comes_proves_not_that_we_are_heard() -> None:
 
 
 def test_the_heartbeat_is_no_topic_that_controllers_read() -> None:
-    assert beat_topic("k3f9x2m7q1w8e5r4") == "edgegpu/v1/k3f9x2m7q1w8e5r4/beat"
+    assert heartbeat_topic("k3f9x2m7q1w8e5r4") == "edgegpu/v1/k3f9x2m7q1w8e5r4/beat"

@@ -26,10 +26,10 @@ from edgegpu_cloud.cli.common import (
     follow,
     moment,
     opened,
+    print_connection_problem,
     print_json,
     print_list,
     reporting,
-    say_trouble,
     since_of,
     standing,
 )
@@ -133,7 +133,7 @@ def boxes(
         _refuse_options(context)
         return
     with reporting(as_json=json), opened(folder) as cloud:
-        say_trouble(cloud)
+        print_connection_problem(cloud)
         rows = _rows(wide=is_wide())
         if watch:
             follow(lambda: cloud.fleet.boxes(selector), rows, as_json=json)
@@ -228,7 +228,7 @@ def box(
     """Show one box."""
     since_s = since_of(since)
     with reporting(as_json=json), opened(folder) as cloud:
-        say_trouble(cloud)
+        print_connection_problem(cloud)
         details = cloud.fleet.details(name)
         found = cloud.fleet.events(details.box.device, _MOST if since else _EVENTS)
         events = [event for event in found if event.at_s >= since_s]

@@ -19,11 +19,11 @@ from edgegpu_cloud.cli.common import (
     moment,
     opened,
     operator,
+    print_connection_problem,
     print_json,
     print_list,
     reporting,
     say,
-    say_trouble,
 )
 from edgegpu_cloud.controller.status import no_bundle
 from edgegpu_cloud.enrolment import tokens
@@ -148,7 +148,7 @@ def enrol(
             print_json(line)
             return
         _tell(line, lasts_s)
-        say_trouble(cloud)
+        print_connection_problem(cloud)
         if not only_for and any(one.name == name for one in cloud.fleet.boxes()):
             say(
                 f"edgegpu-cloud: there is a box {name}: another machine gets a longer name; that one anew: --for {name}"

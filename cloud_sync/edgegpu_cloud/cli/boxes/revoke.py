@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from edgegpu_cloud.broker.kick import KickCertificate, await_list, make_visitor
+from edgegpu_cloud.broker.kick import KickCertificate, await_crl, make_kick_certificate
 from edgegpu_cloud.broker.kick import kick as cut
 from edgegpu_cloud.cli.arguments import BoxArgument
 from edgegpu_cloud.cli.common import (
@@ -175,7 +175,7 @@ def _listed(cloud: Cloud, device: DeviceId, *, done: str, remedy: str) -> KickCe
     An error says what was `done` before, and ends its remedy with what to do besides.
     """
     try:
-        visitor = make_visitor(cloud.layout, device, now_s=time.time())
+        visitor = make_kick_certificate(cloud.layout, device, now_s=time.time())
         write_crl(cloud.layout, cloud.store, clock=time.time, also=[visitor.serial])
     except CloudError as error:
         text = f"{done}, but {cloud.layout.crl} is not written: {error.text}"
@@ -187,7 +187,7 @@ def _cut_off(cloud: Cloud, caller: CallersFiles, visitor: KickCertificate, *, do
     """Let the broker read the list, and cut the box's connection; an error says what was done before."""
     try:
         caller.do("reload", None)
-        await_list(cloud.layout, cloud.config, visitor)
+        await_crl(cloud.layout, cloud.config, visitor)
         _kick(cloud, visitor.device)
     except CloudError as error:
         remedy = f"{error.remedy}; then: edgegpu-cloud kick {named}"

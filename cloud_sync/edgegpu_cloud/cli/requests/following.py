@@ -21,12 +21,12 @@ from edgegpu_cloud.cli.common import (
     JsonOption,
     answer,
     opened,
+    print_connection_problem,
     print_json,
     print_json_line,
     print_table,
     reporting,
     say,
-    say_trouble,
 )
 from edgegpu_cloud.fleet.views import CommandView
 from edgegpu_sync.ids import CommandId
@@ -61,27 +61,27 @@ TimeoutOption = Annotated[str, typer.Option("--timeout", metavar="TIME", help="H
 def finish(cloud: Cloud, id_: CommandId, wait_s: int, *, as_json: bool) -> None:
     """Show the progress of a command to its end, and exit with its status."""
     view = cloud.fleet.one_command(id_)
-    say_trouble(cloud, cloud.fleet.box(view.device))
+    print_connection_problem(cloud, cloud.fleet.box(view.device))
     if not wait_s:
         queued = f"{view.op} for {view.box} is queued as {view.id}\nedgegpu-cloud watch {view.id} follows it"
         answer(view, queued, as_json=as_json)
         return
-    with _told_if_cut(id_, as_json=as_json):
+    with _note_on_interrupt(id_, as_json=as_json):
         view = _followed(cloud, id_, wait_s, as_json=as_json)
     if as_json:
         print_json(view)
-    _exit_by(view, as_json=as_json)
+    _exit_with_status(view, as_json=as_json)
 
 
 def finish_many(
     cloud: Cloud, ids: Sequence[CommandId], refused: Sequence[RefusedBox], wait_s: int, *, as_json: bool
 ) -> None:
     """Show how commands to many boxes end, a line for each box, refused ones too; exit with the worst status."""
-    say_trouble(cloud)
+    print_connection_problem(cloud)
     ends_s = time.monotonic() + wait_s
     ended = []
     for id_ in ids:
-        with _told_if_cut(id_, as_json=False):
+        with _note_on_interrupt(id_, as_json=False):
             left_s = max(0.0, ends_s - time.monotonic())
             ended.append(_last(cloud, id_, left_s) if wait_s else cloud.fleet.one_command(id_))
     if as_json:
@@ -133,7 +133,7 @@ def _finding(one: Mapping[str, object]) -> list[str]:
 
 
 @contextmanager
-def _told_if_cut(id_: str, *, as_json: bool) -> Iterator[None]:
+def _note_on_interrupt(id_: str, *, as_json: bool) -> Iterator[None]:
     """Print on ctrl-C that only the waiting ends."""
     try:
         yield
@@ -170,7 +170,7 @@ def _state(view: CommandView) -> str:
     return "waiting for the box" if view.seq is None else "sent"
 
 
-def _exit_by(view: CommandView, *, as_json: bool) -> None:
+def _exit_with_status(view: CommandView, *, as_json: bool) -> None:
     """Print the end of a command on standard output, as its answer, and exit; its progress went to standard error."""
     if not view.ended:
         say(f"not ended yet; it goes on: edgegpu-cloud watch {view.id}")
@@ -193,19 +193,19 @@ def watch(
     """Follow one command to its end, or show what comes in of all."""
     wait_s = seconds(timeout, option="--timeout")
     with reporting(as_json=json), opened(folder) as cloud:
-        say_trouble(cloud)
+        print_connection_problem(cloud)
         if not id_:
             say(f"what comes in of all commands, for {timeout} or until ctrl-C:")
             _watch_all(cloud, wait_s, as_json=json)
             return
         view = cloud.fleet.one_command(id_)
-        with _told_if_cut(view.id, as_json=False):
+        with _note_on_interrupt(view.id, as_json=False):
             if json:
                 for view in cloud.fleet.follow(id_, timeout_s=wait_s):
                     print_json_line(view)
             else:
                 view = _followed(cloud, id_, wait_s, as_json=False)
-        _exit_by(view, as_json=json)
+        _exit_with_status(view, as_json=json)
 
 
 def _watch_all(cloud: Cloud, wait_s: float, *, as_json: bool) -> None:

@@ -24,10 +24,10 @@ from edgegpu_cloud.cli.common import (
     FolderOption,
     JsonOption,
     opened,
+    print_connection_problem,
     print_json,
     print_table,
     reporting,
-    say_trouble,
 )
 from edgegpu_cloud.cli.requests.limits_target import LimitsTarget, box_and_others, container_of, say_if_unknown, targets
 from edgegpu_cloud.cli.requests.settlements import GOOD, Request, RequestViews, first_line, fix, follow, reports, words
@@ -165,7 +165,7 @@ def set_(  # noqa: PLR0913  (one for each option)
         views = chosen(cloud, name, selector)
         found = targets(cloud, views if name else askable(views))
         if show_preview:
-            _tell_previews([_previewed(one, limits, container) for one in found], many=bool(selector), as_json=json)
+            _print_previews([_previewed(one, limits, container) for one in found], many=bool(selector), as_json=json)
             return
         requests = [_requested(cloud, one, limits, container, single=not selector) for one in found]
         follow(cloud, requests, _SCREENS, wait_s=wait_s if wait else None, many=bool(selector), as_json=json)
@@ -206,7 +206,7 @@ def _previewed(target: LimitsTarget, limits: ContainerLimits, container: str | N
         return _Previewed(target, None, error)
 
 
-def _tell_previews(found: Sequence[_Previewed], *, many: bool, as_json: bool) -> None:
+def _print_previews(found: Sequence[_Previewed], *, many: bool, as_json: bool) -> None:
     if not many and found[0].error:
         raise found[0].error
     if as_json:
@@ -253,7 +253,7 @@ def _requested(
     )
 
 
-def _tell(one: Request) -> None:
+def _print_request(one: Request) -> None:
     for item, report in one.items.items():
         if report is None:
             typer.echo(f"{words(None)}: {one.looks}")
@@ -275,7 +275,7 @@ def _shown(one: Request) -> dict[str, object]:
     return {"box": one.view.name, "item": item, "rev": one.rev, "report": report}
 
 
-_SCREENS = RequestViews(heads=("BOX", "STATE", "WHY"), tell=_tell, lines=_lines, document=_shown)
+_SCREENS = RequestViews(heads=("BOX", "STATE", "WHY"), tell=_print_request, lines=_lines, document=_shown)
 
 # show
 
@@ -369,7 +369,7 @@ def forget(
     name, namespace, app_ = _names(words, selector)
     with reporting(as_json=json), opened(folder) as cloud:
         views = chosen(cloud, name, selector)
-        say_trouble(cloud, views[0] if name else None)
+        print_connection_problem(cloud, views[0] if name else None)
         done = [_forgotten(cloud, view, (namespace, app_, container), single=bool(name)) for view in views]
         gone = [one for one in done if isinstance(one, dict)]
         refused = [one for one in done if isinstance(one, RefusedBox)]
@@ -378,11 +378,11 @@ def forget(
         if json:
             print_json(gone[0] if name else [*gone, *(one.document for one in refused)])
         else:
-            _tell_forgotten(gone, refused)
+            _print_forgotten(gone, refused)
         end_by([EXIT_FAILED] if refused else [])
 
 
-def _tell_forgotten(gone: Sequence[ForgottenLimits], refused: Sequence[RefusedBox]) -> None:
+def _print_forgotten(gone: Sequence[ForgottenLimits], refused: Sequence[RefusedBox]) -> None:
     for one in gone:
         for item in one["items"]:
             typer.echo(f"{item} on {one['box']}: taken back, revision {one['rev']}; what stands there stays")

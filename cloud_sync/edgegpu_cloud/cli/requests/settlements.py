@@ -13,10 +13,10 @@ from edgegpu_cloud.cli.common import (
     EXIT_INTERRUPTED,
     EXIT_WAITING,
     Cloud,
+    print_connection_problem,
     print_json,
     print_table,
     say,
-    say_trouble,
 )
 from edgegpu_cloud.controller.status import trouble
 from edgegpu_cloud.errors import CloudError
@@ -85,7 +85,7 @@ def follow(
     cloud: Cloud, requests: Sequence[Request], screens: RequestViews, *, wait_s: float | None, many: bool, as_json: bool
 ) -> None:
     """Print what was requested and its outcome, waited for or as far as it comes at once; exit with its status."""
-    say_trouble(cloud, None if many else requests[0].view)
+    print_connection_problem(cloud, None if many else requests[0].view)
     if not (many or as_json):
         one = requests[0]
         typer.echo(f"{', '.join(one.items)} on {one.view.name}: requested, revision {one.rev}")

@@ -28,11 +28,11 @@ from edgegpu_cloud.cli.common import (
     answer,
     moment,
     opened,
+    print_connection_problem,
     print_json,
     print_table,
     reporting,
     say,
-    say_trouble,
 )
 from edgegpu_cloud.cli.requests.settlements import (
     Request,
@@ -152,7 +152,7 @@ def set_(  # noqa: PLR0913  (one for each option)
             return
         requests = [_requested(cloud, view, settings, single=bool(name)) for view in views]
         screens = RequestViews(
-            heads=("BOX", "ITEM", "STATE"), tell=partial(_tell, waited=wait), lines=_lines, document=_shown
+            heads=("BOX", "ITEM", "STATE"), tell=partial(_print_request, waited=wait), lines=_lines, document=_shown
         )
         follow(cloud, requests, screens, wait_s=wait_s if wait else None, many=bool(selector), as_json=json)
 
@@ -211,7 +211,7 @@ def _requested(cloud: Cloud, view: BoxView, settings: SharingSettings, *, single
     return Request(view=view, looks=looks, rev=rev, items=dict.fromkeys(_named(settings)))
 
 
-def _tell(one: Request, *, waited: bool) -> None:
+def _print_request(one: Request, *, waited: bool) -> None:
     for name, report in one.items.items():
         if waited or report is not None:
             typer.echo(f"{name}: {words(report)}")
@@ -238,7 +238,7 @@ def forget(
     with reporting(as_json=json), opened(folder) as cloud:
         view = cloud.fleet.box(name)
         rev = cloud.fleet.forget_items(view.device, items)
-        say_trouble(cloud, view)
+        print_connection_problem(cloud, view)
         text = f"{', '.join(items)} on {view.name}: taken back, revision {rev}; what stands there stays"
         answer({"box": view.name, "items": items, "rev": rev}, text, as_json=json)
 
