@@ -23,7 +23,8 @@ from edgegpu_cloud.http.release import BundleFolder
 from edgegpu_cloud.http.urls import url_of
 from edgegpu_cloud.layout import CloudConfig, CloudLayout
 from edgegpu_cloud.ownership import locked
-from edgegpu_cloud.store import SERVER_TIME, ControllerStore
+from edgegpu_cloud.store.notes import SERVER_TIME
+from edgegpu_cloud.store.store import ControllerStore
 from edgegpu_sync.link.events import Address, LinkEvent
 from edgegpu_sync.signing import Signer
 from edgegpu_sync.topics import CONTROLLER_FILTER

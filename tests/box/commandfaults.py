@@ -18,7 +18,7 @@ from lab.labrun import LabError, wait_until
 from edgegpu_agent.worker import steps as agent_steps
 from edgegpu_cloud.fleet.fleet import Fleet
 from edgegpu_cloud.fleet.views import CommandView
-from edgegpu_cloud.store import ControllerStore
+from edgegpu_cloud.store.store import ControllerStore
 from edgegpu_installer.layout import CLOUD_TOKEN
 from edgegpu_installer.transaction.states import TransactionState as Transaction
 from edgegpu_sync.ids import CommandId

@@ -20,7 +20,7 @@ from kits.faultproxy import FaultProxy
 from edgegpu_cloud.broker.folder import write_broker
 from edgegpu_cloud.fleet.fleet import Fleet
 from edgegpu_cloud.layout import CloudConfig, CloudLayout, load
-from edgegpu_cloud.store import ControllerStore
+from edgegpu_cloud.store.store import ControllerStore
 from edgegpu_sim.ports import free_port
 
 if TYPE_CHECKING:

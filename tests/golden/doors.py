@@ -70,9 +70,9 @@ from edgegpu_cloud.http.app import make_app
 from edgegpu_cloud.http.release import BundleFolder as CloudRelease
 from edgegpu_cloud.layout import CloudConfig, CloudLayout
 from edgegpu_cloud.layout import load as load_controller_yaml
-from edgegpu_cloud.store import ControllerStore
 from edgegpu_cloud.store import schema as _schema
 from edgegpu_cloud.store.records import BoxState, RequestState
+from edgegpu_cloud.store.store import ControllerStore
 from edgegpu_core.deviceid import core_ids, memory_ids
 from edgegpu_core.injection import Injection
 from edgegpu_core.inventory import Card, CardCapacity

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from edgegpu_cloud.cli.tree import app
 from edgegpu_cloud.fleet.fleet import Fleet
-from edgegpu_cloud.store import ControllerStore
+from edgegpu_cloud.store.store import ControllerStore
 from edgegpu_sim.ports import free_port
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from kits.modelbox import CHAIN, SIGNING, ModelBox, Payload, World, box_key, ins
 from edgegpu_cloud.controller.controller import Controller
 from edgegpu_cloud.fleet.changes import Author, add_box
 from edgegpu_cloud.fleet.fleet import Fleet
-from edgegpu_cloud.store import CommitMoment, ControllerStore, EnrolledBox
-from edgegpu_cloud.store.store import Watcher
+from edgegpu_cloud.store.records import EnrolledBox
+from edgegpu_cloud.store.store import CommitMoment, ControllerStore, Watcher
 from edgegpu_sync.ids import CommandId, DeviceId, device_id
 from edgegpu_sync.keys import public_text
 from edgegpu_sync.link.link import LinkDown, LinkUp, MessageArrived, PublishAcknowledged

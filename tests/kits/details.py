@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from edgegpu_cloud.fleet.views import BoxDetails, BoxView
-from edgegpu_cloud.store import BoxState, Latest
+from edgegpu_cloud.store.records import BoxState, Latest
 from edgegpu_sync.ids import DeviceId
 from edgegpu_sync.messages.spec import Spec
 from edgegpu_sync.messages.stamps import Epoch, Stamp

@@ -28,7 +28,8 @@ from edgegpu_cloud.enrolment.issuing import write_crl
 from edgegpu_cloud.enrolment.key_files import PrivateKey
 from edgegpu_cloud.fleet.fleet import Fleet
 from edgegpu_cloud.layout import CloudConfig, CloudLayout
-from edgegpu_cloud.store import ControllerStore, Token
+from edgegpu_cloud.store.records import Token
+from edgegpu_cloud.store.store import ControllerStore
 from edgegpu_sync.keys import public_text
 from edgegpu_sync.wire import to_base64
 

@@ -24,7 +24,8 @@ from edgegpu_cloud.fleet.fleet import Fleet
 from edgegpu_cloud.fleet.views import UNINSTALLED, BoxView
 from edgegpu_cloud.layout import DEFAULT_FOLDER, CloudConfig, CloudLayout, load
 from edgegpu_cloud.ownership import account, become_owner, remedy_for
-from edgegpu_cloud.store import BoxState, ControllerStore
+from edgegpu_cloud.store.records import BoxState
+from edgegpu_cloud.store.store import ControllerStore
 from edgegpu_sync.errors import SyncError
 
 EXIT_FAILED, EXIT_WAITING, EXIT_INTERRUPTED = 1, 3, 130

@@ -13,7 +13,7 @@ from edgegpu_cloud.cli.keys import check_public
 from edgegpu_cloud.enrolment.bootstrap import found
 from edgegpu_cloud.enrolment.key_files import file_sha256, read_file
 from edgegpu_cloud.layout import CloudConfig, CloudLayout
-from edgegpu_cloud.store import ControllerStore
+from edgegpu_cloud.store.store import ControllerStore
 from edgegpu_sync.messages.downlink import KeySetLink
 
 _PORT, _HTTPS_PORT, _CONTROLLER_PORT = 8_883, 8_443, 8_884

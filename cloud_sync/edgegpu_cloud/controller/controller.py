@@ -14,7 +14,7 @@ from edgegpu_cloud.controller.ingest import Ingest
 from edgegpu_cloud.controller.keys import SigningKey
 from edgegpu_cloud.controller.outgoing import OutgoingMessage
 from edgegpu_cloud.controller.unit_of_work import RECENT_S, BirthTimes, UnitOfWork
-from edgegpu_cloud.store import ControllerStore, RecordError, StoreError
+from edgegpu_cloud.store.store import ControllerStore, RecordError, StoreError
 from edgegpu_sync.errors import SyncError
 from edgegpu_sync.ids import DeviceId
 from edgegpu_sync.link.events import LinkDown, LinkEvent, LinkUp, MessageArrived, PublishAcknowledged

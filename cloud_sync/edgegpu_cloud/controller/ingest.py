@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from edgegpu_cloud.controller.box_session import BoxSession, UnknownBirthError
 from edgegpu_cloud.controller.unit_of_work import UnitOfWork
-from edgegpu_cloud.store import BoxRecord, ControllerStore, Transaction
+from edgegpu_cloud.store.records import BoxRecord
+from edgegpu_cloud.store.store import ControllerStore, Transaction
 from edgegpu_sync.errors import MessageRefusedError, RefusalReason
 from edgegpu_sync.ids import CommandId, DeviceId
 from edgegpu_sync.link.events import MessageArrived, PublishAcknowledged

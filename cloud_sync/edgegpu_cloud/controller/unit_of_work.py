@@ -13,7 +13,8 @@ from edgegpu_cloud.controller.outgoing import (
 )
 from edgegpu_cloud.controller.rules import BEHIND_MOST_S, BEHIND_S, events_upto, has_spec, next_send_s, signable
 from edgegpu_cloud.fleet.changes import end_all
-from edgegpu_cloud.store import BoxRecord, BoxState, CommandHistoryLine, StoredCommand, Transaction
+from edgegpu_cloud.store.records import BoxRecord, BoxState, CommandHistoryLine, StoredCommand
+from edgegpu_cloud.store.store import Transaction
 from edgegpu_sync.ids import CommandId, DeviceId
 from edgegpu_sync.messages.downlink import KeySetLink, RefreshRequest
 from edgegpu_sync.messages.stamps import Epoch

@@ -21,16 +21,8 @@ from edgegpu_cloud.enrolment.issuing import Issuer
 from edgegpu_cloud.enrolment.tokens import RefusalCode, RequestRefusedError
 from edgegpu_cloud.fleet.changes import Author, add_box, next_enrolment
 from edgegpu_cloud.fleet.views import is_present
-from edgegpu_cloud.store import (
-    BoxRecord,
-    BoxState,
-    ControllerStore,
-    EnrolledBox,
-    EnrolmentAttempt,
-    RequestState,
-    Token,
-    Transaction,
-)
+from edgegpu_cloud.store.records import BoxRecord, BoxState, EnrolledBox, EnrolmentAttempt, RequestState, Token
+from edgegpu_cloud.store.store import ControllerStore, Transaction
 from edgegpu_sync.ids import DeviceId
 from edgegpu_sync.keys import is_signed_by
 

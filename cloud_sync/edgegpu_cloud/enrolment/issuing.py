@@ -9,7 +9,8 @@ from edgegpu_cloud.enrolment.key_files import write_file
 from edgegpu_cloud.enrolment.tokens import RefusalCode, RequestRefusedError
 from edgegpu_cloud.layout import CloudLayout
 from edgegpu_cloud.ownership import locked
-from edgegpu_cloud.store import CertificateRecord, ControllerStore, Transaction
+from edgegpu_cloud.store.records import CertificateRecord
+from edgegpu_cloud.store.store import ControllerStore, Transaction
 from edgegpu_sync.ids import DeviceId, op_name
 
 _DAY_S = 86_400.0

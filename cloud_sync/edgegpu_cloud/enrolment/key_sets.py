@@ -11,7 +11,8 @@ from edgegpu_base.x509 import key_pem
 from edgegpu_cloud.enrolment.key_files import load_signing_key, read_file, write_file
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.layout import CloudLayout
-from edgegpu_cloud.store import AuditEntry, ControllerStore
+from edgegpu_cloud.store.records import AuditEntry
+from edgegpu_cloud.store.store import ControllerStore
 from edgegpu_sync.errors import MessageRefusedError
 from edgegpu_sync.keys import KeyRing, KeySet, PublicKey, key_id, next_link, public_text
 from edgegpu_sync.messages.downlink import KeySetLink

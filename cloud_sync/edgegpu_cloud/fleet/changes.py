@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from edgegpu_cloud.errors import CloudError, ConflictError
 from edgegpu_cloud.fleet.specs import checked, revised
-from edgegpu_cloud.store import (
+from edgegpu_cloud.store.records import (
     AuditEntry,
     BoxRecord,
     BoxState,
@@ -16,8 +16,8 @@ from edgegpu_cloud.store import (
     Json,
     Revision,
     StoredCommand,
-    Transaction,
 )
+from edgegpu_cloud.store.store import Transaction
 from edgegpu_sync.errors import SyncError, TooLargeError
 from edgegpu_sync.ids import CommandId, DeviceId, OpName, command_id, op_name
 from edgegpu_sync.messages.downlink import Command

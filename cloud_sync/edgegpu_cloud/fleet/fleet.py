@@ -29,7 +29,8 @@ from edgegpu_cloud.fleet.specs import (
     without_refused,
 )
 from edgegpu_cloud.fleet.views import BoxDetails, BoxView, CommandView, box_views, command_view
-from edgegpu_cloud.store import Alarm, BoxEvent, BoxState, ControllerStore, Json
+from edgegpu_cloud.store.records import Alarm, BoxEvent, BoxState, Json
+from edgegpu_cloud.store.store import ControllerStore
 from edgegpu_sync.ids import CommandId, DeviceId
 from edgegpu_sync.messages.spec import Spec
 from edgegpu_sync.states import CommandState, ResultCode

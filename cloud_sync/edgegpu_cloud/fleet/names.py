@@ -3,7 +3,8 @@
 import re
 
 from edgegpu_cloud.errors import CloudError, NotFoundError
-from edgegpu_cloud.store import BoxRecord, BoxState, StoredCommand, Transaction
+from edgegpu_cloud.store.records import BoxRecord, BoxState, StoredCommand
+from edgegpu_cloud.store.store import Transaction
 from edgegpu_sync.messages.uplink import ItemState
 from edgegpu_sync.states import ResultCode
 from edgegpu_sync.topics import TopicKind

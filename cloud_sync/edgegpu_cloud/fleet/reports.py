@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from edgegpu_cloud.store import Latest
+from edgegpu_cloud.store.records import Latest
 from edgegpu_sync.messages.readers import READERS
 from edgegpu_sync.messages.telemetry import Alloc, Inventory, PodAlloc
 from edgegpu_sync.topics import TopicKind

@@ -9,7 +9,8 @@ from pydantic import TypeAdapter
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.capacity import BoxCapacity, capacity_of
 from edgegpu_cloud.fleet.reports import CardReports, card_reports
-from edgegpu_cloud.store import BoxRecord, BoxState, CommandHistoryLine, Latest, Orphan, StoredCommand, Transaction
+from edgegpu_cloud.store.records import BoxRecord, BoxState, CommandHistoryLine, Latest, Orphan, StoredCommand
+from edgegpu_cloud.store.store import Transaction
 from edgegpu_sync.ids import CommandId, DeviceId, OpName
 from edgegpu_sync.messages.spec import Spec
 from edgegpu_sync.messages.uplink import ItemReport, ItemState

@@ -7,7 +7,7 @@ from pathlib import Path
 from kits.controller import Bed, Killer
 from kits.modelbox import ModelBox, box_key, instance_of
 
-from edgegpu_cloud.store import BoxRecord
+from edgegpu_cloud.store.records import BoxRecord
 from edgegpu_sync.ids import device_id
 from edgegpu_sync.keys import public_text
 from edgegpu_sync.rules.sequence import CommandSequence

@@ -12,7 +12,7 @@ from kits.controller import Bed
 from kits.sync import one_of_each
 
 from edgegpu_cloud.errors import CloudError
-from edgegpu_cloud.store import BoxState
+from edgegpu_cloud.store.records import BoxState
 from edgegpu_sync.ids import CommandId, DeviceId, device_id
 from edgegpu_sync.link.link import MessageArrived
 from edgegpu_sync.states import CommandState

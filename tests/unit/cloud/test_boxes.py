@@ -10,7 +10,8 @@ from kits.details import STAMP, box, card, pod
 
 from edgegpu_cloud.fleet.capacity import capacity_of
 from edgegpu_cloud.fleet.views import PRESENT_S, BoxView, box_views
-from edgegpu_cloud.store import BoxRecord, ControllerStore, Latest
+from edgegpu_cloud.store.records import BoxRecord, Latest
+from edgegpu_cloud.store.store import ControllerStore
 from edgegpu_sync.ids import DeviceId, device_id
 from edgegpu_sync.messages.stamps import Epoch, Stamp
 from edgegpu_sync.rules.sequence import CommandSequence

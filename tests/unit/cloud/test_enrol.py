@@ -13,7 +13,8 @@ from kits.enrol import NOW_S, Box, Office, desk_over, office, subject
 
 from edgegpu_cloud.enrolment.bodies import ApprovalPending
 from edgegpu_cloud.enrolment.tokens import RefusalCode, RequestRefusedError
-from edgegpu_cloud.store import BoxState, CommitMoment, ControllerStore, RequestState
+from edgegpu_cloud.store.records import BoxState, RequestState
+from edgegpu_cloud.store.store import CommitMoment, ControllerStore
 from edgegpu_sync.ids import device_id
 from edgegpu_sync.keys import KeyRing
 

@@ -10,7 +10,8 @@ from edgegpu_cloud.errors import CloudError, ConflictError, NotFoundError
 from edgegpu_cloud.fleet.changes import Author, add_box, new_command_id, next_enrolment
 from edgegpu_cloud.fleet.fleet import Fleet
 from edgegpu_cloud.fleet.specs import ContainerLimits
-from edgegpu_cloud.store import AuditEntry, BoxState, ControllerStore, EnrolledBox, Latest
+from edgegpu_cloud.store.records import AuditEntry, BoxState, EnrolledBox, Latest
+from edgegpu_cloud.store.store import ControllerStore
 from edgegpu_sync.ids import DeviceId, device_id
 from edgegpu_sync.messages.spec import MAX_APP_LIMITS, Exclusions, PolicyItem, Sharing, Spec
 from edgegpu_sync.messages.stamps import Epoch, Stamp

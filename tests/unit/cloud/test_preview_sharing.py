@@ -9,7 +9,7 @@ from kits.telemetry import CLUSTER
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.preview_sharing import ItemPreview, PreviewVerdict, preview_settings
 from edgegpu_cloud.fleet.views import BoxDetails
-from edgegpu_cloud.store import Latest
+from edgegpu_cloud.store.records import Latest
 from edgegpu_sync.ids import device_id
 from edgegpu_sync.messages.spec import AnyItem, Exclusions, Isolation, IsolationMode, PolicyItem, Spec, UnitSize
 from edgegpu_sync.messages.stamps import Epoch, Stamp

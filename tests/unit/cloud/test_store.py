@@ -13,27 +13,25 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.schema import CreateTable
 
 from edgegpu_cloud.errors import CloudError
-from edgegpu_cloud.store import (
-    BoxEvent,
-    BoxRecord,
-    CertificateRecord,
-    CommandHistoryLine,
-    CommitMoment,
-    ControllerStore,
-    EnrolmentAttempt,
-    Orphan,
-    RequestState,
-    Revision,
-    StoredCommand,
-    StoreError,
-    Token,
-)
 from edgegpu_cloud.store.boxes import KEPT_REVISIONS
 from edgegpu_cloud.store.commands import KEPT_ORPHANS
 from edgegpu_cloud.store.engine import open_engine, writing
 from edgegpu_cloud.store.migrations import migrate
 from edgegpu_cloud.store.notes import KEPT_EVENTS, MOST_ALARMS
+from edgegpu_cloud.store.records import (
+    BoxEvent,
+    BoxRecord,
+    CertificateRecord,
+    CommandHistoryLine,
+    EnrolmentAttempt,
+    Orphan,
+    RequestState,
+    Revision,
+    StoredCommand,
+    Token,
+)
 from edgegpu_cloud.store.schema import TableRow
+from edgegpu_cloud.store.store import CommitMoment, ControllerStore, StoreError
 from edgegpu_sync.ids import CommandId, command_id, device_id, op_name
 from edgegpu_sync.messages.stamps import Epoch, Stamp
 from edgegpu_sync.rules.sequence import CommandSequence
@@ -138,7 +136,7 @@ def test_a_reader_sees_one_state_while_another_writes(store: ControllerStore) ->
 _COUNT = """
 import sys
 from pathlib import Path
-from edgegpu_cloud.store import ControllerStore as Store
+from edgegpu_cloud.store.store import ControllerStore as Store
 store = Store.open_file(Path(sys.argv[1]))
 for _ in range(50):
     with store.write() as tx:

@@ -8,7 +8,7 @@ import pytest
 
 from edgegpu_cloud.enrolment import tokens
 from edgegpu_cloud.enrolment.tokens import RefusalCode, RequestRefusedError, Throttle
-from edgegpu_cloud.store import Token
+from edgegpu_cloud.store.records import Token
 
 NOW_S = 1_790_000_000.0
 

@@ -36,7 +36,7 @@ from edgegpu_cloud.cli.common import (
 from edgegpu_cloud.fleet.capacity import BoxCapacity
 from edgegpu_cloud.fleet.selectors import read_labels
 from edgegpu_cloud.fleet.views import BoxView
-from edgegpu_cloud.store import Alarm
+from edgegpu_cloud.store.records import Alarm
 
 _EVENTS, _MOST = 10, 10_000
 

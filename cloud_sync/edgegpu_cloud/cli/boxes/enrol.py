@@ -33,7 +33,7 @@ from edgegpu_cloud.errors import CloudError, ConflictError, NotFoundError
 from edgegpu_cloud.fleet.names import check_name
 from edgegpu_cloud.fleet.selectors import read_labels
 from edgegpu_cloud.http.urls import url_of
-from edgegpu_cloud.store import AuditEntry, EnrolmentAttempt, RequestState, Token
+from edgegpu_cloud.store.records import AuditEntry, EnrolmentAttempt, RequestState, Token
 
 _MOST_COUNT = 100_000
 

@@ -25,7 +25,7 @@ from edgegpu_cloud.enrolment.issuing import write_crl
 from edgegpu_cloud.errors import CloudError, NotFoundError
 from edgegpu_cloud.fleet.views import BoxView
 from edgegpu_cloud.ownership import CallersFiles, outside
-from edgegpu_cloud.store import BoxState
+from edgegpu_cloud.store.records import BoxState
 from edgegpu_sync.ids import DeviceId
 
 _RELOAD_S = 60

@@ -11,7 +11,7 @@ from edgegpu_cloud.fleet.capacity import held_units
 from edgegpu_cloud.fleet.reports import card_reports, read_latest
 from edgegpu_cloud.fleet.specs import desired_items
 from edgegpu_cloud.fleet.views import UNINSTALLED, BoxDetails, BoxView, is_problem
-from edgegpu_cloud.store import BoxState
+from edgegpu_cloud.store.records import BoxState
 from edgegpu_sync.messages.telemetry import BoxHealth, CardReport
 from edgegpu_sync.messages.uplink import ItemReport
 from edgegpu_sync.topics import TopicKind

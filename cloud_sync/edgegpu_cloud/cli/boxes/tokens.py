@@ -18,7 +18,7 @@ from edgegpu_cloud.cli.common import (
 )
 from edgegpu_cloud.enrolment.tokens import only_for
 from edgegpu_cloud.errors import NotFoundError
-from edgegpu_cloud.store import AuditEntry, Token
+from edgegpu_cloud.store.records import AuditEntry, Token
 
 HELP = """\
 List the tokens that a box may still come with. Their texts are stored nowhere: ID is the beginning of a hash.

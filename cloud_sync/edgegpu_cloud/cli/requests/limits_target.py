@@ -7,7 +7,7 @@ from edgegpu_cloud.cli.common import Cloud, say
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.apps import apps_of, holders_of, near
 from edgegpu_cloud.fleet.views import BoxDetails, BoxView
-from edgegpu_cloud.store import BoxState
+from edgegpu_cloud.store.records import BoxState
 
 
 @dataclass(frozen=True, slots=True)
