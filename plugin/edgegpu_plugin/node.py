@@ -33,7 +33,7 @@ from edgegpu_plugin.records.collector import Collector
 from edgegpu_plugin.records.node_state import NodeState, Snapshot
 from edgegpu_plugin.records.publisher import Publisher
 from edgegpu_plugin.records.reconciler import Reconciler, ReconcilerTimes, RefusedPod
-from edgegpu_plugin.records.withdrawal import Withdrawal
+from edgegpu_plugin.records.sharing_change import SharingChange
 from edgegpu_plugin.status import cards_part, other_cards_part, pods_part
 
 _LOG = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ class NodePart:
         objects = KubeObjects(client)
         self._config = config
         self._store = InventoryStore(config.paths.state)
-        self._withdrawal = Withdrawal(config.paths.state)
+        self._sharing_change = SharingChange(config.paths.state)
         self._saved: tuple[tuple[Card, ...], tuple[Card, ...]] = ((), ())
         model = replace(model, unit_mib=self._store.load_unit() or model.unit_mib)
         unit_mib = config.resources.unit_mib
@@ -102,7 +102,7 @@ class NodePart:
                 for kind, resource in names.items()
             ],
             on_registered=lambda _ms: self._registered(),
-            on_kubelet_restart=self.state.kubelet_restarted,
+            on_kubelet_restart=self._kubelet_restarted,
             on_checkpoint=self.state.checkpoint_written,
         )
 
@@ -126,10 +126,10 @@ class NodePart:
         self._past = {card.uuid: card for card in (*self._saved[1], *everything)}
         self.injector.use_saved(everything)
         self.state.set_machine(self._past.values())  # NVML's answer will show which of them are gone
+        self._limit(self.state.snapshot())  # before any card is offered, by NVML's thread too
         saved = usable(everything, self._config.exclude)
         if not saved:
             return
-        self._limit(self.state.snapshot())
         try:
             self._offer(saved)
         except ModelError as error:  # the machine may have other cards now, which NVML will list
@@ -260,20 +260,25 @@ class NodePart:
             _LOG.error("no word of NVML for %g s: no card is offered until it answers", self._config.driver.absent_s)
             self._offer(tuple(replace(card, healthy=False) for card in cards))
 
-    def _limit(self, snapshot: Snapshot) -> None:
-        """Offer only what pods hold while sharing is being removed from this machine.
+    def _kubelet_restarted(self) -> None:
+        """Take up a new kubelet; if its k3s has the extender, the first lists that it gets are whole."""
+        self.state.kubelet_restarted()
+        self._limit(self.state.snapshot())
 
-        k3s then restarts without the extender, and the plugin runs until that is verified: otherwise a pod that waits
-        for a card would be bound by the node's sum alone. Devices that pods hold stay healthy: a starting kubelet fails
-        pods that it admits anew while their devices are unhealthy.
+    def _limit(self, snapshot: Snapshot) -> None:
+        """Offer only what pods hold while a change of this machine lets k3s run without the extender beside the plugin.
+
+        A pod that waits for a card would otherwise be bound by the node's sum alone. An uninstall stops the plugin
+        after the restart of k3s, and an installation starts it before. Devices that pods hold stay healthy: a starting
+        kubelet fails pods that it admits anew while their devices are unhealthy.
         """
         only: frozenset[str] | None = None
-        if self._withdrawal.is_under_way():
+        if self._sharing_change.is_without_extender():
             if snapshot.view.waiting_containers():
                 return  # kubelet is giving devices to a pod that was placed before
             only = snapshot.view.ledger.ids()
         if self._board.limit(only):
-            _LOG.info("offering all" if only is None else "offering only what pods hold: sharing is being taken off")
+            _LOG.info("offering all" if only is None else "offering only what pods hold: k3s may have no extender now")
 
     def _offer(self, cards: tuple[Card, ...]) -> None:
         """Offer cards to kubelet and placement; the state comes first, so that no call finds an unknown card.

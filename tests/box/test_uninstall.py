@@ -55,6 +55,10 @@ def equal_in_the_end(bed: Bed, before: dict[str, str], node: dict[str, Any]) -> 
 WAITING = {"waits": 15, "bare": 16}
 """Units that fit by the node's sum and on neither card, beside those of the services."""
 
+AGENT_DROP_INS = "/etc/systemd/system/edgegpu-agent.service.d"
+PUBLISHED_S = 15
+"""Within this time kubelet has published what the plugin offers it: its status has a period of 10 s."""
+
 
 def test_pods_that_wait_for_a_card_wait_on_over_an_uninstall_and_an_installation(bed: Bed, installed: str) -> None:
     bed.fresh(installed)
@@ -69,6 +73,7 @@ def test_pods_that_wait_for_a_card_wait_on_over_an_uninstall_and_an_installation
     bed.edgegpu("uninstall", "--yes", "--force")
     bed.machine.ready()
     assert unbound(bed) == before
+    slow_agent(bed)
     bed.line("--yes")
     bed.offered()
     assert unbound(bed) == before
@@ -83,6 +88,15 @@ def test_pods_that_wait_for_a_card_wait_on_over_an_uninstall_and_an_installation
         return sorted(found["status"]["phase"] for found in pods) == ["Pending", "Running"]
 
     wait_until(one_runs, what="one that waited runs", every_s=0.5)
+
+
+def slow_agent(bed: Bed) -> None:
+    """Let the agent start slowly: an installation starts it after the plugin, and restarts k3s when it has started.
+
+    So kubelet publishes what the new plugin offers while the k3s without the extender still places pods.
+    """
+    bed.machine.exec("mkdir", "-p", AGENT_DROP_INS)
+    bed.machine.exec("tee", f"{AGENT_DROP_INS}/slow.conf", input=f"[Service]\nExecStartPre=/bin/sleep {PUBLISHED_S}\n")
 
 
 def unbound(bed: Bed) -> set[tuple[str, str]]:

@@ -68,12 +68,13 @@ class DeviceList:
             self.set(self._cards)
 
     def limit(self, only: frozenset[str] | None) -> bool:
-        """Offer only these devices as healthy, or all with None; return whether the lists change."""
+        """Offer only these devices as healthy, or all with None; return whether that is another limit than before."""
         with self._changed:
             if only == self._only:
                 return False
             self._only = only
-            return self.set(self._cards)
+            self.set(self._cards)
+            return True
 
     def devices(self, kind: DeviceKind) -> tuple[OfferedDevice, ...]:
         """Return the devices of one resource."""

@@ -1,0 +1,155 @@
+"""While a change lets k3s run without the extender beside the plugin, a node offers no more than its pods hold."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from contract.bed import EmbeddedBed, pod
+from contract.test_plugin import offered, runs, share, told
+from integration.clusterkit import Api, api
+
+from edgegpu_core.model import ResourceModel
+from edgegpu_installer.changes import LEAVING, Deadline, TransactionKind
+from edgegpu_installer.transaction.share_drain import drain
+from edgegpu_installer.transaction.states import TERMINAL, TransactionState
+from edgegpu_plugin.records import sharing_change
+from edgegpu_sim.cluster import EmbeddedCluster
+from edgegpu_sim.driver import make_card
+from edgegpu_sim.node import NodeSpec
+
+__all__ = ["api"]
+
+MODEL = ResourceModel()
+
+
+@pytest.fixture
+def bed(simdriver_build: Path) -> Iterator[EmbeddedBed]:
+    assert simdriver_build.is_dir()
+    cards = [make_card(index, "Tesla T4", 7611) for index in range(2)]
+    with EmbeddedCluster([NodeSpec(name="box", cards=cards)]) as cluster:
+        cluster.start_plugin("box")
+        made = EmbeddedBed(cluster)
+        offered(made)
+        yield made
+
+
+def test_the_plugin_and_the_installer_name_the_same_ops_and_states() -> None:
+    assert {op.value for op in LEAVING} == sharing_change.LEAVING
+    assert {TransactionKind.INSTALL.value} == sharing_change.COMING
+    ended = TERMINAL | {TransactionState.INCONSISTENT}
+    assert {state.value for state in TransactionState if state not in ended} == sharing_change.UNDER_WAY
+
+
+def test_only_what_pods_hold_is_offered_until_the_change_has_ended(bed: EmbeddedBed) -> None:
+    bed.apply(pod("runs", share(20, 7)))
+    runs(bed, "runs")
+    journal = bed.cluster.nodes["box"].folder / "state/tx"
+    journal.mkdir()
+    (journal / "state").write_text("id=1\nop=uninstall\nstate=PREPARED\n")
+    bed.wait(lambda: amounts(bed) == ("20", "7"), what="20 units and 7 hundredths", timeout_s=20)
+    bed.apply(pod("waits", share(5)))
+    told(bed, "waits", "Insufficient baidu.com/vcuda-memory")
+    bed.kill_plugin("box")
+    bed.restart_kubelet("box")
+    bed.start_plugin("box")
+    bed.wait(lambda: amounts(bed) == ("20", "7"), what="no more after a start either", timeout_s=20)
+    (journal / "state").write_text("id=1\nop=uninstall\nstate=ROLLED_BACK\n")
+    runs(bed, "waits")
+    offered(bed)
+
+
+def amounts(bed: EmbeddedBed) -> tuple[str, str]:
+    found = (bed.get("Node", "box") or {})["status"]["allocatable"]
+    return found["baidu.com/vcuda-memory"], found["baidu.com/vcuda-core"]
+
+
+def test_a_plugin_that_an_installation_starts_offers_no_more_than_pods_hold_until_k3s_restarts(
+    bed: EmbeddedBed,
+) -> None:
+    bed.apply(pod("runs", share(20, 7)))
+    runs(bed, "runs")
+    bed.kill_plugin("box")
+    box = bed.cluster.nodes["box"]
+    state, said_before = box.folder / "state", len(box.log_path.read_text())
+    (state / "inventory.json").unlink()  # an uninstall has removed it
+    (state / "tx").mkdir()
+    (state / "tx/state").write_text("id=1\nop=install\nstate=SWAPPED\nrestart=1\nunit=k3s.service\ninvocation=a\n")
+    bed.wait(lambda: amounts(bed)[0] == "0", what="nothing without the plugin", timeout_s=20)
+    seen = set[str]()
+
+    def held() -> bool:
+        seen.add(amounts(bed)[0])
+        return "20" in seen
+
+    bed.start_plugin("box")
+    bed.wait(held, what="20 units", timeout_s=20)
+    assert seen <= {"0", "20"}
+    words = box.log_path.read_text()[said_before:]
+    assert words.index("offering only what pods hold") < words.index("offering card 0")  # kubelet saw no free device
+    (state / "tx/state").write_text("id=1\nop=install\nstate=VERIFYING\nrestart=1\nunit=k3s.service\ninvocation=a\n")
+    bed.restart_kubelet("box")
+    offered(bed)
+
+
+CHANGE = {"op": "install", "state": "VERIFYING", "restart": "1", "unit": "k3s.service", "invocation": "aa"}
+
+
+@pytest.mark.parametrize(
+    ("said", "start", "extender"),
+    [
+        ({}, "aa", "missing"),
+        ({}, "bb", "there"),
+        ({}, "", "there"),
+        ({"state": "SWAPPED"}, "aa", "missing"),
+        ({"state": "SWAPPED"}, "", "missing"),
+        ({"state": "SWAPPED", "restart": "0"}, "aa", "there"),
+        ({"state": "COMMITTED"}, "aa", "there"),
+        ({"op": "upgrade", "state": "SWAPPED"}, "aa", "there"),
+        ({"op": "uninstall"}, "bb", "missing"),
+        ({"op": "uninstall", "restart": "0"}, "aa", "missing"),
+    ],
+)
+def test_an_installation_brings_the_extender_with_another_start_of_k3s(
+    tmp_path: Path, said: dict[str, str], start: str, extender: str
+) -> None:
+    (tmp_path / "tx").mkdir()
+    units = tmp_path / "run/systemd/units"
+    units.mkdir(parents=True)
+    if start:
+        (units / "invocation:k3s.service").symlink_to(start)
+    text = "".join(f"{key}={value}\n" for key, value in (CHANGE | said).items())
+    (tmp_path / "tx/state").write_text(text)
+    change = sharing_change.SharingChange(tmp_path, run=tmp_path / "run")
+    assert change.is_without_extender() is (extender == "missing")
+
+
+def node(api: Api, units: int) -> None:
+    amounts = {MODEL.memory_resource: str(units), MODEL.core_resource: "200"}
+    api.registry.create("nodes", {"metadata": {"name": "box"}, "status": {"allocatable": amounts}})
+    api.registry.create("namespaces", {"metadata": {"name": "default"}})
+    limits = {"limits": {MODEL.memory_resource: "20", MODEL.core_resource: "1"}}
+    spec = {"nodeName": "box", "containers": [{"name": "m", "resources": limits}]}
+    api.registry.create("pods", {"metadata": {"name": "runs", "namespace": "default"}, "spec": spec})
+
+
+def drained(api: Api, *, looks: int = 3) -> list[str]:
+    """Wait, on a clock that moves with each look; returns what was said."""
+    now, said = [0.0], list[str]()
+
+    def pause(_: float) -> None:
+        now[0] += 1
+
+    deadline = Deadline(looks, lambda: now[0])
+    with api.cluster() as cluster:
+        drain(cluster, MODEL, node="box", deadline=deadline, say=said.append, pause=pause)
+    return said
+
+
+def test_it_goes_on_at_once_where_nothing_is_free(api: Api) -> None:
+    node(api, 20)
+    assert drained(api) == ["waiting until box offers no more than its pods hold"]
+
+
+def test_it_goes_on_and_says_so_where_something_stays_free(api: Api) -> None:
+    node(api, 58)
+    assert "38 units are still offered" in drained(api)[-1]
