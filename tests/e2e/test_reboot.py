@@ -48,6 +48,7 @@ def box() -> Iterator[K3s]:
         machine.down()
 
 
+@pytest.mark.timeout(1500)  # a box is built, and up to six starts of it are waited for
 def test_after_a_reboot_and_a_power_cut_all_run_again_on_their_cards(box: K3s) -> None:
     first = container("first", 3, 1, command=["true"])
     specs = {
