@@ -263,7 +263,8 @@ class NodePart:
     def _kubelet_restarted(self) -> None:
         """Take up a new kubelet; if its k3s has the extender, the first lists that it gets are whole."""
         self.state.kubelet_restarted()
-        self._limit(self.state.snapshot())
+        if self._board.is_limited:  # else nothing delays the registration, which kubelet's admissions do not wait for
+            self._limit(self.state.snapshot())
 
     def _limit(self, snapshot: Snapshot) -> None:
         """Offer only what pods hold while a change of this machine lets k3s run without the extender beside the plugin.

@@ -67,6 +67,11 @@ class DeviceList:
             self._model = model
             self.set(self._cards)
 
+    @property
+    def is_limited(self) -> bool:
+        """Whether only some devices are offered as healthy, by `limit`."""
+        return self._only is not None
+
     def limit(self, only: frozenset[str] | None) -> bool:
         """Offer only these devices as healthy, or all with None; return whether that is another limit than before."""
         with self._changed:
