@@ -1,6 +1,6 @@
 """The note of a change of limits, written before the change begins, so that a crash loses nothing. Pure."""
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from typing import Any
 
@@ -48,17 +48,7 @@ class ChangeNote:
 
     def write(self, notes: SettlerNotes) -> None:
         """Write the note; it is on the disk when this returns."""
-        notes.write(
-            {
-                "uid": self.uid,
-                "before": self.before.to_json(),
-                "asked": self.asked.to_json(),
-                "forced": self.forced,
-                "step": self.step.value,
-                "why": self.why,
-                "fights": self.fights,
-            }
-        )
+        notes.write({**asdict(self), "step": self.step.value})
 
     def restoring(self, why: str) -> "ChangeNote":
         """Return the note for the step in which the old limits are put back."""

@@ -29,10 +29,6 @@ class ContainerShares:
     limits: Amounts
     requests: Amounts
 
-    def to_json(self) -> Json:
-        """Return the shares as JSON for a note."""
-        return {"limits": dict(self.limits), "requests": dict(self.requests)}
-
     def request(self, model: ResourceModel) -> RequestedAmounts:
         """Return the limits as amounts: the API server writes 1000 as 1k."""
         limits = {name: amount for name, amount in self.limits.items() if amount is not None}
@@ -40,7 +36,7 @@ class ContainerShares:
 
     @classmethod
     def from_json(cls, value: Json) -> "ContainerShares":
-        """Return the shares from what `to_json` returned."""
+        """Return the shares from their JSON in a note."""
         return cls(dict(value["limits"]), dict(value["requests"]))
 
 

@@ -1,7 +1,7 @@
 """`edgegpu pods`: list the GPU containers of this node with their cards."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -127,18 +127,7 @@ def _look(path: Path, chosen: _Chosen, *, as_json: bool) -> None:
 
 
 def _as_json(row: PodRow) -> dict[str, Any]:
-    return {
-        "namespace": row.namespace,
-        "pod": row.pod,
-        "uid": row.uid,
-        "container": row.container,
-        "units": row.units,
-        "core": row.core,
-        "cards": [{"index": card.index, "uuid": card.uuid} for card in row.cards],
-        "phase": row.phase,
-        "state": row.state,
-        "reason": row.reason,
-    }
+    return {**asdict(row), "cards": [{"index": card.index, "uuid": card.uuid} for card in row.cards]}
 
 
 def _print(rows: Sequence[PodRow]) -> None:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from edgegpu_agent.cli.clients.document import StatusDocument
@@ -49,18 +49,7 @@ class DemoRow:
 
     def document(self) -> Json:
         """Return the row for demo.json; a pod without a card has null as its index and an empty UUID."""
-        return {
-            "scenario": self.scenario,
-            "pod": self.pod,
-            "units": self.units,
-            "core": self.core,
-            "phase": self.phase,
-            "card_index": self.card_index,
-            "card_uuid": self.card_uuid,
-            "sees": list(self.sees),
-            "reason": self.reason,
-            "command": self.command,
-        }
+        return {**asdict(self), "sees": list(self.sees)}
 
 
 class Bed(Protocol):

@@ -1,6 +1,6 @@
 """The status of the box's identity in its cloud, as a state and as sentences for people. Pure."""
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 
 STANDING = "agent-identity.json"
@@ -47,19 +47,7 @@ class IdentityStatus:
 
     def document(self) -> dict[str, object]:
         """Return the status as JSON for the command line."""
-        return {
-            "stand": self.stand.value,
-            "text": self.text,
-            "remedy": self.remedy,
-            "code": self.code,
-            "device": self.device,
-            "name": self.name,
-            "token_sha256": self.token_sha256,
-            "enrolment": self.enrolment,
-            "not_after_s": self.not_after_s,
-            "warning": self.warning,
-            "failures": self.failures,
-        }
+        return {**asdict(self), "stand": self.stand.value}
 
     @property
     def line(self) -> str:

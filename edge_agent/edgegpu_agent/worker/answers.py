@@ -7,13 +7,12 @@ from pydantic import BaseModel, ConfigDict
 from edgegpu_agent.worker.core import Core
 from edgegpu_agent.worker.sender import UplinkSender
 from edgegpu_sync.messages.uplink import ItemReport
-from edgegpu_sync.rules.commands import CommandRecord
 
 
 class LocalAnswer(BaseModel):
     """The base of the local API's answers."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", from_attributes=True)
 
 
 class OpenCommand(LocalAnswer):
@@ -109,7 +108,7 @@ def status(
         wanted_rev=wanted_rev,
         items=held.board.report(),
         settling=held.settling.name if held.settling is not None else "",
-        commands=tuple(_command(one) for one in held.records.values()),
+        commands=tuple(OpenCommand.model_validate(one) for one in held.records.values()),
         capabilities=capabilities,
         refused=core.refused,
         outbox_used=held.outbox.used,
@@ -121,18 +120,6 @@ def status(
         journal_free_pages=core.journal.free_pages,
         journal_full=full,
         told=core.journal.told,
-    )
-
-
-def _command(record: CommandRecord) -> OpenCommand:
-    return OpenCommand(
-        id=record.id,
-        op=record.op,
-        seq=record.seq,
-        state=record.state,
-        code=record.code,
-        text=record.text,
-        attempts=record.attempts,
     )
 
 
