@@ -12,7 +12,7 @@ from edgegpu_sync.messages.uplink import BoxVersions, Condition
 from edgegpu_sync.rules.ops import Args, Evidence
 from edgegpu_sync.rules.settle import Settlement, SharingFound
 from edgegpu_sync.signing import Signer
-from edgegpu_sync.states import CommandState
+from edgegpu_sync.states import CommandState, ResultCode
 from edgegpu_sync.wire import Json
 
 
@@ -37,6 +37,16 @@ class ActionOutcome:
         """
         if not self.state.terminal and self.state is not CommandState.VERIFYING:
             raise ValueError(f"no outcome: {self.state}")
+
+    @classmethod
+    def failed(cls, text: str, code: str = ResultCode.ERROR) -> "ActionOutcome":
+        """Return the outcome FAILED."""
+        return cls(state=CommandState.FAILED, code=code, text=text)
+
+    @classmethod
+    def rejected(cls, code: str, text: str) -> "ActionOutcome":
+        """Return the outcome REJECTED: nothing was changed."""
+        return cls(state=CommandState.REJECTED, code=code, text=text)
 
 
 class Action(Protocol):

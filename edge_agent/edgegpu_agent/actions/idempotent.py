@@ -12,7 +12,7 @@ from edgegpu_agent.actions.programs import ActionTimer, run
 from edgegpu_agent.ports import ActionOutcome
 from edgegpu_sync.ids import CommandId
 from edgegpu_sync.rules.ops import Args, Evidence
-from edgegpu_sync.states import CommandState, ResultCode
+from edgegpu_sync.states import CommandState
 from edgegpu_sync.wire import Json, clipped
 
 _PLUGIN_S, _LOOK_S = 30.0, 1.0
@@ -66,7 +66,7 @@ def refresh_inventory(socket: Path, *, pace: ActionTimer, looked: Callable[[], N
         looked()
         if found is None:
             text = f"the plugin has not answered for {_PLUGIN_S:g} s at {socket}: systemctl status edgegpu-plugin"
-            return ActionOutcome(state=CommandState.FAILED, code=ResultCode.ERROR, text=text)
+            return ActionOutcome.failed(text)
         data = {"cards": found.cards, "healthy": found.healthy, "driver": found.driver, "problem": found.problem}
         return ActionOutcome(state=CommandState.SUCCEEDED, data=cast("Json", data))
 
@@ -90,9 +90,7 @@ def run_doctor(program: Sequence[str], *, pace: ActionTimer, env: Mapping[str, s
             document = json.loads(said.text)
             level, checks = str(document["level"]), list(document["checks"])
         except (ValueError, KeyError, TypeError):
-            return ActionOutcome(
-                state=CommandState.FAILED, code=ResultCode.ERROR, text=f"the doctor says nothing: {said.last_line}"
-            )
+            return ActionOutcome.failed(f"the doctor says nothing: {said.last_line}")
         version = str(document.get("version", ""))
         return ActionOutcome(state=CommandState.SUCCEEDED, text=level, data=doctor_data(version, level, checks))
 
@@ -146,7 +144,7 @@ def rotate_identity(
                 renew(id_)
             except refusals as error:
                 if not isinstance(error, passing) or pace.now_s() + wait_s > deadline:
-                    return ActionOutcome(state=CommandState.FAILED, code=ResultCode.ERROR, text=str(error))
+                    return ActionOutcome.failed(str(error))
             else:
                 return ActionOutcome(state=CommandState.SUCCEEDED)
             pace.pause(wait_s)

@@ -17,7 +17,7 @@ from edgegpu_agent.actions.redact import Redactor
 from edgegpu_agent.ports import ActionOutcome
 from edgegpu_sync.ids import CommandId
 from edgegpu_sync.rules.ops import Args, LogsArgs
-from edgegpu_sync.states import CommandState, ResultCode
+from edgegpu_sync.states import CommandState
 
 if TYPE_CHECKING:
     import tarfile
@@ -94,9 +94,7 @@ class CollectLogs(Idempotent):
             size, digest = archive.stat().st_size, sha256_of(archive)
             self.web.put(place(asked.url, id_), archive)
         except (WebError, OSError) as error:
-            return ActionOutcome(
-                state=CommandState.FAILED, code=ResultCode.ERROR, text=f"cannot collect the logs: {error}"
-            )
+            return ActionOutcome.failed(f"cannot collect the logs: {error}")
         finally:
             self._end(id_)
         return ActionOutcome(state=CommandState.SUCCEEDED, data={"bytes": size, "sha256": digest})

@@ -76,11 +76,9 @@ class Restart:
         del id_, args
         name, _ = _read(token)
         if why := self._against(name):
-            return ActionOutcome(state=CommandState.REJECTED, code=why[0], text=why[1])
+            return ActionOutcome.rejected(*why)
         if refused := self.units.restart(name):
-            return ActionOutcome(
-                state=CommandState.FAILED, code=ResultCode.ERROR, text=f"cannot restart {name}: {refused}"
-            )
+            return ActionOutcome.failed(f"cannot restart {name}: {refused}")
         return ActionOutcome(state=CommandState.VERIFYING)
 
     def _against(self, name: str) -> tuple[ResultCode, str] | None:
@@ -128,7 +126,7 @@ class Restart:
         words = now.words if now is not None else "systemd does not answer"
         ready = ", or its node is not Ready" if now is not None and now.active == "active" else ""
         text = f"not well {self.within_s:g} s after the restart: {words}{ready}; journalctl -e -u {name}"
-        return ActionOutcome(state=CommandState.FAILED, code=ResultCode.TIMED_OUT, text=text)
+        return ActionOutcome.failed(text, ResultCode.TIMED_OUT)
 
     def _is_well(self, now: SystemdUnit) -> bool:
         if now.active != "active" or now.job:

@@ -55,9 +55,9 @@ class Upgrade:
             self._check(release)
             self._bring(release)
         except ReleaseError as error:
-            return ActionOutcome(state=CommandState.REJECTED, code=error.code, text=str(error))
+            return ActionOutcome.rejected(error.code, str(error))
         except (BundleError, WebError, OSError) as error:
-            return ActionOutcome(state=CommandState.FAILED, code=ResultCode.ERROR, text=f"nothing was changed: {error}")
+            return ActionOutcome.failed(f"nothing was changed: {error}")
         program = (str(self.layout.version(release.version) / "bin/edgegpu"),)
         words = ("install", "--yes") if self.layout.has_sharing else ("install", "--yes", "--agent-only")
         outcome = _outcome(self.installer.carry_out(id_, words, program=program))
@@ -106,15 +106,13 @@ class Upgrade:
                 return ActionOutcome(state=CommandState.SUCCEEDED, data={"before": move.before, "version": move.wanted})
             case Evidence.DONE:
                 text = f"it was installed, and /opt/edgegpu/current leads to {self._link()} since"
-                return ActionOutcome(state=CommandState.FAILED, code=ResultCode.SUPERSEDED, text=text)
+                return ActionOutcome.failed(text, ResultCode.SUPERSEDED)
             case Evidence.PUT_BACK:
                 return _outcome(self.installer.await_end(id_))
             case Evidence.BROKEN:
                 return _outcome(self.installer.await_end(id_))
             case Evidence.NOT_DONE | Evidence.OTHER:
-                return ActionOutcome(
-                    state=CommandState.FAILED, code=ResultCode.ERROR, text="the link leads elsewhere than it should"
-                )
+                return ActionOutcome.failed("the link leads elsewhere than it should")
             case _:
                 return None
 
@@ -137,11 +135,11 @@ def _outcome(end: End) -> ActionOutcome:
         case TransactionRolledBack(why):
             return ActionOutcome(state=CommandState.ROLLED_BACK, code=ResultCode.ERROR, text=why)
         case TransactionBroken(why):
-            return ActionOutcome(state=CommandState.FAILED, code=ResultCode.INCONSISTENT, text=why)
+            return ActionOutcome.failed(why, ResultCode.INCONSISTENT)
         case RefusedTransaction(why):
-            return ActionOutcome(state=CommandState.REJECTED, code=ResultCode.PRECHECK, text=why)
+            return ActionOutcome.rejected(ResultCode.PRECHECK, why)
         case TransactionSilent(why):
-            return ActionOutcome(state=CommandState.FAILED, code=ResultCode.ERROR, text=f"nothing was changed: {why}")
+            return ActionOutcome.failed(f"nothing was changed: {why}")
 
 
 def _read(token: str) -> LinkMove:

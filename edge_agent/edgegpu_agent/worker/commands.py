@@ -141,14 +141,8 @@ class ActionRunner:
         if isinstance(token, str) and token:
             self._do(record.begun(token), run)
             return
-        why = (
-            f"{type(token.error).__name__}: {token.error}"
-            if isinstance(token, RaisedError)
-            else "nothing is to be seen"
-        )
-        outcome = ActionOutcome(
-            state=CommandState.REJECTED, code=ResultCode.ERROR, text=f"it cannot be told how things stand: {why}"
-        )
+        why = token.text if isinstance(token, RaisedError) else "nothing is to be seen"
+        outcome = ActionOutcome.rejected(ResultCode.ERROR, f"it cannot be told how things stand: {why}")
         self._end(record, outcome)
 
     def _do(self, record: CommandRecord, run: ActionRun) -> None:
@@ -174,11 +168,11 @@ class ActionRunner:
 
     def _on_fault(self, record: CommandRecord, run: ActionRun, raised: RaisedError) -> None:
         """Handle an action that raised: for a verifiable op ask for evidence, else end the command as FAILED."""
-        run.error = f"{type(raised.error).__name__}: {raised.error}"
+        run.error = raised.text
         if OPS[record.op].settling is RestartRule.VERIFIABLE:
             run.want = "probe"
         else:
-            self._end(record, ActionOutcome(state=CommandState.FAILED, code=ResultCode.ERROR, text=run.error))
+            self._end(record, ActionOutcome.failed(run.error))
 
     # --- what was begun
 
@@ -219,8 +213,7 @@ class ActionRunner:
     def _on_verify(self, id_: CommandId, run: ActionRun, outcome: ActionOutcome | RaisedError | None) -> None:
         record = self._core.held.records[id_]
         if isinstance(outcome, RaisedError):
-            text = f"{type(outcome.error).__name__}: {outcome.error}"
-            self._end(record, ActionOutcome(state=CommandState.FAILED, code=ResultCode.ERROR, text=text))
+            self._end(record, ActionOutcome.failed(outcome.text))
         elif outcome is None or outcome.state is CommandState.VERIFYING:
             run.look_at_s = self._core.now_s + LOOK_S
         else:
@@ -237,7 +230,7 @@ class ActionRunner:
         )
         match decision:
             case ActAgainStep() if run.error:
-                self._end(record, ActionOutcome(state=CommandState.FAILED, code=ResultCode.ERROR, text=run.error))
+                self._end(record, ActionOutcome.failed(run.error))
             case ActAgainStep():
                 self._do(record.again(), run)
             case VerifyStep():
@@ -274,7 +267,7 @@ class ActionRunner:
         """End a command without its action; until that returns, nothing that must run alone begins."""
         busy = run.busy
         text = f"nothing told within {OPS[record.op].lasts_s} s what came of it"
-        self._end(record, ActionOutcome(state=CommandState.FAILED, code=ResultCode.TIMED_OUT, text=text))
+        self._end(record, ActionOutcome.failed(text, ResultCode.TIMED_OUT))
         if busy and OPS[record.op].alone:
             self._left.add(record.id)
 

@@ -174,8 +174,7 @@ class DesiredItems:
         if isinstance(result, RaisedError):
             if result.stopped:
                 return
-            text = f"{type(result.error).__name__}: {result.error}"
-            result = Settlement.failed(ResultCode.ERROR, clipped(text), restored=False)
+            result = Settlement.failed(ResultCode.ERROR, clipped(result.text), restored=False)
         if result.state is ItemState.OPEN:
             result = Settlement.failed(ResultCode.ERROR, "it was left open", restored=False)
         board = self._core.held.board.settle(one.name, one.key, result, self._found())

@@ -23,6 +23,11 @@ class RaisedError:
     error: Exception
     stopped: bool = False
 
+    @property
+    def text(self) -> str:
+        """The error's class and text, for a result."""
+        return f"{type(self.error).__name__}: {self.error}"
+
 
 class Executor(Protocol):
     """An executor of blocking calls beside the worker; their results come back on the worker's thread."""
