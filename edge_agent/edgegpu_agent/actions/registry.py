@@ -137,4 +137,4 @@ def _upgrade(box: ActionContext) -> Upgrade:
 def standard_settlers(box: ActionContext) -> Settlers:
     """Return the settlers of all items but app limits."""
     change = InstallerChange(installer=box.installer, fresh=lambda: secrets.token_hex(4))
-    return settlers(change, box.layout, plugin_socket=box.layout.plugin_socket)
+    return settlers(change, box.layout)

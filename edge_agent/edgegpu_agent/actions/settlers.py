@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Generic, TypeVar, assert_never, cast
 
@@ -92,7 +93,7 @@ _TRANSACTION, _DONE = "transaction", "done"
 _AGAIN_S = 10.0
 _PLUGIN_S = 20.0
 
-T = TypeVar("T")
+T = TypeVar("T", bound=AnyItem)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +182,6 @@ class SharingSettler:
 
     change: InstallerChange
     layout: Layout
-    options: Callable[[AnyItem], Sequence[str]]
 
     def settle(self, one: AskedItem, notes: SettlerNotes) -> Settlement:
         """See `Settler`."""
@@ -194,7 +194,7 @@ class SharingSettler:
         if self.layout.has_sharing or not isinstance(notes, DocumentNotes):
             return ()
         items = (asked.item for asked, settled in notes.beside() if _wanted(settled))
-        return [word for item in items if item is not None for word in self.options(item)]
+        return [word for item in items if item is not None for word in _options(item)]
 
 
 def _wanted(settled: Settlement) -> bool:
@@ -212,12 +212,11 @@ def _wanted(settled: Settlement) -> bool:
 class SettingSettler(Generic[T]):
     """The settler that changes one setting of the plugin, which must be installed.
 
-    `words` returns the installer's options for an item. `check` settles an item that needs no change, or allows none.
+    `check` settles an item that needs no change, or allows none.
     """
 
     change: InstallerChange
     layout: Layout
-    words: Callable[[T], Sequence[str]]
     check: Callable[[T], Settlement | None] = lambda _: None
 
     def settle(self, one: AskedItem, notes: SettlerNotes) -> Settlement:
@@ -228,27 +227,18 @@ class SettingSettler(Generic[T]):
                 return NO_SHARING
             if (settled := self.check(item)) is not None:
                 return settled
-        return self.change.settle(one, notes, ("install", "--yes", *self.words(item)))
+        return self.change.settle(one, notes, ("install", "--yes", *_options(item)))
 
 
-def settlers(change: InstallerChange, layout: Layout, *, plugin_socket: Path) -> Settlers:
-    """Return the settlers of all items that the installer settles.
-
-    Args:
-        change: what carries the items out.
-        layout: the paths of this box.
-        plugin_socket: the plugin's socket; its status says which pods hold shares.
-    """
-
-    def not_while_held(item: UnitSize) -> Settlement | None:
-        return _not_while_held(item, plugin_socket, change.installer.pace)
-
+def settlers(change: InstallerChange, layout: Layout) -> Settlers:
+    """Return the settlers of all items that the installer settles."""
+    not_while_held = partial(_not_while_held, socket=layout.plugin_socket, pace=change.installer.pace)
     return {
-        Sharing: SharingSettler(change, layout, _options),
-        Isolation: SettingSettler(change, layout, _nothing, _isolation),
-        PolicyItem: SettingSettler(change, layout, _policy),
-        Exclusions: SettingSettler(change, layout, _excluded),
-        UnitSize: SettingSettler(change, layout, _unit, not_while_held),
+        Sharing: SharingSettler(change, layout),
+        Isolation: SettingSettler(change, layout, _isolation),
+        PolicyItem: SettingSettler(change, layout),
+        Exclusions: SettingSettler(change, layout),
+        UnitSize: SettingSettler(change, layout, not_while_held),
     }
 
 
@@ -256,27 +246,15 @@ def _options(item: AnyItem) -> Sequence[str]:
     """Return the installer's options for a setting of the plugin; none for other items."""
     match item:
         case PolicyItem():
-            return _policy(item)
+            return ("--policy", item.policy)
         case Exclusions():
-            return _excluded(item)
+            return [word for card in item.cards or ("none",) for word in ("--exclude", card)]
         case UnitSize():
-            return _unit(item)
+            return ("--unit-mib", str(item.mib))
         case Sharing() | Isolation() | AppLimits():
             return ()
         case _:
             assert_never(item)
-
-
-def _nothing(_: Isolation) -> Sequence[str]:
-    return ()
-
-
-def _policy(item: PolicyItem) -> Sequence[str]:
-    return ("--policy", item.policy)
-
-
-def _unit(item: UnitSize) -> Sequence[str]:
-    return ("--unit-mib", str(item.mib))
 
 
 def _isolation(item: Isolation) -> Settlement:
@@ -284,10 +262,6 @@ def _isolation(item: Isolation) -> Settlement:
         return Settlement.applied("it was so already")
     text = f"this version places services on cards and does not hold them to their limits by {item.mode.value} yet"
     return Settlement.unsupported(text)
-
-
-def _excluded(item: Exclusions) -> Sequence[str]:
-    return [word for card in item.cards or ("none",) for word in ("--exclude", card)]
 
 
 def _not_while_held(item: UnitSize, socket: Path, pace: ActionTimer) -> Settlement | None:
