@@ -4,7 +4,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from enum import Enum
 from typing import Protocol
 
 from edgegpu_agent.kube import KubeError, LeaseRecord, Leases
@@ -51,14 +50,7 @@ class NoLease:
         return True
 
 
-class LeaseStep(Enum):
-    """What an agent that wants the lease does next."""
-
-    TAKE = "take"
-    WAIT = "wait"
-
-
-def turn(record: LeaseRecord | None, me: str, *, unchanged_s: float) -> LeaseStep:
+def may_take(record: LeaseRecord | None, me: str, *, unchanged_s: float) -> bool:
     """Return whether to take (or renew) a lease: it is ours or nobody's, or we have seen no change of it for too long.
 
     Clocks of other machines are not trusted, so a holder is gone when its lease has not changed for its duration.
@@ -68,9 +60,7 @@ def turn(record: LeaseRecord | None, me: str, *, unchanged_s: float) -> LeaseSte
         me: the name of the agent that wants it.
         unchanged_s: for how long we have seen the lease unchanged.
     """
-    if record is None or record.holder in {"", me} or unchanged_s >= DURATION_S:
-        return LeaseStep.TAKE
-    return LeaseStep.WAIT
+    return record is None or record.holder in {"", me} or unchanged_s >= DURATION_S
 
 
 class LeaseKeeper:
@@ -154,11 +144,10 @@ class LeaseKeeper:
         record = self._leases.read()
         if self._seen is None or record is None or record.version != self._seen.version:
             self._keep(record, since=asked)
-        match turn(record, self._me, unchanged_s=asked - self._seen_since):
-            case LeaseStep.TAKE:
-                self._write(record, asked)
-            case LeaseStep.WAIT:
-                self._say(f"{self.holder} settles the app limits of this cluster")
+        if may_take(record, self._me, unchanged_s=asked - self._seen_since):
+            self._write(record, asked)
+        else:
+            self._say(f"{self.holder} settles the app limits of this cluster")
 
     def _write(self, over: LeaseRecord | None, asked: float) -> bool:
         written = self._leases.write(self._me, self._wall(), over=over)
