@@ -8,10 +8,10 @@ from pathlib import Path
 
 from edgegpu_agent.session.settings_watch import SettingsWatch
 from edgegpu_agent.session.transaction_keeper import TransactionKeeper
-from edgegpu_agent.session.watchdog import LoopHealthTable, VitalNotifier
+from edgegpu_agent.session.watchdog import LoopHealthTable
 from edgegpu_base.process import memory
 from edgegpu_base.process.inotify import folder_watch
-from edgegpu_base.process.sdnotify import Notifier, notifier
+from edgegpu_base.process.sdnotify import notifier
 from edgegpu_base.process.tasks import Task, TaskGroup
 from edgegpu_installer.layout import Layout
 from edgegpu_installer.transaction.journal import TransactionJournal
@@ -37,9 +37,8 @@ class AgentApp:
         """Build all parts; nothing runs yet."""
         self._group = group
         self._layout = Layout(options.root)
-        systemd = notifier(os.environ)
-        self._vitals = LoopHealthTable(systemd.ready)
-        self._notifier: Notifier = VitalNotifier(systemd, self._vitals)
+        self._notifier = notifier(os.environ)
+        self._vitals = LoopHealthTable(self._notifier)
         self._keeper = TransactionKeeper(
             journal=TransactionJournal(self._layout.tx),
             root=options.root,
@@ -47,6 +46,7 @@ class AgentApp:
             deadline_s=options.deadline_s,
             watch=folder_watch(),
             notifier=self._notifier,
+            feed_watchdog=self._vitals.feed_watchdog,
         )
         self._settings = SettingsWatch(self._layout.agent_yaml, group.end)
         self._cloud = self._cloud_tasks(options)
@@ -75,7 +75,7 @@ class AgentApp:
         _LOG.info("edgegpu-agent starts")
         group.start(self.tasks())
         if not self._cloud:
-            self._vitals.begun()
+            self._vitals.report_ready()
         memory.settle()
         group.wait()
         self._notifier.stopping()

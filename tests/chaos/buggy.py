@@ -182,6 +182,7 @@ def _keeper(place: _Place, edgegpu: str) -> TransactionKeeper:
         deadline_s=60,
         watch=folder_watch(),
         notifier=notifier({}),
+        feed_watchdog=lambda: None,
     )
 
 

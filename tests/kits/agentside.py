@@ -9,6 +9,7 @@ from kits.agent import WAIT_S
 
 from edgegpu_agent.session.session import cloud_tasks
 from edgegpu_agent.session.watchdog import LoopHealthTable
+from edgegpu_base.process.sdnotify import Notifier
 from edgegpu_installer.layout import Layout
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ class Tasks:
     """One agent over a root."""
 
     def __init__(self, root: Path) -> None:
-        self.vitals = LoopHealthTable()
+        self.vitals = LoopHealthTable(Notifier())
         self._tasks = cloud_tasks(root / "etc/edgegpu/agent.yaml", Layout(root), edgegpu="edgegpu", vitals=self.vitals)
         self._threads = [threading.Thread(target=task.run) for task in self._tasks]
         for thread in self._threads:

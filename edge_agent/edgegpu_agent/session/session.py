@@ -164,7 +164,7 @@ class CloudSupervisor:
             if identity is not None and not self._stopping:
                 wait_s = self._serve(identity)
             elif looked:
-                self._vitals.begun()  # a box that is not enrolled is ready too
+                self._vitals.report_ready()  # a box that is not enrolled is ready too
 
     def _serve(self, identity: BoxIdentity) -> float | None:
         """Hold the link; return the seconds until the next try where it could not be built."""
@@ -173,7 +173,7 @@ class CloudSupervisor:
         except (BoxJournalError, IdentityError) as error:
             _LOG.error("not on the link: %s", error)
             self._identity.trouble(f"not on the link: {error}")
-            self._vitals.begun()  # the status says why there is no worker; a restart by systemd would not help
+            self._vitals.report_ready()  # the status says why there is no worker; a restart by systemd would not help
             return _AGAIN_S
         self._identity.trouble("")
         if self._stopping or self._identity.identity != identity:
@@ -393,7 +393,7 @@ class BoxLink:
     def _run_link(self) -> None:
         self.worker.began.wait()
         if not self.worker.finished.is_set():
-            self._vitals.begun()  # the journal is open and the worker runs; the broker may be away
+            self._vitals.report_ready()  # the journal is open and the worker runs; the broker may be away
         self.link.run()
 
     def _stop_link(self) -> None:

@@ -98,6 +98,7 @@ class TransactionKeeper:
         deadline_s: float,
         watch: FolderWatch,
         notifier: Notifier,
+        feed_watchdog: Callable[[], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Build the transaction keeper.
@@ -108,7 +109,8 @@ class TransactionKeeper:
             command: the command that finishes a transaction, and prints `{"state", "why"}`.
             deadline_s: how long the command may take.
             watch: wakes the loop when the journal changes.
-            notifier: the connection to systemd, with its watchdog.
+            notifier: the connection to systemd.
+            feed_watchdog: called at each round.
             clock: monotonic seconds.
         """
         self._journal = journal
@@ -117,6 +119,7 @@ class TransactionKeeper:
         self._deadline_s = deadline_s
         self._watch = watch
         self._notifier = notifier
+        self._feed_watchdog = feed_watchdog
         self._clock = clock
         self._stopping = False
         self._finisher: TransactionFinisher | None = None
@@ -130,7 +133,7 @@ class TransactionKeeper:
         while not self._stopping:
             self._watch.follow(self._journal.folder)
             self._round()
-            self._notifier.watchdog()
+            self._feed_watchdog()
             self._watch.wait(_LOOK_S if self._finisher is None else _BUSY_LOOK_S)
         if self._finisher is not None:
             _LOG.warning("a transaction is still being finished; that goes on without us")

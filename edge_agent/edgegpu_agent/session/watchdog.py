@@ -21,15 +21,15 @@ class LoopHealth:
 class LoopHealthTable:
     """The loops to watch. One thread sets them, another reads them; a missing broker makes no loop hang."""
 
-    def __init__(self, ready: Callable[[], None] = lambda: None) -> None:
-        """Begin with no loops; `ready` is called once, when all loops that can run do."""
+    def __init__(self, notifier: Notifier) -> None:
+        """Begin with no loops; the notifier reports once that all loops that can run do."""
         self._loops: Mapping[str, LoopHealth] = {}
-        self._ready, self._told = ready, threading.Lock()
+        self._notifier, self._reported, self._hanging = notifier, threading.Lock(), ""
 
-    def begun(self) -> None:
+    def report_ready(self) -> None:
         """Report that all loops of this box run, or that it is known why not; any thread may call it, repeatedly."""
-        if self._told.acquire(blocking=False):
-            self._ready()
+        if self._reported.acquire(blocking=False):
+            self._notifier.ready()
 
     def watch(self, loops: Mapping[str, LoopHealth]) -> None:
         """Watch exactly these loops from now on."""
@@ -42,37 +42,11 @@ class LoopHealthTable:
                 return f"the {name} has not turned for {age_s:.0f} s"
         return ""
 
-
-class VitalNotifier(Notifier):
-    """A notifier in front of another one; it feeds the watchdog only while all loops run."""
-
-    def __init__(self, notifier: Notifier, vitals: LoopHealthTable) -> None:
-        """Build the notifier on top of another one."""
-        super().__init__(watchdog_s=notifier.watchdog_s)
-        self._notifier, self._vitals, self._said = notifier, vitals, ""
-
-    def ready(self) -> None:
-        """Report that the start is complete."""
-        self._notifier.ready()
-
-    def status(self, text: str) -> None:
-        """Report a line about the state."""
-        self._notifier.status(text)
-
-    def watchdog(self) -> None:
-        """Feed the watchdog if no loop hangs."""
-        hanging = self._vitals.hanging()
+    def feed_watchdog(self) -> None:
+        """Feed systemd's watchdog if no loop hangs."""
+        hanging = self.hanging()
         if not hanging:
-            self._said = ""
             self._notifier.watchdog()
-        elif not self._said:
-            self._said = hanging
+        elif not self._hanging:
             _LOG.error("%s: the watchdog is not fed, so that this process is started anew", hanging)
-
-    def extend_timeout(self, seconds: float) -> None:
-        """Report that starting or stopping takes so much longer."""
-        self._notifier.extend_timeout(seconds)
-
-    def stopping(self) -> None:
-        """Report that the process is stopping."""
-        self._notifier.stopping()
+        self._hanging = hanging

@@ -14,14 +14,24 @@ from kits.identity import Cloud, CloudServer
 
 from edgegpu_agent.session.session import cloud_tasks
 from edgegpu_agent.session.watchdog import LoopHealthTable
+from edgegpu_base.process.sdnotify import Notifier
 from edgegpu_installer.layout import Layout
 from edgegpu_installer.transaction.agent_health import AgentReply, ask_agent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 SECRET = "etc/edgegpu/cloud-token"  # noqa: S105  (a path)
+
+
+class _ReadyNotifier(Notifier):
+    def __init__(self, ready: Callable[[], None]) -> None:
+        super().__init__()
+        self._ready = ready
+
+    def ready(self) -> None:
+        self._ready()
 
 
 class Side:
@@ -42,7 +52,7 @@ class Side:
 
     def start(self) -> None:
         self.ready, self.journals, self.looped = threading.Event(), 0, False
-        vitals = LoopHealthTable(self._is_ready)
+        vitals = LoopHealthTable(_ReadyNotifier(self._is_ready))
         layout = Layout(self.root)
         self.tasks = cloud_tasks(self.root / "etc/edgegpu/agent.yaml", layout, edgegpu="edgegpu", vitals=vitals)
         self.threads = [threading.Thread(target=task.run) for task in self.tasks]
