@@ -10,8 +10,10 @@ from kits.limitsapi import Api
 from kits.limitscases import manifest
 
 from edgegpu_agent.app_limits.lease import DURATION_S, NAME, NAMESPACE, LeaseKeeper
-from edgegpu_agent.kube import AgentClient, Apps, Json, KubeConflict, KubeGone, Leases, WorkloadRef
-from edgegpu_base.kube import ApiAccess
+from edgegpu_agent.kube.apps import Apps, WorkloadRef
+from edgegpu_agent.kube.client import AgentClient
+from edgegpu_agent.kube.leases import Leases
+from edgegpu_base.kube import ApiAccess, Conflict, Json, NotFound, load_kubeconfig
 from edgegpu_core.limits import WorkloadKind
 from edgegpu_sim.api import ApiServer, Registry, ServerSettings
 
@@ -67,7 +69,7 @@ def test_a_workload_is_found_by_name_and_read(bed: Bed) -> None:
     assert found.ref == WorkloadRef(WorkloadKind.DEPLOYMENT, "default", "asr")
     assert found.template["spec"]["containers"][0]["name"] == "main"
     assert bed.apps.find("default", "nobody") == ()
-    with pytest.raises(KubeGone):
+    with pytest.raises(NotFound):
         bed.apps.read(WorkloadRef(WorkloadKind.STATEFUL_SET, "default", "asr"))
     assert bed.apps.cluster_uid()
 
@@ -77,7 +79,7 @@ def test_a_patch_holds_for_the_version_that_was_read(bed: Bed) -> None:
     [found] = bed.apps.find("default", "asr")
     noted = bed.apps.patch(found, {"metadata": {"annotations": {"edgegpu.io/x": "1"}}})
     assert noted.annotation("edgegpu.io/x") == "1"
-    with pytest.raises(KubeConflict):
+    with pytest.raises(Conflict):
         bed.apps.patch(found, {"metadata": {"annotations": {"edgegpu.io/x": "2"}}})
     bed.apps.patch(noted, {"metadata": {"annotations": {"edgegpu.io/x": None}}})
     assert bed.apps.read(found.ref).annotation("edgegpu.io/x") == ""
@@ -150,4 +152,4 @@ def test_the_task_keeps_it_until_it_is_stopped(bed: Bed) -> None:
 
 def test_a_kubeconfig_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(Exception, match="cannot read kubeconfig"):
-        AgentClient.of_kubeconfig(tmp_path / "none")
+        AgentClient(load_kubeconfig(tmp_path / "none"))

@@ -12,9 +12,12 @@ from edgegpu_agent.app_limits.lease import DURATION_S, NAME, NAMESPACE, LeaseKee
 from edgegpu_agent.app_limits.settler import AppLimitsSettler
 from edgegpu_agent.app_limits.task import AppLimitsService
 from edgegpu_agent.app_limits.waiting import SettlementTimer, Timeouts
-from edgegpu_agent.kube import AgentClient, Apps, Leases
+from edgegpu_agent.kube.apps import Apps
+from edgegpu_agent.kube.client import AgentClient
+from edgegpu_agent.kube.leases import Leases
 from edgegpu_agent.ports import DriftChecks
 from edgegpu_agent.ports import SettledItem as Looked
+from edgegpu_base.kube import load_kubeconfig
 from edgegpu_core.model import ResourceModel
 from edgegpu_installer.layout import Layout
 from edgegpu_sync.messages.spec import AppLimits as AppLimitsItem
@@ -74,7 +77,7 @@ def watch(client: AgentClient, asked: AskedItem, order: dict[str, Any]) -> dict[
 
 def main() -> None:
     order = json.load(sys.stdin)
-    client = AgentClient.of_kubeconfig(Path(order["kubeconfig"]))
+    client = AgentClient(load_kubeconfig(Path(order["kubeconfig"])))
     lease = LeaseKeeper(Leases(client, namespace=NAMESPACE, name=NAME, duration_s=DURATION_S), me=order["me"])
     lease.look()
     settler = AppLimitsSettler(

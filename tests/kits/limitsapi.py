@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 from urllib.parse import parse_qs, urlsplit
 
-from edgegpu_agent.kube import AgentClient
+from edgegpu_agent.kube.client import AgentClient
 from edgegpu_base.kube import ApiAccess
 
 Json = dict[str, Any]

@@ -8,7 +8,7 @@ from kits.limitsworld import CLUSTER, MODEL, World
 
 from edgegpu_agent.app_limits.settler import AppLimitsSettler
 from edgegpu_agent.app_limits.waiting import SettlementTimer, Timeouts
-from edgegpu_agent.kube import Apps
+from edgegpu_agent.kube.apps import Apps
 from edgegpu_core.placement import Share
 from edgegpu_sync.messages.spec import AppLimits, AskedItem, TryKey, item_name
 from edgegpu_sync.rules.settle import Settlement

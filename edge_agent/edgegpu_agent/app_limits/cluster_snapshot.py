@@ -5,7 +5,8 @@ from typing import Literal
 
 from edgegpu_agent.app_limits.drift import stands
 from edgegpu_agent.app_limits.progress import owned, owns, selector
-from edgegpu_agent.kube import Apps, FoundWorkload, Json
+from edgegpu_agent.kube.apps import Apps, FoundWorkload
+from edgegpu_base.kube import Json
 from edgegpu_core.limits import (
     FitResult,
     LimitsChange,

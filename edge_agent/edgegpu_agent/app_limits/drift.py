@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from edgegpu_agent.kube import FoundWorkload, Json
+from edgegpu_agent.kube.apps import FoundWorkload
 from edgegpu_agent.kube.client import MANAGER
+from edgegpu_base.kube import Json
 from edgegpu_core.limits import amounts_of, container_of
 from edgegpu_core.model import ResourceModel, short_name
 from edgegpu_core.request import RequestedAmounts

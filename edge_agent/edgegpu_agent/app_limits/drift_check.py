@@ -9,8 +9,10 @@ from edgegpu_agent.app_limits.drift import MOST_FIGHTS, drifted, missing, stands
 from edgegpu_agent.app_limits.lease import LeaseHolding
 from edgegpu_agent.app_limits.patches import amounts_patch, back_patch, wanted, written
 from edgegpu_agent.app_limits.progress import RolloutStage, progress, selector
-from edgegpu_agent.kube import Apps, AppWatch, FoundWorkload, KubeConflict
+from edgegpu_agent.kube.apps import Apps, FoundWorkload
+from edgegpu_agent.kube.watches import AppWatch
 from edgegpu_agent.ports import SettlerNotes
+from edgegpu_base.kube import Conflict
 from edgegpu_core.limits import FitResult
 from edgegpu_core.request import RequestedAmounts
 from edgegpu_sync.messages.spec import AppLimits, AskedItem, OnDrift
@@ -99,7 +101,7 @@ class DriftChecker:
         replace(note, fights=note.fights + 1).write(notes)
         try:
             self._apps.patch(found, amounts_patch(spec, limits.container, wanted(now, asked, model)))
-        except KubeConflict:
+        except Conflict:
             return 1  # somebody writes it at this very moment: the next check sees the result
         _LOG.warning("%s: its limits were written back, and are set again", found.ref)
         return 1

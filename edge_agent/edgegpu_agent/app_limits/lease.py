@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from edgegpu_agent.kube import KubeError, LeaseRecord, Leases
+from edgegpu_agent.kube.leases import LeaseRecord, Leases
+from edgegpu_base.kube import KubeError
 
 NAMESPACE, NAME = "kube-system", "edgegpu-app-limits"
 DURATION_S = 30

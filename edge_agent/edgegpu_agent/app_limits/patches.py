@@ -4,7 +4,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from edgegpu_agent.kube import FoundWorkload, Json
+from edgegpu_agent.kube.apps import FoundWorkload
+from edgegpu_base.kube import Json
 from edgegpu_core.limits import WorkloadKind, amounts_of, container_of
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.request import RequestedAmounts

@@ -7,8 +7,8 @@ change that it describes, it never changes, and it may be removed only when what
 
 from edgegpu_agent.app_limits.lease import NAME as LEASE
 from edgegpu_agent.app_limits.patches import ASIDE
-from edgegpu_agent.kube import Json
 from edgegpu_agent.kube.client import MANAGER
+from edgegpu_base.kube import Json
 from edgegpu_core.model import ResourceModel
 
 WORKLOADS = ["deployments", "statefulsets", "daemonsets"]

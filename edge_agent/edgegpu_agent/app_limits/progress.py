@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from edgegpu_agent.kube import FoundWorkload, Json
+from edgegpu_agent.kube.apps import FoundWorkload
+from edgegpu_base.kube import Json
 from edgegpu_core.limits import WorkloadKind, amounts_of, container_of
 from edgegpu_core.model import ResourceModel, short_name
 from edgegpu_core.request import RequestedAmounts

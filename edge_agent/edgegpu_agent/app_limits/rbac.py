@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from edgegpu_agent.app_limits.lease import NAME as LEASE
 from edgegpu_agent.app_limits.policy import WORKLOADS, policy
-from edgegpu_agent.kube import Json
+from edgegpu_base.kube import Json
 from edgegpu_core.model import ResourceModel
 
 ACCOUNT = "edgegpu-limits"

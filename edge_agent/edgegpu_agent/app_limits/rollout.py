@@ -9,7 +9,8 @@ from edgegpu_agent.app_limits.drift import stands
 from edgegpu_agent.app_limits.patches import ContainerShares, amounts_patch, back_patch, joined, replicas_patch, written
 from edgegpu_agent.app_limits.progress import Progress, RolloutStage, blame, progress
 from edgegpu_agent.app_limits.waiting import SettlementTimer
-from edgegpu_agent.kube import Apps, FoundWorkload, Json, KubeConflict, KubeGone, KubeUnavailable, WorkloadRef
+from edgegpu_agent.kube.apps import Apps, FoundWorkload, WorkloadRef
+from edgegpu_base.kube import Conflict, Json, NotFound, Unavailable
 from edgegpu_core.limits import WorkloadKind, by_hand, read_workload
 from edgegpu_core.request import RequestedAmounts
 
@@ -60,13 +61,13 @@ class Rollout:
                 return found
             try:
                 return self._apps.patch(found, change)
-            except KubeConflict:
+            except Conflict:
                 continue
-            except KubeUnavailable:
+            except Unavailable:
                 if self._around.clock() >= ends:
                     raise
                 self._around.pause(self._around.patience.look_s)
-        raise KubeConflict(f"cannot change {self.ref}: it changes again and again")
+        raise Conflict(f"cannot change {self.ref}: it changes again and again")
 
     def follow(self, request: RequestedAmounts, *, limit_s: float, blame_s: float | None = None) -> RolloutEnd:
         """Wait until the rollout of these amounts is done, or it is clear why it will not be. Raises KubeError."""
@@ -95,7 +96,7 @@ class Rollout:
         model = self._scene.model()
         try:
             found = self.read()
-        except KubeGone:
+        except NotFound:
             return None, Progress(RolloutStage.GOING, f"{self.ref} is gone")
         text = by_hand(read_workload(self.ref.kind, found.item))
         if text:

@@ -14,9 +14,9 @@ from edgegpu_agent.app_limits.patches import amounts_patch, aside_patch, back_pa
 from edgegpu_agent.app_limits.progress import RolloutStage
 from edgegpu_agent.app_limits.rollout import Rollout, RolloutEnd
 from edgegpu_agent.app_limits.waiting import SettlementTimer
-from edgegpu_agent.kube import Apps, FoundWorkload, Json, KubeError, KubeForbidden, KubeGone, KubeUnavailable
-from edgegpu_agent.kube.apps import SYSTEM
+from edgegpu_agent.kube.apps import SYSTEM, Apps, FoundWorkload
 from edgegpu_agent.ports import SettlerNotes
+from edgegpu_base.kube import Forbidden, Json, KubeError, NotFound, Unavailable
 from edgegpu_core.limits import FitResult, LimitsVerdict, WorkloadKind, by_hand, container_of, read_workload
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.request import RequestedAmounts
@@ -255,7 +255,7 @@ class _Run:
 
         try:
             found = self._rollout.write(make)
-        except KubeUnavailable:
+        except Unavailable:
             raise  # nobody knows whether the app was changed
         except KubeError as error:
             raise LimitsRefusedError(_of_error(error, self._limits, begun=False)) from error
@@ -310,7 +310,7 @@ class _Run:
                 text = f"{why}; somebody else has changed its limits meanwhile, so they were left as they are"
                 return Settlement.failed(ResultCode.NO_ROOM, clipped(text), restored=False)
             self._rollout.unstick()
-        except KubeGone:
+        except NotFound:
             return Settlement.failed(ResultCode.NO_ROOM, clipped(f"{why}; the app is gone meanwhile"), restored=False)
         before = note.before.request(self._scene.model())
         back = self._rollout.follow(before, limit_s=self._around.patience.restore_s)
@@ -324,9 +324,9 @@ class _Run:
 
 def _of_error(error: KubeError, limits: AppLimits, *, begun: bool) -> Settlement:
     text = str(error)
-    if isinstance(error, KubeForbidden):
+    if isinstance(error, Forbidden):
         text = f"edgegpu may not change apps in namespace {limits.namespace}: grant it (docs/app-limits.md): {text}"
-    if isinstance(error, KubeGone):
+    if isinstance(error, NotFound):
         text = f"{limits.namespace}/{limits.app} is gone: {text}"
     if begun:
         return Settlement.failed(ResultCode.ERROR, clipped(text), restored=False)

@@ -10,9 +10,12 @@ from pathlib import Path
 from edgegpu_agent.app_limits.drift_check import DriftResult
 from edgegpu_agent.app_limits.lease import DURATION_S, NAME, NAMESPACE, LeaseKeeper
 from edgegpu_agent.app_limits.settler import AppLimitsSettler
-from edgegpu_agent.kube import AgentClient, App, Apps, AppWatch, KubeError, Leases, Watches
+from edgegpu_agent.kube.apps import Apps
+from edgegpu_agent.kube.client import AgentClient
+from edgegpu_agent.kube.leases import Leases
+from edgegpu_agent.kube.watches import App, AppWatch, Watches
 from edgegpu_agent.ports import ActionStopped, ClusterIdentity, DriftChecks, SettledItem
-from edgegpu_base.kube import KubeconfigError
+from edgegpu_base.kube import KubeconfigError, KubeError, load_kubeconfig
 from edgegpu_base.process.tasks import Task
 from edgegpu_core.model import ResourceModel
 from edgegpu_installer.layout import Layout
@@ -239,7 +242,7 @@ def app_limits(kubeconfig: Path, layout: Layout, *, node: str) -> AppLimitsServi
     if not kubeconfig.exists():
         return None
     try:
-        return AppLimitsService(AgentClient.of_kubeconfig(kubeconfig), layout, node=node, account=kubeconfig)
+        return AppLimitsService(AgentClient(load_kubeconfig(kubeconfig)), layout, node=node, account=kubeconfig)
     except (KubeconfigError, KubeError) as error:
         _LOG.error("no app limits here: %s", error)
         return None

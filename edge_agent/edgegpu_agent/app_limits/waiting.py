@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from edgegpu_agent.kube import KubeUnavailable
 from edgegpu_agent.ports import ActionStopped
+from edgegpu_base.kube import Unavailable
 
 T = TypeVar("T")
 
@@ -80,7 +80,7 @@ class SettlementTimer:
         while True:
             try:
                 return call()
-            except KubeUnavailable:
+            except Unavailable:
                 if self.clock() >= ends:
                     raise
             self.pause(self.patience.look_s)

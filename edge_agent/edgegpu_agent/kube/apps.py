@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 
-from edgegpu_agent.kube.client import AgentClient, Json, KubeError, KubeGone
+from edgegpu_agent.kube.client import AgentClient
+from edgegpu_base.kube import Json, KubeError, NotFound
 from edgegpu_core.limits import WorkloadKind
 
 SYSTEM = "kube-system"
@@ -93,15 +94,15 @@ class Apps:
     def _look(self, ref: WorkloadRef) -> FoundWorkload | None:
         try:
             return self.read(ref)
-        except KubeGone:
+        except NotFound:
             return None
 
     def read(self, ref: WorkloadRef) -> FoundWorkload:
-        """Read a workload. Raises KubeGone."""
+        """Read a workload. Raises NotFound."""
         return FoundWorkload(ref, self._client.get(ref.path))
 
     def patch(self, found: FoundWorkload, change: Json) -> FoundWorkload:
-        """Change a workload by a strategic merge patch. Raises KubeConflict when it has changed since it was read."""
+        """Change a workload by a strategic merge patch. Raises Conflict when it has changed since it was read."""
         return FoundWorkload(found.ref, self._client.strategic(found.ref.path, change, version=found.version))
 
     def pods(self, namespace: str = "", *, labels: str = "") -> Iterator[Json]:

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from edgegpu_agent.kube.client import AgentClient, Json, KubeConflict, KubeGone
+from edgegpu_agent.kube.client import AgentClient
+from edgegpu_base.kube import Conflict, Json, NotFound
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,7 @@ class Leases:
         """Return the lease; None when there is none."""
         try:
             return _record(self._client.get(f"{self._folder}/{self._name}"))
-        except KubeGone:
+        except NotFound:
             return None
 
     def write(self, holder: str, now_s: float, *, over: LeaseRecord | None) -> LeaseRecord | None:
@@ -50,7 +51,7 @@ class Leases:
                 return _record(self._client.create(self._folder, body))
             metadata["resourceVersion"] = over.version
             return _record(self._client.replace(f"{self._folder}/{self._name}", body))
-        except (KubeConflict, KubeGone):
+        except (Conflict, NotFound):
             return None
 
 

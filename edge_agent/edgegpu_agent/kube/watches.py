@@ -7,8 +7,8 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 
 from edgegpu_agent.kube.apps import WorkloadRef, pods_folder
-from edgegpu_agent.kube.client import AgentClient, Json
-from edgegpu_base.kube import Handlers, Pace, Reflector
+from edgegpu_agent.kube.client import AgentClient
+from edgegpu_base.kube import Handlers, Json, Pace, Reflector
 from edgegpu_core.limits import WorkloadKind
 
 App = tuple[str, str]

@@ -16,7 +16,8 @@ from kits.limitsworld import CLUSTER
 
 from edgegpu_agent.app_limits.lease import DURATION_S, NAME, NAMESPACE, LeaseKeeper
 from edgegpu_agent.app_limits.task import AppLimitsService, app_limits
-from edgegpu_agent.kube import AgentClient, Leases
+from edgegpu_agent.kube.client import AgentClient
+from edgegpu_agent.kube.leases import Leases
 from edgegpu_agent.ports import DriftChecks, SettledItem
 from edgegpu_base.kube import ApiAccess
 from edgegpu_installer.layout import PLUGIN_UNIT, Layout

@@ -9,7 +9,8 @@ from kits.limitsworld import MODEL
 from edgegpu_agent.app_limits.drift import writer
 from edgegpu_agent.app_limits.patches import ASIDE, aside_patch, back_patch, joined, replicas_patch
 from edgegpu_agent.app_limits.progress import RolloutStage, blame, owns, progress, selector
-from edgegpu_agent.kube import FoundWorkload, Json, WorkloadRef
+from edgegpu_agent.kube.apps import FoundWorkload, WorkloadRef
+from edgegpu_base.kube import Json
 from edgegpu_core.limits import WorkloadKind
 from edgegpu_core.request import RequestedAmounts
 from edgegpu_sim.api.objects import ObjectSelector
