@@ -30,7 +30,7 @@ def run(argv: Sequence[str] | None, group: TaskGroup) -> int:
     memory.few_arenas()
     options = AgentOptions(
         root=chosen.root,
-        command=(*_apart(chosen.root), chosen.edgegpu, "transaction", "resume", "--json"),
+        command=(*_outside_cgroup(chosen.root), chosen.edgegpu, "transaction", "resume", "--json"),
         deadline_s=chosen.deadline_s,
         edgegpu=chosen.edgegpu,
     )
@@ -42,7 +42,7 @@ def run(argv: Sequence[str] | None, group: TaskGroup) -> int:
     return 0
 
 
-def _apart(root: Path) -> tuple[str, ...]:
+def _outside_cgroup(root: Path) -> tuple[str, ...]:
     """Return the words that start a program outside this service's cgroup, where systemd runs (sd_booted(3)).
 
     Undoing a first installation removes the unit file of this service, and then stops the service. Without the file

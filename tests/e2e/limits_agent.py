@@ -81,7 +81,7 @@ def main() -> None:
     lease = LeaseKeeper(Leases(client, namespace=NAMESPACE, name=NAME, duration_s=DURATION_S), me=order["me"])
     lease.look()
     settler = AppLimitsSettler(
-        Apps(client), lease, model=ResourceModel, installed=lambda: True, around=SettlementTimer(PATIENCE)
+        Apps(client), lease, model=ResourceModel, installed=lambda: True, timer=SettlementTimer(PATIENCE)
     )
     fields = {"cluster": Apps(client).cluster_uid(), **order["item"]}
     item = AppLimitsItem.model_validate_json(json.dumps(fields))

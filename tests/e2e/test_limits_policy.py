@@ -15,7 +15,7 @@ from edgegpu_agent.app_limits.patches import (
     amounts_patch,
     aside_patch,
     back_patch,
-    joined,
+    merged,
     replicas_patch,
     wanted,
     written,
@@ -161,16 +161,16 @@ INTERRUPTIONS: dict[str, Json] = {
     ),
     "a Deployment's replicas": patch("deployment", noted(kept(2), {"replicas": 0})),
     "a Deployment's replicas, with a truth": patch(
-        "deployment", joined(LIMITS, noted(TRUTH, RECREATE | {"replicas": 0}))
+        "deployment", merged(LIMITS, noted(TRUTH, RECREATE | {"replicas": 0}))
     ),
     "a Deployment's strategy without its limits": patch("deployment", noted(TRUTH, RECREATE)),
-    "a Deployment's strategy with a lie": patch("deployment", joined(LIMITS, noted(LIE, RECREATE))),
+    "a Deployment's strategy with a lie": patch("deployment", merged(LIMITS, noted(LIE, RECREATE))),
     "another strategy with the truth": patch(
-        "deployment", joined(LIMITS, noted(TRUTH, {"strategy": {"rollingUpdate": {"maxUnavailable": "100%"}}}))
+        "deployment", merged(LIMITS, noted(TRUTH, {"strategy": {"rollingUpdate": {"maxUnavailable": "100%"}}}))
     ),
     "a DaemonSet's surge without its limits": patch("daemonset", noted(SURGE, NO_SURGE)),
     "a DaemonSet's OnDelete with the truth": patch(
-        "daemonset", joined(LIMITS, noted(SURGE, {"updateStrategy": {"type": "OnDelete", "rollingUpdate": None}}))
+        "daemonset", merged(LIMITS, noted(SURGE, {"updateStrategy": {"type": "OnDelete", "rollingUpdate": None}}))
     ),
 }
 MIDWAY: dict[str, dict[str, Json]] = {
@@ -281,7 +281,7 @@ def test_nothing_but_limits_may_be_changed_in_a_workload(attacked: Attacked, kin
         **{name: {"spec": {"template": {"metadata": one}}} for name, one in TEMPLATE.items()},
         **{name: {"spec": one} for name, one in SPECS[kind].items()},
     }
-    beside = {f"{name}, beside limits": joined(LIMITS, one) for name, one in attacks.items()}
+    beside = {f"{name}, beside limits": merged(LIMITS, one) for name, one in attacks.items()}
     attacks |= {name: main(one) for name, one in CONTAINER.items()} | {name: template(one) for name, one in POD.items()}
     before = attacked.found(kind).item
     attacked.refused({name: patch(kind, body) for name, body in (attacks | beside).items()})
@@ -303,7 +303,7 @@ def test_an_interruption_says_the_truth_and_ends_with_it(attacked: Attacked) -> 
     attacked.refused(INTERRUPTIONS)
     for kind, attacks in MIDWAY.items():
         found = attacked.found(kind)
-        attacked.taken(kind, joined(attacked.limits(kind, 3), aside_patch(found)))
+        attacked.taken(kind, merged(attacked.limits(kind, 3), aside_patch(found)))
         attacked.refused({name: patch(kind, body) for name, body in attacks.items()})
         attacked.taken(kind, back_patch(attacked.found(kind)))
         attacked.taken(kind, attacked.limits(kind, 2))
@@ -315,8 +315,8 @@ def test_what_a_settlement_does_is_taken(attacked: Attacked, kind: str) -> None:
     before = attacked.found(kind)
     for name, units in (("main", 5), ("main", 0), ("main", 2), ("side", 3), ("side", 0), ("one", 1), ("one", 0)):
         attacked.taken(kind, attacked.limits(kind, units, name))
-    attacked.taken(kind, joined(attacked.limits(kind, 7), aside_patch(before)))
-    attacked.taken(kind, joined(attacked.limits(kind, 2), back_patch(attacked.found(kind)) or {}))
+    attacked.taken(kind, merged(attacked.limits(kind, 7), aside_patch(before)))
+    attacked.taken(kind, merged(attacked.limits(kind, 2), back_patch(attacked.found(kind)) or {}))
     assert attacked.found(kind).spec == before.spec
     for text in ("no JSON", '{"other":1}'):  # nobody here wrote it
         attacked.k3s.kubectl("annotate", kind, kind, "-n", NAMESPACE, f"{ASIDE}={text}")

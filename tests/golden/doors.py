@@ -51,7 +51,7 @@ from edgegpu_agent.identity.enrolment_client import RenewedAnswer
 from edgegpu_agent.identity.identity_files import CloudAddress
 from edgegpu_agent.identity.renewal import Renewal as BoxRenewal
 from edgegpu_agent.identity.status import EnrolmentState, IdentityStatus
-from edgegpu_agent.identity.status_file import tell as tell_standing
+from edgegpu_agent.identity.status_file import write_status as tell_standing
 from edgegpu_agent.journal.codec import asked_of, asked_text
 from edgegpu_agent.journal.contents import HistoryEntry, LastContact
 from edgegpu_agent.journal.disk_space import JournalPages

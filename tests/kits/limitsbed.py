@@ -57,7 +57,7 @@ class Bed:
     def make(self, **changes: Any) -> AppLimitsSettler:  # noqa: ANN401
         patience = Timeouts(rollout_s=60, blame_s=10, ready_s=10, restore_s=30, api_s=20, inventory_s=5)
         self.around = SettlementTimer(patience, clock=lambda: self.now_s, pause=self.pause)
-        parts: dict[str, Any] = {"model": lambda: MODEL, "installed": lambda: True, "around": self.around, **changes}
+        parts: dict[str, Any] = {"model": lambda: MODEL, "installed": lambda: True, "timer": self.around, **changes}
         return AppLimitsSettler(Apps(self.api.client()), parts.pop("lease", Ours()), **parts)
 
     def pause(self, seconds: float) -> None:

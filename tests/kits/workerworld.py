@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from edgegpu_agent.actions.redact import Clean, Redactor, cleaned
+from edgegpu_agent.actions.redact import RedactBody, Redactor, redacted_body
 from edgegpu_agent.ports import ActionOutcome, ClusterIdentity, SettlerNotes
 from edgegpu_sync.ids import CommandId
 from edgegpu_sync.messages.spec import AppLimits, AskedItem, Sharing
@@ -182,5 +182,5 @@ class SharingUnseen:
         return False
 
 
-BY_FORM: Clean = partial(cleaned, redactor=Redactor)
+BY_FORM: RedactBody = partial(redacted_body, redactor=Redactor)
 """Knows no box: takes out what looks like a secret."""

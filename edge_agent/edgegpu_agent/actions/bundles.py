@@ -73,7 +73,7 @@ def check_signature(key: str, *, version: str, sha256: str, signature: str) -> N
         raise ReleaseError(ResultCode.BAD_SIGNATURE, text) from error
 
 
-def check_order(now: str, wanted: str) -> None:
+def check_not_older(now: str, wanted: str) -> None:
     """Check that the wanted version is not older than the one that runs.
 
     Raises:
@@ -134,8 +134,8 @@ class Bundles:
             BundleError: the bundle is of another version, does not start here, or would replace a build that is in use.
             ActionStopped: the agent ends.
         """
-        with self._alone(), self._work(version) as work:
-            self._see_room(archive)
+        with self._locked(), self._work_folder(version) as work:
+            self._check_room(archive)
             folder = self._unpacked(archive, work, version)
             (folder / _SUM).write_text(f"{sha256}\n")
             if why := self._does_not_start(folder):
@@ -144,12 +144,12 @@ class Bundles:
 
     def remove(self, version: str) -> None:
         """Remove a version unless it is in use."""
-        with contextlib.suppress(BundleError), self._alone(), self._work(version) as work:
+        with contextlib.suppress(BundleError), self._locked(), self._work_folder(version) as work:
             folder = self.layout.version(version)
             if folder.exists() and not self._in_use(version):
                 folder.rename(work / "other")
 
-    def _see_room(self, archive: Path) -> None:
+    def _check_room(self, archive: Path) -> None:
         need = archive.stat().st_size * _GROWS
         free = shutil.disk_usage(self.layout.opt).free
         if free < need:
@@ -194,7 +194,7 @@ class Bundles:
         return current.is_symlink() and current.readlink().name == version
 
     @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _locked(self) -> Iterator[None]:
         descriptor = os.open(self.layout.opt, os.O_RDONLY | os.O_DIRECTORY)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -205,7 +205,7 @@ class Bundles:
             os.close(descriptor)
 
     @contextlib.contextmanager
-    def _work(self, version: str) -> Iterator[Path]:
+    def _work_folder(self, version: str) -> Iterator[Path]:
         """Make a folder for everything unfinished; remove first what an earlier process has left there."""
         work = self.layout.opt / f".{version}.new"
         shutil.rmtree(work, ignore_errors=True)

@@ -132,12 +132,12 @@ class HttpsClient:
                     yield response
             except (HTTPError, OSError) as error:
                 full = isinstance(error, OSError) and error.errno == errno.ENOSPC
-                raise WebError(f"cannot {method} {_plain(url)}: {error}", final=full) from error
+                raise WebError(f"cannot {method} {_without_query(url)}: {error}", final=full) from error
 
     def _put(self, url: str, path: Path) -> None:
         length = str(path.stat().st_size)
         with path.open("rb") as file, self._call("PUT", url, {"Content-Length": length}, body=file) as response:
-            _see(response.status, f"put the archive to {_plain(url)}")
+            _check_status(response.status, f"put the archive to {_without_query(url)}")
 
     def _fetch(self, url: str, path: Path, most_bytes: int) -> None:
         have = path.stat().st_size if path.exists() else 0
@@ -147,9 +147,9 @@ class HttpsClient:
                 if response.headers.get("Content-Range", "").endswith(f"/{have}"):
                     return
                 path.unlink()
-                raise WebError(f"cannot go on fetching {_plain(url)}: it is another file now")
-            _see(response.status, f"fetch {_plain(url)}")
-            no_room = WebError(f"cannot fetch {_plain(url)}: there is no room for it", final=True)
+                raise WebError(f"cannot go on fetching {_without_query(url)}: it is another file now")
+            _check_status(response.status, f"fetch {_without_query(url)}")
+            no_room = WebError(f"cannot fetch {_without_query(url)}: there is no room for it", final=True)
             begins = have if response.status == _PARTIAL else 0
             if begins + _length(response) > most_bytes:
                 raise no_room  # kubelet evicts pods when the disk is full
@@ -167,13 +167,13 @@ def _length(response: urllib3.BaseHTTPResponse) -> int:
     return int(said) if said.isdecimal() else 0
 
 
-def _see(status: int, what: str) -> None:
+def _check_status(status: int, what: str) -> None:
     if _OK <= status < _MULTIPLE:
         return
     final = status < _FAULT and status not in _PASSING
     raise WebError(f"cannot {what}: the host answers {status}", final=final)
 
 
-def _plain(url: str) -> str:
+def _without_query(url: str) -> str:
     """Return an address without its query, which may be secret."""
     return url.partition("?")[0]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from edgegpu_agent.actions.plugin_client import PluginSilentError, PluginStatus, ask
+from edgegpu_agent.actions.plugin_client import PluginStatus, PluginUnreachableError, fetch_status
 from edgegpu_agent.actions.programs import ActionTimer, run
 from edgegpu_agent.ports import ActionOutcome
 from edgegpu_sync.ids import CommandId
@@ -62,7 +62,7 @@ def refresh_inventory(socket: Path, *, pace: ActionTimer, looked: Callable[[], N
     """
 
     def do(_: CommandId) -> ActionOutcome:
-        found = pace.until(lambda: _asked(socket), every_s=_LOOK_S, within_s=_PLUGIN_S)
+        found = pace.wait_for(lambda: _asked(socket), every_s=_LOOK_S, within_s=_PLUGIN_S)
         looked()
         if found is None:
             text = f"the plugin has not answered for {_PLUGIN_S:g} s at {socket}: systemctl status edgegpu-plugin"
@@ -75,8 +75,8 @@ def refresh_inventory(socket: Path, *, pace: ActionTimer, looked: Callable[[], N
 
 def _asked(socket: Path) -> PluginStatus | None:
     try:
-        return ask(socket)
-    except PluginSilentError:
+        return fetch_status(socket)
+    except PluginUnreachableError:
         return None
 
 
@@ -102,13 +102,13 @@ def doctor_data(version: str, level: str, checks: Sequence[Mapping[str, Any]]) -
     bad = [one for one in checks if one.get("level") in {"broken", "warning"}]
     head: Json = {"version": version, "level": level, "checks": len(checks)}
     for length in (400, 120, 0):
-        told: Json = {**head, "troubled": [line for one in bad for line in _told(one, length)]}
+        told: Json = {**head, "troubled": [line for one in bad for line in _problem_rows(one, length)]}
         if len(json.dumps(told)) <= _MOST_DATA_BYTES:
             return told
     return {**head, "troubled": len(bad)}
 
 
-def _told(check: Mapping[str, Any], length: int) -> list[Json]:
+def _problem_rows(check: Mapping[str, Any], length: int) -> list[Json]:
     """Return a line for each trouble of a check, with its remedy; for length 0 one line for the check."""
     name = clipped(str(check.get("name", "")), length or 40)
     if not length:

@@ -12,7 +12,7 @@ _ANSWER_S = 10.0
 _OK = 200
 
 
-class PluginSilentError(Exception):
+class PluginUnreachableError(Exception):
     """The plugin does not answer, or gives an answer that cannot be read; the text is "cannot x: cause"."""
 
 
@@ -62,21 +62,21 @@ class PluginStatus:
     holders: tuple[str, ...]
 
 
-def ask(socket: Path) -> PluginStatus:
+def fetch_status(socket: Path) -> PluginStatus:
     """Ask the plugin for its status.
 
     Raises:
-        PluginSilentError: there is no answer, or none that can be read.
+        PluginUnreachableError: there is no answer, or none that can be read.
     """
     try:
         status, body = get(socket, "/v1/status", timeout_s=_ANSWER_S)
         if status != _OK:
-            raise PluginSilentError(f"cannot ask the plugin: it answers {status}")
+            raise PluginUnreachableError(f"cannot ask the plugin: it answers {status}")
         read = _Document.model_validate_json(body)
     except OSError as error:
-        raise PluginSilentError(f"cannot ask the plugin at {socket}: {error.strerror or error}") from error
+        raise PluginUnreachableError(f"cannot ask the plugin at {socket}: {error.strerror or error}") from error
     except (NoHttpError, ValidationError) as error:
-        raise PluginSilentError(f"cannot understand the plugin at {socket}: {error}") from error
+        raise PluginUnreachableError(f"cannot understand the plugin at {socket}: {error}") from error
     holders = dict.fromkeys(f"{pod.namespace}/{pod.pod}" for pod in read.pods if pod.state != "waiting")
     return PluginStatus(
         version=read.version,

@@ -44,14 +44,14 @@ class ActionTimer:
         if self._stop.wait(seconds / self._speed):
             raise ActionStopped("the agent ends")
 
-    def until(self, look: Callable[[], T | None], *, every_s: float, within_s: float) -> T | None:
-        """Call `look` until it returns something, and return that; None when the time is over.
+    def wait_for(self, probe: Callable[[], T | None], *, every_s: float, within_s: float) -> T | None:
+        """Call `probe` until it returns something, and return that; None when the time is over.
 
         Raises:
             ActionStopped: the agent ends.
         """
         deadline = self.now_s() + within_s
-        while (found := look()) is None and self.now_s() < deadline:
+        while (found := probe()) is None and self.now_s() < deadline:
             self.pause(every_s)
         return found
 
@@ -80,7 +80,7 @@ class RunningProgram(DetachedProgram):
             ActionStopped: the agent ends; the program goes on where it `outlives` the agent, else it is killed.
         """
         try:
-            status = pace.until(self.poll, every_s=_LOOK_S, within_s=within_s)
+            status = pace.wait_for(self.poll, every_s=_LOOK_S, within_s=within_s)
         except ActionStopped:
             self.leave() if outlives else self._cut()
             raise
@@ -127,7 +127,7 @@ def capture(
         return
     with program.out as out:
         try:
-            pace.until(program.poll, every_s=_LOOK_S, within_s=within_s)
+            pace.wait_for(program.poll, every_s=_LOOK_S, within_s=within_s)
         finally:
             program.end()
         out.seek(0)

@@ -161,14 +161,14 @@ def _secrets(path: Path) -> set[str]:
     return {value for value in found if len(value) >= _SHORTEST}
 
 
-Clean = Callable[[bytes], bytes]
+RedactBody = Callable[[bytes], bytes]
 """A function that returns a message's body without secrets."""
 
 _TEXT, _DATA = "text", "data"
 """The fields that are redacted: a text at any depth, and all data that an action has put into its result."""
 
 
-def cleaned(body: bytes, *, redactor: Callable[[], Redactor]) -> bytes:
+def redacted_body(body: bytes, *, redactor: Callable[[], Redactor]) -> bytes:
     """Return a message's body without secrets; no text becomes longer, so the body still fits.
 
     Args:
@@ -178,17 +178,19 @@ def cleaned(body: bytes, *, redactor: Callable[[], Redactor]) -> bytes:
     if not any(f'"{name}":'.encode() in body for name in (_TEXT, _DATA)):
         return body
     said = cast("JsonValue", json.loads(body))
-    clean = _cleaned(said, redactor(), words=False)
+    clean = _redacted(said, redactor(), words=False)
     return body if clean == said else json.dumps(clean, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def _cleaned(value: JsonValue, redactor: Redactor, *, words: bool) -> JsonValue:
+def _redacted(value: JsonValue, redactor: Redactor, *, words: bool) -> JsonValue:
     match value:
         case str() if words:
             return redactor.text(value)[: len(value)]
         case dict():
-            return {name: _cleaned(one, redactor, words=words or name in {_TEXT, _DATA}) for name, one in value.items()}
+            return {
+                name: _redacted(one, redactor, words=words or name in {_TEXT, _DATA}) for name, one in value.items()
+            }
         case list():
-            return [_cleaned(one, redactor, words=words) for one in value]
+            return [_redacted(one, redactor, words=words) for one in value]
         case _:
             return value

@@ -16,7 +16,7 @@ from edgegpu_agent.actions.programs import ActionTimer
 from edgegpu_agent.actions.redact import Redactor
 from edgegpu_agent.actions.restarts import STEADY_S, NodeReadiness, NodeReady, restart_k3s, restart_plugin
 from edgegpu_agent.actions.settlers import InstallerChange, settlers
-from edgegpu_agent.actions.transactions import InstallerRunner, at_work
+from edgegpu_agent.actions.transactions import InstallerRunner, is_change_under_way
 from edgegpu_agent.actions.units import Units
 from edgegpu_agent.actions.upgrade import Upgrade
 from edgegpu_agent.ports import Action, Acts, Settlers
@@ -96,7 +96,7 @@ class ActionContext:
 def acts(box: ActionContext) -> Acts:
     """Return the actions by op; `identity.rotate` only where there is a `renew`."""
     units = Units(layout=box.layout, pace=box.pace, env=box.env)
-    busy = partial(at_work, box.layout)
+    busy = partial(is_change_under_way, box.layout)
     ready = box.ready or NodeReadiness(box.layout)
     found: dict[str, Action] = {
         "k3s.restart": restart_k3s(units, pace=box.pace, ready=ready, busy=busy, steady_s=box.steady_s),

@@ -33,7 +33,7 @@ NodeReady = Callable[[float], bool | None]
 """Whether this node is Ready by a heartbeat after a time (seconds since 1970); None: the cluster cannot be asked."""
 
 
-def nobody_knows(_since_s: float) -> bool | None:
+def readiness_unknown(_since_s: float) -> bool | None:
     """Return None: on this box the cluster cannot be asked."""
     return None
 
@@ -52,7 +52,7 @@ class Restart:
     unit: Callable[[], str]
     within_s: float
     first: str = ""
-    ready: NodeReady = nobody_knows
+    ready: NodeReady = readiness_unknown
     steady_s: float = STEADY_S
     busy: Callable[[], bool] = lambda: False
     """Return whether an installer is at work; its own restarts must not be mixed with ours."""
@@ -65,7 +65,7 @@ class Restart:
     def token(self, id_: CommandId, args: Args) -> str:
         """Return the run that the restart will end; wait first for an installer that is at work."""
         del id_, args
-        self.pace.until(lambda: None if self.busy() else True, every_s=_LOOK_S, within_s=_BUSY_S)
+        self.pace.wait_for(lambda: None if self.busy() else True, every_s=_LOOK_S, within_s=_BUSY_S)
         name = self.unit()
         run = self.units.run_of(self.units.look(name)) if name else None
         known = run or UnitRun(boot="", invocation="")
@@ -75,13 +75,13 @@ class Restart:
         """Ask systemd for the restart."""
         del id_, args
         name, _ = _read(token)
-        if why := self._against(name):
+        if why := self._refusal(name):
             return ActionOutcome.rejected(*why)
         if refused := self.units.restart(name):
             return ActionOutcome.failed(f"cannot restart {name}: {refused}")
         return ActionOutcome(state=CommandState.VERIFYING)
 
-    def _against(self, name: str) -> tuple[ResultCode, str] | None:
+    def _refusal(self, name: str) -> tuple[ResultCode, str] | None:
         now = self.units.look(name) if name else None
         if not name or (now is not None and not now.loaded):
             return ResultCode.NOT_INSTALLED, f"there is no {name or 'k3s'} on this box"

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Generic, TypeVar, assert_never, cast
 
-from edgegpu_agent.actions.plugin_client import PluginSilentError, PluginStatus, ask
+from edgegpu_agent.actions.plugin_client import PluginStatus, PluginUnreachableError, fetch_status
 from edgegpu_agent.actions.programs import ActionTimer
 from edgegpu_agent.actions.transactions import (
     End,
@@ -16,8 +16,8 @@ from edgegpu_agent.actions.transactions import (
     TransactionBroken,
     TransactionCommitted,
     TransactionRolledBack,
-    TransactionSilent,
-    at_work,
+    TransactionUnknown,
+    is_change_under_way,
 )
 from edgegpu_agent.ports import DocumentNotes, SettlerNotes, Settlers
 from edgegpu_installer.layout import Layout
@@ -66,7 +66,7 @@ class SharingOfBox:
     def changing(self) -> bool:
         """See `ports.SharingProbe`; True also where the lock cannot be read."""
         try:
-            return at_work(self._layout)
+            return is_change_under_way(self._layout)
         except OSError as error:
             _LOG.warning("cannot tell whether an installer is at work: %s", error)
             return True
@@ -128,12 +128,12 @@ class InstallerChange:
             found = self.installer.await_end(id_)
             if isinstance(found, TransactionCommitted) and finish:
                 id_, done = self._begin(one, notes, done=True), True
-            elif not isinstance(found, TransactionSilent):
+            elif not isinstance(found, TransactionUnknown):
                 return _settlement(found)
         if done:
             return self._finish(id_, words)
         end = self.installer.carry_out(id_, words)
-        return _settlement(self.installer.carry_out(id_, words) if isinstance(end, TransactionSilent) else end)
+        return _settlement(self.installer.carry_out(id_, words) if isinstance(end, TransactionUnknown) else end)
 
     def _begin(self, one: AskedItem, notes: SettlerNotes, *, done: bool) -> str:
         id_ = f"{one.name.replace('_', '-')}-{one.key.rev}-{self.fresh()}"
@@ -145,7 +145,7 @@ class InstallerChange:
         pace = self.installer.pace
         deadline = pace.now_s() + self.finish_s
         while (
-            isinstance(end := self.installer.carry_out(id_, words), RefusedTransaction | TransactionSilent)
+            isinstance(end := self.installer.carry_out(id_, words), RefusedTransaction | TransactionUnknown)
             and pace.now_s() < deadline
         ):
             pace.pause(_AGAIN_S)
@@ -154,7 +154,7 @@ class InstallerChange:
                 return Settlement.applied()
             case TransactionBroken():
                 return _settlement(end)
-            case TransactionRolledBack(why) | RefusedTransaction(why) | TransactionSilent(why):
+            case TransactionRolledBack(why) | RefusedTransaction(why) | TransactionUnknown(why):
                 return Settlement.applied(f"done, but the agent ended in the middle, and the rest was not: {why}")
 
 
@@ -168,7 +168,7 @@ def _settlement(end: End) -> Settlement:
             return Settlement.failed(ResultCode.INCONSISTENT, why, restored=False)
         case RefusedTransaction(why):
             return Settlement.rejected(ResultCode.PRECHECK, why)
-        case TransactionSilent(why):
+        case TransactionUnknown(why):
             return Settlement.failed(ResultCode.ERROR, why, restored=True)
 
 
@@ -271,12 +271,12 @@ def _not_while_held(item: UnitSize, socket: Path, pace: ActionTimer) -> Settleme
     def answer() -> PluginStatus | None:
         nonlocal last
         try:
-            return ask(socket)
-        except PluginSilentError as error:
+            return fetch_status(socket)
+        except PluginUnreachableError as error:
             last = str(error)
             return None
 
-    now = pace.until(answer, every_s=1, within_s=_PLUGIN_S)  # the plugin may just have been started
+    now = pace.wait_for(answer, every_s=1, within_s=_PLUGIN_S)  # the plugin may just have been started
     if now is None:
         return Settlement.rejected(ResultCode.PRECHECK, f"cannot say whether pods hold shares: {last}")
     if now.unit_mib == item.mib:

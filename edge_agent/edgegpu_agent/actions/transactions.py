@@ -53,13 +53,13 @@ class RefusedTransaction:
 
 
 @dataclass(frozen=True, slots=True)
-class TransactionSilent:
+class TransactionUnknown:
     """An installer that ended without an answer or a record in the journal: as far as is known, it began nothing."""
 
     why: str
 
 
-End = TransactionCommitted | TransactionRolledBack | TransactionBroken | RefusedTransaction | TransactionSilent
+End = TransactionCommitted | TransactionRolledBack | TransactionBroken | RefusedTransaction | TransactionUnknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,15 +117,15 @@ class InstallerRunner:
             with shared(self.begun) as held:
                 process = RunningProgram(command, env=self.env, holds=[held])
         except OSError as error:
-            return TransactionSilent(f"cannot run {command[0]}: {error.strerror} ({error.filename})")
+            return TransactionUnknown(f"cannot run {command[0]}: {error.strerror} ({error.filename})")
         said = process.wait(self.pace, within_s=self.lasts_s, outlives=True)
         end = _read(said)
-        if isinstance(end, TransactionSilent) or (isinstance(end, RefusedTransaction) and end.code == "KNOWN"):
+        if isinstance(end, TransactionUnknown) or (isinstance(end, RefusedTransaction) and end.code == "KNOWN"):
             return self.await_end(id_, why=end.why)
         return end
 
     def await_end(self, id_: str, *, why: str = "") -> End:
-        """Wait until the transaction has ended, whoever ends it; TransactionSilent where it was never begun.
+        """Wait until the transaction has ended, whoever ends it; TransactionUnknown where it was never begun.
 
         Raises:
             ActionStopped: the agent ends.
@@ -135,10 +135,9 @@ class InstallerRunner:
             return self._ended(self.evidence(id_), id_, why)
 
         within_s = self.lasts_s + self.patience_s
-        found = cast("End | None", self.pace.until(look, every_s=_LOOK_S, within_s=within_s))  # mypy joins it to object
-        if found is None:
-            return TransactionBroken("nobody has finished it; edgegpu doctor says more")
-        return found
+        found = self.pace.wait_for(look, every_s=_LOOK_S, within_s=within_s)
+        end = cast("End | None", found)  # mypy joins it to object
+        return end or TransactionBroken("nobody has finished it; edgegpu doctor says more")
 
     def _ended(self, evidence: Evidence, id_: str, why: str) -> End | None:
         match evidence:
@@ -149,7 +148,7 @@ class InstallerRunner:
             case Evidence.BROKEN:
                 return TransactionBroken(self._why(id_))
             case Evidence.NOT_DONE:
-                return TransactionSilent(why or "it was not begun")
+                return TransactionUnknown(why or "it was not begun")
             case _:
                 return None
 
@@ -161,7 +160,7 @@ class InstallerRunner:
         return record.why if record is not None and record.id == id_ else "see edgegpu transaction show --history"
 
 
-def at_work(layout: Layout) -> bool:
+def is_change_under_way(layout: Layout) -> bool:
     """Return whether a change of the machine is under way, or about to be.
 
     There are three cases. Somebody holds the lock. Or the author of a change died, and the change will be finished
@@ -194,7 +193,7 @@ def _read(said: ProgramOutput) -> End:
             return RefusedTransaction("\n".join(filter(None, words)), str(value.get("code") or ""))
         state, why = TransactionState(value["state"]), str(value.get("why") or "")
     except (ValueError, KeyError, TypeError, AttributeError):
-        return TransactionSilent(f"the installer ended without an answer: {said.last_line}")
+        return TransactionUnknown(f"the installer ended without an answer: {said.last_line}")
     match state:
         case TransactionState.COMMITTED:
             return TransactionCommitted(changed=value.get("changed") is not False)

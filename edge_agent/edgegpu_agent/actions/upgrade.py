@@ -6,7 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from edgegpu_agent.actions.bundles import BundleError, Bundles, ReleaseError, check_order, check_signature, sha256_of
+from edgegpu_agent.actions.bundles import (
+    BundleError,
+    Bundles,
+    ReleaseError,
+    check_not_older,
+    check_signature,
+    sha256_of,
+)
 from edgegpu_agent.actions.https import HttpsClient, WebError
 from edgegpu_agent.actions.transactions import (
     End,
@@ -15,7 +22,7 @@ from edgegpu_agent.actions.transactions import (
     TransactionBroken,
     TransactionCommitted,
     TransactionRolledBack,
-    TransactionSilent,
+    TransactionUnknown,
 )
 from edgegpu_agent.ports import ActionOutcome
 from edgegpu_installer.layout import Layout
@@ -53,7 +60,7 @@ class Upgrade:
             return ActionOutcome(state=CommandState.SUCCEEDED, text=f"version {move.wanted} runs here already")
         try:
             self._check(release)
-            self._bring(release)
+            self._download_and_unpack(release)
         except ReleaseError as error:
             return ActionOutcome.rejected(error.code, str(error))
         except (BundleError, WebError, OSError) as error:
@@ -73,9 +80,9 @@ class Upgrade:
             text = f"this version has no release key ({path}): it can be upgraded on the box alone, by the install line"
             raise ReleaseError(ResultCode.NO_RELEASE_KEY, text) from error
         check_signature(key, version=release.version, sha256=release.sha256, signature=release.signature)
-        check_order(self._link() or "", release.version)
+        check_not_older(self._link() or "", release.version)
 
-    def _bring(self, release: UpgradeArgs) -> None:
+    def _download_and_unpack(self, release: UpgradeArgs) -> None:
         if self.bundles.is_here(release.version, release.sha256):
             return
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -85,7 +92,7 @@ class Upgrade:
                 other.unlink(missing_ok=True)
         self.web.fetch(release.url, archive, free_bytes=shutil.disk_usage(self.folder).free - _KEEP_FREE)
         try:
-            _see_sum(archive, release.sha256)
+            _check_sum(archive, release.sha256)
             self.bundles.unpack(archive, version=release.version, sha256=release.sha256)
         except BundleError:
             archive.unlink()  # another try would end the same, and k3s needs the disk space
@@ -123,7 +130,7 @@ class Upgrade:
             return None
 
 
-def _see_sum(archive: Path, sha256: str) -> None:
+def _check_sum(archive: Path, sha256: str) -> None:
     if (found := sha256_of(archive)) != sha256:
         raise BundleError(f"cannot use what was fetched: its sha256 is {found}")
 
@@ -138,7 +145,7 @@ def _outcome(end: End) -> ActionOutcome:
             return ActionOutcome.failed(why, ResultCode.INCONSISTENT)
         case RefusedTransaction(why):
             return ActionOutcome.rejected(ResultCode.PRECHECK, why)
-        case TransactionSilent(why):
+        case TransactionUnknown(why):
             return ActionOutcome.failed(f"nothing was changed: {why}")
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Literal
 
-from edgegpu_agent.app_limits.drift import stands
+from edgegpu_agent.app_limits.drift import current_amounts
 from edgegpu_agent.app_limits.progress import owned, owns, selector
 from edgegpu_agent.kube.apps import Apps, FoundWorkload
 from edgegpu_base.kube import Json
@@ -61,7 +61,7 @@ class ClusterSnapshot:
         return LimitsChange(
             workload=read_workload(found.ref.kind, found.item),
             request=request,
-            before=stands(found, container, model) or RequestedAmounts(0, 0),
+            before=current_amounts(found, container, model) or RequestedAmounts(0, 0),
             pod=new_pod(template, model),
             own=tuple(own),
             rooms=self._rooms(seen),

@@ -15,7 +15,7 @@ MOST_FIGHTS = 3
 """How often limits that somebody else wrote back are set again; after that, the condition only names who fights."""
 
 
-def stands(found: FoundWorkload, container: str, model: ResourceModel) -> RequestedAmounts | None:
+def current_amounts(found: FoundWorkload, container: str, model: ResourceModel) -> RequestedAmounts | None:
     """Return the present limits of a container; None when the app has no such container."""
     have = container_of(found.template.get("spec") or {}, container)
     return None if have is None else amounts_of(have[1], model)

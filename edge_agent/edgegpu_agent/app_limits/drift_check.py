@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from edgegpu_agent.app_limits.change_record import ChangeNote
 from edgegpu_agent.app_limits.cluster_snapshot import ClusterSnapshot
-from edgegpu_agent.app_limits.drift import MOST_FIGHTS, drifted, missing, stands
+from edgegpu_agent.app_limits.drift import MOST_FIGHTS, current_amounts, drifted, missing
 from edgegpu_agent.app_limits.lease import LeaseHolding
 from edgegpu_agent.app_limits.patches import amounts_patch, back_patch, wanted, written
 from edgegpu_agent.app_limits.progress import RolloutStage, progress, selector
@@ -41,9 +41,9 @@ class DriftResult:
 class DriftChecker:
     """The settler's check of whether settled limits still hold; it sets drifted ones again where that is requested."""
 
-    def __init__(self, apps: Apps, scene: ClusterSnapshot, lease: LeaseHolding) -> None:
+    def __init__(self, apps: Apps, snapshot: ClusterSnapshot, lease: LeaseHolding) -> None:
         self._apps = apps
-        self._scene = scene
+        self._snapshot = snapshot
         self._lease = lease
 
     def look(self, one: AskedItem, settled: Settlement, notes: SettlerNotes) -> DriftResult:
@@ -69,8 +69,8 @@ class DriftChecker:
     def _stands(
         self, found: FoundWorkload, limits: AppLimits, settled: Settlement, *, notes: SettlerNotes
     ) -> DriftResult:
-        model, asked = self._scene.model(), RequestedAmounts(limits.memory_units, limits.core)
-        now = stands(found, limits.container, model)
+        model, asked = self._snapshot.model(), RequestedAmounts(limits.memory_units, limits.core)
+        now = current_amounts(found, limits.container, model)
         if now is None:
             return DriftResult(conditions=(missing(f"{found.ref} has no container {limits.container} any more"),))
         if now == asked:
@@ -85,17 +85,17 @@ class DriftChecker:
         return DriftResult(conditions=(condition,), set_again=fights > before)
 
     def _landed(self, found: FoundWorkload, limits: AppLimits, asked: RequestedAmounts) -> Settlement | None:
-        far = progress(found, self._scene.pods(found), limits.container, asked, model=self._scene.model())
+        far = progress(found, self._snapshot.pods(found), limits.container, asked, model=self._snapshot.model())
         return Settlement.applied(far.text) if far.stage in {RolloutStage.DONE, RolloutStage.PLACED} else None
 
     def _set_again(
         self, found: FoundWorkload, limits: AppLimits, asked: RequestedAmounts, *, notes: SettlerNotes
     ) -> int:
         """Write the limits again if they have room; return how often they were written: 0 or 1."""
-        verdict = self._scene.judge(found, limits.container, asked)
+        verdict = self._snapshot.judge(found, limits.container, asked)
         if (verdict.answer is FitResult.NEVER or verdict.interrupts) and not limits.force:
             return 0
-        spec, model = found.template.get("spec") or {}, self._scene.model()
+        spec, model = found.template.get("spec") or {}, self._snapshot.model()
         now = written(spec, limits.container, model)
         note = ChangeNote.read(notes) or ChangeNote(uid=found.uid, before=now, asked=wanted(now, asked, model))
         replace(note, fights=note.fights + 1).write(notes)

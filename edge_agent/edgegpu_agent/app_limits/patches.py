@@ -123,10 +123,10 @@ def _text(before: Json) -> str:
     return json.dumps(before, separators=(",", ":"))
 
 
-def joined(first: Json, second: Json) -> Json:
+def merged(first: Json, second: Json) -> Json:
     """Return two patches merged into one."""
     result = dict(first)
     for key, value in second.items():
         known = result.get(key)
-        result[key] = joined(known, value) if isinstance(known, dict) and isinstance(value, dict) else value
+        result[key] = merged(known, value) if isinstance(known, dict) and isinstance(value, dict) else value
     return result

@@ -32,7 +32,7 @@ class RolloutStage(Enum):
     GOING = "going"
     DONE = "done"
     """All pods have the limits and are available."""
-    BLAMED = "blamed"
+    BLOCKED = "blamed"
     """The limits keep a pod from being placed or admitted, and no pod of the app is leaving to make room."""
     PLACED = "placed"
     """All pods have their cards; something else keeps the app from being available."""
@@ -123,13 +123,13 @@ def progress(
     fresh = [pod for pod in pods if not _is_leaving(pod) and has_amounts(pod["spec"], container, request, model)]
     leaving = any(_is_leaving(pod) for pod in pods)
     for pod in fresh:
-        why = blame(pod, model)
+        why = limits_reason(pod, model)
         if why:
-            stage = RolloutStage.GOING if leaving else RolloutStage.BLAMED
+            stage = RolloutStage.GOING if leaving else RolloutStage.BLOCKED
             return Progress(stage, why)
     why = _quota(found, model)
     if why:
-        return Progress(RolloutStage.BLAMED, why)
+        return Progress(RolloutStage.BLOCKED, why)
     alive = [pod for pod in fresh if pod["status"].get("phase") != "Failed" and pod["spec"].get("nodeName")]
     trouble = next(filter(None, (_trouble(pod) for pod in fresh)), "")
     if len(alive) >= _count(found) > 0 and not leaving and len(alive) == len(fresh):
@@ -175,7 +175,7 @@ def _is_done(found: FoundWorkload) -> bool:
             return number("updatedNumberScheduled") == count and number("numberAvailable") >= count
 
 
-def blame(pod: Json, model: ResourceModel) -> str:
+def limits_reason(pod: Json, model: ResourceModel) -> str:
     """Return why the limits keep a pod from its card, in the words of the component that refused it; else ""."""
     status = pod["status"]
     reason, message = str(status.get("reason") or ""), str(status.get("message") or "")

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from edgegpu_agent.app_limits.cluster_snapshot import ClusterSnapshot
-from edgegpu_agent.app_limits.drift import stands
-from edgegpu_agent.app_limits.patches import ContainerShares, amounts_patch, back_patch, joined, replicas_patch, written
-from edgegpu_agent.app_limits.progress import Progress, RolloutStage, blame, progress
+from edgegpu_agent.app_limits.drift import current_amounts
+from edgegpu_agent.app_limits.patches import ContainerShares, amounts_patch, back_patch, merged, replicas_patch, written
+from edgegpu_agent.app_limits.progress import Progress, RolloutStage, limits_reason, progress
 from edgegpu_agent.app_limits.waiting import SettlementTimer
 from edgegpu_agent.kube.apps import Apps, FoundWorkload, WorkloadRef
 from edgegpu_base.kube import Conflict, Json, NotFound, Unavailable
@@ -31,17 +31,17 @@ class Rollout:
     """The rollout of new limits for one container of an app."""
 
     def __init__(
-        self, apps: Apps, scene: ClusterSnapshot, around: SettlementTimer, *, ref: WorkloadRef, container: str
+        self, apps: Apps, snapshot: ClusterSnapshot, timer: SettlementTimer, *, ref: WorkloadRef, container: str
     ) -> None:
         self._apps = apps
-        self._scene = scene
-        self._around = around
+        self._snapshot = snapshot
+        self._timer = timer
         self.ref = ref
         self._container = container
 
     def read(self) -> FoundWorkload:
         """Read the workload; wait while the API server is away. Raises KubeError."""
-        return self._around.calmly(lambda: self._apps.read(self.ref))
+        return self._timer.retry_reads(lambda: self._apps.read(self.ref))
 
     def write(self, make: Callable[[FoundWorkload], Json | None]) -> FoundWorkload:
         """Patch the workload under the resourceVersion that was read; read it again after a conflict or a lost answer.
@@ -53,7 +53,7 @@ class Rollout:
         Raises:
             KubeError: the API server refuses the patch.
         """
-        ends = self._around.clock() + self._around.patience.api_s
+        ends = self._timer.clock() + self._timer.patience.api_s
         for _ in range(_CONFLICTS):
             found = self.read()
             change = make(found)
@@ -64,14 +64,14 @@ class Rollout:
             except Conflict:
                 continue
             except Unavailable:
-                if self._around.clock() >= ends:
+                if self._timer.clock() >= ends:
                     raise
-                self._around.pause(self._around.patience.look_s)
+                self._timer.pause(self._timer.patience.look_s)
         raise Conflict(f"cannot change {self.ref}: it changes again and again")
 
     def follow(self, request: RequestedAmounts, *, limit_s: float, blame_s: float | None = None) -> RolloutEnd:
         """Wait until the rollout of these amounts is done, or it is clear why it will not be. Raises KubeError."""
-        clock, patience = self._around.clock, self._around.patience
+        clock, patience = self._timer.clock, self._timer.patience
         ends, since, before = clock() + limit_s, clock(), RolloutStage.GOING
         blame_s = patience.blame_s if blame_s is None else blame_s
         while True:
@@ -83,17 +83,17 @@ class Rollout:
             lasted = clock() - since
             if now.stage is RolloutStage.DONE:
                 return RolloutEnd(RolloutStage.DONE)
-            if now.stage is RolloutStage.BLAMED and lasted >= blame_s:
-                return RolloutEnd(RolloutStage.BLAMED, now.text)
+            if now.stage is RolloutStage.BLOCKED and lasted >= blame_s:
+                return RolloutEnd(RolloutStage.BLOCKED, now.text)
             if now.stage is RolloutStage.PLACED and lasted >= patience.ready_s:
                 return RolloutEnd(RolloutStage.PLACED, now.text)
             if clock() >= ends:
                 return RolloutEnd(now.stage, now.text)
-            self._around.pause(patience.look_s)
+            self._timer.pause(patience.look_s)
 
     def _look(self, request: RequestedAmounts) -> tuple[FoundWorkload | None, Progress]:
         """Return the workload and its progress; no workload when it is gone or has other limits."""
-        model = self._scene.model()
+        model = self._snapshot.model()
         try:
             found = self.read()
         except NotFound:
@@ -103,28 +103,28 @@ class Rollout:
             return found, Progress(RolloutStage.DONE, text)
         if not self._has(found, request):
             return None, Progress(RolloutStage.GOING, "somebody else has written other limits meanwhile")
-        pods = self._around.calmly(lambda: self._scene.pods(found))
+        pods = self._timer.retry_reads(lambda: self._snapshot.pods(found))
         return found, progress(found, pods, self._container, request, model=model)
 
     def _has(self, found: FoundWorkload, request: RequestedAmounts) -> bool:
-        return stands(found, self._container, self._scene.model()) in {request, None}
+        return current_amounts(found, self._container, self._snapshot.model()) in {request, None}
 
     def wait_for_pods_to_go(self) -> None:
         """Wait until a stopped StatefulSet has no pods, at most as long as a rollout may take. Raises KubeError."""
-        ends = self._around.clock() + self._around.patience.rollout_s
-        while self._around.clock() < ends:
+        ends = self._timer.clock() + self._timer.patience.rollout_s
+        while self._timer.clock() < ends:
             found = self.read()
-            if not self._around.calmly(lambda: self._scene.pods(found)):  # noqa: B023  (called at once)
+            if not self._timer.retry_reads(lambda: self._snapshot.pods(found)):  # noqa: B023  (called at once)
                 return
-            self._around.pause(self._around.patience.look_s)
+            self._timer.pause(self._timer.patience.look_s)
 
-    def put_back_aside(self) -> None:
+    def restore_aside(self) -> None:
         """Put back the app's strategy, or its number of replicas, if ASIDE notes it. Raises KubeError."""
         self.write(back_patch)
 
     def restore(self, before: ContainerShares, asked: ContainerShares) -> bool:
         """Put the old limits back; return False where somebody else has changed them meanwhile. Raises KubeError."""
-        model = self._scene.model()
+        model = self._snapshot.model()
         changed = False
 
         def make(found: FoundWorkload) -> Json | None:
@@ -135,7 +135,7 @@ class Rollout:
             back = back_patch(found)
             if changed or now == before:
                 return back
-            return joined(amounts_patch(spec, self._container, before), back or {})
+            return merged(amounts_patch(spec, self._container, before), back or {})
 
         self.write(make)
         return not changed
@@ -157,14 +157,14 @@ class Rollout:
         count = max(0, stuck - first)
         _LOG.info("%s waits for a pod without a card: it has %d replicas for a moment", self.ref, count)
         self.write(lambda found: None if back_patch(found) else replicas_patch(found, count))
-        ends = self._around.clock() + self._around.patience.restore_s
-        while self._around.clock() < ends and self._stuck(self.read()) is not None:
-            self._around.pause(self._around.patience.look_s)
-        self.put_back_aside()
+        ends = self._timer.clock() + self._timer.patience.restore_s
+        while self._timer.clock() < ends and self._stuck(self.read()) is not None:
+            self._timer.pause(self._timer.patience.look_s)
+        self.restore_aside()
 
     def _stuck(self, found: FoundWorkload) -> int | None:
         """Return the lowest ordinal of a pod that the limits keep from its card."""
-        pods = self._around.calmly(lambda: self._scene.pods(found))
-        names = (str(pod["metadata"]["name"]) for pod in pods if blame(pod, self._scene.model()))
+        pods = self._timer.retry_reads(lambda: self._snapshot.pods(found))
+        names = (str(pod["metadata"]["name"]) for pod in pods if limits_reason(pod, self._snapshot.model()))
         ordinals = (name.rpartition("-")[2] for name in names)
         return min((int(one) for one in ordinals if one.isdecimal()), default=None)

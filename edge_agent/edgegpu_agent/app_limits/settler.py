@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 from edgegpu_agent.app_limits.change_record import ChangeNote, ChangeStep
 from edgegpu_agent.app_limits.cluster_snapshot import ClusterSnapshot, numbers_of
-from edgegpu_agent.app_limits.drift import stands, words
+from edgegpu_agent.app_limits.drift import current_amounts, words
 from edgegpu_agent.app_limits.drift_check import DriftChecker, DriftResult
 from edgegpu_agent.app_limits.errors import LimitsRefusedError, refused
 from edgegpu_agent.app_limits.lease import LeaseHolding
-from edgegpu_agent.app_limits.patches import amounts_patch, aside_patch, back_patch, joined, wanted, written
+from edgegpu_agent.app_limits.patches import amounts_patch, aside_patch, back_patch, merged, wanted, written
 from edgegpu_agent.app_limits.progress import RolloutStage
 from edgegpu_agent.app_limits.rollout import Rollout, RolloutEnd
 from edgegpu_agent.app_limits.waiting import SettlementTimer
@@ -39,7 +39,7 @@ class AppLimitsSettler:
         *,
         model: Callable[[], ResourceModel],
         installed: Callable[[], bool],
-        around: SettlementTimer | None = None,
+        timer: SettlementTimer | None = None,
     ) -> None:
         """Build the settler.
 
@@ -48,19 +48,19 @@ class AppLimitsSettler:
             lease: whether this agent settles the limits of its cluster; `NoLease()` on agent nodes.
             model: returns the resource names that this box's plugin uses.
             installed: returns whether GPU sharing is installed on this box.
-            around: the clock, the pauses and the timeouts.
+            timer: the clock, the pauses and the timeouts.
         """
         self._apps = apps
         self._lease = lease
         self._installed = installed
-        self._around = around or SettlementTimer()
-        self._scene = ClusterSnapshot(apps, model)
-        self._looker = DriftChecker(apps, self._scene, lease)
+        self._timer = timer or SettlementTimer()
+        self._snapshot = ClusterSnapshot(apps, model)
+        self._drift_checker = DriftChecker(apps, self._snapshot, lease)
         self._busy = threading.Lock()
 
     def stop(self) -> None:
         """End every wait of this settler with ActionStopped."""
-        self._around.stop()
+        self._timer.stop()
 
     def settle(self, one: AskedItem, notes: SettlerNotes) -> Settlement:
         """Set an app's limits as requested, and return the settlement. Raises ActionStopped."""
@@ -86,7 +86,7 @@ class AppLimitsSettler:
         if not isinstance(limits, AppLimits) or notes.read() is None:
             return
         with self._busy:
-            for found in self._around.calmly(lambda: self._apps.find(limits.namespace, limits.app)):
+            for found in self._timer.retry_reads(lambda: self._apps.find(limits.namespace, limits.app)):
                 if (back := back_patch(found)) is not None:
                     self._apps.patch(found, back)
 
@@ -99,7 +99,7 @@ class AppLimitsSettler:
         if not self._busy.acquire(blocking=False):
             return DriftResult()
         try:
-            return self._looker.look(one, settled, notes)
+            return self._drift_checker.look(one, settled, notes)
         finally:
             self._busy.release()
 
@@ -108,8 +108,8 @@ class AppLimitsSettler:
             raise refused(ResultCode.PRECHECK, f"apps in {SYSTEM} are never changed")
         self._check_holder(limits)
         found = self._find(limits)
-        rollout = Rollout(self._apps, self._scene, self._around, ref=found.ref, container=limits.container)
-        run = _Run(self._scene, self._around, rollout, limits=limits, notes=notes)
+        rollout = Rollout(self._apps, self._snapshot, self._timer, ref=found.ref, container=limits.container)
+        run = _Run(self._snapshot, self._timer, rollout, limits=limits, notes=notes)
         note = ChangeNote.read(notes)
         if note is not None and note.uid == found.uid:
             resumed = run.resume(note, found)
@@ -118,24 +118,24 @@ class AppLimitsSettler:
         return run.begin(found)
 
     def _check_holder(self, limits: AppLimits) -> None:
-        patience = self._around.patience
+        patience = self._timer.patience
         self._lease.known(patience.holder_s)
         if not self._lease.holds():
             who = self._lease.holder or "another agent of the cluster"
             raise LimitsRefusedError(
                 Settlement(state=ItemState.ELSEWHERE, text=f"{who} settles the app limits of its cluster")
             )
-        uid = self._around.calmly(self._apps.cluster_uid)
+        uid = self._timer.retry_reads(self._apps.cluster_uid)
         if uid != limits.cluster:
             raise refused(ResultCode.PRECHECK, f"this box is in cluster {uid}, the limits are for {limits.cluster}")
         if not self._installed():
             raise LimitsRefusedError(NO_SHARING)
-        if not self._around.calmly(self._scene.shared):
+        if not self._timer.retry_reads(self._snapshot.shared):
             raise refused(ResultCode.PRECHECK, "no node of the cluster offers GPU shares: `edgegpu doctor` says why")
 
     def _find(self, limits: AppLimits) -> FoundWorkload:
         name = f"{limits.namespace}/{limits.app}"
-        found = self._around.calmly(lambda: self._apps.find(limits.namespace, limits.app))
+        found = self._timer.retry_reads(lambda: self._apps.find(limits.namespace, limits.app))
         if not found:
             raise refused(ResultCode.PRECHECK, f"there is no Deployment, StatefulSet or DaemonSet {name}")
         if len(found) > 1:
@@ -153,15 +153,15 @@ class _Run:
 
     def __init__(
         self,
-        scene: ClusterSnapshot,
-        around: SettlementTimer,
+        snapshot: ClusterSnapshot,
+        timer: SettlementTimer,
         rollout: Rollout,
         *,
         limits: AppLimits,
         notes: SettlerNotes,
     ) -> None:
-        self._scene = scene
-        self._around = around
+        self._snapshot = snapshot
+        self._timer = timer
         self._rollout = rollout
         self._limits = limits
         self._notes = notes
@@ -169,10 +169,10 @@ class _Run:
 
     def begin(self, found: FoundWorkload) -> Settlement:
         """Judge the limits, and apply them if they fit."""
-        self._rollout.put_back_aside()  # an earlier try may have left something aside
+        self._rollout.restore_aside()  # an earlier try may have left something aside
         found = self._rollout.read()
-        model = self._scene.model()
-        if stands(found, self._limits.container, model) == self._asked:
+        model = self._snapshot.model()
+        if current_amounts(found, self._limits.container, model) == self._asked:
             return self._already(found)
         verdict = self._judge(found)
         self._check(verdict)
@@ -186,25 +186,25 @@ class _Run:
     def resume(self, note: ChangeNote, found: FoundWorkload) -> Settlement | None:
         """Go on after a crash; return None when nothing was changed before it."""
         if note.step is ChangeStep.RESTORING:
-            return self._restore(note, RolloutEnd(RolloutStage.BLAMED, note.why))
-        now = written(found.template.get("spec") or {}, self._limits.container, self._scene.model())
-        if now.request(self._scene.model()) == self._asked:
+            return self._restore(note, RolloutEnd(RolloutStage.BLOCKED, note.why))
+        now = written(found.template.get("spec") or {}, self._limits.container, self._snapshot.model())
+        if now.request(self._snapshot.model()) == self._asked:
             _LOG.info("%s was changed before the agent ended: following it", found.ref)
             return self._follow(note, self._judge(found) if note.forced else None)
         return None
 
     def _judge(self, found: FoundWorkload) -> LimitsVerdict:
         """Return the core's verdict; while a node's inventory is not current, ask again for a while."""
-        ends = self._around.clock() + self._around.patience.inventory_s
+        ends = self._timer.clock() + self._timer.patience.inventory_s
         while True:
-            verdict = self._around.calmly(lambda: self._scene.judge(found, self._limits.container, self._asked))
+            verdict = self._timer.retry_reads(lambda: self._snapshot.judge(found, self._limits.container, self._asked))
             if (
                 verdict.answer is not FitResult.NEVER
                 or "not current" not in verdict.text
-                or self._around.clock() >= ends
+                or self._timer.clock() >= ends
             ):
                 return verdict
-            self._around.pause(self._around.patience.look_s)
+            self._timer.pause(self._timer.patience.look_s)
 
     def _is_forced(self, verdict: LimitsVerdict) -> bool:
         return self._limits.force and verdict.answer is not FitResult.FITS
@@ -225,10 +225,10 @@ class _Run:
         text = by_hand(read_workload(found.ref.kind, found.item))
         if text:
             return Settlement.applied(text)
-        ended = self._rollout.follow(self._asked, limit_s=self._around.patience.rollout_s)
+        ended = self._rollout.follow(self._asked, limit_s=self._timer.patience.rollout_s)
         if ended.stage in {RolloutStage.DONE, RolloutStage.PLACED}:
             return Settlement.applied(ended.text)
-        if ended.stage is RolloutStage.BLAMED:
+        if ended.stage is RolloutStage.BLOCKED:
             numbers = numbers_of(self._judge(found))
             state = ItemState.PENDING if self._limits.force else ItemState.REJECTED
             text = f"these limits stood already, and a pod waits: {ended.text}"
@@ -238,7 +238,7 @@ class _Run:
         )
 
     def _apply(self, note: ChangeNote, verdict: LimitsVerdict) -> Settlement:
-        model, container = self._scene.model(), self._limits.container
+        model, container = self._snapshot.model(), self._limits.container
         stops = verdict.interrupts and self._limits.interrupt
 
         def make(found: FoundWorkload) -> Json | None:
@@ -251,7 +251,7 @@ class _Run:
                     ResultCode.SUPERSEDED, "somebody else has changed its limits at the same moment: try again"
                 )
             change = amounts_patch(spec, container, note.asked)
-            return joined(change, aside_patch(found)) if stops else change
+            return merged(change, aside_patch(found)) if stops else change
 
         try:
             found = self._rollout.write(make)
@@ -266,16 +266,16 @@ class _Run:
         found = self._rollout.read()
         text = by_hand(read_workload(found.ref.kind, found.item))
         if text:
-            self._rollout.put_back_aside()
+            self._rollout.restore_aside()
             return Settlement.applied(text)
         if found.ref.kind is WorkloadKind.STATEFUL_SET and found.spec.get("replicas") == 0:
             self._rollout.wait_for_pods_to_go()
-            self._rollout.put_back_aside()
-        patience = self._around.patience
+            self._rollout.restore_aside()
+        patience = self._timer.patience
         blame_s = patience.forced_s if note.forced else patience.blame_s
         ended = self._rollout.follow(self._asked, limit_s=patience.rollout_s, blame_s=blame_s)
-        if ended.stage is not RolloutStage.BLAMED or note.forced:
-            self._rollout.put_back_aside()
+        if ended.stage is not RolloutStage.BLOCKED or note.forced:
+            self._rollout.restore_aside()
         return self._conclude(note, ended, verdict)
 
     def _conclude(self, note: ChangeNote, ended: RolloutEnd, verdict: LimitsVerdict | None) -> Settlement:
@@ -286,12 +286,12 @@ class _Run:
                 )
             case RolloutStage.PLACED:
                 return Settlement.applied(clipped(f"its pods have their cards; {ended.text}"))
-            case RolloutStage.BLAMED if note.forced or self._limits.force:
+            case RolloutStage.BLOCKED if note.forced or self._limits.force:
                 numbers = None if verdict is None else numbers_of(verdict)
                 return Settlement(
                     state=ItemState.PENDING, code=ResultCode.NO_ROOM, text=clipped(ended.text), numbers=numbers
                 )
-            case RolloutStage.BLAMED:
+            case RolloutStage.BLOCKED:
                 note.restoring(ended.text).write(self._notes)
                 return self._restore(note, ended)
             case _:
@@ -312,8 +312,8 @@ class _Run:
             self._rollout.unstick()
         except NotFound:
             return Settlement.failed(ResultCode.NO_ROOM, clipped(f"{why}; the app is gone meanwhile"), restored=False)
-        before = note.before.request(self._scene.model())
-        back = self._rollout.follow(before, limit_s=self._around.patience.restore_s)
+        before = note.before.request(self._snapshot.model())
+        back = self._rollout.follow(before, limit_s=self._timer.patience.restore_s)
         if back.stage in {RolloutStage.DONE, RolloutStage.PLACED}:
             return Settlement.failed(
                 ResultCode.NO_ROOM, clipped(f"{why}; the limits before are there again"), restored=True

@@ -84,7 +84,7 @@ class AppLimitsService:
         return ClusterIdentity(self._uid, self._lease.holds())
 
     @property
-    def able(self) -> bool:
+    def has_account(self) -> bool:
         """Whether the account exists: an uninstall that keeps the agent removes it."""
         return self._account is None or self._account.exists()
 

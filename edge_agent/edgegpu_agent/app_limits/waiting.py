@@ -70,7 +70,7 @@ class SettlementTimer:
     def _really(self, seconds: float) -> None:
         self._ending.wait(seconds)
 
-    def calmly(self, call: Callable[[], T]) -> T:
+    def retry_reads(self, call: Callable[[], T]) -> T:
         """Make a call that only reads, and repeat it while the API server is away.
 
         Raises:

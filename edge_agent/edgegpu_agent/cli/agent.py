@@ -69,10 +69,10 @@ def status(*, socket: AgentSocketOption = None, root: RootOption = Path("/"), js
     with reporting(as_json=json):
         if socket is None:
             need_root("cannot show how this box stands with its cloud", root=root)
-        from edgegpu_agent.cli.clients.agent import gather  # noqa: PLC0415  (with yaml)
+        from edgegpu_agent.cli.clients.agent import read_agent  # noqa: PLC0415  (with yaml)
         from edgegpu_agent.cli.views.agent import lines  # noqa: PLC0415
 
-        seen = gather(root, socket)
+        seen = read_agent(root, socket)
         if json:
             print_json(seen.document())
         else:

@@ -48,15 +48,15 @@ def run_real(outcome: DemoOutcome, *, socket: Path, image: str, policy: str, say
                 continue
             say(f"\n{scenario}: {title}; for the room on these cards: {amounts}")
             try:
-                play(make_stage(bed, scenario, outcome, say), amounts)
+                run_scenario(make_stage(bed, scenario, outcome, say), amounts)
             except DemoError as error:
-                give_up(outcome, scenario, error, say)
+                record_failure(outcome, scenario, error, say)
                 return  # what this scenario has left would disturb the next one
         if not outcome.rows:
             raise DemoError(f"cannot show anything on {bed.node}: its cards are in use, see `edgegpu status`")
 
 
-def play(stage: DemoStage, amounts: ServiceAmounts | ThreeServices | ServiceSizes) -> None:
+def run_scenario(stage: DemoStage, amounts: ServiceAmounts | ThreeServices | ServiceSizes) -> None:
     """Run the scenario that these amounts are for."""
     match amounts:
         case ServiceAmounts():
@@ -82,7 +82,7 @@ def say_cards(bed: Bed, say: Say) -> None:
         say(f"  card {card.index}  {card.name}  {card.units_free} of {card.units} units free  {card.uuid}")
 
 
-def give_up(outcome: DemoOutcome, scenario: str, error: DemoError, say: Say) -> None:
+def record_failure(outcome: DemoOutcome, scenario: str, error: DemoError, say: Say) -> None:
     """Record and print that a scenario cannot go on."""
     text = str(error) if str(error).startswith(scenario) else f"{scenario}: {error}"
     outcome.failures.append(text)

@@ -76,11 +76,11 @@ class ClockFloor:
             return self.floor_s
         return max(now_s, self.floor_s)
 
-    def doubt(self, *, ended: bool) -> None:
+    def set_own_expired(self, *, ended: bool) -> None:
         """Record whether the box's own certificate has expired by this clock."""
         self._doubted = ended
 
-    def learn(self, time_s: int) -> bool:
+    def learn_signed(self, time_s: int) -> bool:
         """Take the time from a signed message, which is a lower bound; return False where it cannot be right."""
         boot_s = self._boot_s()
         if time_s > max(self._clock() + _AHEAD_S, self._known_s + boot_s + _LEAP_S):

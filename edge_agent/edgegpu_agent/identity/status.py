@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 
-STANDING = "agent-identity.json"
+STATUS_FILE = "agent-identity.json"
 """The file in the run folder with the identity's status, for the command line."""
 
 

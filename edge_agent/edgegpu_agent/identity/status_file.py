@@ -11,7 +11,7 @@ from edgegpu_installer.machine import atomic
 _LOG = logging.getLogger(__name__)
 
 
-def tell(path: Path, standing: IdentityStatus) -> None:
+def write_status(path: Path, standing: IdentityStatus) -> None:
     """Write the identity's status if the file differs; log an error of the disk, and go on.
 
     A boot empties the folder. The file can differ because another agent, which was started beside this one and could
@@ -20,13 +20,13 @@ def tell(path: Path, standing: IdentityStatus) -> None:
     said = json.dumps(standing.document()).encode()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        if not _says(path, said):
+        if not _holds(path, said):
             atomic.write(path, said)
     except (OSError, InstallError) as error:
         _LOG.warning("cannot write %s: %s", path, error)
 
 
-def _says(path: Path, said: bytes) -> bool:
+def _holds(path: Path, said: bytes) -> bool:
     try:
         return path.read_bytes() == said
     except OSError:

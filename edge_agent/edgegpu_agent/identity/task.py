@@ -16,7 +16,7 @@ from edgegpu_agent.identity.identity_files import BoxIdentity, CloudAddress, loa
 from edgegpu_agent.identity.machine_id import instance
 from edgegpu_agent.identity.renewal import LIFE, Renewal
 from edgegpu_agent.identity.status import EnrolmentState, IdentityStatus, enrol_retry_s, renew_retry_s
-from edgegpu_agent.identity.status_file import tell
+from edgegpu_agent.identity.status_file import write_status
 
 _LOG = logging.getLogger(__name__)
 
@@ -138,7 +138,7 @@ class IdentityKeeper:
             raise IdentityError("cannot renew the certificate: this box is not enrolled", ENROL)
         done = renewing.renew(cause)
         if done.server_time:
-            self._clock.learn(done.server_time)
+            self._clock.learn_signed(done.server_time)
         self._wake.set()
         self._renewed()
         return f"a new certificate stands, until {done.certificate.not_after_s}"
@@ -252,7 +252,7 @@ class IdentityKeeper:
         certificate = identity.certificate()
         self._clock.raise_to(certificate.not_before_s)
         now_s = self._clock.now_s
-        self._clock.doubt(ended=now_s >= certificate.not_after_s)
+        self._clock.set_own_expired(ended=now_s >= certificate.not_after_s)
         if now_s < certificate.renew_at_s:
             self._renew_failures, self._renew_after_s, self._renew_trouble = 0, 0.0, None
         elif now_s >= self._renew_after_s:
@@ -303,4 +303,4 @@ class IdentityKeeper:
         if self._told.line != before.line:
             good = standing.stand is EnrolmentState.ENROLLED and not standing.text
             _LOG.log(logging.INFO if good else logging.WARNING, "identity: %s", self._told.line)
-        tell(self._settings.standing, self._told)
+        write_status(self._settings.standing, self._told)

@@ -29,14 +29,14 @@ class WorkloadRef:
     name: str
 
     @property
-    def folder(self) -> str:
+    def collection_path(self) -> str:
         """The API path of all workloads of this kind in the namespace."""
         return f"/apis/apps/v1/namespaces/{self.namespace}/{_PLURALS[self.kind]}"
 
     @property
     def path(self) -> str:
         """The API path of the workload."""
-        return f"{self.folder}/{self.name}"
+        return f"{self.collection_path}/{self.name}"
 
     def __str__(self) -> str:
         return f"{self.kind.value} {self.namespace}/{self.name}"
@@ -107,7 +107,7 @@ class Apps:
 
     def pods(self, namespace: str = "", *, labels: str = "") -> Iterator[Json]:
         """Yield all pods, or those of a namespace or a label selector, page by page."""
-        yield from self._items(pods_folder(namespace), {"labelSelector": labels} if labels else {})
+        yield from self._items(pods_path(namespace), {"labelSelector": labels} if labels else {})
 
     def nodes(self) -> Iterator[Json]:
         """Yield all nodes."""
@@ -138,6 +138,6 @@ class Apps:
                 raise
 
 
-def pods_folder(namespace: str = "") -> str:
+def pods_path(namespace: str = "") -> str:
     """Return the API path of the pods of a namespace, or of all pods."""
     return f"/api/v1/namespaces/{namespace}/pods" if namespace else "/api/v1/pods"

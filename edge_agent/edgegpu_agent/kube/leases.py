@@ -9,11 +9,11 @@ from edgegpu_base.kube import Conflict, Json, NotFound
 
 @dataclass(frozen=True, slots=True)
 class LeaseRecord:
-    """A lease as it was read; `turns` counts the changes of its holder."""
+    """A lease as it was read; `transitions` counts the changes of its holder."""
 
     holder: str
     version: str
-    turns: int = 0
+    transitions: int = 0
 
 
 class Leases:
@@ -43,8 +43,8 @@ class Leases:
         stamp = datetime.fromtimestamp(now_s, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         spec: Json = {"holderIdentity": holder, "leaseDurationSeconds": self._duration_s, "renewTime": stamp}
         metadata: Json = {"name": self._name, "namespace": self._namespace}
-        turns = 0 if over is None else over.turns + (over.holder != holder)
-        spec["leaseTransitions"] = turns
+        transitions = 0 if over is None else over.transitions + (over.holder != holder)
+        spec["leaseTransitions"] = transitions
         body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
         try:
             if over is None:
@@ -60,5 +60,5 @@ def _record(item: Json) -> LeaseRecord:
     return LeaseRecord(
         holder=str(spec.get("holderIdentity") or ""),
         version=str(item["metadata"]["resourceVersion"]),
-        turns=int(spec.get("leaseTransitions") or 0),
+        transitions=int(spec.get("leaseTransitions") or 0),
     )

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 
-from edgegpu_agent.kube.apps import WorkloadRef, pods_folder
+from edgegpu_agent.kube.apps import WorkloadRef, pods_path
 from edgegpu_agent.kube.client import AgentClient
 from edgegpu_base.kube import Handlers, Json, Pace, Reflector
 from edgegpu_core.limits import WorkloadKind
@@ -49,7 +49,7 @@ class _Collection:
 
 
 @dataclass(frozen=True, slots=True)
-class _Print:
+class _Fingerprint:
     """The fingerprint of an object: its name, and hashes that differ between its states."""
 
     name: str
@@ -64,32 +64,32 @@ class _Watch:
     def __init__(self, client: AgentClient, of: _Collection, changed: Callable[[], None]) -> None:
         self._names, self._changed = of.names, changed
         self._lock = threading.Lock()
-        self._seen: dict[str, _Print] = {}
+        self._seen: dict[str, _Fingerprint] = {}
         self.reflector = Reflector(
             client,
             of.path,
-            convert=self._print,
+            convert=self._fingerprint,
             handlers=Handlers(self._replace, self._change, self._delete, changed),
             params=of.params,
             page=_PAGE,
             pace=_PACE,
         )
 
-    def prints(self, name: str) -> list[_Print]:
+    def fingerprints(self, name: str) -> list[_Fingerprint]:
         """Return the fingerprints of the workload of a name; for a watch of pods, all of them."""
         with self._lock:
             return [one for one in self._seen.values() if not self._names or one.name == name]
 
-    def _print(self, item: Json) -> _Print | None:
+    def _fingerprint(self, item: Json) -> _Fingerprint | None:
         name = str(item["metadata"]["name"])
-        return None if self._names and name not in self._names else _print_of(item, name)
+        return None if self._names and name not in self._names else _fingerprint_of(item, name)
 
-    def _replace(self, found: dict[str, _Print]) -> None:
+    def _replace(self, found: dict[str, _Fingerprint]) -> None:
         with self._lock:
             self._seen = found
         self._changed()
 
-    def _change(self, uid: str, found: _Print) -> None:
+    def _change(self, uid: str, found: _Fingerprint) -> None:
         with self._lock:
             same = self._seen.get(uid) == found
             self._seen[uid] = found
@@ -122,12 +122,12 @@ class Watches:
         names: dict[str, set[str]] = defaultdict(set)
         for (namespace, name), interest in apps.items():
             for kind in interest.kinds:
-                names[WorkloadRef(kind, namespace, name).folder].add(name)
+                names[WorkloadRef(kind, namespace, name).collection_path].add(name)
         by_path = {path: _Collection(path, frozenset(some)) for path, some in names.items()}
         self._of = {
             (namespace, name): frozenset(
-                [by_path[WorkloadRef(kind, namespace, name).folder] for kind in interest.kinds]
-                + ([_Collection(pods_folder(namespace), labels=interest.pods)] if interest.pods else [])
+                [by_path[WorkloadRef(kind, namespace, name).collection_path] for kind in interest.kinds]
+                + ([_Collection(pods_path(namespace), labels=interest.pods)] if interest.pods else [])
             )
             for (namespace, name), interest in apps.items()
         }
@@ -150,7 +150,7 @@ class Watches:
         for watch in watches:
             if watch is None or not watch.reflector.synced.is_set() or watch.reflector.problem:
                 return None
-            found += [(one.limits, one.status if waits else 0) for one in watch.prints(app[1])]
+            found += [(one.limits, one.status if waits else 0) for one in watch.fingerprints(app[1])]
         return frozenset(found) if watches else None
 
     @property
@@ -159,13 +159,13 @@ class Watches:
         return next((one.reflector.problem for one in list(self._watches.values()) if one.reflector.denied), "")
 
 
-def _print_of(item: Json, name: str) -> _Print:
+def _fingerprint_of(item: Json, name: str) -> _Fingerprint:
     metadata = item["metadata"]
     spec = ((item.get("spec") or {}).get("template") or {}).get("spec") or {}
     containers = [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
     resources = [(one.get("name"), one.get("resources")) for one in containers]
     limits = [metadata["uid"], resources, metadata.get("annotations")]
-    return _Print(name, _hash(limits), _hash([metadata.get("generation"), item.get("status")]))
+    return _Fingerprint(name, _hash(limits), _hash([metadata.get("generation"), item.get("status")]))
 
 
 def _hash(value: object) -> int:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from edgegpu_agent.actions.redact import Clean, cleaned
+from edgegpu_agent.actions.redact import RedactBody, redacted_body
 from edgegpu_agent.actions.registry import ActionContext, acts, standard_settlers
 from edgegpu_agent.actions.settlers import SharingOfBox
 from edgegpu_agent.identity.errors import IdentityError, UnreachableError
@@ -37,7 +37,7 @@ APP_LIMITS = "app_limits"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Abilities:
+class BoxCapabilities:
     """The actions, settlers and probes of this box; `tasks` need the worker: they are the checks of app limits."""
 
     acts: Acts
@@ -47,7 +47,7 @@ class Abilities:
     versions: Callable[[], BoxVersions]
     stopping: threading.Event
     """Set when the box leaves the link; then actions stop waiting."""
-    clean: Clean
+    clean: RedactBody
     """Takes secrets out of messages that the box sends."""
     tasks: Callable[[DriftChecks], list[Task]]
     lacks: Callable[[], Collection[str]]
@@ -71,7 +71,7 @@ class NoAccount:
         return Settlement.unsupported(text)
 
 
-def abilities(
+def box_capabilities(
     identity: BoxIdentity,
     *,
     layout: Layout,
@@ -81,7 +81,7 @@ def abilities(
     limits: "AppLimitsService | None",
     max_mib: int,
     proxy: str = "",
-) -> Abilities:
+) -> BoxCapabilities:
     """Return the capabilities of this box.
 
     Args:
@@ -109,15 +109,15 @@ def abilities(
         most_mib=max_mib,
     )
     of_limits: Settler = NoAccount(layout) if limits is None else limits.settler
-    return Abilities(
+    return BoxCapabilities(
         acts=acts(box),
         settlers={**standard_settlers(box), AppLimitsItem: of_limits},
         sharing=SharingOfBox(layout),
         telemetry=telemetry,
         versions=telemetry.versions,
         stopping=stop,
-        clean=partial(cleaned, redactor=box.redactor),
+        clean=partial(redacted_body, redactor=box.redactor),
         tasks=lambda board: [] if limits is None else limits.tasks(board),
         limits_trouble=lambda: "" if limits is None else limits.trouble,
-        lacks=lambda: () if limits is not None and limits.able else (APP_LIMITS,),
+        lacks=lambda: () if limits is not None and limits.has_account else (APP_LIMITS,),
     )

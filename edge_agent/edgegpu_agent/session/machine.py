@@ -33,7 +33,7 @@ class BoxPaths:
     tx: Path
 
 
-def leaving(journal: TransactionJournal) -> Literal["stop", "uninstall"]:
+def goodbye_reason(journal: TransactionJournal) -> Literal["stop", "uninstall"]:
     """Return the reason for the agent's goodbye message: edgegpu is being uninstalled, or the agent is stopped."""
     try:
         record = journal.read()

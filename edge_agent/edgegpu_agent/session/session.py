@@ -14,15 +14,15 @@ from edgegpu_agent.identity.clock_floor import ClockFloor
 from edgegpu_agent.identity.enrolment_client import CloudClient
 from edgegpu_agent.identity.errors import IdentityError
 from edgegpu_agent.identity.identity_files import BoxIdentity, CloudAddress
-from edgegpu_agent.identity.status import STANDING, EnrolmentState, IdentityStatus
-from edgegpu_agent.identity.status_file import tell
+from edgegpu_agent.identity.status import STATUS_FILE, EnrolmentState, IdentityStatus
+from edgegpu_agent.identity.status_file import write_status
 from edgegpu_agent.identity.task import IdentityKeeper, IdentitySettings
 from edgegpu_agent.journal.errors import BoxJournalError
 from edgegpu_agent.journal.journal import BoxJournal
 from edgegpu_agent.ports import BoxContext, ClusterIdentity, LinkPort
-from edgegpu_agent.session.capabilities import Abilities, abilities
+from edgegpu_agent.session.capabilities import BoxCapabilities, box_capabilities
 from edgegpu_agent.session.local_api import SOCKET_NAME, LocalApi
-from edgegpu_agent.session.machine import BoxPaths, LinkMemory, boot_clock, journal_of, leaving
+from edgegpu_agent.session.machine import BoxPaths, LinkMemory, boot_clock, goodbye_reason, journal_of
 from edgegpu_agent.session.watchdog import LoopHealth, LoopHealthTable
 from edgegpu_agent.settings import AgentConfig
 from edgegpu_agent.telemetry.machine import MachineReader
@@ -80,7 +80,7 @@ def cloud_tasks(
             _LOG.error("%s", problem)
         text = f"cannot use {path}: {'; '.join(error.problems)}"
         remedy = "put the file right: the agent notices it"
-        tell(layout.run / STANDING, IdentityStatus(stand=EnrolmentState.BROKEN, text=text, remedy=remedy))
+        write_status(layout.run / STATUS_FILE, IdentityStatus(stand=EnrolmentState.BROKEN, text=text, remedy=remedy))
         return []
     return CloudSupervisor(config, layout, edgegpu=edgegpu, vitals=vitals, at_step=at_step).tasks()
 
@@ -128,7 +128,7 @@ class CloudSupervisor:
             IdentitySettings(
                 folder=layout.state / IDENTITY,
                 token=layout.cloud_token,
-                standing=layout.run / STANDING,
+                standing=layout.run / STATUS_FILE,
                 root=layout.root,
                 cloud=CloudAddress(url=cloud.url, ca_sha256=cloud.ca_sha256),
                 host=node,
@@ -184,11 +184,11 @@ class CloudSupervisor:
 
     def _build(self, identity: BoxIdentity) -> "BoxLink":
         limits = self._app_limits()
-        self._telemetry.know_cluster(limits.cluster if limits is not None else ClusterIdentity)
+        self._telemetry.set_cluster_source(limits.cluster if limits is not None else ClusterIdentity)
         return BoxLink(
             identity,
             instance=self._identity.instance,
-            abilities=abilities(
+            box_capabilities=box_capabilities(
                 identity,
                 layout=self._layout,
                 edgegpu=self._edgegpu,
@@ -245,7 +245,7 @@ class BoxLink:
         identity: BoxIdentity,
         *,
         instance: str,
-        abilities: Abilities,
+        box_capabilities: BoxCapabilities,
         places: BoxPaths,
         clock: ClockFloor,
         vitals: LoopHealthTable,
@@ -257,7 +257,7 @@ class BoxLink:
         Args:
             identity: this box.
             instance: the hash of this machine.
-            abilities: the actions, settlers and probes of this box.
+            box_capabilities: the actions, settlers and probes of this box.
             places: the paths of the session.
             clock: decides whether dates in certificates count; learns each time that a controller has signed.
             vitals: the table of watched loops.
@@ -269,13 +269,13 @@ class BoxLink:
             IdentityError: the key cannot be used.
         """
         self._identity, self._clock, self._vitals, self._at_step = identity, clock, vitals, at_step
-        self._limits_trouble = abilities.limits_trouble
+        self._limits_trouble = box_capabilities.limits_trouble
         self._standing, self._installer = standing, TransactionJournal(places.tx)
-        self._group, self._stopping = TaskGroup(), abilities.stopping
+        self._group, self._stopping = TaskGroup(), box_capabilities.stopping
         self._memory = LinkMemory(places.journals / "link.json")
         self._journal = self._open(journal_of(places.journals, identity))
         try:
-            self.worker = Worker(self._parts(instance, abilities, places.root))
+            self.worker = Worker(self._parts(instance, box_capabilities, places.root))
         except Exception:
             self._journal.close()  # the next try opens it again
             raise
@@ -283,7 +283,7 @@ class BoxLink:
         self.link = self._link_of(self.worker)
         self.worker.attach(self._uplink())
         self._api = LocalApi(places.run / SOCKET_NAME, status=self._status, history=self.worker.history)
-        self._more = abilities.tasks(self.worker.board)
+        self._more = box_capabilities.tasks(self.worker.board)
 
     def _heard(self, event: LinkEvent) -> None:
         if isinstance(event, LinkUp):
@@ -313,25 +313,25 @@ class BoxLink:
     def _open(self, path: Path) -> BoxJournal:
         if self._at_step is None:
             return BoxJournal(path, wall_s=time.time)
-        from edgegpu_agent.worker.observed import SteppedJournal  # noqa: PLC0415  (not needed in the field)
+        from edgegpu_agent.worker.fault_steps import SteppedJournal  # noqa: PLC0415  (not needed in the field)
 
         return SteppedJournal(path, self._at_step, wall_s=time.time)
 
     def _uplink(self) -> LinkPort:
         if self._at_step is None:
             return self.link
-        from edgegpu_agent.worker.observed import SteppedJournal, SteppedUplink  # noqa: PLC0415
+        from edgegpu_agent.worker.fault_steps import SteppedJournal, SteppedUplink  # noqa: PLC0415
 
         assert isinstance(self._journal, SteppedJournal)  # noqa: S101  (`_open` made it)
         return SteppedUplink(self.link, self._journal)
 
-    def _parts(self, instance: str, abilities: Abilities, root: Path) -> WorkerParts:
+    def _parts(self, instance: str, box_capabilities: BoxCapabilities, root: Path) -> WorkerParts:
         """Return the parts of the worker."""
-        acts, settlers = abilities.acts, abilities.settlers
+        acts, settlers = box_capabilities.acts, box_capabilities.settlers
         if self._at_step is not None:
-            from edgegpu_agent.worker import observed  # noqa: PLC0415
+            from edgegpu_agent.worker import fault_steps  # noqa: PLC0415
 
-            acts, settlers = observed.acts(acts, self._at_step), observed.settlers(settlers, self._at_step)
+            acts, settlers = fault_steps.acts(acts, self._at_step), fault_steps.settlers(settlers, self._at_step)
         return WorkerParts(
             journal=self._journal,
             root=self._identity.device.root,
@@ -341,17 +341,17 @@ class BoxLink:
                 enrolment=self._identity.device.enrolment,
                 instance=instance,
                 signer=Signer.of(self._identity.sign_key()),
-                versions=abilities.versions,
+                versions=box_capabilities.versions,
             ),
             clock=boot_clock(root),
             rng=random.Random(),  # noqa: S311  (jitter)
             acts=acts,
             settlers=settlers,
-            sharing=abilities.sharing,
-            telemetry=abilities.telemetry,
-            lacks=abilities.lacks,
-            clean=abilities.clean,
-            server_time=self._clock.learn,
+            sharing=box_capabilities.sharing,
+            telemetry=box_capabilities.telemetry,
+            lacks=box_capabilities.lacks,
+            clean=box_capabilities.clean,
+            server_time=self._clock.learn_signed,
         )
 
     def run(self) -> None:
@@ -383,7 +383,7 @@ class BoxLink:
     def tasks(self) -> list[Task]:
         """Return all tasks by name."""
         return [
-            Task("worker", self.worker.run, lambda: self.worker.stop(leaving(self._installer))),
+            Task("worker", self.worker.run, lambda: self.worker.stop(goodbye_reason(self._installer))),
             Task("link", self._run_link, self._stop_link),
             Task("answers", self._api.run, self._api.stop),
             Task("footprint", self._footprint.run, self._footprint.stop),

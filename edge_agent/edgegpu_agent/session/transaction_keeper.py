@@ -155,30 +155,32 @@ class TransactionKeeper:
             record = self._journal.read()
             now = read_clocks(self._root)
         except (InstallError, OSError) as error:
-            self._say(str(error), logging.ERROR)
+            self._report_once(str(error), logging.ERROR)
             return
         self._look(record, now)
 
     def _look(self, record: TransactionRecord | None, now: Clocks) -> None:
         if record is None:
-            self._say("nothing was ever changed on this machine")
+            self._report_once("nothing was ever changed on this machine")
             return
         words = f"{record.op.value} {record.id} is at {record.state.value}"
         match decide(record, now, proc=self._root / "proc"):
             case RecoveryDecision.NOTHING:
-                self._calm(f"{words}{f': {record.why}' if record.why else ''}")
+                self._report_settled(f"{words}{f': {record.why}' if record.why else ''}")
             case RecoveryDecision.WAIT:
-                self._calm(f"{words}, and its author is at work")
+                self._report_settled(f"{words}, and its author is at work")
             case decision:
                 self._finish(record, f"{words} and has no author: {decision.value}")
 
     def _finish(self, record: TransactionRecord, words: str) -> None:
         if record.state is TransactionState.INCONSISTENT and record.id == self._tried:
-            self._say(f"{words}; it was tried, and is not tried again: `edgegpu doctor` says more", logging.ERROR)
+            self._report_once(
+                f"{words}; it was tried, and is not tried again: `edgegpu doctor` says more", logging.ERROR
+            )
             return
         if self._clock() < self._not_before:
             return
-        self._say(words, logging.WARNING)
+        self._report_once(words, logging.WARNING)
         if record.state is TransactionState.INCONSISTENT:  # each try may restart k3s: one try of ours is enough
             self._tried = record.id
         try:
@@ -192,11 +194,11 @@ class TransactionKeeper:
         self._not_before = self._clock() + self._retry_s
         self._retry_s = min(2 * self._retry_s, _LAST_RETRY_S)
 
-    def _calm(self, words: str) -> None:
+    def _report_settled(self, words: str) -> None:
         self._retry_s, self._not_before = _FIRST_RETRY_S, 0.0
-        self._say(words)
+        self._report_once(words)
 
-    def _say(self, words: str, level: int = logging.INFO) -> None:
+    def _report_once(self, words: str, level: int = logging.INFO) -> None:
         """Report a state once, in the log and to systemd."""
         if words != self._said:
             self._said = words

@@ -70,7 +70,7 @@ class MachineReader:
             return ""
         mark = (info.st_ino, info.st_mtime_ns)
         if self._k3s is None or self._k3s[0] != mark:
-            told = self.programs.ask((program, "--version"), timeout_s=_K3S_S) or ""
+            told = self.programs.output_of((program, "--version"), timeout_s=_K3S_S) or ""
             words = told.split()
             self._k3s = (mark, words[2] if len(words) > 2 and words[0] == "k3s" else "")  # noqa: PLR2004
         return self._k3s[1]
@@ -83,7 +83,7 @@ class MachineReader:
     def units(self) -> Mapping[str, str]:
         """Return the ActiveState of the loaded units; empty where systemd does not answer."""
         command = ("systemctl", "show", "--property=Id,LoadState,ActiveState", "--", *_UNITS)
-        told = self.programs.ask(command, timeout_s=_CALL_S)
+        told = self.programs.output_of(command, timeout_s=_CALL_S)
         states: dict[str, str] = {}
         for block in (told or "").split("\n\n"):
             values = dict(line.partition("=")[::2] for line in block.splitlines())

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 _KILL_S = 2.0
-_SHY_S = 600.0
+_PAUSE_S = 600.0
 
 
 @dataclass(slots=True)
@@ -15,11 +15,11 @@ class Programs:
 
     clock: Callable[[], float] = time.monotonic
     environment: dict[str, str] | None = None
-    _shy: dict[str, float] = field(default_factory=dict)
+    _paused_until: dict[str, float] = field(default_factory=dict)
 
-    def ask(self, command: Sequence[str], *, timeout_s: float) -> str | None:
+    def output_of(self, command: Sequence[str], *, timeout_s: float) -> str | None:
         """Return a program's output; None where it is missing, failed or hangs, and for some time after it hung."""
-        if self.clock() < self._shy.get(command[0], float("-inf")):
+        if self.clock() < self._paused_until.get(command[0], float("-inf")):
             return None
         try:
             process = subprocess.Popen(
@@ -36,7 +36,7 @@ class Programs:
         try:
             told, _ = process.communicate(timeout=timeout_s)
         except subprocess.TimeoutExpired:
-            self._shy[command[0]] = self.clock() + _SHY_S
+            self._paused_until[command[0]] = self.clock() + _PAUSE_S
             self._leave(process)
             return None
         return told if process.returncode == 0 else None

@@ -75,7 +75,7 @@ class TelemetryReader:
         self._parts: tuple[HealthPart, ...] = ()
         self._due = dict.fromkeys(("plugin", "machine", "cards"), 0.0)
 
-    def know_cluster(self, cluster: Callable[[], ClusterIdentity]) -> None:
+    def set_cluster_source(self, cluster: Callable[[], ClusterIdentity]) -> None:
         """Set the function that returns the cluster; it must return at once, on any thread."""
         self._cluster = cluster
 
@@ -139,7 +139,7 @@ class TelemetryReader:
         if "plugin" in fresh:
             document = self._ask_plugin()
         if "cards" in fresh:
-            cards = nvidia_smi.read(self._programs.ask(nvidia_smi.QUERY, timeout_s=_SMI_S) or "")
+            cards = nvidia_smi.read(self._programs.output_of(nvidia_smi.QUERY, timeout_s=_SMI_S) or "")
             self._measured(cards)
         came_or_went = (document is None) != (view.document is None)
         if "machine" in fresh or came_or_went:

@@ -100,7 +100,7 @@ def status(
         age_s=core.age_s,
         connected=sender.turn is not None,
         why_down=sender.why_down,
-        controller_unseen_s=core.unseen_s,
+        controller_unseen_s=core.contact_age_s,
         server_time=core.server_time,
         key_set=held.ring.version,
         observed_rev=held.board.seen.rev,

@@ -120,7 +120,7 @@ class Core:
             _LOG.warning("refused, %d since it was written: %s", count, text)
         self._loose()
 
-    def hear(self) -> None:
+    def record_contact(self) -> None:
         """Record a contact with the controller: it has signed something for the current birth."""
         self._heard = LastContact(self.clock.boot, self.now_s)
         self._loose()
@@ -133,7 +133,7 @@ class Core:
         late_s = max(0, self._server_time - server_time)
         if server_time > self._server_time:
             self._server_time = server_time
-            self.hear()
+            self.record_contact()
         return late_s
 
     def _loose(self) -> None:
@@ -156,7 +156,7 @@ class Core:
         return self._server_time
 
     @property
-    def unseen_s(self) -> int:
+    def contact_age_s(self) -> int:
         """The seconds since the last contact with the controller, at least: time before this boot is not counted."""
         heard = self._heard or self.held.heard
         if not heard.boot:  # never: count from the start of this process

@@ -185,7 +185,7 @@ class Inbox:
         if isinstance(verdict, TakeCommand | ExpiredCommand) and not self._can_refuse():
             verdict = RefuseCommand(ResultCode.OUTBOX_FULL)
         if isinstance(verdict, TakeCommand | ExpiredCommand):  # a known command may be a replay
-            core.hear()
+            core.record_contact()
         self._judged(topic, command, verdict, known=known)
 
     def _can_refuse(self) -> bool:
@@ -206,7 +206,7 @@ class Inbox:
                 self._save_gate(gate)
                 self._sender.answer(*self._say.result(self._forgotten(topic, command)))
             case RefuseCommand(code):
-                answer = self._say.not_taken(topic.id, topic.op, code, for_seq=command.seq)
+                answer = self._say.rejected(topic.id, topic.op, code, for_seq=command.seq)
                 self._sender.answer(*answer)
 
     def _record(self, topic: CommandTopic, command: Command, until_s: float) -> CommandRecord:

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from edgegpu_agent.actions.redact import Clean
+from edgegpu_agent.actions.redact import RedactBody
 from edgegpu_agent.ports import ClusterIdentity
 from edgegpu_agent.worker.core import Core
 from edgegpu_sync.ids import CommandId, OpName
@@ -44,7 +44,7 @@ def data_bytes(data: Json | None) -> bytes | None:
 class UplinkMessages:
     """The maker of bodies and topics of messages to the controller."""
 
-    def __init__(self, core: Core, capabilities: tuple[str, ...], *, clean: Clean) -> None:
+    def __init__(self, core: Core, capabilities: tuple[str, ...], *, clean: RedactBody) -> None:
         """Build the message maker.
 
         Args:
@@ -55,7 +55,7 @@ class UplinkMessages:
         self._core, self._clean = core, clean
         self.capabilities = capabilities
 
-    def plain(self, kind: PlainKind) -> PlainTopic:
+    def topic(self, kind: PlainKind) -> PlainTopic:
         """Return this box's topic of a kind that has only one."""
         return PlainTopic(self._core.me.device, kind)
 
@@ -89,7 +89,7 @@ class UplinkMessages:
         """Return the will of this epoch."""
         return encode(LastWill(**self.head(self._core.will_stamp) | {"age_s": 0}, state="will"))
 
-    def bye(self, why: Any) -> bytes:  # noqa: ANN401  (the model checks it)
+    def goodbye(self, why: Any) -> bytes:  # noqa: ANN401  (the model checks it)
         """Return the goodbye message."""
         return encode(Goodbye(**self.head(), state="bye", why=why))
 
@@ -123,7 +123,7 @@ class UplinkMessages:
         )
         return ResultTopic(self._core.me.device, record.id), encode_result(result)
 
-    def not_taken(self, id_: CommandId, op: OpName, code: ResultCode, *, for_seq: int) -> tuple[ResultTopic, bytes]:
+    def rejected(self, id_: CommandId, op: OpName, code: ResultCode, *, for_seq: int) -> tuple[ResultTopic, bytes]:
         """Return the topic and body that say that a command was not taken."""
         held = self._core.held
         answer = CommandNotTaken(

@@ -38,7 +38,7 @@ class OwedRefreshes:
         self._free: set[CommandId] = set()
 
     @property
-    def owing(self) -> bool:
+    def has_waiting(self) -> bool:
         """Whether a result waits."""
         return bool(self._owed)
 
@@ -56,7 +56,7 @@ class OwedRefreshes:
         """Record that something was sent."""
         self._asked.pop(want, None)
 
-    def up(self) -> None:
+    def on_connected(self) -> None:
         """Begin a connection: what was sent on the last one may be lost."""
         self._free.clear()
 

@@ -80,10 +80,10 @@ class UplinkSender:
         """Begin an epoch for the next try to connect, and return the topic and payload of its will."""
         self._core.born()
         self._fresh_epoch = True
-        topic = self._say.plain(TopicKind.STATUS)
+        topic = self._say.topic(TopicKind.STATUS)
         return str(topic), self._say.payload(topic, self._say.will())
 
-    def up(self, event: LinkUp) -> None:
+    def on_connected(self, event: LinkUp) -> None:
         """Begin a connection: schedule the birth, and all that waits."""
         if not self._fresh_epoch:
             self._core.born()
@@ -94,7 +94,7 @@ class UplinkSender:
         self._event, self._report_at_s, self._blocked_until_s = SendSchedule(), 0.0, 0.0
         self._metrics.clear()
 
-    def down(self, why: str) -> None:
+    def on_disconnected(self, why: str) -> None:
         """End a connection; nothing is sent until the next one."""
         if self.turn is not None or why != self.why_down:
             _LOG.warning("not on the link: %s", why)
@@ -109,11 +109,11 @@ class UplinkSender:
             held = self._core.held
             self._core.save(replace(held, outbox=held.outbox.metrics_sent(stamp)))
 
-    def bye(self, why: str) -> None:
+    def send_goodbye(self, why: str) -> None:
         """Send the goodbye message."""
         if self.turn is not None and not self._birth_due:
-            topic = self._say.plain(TopicKind.STATUS)
-            self._publish(topic, self._say.bye(why), retain=True)
+            topic = self._say.topic(TopicKind.STATUS)
+            self._publish(topic, self._say.goodbye(why), retain=True)
 
     # --- what is due
 
@@ -146,7 +146,7 @@ class UplinkSender:
 
     def plain(self, kind: PlainKind, body: bytes) -> int | None:
         """Send a message of which only the newest counts, once, now; None: it cannot be sent now."""
-        return self.answer(self._say.plain(kind), body)
+        return self.answer(self._say.topic(kind), body)
 
     def _publish(self, topic: Topic, body: bytes, *, retain: bool = False) -> int | None:
         if self.link is None or self._core.now_s < self._blocked_until_s:
@@ -173,7 +173,7 @@ class UplinkSender:
     def _send_birth(self) -> bool:
         if self._birth_due:
             body = self._say.birth(self._birth_stamp)
-            if self._publish(self._say.plain(TopicKind.STATUS), body, retain=True) is None:
+            if self._publish(self._say.topic(TopicKind.STATUS), body, retain=True) is None:
                 return False
             self._birth_due, self._birth_stamp = False, None
         return True

@@ -87,10 +87,10 @@ class TelemetrySender:
         self._samples: list[Sample] = []
         self._unsayable: set[RefreshRequest] = set()
 
-    def up(self) -> None:
+    def on_connected(self) -> None:
         """Read the source at once: after a birth everything is sent again."""
         self._look_at_s = 0.0
-        self._refreshes.up()
+        self._refreshes.on_connected()
 
     def pump_asked(self) -> None:
         """Send requested telemetry that is due; called before results are sent."""
@@ -115,7 +115,7 @@ class TelemetrySender:
         ):
             if self._sends(want, send, whole=want in asked):
                 self._refreshes.done(want)
-        if self._refreshes.owing:
+        if self._refreshes.has_waiting:
             told = self._source
             self._refreshes.settle(inventory=told.inventory() is not None, alloc=told.alloc() is not None)
 
@@ -194,7 +194,7 @@ class TelemetrySender:
             state=state,
             parts=parts,
             refused=core.refused,
-            controller_unseen_s=core.unseen_s,
+            controller_unseen_s=core.contact_age_s,
             outbox_used=min(1.0, core.held.outbox.used),
         )
         if self._sender.plain(TopicKind.HEALTH, encode(health)) is None:

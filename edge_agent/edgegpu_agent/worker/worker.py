@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, assert_never
 
-from edgegpu_agent.actions.redact import Clean
+from edgegpu_agent.actions.redact import RedactBody
 from edgegpu_agent.journal.errors import JournalFullError
 from edgegpu_agent.journal.journal import BoxJournal
 from edgegpu_agent.ports import (
@@ -74,7 +74,7 @@ class WorkerParts:
     telemetry: TelemetrySource
     lacks: Callable[[], Collection[str]] = tuple
     """Returns the capabilities that are missing now, at each round; when they change, the birth is sent again."""
-    clean: Clean
+    clean: RedactBody
     """Takes secrets out of messages that the box sends."""
     executor: Executor | None = None
     nonce: Callable[[], str] = lambda: secrets.token_hex(8)
@@ -104,8 +104,8 @@ class Worker:
         self.began, self.finished = threading.Event(), self._core.ended
         """Set after the worker's first round, and after its end."""
         self._turned_s = time.monotonic()
-        self._shown: object = None
-        self._tell_of_board: list[Call] = []
+        self._notified: object = None
+        self._listeners: list[Call] = []
         self._build(parts, parts.executor or ThreadExecutor(put))
 
     def _build(self, parts: WorkerParts, executor: Executor) -> None:
@@ -143,7 +143,7 @@ class Worker:
             landed=self.landed,
             noticed=self.noticed,
             again=self._items.again,
-            on_change=self._tell_of_board.append,
+            on_change=self._listeners.append,
         )
 
     def attach(self, link: LinkPort) -> None:
@@ -226,7 +226,7 @@ class Worker:
                 except queue.Empty:
                     event = None
                 self.turn(event)
-            self._sender.bye(self._stopping)
+            self._sender.send_goodbye(self._stopping)
         finally:
             self.finished.set()
             self.began.set()
@@ -234,7 +234,7 @@ class Worker:
     def turn(self, first: LinkEvent | Call | None = None) -> None:
         """Do one round: handle what has come, then do all that can be done now; it blocks only on the disk."""
         self._core.thread = threading.get_ident()
-        self._mind_capabilities()
+        self._update_capabilities()
         if first is not None:
             self._try(first)
         for _ in range(_MOST_AT_ONCE):
@@ -256,7 +256,7 @@ class Worker:
             self._core.write_loose,
         ):
             self._guarded(pump)
-        self._tell()
+        self._notify()
         self._turned_s = time.monotonic()
         self.began.set()
 
@@ -266,7 +266,7 @@ class Worker:
     def _pump_items(self) -> None:
         self._items.pump(alone_busy=self._commands.alone_busy)
 
-    def _mind_capabilities(self) -> None:
+    def _update_capabilities(self) -> None:
         now = self._capabilities_now()
         if now != self._say.capabilities:
             self._say.capabilities = now
@@ -276,12 +276,12 @@ class Worker:
         lacking = self._lacks()
         return tuple(one for one in self._all if one not in lacking)
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         """Call the listeners when the desired state has changed."""
         board = self._core.held.board
-        if board is not self._shown:
-            self._shown = board
-            for tell in self._tell_of_board:
+        if board is not self._notified:
+            self._notified = board
+            for tell in self._listeners:
                 tell()
 
     def _try(self, event: LinkEvent | Call) -> None:
@@ -312,10 +312,10 @@ class Worker:
     def _take(self, event: LinkEvent | Call) -> None:
         match event:
             case LinkUp():
-                self._sender.up(event)
-                self._telemetry.up()
+                self._sender.on_connected(event)
+                self._telemetry.on_connected()
             case LinkDown(why):
-                self._sender.down(why)
+                self._sender.on_disconnected(why)
             case MessageArrived():
                 self._inbox.take(event)
             case PublishAcknowledged():

@@ -14,7 +14,7 @@ from edgegpu_agent.demo.plan import (
     ServiceSizes,
     ThreeServices,
 )
-from edgegpu_agent.demo.run import DemoOutcome, Say, give_up, make_stage, play, say_cards
+from edgegpu_agent.demo.run import DemoOutcome, Say, make_stage, record_failure, run_scenario, say_cards
 from edgegpu_agent.demo.scenarios import THREE_SERVICES, TWO_CARDS
 from edgegpu_sim.demo.cloud import play_cloud
 from edgegpu_sim.demo.controller import find_mosquitto, missing
@@ -66,9 +66,9 @@ def run_simulated(outcome: DemoOutcome, *, policy: str, with_cloud: bool, say: S
                 for card, mib in zip(bed.status().cards, act.memories_mib, strict=True):
                     right = mib // bed.status().unit_mib
                     stage.expect(card.units == right, f"card {card.index} has {card.units} units, {right} are right")
-                play(stage, act.amounts)
+                run_scenario(stage, act.amounts)
         except DemoError as error:
-            give_up(outcome, act.scenario, error, say)
+            record_failure(outcome, act.scenario, error, say)
     if with_cloud:
         _run_cloud(outcome, policy=policy, say=say)
 
@@ -87,4 +87,4 @@ def _run_cloud(outcome: DemoOutcome, *, policy: str, say: Say) -> None:
         with embedded((CARD_24G_MIB,), policy=policy) as bed:
             play_cloud(bed, make_stage(bed, CLOUD, outcome, say), FIELD_FILLING, say, mosquitto=mosquitto)
     except DemoError as error:
-        give_up(outcome, CLOUD, error, say)
+        record_failure(outcome, CLOUD, error, say)

@@ -11,7 +11,7 @@ import pytest
 from kits.acts import ID, NOTHING, Bench, wait_for
 
 from edgegpu_agent.actions.registry import acts
-from edgegpu_agent.actions.transactions import at_work
+from edgegpu_agent.actions.transactions import is_change_under_way
 from edgegpu_agent.ports import Action, ActionStopped
 from edgegpu_sync.ids import op_name
 from edgegpu_sync.rules.ops import Evidence
@@ -176,19 +176,19 @@ def test_a_change_whose_author_died_is_under_way_until_it_is_finished(
     bench: Bench, state: str, *, under_way: bool
 ) -> None:
     bench.write("/var/lib/edgegpu/tx/state", f"id=one\nop=change\nstate={state}\n")
-    assert at_work(bench.layout) is under_way
+    assert is_change_under_way(bench.layout) is under_way
 
 
 def test_an_installer_that_is_at_work_is_seen(bench: Bench) -> None:
     lock = bench.write("/run/edgegpu-tx.lock", "1\n")
-    assert not at_work(bench.layout)
+    assert not is_change_under_way(bench.layout)
     descriptor = os.open(lock, os.O_RDWR)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
-        assert at_work(bench.layout)
+        assert is_change_under_way(bench.layout)
     finally:
         os.close(descriptor)
-    assert not at_work(bench.layout)
+    assert not is_change_under_way(bench.layout)
 
 
 def test_an_installer_that_an_earlier_agent_began_is_seen_from_its_first_moment_to_its_end(bench: Bench) -> None:
@@ -197,10 +197,10 @@ def test_an_installer_that_an_earlier_agent_began_is_seen_from_its_first_moment_
     with pytest.raises(ActionStopped):
         bench.box().installer.carry_out("policy-85-e5893ccf", ("install", "--policy", "spread"))
     bench.comes("at-BEFORE")
-    assert at_work(bench.layout)
-    assert not at_work(Bench(bench.root.parent / "another").layout), "it changes another machine's files"
+    assert is_change_under_way(bench.layout)
+    assert not is_change_under_way(Bench(bench.root.parent / "another").layout), "it changes another machine's files"
     bench.untell("hold-BEFORE")
-    wait_for(lambda: not at_work(bench.layout))
+    wait_for(lambda: not is_change_under_way(bench.layout))
     assert bench.said("done") == ["install --policy spread --json --transaction-id policy-85-e5893ccf"]
 
 
@@ -209,5 +209,5 @@ def test_an_installer_that_no_agent_began_counts_from_its_lock_on(bench: Bench) 
     command = [str(bench.fake / "bin/edgegpu"), "install", "--transaction-id", "a-persons"]
     with subprocess.Popen(command, env=bench.env, stdout=subprocess.DEVNULL) as process:
         bench.comes("at-BEFORE")
-        assert not at_work(bench.layout), "a person may be looking for hours"
+        assert not is_change_under_way(bench.layout), "a person may be looking for hours"
         process.kill()

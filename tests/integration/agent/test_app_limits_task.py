@@ -112,9 +112,9 @@ def test_a_box_without_the_account_has_no_such_part(tmp_path: Path) -> None:
 def test_it_is_able_while_its_account_is_there(bed: Bed, tmp_path: Path) -> None:
     account = tmp_path / "limits-kubeconfig"
     part = AppLimitsService(bed.api.client(), layout(tmp_path), node="box-1", account=account)
-    assert not part.able
+    assert not part.has_account
     account.touch()
-    assert part.able
+    assert part.has_account
 
 
 class Box:

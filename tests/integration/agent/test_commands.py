@@ -14,7 +14,7 @@ from kits.cli import Done, edgegpu
 
 from edgegpu_agent.identity.enrolment import token_hash
 from edgegpu_agent.identity.status import EnrolmentState, IdentityStatus
-from edgegpu_agent.identity.status_file import tell
+from edgegpu_agent.identity.status_file import write_status
 from edgegpu_agent.session.local_api import LocalApi
 from edgegpu_agent.settings import load
 from edgegpu_agent.worker.answers import JournalAnswer, JournalLine, OpenCommand, StatusAnswer
@@ -64,7 +64,7 @@ class Box:
             "not_after_s": int(time.time()) + 90 * 86_400,
             **more,
         }
-        tell(self.root / "run/edgegpu/agent-identity.json", IdentityStatus(stand=stand, **fields))
+        write_status(self.root / "run/edgegpu/agent-identity.json", IdentityStatus(stand=stand, **fields))
 
     def serve(self) -> None:
         path = self.root / "run/edgegpu/agent.sock"

@@ -131,10 +131,10 @@ def test_each_thing_is_looked_at_in_its_time(world: World) -> None:
 
 def test_a_program_that_hangs_is_left_and_not_asked_for_a_while(world: World) -> None:
     world.program("hangs", 'echo x >> "$BOX/hangs"; exec sleep 100')
-    assert world.programs.ask(("hangs",), timeout_s=0.2) is None
-    assert world.programs.ask(("hangs",), timeout_s=0.2) is None
+    assert world.programs.output_of(("hangs",), timeout_s=0.2) is None
+    assert world.programs.output_of(("hangs",), timeout_s=0.2) is None
     assert (world.root / "hangs").read_text() == "x\n"
     world.program("hangs", "echo well")
     world.now += 601
-    assert world.programs.ask(("hangs",), timeout_s=5) == "well\n"
-    assert world.programs.ask(("missing",), timeout_s=5) is None
+    assert world.programs.output_of(("hangs",), timeout_s=5) == "well\n"
+    assert world.programs.output_of(("missing",), timeout_s=5) is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from kits.acts import Vendor
 
-from edgegpu_agent.actions.bundles import ReleaseError, check_order, check_signature, sign
+from edgegpu_agent.actions.bundles import ReleaseError, check_not_older, check_signature, sign
 
 SUM = "a" * 64
 IN_ORDER = (
@@ -31,15 +31,15 @@ IN_ORDER = (
 @pytest.mark.parametrize("place", range(len(IN_ORDER) - 1))
 def test_what_is_older_is_refused(place: int) -> None:
     old, new = IN_ORDER[place], IN_ORDER[place + 1]
-    check_order(old, new)
+    check_not_older(old, new)
     with pytest.raises(ReleaseError) as refused:
-        check_order(new, old)
+        check_not_older(new, old)
     assert refused.value.code == "DOWNGRADE"
 
 
 @pytest.mark.parametrize(("now", "wanted"), [("1.2", "1.2.0"), ("1.2.0+b-1", "1.2+b.1")])
 def test_the_same_in_other_words_is_no_downgrade(now: str, wanted: str) -> None:
-    check_order(now, wanted)
+    check_not_older(now, wanted)
 
 
 def test_the_release_key_signs_version_and_checksum_together() -> None:

@@ -7,8 +7,8 @@ from kits.limitscases import manifest
 from kits.limitsworld import MODEL
 
 from edgegpu_agent.app_limits.drift import writer
-from edgegpu_agent.app_limits.patches import ASIDE, aside_patch, back_patch, joined, replicas_patch
-from edgegpu_agent.app_limits.progress import RolloutStage, blame, owns, progress, selector
+from edgegpu_agent.app_limits.patches import ASIDE, aside_patch, back_patch, merged, replicas_patch
+from edgegpu_agent.app_limits.progress import RolloutStage, limits_reason, owns, progress, selector
 from edgegpu_agent.kube.apps import FoundWorkload, WorkloadRef
 from edgegpu_base.kube import Json
 from edgegpu_core.limits import WorkloadKind
@@ -75,7 +75,7 @@ def test_done_is_what_the_controller_says_of_this_generation(
 def test_the_limits_are_blamed_for_what_names_them_only() -> None:
     ours = unschedulable("0/1 nodes are available: 1 Insufficient baidu.com/vcuda-memory.")
     theirs = unschedulable("0/1 nodes are available: 1 Insufficient cpu.")
-    assert stage_of(WorkloadKind.DEPLOYMENT, {}, ours) is RolloutStage.BLAMED
+    assert stage_of(WorkloadKind.DEPLOYMENT, {}, ours) is RolloutStage.BLOCKED
     assert stage_of(WorkloadKind.DEPLOYMENT, {}, theirs) is RolloutStage.GOING
     leaving = pod(4)
     leaving["metadata"]["deletionTimestamp"] = "now"
@@ -97,7 +97,7 @@ def test_the_limits_are_blamed_for_what_names_them_only() -> None:
     ],
 )
 def test_blame(one: Json, *, blamed: bool) -> None:
-    assert bool(blame(one, MODEL)) is blamed
+    assert bool(limits_reason(one, MODEL)) is blamed
 
 
 def test_quota_is_blamed_where_it_is_ours() -> None:
@@ -105,7 +105,7 @@ def test_quota_is_blamed_where_it_is_ours() -> None:
         return {"conditions": [{"type": "ReplicaFailure", "message": words}]}
 
     ours = "exceeded quota: q, requested: requests.baidu.com/vcuda-memory=10"
-    assert stage_of(WorkloadKind.DEPLOYMENT, status(ours)) is RolloutStage.BLAMED
+    assert stage_of(WorkloadKind.DEPLOYMENT, status(ours)) is RolloutStage.BLOCKED
     assert stage_of(WorkloadKind.DEPLOYMENT, status("exceeded quota: q, requested: cpu=1")) is RolloutStage.GOING
 
 
@@ -144,7 +144,7 @@ def test_what_is_put_aside_comes_back_as_it_was(kind: WorkloadKind, spec: Json) 
     app = found(kind, {}, **spec)
     change = aside_patch(app)
     assert change["spec"] != spec
-    noted = FoundWorkload(app.ref, joined(app.item, change))
+    noted = FoundWorkload(app.ref, merged(app.item, change))
     back = back_patch(noted)
     assert back is not None
     assert back["spec"] == spec

@@ -79,11 +79,11 @@ def test_a_clock_that_is_ahead_is_known_once_the_cloud_has_spoken(tmp_path: Path
     true_s, boot = WRITTEN_S + 10 * 86_400, [50.0]
     floor = ClockFloor(tmp_path / "clock.json", clock=lambda: true_s + 20 * 365 * 86_400.0, boot_s=lambda: boot[0])
     seen = [floor.is_right]  # nobody knows better
-    floor.doubt(ended=True)
+    floor.set_own_expired(ended=True)
     seen.append(floor.is_right)
-    floor.learn(true_s)
-    floor.doubt(ended=False)
-    floor.learn(true_s - 3_600)  # one that was held back changes nothing
+    floor.learn_signed(true_s)
+    floor.set_own_expired(ended=False)
+    floor.learn_signed(true_s - 3_600)  # one that was held back changes nothing
     boot[0] += 100
     assert [*seen, floor.is_right] == [True, False, False]
     assert (floor.now_s, floor.floor_s) == (true_s + 100, true_s + 100)
@@ -93,7 +93,7 @@ def test_a_clock_that_is_right_is_believed_after_the_cloud_has_spoken(tmp_path: 
     right_s = WRITTEN_S + 10 * 86_400.0
     now = [right_s]
     floor = ClockFloor(tmp_path / "clock.json", clock=lambda: now[0], boot_s=lambda: 50.0)
-    floor.learn(int(right_s) - 30)
+    floor.learn_signed(int(right_s) - 30)
     seen = [(floor.is_right, floor.now_s)]
     now[0] = 5.0
     assert [*seen, (floor.is_right, floor.now_s)] == [(True, right_s), (False, right_s - 30)]
@@ -103,20 +103,20 @@ def test_one_message_does_not_move_the_floor_for_good(tmp_path: Path) -> None:
     """Of a stolen key, or of a controller whose clock stood in 2099: the box's own clock says otherwise."""
     path, right_s, boot = tmp_path / "clock.json", WRITTEN_S + 10 * 86_400, [50.0]
     floor = ClockFloor(path, clock=lambda: float(right_s), boot_s=lambda: boot[0])
-    assert floor.learn(right_s)
+    assert floor.learn_signed(right_s)
     before = path.read_bytes()
     far_s = right_s + 400 * 86_400
-    assert [floor.learn(far_s), floor.learn(2**53 - 1)] == [False, False]
+    assert [floor.learn_signed(far_s), floor.learn_signed(2**53 - 1)] == [False, False]
     assert (floor.is_right, floor.now_s, path.read_bytes()) == (True, right_s, before)
 
 
 def test_a_clock_without_a_battery_learns_a_year_at_most_of_messages(tmp_path: Path) -> None:
     path, boot = tmp_path / "clock.json", [50.0]
     floor = ClockFloor(path, clock=lambda: boot[0], boot_s=lambda: boot[0])
-    assert floor.learn(WRITTEN_S + 300 * 86_400)
-    assert [floor.learn(WRITTEN_S + days * 86_400) for days in (500, 700)] == [False, False]
+    assert floor.learn_signed(WRITTEN_S + 300 * 86_400)
+    assert [floor.learn_signed(WRITTEN_S + days * 86_400) for days in (500, 700)] == [False, False]
     boot[0] += 100 * 86_400  # it runs for so long
-    assert floor.learn(WRITTEN_S + 400 * 86_400)
+    assert floor.learn_signed(WRITTEN_S + 400 * 86_400)
 
 
 def test_an_enrolment_puts_the_floor_right(tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_an_enrolment_puts_the_floor_right(tmp_path: Path) -> None:
     true_s = WRITTEN_S + 900 * 86_400
     floor.begin(true_s)
     assert (floor.floor_s, ClockFloor(path).floor_s) == (true_s, true_s)
-    assert floor.learn(true_s + 60)
+    assert floor.learn_signed(true_s + 60)
 
 
 def test_the_floor_is_not_written_with_each_receipt(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from edgegpu_agent.session.machine import leaving
+from edgegpu_agent.session.machine import goodbye_reason
 from edgegpu_installer.transaction.journal import TransactionJournal
 
 if TYPE_CHECKING:
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 )
 def test_by_what_stands_in_the_journal(tmp_path: Path, op: str, state: str, why: str) -> None:
     (tmp_path / "state").write_text(f"id=t\nop={op}\nstate={state}\n")
-    assert leaving(TransactionJournal(tmp_path)) == why
+    assert goodbye_reason(TransactionJournal(tmp_path)) == why
 
 
 def test_a_box_without_a_journal_or_with_a_broken_one_is_just_stopped(tmp_path: Path) -> None:
-    assert leaving(TransactionJournal(tmp_path)) == "stop"
+    assert goodbye_reason(TransactionJournal(tmp_path)) == "stop"
     (tmp_path / "state").write_text("state=?\n")
-    assert leaving(TransactionJournal(tmp_path)) == "stop"
+    assert goodbye_reason(TransactionJournal(tmp_path)) == "stop"

@@ -10,7 +10,7 @@ from kits.worker import Wire
 from kits.workercontroller import RESTART
 from kits.workerodd import odd, odd_wire
 
-from edgegpu_agent.actions.redact import HIDDEN, Redactor, cleaned
+from edgegpu_agent.actions.redact import HIDDEN, Redactor, redacted_body
 from edgegpu_agent.ports import ActionOutcome
 from edgegpu_sync.messages.spec import Sharing, Spec
 from edgegpu_sync.messages.uplink import Condition
@@ -63,11 +63,11 @@ def test_nor_has_what_is_told_of_an_item(wire: Wire) -> None:
 def test_a_cleaned_body_is_the_same_but_for_its_words_and_not_longer() -> None:
     body = {"v": 1, "n": 2.5, "text": "password=ab, ü", "items": {"text": {"name": "a:b", "text": "pw"}}, "name": TOLD}
     written = json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode()
-    clean = cleaned(written, redactor=Redactor)
+    clean = redacted_body(written, redactor=Redactor)
     assert len(clean) <= len(written)
     assert json.loads(clean) == body | {"text": "password=[hidd"}
 
 
 @pytest.mark.parametrize("body", [b'{"v":1, "name":"x"}', b'{"v":1, "text":"all is well"}'])
 def test_a_body_without_a_secret_goes_as_it_was_written(body: bytes) -> None:
-    assert cleaned(body, redactor=Redactor) is body
+    assert redacted_body(body, redactor=Redactor) is body

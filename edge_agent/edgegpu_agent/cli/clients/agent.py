@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from edgegpu_agent.cli.common import CliError, with_sudo
-from edgegpu_agent.cli.setup.enrolment import read_standing
-from edgegpu_agent.identity.status import STANDING
+from edgegpu_agent.cli.setup.enrolment import read_status_file
+from edgegpu_agent.identity.status import STATUS_FILE
 from edgegpu_agent.settings import AgentConfig, load
 from edgegpu_base.http_unix import NoHttpError, get
 from edgegpu_installer.layout import Layout
@@ -53,7 +53,7 @@ class AgentSnapshot:
         }
 
 
-def gather(root: Path, socket: Path | None, *, now_s: float | None = None) -> AgentSnapshot:
+def read_agent(root: Path, socket: Path | None, *, now_s: float | None = None) -> AgentSnapshot:
     """Return the state of this box and its cloud.
 
     Args:
@@ -75,7 +75,7 @@ def gather(root: Path, socket: Path | None, *, now_s: float | None = None) -> Ag
         config, problems = None, list(error.problems)
     wrong = tuple(problems)
     agent, why = _ask(socket or layout.run / SOCKET_NAME)
-    identity = _identity(agent, layout.run / STANDING)
+    identity = _identity(agent, layout.run / STATUS_FILE)
     problems += _of_identity(identity, now_s)
     if identity is not None and identity.get("stand") == "enrolled":
         problems += [why] if agent is None else _of_agent(agent)
@@ -123,7 +123,7 @@ def _identity(agent: dict[str, Any] | None, path: Path) -> dict[str, Any] | None
     said = agent.pop("identity", None) if agent is not None else None
     if isinstance(said, dict) and said.get("stand", _STARTING) != _STARTING:
         return said
-    standing = read_standing(path)
+    standing = read_status_file(path)
     return standing.raw if standing is not None else None
 
 

@@ -93,12 +93,12 @@ class BoxClients:
 
     def cloud(self) -> CloudProbe | None:
         """Return the state of this box and its cloud; None where the box belongs to none."""
-        from edgegpu_agent.cli.clients.agent import gather  # noqa: PLC0415  (a box without a cloud needs none of it)
+        from edgegpu_agent.cli.clients.agent import read_agent  # noqa: PLC0415  (a box without a cloud needs none of it)
 
         layout = Layout(self._root)
         if not layout.agent_yaml.exists():
             return None
-        seen = gather(self._root, None)
+        seen = read_agent(self._root, None)
         return CloudProbe(
             url=seen.config.cloud.url if seen.config is not None else "",
             ca_sha256=seen.config.cloud.ca_sha256 if seen.config is not None else "",

@@ -12,7 +12,7 @@ from typing import Any
 import typer
 
 from edgegpu_agent.cli.common import CliError
-from edgegpu_agent.identity.status import STANDING
+from edgegpu_agent.identity.status import STATUS_FILE
 from edgegpu_agent.settings import CloudSection
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.layout import AGENT_UNIT, Layout
@@ -110,7 +110,7 @@ class EnrolmentRun:
             raise CliError(
                 f"cannot enrol with {url}: {_first(error)}", remedy="take the line from your cloud"
             ) from error
-        standing = layout.run / STANDING
+        standing = layout.run / STATUS_FILE
         try:
             if not self.system.unit(AGENT_UNIT).is_there:
                 raise CliError(f"cannot enrol: systemd has no {AGENT_UNIT}", remedy="run edgegpu install first")
@@ -126,10 +126,10 @@ class EnrolmentRun:
             raise CliError(error.message, remedy=error.remedy or _LOG) from error
         except OSError as error:
             raise CliError(f"cannot enrol: {error}", remedy="run it as root") from error
-        return wait_for_word(standing, token, wait_s=self.wait_s, clock=self.clock)
+        return wait_for_status(standing, token, wait_s=self.wait_s, clock=self.clock)
 
 
-def wait_for_word(
+def wait_for_status(
     standing: Path, token: str, *, wait_s: float, clock: Callable[[], float] = time.monotonic
 ) -> AgentIdentity:
     """Wait until the agent reports the end of an enrolment; after `wait_s` return the last status.
@@ -147,7 +147,7 @@ def wait_for_word(
 
     began, told, digest = clock(), AgentIdentity({}), token_hash(token)
     while True:
-        now = read_standing(standing) or told
+        now = read_status_file(standing) or told
         about_it = now.raw.get("token_sha256") == digest
         if about_it or now.raw.get("stand") == "broken":  # "broken" may be old: the agent looks every 5 s
             told = now
@@ -161,7 +161,7 @@ def wait_for_word(
     raise CliError(f"cannot tell how the enrolment went: no word from the agent in {wait_s:g} s", remedy=_LOG)
 
 
-def read_standing(path: Path) -> AgentIdentity | None:
+def read_status_file(path: Path) -> AgentIdentity | None:
     """Return the agent's status file; None where it cannot be read."""
     try:
         value = json.loads(path.read_bytes())

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgegpu_agent.cli.common import CliError
-from edgegpu_agent.cli.setup.enrolment import AgentIdentity, wait_for_word
+from edgegpu_agent.cli.setup.enrolment import AgentIdentity, wait_for_status
 from edgegpu_agent.identity.errors import IdentityError
 from edgegpu_agent.identity.identity_files import load_identity
-from edgegpu_agent.identity.status import STANDING
+from edgegpu_agent.identity.status import STATUS_FILE
 from edgegpu_agent.settings import CloudSection, load
 from edgegpu_installer.layout import Layout
 from edgegpu_plugin.errors import ConfigError
@@ -82,7 +82,7 @@ def membership(layout: Layout, token: str, *, wait_s: float, say: Callable[[str]
         return Membership(cloud=cloud, told=_kept(layout))
     say(f"enrolling at {cloud.url}")
     try:
-        told = wait_for_word(layout.run / STANDING, token, wait_s=wait_s)
+        told = wait_for_status(layout.run / STATUS_FILE, token, wait_s=wait_s)
     except CliError:
         told = None
     return Membership(cloud=cloud, told=told, had_token=True)
