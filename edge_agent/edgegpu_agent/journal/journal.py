@@ -1,8 +1,9 @@
 """The journal: it loads the contents for the rules, and saves changes in one transaction, with fsync."""
 
+import contextlib
 import json
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from edgegpu_agent.journal import codec, loading
@@ -148,9 +149,24 @@ class BoxJournal:
             write(self._link, change)
         self._held = held
 
-    def _step(self) -> "_Step":
+    @contextlib.contextmanager
+    def _step(self) -> Iterator[None]:
+        """Make one transaction; the hook is called before and after its commit."""
         self._commits += 1
-        return _Step(self._link, self._hook, self._commits)
+        number = self._commits
+        try:
+            self._link.execute("BEGIN IMMEDIATE")
+            yield
+            self._hook("before", number)
+            self._link.execute("COMMIT")
+        except BaseException as error:
+            if self._link.in_transaction:
+                self._link.execute("ROLLBACK")
+            if not isinstance(error, sqlite3.Error):
+                raise
+            kind = JournalFullError if error.sqlite_errorcode == sqlite3.SQLITE_FULL else BoxJournalError
+            raise kind(f"cannot write the journal: {error}") from error
+        self._hook("after", number)
 
     @property
     def free_pages(self) -> int:
@@ -199,35 +215,3 @@ class BoxJournal:
     def close(self) -> None:
         """Close the file."""
         self._link.close()
-
-
-class _Step:
-    """A transaction that calls the hook before and after its commit."""
-
-    def __init__(self, link: sqlite3.Connection, hook: Hook, number: int) -> None:
-        self._link = link
-        self._hook = hook
-        self._number = number
-
-    def __enter__(self) -> None:
-        try:
-            self._link.execute("BEGIN IMMEDIATE")
-        except sqlite3.Error as error:
-            raise BoxJournalError(f"cannot write the journal: {error}") from error
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _trace: object) -> None:
-        try:
-            if error is None:
-                self._hook("before", self._number)
-                self._link.execute("COMMIT")
-        except sqlite3.Error as failure:
-            error = failure
-        if error is None:
-            self._hook("after", self._number)
-            return
-        if self._link.in_transaction:
-            self._link.execute("ROLLBACK")
-        if isinstance(error, sqlite3.Error):
-            if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
-                raise JournalFullError(f"cannot write the journal: {error}") from error
-            raise BoxJournalError(f"cannot write the journal: {error}") from error
