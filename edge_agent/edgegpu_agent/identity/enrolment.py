@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from edgegpu_agent.identity import identity_files, renewal
 from edgegpu_agent.identity.enrolment_client import CloudClient, EnrolmentAnswer, PendingAnswer, body_of
@@ -16,6 +16,7 @@ from edgegpu_agent.identity.identity_files import (
     BoxIdentity,
     CloudAddress,
     DeviceFile,
+    IdentityModel,
     load_identity,
     load_sign_key,
     read_certificate,
@@ -30,9 +31,7 @@ _FILES = ("sign.key", "tls.key", "tls.crt", "broker-ca.crt", "cloud-ca.crt")
 """The files of an enrolment, in the order in which they are moved into place; device.json follows."""
 
 
-class _Request(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
+class _Request(IdentityModel):
     version: Literal[1] = 1
     request: Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
     token_sha256: str

@@ -10,12 +10,12 @@ from typing import Annotated, Any, TypeVar
 import urllib3
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 from urllib3.exceptions import HTTPError, InsecureRequestWarning
 
 from edgegpu_agent import proxied
 from edgegpu_agent.identity.errors import DeniedError, IdentityError, UnreachableError
-from edgegpu_agent.identity.identity_files import Broker
+from edgegpu_agent.identity.identity_files import Broker, IdentityModel
 from edgegpu_base.tls import empty_context
 from edgegpu_sync.keys import PublicKey
 from edgegpu_sync.messages.downlink import KeySetLink
@@ -29,11 +29,7 @@ _BUSY = frozenset({408, 425, 429})
 T = TypeVar("T", bound=BaseModel)
 
 
-class _Answer(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-
-class EnrolmentAnswer(_Answer):
+class EnrolmentAnswer(IdentityModel):
     """The box was taken in."""
 
     device: Annotated[str, Field(pattern=r"^[a-z0-9]{16}$")]
@@ -47,21 +43,21 @@ class EnrolmentAnswer(_Answer):
     server_time: Count
 
 
-class PendingAnswer(_Answer):
+class PendingAnswer(IdentityModel):
     """A person has to approve it; the same request is sent again."""
 
     state: str = "waiting"
     retry_s: Annotated[float, Field(gt=0)] = 15.0
 
 
-class RenewedAnswer(_Answer):
+class RenewedAnswer(IdentityModel):
     """Another certificate for the same box."""
 
     certificate: str
     server_time: Count
 
 
-class _Denied(_Answer):
+class _Denied(IdentityModel):
     code: str = "REFUSED"
     text: str = "the cloud gives no reason"
     remedy: str = ""

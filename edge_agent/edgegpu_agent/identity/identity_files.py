@@ -25,25 +25,27 @@ _DEVICE, _TLS_KEY, _TLS_CERT, _SIGN_KEY = "device.json", "tls.key", "tls.crt", "
 _BROKER_CA, _CLOUD_CA = "broker-ca.crt", "cloud-ca.crt"
 
 
-class _Kept(BaseModel):
+class IdentityModel(BaseModel):
+    """The base of the identity's files, requests and answers; fields of later versions are ignored."""
+
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
-class Broker(_Kept):
+class Broker(IdentityModel):
     """The address at which the broker listens for boxes."""
 
     host: Annotated[str, Field(min_length=1, max_length=253)]
     port: Annotated[int, Field(ge=1, le=65_535)]
 
 
-class CloudAddress(_Kept):
+class CloudAddress(IdentityModel):
     """The address of the cloud for enrolment and renewal."""
 
     url: str
     ca_sha256: str = ""
 
 
-class DeviceFile(_Kept):
+class DeviceFile(IdentityModel):
     """device.json: the device id, the enrolment, and the addresses and keys of the cloud."""
 
     version: Literal[1] = 1

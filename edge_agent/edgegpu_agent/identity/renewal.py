@@ -7,12 +7,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from edgegpu_agent.identity import identity_files
 from edgegpu_agent.identity.enrolment_client import CloudClient, RenewedAnswer, body_of
 from edgegpu_agent.identity.errors import DeniedError, UnreachableError
-from edgegpu_agent.identity.identity_files import BoxCertificate, BoxIdentity, CloudAddress, read_certificate
+from edgegpu_agent.identity.identity_files import (
+    BoxCertificate,
+    BoxIdentity,
+    CloudAddress,
+    IdentityModel,
+    read_certificate,
+)
 from edgegpu_agent.identity.keys import certificate_request, new_tls_key, public_of
 from edgegpu_sync.wire import to_base64
 
@@ -22,17 +28,13 @@ DOMAIN = b"edgegpu renew 1\n"
 _FOLDER, _REQUEST, _DONE = "renewal", "request.json", "renewed.json"
 
 
-class _Request(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
+class _Request(IdentityModel):
     version: Literal[1] = 1
     cause: str
     body: str
 
 
-class _Done(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
+class _Done(IdentityModel):
     version: Literal[1] = 1
     cause: str
     not_after_s: int
