@@ -1,13 +1,9 @@
-"""The errors that keep an app's limits from being set."""
+"""The error that keeps an app's limits from being set."""
 
 from edgegpu_sync.rules.settle import Settlement
 
 
-class LimitsError(Exception):
-    """The base of the errors of app limits."""
-
-
-class LimitsRefusedError(LimitsError):
+class LimitsRefusedError(Exception):
     """An item that is refused: nothing was changed, and nothing will be; `settlement` says why."""
 
     def __init__(self, settlement: Settlement) -> None:

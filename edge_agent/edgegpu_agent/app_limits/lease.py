@@ -37,20 +37,6 @@ class LeaseHolding(Protocol):
         ...
 
 
-class NoLease:
-    """The lease for an agent that is on no server node: it never holds it."""
-
-    holder = ""
-
-    def holds(self) -> bool:
-        """Return False: this agent never holds the lease."""
-        return False
-
-    def known(self, timeout_s: float) -> bool:  # noqa: ARG002  (there is nothing to wait for)
-        """Return True at once."""
-        return True
-
-
 def may_take(record: LeaseRecord | None, me: str, *, unchanged_s: float) -> bool:
     """Return whether to take (or renew) a lease: it is ours or nobody's, or we have seen no change of it for too long.
 

@@ -45,7 +45,7 @@ class AppLimitsSettler:
 
         Args:
             apps: the client for the cluster's workloads.
-            lease: whether this agent settles the limits of its cluster; `NoLease()` on agent nodes.
+            lease: whether this agent settles the limits of its cluster.
             model: returns the resource names that this box's plugin uses.
             installed: returns whether GPU sharing is installed on this box.
             timer: the clock, the pauses and the timeouts.

@@ -8,7 +8,6 @@ from kits.limitsapi import Api, path_of
 from kits.limitsbed import RECREATE, Bed, field, thief
 from kits.limitscases import manifest
 
-from edgegpu_agent.app_limits.lease import NoLease
 from edgegpu_agent.app_limits.patches import ASIDE
 from edgegpu_core.podview import CARDS_ANNOTATION, write_cards
 from edgegpu_sync.messages.uplink import ItemState
@@ -208,9 +207,21 @@ def test_an_ambiguous_name_is_refused(api: Api) -> None:
     assert "is a Deployment and a StatefulSet" in came.text
 
 
+class _NoLease:
+    """The lease of an agent that never holds it."""
+
+    holder = ""
+
+    def holds(self) -> bool:
+        return False
+
+    def known(self, timeout_s: float) -> bool:  # noqa: ARG002  (there is nothing to wait for)
+        return True
+
+
 def test_who_does_not_hold_the_lease_settles_nothing(api: Api) -> None:
     bed = field(api)
-    came = bed.make(lease=NoLease()).settle(bed.ask(3), bed.notes)
+    came = bed.make(lease=_NoLease()).settle(bed.ask(3), bed.notes)
     assert came.state is ItemState.ELSEWHERE
     assert bed.settler.look(bed.ask(3), came, bed.notes).again
 
