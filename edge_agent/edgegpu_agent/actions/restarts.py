@@ -1,5 +1,6 @@
 """k3s.restart and plugin.restart: ask systemd once; the unit's InvocationID then shows whether it has restarted."""
 
+import contextlib
 import datetime as dt
 import json
 import time
@@ -179,11 +180,8 @@ class NodeReadiness:
             return None
         access, name = found
         try:
-            client = KubeClient(access, timeout_s=_CALL_S)
-            try:
+            with contextlib.closing(KubeClient(access, timeout_s=_CALL_S)) as client:
                 return ready_since(client.get(f"/api/v1/nodes/{name}"), since_s)
-            finally:
-                client.close()
         except Forbidden:
             return None
         except KubeError:

@@ -98,11 +98,7 @@ class Units:
 
     def run_of(self, unit: SystemdUnit | None) -> UnitRun | None:
         """Return the run of a unit; None where the unit is not known."""
-        return None if unit is None else UnitRun(boot=self.boot(), invocation=unit.invocation)
-
-    def boot(self) -> str:
-        """Return the id of this boot."""
-        return boot_id(self.layout.root)
+        return None if unit is None else UnitRun(boot=boot_id(self.layout.root), invocation=unit.invocation)
 
     def k3s(self) -> str:
         """Return k3s's unit, empty where there is none; the installer's journal and drop-in know its name."""

@@ -114,9 +114,7 @@ class Upgrade:
             case Evidence.DONE:
                 text = f"it was installed, and /opt/edgegpu/current leads to {self._link()} since"
                 return ActionOutcome.failed(text, ResultCode.SUPERSEDED)
-            case Evidence.PUT_BACK:
-                return _outcome(self.installer.await_end(id_))
-            case Evidence.BROKEN:
+            case Evidence.PUT_BACK | Evidence.BROKEN:
                 return _outcome(self.installer.await_end(id_))
             case Evidence.NOT_DONE | Evidence.OTHER:
                 return ActionOutcome.failed("the link leads elsewhere than it should")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from edgegpu_installer.plan.site import MachineRole
 
 JSON_VERSION = 1
-_TOKEN_VARIABLE, _JOIN_VARIABLE, _PROXY_VARIABLE = "EDGEGPU_TOKEN", "EDGEGPU_JOIN", "EDGEGPU_PROXY"
+_SECRET_VARIABLES = _TOKEN_VARIABLE, _JOIN_VARIABLE, _PROXY_VARIABLE = "EDGEGPU_TOKEN", "EDGEGPU_JOIN", "EDGEGPU_PROXY"
 
 HELP = """\
 Put edgegpu on this machine, change what is on it, or upgrade it to this version.
@@ -222,11 +222,7 @@ def _end(
 def _begin(isolation: str) -> None:
     _refuse_isolation(isolation)
     need_root("cannot install")
-    for name in (
-        _TOKEN_VARIABLE,
-        _JOIN_VARIABLE,
-        _PROXY_VARIABLE,
-    ):  # programs that are started from here on do not inherit them
+    for name in _SECRET_VARIABLES:  # programs that are started from here on do not inherit them
         os.environ.pop(name, None)
 
 
