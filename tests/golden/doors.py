@@ -186,7 +186,7 @@ class _Units:
 
 
 class _Idle:
-    def until(self, *_: object, **__: object) -> None:
+    def wait_for(self, *_: object, **__: object) -> None:
         return
 
 
