@@ -8,14 +8,16 @@ from edgegpu_base.files import stamp
 LEAVING = frozenset({"uninstall", "withdraw"})
 """The installer's ops that remove sharing: k3s restarts without the extender, and the plugin is stopped after that."""
 
-COMING = frozenset({"install"})
-"""The installer's ops that bring sharing: the plugin is started, and after that k3s restarts with the extender."""
+COMING = frozenset({"install", "upgrade"})
+"""The installer's ops that may bring sharing: the plugin is started, and after that k3s restarts with the extender."""
+
+PLUGIN_UNIT = "edgegpu-plugin.service"
 
 UNDER_WAY = frozenset({"PREPARED", "STAGED", "SWAPPED", "RESTARTING", "VERIFYING", "ROLLING_BACK"})
 """The states of a change in progress."""
 
-_RESTARTS = frozenset({"RESTARTING", "VERIFYING", "ROLLING_BACK"})
-"""The states in which k3s may have been started anew."""
+_RESTARTS = frozenset({"RESTARTING", "VERIFYING"})
+"""The states in which k3s may have been started anew with the new files; a rollback starts it with the old ones."""
 
 RUN = Path("/run")
 
@@ -26,7 +28,7 @@ class SharingChange:
     """The reader of the installer's journal, which it reads again when that has changed."""
 
     def __init__(self, state_folder: Path, *, run: Path = RUN) -> None:
-        self._path = state_folder / "tx/state"
+        self._path, self._table = state_folder / "tx/state", state_folder / "tx/units"
         self._units = run / "systemd/units"
         self._stamp: tuple[int, ...] = ()
         self._said: Mapping[str, str] = {}
@@ -38,17 +40,26 @@ class SharingChange:
             return False
         if said.get("op") in LEAVING:
             return True
-        return said.get("op") in COMING and said.get("restart") == "1" and not self._has_restarted(said)
+        comes = said.get("op") in COMING and said.get("restart") == "1" and self._starts_plugin()
+        return comes and not self._has_restarted(said)
+
+    def _starts_plugin(self) -> bool:
+        """Return whether the plugin did not run before the change: else k3s has had the extender all the time."""
+        try:
+            return f"inactive {PLUGIN_UNIT}" in self._table.read_text(encoding="utf-8", errors="replace").splitlines()
+        except OSError:
+            return False
 
     def _has_restarted(self, said: Mapping[str, str]) -> bool:
         """Return whether k3s has been started with the new files; the state comes before the restart that it names.
 
-        Where systemd does not name the present start of k3s, the state decides.
+        Where systemd does not name the present start of k3s, the state decides. The journal has the unit's name without
+        `.service`.
         """
         if said.get("state") not in _RESTARTS:
             return False
         try:
-            start = (self._units / f"invocation:{said.get('unit', '')}").readlink()
+            start = (self._units / f"invocation:{said.get('unit', '').removesuffix('.service')}.service").readlink()
         except OSError:
             return True
         return str(start) != said.get("invocation")

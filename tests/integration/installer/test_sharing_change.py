@@ -1,6 +1,7 @@
 """While a change lets k3s run without the extender beside the plugin, a node offers no more than its pods hold."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ from integration.clusterkit import Api, api
 
 from edgegpu_core.model import ResourceModel
 from edgegpu_installer.changes import LEAVING, Deadline, TransactionKind
+from edgegpu_installer.layout import AGENT_UNIT, PLUGIN_UNIT
+from edgegpu_installer.transaction.journal import TransactionJournal, TransactionRecord, TransactionTables
 from edgegpu_installer.transaction.share_drain import drain
 from edgegpu_installer.transaction.states import TERMINAL, TransactionState
 from edgegpu_plugin.records import sharing_change
@@ -35,7 +38,8 @@ def bed(simdriver_build: Path) -> Iterator[EmbeddedBed]:
 
 def test_the_plugin_and_the_installer_name_the_same_ops_and_states() -> None:
     assert {op.value for op in LEAVING} == sharing_change.LEAVING
-    assert {TransactionKind.INSTALL.value} == sharing_change.COMING
+    assert {TransactionKind.INSTALL.value, TransactionKind.UPGRADE.value} == sharing_change.COMING
+    assert sharing_change.PLUGIN_UNIT == PLUGIN_UNIT
     ended = TERMINAL | {TransactionState.INCONSISTENT}
     assert {state.value for state in TransactionState if state not in ended} == sharing_change.UNDER_WAY
 
@@ -73,7 +77,8 @@ def test_a_plugin_that_an_installation_starts_offers_no_more_than_pods_hold_unti
     state, said_before = box.folder / "state", len(box.log_path.read_text())
     (state / "inventory.json").unlink()  # an uninstall has removed it
     (state / "tx").mkdir()
-    (state / "tx/state").write_text("id=1\nop=install\nstate=SWAPPED\nrestart=1\nunit=k3s.service\ninvocation=a\n")
+    (state / "tx/units").write_text(f"inactive {PLUGIN_UNIT}\n")
+    (state / "tx/state").write_text("id=1\nop=install\nstate=SWAPPED\nrestart=1\nunit=k3s\ninvocation=a\n")
     bed.wait(lambda: amounts(bed)[0] == "0", what="nothing without the plugin", timeout_s=20)
     seen = set[str]()
 
@@ -86,41 +91,69 @@ def test_a_plugin_that_an_installation_starts_offers_no_more_than_pods_hold_unti
     assert seen <= {"0", "20"}
     words = box.log_path.read_text()[said_before:]
     assert words.index("offering only what pods hold") < words.index("offering card 0")  # kubelet saw no free device
-    (state / "tx/state").write_text("id=1\nop=install\nstate=VERIFYING\nrestart=1\nunit=k3s.service\ninvocation=a\n")
+    (state / "tx/state").write_text("id=1\nop=install\nstate=VERIFYING\nrestart=1\nunit=k3s\ninvocation=a\n")
     bed.restart_kubelet("box")
     offered(bed)
 
 
-CHANGE = {"op": "install", "state": "VERIFYING", "restart": "1", "unit": "k3s.service", "invocation": "aa"}
+RECORD = TransactionRecord(
+    id="1",
+    op=TransactionKind.INSTALL,
+    state=TransactionState.VERIFYING,
+    restart=True,
+    unit="k3s",  # as the plan of an installation names it; systemd's link has the whole name
+    invocation="aa",
+)
 
 
 @pytest.mark.parametrize(
-    ("said", "start", "extender"),
+    ("record", "start", "extender"),
     [
-        ({}, "aa", "missing"),
-        ({}, "bb", "there"),
-        ({}, "", "there"),
-        ({"state": "SWAPPED"}, "aa", "missing"),
-        ({"state": "SWAPPED"}, "", "missing"),
-        ({"state": "SWAPPED", "restart": "0"}, "aa", "there"),
-        ({"state": "COMMITTED"}, "aa", "there"),
-        ({"op": "upgrade", "state": "SWAPPED"}, "aa", "there"),
-        ({"op": "uninstall"}, "bb", "missing"),
-        ({"op": "uninstall", "restart": "0"}, "aa", "missing"),
+        (RECORD, "aa", "missing"),
+        (RECORD, "bb", "there"),
+        (RECORD, "", "there"),
+        (replace(RECORD, unit="k3s.service"), "aa", "missing"),
+        (replace(RECORD, state=TransactionState.RESTARTING), "aa", "missing"),
+        (replace(RECORD, state=TransactionState.RESTARTING), "bb", "there"),
+        (replace(RECORD, state=TransactionState.SWAPPED), "aa", "missing"),
+        (replace(RECORD, state=TransactionState.SWAPPED), "", "missing"),
+        (replace(RECORD, state=TransactionState.SWAPPED, restart=False), "aa", "there"),
+        (replace(RECORD, state=TransactionState.ROLLING_BACK), "bb", "missing"),
+        (replace(RECORD, state=TransactionState.COMMITTED), "aa", "there"),
+        (replace(RECORD, state=TransactionState.ROLLED_BACK), "aa", "there"),
+        (replace(RECORD, op=TransactionKind.CHANGE, state=TransactionState.SWAPPED), "aa", "there"),
+        (replace(RECORD, op=TransactionKind.UNINSTALL), "bb", "missing"),
+        (replace(RECORD, op=TransactionKind.UNINSTALL, restart=False), "aa", "missing"),
     ],
 )
 def test_an_installation_brings_the_extender_with_another_start_of_k3s(
-    tmp_path: Path, said: dict[str, str], start: str, extender: str
+    tmp_path: Path, record: TransactionRecord, start: str, extender: str
 ) -> None:
-    (tmp_path / "tx").mkdir()
-    units = tmp_path / "run/systemd/units"
+    change = written(tmp_path, record, start=start, plugin_ran=False)
+    assert change.is_without_extender() is (extender == "missing")
+
+
+@pytest.mark.parametrize("op", [TransactionKind.INSTALL, TransactionKind.UPGRADE])
+@pytest.mark.parametrize("state", [TransactionState.SWAPPED, TransactionState.RESTARTING])
+def test_sharing_comes_where_the_plugin_did_not_run_and_by_an_upgrade_too(
+    tmp_path: Path, op: TransactionKind, state: TransactionState
+) -> None:
+    """An upgrade of a machine that has the agent alone starts the plugin as an installation does."""
+    for plugin_ran in (False, True):
+        folder = tmp_path / str(plugin_ran)
+        change = written(folder, replace(RECORD, op=op, state=state), start="aa", plugin_ran=plugin_ran)
+        assert change.is_without_extender() is not plugin_ran
+
+
+def written(folder: Path, record: TransactionRecord, *, start: str, plugin_ran: bool) -> sharing_change.SharingChange:
+    """Let the installer write its journal, and systemd the present start of k3s; returns the plugin's reader."""
+    journal, units = TransactionJournal(folder / "tx"), folder / "run/systemd/units"
+    journal.begin(record.id, TransactionTables((), (), (), ((PLUGIN_UNIT, plugin_ran), (AGENT_UNIT, True))))
+    journal.write(record)
     units.mkdir(parents=True)
     if start:
         (units / "invocation:k3s.service").symlink_to(start)
-    text = "".join(f"{key}={value}\n" for key, value in (CHANGE | said).items())
-    (tmp_path / "tx/state").write_text(text)
-    change = sharing_change.SharingChange(tmp_path, run=tmp_path / "run")
-    assert change.is_without_extender() is (extender == "missing")
+    return sharing_change.SharingChange(folder, run=folder / "run")
 
 
 def node(api: Api, units: int) -> None:
