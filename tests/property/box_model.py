@@ -34,6 +34,7 @@ class BoxModel:
         self.running: set[str] = set()
         self.due = ""
         self.last: dict[str, tuple[Share, ...]] = {}
+        self.ended_before: frozenset[str] = frozenset()
         self.kubelet = KubeletModel(
             model=MODEL,
             devices={

@@ -173,7 +173,9 @@ class LedgerMachine(BoxModel, RuleBasedStateMachine):
         pods = list(self.api.values())
         self.kubelet.rng.shuffle(pods)
         self.plugin.restart(pods)
-        self.last = {}  # who had inherited from whom is lost where annotations are not corrected yet
+        self.last = {}  # who had inherited from whom is lost where annotations are not corrected yet,
+        # and what an ended pod has may be promised: kubelet frees it before its next admission.
+        self.ended_before = frozenset(self.plugin.view().ledger.pods()) - self.api.keys() - self.kubelet.active.keys()
 
     def watch_catches_up(self) -> None:
         for uid in [uid for uid in self.plugin.pods if uid not in self.api]:
@@ -218,8 +220,7 @@ class LedgerMachine(BoxModel, RuleBasedStateMachine):
     @invariant()
     def nothing_is_overbooked_and_swaps_leave_the_sums(self) -> None:
         held = self.holdings()
-        # A restarted plugin may promise what an ended pod has: kubelet frees that before its next admission.
-        sums = summed(held[uid] for uid in held.keys() & (self.api.keys() | self.kubelet.active.keys()))
+        sums = summed(shares for uid, shares in held.items() if uid not in self.ended_before)
         if not self.forcing:
             for slot in self.slots:
                 assert sums[slot.uuid, "memory"] <= slot.units, f"{slot.uuid} holds {sums[slot.uuid, 'memory']} units"

@@ -142,13 +142,13 @@ class InstallerConsole:
 
     def say_plan(self, plan: Plan, foreseen: DryRun) -> None:
         """Print what a plan would change on the machine and in the cluster."""
+        restarts = prepare(plan, self._machine(self._release())).restarts
         for row in self.changes(plan):
             typer.echo(f"{row['change']:<9} {row['mode']:>4} {row['path']}")
         for unit in plan.stop:
             typer.echo(f"stop      {unit}")
         for unit in plan.start:
             typer.echo(f"start     {unit}")
-        restarts = prepare(plan, self._machine(self._release())).restarts
         typer.echo(f"restart   {plan.restart}" if restarts else "no restart of k3s")
         for mark in foreseen.marks:
             typer.echo(f"{mark.change:<9} {mark.kind} {mark.name}={mark.value} of node {mark.node}")
