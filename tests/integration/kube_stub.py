@@ -71,6 +71,7 @@ class KubeStub:
         self._stopped = threading.Event()
         self._epoch = 0
         self._stalled = False
+        self._cached: dict[str, dict[str, Json]] | None = None
         self._server = _Server(self, tls)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
 
@@ -115,9 +116,13 @@ class KubeStub:
         self.store.write("leases", "kube-system/kube-scheduler", lease)
 
     def stall_watches(self) -> None:
-        """Let all watches say nothing from now on, though they stay open; new ones too."""
+        """Let all watches say nothing from now on, though they stay open; new ones too.
+
+        As if the API server's watch cache had fallen behind: a list with resourceVersion=0 is as old as the watches.
+        """
         with self.store.changed:
             self._stalled = True
+            self._cached = json.loads(json.dumps(self.store.objects))
 
     def forget_history(self) -> None:
         """Make every watch from before end with 410 Gone."""
@@ -169,7 +174,9 @@ class KubeStub:
 
     def _list(self, collection: str, query: dict[str, str]) -> tuple[int, Json]:
         with self.store.changed:
-            items = [json.loads(json.dumps(item)) for item in self.store.objects[collection].values()]
+            from_cache = query.get("resourceVersion") == "0"
+            objects = self._cached if from_cache and self._cached is not None else self.store.objects
+            items = [json.loads(json.dumps(item)) for item in objects[collection].values()]
             version = self.store.version
         node = query.get("fieldSelector", "").removeprefix("spec.nodeName=")
         items = [item for item in items if not node or item["spec"].get("nodeName") == node]

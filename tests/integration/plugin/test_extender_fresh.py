@@ -39,6 +39,19 @@ def test_bindings_ask_for_no_list(run: Running) -> None:
     assert run.stub.count(LISTS) == before
 
 
+def test_a_pod_costs_four_requests_of_single_objects(run: Running) -> None:
+    run.add(pod("p", (4, 1)))
+    before = len(run.stub.calls)
+    assert run.filter(run.stub.pod("p"), ["n"])["NodeNames"] == ["n"]
+    assert run.bind(run.stub.pod("p"), "n") == ""
+    assert [f"{method} {path.partition('?')[0]}" for method, path, _ in run.stub.calls[before:]] == [
+        "GET /api/v1/namespaces/default/pods/p",
+        "GET /apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-scheduler",
+        "GET /api/v1/nodes/n",
+        "POST /api/v1/namespaces/default/pods/p/binding",
+    ]
+
+
 def test_a_new_leader_lists_once_before_its_first_binding(run: Running) -> None:
     run.stub.lead("first", 1)
     assert bind(run, "a", 4) == ""
@@ -47,7 +60,8 @@ def test_a_new_leader_lists_once_before_its_first_binding(run: Running) -> None:
     run.stub.stall_watches()
     bound_by_the_leader_before(run, "b", 1)
     run.stub.lead("second", 2)
-    # Only a list shows that card 1 is taken: the watch says nothing any more.
+    # Only a list of the store shows that card 1 is taken: the watch says nothing any more, and the API server's watch
+    # cache, which answers a list with resourceVersion=0, lacks b as well.
     assert "card 0 has 25 free, card 1 has 0 free" in run.bind(run.stub.pod("c"), "n")
     assert run.bind(run.stub.pod("d"), "n") == ""
     assert cards_of(run.stub.pod("d")) == {"c0": [uuid("n", 0)]}
