@@ -115,12 +115,17 @@ class KubeObjects:
         return self._client.get(_LEASES.format(namespace, name))
 
     def list_budgets(self) -> Iterator[Json]:
-        """Read all PodDisruptionBudgets: a few objects, read when a pod is about to be preempted."""
+        """Read all PodDisruptionBudgets as the API server's watch cache has them, when a pod is about to be preempted.
+
+        They may be old by moments. A list without a resource version would scan the store, and help nobody: the
+        scheduler, which deletes the victims, counts by a cache of its own as well.
+        """
+        from_cache = {"resourceVersion": "0"}
         try:
-            pages = list(self._client.pages("/apis/policy/v1/poddisruptionbudgets"))
+            pages = list(self._client.pages("/apis/policy/v1/poddisruptionbudgets", params=from_cache))
         except NotFound:
             # Before Kubernetes 1.21 there was only the beta of it.
-            pages = list(self._client.pages("/apis/policy/v1beta1/poddisruptionbudgets"))
+            pages = list(self._client.pages("/apis/policy/v1beta1/poddisruptionbudgets", params=from_cache))
         for page in pages:
             yield from page.items
 

@@ -91,6 +91,15 @@ def test_budgets_are_counted_and_their_absence_is_no_answer(run: Running) -> Non
     assert b"cannot preempt: cannot GET /apis/policy/v1/poddisruptionbudgets: 403" in text
 
 
+def test_budgets_come_from_the_watch_cache_once_for_all_nodes(run: Running) -> None:
+    run.add(node("m", [29, 29]), *(pod(f"m{i}", (10, 1), node="m", cards={"c0": (uuid("m", 0),)}) for i in range(2)))
+    before = len(run.stub.calls)
+    assert preempt(run, high(units=29), {"n": ["uid-low3"], "m": ["uid-m0"]}).keys() == {"n", "m"}
+    ((method, path, _),) = run.stub.calls[before:]
+    assert f"{method} {path.partition('?')[0]}" == "GET /apis/policy/v1/poddisruptionbudgets"
+    assert "resourceVersion=0" in path.partition("?")[2].split("&")
+
+
 def test_the_freed_card_is_kept_for_the_pod_that_others_went_for(run: Running) -> None:
     assert preempt(run, high(), {"n": ["uid-low3"]}) == {"n": ["uid-low0", "uid-low1"]}
     nominate(run, high(nominated="n"))
