@@ -90,6 +90,8 @@ class NodeCapacity:
     """The units of each empty card, the largest first."""
     holders: tuple[CardHolder, ...]
     """All holders of shares of the node's cards."""
+    in_flight: frozenset[str]
+    """The UIDs of holders whose binding to the node is not seen yet, and may come to nothing."""
     scheduler_free: RequestedAmounts
     """What the scheduler counts as free on the node: its sums less what the pods bound there ask for."""
     kept_for: tuple[str, ...] = ()
@@ -123,7 +125,8 @@ def capacity_of(
     model = node.model(base)
     report = node.report or _NO_REPORT
     on_way = {assumption.pod.uid: assumption for assumption in assumed}
-    present = {uid: assumption.pod for uid, assumption in on_way.items()} | {pod.uid: pod for pod in pods}
+    seen = {pod.uid: pod for pod in pods}
+    present = {uid: assumption.pod for uid, assumption in on_way.items()} | seen
     held = shares_held(report, present.values(), model, {uid: one.held for uid, one in on_way.items()})
     free = free_after(report.slots, held.values())
     return NodeCapacity(
@@ -135,6 +138,7 @@ def capacity_of(
         level=_level(free),
         empty=_empty(free),
         holders=tuple(CardHolder(uid, shares, _evictable(present.get(uid))) for uid, shares in held.items()),
+        in_flight=frozenset(on_way.keys() - seen.keys()),
         scheduler_free=_scheduler_free(node, present.values()),
     )
 

@@ -3,10 +3,14 @@
 The scheduler chooses victims by the sums of a node, which say nothing about its cards. It lets an extender choose other
 pods of the node, by the UIDs of its snapshot (kube-scheduler 1.33, pkg/scheduler/extender.go, convertPodUIDToPod). A
 UID that it does not know, or a node without victims, fails the whole preemption.
+
+So a victim that it has not named is a pod that our watch shows bound to that node. The watch and the snapshot may
+differ for a moment; then nobody is evicted, and the scheduler tries again.
 """
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.placement import PodPlan, plan_pod
@@ -56,12 +60,15 @@ class Preemption:
         plan = plan_pod(pod.containers, room.model)
         if room.problem or not isinstance(plan, PodPlan):
             return None
-        victims = choose_victims(plan, pod.priority, slots=room.free.slots, holders=room.holders, budgets=budgets)
+        # The scheduler may have given a binding in flight up, and then knows no such pod on the node.
+        unsure = room.in_flight - {one.uid for one in named.pods}
+        holders = [replace(holder, pod=None) if holder.uid in unsure else holder for holder in room.holders]
+        victims = choose_victims(plan, pod.priority, slots=room.free.slots, holders=holders, budgets=budgets)
         if victims is None:
             return None
         if not victims:
             return named if named.pods else None  # the cards have room: another resource is missing
-        ours = {holder.uid for holder in room.holders}
+        ours = {holder.uid for holder in holders}
         # The scheduler named pods without a share for another resource that the node lacks; they still have to go.
         others = [one for one in named.pods if one.uid not in ours]
         uids = [MetaPod(UID=victim.uid) for victim in victims]

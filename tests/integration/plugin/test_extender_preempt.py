@@ -6,6 +6,7 @@ from integration.extender_run import Clock, Running, running
 from integration.extender_world import Json, cards_of, node, pod, uuid
 from integration.kube_stub import Fault
 
+from edgegpu_core.placement import Share
 from edgegpu_plugin.extender.bind import HoldBackTime
 
 
@@ -98,6 +99,46 @@ def test_budgets_come_from_the_watch_cache_once_for_all_nodes(run: Running) -> N
     ((method, path, _),) = run.stub.calls[before:]
     assert f"{method} {path.partition('?')[0]}" == "GET /apis/policy/v1/poddisruptionbudgets"
     assert "resourceVersion=0" in path.partition("?")[2].split("&")
+
+
+def test_a_binding_that_came_to_nothing_makes_no_victim(run: Running) -> None:
+    """The scheduler knows no pod there of this UID, and would end the preemption on all nodes."""
+    run.add(node("m", [29]), pod("old", (20, 1), node="m", cards={"c0": (uuid("m", 0),)}, priority=1))
+    run.add(pod("fresh", (9, 1)))
+    run.stub.faults.append(Fault("binding", 504))
+    assert "504" in run.bind(run.stub.pod("fresh"), "m")
+    # Its room stays taken, since the binding may be under way. It would be the cheapest victim.
+    assert preempt(run, high(units=9), {"m": ["uid-old"]}) == {"m": ["uid-old"]}
+    # Named by the scheduler it is in the scheduler's snapshot.
+    assert preempt(run, high(units=9), {"m": ["uid-fresh"]}) == {"m": ["uid-fresh"]}
+
+
+def test_every_victim_was_named_or_is_bound_to_that_node_by_the_watch(run: Running) -> None:
+    unknown: dict[str, tuple[Share, ...]] = {"uid-unknown": (Share(uuid("m", 1), 3, 1),)}
+    run.add(node("m", [29, 29], held=unknown))
+    run.add(*(pod(f"m{i}", (5, 1), node="m", cards={"c0": (uuid("m", i // 4),)}, priority=i % 3) for i in range(8)))
+    run.add(pod("ended", (5, 1), node="m", cards={"c0": (uuid("m", 0),)}, phase="Succeeded"))
+    nominate(run, pod("nominated", (2, 1), priority=-1) | {"status": {"phase": "Pending", "nominatedNodeName": "m"}})
+    run.add(*(pod(f"on-way-{units}", (units, 1), priority=-2) for units in (7, 4)))
+    run.stub.stall_watches()
+    for units in (7, 4):
+        assert run.bind(run.stub.pod(f"on-way-{units}"), "m") == ""
+    living = [one for one in run.extender.state.pods() if not one.is_terminal]
+    bound = {name: {one.uid for one in living if one.node == name} for name in ("n", "m")}
+    assert bound["m"] == {f"uid-m{i}" for i in range(8)}
+    named = {"n": ["uid-low3"], "m": ["uid-m7", "uid-web"]}
+    chosen = [
+        preempt(run, asking, named)
+        for asking in (
+            *(high(units=units) for units in range(1, 30)),
+            *(pod("two", (units, 1), (units, 1), priority=100) for units in range(1, 30, 4)),
+            pod("whole", (0, 100), priority=100),
+        )
+    ]
+    for one in chosen:
+        for name, uids in one.items():
+            assert set(uids) <= bound[name] | set(named[name])
+    assert len({tuple(uids) for one in chosen for uids in one.values()}) > 5
 
 
 def test_the_freed_card_is_kept_for_the_pod_that_others_went_for(run: Running) -> None:
