@@ -7,18 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from property.cases import MODEL, box, pod_of
+from property.cases import MODEL, NODE, box, pod_of
 
 from edgegpu_base.kube import KubeError
 from edgegpu_core.deviceid import core_ids, memory_ids
 from edgegpu_core.inventory import Card
-from edgegpu_core.placement import Policy
+from edgegpu_core.nodereport import REPORT_ANNOTATION, read_report, write_report
+from edgegpu_core.placement import Policy, Share
 from edgegpu_core.podview import CARDS_ANNOTATION, Cards, PodView
+from edgegpu_plugin.extender.node_capacity import capacity_of, known_node
 from edgegpu_plugin.records.collector import Collector, KubeletFacts
 from edgegpu_plugin.records.node_state import NodeState, Snapshot
-from edgegpu_plugin.records.publisher import Publisher
+from edgegpu_plugin.records.publisher import Publisher, report_of
 from edgegpu_plugin.records.reconciler import RETRY_S, Reconciler, ReconcilerTimes, RefusedPod
-from edgegpu_plugin.status import pods_part
+from edgegpu_plugin.status import cards_part, pods_part
 
 MISSING_S = 300.0
 
@@ -199,6 +201,37 @@ def test_a_pod_that_runs_on_a_card_that_is_gone_is_told_of_and_evicted_after_a_w
     bench.now_s += 1
     bench.reconciler.step()
     assert bench.pods.evicted == ["u"]
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_units_on_a_card_that_is_gone_are_in_no_sum(tmp_path: Path, *, listed: bool) -> None:
+    """The driver does not list the card any more, or lists it and gets no answer from it; the pod `u` has 4 units."""
+    bench = Bench(tmp_path, phase="Running")
+    bench.state.put_pod(pod_of("v", box("main", 20, 10), cards={"main": ("GPU-0",)}))
+    bench.offer(0, gone=1)
+    if listed:
+        silent = replace(card(1), healthy=False, answers=False)
+        bench.state.set_machine((card(0), silent))
+        bench.state.set_cards((card(0), silent))
+    bench.reconciler.step()
+    snapshot = bench.state.snapshot()
+    offered = cards_part(snapshot, {})
+    assert [(one["index"], one["units_free"], one["core_free"]) for one in offered if one["healthy"]] == [("0", 9, 90)]
+    assert sum(one["units_free"] for one in offered) == 9
+    text = write_report(report_of(snapshot, boot="b"))
+    report = read_report(text)
+    assert report is not None
+    assert report.units() == 29
+    assert report.held == {"u": (Share("GPU-1", 4, 10),) if listed else (), "v": (Share("GPU-0", 20, 10),)}
+    # An extender elsewhere has the report alone, and a pod without an annotation where another scheduler bound it.
+    item = {
+        "metadata": {"name": NODE, "uid": "n", "annotations": {REPORT_ANNOTATION: text}},
+        "status": {"allocatable": {MODEL.memory_resource: "29", MODEL.core_resource: "100"}},
+    }
+    pods = [replace(pod, cards=None) for pod in snapshot.pods.values()]
+    room = capacity_of(known_node(item, MODEL), pods, (), MODEL)
+    assert not room.problem
+    assert (sum(room.free.memory), sum(room.free.core)) == (9, 90)
 
 
 def test_a_bare_pod_on_a_card_that_is_gone_stays_with_the_remedy(tmp_path: Path) -> None:
