@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 from kits.cli import CARD_0, CARD_1, card, document, edgegpu, http, plugin, pod, raw_server
 
+from edgegpu_core.injection import Injection
+from edgegpu_core.reasons import cardless
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -85,6 +88,19 @@ def test_status_shows_who_runs_on_a_card_that_is_gone_or_excluded(short_tmp: Pat
     assert "\ncard 2  Tesla P4  GPU-2  gone\n  A    20 units  core 1    baetyl-edge/face  main  its card is" in done.out
     assert "\ncard 3  Tesla P4  GPU-3  not offered\n  B     4 units  core 1    baetyl-edge/plate  main" in done.out
     assert "face container main: its card 2 is gone; delete it; until it goes, its 20 units count" in done.out
+    assert done.code == 1
+
+
+def test_status_names_the_container_that_runs_without_its_card(short_tmp: Path) -> None:
+    """The plugin's own words for it are the problem; the line of the holder says it beside the bar."""
+    without = pod("face", 4, CARD_0, state="cardless", reason=cardless("main", ["0"], Injection.CDI))
+    with plugin(short_tmp, document(pods=[without, pod("plate", 20, CARD_1)])) as socket:
+        done = edgegpu("status", "--socket", socket)
+    lines = done.out.splitlines()
+    assert "  A     4 units  core 1    baetyl-edge/face  main  runs without its card" in lines
+    assert "  B    20 units  core 1    baetyl-edge/plate  main" in lines
+    problems = lines[lines.index("Problems") + 1 :]
+    assert problems == [f"  baetyl-edge/face: {without['reason']}"]
     assert done.code == 1
 
 
