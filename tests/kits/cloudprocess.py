@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +30,18 @@ class Cloud:
     url: str
     ca: Path
     work: Path
-    processes: list[subprocess.Popen[bytes]]
+    broker_command: list[str]
+    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def start_broker(self) -> None:
+        """Start the broker; it is the first of the processes."""
+        self.processes.insert(0, subprocess.Popen(self.broker_command, stderr=subprocess.DEVNULL))
+
+    def stop_broker(self) -> None:
+        """End the broker, and wait for its end."""
+        broker = self.processes.pop(0)
+        broker.terminate()
+        broker.wait(30)
 
     def ok(self, *words: str) -> Done:
         return ok(*words, folder=self.folder)
@@ -91,12 +102,13 @@ def running(work: Path) -> Iterator[Cloud]:
     folder, https, broker, controllers = work / "edgegpu", free_port(), free_port(), free_port()
     ports = ("--https-port", str(https), "--broker", f"127.0.0.1:{broker}", "--controller-port", str(controllers))
     ok("init", "--name", "127.0.0.1", *ports, folder=folder)
-    processes = [subprocess.Popen([mosquitto, "-c", str(folder / "broker/mosquitto.conf")], stderr=subprocess.DEVNULL)]
-    made = Cloud(folder, f"https://127.0.0.1:{https}", CloudLayout(folder).ca_cert("servers"), work, processes)
+    command = [mosquitto, "-c", str(folder / "broker/mosquitto.conf")]
+    made = Cloud(folder, f"https://127.0.0.1:{https}", CloudLayout(folder).ca_cert("servers"), work, command)
+    made.start_broker()
     try:
         made.serve()
         yield made
     finally:
-        for process in reversed(processes):
+        for process in reversed(made.processes):
             process.terminate()
             process.wait(30)

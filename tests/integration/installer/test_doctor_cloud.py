@@ -1,4 +1,7 @@
-"""The doctor's checks of agent, cloud, enrolment, link: a real agent, the controller's HTTPS, remedies that are run."""
+"""The doctor's checks of agent, cloud, enrolment, link: real agent, HTTPS and broker, remedies that are run.
+
+Remedies that are sentences (the host is not reached, no controller is heard) name nothing to run: they are compared.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
+import yaml
 from kits.agent import until
 from kits.agentside import Tasks
 from kits.agentyaml import written
+from kits.cloudprocess import running
 from kits.doctor import Box, healthy
 from kits.https import Served, serving
 
@@ -26,14 +31,18 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+AGENT_YAML = "/etc/edgegpu/agent.yaml"
+
+
 class Member:
     """A healthy box that belongs to a cloud, with a real agent over it where a test starts one."""
 
-    def __init__(self, box: Box, served: Served) -> None:
-        self.box, self.served = box, served
+    def __init__(self, box: Box, url: str, ca: Path) -> None:
+        self.box, self.url = box, url
         box.now = dt.datetime.now(dt.UTC)
-        self.sha256 = file_sha256(served.here.layout.ca_cert("servers").read_text())
-        box.write("/etc/edgegpu/agent.yaml", written(served.url, self.sha256))
+        self.sha256 = file_sha256(ca.read_text())
+        self.settings = written(url, self.sha256)
+        box.write(AGENT_YAML, self.settings)
         box.write("/etc/machine-id", "3d1219c7c4c5404aaa1f6d2a48adfda4\n")
         box.at("/var/lib/edgegpu/tx").mkdir(parents=True)
         self._agent: Tasks | None = None
@@ -60,22 +69,41 @@ class Member:
         until(so, lambda: seen)
         return seen[0]
 
-    def paste(self, remedy: str, **programs: str) -> None:
-        """Run a remedy word for word: as root, with programs of the box."""
-        folder = self.box.at("programs")
+    def paste(self, remedy: str, **programs: str) -> int:
+        """Run a remedy word for word: as root, with programs of the box; returns its exit status."""
         self.box.program("sudo", 'exec "$@"')
         for name, script in programs.items():
             self.box.program(name, script)
-        path = f"{folder}:{os.environ['PATH']}"
-        subprocess.run(["bash", "-c", remedy], env={**os.environ, "PATH": path}, check=True, timeout=60)
+        env = {**os.environ, "PATH": f"{self.box.at('programs')}:{os.environ['PATH']}"}
+        return subprocess.run(["bash", "-c", remedy], env=env, check=False, timeout=60).returncode
+
+    def paste_restarting(self, remedy: str, **programs: str) -> tuple[int, list[str]]:
+        """Run a remedy; returns its exit status and the units that systemd was told to restart."""
+        told = self.box.at("restarted")
+        told.write_text("")
+        shown = self.box.at("programs/systemctl").read_text()
+        restart = f'if [ "$1" = restart ]; then echo "$2" >> "{told}"; exit; fi\n{shown}'
+        status = self.paste(remedy, systemctl=restart, **programs)
+        return status, told.read_text().split()
 
 
 @pytest.fixture
-def member(short_tmp: Path, tmp_path: Path) -> Iterator[Member]:
-    with healthy(short_tmp) as box, serving(tmp_path) as served:
-        made = Member(box, served)
+def box(short_tmp: Path) -> Iterator[Box]:
+    with healthy(short_tmp) as made:
         yield made
-        made.stop()
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    with serving(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def member(box: Box, served: Served) -> Iterator[Member]:
+    made = Member(box, served.url, served.here.layout.ca_cert("servers"))
+    yield made
+    made.stop()
 
 
 @contextmanager
@@ -104,56 +132,98 @@ def test_an_agent_that_does_not_run_or_does_not_start_with_the_machine(member: M
     box.expect("agent", CheckLevel.BROKEN, "there is no edgegpu-agent.service", "sudo edgegpu install")
 
 
-def test_an_enrolled_box_whose_agent_is_silent(member: Member) -> None:
-    member.start(member.served.here.token(name="hall-1"))
+def test_an_enrolled_box_whose_agent_is_silent(member: Member, served: Served) -> None:
+    member.start(served.here.token(name="hall-1"))
     member.becomes("enrolment", CheckLevel.OK)
     member.stop()
     member.box.expect("agent", CheckLevel.BROKEN, "edgegpu-agent does not answer", "systemctl restart edgegpu-agent")
     assert member.box.see("link").level is CheckLevel.SKIPPED
 
 
-def test_a_box_that_is_enrolled_is_well_but_for_a_broker_that_is_not_there(member: Member) -> None:
-    member.start(member.served.here.token(name="hall-1"))
+def test_a_box_that_is_enrolled_is_well_but_for_a_broker_that_is_not_there(member: Member, served: Served) -> None:
+    member.start(served.here.token(name="hall-1"))
     verdict = member.becomes("enrolment", CheckLevel.OK)
-    assert verdict.text.startswith(f"as hall-1 at {member.served.url}, for 3")
-    assert member.box.see("cloud").text == f"{member.served.url} answers, and is the one it should be"
+    assert verdict.text.startswith(f"as hall-1 at {member.url}, for 3")
+    assert member.box.see("cloud").text == f"{member.url} answers, and is the one it should be"
     member.becomes("agent", CheckLevel.OK)
     member.box.expect("link", CheckLevel.WARNING, "not connected to 127.0.0.1:8883: ", "/dev/tcp/127.0.0.1/8883")
 
 
-def test_a_box_without_a_token_is_enrolled_by_the_remedy(member: Member) -> None:
+def test_a_box_without_a_token_is_enrolled_by_the_remedy(member: Member, served: Served) -> None:
     """The line of the doctor is run as it stands; the agent that systemd would start anew is started here."""
     member.start()
     (trouble,) = member.becomes("enrolment", CheckLevel.BROKEN, "agent enrol").troubles
-    assert trouble.remedy.startswith(f"sudo edgegpu agent enrol --url {member.served.url} --ca-sha256 {member.sha256}")
-    handed_in = f'echo "{member.served.here.token(name="hall-1")}" > "{member.box.at("/etc/edgegpu/cloud-token")}"'
-    member.paste(trouble.remedy, edgegpu=f'[ "$1 $2 $3" = "agent enrol --url" ] || exit 2\n{handed_in}')
+    assert trouble.remedy.startswith(f"sudo edgegpu agent enrol --url {member.url} --ca-sha256 {member.sha256}")
+    handed_in = f'echo "{served.here.token(name="hall-1")}" > "{member.box.at("/etc/edgegpu/cloud-token")}"'
+    assert not member.paste(trouble.remedy, edgegpu=f'[ "$1 $2 $3" = "agent enrol --url" ] || exit 2\n{handed_in}')
     member.start()
     member.becomes("enrolment", CheckLevel.OK)
 
 
-def test_a_token_that_was_refused_beside_an_enrolment_is_removed_by_the_remedy(member: Member) -> None:
-    member.start(member.served.here.token(name="hall-1"))
+def test_a_token_that_was_refused_beside_an_enrolment_is_removed_by_the_remedy(member: Member, served: Served) -> None:
+    member.start(served.here.token(name="hall-1"))
     member.becomes("enrolment", CheckLevel.OK)
-    old = member.served.here.token()
-    member.served.here.clock.now_s += 3_601
+    old = served.here.token()
+    served.here.clock.now_s += 3_601
     member.start(old)
     (trouble,) = member.becomes("enrolment", CheckLevel.WARNING).troubles
     assert "this token is too old" in trouble.text
     token = member.box.at("/etc/edgegpu/cloud-token")
     assert trouble.remedy.startswith("sudo rm /etc/edgegpu/cloud-token  # ")
-    member.paste(trouble.remedy.replace("/etc/edgegpu/cloud-token", str(token)))
+    assert not member.paste(trouble.remedy.replace("/etc/edgegpu/cloud-token", str(token)))
     member.becomes("enrolment", CheckLevel.OK)
 
 
 def test_a_cloud_that_is_another_one_or_not_there(member: Member) -> None:
-    box, yaml = member.box, "/etc/edgegpu/agent.yaml"
-    box.write(yaml, written(member.served.url, "0" * 64))
+    box = member.box
+    box.write(AGENT_YAML, written(member.url, "0" * 64))
     box.expect("cloud", CheckLevel.WARNING, "its ca.crt has sha256", "take the line from your cloud anew")
-    box.write(yaml, written("https://127.0.0.1:9", member.sha256))
+    box.write(AGENT_YAML, written("https://127.0.0.1:9", member.sha256))
     box.expect("cloud", CheckLevel.WARNING, "cannot reach https://127.0.0.1:9", "does this box reach that host?")
-    box.write(yaml, "version: 1\ncloud: {url: 'http://x'}\n")
+    box.write(AGENT_YAML, "version: 1\ncloud: {url: 'http://x'}\n")
     box.expect("cloud", CheckLevel.BROKEN, "not an https address", "sudoedit /etc/edgegpu/agent.yaml")
+
+
+def test_a_file_of_the_agent_that_cannot_be_used_is_put_right_by_the_remedy(member: Member) -> None:
+    """The editor of the remedy writes the right file; the restart is asked for once the editor has ended well."""
+    box = member.box
+    box.write(AGENT_YAML, "version: 1\ncloud: {url: 'http://x'}\n")
+    (trouble,) = member.becomes("cloud", CheckLevel.BROKEN).troubles
+    assert member.paste_restarting(trouble.remedy, sudoedit="exit 1") == (1, [])
+    right = box.write("/right.yaml", member.settings)
+    assert member.paste_restarting(trouble.remedy, sudoedit=f'cp "{right}" "{box.root}$1"') == (0, ["edgegpu-agent"])
+    assert member.becomes("cloud", CheckLevel.OK).troubles == ()
+
+
+def test_a_checksum_that_is_not_the_clouds_is_put_right_where_the_remedy_says(member: Member) -> None:
+    box = member.box
+    file = box.write(AGENT_YAML, written(member.url, "0" * 64))
+    (trouble,) = member.becomes("cloud", CheckLevel.WARNING).troubles
+    assert trouble.remedy.endswith(f"or put cloud.ca_sha256 in {AGENT_YAML} right")
+    settings = yaml.safe_load(file.read_text())
+    settings["cloud"]["ca_sha256"] = member.sha256
+    file.write_text(yaml.safe_dump(settings))
+    member.becomes("cloud", CheckLevel.OK)
+
+
+def test_a_link_that_is_down_comes_back_by_the_remedy(box: Box, tmp_path: Path) -> None:
+    """Over a real broker. Its line finds out whether the broker can be reached, and restarts the agent only then."""
+    with running(tmp_path) as cloud:
+        member = Member(box, cloud.url, cloud.ca)
+        try:
+            member.start(cloud.ok("enrol", "--name", "hall-1", "--json").json["token"])
+            member.becomes("link", CheckLevel.OK)
+            cloud.stop_broker()
+            (trouble,) = member.becomes("link", CheckLevel.WARNING).troubles
+            status, restarted = member.paste_restarting(trouble.remedy)
+            assert (status != 0, restarted) == (True, []), "nothing answers there"
+            member.stop()
+            cloud.start_broker()
+            assert member.paste_restarting(trouble.remedy) == (0, ["edgegpu-agent"])
+            member.start()
+            member.becomes("link", CheckLevel.OK)
+        finally:
+            member.stop()
 
 
 def test_a_link_that_is_up_and_a_controller_that_is_silent(member: Member) -> None:
@@ -174,7 +244,7 @@ def test_a_certificate_that_ends(member: Member, left_days: int, level: CheckLev
         assert member.box.see("enrolment").level is level
 
 
-def test_a_person_has_to_say_yes(member: Member) -> None:
-    member.start(member.served.here.token(approval=True))
+def test_a_person_has_to_say_yes(member: Member, served: Served) -> None:
+    member.start(served.here.token(approval=True))
     member.becomes("enrolment", CheckLevel.WARNING)
     member.box.expect("enrolment", CheckLevel.WARNING, "a person has to approve this box", "edgegpu-cloud approve ID")
