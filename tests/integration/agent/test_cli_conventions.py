@@ -11,7 +11,6 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-import pytest
 import yaml
 from kits.cli import CARD_0, CARD_1, document, edgegpu, plugin, pod
 
@@ -141,11 +140,3 @@ def test_the_journal_is_followed(short_tmp: Path) -> None:
             assert "id-2" in process.stdout.readline()
             process.send_signal(signal.SIGINT)
             assert process.wait(30) == 130
-
-
-def test_a_demo_writes_no_file_that_was_not_asked_for(short_tmp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(short_tmp)
-    edgegpu("demo", "--real", "--socket", short_tmp / "none")
-    edgegpu("demo")
-    edgegpu("demo", "--real", "--policy", "nonsense")
-    assert list(short_tmp.iterdir()) == []

@@ -69,3 +69,20 @@ def test_on_a_box_that_is_not_ready(short_tmp: Path, change: dict[str, Any], wor
     assert done.code == 1
     assert words in done.err
     assert "Traceback" not in done.err
+
+
+def test_a_demo_writes_no_file_that_was_not_asked_for(short_tmp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It runs to its end, where the list is written: a cluster that takes no service is a thing that was wrong."""
+    env = fake_kubectl(
+        short_tmp, """[ "$1" != apply ] || { echo no service today >&2; exit 1; }; echo '{"items": []}'"""
+    )
+    here, out = short_tmp / "here", short_tmp / "demo.json"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    with plugin(short_tmp, document()) as socket:
+        plain = edgegpu("demo", "--real", "--socket", socket, env=env)
+        asked = edgegpu("demo", "--real", "--socket", socket, "--out", out, env=env)
+    assert (plain.code, plain.out.splitlines()[-1]) == (1, "1 thing was wrong"), plain
+    assert list(here.iterdir()) == []
+    assert (asked.code, asked.out.splitlines()[-1]) == (1, f"1 thing was wrong; {out} has the list"), asked
+    assert json.loads(out.read_text()) == []
