@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+import pytest
 from kits.details import STAMP, box, card, pod
 
 from edgegpu_cloud.cli.boxes.show import show_box
+from edgegpu_sync.messages.spec import PolicyItem, Spec
+from edgegpu_sync.messages.uplink import ItemReport, ItemState
+from edgegpu_sync.states import ResultCode
 from edgegpu_sync.topics import TopicKind
 
-if TYPE_CHECKING:
-    import pytest
+REV, RETRY = 5, 1
+"""Of the one item that is requested."""
 
 
 def test_cards_and_health_stand_there(capsys: pytest.CaptureFixture[str]) -> None:
@@ -42,3 +46,36 @@ def test_a_box_that_has_told_nothing_is_shown_so(capsys: pytest.CaptureFixture[s
     show_box(replace(box(), latest={}))
     out = capsys.readouterr().out
     assert ("has not connected yet" in out, "cards: not heard" in out, "health: not heard" in out) == (True,) * 3
+
+
+def told(state: ItemState, code: str | None = None, *, rev: int = REV, retry: int = RETRY) -> ItemReport:
+    return ItemReport(state=state, rev=rev, hash="0" * 64, retry=retry, code=code)
+
+
+@pytest.mark.parametrize(
+    ("report", "words"),
+    [
+        (None, "waiting for the box  -"),
+        (told(ItemState.OPEN), "waiting for the box  -"),
+        (told(ItemState.APPLIED, rev=REV - 1), "waiting for the box  -"),
+        (told(ItemState.APPLIED, retry=RETRY - 1), "waiting for the box  -"),
+        (told(ItemState.REJECTED, ResultCode.NOT_INSTALLED), "waits for GPU sharing  NOT_INSTALLED"),
+        (told(ItemState.ELSEWHERE), "applied by another box  -"),
+        (told(ItemState.APPLIED), "Applied  -"),
+        (told(ItemState.REJECTED, ResultCode.NO_ROOM), "Rejected  NO_ROOM"),
+        (told(ItemState.FAILED, ResultCode.NOT_INSTALLED), "Failed  NOT_INSTALLED"),
+        (told(ItemState.PENDING), "Pending  -"),
+        (told(ItemState.UNSUPPORTED), "Unsupported  -"),
+    ],
+)
+def test_what_was_requested_stands_there_in_words(
+    capsys: pytest.CaptureFixture[str], report: ItemReport | None, words: str
+) -> None:
+    """Reports on an older revision or an earlier try are none."""
+    found = box()
+    items = {"policy": report} if report is not None else {}
+    spec = Spec(policy=PolicyItem(policy="spread", rev=REV, retry=RETRY))
+    show_box(replace(found, spec=spec, box=replace(found.box, rev=REV, items=items)))
+    lines = capsys.readouterr().out.splitlines()
+    (at,) = (n for n, line in enumerate(lines) if line.split() == ["REQUESTED", "STATE", "WHY"])
+    assert re.split(r"\s{2,}", lines[at + 1].strip()) == ["policy", *words.split("  ")]
