@@ -57,7 +57,7 @@ def fleet(folder: Path) -> Shapes:
     (cloud / "controller.db").unlink()
     bed = doors.ControllerBed(cloud, boxes=2)
     try:
-        _live(bed)
+        live(bed)
         ask("boxes")
         ask("boxes", "-l", "site=none")
         ask("label", BOX, "site=pole")
@@ -91,7 +91,7 @@ def fleet(folder: Path) -> Shapes:
     return made
 
 
-def _live(bed: Any) -> None:  # noqa: ANN401  (the door's)
+def live(bed: Any) -> None:  # noqa: ANN401  (the door's)
     """Let the boxes be on the link now, and tell what a box tells."""
     bed.world.now_s = time.time()
     bed.restart()

@@ -10,6 +10,8 @@ _DAY_S = 86_400
 _SOME = 0.5
 _KINDS = {"desired": "settings", "item": "setting", "keys": "keys", "command": "command"}
 """The names of the journal's kinds of lines on screens."""
+_STATES = {"Open": "waiting", "OBSERVED": "received"}
+"""The words on screens for states that have another name in documents and in the journal."""
 
 
 def lines(seen: AgentSnapshot) -> Iterator[str]:
@@ -57,8 +59,8 @@ def _agent(agent: Mapping[str, Any]) -> Iterator[str]:
     yield _fact("settings", words)
     for name, item in dict(agent.get("items") or {}).items():
         text = f"  {item['text']}" if item.get("text") else ""
-        settling = "  being applied" if agent.get("settling") == name else ""
-        yield _fact("", f"{name}  {item.get('state')}{settling}{text}")
+        state = "being applied" if agent.get("settling") == name else _state(item.get("state"))
+        yield _fact("", f"{name}  {state}{text}")
     for command in agent.get("commands") or ():
         yield _fact("command", f"{command.get('op')}  {command.get('state')}  {command.get('id')}")
     yield _fact("to send", _to_send(agent))
@@ -82,7 +84,11 @@ def journal_lines(answer: Mapping[str, Any]) -> Iterator[str]:
         text = f"  {line['text']}" if line.get("text") else ""
         when = moment(int(line.get("at") or 0))
         kind = _KINDS.get(str(line.get("kind")), line.get("kind"))
-        yield f"{when}  {kind:<8} {line.get('about')}  {line.get('state')}{text}{by}"
+        yield f"{when}  {kind:<8} {line.get('about')}  {_state(line.get('state'))}{text}{by}"
+
+
+def _state(state: object) -> str:
+    return _STATES.get(str(state), str(state))
 
 
 def moment(seconds: int) -> str:
