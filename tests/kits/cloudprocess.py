@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -31,11 +32,17 @@ class Cloud:
     ca: Path
     work: Path
     broker_command: list[str]
+    broker_port: int
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def start_broker(self) -> None:
-        """Start the broker; it is the first of the processes."""
+        """Start the broker, the first of the processes, and wait until it listens."""
         self.processes.insert(0, subprocess.Popen(self.broker_command, stderr=subprocess.DEVNULL))
+        wait_for(self._broker_answers, what="the broker listens")
+
+    def _broker_answers(self) -> bool:
+        with socket.socket() as sock:
+            return sock.connect_ex(("127.0.0.1", self.broker_port)) == 0
 
     def stop_broker(self) -> None:
         """End the broker, and wait for its end."""
@@ -103,9 +110,9 @@ def running(work: Path) -> Iterator[Cloud]:
     ports = ("--https-port", str(https), "--broker", f"127.0.0.1:{broker}", "--controller-port", str(controllers))
     ok("init", "--name", "127.0.0.1", *ports, folder=folder)
     command = [mosquitto, "-c", str(folder / "broker/mosquitto.conf")]
-    made = Cloud(folder, f"https://127.0.0.1:{https}", CloudLayout(folder).ca_cert("servers"), work, command)
-    made.start_broker()
+    made = Cloud(folder, f"https://127.0.0.1:{https}", CloudLayout(folder).ca_cert("servers"), work, command, broker)
     try:
+        made.start_broker()
         made.serve()
         yield made
     finally:
