@@ -90,8 +90,8 @@ class UnitOfWork:
         """Return the boxes that are enrolled and not revoked; they are held until the end of the transaction."""
         missing = [device for device in devices if device not in self.boxes]
         for device, box in self.tx.boxes.get(missing).items() if missing else ():
-            if box.state is BoxState.ENROLLED and not box.book.in_reach:
-                self.set_aside(device, "what is stored of it is out of reach")
+            if box.state is BoxState.ENROLLED and (number := box.book.out_of_reach):
+                self.set_aside(device, f"its stored {number}")
             elif box.state is BoxState.ENROLLED:
                 self.boxes[device], self.stored[device] = self.births.known(box), box
         return {device: self.boxes[device] for device in devices if device in self.boxes}

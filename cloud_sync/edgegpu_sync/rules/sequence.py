@@ -44,10 +44,16 @@ class CommandSequence:
         return self.epoch is not None and self.born_at_s is not None and not self.restored
 
     @property
-    def in_reach(self) -> bool:
-        """Whether the next one of each number can be given and sent."""
-        count = self.epoch.count if self.epoch is not None else 0
-        return max(self.enrolment, count, self.next_seq, self.rev, self.key_set) <= 2 * MAX_FOLLOWED
+    def out_of_reach(self) -> str:
+        """The first number whose next one cannot be given and sent, for people; empty where there is none."""
+        numbers = {
+            "enrolment": self.enrolment,
+            "epoch": self.epoch.count if self.epoch is not None else 0,
+            "next_seq": self.next_seq,
+            "rev": self.rev,
+            "key_set": self.key_set,
+        }
+        return next((f"{name} is {number}" for name, number in numbers.items() if number > 2 * MAX_FOLLOWED), "")
 
     def confirmed(self) -> "CommandSequence":
         """Return the sequence after an operator has confirmed that it goes on from a store that came from a backup.

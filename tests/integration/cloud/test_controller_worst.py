@@ -152,6 +152,44 @@ def test_the_worst_of_each_number_sets_one_box_aside_and_it_comes_back_as_anothe
     serve(bed, [*GOOD, *anew])
 
 
+JUMP = 2**24
+"""How far docs/mqtt-api.md lets a number be above what is known."""
+
+
+def known(bed: Bed, device: DeviceId, name: str) -> int:
+    """Return what the store knows of a number that boxes tell."""
+    with bed.store.read() as tx:
+        book = tx.boxes.get([device])[device].book
+    assert book.epoch is not None
+    numbers = {"enrolment": book.enrolment, "count": book.epoch.count, "seq": book.next_seq, "key_set": book.key_set}
+    return numbers.get(name, book.rev)
+
+
+def test_a_box_is_followed_over_the_longest_jump_and_one_further_sets_it_aside(bed: Bed) -> None:
+    bad = [Rooted(bed, number) for number in range(11, 11 + len(FOLLOWED))]
+    bed.settle(1)
+    ids = [bed.fleet.command(one.name, "k3s.restart", {}, wait_s=600) for one in bad]
+    for rooted, (at, name), id_ in zip(bad, FOLLOWED, ids, strict=True):
+        topic, sample = uplinks(rooted.device, id_)[at]
+        (where,) = [one for one, _ in leaves(rooted.stamped(sample)) if one[-1] == name]
+
+        most = known(bed, rooted.device, name) + JUMP
+        rooted.send(topic, put(rooted.stamped(sample), where, most))
+        bed.controller.step()
+        assert bed.fleet.box(rooted.name).state is BoxState.ENROLLED, (topic, name)
+        assert known(bed, rooted.device, name) == most + (name == "seq"), "of seq the next one is known"
+        rooted.is_used()
+
+        before = known(bed, rooted.device, name)
+        rooted.send(topic, put(rooted.stamped(sample), where, before + JUMP + 1))
+        bed.controller.step()
+        assert bed.fleet.box(rooted.name).state is BoxState.SET_ASIDE, (topic, name)
+        (alarm,) = [one for one in bed.fleet.alarms() if (one.device, one.kind) == (rooted.device, "SET_ASIDE")]
+        said = "epoch" if name == "count" else name
+        assert f"{said} {before + JUMP + 1}, known is {before}" in alarm.text
+    serve(bed)
+
+
 def test_the_worst_of_each_field_stops_nobody(bed: Bed) -> None:
     rooted = Rooted(bed, 3)
     bed.settle(1)
@@ -216,6 +254,10 @@ def test_whatever_records_of_boxes_hold_the_others_are_served(bed: Bed) -> None:
         told = {(alarm.kind, alarm.device) for alarm in tx.notes.alarms()}
     passed_over = {RECORDS[int(device) - 11] for kind, device in told if kind == "box.ERROR"}
     assert passed_over >= {one for one in RECORDS if one[2] == "no JSON"}
+    aside = {alarm.device: alarm.text for alarm in bed.fleet.alarms() if alarm.kind == "SET_ASIDE"}
+    for column in ("enrolment", "epoch_count", "next_seq", "rev", "key_set"):
+        text = aside[bad[RECORDS.index(("boxes", column, MAX_COUNT))].device]
+        assert f"(its stored {column.partition('_count')[0]} is {MAX_COUNT})" in text
     mended = bad[RECORDS.index(("commands", "state", "NONE"))]
     with closing(sqlite3.connect(bed.path)) as connection:
         state = "CASE WHEN ended THEN 'SUCCEEDED' END"

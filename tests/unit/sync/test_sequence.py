@@ -1,5 +1,6 @@
 """The controller's side: births, numbers from a backup, and when a command is signed and sent again."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 
@@ -8,7 +9,7 @@ from kits.sync import EPOCH, ID, RESTART, birth, reported, result
 
 from edgegpu_sync.errors import MessageRefusedError, RefusalReason
 from edgegpu_sync.messages.stamps import Epoch
-from edgegpu_sync.messages.uplink import Birth, CommandNotTaken
+from edgegpu_sync.messages.uplink import Birth, CommandNotTaken, Reported
 from edgegpu_sync.rules.replay_guard import WINDOW
 from edgegpu_sync.rules.sequence import CommandSequence, check_stamp
 from edgegpu_sync.rules.tracking import QUIET_S, RESEND_S, TrackedCommand, sign
@@ -93,6 +94,73 @@ def test_a_box_imaged_anew_begins_with_new_numbers_and_the_same_revision() -> No
     assert (book.next_seq, book.epoch, book.rev, book.signs) == (1, None, 12, False)
     with pytest.raises(ValueError, match="cannot enrol with number 3"):
         BOOK.reimaged(3, "")
+
+
+JUMP, HIGHEST = 2**24, 2**48
+"""What docs/mqtt-api.md promises about numbers of a box that are above what is known."""
+
+
+def said(message: Reported | CommandNotTaken) -> Callable[[CommandSequence, str, int], CommandSequence]:
+    """Return how a sequence takes a number of this message."""
+    return lambda book, name, number: book.on_uplink(message.model_copy(update={name: number}), now_s=600.0)
+
+
+def born(book: CommandSequence, name: str, number: int) -> CommandSequence:
+    new = {"epoch": Epoch(number, "0" * 16)} if name == "epoch" else {name: number}
+    return book.on_birth(again(**new), now_s=600.0, live=True)
+
+
+def known(book: CommandSequence, name: str) -> int:
+    numbers = {"seq": book.next_seq, "observed_rev": book.rev, "enrolment": book.enrolment, "key_set": book.key_set}
+    return numbers[name] if name in numbers else book.epoch.count if book.epoch is not None else 0
+
+
+def knowing(name: str, number: int) -> CommandSequence:
+    if name == "epoch":
+        return replace(BOOK, epoch=Epoch(number, "1" * 16))
+    return replace(BOOK, **{{"seq": "next_seq", "observed_rev": "rev"}.get(name, name): number})
+
+
+BOUNDED = [
+    *((born, name) for name in ("enrolment", "epoch", "seq", "observed_rev", "key_set")),
+    *((said(word), name) for word in (reported(), not_taken("BEHIND", for_seq=0)) for name in ("seq", "observed_rev")),
+]
+
+
+@pytest.mark.parametrize(("take", "name"), BOUNDED)
+def test_a_number_is_followed_as_far_as_an_honest_box_may_have_come_and_no_further(
+    take: Callable[[CommandSequence, str, int], CommandSequence], name: str
+) -> None:
+    next_one = 1 if name == "seq" else 0  # what is known of seq is the next one
+    for book, most in ((BOOK, known(BOOK, name) + JUMP), (knowing(name, HIGHEST - JUMP // 2), HIGHEST)):
+        before = known(book, name)
+        after = take(book, name, most)
+        assert known(after, name) == most + next_one
+        with pytest.raises(MessageRefusedError) as refused:
+            take(book, name, most + 1)
+        assert refused.value.why is RefusalReason.OUT_OF_REACH
+        assert f"{name} {most + 1}, known is {before}" in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["enrolment", "epoch", "seq", "observed_rev", "key_set"])
+def test_a_stored_number_is_out_of_reach_where_no_next_one_can_be_sent(name: str) -> None:
+    assert knowing(name, 2 * HIGHEST).out_of_reach == ""
+    column = {"seq": "next_seq", "observed_rev": "rev"}.get(name, name)
+    assert knowing(name, 2 * HIGHEST + 1).out_of_reach == f"{column} is {2 * HIGHEST + 1}"
+
+
+@pytest.mark.parametrize(("name", "most"), [("epoch", JUMP), ("seq", 1 + JUMP), ("observed_rev", 12 + JUMP)])
+def test_an_unknown_enrolment_may_have_come_as_far_from_its_beginning(name: str, most: int) -> None:
+    def taken(number: int) -> CommandSequence:
+        new: dict[str, object] = {"epoch": Epoch(number if name == "epoch" else 1, "0" * 16), "enrolment": 4}
+        if name != "epoch":
+            new[name] = number
+        return BOOK.on_birth(again(**new), now_s=600.0, live=True)
+
+    assert known(taken(most), name) == most + (name == "seq")
+    with pytest.raises(MessageRefusedError) as refused:
+        taken(most + 1)
+    assert refused.value.why is RefusalReason.OUT_OF_REACH
 
 
 def test_floor_and_window() -> None:
