@@ -13,7 +13,7 @@ import urllib3
 from kits.enrol import Office, office
 
 from edgegpu_cloud.http.app import make_app
-from edgegpu_cloud.http.guard import WRITE_MAX_S
+from edgegpu_cloud.http.guard import BODY_MAX_S, WRITE_MAX_S
 from edgegpu_cloud.http.release import BundleFolder
 from edgegpu_cloud.http.server import HttpsServer, ServerLimits
 
@@ -60,12 +60,17 @@ def make_bundle(folder: Path) -> Path:
 
 
 @contextmanager
-def serving(folder: Path, *, patience: ServerLimits | None = None, write_s: float = WRITE_MAX_S) -> Iterator[Served]:
+def serving(
+    folder: Path,
+    *,
+    patience: ServerLimits | None = None,
+    body_s: float = BODY_MAX_S,
+    write_s: float = WRITE_MAX_S,
+) -> Iterator[Served]:
     here = office(folder / "cloud", names=["127.0.0.1", "localhost"])
     release = BundleFolder(make_bundle(folder / "bundle"), "https://cloud.example:8443")
-    app = make_app(
-        here.desk, release, ca_pem=here.layout.ca_cert("servers").read_text(), clock=here.clock, write_s=write_s
-    )
+    ca = here.layout.ca_cert("servers").read_text()
+    app = make_app(here.desk, release, ca_pem=ca, clock=here.clock, body_s=body_s, write_s=write_s)
     server = HttpsServer(
         app,
         host="127.0.0.1",

@@ -24,7 +24,7 @@ from edgegpu_cloud.enrolment.bodies import (
 )
 from edgegpu_cloud.enrolment.tokens import RefusalCode, RequestRefusedError, Throttle
 from edgegpu_cloud.errors import CloudError
-from edgegpu_cloud.http.guard import WRITE_MAX_S, RequestGuard
+from edgegpu_cloud.http.guard import BODY_MAX_S, WRITE_MAX_S, RequestGuard
 from edgegpu_cloud.http.release import INSTALLER, SUMS, BundleFolder
 from edgegpu_sync.wire import first_fault
 
@@ -71,6 +71,7 @@ def make_app(
     *,
     ca_pem: str,
     clock: Callable[[], float],
+    body_s: float = BODY_MAX_S,
     write_s: float = WRITE_MAX_S,
 ) -> ASGIApp:
     """Build the application, which handles requests without sockets and TLS.
@@ -80,6 +81,7 @@ def make_app(
         release: the bundle.
         ca_pem: the answer of `/ca.crt`; boxes know it by its SHA-256.
         clock: seconds since 1970, for the throttle.
+        body_s: how long a client may take for the body of a request.
         write_s: how long a client may take for one piece of an answer.
     """
     app = FastAPI(title="edgegpu-cloud", docs_url=None, redoc_url=None, openapi_url=None)
@@ -110,7 +112,7 @@ def make_app(
 
     _add_files(app, release, ca_pem)
     app.add_exception_handler(HTTPException, _plain)
-    return RequestGuard(app, write_s=write_s)
+    return RequestGuard(app, body_s=body_s, write_s=write_s)
 
 
 def _add_files(app: FastAPI, release: BundleFolder, ca_pem: str) -> None:

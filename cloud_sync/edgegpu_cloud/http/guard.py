@@ -37,8 +37,8 @@ class _SlowReaderError(Exception):
 class RequestGuard:
     """The outermost layer: no other one sees each request begin and end."""
 
-    def __init__(self, app: ASGIApp, *, write_s: float = WRITE_MAX_S) -> None:
-        self._app, self._write_s = app, write_s
+    def __init__(self, app: ASGIApp, *, body_s: float = BODY_MAX_S, write_s: float = WRITE_MAX_S) -> None:
+        self._app, self._body_s, self._write_s = app, body_s, write_s
         self._lines = _Lines()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -61,7 +61,7 @@ class RequestGuard:
                 raise _SlowReaderError from error
 
         try:
-            await self._app(scope, _replaying(await _whole(receive), receive), noting)
+            await self._app(scope, _replaying(await _whole(receive, self._body_s), receive), noting)
         except _RefusedBodyError as error:
             await _answer(noting, error.status, b"the request is too long or too slow")
         except _SlowReaderError:
@@ -94,10 +94,10 @@ class _Lines:
         _LOG.info("%s %d %d bytes %.0f ms", words, status, written, took_s * 1_000)
 
 
-async def _whole(receive: Receive) -> bytes:
+async def _whole(receive: Receive, within_s: float) -> bytes:
     body = bytearray()
     try:
-        async with asyncio.timeout(BODY_MAX_S):
+        async with asyncio.timeout(within_s):
             while True:
                 message = await receive()
                 if message["type"] == "http.disconnect":

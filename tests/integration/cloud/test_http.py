@@ -280,6 +280,35 @@ def test_a_connection_without_tls_is_closed(tmp_path: Path) -> None:
         wait_for(lambda: served.server.connections == 0, what="its place is free")
 
 
+def sent_slowly(secure: socket.socket, length: int, *, every_s: float) -> tuple[int, bytes]:
+    """Send the body of a request byte by byte until an answer comes; return how many were sent, and the answer."""
+    secure.sendall(f"POST /v1/enrol HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n".encode())
+    for sent in range(length):
+        secure.settimeout(every_s)
+        with suppress(TimeoutError):
+            return sent, secure.recv(1_000)
+        secure.settimeout(20)
+        secure.sendall(b"x")
+    return length, secure.recv(1_000)
+
+
+def test_a_body_that_comes_slowly_is_cut_off_however_many_bytes_come_in_time(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO), serving(tmp_path, body_s=0.5) as served:
+        with tls(served) as secure:
+            sent, answer = sent_slowly(secure, 200, every_s=0.05)
+            secure.settimeout(20)
+            answer += rest_of(secure)
+        assert (1 < sent < 200, answer.partition(b"\r\n")[0]) == (True, b"HTTP/1.1 408 Request Timeout")
+        assert b"the request is too long or too slow\n" in answer, "and the connection is closed"
+        wait_for(lambda: served.server.connections == 0, what="its place is free")
+        with tls(served) as secure:
+            sent, answer = sent_slowly(secure, 5, every_s=0.001)
+        assert (sent, answer.partition(b"\r\n")[0]) == (5, b"HTTP/1.1 400 Bad Request"), "in time: the application's"
+    assert "127.0.0.1 POST /v1/enrol 408" in caplog.text
+
+
 def test_who_does_not_read_the_answer_is_cut_off(tmp_path: Path) -> None:
     with serving(tmp_path, write_s=0.2, patience=ServerLimits(shutdown_s=0.2)) as served:
         with (served.bundle / ARCHIVE).open("ab") as archive:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from kits.sync import EPOCH, ID, RESTART, birth, reported, result
@@ -112,13 +113,16 @@ def born(book: CommandSequence, name: str, number: int) -> CommandSequence:
 
 def known(book: CommandSequence, name: str) -> int:
     numbers = {"seq": book.next_seq, "observed_rev": book.rev, "enrolment": book.enrolment, "key_set": book.key_set}
-    return numbers[name] if name in numbers else book.epoch.count if book.epoch is not None else 0
+    return numbers.get(name, book.epoch.count if book.epoch is not None else 0)
+
+
+FIELDS = {"seq": "next_seq", "observed_rev": "rev"}
+"""What a sequence calls a number of a message where its name is another."""
 
 
 def knowing(name: str, number: int) -> CommandSequence:
-    if name == "epoch":
-        return replace(BOOK, epoch=Epoch(number, "1" * 16))
-    return replace(BOOK, **{{"seq": "next_seq", "observed_rev": "rev"}.get(name, name): number})
+    new: dict[str, Any] = {FIELDS.get(name, name): Epoch(number, "1" * 16) if name == "epoch" else number}
+    return replace(BOOK, **new)
 
 
 BOUNDED = [
@@ -145,8 +149,7 @@ def test_a_number_is_followed_as_far_as_an_honest_box_may_have_come_and_no_furth
 @pytest.mark.parametrize("name", ["enrolment", "epoch", "seq", "observed_rev", "key_set"])
 def test_a_stored_number_is_out_of_reach_where_no_next_one_can_be_sent(name: str) -> None:
     assert knowing(name, 2 * HIGHEST).out_of_reach == ""
-    column = {"seq": "next_seq", "observed_rev": "rev"}.get(name, name)
-    assert knowing(name, 2 * HIGHEST + 1).out_of_reach == f"{column} is {2 * HIGHEST + 1}"
+    assert knowing(name, 2 * HIGHEST + 1).out_of_reach == f"{FIELDS.get(name, name)} is {2 * HIGHEST + 1}"
 
 
 @pytest.mark.parametrize(("name", "most"), [("epoch", JUMP), ("seq", 1 + JUMP), ("observed_rev", 12 + JUMP)])
