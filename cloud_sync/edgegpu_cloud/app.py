@@ -39,7 +39,9 @@ _LOG = logging.getLogger(__name__)
 _SESSION_S = 3_600
 """How long the broker keeps messages for this controller while it is away; what is lost later is asked for again."""
 _UNDER_WAY = 100
-_DESCRIPTORS = 65_536
+DESCRIPTORS = 65_536
+"""How many descriptors a process of `serve` takes, if it may; LimitNOFILE of the documented units is as high."""
+
 _CARETAKER_INTERVAL_S = 6 * 3_600.0
 
 
@@ -233,6 +235,6 @@ class CloudApp:
 def _descriptors() -> int:
     """Raise the number of descriptors that this process may have as far as needed; return it."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = min(most, _DESCRIPTORS) if most != resource.RLIM_INFINITY else _DESCRIPTORS
+    wanted = min(most, DESCRIPTORS) if most != resource.RLIM_INFINITY else DESCRIPTORS
     resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
     return wanted
