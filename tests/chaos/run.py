@@ -79,6 +79,7 @@ class Outcome:
             "stuck": len(verdict.stuck),
             "unknown": len(verdict.unknown),
             "two_ends": len(verdict.two_ends),
+            "unshown": len(verdict.unshown),
             "faults": dict(sorted(self.faults.items())),
             "skipped": self.skipped,
             "died": self.died,
@@ -91,7 +92,7 @@ class Outcome:
             "seconds": round(self.seconds, 1),
             "seed": self.plan.seed,
             "bug": self.plan.bug,
-            "words": [*verdict.lost, *verdict.twice, *verdict.stuck, *verdict.unknown, *verdict.two_ends],
+            "words": verdict.words,
         }
 
 
@@ -175,7 +176,9 @@ def _verdict(here: site.Site, load: Load) -> Verdict:
             boxes[one.name] = evidence.done(here, one, load.asked, told)
         except (LabError, OSError) as error:
             silent[one.name] = f"{one.name} cannot be asked what it did: {error}"
-    verdict = judge([one for one in load.asked if one.box not in silent], told, boxes, here.uploads.taken)
+    heard = [one for one in load.asked if one.box not in silent]
+    booted_boxes = {one.name for one in here.booted} - silent.keys()
+    verdict = judge(heard, told, boxes, here.uploads.taken, booted=booted_boxes)
     verdict.stuck += silent.values()
     return verdict
 
@@ -200,7 +203,7 @@ def _tell(outcome: Outcome, target: Path) -> None:
         sys.stdout.write(f"    {words}\n")
     for words in list(report["words"])[:40]:  # type: ignore[call-overload]
         sys.stdout.write(f"    {words}\n")
-    names = ("commands", "lost", "twice", "stuck", "unknown", "two_ends", "seconds", "seed")
+    names = ("commands", "lost", "twice", "stuck", "unknown", "two_ends", "unshown", "seconds", "seed")
     _say(", ".join(f"{name} {report[name]}" for name in names))
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pytest
 from chaos.load import Asked
 from chaos.verdict import OURS, Done, Start, Told, Verdict, judge
 
@@ -45,7 +46,7 @@ def box(starts: int, **more: str) -> Done:
 
 def judged(done: Done, told: Mapping[str, Told], *more: Asked, uploads: int = 0) -> Verdict:
     ids = [*more] or [asked(id_) for id_ in told]
-    return judge(ids, told, {"box": done}, dict.fromkeys(told, uploads))
+    return judge(ids, told, {"box": done}, dict.fromkeys(told, uploads), booted=())
 
 
 def test_each_start_that_one_command_names_is_right() -> None:
@@ -154,3 +155,30 @@ def test_the_doctor_ran_as_often_as_it_is_said() -> None:
     assert judged(box(0, a="SUCCEEDED"), told, doctor).lost
     assert judged(replace(box(0, a="SUCCEEDED"), doctor=2), told, doctor).clean
     assert judged(replace(box(0, a="SUCCEEDED"), doctor=None), told, doctor).clean
+
+
+@pytest.mark.parametrize(
+    ("booted", "others", "short"),
+    [(0, 300, True), (89, 211, True), (90, 210, False), (100, 200, False), (2_999, 7_001, True), (3_333, 6_667, False)],
+)
+def test_booted_boxes_had_a_third(booted: int, others: int, *, short: bool) -> None:
+    verdict = shared(booted, others)
+    assert verdict.unshown == (
+        [f"booted boxes had {booted} of {booted + others}: 30% at least is meant"] if short else []
+    )
+    assert verdict.words == verdict.unshown
+    assert verdict.clean is not short
+
+
+def test_the_share_of_few_commands_says_nothing() -> None:
+    assert shared(0, 299).clean
+
+
+def test_without_a_booted_box_there_is_no_share() -> None:
+    assert shared(0, 10_000, there=()).clean
+
+
+def shared(booted: int, others: int, *, there: tuple[str, ...] = ("booted-1", "booted-2")) -> Verdict:
+    """Judge a run in which so much was asked of two booted boxes, and of another one."""
+    asked_of = [*(f"booted-{number % 2 + 1}" for number in range(booted)), *["box-1"] * others]
+    return judge([Asked("", "desired", name, 0.0, rev=1) for name in asked_of], {}, {}, {}, booted=there)

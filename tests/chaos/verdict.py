@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from chaos.load import Asked
 
@@ -24,6 +24,9 @@ _TERMINAL = frozenset({"SUCCEEDED", "FAILED", "ROLLED_BACK", "REJECTED", "EXPIRE
 MOST_ATTEMPTS = 3
 _TRIES_OF_ONE = 5
 """How often one attempt puts its archive where its answer is lost."""
+
+LEAST_BOOTED, JUDGED_FROM = 0.30, 300
+"""The share of everything asked that booted boxes must have had, in a run of so many at least: a third is meant."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,13 +86,20 @@ class Verdict:
     stuck: list[str] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
     two_ends: list[str] = field(default_factory=list)
+    unshown: list[str] = field(default_factory=list)
+    """What the run was to show and has not: nothing of it is a fault of the product."""
+
     ends: Counter[str] = field(default_factory=Counter)
     failed: Counter[str] = field(default_factory=Counter)
     """Ends that are neither success nor refusal, by op and code: none is wrong, each wants a look."""
 
     @property
     def clean(self) -> bool:
-        return not (self.lost or self.twice or self.stuck or self.unknown or self.two_ends)
+        return not self.words
+
+    @property
+    def words(self) -> list[str]:
+        return [*self.lost, *self.twice, *self.stuck, *self.unknown, *self.two_ends, *self.unshown]
 
 
 _REAL = {
@@ -118,7 +128,12 @@ def ledger_of(op: str, *, booted: bool) -> str:
 
 
 def judge(
-    asked: Iterable[Asked], told: Mapping[str, Told], boxes: Mapping[str, Done], uploads: Mapping[str, int]
+    asked: Collection[Asked],
+    told: Mapping[str, Told],
+    boxes: Mapping[str, Done],
+    uploads: Mapping[str, int],
+    *,
+    booted: Collection[str],
 ) -> Verdict:
     """Compare.
 
@@ -127,8 +142,10 @@ def judge(
         told: by id, from the controller's store.
         boxes: by name.
         uploads: how often each id's archive came.
+        booted: the names of those boxes that have systemd and k3s.
     """
     verdict, by_box = Verdict(), defaultdict[str, list[tuple["Asked", Told]]](list)
+    _share(verdict, asked, booted)
     for one in asked:
         if not one.id:
             continue
@@ -151,6 +168,13 @@ def judge(
         if done.doctor is not None and looked > done.doctor:
             verdict.lost.append(f"{name}: {looked} doctor.run SUCCEEDED, the doctor ran {done.doctor} times")
     return verdict
+
+
+def _share(verdict: Verdict, asked: Collection[Asked], booted: Collection[str]) -> None:
+    """Hold that booted boxes had their part, where there are any: what stand-ins cannot show, they alone do."""
+    theirs = sum(one.box in booted for one in asked)
+    if booted and len(asked) >= JUDGED_FROM and theirs < LEAST_BOOTED * len(asked):
+        verdict.unshown.append(f"booted boxes had {theirs} of {len(asked)}: {LEAST_BOOTED:.0%} at least is meant")
 
 
 def _ends(verdict: Verdict, one: Asked, told: Told, done: Done) -> None:
