@@ -57,7 +57,7 @@ fuzz: cc venv simdriver ## lie to an agent over its broker, and fuzz what reads 
 	@$(PY) tests/fuzz/run.py --messages $(or $(MESSAGES),10000) $(if $(SEED),--seed $(SEED)) $(FUZZ_ARGS)
 
 bench: cc venv simdriver ## measure against the limits, best of three decides; writes build/bench/*.json (ONLY=placement, agent, e2e: that part)
-	@$(PY) tests/bench/run.py $(if $(SLACK),--slack $(SLACK)) $(ONLY)
+	@$(PY) tests/bench/run.py $(if $(SLACK),--slack $(SLACK)) $(if $(E2E_RAN),--e2e-ran) $(ONLY)
 
 lab: ## make the lab's k3s from source (Go; minutes the first time)
 	@tests/lab/build.sh

@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from bench.figures import Figure
 
 RUNS = 3
+PROMISED = "pending_to_running_s"
+"""The recovery time that is promised; what else the end-to-end tests report is of a few samples, and only said."""
+
 ENOUGH = 40
 """Samples of a recovery time without which its p95 says nothing."""
 
@@ -65,3 +68,9 @@ def recovery(row: Mapping[str, Any], *, slack: float) -> tuple[str, bool]:
     limits = f"limit {limit:g}" + (f", {most:g} at most" if most is not None else "")
     told = f"{row['name']:40} median {row['median']:9.3f} p95 {row['p95']:9.3f} longest {row['max']:9.3f} {limits}"
     return f"{told}: {verdict} ({row['runs']} samples)", judged and over
+
+
+def unmeasured(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Return why the promised recovery time is not judged, in words; empty where it is."""
+    samples = sum(row["runs"] for row in rows if row["name"] == PROMISED)
+    return "" if samples >= ENOUGH else f"{PROMISED}: {samples} samples, {ENOUGH} are needed"

@@ -1,15 +1,23 @@
-"""When a figure passes its limit: the best of three runs decides, and what was within it is not measured again."""
+"""When a figure passes its limit: the best of three runs decides; and how the script ends by it."""
 
 from __future__ import annotations
 
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from bench.figures import Figure, figure
-from bench.judging import best_of, is_over, line, recovery
+from bench.judging import PROMISED, RUNS, best_of, is_over, line, recovery
+from bench.run import main
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def runs_of(*values: float) -> tuple[Callable[[], list[Figure]], list[float]]:
@@ -58,3 +66,97 @@ def test_a_recovery_time_is_judged_over_many_samples(more: dict[str, Any], slack
     told, found = recovery(WAITED | more, slack=slack)
     assert found is over
     assert ("not judged" in told) is (more.get("runs") == 39)
+
+
+# --- the script
+
+
+def waited(runs: int = 40, p95: float = 9.0, longest: float = 20.0) -> dict[str, Any]:
+    return WAITED | {"name": PROMISED, "runs": runs, "p95": p95, "max": longest, "most": 30.0}
+
+
+def script(folder: Path, *words: str, value: float = 1.0, e2e: list[dict[str, Any]] | None = None) -> int:
+    """Run the script's main on one part with one figure of the limit 10; return its exit status."""
+    if e2e is not None:
+        (folder / "e2e.json").write_text(json.dumps(e2e))
+    part = {"part": lambda _: [figure("a", [value], unit="ms", limit=10), figure("b", [1.0], unit="ms", limit=10)]}
+    return main(["--out", str(folder), *words], part)
+
+
+@pytest.mark.parametrize(
+    ("value", "words", "status"),
+    [
+        (10.0, (), 0),
+        (10.5, (), 1),
+        (10.5, ("part",), 1),
+        (10.5, ("e2e",), 0),  # that part is not asked for
+        (20.0, ("--slack", "2"), 0),
+        (20.5, ("--slack", "2"), 1),
+    ],
+)
+def test_the_script_ends_with_1_where_a_figure_is_over_its_limit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], value: float, words: tuple[str, ...], status: int
+) -> None:
+    assert script(tmp_path, *words, value=value) == status
+    said = capsys.readouterr().out
+    assert ("OVER" in said) is bool(status)
+    if "e2e" not in words:
+        a, b = json.loads((tmp_path / "part.json").read_text())
+        assert (a["p99"], a["p99s"], b["p99"]) == (value, [value] * (RUNS if status else 1), 1.0)
+
+
+@pytest.mark.parametrize(
+    ("e2e", "said"),
+    [
+        (None, f"{PROMISED}: 0 samples, 40 are needed"),
+        ([], f"{PROMISED}: 0 samples, 40 are needed"),
+        ([WAITED], f"{PROMISED}: 0 samples, 40 are needed"),  # another one's samples
+        ([waited(39)], f"{PROMISED}: 39 samples, 40 are needed"),
+    ],
+)
+def test_a_recovery_time_that_nobody_measured_is_told_and_a_fault_where_e2e_ran(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], e2e: list[dict[str, Any]] | None, said: str
+) -> None:
+    assert script(tmp_path, "e2e", e2e=e2e) == 0
+    assert f"{said} (make e2e measures it): not judged\n" in capsys.readouterr().out
+    assert script(tmp_path, "--e2e-ran", "e2e", e2e=e2e) == 1
+    assert f"{said}: FAILED\n" in capsys.readouterr().out
+    assert script(tmp_path, "--e2e-ran", "part", e2e=e2e) == 0
+
+
+def test_a_measured_recovery_time_is_no_fault_beside_others_of_few_samples(tmp_path: Path) -> None:
+    assert script(tmp_path, "--e2e-ran", e2e=[WAITED | {"runs": 1, "p95": 99.0}, waited()]) == 0
+
+
+@pytest.mark.parametrize(
+    ("row", "words", "status"),
+    [
+        (waited(), (), 0),
+        (waited(p95=15.5), (), 1),
+        (waited(p95=15.5), ("e2e", "part"), 1),  # what is well after it makes nothing good
+        (waited(p95=15.5), ("--slack", "2"), 0),
+        (waited(longest=61.0), ("--slack", "2"), 1),
+    ],
+)
+def test_the_script_ends_with_1_where_a_recovery_time_is_over_its_limit(
+    tmp_path: Path, row: dict[str, Any], words: tuple[str, ...], status: int
+) -> None:
+    assert script(tmp_path, *words, e2e=[row, waited() | {"name": "w_s"}]) == status
+
+
+@pytest.mark.parametrize(("row", "status"), [(waited(), 0), (waited(p95=15.5), 1)])
+def test_the_process_ends_with_that_status(tmp_path: Path, row: dict[str, Any], status: int) -> None:
+    (tmp_path / "e2e.json").write_text(json.dumps([row]))
+    command = [sys.executable, str(ROOT / "tests/bench/run.py"), "--out", str(tmp_path), "e2e"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (status, "")
+    assert ("OVER" in ended.stdout) is bool(status)
+
+
+def test_ci_says_that_e2e_ran_and_takes_no_older_figures_of_it() -> None:
+    steps = (ROOT / ".ci/run").read_text(encoding="utf-8")
+    bench = re.search(r"step bench \d+ make (bench [A-Z0-9_= ]+?) #", steps)
+    assert bench
+    assert 0 < steps.index("rm -f build/bench/e2e.json") < steps.index("make e2e\n") < bench.start()
+    told = subprocess.run(["make", "-n", *bench[1].split()], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "tests/bench/run.py --slack 2 --e2e-ran" in told.stdout
