@@ -33,7 +33,7 @@ from edgegpu_sync.messages.uplink import ItemState
 from edgegpu_sync.states import CommandState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 LIMITS = "item"
 """The settlement of an app's limits, among the ops."""
@@ -263,9 +263,14 @@ def struck(site: Site, cells: Iterable[tuple[str, str]]) -> Iterator[Struck]:
         site.agent.start(pause)
         until(asked.ends, partial(_words, site, step, op))
         ends, done = asked.ends(), asked.done()
-        often = 2 if step == DONE_AND_NOT_WRITTEN and op in IDEMPOTENT else 1
-        right = [end.split()[0] for end in ends] == [asked.right] and done == often
-        yield Struck(step, op, ends, done, "" if right else f"{op} at {step}: done {done} times, {ends}")
+        yield Struck(step, op, ends, done, wrong(step, asked, ends, done))
+
+
+def wrong(step: str, asked: Ask, ends: Sequence[str], done: int) -> str:
+    """Return what is wrong with what became of a command that was struck at a step; empty where it ended right."""
+    often = 2 if step == DONE_AND_NOT_WRITTEN and asked.op in IDEMPOTENT else 1
+    right = [end.split()[0] for end in ends] == [asked.right] and done == often
+    return "" if right else f"{asked.op} at {step}: done {done} times, {list(ends)}"
 
 
 def _words(site: Site, step: str, op: str) -> str:
