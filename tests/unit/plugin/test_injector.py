@@ -113,6 +113,17 @@ def test_what_is_asked_for_outright_is_obeyed_and_warned_about(
     assert "containers start without their cards: kubelet v1.24.17+k3s1 passes no CDI devices on" in caplog.text
 
 
+def test_where_pods_choose_their_cards_themselves_the_log_says_so(
+    machine: Machine, caplog: pytest.LogCaptureFixture
+) -> None:
+    words = "a pod that sets NVIDIA_VISIBLE_DEVICES itself sees the cards that it names"
+    for closed in (Injection.CDI, Injection.DEVICES):
+        machine.injector("v1.33.4+k3s1", injection=closed)
+    assert words not in caplog.text
+    machine.injector("v1.33.4+k3s1", injection=Injection.RUNTIME)
+    assert words in caplog.text
+
+
 def test_kubelets_own_answer_brings_the_card_and_the_driver(machine: Machine) -> None:
     injector = machine.injector("v1.20.15+k3s1")
     injector.use(CARDS)
