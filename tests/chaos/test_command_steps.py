@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from collections import Counter
 from itertools import chain, zip_longest
 from typing import TYPE_CHECKING
 
 import pytest
-from kits.step import IN_THE_BOX, LIMITS, Site, steps_of, struck
+from kits.agent import until
+from kits.step import IN_THE_BOX, LIMITS, Site, steps_of, struck, wrong
 
 from edgegpu_agent.worker.steps import STEPS
 from edgegpu_sync.rules.ops import OPS
@@ -27,9 +30,25 @@ def test_every_command_killed_at_each_of_its_steps_ends_once_and_right(tmp_path:
         assert seen == set(STEPS)
         rows = zip_longest(*([(step, op) for step in found] for op, found in steps.items()))
         cells = [cell for row in rows for cell in row if cell is not None]
-        wrong = []
+        bad = []
         for one in struck(site, cells):
             print(f"{one.op:<18} {one.step:<16} {one.ends[0].split()[0]:<10} done {one.done} {one.wrong}", flush=True)  # noqa: T201  (long work)
-            wrong += [one.wrong] if one.wrong else []
+            bad += [one.wrong] if one.wrong else []
     assert Counter(op for _, op in cells) == {op: len(found) for op, found in steps.items()}
-    assert not wrong
+    assert not bad
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("op", "program"),
+    [("plugin.restart", ("systemctl", "restart", "edgegpu-plugin.service")), ("doctor.run", ("edgegpu", "doctor"))],
+)
+def test_a_second_time_is_counted(tmp_path: Path, short_tmp: Path, op: str, program: tuple[str, ...]) -> None:
+    with Site(tmp_path, short_tmp) as site:
+        asked = site.ask(op)
+        until(asked.ends, lambda: site.agent.log)
+        assert wrong("before-act", asked, asked.ends(), asked.done()) == ""
+        env = {**os.environ, "BOX": str(short_tmp), "FAKE": str(short_tmp / "fake"), "FAKE_ROOT": str(short_tmp)}
+        subprocess.run([short_tmp / "bin" / program[0], *program[1:]], env=env, check=False, capture_output=True)
+        assert wrong("before-act", asked, asked.ends(), asked.done()).startswith(f"{op} at before-act: done 2 times")
