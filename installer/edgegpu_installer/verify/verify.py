@@ -17,7 +17,6 @@ SETTLE_S = 10.0
 _EVERY_S = 0.5
 _ENDS_AGAIN = 3
 """How many restarts are too many: a k3s may fail once because containerd is not up yet."""
-_READ_FIRST = "journalctl -u {unit} -e says more; the machine is as it was before"
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,4 +233,4 @@ def _unsettled(since: _Since, seen: MachineSample, *, now_s: float, settle_s: fl
 
 
 def _failed(wanted: WantedMachine, why: str) -> InstallError:
-    return InstallError(f"cannot verify the change: {why}", remedy=_READ_FIRST.format(unit=wanted.unit))
+    return InstallError(f"cannot verify the change: {why}", remedy=f"journalctl -u {wanted.unit} -e")

@@ -109,6 +109,12 @@ def test_what_lacks_is_said_until_the_deadline(change: dict[str, Any], words: st
     assert world.now_s == pytest.approx(30, abs=1)
 
 
+def test_a_failure_names_the_log_and_does_not_tell_how_the_undo_will_end() -> None:
+    with pytest.raises(InstallError) as raised:
+        World(replace(WELL, active=False)).wait(limit_s=30)
+    assert str(raised.value) == "cannot verify the change: k3s is not up: journalctl -u k3s -e"
+
+
 def test_an_old_heartbeat_is_good_enough_without_a_restart() -> None:
     assert lacks(WANTED, BEFORE, replace(WELL, invocation="i1", node=OLD_NODE)) == ""
 
