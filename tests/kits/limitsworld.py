@@ -32,6 +32,8 @@ class World:
         }
         self.broken = False
         """Whether images cannot be pulled."""
+        self.kubelet_units: int | None = None
+        """The units that kubelet offers while it has not caught up with the plugin's report."""
         self.steps = 0
         self.at: dict[int, Callable[[], None]] = {}
         """What happens at a step."""
@@ -201,7 +203,8 @@ class World:
             boot="b", generation=self.steps, time="t", policy=Policy.FIRST_FIT, unit_mib=256, core_required=True,
             slots=self.slots, held=self.held,
         )  # fmt: skip
-        units = str(sum(slot.units for slot in self.slots))
+        behind = self.kubelet_units
+        units = str(sum(slot.units for slot in self.slots) if behind is None else behind)
         node = {
             "metadata": {"name": NODE, "annotations": {REPORT_ANNOTATION: write_report(report)}},
             "status": {"allocatable": {MODEL.memory_resource: units, MODEL.core_resource: "100"}},

@@ -198,11 +198,7 @@ class _Run:
         ends = self._timer.clock() + self._timer.patience.inventory_s
         while True:
             verdict = self._timer.retry_reads(lambda: self._snapshot.judge(found, self._limits.container, self._asked))
-            if (
-                verdict.answer is not FitResult.NEVER
-                or "not current" not in verdict.text
-                or self._timer.clock() >= ends
-            ):
+            if not verdict.stale or self._timer.clock() >= ends:
                 return verdict
             self._timer.pause(self._timer.patience.look_s)
 

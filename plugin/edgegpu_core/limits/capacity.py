@@ -29,6 +29,8 @@ class NodeRoom:
     taints: tuple[Taint, ...] = ()
     problem: str = ""
     """Why no pod can be placed on the node at present; empty when one can."""
+    stale: bool = False
+    """Whether `problem` is an inventory that is not current: it passes within moments."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +65,16 @@ class OwnPod:
     terminating: bool = False
     ordinal: int = 0
     need: RequestedAmounts = NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRefusal:
+    """Why a pod cannot go to a node; no node for quota and for a pod that no node can take."""
+
+    node: str
+    why: str
+    stale: bool = False
+    """Whether the reason is an inventory that is not current."""
 
 
 class TrialPlacement:
@@ -142,12 +154,12 @@ class TrialPlacement:
         """Return what is free on each node that the constraints allow."""
         return tuple((room, self._free[at]) for at, room in enumerate(self._rooms) if not self._excluded[at])
 
-    def refusals(self, pod: NewPod, *, only: str = "") -> tuple[tuple[str, str], ...]:
-        """Return by node name why the pod cannot go there; no name for quota and for a pod that no node can take."""
+    def refusals(self, pod: NewPod, *, only: str = "") -> tuple[NodeRefusal, ...]:
+        """Return why the pod has no room, for each node or for the one `only`."""
         if pod.problem:
-            return (("", pod.problem),)
+            return (NodeRefusal("", pod.problem),)
         if self._over_quota(pod.need):
-            return (("", self._quota_words(pod.need)),)
+            return (NodeRefusal("", self._quota_words(pod.need)),)
         found = []
         for at, room in enumerate(self._rooms):
             if only and room.name != only:
@@ -155,7 +167,7 @@ class TrialPlacement:
             why = self._excluded[at] or room.problem
             if not why and isinstance(placed := self._on_node(pod, at), PlacementRefusal):
                 why = placed.reason
-            found.append((room.name, why))
+            found.append(NodeRefusal(room.name, why, stale=room.stale and not self._excluded[at]))
         return tuple(found)
 
     def _quota_words(self, need: RequestedAmounts) -> str:

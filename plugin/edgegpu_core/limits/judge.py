@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from edgegpu_core.limits.capacity import NewPod, NodeRoom, OwnPod, Quota, TrialPlacement
+from edgegpu_core.limits.capacity import NewPod, NodeRefusal, NodeRoom, OwnPod, Quota, TrialPlacement
 from edgegpu_core.limits.rollout import fits_beside_old, fits_by_update, nodes_of_new_pods, without_own_pods
 from edgegpu_core.limits.workload import UpdateStrategy, Workload, WorkloadKind
 from edgegpu_core.request import RequestedAmounts
@@ -61,9 +61,19 @@ class LimitsVerdict:
     interrupts: bool = False
     text: str = ""
     """Why the limits do not fit, or a hint."""
+    stale: bool = False
+    """Whether a node's inventory that is not current is among the reasons for NEVER: ask again in a moment."""
     request: RequestedAmounts
     replicas: int
     cards: tuple[CardNumbers, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Shortage:
+    """Why not all new pods have room; `text` is empty when they have. `stale`: as in the verdict."""
+
+    text: str = ""
+    stale: bool = False
 
 
 def judge(case: LimitsChange) -> LimitsVerdict:
@@ -96,54 +106,58 @@ def _now(case: LimitsChange, trial: TrialPlacement, verdict: LimitsVerdict) -> L
         return verdict
     if fits_by_update(trial, workload, case.own, case.pod):
         return replace(verdict, answer=FitResult.AFTER_STOP if workload.stops_first else FitResult.FITS)
-    text = _why_not(case, without_own_pods(trial, workload, case.own), workload)
-    if text:
-        return replace(verdict, answer=FitResult.NEVER, text=text)
-    text = f"it has room only when its own pods have gone: {_why_not(case, trial, workload, own=False)}"
+    short = _why_not(case, without_own_pods(trial, workload, case.own), workload)
+    if short.text:
+        return replace(verdict, answer=FitResult.NEVER, text=short.text, stale=short.stale)
+    text = f"it has room only when its own pods have gone: {_why_not(case, trial, workload, own=False).text}"
     return replace(verdict, answer=FitResult.AFTER_STOP, interrupts=True, text=_cut(text))
 
 
 def _without_replicas(case: LimitsChange, verdict: LimitsVerdict) -> LimitsVerdict:
     one = replace(case.workload, replicas=1, partition=0)
     rooms = tuple(replace(room, held={}) for room in case.rooms)
-    text = _why_not(case, TrialPlacement(rooms, one.constraints, NO_QUOTA), one, own=False)
-    return (
-        replace(verdict, answer=FitResult.NEVER, text=f"it has no replicas now, and none could run: {text}")
-        if text
-        else verdict
-    )
+    short = _why_not(case, TrialPlacement(rooms, one.constraints, NO_QUOTA), one, own=False)
+    if not short.text:
+        return verdict
+    text = f"it has no replicas now, and none could run: {short.text}"
+    return replace(verdict, answer=FitResult.NEVER, text=text, stale=short.stale)
 
 
 def _at_most(case: LimitsChange, most: int, trial: TrialPlacement, verdict: LimitsVerdict) -> LimitsVerdict:
-    text = _why_not(case, without_own_pods(trial, case.workload, case.own), replace(case.workload, replicas=most))
-    if not text:
+    short = _why_not(case, without_own_pods(trial, case.workload, case.own), replace(case.workload, replicas=most))
+    if not short.text:
         return verdict
-    text = _cut(f"fits at its {case.workload.replicas} replicas now, but not at the {most} of its autoscaler: {text}")
+    now = case.workload.replicas
+    text = _cut(f"fits at its {now} replicas now, but not at the {most} of its autoscaler: {short.text}")
     less = case.request.memory_units <= case.before.memory_units and case.request.core <= case.before.core
-    return replace(verdict, text=text) if less else replace(verdict, answer=FitResult.NEVER, text=text, replicas=most)
+    if less:
+        return replace(verdict, text=text)
+    return replace(verdict, answer=FitResult.NEVER, text=text, stale=short.stale, replicas=most)
 
 
-def _why_not(case: LimitsChange, trial: TrialPlacement, workload: Workload, *, own: bool = True) -> str:
-    """Place the new pods in a copy of the trial and return why the first fails; empty when all have room."""
+def _why_not(case: LimitsChange, trial: TrialPlacement, workload: Workload, *, own: bool = True) -> _Shortage:
+    """Place the new pods in a copy of the trial and return why the first fails."""
     trial = trial.copy()
     nodes = nodes_of_new_pods(trial, workload)
     for done, node in enumerate(nodes):
         if not trial.place(case.pod, only=node):
-            text = _words(trial.refusals(case.pod, only=node))
+            refusals = trial.refusals(case.pod, only=node)
+            text = _words(refusals)
             head = f"{done} of {len(nodes)} pods have room, the next {text}" if done else text
             held = sum(_own_units(case).values()) if own else 0
-            return _cut(head + (f" (the {held} that it holds itself counted as free)" if held else ""))
-    return ""
+            text = _cut(head + (f" (the {held} that it holds itself counted as free)" if held else ""))
+            return _Shortage(text, stale=any(one.stale for one in refusals))
+    return _Shortage()
 
 
-def _words(refusals: Sequence[tuple[str, str]]) -> str:
+def _words(refusals: Sequence[NodeRefusal]) -> str:
     """Return the refusals of all nodes as one text, without a node's name where a single reason speaks for itself."""
     if not refusals:
         return "there is no node"
     if len(refusals) == 1:
-        name, why = refusals[0]
+        name, why = refusals[0].node, refusals[0].why
         return why if not name or why.startswith(("needs ", "asks ", "container ", "with ")) else f"node {name}: {why}"
-    return "; ".join(f"node {name}: {why}" for name, why in refusals)
+    return "; ".join(f"node {one.node}: {one.why}" for one in refusals)
 
 
 def _own_units(case: LimitsChange) -> dict[tuple[str, str], int]:

@@ -34,6 +34,7 @@ def read_node(node: Mapping[str, Any], pods: Iterable[PodView], base: ResourceMo
     if report is None:
         return NodeRoom(name=name, labels=labels, taints=taints, problem="has no GPU sharing", model=base)
     model = replace(base, unit_mib=report.unit_mib, core_required=report.core_required)
+    stale = _stale_inventory(node, report, base)
     return NodeRoom(
         name=name,
         slots=report.slots,
@@ -42,11 +43,13 @@ def read_node(node: Mapping[str, Any], pods: Iterable[PodView], base: ResourceMo
         policy=report.policy,
         labels=labels,
         taints=taints,
-        problem=_problem(node, report, base),
+        problem=stale,
+        stale=bool(stale),
     )
 
 
-def _problem(node: Mapping[str, Any], report: NodeReport, base: ResourceModel) -> str:
+def _stale_inventory(node: Mapping[str, Any], report: NodeReport, base: ResourceModel) -> str:
+    """Return how the plugin's report and kubelet's amounts differ; empty when they agree."""
     units = allocatable_amounts(node, base).memory_units
     return (
         ""

@@ -55,6 +55,25 @@ def test_a_pod_that_no_report_has_yet_counts_on_its_own_node_alone(api: Api, nod
         assert came.numbers.cards[0].free_units == 2  # 94 less 40, 50 and 2; its own unit counted as free
 
 
+def test_a_node_whose_inventory_is_not_current_is_asked_again_for_a_while(api: Api) -> None:
+    bed = field(api)
+
+    def catch_up() -> None:
+        bed.world.kubelet_units = None
+
+    bed.world.kubelet_units = 0
+    bed.world.step()
+    bed.world.at[bed.world.steps + 2] = catch_up
+    assert bed.settle(4).state is ItemState.APPLIED
+    bed.world.kubelet_units = 0
+    bed.world.step()
+    began_s = bed.now_s
+    came = bed.settle(1)
+    assert (came.state, came.code) == (ItemState.REJECTED, "NO_ROOM")
+    assert "its inventory is not current: 94 units, kubelet offers 0" in came.text
+    assert bed.now_s - began_s >= bed.around.patience.inventory_s
+
+
 def test_forced_it_is_pending_and_lands_when_there_is_room(api: Api) -> None:
     bed = field(api)
     came = bed.settle(10, force=True)

@@ -148,14 +148,15 @@ def test_a_node_is_believed_by_its_report_then_by_a_guess() -> None:
     ]
     room = read_node(node_object(report_of({"a": (Share("GPU-0", 20, 1),)}), 58), [p for p in pods if p], MODEL)
     assert room.held == {"a": (Share("GPU-0", 20, 1),), "b": (Share("GPU-1", 20, 1),)}
-    assert (room.policy, room.model.unit_mib, room.model.core_required, room.problem) == (
-        Policy.BEST_FIT,
-        512,
-        False,
-        "",
-    )
-    assert "not current" in read_node(node_object(report_of({}), 0), (), MODEL).problem
-    assert "no GPU sharing" in read_node(node_object(None, 0), (), MODEL).problem
+    assert (room.policy, room.model.unit_mib, room.model.core_required) == (Policy.BEST_FIT, 512, False)
+    assert (room.problem, room.stale) == ("", False)
+
+
+def test_a_node_that_takes_no_pod_says_why_and_whether_that_passes() -> None:
+    behind = read_node(node_object(report_of({}), 0), (), MODEL)
+    assert (behind.problem, behind.stale) == ("its inventory is not current: 58 units, kubelet offers 0", True)
+    bare = read_node(node_object(None, 0), (), MODEL)
+    assert (bare.problem, bare.stale) == ("has no GPU sharing", False)
 
 
 def test_a_changed_template_and_its_pod() -> None:

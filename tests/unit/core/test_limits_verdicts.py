@@ -1,5 +1,7 @@
 """The verdict table: each row an app, what there is, and what is said about the change."""
 
+from dataclasses import replace
+
 import pytest
 from kits.limitscases import asks, change, daemon, node, own, recreate, rolling, stateful
 
@@ -263,6 +265,30 @@ def test_the_numbers_and_the_words_of_a_refusal() -> None:
 )
 def test_the_words(row: str, words: str) -> None:
     assert words in judge(ROWS[row][0]).text
+
+
+STALE = replace(node("box-1", [29]), problem="its inventory is not current: 29 units, kubelet offers 0", stale=True)
+
+
+@pytest.mark.parametrize(
+    ("case", "answer", "stale"),
+    [
+        (change(recreate(), asks(5), STALE), NEVER, True),
+        (change(recreate(replicas=0), asks(5), STALE), NEVER, True),
+        (change(rolling(1, 1, 0), asks(5), STALE, node("b", [4])), NEVER, True),
+        (change(rolling(1, 1, 0), asks(5), STALE, node("b", [5]), at_most=2), NEVER, True),
+        (change(daemon(), asks(5), STALE), NEVER, True),
+        (change(daemon(), asks(5), node("a", [4]), STALE), NEVER, False),  # a's pod has no room, whatever box-1 reports
+        (change(recreate(), asks(5), STALE, quota=Quota(units=4)), NEVER, False),
+        (change(recreate(), NewPod(problem="no policy 'x'"), STALE), NEVER, False),
+        (change(recreate(where=GPU_ONLY), asks(5), STALE), NEVER, False),  # no pod may go there
+        (change(recreate(), asks(5), STALE, node("b", [5])), FITS, False),
+        (change(recreate(), asks(5), node("a", [4])), NEVER, False),
+    ],
+)
+def test_a_verdict_says_whether_it_may_pass_soon(case: LimitsChange, answer: FitResult, *, stale: bool) -> None:
+    verdict = judge(case)
+    assert (verdict.answer, verdict.stale) == (answer, stale), verdict
 
 
 def test_what_a_person_has_to_do() -> None:
