@@ -121,7 +121,7 @@ class EnrolmentService:
         request = tx.enrolments.request(id_)
         if request is None:
             token = tokens.spend(token, now_s)
-            _home(tx, token, ask.instance, now_s)
+            _home(tx, token, ask.instance, now_s)  # refuses here: no token is used, and nobody is asked to approve
             asked = ask.model_dump(mode="json", exclude={"token"}) | {
                 "address": address,
                 "name": tokens.box_name(token),

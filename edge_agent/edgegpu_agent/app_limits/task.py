@@ -48,7 +48,7 @@ class _Kept:
     """The state of the item at that time."""
     not_before_s: float = 0.0
     paid_s: float = 0.0
-    """Up to when the checks so far have used up the item's rate."""
+    """Each check moves this 20 s on; the next one waits while it is more than 60 s ahead."""
     interest: AppWatch | None = None
     """What to watch for the item; None before its first check, which finds its kind: a watch costs a thread."""
 

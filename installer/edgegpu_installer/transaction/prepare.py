@@ -37,8 +37,9 @@ class TransactionMachine:
     settle_s: int = 10
     wait_s: int = 180
     agent_steady_s: float = 10.0
+    """How long an upgraded agent must run without a restart."""
     agent_within_s: float = 60.0
-    """How long an upgraded agent must run without a restart, and within how long it must be as well as the old one."""
+    """Within how long it must have done that, and be as well as the old one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,8 +96,8 @@ def after_crash(
 ) -> RecoveryDecision:
     """Return what to do about a transaction that the journal has at `state`.
 
-    `attempts`: how often k3s has started with the new files. `deadline_passed` is about the transaction's first
-    deadline, which is never extended. No author survives a boot. edgegpu-recover decides by the same table.
+    `attempts`: how often k3s has started with the new files. `deadline_passed`: nothing extends the deadline while the
+    new files are tried; an undo sets its own. No author survives a boot. edgegpu-recover decides by the same table.
     """
     if author_alive and same_boot and not deadline_passed and state not in TERMINAL:
         return RecoveryDecision.WAIT

@@ -165,7 +165,10 @@ class Binder:
             self._wait_for(earlier, args.node, ends)
 
     def _unbound_pod(self, args: BindingArgs, raw: Json) -> PodView | None:
-        """Return the pod that is to be bound; None when it is bound as asked already."""
+        """Return the pod that needs cards and a binding; None when nothing is left to do.
+
+        Then it is bound as asked already, or it has no GPU request and is bound here.
+        """
         name = f"{args.pod_namespace}/{args.pod_name}"
         uid = str(raw["metadata"]["uid"])
         if uid != args.pod_uid:
