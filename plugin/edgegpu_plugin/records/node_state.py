@@ -18,7 +18,7 @@ from edgegpu_core.podview import Cards, PodView
 
 _LOG = logging.getLogger(__name__)
 
-_GONE = 1024
+_MOST_DELETED = 1024
 """How many deleted pods are remembered: kubelet's own list may have them a little longer than the API."""
 
 
@@ -92,7 +92,7 @@ class NodeState:
         """The configured size of a unit while it is not in use yet; None once it is."""
         self._on_unit = on_unit
         self._pods: dict[str, PodView] = {}
-        self._gone: deque[str] = deque(maxlen=_GONE)
+        self._deleted: deque[str] = deque(maxlen=_MOST_DELETED)
         self._learned: set[str] = set()
         self._unlisted: frozenset[str] = frozenset()
         """Pods in kubelet's checkpoint that neither the watch nor kubelet's own list has."""
@@ -124,7 +124,7 @@ class NodeState:
         with self.lock:
             before = self._told
             self._told, self._is_told = {pod.uid: pod for pod in pods}, True
-            self._gone.extend(before.keys() - self._told.keys() - self._learned)  # kubelet's list may be newer
+            self._deleted.extend(before.keys() - self._told.keys() - self._learned)  # kubelet's list may be newer
             self._learned.clear()
             self._pods_changed()
 
@@ -148,7 +148,7 @@ class NodeState:
                 self._statics = statics
                 self._pods_changed()
             for uid, pod in listed.items():
-                if not pod.is_static and uid not in self._told and uid not in self._gone:
+                if not pod.is_static and uid not in self._told and uid not in self._deleted:
                     self._learned.add(uid)
                     self.put_pod(pod)
             unlisted = frozenset(self._booked.pods()) - listed.keys() - self._pods.keys()
@@ -163,7 +163,7 @@ class NodeState:
         """
         with self.lock:
             if self._told.pop(uid, None) is not None:
-                self._gone.append(uid)
+                self._deleted.append(uid)
                 self._pods_changed()
 
     def unshown(self) -> frozenset[str]:
@@ -250,7 +250,7 @@ class NodeState:
 
     def _has_ended(self, uid: str) -> bool:
         """Return whether a holder that is not live has surely ended, and is no pod that the watch will still show."""
-        return uid in self._pods or uid in self._unlisted or uid in self._gone
+        return uid in self._pods or uid in self._unlisted or uid in self._deleted
 
     def admit(self, uid: str, container: str, cards: tuple[str, ...]) -> None:
         """Promise a container without a placement the cards on which it was admitted."""
