@@ -15,7 +15,7 @@ from edgegpu_sync.messages.stamps import Epoch, Stamp
 from edgegpu_sync.messages.telemetry import Event
 from edgegpu_sync.messages.uplink import Birth, CommandNotTaken, CommandResult, Reported
 from edgegpu_sync.rules.sequence import CommandSequence, check_stamp
-from edgegpu_sync.rules.tracking import TrackedCommand, sign
+from edgegpu_sync.rules.tracking import TrackedCommand, prepare_send
 from edgegpu_sync.signing import Signer, bare, open_up
 from edgegpu_sync.states import CommandState
 from edgegpu_sync.topics import CommandTopic, PlainKind, PlainTopic, ResultTopic, Topic, TopicKind, parse
@@ -113,7 +113,7 @@ class Controller:
 
     def _sign(self, tracked: TrackedCommand) -> list[tuple[str, bytes]]:
         outstanding = [one.seq for one in self.tracked.values() if one.seq is not None and not one.ended]
-        signed = sign(tracked, self.book, outstanding=outstanding, now_s=self.world.clock_s)
+        signed = prepare_send(tracked, self.book, outstanding=outstanding, now_s=self.world.clock_s)
         if signed is None:
             return []
         self.book, self.tracked[tracked.id] = signed.book, signed.tracked

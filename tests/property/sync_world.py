@@ -34,7 +34,7 @@ from edgegpu_sync.rules.replay_guard import (
     TakeCommand,
 )
 from edgegpu_sync.rules.sequence import CommandSequence, check_stamp
-from edgegpu_sync.rules.tracking import TrackedCommand, sign
+from edgegpu_sync.rules.tracking import TrackedCommand, prepare_send
 from edgegpu_sync.states import CommandState, ResultCode
 
 RESTART, REFRESH = op_name("k3s.restart"), op_name("inventory.refresh")
@@ -271,15 +271,15 @@ class SimController:
             at_s = self.store.tracked[id_].send_at_s(self.store.book)
             if at_s is None or at_s > self.world.clock_s:
                 continue
-            signing = sign(
+            send = prepare_send(
                 self.store.tracked[id_],
                 self.store.book,
                 outstanding=self.outstanding(),
                 now_s=self.world.clock_s,
             )
-            if signing is not None:
-                self.store.book, self.store.tracked[id_] = signing.book, signing.tracked
-                yield id_, signing.tracked.op, signing.body
+            if send is not None:
+                self.store.book, self.store.tracked[id_] = send.book, send.tracked
+                yield id_, send.tracked.op, send.body
 
     def receive(self, message: Up, *, live: bool = True) -> list[Down]:
         try:

@@ -43,7 +43,7 @@ def desired_message(box: BoxRecord, spec: Json) -> OutgoingMessage:
 
 
 def command_message(command: StoredCommand, body: Command) -> OutgoingMessage:
-    """Return the message with a command as it was signed for the present birth."""
+    """Return the message with a command whose body is for the present birth."""
     whole = body.model_copy(update={"by": clipped(command.by, 253), "at": int(command.at_s)})
     return OutgoingMessage(CommandTopic(command.device, command.tracked.op, command.id), encode(whole))
 

@@ -1,4 +1,4 @@
-"""One transaction of the controller: messages are stored, what is due is signed and written, and then it is sent."""
+"""One transaction of the controller: what came is stored, what is due gets its seq and is written, then it is sent."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,18 +18,18 @@ from edgegpu_cloud.store.store import Transaction
 from edgegpu_sync.ids import CommandId, DeviceId
 from edgegpu_sync.messages.downlink import KeySetLink, RefreshRequest
 from edgegpu_sync.messages.stamps import Epoch
-from edgegpu_sync.rules.tracking import sign
+from edgegpu_sync.rules.tracking import prepare_send
 from edgegpu_sync.states import CommandState, ResultCode
 from edgegpu_sync.topics import TopicKind
 
 MOST_UNDER_WAY = 128
-"""Commands of one box that are signed and have not ended.
+"""Commands of one box that have a seq and have not ended.
 
 With as many whose receipt is on its way they take the 256 places of its outbox, where the next one would be REJECTED.
 """
 
 MOST_DUE = 1_000
-"""Commands that are signed in one transaction."""
+"""Commands that are sent in one transaction."""
 
 ASK_AGAIN_S = 10
 """Seconds in which a box is asked for its birth once."""
@@ -153,7 +153,7 @@ class UnitOfWork:
             )
 
     def dispatch(self, devices: Collection[DeviceId]) -> bool:
-        """Sign and send the commands to these boxes that are due; return whether more of them may be."""
+        """Send the commands to these boxes that are due; return whether more of them may be."""
         boxes = self.load(devices)
         ready = [device for device, box in boxes.items() if signable(box)]
         if len(ready) < len(devices):
@@ -168,7 +168,7 @@ class UnitOfWork:
             if one.tracked.seq is None and number >= MOST_UNDER_WAY:
                 full.add(one.device)
                 continue
-            after = self._signed(one, lowest)
+            after = self._prepare(one, lowest)
             changed.append(after)
             if one.tracked.seq is None and (seq := after.tracked.seq) is not None:
                 outstanding[one.device] = (seq if lowest is None else min(lowest, seq), number + 1)
@@ -177,18 +177,18 @@ class UnitOfWork:
             self.tx.commands.park_unsigned(device)
         return len(due) == MOST_DUE
 
-    def _signed(self, one: StoredCommand, lowest: int | None) -> StoredCommand:
-        """Sign a command if it is due; return it as it is to be written."""
+    def _prepare(self, one: StoredCommand, lowest: int | None) -> StoredCommand:
+        """Queue a command if it is due; return it as it is to be written."""
         book = self.boxes[one.device].book
         at_s = next_send_s(one.tracked, book)
         if at_s is None or at_s > self.now_s:
             return replace(one, next_at_s=at_s)
-        signing = sign(one.tracked, book, outstanding=() if lowest is None else (lowest,), now_s=self.now_s)
-        if signing is None:
+        prepared = prepare_send(one.tracked, book, outstanding=() if lowest is None else (lowest,), now_s=self.now_s)
+        if prepared is None:
             return replace(one, next_at_s=None)
-        self.boxes[one.device] = replace(self.boxes[one.device], book=signing.book)
-        after = replace(one, tracked=signing.tracked, next_at_s=next_send_s(signing.tracked, signing.book))
-        self.outgoing.append(command_message(after, signing.body))
+        self.boxes[one.device] = replace(self.boxes[one.device], book=prepared.book)
+        after = replace(one, tracked=prepared.tracked, next_at_s=next_send_s(prepared.tracked, prepared.book))
+        self.outgoing.append(command_message(after, prepared.body))
         return after
 
     # work that is due

@@ -112,7 +112,7 @@ class TrackedCommand:
 
 
 @dataclass(frozen=True, slots=True)
-class SigningStep:
+class PreparedSend:
     """The changes to write to the store in one step, before `body` is signed and sent."""
 
     book: CommandSequence
@@ -120,10 +120,10 @@ class SigningStep:
     body: Command
 
 
-def sign(
+def prepare_send(
     tracked: TrackedCommand, book: CommandSequence, *, outstanding: Collection[int], now_s: float
-) -> SigningStep | None:
-    """Return the body of a command for the current birth of its box; None when it has to wait.
+) -> PreparedSend | None:
+    """Return a command with its seq and its body for the current birth of its box; None when it has to wait.
 
     Args:
         tracked: not ended.
@@ -148,4 +148,4 @@ def sign(
         args=tracked.args,
     )
     tries = tracked.tries + 1 if tracked.signed_for == epoch else 1
-    return SigningStep(book, replace(tracked, seq=seq, signed_for=epoch, quiet_since_s=now_s, tries=tries), body)
+    return PreparedSend(book, replace(tracked, seq=seq, signed_for=epoch, quiet_since_s=now_s, tries=tries), body)

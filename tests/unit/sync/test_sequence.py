@@ -13,7 +13,7 @@ from edgegpu_sync.messages.stamps import Epoch
 from edgegpu_sync.messages.uplink import Birth, CommandNotTaken, Reported
 from edgegpu_sync.rules.replay_guard import WINDOW
 from edgegpu_sync.rules.sequence import CommandSequence, check_stamp
-from edgegpu_sync.rules.tracking import QUIET_S, RESEND_S, TrackedCommand, sign
+from edgegpu_sync.rules.tracking import QUIET_S, RESEND_S, TrackedCommand, prepare_send
 from edgegpu_sync.states import CommandState, ResultCode
 
 BORN = birth()
@@ -188,19 +188,19 @@ def test_stamps_of_another_enrolment_or_older_ones_are_refused() -> None:
 
 
 def test_a_command_is_signed_for_the_birth_that_is() -> None:
-    signing = sign(ASKED, BOOK, outstanding=[], now_s=700.0)
-    assert signing is not None
-    assert (signing.body.seq, signing.body.floor, signing.body.epoch, signing.body.valid_s) == (119, 118, EPOCH, 500)
-    assert (signing.book.next_seq, signing.tracked.seq, signing.tracked.tries) == (120, 119, 1)
-    same = sign(signing.tracked, signing.book, outstanding=[119], now_s=900.0)
+    send = prepare_send(ASKED, BOOK, outstanding=[], now_s=700.0)
+    assert send is not None
+    assert (send.body.seq, send.body.floor, send.body.epoch, send.body.valid_s) == (119, 118, EPOCH, 500)
+    assert (send.book.next_seq, send.tracked.seq, send.tracked.tries) == (120, 119, 1)
+    same = prepare_send(send.tracked, send.book, outstanding=[119], now_s=900.0)
     assert same is not None
-    assert (same.body, same.book.next_seq) == (signing.body, 120)
+    assert (same.body, same.book.next_seq) == (send.body, 120)
 
 
 def test_a_command_that_is_too_late_is_still_asked_about() -> None:
-    signing = sign(ASKED.cancelled(400.0), BOOK, outstanding=[], now_s=700.0)
-    assert signing is not None
-    assert signing.body.valid_s == 0
+    send = prepare_send(ASKED.cancelled(400.0), BOOK, outstanding=[], now_s=700.0)
+    assert send is not None
+    assert send.body.valid_s == 0
     assert ASKED.overdue(1_000.0)
     assert not ASKED.on_result(result(CommandState.RUNNING), now_s=0.0).overdue(1_000.0)
 
@@ -208,7 +208,7 @@ def test_a_command_that_is_too_late_is_still_asked_about() -> None:
 def test_nothing_is_signed_for_a_box_whose_numbers_are_not_known() -> None:
     for book in (replace(BOOK, born_at_s=None), replace(BOOK, restored=True), CommandSequence(enrolment=3)):
         assert ASKED.send_at_s(book) is None
-        assert sign(ASKED, book, outstanding=[], now_s=0.0) is None
+        assert prepare_send(ASKED, book, outstanding=[], now_s=0.0) is None
 
 
 def test_it_is_sent_again_until_something_is_heard() -> None:
@@ -219,9 +219,9 @@ def test_it_is_sent_again_until_something_is_heard() -> None:
         assert at_s is not None
         now_s = max(now_s, at_s)
         times.append(now_s)
-        signing = sign(one, book, outstanding=[], now_s=now_s)
-        assert signing is not None
-        one, book = signing.tracked, signing.book
+        send = prepare_send(one, book, outstanding=[], now_s=now_s)
+        assert send is not None
+        one, book = send.tracked, send.book
     waits = [later - earlier for earlier, later in pairwise(times)]
     assert waits == [*RESEND_S]
     assert one.send_at_s(replace(book, epoch=Epoch(43, "0" * 16))) == 0.0
@@ -241,9 +241,9 @@ def test_a_terminal_state_is_final_and_states_do_not_go_back() -> None:
 
 
 def test_a_spent_seq_is_given_up_when_the_answer_is_about_it() -> None:
-    signing = sign(ASKED, BOOK, outstanding=[], now_s=700.0)
-    assert signing is not None
-    one = signing.tracked
+    send = prepare_send(ASKED, BOOK, outstanding=[], now_s=700.0)
+    assert send is not None
+    one = send.tracked
     assert one.on_not_taken(not_taken("BEHIND", for_seq=119)).seq is None
     for answer in (not_taken("BEHIND", for_seq=118), not_taken("STALE_EPOCH", for_seq=119)):
         assert one.on_not_taken(answer) == one
