@@ -72,7 +72,7 @@ class LateJournal(BoxJournal):
         self._late = held
         self._bodies |= bodies or {}
         self._notes |= notes or {}
-        born = before is None or before.gate.epoch != held.gate.epoch
+        born = before is None or before.replay_guard.epoch != held.replay_guard.epoch
         if born or time.monotonic() - self._since_s > _LATE_S:
             super().save(held, bodies=self._bodies, notes=self._notes, told=told, spare=spare)
             self._late = None
@@ -99,10 +99,10 @@ class ForgetfulJournal(BoxJournal):
     def load(self, *, enrolment: int, root: str) -> JournalContents:
         held = super().load(enrolment=enrolment, root=root)
         records = {id_: one for id_, one in held.records.items() if not one.state.terminal}
-        spent = [one.seq for one in records.values() if one.seq > held.gate.floor]
-        seen = sum(1 << (seq - held.gate.floor - 1) for seq in spent)
+        spent = [one.seq for one in records.values() if one.seq > held.replay_guard.floor]
+        seen = sum(1 << (seq - held.replay_guard.floor - 1) for seq in spent)
         outbox = replace(held.outbox, results=(), refusals=())
-        return replace(held, records=records, outbox=outbox, gate=replace(held.gate, seen=seen))
+        return replace(held, records=records, outbox=outbox, replay_guard=replace(held.replay_guard, seen=seen))
 
     def recall(self, id_: CommandId) -> CommandRecord | None:
         del id_

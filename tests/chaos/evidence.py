@@ -140,7 +140,7 @@ def journal(folder: Path, ids: Iterable[str]) -> tuple[dict[str, str], int]:
         held = opened.load(enrolment=identity.device.enrolment, root=identity.device.root)
         found = {id_: held.records.get(command_id(id_)) or opened.recall(command_id(id_)) for id_ in ids}
         states: dict[str, str] = {id_: record.state for id_, record in found.items() if record is not None}
-        return states, held.gate.forgotten
+        return states, held.replay_guard.forgotten
     finally:
         opened.close()
 

@@ -114,14 +114,14 @@ def held(fresh: Any) -> Any:  # noqa: ANN401  (the doors')
     board = board.begin(asked[5]).settle(asked[5].name, asked[5].key, refused)
     board = board.noticed(asked[5].name, (doors.Condition(type="Drifted", manager="baetyl", text="twice"),))
     board = board.begin(asked[2])
-    gate = replace(fresh.gate.born(nonce="ab" * 8, now_s=4.5), floor=7, seen=5, forgotten=2)
+    guard = replace(fresh.replay_guard.born(nonce="ab" * 8, now_s=4.5), floor=7, seen=5, forgotten=2)
     first, other = doors.command_id(ID), doors.command_id(OTHER_ID)
     stamp = example_stamp()
     outbox = fresh.outbox.reserve(first).ended(first).add_event(doors.KeptMessage(stamp, 5, alarm=True))
     outbox = outbox.add_metrics(doors.KeptMessage(replace(stamp, n=8), 4)).reserve(other)
     return replace(
         fresh,
-        gate=gate,
+        replay_guard=guard,
         board=board,
         spec=spec,
         settling=asked[2],

@@ -80,8 +80,8 @@ class ModelBox:
         self.instance = instance or instance_of(device)
         self.signer = Signer.of(box_key(device, enrolment))
         self.ring = KeyRing.pinned(public_text(ROOT)).follow(CHAIN)
-        self.gate = ReplayGuard(enrolment=enrolment, epoch=Epoch(0, "0" * 16), born_s=0.0)
-        self.stamps = Stamps(enrolment=enrolment, epoch=self.gate.epoch)
+        self.guard = ReplayGuard(enrolment=enrolment, epoch=Epoch(0, "0" * 16), born_s=0.0)
+        self.stamps = Stamps(enrolment=enrolment, epoch=self.guard.epoch)
         self.board = DesiredState()
         self.records: dict[CommandId, CommandRecord] = {}
         self.receipted: set[CommandId] = set()
@@ -105,7 +105,7 @@ class ModelBox:
 
     @property
     def age_s(self) -> int:
-        return int(self.world.now_s - self.gate.born_s)
+        return int(self.world.now_s - self.guard.born_s)
 
     def say(self, topic: Topic, body: BaseModel) -> None:
         data = body.model_dump_json(exclude_none=True).encode()
@@ -116,8 +116,8 @@ class ModelBox:
 
     def born(self) -> Payload:
         """Begin a birth; returns the will that goes to the broker with it."""
-        self.gate = self.gate.born(nonce=f"{self.rng.getrandbits(64):016x}", now_s=self.world.now_s)
-        self.stamps = Stamps(enrolment=self.gate.enrolment, epoch=self.gate.epoch)
+        self.guard = self.guard.born(nonce=f"{self.rng.getrandbits(64):016x}", now_s=self.world.now_s)
+        self.stamps = Stamps(enrolment=self.guard.enrolment, epoch=self.guard.epoch)
         self.outgoing.clear()
         self.say_birth()
         self.stamps, stamp = self.stamps.next()
@@ -135,8 +135,8 @@ class ModelBox:
                 "boot": "4a3c9f1e-8a6f-4a34-9d2d-6a0f0b7c1d2e",
                 "versions": BoxVersions(agent="0.2.0"),
                 "capabilities": tuple(OPS),
-                "seq": self.gate.highest,
-                "floor": self.gate.floor,
+                "seq": self.guard.highest,
+                "floor": self.guard.floor,
                 "observed_rev": self.board.seen.rev,
                 "key_set": self.ring.version,
             }
@@ -151,8 +151,8 @@ class ModelBox:
                 "observed_rev": self.board.seen.rev,
                 "observed_hash": self.board.seen.digest,
                 "applied_rev": self.board.applied_rev,
-                "seq": self.gate.highest,
-                "floor": self.gate.floor,
+                "seq": self.guard.highest,
+                "floor": self.guard.floor,
                 "items": self.board.report(),
                 "cluster": self.cluster,
             }
@@ -200,13 +200,13 @@ class ModelBox:
 
     def _desired(self, desired: Desired) -> None:
         seen = SeenRevision(self.board.seen.rev, self.board.seen.digest)
-        new = seen.observe(desired, digest=digest(desired.spec), enrolment=self.gate.enrolment)
+        new = seen.observe(desired, digest=digest(desired.spec), enrolment=self.guard.enrolment)
         if new is not None:
             self.board = self.board.observe(new, asked(desired.spec, desired.rev))
         self.say_reported()
 
     def _receipt(self, receipt: Receipt) -> None:
-        if receipt.enrolment != self.gate.enrolment:
+        if receipt.enrolment != self.guard.enrolment:
             return
         self.server_time = max(self.server_time, receipt.server_time)
         self.receipted |= {one for one in receipt.results if one in self.records}
@@ -219,20 +219,20 @@ class ModelBox:
 
     def _command(self, topic: CommandTopic, command: Command) -> None:
         now_s = self.world.now_s
-        verdict = self.gate.judge(command, known=topic.id in self.records, now_s=now_s)
+        verdict = self.guard.judge(command, known=topic.id in self.records, now_s=now_s)
         new = CommandRecord(
             id=topic.id, op=topic.op, seq=command.seq, args=command.args, until_s=0, left_s=0, boot="boot"
         )
         match verdict:
-            case TakeCommand(gate, until_s):
-                self.gate, self.records[topic.id] = gate, new.renewed(until_s, boot="boot", now_s=now_s)
-            case ExpiredCommand(gate):
-                self.gate, self.records[topic.id] = gate, new.expired()
-            case KnownCommand(gate, until_s):
-                self.gate = gate
+            case TakeCommand(guard, until_s):
+                self.guard, self.records[topic.id] = guard, new.renewed(until_s, boot="boot", now_s=now_s)
+            case ExpiredCommand(guard):
+                self.guard, self.records[topic.id] = guard, new.expired()
+            case KnownCommand(guard, until_s):
+                self.guard = guard
                 self.records[topic.id] = self.records[topic.id].renewed(until_s, boot="boot", now_s=now_s)
-            case ForgottenCommand(gate):
-                self.gate = gate
+            case ForgottenCommand(guard):
+                self.guard = guard
                 body = {"op": topic.op, "state": CommandState.UNKNOWN, "code": ResultCode.FORGOTTEN}
                 self.say(ResultTopic(self.device, topic.id), CommandResult.model_validate({**self._up(), **body}))
                 return
@@ -248,8 +248,8 @@ class ModelBox:
             "state": "NOT_TAKEN",
             "code": code,
             "for_seq": command.seq,
-            "seq": self.gate.highest,
-            "floor": self.gate.floor,
+            "seq": self.guard.highest,
+            "floor": self.guard.floor,
             "observed_rev": self.board.seen.rev,
         }
         self.say(ResultTopic(self.device, topic.id), CommandNotTaken.model_validate(body))

@@ -70,16 +70,16 @@ class World:
 
 
 class SimBox:
-    """A box: gate, records, tokens and receipts are its journal, everything else is lost when it dies."""
+    """A box: guard, records, tokens and receipts are its journal, everything else is lost when it dies."""
 
     def __init__(self, world: World, enrolment: int) -> None:
         self.world = world
-        self.gate = ReplayGuard(enrolment=enrolment, epoch=Epoch(0, "0" * 16), born_s=0.0)
+        self.guard = ReplayGuard(enrolment=enrolment, epoch=Epoch(0, "0" * 16), born_s=0.0)
         self.records: dict[CommandId, CommandRecord] = {}
         self.tokens: dict[CommandId, UnitRun] = {}
         self.receipted: set[CommandId] = set()
         self.acted: set[CommandId] = set()
-        self.stamps = StampCounter(enrolment=enrolment, epoch=self.gate.epoch)
+        self.stamps = StampCounter(enrolment=enrolment, epoch=self.guard.epoch)
 
     def start(self) -> list[Up]:
         """Begin or begin again after a crash, and connect."""
@@ -89,10 +89,10 @@ class SimBox:
         return self.connect()
 
     def connect(self) -> list[Up]:
-        nonce = f"{self.gate.epoch.count + 1:016x}"
-        self.gate = self.gate.born(nonce=nonce, now_s=self.world.boottime_s)
-        self.stamps = StampCounter(enrolment=self.gate.enrolment, epoch=self.gate.epoch)
-        numbers = {"seq": self.gate.highest, "floor": self.gate.floor, "observed_rev": 0}
+        nonce = f"{self.guard.epoch.count + 1:016x}"
+        self.guard = self.guard.born(nonce=nonce, now_s=self.world.boottime_s)
+        self.stamps = StampCounter(enrolment=self.guard.enrolment, epoch=self.guard.epoch)
+        numbers = {"seq": self.guard.highest, "floor": self.guard.floor, "observed_rev": 0}
         stamp = self._stamp()
         where = {"enrolment": stamp.enrolment, "epoch": stamp.epoch, "n": stamp.n}
         return [a_birth().model_copy(update={**where, **numbers}), *self.unreceipted()]
@@ -119,11 +119,11 @@ class SimBox:
             enrolment=stamp.enrolment,
             epoch=stamp.epoch,
             n=stamp.n,
-            age_s=int(self.world.boottime_s - self.gate.born_s),
+            age_s=int(self.world.boottime_s - self.guard.born_s),
             observed_rev=0,
             applied_rev=0,
-            seq=self.gate.highest,
-            floor=self.gate.floor,
+            seq=self.guard.highest,
+            floor=self.guard.floor,
             items={},
         )
 
@@ -134,23 +134,23 @@ class SimBox:
             return [self.reported()] if message.ask else []
         id_, op, command = message
         try:
-            verdict = self.gate.judge(command, known=id_ in self.records, now_s=self.world.boottime_s)
+            verdict = self.guard.judge(command, known=id_ in self.records, now_s=self.world.boottime_s)
         except MessageRefusedError:
             return []
         record = CommandRecord(id=id_, op=op, seq=command.seq, args={}, until_s=0, left_s=0, boot=self.world.boot)
         match verdict:
-            case TakeCommand(gate, until_s):
-                self.gate = gate
+            case TakeCommand(guard, until_s):
+                self.guard = guard
                 self.records[id_] = record.renewed(until_s, boot=self.world.boot, now_s=self.world.boottime_s)
-            case ExpiredCommand(gate):
-                self.gate = gate
+            case ExpiredCommand(guard):
+                self.guard = guard
                 self.records[id_] = record.expired()
-            case KnownCommand(gate, until_s):
-                self.gate = gate
+            case KnownCommand(guard, until_s):
+                self.guard = guard
                 known = self.records[id_]
                 self.records[id_] = known.renewed(until_s, boot=self.world.boot, now_s=self.world.boottime_s)
-            case ForgottenCommand(gate):
-                self.gate = gate
+            case ForgottenCommand(guard):
+                self.guard = guard
                 return [self.result(replace(record, state=CommandState.UNKNOWN, code=ResultCode.FORGOTTEN))]
             case RefuseCommand(code):
                 return [self._not_taken(id_, op, code, for_seq=command.seq)]
@@ -162,25 +162,25 @@ class SimBox:
             enrolment=stamp.enrolment,
             epoch=stamp.epoch,
             n=stamp.n,
-            age_s=int(self.world.boottime_s - self.gate.born_s),
+            age_s=int(self.world.boottime_s - self.guard.born_s),
             op=op,
             state="NOT_TAKEN",
             code=code,
             for_seq=for_seq,
-            seq=self.gate.highest,
-            floor=self.gate.floor,
+            seq=self.guard.highest,
+            floor=self.guard.floor,
             observed_rev=0,
         )
         return id_, answer
 
     def _forget(self) -> None:
         old = sorted(
-            (one.seq, id_) for id_, one in self.records.items() if id_ in self.receipted and one.seq <= self.gate.floor
+            (one.seq, id_) for id_, one in self.records.items() if id_ in self.receipted and one.seq <= self.guard.floor
         )
         held = min((one.seq for id_, one in self.records.items() if id_ not in self.receipted), default=2**53)
         for seq, id_ in old[:-REMEMBERED]:
             if seq < held:
-                self.gate = self.gate.forgets(seq)
+                self.guard = self.guard.forgets(seq)
                 del self.records[id_]
 
     def step(self, id_: CommandId) -> list[Up]:

@@ -205,7 +205,7 @@ class OrderMachine(RuleBasedStateMachine):
     @invariant()
     def floors_only_rise(self) -> None:
         if hasattr(self, "world"):
-            now = (self.box.gate.enrolment, self.box.gate.floor)
+            now = (self.box.guard.enrolment, self.box.guard.floor)
             assert now >= self.floors
             self.floors = now
 

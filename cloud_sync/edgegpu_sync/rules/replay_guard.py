@@ -84,30 +84,30 @@ class ReplayGuard:
             return RefuseCommand(ResultCode.OLD_ENROLMENT)
         if command.epoch != self.epoch:
             return RefuseCommand(ResultCode.STALE_EPOCH)
-        gate = self.raised(command.floor)
-        until_s = gate.born_s + command.valid_s
+        guard = self.raised(command.floor)
+        until_s = guard.born_s + command.valid_s
         if known:
-            return KnownCommand(gate, until_s)
-        if command.seq <= gate.forgotten:
-            return ForgottenCommand(gate)
-        if gate.took(command.seq):
+            return KnownCommand(guard, until_s)
+        if command.seq <= guard.forgotten:
+            return ForgottenCommand(guard)
+        if guard.took(command.seq):
             return RefuseCommand(ResultCode.BEHIND)
-        if command.seq > gate.floor + WINDOW:
+        if command.seq > guard.floor + WINDOW:
             raise MessageRefusedError(
-                RefusalReason.OUT_OF_WINDOW, f"seq {command.seq} is too far above floor {gate.floor}"
+                RefusalReason.OUT_OF_WINDOW, f"seq {command.seq} is too far above floor {guard.floor}"
             )
-        gate = replace(gate, seen=gate.seen | 1 << (command.seq - gate.floor - 1))
-        return ExpiredCommand(gate) if now_s >= until_s else TakeCommand(gate, until_s)
+        guard = replace(guard, seen=guard.seen | 1 << (command.seq - guard.floor - 1))
+        return ExpiredCommand(guard) if now_s >= until_s else TakeCommand(guard, until_s)
 
 
 @dataclass(frozen=True, slots=True)
 class TakeCommand:
-    """A new command: write `gate` and the command into the journal in one step, then acknowledge, then act.
+    """A new command: write `guard` and the command into the journal in one step, then acknowledge, then act.
 
     It may begin until `until_s` by CLOCK_BOOTTIME of this boot.
     """
 
-    gate: ReplayGuard
+    guard: ReplayGuard
     until_s: float
 
 
@@ -115,22 +115,22 @@ class TakeCommand:
 class KnownCommand:
     """A command seen before: answer its state; if it has not begun yet, it may begin until `until_s`."""
 
-    gate: ReplayGuard
+    guard: ReplayGuard
     until_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class ExpiredCommand:
-    """A new command that came too late: write `gate` and the terminal state EXPIRED in one step, and answer EXPIRED."""
+    """A new command that came too late: write `guard` and the terminal state EXPIRED in one step, and answer it."""
 
-    gate: ReplayGuard
+    guard: ReplayGuard
 
 
 @dataclass(frozen=True, slots=True)
 class ForgottenCommand:
     """A command whose id is forgotten, and which may have been done: answer UNKNOWN, FORGOTTEN, and never do it."""
 
-    gate: ReplayGuard
+    guard: ReplayGuard
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,12 +35,12 @@ def dumps(value: object) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
-def gate_text(gate: ReplayGuard) -> str:
+def guard_text(guard: ReplayGuard) -> str:
     """Return the replay guard as JSON, its bitmap as hexadecimal digits."""
-    return dumps(asdict(gate) | {"seen": f"{gate.seen:x}"})
+    return dumps(asdict(guard) | {"seen": f"{guard.seen:x}"})
 
 
-def gate_of(text: str) -> ReplayGuard:
+def guard_of(text: str) -> ReplayGuard:
     """Return the replay guard from its JSON."""
     value = json.loads(text)
     return ReplayGuard(**value | {"seen": int(value["seen"], 16), "epoch": Epoch(**value["epoch"])})

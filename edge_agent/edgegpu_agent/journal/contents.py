@@ -33,7 +33,7 @@ class JournalContents:
     was begun: it is finished before another one, even if a newer revision has come meanwhile.
     """
 
-    gate: ReplayGuard
+    replay_guard: ReplayGuard
     ring: KeyRing
     board: DesiredState = field(default_factory=DesiredState)
     spec: Json = field(default_factory=dict)
@@ -53,8 +53,8 @@ class JournalContents:
             root: the public root key that the box pins.
             limits: sizes of the outbox.
         """
-        gate = ReplayGuard(enrolment=enrolment, epoch=NO_EPOCH, born_s=0.0)
-        return cls(gate=gate, ring=KeyRing.pinned(root), outbox=Outbox(limits=limits))
+        guard = ReplayGuard(enrolment=enrolment, epoch=NO_EPOCH, born_s=0.0)
+        return cls(replay_guard=guard, ring=KeyRing.pinned(root), outbox=Outbox(limits=limits))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

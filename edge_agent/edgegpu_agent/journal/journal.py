@@ -78,12 +78,12 @@ class BoxJournal:
             BoxJournalError: the journal cannot be read, or is of a later enrolment: the identity comes from a copy.
         """
         held = self._read()
-        if held is not None and held.gate.enrolment > enrolment:
+        if held is not None and held.replay_guard.enrolment > enrolment:
             raise BoxJournalError(
-                f"cannot go on: the journal is of enrolment {held.gate.enrolment}, the identity of {enrolment}, "
-                "so it was put back from a copy; enrol this box again"
+                f"cannot go on: the journal is of enrolment {held.replay_guard.enrolment}, the identity of "
+                f"{enrolment}, so it was put back from a copy; enrol this box again"
             )
-        if held is None or held.gate.enrolment < enrolment:
+        if held is None or held.replay_guard.enrolment < enrolment:
             held = JournalContents.fresh(enrolment=enrolment, root=root, limits=self._limits)
             self._begin(held)
         self.told = loading.one(self._link, "told") or ""
@@ -185,8 +185,8 @@ class BoxJournal:
             return None
         query = "SELECT seq FROM commands WHERE live = 0 ORDER BY seq LIMIT 1 OFFSET ?"
         seq = int(self._link.execute(query, (count - MEMORY - 1,)).fetchone()[0])
-        seq = min(seq, held.gate.floor, *(one.seq - 1 for one in held.records.values()))
-        return seq if seq > held.gate.forgotten else None
+        seq = min(seq, held.replay_guard.floor, *(one.seq - 1 for one in held.records.values()))
+        return seq if seq > held.replay_guard.forgotten else None
 
     def body(self, key: CommandId | Stamp) -> bytes | None:
         """Return the body in the outbox for a command's id or a stamp."""

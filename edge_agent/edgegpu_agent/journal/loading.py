@@ -33,7 +33,7 @@ def load(link: sqlite3.Connection, limits: OutboxSizes) -> JournalContents | Non
         return None
     records = _records(link)
     held = JournalContents(
-        gate=codec.gate_of(values["gate"]),
+        replay_guard=codec.guard_of(values["gate"]),
         ring=codec.ring_of(values["ring"]),
         records=records,
         outbox=_outbox(link, limits, records, values),

@@ -51,7 +51,7 @@ def _write_ones(link: sqlite3.Connection, before: JournalContents | None, after:
 
 def _ones(held: JournalContents) -> dict[str, object]:
     return {
-        "gate": held.gate,
+        "gate": held.replay_guard,
         "ring": held.ring,
         "spec": held.spec,
         "seen": [held.board.seen.rev, held.board.seen.digest, held.board.applied_rev],
@@ -64,7 +64,7 @@ def _ones(held: JournalContents) -> dict[str, object]:
 
 
 _TEXTS: dict[str, Callable[[Any], str]] = {
-    "gate": codec.gate_text,
+    "gate": codec.guard_text,
     "ring": codec.ring_text,
     "spec": codec.dumps,
     "seen": codec.dumps,
@@ -84,8 +84,8 @@ def _write_records(link: sqlite3.Connection, change: ContentDiff) -> None:
             _write_record(link, record, live=True)
     for id_ in before.keys() - after.keys():
         _write_record(link, before[id_], live=False)
-    forgotten = change.after.gate.forgotten
-    if change.before is not None and forgotten > change.before.gate.forgotten:
+    forgotten = change.after.replay_guard.forgotten
+    if change.before is not None and forgotten > change.before.replay_guard.forgotten:
         link.execute("DELETE FROM commands WHERE live = 0 AND seq <= ?", (forgotten,))
 
 

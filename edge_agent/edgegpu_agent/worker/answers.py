@@ -96,7 +96,7 @@ def status(
         agent=core.me.versions().agent,
         device=core.me.device,
         enrolment=core.me.enrolment,
-        epoch=held.gate.epoch.count,
+        epoch=held.replay_guard.epoch.count,
         age_s=core.age_s,
         connected=sender.turn is not None,
         why_down=sender.why_down,

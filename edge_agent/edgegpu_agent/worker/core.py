@@ -49,8 +49,8 @@ class Core:
         """
         self.journal, self.held, self.me, self.clock, self._nonce = journal, held, me, clock, nonce
         self._put = put
-        self.counter = StampCounter(enrolment=me.enrolment, epoch=held.gate.epoch)
-        self.birth_stamp = self.will_stamp = Stamp(enrolment=me.enrolment, epoch=held.gate.epoch, n=0)
+        self.counter = StampCounter(enrolment=me.enrolment, epoch=held.replay_guard.epoch)
+        self.birth_stamp = self.will_stamp = Stamp(enrolment=me.enrolment, epoch=held.replay_guard.epoch, n=0)
         self.thread: int | None = None
         self.ended = threading.Event()
         self._refused: Tally[str] = Tally()
@@ -67,7 +67,7 @@ class Core:
     @property
     def age_s(self) -> int:
         """Seconds since the birth."""
-        return max(0, int(self.now_s - self.held.gate.born_s))
+        return max(0, int(self.now_s - self.held.replay_guard.born_s))
 
     def born(self) -> None:
         """Begin a new epoch, and journal it before it is used; its first two stamps are those of birth and will.
@@ -75,9 +75,9 @@ class Core:
         The will goes to the broker before the birth does. So each try to connect takes an epoch of its own, and no will
         of an earlier try has a higher stamp than a birth.
         """
-        gate = self.held.gate.born(nonce=self._nonce(), now_s=self.now_s)
-        self.save(replace(self.held, gate=gate))
-        self.counter = StampCounter(enrolment=self.me.enrolment, epoch=gate.epoch)
+        guard = self.held.replay_guard.born(nonce=self._nonce(), now_s=self.now_s)
+        self.save(replace(self.held, replay_guard=guard))
+        self.counter = StampCounter(enrolment=self.me.enrolment, epoch=guard.epoch)
         self.birth_stamp, self.will_stamp = self.stamp(), self.stamp()
 
     def stamp(self) -> Stamp:

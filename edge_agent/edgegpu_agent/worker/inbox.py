@@ -106,7 +106,7 @@ class Inbox:
     def _on_desired(self, desired: Desired) -> None:
         held = self._core.held
         text = digest(desired.spec)
-        seen = held.board.seen.observe(desired, digest=text, enrolment=held.gate.enrolment)
+        seen = held.board.seen.observe(desired, digest=text, enrolment=held.replay_guard.enrolment)
         if seen is None:
             return
         board = held.board.observe(seen, asked(desired.spec, desired.rev))
@@ -129,13 +129,13 @@ class Inbox:
 
     def _on_receipt(self, receipt: Receipt) -> None:
         held = self._core.held
-        if receipt.enrolment != held.gate.enrolment:
+        if receipt.enrolment != held.replay_guard.enrolment:
             why = (
                 RefusalReason.OLD_ENROLMENT
-                if receipt.enrolment < held.gate.enrolment
+                if receipt.enrolment < held.replay_guard.enrolment
                 else RefusalReason.NEWER_ENROLMENT
             )
-            raise MessageRefusedError(why, f"{receipt.enrolment}, this box has {held.gate.enrolment}")
+            raise MessageRefusedError(why, f"{receipt.enrolment}, this box has {held.replay_guard.enrolment}")
         believed = self._believed(receipt.server_time)
         outbox = held.outbox.receipted(receipt)
         if outbox != held.outbox:
@@ -163,7 +163,7 @@ class Inbox:
 
     def _forgetting(self, held: JournalContents) -> JournalContents:
         seq = self._core.journal.forgettable(held)
-        return held if seq is None else replace(held, gate=held.gate.forgets(seq))
+        return held if seq is None else replace(held, replay_guard=held.replay_guard.forgets(seq))
 
     def _asked(self, receipt: Receipt) -> None:
         within_s = SPREAD_S if receipt.spread else 0.0
@@ -181,7 +181,7 @@ class Inbox:
     def _on_command(self, topic: CommandTopic, command: Command) -> None:
         core, id_ = self._core, topic.id
         known = core.held.records.get(id_) or core.journal.recall(id_)
-        verdict = core.held.gate.judge(command, known=known is not None, now_s=core.now_s)
+        verdict = core.held.replay_guard.judge(command, known=known is not None, now_s=core.now_s)
         if isinstance(verdict, TakeCommand | ExpiredCommand) and not self._can_refuse():
             verdict = RefuseCommand(ResultCode.OUTBOX_FULL)
         if isinstance(verdict, TakeCommand | ExpiredCommand):  # a known command may be a replay
@@ -196,14 +196,14 @@ class Inbox:
 
     def _judged(self, topic: CommandTopic, command: Command, verdict: Verdict, *, known: CommandRecord | None) -> None:
         match verdict:
-            case TakeCommand(gate, until_s):
-                self._take(gate, self._record(topic, command, until_s), by=command.by)
-            case ExpiredCommand(gate):
-                self._take(gate, self._record(topic, command, 0.0).expired(), by=command.by)
-            case KnownCommand(gate, until_s) if known is not None:
-                self._known(gate, known, until_s)
-            case KnownCommand(gate) | ForgottenCommand(gate):
-                self._save_gate(gate)
+            case TakeCommand(guard, until_s):
+                self._take(guard, self._record(topic, command, until_s), by=command.by)
+            case ExpiredCommand(guard):
+                self._take(guard, self._record(topic, command, 0.0).expired(), by=command.by)
+            case KnownCommand(guard, until_s) if known is not None:
+                self._known(guard, known, until_s)
+            case KnownCommand(guard) | ForgottenCommand(guard):
+                self._save_guard(guard)
                 self._sender.answer(*self._say.result(self._forgotten(topic, command)))
             case RefuseCommand(code):
                 answer = self._say.rejected(topic.id, topic.op, code, for_seq=command.seq)
@@ -226,9 +226,9 @@ class Inbox:
         record = self._record(topic, command, 0.0)
         return replace(record, state=CommandState.UNKNOWN, code=ResultCode.FORGOTTEN, text=text)
 
-    def _take(self, gate: ReplayGuard, record: CommandRecord, *, by: str) -> None:
+    def _take(self, guard: ReplayGuard, record: CommandRecord, *, by: str) -> None:
         """Journal a command: its seq is used and its id known, in one write."""
-        held = replace(self._core.held, gate=gate)
+        held = replace(self._core.held, replay_guard=guard)
         if record.state.terminal:
             held = replace(held, outbox=held.outbox.ended(record.id))
         held = replace(held, records={**held.records, record.id: record})
@@ -236,17 +236,17 @@ class Inbox:
         self._core.save(self._forgetting(held), told=(told,), spare=True)
         self._sender.changed(record.id)
 
-    def _known(self, gate: ReplayGuard, known: CommandRecord, until_s: float) -> None:
+    def _known(self, guard: ReplayGuard, known: CommandRecord, until_s: float) -> None:
         core = self._core
         if known.id not in core.held.records:
-            self._save_gate(gate)
+            self._save_guard(guard)
             self._sender.answer(*self._say.result(known))
             return
         renewed = known.renewed(until_s, boot=core.clock.boot, now_s=core.now_s)
-        if renewed != known or gate != core.held.gate:
-            core.save(replace(core.held, gate=gate, records={**core.held.records, known.id: renewed}))
+        if renewed != known or guard != core.held.replay_guard:
+            core.save(replace(core.held, replay_guard=guard, records={**core.held.records, known.id: renewed}))
         self._sender.changed(known.id)
 
-    def _save_gate(self, gate: ReplayGuard) -> None:
-        if gate != self._core.held.gate:
-            self._core.save(replace(self._core.held, gate=gate))
+    def _save_guard(self, guard: ReplayGuard) -> None:
+        if guard != self._core.held.replay_guard:
+            self._core.save(replace(self._core.held, replay_guard=guard))

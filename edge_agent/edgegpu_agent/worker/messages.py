@@ -78,8 +78,8 @@ class UplinkMessages:
             boot=self._core.clock.boot,
             versions=me.versions(),
             capabilities=self.capabilities,
-            seq=held.gate.highest,
-            floor=held.gate.floor,
+            seq=held.replay_guard.highest,
+            floor=held.replay_guard.floor,
             observed_rev=held.board.seen.rev,
             key_set=held.ring.version,
         )
@@ -101,8 +101,8 @@ class UplinkMessages:
             observed_rev=held.board.seen.rev,
             observed_hash=held.board.seen.digest,
             applied_rev=held.board.applied_rev,
-            seq=held.gate.highest,
-            floor=held.gate.floor,
+            seq=held.replay_guard.highest,
+            floor=held.replay_guard.floor,
             items=held.board.report(),
             cluster=clipped(cluster.uid, 253),
             holder=cluster.holder,
@@ -132,8 +132,8 @@ class UplinkMessages:
             state="NOT_TAKEN",
             code=code,
             for_seq=for_seq,
-            seq=held.gate.highest,
-            floor=held.gate.floor,
+            seq=held.replay_guard.highest,
+            floor=held.replay_guard.floor,
             observed_rev=held.board.seen.rev,
         )
         return ResultTopic(self._core.me.device, id_), encode(answer)

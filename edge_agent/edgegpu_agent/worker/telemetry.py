@@ -138,7 +138,7 @@ class TelemetrySender:
     # --- inventory
 
     def _send_inventory(self, *, whole: bool) -> bool:
-        found, epoch = self._source.inventory(), self._core.held.gate.epoch
+        found, epoch = self._source.inventory(), self._core.held.replay_guard.epoch
         if found is None:
             return False
         if self._inventory == (epoch, found) and not whole and not self._is_due(TopicKind.INVENTORY):
@@ -154,7 +154,7 @@ class TelemetrySender:
 
     def _send_alloc(self, *, whole: bool) -> bool:
         """Send the difference to the allocations sent in this epoch, or all of them, in pieces that fit."""
-        found, epoch = self._source.alloc(), self._core.held.gate.epoch
+        found, epoch = self._source.alloc(), self._core.held.replay_guard.epoch
         if found is None:
             return False
         sent = self._alloc
@@ -186,7 +186,7 @@ class TelemetrySender:
         core = self._core
         parts = (*self._own_parts(), *self._source.health_parts())[:64]
         state = _worst(parts)
-        now = (core.held.gate.epoch, (state, parts))
+        now = (core.held.replay_guard.epoch, (state, parts))
         if now == self._health and not whole and not self._is_due(TopicKind.HEALTH):
             return False
         health = BoxHealth(

@@ -133,7 +133,7 @@ def test_a_revoked_box_is_ignored_and_nothing_is_signed_for_it(tapped: Wiretap) 
 def test_a_copy_of_a_box_is_kept_out_and_the_box_goes_on(tapped: Wiretap) -> None:
     bed = tapped.bed
     copy = ModelBox(bed.world, bed.devices[0], instance="c" * 64)
-    copy.gate = bed.box().gate
+    copy.guard = bed.box().guard
     rows = [line for line in dump(bed.path) if 'INSERT INTO "latest"' in line]
 
     copy.born()

@@ -63,13 +63,13 @@ def settled(held: JournalContents) -> JournalContents:
 
 def full_of_things(held: JournalContents) -> JournalContents:
     held = settled(held)
-    gate = held.gate.born(nonce="ab" * 8, now_s=4.5)
+    guard = held.replay_guard.born(nonce="ab" * 8, now_s=4.5)
     outbox = held.outbox.reserve(ID).ended(ID).add_event(KeptMessage(STAMP, 5, alarm=True))
     outbox = outbox.add_metrics(KeptMessage(replace(STAMP, n=8), 4)).reserve(command_id("command-1"))
     records = {ID: a_record(state=CommandState.SUCCEEDED), command_id("command-1"): a_record(1, CommandState.RUNNING)}
     return replace(
         held,
-        gate=replace(gate, floor=7, seen=5, forgotten=2),
+        replay_guard=replace(guard, floor=7, seen=5, forgotten=2),
         ring=replace(held.ring, version=2, digest="ab" * 32, keys=(("kid", "public"),)),
         records=records,
         outbox=replace(outbox, dropped_events=3),
@@ -120,7 +120,7 @@ def test_a_record_leaves_its_arguments_behind_when_it_is_only_remembered(tmp_pat
 def test_ids_are_forgotten_from_the_oldest_on_and_never_one_that_is_open(tmp_path: Path) -> None:
     journal, held = opened(tmp_path / "journal.db")
     many = [a_record(number, CommandState.SUCCEEDED) for number in range(1, MEMORY + 300)]
-    held = replace(held, gate=held.gate.raised(MEMORY + 400), records={one.id: one for one in many})
+    held = replace(held, replay_guard=held.replay_guard.raised(MEMORY + 400), records={one.id: one for one in many})
     journal.save(held)
     assert journal.forgettable(held) is None
     held = replace(held, records={})
@@ -129,7 +129,7 @@ def test_ids_are_forgotten_from_the_oldest_on_and_never_one_that_is_open(tmp_pat
     held = replace(held, records={ID: replace(a_record(), seq=100)})
     seq = journal.forgettable(held)
     assert seq == 99
-    journal.save(replace(held, gate=held.gate.forgets(seq)))
+    journal.save(replace(held, replay_guard=held.replay_guard.forgets(seq)))
     assert journal.recall(command_id("command-98")) is None
     assert journal.recall(command_id("command-99")) is not None
     journal.close()

@@ -20,51 +20,51 @@ from edgegpu_sync.rules.replay_guard import (
 )
 from edgegpu_sync.states import ResultCode
 
-GATE = ReplayGuard(enrolment=3, epoch=EPOCH, born_s=1_000.0, floor=10)
+GUARD = ReplayGuard(enrolment=3, epoch=EPOCH, born_s=1_000.0, floor=10)
 
 
 def command(seq: int, *, floor: int = 0, enrolment: int = 3, epoch: Epoch = EPOCH, valid_s: int = 60) -> Command:
     return Command(enrolment=enrolment, epoch=epoch, seq=seq, floor=floor, valid_s=valid_s)
 
 
-def judged(order: Command, *, gate: ReplayGuard = GATE, known: bool = False, now_s: float = 1_010.0) -> Verdict:
-    return gate.judge(order, known=known, now_s=now_s)
+def judged(order: Command, *, guard: ReplayGuard = GUARD, known: bool = False, now_s: float = 1_010.0) -> Verdict:
+    return guard.judge(order, known=known, now_s=now_s)
 
 
-def taken(gate: ReplayGuard, *seqs: int) -> ReplayGuard:
+def taken(guard: ReplayGuard, *seqs: int) -> ReplayGuard:
     for seq in seqs:
-        verdict = judged(command(seq), gate=gate)
+        verdict = judged(command(seq), guard=guard)
         assert isinstance(verdict, TakeCommand)
-        gate = verdict.gate
-    return gate
+        guard = verdict.guard
+    return guard
 
 
 def test_any_unseen_seq_above_the_floor_is_taken_in_any_order_and_once() -> None:
-    gate = taken(GATE, 14, 11, 10 + WINDOW)
-    assert [seq for seq in range(1, 20) if gate.took(seq)] == [*range(1, 12), 14]
-    assert gate.highest == 10 + WINDOW
+    guard = taken(GUARD, 14, 11, 10 + WINDOW)
+    assert [seq for seq in range(1, 20) if guard.took(seq)] == [*range(1, 12), 14]
+    assert guard.highest == 10 + WINDOW
     for seq in (14, 11, 10, 1):
-        assert judged(command(seq), gate=gate) == RefuseCommand(ResultCode.BEHIND)
+        assert judged(command(seq), guard=guard) == RefuseCommand(ResultCode.BEHIND)
 
 
 def test_the_floor_only_rises_and_keeps_what_was_seen_above_it() -> None:
-    gate = taken(GATE, 12, 15)
-    verdict = judged(command(16, floor=13), gate=gate)
+    guard = taken(GUARD, 12, 15)
+    verdict = judged(command(16, floor=13), guard=guard)
     assert isinstance(verdict, TakeCommand)
-    assert (verdict.gate.floor, [seq for seq in range(14, 20) if verdict.gate.took(seq)]) == (13, [15, 16])
-    assert verdict.gate.raised(5) is verdict.gate
-    assert verdict.gate.raised(10**9).highest == 10**9
+    assert (verdict.guard.floor, [seq for seq in range(14, 20) if verdict.guard.took(seq)]) == (13, [15, 16])
+    assert verdict.guard.raised(5) is verdict.guard
+    assert verdict.guard.raised(10**9).highest == 10**9
 
 
 def test_it_may_be_begun_until_valid_s_after_the_birth() -> None:
-    assert judged(command(11), now_s=1_059.9) == TakeCommand(taken(GATE, 11), 1_060.0)
+    assert judged(command(11), now_s=1_059.9) == TakeCommand(taken(GUARD, 11), 1_060.0)
     late = judged(command(11), now_s=1_060.0)
-    assert late == ExpiredCommand(taken(GATE, 11))
+    assert late == ExpiredCommand(taken(GUARD, 11))
     assert judged(command(11, valid_s=0), now_s=1_000.0) == late
 
 
 def test_a_known_id_is_known_whatever_its_number_and_never_expires() -> None:
-    assert judged(command(11, floor=10), gate=taken(GATE, 11), known=True) == KnownCommand(taken(GATE, 11), 1_060.0)
+    assert judged(command(11, floor=10), guard=taken(GUARD, 11), known=True) == KnownCommand(taken(GUARD, 11), 1_060.0)
     assert isinstance(judged(command(3, valid_s=0), known=True), KnownCommand)
 
 
@@ -88,18 +88,18 @@ def test_beyond_the_window_there_is_no_answer() -> None:
 
 
 def test_what_may_have_been_forgotten_is_never_done() -> None:
-    gate = GATE.forgets(7)
-    assert judged(command(7), gate=gate) == ForgottenCommand(gate)
-    assert judged(command(8), gate=gate) == RefuseCommand(ResultCode.BEHIND)
-    assert gate.forgets(3).forgotten == 7
+    guard = GUARD.forgets(7)
+    assert judged(command(7), guard=guard) == ForgottenCommand(guard)
+    assert judged(command(8), guard=guard) == RefuseCommand(ResultCode.BEHIND)
+    assert guard.forgets(3).forgotten == 7
     with pytest.raises(ValueError, match="only those up to floor 10"):
-        gate.forgets(11)
+        guard.forgets(11)
 
 
 def test_a_birth_makes_stale_what_came_before() -> None:
-    gate = GATE.born(nonce="f" * 16, now_s=5.0)
-    assert (gate.epoch, gate.born_s, gate.floor) == (Epoch(43, "f" * 16), 5.0, 10)
-    assert judged(command(11), gate=gate) == RefuseCommand(ResultCode.STALE_EPOCH)
+    guard = GUARD.born(nonce="f" * 16, now_s=5.0)
+    assert (guard.epoch, guard.born_s, guard.floor) == (Epoch(43, "f" * 16), 5.0, 10)
+    assert judged(command(11), guard=guard) == RefuseCommand(ResultCode.STALE_EPOCH)
 
 
 def desired(rev: int, enrolment: int = 3) -> Desired:
