@@ -68,7 +68,7 @@ class OwnPod:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeRefusal:
+class PodRefusal:
     """Why a pod cannot go to a node; no node for quota and for a pod that no node can take."""
 
     node: str
@@ -154,12 +154,12 @@ class TrialPlacement:
         """Return what is free on each node that the constraints allow."""
         return tuple((room, self._free[at]) for at, room in enumerate(self._rooms) if not self._excluded[at])
 
-    def refusals(self, pod: NewPod, *, only: str = "") -> tuple[NodeRefusal, ...]:
+    def refusals(self, pod: NewPod, *, only: str = "") -> tuple[PodRefusal, ...]:
         """Return why the pod has no room, for each node or for the one `only`."""
         if pod.problem:
-            return (NodeRefusal("", pod.problem),)
+            return (PodRefusal("", pod.problem),)
         if self._over_quota(pod.need):
-            return (NodeRefusal("", self._quota_words(pod.need)),)
+            return (PodRefusal("", self._quota_words(pod.need)),)
         found = []
         for at, room in enumerate(self._rooms):
             if only and room.name != only:
@@ -167,7 +167,7 @@ class TrialPlacement:
             why = self._excluded[at] or room.problem
             if not why and isinstance(placed := self._on_node(pod, at), PlacementRefusal):
                 why = placed.reason
-            found.append(NodeRefusal(room.name, why, stale=room.stale and not self._excluded[at]))
+            found.append(PodRefusal(room.name, why, stale=room.stale and not self._excluded[at]))
         return tuple(found)
 
     def _quota_words(self, need: RequestedAmounts) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from edgegpu_core.limits.capacity import NewPod, NodeRefusal, NodeRoom, OwnPod, Quota, TrialPlacement
+from edgegpu_core.limits.capacity import NewPod, NodeRoom, OwnPod, PodRefusal, Quota, TrialPlacement
 from edgegpu_core.limits.rollout import fits_beside_old, fits_by_update, nodes_of_new_pods, without_own_pods
 from edgegpu_core.limits.workload import UpdateStrategy, Workload, WorkloadKind
 from edgegpu_core.request import RequestedAmounts
@@ -150,7 +150,7 @@ def _why_not(case: LimitsChange, trial: TrialPlacement, workload: Workload, *, o
     return _Shortage()
 
 
-def _words(refusals: Sequence[NodeRefusal]) -> str:
+def _words(refusals: Sequence[PodRefusal]) -> str:
     """Return the refusals of all nodes as one text, without a node's name where a single reason speaks for itself."""
     if not refusals:
         return "there is no node"
