@@ -98,6 +98,7 @@ restore() { # early | late: put back those targets, last one first; sets failed,
 
 restore_one() {
     path=$ROOT$target tmp=$ROOT${target%/*}/.${target##*/}.edgegpu
+    rmdir "$path" 2> /dev/null # a runtime makes it for a container that starts with a mount of a file just removed
     ! same "$old" "$path" "$TX/old/$number" || return 0
     if ! same "$new" "$path" "$TX/new/$number"; then # somebody else's: not ours to overwrite
         case $flags in
@@ -118,12 +119,12 @@ restore_one() {
     fi
 }
 
-unstage() { # remove what lies beside the targets
+unstage() { # remove what lies beside the targets, and the empty folder that a runtime made in the place of one (see restore_one)
     # shellcheck disable=SC2046
     set -- $(cat "$TX/files" 2> /dev/null)
     while [ $# -ge 5 ]; do
         tmp=$ROOT${5%/*}/.${5##*/}.edgegpu
-        [ "$1" = id ] || rm -f "$tmp-new" "$tmp-old" "$tmp-back"
+        [ "$1" = id ] || { rm -f "$tmp-new" "$tmp-old" "$tmp-back"; rmdir "$ROOT$5" 2> /dev/null; }
         shift 5
     done
 }

@@ -162,6 +162,23 @@ def test_an_uninstall_that_is_refused_is_undone(bed: Bed) -> None:
     assert bed.unit("edgegpu-plugin") == "active"
 
 
+@pytest.mark.parametrize("ends", ["COMMITTED", "ROLLED_BACK"])
+def test_an_empty_folder_in_the_place_of_a_file_that_a_container_mounted_goes(bed: Bed, ends: str) -> None:
+    """A scheduler that restarted while its file went: the runtime made a folder, and its parent stayed for ever."""
+    before = bed.tree()
+    bed.run(install())
+    installed = bed.tree()
+
+    def mounted(deadline: Deadline) -> None:
+        for path in (SCHEDULER, DROP_IN):
+            bed.layout.at(path).mkdir()
+        if ends == "ROLLED_BACK":
+            refuse(deadline)
+
+    assert bed.run(uninstall(bed), verify=mounted).state.value == ends
+    assert bed.tree() == (before if ends == "COMMITTED" else installed)
+
+
 def test_a_second_author_is_refused_with_the_pid_of_the_first(bed: Bed) -> None:
     def second(step: str) -> None:
         if step == "before-stage":
