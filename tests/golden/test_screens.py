@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import pytest
 from golden import doors
 from golden.outputs import BOX, OTHER, agent_answers, live, whole_status
+from kits.cli import commands
 from typer.testing import CliRunner
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     import typer
@@ -31,15 +31,6 @@ def has_plain_words(screen: str, text: str) -> None:
     assert text.strip(), screen
     found = [line for line in text.splitlines() if _PROTOCOL.search(line)]
     assert not found, screen
-
-
-def commands(group: typer.Typer, *words: str) -> Iterator[tuple[str, ...]]:
-    yield words
-    for one in group.registered_commands:
-        yield (*words, str(one.name))
-    for inner in group.registered_groups:
-        if inner.typer_instance is not None:
-            yield from commands(inner.typer_instance, *words, str(inner.name))
 
 
 @pytest.mark.parametrize("app", [doors.edgegpu_app, doors.edgegpu_cloud_app], ids=["edgegpu", "edgegpu-cloud"])

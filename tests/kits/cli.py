@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    import typer
+
 CARD_0 = "GPU-11111111-1111-1111-1111-111111111111"
 CARD_1 = "GPU-22222222-2222-2222-2222-222222222222"
 LABELS = {CARD_0: "0", CARD_1: "1"}
@@ -125,3 +127,13 @@ def edgegpu_process(*args: str | Path, timeout_s: float = 60) -> Done:
     command = [sys.executable, "-m", "edgegpu_agent.cli.app", *map(str, args)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=timeout_s)
     return Done(done.returncode, done.stdout, done.stderr)
+
+
+def commands(group: typer.Typer, *words: str) -> Iterator[tuple[str, ...]]:
+    """Yield the words of each command below a command line's tree, groups among them, the tree itself first."""
+    yield words
+    for one in group.registered_commands:
+        yield (*words, str(one.name))
+    for inner in group.registered_groups:
+        if inner.typer_instance is not None:
+            yield from commands(inner.typer_instance, *words, str(inner.name))

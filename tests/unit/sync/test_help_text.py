@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 import pytest
+from kits.cli import commands
 from typer.testing import CliRunner
 
 from edgegpu_agent.cli.tree import app as edgegpu
@@ -13,18 +14,7 @@ from edgegpu_base.cli.helptext import named
 from edgegpu_cloud.cli.tree import app as edgegpu_cloud
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import typer
-
-
-def commands(group: typer.Typer, *words: str) -> Iterator[tuple[str, ...]]:
-    yield words
-    for one in group.registered_commands:
-        yield (*words, str(one.name))
-    for inner in group.registered_groups:
-        if inner.typer_instance is not None:
-            yield from commands(inner.typer_instance, *words, str(inner.name))
 
 
 @pytest.mark.parametrize("app", [edgegpu, edgegpu_cloud], ids=["edgegpu", "edgegpu-cloud"])
