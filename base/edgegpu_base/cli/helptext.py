@@ -39,16 +39,6 @@ class HelpCommand(TyperCommand):
         return named(super().get_usage(ctx))
 
 
-def by_names(app: typer.Typer) -> typer.Typer:
-    """Make all commands of an application and its groups show names for values; return the application."""
-    for command in app.registered_commands:
-        command.cls = HelpCommand
-    for group in app.registered_groups:
-        if group.typer_instance is not None:
-            by_names(group.typer_instance)
-    return app
-
-
 def command_line(name: str, text: str) -> typer.Typer:
     """Return a program's application with its help and `--version`, without commands."""
 
@@ -74,6 +64,14 @@ def command_line(name: str, text: str) -> typer.Typer:
     return app
 
 
+def command_group(text: str) -> typer.Typer:
+    """Return a group of commands with its help, without commands."""
+    return typer.Typer(help=text, no_args_is_help=True, rich_markup_mode=None)
+
+
 def put(app: typer.Typer, name: str, command: Callable[..., None], text: str, short: str) -> None:
-    """Add a command to an application, with its help and its line in the list; a command with `json` gets `-o`."""
-    app.command(name, help=text, short_help=short)(with_output(command))
+    """Add a command to an application or a group, with its help and its line in the list.
+
+    The help shows names for values; a command with `json` gets `-o`.
+    """
+    app.command(name, cls=HelpCommand, help=text, short_help=short)(with_output(command))

@@ -9,7 +9,7 @@ import typer
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pydantic import BaseModel, ValidationError
 
-from edgegpu_base.cli.output import with_output
+from edgegpu_base.cli.helptext import command_group, put
 from edgegpu_base.x509 import key_pem
 from edgegpu_cloud.cli.common import (
     DEFAULT,
@@ -31,12 +31,7 @@ from edgegpu_sync.keys import KeySet, key_id, public_text
 from edgegpu_sync.messages.downlink import KeySetLink
 from edgegpu_sync.wire import from_base64
 
-app = typer.Typer(
-    name="keys",
-    help="The keys that boxes obey: show, rotate, and sign with a root key that is kept offline.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+app = command_group("The keys that boxes obey: show, rotate, and sign with a root key that is kept offline.")
 
 ROTATE_HELP = """\
 Make a new signing key and have the root sign a set with it. Boxes follow it when they are back, however long they were
@@ -90,8 +85,6 @@ RotateOption = Annotated[bool, typer.Option("--rotate", help="With a new signing
 DropOption = Annotated[bool, typer.Option("--drop-old", help="Boxes refuse what the old key signs from then on.")]
 
 
-@app.command("show", help=SHOW_HELP, short_help="Show the sets that there are.")
-@with_output
 def show(*, folder: FolderOption = DEFAULT, json: JsonOption = False) -> None:
     """Show the sets that there are."""
     with reporting(as_json=json), opened(folder) as cloud:
@@ -125,8 +118,6 @@ def show(*, folder: FolderOption = DEFAULT, json: JsonOption = False) -> None:
         )
 
 
-@app.command("rotate", help=ROTATE_HELP, short_help="Make a new signing key.")
-@with_output
 def rotate(
     *,
     folder: FolderOption = DEFAULT,
@@ -153,8 +144,6 @@ def _root_key(path: Path) -> Ed25519PrivateKey:
     return load_signing_key(path)
 
 
-@app.command("request", help=REQUEST_HELP, short_help="Print what the root has to sign.")
-@with_output
 def request(*, folder: FolderOption = DEFAULT, new: RotateOption = False, drop_old: DropOption = False) -> None:
     """Print what has to be signed where the root key is."""
     with reporting(as_json=False), opened(folder) as cloud:
@@ -162,8 +151,6 @@ def request(*, folder: FolderOption = DEFAULT, new: RotateOption = False, drop_o
         typer.echo(asked.model_dump_json(indent=2))
 
 
-@app.command("sign", help=SIGN_HELP, short_help="Sign a request with the root key.")
-@with_output
 def sign_(
     *,
     root: Annotated[Path, typer.Option("--root", metavar="FILE", help="The root key.")],
@@ -179,8 +166,6 @@ def sign_(
         typer.echo(signed.model_dump_json(indent=2))
 
 
-@app.command("add", help=ADD_HELP, short_help="Take a set that the root has signed.")
-@with_output
 def add_(
     file: Annotated[str, typer.Argument(metavar="FILE", help="- is standard input.")],
     *,
@@ -198,8 +183,6 @@ def add_(
             _tell_added(cloud, _add(cloud, _read(KeySetLink, text, file)), as_json=json)
 
 
-@app.command("make-root", help=MAKE_ROOT_HELP, short_help="Make a root key on a machine that is kept offline.")
-@with_output
 def make_root(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write.")], *, json: JsonOption = False
 ) -> None:
@@ -254,3 +237,11 @@ def check_public(text: str, *, option: str) -> None:
         good = False
     if not good:
         raise typer.BadParameter("not the 43 characters that `keys make-root` prints", param_hint=option)
+
+
+put(app, "show", show, SHOW_HELP, "Show the sets that there are.")
+put(app, "rotate", rotate, ROTATE_HELP, "Make a new signing key.")
+put(app, "request", request, REQUEST_HELP, "Print what the root has to sign.")
+put(app, "sign", sign_, SIGN_HELP, "Sign a request with the root key.")
+put(app, "add", add_, ADD_HELP, "Take a set that the root has signed.")
+put(app, "make-root", make_root, MAKE_ROOT_HELP, "Make a root key on a machine that is kept offline.")

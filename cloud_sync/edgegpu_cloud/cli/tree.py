@@ -2,7 +2,7 @@
 
 import typer
 
-from edgegpu_base.cli.helptext import by_names, command_line, put
+from edgegpu_base.cli.helptext import command_line, put
 from edgegpu_base.cli.output import with_output
 from edgegpu_cloud.cli import backup, broker, init, keys, serve
 from edgegpu_cloud.cli.boxes import boxes, enrol, revoke, tokens
@@ -52,4 +52,3 @@ put(app, "watch", following.watch, following.WATCH_HELP, "Follow commands.")
 app.add_typer(keys.app, name="keys")
 put(app, "broker", broker.broker, broker.HELP, "Write the broker's files anew.")
 put(app, "backup", backup.backup, backup.HELP, "Everything that a controller is, in one file.")
-by_names(app)

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from edgegpu_agent.cli.common import EXIT_WRONG, JsonOption, need_root, print_json, reporting
-from edgegpu_base.cli.output import with_output
+from edgegpu_base.cli.helptext import command_group, put
 
 STATUS_HELP = """\
 Show whether this box is enrolled in its cloud and connected, its certificate, what was requested and what is applied.
@@ -45,7 +45,7 @@ Examples:
 Exits 0 when the box is enrolled, or waits for a person's approval; else 1, with the reason.
 """
 
-app = typer.Typer(help="This box and its cloud.", no_args_is_help=True, rich_markup_mode=None)
+app = command_group("This box and its cloud.")
 
 AgentSocketOption = Annotated[
     Path | None,
@@ -62,8 +62,6 @@ FileOption = Annotated[
 WaitOption = Annotated[float, typer.Option("--wait", metavar="SECONDS", min=0, help="How long to wait for the end.")]
 
 
-@app.command("status", help=STATUS_HELP, short_help="Enrolment, connection, certificate, settings.")
-@with_output
 def status(*, socket: AgentSocketOption = None, root: RootOption = Path("/"), json: JsonOption = False) -> None:
     """Show how this box stands with its cloud."""
     with reporting(as_json=json):
@@ -82,8 +80,6 @@ def status(*, socket: AgentSocketOption = None, root: RootOption = Path("/"), js
             raise typer.Exit(EXIT_WRONG)
 
 
-@app.command("enrol", help=ENROL_HELP, short_help="Put this box into a cloud.")
-@with_output
 def enrol(
     *,
     url: UrlOption,
@@ -107,3 +103,7 @@ def enrol(
                 typer.echo(f"  {told.remedy}")
         if not told.well:
             raise typer.Exit(EXIT_WRONG)
+
+
+put(app, "status", status, STATUS_HELP, "Enrolment, connection, certificate, settings.")
+put(app, "enrol", enrol, ENROL_HELP, "Put this box into a cloud.")

@@ -7,7 +7,7 @@ import typer
 
 from edgegpu_agent.cli.clients.plugin import DEFAULT_CONFIG
 from edgegpu_agent.cli.common import EXIT_WRONG, CliError, JsonOption, print_json, reporting
-from edgegpu_base.cli.output import with_output
+from edgegpu_base.cli.helptext import command_group, put
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -31,13 +31,11 @@ Examples:
   or, with exit status 1, {"error", "remedy", "file": TEXT, "problems": [TEXT]}
 """
 
-app = typer.Typer(help="The plugin's configuration file.", no_args_is_help=True, rich_markup_mode=None)
+app = command_group("The plugin's configuration file.")
 
 FileArgument = Annotated[Path, typer.Argument(metavar="[FILE]", help="The configuration to read.")]
 
 
-@app.command("check", help=HELP, short_help="Check it, and print it with its defaults.")
-@with_output
 def check(file: FileArgument = DEFAULT_CONFIG, *, json: JsonOption = False) -> None:
     """Read the plugin's configuration and print what it comes to, defaults included."""
     with reporting(as_json=json):
@@ -87,3 +85,6 @@ def _scalar(value: Any) -> str:  # noqa: ANN401  (any JSON value)
 
     text: str = yaml.safe_dump(value, default_flow_style=True, width=10_000, allow_unicode=True)
     return text.removesuffix("...\n").strip()
+
+
+put(app, "check", check, HELP, "Check it, and print it with its defaults.")

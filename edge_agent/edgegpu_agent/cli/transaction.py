@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from edgegpu_agent.cli.common import EXIT_WRONG, CliError, JsonOption, need_root, print_json, reporting
-from edgegpu_base.cli.output import with_output
+from edgegpu_base.cli.helptext import command_group, put
 
 JSON_VERSION = 1
 
@@ -25,13 +25,11 @@ Finish a change whose installer died: verify it if its time is not over, else un
 Exits 0 when nothing is left to be done, 1 when it could not be undone.
 """
 
-app = typer.Typer(help="The last change of this machine by the installer.", no_args_is_help=True, rich_markup_mode=None)
+app = command_group("The last change of this machine by the installer.")
 
 HistoryOption = Annotated[bool, typer.Option("--history", help="Print every line of the history.")]
 
 
-@app.command("show", help=SHOW_HELP, short_help="What it was, how it ended.")
-@with_output
 def show(*, history: HistoryOption = False, json: JsonOption = False) -> None:
     """Show the last change of this machine."""
     with reporting(as_json=json):
@@ -63,8 +61,6 @@ def show(*, history: HistoryOption = False, json: JsonOption = False) -> None:
             typer.echo(line)
 
 
-@app.command("resume", help=RESUME_HELP, short_help="Finish one that was cut off.")
-@with_output
 def resume(*, json: JsonOption = False) -> None:
     """Finish a change whose installer died."""
     with reporting(as_json=json):
@@ -85,3 +81,7 @@ def resume(*, json: JsonOption = False) -> None:
             if json:
                 raise typer.Exit(EXIT_WRONG)
             raise CliError(f"cannot finish the last change: {why}", remedy="edgegpu-recover show")
+
+
+put(app, "show", show, SHOW_HELP, "What it was, how it ended.")
+put(app, "resume", resume, RESUME_HELP, "Finish one that was cut off.")

@@ -13,7 +13,7 @@ from edgegpu_agent.cli import (
     uninstall,
     version,
 )
-from edgegpu_base.cli.helptext import by_names, command_line, put
+from edgegpu_base.cli.helptext import command_line, put
 
 _HELP = """Share NVIDIA GPUs between the services of this box: look at cards, pods and configuration, or try it out.
 
@@ -41,4 +41,3 @@ app.add_typer(agent.app, name="agent")
 put(app, "journal", journal.journal, journal.HELP, "What this box was asked, and what came of it.")
 put(app, "version", version.version, version.HELP, "What is installed, and what runs.")
 put(app, "demo", demo.demo, demo.HELP, "Try it out: services placed on cards.")
-by_names(app)

@@ -7,7 +7,7 @@ from typing import Annotated, TypedDict
 import typer
 
 from edgegpu_base.cli.durations import waiting_s
-from edgegpu_base.cli.helptext import put
+from edgegpu_base.cli.helptext import command_group, put
 from edgegpu_cloud.cli.arguments import (
     OptionalBoxArgument,
     PreviewOption,
@@ -38,12 +38,7 @@ from edgegpu_cloud.fleet.views import BoxView, is_problem
 from edgegpu_sync.messages.spec import AppLimits, OnDrift, item_name
 from edgegpu_sync.messages.uplink import ItemReport, ItemState
 
-app = typer.Typer(
-    name="limits",
-    help="Set, show and forget the limits of apps.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+app = command_group("Set, show and forget the limits of apps.")
 
 SET_HELP = f"""\
 Set the limits of one container of an app on the cluster of a box. --memory 0 takes them away.

@@ -8,7 +8,7 @@ from typing import Annotated, Any, assert_never
 import typer
 
 from edgegpu_base.cli.durations import waiting_s
-from edgegpu_base.cli.helptext import put
+from edgegpu_base.cli.helptext import command_group, put
 from edgegpu_cloud.cli.arguments import (
     BoxArgument,
     OptionalBoxArgument,
@@ -52,12 +52,7 @@ from edgegpu_cloud.fleet.views import BoxDetails, BoxView, is_problem
 from edgegpu_sync.messages.spec import AnyItem, AppLimits, Exclusions, Isolation, PolicyItem, Sharing, UnitSize
 from edgegpu_sync.messages.uplink import ItemReport
 
-app = typer.Typer(
-    name="sharing",
-    help="Set and show how a box shares its cards: policy, excluded cards, unit of memory, isolation.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+app = command_group("Set and show how a box shares its cards: policy, excluded cards, unit of memory, isolation.")
 
 SET_HELP = f"""\
 Set how a box shares its cards, in the words of `edgegpu install` there. What is left out stays as it is.
