@@ -40,10 +40,11 @@ class RolloutStage(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The stage of a rollout, and a text about it for people."""
+    """The stage of a rollout, and a text about it for people; `changed`: somebody else wrote other limits meanwhile."""
 
     stage: RolloutStage
     text: str = ""
+    changed: bool = False
 
 
 def owned(found: FoundWorkload, pods: Iterable[Json]) -> list[Json]:

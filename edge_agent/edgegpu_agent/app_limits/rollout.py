@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from edgegpu_agent.app_limits.cluster_snapshot import ClusterSnapshot
 from edgegpu_agent.app_limits.drift import current_amounts
@@ -16,15 +15,6 @@ from edgegpu_core.request import RequestedAmounts
 
 _LOG = logging.getLogger(__name__)
 _CONFLICTS = 20
-
-
-@dataclass(frozen=True, slots=True)
-class RolloutEnd:
-    """The end of a rollout; GOING: it did not end in time. `changed`: somebody else wrote other limits meanwhile."""
-
-    stage: RolloutStage
-    text: str = ""
-    changed: bool = False
 
 
 class Rollout:
@@ -69,45 +59,39 @@ class Rollout:
                 self._timer.pause(self._timer.patience.look_s)
         raise Conflict(f"cannot change {self.ref}: it changes again and again")
 
-    def follow(self, request: RequestedAmounts, *, limit_s: float, blame_s: float | None = None) -> RolloutEnd:
-        """Wait until the rollout of these amounts is done, or it is clear why it will not be. Raises KubeError."""
+    def follow(self, request: RequestedAmounts, *, limit_s: float, blame_s: float | None = None) -> Progress:
+        """Wait until the rollout of these amounts is done, or it is clear why it will not be. Raises KubeError.
+
+        Returns:
+            The last progress; GOING: the rollout did not end in time, or somebody else has changed the limits.
+        """
         clock, patience = self._timer.clock, self._timer.patience
         ends, since, before = clock() + limit_s, clock(), RolloutStage.GOING
         blame_s = patience.blame_s if blame_s is None else blame_s
         while True:
-            found, now = self._look(request)
-            if found is None:
-                return RolloutEnd(RolloutStage.GOING, now.text, changed=True)
+            now = self._look(request)
             if now.stage is not before:
                 since, before = clock(), now.stage
             lasted = clock() - since
-            if now.stage is RolloutStage.DONE:
-                return RolloutEnd(RolloutStage.DONE)
-            if now.stage is RolloutStage.BLOCKED and lasted >= blame_s:
-                return RolloutEnd(RolloutStage.BLOCKED, now.text)
-            if now.stage is RolloutStage.PLACED and lasted >= patience.ready_s:
-                return RolloutEnd(RolloutStage.PLACED, now.text)
-            if clock() >= ends:
-                return RolloutEnd(now.stage, now.text)
+            blamed = now.stage is RolloutStage.BLOCKED and lasted >= blame_s
+            placed = now.stage is RolloutStage.PLACED and lasted >= patience.ready_s
+            if now.changed or now.stage is RolloutStage.DONE or blamed or placed or clock() >= ends:
+                return now
             self._timer.pause(patience.look_s)
 
-    def _look(self, request: RequestedAmounts) -> tuple[FoundWorkload | None, Progress]:
-        """Return the workload and its progress; no workload when it is gone or has other limits."""
+    def _look(self, request: RequestedAmounts) -> Progress:
+        """Return the progress of the workload; `changed` when it is gone or has other limits."""
         model = self._snapshot.model()
         try:
             found = self.read()
         except NotFound:
-            return None, Progress(RolloutStage.GOING, f"{self.ref} is gone")
-        text = by_hand(read_workload(self.ref.kind, found.item))
-        if text:
-            return found, Progress(RolloutStage.DONE, text)
-        if not self._has(found, request):
-            return None, Progress(RolloutStage.GOING, "somebody else has written other limits meanwhile")
+            return Progress(RolloutStage.GOING, f"{self.ref} is gone", changed=True)
+        if by_hand(read_workload(self.ref.kind, found.item)):
+            return Progress(RolloutStage.DONE)
+        if current_amounts(found, self._container, model) not in {request, None}:
+            return Progress(RolloutStage.GOING, "somebody else has written other limits meanwhile", changed=True)
         pods = self._timer.retry_reads(lambda: self._snapshot.pods(found))
-        return found, progress(found, pods, self._container, request, model=model)
-
-    def _has(self, found: FoundWorkload, request: RequestedAmounts) -> bool:
-        return current_amounts(found, self._container, self._snapshot.model()) in {request, None}
+        return progress(found, pods, self._container, request, model=model)
 
     def wait_for_pods_to_go(self) -> None:
         """Wait until a stopped StatefulSet has no pods, at most as long as a rollout may take. Raises KubeError."""

@@ -11,8 +11,8 @@ from edgegpu_agent.app_limits.drift_check import DriftChecker, DriftResult
 from edgegpu_agent.app_limits.errors import LimitsRefusedError, refused
 from edgegpu_agent.app_limits.lease import LeaseHolding
 from edgegpu_agent.app_limits.patches import amounts_patch, aside_patch, back_patch, merged, wanted, written
-from edgegpu_agent.app_limits.progress import RolloutStage
-from edgegpu_agent.app_limits.rollout import Rollout, RolloutEnd
+from edgegpu_agent.app_limits.progress import Progress, RolloutStage
+from edgegpu_agent.app_limits.rollout import Rollout
 from edgegpu_agent.app_limits.waiting import SettlementTimer
 from edgegpu_agent.kube.apps import SYSTEM, Apps, FoundWorkload
 from edgegpu_agent.ports import SettlerNotes
@@ -141,8 +141,8 @@ class AppLimitsSettler:
         if len(found) > 1:
             kinds = " and a ".join(one.ref.kind.value for one in found)
             raise refused(ResultCode.PRECHECK, f"{name} is a {kinds}: which one is meant cannot be told, so rename one")
-        if container_of(found[0].template.get("spec") or {}, limits.container) is None:
-            spec = found[0].template.get("spec") or {}
+        spec = found[0].template.get("spec") or {}
+        if container_of(spec, limits.container) is None:
             names = ", ".join(one["name"] for one in spec.get("containers") or ())
             raise refused(ResultCode.PRECHECK, f"{found[0].ref} has no container {limits.container}; it has {names}")
         return found[0]
@@ -186,7 +186,7 @@ class _Run:
     def resume(self, note: ChangeNote, found: FoundWorkload) -> Settlement | None:
         """Go on after a crash; return None when nothing was changed before it."""
         if note.step is ChangeStep.RESTORING:
-            return self._restore(note, RolloutEnd(RolloutStage.BLOCKED, note.why))
+            return self._restore(note)
         now = written(found.template.get("spec") or {}, self._limits.container, self._snapshot.model())
         if now.request(self._snapshot.model()) == self._asked:
             _LOG.info("%s was changed before the agent ended: following it", found.ref)
@@ -274,7 +274,7 @@ class _Run:
             self._rollout.restore_aside()
         return self._conclude(note, ended, verdict)
 
-    def _conclude(self, note: ChangeNote, ended: RolloutEnd, verdict: LimitsVerdict | None) -> Settlement:
+    def _conclude(self, note: ChangeNote, ended: Progress, verdict: LimitsVerdict | None) -> Settlement:
         match ended.stage:
             case RolloutStage.DONE:
                 return Settlement.applied(
@@ -288,8 +288,9 @@ class _Run:
                     state=ItemState.PENDING, code=ResultCode.NO_ROOM, text=clipped(ended.text), numbers=numbers
                 )
             case RolloutStage.BLOCKED:
-                note.restoring(ended.text).write(self._notes)
-                return self._restore(note, ended)
+                note = note.restoring(ended.text)
+                note.write(self._notes)
+                return self._restore(note)
             case _:
                 if ended.changed:
                     return Settlement.failed(ResultCode.SUPERSEDED, clipped(ended.text), restored=False)
@@ -297,9 +298,9 @@ class _Run:
                 text = f"the rollout has not ended, and its limits are not at fault, so they stay: {why}"
                 return Settlement.failed(ResultCode.TIMED_OUT, clipped(text), restored=False)
 
-    def _restore(self, note: ChangeNote, ended: RolloutEnd) -> Settlement:
+    def _restore(self, note: ChangeNote) -> Settlement:
         """Put the old limits back, and wait until their rollout is done."""
-        why = ended.text or note.why
+        why = note.why
         try:
             mine = self._rollout.restore(note.before, note.asked)
             if not mine:
