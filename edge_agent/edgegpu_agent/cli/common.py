@@ -5,7 +5,7 @@ import os
 import shlex
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -14,6 +14,7 @@ import typer
 
 from edgegpu_base.cli.commandline import is_output_fault
 from edgegpu_base.cli.output import dumped
+from edgegpu_installer.errors import InstallError
 
 
 class CliError(Exception):
@@ -56,6 +57,16 @@ ConfigOption = Annotated[
 def print_json(value: object) -> None:
     """Print a document as JSON, or in the format of `-o`."""
     typer.echo(dumped(value))
+
+
+def sayer(*, as_json: bool, indent: str = "") -> Callable[[str], None]:
+    """Return a function that prints a line of progress at once, on stderr where stdout is for the document."""
+
+    def say(line: str) -> None:
+        typer.echo(f"{indent}{line}", err=as_json)
+        (sys.stderr if as_json else sys.stdout).flush()
+
+    return say
 
 
 def need_root(what: str, *, root: Path = Path("/")) -> None:
@@ -101,6 +112,9 @@ def reporting(*, as_json: bool) -> Iterator[None]:
         yield
     except CliError as error:
         _say_error(error, as_json=as_json)
+        raise typer.Exit(EXIT_WRONG) from error
+    except InstallError as error:
+        _say_error(CliError(error.message, remedy=error.remedy, more={"code": error.code}), as_json=as_json)
         raise typer.Exit(EXIT_WRONG) from error
     except (typer.Exit, typer.Abort, BrokenPipeError):
         raise

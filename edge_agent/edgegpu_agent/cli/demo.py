@@ -2,7 +2,6 @@
 
 import os
 import signal
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +11,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edgegpu_agent.cli.clients.plugin import find_socket
-from edgegpu_agent.cli.common import EXIT_WRONG, CliError, ConfigOption, JsonOption, SocketOption, print_json, reporting
+from edgegpu_agent.cli.common import (
+    EXIT_WRONG,
+    CliError,
+    ConfigOption,
+    JsonOption,
+    SocketOption,
+    print_json,
+    reporting,
+    sayer,
+)
 from edgegpu_base.cli.output import make_console, print_table
 
 if TYPE_CHECKING:
@@ -101,7 +109,7 @@ def run_demo(
         outcome = DemoOutcome()
         try:
             parse_policy(policy)
-            run(outcome, _sayer(as_json=as_json))
+            run(outcome, sayer(as_json=as_json))
             if out is not None:
                 write_rows(out, outcome.rows)
         except (DemoError, ValueError) as error:
@@ -132,14 +140,6 @@ def _report(outcome: "DemoOutcome", out: Path | None, *, as_json: bool) -> None:
     for skipped in outcome.skipped:
         typer.echo(f"left out  {skipped}")
     typer.echo(f"{verdict}; {out} has the list" if out is not None else verdict)
-
-
-def _sayer(*, as_json: bool) -> Callable[[str], None]:
-    def say(line: str) -> None:
-        typer.echo(line, err=as_json)
-        (sys.stderr if as_json else sys.stdout).flush()
-
-    return say
 
 
 @contextmanager

@@ -170,7 +170,7 @@ def install(  # noqa: PLR0913  (one for each option)
     with reporting(as_json=json):
         _begin(isolation)
         from edgegpu_agent.cli.setup.enrol_options import with_cloud  # noqa: PLC0415  (slow to load)
-        from edgegpu_agent.cli.setup.installing import this_machine, typed_errors  # noqa: PLC0415
+        from edgegpu_agent.cli.setup.installing import this_machine  # noqa: PLC0415
         from edgegpu_installer.plan.site import InstallOptions  # noqa: PLC0415
 
         options = InstallOptions(
@@ -186,9 +186,8 @@ def install(  # noqa: PLR0913  (one for each option)
             agent_only=agent_only,
         )
         options = with_cloud(options, cloud, ca_sha256=ca_sha256, proxy=cloud_proxy, limits=limits_namespace)
-        with typed_errors():
-            installing = this_machine(as_json=json, deadline_s=deadline, transaction_id=transaction_id)
-            report = installing.install(options, ask=not yes and not node, dry_run=dry_run)
+        installing = this_machine(as_json=json, deadline_s=deadline, transaction_id=transaction_id)
+        report = installing.install(options, ask=not yes and not node, dry_run=dry_run)
         _end(report, installing, options.token, wait_s=enrol_wait, as_json=json, show_join=show_join)
 
 

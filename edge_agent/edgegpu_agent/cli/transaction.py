@@ -34,14 +34,12 @@ def show(*, history: HistoryOption = False, json: JsonOption = False) -> None:
     """Show the last change of this machine."""
     with reporting(as_json=json):
         need_root("cannot show the last change of this machine")
-        from edgegpu_agent.cli.setup.installing import typed_errors  # noqa: PLC0415  (slow to load)
-        from edgegpu_installer.layout import Layout  # noqa: PLC0415
+        from edgegpu_installer.layout import Layout  # noqa: PLC0415  (slow to load)
         from edgegpu_installer.transaction.journal import TransactionJournal  # noqa: PLC0415
         from edgegpu_installer.transaction.states import TERMINAL  # noqa: PLC0415
 
-        with typed_errors():
-            journal = TransactionJournal(Layout(Path("/")).tx)
-            record, lines = journal.read(), journal.history()
+        journal = TransactionJournal(Layout(Path("/")).tx)
+        record, lines = journal.read(), journal.history()
         if json:
             known = {
                 "id": record.id if record else "",
@@ -65,11 +63,10 @@ def resume(*, json: JsonOption = False) -> None:
     """Finish a change whose installer died."""
     with reporting(as_json=json):
         need_root("cannot finish the last change of this machine")
-        from edgegpu_agent.cli.setup.installing import InstallerConsole, sayer, typed_errors  # noqa: PLC0415  (slow to load)
+        from edgegpu_agent.cli.setup.installing import this_machine  # noqa: PLC0415  (slow to load)
         from edgegpu_installer.transaction.states import TERMINAL  # noqa: PLC0415
 
-        with typed_errors():
-            outcome = InstallerConsole(say=sayer(as_json=json)).resume()
+        outcome = this_machine(as_json=json).resume()
         state, why = (outcome.state.value, outcome.why) if outcome else ("NONE", "")
         if json:
             print_json({"v": JSON_VERSION, "state": state, "why": why})

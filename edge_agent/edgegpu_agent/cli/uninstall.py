@@ -60,18 +60,15 @@ def uninstall(
     """Take edgegpu off this machine."""
     with reporting(as_json=json):
         need_root("cannot uninstall")
-        from edgegpu_agent.cli.setup.installing import this_machine, typed_errors  # noqa: PLC0415  (slow to load)
+        from edgegpu_agent.cli.setup.installing import this_machine  # noqa: PLC0415  (slow to load)
         from edgegpu_installer.uninstall import InUseError  # noqa: PLC0415
 
-        with typed_errors():
-            installing = this_machine(as_json=json, deadline_s=deadline, transaction_id=transaction_id)
-            try:
-                removal = installing.uninstall(
-                    ask=not yes, agreed=yes, force=force, dry_run=dry_run, keep_agent=keep_agent
-                )
-            except InUseError as error:
-                more: dict[str, object] = {"code": error.code, "pods": list(error.pods)}
-                raise CliError(error.message, remedy=error.remedy, more=more) from error
+        installing = this_machine(as_json=json, deadline_s=deadline, transaction_id=transaction_id)
+        try:
+            removal = installing.uninstall(ask=not yes, agreed=yes, force=force, dry_run=dry_run, keep_agent=keep_agent)
+        except InUseError as error:
+            more: dict[str, object] = {"code": error.code, "pods": list(error.pods)}
+            raise CliError(error.message, remedy=error.remedy, more=more) from error
         if json:
             print_json(_document(removal, installing))
         else:

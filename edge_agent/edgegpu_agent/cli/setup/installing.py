@@ -3,7 +3,6 @@
 import os
 import re
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -12,7 +11,7 @@ from pathlib import Path
 
 import typer
 
-from edgegpu_agent.cli.common import CliError
+from edgegpu_agent.cli.common import CliError, sayer
 from edgegpu_agent.cli.setup.enrol_options import app_limits, is_spent
 from edgegpu_installer.changes import LEAVING, Plan
 from edgegpu_installer.cluster.app_limits_account import AppLimitsAccount
@@ -42,25 +41,6 @@ PAUSE, TRACE = "EDGEGPU_INSTALLER_PAUSE", "EDGEGPU_INSTALLER_TRACE"
 
 
 _ID = re.compile(r"[a-z0-9][a-z0-9-]{7,39}")
-
-
-def sayer(*, as_json: bool) -> Callable[[str], None]:
-    """Return a function that prints a line of progress at once, on stderr where stdout is for the document."""
-
-    def say(line: str) -> None:
-        typer.echo(f"  {line}", err=as_json)
-        (sys.stderr if as_json else sys.stdout).flush()
-
-    return say
-
-
-@contextmanager
-def typed_errors() -> Iterator[None]:
-    """Turn InstallError into CliError."""
-    try:
-        yield
-    except InstallError as error:
-        raise CliError(error.message, remedy=error.remedy, more={"code": error.code}) from error
 
 
 def cluster_document(foreseen: DryRun) -> dict[str, object]:
@@ -231,7 +211,7 @@ class InstallerConsole:
         return lambda offers: verifier(facts, site, layout=self.layout, system=self.system, offers=offers, say=self.say)
 
 
-def this_machine(*, as_json: bool, deadline_s: float, transaction_id: str) -> InstallerConsole:
+def this_machine(*, as_json: bool, deadline_s: float = 600.0, transaction_id: str = "") -> InstallerConsole:
     """Return the installer for one command; an empty `transaction_id` gets a random one.
 
     Raises:
@@ -239,7 +219,8 @@ def this_machine(*, as_json: bool, deadline_s: float, transaction_id: str) -> In
     """
     if transaction_id and _ID.fullmatch(transaction_id) is None:
         raise CliError(f"cannot call a change {transaction_id[:64]!r}", remedy="give 8 to 40 of a-z, 0-9 and -")
-    return InstallerConsole(say=sayer(as_json=as_json), deadline_s=deadline_s, transaction_id=transaction_id)
+    say = sayer(as_json=as_json, indent="  ")
+    return InstallerConsole(say=say, deadline_s=deadline_s, transaction_id=transaction_id)
 
 
 def _change(now: PathEntry, then: PathEntry, path: str) -> dict[str, str]:
