@@ -1,8 +1,13 @@
 """The plugin's status document as dataclasses, read by hand so that a command starts quickly."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import MISSING, dataclass, fields
+from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Row = TypeVar("Row", bound="DataclassInstance")
 
 VERSION = 1
 """The version of the document that this module reads; it ignores unknown keys."""
@@ -18,11 +23,11 @@ class CardRow:
 
     index: str
     uuid: str
-    name: str
+    name: str = ""
     units: int
     units_free: int
     core_free: int
-    healthy: bool
+    healthy: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +36,8 @@ class OtherCard:
 
     index: str
     uuid: str
-    name: str
-    gone: bool
+    name: str = ""
+    gone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +84,9 @@ class NodeRow:
 class ExtenderRow:
     """The extender in the plugin's process."""
 
-    listen: str
-    healthy: bool
-    insecure: bool
+    listen: str = ""
+    healthy: bool = False
+    insecure: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,6 +167,19 @@ class _Part:
         """Return the objects of a list; none where there is no list."""
         return [_Part(one, f"{self._name(key)}[{i}]") for i, one in enumerate(self.get(key, list, []))]
 
+    def row(self, kind: type[Row]) -> Row:
+        """Return a dataclass of texts, numbers and flags under the same names; a default stands for a missing one."""
+        types = get_type_hints(kind)
+        found = {
+            one.name: self.get(one.name, types[one.name], None if one.default is MISSING else one.default)
+            for one in fields(kind)
+        }
+        return kind(**found)
+
+    def rows(self, key: str, kind: type[Row]) -> tuple[Row, ...]:
+        """Return the objects of a list as dataclasses; see `row`."""
+        return tuple(part.row(kind) for part in self.parts(key))
+
 
 def read_document(value: object) -> StatusDocument:
     """Read a status document.
@@ -189,37 +207,15 @@ def read_document(value: object) -> StatusDocument:
         waiting_for=kubelet.text("waiting_for", ""),
         api_synced=api.flag("synced", default=False),
         api_problem=api.text("problem", ""),
-        extender=_extender(top.part("extender")) if top.has("extender") else None,
-        cards=tuple(_card(part) for part in top.parts("cards")),
-        other_cards=tuple(_other_card(part) for part in top.parts("other_cards")),
+        extender=top.part("extender").row(ExtenderRow) if top.has("extender") else None,
+        cards=top.rows("cards", CardRow),
+        other_cards=top.rows("other_cards", OtherCard),
         pods=tuple(_pod(part) for part in top.parts("pods")),
         pending=tuple(_pod(part) for part in top.parts("pending")),
         pending_more=top.count("pending_more", 0),
-        nodes=tuple(_node(part) for part in top.parts("nodes")),
+        nodes=top.rows("nodes", NodeRow),
         raw=value if isinstance(value, dict) else {},
     )
-
-
-def _extender(part: _Part) -> ExtenderRow:
-    return ExtenderRow(
-        part.text("listen", ""), part.flag("healthy", default=False), part.flag("insecure", default=False)
-    )
-
-
-def _card(part: _Part) -> CardRow:
-    return CardRow(
-        index=part.text("index"),
-        uuid=part.text("uuid"),
-        name=part.text("name", ""),
-        units=part.count("units"),
-        units_free=part.count("units_free"),
-        core_free=part.count("core_free"),
-        healthy=part.flag("healthy", default=True),
-    )
-
-
-def _other_card(part: _Part) -> OtherCard:
-    return OtherCard(part.text("index"), part.text("uuid"), part.text("name", ""), part.flag("gone", default=False))
 
 
 def _pod(part: _Part) -> PodRow:
@@ -239,7 +235,3 @@ def _pod(part: _Part) -> PodRow:
 
 def _card_ref(part: _Part) -> CardRef:
     return CardRef(part.text("index"), part.text("uuid"), part.count("units") if part.has("units") else None)
-
-
-def _node(part: _Part) -> NodeRow:
-    return NodeRow(part.text("name"), part.count("cards"), part.count("units"), part.count("units_free"))
