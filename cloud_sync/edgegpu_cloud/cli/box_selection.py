@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import typer
 
-from edgegpu_cloud.cli.common import Cloud
+from edgegpu_cloud.cli.common import EXIT_FAILED, EXIT_WAITING, Cloud
 from edgegpu_cloud.errors import CloudError, NotFoundError
 from edgegpu_cloud.fleet.views import BoxView
 
@@ -15,26 +15,16 @@ a line for each, --json prints a list, and the exit status is the worst."""
 
 
 def chosen(cloud: Cloud, name: str, selector: str) -> list[BoxView]:
-    """Return the boxes that a name or a selector means.
+    """Return the boxes that a name or a selector means, those too that cannot be asked for anything.
 
     Raises:
         typer.BadParameter: neither a name nor a selector, or both.
-        CloudError: no box has this name, or none has these labels.
+        CloudError: no box has this name, none has these labels, or the text is no selector.
     """
     if bool(name) == bool(selector):
         raise typer.BadParameter("name one BOX, or select boxes by -l", param_hint="BOX")
     if name:
         return [cloud.fleet.box(name)]
-    return selected(cloud, selector)
-
-
-def selected(cloud: Cloud, selector: str) -> list[BoxView]:
-    """Return the boxes with these labels; the caller leaves out those that cannot be asked for anything.
-
-    Raises:
-        NotFoundError: there is none.
-        CloudError: the text is no selector.
-    """
     found = cloud.fleet.boxes(selector)
     if not found:
         remedy = "`edgegpu-cloud boxes -o wide` shows labels, `edgegpu-cloud label` sets them"
@@ -71,13 +61,8 @@ class RefusedBox:
         return {"box": self.box, "error": self.error.text, "remedy": self.error.remedy}
 
 
-def worst(statuses: Sequence[int]) -> int:
-    """Return the exit status for several boxes: a failed one counts before one not ended, that before one done."""
-    order = (1, 3, 0)
-    return min(statuses, key=order.index, default=0)
-
-
 def end_by(statuses: Sequence[int]) -> None:
-    """Exit with the status of a command that was for several boxes."""
-    if status := worst(statuses):
+    """Exit with the worst status of several boxes: a failed one counts before one not ended, that before one done."""
+    order = (EXIT_FAILED, EXIT_WAITING, 0)
+    if status := min(statuses, key=order.index, default=0):
         raise typer.Exit(status)
