@@ -1,13 +1,16 @@
 """The boxes that a command is for: one by its name, or those that a selector over their labels matches."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import typer
 
 from edgegpu_cloud.cli.common import EXIT_FAILED, EXIT_WAITING, Cloud
 from edgegpu_cloud.errors import CloudError, NotFoundError
 from edgegpu_cloud.fleet.views import BoxView
+
+T = TypeVar("T")
 
 SELECTED = """\
 -l SELECTOR in the place of BOX: all boxes with these labels (`edgegpu-cloud label`), one after the other. Then there is
@@ -59,6 +62,16 @@ class RefusedBox:
     def document(self) -> dict[str, object]:
         """The JSON document for the box."""
         return {"box": self.box, "error": self.error.text, "remedy": self.error.remedy}
+
+
+def tried(box: str, ask: Callable[[], T], *, many: bool) -> T | RefusedBox:
+    """Return what a box is asked for, or why it is refused; a refusal of the only box is raised."""
+    try:
+        return ask()
+    except CloudError as error:
+        if not many:
+            raise
+        return RefusedBox(box, error)
 
 
 def end_by(statuses: Sequence[int]) -> None:

@@ -17,7 +17,7 @@ from edgegpu_cloud.cli.arguments import (
     complete_box_or_op,
     complete_boxes,
 )
-from edgegpu_cloud.cli.box_selection import SELECTED, RefusedBox, askable, chosen
+from edgegpu_cloud.cli.box_selection import SELECTED, RefusedBox, askable, chosen, tried
 from edgegpu_cloud.cli.common import (
     DEFAULT,
     Cloud,
@@ -34,7 +34,6 @@ from edgegpu_cloud.cli.common import (
     since_of,
 )
 from edgegpu_cloud.cli.requests.following import CommandArgument, finish, finish_many, line_of
-from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.fleet import Fleet
 from edgegpu_cloud.fleet.views import BoxView, CommandView
 from edgegpu_sync.ids import CommandId, DeviceId, OpName
@@ -236,12 +235,9 @@ def _each(
     if not many:
         finish(cloud, ask(views[0].device), wait_s, as_json=as_json)
         return
-    ids, refused = list[CommandId](), list[RefusedBox]()
-    for view in askable(views):
-        try:
-            ids.append(ask(view.device))
-        except CloudError as error:
-            refused.append(RefusedBox(view.name, error))
+    asked = [tried(view.name, partial(ask, view.device), many=True) for view in askable(views)]
+    ids = [one for one in asked if not isinstance(one, RefusedBox)]
+    refused = [one for one in asked if isinstance(one, RefusedBox)]
     finish_many(cloud, ids, refused, wait_s, as_json=as_json)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Annotated, TypedDict
 
 import typer
@@ -16,7 +17,7 @@ from edgegpu_cloud.cli.arguments import (
     WaitOption,
     complete_box_or_app,
 )
-from edgegpu_cloud.cli.box_selection import SELECTED, RefusedBox, askable, chosen, end_by
+from edgegpu_cloud.cli.box_selection import SELECTED, RefusedBox, askable, chosen, end_by, tried
 from edgegpu_cloud.cli.common import (
     DEFAULT,
     EXIT_FAILED,
@@ -30,8 +31,18 @@ from edgegpu_cloud.cli.common import (
     reporting,
 )
 from edgegpu_cloud.cli.requests.limits_target import LimitsTarget, box_and_others, container_of, say_if_unknown, targets
-from edgegpu_cloud.cli.requests.settlements import GOOD, Request, RequestViews, first_line, fix, follow, reports, words
-from edgegpu_cloud.errors import CloudError, NotFoundError
+from edgegpu_cloud.cli.requests.settlements import (
+    GOOD,
+    Request,
+    RequestViews,
+    first_line,
+    fix,
+    follow_many,
+    follow_one,
+    reports,
+    words,
+)
+from edgegpu_cloud.errors import NotFoundError
 from edgegpu_cloud.fleet.preview import Preview, preview
 from edgegpu_cloud.fleet.specs import ContainerLimits
 from edgegpu_cloud.fleet.views import BoxView, is_problem
@@ -157,13 +168,16 @@ def set_(  # noqa: PLR0913  (one for each option)
         on_drift=on_drift,
     )
     with reporting(as_json=json), opened(folder) as cloud:
-        views = chosen(cloud, name, selector)
+        views, many = chosen(cloud, name, selector), bool(selector)
         found = targets(cloud, views if name else askable(views))
         if show_preview:
-            _print_previews([_previewed(one, limits, container) for one in found], many=bool(selector), as_json=json)
-            return
-        requests = [_requested(cloud, one, limits, container, single=not selector) for one in found]
-        follow(cloud, requests, _SCREENS, wait_s=wait_s if wait else None, many=bool(selector), as_json=json)
+            previews = [tried(one.name, partial(_previewed, one, limits, container), many=many) for one in found]
+            _print_previews(list(zip((one.name for one in found), previews, strict=True)), many=many, as_json=json)
+        elif many:
+            requests = [tried(one.name, partial(_requested, cloud, one, limits, container), many=True) for one in found]
+            follow_many(cloud, requests, _SCREENS, wait_s=wait_s, as_json=json)
+        else:
+            follow_one(cloud, _requested(cloud, found[0], limits, container), _SCREENS, wait_s=wait_s, as_json=json)
 
 
 def _names(words: Sequence[str], selector: str) -> tuple[str, str, str]:
@@ -187,64 +201,40 @@ def _meant(target: LimitsTarget, limits: ContainerLimits, container: str | None)
 # preview
 
 
-@dataclass(frozen=True, slots=True)
-class _Previewed:
-    target: LimitsTarget
-    found: Preview | None
-    error: CloudError | None = None
+def _previewed(target: LimitsTarget, limits: ContainerLimits, container: str | None) -> Preview:
+    return preview(target.details, target.others, _meant(target, limits, container))
 
 
-def _previewed(target: LimitsTarget, limits: ContainerLimits, container: str | None) -> _Previewed:
-    try:
-        return _Previewed(target, preview(target.details, target.others, _meant(target, limits, container)))
-    except CloudError as error:
-        return _Previewed(target, None, error)
-
-
-def _print_previews(found: Sequence[_Previewed], *, many: bool, as_json: bool) -> None:
-    if not many and found[0].error:
-        raise found[0].error
+def _print_previews(found: Sequence[tuple[str, Preview | RefusedBox]], *, many: bool, as_json: bool) -> None:
     if as_json:
-        document = [
-            {"box": one.target.name} | (asdict(one.found) if one.found else _faults(one.error)) for one in found
-        ]
-        print_json(document if many else found[0].found)
+        document = [one.document if isinstance(one, RefusedBox) else {"box": box, **asdict(one)} for box, one in found]
+        print_json(document if many else found[0][1])
     elif many:
-        print_table(("BOX", "PREVIEW", "WHY"), [(one.target.name, *_verdict(one)) for one in found])
+        print_table(("BOX", "PREVIEW", "WHY"), [(box, *_verdict(one)) for box, one in found])
     else:
-        typer.echo(found[0].found.words() if found[0].found else "")
-    if not all(one.found and one.found.fits for one in found):
+        typer.echo("\n".join(one.words() for _, one in found if isinstance(one, Preview)))
+    if not all(isinstance(one, Preview) and one.fits for _, one in found):
         raise typer.Exit(EXIT_FAILED)
 
 
-def _faults(error: CloudError | None) -> dict[str, object]:
-    return {"error": error.text, "remedy": error.remedy} if error else {}
-
-
-def _verdict(one: _Previewed) -> tuple[str, str]:
-    if one.found is None:
-        return "unknown", one.error.text if one.error else "-"
-    head, _, need = one.found.words().partition("\n")[0].partition(":")
-    return head, one.found.text or need.strip()
+def _verdict(one: Preview | RefusedBox) -> tuple[str, str]:
+    if isinstance(one, RefusedBox):
+        return "unknown", one.error.text
+    head, _, need = one.words().partition("\n")[0].partition(":")
+    return head, one.text or need.strip()
 
 
 # set
 
 
-def _requested(
-    cloud: Cloud, target: LimitsTarget, limits: ContainerLimits, container: str | None, *, single: bool
-) -> Request:
-    view, looks = target.details.box, f"edgegpu-cloud limits show {target.name}"
-    try:
-        mine = _meant(target, limits, container)
-        rev = cloud.fleet.set_limits(view.device, mine)
-    except CloudError as error:
-        if single:
-            raise
-        return Request(view=view, looks=looks, error=error)
-    items = {f"app_limits/{mine.namespace}/{mine.app}/{mine.container}": None}
+def _requested(cloud: Cloud, target: LimitsTarget, limits: ContainerLimits, container: str | None) -> Request:
+    mine = _meant(target, limits, container)
     return Request(
-        view=view, looks=looks, rev=rev, items=items, good=GOOD | {ItemState.PENDING} if mine.force else GOOD
+        view=target.details.box,
+        looks=f"edgegpu-cloud limits show {target.name}",
+        rev=cloud.fleet.set_limits(target.details.box.device, mine),
+        items={f"app_limits/{mine.namespace}/{mine.app}/{mine.container}": None},
+        good=GOOD | {ItemState.PENDING} if mine.force else GOOD,
     )
 
 
@@ -258,9 +248,9 @@ def _print_request(one: Request) -> None:
             typer.echo(f"  {fix(one.view.name, item)}")
 
 
-def _lines(one: Request) -> list[tuple[str, str, str]]:
-    if one.error:
-        return [(one.view.name, "not requested", one.error.text)]
+def _lines(one: Request | RefusedBox) -> list[tuple[str, str, str]]:
+    if isinstance(one, RefusedBox):
+        return [(one.box, "not requested", one.error.text)]
     cells = [first_line(report).partition(": ") for report in one.items.values()]
     return [(one.view.name, state, why or "-") for state, _, why in cells]
 
@@ -365,9 +355,11 @@ def forget(
     with reporting(as_json=json), opened(folder) as cloud:
         views = chosen(cloud, name, selector)
         print_connection_problem(cloud, views[0] if name else None)
-        done = [_forgotten(cloud, view, (namespace, app_, container), single=bool(name)) for view in views]
-        gone = [one for one in done if isinstance(one, dict)]
-        refused = [one for one in done if isinstance(one, RefusedBox)]
+        which = (namespace, app_, container)
+        done = [tried(view.name, partial(_forgotten, cloud, view, which), many=not name) for view in views]
+        gone = [one for one in done if not isinstance(one, RefusedBox)]
+        left = [one for one in done if isinstance(one, RefusedBox)]
+        refused = [one for one in left if not isinstance(one.error, NotFoundError)]  # the others have no such limits
         if not gone and not refused:
             raise NotFoundError(f"cannot forget limits of {namespace}/{app_}: none were requested there", remedy=_LISTS)
         if json:
@@ -388,20 +380,9 @@ def _print_forgotten(gone: Sequence[ForgottenLimits], refused: Sequence[RefusedB
 _LISTS = "`edgegpu-cloud limits show` lists them"
 
 
-def _forgotten(
-    cloud: Cloud, view: BoxView, which: tuple[str, str, str | None], *, single: bool
-) -> ForgottenLimits | RefusedBox | None:
+def _forgotten(cloud: Cloud, view: BoxView, which: tuple[str, str, str | None]) -> ForgottenLimits:
     before = cloud.fleet.details(view.device)
-    try:
-        rev = cloud.fleet.forget_limits(view.device, *which)
-    except NotFoundError:
-        if single:
-            raise
-        return None
-    except CloudError as error:
-        if single:
-            raise
-        return RefusedBox(view.name, error)
+    rev = cloud.fleet.forget_limits(view.device, *which)
     left = {item_name(item) for item in cloud.fleet.details(view.device).spec.app_limits}
     gone = [item_name(item) for item in before.spec.app_limits if item_name(item) not in left]
     return {"box": view.name, "items": gone, "rev": rev}

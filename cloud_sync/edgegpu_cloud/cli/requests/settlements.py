@@ -1,13 +1,13 @@
 """The outcome of what was requested of a box: waited for, in words, and as an exit status."""
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import typer
 
 from edgegpu_base.cli.output import counted, plain
-from edgegpu_cloud.cli.box_selection import end_by
+from edgegpu_cloud.cli.box_selection import RefusedBox, end_by
 from edgegpu_cloud.cli.common import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
@@ -19,7 +19,6 @@ from edgegpu_cloud.cli.common import (
     say,
 )
 from edgegpu_cloud.controller.status import trouble
-from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.specs import desired_items
 from edgegpu_cloud.fleet.views import BoxDetails, BoxView, is_dormant
 from edgegpu_sync.messages.uplink import ItemReport, ItemState
@@ -47,28 +46,23 @@ def reports(details: BoxDetails, names: Iterable[str]) -> dict[str, ItemReport |
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A request to a box, and its outcome; `error` says why where it was refused here.
-
-    `looks` is the command that shows the request; there are no `items` where it was refused.
-    """
+    """A request to a box, and its outcome; `looks` is the command that shows the request."""
 
     view: BoxView
     looks: str
-    rev: int = 0
-    items: Reports = field(default_factory=dict)
+    rev: int
+    items: Reports
     good: frozenset[ItemState] = GOOD
-    error: CloudError | None = None
 
-    @property
-    def status(self) -> int:
-        """The exit status of a request that was waited for."""
-        return EXIT_FAILED if self.error else status_of(self.items.values(), good=self.good)
+    def status(self, *, waited: bool) -> int:
+        """Return the exit status: 3 where an item is open, 1 where one has a bad end, else 0.
 
-    @property
-    def refused(self) -> bool:
-        """Whether it was refused here, or an item of it has a bad end."""
-        told = (report for report in self.items.values() if report is not None)
-        return self.error is not None or any(report.state not in self.good for report in told)
+        A request that was not waited for has an open item in any case: it counts only beside a bad end.
+        """
+        bad = any(report.state not in self.good for report in self.items.values() if report is not None)
+        if not _all_ended(self.items) and (waited or bad):
+            return EXIT_WAITING
+        return EXIT_FAILED if bad else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,44 +71,48 @@ class RequestViews:
 
     heads: Sequence[str]
     tell: Callable[[Request], None]
-    lines: Callable[[Request], Sequence[Sequence[str]]]
+    lines: Callable[[Request | RefusedBox], Sequence[Sequence[str]]]
     document: Callable[[Request], Mapping[str, object]]
 
 
-def follow(
-    cloud: Cloud, requests: Sequence[Request], screens: RequestViews, *, wait_s: float | None, many: bool, as_json: bool
-) -> None:
-    """Print what was requested and its outcome, waited for or as far as it comes at once; exit with its status."""
-    print_connection_problem(cloud, None if many else requests[0].view)
-    if not (many or as_json):
-        one = requests[0]
+def follow_one(cloud: Cloud, one: Request, screens: RequestViews, *, wait_s: int, as_json: bool) -> None:
+    """Print what was requested of a box and its outcome, and exit with its status.
+
+    The outcome is waited for; where `wait_s` is 0, it is printed as far as it comes at once.
+    """
+    print_connection_problem(cloud, one.view)
+    if not as_json:
         typer.echo(f"{', '.join(one.items)} on {one.view.name}: requested, revision {one.rev}")
-    ends_s = time.monotonic() + (wait_s or 0)
-    ended = [_looked(cloud, one, None if wait_s is None else max(0.0, ends_s - time.monotonic())) for one in requests]
+    ended = _looked(cloud, one, wait_s, wait_s)
     if as_json:
-        shown = [_faults(one) if one.error else screens.document(one) for one in ended]
-        print_json(shown if many else shown[0])
-    elif many:
-        print_table(screens.heads, [line for one in ended for line in screens.lines(one)])
+        print_json(screens.document(ended))
     else:
-        screens.tell(ended[0])
-    statuses = [one.status if wait_s is not None or one.refused else 0 for one in ended]
-    if many:
-        end_by(statuses)
-    elif statuses[0]:
-        if statuses[0] == EXIT_WAITING:
-            say(f"the box has not ended it yet; it goes on: `{ended[0].looks}` looks again")
-        raise typer.Exit(statuses[0])
+        screens.tell(ended)
+    if status := ended.status(waited=bool(wait_s)):
+        if status == EXIT_WAITING:
+            say(f"the box has not ended it yet; it goes on: `{one.looks}` looks again")
+        raise typer.Exit(status)
 
 
-def _faults(one: Request) -> Mapping[str, object]:
-    return {"box": one.view.name, "error": one.error.text, "remedy": one.error.remedy} if one.error else {}
+def follow_many(
+    cloud: Cloud, requests: Sequence[Request | RefusedBox], screens: RequestViews, *, wait_s: int, as_json: bool
+) -> None:
+    """Print what was requested of boxes and its outcome as `follow_one` does; exit with the worst status."""
+    print_connection_problem(cloud)
+    ends_s = time.monotonic() + wait_s
+    ended = [
+        one if isinstance(one, RefusedBox) else _looked(cloud, one, wait_s, ends_s - time.monotonic())
+        for one in requests
+    ]
+    if as_json:
+        print_json([one.document if isinstance(one, RefusedBox) else screens.document(one) for one in ended])
+    else:
+        print_table(screens.heads, [line for one in ended for line in screens.lines(one)])
+    end_by([EXIT_FAILED if isinstance(one, RefusedBox) else one.status(waited=bool(wait_s)) for one in ended])
 
 
-def _looked(cloud: Cloud, one: Request, wait_s: float | None) -> Request:
-    if one.error:
-        return one
-    return replace(one, items=_soon(cloud, one) if wait_s is None else _settled(cloud, one, wait_s))
+def _looked(cloud: Cloud, one: Request, wait_s: int, left_s: float) -> Request:
+    return replace(one, items=_settled(cloud, one, left_s) if wait_s else _soon(cloud, one))
 
 
 def _settled(cloud: Cloud, one: Request, wait_s: float) -> Reports:
@@ -149,14 +147,6 @@ def _told(cloud: Cloud, one: Request) -> Reports:
 
 def _all_ended(found: Reports) -> bool:
     return all(report is not None and report.state is not ItemState.OPEN for report in found.values())
-
-
-def status_of(found: Iterable[ItemReport | None], *, good: Collection[ItemState] = GOOD) -> int:
-    """Return the exit status: 0 for `good` settlements, 1 for others, 3 where one is open."""
-    told = list(found)
-    if any(one is None or one.state is ItemState.OPEN for one in told):
-        return EXIT_WAITING
-    return EXIT_FAILED if any(one.state not in good for one in told if one is not None) else 0
 
 
 def requested(view: BoxView) -> str:

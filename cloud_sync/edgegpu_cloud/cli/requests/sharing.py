@@ -18,7 +18,7 @@ from edgegpu_cloud.cli.arguments import (
     WaitOption,
     complete_items,
 )
-from edgegpu_cloud.cli.box_selection import SELECTED, askable, chosen
+from edgegpu_cloud.cli.box_selection import SELECTED, RefusedBox, askable, chosen, tried
 from edgegpu_cloud.cli.common import (
     DEFAULT,
     EXIT_FAILED,
@@ -39,12 +39,12 @@ from edgegpu_cloud.cli.requests.settlements import (
     RequestViews,
     first_line,
     fix,
-    follow,
+    follow_many,
+    follow_one,
     reports,
     requested,
     words,
 )
-from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.preview_sharing import ItemPreview, check_settings, preview_settings
 from edgegpu_cloud.fleet.reported_sharing import ReportedSharing, reported_sharing_of
 from edgegpu_cloud.fleet.specs import SharingSettings, desired_items, with_settings
@@ -145,27 +145,24 @@ def set_(  # noqa: PLR0913  (one for each option)
         if show_preview:
             _print_previews(cloud, views, settings, many=bool(selector), as_json=json)
             return
-        requests = [_requested(cloud, view, settings, single=bool(name)) for view in views]
         screens = RequestViews(
             heads=("BOX", "ITEM", "STATE"), tell=partial(_print_request, waited=wait), lines=_lines, document=_shown
         )
-        follow(cloud, requests, screens, wait_s=wait_s if wait else None, many=bool(selector), as_json=json)
+        if name:
+            follow_one(cloud, _requested(cloud, views[0], settings), screens, wait_s=wait_s, as_json=json)
+        else:
+            requests = [tried(view.name, partial(_requested, cloud, view, settings), many=True) for view in views]
+            follow_many(cloud, requests, screens, wait_s=wait_s, as_json=json)
 
 
 def _print_previews(
     cloud: Cloud, views: list[BoxView], settings: SharingSettings, *, many: bool, as_json: bool
 ) -> None:
-    found, silent = dict[str, dict[str, ItemPreview]](), False
-    for view in views:
-        try:
-            details = cloud.fleet.details(view.device)
-            items = desired_items(with_settings(details.spec, settings))
-            found[view.name] = preview_settings(details, {name: items[name] for name in _named(settings)})
-        except CloudError as error:
-            if not many:
-                raise
-            silent = True
-            say(f"edgegpu-cloud: {error.text}")
+    previews = {view.name: tried(view.name, partial(_previewed, cloud, view, settings), many=many) for view in views}
+    found = {box: items for box, items in previews.items() if not isinstance(items, RefusedBox)}
+    for left in previews.values():
+        if isinstance(left, RefusedBox):
+            say(f"edgegpu-cloud: {left.error.text}")
     if as_json:
         print_json([{"box": box, "items": items} for box, items in found.items()] if many else found[views[0].name])
     elif many:
@@ -176,8 +173,14 @@ def _print_previews(
     else:
         for item, one in found[views[0].name].items():
             typer.echo(f"{item}: {_answer(one)}{f': {one.text}' if one.text else ''}")
-    if silent or not all(one.good for items in found.values() for one in items.values()):
+    if len(found) < len(views) or not all(one.good for items in found.values() for one in items.values()):
         raise typer.Exit(EXIT_FAILED)
+
+
+def _previewed(cloud: Cloud, view: BoxView, settings: SharingSettings) -> dict[str, ItemPreview]:
+    details = cloud.fleet.details(view.device)
+    items = desired_items(with_settings(details.spec, settings))
+    return preview_settings(details, {name: items[name] for name in _named(settings)})
 
 
 def _answer(one: ItemPreview) -> str:
@@ -194,16 +197,14 @@ def _named(settings: SharingSettings) -> list[str]:
     return [name for name, value in given.items() if value is not None]
 
 
-def _requested(cloud: Cloud, view: BoxView, settings: SharingSettings, *, single: bool) -> Request:
-    looks = f"edgegpu-cloud sharing show {view.name}"
-    try:
-        check_settings(cloud.fleet.details(view.device), settings)
-        rev = cloud.fleet.set_settings(view.device, settings)
-    except CloudError as error:
-        if single:
-            raise
-        return Request(view=view, looks=looks, error=error)
-    return Request(view=view, looks=looks, rev=rev, items=dict.fromkeys(_named(settings)))
+def _requested(cloud: Cloud, view: BoxView, settings: SharingSettings) -> Request:
+    check_settings(cloud.fleet.details(view.device), settings)
+    return Request(
+        view=view,
+        looks=f"edgegpu-cloud sharing show {view.name}",
+        rev=cloud.fleet.set_settings(view.device, settings),
+        items=dict.fromkeys(_named(settings)),
+    )
 
 
 def _print_request(one: Request, *, waited: bool) -> None:
@@ -216,9 +217,9 @@ def _print_request(one: Request, *, waited: bool) -> None:
         typer.echo(f"{words(None)}: {one.looks}")
 
 
-def _lines(one: Request) -> list[tuple[str, str, str]]:
-    if one.error:
-        return [(one.view.name, "-", f"not requested: {one.error.text}")]
+def _lines(one: Request | RefusedBox) -> list[tuple[str, str, str]]:
+    if isinstance(one, RefusedBox):
+        return [(one.box, "-", f"not requested: {one.error.text}")]
     return [(one.view.name, name, first_line(report)) for name, report in one.items.items()]
 
 
