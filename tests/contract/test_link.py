@@ -11,7 +11,8 @@ from kits.mqtt import Mosquitto, wait_for
 
 from edgegpu_cloud.broker.config import BrokerLimits
 from edgegpu_sync.errors import TooLargeError
-from edgegpu_sync.link.link import LinkDown, LinkUp, MessageArrived, PublishAcknowledged, SpokenVersion
+from edgegpu_sync.link.events import LinkDown, LinkUp, MessageArrived, PublishAcknowledged
+from edgegpu_sync.link.rules import SpokenVersion
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

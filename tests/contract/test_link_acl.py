@@ -15,14 +15,14 @@ from kits.linkrun import LinkRun
 from kits.mqtt import Mosquitto
 
 from edgegpu_cloud.broker.config import BrokerLimits
-from edgegpu_sync.link.link import LinkDown, LinkUp, MessageArrived, SpokenVersion
-from edgegpu_sync.link.rules import V5, V311
+from edgegpu_sync.link.events import LinkDown, LinkUp, MessageArrived
+from edgegpu_sync.link.rules import V5, V311, SpokenVersion
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from edgegpu_sync.link.link import Address
+    from edgegpu_sync.link.events import Address
 
 VICTIM = "k3f9x2m7q1w8e5r4"
 THIEF = "a1b2c3d4e5f6g7h8"

@@ -12,16 +12,8 @@ from kits.fakebroker import CONNACK, PUBLISH, SUBACK, FakeBroker, Packet, Peer, 
 from kits.linkrun import LinkRun
 from kits.mqttcerts import TestCa
 
-from edgegpu_sync.link.link import (
-    Address,
-    LinkDown,
-    LinkEvent,
-    LinkUp,
-    MessageArrived,
-    PublishAcknowledged,
-    SpokenVersion,
-)
-from edgegpu_sync.link.rules import DAY_S, V5, V311
+from edgegpu_sync.link.events import Address, LinkDown, LinkEvent, LinkUp, MessageArrived, PublishAcknowledged
+from edgegpu_sync.link.rules import DAY_S, V5, V311, SpokenVersion
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,8 +10,8 @@ from kits.faultproxy import FaultProxy
 from kits.linkrun import LinkRun
 from kits.mqtt import Mosquitto
 
-from edgegpu_sync.link.link import LinkDown, LinkUp, MessageArrived, SpokenVersion
-from edgegpu_sync.link.rules import V5, V311
+from edgegpu_sync.link.events import LinkDown, LinkUp, MessageArrived
+from edgegpu_sync.link.rules import V5, V311, SpokenVersion
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -12,7 +12,7 @@ from kits.linkrun import LinkRun
 from kits.mqttcerts import TestCa
 
 from edgegpu_sync.link.connect import NO_CHECK_TIME, LinkError, dial, tls_context
-from edgegpu_sync.link.link import LinkDown, LinkUp
+from edgegpu_sync.link.events import LinkDown, LinkUp
 from edgegpu_sync.link.rules import ConnectionEnd
 
 if TYPE_CHECKING:

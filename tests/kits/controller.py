@@ -18,7 +18,7 @@ from edgegpu_cloud.store.records import EnrolledBox
 from edgegpu_cloud.store.store import CommitMoment, ControllerStore, Watcher
 from edgegpu_sync.ids import CommandId, DeviceId, device_id
 from edgegpu_sync.keys import public_text
-from edgegpu_sync.link.link import LinkDown, LinkUp, MessageArrived, PublishAcknowledged
+from edgegpu_sync.link.events import LinkDown, LinkUp, MessageArrived, PublishAcknowledged
 from edgegpu_sync.signing import Signer
 from edgegpu_sync.states import CommandState
 

@@ -7,12 +7,13 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from edgegpu_sync.link.link import Link, LinkDown, LinkEvent, LinkUp, MessageArrived, PublishAcknowledged
+from edgegpu_sync.link.events import LinkDown, LinkEvent, LinkUp, MessageArrived, PublishAcknowledged
+from edgegpu_sync.link.link import Link
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from edgegpu_sync.link.link import Address
+    from edgegpu_sync.link.events import Address
 
 
 class Hasty(random.Random):

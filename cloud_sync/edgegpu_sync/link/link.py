@@ -36,18 +36,6 @@ from edgegpu_sync.link.rules import (
     remembered,
 )
 
-__all__ = [
-    "Address",
-    "HeldMessage",
-    "Link",
-    "LinkDown",
-    "LinkEvent",
-    "LinkUp",
-    "MessageArrived",
-    "PublishAcknowledged",
-    "SpokenVersion",
-]
-
 CONNECT_TIMEOUT_S = 20.0
 """How long CONNACK and SUBACK may take: the handshakes of thousands may come first."""
 

@@ -15,7 +15,7 @@ from edgegpu_installer.errors import InstallError
 from edgegpu_installer.machine import atomic
 from edgegpu_installer.transaction.journal import TransactionJournal
 from edgegpu_installer.transaction.states import TransactionState
-from edgegpu_sync.link.link import SpokenVersion
+from edgegpu_sync.link.rules import SpokenVersion
 
 _LOG = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from kits.modelbox import ModelBox
 
 from edgegpu_sync.errors import RefusalReason
 from edgegpu_sync.ids import device_id
-from edgegpu_sync.link.link import MessageArrived
+from edgegpu_sync.link.events import MessageArrived
 from edgegpu_sync.signing import Signer
 from edgegpu_sync.states import CommandState
 from edgegpu_sync.topics import parse

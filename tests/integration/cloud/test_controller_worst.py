@@ -14,7 +14,7 @@ from kits.sync import one_of_each
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.store.records import BoxState
 from edgegpu_sync.ids import CommandId, DeviceId, device_id
-from edgegpu_sync.link.link import MessageArrived
+from edgegpu_sync.link.events import MessageArrived
 from edgegpu_sync.states import CommandState
 from edgegpu_sync.topics import PlainTopic, ResultTopic, Topic, TopicKind
 from edgegpu_sync.wire import MAX_COUNT
