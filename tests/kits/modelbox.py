@@ -19,11 +19,10 @@ from edgegpu_sync.messages.stamps import Epoch, Stamp
 from edgegpu_sync.messages.telemetry import Event
 from edgegpu_sync.messages.uplink import Birth, BoxVersions, CommandNotTaken, CommandResult, LastWill, Reported
 from edgegpu_sync.rules.commands import (
-    ActAgainStep,
     CommandRecord,
     EndStep,
     RecoveryProbe,
-    VerifyStep,
+    RecoveryStep,
     after_crash,
     to_begin,
 )
@@ -321,9 +320,9 @@ class ModelBox:
         for record in list(self.records.values()):
             evidence = Evidence.DONE if record.id in acted else Evidence.NOT_DONE
             match after_crash(record, RecoveryProbe(boot="boot", now_s=self.world.now_s, evidence=evidence)):
-                case ActAgainStep():
+                case RecoveryStep.ACT_AGAIN:
                     self.records[record.id] = record.again()
-                case VerifyStep() if record.state is CommandState.RUNNING:
+                case RecoveryStep.VERIFY if record.state is CommandState.RUNNING:
                     self.records[record.id] = record.verifying()
                 case EndStep(state, code, text):
                     self.records[record.id] = record.ended(state, code, text)

@@ -15,11 +15,10 @@ from edgegpu_sync.messages.downlink import Command, Receipt
 from edgegpu_sync.messages.stamps import Epoch, Stamp
 from edgegpu_sync.messages.uplink import Birth, CommandNotTaken, CommandResult, Reported
 from edgegpu_sync.rules.commands import (
-    ActAgainStep,
     CommandRecord,
     EndStep,
     RecoveryProbe,
-    VerifyStep,
+    RecoveryStep,
     after_crash,
     to_begin,
 )
@@ -223,9 +222,9 @@ class SimBox:
             record, RecoveryProbe(boot=self.world.boot, now_s=self.world.boottime_s, evidence=evidence)
         )
         match decision:
-            case ActAgainStep():
+            case RecoveryStep.ACT_AGAIN:
                 self.records[record.id] = record.again()
-            case VerifyStep() if record.state is CommandState.RUNNING:
+            case RecoveryStep.VERIFY if record.state is CommandState.RUNNING:
                 self.records[record.id] = record.verifying()
             case EndStep(state, code, text):
                 self.records[record.id] = record.ended(state, code, text)

@@ -9,12 +9,10 @@ from kits.sync import ID
 
 from edgegpu_sync.ids import op_name
 from edgegpu_sync.rules.commands import (
-    ActAgainStep,
-    AwaitRenewalStep,
     CommandRecord,
     EndStep,
     RecoveryProbe,
-    VerifyStep,
+    RecoveryStep,
     after_crash,
 )
 from edgegpu_sync.rules.ops import OPS, Declaration, Evidence, NoArgs, RestartRule
@@ -71,12 +69,12 @@ class Box:
     def resume(self) -> None:
         decision = after_crash(self.record, self.probe(), self.op)
         match decision:
-            case AwaitRenewalStep():
+            case RecoveryStep.AWAIT_RENEWAL:
                 self.write(self.record.renewed(1e9, boot=f"boot-{self.boots}", now_s=0.0))
-            case ActAgainStep():
+            case RecoveryStep.ACT_AGAIN:
                 self.write(self.record.again())
                 self.act()
-            case VerifyStep() if self.record.state is CommandState.RUNNING:
+            case RecoveryStep.VERIFY if self.record.state is CommandState.RUNNING:
                 self.write(self.record.verifying())
             case EndStep(state, code, text):
                 self.write(self.record.ended(state, code, text))

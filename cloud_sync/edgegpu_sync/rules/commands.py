@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
+from enum import Enum
 
 from edgegpu_sync.ids import CommandId, OpName
 from edgegpu_sync.rules.ops import OPS, BadArgumentsError, Declaration, Evidence, RestartRule, read_args
@@ -130,29 +131,21 @@ class RecoveryProbe:
     evidence: Evidence = Evidence.UNREADABLE
 
 
-@dataclass(frozen=True, slots=True)
-class BeginStep:
+class RecoveryStep(Enum):
+    """The next step of a command after a crash, where it does not end by that."""
+
+    BEGIN = "begin"
     """The command had not begun and is in time: admit it, or begin it."""
-
-
-@dataclass(frozen=True, slots=True)
-class AwaitRenewalStep:
+    AWAIT_RENEWAL = "await renewal"
     """The command had not begun, and a reboot took unknown time: it waits until it is signed again."""
-
-
-@dataclass(frozen=True, slots=True)
-class ActAgainStep:
+    ACT_AGAIN = "act again"
     """The action is run again: write `CommandRecord.again()` first."""
-
-
-@dataclass(frozen=True, slots=True)
-class VerifyStep:
+    VERIFY = "verify"
     """The action is over: check its outcome."""
-
-
-@dataclass(frozen=True, slots=True)
-class ProbeAgainStep:
+    PROBE_AGAIN = "probe again"
     """The action goes on without us, or cannot be probed now: probe again in a moment."""
+    NONE = "none"
+    """The command has ended; its result is in the outbox until the receipt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,12 +157,7 @@ class EndStep:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class NoStep:
-    """The command has ended; its result is in the outbox until the receipt."""
-
-
-Decision = BeginStep | AwaitRenewalStep | ActAgainStep | VerifyStep | ProbeAgainStep | EndStep | NoStep
+Decision = RecoveryStep | EndStep
 
 
 def after_crash(record: CommandRecord, probe: RecoveryProbe, op: Declaration | None = None) -> Decision:
@@ -182,7 +170,7 @@ def after_crash(record: CommandRecord, probe: RecoveryProbe, op: Declaration | N
     """
     op = op or OPS.get(record.op)
     if record.state.terminal:
-        return NoStep()
+        return RecoveryStep.NONE
     if not record.state.begun:
         return _not_begun(record, probe)
     if op is None:
@@ -195,9 +183,9 @@ def after_crash(record: CommandRecord, probe: RecoveryProbe, op: Declaration | N
 def _not_begun(record: CommandRecord, probe: RecoveryProbe) -> Decision:
     match record.may_begin(probe.boot, probe.now_s):
         case None:
-            return AwaitRenewalStep()
+            return RecoveryStep.AWAIT_RENEWAL
         case True:
-            return BeginStep()
+            return RecoveryStep.BEGIN
         case False:
             return EndStep(CommandState.EXPIRED, ResultCode.TOO_LATE, "it had not begun in the time that it was given")
 
@@ -206,7 +194,7 @@ def _begun(record: CommandRecord, probe: RecoveryProbe, settling: RestartRule) -
     if settling is RestartRule.VERIFIABLE:
         return _by_evidence(record, probe.evidence)
     if record.state is CommandState.VERIFYING:
-        return VerifyStep()
+        return RecoveryStep.VERIFY
     if settling is RestartRule.NEITHER:
         return EndStep(
             CommandState.UNKNOWN, ResultCode.CUT_SHORT, "the agent ended in the middle of it: look at the box"
@@ -216,7 +204,7 @@ def _begun(record: CommandRecord, probe: RecoveryProbe, settling: RestartRule) -
 
 def _again(record: CommandRecord) -> Decision:
     if record.attempts < MOST_ATTEMPTS:
-        return ActAgainStep()
+        return RecoveryStep.ACT_AGAIN
     return EndStep(
         CommandState.FAILED,
         ResultCode.ATTEMPTS,
@@ -227,11 +215,11 @@ def _again(record: CommandRecord) -> Decision:
 def _by_evidence(record: CommandRecord, evidence: Evidence) -> Decision:
     match evidence:
         case Evidence.NOT_DONE:
-            return VerifyStep() if record.state is CommandState.VERIFYING else _again(record)
+            return RecoveryStep.VERIFY if record.state is CommandState.VERIFYING else _again(record)
         case Evidence.DONE:
-            return VerifyStep()
+            return RecoveryStep.VERIFY
         case Evidence.UNDER_WAY | Evidence.UNREADABLE:
-            return ProbeAgainStep()
+            return RecoveryStep.PROBE_AGAIN
         case Evidence.PUT_BACK:
             return EndStep(CommandState.ROLLED_BACK, ResultCode.CUT_SHORT, "it was put back: see edgegpu journal")
         case Evidence.BROKEN:

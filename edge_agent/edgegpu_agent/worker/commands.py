@@ -15,16 +15,11 @@ from edgegpu_agent.worker.messages import data_bytes
 from edgegpu_agent.worker.sender import UplinkSender
 from edgegpu_sync.ids import CommandId
 from edgegpu_sync.rules.commands import (
-    ActAgainStep,
-    AwaitRenewalStep,
-    BeginStep,
     CommandRecord,
     Decision,
     EndStep,
-    NoStep,
-    ProbeAgainStep,
     RecoveryProbe,
-    VerifyStep,
+    RecoveryStep,
     after_crash,
     to_begin,
 )
@@ -229,21 +224,21 @@ class ActionRunner:
             record, RecoveryProbe(boot=core.clock.boot, now_s=core.now_s, evidence=evidence)
         )
         match decision:
-            case ActAgainStep() if run.error:
+            case RecoveryStep.ACT_AGAIN if run.error:
                 self._end(record, ActionOutcome.failed(run.error))
-            case ActAgainStep():
+            case RecoveryStep.ACT_AGAIN:
                 self._do(record.again(), run)
-            case VerifyStep():
+            case RecoveryStep.VERIFY:
                 if record.state is CommandState.RUNNING:
                     self._states.put(record.verifying())
                 run.want, run.look_at_s = "verify", core.now_s
-            case ProbeAgainStep():
+            case RecoveryStep.PROBE_AGAIN:
                 run.look_at_s = core.now_s + LOOK_S
             case EndStep() if evidence in _THE_ACT_KNOWS_WHY:
                 self._ask_why(record, run, decision)
             case EndStep(state, code, text):
                 self._end(record, ActionOutcome(state=state, code=code, text=text))
-            case BeginStep() | AwaitRenewalStep() | NoStep():
+            case RecoveryStep.BEGIN | RecoveryStep.AWAIT_RENEWAL | RecoveryStep.NONE:
                 pass
             case _:
                 assert_never(decision)

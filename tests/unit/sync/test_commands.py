@@ -9,16 +9,11 @@ from kits.sync import ID, RESTART
 from edgegpu_sync.ids import command_id, op_name
 from edgegpu_sync.rules.commands import (
     MOST_ATTEMPTS,
-    ActAgainStep,
-    AwaitRenewalStep,
-    BeginStep,
     CommandRecord,
     Decision,
     EndStep,
-    NoStep,
-    ProbeAgainStep,
     RecoveryProbe,
-    VerifyStep,
+    RecoveryStep,
     after_crash,
     to_begin,
 )
@@ -122,14 +117,14 @@ def end(state: CommandState, code: ResultCode) -> tuple[CommandState, ResultCode
 
 
 RUNNING = [
-    (RestartRule.IDEMPOTENT, 1, Evidence.UNREADABLE, ActAgainStep()),
+    (RestartRule.IDEMPOTENT, 1, Evidence.UNREADABLE, RecoveryStep.ACT_AGAIN),
     (RestartRule.IDEMPOTENT, MOST_ATTEMPTS, Evidence.UNREADABLE, end(CommandState.FAILED, ResultCode.ATTEMPTS)),
     (RestartRule.NEITHER, 1, Evidence.NOT_DONE, end(CommandState.UNKNOWN, ResultCode.CUT_SHORT)),
-    (RestartRule.VERIFIABLE, 1, Evidence.NOT_DONE, ActAgainStep()),
+    (RestartRule.VERIFIABLE, 1, Evidence.NOT_DONE, RecoveryStep.ACT_AGAIN),
     (RestartRule.VERIFIABLE, MOST_ATTEMPTS, Evidence.NOT_DONE, end(CommandState.FAILED, ResultCode.ATTEMPTS)),
-    (RestartRule.VERIFIABLE, 1, Evidence.DONE, VerifyStep()),
-    (RestartRule.VERIFIABLE, 1, Evidence.UNDER_WAY, ProbeAgainStep()),
-    (RestartRule.VERIFIABLE, 1, Evidence.UNREADABLE, ProbeAgainStep()),
+    (RestartRule.VERIFIABLE, 1, Evidence.DONE, RecoveryStep.VERIFY),
+    (RestartRule.VERIFIABLE, 1, Evidence.UNDER_WAY, RecoveryStep.PROBE_AGAIN),
+    (RestartRule.VERIFIABLE, 1, Evidence.UNREADABLE, RecoveryStep.PROBE_AGAIN),
     (RestartRule.VERIFIABLE, 1, Evidence.PUT_BACK, end(CommandState.ROLLED_BACK, ResultCode.CUT_SHORT)),
     (RestartRule.VERIFIABLE, 1, Evidence.BROKEN, end(CommandState.FAILED, ResultCode.INCONSISTENT)),
     (RestartRule.VERIFIABLE, 1, Evidence.OTHER, end(CommandState.FAILED, ResultCode.SUPERSEDED)),
@@ -148,11 +143,11 @@ def test_a_crash_while_running(
 @pytest.mark.parametrize(
     ("settling", "evidence", "decision"),
     [
-        (RestartRule.IDEMPOTENT, Evidence.UNREADABLE, VerifyStep()),
-        (RestartRule.NEITHER, Evidence.UNREADABLE, VerifyStep()),
-        (RestartRule.VERIFIABLE, Evidence.DONE, VerifyStep()),
-        (RestartRule.VERIFIABLE, Evidence.NOT_DONE, VerifyStep()),
-        (RestartRule.VERIFIABLE, Evidence.UNDER_WAY, ProbeAgainStep()),
+        (RestartRule.IDEMPOTENT, Evidence.UNREADABLE, RecoveryStep.VERIFY),
+        (RestartRule.NEITHER, Evidence.UNREADABLE, RecoveryStep.VERIFY),
+        (RestartRule.VERIFIABLE, Evidence.DONE, RecoveryStep.VERIFY),
+        (RestartRule.VERIFIABLE, Evidence.NOT_DONE, RecoveryStep.VERIFY),
+        (RestartRule.VERIFIABLE, Evidence.UNDER_WAY, RecoveryStep.PROBE_AGAIN),
     ],
 )
 def test_a_crash_while_verifying(settling: RestartRule, evidence: Evidence, decision: Decision) -> None:
@@ -163,8 +158,8 @@ def test_a_crash_while_verifying(settling: RestartRule, evidence: Evidence, deci
 @pytest.mark.parametrize("state", [CommandState.RECEIVED, CommandState.ACCEPTED])
 def test_a_crash_before_it_began(state: CommandState) -> None:
     record = replace(RECORD, state=state)
-    assert after_crash(record, HERE) == BeginStep()
-    assert after_crash(record, RecoveryProbe(boot="b", now_s=1.0)) == AwaitRenewalStep()
+    assert after_crash(record, HERE) == RecoveryStep.BEGIN
+    assert after_crash(record, RecoveryProbe(boot="b", now_s=1.0)) == RecoveryStep.AWAIT_RENEWAL
     for late in (RecoveryProbe(boot="a", now_s=100.0), RecoveryProbe(boot="b", now_s=50.0)):
         found = after_crash(record, late)
         assert isinstance(found, EndStep)
@@ -174,7 +169,7 @@ def test_a_crash_before_it_began(state: CommandState) -> None:
 def test_a_crash_after_the_end_and_of_an_op_of_another_version() -> None:
     for state in CommandState:
         if state.terminal:
-            assert after_crash(replace(RECORD, state=state), HERE) == NoStep()
+            assert after_crash(replace(RECORD, state=state), HERE) == RecoveryStep.NONE
     found = after_crash(replace(RECORD, op=op_name("gone"), state=CommandState.RUNNING), HERE)
     assert isinstance(found, EndStep)
     assert found.state is CommandState.UNKNOWN
