@@ -4,7 +4,7 @@ import logging
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from fastapi import FastAPI, Request
 from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, Response
@@ -22,6 +22,7 @@ from edgegpu_cloud.enrolment.bodies import (
     RenewalAnswer,
     RenewAsk,
 )
+from edgegpu_cloud.enrolment.enrolment import EnrolmentService
 from edgegpu_cloud.enrolment.tokens import RefusalCode, RequestRefusedError, Throttle
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.http.guard import BODY_MAX_S, WRITE_MAX_S, RequestGuard
@@ -37,22 +38,6 @@ _STATUS = {RefusalCode.TOO_MANY: 429, RefusalCode.BAD_REQUEST: 400, RefusalCode.
 _FORBIDDEN = 403
 
 
-class EnrolmentHandler(Protocol):
-    """The service that decides: `enrolment.EnrolmentService`, or a stand-in where HTTP alone is tested."""
-
-    def knows(self, ask: EnrolAsk) -> bool:
-        """Whether this token was ever made here, valid or not."""
-
-    def signed(self, ask: RenewAsk, *, signed: bytes, signature: str) -> bool:
-        """Whether the key of this box has signed a renewal."""
-
-    def enrol(self, ask: EnrolAsk, *, address: str) -> EnrolmentGranted | ApprovalPending:
-        """Enrol a box; raises RequestRefusedError."""
-
-    def renew(self, ask: RenewAsk, *, signed: bytes, signature: str, address: str) -> RenewalAnswer:
-        """Give a box a new certificate; raises RequestRefusedError."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Throttles:
     """The throttles: boxes of a site share an address, so one box must not keep another waiting.
@@ -66,7 +51,7 @@ class _Throttles:
 
 
 def make_app(
-    desk: EnrolmentHandler,
+    desk: EnrolmentService,
     release: BundleFolder,
     *,
     ca_pem: str,
