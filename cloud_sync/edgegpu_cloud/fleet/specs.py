@@ -12,16 +12,13 @@ from edgegpu_cloud.errors import CloudError, NotFoundError
 from edgegpu_sync.errors import TooLargeError
 from edgegpu_sync.messages.downlink import Desired
 from edgegpu_sync.messages.spec import (
+    SINGLE_ITEMS,
     AnyItem,
     AppLimits,
-    Exclusions,
-    Isolation,
     Item,
     OnDrift,
-    PolicyItem,
     Sharing,
     Spec,
-    UnitSize,
     asked,
     item_name,
 )
@@ -30,13 +27,6 @@ from edgegpu_sync.wire import BODY_MAX_BYTES, Json, encode, first_fault
 _ROOM = 64
 """Bytes that are left free: numbers grow longer when the same document is sent under a later enrolment."""
 
-_SINGLE = ("sharing", "isolation", "policy", "exclusions", "unit_size")
-_MODELS: dict[str, type[Item]] = {
-    "isolation": Isolation,
-    "policy": PolicyItem,
-    "exclusions": Exclusions,
-    "unit_size": UnitSize,
-}
 _SYSTEM = "kube-system"
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 _CARD = re.compile(r"[0-9]{1,3}(:[0-9]{1,3})?|(GPU|MIG)-[0-9a-zA-Z-]{1,59}")
@@ -71,7 +61,7 @@ class SharingSettings:
 
 def desired_items(spec: Spec) -> dict[str, AnyItem]:
     """Return the items of a document under the names by which they are settled, in the order of settlement."""
-    singles = {name: item for name in _SINGLE if (item := getattr(spec, name)) is not None}
+    singles = {name: item for name in SINGLE_ITEMS if (item := getattr(spec, name)) is not None}
     return {**singles, **{item_name(item): item for item in spec.app_limits}}
 
 
@@ -82,7 +72,7 @@ def revised(before: Spec, after: Spec, rev: int) -> Spec:
     """
     old = desired_items(before)
     changes: dict[str, object] = {
-        name: _item(old.get(name), item, rev) for name in _SINGLE if (item := getattr(after, name)) is not None
+        name: _item(old.get(name), item, rev) for name in SINGLE_ITEMS if (item := getattr(after, name)) is not None
     }
     changes["app_limits"] = tuple(_item(old.get(item_name(item)), item, rev) for item in after.app_limits)
     return after.model_copy(update=changes)
@@ -178,10 +168,10 @@ def without_items(spec: Spec, names: Collection[str]) -> Spec:
     Raises:
         NotFoundError: one of them is not requested.
     """
-    unknown = [name for name in names if name not in _SINGLE or getattr(spec, name) is None]
+    unknown = [name for name in names if name not in SINGLE_ITEMS or getattr(spec, name) is None]
     if unknown or not names:
         text = f"cannot take back {', '.join(unknown) or 'nothing'}: it was not requested"
-        there = [name for name in _SINGLE if getattr(spec, name) is not None]
+        there = [name for name in SINGLE_ITEMS if getattr(spec, name) is not None]
         raise NotFoundError(text, remedy=f"requested are: {', '.join(there) or 'none'}")
     return spec.model_copy(update=dict.fromkeys(names))
 
@@ -241,7 +231,7 @@ def _cards(words: tuple[str, ...]) -> list[str]:
 
 
 def _setting(spec: Spec, name: str, value: dict[str, object]) -> Item:
-    model, now = _MODELS[name], getattr(spec, name)
+    model, now = SINGLE_ITEMS[name], getattr(spec, name)
     try:
         wanted = model.model_validate_json(json.dumps({"rev": 0, **value}))
     except ValidationError as error:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Annotated, Literal
 
@@ -139,13 +139,14 @@ class AskedItem:
     unsupported: str = ""
 
 
-_MODELS: dict[str, type[AnyItem]] = {
+SINGLE_ITEMS: dict[str, type[AnyItem]] = {
     "sharing": Sharing,
     "isolation": Isolation,
     "policy": PolicyItem,
     "exclusions": Exclusions,
     "unit_size": UnitSize,
 }
+"""The items of which a document has one each, in the order in which they are tried."""
 
 
 def asked(spec: Json, rev: int) -> tuple[AskedItem, ...]:
@@ -157,11 +158,12 @@ def asked(spec: Json, rev: int) -> tuple[AskedItem, ...]:
     """
     found = list(_read(spec, rev))
     names = [one.name for one in found]
-    return tuple(_twice(one) if names.count(one.name) > 1 else one for one in found)
+    twice = "it stands there twice"
+    return tuple(replace(one, item=None, unsupported=twice) if names.count(one.name) > 1 else one for one in found)
 
 
 def _read(spec: Json, rev: int) -> Iterator[AskedItem]:
-    for name, model in _MODELS.items():
+    for name, model in SINGLE_ITEMS.items():
         if spec.get(name) is not None:
             yield _item(name, model, spec[name], rev=rev)
     apps, critical = _as_list(spec.get("app_limits")), _as_list(spec.get("critical"))
@@ -205,7 +207,3 @@ def _item(name: str, model: type[AnyItem], value: JsonValue, *, rev: int) -> Ask
 
 def _unsupported(name: str, value: JsonValue, *, rev: int, why: str) -> AskedItem:
     return AskedItem(name=name, key=TryKey(rev, digest(value), 0), item=None, unsupported=clipped(why, 200))
-
-
-def _twice(one: AskedItem) -> AskedItem:
-    return AskedItem(name=one.name, key=one.key, item=None, unsupported="it stands there twice")
