@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 from edgegpu_sync.errors import MessageRefusedError, RefusalReason, SyncError
 from edgegpu_sync.ids import CommandId, DeviceId, OpName, command_id, device_id, op_name
@@ -75,11 +75,7 @@ class CommandTopic:
     device: DeviceId
     op: OpName
     id: CommandId
-
-    @property
-    def kind(self) -> Literal[TopicKind.COMMAND]:
-        """The kind of a command's topic."""
-        return TopicKind.COMMAND
+    kind: ClassVar[Literal[TopicKind.COMMAND]] = TopicKind.COMMAND
 
     def __str__(self) -> str:
         return f"{PREFIX}/{self.device}/{self.kind}/{self.op}/{self.id}"
@@ -91,11 +87,7 @@ class ResultTopic:
 
     device: DeviceId
     id: CommandId
-
-    @property
-    def kind(self) -> Literal[TopicKind.RESULT]:
-        """The kind of a result's topic."""
-        return TopicKind.RESULT
+    kind: ClassVar[Literal[TopicKind.RESULT]] = TopicKind.RESULT
 
     def __str__(self) -> str:
         return f"{PREFIX}/{self.device}/{self.kind}/{self.id}"
