@@ -16,6 +16,7 @@ from edgegpu_base.x509 import EPOCH, builder, cert_pem, distinguished_name, new_
 from edgegpu_base.x509 import until as until_after
 from edgegpu_cloud.enrolment.key_files import PrivateKey, PublicKey, load_key
 from edgegpu_cloud.errors import CloudError
+from edgegpu_cloud.store.records import CertificateRecord
 from edgegpu_sync.ids import DeviceId
 
 _BOX_SINCE = dt.timedelta(days=30)
@@ -38,20 +39,6 @@ class CertificateRequest:
     public: PublicKey
     digest: str
     """The SHA-256 of the request in DER, 64 hexadecimal digits, by which the same request is recognised."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IssuedCertificate:
-    """A certificate of a box; times in seconds since 1970, `serial` in hexadecimal digits."""
-
-    pem: str
-    serial: str
-    issued_s: float
-    until_s: float
-
-    def worn(self, now_s: float) -> bool:
-        """Whether two thirds of its life are over: the same request then gets a new certificate."""
-        return now_s >= self.issued_s + (self.until_s - self.issued_s) * 2 / 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,18 +76,21 @@ class Authority:
 
     def box(
         self, request: CertificateRequest, *, device: DeviceId, enrolment: int, now_s: float, days: int
-    ) -> IssuedCertificate:
+    ) -> CertificateRecord:
         """Return a box's certificate: CN is its device id, OU `e{enrolment}`, whatever the request says."""
         now, until = _moment(now_s), self._until(now_s, days)
         subject = distinguished_name(device, unit=f"e{enrolment}")
         since = max(now - _BOX_SINCE, EPOCH)
         builder = self._leaf(request.public, subject, ExtendedKeyUsageOID.CLIENT_AUTH, since=since, until=until)
         certificate = builder.sign(self.key, hashes.SHA256())
-        return IssuedCertificate(
-            pem=cert_pem(certificate),
+        return CertificateRecord(
             serial=f"{certificate.serial_number:x}",
-            issued_s=now_s,
-            until_s=until.timestamp(),
+            device=device,
+            enrolment=enrolment,
+            csr_sha256=request.digest,
+            pem=cert_pem(certificate),
+            not_before_s=now_s,
+            not_after_s=until.timestamp(),
         )
 
     def revoke(self, serials: Sequence[str], *, number: int, now_s: float) -> str:
@@ -109,7 +99,7 @@ class Authority:
         The list is valid as long as the authority: a broker refuses every box when its list is out of date.
 
         Args:
-            serials: hexadecimal digits, as in `IssuedCertificate`.
+            serials: hexadecimal digits, as in `CertificateRecord`.
             number: that of the list; only rises.
             now_s: the clock.
         """

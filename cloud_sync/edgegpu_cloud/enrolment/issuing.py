@@ -4,12 +4,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from edgegpu_cloud.enrolment.bootstrap import authority_of
-from edgegpu_cloud.enrolment.ca import Authority, CertificateRequest, IssuedCertificate
+from edgegpu_cloud.enrolment.ca import Authority, CertificateRequest
 from edgegpu_cloud.enrolment.key_files import write_file
 from edgegpu_cloud.enrolment.tokens import RefusalCode, RequestRefusedError
 from edgegpu_cloud.layout import CloudLayout
 from edgegpu_cloud.ownership import locked
-from edgegpu_cloud.store.records import CertificateRecord
 from edgegpu_cloud.store.store import ControllerStore, Transaction
 from edgegpu_sync.ids import DeviceId, op_name
 
@@ -34,21 +33,11 @@ class Issuer:
             RequestRefusedError: TOO_MANY, for a box that asks for ever new ones.
         """
         last = tx.enrolments.certificate_for(device, enrolment, csr.digest)
-        if last is not None and last.revoked_at_s is None and not _issued(last).worn(now_s):
+        if last is not None and last.revoked_at_s is None and not last.due_for_renewal(now_s):
             return last.pem
         _check_number(tx, device, now_s)
         new = self.authority.box(csr, device=device, enrolment=enrolment, now_s=now_s, days=self.days)
-        tx.enrolments.add_certificate(
-            CertificateRecord(
-                serial=new.serial,
-                device=device,
-                enrolment=enrolment,
-                csr_sha256=csr.digest,
-                pem=new.pem,
-                not_before_s=new.issued_s,
-                not_after_s=new.until_s,
-            )
-        )
+        tx.enrolments.add_certificate(new)
         return new.pem
 
 
@@ -61,15 +50,6 @@ def _check_number(tx: Transaction, device: DeviceId, now_s: float) -> None:
         raise RequestRefusedError(
             RefusalCode.TOO_MANY, text, "look at its journal; it may ask again tomorrow", alarm=True
         )
-
-
-def _issued(certificate: CertificateRecord) -> IssuedCertificate:
-    return IssuedCertificate(
-        pem=certificate.pem,
-        serial=certificate.serial,
-        issued_s=certificate.not_before_s,
-        until_s=certificate.not_after_s,
-    )
 
 
 def write_crl(

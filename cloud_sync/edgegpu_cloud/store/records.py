@@ -189,7 +189,7 @@ class EnrolmentAttempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CertificateRecord:
-    """A certificate of a box; `serial` in hexadecimal digits."""
+    """A certificate of a box, issued at `not_before_s`; times in seconds since 1970, `serial` in hexadecimal digits."""
 
     serial: str
     device: DeviceId
@@ -199,6 +199,10 @@ class CertificateRecord:
     not_before_s: float
     not_after_s: float
     revoked_at_s: float | None = None
+
+    def due_for_renewal(self, now_s: float) -> bool:
+        """Whether two thirds of its life are over: the same request then gets a new certificate."""
+        return now_s >= self.not_before_s + (self.not_after_s - self.not_before_s) * 2 / 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,8 @@ from edgegpu_sync.ids import device_id
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from edgegpu_cloud.store.records import CertificateRecord
+
 NOW_S = 1_790_000_000.0
 YEAR_S = 365 * 86_400
 DEVICE = device_id("k3f9x2m7q1w8e5r4")
@@ -48,7 +50,7 @@ def asked(common: str = "box", *, unit: str = "", names: tuple[str, ...] = ()) -
     return builder.sign(new_key(), hashes.SHA256()).public_bytes(serialization.Encoding.PEM).decode()
 
 
-def issue(boxes: Authority, request: CertificateRequest) -> ca.IssuedCertificate:
+def issue(boxes: Authority, request: CertificateRequest) -> CertificateRecord:
     return boxes.box(request, device=DEVICE, enrolment=3, now_s=NOW_S, days=365)
 
 
@@ -102,9 +104,9 @@ def test_a_box_cannot_sign_certificates(boxes: Authority, tmp_path: Path) -> Non
 
 def test_a_box_has_a_year_and_renews_at_two_thirds_of_it(boxes: Authority) -> None:
     issued = issue(boxes, ca.read_request(asked()))
-    assert issued.until_s == NOW_S + YEAR_S
-    assert not issued.worn(NOW_S + YEAR_S * 0.66)
-    assert issued.worn(NOW_S + YEAR_S * 0.67)
+    assert issued.not_after_s == NOW_S + YEAR_S
+    assert not issued.due_for_renewal(NOW_S + YEAR_S * 0.66)
+    assert issued.due_for_renewal(NOW_S + YEAR_S * 0.67)
     certificate = x509.load_pem_x509_certificate(issued.pem.encode())
     begin, end = certificate.not_valid_before_utc.timestamp(), certificate.not_valid_after_utc.timestamp()
     assert begin + (end - begin) * 2 / 3 > NOW_S + 200 * 86_400, "who counts from the dates renews as late as ever"
@@ -130,7 +132,7 @@ def test_made_with_a_clock_that_is_years_behind_they_are_valid_now() -> None:
     made = ca.make_authority("edgegpu-boxes", now_s=0.0, days=365)
     assert made.certificate.not_valid_after_utc > dt.datetime(2026, 5, 1, tzinfo=dt.UTC)
     issued = made.box(ca.read_request(asked()), device=DEVICE, enrolment=1, now_s=0.0, days=900)
-    assert issued.until_s == made.certificate.not_valid_after_utc.timestamp(), "no leaf outlives its authority"
+    assert issued.not_after_s == made.certificate.not_valid_after_utc.timestamp(), "no leaf outlives its authority"
 
 
 def test_the_list_of_the_revoked(boxes: Authority, tmp_path: Path) -> None:
