@@ -24,6 +24,7 @@ from edgegpu_cloud.http.urls import url_of
 from edgegpu_cloud.layout import CloudConfig, CloudLayout
 from edgegpu_cloud.ownership import locked
 from edgegpu_cloud.store.notes import SERVER_TIME
+from edgegpu_cloud.store.records import AlarmNote
 from edgegpu_cloud.store.store import ControllerStore
 from edgegpu_sync.link.events import Address, LinkEvent
 from edgegpu_sync.signing import Signer
@@ -59,14 +60,6 @@ class ServeOptions:
     clock_is_right: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _CaretakerAlarm:
-    """An alarm that the caretaker raises."""
-
-    kind: str
-    text: str
-
-
 class CloudApp:
     """One process of `serve`: `run` returns when its group is stopped, or raises what ended it."""
 
@@ -86,7 +79,7 @@ class CloudApp:
             CloudError: a file, the store, or the port cannot be used, or the clock seems to be wrong.
         """
         self._layout, self._config, self._group = layout, config, group
-        self._care = queue.SimpleQueue[_CaretakerAlarm | None]()
+        self._care = queue.SimpleQueue[AlarmNote | None]()
         self._store = ControllerStore.open_file(layout.database)
         self._clock = self._steady(wall_s, asked=not options.clock_is_right)
         settle(layout, self._store)
@@ -123,7 +116,7 @@ class CloudApp:
         if asked:
             check_away(last_s=last_s, now_s=wall_s())
         return SteadyClock(
-            last_s=last_s, wall_s=wall_s, leapt=lambda text: self._care.put(_CaretakerAlarm("clock.LEAPT", text))
+            last_s=last_s, wall_s=wall_s, leapt=lambda text: self._care.put(AlarmNote("clock.LEAPT", text))
         )
 
     def _https(self, release: BundleFolder) -> "HttpsServer":
@@ -192,7 +185,7 @@ class CloudApp:
     def _revoked(self) -> None:
         write_crl(self._layout, self._store, clock=self._clock)
         text = f"a box was enrolled anew, what it had is revoked: the broker has to read {self._layout.crl} again"
-        self._care.put(_CaretakerAlarm("broker.CRL", text))
+        self._care.put(AlarmNote("broker.CRL", text))
 
     def _renew(self) -> list[str]:
         lock = self._layout.tls / ".renew.lock"
@@ -202,7 +195,7 @@ class CloudApp:
             _LOG.warning("renewed the certificate of %s", name)
         if "broker" in worn:
             text = "the broker's certificate was renewed: restart the broker before the old one ends"
-            self._care.put(_CaretakerAlarm("broker.CERTIFICATE", text))
+            self._care.put(AlarmNote("broker.CERTIFICATE", text))
         return worn
 
     def _run_caretaker(self) -> None:
@@ -216,7 +209,7 @@ class CloudApp:
             except queue.Empty:
                 self._renew_files()
 
-    def _alarm(self, one: _CaretakerAlarm) -> None:
+    def _alarm(self, one: AlarmNote) -> None:
         _LOG.warning("%s: %s", one.kind, one.text)
         try:
             with self._store.write() as tx:

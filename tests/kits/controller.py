@@ -3,6 +3,7 @@
 Time is simulated. What a box has really done stands in a ledger of its own, `Ledger`.
 """
 
+import queue
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -93,7 +94,7 @@ class Network:
     def attach(self, controller: Controller) -> None:
         """Let a controller connect: it gets what is retained, and what was never acknowledged."""
         self.controller, self.turn = controller, self.turn + 1
-        controller.put(LinkUp(session_present=True, protocol=5, turn=self.turn))
+        controller.inbox.put(LinkUp(session_present=True, protocol=5, turn=self.turn))
         for topic, payload in list(self.retained.items()):
             if "/up/" in topic:
                 self._hand(topic, payload, retained=True)
@@ -103,14 +104,14 @@ class Network:
 
     def detach(self) -> None:
         if self.controller is not None:
-            self.controller.put(LinkDown("cut"))
+            self.controller.inbox.put(LinkDown("cut"))
         self.controller = None
 
     def _hand(self, topic: str, payload: bytes, *, retained: bool) -> None:
         self.mids += 1
         self.unacked[self.mids] = (topic, payload)
         if self.controller is not None:
-            self.controller.put(MessageArrived(topic, payload, retained, self.mids, self.turn))
+            self.controller.inbox.put(MessageArrived(topic, payload, retained, self.mids, self.turn))
 
     def replaced(self, controller: Controller) -> None:
         """Put an empty broker in the place of this one: who was connected connects anew."""
@@ -153,7 +154,7 @@ class Network:
             if device in self.boxes and device not in self.cut:
                 self.boxes[device].receive(topic, payload)
         if self.controller is not None and down:
-            self.controller.put(PublishAcknowledged(self.tokens))
+            self.controller.inbox.put(PublishAcknowledged(self.tokens))
         return len(up) + len(down)
 
     def _faulty(self, messages: list[T]) -> tuple[list[T], list[T]]:
@@ -221,6 +222,7 @@ class Bed:
             self.store,
             self.network,
             signer=lambda: Signer.of(self.signing),
+            inbox=queue.SimpleQueue(),
             clock=self.world.clock,
             steady=lambda: self.world.now_s,
         )

@@ -190,7 +190,7 @@ class Pair:
     @property
     def refused(self) -> dict[str, int]:
         """What the controller has refused, by why."""
-        return {why: count for (_, why), count in self.bed.controller.refused.items()}
+        return {why: count for (_, why), count in self.bed.controller.ingest.counts.items()}
 
     def close(self) -> None:
         self.box.box.crash()

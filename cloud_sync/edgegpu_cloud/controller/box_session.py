@@ -7,7 +7,16 @@ from typing import assert_never
 from pydantic import TypeAdapter
 
 from edgegpu_cloud.controller.rules import BEHIND_S, next_send_s
-from edgegpu_cloud.store.records import BoxEvent, BoxRecord, CommandHistoryLine, Json, Latest, Orphan, StoredCommand
+from edgegpu_cloud.store.records import (
+    AlarmNote,
+    BoxEvent,
+    BoxRecord,
+    CommandHistoryLine,
+    Json,
+    Latest,
+    Orphan,
+    StoredCommand,
+)
 from edgegpu_sync.errors import MessageRefusedError, RefusalReason
 from edgegpu_sync.ids import CommandId
 from edgegpu_sync.messages.downlink import Command, Desired, Keys, Receipt, RefreshRequest
@@ -26,14 +35,6 @@ _PODS = TypeAdapter(dict[str, PodAlloc])
 
 class UnknownBirthError(Exception):
     """An uplink of an unknown birth: the box is asked for its birth, and what matters of the uplink comes again."""
-
-
-@dataclass(frozen=True, slots=True)
-class AlarmNote:
-    """An alarm: something that a person has to check."""
-
-    kind: str
-    text: str
 
 
 @dataclass(slots=True, kw_only=True)
@@ -232,12 +233,9 @@ class BoxSession:
         after = tracked.on_result(message, now_s=self.now_s)
         if after is tracked:
             return
-        if after.state is not None and after.state is not tracked.state:
-            line = CommandHistoryLine(
-                command=command.id, at_s=self.now_s, state=after.state, code=after.code, text=after.text
-            )
-            self.heard.append(line)
         command = replace(command, tracked=after, attempts=message.attempts)
+        if after.state is not tracked.state:
+            self.heard.append(command.history_line(self.now_s))
         if message.data is not None:
             command = replace(command, data=message.data)
         if after.ended:

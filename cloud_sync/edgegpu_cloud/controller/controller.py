@@ -53,7 +53,7 @@ class LinkSender(Protocol):
 
 
 class Controller:
-    """The controller's loop, which owns the link's side of the store; `put` and `stop` are for any thread.
+    """The controller's loop, which owns the link's side of the store; `stop` is for any thread.
 
     All other methods are for one thread. What is sent and lost comes again: commands by their times, documents when
     their box is behind, receipts with the result that was not receipted. So nothing that waits to be sent outlives a
@@ -66,27 +66,27 @@ class Controller:
         sender: LinkSender,
         *,
         signer: Callable[[], Signer],
+        inbox: queue.SimpleQueue[LinkEvent | None],
         clock: Callable[[], float] = time.time,
         steady: Callable[[], float] = time.monotonic,
-        inbox: queue.SimpleQueue[LinkEvent | None] | None = None,
     ) -> None:
         """Build the controller.
 
         Args:
             store: shared with the processes in which people change things.
-            sender: the link, whose `put` is this controller's, or which fills `inbox`.
+            sender: the link, which fills `inbox`.
             signer: reads the controller's key, again for each new key set; boxes obey the key when it is in that set.
+            inbox: the queue of the link's events.
             clock: seconds since 1970.
             steady: seconds of a clock that nobody sets.
-            inbox: the queue that the link fills, where it was there before this controller; else a new one.
         """
         self._store, self._sender, self._keys = store, sender, SigningKey(signer)
         self._clock, self._steady = clock, steady
-        self._inbox = inbox if inbox is not None else queue.SimpleQueue[LinkEvent | None]()
-        self._outgoing: deque[tuple[OutgoingMessage, Signer]] = deque()
+        self.inbox = inbox
+        self.outgoing: deque[tuple[OutgoingMessage, Signer]] = deque()
         """The queued messages and their signers: the message that announces a key goes before those signed with it."""
         self._births, self._failures = BirthTimes(), FailureTable()
-        self._ingest, self._drops = Ingest(store), broker_drops.DropCounter()
+        self.ingest, self._drops = Ingest(store), broker_drops.DropCounter()
         self._seen_changes = self._seen_touched = 0
         self._up = self._stopped = False
         self._events = 0
@@ -94,17 +94,9 @@ class Controller:
         self._next_check_s = self._counts_at_s = self._tidy_at_s = steady()
         self._work_due = True
 
-    # from any thread
-
-    def put(self, event: LinkEvent) -> None:
-        """Queue an event of the link."""
-        self._inbox.put(event)
-
     def stop(self) -> None:
         """End `run`."""
-        self._inbox.put(None)
-
-    # the loop
+        self.inbox.put(None)
 
     def run(self) -> None:
         """Work until `stop`.
@@ -144,7 +136,7 @@ class Controller:
                     self._taken(arrived)
                     self._disconnected(event)
                 case PublishAcknowledged():
-                    self._ingest.delivered(event)
+                    self.ingest.delivered(event)
                 case _:
                     assert_never(event)
         self._taken(arrived)
@@ -155,12 +147,12 @@ class Controller:
     def _drain(self, wait_s: float) -> list[LinkEvent]:
         events: list[LinkEvent] = []
         try:
-            event = self._inbox.get(timeout=wait_s) if wait_s > 0 else self._inbox.get_nowait()
+            event = self.inbox.get(timeout=wait_s) if wait_s > 0 else self.inbox.get_nowait()
             while event is not None:
                 events.append(event)
                 if len(events) == MOST_AT_ONCE:
                     return events
-                event = self._inbox.get_nowait()
+                event = self.inbox.get_nowait()
             self._stopped = True
         except queue.Empty:
             pass
@@ -175,7 +167,7 @@ class Controller:
             turn.save()
         self._events += turn.events
         self._births.note(turn.boxes.values(), turn.asked, turn.now_s)
-        self._outgoing.extend((message, self._keys.signer) for message in turn.outgoing)
+        self.outgoing.extend((message, self._keys.signer) for message in turn.outgoing)
 
     def _each(self, devices: Sequence[DeviceId], work: Callable[[UnitOfWork, Sequence[DeviceId]], bool]) -> None:
         """Work on boxes in one transaction; where one of them fails, work on the others without it.
@@ -226,11 +218,11 @@ class Controller:
 
     def _taken(self, arrived: list[MessageArrived]) -> None:
         """Store what has arrived, then acknowledge it; `arrived` is empty afterwards."""
-        opened = self._ingest.open(arrived)
+        opened = self.ingest.open(arrived)
 
         def settle(turn: UnitOfWork, devices: Sequence[DeviceId]) -> bool:
             of = set(devices)
-            return turn.settle(self._ingest.judge(turn, [one for one in opened if one.topic.device in of]))
+            return turn.settle(self.ingest.judge(turn, [one for one in opened if one.topic.device in of]))
 
         self._each(list(dict.fromkeys(one.topic.device for one in opened)), settle)
         for one in arrived:
@@ -246,7 +238,7 @@ class Controller:
     def _connected(self) -> None:
         _LOG.info("connected: asking every box how it stands")
         self._up = self._work_due = True
-        self._outgoing.clear()
+        self.outgoing.clear()
         with self._store.read() as tx:
             devices = tx.boxes.enrolled()
             recent = tx.commands.ended_since(self._clock() - RECENT_S)
@@ -261,19 +253,19 @@ class Controller:
     def _disconnected(self, event: LinkDown) -> None:
         _LOG.warning("not connected: %s; tried again (is the broker running, at broker.controller_port?)", event.why)
         self._up = False
-        self._outgoing.clear()
+        self.outgoing.clear()
 
     def _send(self) -> None:
         """Send what the link takes; the rest waits until the link has delivered something."""
-        while self._outgoing:
-            message, signer = self._outgoing[0]
+        while self.outgoing:
+            message, signer = self.outgoing[0]
             topic = message.topic
             try:
                 if self._sender.publish(str(topic), message.seal(signer), retain=topic.kind.retained) is None:
                     return
             except SyncError:
                 _LOG.exception("cannot send %s: it is left out", topic)
-            self._outgoing.popleft()
+            self.outgoing.popleft()
 
     # requests of people, and time
 
@@ -335,7 +327,7 @@ class Controller:
     def _log_counts(self) -> None:
         if self._steady() >= self._counts_at_s + _COUNTS_EVERY_S:
             self._counts_at_s = self._steady()
-            if told := self._ingest.told():
+            if told := self.ingest.told():
                 _LOG.warning("refused in the last minute: %s", told)
 
     def _tidy(self) -> None:
@@ -344,16 +336,6 @@ class Controller:
             self._tidy_at_s = self._steady() + _TIDY_EVERY_S
             with self._store.write() as tx:
                 tx.tidy(self._clock() - KEPT_S)
-
-    @property
-    def refused(self) -> dict[tuple[str, str], int]:
-        """How many messages were refused, by device (empty: no known one) and name of the refusal."""
-        return dict(self._ingest.counts)
-
-    @property
-    def waiting(self) -> int:
-        """How many messages wait for the link to take them."""
-        return len(self._outgoing)
 
 
 def _parts(devices: Sequence[DeviceId]) -> Iterator[Sequence[DeviceId]]:

@@ -2,13 +2,13 @@
 
 import logging
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from edgegpu_cloud.controller.box_session import BoxSession, UnknownBirthError
 from edgegpu_cloud.controller.unit_of_work import UnitOfWork
 from edgegpu_cloud.store.records import BoxRecord
-from edgegpu_cloud.store.store import ControllerStore, Transaction
+from edgegpu_cloud.store.store import ControllerStore
 from edgegpu_sync.errors import MessageRefusedError, RefusalReason
 from edgegpu_sync.ids import CommandId, DeviceId
 from edgegpu_sync.link.events import MessageArrived, PublishAcknowledged
@@ -141,7 +141,8 @@ def _cases(
         if command.device in cases:
             cases[command.device].commands[id_] = command
     for device, epochs in _older_births(boxes, opened).items():
-        cases[device].remembered = _remembered(turn.tx, boxes[device], epochs)
+        enrolment = boxes[device].book.enrolment
+        cases[device].remembered = {epoch: turn.tx.boxes.has_had(device, enrolment, epoch) for epoch in epochs}
     return cases
 
 
@@ -154,7 +155,3 @@ def _older_births(boxes: Mapping[DeviceId, BoxRecord], opened: Sequence[Verified
         if one.message.epoch != box.book.epoch and one.message.epoch.count <= box.book.epoch.count:
             older.setdefault(box.device, set()).add(one.message.epoch)
     return older
-
-
-def _remembered(tx: Transaction, box: BoxRecord, epochs: Collection[Epoch]) -> dict[Epoch, bool]:
-    return {epoch: tx.boxes.has_had(box.device, box.book.enrolment, epoch) for epoch in epochs}

@@ -13,13 +13,13 @@ from edgegpu_cloud.controller.outgoing import (
 )
 from edgegpu_cloud.controller.rules import BEHIND_MOST_S, BEHIND_S, events_upto, has_spec, next_send_s, signable
 from edgegpu_cloud.fleet.changes import end_all
-from edgegpu_cloud.store.records import BoxRecord, BoxState, CommandHistoryLine, StoredCommand
+from edgegpu_cloud.store.records import BoxRecord, BoxState, StoredCommand
 from edgegpu_cloud.store.store import Transaction
 from edgegpu_sync.ids import CommandId, DeviceId
 from edgegpu_sync.messages.downlink import KeySetLink, RefreshRequest
 from edgegpu_sync.messages.stamps import Epoch
 from edgegpu_sync.rules.tracking import prepare_send
-from edgegpu_sync.states import CommandState, ResultCode
+from edgegpu_sync.states import ResultCode
 from edgegpu_sync.topics import TopicKind
 
 MOST_UNDER_WAY = 128
@@ -101,7 +101,7 @@ class UnitOfWork:
         self.boxes.pop(device, None)
         self.stored.pop(device, None)
         text = "the box was set aside: it may have been done"
-        end_all(self.tx, device, CommandState.UNKNOWN, now_s=self.now_s, code=ResultCode.SET_ASIDE, text=text)
+        end_all(self.tx, device, now_s=self.now_s, code=ResultCode.SET_ASIDE, text=text)
         self.tx.boxes.set_aside(device)
         told = (
             f"the box was set aside, its numbers cannot be followed ({why}): look at it, then `edgegpu-cloud boxes "
@@ -275,11 +275,8 @@ class UnitOfWork:
                 tracked = one.tracked.reimaged() if anew else one.tracked.learned(before, after)
                 if tracked is not one.tracked:
                     changed[id_] = replace(one, tracked=tracked, ended_at_s=self.now_s if tracked.ended else None)
-                if anew and tracked is not one.tracked:
-                    line = CommandHistoryLine(
-                        command=id_, at_s=self.now_s, state=CommandState.UNKNOWN, code=tracked.code, text=tracked.text
-                    )
-                    case.heard.append(line)
+                    if anew:
+                        case.heard.append(changed[id_].history_line(self.now_s))
         self.tx.commands.put(changed.values())
 
     def send_keys(self, devices: Sequence[DeviceId]) -> bool:

@@ -11,7 +11,6 @@ from edgegpu_cloud.store.records import (
     AuditEntry,
     BoxRecord,
     BoxState,
-    CommandHistoryLine,
     EnrolledBox,
     Json,
     Revision,
@@ -26,7 +25,6 @@ from edgegpu_sync.messages.stamps import Epoch
 from edgegpu_sync.rules.ops import OPS, BadArgumentsError, read_args
 from edgegpu_sync.rules.sequence import CommandSequence
 from edgegpu_sync.rules.tracking import TrackedCommand
-from edgegpu_sync.states import CommandState
 from edgegpu_sync.topics import TopicKind
 from edgegpu_sync.wire import BODY_MAX_BYTES, digest, encode
 
@@ -86,7 +84,7 @@ def add_box(tx: Transaction, enrolled: EnrolledBox, who: Author) -> BoxRecord:
         tx.boxes.add(box)
     else:
         book = before.book.reimaged(enrolled.enrolment, enrolled.instance)
-        end_all(tx, before.device, CommandState.UNKNOWN, now_s=who.now_s)
+        end_all(tx, before.device, now_s=who.now_s)
         box = replace(before, name=name, public=enrolled.public, book=book, online=False)
     box = replace(
         box,
@@ -111,22 +109,16 @@ def _free_name(tx: Transaction, name: str, device: DeviceId) -> None:
         raise CloudError(f"cannot call a box {name}: another one has this name", remedy="choose another name")
 
 
-def end_all(
-    tx: Transaction, device: DeviceId, state: CommandState, *, now_s: float, code: str = "", text: str = ""
-) -> None:
-    """End all open commands of a box without its result: it was enrolled anew, or revoked."""
-    open_ = tx.commands.open(device)
+def end_all(tx: Transaction, device: DeviceId, *, now_s: float, code: str = "", text: str = "") -> None:
+    """End all open commands of a box UNKNOWN, without its result: it was enrolled anew, or revoked, or set aside."""
     ended = []
-    for one in open_:
+    for one in tx.commands.open(device):
         tracked = one.tracked.reimaged()
         if code:
-            tracked = replace(tracked, state=state, code=code, text=text)
+            tracked = replace(tracked, code=code, text=text)
         ended.append(replace(one, tracked=tracked, ended_at_s=now_s))
     tx.commands.put(ended)
-    lines = [(one.id, one.tracked) for one in ended]
-    tx.commands.heard(
-        [CommandHistoryLine(command=id_, at_s=now_s, state=state, code=t.code, text=t.text) for id_, t in lines]
-    )
+    tx.commands.heard([one.history_line(now_s) for one in ended])
 
 
 def give_revision(tx: Transaction, box: BoxRecord, spec: Json, who: Author) -> BoxRecord:

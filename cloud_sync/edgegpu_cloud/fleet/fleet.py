@@ -33,7 +33,7 @@ from edgegpu_cloud.store.records import Alarm, BoxEvent, BoxState, Json
 from edgegpu_cloud.store.store import ControllerStore
 from edgegpu_sync.ids import CommandId, DeviceId
 from edgegpu_sync.messages.spec import Spec
-from edgegpu_sync.states import CommandState, ResultCode
+from edgegpu_sync.states import ResultCode
 from edgegpu_sync.topics import TopicKind
 
 WAIT_S = 3_600
@@ -122,7 +122,7 @@ class Fleet:
                 remedy = f"`edgegpu-cloud boxes forget {box.name}` revokes its certificates too"
                 raise CloudError(f"cannot revoke {box.name}: it is set aside, and ignored already", remedy=remedy)
             text = "the box was revoked: it may have been done"
-            end_all(tx, box.device, CommandState.UNKNOWN, now_s=who.now_s, code=ResultCode.REVOKED, text=text)
+            end_all(tx, box.device, now_s=who.now_s, code=ResultCode.REVOKED, text=text)
             tx.enrolments.revoke_certificates(box.device, now_s=who.now_s)
             audit(tx, who, "box.revoked", device=box.device)
             touch(tx, replace(box, state=BoxState.REVOKED, online=False, look_at_s=None))

@@ -76,6 +76,17 @@ class Revision:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CommandHistoryLine:
+    """One line of a command's history."""
+
+    command: CommandId
+    at_s: float
+    state: CommandState
+    code: str = ""
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StoredCommand:
     """A command in the store: `tracked` is what the rules know of it.
 
@@ -98,16 +109,12 @@ class StoredCommand:
         """Return the command's id."""
         return self.tracked.id
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommandHistoryLine:
-    """One line of a command's history."""
-
-    command: CommandId
-    at_s: float
-    state: CommandState
-    code: str = ""
-    text: str = ""
+    def history_line(self, at_s: float) -> CommandHistoryLine:
+        """Return the line for the state that the command has reached; ValueError where nothing was heard of it yet."""
+        one = self.tracked
+        if one.state is None:
+            raise ValueError(f"command {one.id} has no history yet")
+        return CommandHistoryLine(command=one.id, at_s=at_s, state=one.state, code=one.code, text=one.text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,9 +212,17 @@ class CertificateRecord:
         return now_s >= self.not_before_s + (self.not_after_s - self.not_before_s) * 2 / 3
 
 
+@dataclass(frozen=True, slots=True)
+class AlarmNote:
+    """An alarm to be raised: its kind, and what a person has to check."""
+
+    kind: str
+    text: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alarm:
-    """An alarm: something that a person has to check; until it is seen, it is counted and not repeated."""
+    """An alarm in the store: until somebody has seen it, it is counted and not repeated."""
 
     number: int
     at_s: float

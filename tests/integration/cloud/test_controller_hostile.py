@@ -40,7 +40,7 @@ class Wiretap:
         bed.network._hand = listen  # type: ignore[method-assign]  # noqa: SLF001
 
     def send(self, topic: str, payload: bytes, *, retained: bool = False) -> None:
-        self.bed.controller.put(MessageArrived(topic, payload, retained, 0, 1))
+        self.bed.controller.inbox.put(MessageArrived(topic, payload, retained, 0, 1))
         self.bed.controller.step()
 
 
@@ -82,7 +82,7 @@ def test_redirected_and_re_signed_messages_change_nothing(tapped: Wiretap) -> No
         tapped.send(topic.replace("/up/", "/down/"), payload)
         tapped.send(topic.replace(one, "zzzzzzzzzzzzzzzz"), payload)
     assert dump(tapped.bed.path) == before
-    refused = tapped.bed.controller.refused
+    refused = tapped.bed.controller.ingest.counts
     assert refused[two, RefusalReason.UNKNOWN_KEY] > 5
     assert refused["", "UnknownBox"] > 5
     assert refused["", RefusalReason.UNKNOWN_TOPIC] >= 0
@@ -127,7 +127,7 @@ def test_a_revoked_box_is_ignored_and_nothing_is_signed_for_it(tapped: Wiretap) 
     only_two = [line for line in before if bed.devices[1] in line]
     assert [line for line in dump(bed.path) if bed.devices[1] in line] == only_two
     assert (bed.state(waiting), bed.fleet.one_command(waiting).code) == (CommandState.UNKNOWN, "REVOKED")
-    assert bed.controller.refused["", "UnknownBox"] > 0
+    assert bed.controller.ingest.counts["", "UnknownBox"] > 0
 
 
 def test_a_copy_of_a_box_is_kept_out_and_the_box_goes_on(tapped: Wiretap) -> None:

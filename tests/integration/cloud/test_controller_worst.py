@@ -43,7 +43,7 @@ class Rooted:
 
     def send(self, topic: Topic, body: dict[str, Any]) -> None:
         payload = self.box.signer.seal(topic, json.dumps(body).encode())
-        self.bed.controller.put(MessageArrived(str(topic), payload, retained=False, mid=0, turn=1))
+        self.bed.controller.inbox.put(MessageArrived(str(topic), payload, retained=False, mid=0, turn=1))
 
     def stamped(self, body: dict[str, Any]) -> dict[str, Any]:
         """Return a body as this box would send it now."""

@@ -18,7 +18,9 @@ def test_people_are_told_once_with_the_newest_count(tmp_path: Path) -> None:
     bed = Bed(tmp_path)
     bed.connect_all()
     for mid, count in enumerate((b"0", b"5", b"5", b"8"), 1_000):
-        bed.controller.put(MessageArrived(topic=TOPIC, payload=count, retained=True, mid=mid, turn=bed.network.turn))
+        bed.controller.inbox.put(
+            MessageArrived(topic=TOPIC, payload=count, retained=True, mid=mid, turn=bed.network.turn)
+        )
         bed.settle(1)
     (alarm,) = bed.fleet.alarms()
     assert (alarm.kind, alarm.times) == ("broker.DROPPED", 2)
