@@ -9,6 +9,7 @@ from pydantic import TypeAdapter
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.capacity import BoxCapacity, capacity_of
 from edgegpu_cloud.fleet.reports import CardReports, card_reports
+from edgegpu_cloud.store.convert import record_of, values_of
 from edgegpu_cloud.store.records import BoxRecord, BoxState, CommandHistoryLine, Latest, Orphan, StoredCommand
 from edgegpu_cloud.store.store import Transaction
 from edgegpu_sync.ids import CommandId, DeviceId, OpName
@@ -169,21 +170,11 @@ def _box_view(box: BoxRecord, latest: Mapping[TopicKind, Latest], *, open_comman
     changes = sum(item.state in _WAITING for item in items.values())
     unread = int(box.observed_rev < box.book.rev)  # the box has not reported yet what is in it
     online = is_present(box, now_s=now_s)
-    return BoxView(
-        device=box.device,
-        name=box.name,
-        labels=box.labels,
-        host=box.host,
-        state=box.state,
-        enrolment=box.book.enrolment,
+    return record_of(
+        BoxView,
+        values_of(box) | values_of(box.book),
         online=online,
         left="" if online else _left(birth),
-        restored=box.book.restored,
-        seen_at_s=box.seen_at_s,
-        enrolled_at_s=box.enrolled_at_s,
-        rev=box.book.rev,
-        observed_rev=box.observed_rev,
-        applied_rev=box.applied_rev,
         open_commands=open_commands,
         waiting=max(changes, unread) + open_commands,
         problems=sum(map(is_problem, items.values())),
@@ -202,25 +193,5 @@ def command_view(
 ) -> CommandView:
     """Return the view of a command; `box` is its box's name."""
     one = command.tracked
-    return CommandView(
-        id=one.id,
-        device=command.device,
-        box=box,
-        op=one.op,
-        args=one.args,
-        by=command.by,
-        at_s=command.at_s,
-        due_at_s=one.due_at_s,
-        state=one.state,
-        code=one.code,
-        text=one.text,
-        data=command.data,
-        attempts=command.attempts,
-        seq=one.seq,
-        tries=one.tries,
-        ended=one.ended,
-        ended_at_s=command.ended_at_s,
-        cancelled=command.cancelled,
-        overdue=one.overdue(now_s),
-        history=history,
-    )
+    values = values_of(command) | values_of(one)
+    return record_of(CommandView, values, box=box, ended=one.ended, overdue=one.overdue(now_s), history=history)

@@ -1,5 +1,6 @@
 """Conversion between rows and dataclasses."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,10 +21,15 @@ T = TypeVar("T", bound="DataclassInstance")
 Values = dict[str, Any]
 
 
-def record_of(record: type[T], row: RowMapping, **converted: object) -> T:
+def record_of(record: type[T], row: RowMapping | Mapping[str, Any], **converted: object) -> T:
     """Read a record whose fields are columns of the row; `converted` are those that need more than the row has."""
     names = [one.name for one in fields(record) if one.name not in converted]
     return record(**{name: row[name] for name in names}, **converted)
+
+
+def values_of(record: "DataclassInstance") -> Values:
+    """Return the fields of a record by name; records in it stay records."""
+    return {one.name: getattr(record, one.name) for one in fields(record)}
 
 
 def _epoch(count: int | None, nonce: str | None) -> Epoch | None:
@@ -40,11 +46,10 @@ def box_of(row: RowMapping) -> BoxRecord:
 def box_values(box: BoxRecord) -> Values:
     """Write a row of `boxes`."""
     book = box.book
-    plain = {one.name: getattr(box, one.name) for one in fields(box) if one.name != "book"}
-    numbers = {one.name: getattr(book, one.name) for one in fields(book) if one.name not in {"epoch", "born_at_s"}}
-    return {
-        **plain,
-        **numbers,
+    values = values_of(box) | values_of(book)
+    for name in ("book", "epoch", "born_at_s"):
+        del values[name]
+    return values | {
         "labels": dict(box.labels),
         "state": box.state.value,
         "epoch_count": book.epoch.count if book.epoch else None,

@@ -14,16 +14,8 @@ from edgegpu_sync.ids import DeviceId
 _TOKENS, _REQUESTS, _CERTIFICATES = table(TokenRow), table(RequestRow), table(CertificateRow)
 
 
-def _token(row: RowMapping) -> Token:
-    return record_of(Token, row)
-
-
 def _request(row: RowMapping) -> EnrolmentAttempt:
     return record_of(EnrolmentAttempt, row, state=RequestState(row["state"]))
-
-
-def _certificate(row: RowMapping) -> CertificateRecord:
-    return record_of(CertificateRecord, row)
 
 
 class Enrolments:
@@ -39,16 +31,20 @@ class Enrolments:
             query = query.with_for_update()
         return list(self._connection.execute(query).mappings().all())
 
+    def _certificates(self, *where: Any, order: str) -> list[CertificateRecord]:  # noqa: ANN401  (SQL conditions)
+        return [record_of(CertificateRecord, row) for row in self._rows(_CERTIFICATES, *where, order=order)]
+
     def _put(self, table_: Table, values: Mapping[str, Any], *, key: str) -> None:
         self._connection.execute(update(table_).where(table_.c[key] == values[key]).values(dict(values)))
 
     def token(self, digest: str) -> Token | None:
         """Return a token by the SHA-256 of its text."""
-        return next(map(_token, self._rows(_TOKENS, _TOKENS.c.digest == digest, order="digest")), None)
+        rows = self._rows(_TOKENS, _TOKENS.c.digest == digest, order="digest")
+        return record_of(Token, rows[0]) if rows else None
 
     def tokens(self) -> list[Token]:
         """Return all tokens, oldest first."""
-        return [_token(row) for row in self._rows(_TOKENS, order="at_s")]
+        return [record_of(Token, row) for row in self._rows(_TOKENS, order="at_s")]
 
     def add_token(self, token: Token) -> None:
         """Write a new token."""
@@ -83,13 +79,12 @@ class Enrolments:
         """Return the last certificate that was issued for this very CSR."""
         c = _CERTIFICATES.c
         where = (c.device == device, c.enrolment == enrolment, c.csr_sha256 == csr_sha256)
-        rows = self._rows(_CERTIFICATES, *where, order="not_after_s")
-        return _certificate(rows[-1]) if rows else None
+        found = self._certificates(*where, order="not_after_s")
+        return found[-1] if found else None
 
     def certificates(self, device: DeviceId) -> list[CertificateRecord]:
         """Return all certificates of a box, the one that ends first at the beginning."""
-        rows = self._rows(_CERTIFICATES, _CERTIFICATES.c.device == device, order="not_after_s")
-        return [_certificate(row) for row in rows]
+        return self._certificates(_CERTIFICATES.c.device == device, order="not_after_s")
 
     def revoke_certificates(self, device: DeviceId, *, now_s: float, below_enrolment: int | None = None) -> None:
         """Revoke the certificates of a box, all or those of earlier enrolments; those that are revoked stay so."""
@@ -101,7 +96,4 @@ class Enrolments:
 
     def revoked(self) -> list[CertificateRecord]:
         """Return all revoked certificates, for the CRL."""
-        return [
-            _certificate(row)
-            for row in self._rows(_CERTIFICATES, _CERTIFICATES.c.revoked_at_s.is_not(None), order="serial")
-        ]
+        return self._certificates(_CERTIFICATES.c.revoked_at_s.is_not(None), order="serial")
