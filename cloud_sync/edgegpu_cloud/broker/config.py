@@ -60,7 +60,6 @@ def render(
     *,
     limits: BrokerLimits | None = None,
     user: str = "mosquitto",
-    log_dest: str = "stdout",
 ) -> dict[str, str]:
     """Return the texts of the files by name, to be put into `paths.folder`.
 
@@ -69,7 +68,6 @@ def render(
         paths: of the broker's files.
         limits: what the broker may keep.
         user: the user that mosquitto becomes when it is started as root.
-        log_dest: mosquitto's option of this name.
 
     Raises:
         CloudError: a path or a word that would break a line of the configuration.
@@ -79,7 +77,6 @@ def render(
         **asdict(paths),
         **asdict(limits),
         "user": user,
-        "log_dest": log_dest,
         "boxes_port": listeners.boxes,
         "controllers_port": listeners.controllers,
         "bind": listeners.bind and f" {listeners.bind}",

@@ -90,7 +90,7 @@ def _check_ours(folder: Path, names: set[str]) -> None:
 
 def _rendered(paths: BrokerPaths, config: CloudConfig, *, user: str) -> dict[str, str]:
     listeners = Listeners(boxes=config.broker.port, controllers=config.broker.controller_port)
-    return dict(render(listeners, paths, user=user))
+    return render(listeners, paths, user=user)
 
 
 def _write(files: Mapping[str, str], *, into: Path) -> None:
