@@ -18,6 +18,8 @@ DEFAULT_FOLDER = Path("/var/lib/edgegpu-cloud")
 
 Port = Annotated[int, Field(ge=1, le=65_535)]
 ListenPort = Annotated[int, Field(ge=0, le=65_535)]
+AuthorityName = Literal["boxes", "controllers", "servers"]
+CertificateName = Literal["https", "broker", "controller"]
 
 
 def _host(text: str) -> str:
@@ -79,11 +81,11 @@ class CloudLayout:
         """The folder of the certificate authorities: `{name}.crt`, `{name}.key` of boxes, controllers, servers."""
         return self.folder / "ca"
 
-    def ca_cert(self, name: Literal["boxes", "controllers", "servers"]) -> Path:
+    def ca_cert(self, name: AuthorityName) -> Path:
         """The certificate of an authority; that of `servers` signs broker and HTTPS, and boxes pin it."""
         return self.ca / f"{name}.crt"
 
-    def ca_key(self, name: Literal["boxes", "controllers", "servers"]) -> Path:
+    def ca_key(self, name: AuthorityName) -> Path:
         """The private key of an authority."""
         return self.ca / f"{name}.key"
 
@@ -97,11 +99,11 @@ class CloudLayout:
         """The folder of the certificates that processes present: `{name}.crt`, `{name}.key`."""
         return self.folder / "tls"
 
-    def cert(self, name: Literal["https", "broker", "controller"]) -> Path:
+    def cert(self, name: CertificateName) -> Path:
         """A certificate with its chain; `controller` is the one that this controller presents to the broker."""
         return self.tls / f"{name}.crt"
 
-    def key(self, name: Literal["https", "broker", "controller"]) -> Path:
+    def key(self, name: CertificateName) -> Path:
         """The private key of a certificate."""
         return self.tls / f"{name}.key"
 

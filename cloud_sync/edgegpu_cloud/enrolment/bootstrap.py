@@ -11,14 +11,12 @@ from edgegpu_base.x509 import key_pem, new_key
 from edgegpu_cloud.enrolment.ca import Authority, days_left, load_authority, make_authority
 from edgegpu_cloud.enrolment.key_files import PrivateKey, load_key, read_file, write_file
 from edgegpu_cloud.errors import CloudError
-from edgegpu_cloud.layout import CloudConfig, CloudLayout, dump
+from edgegpu_cloud.layout import AuthorityName, CertificateName, CloudConfig, CloudLayout, dump
 from edgegpu_cloud.ownership import become_owner
 from edgegpu_sync.keys import next_link, public_text
 from edgegpu_sync.messages.downlink import KeySetLink
 
-AuthorityName = Literal["boxes", "controllers", "servers"]
 ServerName = Literal["https", "broker"]
-ShownName = Literal["https", "broker", "controller"]
 
 More = Callable[[CloudLayout, KeySetLink | None], None]
 """Writes further files into a new folder; the link is the first key set, None where the root key is kept elsewhere."""
@@ -148,7 +146,7 @@ def authority_of(layout: CloudLayout, name: AuthorityName) -> Authority:
         raise CloudError(f"cannot use {key} with {cert}: {error.text}", remedy=error.remedy) from error
 
 
-def read_key(layout: CloudLayout, name: ShownName) -> PrivateKey:
+def read_key(layout: CloudLayout, name: CertificateName) -> PrivateKey:
     """Read a process's TLS key: `https`, `broker` or `controller`.
 
     Raises:
@@ -161,14 +159,14 @@ def read_key(layout: CloudLayout, name: ShownName) -> PrivateKey:
         raise CloudError(f"cannot use {path}: {error}", remedy="restore it from a backup") from error
 
 
-def renew_expiring(layout: CloudLayout, config: CloudConfig, *, now_s: float) -> list[ShownName]:
+def renew_expiring(layout: CloudLayout, config: CloudConfig, *, now_s: float) -> list[CertificateName]:
     """Renew those of this controller's certificates that have less than a third of their days left.
 
     Returns:
         The renewed ones: `https`, `broker`, `controller`. The broker has to read its own again.
     """
     least = config.certificates.server_days / 3
-    kinds: tuple[ShownName, ...] = ("https", "broker", "controller")
+    kinds: tuple[CertificateName, ...] = ("https", "broker", "controller")
     worn = [kind for kind in kinds if days_left(read_file(layout.cert(kind)), now_s=now_s) < least]
     for kind in worn:
         if kind == "controller":
