@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from edgegpu_sync.link.events import LinkDown, LinkEvent, LinkUp, MessageArrived, PublishAcknowledged
 from edgegpu_sync.link.link import Link
+from edgegpu_sync.link.rules import STRIKES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from edgegpu_sync.link.events import Address
+    from edgegpu_sync.link.rules import Message, Quarantine
 
 
 class Hasty(random.Random):
@@ -24,6 +26,11 @@ class Hasty(random.Random):
 
 
 E = TypeVar("E", LinkUp, LinkDown, MessageArrived, PublishAcknowledged)
+
+
+def held_in(quarantine: Quarantine) -> list[Message]:
+    """Return the messages that were followed by the connection's end twice."""
+    return [one.message for one in quarantine.strikes.values() if one.strikes >= STRIKES]
 
 
 class LinkRun:

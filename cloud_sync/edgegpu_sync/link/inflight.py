@@ -11,7 +11,7 @@ from typing import Self
 
 from edgegpu_sync.errors import TooLargeError
 from edgegpu_sync.link.events import MessageArrived, PublishAcknowledged
-from edgegpu_sync.link.rules import HeldMessage, KeepAlive, Message, Quarantine
+from edgegpu_sync.link.rules import KeepAlive, Message, Quarantine
 from edgegpu_sync.wire import WIRE_MAX_BYTES
 
 
@@ -61,7 +61,7 @@ class Inflight:
         self._in: dict[int, _Under] = {}
         self._in_bytes = 0
         self._careful, self._heard_us = 0, False
-        self._quarantine = Quarantine()
+        self.quarantine = Quarantine()
 
     # --- for any thread
 
@@ -77,7 +77,7 @@ class Inflight:
             if not self._taking or turn not in {None, self._turn} or len(self._out) >= window:
                 return None
             self._token += 1
-            if self._quarantine.holds(message, now):
+            if self.quarantine.holds(message, now):
                 self._todo.append(
                     PublishAcknowledged(self._token, refused="quarantined: the connection ended twice after it")
                 )
@@ -93,16 +93,10 @@ class Inflight:
             if under is None:
                 return False
             self._in_bytes -= under.size_bytes
-            self._quarantine = self._quarantine.passed(under.message)
+            self.quarantine = self.quarantine.passed(under.message)
             if arrived.mid > 0:
                 self._todo.append(AckRequest(arrived.mid))
             return True
-
-    @property
-    def held(self) -> tuple[HeldMessage, ...]:
-        """The messages in quarantine."""
-        with self._lock:
-            return self._quarantine.held
 
     # --- for the link's thread
 
@@ -134,7 +128,7 @@ class Inflight:
             if suspect and (blamed or self._heard_us):
                 oldest = [next(iter(way.values())) for way in (self._out, self._in) if way]
                 found = [(one.message, one.since) for one in oldest if one.message.topic]
-                self._quarantine = self._quarantine.ended(found, self._clock())
+                self.quarantine = self.quarantine.ended(found, self._clock())
             self._taking = self._heard_us = False
             self._turn += 1
             self._todo.clear()
@@ -169,7 +163,7 @@ class Inflight:
             under = self._out.pop(token, None) if token is not None else None
             if token is None or under is None:
                 return None
-            self._quarantine = self._quarantine.passed(under.message)
+            self.quarantine = self.quarantine.passed(under.message)
             self._careful, self._heard_us = max(0, self._careful - 1), True
             return PublishAcknowledged(token, refused) if under.message.topic else None
 
@@ -178,7 +172,7 @@ class Inflight:
         message = Message.of("in", arrived.topic, arrived.payload)
         now = self._clock()
         with self._lock:
-            if arrived.mid > 0 and self._quarantine.holds(message, now):
+            if arrived.mid > 0 and self.quarantine.holds(message, now):
                 self._todo.append(AckRequest(arrived.mid))
             else:
                 before = self._in.pop(arrived.mid, None)  # a broker that uses a packet id twice

@@ -28,7 +28,6 @@ from edgegpu_sync.link.pahoclient import (
 )
 from edgegpu_sync.link.rules import (
     ConnectionEnd,
-    HeldMessage,
     KeepAlive,
     ReconnectBackoff,
     SpokenVersion,
@@ -143,11 +142,6 @@ class Link:
         A connection without a proof is given up after 1.8 keep-alives: a value above 3 of them means a loop that hangs.
         """
         return self._clock() - self._alive_at
-
-    @property
-    def quarantined(self) -> tuple[HeldMessage, ...]:
-        """The messages in quarantine: each was followed by the connection's end, twice."""
-        return self._inflight.held
 
     # --- the link's thread
 

@@ -202,11 +202,6 @@ class Quarantine:
         held = self.strikes.get(message)
         return held is not None and held.strikes >= STRIKES and now < held.until
 
-    @property
-    def held(self) -> tuple[HeldMessage, ...]:
-        """The messages with two strikes and more, for people."""
-        return tuple(one for one in self.strikes.values() if one.strikes >= STRIKES)
-
 
 @dataclass(frozen=True, slots=True)
 class KeepAlive:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from kits.linkrun import held_in
 
 from edgegpu_sync.errors import TooLargeError
 from edgegpu_sync.link.events import MessageArrived, PublishAcknowledged
@@ -119,7 +120,7 @@ def test_the_oldest_under_way_at_two_ends_is_held_and_answered(desk: Inflight, *
     (answer,) = desk.take()
     assert isinstance(answer, PublishAcknowledged)
     assert (answer.token, bool(answer.refused)) == (token, True)
-    assert [one.message.topic for one in desk.held] == [TOPIC]
+    assert [one.topic for one in held_in(desk.quarantine)] == [TOPIC]
     assert desk.publish(f"{TOPIC}2", b"x", retain=False, turn=None) is not None
 
 
@@ -128,7 +129,7 @@ def test_a_connection_on_which_nothing_was_acknowledged_proves_nothing(desk: Inf
         connect(desk)
         publish(desk)
         desk.end(suspect=True)
-    assert desk.held == ()
+    assert held_in(desk.quarantine) == []
 
 
 def test_after_an_end_with_messages_under_way_they_go_one_at_a_time_for_a_while(desk: Inflight) -> None:
@@ -151,7 +152,7 @@ def test_an_end_of_our_own_doing_makes_nobody_suspect(desk: Inflight) -> None:
         connect(desk)
         publish(desk)
         desk.end(suspect=False)
-    assert desk.held == ()
+    assert held_in(desk.quarantine) == []
 
 
 def test_one_that_came_before_two_ends_is_acknowledged_at_once_and_still_handed_on(desk: Inflight) -> None:
@@ -174,7 +175,7 @@ def test_a_heartbeat_is_nobodys_and_never_suspected(desk: Inflight, clock: Clock
         (send,) = desk.take()
         assert isinstance(send, PublishRequest)
         desk.end(suspect=True, blamed=True)
-    assert desk.held == ()
+    assert held_in(desk.quarantine) == []
     connect(desk)
     desk.beat("edgegpu/v1/k3f9x2m7q1w8e5r4/beat")
     (send,) = desk.take()
