@@ -20,8 +20,3 @@ class DropCounter:
             return 0
         before, self.last = self.last, now
         return max(0, now - before) if before is not None else 0
-
-
-def told(count: int) -> str:
-    """Return a sentence about dropped messages, for people."""
-    return f"the broker has dropped {count} messages: something is away longer, or slower, than it has room for"

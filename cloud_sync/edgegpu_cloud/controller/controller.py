@@ -232,8 +232,9 @@ class Controller:
     def _dropped(self, event: MessageArrived) -> None:
         self._sender.ack(event)
         if count := self._drops.rose(event.payload):
+            text = f"the broker has dropped {count} messages: something is away longer, or slower, than it has room for"
             with self._store.write() as tx:
-                tx.notes.alarm("broker.DROPPED", device="", text=broker_drops.told(count), now_s=self._clock())
+                tx.notes.alarm("broker.DROPPED", device="", text=text, now_s=self._clock())
 
     def _connected(self) -> None:
         _LOG.info("connected: asking every box how it stands")
