@@ -3,7 +3,6 @@
 import json
 import logging
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -21,16 +20,6 @@ _LOG = logging.getLogger(__name__)
 
 _STAYS = frozenset({TransactionState.ROLLING_BACK, TransactionState.ROLLED_BACK, TransactionState.INCONSISTENT})
 """An uninstall in one of these states leaves edgegpu where it is."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BoxPaths:
-    """The paths of a session: its journals, the run folder, the folder with `proc`, and the installer's journal."""
-
-    journals: Path
-    run: Path
-    root: Path
-    tx: Path
 
 
 def goodbye_reason(journal: TransactionJournal) -> Literal["stop", "uninstall"]:

@@ -22,7 +22,7 @@ from edgegpu_agent.journal.journal import BoxJournal
 from edgegpu_agent.ports import BoxContext, ClusterIdentity, LinkPort
 from edgegpu_agent.session.capabilities import BoxCapabilities, box_capabilities
 from edgegpu_agent.session.local_api import SOCKET_NAME, LocalApi
-from edgegpu_agent.session.machine import BoxPaths, LinkMemory, boot_clock, goodbye_reason, journal_of
+from edgegpu_agent.session.machine import LinkMemory, boot_clock, goodbye_reason, journal_of
 from edgegpu_agent.session.watchdog import LoopHealth, LoopHealthTable
 from edgegpu_agent.settings import AgentConfig
 from edgegpu_agent.telemetry.machine import MachineReader
@@ -198,12 +198,7 @@ class CloudSupervisor:
                 max_mib=self._config.uploads.max_mib,
                 proxy=self._config.cloud.proxy,
             ),
-            places=BoxPaths(
-                journals=self._layout.state / JOURNALS,
-                run=self._layout.run,
-                root=self._layout.root,
-                tx=self._layout.tx,
-            ),
+            layout=self._layout,
             clock=self._clock,
             vitals=self._vitals,
             standing=lambda: self._identity.standing,
@@ -246,7 +241,7 @@ class BoxLink:
         *,
         instance: str,
         box_capabilities: BoxCapabilities,
-        places: BoxPaths,
+        layout: Layout,
         clock: ClockFloor,
         vitals: LoopHealthTable,
         standing: Callable[[], IdentityStatus],
@@ -258,7 +253,7 @@ class BoxLink:
             identity: this box.
             instance: the hash of this machine.
             box_capabilities: the actions, settlers and probes of this box.
-            places: the paths of the session.
+            layout: the paths of this box.
             clock: decides whether dates in certificates count; learns each time that a controller has signed.
             vitals: the table of watched loops.
             standing: returns the identity's status, for the local API.
@@ -270,19 +265,20 @@ class BoxLink:
         """
         self._identity, self._clock, self._vitals, self._at_step = identity, clock, vitals, at_step
         self._limits_trouble = box_capabilities.limits_trouble
-        self._standing, self._installer = standing, TransactionJournal(places.tx)
+        self._standing, self._installer = standing, TransactionJournal(layout.tx)
         self._group, self._stopping = TaskGroup(), box_capabilities.stopping
-        self._memory = LinkMemory(places.journals / "link.json")
-        self._journal = self._open(journal_of(places.journals, identity))
+        journals = layout.state / JOURNALS
+        self._memory = LinkMemory(journals / "link.json")
+        self._journal = self._open(journal_of(journals, identity))
         try:
-            self.worker = Worker(self._parts(instance, box_capabilities, places.root))
+            self.worker = Worker(self._parts(instance, box_capabilities, layout.root))
         except Exception:
             self._journal.close()  # the next try opens it again
             raise
         self._footprint = Footprint()
         self.link = self._link_of(self.worker)
         self.worker.attach(self._uplink())
-        self._api = LocalApi(places.run / SOCKET_NAME, status=self._status, history=self.worker.history)
+        self._api = LocalApi(layout.run / SOCKET_NAME, status=self._status, history=self.worker.history)
         self._more = box_capabilities.tasks(self.worker.board)
 
     def _heard(self, event: LinkEvent) -> None:
