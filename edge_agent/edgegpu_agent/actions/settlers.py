@@ -20,6 +20,7 @@ from edgegpu_agent.actions.transactions import (
     is_change_under_way,
 )
 from edgegpu_agent.ports import DocumentNotes, SettlerNotes, Settlers
+from edgegpu_base.files import stamp
 from edgegpu_installer.layout import Layout
 from edgegpu_plugin.config import schema
 from edgegpu_plugin.errors import ConfigError
@@ -42,8 +43,6 @@ _LOG = logging.getLogger(__name__)
 
 _ABSENT = SharingFound(installed=False)
 
-_Mark = tuple[int, int, int] | None
-
 
 class SharingOfBox:
     """The probe of this box's sharing; it reads the plugin's configuration again only when the file has changed."""
@@ -51,16 +50,19 @@ class SharingOfBox:
     def __init__(self, layout: Layout) -> None:
         """Build the probe; nothing is read yet."""
         self._layout = layout
-        self._mark: _Mark = None
+        self._mark: tuple[int, ...] = ()
         self._read = SharingFound(installed=True)
 
     def look(self) -> SharingFound:
         """See `ports.SharingProbe`."""
         if not self._layout.has_sharing:
             return _ABSENT
-        mark = self._file()
+        try:
+            mark = stamp(self._layout.plugin_yaml)
+        except OSError:
+            mark = ()
         if mark != self._mark:
-            self._mark, self._read = mark, self._configured() if mark is not None else SharingFound(installed=True)
+            self._mark, self._read = mark, self._configured() if mark else SharingFound(installed=True)
         return self._read
 
     def changing(self) -> bool:
@@ -70,13 +72,6 @@ class SharingOfBox:
         except OSError as error:
             _LOG.warning("cannot tell whether an installer is at work: %s", error)
             return True
-
-    def _file(self) -> _Mark:
-        try:
-            info = self._layout.plugin_yaml.stat()
-        except OSError:
-            return None
-        return info.st_ino, info.st_mtime_ns, info.st_size
 
     def _configured(self) -> SharingFound:
         try:

@@ -5,6 +5,8 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+from edgegpu_base.files import stamp
+
 _LOG = logging.getLogger(__name__)
 
 LOOK_S = 5.0
@@ -31,9 +33,8 @@ class SettingsWatch:
         """Let `run` end."""
         self._stopping.set()
 
-    def _look(self) -> tuple[int, int, int] | None:
+    def _look(self) -> tuple[int, ...]:
         try:
-            info = self._path.stat()
+            return stamp(self._path)
         except OSError:
-            return None
-        return info.st_ino, info.st_mtime_ns, info.st_size
+            return ()
