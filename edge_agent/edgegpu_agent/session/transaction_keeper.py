@@ -4,7 +4,6 @@ import json
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from edgegpu_base.process.inotify import FolderWatch
@@ -23,19 +22,6 @@ _BUSY_LOOK_S = 0.2
 _FIRST_RETRY_S = 5.0
 _LAST_RETRY_S = 300.0
 _MOST_BYTES = 65536
-
-
-@dataclass(frozen=True, slots=True)
-class FinisherResult:
-    """The answer of the finishing command; `state` is empty where it cannot be read."""
-
-    state: str
-    why: str
-
-    @property
-    def words(self) -> str:
-        """The state and the reason in one line."""
-        return f"{self.state or 'no answer'}: {self.why}" if self.why else self.state or "no answer"
 
 
 class TransactionFinisher:
@@ -59,8 +45,11 @@ class TransactionFinisher:
         self._late = False
         self._run = DetachedProgram(command)
 
-    def poll(self) -> FinisherResult | None:
-        """Return the command's answer once it has ended, None before; kill it after its deadline."""
+    def poll(self) -> str | None:
+        """Return the command's answer, a line with state and reason, once it has ended, None before.
+
+        A command that takes longer than its deadline is killed.
+        """
         status = self._run.poll()
         if status is None:
             if self._clock() > self._deadline and not self._late:
@@ -68,7 +57,7 @@ class TransactionFinisher:
                 self._run.kill()
             return None
         if self._late:
-            return FinisherResult("", f"it did not end within {self._deadline_s:g} s")
+            return f"no answer: it did not end within {self._deadline_s:g} s"
         return _read(self._run.text(_MOST_BYTES), status)
 
     def leave(self) -> None:
@@ -76,14 +65,13 @@ class TransactionFinisher:
         self._run.leave()
 
 
-def _read(text: str, status: int) -> FinisherResult:
+def _read(text: str, status: int) -> str:
     try:
         value = json.loads(text)
-        return FinisherResult(str(value.get("state", "")), str(value.get("why") or value.get("error") or ""))
+        parts = (str(value.get("state", "")) or "no answer", str(value.get("why") or value.get("error") or ""))
     except (ValueError, AttributeError):
-        return FinisherResult(
-            "", f"exit status {status}, and no answer that can be read: {' '.join(text.split())[:200]}"
-        )
+        return f"no answer: exit status {status}, and no answer that can be read: {' '.join(text.split())[:200]}"
+    return ": ".join(filter(None, parts))
 
 
 class TransactionKeeper:
@@ -146,11 +134,11 @@ class TransactionKeeper:
 
     def _round(self) -> None:
         if self._finisher is not None:
-            finished = self._finisher.poll()
-            if finished is None:
+            answer = self._finisher.poll()
+            if answer is None:
                 return
             self._finisher = None
-            self._ended(finished)
+            self._ended(answer)
         try:
             record = self._journal.read()
             now = read_clocks(self._root)
@@ -186,11 +174,11 @@ class TransactionKeeper:
         try:
             self._finisher = TransactionFinisher(self._command, deadline_s=self._deadline_s)
         except OSError as error:
-            self._ended(FinisherResult("", f"cannot run {self._command[0]}: {error.strerror}"))
+            self._ended(f"no answer: cannot run {self._command[0]}: {error.strerror}")
 
-    def _ended(self, finished: FinisherResult) -> None:
+    def _ended(self, answer: str) -> None:
         """Log how the command ended; if it settled nothing, the next tries come later and later."""
-        _LOG.warning("finishing the transaction ended: %s", finished.words)
+        _LOG.warning("finishing the transaction ended: %s", answer)
         self._not_before = self._clock() + self._retry_s
         self._retry_s = min(2 * self._retry_s, _LAST_RETRY_S)
 
