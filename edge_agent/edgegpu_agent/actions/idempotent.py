@@ -5,9 +5,9 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from edgegpu_agent.actions.plugin_client import PluginStatus, PluginUnreachableError, fetch_status
+from edgegpu_agent.actions.plugin_client import PluginUnreachableError, wait_for_status
 from edgegpu_agent.actions.programs import ActionTimer, run
 from edgegpu_agent.ports import ActionOutcome
 from edgegpu_sync.ids import CommandId
@@ -15,7 +15,7 @@ from edgegpu_sync.rules.ops import Args, Evidence
 from edgegpu_sync.states import CommandState
 from edgegpu_sync.wire import Json, clipped
 
-_PLUGIN_S, _LOOK_S = 30.0, 1.0
+_PLUGIN_S = 30.0
 _DOCTOR_S = 240.0
 _RENEW_S, _RENEW_MOST_S = 2.0, 60.0
 _MOST_DATA_BYTES = 6_000
@@ -62,22 +62,23 @@ def refresh_inventory(socket: Path, *, pace: ActionTimer, looked: Callable[[], N
     """
 
     def do(_: CommandId) -> ActionOutcome:
-        found = pace.wait_for(lambda: _asked(socket), every_s=_LOOK_S, within_s=_PLUGIN_S)
-        looked()
-        if found is None:
+        try:
+            found = wait_for_status(socket, pace, within_s=_PLUGIN_S)
+        except PluginUnreachableError:
+            looked()
             text = f"the plugin has not answered for {_PLUGIN_S:g} s at {socket}: systemctl status edgegpu-plugin"
             return ActionOutcome.failed(text)
-        data = {"cards": found.cards, "healthy": found.healthy, "driver": found.driver, "problem": found.problem}
-        return ActionOutcome(state=CommandState.SUCCEEDED, data=cast("Json", data))
+        looked()
+        healthy, driver = sum(card.healthy for card in found.cards), found.driver
+        data: Json = {
+            "cards": len(found.cards),
+            "healthy": healthy,
+            "driver": driver.version,
+            "problem": driver.problem,
+        }
+        return ActionOutcome(state=CommandState.SUCCEEDED, data=data)
 
     return IdempotentAction(do)
-
-
-def _asked(socket: Path) -> PluginStatus | None:
-    try:
-        return fetch_status(socket)
-    except PluginUnreachableError:
-        return None
 
 
 def run_doctor(program: Sequence[str], *, pace: ActionTimer, env: Mapping[str, str] | None = None) -> IdempotentAction:

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Generic, TypeVar, assert_never, cast
 
-from edgegpu_agent.actions.plugin_client import PluginStatus, PluginUnreachableError, fetch_status
+from edgegpu_agent.actions.plugin_client import PluginUnreachableError, wait_for_status
 from edgegpu_agent.actions.programs import ActionTimer
 from edgegpu_agent.actions.transactions import (
     End,
@@ -261,19 +261,10 @@ def _isolation(item: Isolation) -> Settlement:
 
 def _not_while_held(item: UnitSize, socket: Path, pace: ActionTimer) -> Settlement | None:
     """Reject another unit size while pods hold shares: kubelet would not know their devices any more."""
-    last = ""
-
-    def answer() -> PluginStatus | None:
-        nonlocal last
-        try:
-            return fetch_status(socket)
-        except PluginUnreachableError as error:
-            last = str(error)
-            return None
-
-    now = pace.wait_for(answer, every_s=1, within_s=_PLUGIN_S)  # the plugin may just have been started
-    if now is None:
-        return Settlement.rejected(ResultCode.PRECHECK, f"cannot say whether pods hold shares: {last}")
+    try:
+        now = wait_for_status(socket, pace, within_s=_PLUGIN_S)
+    except PluginUnreachableError as error:
+        return Settlement.rejected(ResultCode.PRECHECK, f"cannot say whether pods hold shares: {error}")
     if now.unit_mib == item.mib:
         return Settlement.applied("it was so already")
     if not now.holders:
