@@ -33,40 +33,17 @@ class WebError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TlsTrust:
-    """The PEM files for TLS: a CA that is trusted beside the system's, and this box's certificate and key.
+class HttpsClient:
+    """An HTTPS client that retries and follows no redirects. `proxy`: its address, or empty.
 
-    Missing files are left out. All are read again for each call, because certificates are renewed.
+    `ca` is trusted beside the system's CAs; `cert` and `key` are this box's certificate and key. The PEM files are read
+    again for each call, because certificates are renewed; missing ones are left out.
     """
 
-    ca: Path | None = None
+    pace: ActionTimer
+    ca: Path
     cert: Path | None = None
     key: Path | None = None
-
-    def context(self) -> ssl.SSLContext:
-        """Return the client's TLS context.
-
-        Raises:
-            WebError: a file does not hold what it should.
-        """
-        context = ssl.create_default_context()
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        try:
-            if self.ca is not None and self.ca.is_file():
-                context.load_verify_locations(self.ca)
-            if self.cert is not None and self.cert.is_file():
-                context.load_cert_chain(self.cert, self.key)
-        except (OSError, ssl.SSLError) as error:
-            raise WebError(f"cannot use this box's certificate: {error}", final=True) from error
-        return context
-
-
-@dataclass(frozen=True, slots=True)
-class HttpsClient:
-    """An HTTPS client that retries and follows no redirects. `proxy`: its address, or empty."""
-
-    trust: TlsTrust
-    pace: ActionTimer
     proxy: str = ""
 
     def put(self, url: str, path: Path) -> None:
@@ -112,11 +89,23 @@ class HttpsClient:
             self.pace.pause(wait_s)
             wait_s *= 2
 
+    def _context(self) -> ssl.SSLContext:
+        context = ssl.create_default_context()
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        try:
+            if self.ca.is_file():
+                context.load_verify_locations(self.ca)
+            if self.cert is not None and self.cert.is_file():
+                context.load_cert_chain(self.cert, self.key)
+        except (OSError, ssl.SSLError) as error:
+            raise WebError(f"cannot use this box's certificate: {error}", final=True) from error
+        return context
+
     @contextlib.contextmanager
     def _call(
         self, method: str, url: str, headers: dict[str, str], *, body: IO[bytes] | None = None
     ) -> Iterator[urllib3.BaseHTTPResponse]:
-        with proxied.pool(self.proxy, ssl_context=self.trust.context(), num_pools=1) as pool:
+        with proxied.pool(self.proxy, ssl_context=self._context(), num_pools=1) as pool:
             try:
                 response = pool.request(
                     method,

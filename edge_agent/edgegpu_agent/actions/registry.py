@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from edgegpu_agent.actions.bundles import Bundles
-from edgegpu_agent.actions.https import HttpsClient, TlsTrust
+from edgegpu_agent.actions.https import HttpsClient
 from edgegpu_agent.actions.idempotent import refresh_inventory, rotate_identity, run_doctor
 from edgegpu_agent.actions.logs import CollectLogs
 from edgegpu_agent.actions.programs import ActionTimer
@@ -90,7 +90,7 @@ class ActionContext:
     def web(self, *, certificate: bool) -> HttpsClient:
         """Return an HTTPS client that trusts the system's CAs and the cloud's; `certificate`: with this box's own."""
         cert, key = (self.identity / "tls.crt", self.identity / "tls.key") if certificate else (None, None)
-        return HttpsClient(TlsTrust(ca=self.identity / "cloud-ca.crt", cert=cert, key=key), self.pace, self.proxy)
+        return HttpsClient(pace=self.pace, ca=self.identity / "cloud-ca.crt", cert=cert, key=key, proxy=self.proxy)
 
 
 def acts(box: ActionContext) -> Acts:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from kits.install import Host, serve
 
-from edgegpu_agent.actions.https import HttpsClient, TlsTrust, WebError
+from edgegpu_agent.actions.https import HttpsClient, WebError
 from edgegpu_agent.actions.programs import ActionTimer
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def host(tmp_path: Path, content: bytes) -> Iterator[Host]:
 def web(tmp_path: Path, host: Host) -> HttpsClient:
     ca = tmp_path / "ca.crt"
     ca.write_text(host.cert.ca)
-    return HttpsClient(TlsTrust(ca=ca), ActionTimer(threading.Event(), speed=100.0))
+    return HttpsClient(pace=ActionTimer(threading.Event(), speed=100.0), ca=ca)
 
 
 @pytest.mark.parametrize("begun", [0, 100_000])
