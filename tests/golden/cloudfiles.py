@@ -197,9 +197,13 @@ def _enrolled(folder: Path, here: Any, heard: _Heard) -> list[str]:  # noqa: ANN
     authority = here.layout.ca_cert("servers").read_bytes()
     client = _Client(heard, authority)
     address = doors.CloudAddress(url="https://cloud.example:8443", ca_sha256=doors.sha256_of(authority))
-    facts = doors.BoxFacts(instance="ab" * 32, host="box-1", agent="0.2.0")
     made = doors.BoxEnrolment(
-        folder=folder / "identity", cloud=address, facts=facts, client=cast("Any", lambda _: client)
+        folder=folder / "identity",
+        cloud=address,
+        instance="ab" * 32,
+        host="box-1",
+        agent="0.2.0",
+        client=cast("Any", lambda _: client),
     )
     identity: Any = made.attempt(here.token())
     renewal = doors.BoxRenewal(

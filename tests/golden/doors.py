@@ -45,13 +45,12 @@ from edgegpu_agent.cli.tree import app as edgegpu_app
 from edgegpu_agent.cli.uninstall import _document as _uninstall_document
 from edgegpu_agent.identity.clock_floor import ClockFloor
 from edgegpu_agent.identity.enrolment import BoxEnrolment
-from edgegpu_agent.identity.enrolment import EnrolmentFacts as BoxFacts
 from edgegpu_agent.identity.enrolment_client import EnrolmentAnswer as EnrolledAnswer
 from edgegpu_agent.identity.enrolment_client import RenewedAnswer
 from edgegpu_agent.identity.identity_files import CloudAddress
 from edgegpu_agent.identity.renewal import Renewal as BoxRenewal
 from edgegpu_agent.identity.status import EnrolmentState, IdentityStatus
-from edgegpu_agent.identity.status_file import write_status as tell_standing
+from edgegpu_agent.identity.status import write_status as tell_standing
 from edgegpu_agent.journal.codec import asked_of, asked_text
 from edgegpu_agent.journal.contents import HistoryEntry, LastContact
 from edgegpu_agent.journal.disk_space import JournalPages

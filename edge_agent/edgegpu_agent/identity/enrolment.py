@@ -39,21 +39,17 @@ class _Request(IdentityModel):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EnrolmentFacts:
-    """The facts that a box sends when it enrols: the machine's hash, and for people its host name and version."""
-
-    instance: str
-    host: str
-    agent: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class BoxEnrolment:
-    """The enrolment into one folder; it first fetches the cloud's own CA where there is one."""
+    """The enrolment into one folder; it first fetches the cloud's own CA where there is one.
+
+    It sends `instance`, the machine's hash, and for people the host name and the agent's version.
+    """
 
     folder: Path
     cloud: CloudAddress
-    facts: EnrolmentFacts
+    instance: str
+    host: str
+    agent: str
     client: Callable[[bytes], CloudClient]
     random_hex: Callable[[int], str] = secrets.token_hex
 
@@ -115,9 +111,9 @@ class BoxEnrolment:
                 "request": request.request,
                 "csr": request.csr,
                 "sign_key": public_text(sign_key),
-                "instance": self.facts.instance,
-                "host": clipped(self.facts.host, 253),
-                "versions": {"agent": self.facts.agent},
+                "instance": self.instance,
+                "host": clipped(self.host, 253),
+                "versions": {"agent": self.agent},
             }
         )
 
@@ -128,12 +124,12 @@ class BoxEnrolment:
             device=answer.device,
             name=answer.name,
             enrolment=answer.enrolment,
-            instance=self.facts.instance,
+            instance=self.instance,
             broker=answer.broker,
             cloud=self.cloud,
             root=answer.root,
             keys=answer.keys,
-            host=clipped(self.facts.host, 253),
+            host=clipped(self.host, 253),
             token_sha256=request.token_sha256,
             enrolled_s=answer.server_time,
         )

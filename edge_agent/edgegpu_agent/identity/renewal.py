@@ -13,7 +13,6 @@ from edgegpu_agent.identity import identity_files
 from edgegpu_agent.identity.enrolment_client import CloudClient, RenewedAnswer, body_of
 from edgegpu_agent.identity.errors import DeniedError, UnreachableError
 from edgegpu_agent.identity.identity_files import (
-    BoxCertificate,
     BoxIdentity,
     CloudAddress,
     IdentityModel,
@@ -40,15 +39,6 @@ class _Done(IdentityModel):
     not_after_s: int
 
 
-@dataclass(frozen=True, slots=True)
-class RenewedCertificate:
-    """A certificate that is in place; `again`: an earlier call with the same cause has renewed it already."""
-
-    certificate: BoxCertificate
-    again: bool
-    server_time: int = 0
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Renewal:
     """The renewal of one identity's certificate; any thread may call it, and a lock admits one at a time."""
@@ -60,8 +50,10 @@ class Renewal:
     random_hex: Callable[[int], str] = secrets.token_hex
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def renew(self, cause: str) -> RenewedCertificate:
+    def renew(self, cause: str) -> int:
         """Get a new certificate and put it in place; a cause that was served before needs no new request.
+
+        The result is the cloud's time, in seconds since 1970; 0 where there was no request.
 
         Args:
             cause: `life`, or the id of a command.
@@ -74,12 +66,12 @@ class Renewal:
         with self.lock:
             settle(self.identity.folder)
             if cause != LIFE and self._served(cause):
-                return RenewedCertificate(self.identity.certificate(), again=True)
+                return 0
             request = self._request(cause)
             answer = self._ask(request)
             self._keep(answer, request)
             settle(self.identity.folder)
-            return RenewedCertificate(self.identity.certificate(), again=False, server_time=answer.server_time)
+            return answer.server_time
 
     @property
     def _new(self) -> Path:

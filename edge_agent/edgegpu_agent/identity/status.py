@@ -1,7 +1,15 @@
-"""The status of the box's identity in its cloud, as a state and as sentences for people. Pure."""
+"""The status of the box's identity in its cloud, as a state and as sentences for people, and its file."""
 
+import json
+import logging
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
+from pathlib import Path
+
+from edgegpu_base.errors import EdgegpuError
+from edgegpu_base.files import write_if_changed
+
+_LOG = logging.getLogger(__name__)
 
 STATUS_FILE = "agent-identity.json"
 """The file in the run folder with the identity's status, for the command line."""
@@ -54,6 +62,18 @@ class IdentityStatus:
         """The status as one line for a log."""
         parts = [self.stand.value, self.text, self.warning, self.remedy and f"do: {self.remedy}"]
         return "; ".join(part for part in parts if part)
+
+
+def write_status(path: Path, status: IdentityStatus) -> None:
+    """Write the identity's status if the file differs; log an error of the disk, and go on.
+
+    A boot empties the folder. The file can differ because another agent, which was started beside this one and could
+    not go on the link, has written it.
+    """
+    try:
+        write_if_changed(path, json.dumps(status.document()), mode=0o600)
+    except EdgegpuError as error:
+        _LOG.warning("%s", error)
 
 
 RENEW_LEAST_S, RENEW_MOST_S = 60.0, 86_400.0

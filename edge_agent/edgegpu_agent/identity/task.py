@@ -9,14 +9,13 @@ from pathlib import Path
 
 from edgegpu_agent.identity import enrolment, renewal
 from edgegpu_agent.identity.clock_floor import ClockFloor
-from edgegpu_agent.identity.enrolment import BoxEnrolment, EnrolmentFacts, token_hash
+from edgegpu_agent.identity.enrolment import BoxEnrolment, token_hash
 from edgegpu_agent.identity.enrolment_client import CloudClient, PendingAnswer
 from edgegpu_agent.identity.errors import DeniedError, IdentityError
 from edgegpu_agent.identity.identity_files import BoxIdentity, CloudAddress, load_identity
 from edgegpu_agent.identity.machine_id import instance
 from edgegpu_agent.identity.renewal import LIFE, Renewal
-from edgegpu_agent.identity.status import EnrolmentState, IdentityStatus, enrol_retry_s, renew_retry_s
-from edgegpu_agent.identity.status_file import write_status
+from edgegpu_agent.identity.status import EnrolmentState, IdentityStatus, enrol_retry_s, renew_retry_s, write_status
 
 _LOG = logging.getLogger(__name__)
 
@@ -127,8 +126,8 @@ class IdentityKeeper:
             self._trouble = words
             self._wake.set()
 
-    def renew(self, cause: str) -> str:
-        """Get a new certificate for a cause, a command's id, once for each; return a sentence for people.
+    def renew(self, cause: str) -> None:
+        """Get a new certificate for a cause, a command's id, once for each.
 
         Raises:
             IdentityError: the renewal failed; UnreachableError where another try may succeed.
@@ -136,12 +135,10 @@ class IdentityKeeper:
         renewing = self._renewal
         if renewing is None:
             raise IdentityError("cannot renew the certificate: this box is not enrolled", ENROL)
-        done = renewing.renew(cause)
-        if done.server_time:
-            self._clock.learn_signed(done.server_time)
+        if server_time := renewing.renew(cause):
+            self._clock.learn_signed(server_time)
         self._wake.set()
         self._renewed()
-        return f"a new certificate stands, until {done.certificate.not_after_s}"
 
     def _round(self) -> float:
         """Do one round, and return the seconds until the next one."""
@@ -211,7 +208,9 @@ class IdentityKeeper:
         asking = BoxEnrolment(
             folder=settings.folder,
             cloud=settings.cloud,
-            facts=EnrolmentFacts(instance=self._instance, host=settings.host, agent=settings.agent),
+            instance=self._instance,
+            host=settings.host,
+            agent=settings.agent,
             client=self._client,
         )
         try:

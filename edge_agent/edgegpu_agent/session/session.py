@@ -14,8 +14,7 @@ from edgegpu_agent.identity.clock_floor import ClockFloor
 from edgegpu_agent.identity.enrolment_client import CloudClient
 from edgegpu_agent.identity.errors import IdentityError
 from edgegpu_agent.identity.identity_files import BoxIdentity, CloudAddress
-from edgegpu_agent.identity.status import STATUS_FILE, EnrolmentState, IdentityStatus
-from edgegpu_agent.identity.status_file import write_status
+from edgegpu_agent.identity.status import STATUS_FILE, EnrolmentState, IdentityStatus, write_status
 from edgegpu_agent.identity.task import IdentityKeeper, IdentitySettings
 from edgegpu_agent.journal.errors import BoxJournalError
 from edgegpu_agent.journal.journal import BoxJournal

@@ -13,8 +13,7 @@ from kits.agentyaml import written
 from kits.cli import Done, edgegpu
 
 from edgegpu_agent.identity.enrolment import token_hash
-from edgegpu_agent.identity.status import EnrolmentState, IdentityStatus
-from edgegpu_agent.identity.status_file import write_status
+from edgegpu_agent.identity.status import EnrolmentState, IdentityStatus, write_status
 from edgegpu_agent.session.local_api import LocalApi
 from edgegpu_agent.settings import load
 from edgegpu_agent.worker.answers import JournalAnswer, JournalLine, OpenCommand, StatusAnswer

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from kits.enrol import NOW_S
 from kits.https import Served, serving
 
-from edgegpu_agent.identity.enrolment import BoxEnrolment, EnrolmentFacts
+from edgegpu_agent.identity.enrolment import BoxEnrolment
 from edgegpu_agent.identity.enrolment_client import CloudClient, PendingAnswer
 from edgegpu_agent.identity.errors import DeniedError, IdentityError
 from edgegpu_agent.identity.identity_files import BoxIdentity, CloudAddress
@@ -37,7 +37,9 @@ def agent(folder: Path, served: Served, *, ca_sha256: str = "", instance: str = 
     return BoxEnrolment(
         folder=folder,
         cloud=address,
-        facts=EnrolmentFacts(instance=instance, host="box-1", agent="0.2.0"),
+        instance=instance,
+        host="box-1",
+        agent="0.2.0",
         client=lambda ca: CloudClient(url=served.url, ca_pem=ca, check_dates=lambda: True),
     )
 
@@ -82,7 +84,8 @@ def test_the_agent_renews_and_a_copy_of_its_disk_does_not(served: Served, tmp_pa
     identity = enrolled(tmp_path, served, instance="04" * 32)
     before = identity.certificate()
     assert before.renew_at_s > NOW_S + 200 * 86_400, "a fresh certificate is not renewed at once"
-    after = renewal(identity, served, instance="04" * 32).renew(LIFE).certificate
+    renewal(identity, served, instance="04" * 32).renew(LIFE)
+    after = identity.certificate()
     assert (after.name, after.public != before.public) == (before.name, True)
     with pytest.raises(DeniedError, match="another machine"):
         renewal(identity, served, instance="05" * 32).renew(LIFE)
