@@ -68,7 +68,7 @@ class LateJournal(BoxJournal):
     ) -> None:
         if self._late is None:
             self._since_s, self._bodies, self._notes = time.monotonic(), {}, {}
-        before = self._late or self._held
+        before = self._late or self.held
         self._late = held
         self._bodies |= bodies or {}
         self._notes |= notes or {}

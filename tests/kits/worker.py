@@ -100,7 +100,7 @@ class Box:
     telemetry: TelemetrySource = field(default_factory=NoTelemetry)
     limits: OutboxSizes = SMALL
     room: JournalPages = ROOM
-    hook: Hook = lambda _when, _number: None
+    hook: Hook = lambda _when, _change: None
     seed: int = 7
     turns: int = 0
     epochs: int = 0

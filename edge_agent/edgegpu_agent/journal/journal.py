@@ -25,8 +25,8 @@ MOST_HISTORY = 2_000
 
 _FORGET_STEP = 256
 
-Hook = Callable[[str, int], None]
-"""Called with "before" or "after" and the number of the commit; tests end the process there."""
+Hook = Callable[[str, ContentDiff], None]
+"""Called with "before" or "after" a commit, and what it writes; tests of faults trace it, or end the process there."""
 
 DEFAULT_LIMITS = OutboxSizes()
 
@@ -41,7 +41,7 @@ class BoxJournal:
         limits: OutboxSizes = DEFAULT_LIMITS,
         room: JournalPages | None = None,
         wall_s: Callable[[], float],
-        hook: Hook = lambda _when, _number: None,
+        hook: Hook = lambda _when, _change: None,
     ) -> None:
         """Build the box journal.
 
@@ -59,13 +59,13 @@ class BoxJournal:
         self._room = room or JournalPages.of(limits)
         self._wall_s = wall_s
         self._hook = hook
-        self._commits = 0
         self._path = path
         opened = open_file(path, room=self._room, wall_s=wall_s)
         self._link = opened.link
         self.told = opened.told
         """Why this journal is new although there was another one; else empty. It stays until the next enrolment."""
-        self._held: JournalContents | None = None
+        self.held: JournalContents | None = None
+        """The contents that were loaded or saved last."""
 
     def load(self, *, enrolment: int, root: str) -> JournalContents:
         """Return the contents; start with empty ones where the journal is of an earlier enrolment.
@@ -87,7 +87,7 @@ class BoxJournal:
             held = JournalContents.fresh(enrolment=enrolment, root=root, limits=self._limits)
             self._begin(held)
         self.told = loading.one(self._link, "told") or ""
-        self._held = held
+        self.held = held
         return held
 
     def _read(self) -> JournalContents | None:
@@ -104,12 +104,13 @@ class BoxJournal:
             return None
 
     def _begin(self, held: JournalContents) -> None:
-        with self._step():
+        change = ContentDiff(before=None, after=held)
+        with self._step(change):
             for table in ("one", "commands", "tries", "notes", "outbox"):
                 self._link.execute(f"DELETE FROM {table} WHERE TRUE")  # noqa: S608  (names of ours)
             loading.put(self._link, "told", self.told)
             loading.put(self._link, "oldest_reader", str(OLDEST_READER))
-            write(self._link, ContentDiff(before=None, after=held))
+            write(self._link, change)
 
     def save(
         self,
@@ -137,7 +138,7 @@ class BoxJournal:
         if short and spare:
             raise JournalFullError("cannot take more: the journal keeps what room it has for results")
         change = ContentDiff(
-            before=self._held,
+            before=self.held,
             after=held,
             bodies=bodies or {},
             notes=notes or {},
@@ -145,19 +146,17 @@ class BoxJournal:
             at_s=int(self._wall_s()),
             most_told=MOST_HISTORY,
         )
-        with self._step():
+        with self._step(change):
             write(self._link, change)
-        self._held = held
+        self.held = held
 
     @contextlib.contextmanager
-    def _step(self) -> Iterator[None]:
+    def _step(self, change: ContentDiff) -> Iterator[None]:
         """Make one transaction; the hook is called before and after its commit."""
-        self._commits += 1
-        number = self._commits
         try:
             self._link.execute("BEGIN IMMEDIATE")
             yield
-            self._hook("before", number)
+            self._hook("before", change)
             self._link.execute("COMMIT")
         except BaseException as error:
             if self._link.in_transaction:
@@ -166,7 +165,7 @@ class BoxJournal:
                 raise
             kind = JournalFullError if error.sqlite_errorcode == sqlite3.SQLITE_FULL else BoxJournalError
             raise kind(f"cannot write the journal: {error}") from error
-        self._hook("after", number)
+        self._hook("after", change)
 
     @property
     def free_pages(self) -> int:

@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -308,17 +309,16 @@ class BoxLink:
     def _open(self, path: Path) -> BoxJournal:
         if self._at_step is None:
             return BoxJournal(path, wall_s=time.time)
-        from edgegpu_agent.worker.fault_steps import SteppedJournal  # noqa: PLC0415  (not needed in the field)
+        from edgegpu_agent.worker.fault_steps import at_commit  # noqa: PLC0415  (not needed in the field)
 
-        return SteppedJournal(path, self._at_step, wall_s=time.time)
+        return BoxJournal(path, wall_s=time.time, hook=partial(at_commit, self._at_step))
 
     def _uplink(self) -> LinkPort:
         if self._at_step is None:
             return self.link
-        from edgegpu_agent.worker.fault_steps import SteppedJournal, SteppedUplink  # noqa: PLC0415
+        from edgegpu_agent.worker.fault_steps import SteppedUplink  # noqa: PLC0415
 
-        assert isinstance(self._journal, SteppedJournal)  # noqa: S101  (`_open` made it)
-        return SteppedUplink(self.link, self._journal)
+        return SteppedUplink(self.link, self._journal, self._at_step)
 
     def _parts(self, instance: str, box_capabilities: BoxCapabilities, root: Path) -> WorkerParts:
         """Return the parts of the worker."""

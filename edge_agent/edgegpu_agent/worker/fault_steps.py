@@ -1,13 +1,12 @@
 """The worker's parts for tests of faults: journal, actions, settlers and link that report each step."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
-from edgegpu_agent.journal.contents import HistoryEntry, JournalContents
 from edgegpu_agent.journal.journal import BoxJournal
+from edgegpu_agent.journal.saving import ContentDiff
 from edgegpu_agent.ports import Action, ActionOutcome, Acts, LinkPort, Settler, SettlerNotes, Settlers
 from edgegpu_agent.worker import steps
 from edgegpu_agent.worker.steps import AtStep
@@ -15,43 +14,16 @@ from edgegpu_sync import topics
 from edgegpu_sync.ids import CommandId, OpName
 from edgegpu_sync.link.events import MessageArrived
 from edgegpu_sync.messages.spec import AskedItem
-from edgegpu_sync.messages.stamps import Stamp
 from edgegpu_sync.rules.ops import Args, Evidence
 from edgegpu_sync.rules.settle import Settlement
 from edgegpu_sync.topics import ResultTopic
-from edgegpu_sync.wire import Json
 
 
-class SteppedJournal(BoxJournal):
-    """A journal that reports its writes."""
-
-    def __init__(self, path: Path, at_step: AtStep, *, wall_s: Callable[[], float]) -> None:
-        """See `BoxJournal`; `at_step` is called at each write."""
-        super().__init__(path, wall_s=wall_s)
-        self.at_step = at_step
-
-    def save(
-        self,
-        held: JournalContents,
-        *,
-        bodies: Mapping[CommandId | Stamp, bytes] | None = None,
-        notes: Mapping[str, Json | None] | None = None,
-        told: Sequence[HistoryEntry] = (),
-        spare: bool = False,
-    ) -> None:
-        """See `BoxJournal`."""
-        before = self._held
-        found = [] if before is None else steps.written(before, held, notes or {})
-        for name, about in found:
-            self.at_step(f"before-{name}", about)
-        super().save(held, bodies=bodies, notes=notes, told=told, spare=spare)
-        for name, about in found:
-            self.at_step(f"after-{name}", about)
-
-    def ended(self, id_: CommandId) -> OpName | None:
-        """Return the op of a command that has ended and waits for its receipt."""
-        record = None if self._held is None else self._held.records.get(id_)
-        return record.op if record is not None and record.state.terminal else None
+def at_commit(at_step: AtStep, when: str, change: ContentDiff) -> None:
+    """Report the steps that a write to the journal is; with an `at_step` this is a journal's `Hook`."""
+    if change.before is not None:
+        for name, about in steps.written(change.before, change.after, change.notes):
+            at_step(f"{when}-{name}", about)
 
 
 @contextmanager
@@ -107,16 +79,18 @@ class SteppedUplink:
     """The link; it reports each terminal state that is sent."""
 
     link: LinkPort
-    journal: SteppedJournal
+    journal: BoxJournal
+    at_step: AtStep
 
     def publish(self, topic: str, payload: bytes, *, retain: bool = False, turn: int | None = None) -> int | None:
         """See `LinkPort`."""
         publish = partial(self.link.publish, topic, payload, retain=retain, turn=turn)
         to = topics.parse(topic)
-        op = self.journal.ended(to.id) if isinstance(to, ResultTopic) else None
-        if op is None or not isinstance(to, ResultTopic):
+        held = self.journal.held
+        record = held.records.get(to.id) if held is not None and isinstance(to, ResultTopic) else None
+        if record is None or not record.state.terminal:
             return publish()
-        with _step(self.journal.at_step, steps.SEND, f"{op} {to.id}"):
+        with _step(self.at_step, steps.SEND, f"{record.op} {record.id}"):
             return publish()
 
     def ack(self, arrived: MessageArrived) -> None:

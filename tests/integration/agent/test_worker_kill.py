@@ -40,7 +40,7 @@ class MortalWorld(World):
 def live(folder: Path, cut: int) -> None:
     """Be killed at a step; returns when there are fewer."""
     world = MortalWorld()
-    wire = wired(folder, world=world, hook=lambda _when, _number: world.step())
+    wire = wired(folder, world=world, hook=lambda _when, _change: world.step())
     world.left, world.controller = folder / "left", wire.controller
     controller = wire.controller
     rev = controller.desire(Spec(sharing=Sharing(rev=1, installed=True)))

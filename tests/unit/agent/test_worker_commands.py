@@ -168,7 +168,7 @@ def test_rubbish_is_acknowledged_and_counted(wire: Wire) -> None:
 
 def test_a_message_is_acknowledged_after_the_journal_has_it_and_not_before(tmp_path: Path) -> None:
     acked: list[tuple[str, int]] = []
-    box = Box(tmp_path, hook=lambda when, _number: acked.append((when, len(box.link.acked))))
+    box = Box(tmp_path, hook=lambda when, _change: acked.append((when, len(box.link.acked))))
     wire = wired(box)
     wire.controller.command(RESTART)
     wire.controller.desire(Spec())

@@ -64,7 +64,7 @@ class Story:
     def play(self) -> tuple[Wire, list[CommandId]]:
         box = Box(self.folder)
         world = box.world
-        wire = wired(self.folder, world=world, hook=lambda _when, _number: world.step())
+        wire = wired(self.folder, world=world, hook=lambda _when, _change: world.step())
         ids = self.scenario.ask(wire)
         wire.down += wire.controller.desired_message()
         world.steps, world.cut_at = 0, self._next_cut()
