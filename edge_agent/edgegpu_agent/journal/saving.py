@@ -43,37 +43,27 @@ def write(link: sqlite3.Connection, change: ContentDiff) -> None:
 
 
 def _write_ones(link: sqlite3.Connection, before: JournalContents | None, after: JournalContents) -> None:
-    old = None if before is None else _ones(before)
-    for name, value in _ones(after).items():
-        if old is None or old[name] != value:
-            put(link, name, _TEXTS[name](value))
+    for name, (value_of, text_of) in _ONES.items():
+        value = value_of(after)
+        if before is None or value_of(before) != value:
+            put(link, name, text_of(value))
 
 
-def _ones(held: JournalContents) -> dict[str, object]:
-    return {
-        "gate": held.replay_guard,
-        "ring": held.ring,
-        "spec": held.spec,
-        "seen": [held.board.seen.rev, held.board.seen.digest, held.board.applied_rev],
-        "settling": held.settling,
-        "server_time": held.server_time,
-        "heard": held.heard,
-        "refused": held.refused,
-        "dropped": {"events": held.outbox.dropped_events, "metrics": held.outbox.dropped_metrics},
-    }
-
-
-_TEXTS: dict[str, Callable[[Any], str]] = {
-    "gate": codec.guard_text,
-    "ring": codec.ring_text,
-    "spec": codec.dumps,
-    "seen": codec.dumps,
-    "settling": codec.asked_text,
-    "server_time": str,
-    "heard": codec.heard_text,
-    "refused": lambda value: codec.dumps(dict(value)),
-    "dropped": codec.dumps,
+_ONES: dict[str, tuple[Callable[[JournalContents], object], Callable[[Any], str]]] = {
+    "gate": (lambda held: held.replay_guard, codec.guard_text),
+    "ring": (lambda held: held.ring, codec.ring_text),
+    "spec": (lambda held: held.spec, codec.dumps),
+    "seen": (lambda held: [held.board.seen.rev, held.board.seen.digest, held.board.applied_rev], codec.dumps),
+    "settling": (lambda held: held.settling, codec.asked_text),
+    "server_time": (lambda held: held.server_time, str),
+    "heard": (lambda held: held.heard, codec.heard_text),
+    "refused": (lambda held: held.refused, lambda value: codec.dumps(dict(value))),
+    "dropped": (
+        lambda held: {"events": held.outbox.dropped_events, "metrics": held.outbox.dropped_metrics},
+        codec.dumps,
+    ),
 }
+"""The rows of the table `one`: how each is read from the contents, and how it is written."""
 
 
 def _write_records(link: sqlite3.Connection, change: ContentDiff) -> None:
