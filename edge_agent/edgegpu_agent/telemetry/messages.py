@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, TypedDict
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -17,24 +17,10 @@ _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 _MOST_CARDS = 128
 
 
-class InventoryPiece(TypedDict):
-    """The fields of an `Inventory` without those of an uplink."""
-
-    node: str
-    cluster: str
-    role: Literal["server", "agent", "extender-only"]
-    sharing: bool
-    unit_mib: int
-    mode: str
-    policy: str
-    driver: str
-    cards: tuple[CardReport, ...]
-
-
 def inventory(
     document: Document | None, seen: Sequence[CardReading], *, node: str, cluster: str
-) -> InventoryPiece | None:
-    """Return the cards of a box, and what is offered of them.
+) -> dict[str, Any] | None:
+    """Return the fields of an `Inventory` without those of an uplink: the cards of a box, and what is offered of them.
 
     Args:
         document: the plugin's status; None while it does not answer: then the cards are those of nvidia-smi.
@@ -47,17 +33,17 @@ def inventory(
     if not _NAME.fullmatch(name):
         return None
     unit_mib = _count(doc.get("unit_mib"))
-    return InventoryPiece(
-        node=name,
-        cluster=clipped(cluster, 253),
-        role=_role(doc.get("role")),
-        sharing=document is not None,
-        unit_mib=unit_mib,
-        mode=str(doc.get("isolation") or "none"),
-        policy=str(doc.get("policy") or "first-fit"),
-        driver=driver_version(doc, seen),
-        cards=tuple(_cards(doc, {one.uuid: one for one in seen}, unit_mib))[:_MOST_CARDS],
-    )
+    return {
+        "node": name,
+        "cluster": clipped(cluster, 253),
+        "role": _role(doc.get("role")),
+        "sharing": document is not None,
+        "unit_mib": unit_mib,
+        "mode": str(doc.get("isolation") or "none"),
+        "policy": str(doc.get("policy") or "first-fit"),
+        "driver": driver_version(doc, seen),
+        "cards": tuple(_cards(doc, {one.uuid: one for one in seen}, unit_mib))[:_MOST_CARDS],
+    }
 
 
 def driver_version(document: Document | None, seen: Sequence[CardReading]) -> str:
@@ -66,12 +52,9 @@ def driver_version(document: Document | None, seen: Sequence[CardReading]) -> st
     return clipped(str(told or next((one.driver for one in seen), "")), 253)
 
 
-def _role(value: object) -> Literal["server", "agent", "extender-only"]:
-    match value:
-        case "server" | "extender-only":
-            return value
-        case _:
-            return "agent"
+def _role(value: object) -> str:
+    text = str(value)
+    return text if text in {"server", "extender-only"} else "agent"
 
 
 def _cards(doc: Document, seen: dict[str, CardReading], unit_mib: int) -> Iterable[CardReport]:

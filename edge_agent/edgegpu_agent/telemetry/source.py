@@ -12,7 +12,7 @@ from typing import Any
 from edgegpu_agent.ports import ClusterIdentity
 from edgegpu_agent.telemetry import nvidia_smi
 from edgegpu_agent.telemetry.machine import MachineReader
-from edgegpu_agent.telemetry.messages import InventoryPiece, allocations, driver_version, inventory, plugin_parts
+from edgegpu_agent.telemetry.messages import allocations, driver_version, inventory, plugin_parts
 from edgegpu_agent.telemetry.programs import Programs
 from edgegpu_base.http_unix import NoHttpError, get
 from edgegpu_sync.messages.telemetry import HealthPart, PodAlloc, Sample
@@ -85,7 +85,7 @@ class TelemetryReader:
         """Return the cluster, and whether this agent settles the app limits there."""
         return self._cluster()
 
-    def inventory(self) -> InventoryPiece | None:
+    def inventory(self) -> dict[str, Any] | None:
         """Return the cards and what is offered of them; None while nothing was read."""
         view = self._view
         if view.document is None and not view.parts:
