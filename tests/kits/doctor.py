@@ -59,6 +59,7 @@ class Box:
         self.config: dict[str, Any] = {"version": 1, "node_name": "box-1"}
         self._stack = ExitStack()
         self.extender: ExtenderServer | None = None
+        self.port = 0
 
     def write(self, path: str, text: str, mode: int = 0o644) -> Path:
         """Write a file of the box."""
@@ -124,11 +125,6 @@ class Box:
         self.write(SCHEDULER, text, 0o600)
         return text
 
-    @property
-    def port(self) -> int:
-        assert self.extender is not None
-        return self.extender.port
-
     def start(self) -> None:
         """Lay all of it, and start what answers."""
         self._lay_machine()
@@ -149,6 +145,14 @@ class Box:
         """Close the extender's port."""
         if self.extender is not None:
             self.extender.close()
+
+    def start_extender(self) -> None:
+        """Open the extender's port with the certificates that are there; after a first time the same port."""
+        folder = self.at("/etc/edgegpu/extender")
+        tls = Tls(cert=folder / "server.crt", key=folder / "server.key", client_ca=folder / "ca.crt")
+        self.extender = ExtenderServer(f"127.0.0.1:{self.port}", routes=self.health, tls=tls)
+        self.extender.start()
+        self.port = self.extender.port
 
     def sight(self) -> BoxProbe:
         """Return a new sight of it."""
@@ -223,10 +227,7 @@ class Box:
         self.write("/etc/edgegpu/extender/ca.crt", made.ca)
         self.write("/etc/edgegpu/extender/server.crt", made.server.cert)
         self.write("/etc/edgegpu/extender/server.key", made.server.key, 0o600)
-        folder = self.at("/etc/edgegpu/extender")
-        tls = Tls(cert=folder / "server.crt", key=folder / "server.key", client_ca=folder / "ca.crt")
-        self.extender = ExtenderServer("127.0.0.1:0", routes=self.health, tls=tls)
-        self.extender.start()
+        self.start_extender()
         self.configure(extender={"listen": f"127.0.0.1:{self.port}"})
         self.scheduler_file()
         self.kubeconfig({"token": "t"})
@@ -266,8 +267,8 @@ class Box:
         self.write("node.json", json.dumps({"metadata": {"name": "box-1"}, "status": status}))
         self.write("pods.json", json.dumps({"items": pods}))
 
-    def kubeconfig(self, user: dict[str, str], mode: int = 0o600) -> None:
-        """Write edgegpu's kubeconfig."""
+    def kubeconfig(self, user: dict[str, str], mode: int = 0o600) -> Path:
+        """Write edgegpu's kubeconfig, and return its path."""
         value = {
             "apiVersion": "v1",
             "kind": "Config",
@@ -276,7 +277,7 @@ class Box:
             "contexts": [{"name": "edgegpu", "context": {"cluster": "k3s", "user": "edgegpu"}}],
             "current-context": "edgegpu",
         }
-        self.write("/etc/edgegpu/kubeconfig", yaml.safe_dump(value), mode)
+        return self.write("/etc/edgegpu/kubeconfig", yaml.safe_dump(value), mode)
 
     def cdi_spec(self, *cards: str, library: str = f"/{FOLDER}/libnvidia-ml.so.{VERSION}") -> None:
         """Write the CDI spec."""

@@ -93,7 +93,7 @@ def _check_manifest(probe: BoxProbe) -> CheckResult:
     troubles = list(_content(probe, SCHEDULER_FILE))
     if not manifest.ours:
         text = f"the scheduler reads {manifest.config or 'no file'}: GPU pods are bound without a card"
-        troubles.append(broken(text, f"{_INSTALL}, which changes {MANIFEST}"))
+        troubles.append(broken(text, f"{_INSTALL}  # which changes {MANIFEST}"))
     return judge(troubles, well=f"reads {SCHEDULER_FILE}", details=[MANIFEST])
 
 
@@ -116,7 +116,7 @@ def _effective(k3s: K3s, given: tuple[str, ...]) -> Iterator[CheckProblem]:
             f"sudo systemctl restart --no-block {k3s.unit.name}",
         )
     elif given:
-        yield broken(f"the scheduler reads {given[-1]} and not edgegpu's file", f"{_INSTALL}, which merges both")
+        yield broken(f"the scheduler reads {given[-1]} and not edgegpu's file", f"{_INSTALL}  # which merges both")
     else:
         yield broken("the scheduler reads no file of edgegpu's: GPU pods are bound without a card", _INSTALL)
 
@@ -126,7 +126,7 @@ def _moved(k3s: K3s) -> Iterator[CheckProblem]:
     if k3s.has_block and k3s.takes_drop_in:
         yield warning(
             f"{k3s.config} names edgegpu's file, as k3s before 1.21.1 needed it",
-            f"{_INSTALL}, which moves it to {k3s.drop_in}",
+            f"{_INSTALL}  # which moves it to {k3s.drop_in}",
         )
 
 
@@ -134,14 +134,14 @@ def _content(probe: BoxProbe, path: str) -> Iterator[CheckProblem]:
     text = probe.text(path)
     if text is None:
         yield broken(
-            f"{path} is missing: the scheduler will not start again", f"{_INSTALL}, before anything is restarted"
+            f"{path} is missing: the scheduler will not start again", f"{_INSTALL}  # before anything is restarted"
         )
         return
     minor = probe.k3s.minor if probe.k3s is not None else None
     for problem in schedulerfile.validate(text, read_file=file_reader(probe.layout), minor=minor):
         yield broken(
             f"{path}: {problem}: the scheduler will not start again with it",
-            f"{_INSTALL}, before anything is restarted",
+            f"{_INSTALL}  # before anything is restarted",
         )
     if probe.at(path).stat().st_mode & _PRIVATE:
         yield warning(f"{path} holds a key and can be read by others than root", f"sudo chmod 600 {path}")

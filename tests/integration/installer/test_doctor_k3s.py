@@ -119,12 +119,12 @@ def test_no_drop_in_and_another_file(box: Box) -> None:
 
 def test_a_scheduler_file_with_which_k3s_will_not_start(box: Box) -> None:
     box.write(SCHEDULER, box.at(SCHEDULER).read_text().replace("weight: 1", "weight: 0"), 0o600)
-    box.expect("scheduler", CheckLevel.BROKEN, "weight", "edgegpu install, before anything is restarted")
+    box.expect("scheduler", CheckLevel.BROKEN, "weight", "edgegpu install  # before anything is restarted")
     os.utime(box.at(SCHEDULER), (BOOTED_S + 100, BOOTED_S + 100))
     assert not [one for one in box.see("scheduler").troubles if "systemctl restart" in one.remedy]
     box.at(SCHEDULER).unlink()
     box.expect(
-        "scheduler", CheckLevel.BROKEN, "is missing: the scheduler will not start again", "edgegpu install, before"
+        "scheduler", CheckLevel.BROKEN, "is missing: the scheduler will not start again", "edgegpu install  # before"
     )
 
 
