@@ -146,7 +146,7 @@ def _entry(uid: str, resource: str, ids: list[str]) -> dict[str, Any]:
 class Node:
     """The plugin process of a node with some cards."""
 
-    def __init__(self, root: Path, *, cards: int, mib: int, build: Path, run: Path) -> None:
+    def __init__(self, root: Path, *, cards: int, mib: int, build: Path, run: Path, role: str) -> None:
         root.mkdir(parents=True, exist_ok=True)
         kubeconfig = self.kubeconfig = root / "kubeconfig"
         self._api = subprocess.Popen(
@@ -167,7 +167,8 @@ class Node:
         config = {
             "version": 1,
             "node_name": NODE,
-            "role": "agent",
+            "role": role,
+            "extender": {"listen": "127.0.0.1:0", "insecure": True},
             "kubelet": {"folder": str(root / "k")},
             "kubernetes": {"kubeconfig": str(kubeconfig)},
             "driver": {"root": str(root / "drv"), "injection": "cdi", "cdi_folder": str(root / "cdi")},
@@ -254,9 +255,11 @@ class Node:
 
 
 @contextlib.contextmanager
-def node(root: Path, *, cards: int, mib: int, build: Path, run: Path | None = None) -> Iterator[Node]:
-    """Run a node; `run` is where its plugin answers."""
-    made = Node(root, cards=cards, mib=mib, build=build, run=run or root / "run")
+def node(
+    root: Path, *, cards: int, mib: int, build: Path, run: Path | None = None, role: str = "agent"
+) -> Iterator[Node]:
+    """Run a node; `run` is where its plugin answers, and a plugin of role `server` has the extender too."""
+    made = Node(root, cards=cards, mib=mib, build=build, run=run or root / "run", role=role)
     try:
         yield made
     finally:
