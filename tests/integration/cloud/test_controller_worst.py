@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,7 +21,7 @@ from edgegpu_sync.topics import PlainTopic, ResultTopic, Topic, TopicKind
 from edgegpu_sync.wire import MAX_COUNT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from kits.modelbox import ModelBox
@@ -44,6 +45,11 @@ class Rooted:
     def send(self, topic: Topic, body: dict[str, Any]) -> None:
         payload = self.box.signer.seal(topic, json.dumps(body).encode())
         self.bed.controller.inbox.put(MessageArrived(str(topic), payload, retained=False, mid=0, turn=1))
+
+    def forge(self, topic: Topic, sample: dict[str, Any], where: Where, value: int) -> None:
+        """Send a body with this value in one place, and let the controller take it."""
+        self.send(topic, put(self.stamped(sample), where, value))
+        self.bed.controller.step()
 
     def stamped(self, body: dict[str, Any]) -> dict[str, Any]:
         """Return a body as this box would send it now."""
@@ -131,20 +137,30 @@ FOLLOWED = [
 WORST: list[Any] = [MAX_COUNT, 10**300, -1, "\ud800", "\x00", "\uffff" * 1_000, None, True, [], {}, [[]] * 90]
 
 
-@pytest.mark.parametrize("restarts", [False, True])
-def test_the_worst_of_each_number_sets_one_box_aside_and_it_comes_back_as_another(bed: Bed, *, restarts: bool) -> None:
+def each_followed(bed: Bed) -> Iterator[tuple[Rooted, str, CommandId, Callable[[int], None]]]:
+    """Yield a rooted box for each number in FOLLOWED: the box, the number's name, a command of it, what sends a value.
+
+    All boxes are there, and commanded, before the first comes.
+    """
     bad = [Rooted(bed, number) for number in range(11, 11 + len(FOLLOWED))]
     bed.settle(1)
     ids = [bed.fleet.command(one.name, "k3s.restart", {}, wait_s=600) for one in bad]
     for rooted, (at, name), id_ in zip(bad, FOLLOWED, ids, strict=True):
         topic, sample = uplinks(rooted.device, id_)[at]
         (where,) = [one for one, _ in leaves(rooted.stamped(sample)) if one[-1] == name]
-        rooted.send(topic, put(rooted.stamped(sample), where, MAX_COUNT))
-        bed.controller.step()
+        yield rooted, name, id_, partial(rooted.forge, topic, sample, where)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_the_worst_of_each_number_sets_one_box_aside_and_it_comes_back_as_another(bed: Bed, *, restarts: bool) -> None:
+    bad = []
+    for rooted, name, id_, send in each_followed(bed):
+        bad.append(rooted)
+        send(MAX_COUNT)
         if restarts:
             bed.restart()
         rooted.is_used()
-        assert bed.fleet.box(rooted.name).state is BoxState.SET_ASIDE, (topic, name)
+        assert bed.fleet.box(rooted.name).state is BoxState.SET_ASIDE, name
         assert (bed.state(id_), bed.fleet.one_command(id_).code) == (CommandState.UNKNOWN, "SET_ASIDE")
     serve(bed)
     anew = [rooted.comes_back(number).name for number, rooted in enumerate(bad, 31)]
@@ -166,24 +182,16 @@ def known(bed: Bed, device: DeviceId, name: str) -> int:
 
 
 def test_a_box_is_followed_over_the_longest_jump_and_one_further_sets_it_aside(bed: Bed) -> None:
-    bad = [Rooted(bed, number) for number in range(11, 11 + len(FOLLOWED))]
-    bed.settle(1)
-    ids = [bed.fleet.command(one.name, "k3s.restart", {}, wait_s=600) for one in bad]
-    for rooted, (at, name), id_ in zip(bad, FOLLOWED, ids, strict=True):
-        topic, sample = uplinks(rooted.device, id_)[at]
-        (where,) = [one for one, _ in leaves(rooted.stamped(sample)) if one[-1] == name]
-
+    for rooted, name, _, send in each_followed(bed):
         most = known(bed, rooted.device, name) + JUMP
-        rooted.send(topic, put(rooted.stamped(sample), where, most))
-        bed.controller.step()
-        assert bed.fleet.box(rooted.name).state is BoxState.ENROLLED, (topic, name)
+        send(most)
+        assert bed.fleet.box(rooted.name).state is BoxState.ENROLLED, name
         assert known(bed, rooted.device, name) == most + (name == "seq"), "of seq the next one is known"
         rooted.is_used()
 
         before = known(bed, rooted.device, name)
-        rooted.send(topic, put(rooted.stamped(sample), where, before + JUMP + 1))
-        bed.controller.step()
-        assert bed.fleet.box(rooted.name).state is BoxState.SET_ASIDE, (topic, name)
+        send(before + JUMP + 1)
+        assert bed.fleet.box(rooted.name).state is BoxState.SET_ASIDE, name
         (alarm,) = [one for one in bed.fleet.alarms() if (one.device, one.kind) == (rooted.device, "SET_ASIDE")]
         said = "epoch" if name == "count" else name
         assert f"{said} {before + JUMP + 1}, known is {before}" in alarm.text

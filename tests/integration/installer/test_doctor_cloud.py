@@ -20,7 +20,7 @@ from kits.agentside import Tasks
 from kits.agentyaml import written
 from kits.cloudprocess import running
 from kits.doctor import Box, healthy
-from kits.https import Served, serving
+from kits.https import Served
 
 from edgegpu_base.http_unix import LocalServer, Response
 from edgegpu_cloud.enrolment.key_files import file_sha256
@@ -90,12 +90,6 @@ class Member:
 @pytest.fixture
 def box(short_tmp: Path) -> Iterator[Box]:
     with healthy(short_tmp) as made:
-        yield made
-
-
-@pytest.fixture
-def served(tmp_path: Path) -> Iterator[Served]:
-    with serving(tmp_path) as made:
         yield made
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from kits.agentside import Tasks
 from kits.agentyaml import written
-from kits.https import Served, serving
+from kits.https import Served
 
 from edgegpu_agent.cli.setup.membership import Membership, membership
 from edgegpu_agent.identity.status import EnrolmentState, IdentityStatus
@@ -48,12 +48,6 @@ class Box:
     def stop(self) -> None:
         if self.agent is not None:
             self.agent.stop()
-
-
-@pytest.fixture
-def served(tmp_path: Path) -> Iterator[Served]:
-    with serving(tmp_path) as one:
-        yield one
 
 
 @pytest.fixture

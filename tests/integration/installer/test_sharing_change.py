@@ -1,6 +1,5 @@
 """While a change lets k3s run without the extender beside the plugin, a node offers no more than its pods hold."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,24 +15,10 @@ from edgegpu_installer.transaction.journal import TransactionJournal, Transactio
 from edgegpu_installer.transaction.share_drain import drain
 from edgegpu_installer.transaction.states import TERMINAL, TransactionState
 from edgegpu_plugin.records import sharing_change
-from edgegpu_sim.cluster import EmbeddedCluster
-from edgegpu_sim.driver import make_card
-from edgegpu_sim.node import NodeSpec
 
 __all__ = ["api"]
 
 MODEL = ResourceModel()
-
-
-@pytest.fixture
-def bed(simdriver_build: Path) -> Iterator[EmbeddedBed]:
-    assert simdriver_build.is_dir()
-    cards = [make_card(index, "Tesla T4", 7611) for index in range(2)]
-    with EmbeddedCluster([NodeSpec(name="box", cards=cards)]) as cluster:
-        cluster.start_plugin("box")
-        made = EmbeddedBed(cluster)
-        offered(made)
-        yield made
 
 
 def test_the_plugin_and_the_installer_name_the_same_ops_and_states() -> None:

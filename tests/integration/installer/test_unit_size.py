@@ -1,28 +1,9 @@
 """The size of a unit is changed in the configuration while pods hold shares."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
 import yaml
 from contract.bed import EmbeddedBed, pod
-from contract.test_plugin import offered, runs, share, told
+from contract.test_plugin import runs, share, told
 from kits.cli import edgegpu
-
-from edgegpu_sim.cluster import EmbeddedCluster
-from edgegpu_sim.driver import make_card
-from edgegpu_sim.node import NodeSpec
-
-
-@pytest.fixture
-def bed(simdriver_build: Path) -> Iterator[EmbeddedBed]:
-    assert simdriver_build.is_dir()
-    cards = [make_card(index, "Tesla T4", 7611) for index in range(2)]
-    with EmbeddedCluster([NodeSpec(name="box", cards=cards)]) as cluster:
-        cluster.start_plugin("box")
-        made = EmbeddedBed(cluster)
-        offered(made)
-        yield made
 
 
 def test_the_old_size_counts_until_nobody_holds_a_share(bed: EmbeddedBed) -> None:
