@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from edgegpu_core.model import ResourceModel
-from edgegpu_installer.cluster.accounts import ControllerWait, grant, join, mint, present, remove, usable
+from edgegpu_installer.cluster.accounts import ControllerWait, grant, join, present, remove, usable
 from edgegpu_installer.cluster.client import ClusterClient, ClusterError
 from edgegpu_installer.cluster.kinds import (
     CLUSTER_ROLE_BINDING,
@@ -57,7 +57,7 @@ def status_of(call: Callable[[], object]) -> int:
 def ways(cluster: ClusterClient) -> Any:  # noqa: ANN401  (JSON)
     """Reads, refusals, and the server's own words."""
     assert cluster.ready()
-    assert cluster.time() is not None
+    assert cluster.call("GET", "/version").date is not None
     assert cluster.find(NAMESPACE, "nowhere") is None
     assert status_of(lambda: cluster.get(NODE, "nowhere")) == 404
     assert len(cluster.items(POD, fields="status.phase=Nonsense")) == 0
@@ -68,12 +68,12 @@ def accounts(cluster: ClusterClient, file: str) -> Any:  # noqa: ANN401
     """Rights are made, used, made again without a change, and removed."""
     mine = rights("steps")
     grant(cluster, mine)
-    text = mint(cluster, mine, Account.SERVER)
+    text = join(cluster, mine, Account.SERVER).kubeconfig()
     path = Path(file)
     path.touch(mode=0o600)
     path.write_text(text)
     assert usable(path, Account.SERVER)
-    assert text == mint(cluster, mine, Account.SERVER)
+    assert text == join(cluster, mine, Account.SERVER).kubeconfig()
     agent = join(cluster, mine, Account.AGENT)
     path.write_text(agent.kubeconfig())
     assert usable(path, Account.AGENT)

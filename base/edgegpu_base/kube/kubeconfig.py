@@ -14,6 +14,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from edgegpu_base.errors import EdgegpuError
 from edgegpu_base.tls import client_context
 
+_ANEW = "write the file anew"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiAccess:
@@ -42,7 +44,11 @@ def tls_context(access: ApiAccess) -> ssl.SSLContext:
 
 
 class KubeconfigError(EdgegpuError):
-    """The kubeconfig cannot be used; the text names the file, the entry and the remedy."""
+    """The kubeconfig cannot be used; `message` names the file and the entry, and the text the remedy too."""
+
+    def __init__(self, message: str, remedy: str = "") -> None:
+        super().__init__(f"{message}: {remedy}" if remedy else message)
+        self.message = message
 
 
 class _Loose(BaseModel):
@@ -122,12 +128,12 @@ def load(path: Path) -> ApiAccess:
     if context is None:
         known = ", ".join(c.name for c in config.contexts) or "none"
         raise KubeconfigError(
-            f"cannot use {path}: current-context {config.current_context!r} is not among its contexts ({known}): "
+            f"cannot use {path}: current-context {config.current_context!r} is not among its contexts ({known})",
             "choose one with `kubectl config use-context`",
         )
     cluster = next((c.cluster for c in config.clusters if c.name == context.cluster), None)
     if cluster is None:
-        raise KubeconfigError(f"cannot use {path}: it has no cluster {context.cluster!r}: write the file anew")
+        raise KubeconfigError(f"cannot use {path}: it has no cluster {context.cluster!r}", _ANEW)
     user = next((u.user for u in config.users if u.name == context.user), UserEntry())
     return _access(path, cluster, user)
 
@@ -137,7 +143,7 @@ def _parse(path: Path) -> KubeconfigFile:
         value = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise KubeconfigError(
-            f"cannot read kubeconfig {path}: {error.strerror}: set kubernetes.kubeconfig to one that can be read",
+            f"cannot read kubeconfig {path}: {error.strerror}", "set kubernetes.kubeconfig to one that can be read"
         ) from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise KubeconfigError(f"cannot read kubeconfig {path}: not YAML: {_one_line(error)}") from error
@@ -146,22 +152,22 @@ def _parse(path: Path) -> KubeconfigFile:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise KubeconfigError(f"cannot use kubeconfig {path}: {where}: {first['msg']}: write the file anew") from error
+        raise KubeconfigError(f"cannot use kubeconfig {path}: {where}: {first['msg']}", _ANEW) from error
 
 
 def _access(path: Path, cluster: ClusterEntry, user: UserEntry) -> ApiAccess:
     if not is_url(cluster.server):
         raise KubeconfigError(
-            f"cannot use {path}: server {cluster.server!r} is no http(s) URL: write e.g. https://127.0.0.1:6443"
+            f"cannot use {path}: server {cluster.server!r} is no http(s) URL", "write e.g. https://127.0.0.1:6443"
         )
     cert = _material(path, "client-certificate", user.client_certificate_data, user.client_certificate)
     key = _material(path, "client-key", user.client_key_data, user.client_key)
     if (cert is None) != (key is None):
         missing = "client-key" if key is None else "client-certificate"
-        raise KubeconfigError(f"cannot use {path}: the user has no {missing}: add it or use a token")
+        raise KubeconfigError(f"cannot use {path}: the user has no {missing}", "add it or use a token")
     if cert is None and not user.token and not user.tokenFile and (user.exec or user.auth_provider):
         raise KubeconfigError(
-            f"cannot use {path}: the user logs in with an exec plugin or auth provider, which a daemon cannot do: "
+            f"cannot use {path}: the user logs in with an exec plugin or auth provider, which edgegpu cannot do",
             "use a service account's token or a client certificate",
         )
     return ApiAccess(
@@ -196,11 +202,11 @@ def _material(path: Path, name: str, data: str | None, file: str | None) -> str 
             return base64.b64decode(data, validate=True).decode("ascii")
         text = (path.parent / file).read_text(encoding="ascii") if file else None
     except (binascii.Error, UnicodeDecodeError) as error:
-        raise KubeconfigError(f"cannot use {path}: {name} is no PEM text: write the file anew") from error
+        raise KubeconfigError(f"cannot use {path}: {name} is no PEM text", _ANEW) from error
     except OSError as error:
         raise KubeconfigError(f"cannot use {path}: {name} {file}: {error.strerror}") from error
     if text is not None and not text.strip():  # an empty text would mean no certificate, and any authority
-        raise KubeconfigError(f"cannot use {path}: {name} {file}: it is empty: write the file anew")
+        raise KubeconfigError(f"cannot use {path}: {name} {file}: it is empty", _ANEW)
     return text
 
 

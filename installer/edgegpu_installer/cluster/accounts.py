@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from edgegpu_base.kube.kubeconfig import ApiAccess
 from edgegpu_installer.cluster import kubeconfig
 from edgegpu_installer.cluster.client import ClusterClient, ClusterError
 from edgegpu_installer.cluster.kinds import (
@@ -73,7 +72,7 @@ class JoinCredentials:
     token: str = field(repr=False)
 
     def kubeconfig(self) -> str:
-        """Return a kubeconfig with these credentials."""
+        """Return a kubeconfig with these credentials; equal credentials give equal bytes."""
         return kubeconfig.render(server=self.server, ca_pem=self.ca_pem, token=self.token)
 
 
@@ -99,45 +98,25 @@ def grant(cluster: ClusterClient, rights: ClusterRights, *, pace: ControllerWait
             _apply(cluster, item)
 
 
-def mint(
-    cluster: ClusterClient,
-    rights: ClusterRights,
-    account: Account,
-    *,
-    server: str = "",
-    pace: ControllerWait | None = None,
-) -> str:
-    """Return the kubeconfig of an account, the same text each time while the account lives.
+def join(
+    cluster: ClusterClient, rights: ClusterRights, account: Account, *, pace: ControllerWait | None = None
+) -> JoinCredentials:
+    """Return the credentials of an account once the cluster has made its token; the same while the account lives.
+
+    Their server is this machine's own, from the administrator's kubeconfig (k3s: https://127.0.0.1:6443, or the port of
+    `--https-listen-port`).
 
     Args:
         cluster: the API server, as the administrator; `grant` has been called.
         rights: of the release.
         account: the account.
-        server: the address in the kubeconfig; by default this machine's own, from the administrator's kubeconfig
-            (k3s: https://127.0.0.1:6443, or the port of `--https-listen-port`).
         pace: how long to wait for the token.
 
     Raises:
         InstallError: no token came, or no CA is known.
     """
-    return join(cluster, rights, account, server=server, pace=pace).kubeconfig()
-
-
-def join(
-    cluster: ClusterClient,
-    rights: ClusterRights,
-    account: Account,
-    *,
-    server: str = "",
-    pace: ControllerWait | None = None,
-) -> JoinCredentials:
-    """Return the credentials of an account once the cluster has made its token. Arguments as for `mint`.
-
-    Raises:
-        InstallError: no token came, or no CA is known.
-    """
     pace = pace or ControllerWait()
-    name, space = rights.secret(account), rights.namespace
+    name, space = account.value, rights.namespace  # its Secret has its name
     found: dict[str, str] = {}
 
     def filled() -> bool:
@@ -155,7 +134,7 @@ def join(
             f"cannot write a kubeconfig for {account}: neither the administrator's nor the Secret names a CA",
             remedy="name a kubeconfig with certificate-authority-data",
         )
-    return JoinCredentials(server or cluster.access.server, ca_pem, found["token"])
+    return JoinCredentials(cluster.access.server, ca_pem, found["token"])
 
 
 def usable(path: Path, account: Account, *, timeout_s: float = 5.0) -> bool:
@@ -170,11 +149,6 @@ def usable(path: Path, account: Account, *, timeout_s: float = 5.0) -> bool:
         access = kubeconfig.read(path)
     except InstallError:
         return False
-    return works(access, account, timeout_s=timeout_s)
-
-
-def works(access: ApiAccess, account: Account, *, timeout_s: float = 5.0) -> bool:
-    """Return whether credentials have the account's rights, and not an administrator's. Raises as `usable`."""
     try:
         with ClusterClient(access, timeout_s=timeout_s) as cluster:
             return _may(cluster, _REPRESENTATIVE[account]) and not _may(cluster, _EVERYTHING)

@@ -128,7 +128,7 @@ def grant(
     path = layout.at(LIMITS_KUBECONFIG)
     if accounts.usable(path, Account.LIMITS):
         return FileChange(LIMITS_KUBECONFIG, path.read_bytes(), mode=_SECRET)
-    text = accounts.mint(cluster, wanted, Account.LIMITS, pace=pace)
+    text = accounts.join(cluster, wanted, Account.LIMITS, pace=pace).kubeconfig()
     return FileChange(LIMITS_KUBECONFIG, text.encode(), mode=_SECRET)
 
 

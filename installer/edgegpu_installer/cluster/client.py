@@ -93,13 +93,13 @@ class ClusterClient:
         self._client = _client(access)
 
     @classmethod
-    def from_kubeconfig(cls, path: Path, context: str | None = None, *, timeout_s: float = 10.0) -> Self:
-        """Return a client for a kubeconfig's context, by default the current one.
+    def from_kubeconfig(cls, path: Path, *, timeout_s: float = 10.0) -> Self:
+        """Return a client for a kubeconfig's current context.
 
         Raises:
             InstallError: the file cannot be used.
         """
-        return cls(kubeconfig.read(path, context), timeout_s=timeout_s)
+        return cls(kubeconfig.read(path), timeout_s=timeout_s)
 
     def close(self) -> None:
         """Close the connections."""
@@ -191,10 +191,6 @@ class ClusterClient:
     def version(self) -> str:
         """Return the server's version, such as `v1.33.5+k3s1`. Raises ClusterError."""
         return str(self.call("GET", "/version").body.get("gitVersion", ""))
-
-    def time(self) -> datetime | None:
-        """Return the server's time from its Date header, to a second; None without one. Raises ClusterError."""
-        return self.call("GET", "/version").date
 
     def call(
         self,

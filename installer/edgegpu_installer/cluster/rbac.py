@@ -39,10 +39,6 @@ class ClusterRights:
     items: tuple[Json, ...]
     namespace: str
 
-    def secret(self, account: Account) -> str:
-        """Return the name of the Secret that holds an account's token."""
-        return account.value
-
 
 def read_rights(path: Path) -> ClusterRights:
     """Read the rights of a release from a file.

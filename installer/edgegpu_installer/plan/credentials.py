@@ -35,7 +35,7 @@ def server_kubeconfig(cluster: ClusterClient, rights: ClusterRights, layout: Lay
     accounts.grant(cluster, rights)
     if accounts.usable(layout.kubeconfig, Account.SERVER):
         return kept_kubeconfig(layout)
-    text = accounts.mint(cluster, rights, Account.SERVER)
+    text = accounts.join(cluster, rights, Account.SERVER).kubeconfig()
     return FileChange(KUBECONFIG, text.encode(), mode=_SECRET)
 
 

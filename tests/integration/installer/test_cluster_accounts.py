@@ -8,7 +8,7 @@ import pytest
 from integration.clusterkit import ADMIN, CA_PEM, Api, api
 
 from edgegpu_installer.cluster import kubeconfig
-from edgegpu_installer.cluster.accounts import ControllerWait, grant, join, mint, present, remove, usable
+from edgegpu_installer.cluster.accounts import ControllerWait, grant, join, present, remove, usable
 from edgegpu_installer.cluster.client import ClusterClient, ClusterError
 from edgegpu_installer.cluster.rbac import Account
 from edgegpu_installer.errors import InstallError
@@ -25,9 +25,9 @@ def granted(api: Api) -> Api:
     return api
 
 
-def minted(api: Api, account: Account = Account.SERVER, server: str = "") -> str:
+def minted(api: Api, account: Account = Account.SERVER) -> str:
     with api.controller(), api.cluster() as cluster:
-        return mint(cluster, api.rights, account, server=server, pace=PACE)
+        return join(cluster, api.rights, account, pace=PACE).kubeconfig()
 
 
 def test_granting_twice_changes_nothing(granted: Api) -> None:
@@ -46,12 +46,6 @@ def test_the_kubeconfig_names_this_server_its_ca_and_the_token(granted: Api, tmp
     assert access.token == granted.secret(Account.SERVER) != ADMIN
 
 
-def test_an_agent_node_is_given_another_address(granted: Api, tmp_path: Path) -> None:
-    (tmp_path / "k").write_text(minted(granted, Account.AGENT, "https://10.1.1.1:6443"))
-    access = kubeconfig.read(tmp_path / "k")
-    assert (access.server, access.token) == ("https://10.1.1.1:6443", granted.secret(Account.AGENT))
-
-
 def test_the_ca_that_checked_this_connection_goes_first(granted: Api) -> None:
     with granted.controller(), ClusterClient(granted.admin(ca_pem="OWN")) as cluster:
         material = join(cluster, granted.rights, Account.AGENT, pace=PACE)
@@ -65,7 +59,7 @@ def test_minting_again_gives_the_same_bytes(granted: Api) -> None:
 
 def test_without_a_controller_there_is_no_token(granted: Api) -> None:
     with granted.cluster() as cluster, pytest.raises(InstallError, match="cannot get a token") as caught:
-        mint(cluster, granted.rights, Account.SERVER, pace=ControllerWait(token_s=0.1, every_s=0.02))
+        join(cluster, granted.rights, Account.SERVER, pace=ControllerWait(token_s=0.1, every_s=0.02))
     assert "controller-manager" in caught.value.remedy
 
 

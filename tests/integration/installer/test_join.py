@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from integration.clusterkit import Api, api
 
-from edgegpu_installer.cluster.accounts import grant, mint
+from edgegpu_installer.cluster.accounts import grant, join
 from edgegpu_installer.cluster.kinds import SERVICE_ACCOUNT
 from edgegpu_installer.cluster.rbac import Account
 from edgegpu_installer.layout import Layout
@@ -32,7 +32,7 @@ def layout(tmp_path: Path, api: Api) -> Layout:
     made.at(KUBELETS).write_text(KUBELET_CONFIG)
     with api.controller(), api.cluster() as cluster:
         grant(cluster, api.rights)
-        made.kubeconfig.write_text(mint(cluster, api.rights, Account.AGENT))
+        made.kubeconfig.write_text(join(cluster, api.rights, Account.AGENT).kubeconfig())
     return made
 
 
