@@ -1,13 +1,19 @@
 """The choice of how cards come into containers, by what kubelet and containerd can do: one rule for every caller."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any, Self
 
 FIRST_WITH_CDI = (1, 29)
 """The first version whose kubelet passes on a device plugin's CDI names by default. 1.28 has an alpha gate. Before
 that the names are ignored silently: on 1.20 the pod ran without a card."""
+
+_V3 = 3
+_CRI_V3 = "io.containerd.cri.v1.runtime"
+_CRI_V2 = "io.containerd.grpc.v1.cri"
+_DEFAULT_SPEC_FOLDERS = ("/etc/cdi", "/var/run/cdi")
 
 
 class Injection(StrEnum):
@@ -21,12 +27,47 @@ class Injection(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ContainerdSupport:
-    """What containerd's configuration says about CDI and the nvidia runtime."""
+    """What containerd's configuration says about how cards can come into containers."""
 
     path: str
     cdi: bool
     cdi_folders: Sequence[str]
     nvidia_runtime: bool
+    default_runtime: str = ""
+    systemd_cgroups: bool = False
+
+    @classmethod
+    def of(cls, path: str, files: Iterable[Mapping[str, Any]]) -> Self:
+        """Return what the configuration at `path` says; `files` are its tables and those of its imports, in order."""
+        tables = list(files)
+        version = int(tables[0].get("version", 1))
+        cdi, default = version >= _V3, ""
+        folders: Sequence[str] = _DEFAULT_SPEC_FOLDERS
+        runtimes: dict[str, Any] = {}
+        for table in tables:
+            cri = table.get("plugins", {}).get(_CRI_V3 if version >= _V3 else _CRI_V2, {})
+            containerd = cri.get("containerd", {})
+            cdi = bool(cri.get("enable_cdi", cdi))
+            folders = cri.get("cdi_spec_dirs", folders)
+            default = str(containerd.get("default_runtime_name", default))
+            runtimes |= containerd.get("runtimes", {})
+        options = {name: _options(runtime) for name, runtime in runtimes.items()}
+        return cls(
+            path,
+            cdi=cdi and version > 1,
+            cdi_folders=tuple(folders),
+            nvidia_runtime=any(
+                name == "nvidia" or "nvidia-container-runtime" in str(given.get("BinaryName", ""))
+                for name, given in options.items()
+            ),
+            default_runtime=default,
+            systemd_cgroups=any(given.get("SystemdCgroup") is True for given in options.values()),
+        )
+
+
+def _options(runtime: object) -> Mapping[str, Any]:
+    options = runtime.get("options") if isinstance(runtime, dict) else None
+    return options if isinstance(options, dict) else {}
 
 
 @dataclass(frozen=True, slots=True)

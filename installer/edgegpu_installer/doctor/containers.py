@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from edgegpu_core import injection
-from edgegpu_installer.doctor.probe import BoxProbe, ContainerdProbe, SkippedCheck
+from edgegpu_core.injection import ContainerdSupport
+from edgegpu_installer.doctor.probe import BoxProbe, SkippedCheck
 from edgegpu_installer.doctor.units import restart_k3s
 from edgegpu_installer.doctor.verdict import CheckProblem, CheckResult, broken, judge, skipped, warning
 from edgegpu_installer.machine.node import PodContainer
@@ -54,13 +55,10 @@ def check_runtime(probe: BoxProbe) -> CheckResult:
     return judge(troubles, well=_WELL.get(mode, mode), details=details)
 
 
-def _cdi_troubles(probe: BoxProbe, containerd: ContainerdProbe, kubelet: str) -> Iterator[CheckProblem]:
+def _cdi_troubles(probe: BoxProbe, containerd: ContainerdSupport, kubelet: str) -> Iterator[CheckProblem]:
     """Yield what keeps CDI from working, by the rule that the plugin and the installer use too."""
     folder = str(probe.settings.cdi_file.parent)
-    known = injection.ContainerdSupport(
-        str(containerd.path), containerd.cdi, containerd.cdi_folders, nvidia_runtime=containerd.nvidia_runtime
-    )
-    problem = injection.cdi_problem(known, kubelet=kubelet, cdi_folder=folder)
+    problem = injection.cdi_problem(containerd, kubelet=kubelet, cdi_folder=folder)
     if not injection.passes_cdi(kubelet):
         yield broken(f"{problem}: containers start without their cards", f"{_AUTO}; then delete the pods")
     elif not containerd.cdi:
@@ -89,7 +87,7 @@ def _cardless(probe: BoxProbe) -> Iterator[CheckProblem]:
             )
 
 
-def _runtime_troubles(probe: BoxProbe, containerd: ContainerdProbe) -> Iterator[CheckProblem]:
+def _runtime_troubles(probe: BoxProbe, containerd: ContainerdSupport) -> Iterator[CheckProblem]:
     if not containerd.nvidia_runtime:
         yield broken(
             "containerd knows no nvidia runtime, and cards come by it here",

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
 
+from edgegpu_core.injection import ContainerdSupport
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.layout import CURRENT, PLUGIN_UNIT, PLUGIN_YAML, UNITS, Layout
 from edgegpu_installer.machine.facts import MachineFacts, read_facts
@@ -59,18 +60,6 @@ class PluginSettings:
     insecure: bool
     tls: tuple[Path, ...]
     """The extender's certificates; empty when it runs without TLS."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContainerdProbe:
-    """What containerd's own configuration says about how cards can come into containers."""
-
-    path: Path
-    cdi: bool
-    cdi_folders: tuple[str, ...]
-    nvidia_runtime: bool
-    default_runtime: str
-    systemd_cgroups: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +120,7 @@ class DoctorClients(Protocol):
     def status(self) -> Mapping[str, Any]:
         """Return the running plugin's status document. Raises ProbeError."""
 
-    def containerd(self, usual: str) -> ContainerdProbe | None:
+    def containerd(self, usual: str) -> ContainerdSupport | None:
         """Return what containerd's configuration says, None when there is none; `usual` is the path that k3s writes.
 
         Raises:
@@ -214,7 +203,7 @@ class BoxProbe:
         return read_facts(self.layout, driver_root=str(settings.driver_root), node_name=settings.node, path=self._path)
 
     @property
-    def containerd(self) -> ContainerdProbe | None:
+    def containerd(self) -> ContainerdSupport | None:
         """What containerd's configuration says. Raises SkippedCheck."""
         usual = self.k3s.containerd_config if self.k3s is not None else ""
         return self._cached("containerd", "runtime", lambda: self._clients.containerd(usual))

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import yaml
 
+from edgegpu_base.containerd import ContainerdConfigError, read_config
+from edgegpu_core.injection import ContainerdSupport
 from edgegpu_installer.layout import KUBELET, Layout
 from edgegpu_installer.machine.cards import Cards, read_cards
-from edgegpu_installer.machine.containerd import ContainerdConfig, read_containerd
 from edgegpu_installer.machine.k3s import K3s, kubectl_of, read_k3s
 from edgegpu_installer.machine.node import NodeSeen, read_node
 from edgegpu_installer.machine.programs import SYSTEM_PATH
@@ -73,7 +74,8 @@ class MachineFacts:
     kubelet_folder: str
     sockets: tuple[str, ...]
     """Names in kubelet's folder of device plugins, without kubelet's own and ours."""
-    containerd: ContainerdConfig | None
+    containerd: ContainerdSupport | None
+    """What containerd's configuration says; None without one that can be read."""
     cards: Cards
     driver_root: str
     installed: Installed | None
@@ -107,7 +109,6 @@ def read_facts(
     name = node_name or _node_name(k3s, layout, hostname)
     kubelet = k3s.kubelet_folder if k3s else KUBELET
     node = read_node(kubectl_of(k3s, layout, path=path, timeout_s=timeout_s), name) if k3s else None
-    containerd = read_containerd(layout, k3s.containerd_config if k3s else "/etc/containerd/config.toml")
     cards = read_cards(layout, driver_root=root, timeout_s=timeout_s, path=path)
     return MachineFacts(
         root=os.geteuid() == 0,
@@ -120,7 +121,7 @@ def read_facts(
         node=node,
         kubelet_folder=kubelet,
         sockets=_sockets(layout, kubelet),
-        containerd=containerd,
+        containerd=_containerd(layout, k3s.containerd_config if k3s else "/etc/containerd/config.toml"),
         cards=cards,
         driver_root=root,
         installed=installed,
@@ -171,6 +172,14 @@ def _rooms(layout: Layout) -> Iterator[DiskSpace]:
             continue
         free = found.f_bavail * found.f_frsize // _MIB
         yield DiskSpace(path, free, read_only=bool(found.f_flag & os.ST_RDONLY))
+
+
+def _containerd(layout: Layout, path: str) -> ContainerdSupport | None:
+    file = layout.at(path)
+    try:
+        return ContainerdSupport.of(path, read_config(file)) if file.is_file() else None
+    except ContainerdConfigError:
+        return None
 
 
 def _sockets(layout: Layout, kubelet: str) -> tuple[str, ...]:

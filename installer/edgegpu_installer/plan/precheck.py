@@ -263,7 +263,7 @@ def _no_cards(facts: MachineFacts) -> Iterator[Finding]:
 
 def _runtime(facts: MachineFacts) -> Iterator[Finding]:
     containerd = facts.containerd
-    if containerd is None or containerd.why:
+    if containerd is None:
         return
     if containerd.default_runtime == "nvidia":
         yield _warn(
@@ -271,8 +271,7 @@ def _runtime(facts: MachineFacts) -> Iterator[Finding]:
             "an image that sets NVIDIA_VISIBLE_DEVICES=all brings every card to every pod of it",
             "take default-runtime out of k3s's configuration and restart k3s",
         )
-    known = injection.ContainerdSupport(containerd.path, containerd.cdi, (), nvidia_runtime=containerd.nvidia_runtime)
-    choice = injection.choose(Injection.AUTO, kubelet=_kubelet(facts), containerd=known)
+    choice = injection.choose(Injection.AUTO, kubelet=_kubelet(facts), containerd=containerd)
     match choice.mode:
         case Injection.RUNTIME:
             yield _warn(

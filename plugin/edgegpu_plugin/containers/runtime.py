@@ -1,10 +1,9 @@
 """Reader of containerd's configuration, by which the injection mode is chosen."""
 
-import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
+from edgegpu_base.containerd import ContainerdConfigError, read_config
 from edgegpu_core import injection
 from edgegpu_core.injection import ContainerdSupport, Injection, InjectionChoice
 from edgegpu_plugin.errors import PluginError
@@ -15,12 +14,6 @@ CONTAINERD_CONFIGS = (
     Path("/etc/containerd/config.toml"),
 )
 """The paths of containerd's configuration; k3s writes its own at each start."""
-
-_V3 = 3
-_CRI_V3 = "io.containerd.cri.v1.runtime"
-_CRI_V2 = "io.containerd.grpc.v1.cri"
-_DEFAULT_SPEC_FOLDERS = ("/etc/cdi", "/var/run/cdi")
-_MOST_IMPORTS = 64
 
 
 def choose(
@@ -50,41 +43,7 @@ def read_containerd(configs: Sequence[Path]) -> ContainerdSupport | None:
     path = next((path for path in configs if path.is_file()), None)
     if path is None:
         return None
-    parts = list(_parts(path))
-    version = int(parts[0].get("version", 1))
-    cri = [part.get("plugins", {}).get(_CRI_V3 if version >= _V3 else _CRI_V2, {}) for part in parts]
-    cdi = version >= _V3
-    folders: Sequence[str] = _DEFAULT_SPEC_FOLDERS
-    runtimes: dict[str, Any] = {}
-    for part in cri:
-        cdi = bool(part.get("enable_cdi", cdi))
-        folders = part.get("cdi_spec_dirs", folders)
-        runtimes |= part.get("containerd", {}).get("runtimes", {})
-    return ContainerdSupport(str(path), cdi and version > 1, tuple(folders), any(map(_is_nvidia, runtimes.items())))
-
-
-def _is_nvidia(runtime: tuple[str, Any]) -> bool:
-    name, settings = runtime
-    binary = str((settings.get("options") or {}).get("BinaryName", "")) if isinstance(settings, dict) else ""
-    return name == "nvidia" or "nvidia-container-runtime" in binary
-
-
-def _parts(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield a configuration and then its imports: in containerd the later one wins."""
-    main = _read(path)
-    imports = [str(pattern) for pattern in main.get("imports", ())]
-    yield main
-    for pattern in imports:
-        base = Path(pattern) if Path(pattern).is_absolute() else path.parent / pattern
-        for found in sorted(base.parent.glob(base.name))[:_MOST_IMPORTS]:
-            if found != path:
-                yield _read(found)
-
-
-def _read(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise PluginError(
-            f"cannot read containerd's configuration {path}: {error}; set driver.injection to cdi, devices or runtime"
-        ) from error
+        return ContainerdSupport.of(str(path), read_config(path))
+    except ContainerdConfigError as error:
+        raise PluginError(f"{error}; set driver.injection to cdi, devices or runtime") from error

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from edgegpu_installer.doctor.probe import Api, CloudProbe, ContainerdProbe
+    from edgegpu_core.injection import ContainerdSupport
+    from edgegpu_installer.doctor.probe import Api, CloudProbe
 
 PATH = "/usr/bin:/bin"
 FINE = judge([], well="fine")
@@ -36,7 +37,7 @@ class ShutDoors(DoctorClients):
         self.asked += 1
         raise ProbeError("cannot reach edgegpu-plugin: no socket", remedy="start it")
 
-    def containerd(self, usual: str) -> ContainerdProbe | None:
+    def containerd(self, usual: str) -> ContainerdSupport | None:
         raise NotImplementedError(usual)
 
     def api(self) -> Api:

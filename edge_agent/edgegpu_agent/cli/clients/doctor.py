@@ -1,8 +1,7 @@
 """The doctor's clients: the plugin's configuration and status, containerd's file, the API server, the cloud."""
 
 import json
-import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from email.utils import parsedate_to_datetime
@@ -14,8 +13,9 @@ from edgegpu_agent.cli.common import CliError
 from edgegpu_base.errors import EdgegpuError
 from edgegpu_base.kube import ApiAccess, KubeconfigError, load_kubeconfig
 from edgegpu_base.kube.kubeconfig import tls_context
+from edgegpu_core.injection import ContainerdSupport
 from edgegpu_installer.cluster.https import TlsTarget, ask
-from edgegpu_installer.doctor.probe import ApiReply, CloudProbe, ContainerdProbe, PluginSettings, ProbeError
+from edgegpu_installer.doctor.probe import ApiReply, CloudProbe, PluginSettings, ProbeError
 from edgegpu_installer.layout import Layout
 from edgegpu_plugin.cards.driver_root import LIBRARY_FOLDERS
 from edgegpu_plugin.config.schema import PluginConfig, load
@@ -62,7 +62,7 @@ class BoxClients:
         except CliError as error:
             raise ProbeError(error.text, remedy=error.remedy) from error
 
-    def containerd(self, usual: str) -> ContainerdProbe | None:
+    def containerd(self, usual: str) -> ContainerdSupport | None:
         """Return what the doctor needs of containerd's configuration; None where there is none."""
         named = self._config.driver.containerd_config
         paths = [named] if named else [*([Path(usual)] if usual else ()), *runtime.CONTAINERD_CONFIGS]
@@ -72,16 +72,7 @@ class BoxClients:
             raise ProbeError(str(error), remedy="sudo systemctl restart --no-block k3s  # writes it anew") from error
         if found is None:
             return None
-        path = Path(found.path)
-        whole = tomllib.loads(path.read_text(encoding="utf-8"))
-        return ContainerdProbe(
-            path=Path("/") / path.relative_to(self._root),
-            cdi=found.cdi,
-            cdi_folders=tuple(found.cdi_folders),
-            nvidia_runtime=found.nvidia_runtime,
-            default_runtime=str(next(_values(whole, "default_runtime_name"), "")),
-            systemd_cgroups=any(_values(whole, "SystemdCgroup")),
-        )
+        return replace(found, path=str(Path("/") / Path(found.path).relative_to(self._root)))
 
     def api(self) -> "DoctorKubeClient":
         """Return a client for the API server."""
@@ -178,15 +169,6 @@ def _broker(layout: Layout) -> str:
         return ""
     broker = identity.device.broker
     return f"{f'[{broker.host}]' if ':' in broker.host else broker.host}:{broker.port}"
-
-
-def _values(value: object, key: str) -> Iterator[object]:
-    """Yield all values of a key at any depth: the tables' names differ between containerd's versions."""
-    if isinstance(value, dict):
-        if key in value:
-            yield value[key]
-        for part in value.values():
-            yield from _values(part, key)
 
 
 def _object(text: bytes) -> Mapping[str, Any]:
