@@ -11,10 +11,11 @@ from typing import Any
 from cryptography import x509
 
 from edgegpu_agent.actions.programs import ActionTimer
-from edgegpu_agent.actions.units import SystemdUnit, Units
+from edgegpu_agent.actions.units import Units, state_text
 from edgegpu_agent.ports import ActionOutcome
 from edgegpu_base.kube import ApiAccess, Forbidden, KubeClient, KubeconfigError, KubeError, load_kubeconfig
 from edgegpu_installer.layout import K3S_DATA, KUBECONFIG, PLUGIN_UNIT, Layout
+from edgegpu_installer.machine.systemd import UnitState
 from edgegpu_sync.ids import CommandId
 from edgegpu_sync.rules.ops import Args, Evidence, UnitRun
 from edgegpu_sync.states import CommandState, ResultCode
@@ -84,17 +85,17 @@ class Restart:
 
     def _refusal(self, name: str) -> tuple[ResultCode, str] | None:
         now = self.units.look(name) if name else None
-        if not name or (now is not None and not now.loaded):
+        if not name or (now is not None and not now.is_there):
             return ResultCode.NOT_INSTALLED, f"there is no {name or 'k3s'} on this box"
         if now is None:
             return ResultCode.PRECHECK, "systemd does not answer"
         if self.busy():
             return ResultCode.PRECHECK, f"an installer has been at work for {_BUSY_S:g} s: edgegpu transaction show"
         before = self.units.look(self.first) if self.first else None
-        if before is not None and before.loaded and before.active != "active":
+        if before is not None and before.is_there and not before.is_active:
             return (
                 ResultCode.PRECHECK,
-                f"{before.words}: pods would fail that {name} starts without it; restart it first",
+                f"{state_text(before)}: pods would fail that {name} starts without it; restart it first",
             )
         return None
 
@@ -106,7 +107,7 @@ class Restart:
             return Evidence.NOT_DONE
         now = self.units.look(name)
         found = before.evidence(self.units.run_of(now))
-        return Evidence.UNDER_WAY if found is Evidence.NOT_DONE and now is not None and now.on_its_way else found
+        return Evidence.UNDER_WAY if found is Evidence.NOT_DONE and now is not None and now.is_changing else found
 
     def verify(self, id_: CommandId, args: Args, token: str) -> ActionOutcome | None:
         """Return the outcome once the unit runs again and stays up, or has failed to; None before."""
@@ -124,13 +125,13 @@ class Restart:
         run = self._runs.pop(id_, "")
         if well:
             return ActionOutcome(state=CommandState.SUCCEEDED, data={"unit": name, "invocation": run})
-        words = now.words if now is not None else "systemd does not answer"
-        ready = ", or its node is not Ready" if now is not None and now.active == "active" else ""
+        words = state_text(now) if now is not None else "systemd does not answer"
+        ready = ", or its node is not Ready" if now is not None and now.is_active else ""
         text = f"not well {self.within_s:g} s after the restart: {words}{ready}; journalctl -e -u {name}"
         return ActionOutcome.failed(text, ResultCode.TIMED_OUT)
 
-    def _is_well(self, now: SystemdUnit) -> bool:
-        if now.active != "active" or now.job:
+    def _is_well(self, now: UnitState) -> bool:
+        if not now.is_active or now.job:
             return False
         mono = self.monotonic()
         steady = mono - now.up_since_s >= self.steady_s

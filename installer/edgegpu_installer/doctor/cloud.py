@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from edgegpu_installer.doctor.probe import BoxProbe, CloudProbe, ProbeError
-from edgegpu_installer.doctor.units import last_words, service_troubles, unit
+from edgegpu_installer.doctor.units import is_known, last_words, service_troubles, unit
 from edgegpu_installer.doctor.verdict import CheckProblem, CheckResult, broken, judge, skipped, warning
 from edgegpu_installer.layout import AGENT_YAML, CLOUD_TOKEN
 
@@ -21,14 +21,14 @@ _FULL = 0.9
 def check_agent(probe: BoxProbe) -> CheckResult:
     """Check the agent's service: it finishes changes whose author died, and is the box's end of the link."""
     service = unit(probe, SERVICE)
-    if not service.there:
+    if not is_known(service):
         if not probe.installed:
             return skipped("edgegpu is not installed here (see the check `plugin`)")
         return judge([broken(f"there is no {SERVICE}.service", "sudo edgegpu install")])
     troubles = list(service_troubles(probe, service))
     side = probe.cloud
     enrolled = side is not None and side.standing.get("stand") == "enrolled"
-    if service.runs and side is not None and side.agent is None and enrolled:
+    if service.is_running and side is not None and side.agent is None and enrolled:
         troubles.append(broken(f"{SERVICE} does not answer: {side.silence}", f"{_START}; {_LOG}"))
     return judge(troubles, well="runs", details=last_words(probe, SERVICE) if troubles else ())
 

@@ -103,7 +103,7 @@ def check_recover(probe: BoxProbe) -> CheckResult:
         troubles.append(broken(f"{drop_in} is missing: k3s starts without asking whether a change failed", _INSTALL))
     elif f"{RECOVER} check" not in text:
         troubles.append(broken(f"{drop_in} does not run `{RECOVER} check`", _INSTALL))
-    elif RECOVER not in unit(probe, k3s.unit.name).pre:
+    elif RECOVER not in unit(probe, k3s.unit.name).exec_start_pre:
         troubles.append(warning(f"systemd has not read {drop_in}", _INSTALL))
     troubles += [
         broken(f"{path} is missing: a power cut during a change is not made good", _INSTALL)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from edgegpu_installer.doctor.probe import BoxProbe, ProbeError
-from edgegpu_installer.doctor.units import last_words, restarted, restarted_s, unit
+from edgegpu_installer.doctor.units import last_words, restarted, restarted_s, started_s, unit
 from edgegpu_installer.doctor.verdict import (
     CheckLevel,
     CheckProblem,
@@ -40,7 +40,7 @@ def check_k3s(probe: BoxProbe) -> CheckResult:
     name, service = k3s.unit.name, unit(probe, k3s.unit.name)
     troubles: list[CheckProblem] = []
     log = f"sudo journalctl -u {name} -e"
-    if not service.runs:
+    if not service.is_running:
         again = f", started again {service.restarts} times" if service.restarts else ""
         text = f"{name} is {service.active} ({service.sub}, {service.result}){again}"
         troubles.append(broken(text, f"{log}; sudo systemctl restart --no-block {name}"))
@@ -149,10 +149,10 @@ def _content(probe: BoxProbe, path: str) -> Iterator[CheckProblem]:
 
 def _unread(probe: BoxProbe, k3s: K3s, path: str) -> Iterator[CheckProblem]:
     """Yield files that changed after k3s had read them: k3s uses the change only from its next start on."""
-    started_s = unit(probe, k3s.unit.name).started_s
-    if started_s is None:
+    since_s = started_s(probe, unit(probe, k3s.unit.name))
+    if since_s is None:
         return
     for name in (path, *([k3s.config] if k3s.has_block else []), k3s.drop_in):
         file = probe.at(name)
-        if file.exists() and file.stat().st_mtime > started_s + _SLACK_S:
+        if file.exists() and file.stat().st_mtime > since_s + _SLACK_S:
             yield warning(f"{name} changed after k3s had read it", f"sudo systemctl restart --no-block {k3s.unit.name}")

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from edgegpu_installer.doctor.probe import BoxProbe, SkippedCheck
-from edgegpu_installer.doctor.units import last_words, restart_k3s, service_troubles, unit
+from edgegpu_installer.doctor.units import is_known, last_words, restart_k3s, service_troubles, unit
 from edgegpu_installer.doctor.verdict import CheckProblem, CheckResult, broken, info, judge, skipped, warning
 from edgegpu_installer.machine.facts import MachineFacts
 from edgegpu_installer.machine.other_plugins import other_plugins
@@ -18,7 +18,7 @@ _GPU_WORDS = ("nvidia", "gpu", "cuda", "hami")
 def check_plugin(probe: BoxProbe) -> CheckResult:
     """Check the plugin's service, its configuration and its status document."""
     service = unit(probe, SERVICE)
-    if not service.there:
+    if not is_known(service):
         return judge([broken("edgegpu is not installed: there is no edgegpu-plugin.service", "sudo edgegpu install")])
     troubles: list[CheckProblem] = []
     details: list[str] = []
@@ -30,7 +30,7 @@ def check_plugin(probe: BoxProbe) -> CheckResult:
     try:
         status = probe.status
     except SkippedCheck as unseen:
-        troubles += [broken(unseen.shut.text, _LOG)] if service.runs else []
+        troubles += [broken(unseen.shut.text, _LOG)] if service.is_running else []
         details += last_words(probe, SERVICE)
     else:
         details.append(f"edgegpu-plugin {status.get('version', '')}, role {status.get('role', '')}")

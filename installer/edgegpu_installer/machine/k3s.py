@@ -13,12 +13,12 @@ from edgegpu_installer.machine.config_block import holds_block, strip
 from edgegpu_installer.machine.k3s_config import SCHEDULER_ARG, ConfigFile, ConfigValue, EffectiveConfig
 from edgegpu_installer.machine.node import K3sKubectl
 from edgegpu_installer.machine.programs import SYSTEM_PATH, run
+from edgegpu_installer.machine.systemd import UnitState, show_command
 from edgegpu_installer.machine.unit_files import KubeUnit
 
 _VERSION = re.compile(r"v(\d+)\.(\d+)\.(\d+)\S*")
 _FIRST_WITH_FOLDER, _FIRST_WITH_PLUS = (1, 21, 0), (1, 21, 1)
 """The first k3s that reads drop-ins (k3s-io/k3s 3162), and the first with `+` in them (k3s-io/k3s 3229)."""
-_STATE = "ActiveState,SubState,NRestarts,ActiveEnterTimestampMonotonic,InvocationID,UnitFileState"
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +171,8 @@ def read_k3s(
     if not units:
         return None
     states = {unit.name: _state(unit.name, path, timeout_s) for unit in units}
-    running = [unit for unit in units if states[unit.name].get("ActiveState") in {"active", "activating"}]
-    enabled = [unit for unit in units if states[unit.name].get("UnitFileState") == "enabled"]
+    running = [unit for unit in units if states[unit.name].active in {"active", "activating"}]
+    enabled = [unit for unit in units if states[unit.name].enabled == "enabled"]
     unit = (running or enabled or units)[0]
     line = k3s_config.command_line(unit.words)
     config = k3s_config.config_path(line, unit.environment, K3S_CONFIG)
@@ -193,30 +193,23 @@ def kubectl_of(k3s: K3s, layout: Layout, *, path: str = SYSTEM_PATH, timeout_s: 
     return K3sKubectl(str(layout.at(k3s.unit.program)), str(layout.at(k3s.admin_kubeconfig)), path, timeout_s)
 
 
-def _health(k3s: K3s, state: dict[str, str], layout: Layout, *, path: str, timeout_s: float, now_s: float) -> K3sHealth:
-    active = state.get("ActiveState") == "active"
-    entered_s = _number(state.get("ActiveEnterTimestampMonotonic", "")) / 1e6
-    ready, why = None, "" if active else f"{k3s.unit.name} is {state.get('ActiveState', 'not known to systemd')}"
-    if active and k3s.is_server:
+def _health(k3s: K3s, state: UnitState, layout: Layout, *, path: str, timeout_s: float, now_s: float) -> K3sHealth:
+    ready, why = None, "" if state.is_active else f"{k3s.unit.name} is {state.active or 'not known to systemd'}"
+    if state.is_active and k3s.is_server:
         asked = kubectl_of(k3s, layout, path=path, timeout_s=timeout_s)("get", "--raw", "/readyz")
         ready, why = asked.well, asked.why
     return K3sHealth(
-        active=active,
-        restarts=_number(state.get("NRestarts", "")),
-        up_s=max(0.0, now_s - entered_s) if active and entered_s else 0.0,
-        invocation=state.get("InvocationID", ""),
+        active=state.is_active,
+        restarts=state.restarts,
+        up_s=max(0.0, now_s - state.up_since_s) if state.is_active and state.up_since_s else 0.0,
+        invocation=state.invocation,
         ready=ready,
         why=why,
     )
 
 
-def _state(unit: str, path: str, timeout_s: float) -> dict[str, str]:
-    shown = run(("systemctl", "show", f"{unit}.service", "-p", _STATE), timeout_s=timeout_s, path=path)
-    return {name: value for name, _, value in (line.partition("=") for line in shown.out.splitlines())}
-
-
-def _number(text: str) -> int:
-    return int(text) if text.isdigit() else 0
+def _state(unit: str, path: str, timeout_s: float) -> UnitState:
+    return UnitState.parse(unit, run(show_command(f"{unit}.service"), timeout_s=timeout_s, path=path).out)
 
 
 def _files(layout: Layout, config: str) -> Iterator[ConfigFile]:

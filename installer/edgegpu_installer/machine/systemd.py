@@ -4,6 +4,7 @@ import os
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Self
 
 from edgegpu_installer.errors import SystemdError
 
@@ -12,19 +13,73 @@ RECOVER = "edgegpu-recover.service"
 
 _CALL_S = 30.0
 _UNIT_S = 120.0
-_PROPERTIES = ("LoadState", "ActiveState", "SubState", "InvocationID", "NRestarts")
+_PROPERTIES = (
+    "LoadState",
+    "ActiveState",
+    "SubState",
+    "UnitFileState",
+    "Result",
+    "InvocationID",
+    "NRestarts",
+    "Job",
+    "NeedDaemonReload",
+    "InactiveExitTimestampMonotonic",
+    "ActiveEnterTimestampMonotonic",
+    "ExecMainStartTimestampMonotonic",
+    "ExecStartPre",
+)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UnitState:
-    """The state of a unit; `invocation` changes at each start, `restarts` counts systemd's own restarts."""
+    """The state of a unit, by `systemctl show`; texts are systemd's own, empty when it does not give them.
+
+    `invocation` changes at each start, `restarts` counts systemd's own restarts. `job`: whether systemd has a job for
+    the unit. `stale`: whether its files changed after systemd had read them. `started_s`, `up_since_s`, `main_since_s`:
+    when its last start began, when it became active, and when its main process started, by the monotonic clock; 0 when
+    that has not happened.
+    """
 
     name: str
     load: str
     active: str
     sub: str
+    enabled: str
+    result: str
     invocation: str
     restarts: int
+    job: bool
+    stale: bool
+    started_s: float
+    up_since_s: float
+    main_since_s: float
+    exec_start_pre: str
+
+    @classmethod
+    def parse(cls, name: str, shown: str) -> Self:
+        """Return the state of a unit from the output of `show_command`."""
+        values = dict(line.partition("=")[::2] for line in shown.splitlines())
+
+        def number(key: str) -> int:
+            text = values.get(key, "")
+            return int(text) if text.isdigit() else 0
+
+        return cls(
+            name=name,
+            load=values.get("LoadState", ""),
+            active=values.get("ActiveState", ""),
+            sub=values.get("SubState", ""),
+            enabled=values.get("UnitFileState", ""),
+            result=values.get("Result", ""),
+            invocation=values.get("InvocationID", ""),
+            restarts=number("NRestarts"),
+            job=values.get("Job", "") not in {"", "0"},
+            stale=values.get("NeedDaemonReload") == "yes",
+            started_s=number("InactiveExitTimestampMonotonic") / 1e6,
+            up_since_s=number("ActiveEnterTimestampMonotonic") / 1e6,
+            main_since_s=number("ExecMainStartTimestampMonotonic") / 1e6,
+            exec_start_pre=values.get("ExecStartPre", ""),
+        )
 
     @property
     def is_active(self) -> bool:
@@ -32,9 +87,24 @@ class UnitState:
         return self.active == "active"
 
     @property
+    def is_running(self) -> bool:
+        """Whether the unit is active and its main process runs."""
+        return self.is_active and self.sub == "running"
+
+    @property
+    def is_changing(self) -> bool:
+        """Whether systemd is starting or stopping the unit, or is about to."""
+        return self.job or self.active in {"activating", "deactivating", "reloading"}
+
+    @property
     def is_there(self) -> bool:
         """Whether systemd has loaded the unit's file."""
         return self.load == "loaded"
+
+
+def show_command(name: str) -> tuple[str, ...]:
+    """Return the command whose output `UnitState.parse` takes."""
+    return ("systemctl", "show", f"--property={','.join(_PROPERTIES)}", "--", name)
 
 
 class Systemd:
@@ -49,16 +119,7 @@ class Systemd:
         Raises:
             SystemdError: systemd does not answer.
         """
-        text = self._call("systemctl", "show", f"--property={','.join(_PROPERTIES)}", "--", name)
-        values = dict(line.partition("=")[::2] for line in text.splitlines())
-        return UnitState(
-            name=name,
-            load=values.get("LoadState", ""),
-            active=values.get("ActiveState", ""),
-            sub=values.get("SubState", ""),
-            invocation=values.get("InvocationID", ""),
-            restarts=int(values.get("NRestarts") or 0),
-        )
+        return UnitState.parse(name, self._call(*show_command(name)))
 
     def daemon_reload(self) -> None:
         """Let systemd read its unit files again. The device links must exist before (see cards.make_device_links).
