@@ -18,7 +18,6 @@ from edgegpu_installer.cluster.rbac import Account
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.layout import AGENT_UNIT, CURRENT, ETC, LIMITS_KUBECONFIG, PLUGIN_UNIT, UNITS
 from edgegpu_installer.machine.atomic import read_entry, wanted
-from edgegpu_installer.machine.facts import file_reader
 from edgegpu_installer.plan import credentials, unit_size
 from edgegpu_installer.plan.dry_run import DryRun, of_install
 from edgegpu_installer.plan.plan import plan_agent, plan_install
@@ -183,7 +182,7 @@ class Installation:
         )
 
     def _plan(self, made: PlanCredentials | None) -> Plan:
-        layout, read_file = self.machine.layout, file_reader(self.machine.layout)
+        layout, read_file = self.machine.layout, self.machine.layout.read
         if made is None:
             plan = plan_agent(self.site, self.options, release=self.release, read_file=read_file, op=self._op())
         else:

@@ -91,6 +91,13 @@ class Layout:
         """Return the path by which this process reaches a path of the box, without following links."""
         return self.root / str(path).lstrip("/")
 
+    def read(self, path: str) -> bytes | None:
+        """Return the content of a file of the box; None when it cannot be read."""
+        try:
+            return self.at(path).read_bytes()
+        except OSError:
+            return None
+
     @property
     def has_sharing(self) -> bool:
         """Whether GPU sharing is installed, which means that the plugin's unit file exists."""

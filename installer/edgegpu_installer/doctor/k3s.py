@@ -16,7 +16,7 @@ from edgegpu_installer.doctor.verdict import (
 )
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.machine import k3s_config
-from edgegpu_installer.machine.facts import NodeKind, file_reader
+from edgegpu_installer.machine.facts import NodeKind
 from edgegpu_installer.machine.k3s import K3s
 from edgegpu_installer.machine.k3s_config import COMMAND_LINE, SCHEDULER_ARG
 from edgegpu_installer.scheduler import file as schedulerfile
@@ -138,7 +138,7 @@ def _content(probe: BoxProbe, path: str) -> Iterator[CheckProblem]:
         )
         return
     minor = probe.k3s.minor if probe.k3s is not None else None
-    for problem in schedulerfile.validate(text, read_file=file_reader(probe.layout), minor=minor):
+    for problem in schedulerfile.validate(text, read_file=probe.layout.read, minor=minor):
         yield broken(
             f"{path}: {problem}: the scheduler will not start again with it",
             f"{_INSTALL}  # before anything is restarted",

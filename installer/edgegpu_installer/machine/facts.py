@@ -128,18 +128,6 @@ def read_facts(
     )
 
 
-def file_reader(layout: Layout) -> Callable[[str], bytes | None]:
-    """Return a function that reads a file of the box and returns None when it cannot be read."""
-
-    def read(path: str) -> bytes | None:
-        try:
-            return layout.at(path).read_bytes()
-        except OSError:
-            return None
-
-    return read
-
-
 def _kind(layout: Layout, k3s: K3s | None, *, rke2: bool) -> NodeKind:
     if k3s is not None:
         return NodeKind.K3S_SERVER if k3s.is_server else NodeKind.K3S_AGENT

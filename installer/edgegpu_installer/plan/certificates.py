@@ -10,9 +10,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from edgegpu_base.x509 import EPOCH, builder, cert_pem, distinguished_name, key_pem, new_key, until, usage
-
-SERVER_NAME = "edgegpu-extender"
-"""The name that the scheduler checks (`tlsConfig.serverName`)."""
+from edgegpu_installer.scheduler.file import SERVER_NAME
 
 _ADDRESS = ipaddress.ip_address("127.0.0.1")
 _VALID = dt.timedelta(days=20 * 365)

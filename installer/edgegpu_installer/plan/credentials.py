@@ -1,14 +1,10 @@
 """The kubeconfig and the certificates of this machine, minted by an installation or kept while they are good."""
 
-import base64
 import datetime as dt
 import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import PurePosixPath
-from typing import Any
-
-import yaml
 
 from edgegpu_installer.changes import FileChange
 from edgegpu_installer.cluster import accounts, node_identity
@@ -19,7 +15,7 @@ from edgegpu_installer.layout import EXTENDER_CA, EXTENDER_CERT, EXTENDER_KEY, K
 from edgegpu_installer.plan import certificates
 from edgegpu_installer.plan.certificates import Certificates, KeyPair
 from edgegpu_installer.plan.site import Site
-from edgegpu_installer.scheduler.file import SERVER_NAME
+from edgegpu_installer.scheduler.file import our_extender
 
 _SECRET = 0o600
 _DATASTORE_FILES = ("state.db-wal", "state.db")
@@ -97,20 +93,12 @@ def extender_certificates(layout: Layout, scheduler_file: str, *, now: dt.dateti
 def _existing(layout: Layout, scheduler_file: str) -> Certificates | None:
     try:
         ca, cert, key = (layout.at(path).read_text() for path in (EXTENDER_CA, EXTENDER_CERT, EXTENDER_KEY))
-        client = _client(layout.at(scheduler_file).read_text())
-    except (OSError, UnicodeDecodeError):
+        client = our_extender(layout.at(scheduler_file).read_text())
+    except (OSError, ValueError):
         return None
-    return Certificates(ca=ca, server=KeyPair(cert, key), client=client) if client is not None else None
-
-
-def _client(text: str) -> KeyPair | None:
-    """Return the client certificate that the scheduler's file holds inline, with its key; None without one."""
-    try:
-        extenders: list[Any] = yaml.safe_load(text)["extenders"]
-        tls = next(one["tlsConfig"] for one in extenders if one.get("tlsConfig", {}).get("serverName") == SERVER_NAME)
-        return KeyPair(base64.b64decode(tls["certData"]).decode(), base64.b64decode(tls["keyData"]).decode())
-    except (yaml.YAMLError, KeyError, TypeError, ValueError, StopIteration):
+    if client is None:
         return None
+    return Certificates(ca=ca, server=KeyPair(cert, key), client=KeyPair(client.cert, client.key))
 
 
 def settle_datastore(site: Site, layout: Layout, *, sync: Callable[[int], None] = os.fsync) -> None:

@@ -33,6 +33,8 @@ from edgegpu_installer.scheduler.rules import (
 from edgegpu_installer.scheduler.yaml import Problem
 
 SERVER_NAME = "edgegpu-extender"
+"""The name in the extender's certificate, which the scheduler checks (`tlsConfig.serverName`)."""
+
 DEFAULT_LISTEN = "127.0.0.1:8787"
 HTTP_TIMEOUT = "30s"
 """The extender's timeout: a binding may wait up to 20 s for earlier pods on its node."""
@@ -270,6 +272,11 @@ def extender_entries(text: str) -> list[ExtenderEntry]:
         return [_entry(one) for one in extenders]
     except (yaml.YAMLError, AttributeError, TypeError, binascii.Error, UnicodeDecodeError) as error:
         raise ValueError(f"not a scheduler file: {' '.join(str(error).split())}") from error
+
+
+def our_extender(text: str) -> ExtenderEntry | None:
+    """Return our extender's entry in a scheduler's file; None when it has none. Raises as `extender_entries`."""
+    return next((one for one in extender_entries(text) if one.server_name == SERVER_NAME), None)
 
 
 def _entry(one: Mapping[str, Any]) -> ExtenderEntry:

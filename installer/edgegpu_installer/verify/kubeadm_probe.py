@@ -1,14 +1,13 @@
 """The probe of the scheduler that kubelet runs: its mirror pod and lease in the API, its healthz, its log."""
 
-import ssl
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
+from edgegpu_base.tls import client_context
 from edgegpu_installer.changes import Deadline
 from edgegpu_installer.cluster.client import ClusterClient, ClusterError
+from edgegpu_installer.cluster.https import TlsTarget, ask
 from edgegpu_installer.cluster.kinds import LEASE, POD
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.layout import Layout
@@ -19,6 +18,7 @@ from edgegpu_installer.verify.kubeadm import STABLE_S, SchedulerSample, mirror_n
 _NAMESPACE = "kube-system"
 _READ = "is this a control-plane node of kubeadm's?"
 _HEALTHZ_S = 5.0
+_OK = 200
 _LONGEST = 400
 _LOGS = "/var/log/pods"
 
@@ -90,16 +90,14 @@ def look(cluster: ClusterClient, manifest: Manifest, *, node: str) -> SchedulerS
 
 def healthz(url: str) -> str:
     """Call the healthz of a scheduler on this machine; return what is wrong, empty when nothing is."""
-    context = ssl.create_default_context()
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE  # its certificate is self-signed, and nothing secret is sent
+    context = client_context(verify=False)  # its certificate is self-signed, and nothing secret is sent
     try:
-        with urllib.request.urlopen(url, timeout=_HEALTHZ_S, context=context) as answer:  # noqa: S310 - https, made here
-            said = answer.read(_LONGEST).decode("utf-8", "replace").strip()
-    except urllib.error.HTTPError as error:
-        return f"{url}: {error.code}"
+        answer = ask(url, TlsTarget(context=context, timeout_s=_HEALTHZ_S))
     except OSError as error:
-        return f"{url}: {getattr(error, 'reason', error)}"
+        return f"{url}: {error}"
+    said = answer.body[:_LONGEST].decode("utf-8", "replace").strip()
+    if answer.status != _OK:
+        return f"{url}: {answer.status}"
     return "" if said == "ok" else f"{url}: {said}"
 
 

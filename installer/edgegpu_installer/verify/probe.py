@@ -20,14 +20,13 @@ from edgegpu_installer.machine.config_block import holds_block
 from edgegpu_installer.machine.k3s import K3s
 from edgegpu_installer.machine.programs import SYSTEM_PATH, run
 from edgegpu_installer.machine.systemd import Systemd
-from edgegpu_installer.scheduler.file import SERVER_NAME, ExtenderEntry, extender_entries
+from edgegpu_installer.scheduler.file import SERVER_NAME, ExtenderEntry, our_extender
 from edgegpu_installer.verify.verify import (
     ExtenderCaller,
     MachineSample,
     Node,
     RunningPod,
     SchedulerStatus,
-    StateBefore,
     WantedMachine,
     wait_until_well,
 )
@@ -60,11 +59,6 @@ class ProbeTargets:
     """The addresses at which the scheduler may answer, in this order."""
     path: str = SYSTEM_PATH
 
-    def before(self) -> StateBefore:
-        """Return the state of the machine before a change; what cannot be read counts as absent."""
-        seen = self.look()
-        return StateBefore(seen.invocation, seen.node.heartbeat if seen.node else "", seen.pods)
-
     def look(self) -> MachineSample:
         """Return the state of the machine; it takes a few seconds at most and raises nothing when something fails."""
         try:
@@ -86,13 +80,6 @@ class ProbeTargets:
         lines = run(command, timeout_s=_CALL_S, path=self.path).out.splitlines()
         told = [line for line in lines if any(word in line for word in _WORDS)]
         return told[-1].strip()[:_LONGEST_WORDS] if told else ""
-
-    def wait(
-        self, before: StateBefore, deadline: Deadline, *, pause: Callable[[float], None], say: Callable[[str], None]
-    ) -> None:
-        """Wait until the machine is as wanted. Raises InstallError as `wait_until_well`."""
-        look, last_words = self.look, self.last_words
-        wait_until_well(self.wanted, before, look=look, last_words=last_words, deadline=deadline, pause=pause, say=say)
 
     def _inside(self, cluster: ClusterClient, seen: MachineSample) -> MachineSample:
         if not cluster.ready():
@@ -173,7 +160,7 @@ def k3s_verifier(
         say: gets what is being waited for.
     """
 
-    def eyes(client: ExtenderEntry | None) -> ProbeTargets:
+    def targets_for(client: ExtenderEntry | None) -> ProbeTargets:
         wanted = WantedMachine(
             unit=k3s.unit.name,
             node=node,
@@ -190,36 +177,40 @@ def k3s_verifier(
             schedulers=schedulers_of(k3s),
         )
 
-    before = eyes(None).before()
+    before = targets_for(None).look()
 
     def verify(deadline: Deadline) -> None:
-        eyes(_client_on_disk(layout, k3s)).wait(before, deadline, pause=pause, say=say)
+        targets = targets_for(_client_on_disk(layout, k3s))
+        wait_until_well(
+            targets.wanted,
+            before,
+            look=targets.look,
+            last_words=targets.last_words,
+            deadline=deadline,
+            pause=pause,
+            say=say,
+        )
 
     return verify
 
 
 def _client_on_disk(layout: Layout, k3s: K3s) -> ExtenderEntry | None:
-    """Return our extender's entry in the scheduler's file; None when k3s is not configured with a file of ours."""
+    """Return our extender's entry in the scheduler's file; None when k3s is not configured with a file of ours.
+
+    Raises:
+        InstallError: the file is no scheduler configuration.
+    """
     try:
         config = layout.at(k3s.config)
         if not layout.at(k3s.drop_in).exists() and not (config.exists() and holds_block(config.read_text())):
             return None
-        return read_client(layout.at(k3s.scheduler_file).read_text())
+        text = layout.at(k3s.scheduler_file).read_text()
     except (OSError, UnicodeDecodeError):
         return None
-
-
-def read_client(text: str) -> ExtenderEntry | None:
-    """Return our extender's entry in the text of a scheduler's file; None when it has none.
-
-    Raises:
-        InstallError: the text is no scheduler configuration.
-    """
     try:
-        found = [one for one in extender_entries(text) if one.server_name == SERVER_NAME]
+        return our_extender(text)
     except ValueError as error:
         raise InstallError(f"cannot read the scheduler's configuration: {error}", remedy="install again") from error
-    return found[0] if found else None
 
 
 def _called(client: ExtenderEntry) -> str:

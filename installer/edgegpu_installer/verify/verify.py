@@ -60,16 +60,6 @@ class WantedMachine:
 
 
 @dataclass(frozen=True, slots=True)
-class StateBefore:
-    """The state of the machine before the change."""
-
-    invocation: str
-    heartbeat: str
-    """`lastHeartbeatTime` of the node's Ready condition."""
-    pods: tuple[RunningPod, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class SchedulerStatus:
     """The scheduler's own report: its health, its configured extenders, and whether it elects a leader."""
 
@@ -86,6 +76,7 @@ class Node:
 
     ready: bool
     heartbeat: str
+    """`lastHeartbeatTime` of its Ready condition."""
     offers: frozenset[str]
     """Names of the resources of which it offers more than 0."""
 
@@ -116,7 +107,7 @@ class _Since:
 
 def wait_until_well(
     wanted: WantedMachine,
-    before: StateBefore,
+    before: MachineSample,
     *,
     look: Callable[[], MachineSample],
     last_words: Callable[[], str],
@@ -129,7 +120,7 @@ def wait_until_well(
 
     Args:
         wanted: the wanted state.
-        before: the state before the change.
+        before: the state before the change; what could not be read then is absent.
         look: returns the present state.
         last_words: returns the line in which the last k3s that ended logged its error.
         deadline: when to give up.
@@ -166,7 +157,7 @@ def wait_until_well(
         pause(min(_EVERY_S, deadline.remaining_s()))
 
 
-def lacks(wanted: WantedMachine, before: StateBefore, seen: MachineSample) -> str:
+def lacks(wanted: WantedMachine, before: MachineSample, seen: MachineSample) -> str:
     """Return what is still missing, in words; empty when the machine is as wanted."""
     if not seen.active:
         return f"{wanted.unit} is not up"
@@ -192,18 +183,19 @@ def _scheduler_lacks(wanted: WantedMachine, seen: MachineSample) -> str:
     return f"the extender does not answer: {seen.extender}" if seen.extender else ""
 
 
-def _node_lacks(wanted: WantedMachine, before: StateBefore, seen: MachineSample) -> str:
+def _node_lacks(wanted: WantedMachine, before: MachineSample, seen: MachineSample) -> str:
     if seen.node is None:
         return f"the node {wanted.node} has not been seen"
     if not seen.node.ready:
         return f"the node {wanted.node} is not Ready"
-    if seen.invocation != before.invocation and seen.node.heartbeat <= before.heartbeat:
+    heartbeat = before.node.heartbeat if before.node is not None else ""
+    if seen.invocation != before.invocation and seen.node.heartbeat <= heartbeat:
         return f"kubelet has not said anything about the node {wanted.node} since the restart"
     missing = [name for name in wanted.resources if name not in seen.node.offers]
     return f"the node {wanted.node} offers no {' and no '.join(missing)}" if missing else ""
 
 
-def lost_pods(before: StateBefore, seen: MachineSample) -> str:
+def lost_pods(before: MachineSample, seen: MachineSample) -> str:
     """Return the earlier pods that have failed or now run in other containers; a deleted pod is not lost."""
     now = {pod.uid: pod for pod in seen.pods}
     lost = []

@@ -11,7 +11,8 @@ import pytest
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from edgegpu_installer.plan.certificates import SERVER_NAME, Certificates, KeyPair, flaw, make, usable
+from edgegpu_installer.plan.certificates import Certificates, KeyPair, flaw, make, usable
+from edgegpu_installer.scheduler.file import SERVER_NAME
 
 NOW = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
 YEAR = dt.timedelta(days=365)

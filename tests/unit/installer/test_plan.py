@@ -9,7 +9,6 @@ from kits.scheduler import KUBECONFIG
 from edgegpu_installer.changes import FileChange, Plan
 from edgegpu_installer.cluster.rbac import ClusterRights
 from edgegpu_installer.errors import InstallError
-from edgegpu_installer.machine.facts import file_reader
 from edgegpu_installer.machine.k3s_config import SCHEDULER_ARG, CommandLine, ConfigFile, effective
 from edgegpu_installer.plan import certificates, shared_config
 from edgegpu_installer.plan.certificates import Certificates
@@ -51,7 +50,7 @@ def plan_of(box: FakeBox, made: Certificates | None = MADE, *, options: InstallO
         options or InstallOptions(),
         release=release,
         material=PlanCredentials(kubeconfig=kubeconfig, certificates=made),
-        read_file=file_reader(box.layout),
+        read_file=box.layout.read,
     )
 
 
@@ -79,7 +78,7 @@ def test_a_server_with_cards_gets_everything_and_one_restart(box: FakeBox) -> No
     assert plan.restart == "k3s"
     assert [path for path, change in files.items() if change.k3s_reads] == [SCHEDULER, DROP_IN]
     assert {files[path].mode for path in (SCHEDULER, "/etc/edgegpu/extender/server.key")} == {0o600}
-    assert validate(text_of(plan, SCHEDULER), read_file=file_reader(box.layout)) == []
+    assert validate(text_of(plan, SCHEDULER), read_file=box.layout.read) == []
     assert yaml.safe_load(text_of(plan, DROP_IN)) == {"kube-scheduler-arg+": [f"config={SCHEDULER}"]}
     assert yaml.safe_load(text_of(plan, "/etc/edgegpu/plugin.yaml"))["role"] == "server"
     assert files["/etc/systemd/system/k3s.service.d/50-edgegpu.conf"].early

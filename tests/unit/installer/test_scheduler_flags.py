@@ -8,7 +8,6 @@ from kits.scheduler import materials
 
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.layout import Layout
-from edgegpu_installer.machine.facts import file_reader
 from edgegpu_installer.scheduler.file import flag_settings, render, validate
 
 SILENCED = {
@@ -41,7 +40,7 @@ def test_the_file_says_so_and_is_one_that_a_scheduler_takes(tmp_path: Path) -> N
         "burst": 90,
     }
     assert (document["enableProfiling"], document["enableContentionProfiling"]) == (False, True)
-    assert validate(text, read_file=file_reader(Layout())) == []
+    assert validate(text, read_file=Layout().read) == []
 
 
 def test_a_figure_that_is_none_is_refused() -> None:

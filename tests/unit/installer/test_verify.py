@@ -13,7 +13,6 @@ from edgegpu_installer.verify.verify import (
     Node,
     RunningPod,
     SchedulerStatus,
-    StateBefore,
     WantedMachine,
     lacks,
     lost_pods,
@@ -23,7 +22,8 @@ from edgegpu_installer.verify.verify import (
 OURS = ExtenderCaller("https://127.0.0.1:8787", "cert")
 NAMES = ("baidu.com/vcuda-memory", "baidu.com/vcuda-core")
 POD = RunningPod("default/a", "u1", "Running", "", frozenset({("main", "c1")}))
-BEFORE = StateBefore("i1", "2026-01-01T00:00:00Z", (POD,))
+OLD_NODE = Node(ready=True, heartbeat="2026-01-01T00:00:00Z", offers=frozenset(NAMES))
+BEFORE = MachineSample(invocation="i1", active=True, restarts=0, node=OLD_NODE, pods=(POD,))
 WANTED = WantedMachine(unit="k3s", node="n", has_scheduler=True, caller=OURS, resources=NAMES)
 WELL = MachineSample(
     invocation="i2",
@@ -33,7 +33,6 @@ WELL = MachineSample(
     node=Node(ready=True, heartbeat="2026-01-01T00:01:00Z", offers=frozenset(NAMES)),
     pods=(POD,),
 )
-OLD_NODE = Node(ready=True, heartbeat=BEFORE.heartbeat, offers=frozenset(NAMES))
 
 
 class World:
@@ -52,7 +51,7 @@ class World:
     def pause(self, seconds: float) -> None:
         self.now_s += max(seconds, 0.01)
 
-    def wait(self, *, wanted: WantedMachine = WANTED, before: StateBefore = BEFORE, limit_s: float = 60.0) -> float:
+    def wait(self, *, wanted: WantedMachine = WANTED, before: MachineSample = BEFORE, limit_s: float = 60.0) -> float:
         deadline = Deadline(limit_s, lambda: self.now_s)
         wait_until_well(
             wanted,
@@ -181,4 +180,4 @@ def test_a_pod_that_the_change_cost_undoes_it(pod: RunningPod, words: str) -> No
 def test_a_pod_that_was_deleted_or_had_ended_before_is_not_lost() -> None:
     assert lost_pods(BEFORE, replace(WELL, pods=())) == ""
     ended = replace(POD, phase="Succeeded")
-    assert lost_pods(StateBefore("i1", "", (ended,)), replace(WELL, pods=(ended,))) == ""
+    assert lost_pods(replace(BEFORE, pods=(ended,)), replace(WELL, pods=(ended,))) == ""
