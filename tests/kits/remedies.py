@@ -18,7 +18,6 @@ from kits.doctor import BOOTED_S, Box
 from edgegpu_installer.changes import FileChange, TransactionKind
 from edgegpu_installer.layout import KUBECONFIG, Layout
 from edgegpu_installer.machine.atomic import create, wanted
-from edgegpu_installer.machine.facts import file_reader
 from edgegpu_installer.plan.credentials import extender_certificates
 from edgegpu_installer.plan.plan import plan_install
 from edgegpu_installer.plan.release import Recovery
@@ -109,8 +108,7 @@ class Repairs:
             kubeconfig=FileChange(KUBECONFIG, kubeconfig, mode=0o600),
             certificates=extender_certificates(layout, site.scheduler_path, now=box.now),
         )
-        reader = file_reader(layout)
-        plan = plan_install(site, InstallOptions(), release=release(), material=made, read_file=reader)
+        plan = plan_install(site, InstallOptions(), release=release(), material=made, read_file=layout.read)
         assert plan.op is TransactionKind.INSTALL
         for change in self._recovery.into(plan).files:
             path = layout.at(change.path)

@@ -81,6 +81,13 @@ class ProbeTargets:
         told = [line for line in lines if any(word in line for word in _WORDS)]
         return told[-1].strip()[:_LONGEST_WORDS] if told else ""
 
+    def wait(
+        self, before: MachineSample, deadline: Deadline, *, pause: Callable[[float], None], say: Callable[[str], None]
+    ) -> None:
+        """Wait until the machine is as wanted. Raises InstallError as `wait_until_well`."""
+        look, last_words = self.look, self.last_words
+        wait_until_well(self.wanted, before, look=look, last_words=last_words, deadline=deadline, pause=pause, say=say)
+
     def _inside(self, cluster: ClusterClient, seen: MachineSample) -> MachineSample:
         if not cluster.ready():
             return replace(seen, unseen="the API server is not ready")
@@ -180,16 +187,7 @@ def k3s_verifier(
     before = targets_for(None).look()
 
     def verify(deadline: Deadline) -> None:
-        targets = targets_for(_client_on_disk(layout, k3s))
-        wait_until_well(
-            targets.wanted,
-            before,
-            look=targets.look,
-            last_words=targets.last_words,
-            deadline=deadline,
-            pause=pause,
-            say=say,
-        )
+        targets_for(_client_on_disk(layout, k3s)).wait(before, deadline, pause=pause, say=say)
 
     return verify
 
