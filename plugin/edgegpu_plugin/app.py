@@ -38,7 +38,7 @@ class PluginApp:
         self._notifier: Notifier = notifier(os.environ)
         client = _client(config.kubernetes.kubeconfig)
         self._node = NodePart(config, client, beat=self._notifier.watchdog) if config.role.has_plugin else None
-        self._extender = Extender.of_config(config, client) if config.role.has_extender else None
+        self._extender = Extender(config, client) if config.role.has_extender else None
         self._status = StatusServer(config.paths.run, self.document)
         self._stopping = threading.Event()
 

@@ -13,15 +13,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench.figures import Figure, figure
-from integration.extender_run import Caller
-from integration.extender_world import MODEL, Json, node, pod, uuid
+from integration.extender_run import Caller, extender_config
+from integration.extender_world import Json, node, pod, uuid
 from integration.kube_stub import KubeStub
 from kits.cert import Certs, make_certs
 
 from edgegpu_base.kube import ApiAccess, KubeClient, load_kubeconfig
 from edgegpu_core.placement import Share
 from edgegpu_plugin.config.schema import Tls
-from edgegpu_plugin.extender.extender import Extender, ExtenderConfig
+from edgegpu_plugin.extender.extender import Extender
 
 NODES, CARDS, UNITS = 1000, 8, 141 * 1024 // 256
 LIMIT_MS = 20.0
@@ -109,7 +109,7 @@ def serve(folder: Path, kind: str, where: str) -> None:
     """Run the extender until a line comes on stdin; say its port once it has read the cluster."""
     client = KubeClient(ApiAccess(server=where) if kind == "--server" else load_kubeconfig(Path(where)))
     tls = Tls(cert=folder / "server.crt", key=folder / "server.key", client_ca=folder / "ca.crt")
-    extender = Extender(ExtenderConfig(listen="127.0.0.1:0", tls=tls, model=MODEL), client)
+    extender = Extender(extender_config(tls), client)
     extender.start()
     if not extender.wait_synced(START_S):
         raise TimeoutError("the extender did not read the cluster")

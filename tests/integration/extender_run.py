@@ -8,15 +8,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from integration.extender_world import MODEL, Json
+from integration.extender_world import Json
 from integration.kube_stub import KubeStub
 
 from edgegpu_base.kube import KubeClient
-from edgegpu_core.model import ResourceModel
-from edgegpu_core.placement import Policy
-from edgegpu_plugin.config.schema import Tls
+from edgegpu_plugin.config.schema import ExtenderSection, PluginConfig, Tls
 from edgegpu_plugin.extender.bind import HoldBackTime
-from edgegpu_plugin.extender.extender import Extender, ExtenderConfig
+from edgegpu_plugin.extender.extender import Extender
 
 DEADLINE_S = 10.0
 
@@ -113,23 +111,24 @@ class Running:
         assert state.wait_for(seen, DEADLINE_S)
 
 
+def extender_config(tls: Tls | None = None) -> PluginConfig:
+    """Return the configuration of an extender on any free port, with these TLS files or without TLS."""
+    section = ExtenderSection(listen="127.0.0.1:0", insecure=tls is None, tls=tls or Tls())
+    return PluginConfig(version=1, node_name="box", extender=section)
+
+
 @contextmanager
 def running(
     *,
     hold_back: HoldBackTime | None = None,
     tls: Tls | None = None,
-    model: ResourceModel = MODEL,
-    policy: Policy = Policy.FIRST_FIT,
     synced: bool = True,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[Running]:
     """Run an extender and its API server."""
     with KubeStub() as stub:
         client = KubeClient(stub.access, timeout_s=5)
-        config = ExtenderConfig(
-            listen="127.0.0.1:0", tls=tls, model=model, policy=policy, hold_back=hold_back or HoldBackTime()
-        )
-        extender = Extender(config, client, clock=clock)
+        extender = Extender(extender_config(tls), client, hold_back=hold_back or HoldBackTime(), clock=clock)
         extender.start()
         try:
             if synced:

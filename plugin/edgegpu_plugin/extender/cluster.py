@@ -20,13 +20,7 @@ _ECHO_S = 5.0
 class ClusterState:
     """The state behind one lock, written by reflectors and read by the verbs; a node's capacity is cached."""
 
-    def __init__(
-        self,
-        model: ResourceModel,
-        *,
-        assumed_s: float = ASSUMED_S,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, model: ResourceModel, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._model = model
         self._clock = clock
         self._changed = threading.Condition()
@@ -35,7 +29,7 @@ class ClusterState:
         self._pods: dict[str, PodView] = {}
         self._pods_on: dict[str, dict[str, PodView]] = {}
         self._bound_since: dict[str, float] = {}
-        self._assumed = AssumedCache(assumed_s)
+        self._assumed = AssumedCache(ASSUMED_S)
         self._claims = Nominations(clock)
         self._capacities: dict[str, NodeCapacity] = {}
         self.closing = False

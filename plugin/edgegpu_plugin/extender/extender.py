@@ -1,24 +1,21 @@
 """The extender and its parts: two watches, the state of the cluster, the verbs and the server."""
 
 import logging
-import random
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from edgegpu_base.kube import Handlers, KubeClient, KubeObjects, Reflector
 from edgegpu_base.kube.objects import NODES, PODS
 from edgegpu_core.model import ResourceModel
-from edgegpu_core.placement import Policy
 from edgegpu_core.podview import PodView, pod_view
 from edgegpu_core.preemption import read_budget
-from edgegpu_plugin.config.schema import PluginConfig, Tls
+from edgegpu_plugin.config.schema import PluginConfig
 from edgegpu_plugin.extender.bind import Binder, HoldBackTime
-from edgegpu_plugin.extender.cluster import ASSUMED_S, ClusterState
+from edgegpu_plugin.extender.cluster import ClusterState
 from edgegpu_plugin.extender.freshness import Freshness
 from edgegpu_plugin.extender.messages import BindingArgs, ExtenderArgs, HostPriority, PreemptionArgs
 from edgegpu_plugin.extender.node_capacity import KnownNode, known_node
@@ -37,48 +34,35 @@ T = TypeVar("T", bound=BaseModel)
 _SCORES = TypeAdapter(list[HostPriority])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExtenderConfig:
-    """What the extender needs of the configuration; `tls` None = plain HTTP on loopback (`extender.insecure`)."""
-
-    listen: str
-    tls: Tls | None
-    model: ResourceModel
-    policy: Policy = Policy.FIRST_FIT
-    """How nodes are ranked for pods that name no policy; placement on a node uses the node's own."""
-    hold_back: HoldBackTime = field(default_factory=HoldBackTime)
-    assumed_s: float = ASSUMED_S
-
-
 class Extender:
     """The extender, which runs between `start` and `stop`; `server` alone can be closed and started again."""
 
     def __init__(
         self,
-        config: ExtenderConfig,
+        config: PluginConfig,
         client: KubeClient,
         *,
+        hold_back: HoldBackTime = HoldBackTime(),  # noqa: B008
         clock: Callable[[], float] = time.monotonic,
-        rng: random.Random | None = None,
     ) -> None:
         """Build the extender without starting it.
 
         Raises:
             ExtenderError: the listen address is invalid.
         """
-        model = config.model
-        self._plain, self._model = config.tls is None, model
+        self._insecure, model = config.extender.insecure, config.model()
+        self._model = model
         self._stopping = threading.Event()
         self._started = False
-        self.state = ClusterState(model, assumed_s=config.assumed_s, clock=clock)
-        self._nodes, self._pods = _reflectors(self.state, client, model, rng)
+        self.state = ClusterState(model, clock=clock)
+        self._nodes, self._pods = _reflectors(self.state, client, model)
         objects = KubeObjects(client)
         binder = Binder(
             objects=objects,
             state=self.state,
             freshness=Freshness(objects=objects, state=self.state, pods=self._pods, clock=clock),
             model=model,
-            hold_back=config.hold_back,
+            hold_back=hold_back,
             clock=clock,
         )
         self._service = ExtenderVerbs(
@@ -93,7 +77,8 @@ class Extender:
             policy=config.policy,
             synced=self.synced,
         )
-        self.server = ExtenderServer(config.listen, routes=self, tls=config.tls)
+        tls = None if self._insecure else config.extender.tls
+        self.server = ExtenderServer(config.extender.listen, routes=self, tls=tls)
         self.posts: Mapping[str, Callable[[bytes], bytes]] = {
             "/filter": lambda body: _json(self._service.filter(_read(ExtenderArgs, body))),
             "/prioritize": lambda body: _SCORES.dump_json(
@@ -102,20 +87,6 @@ class Extender:
             "/preempt": lambda body: _json(self._service.preempt(_read(PreemptionArgs, body))),
             "/bind": lambda body: _json(self._service.bind(_read(BindingArgs, body))),
         }
-
-    @classmethod
-    def of_config(cls, config: PluginConfig, client: KubeClient) -> Self:
-        """Build the extender from the plugin's configuration. Raises ExtenderError."""
-        section = config.extender
-        return cls(
-            ExtenderConfig(
-                listen=section.listen,
-                tls=None if section.insecure else section.tls,
-                model=config.model(),
-                policy=config.policy,
-            ),
-            client,
-        )
 
     def run(self) -> None:
         """Start the extender unless it runs, and return after `stop`.
@@ -135,7 +106,7 @@ class Extender:
         Raises:
             ExtenderError: the server cannot listen.
         """
-        if self._plain:
+        if self._insecure:
             _log.warning("extender: no TLS (extender.insecure): every process of this machine can bind pods")
         self.server.start()
         self._started = True
@@ -198,21 +169,19 @@ class Extender:
 
 
 def _reflectors(
-    state: ClusterState, client: KubeClient, model: ResourceModel, rng: random.Random | None
+    state: ClusterState, client: KubeClient, model: ResourceModel
 ) -> tuple[Reflector[KnownNode], Reflector[PodView]]:
     nodes = Reflector(
         client,
         NODES,
         convert=lambda item: known_node(item, model),
         handlers=Handlers(state.replace_nodes, state.change_node, state.delete_node),
-        rng=rng,
     )
     pods = Reflector(
         client,
         PODS,
         convert=lambda item: pod_view(item, model),
         handlers=Handlers(state.replace_pods, state.change_pod, state.delete_pod),
-        rng=rng,
     )
     return nodes, pods
 

@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from integration.extender_run import DEADLINE_S, Caller, Running, running
-from integration.extender_world import MODEL, node, plain_node, pod, uuid
+from integration.extender_run import DEADLINE_S, Caller, Running, extender_config, running
+from integration.extender_world import node, plain_node, pod, uuid
 from integration.kube_stub import Fault, KubeStub
 from kits.cert import Certs, make_certs
 
 from edgegpu_base.kube import KubeClient
 from edgegpu_plugin.config.schema import PluginConfig, Tls
 from edgegpu_plugin.extender.bind import HoldBackTime
-from edgegpu_plugin.extender.extender import Extender, ExtenderConfig
+from edgegpu_plugin.extender.extender import Extender
 from edgegpu_plugin.extender.server import BadRequest, ExtenderError, ExtenderServer
 
 
@@ -92,7 +92,7 @@ def test_before_the_cluster_is_read_nothing_is_judged() -> None:
     with KubeStub() as stub:
         stub.faults += [Fault("GET /api/v1/", 503)] * 1000
         client = KubeClient(stub.access)
-        extender = Extender(ExtenderConfig(listen="127.0.0.1:0", tls=None, model=MODEL), client)
+        extender = Extender(extender_config(), client)
         extender.start()
         caller = Caller(extender.server.port)
         words = "edgegpu extender is still reading the cluster"
@@ -235,7 +235,7 @@ def test_the_configuration_makes_a_task_that_ends_when_told_to(caplog: pytest.Lo
     config = PluginConfig.model_validate({"version": 1, "role": "extender-only", "extender": section})
     with KubeStub() as stub:
         client = KubeClient(stub.access)
-        extender = Extender.of_config(config, client)
+        extender = Extender(config, client)
         task = threading.Thread(target=extender.run)
         task.start()
         assert extender.wait_synced(DEADLINE_S)
