@@ -63,7 +63,7 @@ class NodePart:
             unit_wanted_mib=None if model.unit_mib == unit_mib else unit_mib,
             on_unit=self._unit_changed,
         )
-        self._board = DeviceList(model)
+        self._device_list = DeviceList(model)
         self.nvml = Nvml(config.driver, on_cards=self._cards_seen, on_silence=self._cards_lost)
         self.injector = Injector(
             config.driver, self.nvml, run=config.paths.run, ask_kubelet=lambda: _kubelet_version(objects, name)
@@ -98,7 +98,7 @@ class NodePart:
         return KubeletLink(
             folder=self._config.kubelet.device_plugins,
             plugins=[
-                ResourcePlugin(kind=kind, resource=resource, board=self._board, allocator=allocator)
+                ResourcePlugin(kind=kind, resource=resource, device_list=self._device_list, allocator=allocator)
                 for kind, resource in names.items()
             ],
             on_registered=lambda _ms: self._registered(),
@@ -139,7 +139,7 @@ class NodePart:
 
     def is_ready(self) -> bool:
         """Return whether file or NVML has named the cards, or NVML has said why not; kubelet's start waits for that."""
-        return bool(self._board.cards) or self.nvml.has_queried
+        return bool(self._device_list.cards) or self.nvml.has_queried
 
     def tasks(self) -> list[Task]:
         """Return the tasks in the order of their start."""
@@ -162,7 +162,7 @@ class NodePart:
                 "registered_ms": self.link.last_registration_ms,
                 "waiting_for": self.link.waiting_for.removeprefix("waiting for "),
                 "checkpoint": self.state.checkpoint_problem,
-                "pods_by": self._kubelet_pods.way,
+                "pods_by": self._kubelet_pods.source,
             },
             "api": {"synced": self.pods.synced.is_set(), "problem": self.pods.problem or self.reconciler.last_error},
             "unit_mib": snapshot.view.model.unit_mib,
@@ -227,7 +227,7 @@ class NodePart:
 
     def _unit_changed(self, model: ResourceModel) -> None:
         """Offer the cards in units of another size, now that no pod holds a share."""
-        self._board.use(model)
+        self._device_list.use(model)
         self._save()
 
     def _save(self) -> None:
@@ -255,7 +255,7 @@ class NodePart:
         resource has no healthy device, and a driver that is built or loaded late takes minutes. Containers that start
         meanwhile wait in PreStart.
         """
-        cards = self._board.cards
+        cards = self._device_list.cards
         if any(card.healthy for card in cards):
             _LOG.error("no word of NVML for %g s: no card is offered until it answers", self._config.driver.absent_s)
             self._offer(tuple(replace(card, healthy=False) for card in cards))
@@ -263,7 +263,9 @@ class NodePart:
     def _kubelet_restarted(self) -> None:
         """Take up a new kubelet; if its k3s has the extender, the first lists that it gets are whole."""
         self.state.kubelet_restarted()
-        if self._board.is_limited:  # else nothing delays the registration, which kubelet's admissions do not wait for
+        if (
+            self._device_list.is_limited
+        ):  # else nothing delays the registration, which kubelet's admissions do not wait for
             self._limit(self.state.snapshot())
 
     def _limit(self, snapshot: Snapshot) -> None:
@@ -278,7 +280,7 @@ class NodePart:
             if snapshot.view.waiting_containers():
                 return  # kubelet is giving devices to a pod that was placed before
             only = snapshot.view.ledger.ids()
-        if self._board.limit(only):
+        if self._device_list.limit(only):
             _LOG.info("offering all" if only is None else "offering only what pods hold: k3s may have no extender now")
 
     def _offer(self, cards: tuple[Card, ...]) -> None:
@@ -289,7 +291,7 @@ class NodePart:
         """
         self.state.model.check_device_count([card.memory_mib for card in cards])
         self.state.set_cards(cards)
-        if self._board.set(cards):
+        if self._device_list.set(cards):
             told = (f"card {card.label} {card.name} {card.memory_mib} MiB" for card in cards if card.healthy)
             _LOG.info("offering %s", ", ".join(told) or "no card")
 

@@ -152,8 +152,8 @@ class Box:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.allocator = Choose()
-        self.board = DeviceList(MODEL)
-        self.board.set((CARD,))
+        self.device_list = DeviceList(MODEL)
+        self.device_list.set((CARD,))
         self.registered: list[float] = []
         self.restarts = 0
         self.error: EdgegpuError | None = None
@@ -166,7 +166,7 @@ class Box:
     def _plugins(self) -> list[ResourcePlugin]:
         names = {DeviceKind.MEMORY: MODEL.memory_resource, DeviceKind.CORE: MODEL.core_resource}
         return [
-            ResourcePlugin(kind=kind, resource=name, board=self.board, allocator=self.allocator)
+            ResourcePlugin(kind=kind, resource=name, device_list=self.device_list, allocator=self.allocator)
             for kind, name in names.items()
         ]
 

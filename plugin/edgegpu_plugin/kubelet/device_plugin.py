@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from edgegpu_base.errors import EdgegpuError
@@ -35,14 +36,14 @@ class DeviceAllocator(Protocol):
         """Make all that the answer of `allocate` refers to (after CallRefusedError kubelet tries again)."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ResourcePlugin:
     """The device plugin of one resource, an implementation of pb.DevicePlugin."""
 
-    def __init__(self, *, kind: DeviceKind, resource: str, board: DeviceList, allocator: DeviceAllocator) -> None:
-        self.kind = kind
-        self.resource = resource
-        self._board = board
-        self._allocator = allocator
+    kind: DeviceKind
+    resource: str
+    device_list: DeviceList
+    allocator: DeviceAllocator
 
     def options(self) -> DevicePluginOptions:
         """Return options that ask kubelet for both optional calls."""
@@ -50,7 +51,7 @@ class ResourcePlugin:
 
     def watch(self, stopped: StopSignal) -> Iterator[Sequence[OfferedDevice]]:
         """Return the device lists, now and at each change."""
-        return self._board.watch(self.kind, stopped)
+        return self.device_list.watch(self.kind, stopped)
 
     def preferred(self, requests: Sequence[PreferredRequest], *, may_wait: bool = True) -> list[Sequence[str]]:
         """Answer each request without errors, since an error would be final for the pod.
@@ -78,7 +79,7 @@ class ResourcePlugin:
             CallRefusedError: the allocator refuses the call or has failed; kubelet asks again.
         """
         try:
-            self._allocator.pre_start(self.kind, list(ids))
+            self.allocator.pre_start(self.kind, list(ids))
         except CallRefusedError:
             raise
         except EdgegpuError as error:  # a foreseen case: the driver is late, or a folder cannot be written
@@ -90,7 +91,7 @@ class ResourcePlugin:
 
     def _prefer(self, request: PreferredRequest, *, may_wait: bool) -> Sequence[str]:
         try:
-            chosen = list(self._allocator.preferred(self.kind, request, may_wait=may_wait))
+            chosen = list(self.allocator.preferred(self.kind, request, may_wait=may_wait))
         except WouldWaitError:
             raise
         except Exception:  # noqa: BLE001  (an error would be final for the pod)
@@ -103,7 +104,7 @@ class ResourcePlugin:
 
     def _allocate(self, ids: list[str], *, may_wait: bool) -> Allocation:
         try:
-            return self._allocator.allocate(self.kind, ids, may_wait=may_wait)
+            return self.allocator.allocate(self.kind, ids, may_wait=may_wait)
         except (CallRefusedError, WouldWaitError):
             raise
         except Exception as error:

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
 
@@ -18,12 +19,12 @@ from edgegpu_plugin.errors import PluginError, PodResourcesError
 from edgegpu_plugin.pb import PodDevices, PodResourcesCaller, channel
 
 
+@dataclass(frozen=True, slots=True)
 class PodResources:
     """kubelet's PodResources service; safe to call from several threads."""
 
-    def __init__(self, socket: Path, *, timeout_s: float = 5.0) -> None:
-        self._socket = socket
-        self._timeout_s = timeout_s
+    socket: Path
+    timeout_s: float = 5.0
 
     def list(self) -> tuple[PodDevices, ...] | None:
         """Return what containers hold, with several entries for one resource possible; None without the service.
@@ -35,20 +36,20 @@ class PodResources:
             PodResourcesError: the service did not answer in time, or with an error.
         """
         try:
-            self._socket.stat()
+            self.socket.stat()
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise PodResourcesError(f"cannot look at {self._socket}: {error.strerror or error}") from error
-        with contextlib.closing(channel(str(self._socket))) as link:
+            raise PodResourcesError(f"cannot look at {self.socket}: {error.strerror or error}") from error
+        with contextlib.closing(channel(str(self.socket))) as link:
             try:
-                return tuple(PodResourcesCaller(link).list(self._timeout_s))
+                return tuple(PodResourcesCaller(link).list(self.timeout_s))
             except grpc.RpcError as error:
                 code, details = status_of(error)
                 if code is grpc.StatusCode.UNIMPLEMENTED:
                     return None
                 raise PodResourcesError(
-                    f"cannot list pods' devices at {self._socket}: {details}; is kubelet (k3s) running?"
+                    f"cannot list pods' devices at {self.socket}: {details}; is kubelet (k3s) running?"
                 ) from error
 
 
@@ -65,6 +66,7 @@ REFUSED_S = 60.0
 """How long a refusal counts: an API server that has just started refuses everybody for a moment."""
 
 
+@dataclass(eq=False, slots=True, kw_only=True)
 class KubeletPods:
     """The query of kubelet's pods in the way that this node's account may; for one thread or several.
 
@@ -75,16 +77,13 @@ class KubeletPods:
     server still has the pod, so its list counts as well.
     """
 
-    def __init__(
-        self, *, node: str, objects: KubeObjects, folder: Path, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._node = node
-        self._objects = objects
-        self._folder = folder
-        self._clock = clock
-        self._refused_at: float | None = None
-        self.way = ""
-        """The text that says how kubelet was last queried; empty before the first query."""
+    node: str
+    objects: KubeObjects
+    folder: Path
+    clock: Callable[[], float] = time.monotonic
+    _refused_at: float | None = field(default=None, init=False)
+    source: str = field(default="", init=False)
+    """The text that says how kubelet was last queried; empty before the first query."""
 
     def uids(self) -> frozenset[str]:
         """Return the UIDs of the pods that kubelet or the runtime still has; static pods with kubelet's own UID.
@@ -94,18 +93,18 @@ class KubeletPods:
         """
         if self._may_ask():
             try:
-                listed = self._objects.kubelet_pods(self._node)
-                running = self._objects.running_pods(self._node)
+                listed = self.objects.kubelet_pods(self.node)
+                running = self.objects.running_pods(self.node)
             except Forbidden as error:
                 self._note(error)
             else:
-                self._use("kubelet's own list")
+                self._log_source("kubelet's own list")
                 return running | {str(pod["metadata"]["uid"]) for pod in listed}
         # In this order: a pod that the API no longer has cannot get a folder after we have read the folders.
-        pods = list(self._objects.list_pods(self._node))
+        pods = list(self.objects.list_pods(self.node))
         stored = {str(pod["metadata"]["uid"]) for pod in (*pods, *_as_kubelet_has(pods))}
         known = self._folders() | stored
-        self._use(f"the folders in {self._folder}")
+        self._log_source(f"the folders in {self.folder}")
         return known
 
     def pods(self) -> list[Json]:
@@ -116,31 +115,31 @@ class KubeletPods:
         """
         if self._may_ask():
             try:
-                return self._objects.kubelet_pods(self._node)
+                return self.objects.kubelet_pods(self.node)
             except Forbidden as error:
                 self._note(error)
-        return _as_kubelet_has(self._objects.list_pods(self._node))
+        return _as_kubelet_has(self.objects.list_pods(self.node))
 
     def _may_ask(self) -> bool:
-        return self._refused_at is None or self._clock() - self._refused_at >= REFUSED_S
+        return self._refused_at is None or self.clock() - self._refused_at >= REFUSED_S
 
     def _note(self, error: Forbidden) -> None:
         """Remember that kubelet's lists are refused (403); an error about our identity is raised instead."""
         if error.status != HTTPStatus.FORBIDDEN:
             raise error
-        self._refused_at = self._clock()
+        self._refused_at = self.clock()
 
-    def _use(self, way: str) -> None:
-        if way != self.way:
-            _LOG.info("whether a pod that is gone has let go of its devices is told by %s", way)
-        self.way = way
+    def _log_source(self, source: str) -> None:
+        if source != self.source:
+            _LOG.info("whether a pod that is gone has let go of its devices is told by %s", source)
+        self.source = source
 
     def _folders(self) -> frozenset[str]:
         try:
-            return frozenset(entry.name for entry in self._folder.iterdir())
+            return frozenset(entry.name for entry in self.folder.iterdir())
         except OSError as error:
             raise PluginError(
-                f"cannot read kubelet's folder {self._folder}: {error.strerror}: set kubelet.folder to kubelet's own"
+                f"cannot read kubelet's folder {self.folder}: {error.strerror}: set kubelet.folder to kubelet's own"
             ) from error
 
 

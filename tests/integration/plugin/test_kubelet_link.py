@@ -88,10 +88,10 @@ def test_a_change_of_the_cards_reaches_both_streams(box: Box, kubelets: Callable
     kubelet = kubelets()
     kubelet.wait(Kubelet.has_both)
     sick = Card(uuid="GPU-1", index=0, name="T4", memory_mib=512, pci="00000000:01:00.0", minor=0, healthy=False)
-    assert box.board.set((sick,))
+    assert box.device_list.set((sick,))
     kubelet.wait(lambda k: all(not d.healthy for devices in k.lists.values() for d in devices))
     assert len(kubelet.lists[MODEL.memory_resource]) == 2
-    assert not box.board.set((sick,))
+    assert not box.device_list.set((sick,))
 
 
 def test_calls_reach_the_allocator(box: Box, kubelets: Callable[[], Kubelet]) -> None:
@@ -145,7 +145,7 @@ def test_deleted_sockets_come_back_without_cutting_streams(
     for resource in (MODEL.memory_resource, MODEL.core_resource):
         until((folder / socket_name(resource)).exists)
         assert kubelet.caller(resource).options(WAIT_S).pre_start_required
-    box.board.set(())
+    box.device_list.set(())
     kubelet.wait(lambda k: not any(k.lists.values()))
     assert kubelet.streams == {MODEL.memory_resource: 2, MODEL.core_resource: 2}
     assert len(box.registered) == 1
@@ -268,7 +268,7 @@ def test_a_touched_kubelet_socket_is_no_new_kubelet(box: Box, kubelets: Callable
     kubelet = kubelets()
     box.wait_registrations(1)
     (folder / "kubelet.sock").chmod(0o700)
-    box.board.set(())
+    box.device_list.set(())
     kubelet.wait(lambda k: not any(k.lists.values()))
     assert kubelet.streams == {MODEL.memory_resource: 2, MODEL.core_resource: 2}
     assert len(box.registered) == 1

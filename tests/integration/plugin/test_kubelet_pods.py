@@ -56,7 +56,7 @@ def test_kubelets_own_list_counts_where_it_can_be_read(bed: Bed) -> None:
     (bed.folder / "uid-left-over").mkdir()
     bed.stub.add_pod(pod("a"))
     assert bed.kubelet.uids() == {"uid-a"}
-    assert bed.kubelet.way == "kubelet's own list"
+    assert bed.kubelet.source == "kubelet's own list"
     assert [one["metadata"]["uid"] for one in bed.kubelet.pods()] == ["uid-a"]
 
 
@@ -69,7 +69,7 @@ def test_where_it_is_refused_a_pod_is_known_while_it_has_a_folder_or_an_object(b
     assert bed.kubelet.uids() == {"uid-a", "uid-forced", "uid-admitted"}
     shutil.rmtree(bed.folder / "uid-forced")
     assert bed.witness.known_uids() == frozenset({"uid-a", "uid-admitted"})
-    assert str(bed.folder) in bed.kubelet.way
+    assert str(bed.folder) in bed.kubelet.source
 
 
 def test_a_static_pod_is_known_by_the_name_that_kubelet_has_for_it(bed: Bed) -> None:
@@ -111,7 +111,7 @@ def test_a_refusal_counts_for_a_minute(bed: Bed) -> None:
     bed.stub.faults.clear()
     bed.now_s = REFUSED_S
     bed.kubelet.uids()
-    assert bed.kubelet.way == "kubelet's own list"
+    assert bed.kubelet.source == "kubelet's own list"
 
 
 def test_where_it_is_refused_the_api_tells_which_pods_there_are(bed: Bed) -> None:
@@ -127,7 +127,7 @@ def test_what_is_no_refusal_is_no_answer(bed: Bed) -> None:
         with pytest.raises(error):
             bed.kubelet.uids()
         assert bed.witness.known_uids() is None
-        assert bed.kubelet.way == ""
+        assert bed.kubelet.source == ""
 
 
 def test_no_folder_is_no_answer(bed: Bed) -> None:

@@ -29,16 +29,16 @@ class Cards(tuple[Card, ...]):
 
 def test_a_limit_that_comes_while_cards_are_taken_stands() -> None:
     """What nobody holds was offered over a whole uninstall."""
-    board = DeviceList(ResourceModel())
-    limiting = threading.Thread(target=board.limit, args=[frozenset()])
+    device_list = DeviceList(ResourceModel())
+    limiting = threading.Thread(target=device_list.limit, args=[frozenset()])
 
     def limit() -> None:
         limiting.start()
         limiting.join(OTHER_WAITS_S)
 
     Cards.reads, Cards.meanwhile = 0, limit
-    board.set(Cards([CARD]))
+    device_list.set(Cards([CARD]))
     limiting.join(10)
     for kind in (DeviceKind.MEMORY, DeviceKind.CORE):
-        assert board.devices(kind)
-        assert not [one for one in board.devices(kind) if one.healthy]
+        assert device_list.devices(kind)
+        assert not [one for one in device_list.devices(kind) if one.healthy]
