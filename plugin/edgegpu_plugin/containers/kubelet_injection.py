@@ -3,6 +3,7 @@
 import platform
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from edgegpu_base.errors import EdgegpuError
@@ -13,13 +14,14 @@ from edgegpu_plugin.containers.driver_files import CONTROL_NODES, DriverFiles
 from edgegpu_plugin.errors import PluginError
 from edgegpu_plugin.pb import Allocation, DeviceNode, Mount
 
-_AT_LEAST = ("libcuda.so.1", "libcuda.so", "libnvidia-ml.so.1")
+_MINIMUM_LIBRARIES = ("libcuda.so.1", "libcuda.so", "libnvidia-ml.so.1")
 """The libraries that a container always gets, also while the driver's files are unknown."""
 
 _ABSENT = "absent"
 """The target of a link whose file this driver does not have: without a target the container would not start."""
 
 
+@dataclass(eq=False, slots=True, kw_only=True)
 class DeviceNodeInjection:
     """Injection by links of ours, whose targets follow the driver.
 
@@ -29,16 +31,11 @@ class DeviceNodeInjection:
     number has changed since the pod was admitted, and never sees another card.
     """
 
-    def __init__(self, *, root: Path, folder: Path) -> None:
-        """Build the device node injection.
-
-        Args:
-            root: the driver's root.
-            folder: the folder of the links; a reboot may empty it.
-        """
-        self._root = root
-        self._folder = folder
-        self._files: DriverFiles | None = None
+    root: Path
+    """The driver's root."""
+    folder: Path
+    """The folder of the links; a reboot may empty it."""
+    _files: DriverFiles | None = field(default=None, init=False)
 
     @property
     def is_made(self) -> bool:
@@ -49,7 +46,7 @@ class DeviceNodeInjection:
         """Return what kubelet shall give a container with these cards."""
         files = self._known()
         control = CONTROL_NODES if files is None else files.control_nodes
-        devices = [DeviceNode(f"/dev/{name}", str(self._root / "dev" / name)) for name in control]
+        devices = [DeviceNode(f"/dev/{name}", str(self.root / "dev" / name)) for name in control]
         for card in cards:
             for number, name in enumerate(node_names(card)):
                 devices.append(DeviceNode(f"/dev/{name}", str(self._node_link(card, number))))
@@ -63,47 +60,47 @@ class DeviceNodeInjection:
             PluginError: a link cannot be made.
         """
         self._files = files
-        wanted = {self._folder / "files" / _plain(name, files.version): path for name, path in _libraries(files)}
-        wanted |= {self._folder / "files" / path.name: path for path in files.tools}
+        wanted = {self.folder / "files" / _plain(name, files.version): path for name, path in _libraries(files)}
+        wanted |= {self.folder / "files" / path.name: path for path in files.tools}
         for card in cards:
             for number, name in enumerate(node_names(card)):
-                wanted[self._node_link(card, number)] = self._root / "dev" / name
+                wanted[self._node_link(card, number)] = self.root / "dev" / name
         try:
-            absent = self._folder / _ABSENT
+            absent = self.folder / _ABSENT
             for folder in ("files", "nodes"):
-                (self._folder / folder).mkdir(parents=True, exist_ok=True)
+                (self.folder / folder).mkdir(parents=True, exist_ok=True)
             absent.touch()
-            there = [path for path in (self._folder / "files").iterdir() if not path.name.startswith(".")]
+            there = [path for path in (self.folder / "files").iterdir() if not path.name.startswith(".")]
             gone = {path: absent for path in there if path not in wanted}
             for link, target in (gone | wanted).items():
                 _link(link, target)
         except OSError as error:
-            raise PluginError(f"cannot make the links in {self._folder}: {error}; check the folder") from error
+            raise PluginError(f"cannot make the links in {self.folder}: {error}; check the folder") from error
 
     def _known(self) -> DriverFiles | None:
         if self._files is None:
             try:
-                self._files = driver_files.find(self._root)
+                self._files = driver_files.find(self.root)
             except (EdgegpuError, OSError):
                 return None  # a start waits for the driver and reports what it lacks
         return self._files
 
     def _mounts(self, files: DriverFiles | None) -> Iterator[Mount]:
-        names = [(name, _plain(name, "")) for name in _AT_LEAST]
+        names = [(name, _plain(name, "")) for name in _MINIMUM_LIBRARIES]
         if files is not None:
             names = [(name, _plain(name, files.version)) for name, _ in _libraries(files)]
         for name, link in names:
             for folder in (f"/usr/lib/{platform.machine()}-linux-gnu", "/usr/lib64"):
-                yield Mount(f"{folder}/{name}", str(self._folder / "files" / link))
+                yield Mount(f"{folder}/{name}", str(self.folder / "files" / link))
         if files is None:
             return
         for tool in files.tools:
-            yield Mount(f"/usr/bin/{tool.name}", str(self._folder / "files" / tool.name))
+            yield Mount(f"/usr/bin/{tool.name}", str(self.folder / "files" / tool.name))
         for path in files.shared:
             yield Mount(files.inside(path), str(path), read_only=False)
 
     def _node_link(self, card: Card, number: int) -> Path:
-        return self._folder / "nodes" / f"{card.uuid.replace('/', '_')}.{number}"
+        return self.folder / "nodes" / f"{card.uuid.replace('/', '_')}.{number}"
 
 
 def _libraries(files: DriverFiles) -> Iterator[tuple[str, Path]]:

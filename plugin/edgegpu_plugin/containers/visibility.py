@@ -5,7 +5,7 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from edgegpu_core.inventory import Card
@@ -29,26 +29,22 @@ class ContainerWithoutCards:
     """The UUIDs of the missing cards."""
 
 
+@dataclass(eq=False, slots=True, kw_only=True)
 class VisibilityCheck:
     """The check of each container once after its start, by the device nodes in its /dev; for one thread."""
 
-    def __init__(self, *, dev: Path, cards: Callable[[], Iterable[Card]], proc: Path = Path("/proc")) -> None:
-        """Build the visibility check.
-
-        Args:
-            dev: the folder of the cards' device nodes on this machine.
-            cards: returns the cards of this machine.
-            proc: the kernel's /proc.
-        """
-        self._dev = dev
-        self._cards = cards
-        self._proc = proc
-        self._attempts: dict[str, int] = {}
-        self._missing: dict[str, tuple[str, ...]] = {}
+    dev: Path
+    """The folder of the cards' device nodes on this machine."""
+    cards: Callable[[], Iterable[Card]]
+    """Returns the cards of this machine."""
+    proc: Path = Path("/proc")
+    """The kernel's /proc."""
+    _attempts: dict[str, int] = field(default_factory=dict, init=False)
+    _missing: dict[str, tuple[str, ...]] = field(default_factory=dict, init=False)
 
     def check(self, snapshot: Snapshot) -> tuple[ContainerWithoutCards, ...]:
         """Return the containers that run without a card of theirs."""
-        nodes = {card.uuid: node_names(card)[0] for card in self._cards()}
+        nodes = {card.uuid: node_names(card)[0] for card in self.cards()}
         running = {
             id_: (pod, name, tuple(card for card in snapshot.view.ledger.grant(uid, name).cards() if card in nodes))
             for uid, pod in snapshot.view.pods.items()
@@ -69,7 +65,7 @@ class VisibilityCheck:
         found: dict[str, int] = {}
         for id_ in wanted:
             self._attempts[id_] = self._attempts.get(id_, 0) + 1
-        for folder in self._proc.iterdir() if wanted else ():
+        for folder in self.proc.iterdir() if wanted else ():
             if folder.name.isdigit():
                 with contextlib.suppress(OSError):  # it has just ended
                     for id_ in _CONTAINER_ID.findall((folder / "cgroup").read_bytes()):
@@ -84,7 +80,7 @@ class VisibilityCheck:
         A container's author controls its files, so nothing there is followed or opened.
         """
         try:
-            dev = os.open(self._proc / str(pid) / "root/dev", os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW)
+            dev = os.open(self.proc / str(pid) / "root/dev", os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW)
         except OSError:
             return None
         try:
@@ -94,7 +90,7 @@ class VisibilityCheck:
 
     def _has(self, dev: int, name: str) -> bool:
         try:
-            own = (self._dev / name).stat()
+            own = (self.dev / name).stat()
         except OSError:  # this machine lacks the node itself, so its absence proves nothing
             return True
         try:

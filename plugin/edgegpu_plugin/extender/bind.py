@@ -10,7 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from edgegpu_base.kube import Conflict, Json, KubeError, KubeObjects, NotFound, Unavailable
 from edgegpu_base.kube.objects import BIND_S
@@ -109,6 +109,7 @@ class _RefusedError(Exception):
     """The pod cannot be bound; the scheduler shows the text and tries again."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Binder:
     """The binder of pods. It reads pod and node afresh for each binding, by one key each, and has other pods by watch.
 
@@ -116,30 +117,20 @@ class Binder:
     accept a pod for which there is no room any more; bind then refuses it.
     """
 
-    def __init__(
-        self,
-        *,
-        objects: KubeObjects,
-        state: ClusterState,
-        freshness: Freshness,
-        model: ResourceModel,
-        hold_back: HoldBackTime,
-        clock: Callable[[], float],
-    ) -> None:
-        self._objects = objects
-        self._state = state
-        self._freshness = freshness
-        self._model = model
-        self._hold_back = hold_back
-        self._clock = clock
-        self._node_locks = FifoLocks()
+    objects: KubeObjects
+    state: ClusterState
+    freshness: Freshness
+    model: ResourceModel
+    hold_back: HoldBackTime
+    clock: Callable[[], float]
+    _node_locks: FifoLocks = field(default_factory=FifoLocks, init=False)
 
     def bind(self, args: BindingArgs) -> str:
         """Bind a pod; return why it is not bound, or an empty text."""
-        ends = self._clock() + self._hold_back.total_s
-        with self._node_locks.hold(args.node, self._hold_back.total_s) as mine:
+        ends = self.clock() + self.hold_back.total_s
+        with self._node_locks.hold(args.node, self.hold_back.total_s) as mine:
             if not mine:
-                return f"waited {self._hold_back.total_s:g} s for earlier bindings to node {args.node}"
+                return f"waited {self.hold_back.total_s:g} s for earlier bindings to node {args.node}"
             try:
                 self._bind_locked(args, ends)
             except (_RefusedError, StaleWatchError) as refusal:
@@ -151,12 +142,12 @@ class Binder:
     def _bind_locked(self, args: BindingArgs, ends: float) -> None:
         term: str | None = None
         while True:
-            raw = self._objects.get_pod(args.pod_namespace, args.pod_name)
+            raw = self.objects.get_pod(args.pod_namespace, args.pod_name)
             pod = self._unbound_pod(args, raw)
             if pod is None:
                 return
             version = str(raw["metadata"].get("resourceVersion", ""))
-            term = self._freshness.require(version=version, term=term, ends=ends)
+            term = self.freshness.require(version=version, term=term, ends=ends)
             scene = self._read_target(args.node, pod)
             earlier = self._mistakable(pod, scene)
             if not earlier:
@@ -173,7 +164,7 @@ class Binder:
         uid = str(raw["metadata"]["uid"])
         if uid != args.pod_uid:
             raise _RefusedError(f"pod {name} was replaced: uid {args.pod_uid} was asked for, {uid} is there")
-        pod = pod_view(raw, self._model)
+        pod = pod_view(raw, self.model)
         node = str(raw["spec"].get("nodeName") or "")
         if node == args.node and (pod is None or pod.cards is not None):
             return None
@@ -183,13 +174,13 @@ class Binder:
             )
         if pod is None:
             # It has no GPU request, and the scheduler wants it bound all the same.
-            self._objects.bind_pod(args.pod_namespace, args.pod_name, uid=uid, node=args.node, annotations={})
+            self.objects.bind_pod(args.pod_namespace, args.pod_name, uid=uid, node=args.node, annotations={})
         return pod
 
     def _read_target(self, node: str, pod: PodView) -> _BindingTarget:
         """Read the node's pods first, then its report: a pod that ends in between is counted rather than missed."""
-        pods, assumed = self._state.bound_to(node, except_uid=pod.uid)
-        view = known_node(self._objects.get_node(node), self._model)
+        pods, assumed = self.state.bound_to(node, except_uid=pod.uid)
+        view = known_node(self.objects.get_node(node), self.model)
         return _BindingTarget(view, pods, assumed)
 
     def _mistakable(self, pod: PodView, scene: _BindingTarget) -> dict[str, float]:
@@ -199,34 +190,34 @@ class Binder:
         on_way = {assumption.pod.uid: assumption.pod for assumption in scene.assumed}
         promised = on_way | {other.uid: other for other in scene.pods if other.cards is not None}
         limits = {
-            uid: self._state.bound_since(uid) + self._hold_back.each_s
+            uid: self.state.bound_since(uid) + self.hold_back.each_s
             for uid, other in promised.items()
             if other.phase == "Pending" and uid not in served and uid != pod.uid and ambiguous(pod, other)
         }
-        now = self._clock()
+        now = self.clock()
         return {uid: limit for uid, limit in limits.items() if limit > now}
 
     def _wait_for(self, earlier: dict[str, float], node: str, ends: float) -> None:
         """Wait until the earlier pods have their devices or the wait for them is over."""
 
         def served() -> bool:
-            view = self._state.node(node)
+            view = self.state.node(node)
             report = None if view is None else view.report
             return report is not None and earlier.keys() <= report.held.keys() - report.waiting
 
         until = min(max(earlier.values()), ends)
-        self._state.wait_for(served, until - self._clock())
-        if self._state.closing:
+        self.state.wait_for(served, until - self.clock())
+        if self.state.closing:
             raise _RefusedError("edgegpu extender is stopping")
-        if self._clock() >= ends:
+        if self.clock() >= ends:
             raise _RefusedError(
-                f"held back {self._hold_back.total_s:g} s: {len(earlier)} earlier pod(s) on node {node} that kubelet's "
+                f"held back {self.hold_back.total_s:g} s: {len(earlier)} earlier pod(s) on node {node} that kubelet's "
                 "calls could be mistaken for have not got their devices yet",
             )
 
     def _bind_now(self, pod: PodView, scene: _BindingTarget) -> None:
         node = scene.node.name
-        room = self._state.less_claims(capacity_of(scene.node, scene.pods, scene.assumed, self._model), pod)
+        room = self.state.less_claims(capacity_of(scene.node, scene.pods, scene.assumed, self.model), pod)
         problem = policy_problem(pod) or room.problem
         plan = plan_pod(pod.containers, room.model)
         if isinstance(plan, ImpossibleRequest):
@@ -238,34 +229,34 @@ class Binder:
             raise _RefusedError(placed.reason)
         bound = replace(pod, node=node, cards=placed.cards)
         # Counted before it is sent: from here on no other call may give the cards away, whatever the answer is.
-        self._state.assume(Assumption(bound, placed.held, self._clock()))
+        self.state.assume(Assumption(bound, placed.held, self.clock()))
         self._send(bound)
         _log.info("bound pod %s to node %s: %s", pod.full_name, node, placed.cards)
 
     def _send(self, bound: PodView) -> None:
         annotations = {CARDS_ANNOTATION: write_cards(bound.uid, bound.node, bound.cards or {})}
         try:
-            self._objects.bind_pod(bound.namespace, bound.name, uid=bound.uid, node=bound.node, annotations=annotations)
+            self.objects.bind_pod(bound.namespace, bound.name, uid=bound.uid, node=bound.node, annotations=annotations)
         except (Conflict, Unavailable) as error:
             self._check_outcome(bound, error)
         except KubeError:
-            self._state.forget(bound.uid)
+            self.state.forget(bound.uid)
             raise
-        self._state.decide(bound.uid)
+        self.state.decide(bound.uid)
 
     def _check_outcome(self, bound: PodView, error: KubeError) -> None:
         """Check whether a binding took effect whose answer was an error; return if it did, else raise the error."""
-        self._state.decide(bound.uid, after_s=BIND_S)
+        self.state.decide(bound.uid, after_s=BIND_S)
         try:
-            raw = self._objects.get_pod(bound.namespace, bound.name)
+            raw = self.objects.get_pod(bound.namespace, bound.name)
         except NotFound:
-            self._state.forget(bound.uid)
+            self.state.forget(bound.uid)
             raise
-        found = pod_view(raw, self._model)
+        found = pod_view(raw, self.model)
         if found is not None and found.uid == bound.uid and found.node == bound.node and found.cards == bound.cards:
             return
         unbound = found is not None and found.uid == bound.uid and not found.node
         # A request without an answer may still be under way: it stays assumed, until it is seen or too old.
         if not unbound or isinstance(error, Conflict):
-            self._state.forget(bound.uid)
+            self.state.forget(bound.uid)
         raise error

@@ -22,6 +22,7 @@ refuses what does not fit, and the plugin evicts refused pods once there is room
 import logging
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from edgegpu_base.kube import Forbidden, KubeError, KubeObjects, NotFound, Reflector
 from edgegpu_core.podview import PodView
@@ -41,19 +42,17 @@ class StaleWatchError(Exception):
     """The pods could not be read in time, so that nothing may be bound by the watched ones."""
 
 
+@dataclass(eq=False, slots=True, kw_only=True)
 class Freshness:
     """The check that lets bind proceed only while the watched pods are new enough."""
 
-    def __init__(
-        self, *, objects: KubeObjects, state: ClusterState, pods: Reflector[PodView], clock: Callable[[], float]
-    ) -> None:
-        self._objects = objects
-        self._state = state
-        self._pods = pods
-        self._clock = clock
-        self._listing = threading.Lock()
-        # The list at the start covers a cluster without an election: there was no other leader.
-        self._listed_term = NO_ELECTION
+    objects: KubeObjects
+    state: ClusterState
+    pods: Reflector[PodView]
+    clock: Callable[[], float]
+    _listing: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _listed_term: str = field(default=NO_ELECTION, init=False)
+    """At first that of a cluster without an election, which the list at the start covers: nobody led before."""
 
     def require(self, *, version: str, term: str | None, ends: float) -> str:
         """Wait until the watched pods are new enough to bind by, and return the leader's term.
@@ -70,25 +69,25 @@ class Freshness:
         now = self._term()
         if term is not None and now != term:
             raise StaleWatchError("another scheduler leads since this binding was asked for")
-        if self._stale(now) or not self._pods.wait_version(version, min(_LAG_S, ends - self._clock())):
+        if self._stale(now) or not self.pods.wait_version(version, min(_LAG_S, ends - self.clock())):
             self._list(now, version, ends)
         return now
 
     def _stale(self, term: str) -> bool:
-        return term != self._listed_term or self._state.echo_overdue()
+        return term != self._listed_term or self.state.echo_overdue()
 
     def _list(self, term: str, version: str, ends: float) -> None:
         """List the pods once for all calls that wait for a list."""
-        if not self._listing.acquire(timeout=max(0.0, ends - self._clock())):
+        if not self._listing.acquire(timeout=max(0.0, ends - self.clock())):
             raise StaleWatchError("edgegpu's view of the pods is being read anew")
         try:
-            if not self._stale(term) and self._pods.wait_version(version, 0):
+            if not self._stale(term) and self.pods.wait_version(version, 0):
                 return
-            began = self._clock()
+            began = self.clock()
             _log.info("listing the pods before the next binding: %s", self._cause(term))
-            if not self._pods.list_again(max(0.0, ends - began)):
+            if not self.pods.list_again(max(0.0, ends - began)):
                 raise StaleWatchError("edgegpu's view of the pods is behind the API server and could not be renewed")
-            self._state.expire_assumed_by_list(began)
+            self.state.expire_assumed_by_list(began)
             self._listed_term = term
         finally:
             self._listing.release()
@@ -96,12 +95,12 @@ class Freshness:
     def _cause(self, term: str) -> str:
         if term != self._listed_term:
             return "the scheduler's lead has changed"
-        return "the watch does not show a binding of ours" if self._state.echo_overdue() else "the watch is behind"
+        return "the watch does not show a binding of ours" if self.state.echo_overdue() else "the watch is behind"
 
     def _term(self) -> str:
         """Return the term: who leads and since when; NO_ELECTION without a Lease."""
         try:
-            spec = self._objects.get_lease(LEASE_NAMESPACE, LEASE).get("spec") or {}
+            spec = self.objects.get_lease(LEASE_NAMESPACE, LEASE).get("spec") or {}
         except NotFound:
             return NO_ELECTION
         except Forbidden as error:

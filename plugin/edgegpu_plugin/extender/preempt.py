@@ -10,7 +10,7 @@ differ for a moment; then nobody is evicted, and the scheduler tries again.
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.placement import PodPlan, plan_pod
@@ -24,14 +24,14 @@ from edgegpu_plugin.extender.node_capacity import NodeCapacity
 _log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Preemption:
     """The choice of victims on one card, with their room kept for the pod that preempts them."""
 
-    def __init__(self, *, state: ClusterState, model: ResourceModel, budgets: Callable[[], Sequence[Budget]]) -> None:
-        """Build the preemption; `budgets` reads all PodDisruptionBudgets, and may raise KubeError."""
-        self._state = state
-        self._model = model
-        self._budgets = budgets
+    state: ClusterState
+    model: ResourceModel
+    budgets: Callable[[], Sequence[Budget]]
+    """Reads all PodDisruptionBudgets, and may raise KubeError."""
 
     def choose(self, pod: PodView, named: Mapping[str, MetaVictims]) -> dict[str, MetaVictims]:
         """Return the victims by node; nodes on which no eviction helps are left out.
@@ -41,8 +41,8 @@ class Preemption:
         """
         if policy_problem(pod):
             return {}
-        budgets = self._budgets()
-        rooms = self._state.capacities(named, for_uid=pod.uid, pod=pod)
+        budgets = self.budgets()
+        rooms = self.state.capacities(named, for_uid=pod.uid, pod=pod)
         chosen: dict[str, MetaVictims] = {}
         for name, victims in named.items():
             room = rooms.get(name)
@@ -50,7 +50,7 @@ class Preemption:
             if found is not None:
                 chosen[name] = found
         uids = {name: frozenset(one.uid for one in victims.pods) for name, victims in chosen.items()}
-        self._state.claim(pod, uids)
+        self.state.claim(pod, uids)
         _log.info("preemption for pod %s: %s", pod.full_name, {name: sorted(found) for name, found in uids.items()})
         return chosen
 

@@ -1,6 +1,7 @@
 """The extender's verbs, from wire type to wire type, and the score of the nodes with room, 0 to 10."""
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 
 from edgegpu_base.kube import KubeError
 from edgegpu_core.model import ResourceModel
@@ -38,45 +39,30 @@ def _score(room: NodeCapacity | None, policy: Policy) -> int:
 READING = "edgegpu extender is still reading the cluster"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ExtenderVerbs:
     """The four verbs of the extender: filter, prioritize, preempt and bind."""
 
-    def __init__(
-        self,
-        *,
-        state: ClusterState,
-        binder: Binder,
-        preemption: Preemption,
-        model: ResourceModel,
-        policy: Policy,
-        synced: Callable[[], bool],
-    ) -> None:
-        """Build the verbs.
-
-        Args:
-            state: the cluster's state, from which filter and prioritize answer.
-            binder: binds pods.
-            preemption: chooses the victims for a pod of higher priority.
-            model: the resource names, and the defaults for nodes that report nothing.
-            policy: how nodes are ranked for pods that name no policy.
-            synced: returns whether nodes and pods are known; before that no verb answers, since it could be wrong.
-        """
-        self._state = state
-        self._binder = binder
-        self._preemption = preemption
-        self._model = model
-        self._policy = policy
-        self._synced = synced
+    state: ClusterState
+    """The cluster's state, from which filter and prioritize answer."""
+    binder: Binder
+    preemption: Preemption
+    model: ResourceModel
+    """The resource names, and the defaults for nodes that report nothing."""
+    policy: Policy
+    """How nodes are ranked for pods that name no policy."""
+    synced: Callable[[], bool]
+    """Returns whether nodes and pods are known; before that no verb answers, since it could be wrong."""
 
     def filter(self, args: ExtenderArgs) -> FilterResult:
         """Return the nodes on which a pod has room; a pod without GPU shares has it everywhere."""
-        pod = pod_view(args.pod, self._model)
+        pod = pod_view(args.pod, self.model)
         names = args.names()
         if pod is None:
             return FilterResult(nodes=args.nodes, node_names=args.node_names or [])
-        if not self._synced():
+        if not self.synced():
             return FilterResult(error=READING)
-        verdict = judge(pod, names, rooms=self._state.capacities(names, for_uid=pod.uid, pod=pod), model=self._model)
+        verdict = judge(pod, names, rooms=self.state.capacities(names, for_uid=pod.uid, pod=pod), model=self.model)
         return FilterResult(
             nodes=None if args.nodes is None else _only(args.nodes, frozenset(verdict.fitting)),
             node_names=verdict.fitting if args.nodes is None else [],
@@ -85,10 +71,10 @@ class ExtenderVerbs:
 
     def prioritize(self, args: ExtenderArgs) -> list[HostPriority]:
         """Return the scores of the nodes that have room; for a pod without GPU shares all are equal."""
-        pod = pod_view(args.pod, self._model)
+        pod = pod_view(args.pod, self.model)
         names = args.names()
-        rooms = {} if pod is None else self._state.capacities(names, for_uid=pod.uid)
-        return rank(names, rooms, (pod.policy if pod else None) or self._policy)
+        rooms = {} if pod is None else self.state.capacities(names, for_uid=pod.uid)
+        return rank(names, rooms, (pod.policy if pod else None) or self.policy)
 
     def preempt(self, args: PreemptionArgs) -> PreemptionResult:
         """Return the victims for a pod by node; for a pod without GPU shares they are the scheduler's choice.
@@ -96,22 +82,22 @@ class ExtenderVerbs:
         Raises:
             NotReadyError: the cluster is not read yet, or the disruption budgets cannot be read.
         """
-        pod = pod_view(args.pod, self._model)
+        pod = pod_view(args.pod, self.model)
         named = args.named()
         if pod is None:
             return PreemptionResult(node_name_to_meta_victims={name: one for name, one in named.items() if one.pods})
-        if not self._synced():
+        if not self.synced():
             raise NotReadyError(READING)
         try:
-            return PreemptionResult(node_name_to_meta_victims=self._preemption.choose(pod, named))
+            return PreemptionResult(node_name_to_meta_victims=self.preemption.choose(pod, named))
         except KubeError as error:
             raise NotReadyError(f"cannot preempt: {error}") from error
 
     def bind(self, args: BindingArgs) -> BindingResult:
         """Bind a pod and write its cards into the annotation."""
-        if not self._synced():
+        if not self.synced():
             return BindingResult(error=READING)
-        return BindingResult(error=self._binder.bind(args))
+        return BindingResult(error=self.binder.bind(args))
 
 
 def _only(nodes: NodeList, names: frozenset[str]) -> NodeList:

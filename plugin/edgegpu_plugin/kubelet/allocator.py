@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from edgegpu_core.admission import AdmissionVerdict, admission_failure, is_split_share, judge
@@ -42,21 +43,14 @@ class CardInjector(Protocol):
         """
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Allocator:
     """The answers to kubelet's calls for both resources, from one node's state."""
 
-    def __init__(
-        self,
-        *,
-        state: NodeState,
-        injector: CardInjector,
-        kubelet_pods: Callable[[], Iterable[PodView] | None],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._state = state
-        self._injector = injector
-        self._kubelet_pods = kubelet_pods
-        self._clock = clock
+    state: NodeState
+    injector: CardInjector
+    kubelet_pods: Callable[[], Iterable[PodView] | None]
+    clock: Callable[[], float] = time.monotonic
 
     def preferred(self, kind: DeviceKind, request: PreferredRequest, *, may_wait: bool = True) -> list[str]:
         """Answer GetPreferredAllocation: exactly `size` ids that contain `must_include`.
@@ -82,22 +76,22 @@ class Allocator:
             CallRefusedError: the pod shall fail (`admission_failure` says why); an error here is final for it.
             WouldWaitError: the injector's answer needs disk or network; nothing is recorded.
         """
-        if not may_wait and not self._injector.answers_at_once:
+        if not may_wait and not self.injector.answers_at_once:
             raise WouldWaitError
-        with self._state.lock:
+        with self.state.lock:
             given = tuple(ids)
-            view = self._state.snapshot().view
-            asking = self._state.matcher.asking(kind, len(given), view, now_s=self._clock())
+            view = self.state.snapshot().view
+            asking = self.state.matcher.asking(kind, len(given), view, now_s=self.clock())
             reasons = {admission_failure(one, view) for one in asking}
             if len(reasons) == 1 and (reason := reasons.pop()):  # else the second call or the start refuses it
                 _LOG.warning("%s fails: %s", " or ".join(one.pod.full_name for one in asking), reason)
                 raise CallRefusedError(f"edgegpu: {reason}. {_TURNED_AWAY}")
-            want = self._state.matcher.allocated(kind, given, view, now_s=self._clock())
-            self._state.invalidate()
+            want = self.state.matcher.allocated(kind, given, view, now_s=self.clock())
+            self.state.invalidate()
         cards = sorted({card_of(text) for text in given})
         who = "a container of no known pod" if want is None else _name(want.pod, want.container.name)
         _LOG.info("%s gets %d %s on %s", who, len(given), kind.name.lower(), ", ".join(cards))
-        return self._injector.allocation(cards)
+        return self.injector.allocation(cards)
 
     def pre_start(self, kind: DeviceKind, ids: Sequence[str]) -> None:
         """Answer PreStartContainer.
@@ -105,8 +99,8 @@ class Allocator:
         Raises:
             CallRefusedError: the container may not start; kubelet shows the text and asks again.
         """
-        with self._state.lock:
-            snapshot = self._state.snapshot()
+        with self.state.lock:
+            snapshot = self.state.snapshot()
             owner = snapshot.view.ledger.owner_of(kind, ids)
             if owner is None:
                 raise CallRefusedError(
@@ -124,8 +118,8 @@ class Allocator:
                 verdict = self._verdict(pod, owner[1], snapshot.view)
                 if not verdict.admitted:
                     raise CallRefusedError(f"edgegpu: refused: {verdict.reason}")
-                self._state.admit(owner[0], owner[1], verdict.cards)
-        self._injector.prepare(sorted({card_of(text) for text in ids}))
+                self.state.admit(owner[0], owner[1], verdict.cards)
+        self.injector.prepare(sorted({card_of(text) for text in ids}))
 
     def _verdict(self, pod: PodView, name: str, view: NodeView) -> AdmissionVerdict:
         container = next((one for one in pod.containers if one.name == name), None)
@@ -139,12 +133,12 @@ class Allocator:
         A known pod that asks for the same amount and has no promise proves nothing: the call may be for a placed pod
         that our watch does not show yet, or the guess would take the card that such a pod is promised.
         """
-        state = self._state
+        state = self.state
         with state.lock:
-            deadline = self._clock() + WATCH_GRACE_S
+            deadline = self.clock() + WATCH_GRACE_S
             while True:
                 target = self._prefer(kind, size, must)
-                left = deadline - self._clock()
+                left = deadline - self.clock()
                 if target.want is not None or left <= 0:
                     break
                 if not may_wait:
@@ -154,7 +148,7 @@ class Allocator:
             return target
         if not may_wait:
             raise WouldWaitError
-        pods = self._kubelet_pods()
+        pods = self.kubelet_pods()
         if pods is None:
             _LOG.warning("a guess for %d %s: kubelet's pod list cannot be read", size, kind.name)
             return target
@@ -163,8 +157,8 @@ class Allocator:
             return self._prefer(kind, size, must)
 
     def _prefer(self, kind: DeviceKind, size: int, must: list[str]) -> AllocationTarget:
-        view = self._state.snapshot().view
-        return self._state.matcher.prefer(kind, size, must, view, now_s=self._clock())
+        view = self.state.snapshot().view
+        return self.state.matcher.prefer(kind, size, must, view, now_s=self.clock())
 
 
 def _name(pod: PodView, container: str) -> str:

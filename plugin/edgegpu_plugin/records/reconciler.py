@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from edgegpu_base.kube import KubeError, Unavailable
@@ -77,70 +77,57 @@ class ReconcilerTimes:
     clock: Callable[[], float] = time.monotonic
 
 
+@dataclass(eq=False, slots=True, kw_only=True)
 class Reconciler:
     """The reconciler: `step` compares and repairs once, `run` does so at every change and every few seconds."""
 
-    def __init__(
-        self,
-        *,
-        state: NodeState,
-        collector: Collector,
-        publisher: Publisher,
-        pods: PodWriter,
-        synced: Callable[[], bool],
-        beat: Callable[[], None],
-        times: ReconcilerTimes,
-        find_cardless: Callable[[Snapshot], tuple[RefusedPod, ...]] = lambda _: (),
-    ) -> None:
-        self._state = state
-        self._collector = collector
-        self._publisher = publisher
-        self._pods = pods
-        self._synced = synced
-        self._beat = beat
-        self._find_cardless = find_cardless
-        self._missing_s = times.missing_s
-        self._pause = times.pause
-        self._clock = times.clock
-        self._missing_since: dict[str, float] = {}
-        self._lost_since: dict[str, float] = {}
-        self._held_since: float | None = None
-        self._given_up: dict[str, str] = {}
-        self.refused: tuple[RefusedPod, ...] = ()
-        self.lost: tuple[RefusedPod, ...] = ()
-        """Pods whose card is gone, also running ones."""
-        self.cardless: tuple[RefusedPod, ...] = ()
-        """Containers that run without the cards that they were given."""
-        self.last_error = ""
+    state: NodeState
+    collector: Collector
+    publisher: Publisher
+    pods: PodWriter
+    synced: Callable[[], bool]
+    beat: Callable[[], None]
+    times: ReconcilerTimes
+    find_cardless: Callable[[Snapshot], tuple[RefusedPod, ...]] = lambda _: ()
+    _missing_since: dict[str, float] = field(default_factory=dict, init=False)
+    _lost_since: dict[str, float] = field(default_factory=dict, init=False)
+    _held_since: float | None = field(default=None, init=False)
+    _given_up: dict[str, str] = field(default_factory=dict, init=False)
+    refused: tuple[RefusedPod, ...] = field(default=(), init=False)
+    lost: tuple[RefusedPod, ...] = field(default=(), init=False)
+    """Pods whose card is gone, also running ones."""
+    cardless: tuple[RefusedPod, ...] = field(default=(), init=False)
+    """Containers that run without the cards that they were given."""
+    last_error: str = field(default="", init=False)
 
     def run(self, stopping: Callable[[], bool]) -> None:
         """Reconcile until `stopping` returns true; the state's `changed` wakes the worker."""
         while not stopping():
-            self._state.changed.clear()
+            self.state.changed.clear()
             wait_s = self.step()
-            self._beat()
-            if self._state.changed.wait(wait_s):
-                self._pause(GATHER_S)
+            self.beat()
+            if self.state.changed.wait(wait_s):
+                self.times.pause(GATHER_S)
 
     def step(self) -> float:
         """Compare and repair once, and return how many seconds the next step may wait."""
         waits = [IDLE_S]
-        if not self._synced():  # a pod that the watch has not shown yet must not count as gone
+        if not self.synced():  # a pod that the watch has not shown yet must not count as gone
             return EAGER_S
         try:
-            self._collector.learn()
+            self.collector.learn()
             waits.append(self._collect())
-            self._beat()  # a call to a silent API server may take as long as the watchdog allows
-            snapshot = self._state.snapshot()
+            self.beat()  # a call to a silent API server may take as long as the watchdog allows
+            snapshot = self.state.snapshot()
             if snapshot.view.slots:
-                self._publisher.publish(snapshot)
-                if self._publisher.wait_s is not None:
-                    waits.append(self._publisher.wait_s)
+                self.publisher.publish(snapshot)
+                if self.publisher.wait_s is not None:
+                    waits.append(self.publisher.wait_s)
             self._adopt(snapshot)
-            self._correct(self._state.snapshot())
-            waits.append(self._handle_lost(self._state.snapshot()))
-            self._handle_refused(self._state.snapshot())
-            self._handle_cardless(self._state.snapshot())
+            self._correct(self.state.snapshot())
+            waits.append(self._handle_lost(self.state.snapshot()))
+            self._handle_refused(self.state.snapshot())
+            self._handle_cardless(self.state.snapshot())
             self._delete_dead_pods(snapshot)
         except (KubeError, OSError) as error:
             if str(error) != self.last_error:
@@ -152,10 +139,10 @@ class Reconciler:
 
     def _collect(self) -> float:
         """Release ended pods, and return how many seconds the next step may wait."""
-        if not self._collector.collect():
+        if not self.collector.collect():
             self._held_since = None
             return IDLE_S
-        now_s = self._clock()
+        now_s = self.times.clock()
         self._held_since = now_s if self._held_since is None else self._held_since
         return EAGER_S if now_s - self._held_since < EAGER_FOR_S else PATIENT_S
 
@@ -168,7 +155,7 @@ class Reconciler:
                 if promised is None and is_complete(container, view.ledger.grant(uid, container.name)):
                     verdict = judge(pod, container, view)
                     if verdict.admitted:
-                        self._state.admit(uid, container.name, verdict.cards)
+                        self.state.admit(uid, container.name, verdict.cards)
 
     def _correct(self, snapshot: Snapshot) -> None:
         """Correct the cards annotation of pods that got other cards than promised."""
@@ -181,7 +168,7 @@ class Reconciler:
                     continue
                 _LOG.info("%s: annotation corrected to %s", pod.full_name, promise)
                 try:
-                    self._pods.annotate(pod, {CARDS_ANNOTATION: text})
+                    self.pods.annotate(pod, {CARDS_ANNOTATION: text})
                 except Unavailable:
                     raise
                 except KubeError as error:
@@ -196,17 +183,17 @@ class Reconciler:
         eviction does not depend on room elsewhere. Returns how many seconds the next step may wait.
         """
         wait_s = IDLE_S
-        self.lost = _lost(snapshot, self._missing_s)
-        now_s = self._clock()
+        self.lost = _lost(snapshot, self.times.missing_s)
+        now_s = self.times.clock()
         self._lost_since = {one.pod.uid: self._lost_since.get(one.pod.uid, now_s) for one in self.lost}
         for one in self.lost:
-            self._pods.warn(one.pod, "GPUCardGone", one.reason)
-            left_s = self._lost_since[one.pod.uid] + self._missing_s - now_s
+            self.pods.warn(one.pod, "GPUCardGone", one.reason)
+            left_s = self._lost_since[one.pod.uid] + self.times.missing_s - now_s
             if one.pod.controlled and not one.pod.is_static and left_s <= 0:
                 _LOG.info("%s is evicted: its card is gone", one.pod.full_name)
-                gone_for = reasons.duration(self._missing_s)
-                self._pods.warn(one.pod, "GPUEvicted", f"its card has been gone for {gone_for}")
-                self._pods.evict(one.pod)
+                gone_for = reasons.duration(self.times.missing_s)
+                self.pods.warn(one.pod, "GPUEvicted", f"its card has been gone for {gone_for}")
+                self.pods.evict(one.pod)
             elif left_s > 0:
                 wait_s = min(wait_s, left_s)
         return wait_s
@@ -221,29 +208,30 @@ class Reconciler:
         lost = {one.pod.uid for one in self.lost}
         refused = _refused(view) if view.slots else ()  # without cards no pod can be judged
         self.refused = tuple(one for one in refused if one.pod.uid not in lost)
-        now_s = self._clock()
+        now_s = self.times.clock()
         missing = [one.pod.uid for one in self.refused if one.card_missing]
         self._missing_since = {uid: self._missing_since.get(uid, now_s) for uid in missing}
         for one in self.refused:
-            pod, may_come = one.pod, one.card_missing and now_s - self._missing_since[one.pod.uid] < self._missing_s
+            pod = one.pod
+            may_come = one.card_missing and now_s - self._missing_since[pod.uid] < self.times.missing_s
             if may_come or not would_fit(pod, view):
                 held = "" if one.card_missing else f"; {_HELD if pod.controlled else _HELD_BARE}"
-                self._pods.warn(pod, "GPURefused", one.reason + held)
+                self.pods.warn(pod, "GPURefused", one.reason + held)
             elif pod.is_static:
-                self._pods.warn(pod, "GPURefused", f"{one.reason}; {_REMEDY_STATIC}")
+                self.pods.warn(pod, "GPURefused", f"{one.reason}; {_REMEDY_STATIC}")
             elif not pod.controlled:
-                self._pods.warn(pod, "GPURefused", f"{one.reason}; {_REMEDY_BARE}")
+                self.pods.warn(pod, "GPURefused", f"{one.reason}; {_REMEDY_BARE}")
             else:
                 _LOG.info("%s is evicted: its devices lie wrong and there is room for it now", pod.full_name)
-                self._pods.warn(pod, "GPUEvicted", "its devices lie on no single free card; there is room for it now")
-                self._pods.evict(pod)
+                self.pods.warn(pod, "GPUEvicted", "its devices lie on no single free card; there is room for it now")
+                self.pods.evict(pod)
 
     def _handle_cardless(self, snapshot: Snapshot) -> None:
         """Write events for containers that run without their cards, because the injection failed."""
         lost = {one.pod.uid for one in self.lost}
-        self.cardless = tuple(one for one in self._find_cardless(snapshot) if one.pod.uid not in lost)
+        self.cardless = tuple(one for one in self.find_cardless(snapshot) if one.pod.uid not in lost)
         for one in self.cardless:
-            self._pods.warn(one.pod, "GPUMissing", one.reason)
+            self.pods.warn(one.pod, "GPUMissing", one.reason)
 
     def _delete_dead_pods(self, snapshot: Snapshot) -> None:
         """Delete pods that died at admission and whose controller has made new ones, with an event.
@@ -259,8 +247,8 @@ class Reconciler:
             if (died or ended) and pod.controlled and not pod.deleting:
                 why = pod.reason or "ended by a new kubelet that did not admit it"
                 _LOG.info("%s died at admission (%s): deleted, its controller makes a new one", pod.full_name, why)
-                self._pods.warn(pod, "GPUAdmissionFailed", f"died at admission ({why}); deleted by edgegpu")
-                self._pods.delete(pod)
+                self.pods.warn(pod, "GPUAdmissionFailed", f"died at admission ({why}); deleted by edgegpu")
+                self.pods.delete(pod)
 
 
 def _lost(snapshot: Snapshot, wait_s: float) -> tuple[RefusedPod, ...]:
