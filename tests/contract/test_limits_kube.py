@@ -14,7 +14,7 @@ from edgegpu_agent.kube.apps import Apps, WorkloadRef
 from edgegpu_agent.kube.client import AgentClient
 from edgegpu_agent.kube.leases import Leases
 from edgegpu_base.kube import ApiAccess, Conflict, Json, NotFound, load_kubeconfig
-from edgegpu_core.limits import WorkloadKind
+from edgegpu_core.limits.workload import WorkloadKind
 from edgegpu_sim.api import ApiServer, Registry, ServerSettings
 
 Put = Callable[[Json], Json]

@@ -21,7 +21,7 @@ from edgegpu_agent.app_limits.patches import (
     written,
 )
 from edgegpu_agent.kube.apps import FoundWorkload, WorkloadRef
-from edgegpu_core.limits import WorkloadKind
+from edgegpu_core.limits.workload import WorkloadKind
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.request import RequestedAmounts
 

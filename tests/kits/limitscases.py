@@ -5,18 +5,10 @@ from typing import Any
 
 from property.cases import box, slots_of
 
-from edgegpu_core.limits import (
-    Constraints,
-    LimitsChange,
-    NewPod,
-    NodeRoom,
-    OwnPod,
-    Quota,
-    Taint,
-    UpdateStrategy,
-    Workload,
-    WorkloadKind,
-)
+from edgegpu_core.limits.capacity import NewPod, NodeRoom, OwnPod, Quota
+from edgegpu_core.limits.nodes import Constraints, Taint
+from edgegpu_core.limits.verdict import LimitsChange
+from edgegpu_core.limits.workload import UpdateStrategy, Workload, WorkloadKind
 from edgegpu_core.placement import Share
 from edgegpu_core.request import RequestedAmounts
 
@@ -50,7 +42,7 @@ def own(*uids: str, units: int = 1, where: str = "box-1", terminating: Sequence[
 def rolling(replicas: int, surge: int, unavailable: int, *, where: Constraints = ANYWHERE) -> Workload:
     return Workload(
         kind=WorkloadKind.DEPLOYMENT,
-        how=UpdateStrategy.ROLLING,
+        strategy=UpdateStrategy.ROLLING_UPDATE,
         replicas=replicas,
         surge=surge,
         unavailable=unavailable,
@@ -61,7 +53,7 @@ def rolling(replicas: int, surge: int, unavailable: int, *, where: Constraints =
 def recreate(replicas: int = 1, *, where: Constraints = ANYWHERE, paused: bool = False) -> Workload:
     return Workload(
         kind=WorkloadKind.DEPLOYMENT,
-        how=UpdateStrategy.RECREATE,
+        strategy=UpdateStrategy.RECREATE,
         replicas=replicas,
         unavailable=replicas,
         constraints=where,
@@ -69,14 +61,18 @@ def recreate(replicas: int = 1, *, where: Constraints = ANYWHERE, paused: bool =
     )
 
 
-def stateful(replicas: int, *, partition: int = 0, how: UpdateStrategy = UpdateStrategy.IN_TURN) -> Workload:
-    return Workload(kind=WorkloadKind.STATEFUL_SET, how=how, replicas=replicas, unavailable=1, partition=partition)
+def stateful(
+    replicas: int, *, partition: int = 0, strategy: UpdateStrategy = UpdateStrategy.ROLLING_UPDATE
+) -> Workload:
+    return Workload(
+        kind=WorkloadKind.STATEFUL_SET, strategy=strategy, replicas=replicas, unavailable=1, partition=partition
+    )
 
 
 def daemon(*, surge: int = 0, where: Constraints = ANYWHERE) -> Workload:
     return Workload(
         kind=WorkloadKind.DAEMON_SET,
-        how=UpdateStrategy.EACH_NODE,
+        strategy=UpdateStrategy.ROLLING_UPDATE,
         surge=surge,
         unavailable=1 - surge,
         constraints=where,

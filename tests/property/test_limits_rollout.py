@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 from kits.limitscases import asks, change, node, own, recreate, rolling, stateful
 
 from edgegpu_core.ledger import free_after
-from edgegpu_core.limits import FitResult, LimitsChange, NodeRoom, judge
-from edgegpu_core.limits.workload import pods_of
+from edgegpu_core.limits.capacity import NodeRoom
+from edgegpu_core.limits.verdict import FitResult, LimitsChange, limits_verdict
+from edgegpu_core.limits.workload import UpdateStrategy, WorkloadKind, pods_of
 from edgegpu_core.placement import Placement, Policy, place, plan_pod
 
 CARDS = st.lists(st.integers(4, 12), min_size=1, max_size=2)
@@ -83,7 +84,7 @@ def test_the_verdict_is_what_every_way_of_the_rollout_comes_to(drawn: tuple[Limi
     [room] = case.rooms
     for name in names:  # a pod that holds nothing is there as well
         room.held.setdefault(name, ())  # type: ignore[attr-defined]
-    verdict = judge(case)
+    verdict = limits_verdict(case)
     board = Board(case)
     beside = all(board.add() for _ in range(case.workload.replicas))
     through = all(rolls(case, order) for order in permutations(names))
@@ -102,7 +103,7 @@ def test_less_is_never_worse(drawn: tuple[LimitsChange, list[str]]) -> None:
     case, _ = drawn
     rank = {FitResult.FITS: 0, FitResult.AFTER_STOP: 1, FitResult.NEVER: 2}
     answers = [
-        rank[judge(change(case.workload, asks(units), *case.rooms, pods=case.own)).answer]
+        rank[limits_verdict(change(case.workload, asks(units), *case.rooms, pods=case.own)).answer]
         for units in range(1, case.request.memory_units + 1)
     ]
     assert answers == sorted(answers)
@@ -115,12 +116,12 @@ def test_recreate_asks_for_less_than_in_turn_and_in_turn_for_less_than_beside(
     case, _ = drawn
     replicas = case.workload.replicas
     answers = {
-        work.how: judge(change(work, case.pod, *case.rooms, pods=case.own))
+        (work.kind, work.strategy): limits_verdict(change(work, case.pod, *case.rooms, pods=case.own))
         for work in (recreate(replicas), stateful(replicas), case.workload)
     }
     never = {verdict.answer is FitResult.NEVER for verdict in answers.values()}
     assert len(never) == 1, "whether it fits after a stop does not depend on how pods are replaced"
-    assert not answers[recreate().how].interrupts
+    assert not answers[WorkloadKind.DEPLOYMENT, UpdateStrategy.RECREATE].interrupts
 
 
 @given(st.integers(0, 200), st.integers(0, 100))
@@ -134,4 +135,4 @@ def test_percentages_are_rounded_as_they_should(share: int, replicas: int) -> No
 def test_a_hundred_pods_are_judged_in_time() -> None:
     held = {f"a{at}": (at % 2, 1 + at % 3) for at in range(100)}
     case = change(rolling(100, 25, 25), asks(3), node("box-1", [300, 300], held), pods=own(*held))
-    assert judge(case).answer is FitResult.FITS
+    assert limits_verdict(case).answer is FitResult.FITS

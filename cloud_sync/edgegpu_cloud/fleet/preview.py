@@ -8,18 +8,9 @@ from edgegpu_cloud.fleet.reports import CardReports, card_reports
 from edgegpu_cloud.fleet.specs import ContainerLimits, check_app
 from edgegpu_cloud.fleet.views import BoxDetails, reports_to_preview
 from edgegpu_core.inventory import CardCapacity
-from edgegpu_core.limits import (
-    CardNumbers,
-    FitResult,
-    LimitsChange,
-    NewPod,
-    NodeRoom,
-    OwnPod,
-    UpdateStrategy,
-    Workload,
-    WorkloadKind,
-    judge,
-)
+from edgegpu_core.limits.capacity import NewPod, NodeRoom, OwnPod
+from edgegpu_core.limits.verdict import CardNumbers, FitResult, LimitsChange, limits_verdict
+from edgegpu_core.limits.workload import UpdateStrategy, Workload, WorkloadKind
 from edgegpu_core.model import CORE_PER_CARD, ResourceModel
 from edgegpu_core.placement import Policy, Share, parse_policy
 from edgegpu_core.request import ContainerRequest, ContainerRole, RequestedAmounts
@@ -84,10 +75,10 @@ def preview(box: BoxDetails, others: Iterable[BoxDetails], wanted: Limits) -> Pr
     nodes = {uid: one.inventory.node for one in reports for uid in one.pods}
     replicas = max(1, len(own))
     request = RequestedAmounts(wanted.memory_units, wanted.core)
-    verdict = judge(
+    verdict = limits_verdict(
         LimitsChange(
             workload=Workload(
-                kind=WorkloadKind.DEPLOYMENT, how=UpdateStrategy.RECREATE, replicas=replicas, unavailable=replicas
+                kind=WorkloadKind.DEPLOYMENT, strategy=UpdateStrategy.RECREATE, replicas=replicas, unavailable=replicas
             ),
             request=request,
             before=_amounts(own).get(wanted.container, RequestedAmounts(0, 0)),

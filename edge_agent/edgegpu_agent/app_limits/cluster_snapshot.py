@@ -7,20 +7,10 @@ from edgegpu_agent.app_limits.drift import current_amounts
 from edgegpu_agent.app_limits.progress import owned, owns, selector
 from edgegpu_agent.kube.apps import Apps, FoundWorkload
 from edgegpu_base.kube import Json
-from edgegpu_core.limits import (
-    FitResult,
-    LimitsChange,
-    LimitsVerdict,
-    NodeRoom,
-    WorkloadKind,
-    judge,
-    new_pod,
-    own_pod,
-    read_node,
-    read_quota,
-    read_workload,
-    with_amounts,
-)
+from edgegpu_core.limits.capacity import NodeRoom
+from edgegpu_core.limits.readers import new_pod, own_pod, read_node, read_quota, with_amounts
+from edgegpu_core.limits.verdict import FitResult, LimitsChange, LimitsVerdict, limits_verdict
+from edgegpu_core.limits.workload import WorkloadKind, read_workload
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.podview import PodView, pod_view
 from edgegpu_core.request import RequestedAmounts
@@ -37,7 +27,7 @@ class ClusterSnapshot:
 
     def judge(self, found: FoundWorkload, container: str, request: RequestedAmounts) -> LimitsVerdict:
         """Return whether an app has room under other limits of one container. Raises KubeError."""
-        return judge(self._case(found, container, request))
+        return limits_verdict(self._case(found, container, request))
 
     def pods(self, found: FoundWorkload) -> list[Json]:
         """Return the app's own pods. Raises KubeError."""

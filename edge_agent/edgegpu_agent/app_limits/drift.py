@@ -5,8 +5,9 @@ from typing import Any
 from edgegpu_agent.kube.apps import FoundWorkload
 from edgegpu_agent.kube.client import MANAGER
 from edgegpu_base.kube import Json
-from edgegpu_core.limits import amounts_of, container_of
+from edgegpu_core.limits.readers import container_of
 from edgegpu_core.model import ResourceModel, short_name
+from edgegpu_core.podview import amounts_of
 from edgegpu_core.request import RequestedAmounts
 from edgegpu_sync.messages.uplink import Condition
 from edgegpu_sync.wire import clipped

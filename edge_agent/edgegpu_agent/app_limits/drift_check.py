@@ -13,7 +13,7 @@ from edgegpu_agent.kube.apps import Apps, FoundWorkload
 from edgegpu_agent.kube.watches import AppWatch
 from edgegpu_agent.ports import SettlerNotes
 from edgegpu_base.kube import Conflict
-from edgegpu_core.limits import FitResult
+from edgegpu_core.limits.verdict import FitResult
 from edgegpu_core.request import RequestedAmounts
 from edgegpu_sync.messages.spec import AppLimits, AskedItem, OnDrift
 from edgegpu_sync.messages.uplink import Condition, ItemState

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 
 from edgegpu_agent.kube.apps import FoundWorkload
 from edgegpu_base.kube import Json
-from edgegpu_core.limits import WorkloadKind, amounts_of, container_of
+from edgegpu_core.limits.readers import container_of
+from edgegpu_core.limits.workload import WorkloadKind
 from edgegpu_core.model import ResourceModel
+from edgegpu_core.podview import amounts_of
 from edgegpu_core.request import RequestedAmounts
 
 ASIDE = "edgegpu.io/limits-aside"

@@ -7,8 +7,10 @@ from typing import Any
 
 from edgegpu_agent.kube.apps import FoundWorkload
 from edgegpu_base.kube import Json
-from edgegpu_core.limits import WorkloadKind, amounts_of, container_of
+from edgegpu_core.limits.readers import container_of
+from edgegpu_core.limits.workload import WorkloadKind
 from edgegpu_core.model import ResourceModel, short_name
+from edgegpu_core.podview import amounts_of
 from edgegpu_core.request import RequestedAmounts
 
 _REFUSED = "edgegpu: refused"

@@ -10,7 +10,8 @@ from edgegpu_agent.app_limits.progress import Progress, RolloutStage, limits_rea
 from edgegpu_agent.app_limits.waiting import SettlementTimer
 from edgegpu_agent.kube.apps import Apps, FoundWorkload, WorkloadRef
 from edgegpu_base.kube import Conflict, Json, NotFound, Unavailable
-from edgegpu_core.limits import WorkloadKind, by_hand, read_workload
+from edgegpu_core.limits.verdict import manual_step
+from edgegpu_core.limits.workload import WorkloadKind, read_workload
 from edgegpu_core.request import RequestedAmounts
 
 _LOG = logging.getLogger(__name__)
@@ -86,7 +87,7 @@ class Rollout:
             found = self.read()
         except NotFound:
             return Progress(RolloutStage.GOING, f"{self.ref} is gone", changed=True)
-        if by_hand(read_workload(self.ref.kind, found.item)):
+        if manual_step(read_workload(self.ref.kind, found.item)):
             return Progress(RolloutStage.DONE)
         if current_amounts(found, self._container, model) not in {request, None}:
             return Progress(RolloutStage.GOING, "somebody else has written other limits meanwhile", changed=True)

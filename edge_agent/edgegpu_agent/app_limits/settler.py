@@ -17,7 +17,9 @@ from edgegpu_agent.app_limits.waiting import SettlementTimer
 from edgegpu_agent.kube.apps import SYSTEM, Apps, FoundWorkload
 from edgegpu_agent.ports import SettlerNotes
 from edgegpu_base.kube import Forbidden, Json, KubeError, NotFound, Unavailable
-from edgegpu_core.limits import FitResult, LimitsVerdict, WorkloadKind, by_hand, container_of, read_workload
+from edgegpu_core.limits.readers import container_of
+from edgegpu_core.limits.verdict import FitResult, LimitsVerdict, manual_step
+from edgegpu_core.limits.workload import WorkloadKind, read_workload
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.request import RequestedAmounts
 from edgegpu_sync.messages.spec import AppLimits, AskedItem
@@ -218,7 +220,7 @@ class _Run:
 
     def _already(self, found: FoundWorkload) -> Settlement:
         """Settle limits that are there already; nothing was changed, so nothing is put back."""
-        text = by_hand(read_workload(found.ref.kind, found.item))
+        text = manual_step(read_workload(found.ref.kind, found.item))
         if text:
             return Settlement.applied(text)
         ended = self._rollout.follow(self._asked, limit_s=self._timer.patience.rollout_s)
@@ -260,7 +262,7 @@ class _Run:
 
     def _follow(self, note: ChangeNote, verdict: LimitsVerdict | None) -> Settlement:
         found = self._rollout.read()
-        text = by_hand(read_workload(found.ref.kind, found.item))
+        text = manual_step(read_workload(found.ref.kind, found.item))
         if text:
             self._rollout.restore_aside()
             return Settlement.applied(text)

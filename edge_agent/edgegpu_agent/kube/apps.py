@@ -6,7 +6,7 @@ from http import HTTPStatus
 
 from edgegpu_agent.kube.client import AgentClient
 from edgegpu_base.kube import Json, KubeError, NotFound
-from edgegpu_core.limits import WorkloadKind
+from edgegpu_core.limits.workload import WorkloadKind
 
 SYSTEM = "kube-system"
 _PAGE = 50

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from edgegpu_agent.kube.apps import WorkloadRef, pods_path
 from edgegpu_agent.kube.client import AgentClient
 from edgegpu_base.kube import Handlers, Json, Pace, Reflector
-from edgegpu_core.limits import WorkloadKind
+from edgegpu_core.limits.workload import WorkloadKind
 
 App = tuple[str, str]
 """The namespace and the name of an app."""

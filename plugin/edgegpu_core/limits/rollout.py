@@ -25,7 +25,7 @@ def fits_by_update(trial: TrialPlacement, workload: Workload, own: Sequence[OwnP
         return _each_node(trial, workload, own, pod)
     if workload.kind is WorkloadKind.STATEFUL_SET:
         return _in_turn(trial, workload, own, pod)
-    if workload.how is UpdateStrategy.RECREATE:
+    if workload.strategy is UpdateStrategy.RECREATE:
         return fits_after_stop(trial, workload, own, pod)
     return _rolling(trial, workload, own, pod)
 

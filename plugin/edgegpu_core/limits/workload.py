@@ -1,7 +1,7 @@
 """A workload: how many pods it has and how Kubernetes replaces them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
@@ -22,15 +22,13 @@ class WorkloadKind(Enum):
 class UpdateStrategy(Enum):
     """How a workload's pods are replaced when their template changes."""
 
-    ROLLING = "RollingUpdate"
-    """Of a Deployment: some new pods start beside the old ones, some old ones end, in turn."""
+    ROLLING_UPDATE = "RollingUpdate"
+    """Deployment: some new pods start beside the old ones, some old ones end, in turn. StatefulSet: one pod at a time
+    ends and is made anew, from the last to the first. DaemonSet: on each node the old pod ends before the new one
+    starts; with surge the new one starts first."""
     RECREATE = "Recreate"
     """Of a Deployment: all old pods end, then the new ones start."""
-    IN_TURN = "in turn"
-    """Of a StatefulSet: one pod at a time ends and is made anew, from the last to the first."""
-    EACH_NODE = "each node"
-    """Of a DaemonSet: on each node the old pod ends before the new one starts; with surge the new one starts first."""
-    BY_HAND = "OnDelete"
+    ON_DELETE = "OnDelete"
     """Each pod is replaced when somebody deletes it."""
 
 
@@ -39,7 +37,7 @@ class Workload:
     """An app's workload. A DaemonSet has one pod on each node that its constraints allow, whatever `replicas` says."""
 
     kind: WorkloadKind
-    how: UpdateStrategy
+    strategy: UpdateStrategy
     replicas: int = 1
     surge: int = 0
     """Pods that may exist beyond `replicas` during an update."""
@@ -59,36 +57,22 @@ class Workload:
 def read_workload(kind: WorkloadKind, item: Mapping[str, Any]) -> Workload:
     """Read a workload object of the API."""
     spec = item.get("spec") or {}
+    update = spec.get("strategy") or spec.get("updateStrategy") or {}
+    rolling = update.get("rollingUpdate") or {}
+    strategy = next((one for one in UpdateStrategy if one.value == update.get("type")), UpdateStrategy.ROLLING_UPDATE)
     constraints = read_constraints(spec.get("template", {}).get("spec") or {}, daemon=kind is WorkloadKind.DAEMON_SET)
     replicas = int(1 if spec.get("replicas") is None else spec["replicas"])
+    workload = Workload(kind=kind, strategy=strategy, replicas=replicas, constraints=constraints)
     match kind:
         case WorkloadKind.DEPLOYMENT:
-            strategy = spec.get("strategy") or {}
-            how = UpdateStrategy.RECREATE if strategy.get("type") == "Recreate" else UpdateStrategy.ROLLING
-            surge, unavailable = (0, replicas) if how is UpdateStrategy.RECREATE else fenceposts(strategy, replicas)
-            paused = bool(spec.get("paused"))
-            return Workload(
-                kind=kind,
-                how=how,
-                replicas=replicas,
-                surge=surge,
-                unavailable=unavailable,
-                paused=paused,
-                constraints=constraints,
-            )
+            recreate = strategy is UpdateStrategy.RECREATE
+            surge, unavailable = (0, replicas) if recreate else fenceposts(update, replicas)
+            return replace(workload, surge=surge, unavailable=unavailable, paused=bool(spec.get("paused")))
         case WorkloadKind.STATEFUL_SET:
-            update = spec.get("updateStrategy") or {}
-            partition = int((update.get("rollingUpdate") or {}).get("partition") or 0)
-            how = UpdateStrategy.BY_HAND if update.get("type") == "OnDelete" else UpdateStrategy.IN_TURN
-            return Workload(
-                kind=kind, how=how, replicas=replicas, unavailable=1, partition=partition, constraints=constraints
-            )
+            return replace(workload, unavailable=1, partition=int(rolling.get("partition") or 0))
         case WorkloadKind.DAEMON_SET:
-            update = spec.get("updateStrategy") or {}
-            how = UpdateStrategy.BY_HAND if update.get("type") == "OnDelete" else UpdateStrategy.EACH_NODE
-            rolling = update.get("rollingUpdate") or {}
             surge = min(1, pods_of(rolling.get("maxSurge") or 0, 100, up=True))
-            return Workload(kind=kind, how=how, surge=surge, unavailable=1 - surge, constraints=constraints)
+            return replace(workload, surge=surge, unavailable=1 - surge)
 
 
 def fenceposts(strategy: Mapping[str, Any], replicas: int) -> tuple[int, int]:

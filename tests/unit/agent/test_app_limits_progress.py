@@ -11,7 +11,7 @@ from edgegpu_agent.app_limits.patches import ASIDE, aside_patch, back_patch, mer
 from edgegpu_agent.app_limits.progress import RolloutStage, limits_reason, owns, progress, selector
 from edgegpu_agent.kube.apps import FoundWorkload, WorkloadRef
 from edgegpu_base.kube import Json
-from edgegpu_core.limits import WorkloadKind
+from edgegpu_core.limits.workload import WorkloadKind
 from edgegpu_core.request import RequestedAmounts
 from edgegpu_sim.api.objects import ObjectSelector
 

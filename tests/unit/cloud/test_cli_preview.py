@@ -11,7 +11,7 @@ from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.preview import Preview, preview
 from edgegpu_cloud.fleet.specs import ContainerLimits
 from edgegpu_cloud.fleet.views import BoxDetails
-from edgegpu_core.limits import FitResult
+from edgegpu_core.limits.verdict import FitResult
 from edgegpu_sync.messages.spec import Spec
 
 

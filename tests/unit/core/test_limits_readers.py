@@ -6,28 +6,14 @@ import pytest
 from kits.limitscases import manifest
 
 from edgegpu_core.inventory import CardCapacity
-from edgegpu_core.limits import (
-    Constraints,
-    NodeRequirement,
-    Quota,
-    Taint,
-    Toleration,
-    UpdateStrategy,
-    WorkloadKind,
-    amounts_of,
-    container_of,
-    new_pod,
-    own_pod,
-    read_node,
-    read_quota,
-    read_workload,
-    with_amounts,
-)
-from edgegpu_core.limits.nodes import read_constraints, read_taints
+from edgegpu_core.limits.capacity import Quota
+from edgegpu_core.limits.nodes import Constraints, NodeRequirement, Taint, Toleration, read_constraints, read_taints
+from edgegpu_core.limits.readers import container_of, new_pod, own_pod, read_node, read_quota, with_amounts
+from edgegpu_core.limits.workload import UpdateStrategy, WorkloadKind, read_workload
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.nodereport import REPORT_ANNOTATION, NodeReport, write_report
 from edgegpu_core.placement import Policy, Share
-from edgegpu_core.podview import pod_view
+from edgegpu_core.podview import amounts_of, pod_view
 from edgegpu_core.request import RequestedAmounts
 
 MODEL = ResourceModel()
@@ -61,13 +47,13 @@ def test_the_other_kinds() -> None:
     item = manifest("StatefulSet", "a", memory=1, replicas=3)
     item["spec"]["updateStrategy"] = {"type": "RollingUpdate", "rollingUpdate": {"partition": 2}}
     found = read_workload(WorkloadKind.STATEFUL_SET, item)
-    assert (found.how, found.replicas, found.partition) == (UpdateStrategy.IN_TURN, 3, 2)
+    assert (found.strategy, found.replicas, found.partition) == (UpdateStrategy.ROLLING_UPDATE, 3, 2)
     item = manifest("DaemonSet", "a", memory=1, updateStrategy={"rollingUpdate": {"maxSurge": "10%"}})
     found = read_workload(WorkloadKind.DAEMON_SET, item)
-    assert (found.how, found.surge, found.unavailable) == (UpdateStrategy.EACH_NODE, 1, 0)
+    assert (found.strategy, found.surge, found.unavailable) == (UpdateStrategy.ROLLING_UPDATE, 1, 0)
     assert any(one.key.endswith("not-ready") for one in found.constraints.tolerations)
     item["spec"]["updateStrategy"] = {"type": "OnDelete"}
-    assert read_workload(WorkloadKind.DAEMON_SET, item).how is UpdateStrategy.BY_HAND
+    assert read_workload(WorkloadKind.DAEMON_SET, item).strategy is UpdateStrategy.ON_DELETE
 
 
 def test_where_a_pod_may_go() -> None:

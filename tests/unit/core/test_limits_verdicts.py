@@ -5,19 +5,10 @@ from dataclasses import replace
 import pytest
 from kits.limitscases import asks, change, daemon, node, own, recreate, rolling, stateful
 
-from edgegpu_core.limits import (
-    Constraints,
-    FitResult,
-    LimitsChange,
-    NewPod,
-    NodeRequirement,
-    Quota,
-    Taint,
-    Toleration,
-    UpdateStrategy,
-    by_hand,
-    judge,
-)
+from edgegpu_core.limits.capacity import NewPod, Quota
+from edgegpu_core.limits.nodes import Constraints, NodeRequirement, Taint, Toleration
+from edgegpu_core.limits.verdict import FitResult, LimitsChange, limits_verdict, manual_step
+from edgegpu_core.limits.workload import UpdateStrategy
 
 FITS, AFTER, NEVER = FitResult.FITS, FitResult.AFTER_STOP, FitResult.NEVER
 FIELD = {"forty": (0, 40), "fifty": (0, 50), "a": (0, 1)}
@@ -94,7 +85,9 @@ ROWS: dict[str, tuple[LimitsChange, FitResult, bool]] = {
         False,
     ),
     "OnDelete": (
-        change(stateful(1, how=UpdateStrategy.BY_HAND), asks(20), node("box-1", [29], {"a": (0, 10)}), pods=own("a")),
+        change(
+            stateful(1, strategy=UpdateStrategy.ON_DELETE), asks(20), node("box-1", [29], {"a": (0, 10)}), pods=own("a")
+        ),
         AFTER,
         False,
     ),
@@ -229,13 +222,13 @@ ROWS: dict[str, tuple[LimitsChange, FitResult, bool]] = {
 @pytest.mark.parametrize("row", ROWS)
 def test_the_verdict(row: str) -> None:
     case, answer, interrupts = ROWS[row]
-    verdict = judge(case)
+    verdict = limits_verdict(case)
     assert (verdict.answer, verdict.interrupts) == (answer, interrupts), verdict
     assert bool(verdict.text) or answer is not NEVER
 
 
 def test_the_numbers_and_the_words_of_a_refusal() -> None:
-    verdict = judge(ROWS["40+50+1 on 94: 1 to 10"][0])
+    verdict = limits_verdict(ROWS["40+50+1 on 94: 1 to 10"][0])
     assert (
         verdict.text
         == "needs 10 vcuda-memory on one card; card 0 has 4 free (the 1 that it holds itself counted as free)"
@@ -264,7 +257,7 @@ def test_the_numbers_and_the_words_of_a_refusal() -> None:
     ],
 )
 def test_the_words(row: str, words: str) -> None:
-    assert words in judge(ROWS[row][0]).text
+    assert words in limits_verdict(ROWS[row][0]).text
 
 
 STALE = replace(node("box-1", [29]), problem="its inventory is not current: 29 units, kubelet offers 0", stale=True)
@@ -287,11 +280,11 @@ STALE = replace(node("box-1", [29]), problem="its inventory is not current: 29 u
     ],
 )
 def test_a_verdict_says_whether_it_may_pass_soon(case: LimitsChange, answer: FitResult, *, stale: bool) -> None:
-    verdict = judge(case)
+    verdict = limits_verdict(case)
     assert (verdict.answer, verdict.stale) == (answer, stale), verdict
 
 
 def test_what_a_person_has_to_do() -> None:
-    assert "paused" in by_hand(recreate(paused=True))
-    assert "OnDelete" in by_hand(stateful(1, how=UpdateStrategy.BY_HAND))
-    assert not by_hand(recreate())
+    assert "paused" in manual_step(recreate(paused=True))
+    assert "OnDelete" in manual_step(stateful(1, strategy=UpdateStrategy.ON_DELETE))
+    assert not manual_step(recreate())

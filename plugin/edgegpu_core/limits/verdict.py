@@ -76,7 +76,7 @@ class _Shortage:
     stale: bool = False
 
 
-def judge(case: LimitsChange) -> LimitsVerdict:
+def limits_verdict(change: LimitsChange) -> LimitsVerdict:
     """Return the verdict whether an app has room under its new limits.
 
     fits: all new pods have room while the old ones stay, or a rolling update ends with its surge and unavailable pods.
@@ -84,67 +84,71 @@ def judge(case: LimitsChange) -> LimitsVerdict:
     no surge), or the change interrupts it, and then `interrupts` is set. An app without replicas fits if an empty
     cluster could hold one. With an autoscaler its maximum must have room as well, unless the change only takes less.
     """
-    workload = case.workload
-    trial = TrialPlacement(case.rooms, workload.constraints, case.quota)
+    workload = change.workload
+    trial = TrialPlacement(change.rooms, workload.constraints, change.quota)
     count = len(nodes_of_new_pods(trial, workload))
-    verdict = LimitsVerdict(answer=FitResult.FITS, request=case.request, replicas=count, cards=_cards(case, trial))
-    if not case.pod.containers and not case.pod.problem:
+    verdict = LimitsVerdict(answer=FitResult.FITS, request=change.request, replicas=count, cards=_cards(change, trial))
+    if not change.pod.containers and not change.pod.problem:
         return verdict  # without a share there is nothing to place
     if workload.kind is not WorkloadKind.DAEMON_SET and workload.replicas == 0:
-        return _without_replicas(case, verdict)
+        return _without_replicas(change, verdict)
     if workload.kind is WorkloadKind.DAEMON_SET and count == 0:
         return replace(verdict, answer=FitResult.NEVER, text="no node of the cluster takes its pods")
-    verdict = _now(case, trial, verdict)
-    if verdict.answer is FitResult.NEVER or case.at_most is None or case.at_most <= workload.replicas:
+    verdict = _at_present_replicas(change, trial, verdict)
+    if verdict.answer is FitResult.NEVER or change.at_most is None or change.at_most <= workload.replicas:
         return verdict
-    return _at_most(case, case.at_most, trial, verdict)
+    return _at_autoscaler_maximum(change, change.at_most, trial, verdict)
 
 
-def _now(case: LimitsChange, trial: TrialPlacement, verdict: LimitsVerdict) -> LimitsVerdict:
-    workload = case.workload
-    if fits_beside_old(trial, workload, case.pod):
+def _at_present_replicas(change: LimitsChange, trial: TrialPlacement, verdict: LimitsVerdict) -> LimitsVerdict:
+    workload = change.workload
+    if fits_beside_old(trial, workload, change.pod):
         return verdict
-    if fits_by_update(trial, workload, case.own, case.pod):
+    if fits_by_update(trial, workload, change.own, change.pod):
         return replace(verdict, answer=FitResult.AFTER_STOP if workload.stops_first else FitResult.FITS)
-    short = _why_not(case, without_own_pods(trial, workload, case.own), workload)
+    short = _why_not(change, without_own_pods(trial, workload, change.own), workload)
     if short.text:
         return replace(verdict, answer=FitResult.NEVER, text=short.text, stale=short.stale)
-    text = f"it has room only when its own pods have gone: {_why_not(case, trial, workload, own=False).text}"
+    text = f"it has room only when its own pods have gone: {_why_not(change, trial, workload, own=False).text}"
     return replace(verdict, answer=FitResult.AFTER_STOP, interrupts=True, text=_cut(text))
 
 
-def _without_replicas(case: LimitsChange, verdict: LimitsVerdict) -> LimitsVerdict:
-    one = replace(case.workload, replicas=1, partition=0)
-    rooms = tuple(replace(room, held={}) for room in case.rooms)
-    short = _why_not(case, TrialPlacement(rooms, one.constraints, NO_QUOTA), one, own=False)
+def _without_replicas(change: LimitsChange, verdict: LimitsVerdict) -> LimitsVerdict:
+    one = replace(change.workload, replicas=1, partition=0)
+    rooms = tuple(replace(room, held={}) for room in change.rooms)
+    short = _why_not(change, TrialPlacement(rooms, one.constraints, NO_QUOTA), one, own=False)
     if not short.text:
         return verdict
     text = f"it has no replicas now, and none could run: {short.text}"
     return replace(verdict, answer=FitResult.NEVER, text=text, stale=short.stale)
 
 
-def _at_most(case: LimitsChange, most: int, trial: TrialPlacement, verdict: LimitsVerdict) -> LimitsVerdict:
-    short = _why_not(case, without_own_pods(trial, case.workload, case.own), replace(case.workload, replicas=most))
+def _at_autoscaler_maximum(
+    change: LimitsChange, most: int, trial: TrialPlacement, verdict: LimitsVerdict
+) -> LimitsVerdict:
+    short = _why_not(
+        change, without_own_pods(trial, change.workload, change.own), replace(change.workload, replicas=most)
+    )
     if not short.text:
         return verdict
-    now = case.workload.replicas
+    now = change.workload.replicas
     text = _cut(f"fits at its {now} replicas now, but not at the {most} of its autoscaler: {short.text}")
-    less = case.request.memory_units <= case.before.memory_units and case.request.core <= case.before.core
+    less = change.request.memory_units <= change.before.memory_units and change.request.core <= change.before.core
     if less:
         return replace(verdict, text=text)
     return replace(verdict, answer=FitResult.NEVER, text=text, stale=short.stale, replicas=most)
 
 
-def _why_not(case: LimitsChange, trial: TrialPlacement, workload: Workload, *, own: bool = True) -> _Shortage:
+def _why_not(change: LimitsChange, trial: TrialPlacement, workload: Workload, *, own: bool = True) -> _Shortage:
     """Place the new pods in a copy of the trial and return why the first fails."""
     trial = trial.copy()
     nodes = nodes_of_new_pods(trial, workload)
     for done, node in enumerate(nodes):
-        if not trial.place(case.pod, only=node):
-            refusals = trial.refusals(case.pod, only=node)
+        if not trial.place(change.pod, only=node):
+            refusals = trial.refusals(change.pod, only=node)
             text = _words(refusals)
             head = f"{done} of {len(nodes)} pods have room, the next {text}" if done else text
-            held = sum(_own_units(case).values()) if own else 0
+            held = sum(_own_units(change).values()) if own else 0
             text = _cut(head + (f" (the {held} that it holds itself counted as free)" if held else ""))
             return _Shortage(text, stale=any(one.stale for one in refusals))
     return _Shortage()
@@ -160,19 +164,19 @@ def _words(refusals: Sequence[PodRefusal]) -> str:
     return "; ".join(f"node {one.node}: {one.why}" for one in refusals)
 
 
-def _own_units(case: LimitsChange) -> dict[tuple[str, str], int]:
+def _own_units(change: LimitsChange) -> dict[tuple[str, str], int]:
     """Return the units that the app's pods hold, by node and card."""
     held: dict[tuple[str, str], int] = {}
-    uids = {one.uid for one in case.own}
-    for room in case.rooms:
+    uids = {one.uid for one in change.own}
+    for room in change.rooms:
         for uid in uids & room.held.keys():
             for share in room.held[uid]:
                 held[room.name, share.card] = held.get((room.name, share.card), 0) + share.memory_units
     return held
 
 
-def _cards(case: LimitsChange, trial: TrialPlacement) -> tuple[CardNumbers, ...]:
-    held = _own_units(case)
+def _cards(change: LimitsChange, trial: TrialPlacement) -> tuple[CardNumbers, ...]:
+    held = _own_units(change)
     found = [
         CardNumbers(
             node=room.name,
@@ -181,7 +185,7 @@ def _cards(case: LimitsChange, trial: TrialPlacement) -> tuple[CardNumbers, ...]
             free_core=free.core[at],
             held_by_app_units=held.get((room.name, slot.uuid), 0),
         )
-        for room, free in without_own_pods(trial, case.workload, case.own).free_of()
+        for room, free in without_own_pods(trial, change.workload, change.own).free_of()
         for at, slot in enumerate(room.slots)
     ]
     return tuple(found[:_MOST_CARDS])
@@ -191,10 +195,10 @@ def _cut(text: str) -> str:
     return text if len(text) <= _MOST_TEXT else text[: _MOST_TEXT - 1] + "…"
 
 
-def by_hand(workload: Workload) -> str:
+def manual_step(workload: Workload) -> str:
     """Return what a person has to do before pods take new limits; empty when nothing."""
     if workload.paused:
         return "the Deployment is paused: its pods take the limits when it is resumed"
-    if workload.how is UpdateStrategy.BY_HAND:
+    if workload.strategy is UpdateStrategy.ON_DELETE:
         return "its update strategy is OnDelete: each pod takes the limits when it is deleted"
     return ""
