@@ -32,7 +32,7 @@ class FilterVerdict:
     """
 
     fitting: list[str] = field(default_factory=list)
-    hopeless: dict[str, str] = field(default_factory=dict)
+    unresolvable: dict[str, str] = field(default_factory=dict)
 
 
 def policy_problem(pod: PodView) -> str:
@@ -46,7 +46,7 @@ def policy_problem(pod: PodView) -> str:
     return ""
 
 
-def judge(
+def filter_nodes(
     pod: PodView, names: Iterable[str], *, rooms: Mapping[str, NodeCapacity], model: ResourceModel
 ) -> FilterVerdict:
     """Sort the nodes into those with room for a pod and the others.
@@ -60,11 +60,15 @@ def judge(
     names = list(names)
     problem = policy_problem(pod)
     if problem:
-        return FilterVerdict(hopeless=dict.fromkeys(names, problem))
-    case = _PodFilter(pod, model, grouped=len(names) >= GROUPED_FROM)
+        return FilterVerdict(unresolvable=dict.fromkeys(names, problem))
+    pod_filter = _PodFilter(pod, model, grouped=len(names) >= GROUPED_FROM)
     verdict = FilterVerdict()
     for name in names:
-        case.judge(name, rooms.get(name), verdict)
+        reason = pod_filter.refusal(rooms.get(name))
+        if reason:
+            verdict.unresolvable[name] = reason
+        else:
+            verdict.fitting.append(name)
     return verdict
 
 
@@ -75,43 +79,40 @@ class _PodFilter:
         self._pod = pod
         self._model = model
         self._grouped = grouped
-        self._questions: dict[ResourceModel, _FitCheck | ImpossibleRequest] = {}
+        self._checks: dict[ResourceModel, _FitCheck | ImpossibleRequest] = {}
         self._last: tuple[ResourceModel | None, _FitCheck | ImpossibleRequest] = (None, ImpossibleRequest(""))
 
-    def judge(self, name: str, room: NodeCapacity | None, verdict: FilterVerdict) -> None:
-        question = self._question(self._model if room is None else room.model)
-        if isinstance(question, ImpossibleRequest):
-            verdict.hopeless[name] = question.reason
-        elif room is None:
-            verdict.hopeless[name] = UNKNOWN_NODE
-        elif room.problem or room.node.report is None:
-            verdict.hopeless[name] = room.problem
-        else:
-            reason = question.refusal(room, self._pod.policy or room.node.report.policy)
-            if not reason:
-                verdict.fitting.append(name)
-            elif self._grouped:
-                verdict.hopeless[name] = reason
-            else:
-                verdict.hopeless[name] = reason + reasons.kept_for(room.kept_for) + self._in_the_way(question, room)
+    def refusal(self, room: NodeCapacity | None) -> str:
+        """Return why the pod cannot go to a node, None for an unknown one; empty when it can."""
+        check = self._fit_check(self._model if room is None else room.model)
+        if isinstance(check, ImpossibleRequest):
+            return check.reason
+        if room is None:
+            return UNKNOWN_NODE
+        if room.problem or room.node.report is None:
+            return room.problem
+        reason = check.refusal(room, self._pod.policy or room.node.report.policy)
+        if not reason or self._grouped:
+            return reason
+        return reason + reasons.kept_for(room.kept_for) + self._in_the_way(check, room)
 
-    def _question(self, model: ResourceModel) -> "_FitCheck | ImpossibleRequest":
+    def _fit_check(self, model: ResourceModel) -> "_FitCheck | ImpossibleRequest":
         # Equal nodes share one model object, and a thousand look-ups by its value would take a millisecond.
         if self._last[0] is not model:
-            found = self._questions.get(model)
+            found = self._checks.get(model)
             if found is None:
                 plan = plan_pod(self._pod.containers, model)
                 found = plan if isinstance(plan, ImpossibleRequest) else _FitCheck(plan, grouped=self._grouped)
-                self._questions[model] = found
+                self._checks[model] = found
             self._last = (model, found)
         return self._last[1]
 
-    def _in_the_way(self, question: "_FitCheck", room: NodeCapacity) -> str:
+    def _in_the_way(self, check: "_FitCheck", room: NodeCapacity) -> str:
         """Return the text that names pods in the way, unless the node's sums lack room, where the scheduler evicts."""
         lowest = room.lowest_priority
         if lowest is None or lowest >= self._pod.priority or not room.sums_have_room(self._pod):
             return ""
-        return question.in_the_way(room, self._pod)
+        return check.in_the_way(room, self._pod)
 
 
 class _FitCheck:

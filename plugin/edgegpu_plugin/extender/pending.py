@@ -10,7 +10,7 @@ from typing import Any
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.podview import PodView
 from edgegpu_plugin.extender.cluster import ClusterState
-from edgegpu_plugin.extender.filter import GROUPED_FROM, judge
+from edgegpu_plugin.extender.filter import GROUPED_FROM, filter_nodes
 from edgegpu_plugin.extender.node_capacity import NodeCapacity
 
 MOST_PODS = 200
@@ -69,10 +69,10 @@ def _judged(pod: PodView, rooms: Mapping[str, NodeCapacity], model: ResourceMode
     """Return whether some node has room, and its text; without room the text has the numbers of the cards."""
     if not rooms:
         return False, _NO_NODE
-    verdict = judge(pod, rooms, rooms=rooms, model=model)
+    verdict = filter_nodes(pod, rooms, rooms=rooms, model=model)
     if verdict.fitting:
         return True, f"has room on {_some(verdict.fitting)}"
-    refused = verdict.hopeless
+    refused = verdict.unresolvable
     reasons = set(refused.values())
     if len(rooms) >= GROUPED_FROM:
         return False, f"{'; '.join(sorted(reasons))}{_most_free(pod, rooms, model)}"
@@ -84,8 +84,8 @@ def _judged(pod: PodView, rooms: Mapping[str, NodeCapacity], model: ResourceMode
 def _most_free(pod: PodView, rooms: Mapping[str, NodeCapacity], model: ResourceModel) -> str:
     """Return the numbers of one node: that with the most memory free on one card."""
     name = max(rooms, key=lambda name: max(rooms[name].free.memory, default=0))
-    verdict = judge(pod, [name], rooms=rooms, model=model)
-    _, numbers, words = verdict.hopeless[name].partition("; ")
+    verdict = filter_nodes(pod, [name], rooms=rooms, model=model)
+    _, numbers, words = verdict.unresolvable[name].partition("; ")
     return f"; most is free on {name}: {words}" if numbers else ""
 
 

@@ -9,7 +9,7 @@ from edgegpu_core.placement import Policy
 from edgegpu_core.podview import pod_view
 from edgegpu_plugin.extender.bind import Binder
 from edgegpu_plugin.extender.cluster import ClusterState
-from edgegpu_plugin.extender.filter import judge
+from edgegpu_plugin.extender.filter import filter_nodes
 from edgegpu_plugin.extender.messages import (
     BindingArgs,
     BindingResult,
@@ -62,11 +62,13 @@ class ExtenderVerbs:
             return FilterResult(nodes=args.nodes, node_names=args.node_names or [])
         if not self.synced():
             return FilterResult(error=READING)
-        verdict = judge(pod, names, rooms=self.state.capacities(names, for_uid=pod.uid, pod=pod), model=self.model)
+        verdict = filter_nodes(
+            pod, names, rooms=self.state.capacities(names, for_uid=pod.uid, pod=pod), model=self.model
+        )
         return FilterResult(
             nodes=None if args.nodes is None else _only(args.nodes, frozenset(verdict.fitting)),
             node_names=verdict.fitting if args.nodes is None else [],
-            failed_and_unresolvable_nodes=verdict.hopeless,
+            failed_and_unresolvable_nodes=verdict.unresolvable,
         )
 
     def prioritize(self, args: ExtenderArgs) -> list[HostPriority]:

@@ -3,7 +3,7 @@ from integration.extender_world import MODEL, Json, node, plain_node, pod, uuid
 
 from edgegpu_core.placement import Policy, Share
 from edgegpu_core.podview import pod_view
-from edgegpu_plugin.extender.filter import FilterVerdict, judge
+from edgegpu_plugin.extender.filter import FilterVerdict, filter_nodes
 from edgegpu_plugin.extender.node_capacity import NodeCapacity, capacity_of, known_node
 from edgegpu_plugin.extender.verbs import rank
 
@@ -18,7 +18,7 @@ def verdict(asking: Json, nodes: list[Json], *pods: Json) -> FilterVerdict:
     found = pod_view(asking, MODEL)
     assert found is not None
     names = [item["metadata"]["name"] for item in nodes]
-    return judge(found, names, rooms=rooms_of(nodes, list(pods)), model=MODEL)
+    return filter_nodes(found, names, rooms=rooms_of(nodes, list(pods)), model=MODEL)
 
 
 def held(name: str, *units: int) -> dict[str, tuple[Share, ...]]:
@@ -28,7 +28,7 @@ def held(name: str, *units: int) -> dict[str, tuple[Share, ...]]:
 def test_a_reason_names_each_card() -> None:
     found = verdict(pod("p", (20, 1)), [node("a", [29, 29], held=held("a", 20, 24)), node("b", [29])])
     assert found.fitting == ["b"]
-    assert found.hopeless == {"a": "needs 20 vcuda-memory on one card; card 0 has 9 free, card 1 has 5 free"}
+    assert found.unresolvable == {"a": "needs 20 vcuda-memory on one card; card 0 has 9 free, card 1 has 5 free"}
 
 
 def test_pods_of_lower_priority_in_the_way_are_named_where_the_sums_have_room() -> None:
@@ -39,22 +39,26 @@ def test_pods_of_lower_priority_in_the_way_are_named_where_the_sums_have_room() 
         "room on one card"
     )
     nodes = [node("a", [29, 29])]
-    assert verdict(pod("p", (20, 1), priority=5), nodes, *low).hopeless == {"a": words + way}
-    assert verdict(pod("p", (20, 1), priority=1), nodes, *low).hopeless == {"a": words}
+    assert verdict(pod("p", (20, 1), priority=5), nodes, *low).unresolvable == {"a": words + way}
+    assert verdict(pod("p", (20, 1), priority=1), nodes, *low).unresolvable == {"a": words}
     # The sums have no room: the scheduler sees that itself, and never asks filter.
-    assert "in the way" not in verdict(pod("p", (29, 1), priority=5), nodes, *low).hopeless["a"]
+    assert "in the way" not in verdict(pod("p", (29, 1), priority=5), nodes, *low).unresolvable["a"]
     # No eviction helps.
-    assert "in the way" not in verdict(pod("p", (20, 1), (9, 1), init=(20, 1), priority=5), nodes, *low).hopeless["a"]
+    assert (
+        "in the way" not in verdict(pod("p", (20, 1), (9, 1), init=(20, 1), priority=5), nodes, *low).unresolvable["a"]
+    )
 
 
 def test_from_six_nodes_on_reasons_are_alike() -> None:
     nodes = [node(f"n{i}", [29, 29], held=held(f"n{i}", 10 + i, 20)) for i in range(6)]
     single = verdict(pod("p", (25, 1)), nodes)
-    assert set(single.hopeless.values()) == {"needs 25 vcuda-memory on one card; no card has that free"}
+    assert set(single.unresolvable.values()) == {"needs 25 vcuda-memory on one card; no card has that free"}
     several = verdict(pod("p", (1, 1), (25, 1)), nodes)
-    assert set(several.hopeless.values()) == {"container c1 needs 25 vcuda-memory on one card; no card has that free"}
+    assert set(several.unresolvable.values()) == {
+        "container c1 needs 25 vcuda-memory on one card; no card has that free"
+    }
     whole = verdict(pod("p", (0, 200)), nodes)
-    assert set(whole.hopeless.values()) == {"needs 2 whole empty cards; no card has that free"}
+    assert set(whole.unresolvable.values()) == {"needs 2 whole empty cards; no card has that free"}
 
 
 @pytest.mark.parametrize(
@@ -63,8 +67,8 @@ def test_from_six_nodes_on_reasons_are_alike() -> None:
 )
 def test_what_can_never_be_placed_says_so_for_every_node(ask: tuple[int, int], words: str) -> None:
     found = verdict(pod("p", ask), [node("a", [29]), plain_node("b")])
-    assert found.hopeless.keys() == {"a", "b"}
-    assert all(words in reason for reason in found.hopeless.values())
+    assert found.unresolvable.keys() == {"a", "b"}
+    assert all(words in reason for reason in found.unresolvable.values())
 
 
 def test_memory_alone_where_the_node_allows_it() -> None:
@@ -74,7 +78,7 @@ def test_memory_alone_where_the_node_allows_it() -> None:
 
 def test_a_policy_that_there_is_not() -> None:
     found = verdict(pod("p", (4, 1), policy="tight"), [node("a", [29])])
-    assert found.hopeless["a"] == (
+    assert found.unresolvable["a"] == (
         "annotation edgegpu.io/policy: no placement policy 'tight': choose one of first-fit, best-fit, spread"
     )
 
@@ -83,8 +87,8 @@ def test_nodes_that_cannot_be_judged() -> None:
     asking = pod_view(pod("p", (4, 1)), MODEL)
     assert asking is not None
     rooms = rooms_of([plain_node("plain"), node("stale", [29], allocatable=0)], [])
-    found = judge(asking, ["plain", "stale", "unheard-of"], rooms=rooms, model=MODEL)
-    assert found.hopeless == {
+    found = filter_nodes(asking, ["plain", "stale", "unheard-of"], rooms=rooms, model=MODEL)
+    assert found.unresolvable == {
         "plain": "has no edgegpu plugin (no card list published)",
         "stale": "inventory not current: its plugin reports 29 vcuda-memory, kubelet offers 0",
         "unheard-of": "is not known to edgegpu yet",
@@ -93,7 +97,7 @@ def test_nodes_that_cannot_be_judged() -> None:
 
 def test_an_init_container_shares_its_card_with_the_others() -> None:
     asking = pod("p", (20, 1), (15, 1), init=(10, 1))
-    assert verdict(asking, [node("a", [29, 29])]).hopeless.keys() == {"a"}
+    assert verdict(asking, [node("a", [29, 29])]).unresolvable.keys() == {"a"}
     assert verdict(asking, [node("a", [35])]).fitting == ["a"]
 
 

@@ -11,7 +11,7 @@ from edgegpu_core.placement import Placement, PodPlan, Policy, Share, place, pla
 from edgegpu_core.podview import PodView, pod_view
 from edgegpu_plugin.extender.assumed import Assumption
 from edgegpu_plugin.extender.cluster import ClusterState
-from edgegpu_plugin.extender.filter import judge
+from edgegpu_plugin.extender.filter import filter_nodes
 from edgegpu_plugin.extender.node_capacity import known_node
 
 ASK = st.tuples(st.integers(1, 20), st.sampled_from([1, 10, 40, 100]))
@@ -65,9 +65,9 @@ def test_filter_says_yes_exactly_where_the_pod_fits(
         if isinstance(plan, PodPlan) and isinstance(place(plan, free, policy or Policy.FIRST_FIT), Placement):
             expected.append(name)
     names = [f"n{number}" for number in range(len(nodes))]
-    verdict = judge(new, names, rooms=state.capacities(names), model=MODEL)
+    verdict = filter_nodes(new, names, rooms=state.capacities(names), model=MODEL)
     assert verdict.fitting == expected
-    assert sorted([*verdict.fitting, *verdict.hopeless]) == sorted(names)
+    assert sorted([*verdict.fitting, *verdict.unresolvable]) == sorted(names)
 
 
 def without_first(holders: list[Holder]) -> list[Holder]:
