@@ -154,19 +154,15 @@ class ClusterState:
                 self._capacities.pop(node, None)
             self._changed.notify_all()
 
-    def assumed_on(self, node: str, *, except_uid: str) -> tuple[Assumption, ...]:
-        """Return the bindings in flight to a node, without that of one pod."""
-        with self._changed:
-            self._expire()
-            return tuple(a for a in self._assumed.on_node(node) if a.pod.uid != except_uid)
-
     def bound_to(self, node: str, *, except_uid: str) -> tuple[tuple[PodView, ...], tuple[Assumption, ...]]:
-        """Return the GPU pods bound to a node and the bindings in flight to it, both of the same moment.
+        """Return the GPU pods bound to a node and the bindings in flight to it without one pod's, of the same moment.
 
         Read one after the other, a binding that the watch shows in between would be in neither.
         """
         with self._changed:
-            return tuple(self._pods_on.get(node, {}).values()), self.assumed_on(node, except_uid=except_uid)
+            self._expire()
+            assumed = tuple(one for one in self._assumed.on_node(node) if one.pod.uid != except_uid)
+            return tuple(self._pods_on.get(node, {}).values()), assumed
 
     def bound_since(self, uid: str) -> float:
         """Return when we bound a pod or the watch first showed it as bound, which may be now."""

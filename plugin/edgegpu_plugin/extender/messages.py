@@ -1,10 +1,13 @@
 """The wire types of the scheduler's extender API: JSON with capitalised keys (kube-scheduler/extender/v1)."""
 
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
 Json = dict[str, Any]
+
+_NULL_IS_EMPTY = BeforeValidator(lambda items: [] if items is None else items)
+"""Go writes an empty list as null."""
 
 
 class _Wire(BaseModel):
@@ -21,12 +24,7 @@ class _Wire(BaseModel):
 class NodeList(_Wire):
     """Whole nodes, sent when the scheduler is told that the extender keeps none itself."""
 
-    items: list[Json] = Field(default_factory=list, alias="items")
-
-    @field_validator("items", mode="before")
-    @classmethod
-    def _empty(cls, items: object) -> object:
-        return [] if items is None else items  # how Go writes an empty list
+    items: Annotated[list[Json], _NULL_IS_EMPTY] = Field(default_factory=list, alias="items")
 
     def names(self) -> list[str]:
         """Return the names of the nodes."""
@@ -78,13 +76,8 @@ class MetaPod(_Wire):
 class MetaVictims(_Wire):
     """The pods that have to go on one node, and how many of them a disruption budget protects."""
 
-    pods: list[MetaPod] = Field(default_factory=list)
+    pods: Annotated[list[MetaPod], _NULL_IS_EMPTY] = Field(default_factory=list)
     violations: int = Field(default=0, alias="NumPDBViolations")
-
-    @field_validator("pods", mode="before")
-    @classmethod
-    def _empty(cls, pods: object) -> object:
-        return [] if pods is None else pods
 
 
 class PreemptionArgs(_Wire):

@@ -72,10 +72,6 @@ class Preemption:
         # The scheduler named pods without a share for another resource that the node lacks; they still have to go.
         others = [one for one in named.pods if one.uid not in ours]
         uids = [MetaPod(UID=victim.uid) for victim in victims]
-        return MetaVictims(pods=[*uids, *others], NumPDBViolations=self._violations(victims, named, others, budgets))
-
-    def _violations(
-        self, victims: Sequence[PodView], named: MetaVictims, others: Sequence[MetaPod], budgets: Sequence[Budget]
-    ) -> int:
-        """Return how many victims go beyond a budget; for pods without shares the scheduler's number counts."""
-        return violations(victims, budgets) + min(len(others), named.violations)
+        # For pods without shares the scheduler's number of those beyond a budget counts.
+        beyond = violations(victims, budgets) + min(len(others), named.violations)
+        return MetaVictims(pods=[*uids, *others], NumPDBViolations=beyond)

@@ -119,7 +119,7 @@ def test_a_binding_that_was_refused_gives_its_card_back(run: Running, status: in
     run.add(asking)
     run.stub.faults.append(Fault("binding", status))
     assert str(status) in run.bind(asking, "n")
-    assert run.extender.state.assumed_on("n", except_uid="") == ()
+    assert run.extender.state.bound_to("n", except_uid="")[1] == ()
 
 
 def test_a_pod_that_another_scheduler_bound_meanwhile(run: Running) -> None:

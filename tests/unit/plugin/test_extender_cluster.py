@@ -113,9 +113,9 @@ def test_an_assumption_moves_with_its_pod(state: ClusterState, clock: Clock) -> 
 def test_an_assumption_ends_when_its_pod_is_seen_bound_or_gone(state: ClusterState, clock: Clock) -> None:
     assume(state, "a", clock)
     put_pod(state, pod("a", (4, 10)))
-    assert len(state.assumed_on("n", except_uid="")) == 1
+    assert len(state.bound_to("n", except_uid="")[1]) == 1
     put_pod(state, bound("a"))
-    assert state.assumed_on("n", except_uid="") == ()
+    assert state.bound_to("n", except_uid="")[1] == ()
     assert memory(state) == [25, 29]
     assume(state, "b", clock)
     state.delete_pod("uid-b")
