@@ -5,7 +5,6 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TypeVar
 
 from edgegpu_core.inventory import Card
 from edgegpu_plugin.cards.nvml_library import NvmlLibrary
@@ -14,7 +13,6 @@ from edgegpu_plugin.config.schema import Driver
 from edgegpu_plugin.errors import NvmlError, NvmlProblem
 
 _log = logging.getLogger(__name__)
-_T = TypeVar("_T")
 
 _START_TIMES = 12
 """How many times longer NVML's start may take: it wakes up every card, seconds for each without persistence mode."""
@@ -50,7 +48,7 @@ class Nvml:
         self._library = NvmlLibrary(root=settings.root, recover_s=settings.recover_s, clock=clock)
         self._worker = NvmlWorker(step=lambda: self._library.step, clock=clock)
         self._stopping = threading.Event()
-        self._told: tuple[Card, ...] | None = None
+        self._reported: tuple[Card, ...] | None = None
         self._trouble: NvmlError | None = None
         self._silent_since: float | None = None
         self._is_silent = False
@@ -62,27 +60,22 @@ class Nvml:
         return self._library.driver_version
 
     @property
-    def trouble(self) -> NvmlError | None:
-        """Why NVML cannot list the cards now; None when it can."""
-        return self._worker.hang() or self._trouble
-
-    @property
     def problem(self) -> str:
-        """The text of `trouble`; empty when there is none."""
-        trouble = self.trouble
-        return "" if trouble is None else str(trouble)
+        """Why NVML cannot list the cards now; empty when it can."""
+        error = self._worker.hang() or self._trouble
+        return "" if error is None else str(error)
 
     @property
     def has_queried(self) -> bool:
         """Whether the first query has ended, with cards or with an error."""
-        return self._told is not None or self._trouble is not None
+        return self._reported is not None or self._trouble is not None
 
     def run(self) -> None:
         """Query the cards until `stop`; an exception of `on_cards` ends the task."""
         while not self._stopping.is_set():
             try:
                 if self._is_due():
-                    self._tell(self.cards())
+                    self._report(self.cards())
                     self._note(None)
             except NvmlError as error:
                 if not self._stopping.is_set():
@@ -95,20 +88,16 @@ class Nvml:
         self._stopping.set()
         self._worker.stop()
 
-    def cards(self, timeout_s: float | None = None) -> tuple[Card, ...]:
+    def cards(self) -> tuple[Card, ...]:
         """Query the cards now: GPUs, and MIG devices in place of GPUs in MIG mode, by index, with their health.
 
         A card that has stopped answering since the process began stays in the list as out of order.
 
         Raises:
-            NvmlError: no driver, not loaded, no cards, or no answer in time (by default that of the settings).
+            NvmlError: no driver, not loaded, no cards, or no answer in the time of the settings.
         """
-        if timeout_s is None and self._library.starts_next:
-            timeout_s = self._settings.nvml_timeout_s * _START_TIMES
-        return self._ask(self._library.query, timeout_s)
-
-    def _ask(self, work: Callable[[], _T], timeout_s: float | None = None) -> _T:
-        return self._worker.call(work, timeout_s=self._settings.nvml_timeout_s if timeout_s is None else timeout_s)
+        times = _START_TIMES if self._library.starts_next else 1
+        return self._worker.call(self._library.query, timeout_s=self._settings.nvml_timeout_s * times)
 
     def _is_due(self) -> bool:
         """Return whether a query of the cards is due: by time, or because a hang has ended."""
@@ -119,18 +108,18 @@ class Nvml:
         self._next_query = now + self._settings.poll_s
         return True
 
-    def _tell(self, cards: tuple[Card, ...]) -> None:
-        if cards == self._told:
+    def _report(self, cards: tuple[Card, ...]) -> None:
+        if cards == self._reported:
             return
         for card in cards:
             if card.healthy != self._was_healthy(card.uuid):
                 state = "in order again" if card.healthy else "out of order"
                 _log.warning("card %s (%s) is %s", card.label, card.uuid, state)
-        self._told = cards
+        self._reported = cards
         self._on_cards(cards)
 
     def _was_healthy(self, uuid: str) -> bool:
-        return next((card.healthy for card in self._told or () if card.uuid == uuid), True)
+        return next((card.healthy for card in self._reported or () if card.uuid == uuid), True)
 
     def _note(self, error: NvmlError | None) -> None:
         """Log an error once, and its end; without a driver all cards are out of order."""
@@ -140,8 +129,8 @@ class Nvml:
             _log.info("NVML answers again")
         self._trouble = error
         self._check_silence()
-        if error is not None and self._told and error.kind in (NvmlProblem.NOT_LOADED, NvmlProblem.NO_DRIVER):
-            self._tell(tuple(replace(card, healthy=False) for card in self._told))
+        if error is not None and self._reported and error.kind in (NvmlProblem.NOT_LOADED, NvmlProblem.NO_DRIVER):
+            self._report(tuple(replace(card, healthy=False) for card in self._reported))
 
     def _check_silence(self) -> None:
         """Count the cards as out of order when NVML has not listed them for `absent_s`."""
@@ -153,5 +142,7 @@ class Nvml:
         if self._is_silent or now - self._silent_since < self._settings.absent_s:
             return
         self._is_silent = True
-        self._told = None if self._told is None else tuple(replace(card, healthy=False) for card in self._told)
+        self._reported = (
+            None if self._reported is None else tuple(replace(card, healthy=False) for card in self._reported)
+        )
         self._on_silence()

@@ -77,7 +77,7 @@ class NvmlLibrary:
         except pynvml.NVMLError as error:
             if error.value in _GONE:
                 self._close()
-            raise _told(error, self.step) from error
+            raise _nvml_error(error, self.step) from error
         except OSError as error:
             raise NvmlError(NvmlProblem.FAILED, f"cannot look at the cards ({self.step}): {error}") from error
 
@@ -262,7 +262,7 @@ def _same(one: Any, other: Any) -> bool:  # noqa: ANN401  (pointers of ctypes co
     return bool(ctypes.cast(one, ctypes.c_void_p).value == ctypes.cast(other, ctypes.c_void_p).value)
 
 
-def _told(error: pynvml.NVMLError, step: str) -> NvmlError:
+def _nvml_error(error: pynvml.NVMLError, step: str) -> NvmlError:
     """Return the NvmlError that stands for an error of the library."""
     if error.value == pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH:
         text = (

@@ -38,12 +38,6 @@ class NvmlWorker:
         self._thread: threading.Thread | None = None
         self._stopped: Future[None] = Future()
 
-    def start(self) -> None:
-        """Start the thread; it never keeps the process alive."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._work, name="nvml-worker", daemon=True)
-            self._thread.start()
-
     def stop(self) -> None:
         """End the thread after its present call, and all callers that wait at once."""
         with suppress(InvalidStateError):  # stopped before
@@ -72,7 +66,9 @@ class NvmlWorker:
         hang = self.hang()
         if hang is not None:
             raise hang
-        self.start()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="nvml-worker", daemon=True)
+            self._thread.start()
         future: Future[_T] = Future()
         self._jobs.put(_Job(work, timeout_s, future))
         either: tuple[Future[Any], ...] = (future, self._stopped)
