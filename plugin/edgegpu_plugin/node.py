@@ -32,7 +32,7 @@ from edgegpu_plugin.kubelet.pods import KubeletPods, PodResources
 from edgegpu_plugin.records.collector import Collector
 from edgegpu_plugin.records.node_state import NodeState, Snapshot
 from edgegpu_plugin.records.publisher import Publisher
-from edgegpu_plugin.records.reconciler import Reconciler, ReconcilerTimes, RefusedPod
+from edgegpu_plugin.records.reconciler import Reconciler, RefusedPod
 from edgegpu_plugin.records.sharing_change import SharingChange
 from edgegpu_plugin.status import cards_part, other_cards_part, pods_part
 
@@ -85,7 +85,7 @@ class NodePart:
             pods=NodePods(objects, EventRecorder(objects, host=name)),
             synced=self.pods.synced.is_set,
             beat=beat,
-            times=ReconcilerTimes(missing_s=config.driver.absent_s),
+            missing_s=config.driver.absent_s,
             find_cardless=self._find_cardless,
         )
         self._stopping = threading.Event()

@@ -68,15 +68,6 @@ class RefusedPod:
     """The container in question; empty for the whole pod."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReconcilerTimes:
-    """The reconciler's times. `missing_s`: how long a pod waits for a card that is gone or not offered."""
-
-    missing_s: float
-    pause: Callable[[float], None] = time.sleep
-    clock: Callable[[], float] = time.monotonic
-
-
 @dataclass(eq=False, slots=True, kw_only=True)
 class Reconciler:
     """The reconciler: `step` compares and repairs once, `run` does so at every change and every few seconds."""
@@ -87,8 +78,11 @@ class Reconciler:
     pods: PodWriter
     synced: Callable[[], bool]
     beat: Callable[[], None]
-    times: ReconcilerTimes
+    missing_s: float
+    """How long a pod waits for a card that is gone or not offered."""
     find_cardless: Callable[[Snapshot], tuple[RefusedPod, ...]] = lambda _: ()
+    pause: Callable[[float], None] = time.sleep
+    clock: Callable[[], float] = time.monotonic
     _missing_since: dict[str, float] = field(default_factory=dict, init=False)
     _lost_since: dict[str, float] = field(default_factory=dict, init=False)
     _held_since: float | None = field(default=None, init=False)
@@ -107,7 +101,7 @@ class Reconciler:
             wait_s = self.step()
             self.beat()
             if self.state.changed.wait(wait_s):
-                self.times.pause(GATHER_S)
+                self.pause(GATHER_S)
 
     def step(self) -> float:
         """Compare and repair once, and return how many seconds the next step may wait."""
@@ -142,7 +136,7 @@ class Reconciler:
         if not self.collector.collect():
             self._held_since = None
             return IDLE_S
-        now_s = self.times.clock()
+        now_s = self.clock()
         self._held_since = now_s if self._held_since is None else self._held_since
         return EAGER_S if now_s - self._held_since < EAGER_FOR_S else PATIENT_S
 
@@ -183,15 +177,15 @@ class Reconciler:
         eviction does not depend on room elsewhere. Returns how many seconds the next step may wait.
         """
         wait_s = IDLE_S
-        self.lost = _lost(snapshot, self.times.missing_s)
-        now_s = self.times.clock()
+        self.lost = _lost(snapshot, self.missing_s)
+        now_s = self.clock()
         self._lost_since = {one.pod.uid: self._lost_since.get(one.pod.uid, now_s) for one in self.lost}
         for one in self.lost:
             self.pods.warn(one.pod, "GPUCardGone", one.reason)
-            left_s = self._lost_since[one.pod.uid] + self.times.missing_s - now_s
+            left_s = self._lost_since[one.pod.uid] + self.missing_s - now_s
             if one.pod.controlled and not one.pod.is_static and left_s <= 0:
                 _LOG.info("%s is evicted: its card is gone", one.pod.full_name)
-                gone_for = reasons.duration(self.times.missing_s)
+                gone_for = reasons.duration(self.missing_s)
                 self.pods.warn(one.pod, "GPUEvicted", f"its card has been gone for {gone_for}")
                 self.pods.evict(one.pod)
             elif left_s > 0:
@@ -208,12 +202,12 @@ class Reconciler:
         lost = {one.pod.uid for one in self.lost}
         refused = _refused(view) if view.slots else ()  # without cards no pod can be judged
         self.refused = tuple(one for one in refused if one.pod.uid not in lost)
-        now_s = self.times.clock()
+        now_s = self.clock()
         missing = [one.pod.uid for one in self.refused if one.card_missing]
         self._missing_since = {uid: self._missing_since.get(uid, now_s) for uid in missing}
         for one in self.refused:
             pod = one.pod
-            may_come = one.card_missing and now_s - self._missing_since[pod.uid] < self.times.missing_s
+            may_come = one.card_missing and now_s - self._missing_since[pod.uid] < self.missing_s
             if may_come or not would_fit(pod, view):
                 held = "" if one.card_missing else f"; {_HELD if pod.controlled else _HELD_BARE}"
                 self.pods.warn(pod, "GPURefused", one.reason + held)

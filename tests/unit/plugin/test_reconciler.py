@@ -19,7 +19,7 @@ from edgegpu_plugin.extender.node_capacity import capacity_of, known_node
 from edgegpu_plugin.records.collector import Collector, KubeletFacts
 from edgegpu_plugin.records.node_state import NodeState, Snapshot
 from edgegpu_plugin.records.publisher import Publisher, report_of
-from edgegpu_plugin.records.reconciler import RETRY_S, Reconciler, ReconcilerTimes, RefusedPod
+from edgegpu_plugin.records.reconciler import RETRY_S, Reconciler, RefusedPod
 from edgegpu_plugin.status import cards_part, pods_part
 
 MISSING_S = 300.0
@@ -104,7 +104,8 @@ class Bench:
             synced=lambda: True,
             beat=lambda: None,
             find_cardless=find_cardless,
-            times=ReconcilerTimes(missing_s=MISSING_S, clock=lambda: self.now_s),
+            missing_s=MISSING_S,
+            clock=lambda: self.now_s,
         )
 
     def offer(self, *numbers: int, gone: int | None = None) -> None:
