@@ -28,7 +28,7 @@ class AdmissionVerdict:
         return not self.reason
 
 
-def judge(pod: PodView, container: ContainerRequest, view: NodeView) -> AdmissionVerdict:
+def admission_verdict(pod: PodView, container: ContainerRequest, view: NodeView) -> AdmissionVerdict:
     """Return the verdict whether a container may start, or why not.
 
     Its devices must be sound. They must also lie on the promised cards, or take nothing from an older claim. Pods
@@ -50,7 +50,7 @@ def judge(pod: PodView, container: ContainerRequest, view: NodeView) -> Admissio
     promised = view.promises.get(uid, {}).get(container.name, ())
     if tuple(sorted(promised)) == cards:
         return AdmissionVerdict(cards)
-    free = free_after(view.slots, [*_before(pod, view), *_own(pod, container, view)])
+    free = free_after(view.slots, [*_older_claims(pod, view), *_other_containers(pod, container, view)])
     if not has_room(free, held_of(ask, cards, view.slots)):
         return AdmissionVerdict(cards, _no_room(pod, container, ask, view))
     return AdmissionVerdict(cards)
@@ -95,7 +95,7 @@ def _is_sound(grant: Grant, ask: PlaceableRequest, container: ContainerRequest) 
     return memory.keys() <= core.keys() and (not ask.memory_units or max(spread) - min(spread) <= 1)
 
 
-def _before(pod: PodView, view: NodeView) -> list[tuple[Share, ...]]:
+def _older_claims(pod: PodView, view: NodeView) -> list[tuple[Share, ...]]:
     """Return what pods with an older claim hold: those with a promise, and unpromised ones that were made earlier."""
     mine = (pod.created, pod.uid)
     found = []
@@ -106,7 +106,7 @@ def _before(pod: PodView, view: NodeView) -> list[tuple[Share, ...]]:
     return found
 
 
-def _own(pod: PodView, container: ContainerRequest, view: NodeView) -> Iterator[tuple[Share, ...]]:
+def _other_containers(pod: PodView, container: ContainerRequest, view: NodeView) -> Iterator[tuple[Share, ...]]:
     """Yield what the pod's other containers hold: two containers of one pod may not share a whole card either."""
     plan = planned(pod.containers, view.model)
     if isinstance(plan, ImpossibleRequest) or plan.one_card:

@@ -18,7 +18,7 @@ from edgegpu_core.inventory import Card, usable
 from edgegpu_core.model import ModelError, ResourceModel
 from edgegpu_core.podview import PodView, pod_view
 from edgegpu_core.reasons import cardless
-from edgegpu_plugin.cards.inventory_store import InventoryStore
+from edgegpu_plugin.cards.inventory_store import InventoryStore, SavedInventory
 from edgegpu_plugin.cards.nvml import Nvml
 from edgegpu_plugin.config.schema import PluginConfig
 from edgegpu_plugin.containers.injector import Injector
@@ -53,8 +53,8 @@ class NodePart:
         self._config = config
         self._store = InventoryStore(config.paths.state)
         self._sharing_change = SharingChange(config.paths.state)
-        self._saved: tuple[tuple[Card, ...], tuple[Card, ...]] = ((), ())
-        model = replace(model, unit_mib=self._store.load_unit() or model.unit_mib)
+        self._saved = self._store.load()
+        model = replace(model, unit_mib=self._saved.unit_mib or model.unit_mib)
         unit_mib = config.resources.unit_mib
         self.state = NodeState(
             model=model,
@@ -64,23 +64,23 @@ class NodePart:
             on_unit=self._unit_changed,
         )
         self._device_list = DeviceList(model)
-        self.nvml = Nvml(config.driver, on_cards=self._cards_seen, on_silence=self._cards_lost)
+        self.nvml = Nvml(config.driver, on_cards=self._on_cards, on_silence=self._cards_lost)
         self.injector = Injector(
             config.driver, self.nvml, run=config.paths.run, ask_kubelet=lambda: _kubelet_version(objects, name)
         )
         self._kubelet_file = config.paths.state / "kubelet-version"
         self.injector.learn_kubelet(_read_line(self._kubelet_file))
         self._kubelet_pods = KubeletPods(node=name, objects=objects, folder=config.kubelet.folder / "pods")
-        witness = NodeKubeletFacts(
+        kubelet_facts = NodeKubeletFacts(
             model=model, kubelet=self._kubelet_pods, pod_resources=PodResources(config.kubelet.pod_resources)
         )
-        self.link = self._kubelet_link(model, witness)
+        self.link = self._kubelet_link(model, kubelet_facts)
         self.pods = self._reflector(client, model)
         self._visibility = VisibilityCheck(dev=config.driver.root / "dev", cards=self.state.cards)
-        self.publisher = _publisher(objects, name, self._node_seen, offer=self._limit)
+        self.publisher = _publisher(objects, name, self._on_node, before_report=self._limit_offer)
         self.reconciler = Reconciler(
             state=self.state,
-            collector=Collector(self.state, witness),
+            collector=Collector(self.state, kubelet_facts),
             publisher=self.publisher,
             pods=NodePods(objects, EventRecorder(objects, host=name)),
             synced=self.pods.synced.is_set,
@@ -92,8 +92,8 @@ class NodePart:
         self._past: dict[str, Card] = {}
         """The cards that this machine has or had, as last seen, the earliest first."""
 
-    def _kubelet_link(self, model: ResourceModel, witness: NodeKubeletFacts) -> KubeletLink:
-        allocator = Allocator(state=self.state, injector=self.injector, kubelet_pods=witness.pods)
+    def _kubelet_link(self, model: ResourceModel, kubelet_facts: NodeKubeletFacts) -> KubeletLink:
+        allocator = Allocator(state=self.state, injector=self.injector, kubelet_pods=kubelet_facts.pods)
         names = {DeviceKind.MEMORY: model.memory_resource, DeviceKind.CORE: model.core_resource}
         return KubeletLink(
             folder=self._config.kubelet.device_plugins,
@@ -121,12 +121,11 @@ class NodePart:
 
     def load_saved(self) -> None:
         """Offer the cards from the saved inventory, before NVML is asked."""
-        everything = self._store.load()
-        self._saved = (everything, self._store.load_gone())
-        self._past = {card.uuid: card for card in (*self._saved[1], *everything)}
+        everything = self._saved.cards
+        self._past = {card.uuid: card for card in (*self._saved.gone, *everything)}
         self.injector.use_saved(everything)
         self.state.set_machine(self._past.values())  # NVML's answer will show which of them are gone
-        self._limit(self.state.snapshot())  # before any card is offered, by NVML's thread too
+        self._limit_offer(self.state.snapshot())  # before any card is offered, by NVML's thread too
         saved = usable(everything, self._config.exclude)
         if not saved:
             return
@@ -187,7 +186,7 @@ class NodePart:
             for one in found
         )
 
-    def _node_seen(self, node: Json) -> Json:
+    def _on_node(self, node: Json) -> Json:
         """Take kubelet's version from this machine's Node object, and save it for the next start without an API."""
         self.injector.learn_kubelet(_version_in(node))
         if self.injector.kubelet:  # an Allocate may have learned it first
@@ -213,16 +212,16 @@ class NodePart:
         self._stopping.set()
         self.state.changed.set()
 
-    def _cards_seen(self, cards: tuple[Card, ...]) -> None:
+    def _on_cards(self, cards: tuple[Card, ...]) -> None:
         """Take the cards that NVML found; runs on NVML's thread."""
         offered = usable(cards, self._config.exclude)
         if cards and not offered:
             _LOG.warning("placement.exclude leaves none of the %d cards", len(cards))
         self.injector.use(cards)
-        gone = self._forget_none(cards)
+        gone = self._remember_cards(cards)
         self.state.set_machine(cards, gone)
         self._offer(offered)
-        self._saved = (cards, gone)
+        self._saved = SavedInventory(cards, gone)
         self._save()
 
     def _unit_changed(self, model: ResourceModel) -> None:
@@ -231,13 +230,12 @@ class NodePart:
         self._save()
 
     def _save(self) -> None:
-        cards, gone = self._saved
         try:
-            self._store.save(cards, gone, unit_mib=self.state.model.unit_mib)
+            self._store.save(replace(self._saved, unit_mib=self.state.model.unit_mib))
         except EdgegpuError as error:
             _LOG.warning("%s", error)
 
-    def _forget_none(self, cards: tuple[Card, ...]) -> tuple[Card, ...]:
+    def _remember_cards(self, cards: tuple[Card, ...]) -> tuple[Card, ...]:
         """Remember these cards and return the remembered ones that are gone."""
         here = {card.uuid: card for card in cards}
         gone = tuple(card for uuid, card in self._past.items() if uuid not in here)[-_MOST_GONE:]
@@ -266,9 +264,9 @@ class NodePart:
         if (
             self._device_list.is_limited
         ):  # else nothing delays the registration, which kubelet's admissions do not wait for
-            self._limit(self.state.snapshot())
+            self._limit_offer(self.state.snapshot())
 
-    def _limit(self, snapshot: Snapshot) -> None:
+    def _limit_offer(self, snapshot: Snapshot) -> None:
         """Offer only what pods hold while a change of this machine lets k3s run without the extender beside the plugin.
 
         A pod that waits for a card would otherwise be bound by the node's sum alone. An uninstall stops the plugin
@@ -297,12 +295,12 @@ class NodePart:
 
 
 def _publisher(
-    objects: KubeObjects, node: str, seen: Callable[[Json], Json], *, offer: Callable[[Snapshot], None]
+    objects: KubeObjects, node: str, on_node: Callable[[Json], Json], *, before_report: Callable[[Snapshot], None]
 ) -> Publisher:
     return Publisher(
-        offer=offer,
+        before_report=before_report,
         write=lambda annotations, labels: objects.annotate_node(node, annotations, labels=labels),
-        read=lambda: seen(objects.get_node(node)),
+        read=lambda: on_node(objects.get_node(node)),
         boot=boot_id(),
     )
 

@@ -254,7 +254,7 @@ def example_cards() -> tuple[Any, Any]:
 def inventory(folder: Path) -> str:
     store = doors.InventoryStore(folder)
     plain, mig = example_cards()
-    store.save((plain, mig), (plain,), unit_mib=256)
+    store.save(doors.SavedInventory((plain, mig), (plain,), 256))
     return (folder / "inventory.json").read_text()
 
 
@@ -292,7 +292,7 @@ def marks() -> dict[str, Any]:
     cards = {"main": ("GPU-1",), "side": ("GPU-1", "GPU-2")}
     return {
         "node": {doors.REPORT_ANNOTATION: doors.write_report(node_report())},
-        "node label that counts": doors.BUMP_LABEL,
+        "node label that counts": doors.REPORT_LABEL,
         "node label of the installer": doors.GPU_LABEL,
         "node annotation of the installer": doors.EXTENDER_ANNOTATION,
         "pod": {doors.CARDS_ANNOTATION: doors.write_cards("uid-a", "box-1", cards)},

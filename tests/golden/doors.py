@@ -101,7 +101,7 @@ from edgegpu_installer.transaction.journal import TargetPath, TransactionJournal
 from edgegpu_installer.transaction.states import RecoveryDecision, TransactionState
 from edgegpu_installer.uninstall import Uninstallation
 from edgegpu_plugin.app import PluginApp
-from edgegpu_plugin.cards.inventory_store import InventoryStore
+from edgegpu_plugin.cards.inventory_store import InventoryStore, SavedInventory
 from edgegpu_plugin.config.schema import PluginConfig
 from edgegpu_plugin.config.schema import ProcessRole as PluginRole
 from edgegpu_plugin.config.schema import load as load_plugin_yaml
@@ -110,7 +110,7 @@ from edgegpu_plugin.containers.driver_files import DriverFiles, Library
 from edgegpu_plugin.main import _parser as plugin_parser
 from edgegpu_plugin.main import run as plugin_run
 from edgegpu_plugin.records.node_state import Snapshot
-from edgegpu_plugin.records.publisher import BUMP_LABEL
+from edgegpu_plugin.records.publisher import REPORT_LABEL
 from edgegpu_plugin.status import cards_part, other_cards_part, pods_part
 from edgegpu_sim.driver import _parser as simdriver_parser
 from edgegpu_sync.errors import RefusalReason

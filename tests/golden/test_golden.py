@@ -51,7 +51,7 @@ def test_a_recorded_inventory_is_read(tmp_path: Path) -> None:
     (tmp_path / "inventory.json").write_text(recorded("boxstate/inventory.json"))
     store = doors.InventoryStore(tmp_path)
     plain, mig = boxstate.example_cards()
-    assert (store.load(), store.load_gone(), store.load_unit()) == ((plain, mig), (plain,), 256)
+    assert store.load() == doors.SavedInventory((plain, mig), (plain,), 256)
 
 
 def test_recorded_annotations_are_read() -> None:

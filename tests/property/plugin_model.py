@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from edgegpu_core.admission import judge
+from edgegpu_core.admission import admission_verdict
 from edgegpu_core.allocation_matching import AllocationMatcher, AllocationTarget, pick
 from edgegpu_core.deviceid import DeviceKind
 from edgegpu_core.inventory import CardCapacity, FreeAmounts
@@ -105,7 +105,7 @@ class PluginModel:
             for container in pod.containers:
                 grant = view.ledger.grant(uid, container.name)
                 if container.name not in view.promises.get(uid, {}) and grant.ids:
-                    verdict = judge(pod, container, view)
+                    verdict = admission_verdict(pod, container, view)
                     if verdict.admitted:
                         promise = dict(self._overrides.get(uid) or pod.cards or {})
                         self._overrides[uid] = promise | {container.name: verdict.cards}

@@ -15,7 +15,7 @@ from property.box_model import SHAPES, BoxModel
 from property.cases import MODEL
 from property.plugin_model import room, summed
 
-from edgegpu_core.admission import judge
+from edgegpu_core.admission import admission_verdict
 from edgegpu_core.deviceid import DeviceKind, card_of
 from edgegpu_core.placement import Placement, PodPlan, Policy, place, plan_pod
 from edgegpu_core.podview import PodView
@@ -130,7 +130,7 @@ class LedgerMachine(BoxModel, RuleBasedStateMachine):
     def _start(self, pod: PodView) -> None:
         """Ask PreStart's question, as kubelet does at each start of a container."""
         view = self.plugin.view()
-        verdicts = [judge(pod, container, view) for container in pod.containers]
+        verdicts = [admission_verdict(pod, container, view) for container in pod.containers]
         if all(verdict.admitted for verdict in verdicts):
             self.running.add(pod.uid)
             self._is_right(pod)

@@ -2,8 +2,7 @@
 
 import json
 import logging
-from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,33 +19,34 @@ _VERSION = 1
 _CARDS = TypeAdapter(tuple[Card, ...])
 
 
+@dataclass(frozen=True, slots=True)
+class SavedInventory:
+    """What the file holds; health is not saved, since NVML shows it anew."""
+
+    cards: tuple[Card, ...] = ()
+    gone: tuple[Card, ...] = ()
+    """The cards that this machine had before, as they were last seen."""
+    unit_mib: int | None = None
+    """The unit in which pods' devices were last counted; None when it is not saved."""
+
+
 class InventoryStore:
     """The file `inventory.json` in the state folder."""
 
     def __init__(self, state: Path) -> None:
         self._path = state / "inventory.json"
 
-    def load(self) -> tuple[Card, ...]:
-        """Return the saved cards; none when nothing was saved, or when the file cannot be read (the log says why)."""
-        return self._load("cards")
-
-    def load_gone(self) -> tuple[Card, ...]:
-        """Return the cards that this machine had before, as they were last seen."""
-        return self._load("gone")
-
-    def load_unit(self) -> int | None:
-        """Return the unit, in MiB, in which pods' devices were last counted; None when it is not saved."""
+    def load(self) -> SavedInventory:
+        """Return what was saved; nothing when the file is missing, and what can be read of it (the log says why)."""
+        found = SavedInventory()
         try:
-            unit = json.loads(self._path.read_bytes()).get("unit_mib")
-        except (OSError, ValueError, AttributeError, RecursionError):  # `load` says what is wrong
-            return None
-        return unit if isinstance(unit, int) and unit > 0 else None
-
-    def _load(self, key: str) -> tuple[Card, ...]:
-        try:
-            return _cards(json.loads(self._path.read_bytes()), key)
+            value = json.loads(self._path.read_bytes())
+            unit = value.get("unit_mib") if isinstance(value, dict) else None
+            found = SavedInventory(unit_mib=unit if isinstance(unit, int) and unit > 0 else None)
+            found = replace(found, cards=_cards(value, "cards"))
+            return replace(found, gone=_cards(value, "gone"))
         except FileNotFoundError:
-            return ()
+            return found
         except (OSError, ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
             _log.warning(
                 "cannot read the saved inventory %s: %s: %s; the cards are offered when NVML has told them",
@@ -54,25 +54,22 @@ class InventoryStore:
                 type(error).__name__,
                 error,
             )
-            return ()
+            return found
 
-    def save(self, cards: Sequence[Card], gone: Sequence[Card] = (), *, unit_mib: int | None = None) -> bool:
-        """Save the cards, the cards that are gone, and the unit; return whether they differ from the saved ones.
-
-        Health is not saved, since NVML shows it anew.
+    def save(self, inventory: SavedInventory) -> bool:
+        """Save the inventory, and return whether it differs from the saved one.
 
         Raises:
             PluginError: the file cannot be written.
         """
         value = {
             "version": _VERSION,
-            "unit_mib": unit_mib,
-            "cards": [_entry(card) for card in cards],
-            "gone": [_entry(card) for card in gone],
+            "unit_mib": inventory.unit_mib,
+            "cards": [_entry(card) for card in inventory.cards],
+            "gone": [_entry(card) for card in inventory.gone],
         }
-        text = json.dumps(value, indent=1)
         try:
-            return write_if_changed(self._path, text + "\n")
+            return write_if_changed(self._path, json.dumps(value, indent=1) + "\n")
         except EdgegpuError as error:
             raise PluginError(f"cannot save the inventory: {error}") from error
 

@@ -143,19 +143,19 @@ class Binder:
         term: str | None = None
         while True:
             raw = self.objects.get_pod(args.pod_namespace, args.pod_name)
-            pod = self._unbound_pod(args, raw)
+            pod = self._pod_to_place(args, raw)
             if pod is None:
                 return
             version = str(raw["metadata"].get("resourceVersion", ""))
             term = self.freshness.require(version=version, term=term, ends=ends)
-            scene = self._read_target(args.node, pod)
-            earlier = self._mistakable(pod, scene)
+            target = self._read_target(args.node, pod)
+            earlier = self._mistakable(pod, target)
             if not earlier:
-                self._bind_now(pod, scene)
+                self._bind_now(pod, target)
                 return
             self._wait_for(earlier, args.node, ends)
 
-    def _unbound_pod(self, args: BindingArgs, raw: Json) -> PodView | None:
+    def _pod_to_place(self, args: BindingArgs, raw: Json) -> PodView | None:
         """Return the pod that needs cards and a binding; None when nothing is left to do.
 
         Then it is bound as asked already, or it has no GPU request and is bound here.
@@ -183,12 +183,12 @@ class Binder:
         view = known_node(self.objects.get_node(node), self.model)
         return _BindingTarget(view, pods, assumed)
 
-    def _mistakable(self, pod: PodView, scene: _BindingTarget) -> dict[str, float]:
+    def _mistakable(self, pod: PodView, target: _BindingTarget) -> dict[str, float]:
         """Return the earlier pods that wait for devices and could be mistaken for this one: UID to end of the wait."""
-        report = scene.node.report
+        report = target.node.report
         served = frozenset() if report is None else report.held.keys() - report.waiting
-        on_way = {assumption.pod.uid: assumption.pod for assumption in scene.assumed}
-        promised = on_way | {other.uid: other for other in scene.pods if other.cards is not None}
+        on_way = {assumption.pod.uid: assumption.pod for assumption in target.assumed}
+        promised = on_way | {other.uid: other for other in target.pods if other.cards is not None}
         limits = {
             uid: self.state.bound_since(uid) + self.hold_back.each_s
             for uid, other in promised.items()
@@ -215,16 +215,16 @@ class Binder:
                 "calls could be mistaken for have not got their devices yet",
             )
 
-    def _bind_now(self, pod: PodView, scene: _BindingTarget) -> None:
-        node = scene.node.name
-        room = self.state.less_claims(capacity_of(scene.node, scene.pods, scene.assumed, self.model), pod)
+    def _bind_now(self, pod: PodView, target: _BindingTarget) -> None:
+        node = target.node.name
+        room = self.state.less_claims(capacity_of(target.node, target.pods, target.assumed, self.model), pod)
         problem = policy_problem(pod) or room.problem
         plan = plan_pod(pod.containers, room.model)
         if isinstance(plan, ImpossibleRequest):
             raise _RefusedError(plan.reason)
-        if problem or scene.node.report is None:
+        if problem or target.node.report is None:
             raise _RefusedError(f"node {node} {problem}" if room.problem else problem)
-        placed = place(plan, room.free, pod.policy or scene.node.report.policy)
+        placed = place(plan, room.free, pod.policy or target.node.report.policy)
         if isinstance(placed, PlacementRefusal):
             raise _RefusedError(placed.reason)
         bound = replace(pod, node=node, cards=placed.cards)

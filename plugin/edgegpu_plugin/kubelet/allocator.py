@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from edgegpu_core.admission import AdmissionVerdict, admission_failure, is_split_share, judge
+from edgegpu_core.admission import AdmissionVerdict, admission_failure, admission_verdict, is_split_share
 from edgegpu_core.allocation_matching import AllocationTarget, pick
 from edgegpu_core.deviceid import DeviceKind, card_of
 from edgegpu_core.nodeview import NodeView
@@ -125,7 +125,7 @@ class Allocator:
         container = next((one for one in pod.containers if one.name == name), None)
         if container is None:
             return AdmissionVerdict((), f"container {name} asks for nothing of edgegpu")
-        return judge(pod, container, view)
+        return admission_verdict(pod, container, view)
 
     def _target(self, kind: DeviceKind, size: int, must: list[str], *, may_wait: bool) -> AllocationTarget:
         """Return the target of a call; where our watch may be late, kubelet's pods are read before any guess.

@@ -36,9 +36,11 @@ class KubeletFacts(Protocol):
 class Collector:
     """The release of pods in the ledger as soon as, and not before, kubelet has released their devices."""
 
-    def __init__(self, state: NodeState, witness: KubeletFacts, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, state: NodeState, kubelet_facts: KubeletFacts, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._state = state
-        self._witness = witness
+        self._kubelet_facts = kubelet_facts
         self._clock = clock
         self._unshown: frozenset[str] = frozenset()
         self._mirror_wait_s = MIRROR_S
@@ -60,7 +62,7 @@ class Collector:
         known = self._state.snapshot().pods
         unknown = frozenset(uid for uid in self._state.booked() if uid not in known)
         if not unknown <= self._asked_for or self._is_mirror_late():
-            pods = self._witness.pods()
+            pods = self._kubelet_facts.pods()
             if pods is not None:
                 self._state.learn_pods(pods)
         self._asked_for = unknown
@@ -92,9 +94,9 @@ class Collector:
             self._left = set()
             self._settle(frozenset())
             return False
-        listed = self._witness.listed_ids()
+        listed = self._kubelet_facts.listed_ids()
         gone = {uid for uid, pod in doubtful.items() if pod is None}
-        known = self._witness.known_uids() if gone - self._left else frozenset[str]()
+        known = self._kubelet_facts.known_uids() if gone - self._left else frozenset[str]()
         if listed is None:
             return True
         held = {entry.pod_uid for entry in self._state.recorded() if not listed.isdisjoint(entry.device_ids)}

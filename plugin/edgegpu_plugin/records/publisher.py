@@ -27,10 +27,10 @@ scheduler asks in that moment, an extender that sees the change a little later m
 the scheduler would not ask again for minutes. So the Node is read often for that long, and a write follows a change."""
 
 
-BUMP_LABEL = "edgegpu.io/report"
+REPORT_LABEL = "edgegpu.io/report"
 """The label of the Node for the report's number, where a changed annotation may not bring Pending pods back."""
 
-_HEARS_ANNOTATIONS = (1, 33)
+_FIRST_WITH_ANNOTATION_RETRY = (1, 33)
 """From this version on schedulers were seen to retry pods when a Node's annotation changes; all do for a label."""
 
 
@@ -43,7 +43,7 @@ class Publisher:
         write: Callable[[Mapping[str, str], Mapping[str, str]], None],
         read: Callable[[], Mapping[str, Any]],
         boot: str,
-        offer: Callable[[Snapshot], None] = lambda _snapshot: None,
+        before_report: Callable[[Snapshot], None] = lambda _snapshot: None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
@@ -53,14 +53,14 @@ class Publisher:
             write: sets annotations and labels of the Node.
             read: returns the Node object.
             boot: this boot's id.
-            offer: called with each snapshot before the report is written.
+            before_report: called with each snapshot before the report is written.
             clock: a monotonic clock in seconds.
             wall: seconds since 1970.
         """
         self._write = write
         self._read = read
         self._boot = boot
-        self._offer = offer
+        self._before_report = before_report
         self._clock = clock
         self._wall = wall
         self._last: NodeReport | None = None
@@ -68,7 +68,7 @@ class Publisher:
         self._checked_at_s = -CHECK_S
         self._settled_at_s = clock()
         self._offered: object = None
-        self._bumps = False
+        self._needs_label = False
         self.generation = 0
 
     def kubelet_registered(self) -> None:
@@ -81,7 +81,7 @@ class Publisher:
         Raises:
             KubeError: the write failed; it is due again at the next call.
         """
-        self._offer(snapshot)
+        self._before_report(snapshot)
         now_s = self._clock()
         fresh = report_of(snapshot, boot=self._boot)
         last = self._last
@@ -89,17 +89,17 @@ class Publisher:
         if now_s - self._checked_at_s >= self._check_every_s(now_s):
             node = self._read()
             self._checked_at_s = now_s
-            self._bumps = _needs_label(node)
-            if last is not None and not self._stands(node):
+            self._needs_label = _needs_label(node)
+            if last is not None and not self._is_current(node):
                 _LOG.warning("the Node's %s annotation was lost or changed: it is written anew", REPORT_ANNOTATION)
                 last = None
-            echo |= self._offers_other(node)
+            echo |= self._allocatable_changed(node)
         if last is not None and not echo and replace(last, generation=0, time="") == fresh:
             return
         self.generation = max(self.generation + 1, int(self._wall()) if last is None else 0)
         stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._wall()))
         report = replace(fresh, generation=self.generation, time=stamp)
-        labels = {BUMP_LABEL: str(self.generation)} if self._bumps else {}
+        labels = {REPORT_LABEL: str(self.generation)} if self._needs_label else {}
         self._write({REPORT_ANNOTATION: write_report(report)}, labels)
         if last is None or _released(last, fresh):
             self._echo_at_s = now_s + ECHO_S
@@ -119,12 +119,12 @@ class Publisher:
     def _check_every_s(self, now_s: float) -> float:
         return SETTLE_CHECK_S if now_s < self._settled_at_s else CHECK_S
 
-    def _offers_other(self, node: Mapping[str, Any]) -> bool:
+    def _allocatable_changed(self, node: Mapping[str, Any]) -> bool:
         """Return whether kubelet offers other amounts on this node than at the last read."""
         before, self._offered = self._offered, (node.get("status") or {}).get("allocatable")
         return before is not None and before != self._offered
 
-    def _stands(self, node: Mapping[str, Any]) -> bool:
+    def _is_current(self, node: Mapping[str, Any]) -> bool:
         report = read_report((node["metadata"].get("annotations") or {}).get(REPORT_ANNOTATION))
         return report is not None and self._last is not None and report.generation == self._last.generation
 
@@ -133,7 +133,7 @@ def _needs_label(node: Mapping[str, Any]) -> bool:
     """Return whether the scheduler may ignore a Node's annotations, judged by the version of the node's kubelet."""
     text = str(((node.get("status") or {}).get("nodeInfo") or {}).get("kubeletVersion", ""))
     version = kubernetes_version(text)
-    return version is not None and version < _HEARS_ANNOTATIONS
+    return version is not None and version < _FIRST_WITH_ANNOTATION_RETRY
 
 
 def report_of(snapshot: Snapshot, *, boot: str) -> NodeReport:

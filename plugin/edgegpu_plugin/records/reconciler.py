@@ -8,7 +8,7 @@ from typing import Protocol
 
 from edgegpu_base.kube import KubeError, Unavailable
 from edgegpu_core import reasons
-from edgegpu_core.admission import judge, would_fit
+from edgegpu_core.admission import admission_verdict, would_fit
 from edgegpu_core.nodeview import NodeView, is_complete
 from edgegpu_core.podview import CARDS_ANNOTATION, PodView, write_cards
 from edgegpu_plugin.records.collector import Collector
@@ -147,7 +147,7 @@ class Reconciler:
             for container in pod.containers:
                 promised = view.promises.get(uid, {}).get(container.name)
                 if promised is None and is_complete(container, view.ledger.grant(uid, container.name)):
-                    verdict = judge(pod, container, view)
+                    verdict = admission_verdict(pod, container, view)
                     if verdict.admitted:
                         self.state.admit(uid, container.name, verdict.cards)
 
@@ -261,7 +261,7 @@ def _refused(view: NodeView) -> tuple[RefusedPod, ...]:
         if pod.phase != "Pending" or pod.deleting:
             continue
         complete = [c for c in pod.containers if is_complete(c, view.ledger.grant(uid, c.name))]
-        verdicts = [verdict for c in complete if not (verdict := judge(pod, c, view)).admitted]
+        verdicts = [verdict for c in complete if not (verdict := admission_verdict(pod, c, view)).admitted]
         if verdicts:
             found.append(RefusedPod(pod, verdicts[0].reason, any(verdict.card_missing for verdict in verdicts)))
     return tuple(found)

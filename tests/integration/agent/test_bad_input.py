@@ -9,7 +9,7 @@ import grpc
 import pytest
 from kits.fault import CARD, CORE, MEMORY, UNITS, Box, Process
 
-from edgegpu_plugin.cards.inventory_store import InventoryStore
+from edgegpu_plugin.cards.inventory_store import InventoryStore, SavedInventory
 from edgegpu_plugin.kubelet.endpoint import socket_name
 from edgegpu_sim.driver import make_card
 
@@ -205,11 +205,11 @@ def test_a_saved_inventory_that_cannot_be_read(sound: Box) -> None:
     store = InventoryStore(path.parent)
     for text in ("{", "[]", "[" * 100_000, '{"version": 1, "cards": [{"uuid": "GPU-1", "index": Infinity}]}'):
         path.write_text(text)
-        assert store.load() == ()
+        assert store.load() == SavedInventory()
     process = sound.start()
     process.says(f"cannot read the saved inventory {path}: ")
     process.cards([True])
-    process.until(store.load, "inventory that can be read again")
+    process.until(lambda: store.load().cards, "inventory that can be read again")
     process.stop()
 
 

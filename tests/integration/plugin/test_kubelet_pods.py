@@ -35,7 +35,7 @@ class Bed:
         self.folder = folder
         self.now_s = 0.0
         self.kubelet = KubeletPods(node=NODE, objects=KubeObjects(client), folder=folder, clock=lambda: self.now_s)
-        self.witness = NodeKubeletFacts(
+        self.kubelet_facts = NodeKubeletFacts(
             model=MODEL, kubelet=self.kubelet, pod_resources=PodResources(folder / "no.sock")
         )
 
@@ -68,7 +68,7 @@ def test_where_it_is_refused_a_pod_is_known_while_it_has_a_folder_or_an_object(b
     bed.stub.add_pod(pod("admitted"))  # kubelet has not made its folder yet
     assert bed.kubelet.uids() == {"uid-a", "uid-forced", "uid-admitted"}
     shutil.rmtree(bed.folder / "uid-forced")
-    assert bed.witness.known_uids() == frozenset({"uid-a", "uid-admitted"})
+    assert bed.kubelet_facts.known_uids() == frozenset({"uid-a", "uid-admitted"})
     assert str(bed.folder) in bed.kubelet.source
 
 
@@ -76,7 +76,7 @@ def test_a_static_pod_is_known_by_the_name_that_kubelet_has_for_it(bed: Bed) -> 
     bed.refuse()
     bed.stub.add_pod(pod("mirror", mirrors="hash"))
     assert bed.kubelet.uids() == {"uid-mirror", "hash"}
-    assert [(view.uid, view.is_static) for view in bed.witness.pods() or ()] == [("hash", True)]
+    assert [(view.uid, view.is_static) for view in bed.kubelet_facts.pods() or ()] == [("hash", True)]
 
 
 def test_where_kubelet_may_not_be_asked_a_mirror_is_believed_when_nothing_contradicts_it(bed: Bed) -> None:
@@ -86,7 +86,7 @@ def test_where_kubelet_may_not_be_asked_a_mirror_is_believed_when_nothing_contra
     bed.stub.add_pod(pod("a-second", mirrors="hash", created="2026-01-02T00:00:00Z"))
     bed.stub.add_pod(pod("file", mirrors="hash"))
     bed.stub.add_pod(pod("elsewhere", mirrors="other", owner="another-node"))
-    views = bed.witness.pods() or ()
+    views = bed.kubelet_facts.pods() or ()
     assert {(view.uid, view.name, view.is_static) for view in views} == {
         ("uid-victim", "victim", False),
         ("hash", "file", True),
@@ -99,7 +99,7 @@ def test_an_author_makes_no_pod_static(bed: Bed) -> None:
     forged = pod("forged")
     forged["metadata"]["annotations"] = {"kubernetes.io/config.source": "file"}
     bed.stub.add_pod(forged)
-    assert [view.is_static for view in bed.witness.pods() or ()] == [False]
+    assert [view.is_static for view in bed.kubelet_facts.pods() or ()] == [False]
 
 
 def test_a_refusal_counts_for_a_minute(bed: Bed) -> None:
@@ -117,7 +117,7 @@ def test_a_refusal_counts_for_a_minute(bed: Bed) -> None:
 def test_where_it_is_refused_the_api_tells_which_pods_there_are(bed: Bed) -> None:
     bed.refuse()
     bed.stub.add_pod(pod("a"))
-    assert [view.uid for view in bed.witness.pods() or ()] == ["uid-a"]
+    assert [view.uid for view in bed.kubelet_facts.pods() or ()] == ["uid-a"]
 
 
 def test_what_is_no_refusal_is_no_answer(bed: Bed) -> None:
@@ -126,7 +126,7 @@ def test_what_is_no_refusal_is_no_answer(bed: Bed) -> None:
         bed.stub.faults = [Fault("/proxy/", status=status, lasts=True)]
         with pytest.raises(error):
             bed.kubelet.uids()
-        assert bed.witness.known_uids() is None
+        assert bed.kubelet_facts.known_uids() is None
         assert bed.kubelet.source == ""
 
 
@@ -135,4 +135,4 @@ def test_no_folder_is_no_answer(bed: Bed) -> None:
     bed.folder.rmdir()
     with pytest.raises(EdgegpuError, match=r"cannot read kubelet's folder .*: No such file.*: set kubelet\.folder"):
         bed.kubelet.uids()
-    assert bed.witness.known_uids() is None
+    assert bed.kubelet_facts.known_uids() is None

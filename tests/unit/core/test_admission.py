@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from property.cases import MODEL, Book, box, pod_of, slots_of, view_of
 
-from edgegpu_core.admission import AdmissionVerdict, admission_failure, is_split_share, judge, would_fit
+from edgegpu_core.admission import AdmissionVerdict, admission_failure, admission_verdict, is_split_share, would_fit
 from edgegpu_core.deviceid import DeviceKind
 from edgegpu_core.inventory import CardCapacity
 from edgegpu_core.ledger import Grant
@@ -19,7 +19,9 @@ def verdict(
     pod: PodView, book: Book, *others: PodView, model: ResourceModel | None = None, name: str = ""
 ) -> AdmissionVerdict:
     container = next(c for c in pod.containers if not name or c.name == name)
-    return judge(pod, container, view_of(book.slots, pod, *others, ledger=book.ledger, model=model or MODEL))
+    return admission_verdict(
+        pod, container, view_of(book.slots, pod, *others, ledger=book.ledger, model=model or MODEL)
+    )
 
 
 def test_a_pod_on_its_promised_card_is_admitted() -> None:
@@ -93,7 +95,7 @@ def test_a_card_that_is_gone() -> None:
     book = Book(SLOTS)
     book.share("u", "GPU-1", 20, 10)
     view = view_of(SLOTS[:1], pod, ledger=book.ledger)
-    found = judge(pod, pod.containers[0], view)
+    found = admission_verdict(pod, pod.containers[0], view)
     assert found.reason == "its card GPU-1 is not offered on this node: it is not there any more, or excluded"
     assert found.card_missing
 

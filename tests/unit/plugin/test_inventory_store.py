@@ -6,7 +6,7 @@ import pytest
 
 from edgegpu_base.errors import EdgegpuError
 from edgegpu_core.inventory import Card
-from edgegpu_plugin.cards.inventory_store import InventoryStore
+from edgegpu_plugin.cards.inventory_store import InventoryStore, SavedInventory
 
 CARDS = (
     Card(uuid="GPU-1", index=0, name="T4", memory_mib=15360, pci="00000000:01:00.0", minor=0),
@@ -26,33 +26,34 @@ CARDS = (
 
 def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
     store = InventoryStore(tmp_path / "state")
-    assert store.load() == ()
-    assert store.save(CARDS)
-    assert store.load() == CARDS
-    assert not store.save(CARDS)
+    saved = SavedInventory(CARDS, CARDS[:1], 256)
+    assert store.load() == SavedInventory()
+    assert store.save(saved)
+    assert store.load() == saved
+    assert not store.save(saved)
 
 
 def test_health_is_not_saved(tmp_path: Path) -> None:
     store = InventoryStore(tmp_path)
-    store.save([Card(uuid="GPU-1", index=0, name="T4", memory_mib=1, pci="p", minor=0, healthy=False)])
-    assert store.load()[0].healthy
+    store.save(SavedInventory((Card(uuid="GPU-1", index=0, name="T4", memory_mib=1, pci="p", minor=0, healthy=False),)))
+    assert store.load().cards[0].healthy
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 9, "cards": []}', '{"version": 1, "cards": [{}]}'])
 def test_an_unreadable_inventory_counts_as_none(tmp_path: Path, text: str, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "inventory.json").write_text(text)
-    assert InventoryStore(tmp_path).load() == ()
+    assert InventoryStore(tmp_path).load() == SavedInventory()
     assert "cannot read the saved inventory" in caplog.text
 
 
 def test_an_unwritable_folder_is_told(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("a file")
     with pytest.raises(EdgegpuError, match="cannot save the inventory: cannot write "):
-        InventoryStore(tmp_path / "state").save(CARDS)
+        InventoryStore(tmp_path / "state").save(SavedInventory(CARDS))
 
 
 def test_nothing_is_left_of_a_write_that_failed(tmp_path: Path) -> None:
     (tmp_path / "inventory.json").mkdir()
     with pytest.raises(EdgegpuError):
-        InventoryStore(tmp_path).save(CARDS)
+        InventoryStore(tmp_path).save(SavedInventory(CARDS))
     assert [path.name for path in tmp_path.iterdir()] == ["inventory.json"]

@@ -79,7 +79,7 @@ class Bench:
         *,
         controlled: bool = True,
         phase: str = "Pending",
-        witness: KubeletFacts | None = None,
+        kubelet_facts: KubeletFacts | None = None,
         find_cardless: Callable[[Snapshot], tuple[RefusedPod, ...]] = lambda _: (),
     ) -> None:
         self.now_s = 1000.0
@@ -98,7 +98,7 @@ class Bench:
         self.state.put_pod(pod_of("u", box("main", 4, 10), cards=cards, controlled=controlled, phase=phase))
         self.reconciler = Reconciler(
             state=self.state,
-            collector=Collector(self.state, witness or Silent()),
+            collector=Collector(self.state, kubelet_facts or Silent()),
             publisher=Publisher(write=lambda _, __: None, read=lambda: {"metadata": {}}, boot="b"),
             pods=self.pods,
             synced=lambda: True,
@@ -127,7 +127,7 @@ class Broken(Silent):
 
 
 def test_a_file_that_cannot_be_read_is_told_and_tried_again(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, witness=Broken())
+    bench = Bench(tmp_path, kubelet_facts=Broken())
     bench.state.drop_pod("u")  # so that kubelet is asked about it
     assert bench.reconciler.step() == RETRY_S
     assert "Input/output error" in bench.reconciler.last_error
