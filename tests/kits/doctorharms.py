@@ -9,16 +9,18 @@ import datetime as dt
 import json
 import os
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import yaml
 from kits.cli import CARD_0, CARD_1, card, pod
 from kits.doctor import BOOTED_S, FOLDER, SCHEDULER, SMI, VERSION, Box
-from kits.doctorserver import CONTAINERD, NOW
+from kits.doctorserver import CONTAINERD, NOW, scheduler_kubeconfig
 
 from edgegpu_installer.doctor.probe import FileSystemSpace
 from edgegpu_installer.machine.config_block import with_block
 from edgegpu_installer.plan import certificates
+from edgegpu_installer.scheduler.manifest import MANIFEST, SCHEDULER_FILE
 from edgegpu_plugin.cards.device_nodes import link_nodes
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
     from kits.remedies import Effects
 
+ROOT = Path(__file__).resolve().parents[2]
 CONFIG = "/etc/rancher/k3s/config.yaml"
 LATER = "/etc/rancher/k3s/config.yaml.d/99-site.yaml"
 TOML = "/var/lib/rancher/k3s/agent/etc/containerd/config.toml"
@@ -137,6 +140,10 @@ def a_plugin_that_is_down(box: Box) -> None:
     box.unit("edgegpu-plugin", ActiveState="failed", SubState="failed", Result="exit-code")
 
 
+def no_plugin(box: Box) -> None:
+    box.at("units/edgegpu-plugin").unlink()
+
+
 def a_plugin_that_does_not_start_with_the_machine(box: Box) -> None:
     box.unit("edgegpu-plugin", UnitFileState="disabled")
 
@@ -211,6 +218,15 @@ def lines_of_an_older_k3s(box: Box) -> None:
     box.k3s_program("v1.21.14+k3s1")
 
 
+def a_manifest_of_kubeadm(box: Box) -> None:
+    for name in ("units/k3s", "etc/systemd/system/k3s.service"):
+        box.at(name).unlink()
+    box.write(MANIFEST, (ROOT / "tests/lab/kubeadm-scheduler.yaml").read_text(encoding="utf-8"))
+    box.write("/etc/kubernetes/scheduler.conf", scheduler_kubeconfig(box.certificates.ca))
+    box.at("/etc/kubernetes/edgegpu").mkdir()
+    box.at(SCHEDULER).rename(box.at(SCHEDULER_FILE))
+
+
 def an_extender_that_is_down(box: Box) -> None:
     box.stop_extender()
 
@@ -250,6 +266,10 @@ def a_certificate_of_k3s_that_ends(box: Box) -> Effects:
 
 def an_agent_that_is_down(box: Box) -> None:
     box.unit("edgegpu-agent", ActiveState="failed", SubState="failed", Result="exit-code")
+
+
+def no_agent(box: Box) -> None:
+    box.at("units/edgegpu-agent").unlink()
 
 
 def an_agent_that_does_not_start_with_the_machine(box: Box) -> None:
@@ -353,16 +373,17 @@ HARMS: dict[str, tuple[Callable[[Box], Effects | None], ...]] = {
     "kubeconfig": (an_open_kubeconfig, no_kubeconfig, a_kubeconfig_of_the_administrator),
     "plugin": (
         *(a_plugin_that_is_down, a_plugin_that_does_not_start_with_the_machine, a_plugin_with_an_unread_unit),
-        a_configuration_that_cannot_be_used,
+        *(no_plugin, a_configuration_that_cannot_be_used),
     ),
     "resources": (a_node_that_offers_too_little, a_book_that_cannot_be_read),
     "scheduler": (
         *(no_drop_in, another_scheduler_file, no_scheduler_file, a_bad_scheduler_file, an_open_scheduler_file),
         *(a_scheduler_file_that_nobody_has_read, a_later_drop_in, an_argument_in_the_unit, lines_of_an_older_k3s),
+        a_manifest_of_kubeadm,
     ),
     "extender": (an_extender_that_is_down, another_authority, another_name, no_certificates, another_port),
     "certificates": (certificates_that_have_ended, a_certificate_that_is_none, a_certificate_of_k3s_that_ends),
-    "agent": (an_agent_that_is_down, an_agent_that_does_not_start_with_the_machine),
+    "agent": (an_agent_that_is_down, an_agent_that_does_not_start_with_the_machine, no_agent),
     "runtime": (a_bad_file_of_containerd, no_nvidia_runtime, no_runtime_class),
     "cdi": (no_cdi_spec, a_cdi_spec_that_is_none, a_second_cdi_spec),
     "cgroups": (no_device_links,),

@@ -114,8 +114,10 @@ class Repairs:
             path = layout.at(change.path)
             path.parent.mkdir(parents=True, exist_ok=True)
             create(path, wanted(change))
-        self.restart_k3s()
+        if site.kind.is_k3s:
+            self.restart_k3s()
         self.restart_plugin()
+        box.unit("edgegpu-agent")
 
     def restart_k3s(self) -> None:
         """Let k3s have started now."""

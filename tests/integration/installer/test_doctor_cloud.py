@@ -132,6 +132,10 @@ def test_an_enrolled_box_whose_agent_is_silent(member: Member, served: Served) -
     member.stop()
     member.box.expect("agent", CheckLevel.BROKEN, "edgegpu-agent does not answer", "systemctl restart edgegpu-agent")
     assert member.box.see("link").level is CheckLevel.SKIPPED
+    (trouble,) = member.box.see("agent").troubles
+    assert member.paste_restarting(trouble.remedy) == (0, ["edgegpu-agent"])
+    member.start()
+    member.becomes("agent", CheckLevel.OK)
 
 
 def test_a_box_that_is_enrolled_is_well_but_for_a_broker_that_is_not_there(member: Member, served: Served) -> None:
@@ -238,7 +242,20 @@ def test_a_certificate_that_ends(member: Member, left_days: int, level: CheckLev
         assert member.box.see("enrolment").level is level
 
 
-def test_a_person_has_to_say_yes(member: Member, served: Served) -> None:
-    member.start(served.here.token(approval=True))
-    member.becomes("enrolment", CheckLevel.WARNING)
-    member.box.expect("enrolment", CheckLevel.WARNING, "a person has to approve this box", "edgegpu-cloud approve ID")
+def test_a_person_has_to_say_yes(box: Box, tmp_path: Path) -> None:
+    """Both commands that the remedy names are typed in the cloud; the box asks again at its next start."""
+    with running(tmp_path) as cloud:
+        member = Member(box, cloud.url, cloud.ca)
+        try:
+            member.start(cloud.ok("enrol", "--name", "hall-1", "--approve", "--json").json["token"])
+            member.becomes("enrolment", CheckLevel.WARNING, "edgegpu-cloud approve ID")
+            box.expect(
+                *("enrolment", CheckLevel.WARNING, "a person has to approve this box"),
+                "in the cloud: edgegpu-cloud pending, then edgegpu-cloud approve ID",
+            )
+            (waiting,) = cloud.ok("pending", "--json").json
+            cloud.ok("approve", waiting["id"])
+            member.start()
+            member.becomes("enrolment", CheckLevel.OK)
+        finally:
+            member.stop()
