@@ -64,7 +64,7 @@ class BoxSession:
     answer: bool = False
     born: bool = False
     ended: bool = False
-    aside: str = ""
+    set_aside_reason: str = ""
     """Why the box cannot be followed; all else of the session is void then."""
     ask: set[RefreshRequest] = field(default_factory=set)
 

@@ -162,12 +162,12 @@ class Controller:
     def _unit_of_work(self) -> Iterator[UnitOfWork]:
         """Run a transaction; the messages that it sends are queued when it is on the disk."""
         with self._store.write() as tx:
-            turn = UnitOfWork(tx, self._clock(), self._births, self._keys.chain)
-            yield turn
-            turn.save()
-        self._events += turn.events
-        self._births.note(turn.boxes.values(), turn.asked, turn.now_s)
-        self.outgoing.extend((message, self._keys.signer) for message in turn.outgoing)
+            unit = UnitOfWork(tx, self._clock(), self._births, self._keys.chain)
+            yield unit
+            unit.save()
+        self._events += unit.events
+        self._births.note(unit.boxes.values(), unit.asked, unit.now_s)
+        self.outgoing.extend((message, self._keys.signer) for message in unit.outgoing)
 
     def _each(self, devices: Sequence[DeviceId], work: Callable[[UnitOfWork, Sequence[DeviceId]], bool]) -> None:
         """Work on boxes in one transaction; where one of them fails, work on the others without it.
@@ -190,8 +190,8 @@ class Controller:
     def _done(self, devices: Sequence[DeviceId], work: Callable[[UnitOfWork, Sequence[DeviceId]], bool]) -> bool:
         """Work on boxes and return whether that succeeded. A box that fails alone is passed over."""
         try:
-            with self._unit_of_work() as turn:
-                more = work(turn, devices)
+            with self._unit_of_work() as unit:
+                more = work(unit, devices)
         except Exception as error:
             if isinstance(error, StoreError) and not isinstance(error, RecordError):
                 raise
@@ -220,9 +220,9 @@ class Controller:
         """Store what has arrived, then acknowledge it; `arrived` is empty afterwards."""
         opened = self.ingest.open(arrived)
 
-        def settle(turn: UnitOfWork, devices: Sequence[DeviceId]) -> bool:
+        def settle(unit: UnitOfWork, devices: Sequence[DeviceId]) -> bool:
             of = set(devices)
-            return turn.settle(self.ingest.judge(turn, [one for one in opened if one.topic.device in of]))
+            return unit.settle(self.ingest.apply(unit, [one for one in opened if one.topic.device in of]))
 
         self._each(list(dict.fromkeys(one.topic.device for one in opened)), settle)
         for one in arrived:
@@ -244,8 +244,8 @@ class Controller:
             devices = tx.boxes.enrolled()
             recent = tx.commands.ended_since(self._clock() - RECENT_S)
 
-        def begin(turn: UnitOfWork, part: Sequence[DeviceId]) -> bool:
-            turn.begin(part, recent, spread=len(devices) > 1)
+        def begin(unit: UnitOfWork, part: Sequence[DeviceId]) -> bool:
+            unit.begin(part, recent, spread=len(devices) > 1)
             return False
 
         for part in _parts(devices):
@@ -288,7 +288,7 @@ class Controller:
             with self._store.write() as tx:
                 tx.commands.park(held)  # otherwise they would be due again and again
         self._each(due, UnitOfWork.dispatch)
-        self._each(behind, UnitOfWork.look)
+        self._each(behind, UnitOfWork.ask_behind)
         self._work_due |= MOST_AT_ONCE in {len(due), len(behind)}
 
     def _changes(self) -> None:
@@ -301,7 +301,7 @@ class Controller:
             devices = tx.boxes.enrolled() if chain != self._keys.chain else []
         if chain != self._keys.chain:
             self._replace_keys(chain, devices)
-        self._each([device for _, device in touched], UnitOfWork.touched)
+        self._each([device for _, device in touched], UnitOfWork.apply_changes)
         if len(touched) == MOST_AT_ONCE:
             self._seen_touched, self._work_due = touched[-1][0] - 1, True
         else:
@@ -312,7 +312,7 @@ class Controller:
         self._keys.chain = chain
         for part in _parts(devices):
             self._each(part, UnitOfWork.send_keys)
-        self._keys.mind()
+        self._keys.refresh()
 
     def _check_clock(self) -> None:
         offset_s = self._clock() - self._steady()
@@ -328,7 +328,7 @@ class Controller:
     def _log_counts(self) -> None:
         if self._steady() >= self._counts_at_s + _COUNTS_EVERY_S:
             self._counts_at_s = self._steady()
-            if told := self.ingest.told():
+            if told := self.ingest.new_refusals_text():
                 _LOG.warning("refused in the last minute: %s", told)
 
     def _tidy(self) -> None:

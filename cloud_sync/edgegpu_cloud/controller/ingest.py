@@ -90,34 +90,34 @@ class Ingest:
             self.refused(DeviceId(""), UNDELIVERED)
             _LOG.debug("not delivered: %s", one.refused)
 
-    def told(self) -> str:
+    def new_refusals_text(self) -> str:
         """Return the refusals since the last call, the most frequent first, for people."""
         new = self.counts - self._told
         self._told = Counter(self.counts)
         words = (f"{number} {why} of {device or 'nobody known'}" for (device, why), number in new.most_common(10))
         return ", ".join(words)
 
-    def judge(self, turn: UnitOfWork, opened: Sequence[VerifiedMessage]) -> list[BoxSession]:
+    def apply(self, unit: UnitOfWork, opened: Sequence[VerifiedMessage]) -> list[BoxSession]:
         """Apply each message to its box's records; return the sessions of the boxes that sent them."""
-        boxes = turn.load({one.topic.device for one in opened})
-        cases = _cases(turn, boxes, opened)
+        boxes = unit.load({one.topic.device for one in opened})
+        sessions = _sessions(unit, boxes, opened)
         for one in opened:
             device = one.topic.device
-            case = cases.get(device)
-            if case is None or case.box.public != one.public:
+            session = sessions.get(device)
+            if session is None or session.box.public != one.public:
                 self.refused(device, RefusalReason.UNKNOWN_KEY)
             else:
-                self._take(case, one)
-        return list(cases.values())
+                self._take(session, one)
+        return list(sessions.values())
 
-    def _take(self, case: BoxSession, one: VerifiedMessage) -> None:
+    def _take(self, session: BoxSession, one: VerifiedMessage) -> None:
         device = one.topic.device
         try:
-            case.take(one.topic, one.message, live=one.live)
+            session.take(one.topic, one.message, live=one.live)
         except MessageRefusedError as error:
             self.refused(device, error.why)
             if error.why is RefusalReason.OUT_OF_REACH:
-                case.aside = str(error)
+                session.set_aside_reason = str(error)
             _LOG.debug("%s: %s refused: %s", device, one.topic.kind, error)
         except UnknownBirthError:
             self.refused(device, UNKNOWN_BIRTH)
@@ -126,24 +126,24 @@ class Ingest:
             self.refused(device, ERROR)
 
 
-def _cases(
-    turn: UnitOfWork, boxes: Mapping[DeviceId, BoxRecord], opened: Sequence[VerifiedMessage]
+def _sessions(
+    unit: UnitOfWork, boxes: Mapping[DeviceId, BoxRecord], opened: Sequence[VerifiedMessage]
 ) -> dict[DeviceId, BoxSession]:
     kinds = {one.topic.kind for one in opened} | {TopicKind.EVENT}
-    latest = turn.tx.boxes.latest(list(boxes), kinds)
+    latest = unit.tx.boxes.latest(list(boxes), kinds)
     ids: set[CommandId] = {one.topic.id for one in opened if isinstance(one.topic, ResultTopic)}
-    commands = turn.tx.commands.get(ids) if ids else {}
-    cases = {device: BoxSession(box=box, now_s=turn.now_s, latest={}, commands={}) for device, box in boxes.items()}
+    commands = unit.tx.commands.get(ids) if ids else {}
+    sessions = {device: BoxSession(box=box, now_s=unit.now_s, latest={}, commands={}) for device, box in boxes.items()}
     for (device, kind), one in latest.items():
-        cases[device].latest[kind] = one
-        cases[device].known |= {kind}
+        sessions[device].latest[kind] = one
+        sessions[device].known |= {kind}
     for id_, command in commands.items():
-        if command.device in cases:
-            cases[command.device].commands[id_] = command
+        if command.device in sessions:
+            sessions[command.device].commands[id_] = command
     for device, epochs in _older_births(boxes, opened).items():
         enrolment = boxes[device].book.enrolment
-        cases[device].remembered = {epoch: turn.tx.boxes.has_had(device, enrolment, epoch) for epoch in epochs}
-    return cases
+        sessions[device].remembered = {epoch: unit.tx.boxes.has_had(device, enrolment, epoch) for epoch in epochs}
+    return sessions
 
 
 def _older_births(boxes: Mapping[DeviceId, BoxRecord], opened: Sequence[VerifiedMessage]) -> dict[DeviceId, set[Epoch]]:

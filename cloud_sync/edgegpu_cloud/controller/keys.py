@@ -27,9 +27,9 @@ class SigningKey:
     def begin(self, chain: tuple[KeySetLink, ...]) -> None:
         """Take the present sets, first to last, and the key that is in effect with them."""
         self.chain = chain
-        self.mind()
+        self.refresh()
 
-    def mind(self) -> None:
+    def refresh(self) -> None:
         """Take the key that is in effect with the newest set; one that cannot be read leaves the present one."""
         try:
             signer = self._read()

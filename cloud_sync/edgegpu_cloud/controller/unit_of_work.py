@@ -193,35 +193,35 @@ class UnitOfWork:
 
     # work that is due
 
-    def settle(self, cases: Sequence[BoxSession]) -> bool:
+    def settle(self, sessions: Sequence[BoxSession]) -> bool:
         """Write the outcome of messages, answer them, and send what they make due; return whether more may be due."""
         tx, now_s = self.tx, self.now_s
-        for case in cases:
-            if case.aside:
-                self.set_aside(case.box.device, case.aside)
-        cases = [case for case in cases if not case.aside]
-        for case in cases:
-            self._alarms(case)
-            self._commands(case)
-            self.boxes[case.box.device] = case.box
-        changed = [(case.latest[kind], kind in case.known) for case in cases for kind in case.changed]
+        for session in sessions:
+            if session.set_aside_reason:
+                self.set_aside(session.box.device, session.set_aside_reason)
+        sessions = [session for session in sessions if not session.set_aside_reason]
+        for session in sessions:
+            self._alarms(session)
+            self._commands(session)
+            self.boxes[session.box.device] = session.box
+        changed = [(session.latest[kind], kind in session.known) for session in sessions for kind in session.changed]
         tx.boxes.add_latest([latest for latest, known in changed if not known])
         tx.boxes.put_latest([latest for latest, known in changed if known])
-        tx.boxes.add_births([(c.box.device, c.box.book.enrolment, e, now_s) for c in cases for e in c.births])
-        self.events += sum(len(case.events) for case in cases)
-        tx.notes.add_events([event for case in cases for event in case.events])
-        tx.commands.add_orphans([orphan for case in cases for orphan in case.orphans])
-        tx.commands.heard([line for case in cases for line in case.heard])
-        born = [case.box.device for case in cases if case.born]
+        tx.boxes.add_births([(c.box.device, c.box.book.enrolment, e, now_s) for c in sessions for e in c.births])
+        self.events += sum(len(session.events) for session in sessions)
+        tx.notes.add_events([event for session in sessions for event in session.events])
+        tx.commands.add_orphans([orphan for session in sessions for orphan in session.orphans])
+        tx.commands.heard([line for session in sessions for line in session.heard])
+        born = [session.box.device for session in sessions if session.born]
         self.keys(born)
         self._keys_ahead(born)
-        for case in cases:
-            case.ask = self._not_again(case)
-        told = [case for case in cases if case.answer or case.receipts or case.ask]
-        results = {case.box.device: case.receipts for case in told}
-        self.receipts({case.box.device: case.ask for case in told}, results=results, spread=len(told) > 1)
+        for session in sessions:
+            session.ask = self._without_repeated_birth_request(session)
+        told = [session for session in sessions if session.answer or session.receipts or session.ask]
+        results = {session.box.device: session.receipts for session in told}
+        self.receipts({session.box.device: session.ask for session in told}, results=results, spread=len(told) > 1)
         self.desired(born)
-        return self.dispatch(self._woken(cases))
+        return self.dispatch(self._with_due_work(sessions))
 
     def _keys_ahead(self, devices: Iterable[DeviceId]) -> None:
         """Raise an alarm for boxes that hold key sets which this store, being from a backup, does not have."""
@@ -231,52 +231,52 @@ class UnitOfWork:
                 text = f"the box holds key set {has}, the sets here end with {len(self.chain)}: add the missing ones"
                 self.tx.notes.alarm("KEYS_AHEAD", device=device, text=text, now_s=self.now_s)
 
-    def _woken(self, cases: Sequence[BoxSession]) -> list[DeviceId]:
+    def _with_due_work(self, sessions: Sequence[BoxSession]) -> list[DeviceId]:
         """Return boxes for which something may be due now: commands can be signed, or there is room for more."""
         woken = []
-        for case in cases:
-            device = case.box.device
+        for session in sessions:
+            device = session.box.device
             before = self.births.known(self.stored[device])
-            anew = not signable(before) or before.book.epoch != case.box.book.epoch
-            if signable(case.box) and (anew or case.born):
+            anew = not signable(before) or before.book.epoch != session.box.book.epoch
+            if signable(session.box) and (anew or session.born):
                 woken.append(device)
         if woken:
             self.tx.commands.wake(woken)
-        ended = [case.box.device for case in cases if case.ended and case.box.device not in woken]
+        ended = [session.box.device for session in sessions if session.ended and session.box.device not in woken]
         for device in self.tx.commands.waiting(ended) if ended else ():
             self.tx.commands.wake_unsigned(device, limit=MOST_UNDER_WAY)
             woken.append(device)
-        renumbered = {one.device for case in cases for one in case.answered.values() if one.next_at_s == 0.0}
+        renumbered = {one.device for session in sessions for one in session.answered.values() if one.next_at_s == 0.0}
         return [*woken, *renumbered.difference(woken)]
 
-    def _not_again(self, case: BoxSession) -> set[RefreshRequest]:
+    def _without_repeated_birth_request(self, session: BoxSession) -> set[RefreshRequest]:
         """Leave out a question for a birth that was sent a moment ago: the box has not had time to answer."""
-        device = case.box.device
-        if RefreshRequest.STATUS not in case.ask:
-            return case.ask
+        device = session.box.device
+        if RefreshRequest.STATUS not in session.ask:
+            return session.ask
         if self.now_s - self.births.asked_s.get(device, -ASK_AGAIN_S) < ASK_AGAIN_S:
-            return case.ask - {RefreshRequest.STATUS}
+            return session.ask - {RefreshRequest.STATUS}
         self.asked.add(device)
-        return case.ask
+        return session.ask
 
-    def _alarms(self, case: BoxSession) -> None:
-        for alarm in case.alarms:
-            self.tx.notes.alarm(alarm.kind, device=case.box.device, text=alarm.text, now_s=self.now_s)
+    def _alarms(self, session: BoxSession) -> None:
+        for alarm in session.alarms:
+            self.tx.notes.alarm(alarm.kind, device=session.box.device, text=alarm.text, now_s=self.now_s)
 
-    def _commands(self, case: BoxSession) -> None:
+    def _commands(self, session: BoxSession) -> None:
         """Write answered commands; where the box's numbers were ahead, correct all that are open."""
-        changed = dict(case.answered)
-        if case.steps:
-            for one in self.tx.commands.open(case.box.device):
+        changed = dict(session.answered)
+        if session.steps:
+            for one in self.tx.commands.open(session.box.device):
                 changed.setdefault(one.id, one)
-        for before, after in case.steps:
+        for before, after in session.steps:
             anew = after.enrolment > before.enrolment
             for id_, one in changed.items():
                 tracked = one.tracked.reimaged() if anew else one.tracked.learned(before, after)
                 if tracked is not one.tracked:
                     changed[id_] = replace(one, tracked=tracked, ended_at_s=self.now_s if tracked.ended else None)
                     if anew:
-                        case.heard.append(changed[id_].history_line(self.now_s))
+                        session.heard.append(changed[id_].history_line(self.now_s))
         self.tx.commands.put(changed.values())
 
     def send_keys(self, devices: Sequence[DeviceId]) -> bool:
@@ -284,7 +284,7 @@ class UnitOfWork:
         self.keys(self.load(devices))
         return False
 
-    def look(self, devices: Sequence[DeviceId]) -> bool:
+    def ask_behind(self, devices: Sequence[DeviceId]) -> bool:
         """Ask boxes that are behind their revision, and send it once more; nothing more is due then."""
         boxes = self.load(devices)
         for device, box in boxes.items():
@@ -295,14 +295,14 @@ class UnitOfWork:
         self.receipts(dict.fromkeys(boxes, (RefreshRequest.REPORTED,)), spread=len(boxes) > 1)
         return False
 
-    def touched(self, devices: Sequence[DeviceId]) -> bool:
+    def apply_changes(self, devices: Sequence[DeviceId]) -> bool:
         """Do what people have asked for since: new boxes, new revisions, new commands; return whether more is due."""
         boxes = self.load(devices)
         self.keys(device for device, box in boxes.items() if box.book.epoch is None)
-        self._fresh(boxes.values())
+        self._send_new_specs(boxes.values())
         return self.dispatch(list(boxes))
 
-    def _fresh(self, boxes: Iterable[BoxRecord]) -> None:
+    def _send_new_specs(self, boxes: Iterable[BoxRecord]) -> None:
         """Send desired documents that were not sent yet, and schedule a check that they are observed."""
         fresh = [box for box in boxes if box.told_rev != box.book.rev and has_spec(box)]
         self.desired([box.device for box in fresh])
@@ -329,7 +329,7 @@ class UnitOfWork:
         """
         boxes = self.load(devices)
         self.keys(boxes)
-        self._fresh(boxes.values())
+        self._send_new_specs(boxes.values())
         ask = {
             device: (RefreshRequest.REPORTED,)
             if box.book.epoch is not None
