@@ -19,9 +19,9 @@ def events_upto(box: BoxRecord, event: Latest | None) -> Stamp:
     return Stamp(enrolment=box.book.enrolment, epoch=_NEVER, n=0)
 
 
-def signable(box: BoxRecord) -> bool:
+def accepts_commands(box: BoxRecord) -> bool:
     """Whether commands are signed and sent to this box now; an absent box gets them at its birth."""
-    return box.online and box.book.signs
+    return box.online and box.book.can_sign
 
 
 def next_send_s(tracked: TrackedCommand, book: CommandSequence) -> float | None:

@@ -11,7 +11,7 @@ from edgegpu_cloud.controller.outgoing import (
     keys_message,
     receipt_messages,
 )
-from edgegpu_cloud.controller.rules import BEHIND_MOST_S, BEHIND_S, events_upto, has_spec, next_send_s, signable
+from edgegpu_cloud.controller.rules import BEHIND_MOST_S, BEHIND_S, accepts_commands, events_upto, has_spec, next_send_s
 from edgegpu_cloud.fleet.changes import end_all
 from edgegpu_cloud.store.records import BoxRecord, BoxState, StoredCommand
 from edgegpu_cloud.store.store import Transaction
@@ -155,7 +155,7 @@ class UnitOfWork:
     def dispatch(self, devices: Collection[DeviceId]) -> bool:
         """Send the commands to these boxes that are due; return whether more of them may be."""
         boxes = self.load(devices)
-        ready = [device for device, box in boxes.items() if signable(box)]
+        ready = [device for device, box in boxes.items() if accepts_commands(box)]
         if len(ready) < len(devices):
             self.tx.commands.park(set(devices).difference(ready))
         if not ready:
@@ -237,8 +237,8 @@ class UnitOfWork:
         for session in sessions:
             device = session.box.device
             before = self.births.known(self.stored[device])
-            anew = not signable(before) or before.book.epoch != session.box.book.epoch
-            if signable(session.box) and (anew or session.born):
+            anew = not accepts_commands(before) or before.book.epoch != session.box.book.epoch
+            if accepts_commands(session.box) and (anew or session.born):
                 woken.append(device)
         if woken:
             self.tx.commands.wake(woken)

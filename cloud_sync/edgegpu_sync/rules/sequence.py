@@ -39,7 +39,7 @@ class CommandSequence:
     key_set: int = 0
 
     @property
-    def signs(self) -> bool:
+    def can_sign(self) -> bool:
         """Whether commands may be signed for this box now."""
         return self.epoch is not None and self.born_at_s is not None and not self.restored
 

@@ -57,7 +57,7 @@ class TrackedCommand:
 
     def send_at_s(self, book: CommandSequence) -> float | None:
         """Return when to sign and send the command; None while nothing is signed for its box, or when it has ended."""
-        if self.ended or not book.signs:
+        if self.ended or not book.can_sign:
             return None
         if self.signed_for != book.epoch:
             return 0.0

@@ -41,7 +41,7 @@ def not_taken(code: str, *, for_seq: int, seq: int = 130) -> CommandNotTaken:
 
 
 def test_a_birth_brings_the_epoch_and_its_time() -> None:
-    assert (BOOK.epoch, BOOK.born_at_s, BOOK.signs, BOOK.restored) == (EPOCH, 500.0, True, False)
+    assert (BOOK.epoch, BOOK.born_at_s, BOOK.can_sign, BOOK.restored) == (EPOCH, 500.0, True, False)
     assert (BOOK.instance, BOOK.key_set) == (BORN.instance, 4)
 
 
@@ -62,7 +62,7 @@ def test_a_clone_and_a_journal_that_was_put_back_stay_off(message: Birth, why: R
 
 def test_a_retained_birth_has_no_age_until_a_live_word() -> None:
     book = replace(BOOK, born_at_s=None).on_birth(BORN, now_s=9_000.0, live=False)
-    assert not book.signs
+    assert not book.can_sign
     word = reported().model_copy(update={"age_s": 8_500, "observed_hash": ""})
     assert book.on_uplink(word, now_s=9_000.0).born_at_s == 500.0
     assert BOOK.on_uplink(word.model_copy(update={"age_s": 5}), now_s=9_000.0).born_at_s == 500.0
@@ -71,8 +71,8 @@ def test_a_retained_birth_has_no_age_until_a_live_word() -> None:
 
 def test_a_box_that_is_ahead_means_a_backup_and_waits_for_a_person() -> None:
     ahead = BOOK.on_uplink(not_taken("BEHIND", for_seq=119, seq=130), now_s=600.0)
-    assert (ahead.next_seq, ahead.restored, ahead.signs) == (131, True, False)
-    assert ahead.confirmed().signs
+    assert (ahead.next_seq, ahead.restored, ahead.can_sign) == (131, True, False)
+    assert ahead.confirmed().can_sign
     rev = CommandSequence(enrolment=3, next_seq=119, rev=11).on_birth(BORN, now_s=0.0, live=True)
     assert (rev.rev, rev.restored) == (12, True)
 
@@ -92,7 +92,7 @@ def test_an_enrolment_that_the_store_does_not_know_was_given_after_its_backup() 
 
 def test_a_box_imaged_anew_begins_with_new_numbers_and_the_same_revision() -> None:
     book = BOOK.reimaged(4, "cd" * 32)
-    assert (book.next_seq, book.epoch, book.rev, book.signs) == (1, None, 12, False)
+    assert (book.next_seq, book.epoch, book.rev, book.can_sign) == (1, None, 12, False)
     with pytest.raises(ValueError, match="cannot enrol with number 3"):
         BOOK.reimaged(3, "")
 
