@@ -112,7 +112,7 @@ class _Here:
         options = ServeOptions(
             bundle=self.release.folder, link=link, https=not link, clock_is_right=self.clock_is_right
         )
-        service = CloudApp(self.layout, self.config, options, group=group, watch=standing.hear)
+        service = CloudApp(self.layout, self.config, options, group=group, watch=standing.on_link_event)
         if not link:
             for problem in self.release.problems():
                 say(f"edgegpu-cloud: {problem}")

@@ -31,14 +31,14 @@ class ServeStatus:
     def __init__(self, file: IO[str], clock: Callable[[], float], *, bundle: str, pid: int) -> None:
         self._file, self._clock, self._bundle, self._pid = file, clock, bundle, pid
 
-    def hear(self, event: LinkEvent) -> None:
+    def on_link_event(self, event: LinkEvent) -> None:
         """Record an event of the link."""
         if isinstance(event, LinkUp):
-            self.tell("")
+            self.write("")
         elif isinstance(event, LinkDown):
-            self.tell(event.why)
+            self.write(event.why)
 
-    def tell(self, why: str) -> None:
+    def write(self, why: str) -> None:
         """Record that the controller is on the link, or why not; a write that fails is only logged."""
         try:
             self._file.seek(0)
@@ -81,10 +81,10 @@ def hold(
     for _ in range(_TRIES):
         if _locked(file, fcntl.LOCK_EX):
             found = ServeStatus(file, clock, bundle=bundle, pid=pid or os.getpid())
-            found.tell("no answer yet" if link else "")
+            found.write("no answer yet" if link else "")
             return found
         time.sleep(_PAUSE_S)
-    held_by = _told(file).get("pid", "?")
+    held_by = _read_status(file).get("pid", "?")
     file.close()
     raise CloudError(_OTHER.format(folder=layout.folder, pid=held_by), remedy=_REMEDY)
 
@@ -109,7 +109,7 @@ def _runs(layout: CloudLayout, name: str) -> dict[str, object] | None:
     """Return the status that the process has written which holds this file; None where none does."""
     try:
         with os.fdopen(open_regular(layout.folder / name, os.O_RDONLY), encoding="utf-8") as file:
-            return None if _locked(file, fcntl.LOCK_SH) else _told(file)
+            return None if _locked(file, fcntl.LOCK_SH) else _read_status(file)
     except OSError:
         return None
 
@@ -137,7 +137,7 @@ def _locked(file: IO[str], how: int) -> bool:
     return True
 
 
-def _told(file: IO[str]) -> dict[str, object]:
+def _read_status(file: IO[str]) -> dict[str, object]:
     try:
         file.seek(0)
         found = json.load(file)
