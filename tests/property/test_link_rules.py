@@ -87,19 +87,19 @@ def test_nothing_is_held_without_two_strikes_in_a_row_nor_longer_than_a_day(
     st.floats(1, 600), st.lists(st.tuples(st.sampled_from(["hear", "ask", "answer"]), st.floats(0, 700)), max_size=40)
 )
 def test_silence_ends_in_a_question_and_then_in_the_end(keepalive_s: float, steps: list[tuple[str, float]]) -> None:
-    pulse, now = KeepAlive(keepalive_s, heard=0.0, proved=0.0), 0.0
+    pulse, now = KeepAlive(keepalive_s, heard=0.0, acked_at=0.0), 0.0
     for what, pause_s in steps:
         now += pause_s
         match what:
             case "hear":
-                pulse = pulse.hears(now, proof=False)
+                pulse = pulse.packet_received(now, proof=False)
             case "ask":
-                pulse = pulse.waits(now)
+                pulse = pulse.awaiting_ack(now)
             case _:
-                pulse = pulse.hears(now, proof=True).waits(None)
+                pulse = pulse.packet_received(now, proof=True).awaiting_ack(None)
     soon = now + pulse.next_s(now) + 1e-6
-    assert pulse.due(soon) or pulse.dead(soon)
-    assert not (pulse.due(soon) and pulse.dead(soon))
-    if pulse.due(soon):
-        assert pulse.waits(soon).dead(soon + keepalive_s + 1e-3)
+    assert pulse.heartbeat_due(soon) or pulse.timed_out(soon)
+    assert not (pulse.heartbeat_due(soon) and pulse.timed_out(soon))
+    if pulse.heartbeat_due(soon):
+        assert pulse.awaiting_ack(soon).timed_out(soon + keepalive_s + 1e-3)
     assert pulse.next_s(now) <= keepalive_s + 1e-6

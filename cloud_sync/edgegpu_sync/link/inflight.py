@@ -32,11 +32,11 @@ class AckRequest:
     mid: int
 
 
-Todo = PublishRequest | AckRequest | PublishAcknowledged
+PendingWork = PublishRequest | AckRequest | PublishAcknowledged
 
 
 @dataclass(frozen=True, slots=True)
-class _Under:
+class _InFlightMessage:
     """A message in flight, sent or received, and since when."""
 
     message: Message
@@ -54,13 +54,13 @@ class Inflight:
         """Build it without a connection: no publish is accepted yet."""
         self._clock, self._max_inflight = clock, max_inflight
         self._lock = threading.Lock()
-        self._turn, self._taking, self._window, self._token = 0, False, 0, 0
-        self._todo: deque[Todo] = deque()
-        self._out: dict[int, _Under] = {}
+        self._turn, self._accepting, self._window, self._token = 0, False, 0, 0
+        self._pending: deque[PendingWork] = deque()
+        self._out: dict[int, _InFlightMessage] = {}
         self._tokens: dict[int, int] = {}
-        self._in: dict[int, _Under] = {}
+        self._in: dict[int, _InFlightMessage] = {}
         self._in_bytes = 0
-        self._careful, self._heard_us = 0, False
+        self._one_at_a_time, self._had_ack = 0, False
         self.quarantine = Quarantine()
 
     # --- for any thread
@@ -73,29 +73,29 @@ class Inflight:
             raise TooLargeError(f"cannot publish {len(payload)} bytes to {topic}: the limit is {WIRE_MAX_BYTES}")
         now, message = self._clock(), Message.of("out", topic, payload)
         with self._lock:
-            window = 1 if self._careful else self._window
-            if not self._taking or turn not in {None, self._turn} or len(self._out) >= window:
+            window = 1 if self._one_at_a_time else self._window
+            if not self._accepting or turn not in {None, self._turn} or len(self._out) >= window:
                 return None
             self._token += 1
             if self.quarantine.holds(message, now):
-                self._todo.append(
+                self._pending.append(
                     PublishAcknowledged(self._token, refused="quarantined: the connection ended twice after it")
                 )
             else:
-                self._out[self._token] = _Under(message, now, len(payload))
-                self._todo.append(PublishRequest(self._token, topic, payload, retain))
+                self._out[self._token] = _InFlightMessage(message, now, len(payload))
+                self._pending.append(PublishRequest(self._token, topic, payload, retain))
             return self._token
 
     def ack(self, arrived: MessageArrived) -> bool:
         """Accept an acknowledgement; return False where there is nothing to acknowledge."""
         with self._lock:
-            under = self._in.pop(arrived.mid, None) if arrived.turn == self._turn else None
-            if under is None:
+            known = self._in.pop(arrived.mid, None) if arrived.turn == self._turn else None
+            if known is None:
                 return False
-            self._in_bytes -= under.size_bytes
-            self.quarantine = self.quarantine.passed(under.message)
+            self._in_bytes -= known.size_bytes
+            self.quarantine = self.quarantine.passed(known.message)
             if arrived.mid > 0:
-                self._todo.append(AckRequest(arrived.mid))
+                self._pending.append(AckRequest(arrived.mid))
             return True
 
     # --- for the link's thread
@@ -109,12 +109,12 @@ class Inflight:
     def open(self, window: int) -> None:
         """Accept publishes from now on, at most `window` in flight at once."""
         with self._lock:
-            self._taking, self._window = True, min(window, self._max_inflight)
+            self._accepting, self._window = True, min(window, self._max_inflight)
 
     def shut(self) -> None:
         """Accept no more publishes; accepted ones are still sent, and acknowledgements are still accepted."""
         with self._lock:
-            self._taking = False
+            self._accepting = False
 
     def end(self, *, suspect: bool, blamed: bool = False) -> None:
         """Forget all that belongs to the connection; `suspect`: messages in flight may have caused its end.
@@ -124,31 +124,31 @@ class Inflight:
         in flight they go out one at a time, so that the next end shows which one caused it.
         """
         with self._lock:
-            self._careful = len(self._out) + 1 if suspect and self._out else self._careful
-            if suspect and (blamed or self._heard_us):
+            self._one_at_a_time = len(self._out) + 1 if suspect and self._out else self._one_at_a_time
+            if suspect and (blamed or self._had_ack):
                 oldest = [next(iter(way.values())) for way in (self._out, self._in) if way]
                 found = [(one.message, one.since) for one in oldest if one.message.topic]
                 self.quarantine = self.quarantine.ended(found, self._clock())
-            self._taking = self._heard_us = False
+            self._accepting = self._had_ack = False
             self._turn += 1
-            self._todo.clear()
+            self._pending.clear()
             self._out.clear()
             self._tokens.clear()
             self._in.clear()
             self._in_bytes = 0
 
-    def beat(self, topic: str) -> None:
+    def queue_heartbeat(self, topic: str) -> None:
         """Queue a heartbeat: a publish that belongs to no caller and is never suspected."""
         with self._lock:
             self._token += 1
-            self._out[self._token] = _Under(Message("out", "", 0), self._clock(), 0)
-            self._todo.append(PublishRequest(self._token, topic, b"", retain=False))
+            self._out[self._token] = _InFlightMessage(Message("out", "", 0), self._clock(), 0)
+            self._pending.append(PublishRequest(self._token, topic, b"", retain=False))
 
-    def take(self) -> list[Todo]:
+    def take_pending(self) -> list[PendingWork]:
         """Return what is to be done, oldest first, and empty the queue."""
         with self._lock:
-            todo = list(self._todo)
-            self._todo.clear()
+            todo = list(self._pending)
+            self._pending.clear()
             return todo
 
     def sent(self, token: int, mid: int) -> None:
@@ -160,24 +160,24 @@ class Inflight:
         """Return the event for a PUBACK; None for a heartbeat's, and for one that nobody waits for."""
         with self._lock:
             token = self._tokens.pop(mid, None)
-            under = self._out.pop(token, None) if token is not None else None
-            if token is None or under is None:
+            known = self._out.pop(token, None) if token is not None else None
+            if token is None or known is None:
                 return None
-            self.quarantine = self.quarantine.passed(under.message)
-            self._careful, self._heard_us = max(0, self._careful - 1), True
-            return PublishAcknowledged(token, refused) if under.message.topic else None
+            self.quarantine = self.quarantine.passed(known.message)
+            self._one_at_a_time, self._had_ack = max(0, self._one_at_a_time - 1), True
+            return PublishAcknowledged(token, refused) if known.message.topic else None
 
-    def came(self, arrived: MessageArrived) -> None:
+    def received(self, arrived: MessageArrived) -> None:
         """Record a message that waits for `ack`; one in quarantine is acknowledged at once, and put out like others."""
         message = Message.of("in", arrived.topic, arrived.payload)
         now = self._clock()
         with self._lock:
             if arrived.mid > 0 and self.quarantine.holds(message, now):
-                self._todo.append(AckRequest(arrived.mid))
+                self._pending.append(AckRequest(arrived.mid))
             else:
                 before = self._in.pop(arrived.mid, None)  # a broker that uses a packet id twice
                 self._in_bytes += len(arrived.payload) - (before.size_bytes if before else 0)
-                self._in[arrived.mid] = _Under(message, now, len(arrived.payload))
+                self._in[arrived.mid] = _InFlightMessage(message, now, len(arrived.payload))
 
     @property
     def waits_since(self) -> float | None:
@@ -195,7 +195,7 @@ class Inflight:
     def idle(self) -> bool:
         """Whether nothing waits to be sent and no publish is in flight."""
         with self._lock:
-            return not self._todo and not self._out
+            return not self._pending and not self._out
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ from typing import NoReturn, assert_never
 
 from edgegpu_sync.link.connect import DialThread, LinkError
 from edgegpu_sync.link.events import Address, LinkDown, LinkEvent, LinkUp, MessageArrived, PublishAcknowledged
-from edgegpu_sync.link.inflight import AckRequest, ConnectionState, Inflight, PublishRequest, Todo, Waker
+from edgegpu_sync.link.inflight import AckRequest, ConnectionState, Inflight, PendingWork, PublishRequest, Waker
 from edgegpu_sync.link.pahoclient import (
     ConnAck,
     ConnectionClosed,
@@ -98,8 +98,8 @@ class Link:
         self._inflight = Inflight(clock, max_inflight=max_inflight)
         self._version, self._known = remembered(recall()), recall()
         self._stopping, self._retry_now = threading.Event(), threading.Event()
-        self._alive_at, self._anew = clock(), False
-        self._said: str | None = None
+        self._alive_at, self._clean_session = clock(), False
+        self._last_reason: str | None = None
         self._up_at = 0.0
         self._waker = Waker()
 
@@ -171,23 +171,23 @@ class Link:
             up_s = self._clock() - self._up_at if self._up_at else 0.0
             if not up_s:
                 self._version = self._version.failed(error.ending, self._wall())
-            self._anew = error.ending is ConnectionEnd.OVERSIZE
+            self._clean_session = error.ending is ConnectionEnd.OVERSIZE
             self._inflight.end(suspect=up_s > 0 and error.ending is ConnectionEnd.LOST, blamed=error.blamed)
             self._down(str(error))
             return error.ending, up_s
 
     def _connect(self) -> NoReturn:
         address = self._address()
-        hello = ConnectOptions(
+        options = ConnectOptions(
             client_id=address.client_id,
             protocol=self._version.protocol,
             keepalive_s=self._keepalive_s,
             will=self._will(),
             session_s=self._session_s,
             receive_max=self._receive_max,
-            anew=self._anew,
+            clean_session=self._clean_session,
         )
-        with contextlib.closing(self._dial(address)) as sock, contextlib.closing(MqttConnection(sock, hello)) as wire:
+        with contextlib.closing(self._dial(address)) as sock, contextlib.closing(MqttConnection(sock, options)) as wire:
             self._serve(wire, heartbeat_topic(address.client_id))
 
     def _dial(self, address: Address) -> ssl.SSLSocket:
@@ -204,21 +204,21 @@ class Link:
         finally:
             dialling.leave()
 
-    def _serve(self, wire: MqttConnection, beat: str) -> NoReturn:
+    def _serve(self, wire: MqttConnection, heartbeat: str) -> NoReturn:
         now = self._clock()
-        one = ConnectionState(
+        connection = ConnectionState(
             self._inflight.begin(), KeepAlive(self._keepalive_s, now, now), until=now + CONNECT_TIMEOUT_S
         )
         while True:
-            for todo in self._inflight.take():
+            for todo in self._inflight.take_pending():
                 self._do(todo, wire)
             read = self._inflight.unacked_bytes < UNACKED_MAX_BYTES
-            for fact in wire.step(wake=self._waker.fileno(), timeout_s=one.next_s(self._clock()), read=read):
-                self._note(fact, wire, one)
+            for fact in wire.step(wake=self._waker.fileno(), timeout_s=connection.next_s(self._clock()), read=read):
+                self._note(fact, wire, connection)
             self._waker.drain()
-            self._check_deadlines(wire, one, beat)
+            self._check_deadlines(wire, connection, heartbeat)
 
-    def _do(self, todo: Todo, wire: MqttConnection) -> None:
+    def _do(self, todo: PendingWork, wire: MqttConnection) -> None:
         match todo:
             case PublishRequest():
                 self._inflight.sent(todo.token, wire.publish(todo.topic, todo.payload, retain=todo.retain))
@@ -229,26 +229,27 @@ class Link:
             case _:
                 assert_never(todo)
 
-    def _note(self, fact: Fact, wire: MqttConnection, one: ConnectionState) -> None:
+    def _note(self, fact: Fact, wire: MqttConnection, connection: ConnectionState) -> None:
         if not isinstance(fact, ConnectionClosed):
             self._alive_at = self._clock()
-            one.pulse = one.pulse.hears(self._alive_at, proof=isinstance(fact, PubAck | SubAck))
+            connection.pulse = connection.pulse.packet_received(self._alive_at, proof=isinstance(fact, PubAck | SubAck))
         match fact:
             case ConnAck():
-                one.opened, one.window, one.session_present = True, fact.window, fact.session_present
-                one.pulse = replace(one.pulse, keepalive_s=fact.keepalive_s)
+                connection.opened, connection.window = True, fact.window
+                connection.session_present = fact.session_present
+                connection.pulse = replace(connection.pulse, keepalive_s=fact.keepalive_s)
                 self._accepted()
                 wire.subscribe(self._filters)
-            case SubAck(refused=refused) if refused or not one.opened:
+            case SubAck(refused=refused) if refused or not connection.opened:
                 raise LinkError(
                     ConnectionEnd.REFUSED, f"the broker grants no subscription to {self._filters}: {refused}"
                 )
             case SubAck():
-                self._up(one)
+                self._up(connection)
             case PublishReceived():
-                arrived = MessageArrived(fact.topic, fact.payload, fact.retained, fact.mid, one.turn)
-                self._inflight.came(arrived)
-                (self._put if one.up else one.early.append)(arrived)
+                arrived = MessageArrived(fact.topic, fact.payload, fact.retained, fact.mid, connection.turn)
+                self._inflight.received(arrived)
+                (self._put if connection.up else connection.early.append)(arrived)
             case PubAck():
                 if delivered := self._inflight.acked(fact.mid, fact.refused):
                     self._put(delivered)
@@ -257,26 +258,26 @@ class Link:
             case _:
                 assert_never(fact)
 
-    def _check_deadlines(self, wire: MqttConnection, one: ConnectionState, beat: str) -> None:
+    def _check_deadlines(self, wire: MqttConnection, connection: ConnectionState, heartbeat: str) -> None:
         """Do what is due on the connection; raise where that ends it."""
         now = self._clock()
-        one.pulse = one.pulse.waits(self._inflight.waits_since)
+        connection.pulse = connection.pulse.awaiting_ack(self._inflight.waits_since)
         if self._stopping.is_set():
             self._inflight.shut()
-            if not one.leaving:
-                one.leaving, one.until = True, now + STOP_TIMEOUT_S
-            if not one.up or self._inflight.idle or now >= one.until:
-                wire.goodbye()
+            if not connection.leaving:
+                connection.leaving, connection.until = True, now + STOP_TIMEOUT_S
+            if not connection.up or self._inflight.idle or now >= connection.until:
+                wire.disconnect()
                 raise _StopError
-        elif not one.up and now >= one.until:
-            ending = ConnectionEnd.BUSY if one.opened else ConnectionEnd.SILENT
+        elif not connection.up and now >= connection.until:
+            ending = ConnectionEnd.BUSY if connection.opened else ConnectionEnd.SILENT
             raise LinkError(
-                ending, f"no answer to {'SUBSCRIBE' if one.opened else 'CONNECT'} in {CONNECT_TIMEOUT_S:g} s"
+                ending, f"no answer to {'SUBSCRIBE' if connection.opened else 'CONNECT'} in {CONNECT_TIMEOUT_S:g} s"
             )
-        elif one.up and one.pulse.dead(now):
-            raise LinkError(ConnectionEnd.LOST, f"the broker has not answered for {one.pulse.keepalive_s:g} s")
-        elif one.up and one.pulse.due(now):
-            self._inflight.beat(beat)
+        elif connection.up and connection.pulse.timed_out(now):
+            raise LinkError(ConnectionEnd.LOST, f"the broker has not answered for {connection.pulse.keepalive_s:g} s")
+        elif connection.up and connection.pulse.heartbeat_due(now):
+            self._inflight.queue_heartbeat(heartbeat)
 
     def _accepted(self) -> None:
         self._version = self._version.accepted()
@@ -284,20 +285,20 @@ class Link:
             self._known = self._version.spoken
             self._remember(self._known)
 
-    def _up(self, one: ConnectionState) -> None:
-        if one.up:
+    def _up(self, connection: ConnectionState) -> None:
+        if connection.up:
             return  # an unsolicited SUBACK
-        one.up, self._said, self._up_at = True, None, self._clock()
+        connection.up, self._last_reason, self._up_at = True, None, self._clock()
         self._retry_now.clear()
-        self._inflight.open(one.window)
-        self._put(LinkUp(one.session_present, self._version.protocol, one.turn))
-        for arrived in one.early:
+        self._inflight.open(connection.window)
+        self._put(LinkUp(connection.session_present, self._version.protocol, connection.turn))
+        for arrived in connection.early:
             self._put(arrived)
-        one.early.clear()
+        connection.early.clear()
 
     def _down(self, why: str) -> None:
-        if why != self._said:
-            self._said = why
+        if why != self._last_reason:
+            self._last_reason = why
             self._put(LinkDown(why))
 
     def _pause(self, wait_s: float) -> None:

@@ -46,7 +46,7 @@ class ConnectOptions:
     will: tuple[str, bytes] | None
     session_s: int
     receive_max: int
-    anew: bool = False
+    clean_session: bool = False
     """Discard the session that the broker may still hold."""
 
 
@@ -99,39 +99,39 @@ Fact = ConnAck | SubAck | PublishReceived | PubAck | ConnectionClosed
 class _Client(Client):
     """paho's client on an open connection: its own way to connect leaves sockets open, and cannot be stopped."""
 
-    made: ssl.SSLSocket
+    connected_socket: ssl.SSLSocket
 
     def _create_socket(self) -> ssl.SSLSocket:
-        return self.made
+        return self.connected_socket
 
 
 class MqttConnection:
     """An MQTT connection over `sock`, which it owns. Only one thread may use it."""
 
-    def __init__(self, sock: ssl.SSLSocket, hello: ConnectOptions) -> None:
+    def __init__(self, sock: ssl.SSLSocket, options: ConnectOptions) -> None:
         """Send CONNECT; `step` returns what follows."""
-        self._hello, self._facts, self._said, self._taken = hello, list[Fact](), "", False
+        self._facts, self._last_error, self._accepted = list[Fact](), "", False
         self._unnumbered = 0
-        five = hello.protocol == V5
-        clean = hello.anew or hello.session_s == 0
+        five = options.protocol == V5
+        clean = options.clean_session or options.session_s == 0
         self._client = client = _Client(
             CallbackAPIVersion.VERSION2,
-            client_id=hello.client_id,
+            client_id=options.client_id,
             clean_session=None if five else clean,
             protocol=MQTTProtocolVersion.MQTTv5 if five else MQTTProtocolVersion.MQTTv311,
             reconnect_on_failure=False,  # otherwise paho goes from 3.1.1 to 3.1 by itself
             manual_ack=True,
         )
-        client.made = sock
+        client.connected_socket = sock
         client.max_inflight_messages = 0  # no limit: paho queues what is above one; `Inflight` has ours
-        client.on_connect, client.on_subscribe, client.on_message = self._connected, self._subscribed, self._came
+        client.on_connect, client.on_subscribe, client.on_message = self._connected, self._subscribed, self._on_message
         client.on_publish, client.on_disconnect, client.on_log = self._acked, self._disconnected, self._logged
-        if hello.will:
-            client.will_set(hello.will[0], hello.will[1], qos=1, retain=True)
+        if options.will:
+            client.will_set(options.will[0], options.will[1], qos=1, retain=True)
         if five:
-            client.connect("made", 1, hello.keepalive_s, clean_start=clean, properties=_properties(hello))
+            client.connect("made", 1, options.keepalive_s, clean_start=clean, properties=_properties(options))
         else:
-            client.connect("made", 1, hello.keepalive_s)
+            client.connect("made", 1, options.keepalive_s)
 
     def step(self, *, wake: int, timeout_s: float, read: bool = True) -> list[Fact]:
         """Wait for work at most `timeout_s` seconds or until `wake` is readable; do it and return the facts.
@@ -145,7 +145,7 @@ class MqttConnection:
             poll.register(sock, (select.POLLIN if read else 0) | (select.POLLOUT if self._client.want_write() else 0))
             more = read and sock.pending() > 0
             ready = dict(poll.poll(0 if more or self._facts else min(timeout_s, 3600.0) * 1000))
-            self._guarded(lambda: self._turn(sock, ready.get(sock.fileno(), 0), more=more))
+            self._guarded(lambda: self._read_and_write(sock, ready.get(sock.fileno(), 0), more=more))
         elif not self._facts:
             self._facts.append(ConnectionClosed(self._ending(), "the connection was closed"))
         facts, self._facts = self._facts, []
@@ -163,7 +163,7 @@ class MqttConnection:
         """Send PUBACK."""
         self._client.ack(mid, 1)
 
-    def goodbye(self) -> None:
+    def disconnect(self) -> None:
         """Send DISCONNECT where the connection is open."""
         self._client.on_disconnect = None
         self._client.disconnect()
@@ -171,9 +171,9 @@ class MqttConnection:
     def close(self) -> None:
         """Close the connection; without a DISCONNECT before, the broker publishes the will."""
         self._client.on_disconnect = None
-        self._client.made.close()
+        self._client.connected_socket.close()
 
-    def _turn(self, sock: ssl.SSLSocket, ready: int, *, more: bool) -> None:
+    def _read_and_write(self, sock: ssl.SSLSocket, ready: int, *, more: bool) -> None:
         if more or ready & ~select.POLLOUT:
             self._client.loop_read()
             while self._client.socket() is sock and sock.pending() and not self._too_large():
@@ -199,9 +199,9 @@ class MqttConnection:
         return self._client._in_packet["remaining_length"] > PACKET_MAX_BYTES  # noqa: SLF001
 
     def _ending(self) -> ConnectionEnd:
-        if self._taken:
+        if self._accepted:
             return ConnectionEnd.LOST
-        return ConnectionEnd.REFUSED if "[SSL" in self._said else ConnectionEnd.CLOSED_EARLY
+        return ConnectionEnd.REFUSED if "[SSL" in self._last_error else ConnectionEnd.CLOSED_EARLY
 
     def _connected(
         self, _c: Client, _u: object, flags: ConnectFlags, reason: ReasonCode, properties: Properties | None
@@ -209,14 +209,14 @@ class MqttConnection:
         if reason.is_failure:
             self._facts.append(ConnectionClosed(_refusal(reason), f"the broker refuses: {reason}"))
             return
-        self._taken = True
+        self._accepted = True
         window = getattr(properties, "ReceiveMaximum", 65_535)
         self._facts.append(ConnAck(flags.session_present, window, self._client.keepalive))
 
     def _subscribed(self, _c: Client, _u: object, _mid: int, reasons: list[ReasonCode], _p: Properties | None) -> None:
         self._facts.append(SubAck(", ".join(str(one) for one in reasons if one.is_failure)))
 
-    def _came(self, _c: Client, _u: object, message: MQTTMessage) -> None:
+    def _on_message(self, _c: Client, _u: object, message: MQTTMessage) -> None:
         try:
             topic = message.topic
         except UnicodeDecodeError:
@@ -237,18 +237,20 @@ class MqttConnection:
             self._facts.append(ConnectionClosed(ending, why, blamed=reason.value in _BLAMES))
         else:
             self._facts.append(
-                ConnectionClosed(self._ending(), f"the connection was closed{self._said and ': '}{self._said}")
+                ConnectionClosed(
+                    self._ending(), f"the connection was closed{self._last_error and ': '}{self._last_error}"
+                )
             )
 
     def _logged(self, _c: Client, _u: object, level: int, text: str) -> None:
         if level == LogLevel.MQTT_LOG_ERR:
-            self._said = text
+            self._last_error = text
 
 
-def _properties(hello: ConnectOptions) -> Properties:
+def _properties(options: ConnectOptions) -> Properties:
     properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
-    properties.SessionExpiryInterval = hello.session_s
-    properties.ReceiveMaximum = hello.receive_max
+    properties.SessionExpiryInterval = options.session_s
+    properties.ReceiveMaximum = options.receive_max
     properties.MaximumPacketSize = PACKET_MAX_BYTES
     return properties
 

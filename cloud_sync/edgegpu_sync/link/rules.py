@@ -210,35 +210,35 @@ class KeepAlive:
     keepalive_s: float
     heard: float
     """When the last packet came, by the link's clock."""
-    proved: float
+    acked_at: float
     """When the broker last acknowledged something of ours, which proves both directions."""
-    asked: float | None = None
+    awaiting_since: float | None = None
     """Since when the oldest packet of ours has waited for its acknowledgement."""
 
-    def hears(self, now: float, *, proof: bool) -> "KeepAlive":
+    def packet_received(self, now: float, *, proof: bool) -> "KeepAlive":
         """Return the state after a packet came; `proof`: it acknowledges something of ours."""
-        return replace(self, heard=now, proved=now if proof else self.proved)
+        return replace(self, heard=now, acked_at=now if proof else self.acked_at)
 
-    def waits(self, since: float | None) -> "KeepAlive":
+    def awaiting_ack(self, since: float | None) -> "KeepAlive":
         """Return the state with the time since which a packet of ours has waited for its acknowledgement."""
-        return replace(self, asked=since)
+        return replace(self, awaiting_since=since)
 
-    def due(self, now: float) -> bool:
+    def heartbeat_due(self, now: float) -> bool:
         """Whether to send a heartbeat: no proof for 0.8 of the keep-alive, and no acknowledgement is due anyway."""
-        return self.asked is None and now >= self._quiet
+        return self.awaiting_since is None and now >= self._quiet
 
-    def dead(self, now: float) -> bool:
+    def timed_out(self, now: float) -> bool:
         """Whether to give the connection up: an answer is due, and nothing was heard for a whole keep-alive since."""
-        return self.asked is not None and now >= max(self.asked, self.heard) + self.keepalive_s
+        return self.awaiting_since is not None and now >= max(self.awaiting_since, self.heard) + self.keepalive_s
 
     def next_s(self, now: float) -> float:
         """Return the seconds until the next check."""
-        at = self._quiet if self.asked is None else max(self.asked, self.heard) + self.keepalive_s
+        at = self._quiet if self.awaiting_since is None else max(self.awaiting_since, self.heard) + self.keepalive_s
         return max(0.0, at - now)
 
     @property
     def _quiet(self) -> float:
-        return self.proved + 0.8 * self.keepalive_s
+        return self.acked_at + 0.8 * self.keepalive_s
 
 
 def heartbeat_topic(client_id: str) -> str:

@@ -138,27 +138,27 @@ def test_the_list_of_suspects_is_bounded() -> None:
 
 
 def test_who_is_silent_is_asked_and_who_does_not_answer_is_gone() -> None:
-    pulse = KeepAlive(30, heard=100.0, proved=100.0)
-    assert not pulse.due(123.9)
-    assert pulse.due(124.0)
-    asked = pulse.waits(124.0)
-    assert not asked.due(130.0)
-    assert not asked.dead(153.9)
-    assert asked.dead(154.0)
+    pulse = KeepAlive(30, heard=100.0, acked_at=100.0)
+    assert not pulse.heartbeat_due(123.9)
+    assert pulse.heartbeat_due(124.0)
+    asked = pulse.awaiting_ack(124.0)
+    assert not asked.heartbeat_due(130.0)
+    assert not asked.timed_out(153.9)
+    assert asked.timed_out(154.0)
     assert asked.next_s(124.0) == 30.0
-    assert not asked.hears(150.0, proof=False).dead(154.0)
+    assert not asked.packet_received(150.0, proof=False).timed_out(154.0)
 
 
 def test_a_long_publish_is_no_death_while_anything_comes() -> None:
-    pulse = KeepAlive(30, heard=100.0, proved=0.0).waits(50.0)
-    assert not pulse.dead(129.9)
-    assert pulse.dead(130.0)
+    pulse = KeepAlive(30, heard=100.0, acked_at=0.0).awaiting_ack(50.0)
+    assert not pulse.timed_out(129.9)
+    assert pulse.timed_out(130.0)
 
 
 def test_what_only_comes_proves_not_that_we_are_heard() -> None:
-    pulse = KeepAlive(30, heard=100.0, proved=100.0).hears(123.0, proof=False)
-    assert pulse.due(124.0)
-    assert not pulse.hears(123.5, proof=True).due(124.0)
+    pulse = KeepAlive(30, heard=100.0, acked_at=100.0).packet_received(123.0, proof=False)
+    assert pulse.heartbeat_due(124.0)
+    assert not pulse.packet_received(123.5, proof=True).heartbeat_due(124.0)
 
 
 def test_the_heartbeat_is_no_topic_that_controllers_read() -> None:
