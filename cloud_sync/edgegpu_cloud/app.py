@@ -125,7 +125,7 @@ class CloudApp:
 
         layout, config = self._layout, self._config
         ca_pem = authority_of(layout, "servers").cert_pem
-        desk = EnrolmentService(
+        service = EnrolmentService(
             self._store,
             authority=authority_of(layout, "boxes"),
             terms=EnrolmentTerms(
@@ -137,7 +137,7 @@ class CloudApp:
             revoked=self._revoked,
             clock=self._clock,
         )
-        app = make_app(desk, release, ca_pem=ca_pem, clock=self._clock)
+        app = make_app(service, release, ca_pem=ca_pem, clock=self._clock)
         patience = ServerLimits(connections=min(CONNECTIONS, _descriptors() // 2))
         cert, key = layout.cert("https"), layout.key("https")
         return HttpsServer(app, host=config.https.host, port=config.https.port, cert=cert, key=key, patience=patience)

@@ -25,36 +25,36 @@ class ConnectionSlots:
         """How many connections there are."""
         return self._taken
 
-    def take(self, guest: "AcceptedConnection", site: str) -> None:
+    def take(self, connection: "AcceptedConnection", key: str) -> None:
         """Give a connection a place."""
         if self._taken >= self._most:
             most = max(self._of.values(), key=len)
             oldest = next(iter(most))
-            oldest.leave()
+            oldest.on_close()
             with contextlib.suppress(OSError):  # its transport notices the end, and closes it
                 oldest.shutdown(socket.SHUT_RDWR)
             self._closed()
-        self._of.setdefault(site, {})[guest] = None
+        self._of.setdefault(key, {})[connection] = None
         self._taken += 1
 
-    def give_up(self, guest: "AcceptedConnection", site: str) -> None:
+    def release(self, connection: "AcceptedConnection", key: str) -> None:
         """Take a connection's place back; nothing happens where it has none."""
-        of = self._of.get(site, {})
-        if guest in of:
-            del of[guest]
+        of = self._of.get(key, {})
+        if connection in of:
+            del of[connection]
             self._taken -= 1
             if not of:
-                del self._of[site]
+                del self._of[key]
 
 
 class AcceptedConnection(socket.socket):
     """An accepted connection; closing it gives its place up."""
 
-    leave: Callable[[], None] = staticmethod(lambda: None)
+    on_close: Callable[[], None] = staticmethod(lambda: None)
 
     def close(self) -> None:
         """Close the connection, and give its place up."""
-        self.leave()
+        self.on_close()
         super().close()
 
 
@@ -66,14 +66,14 @@ class LimitedSocket(socket.socket):
     def accept(self) -> tuple[socket.socket, Address]:
         """Accept a connection and give it a place."""
         plain, address = super().accept()
-        guest = AcceptedConnection(fileno=plain.detach())
-        site = site_of(address[0])
-        guest.leave = lambda: self.places.give_up(guest, site)
-        self.places.take(guest, site)
-        return guest, address
+        connection = AcceptedConnection(fileno=plain.detach())
+        key = address_key(address[0])
+        connection.on_close = lambda: self.places.release(connection, key)
+        self.places.take(connection, key)
+        return connection, address
 
 
-def site_of(host: str) -> str:
+def address_key(host: str) -> str:
     """Return what counts as one address: of IPv6 the first 64 bits, since everybody has a whole /64 at least."""
     try:
         found = ipaddress.ip_address(host.partition("%")[0])

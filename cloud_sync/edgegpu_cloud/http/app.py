@@ -51,7 +51,7 @@ class _Throttles:
 
 
 def make_app(
-    desk: EnrolmentService,
+    service: EnrolmentService,
     release: BundleFolder,
     *,
     ca_pem: str,
@@ -62,7 +62,7 @@ def make_app(
     """Build the application, which handles requests without sockets and TLS.
 
     Args:
-        desk: decides about boxes.
+        service: decides about boxes.
         release: the bundle.
         ca_pem: the answer of `/ca.crt`; boxes know it by its SHA-256.
         clock: seconds since 1970, for the throttle.
@@ -78,8 +78,8 @@ def make_app(
 
         def read() -> _Asked:
             ask = _read(EnrolAsk, body)
-            who = f"{address} {tokens.digest(ask.token)} {ask.instance}" if desk.knows(ask) else ""
-            return _Asked(who, lambda: desk.enrol(ask, address=address))
+            who = f"{address} {tokens.digest(ask.token)} {ask.instance}" if service.knows(ask) else ""
+            return _Asked(who, lambda: service.enrol(ask, address=address))
 
         return await run_in_threadpool(_decide, enrolments, clock, address, read)
 
@@ -90,8 +90,8 @@ def make_app(
 
         def read() -> _Asked:
             ask = _read(RenewAsk, body)
-            who = f"{address} {ask.device}" if desk.signed(ask, signed=body, signature=signature) else ""
-            return _Asked(who, lambda: desk.renew(ask, signed=body, signature=signature, address=address))
+            who = f"{address} {ask.device}" if service.signed(ask, signed=body, signature=signature) else ""
+            return _Asked(who, lambda: service.renew(ask, signed=body, signature=signature, address=address))
 
         return await run_in_threadpool(_decide, renewals, clock, address, read)
 

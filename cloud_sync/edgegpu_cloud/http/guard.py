@@ -39,7 +39,7 @@ class RequestGuard:
 
     def __init__(self, app: ASGIApp, *, body_s: float = BODY_MAX_S, write_s: float = WRITE_MAX_S) -> None:
         self._app, self._body_s, self._write_s = app, body_s, write_s
-        self._lines = _Lines()
+        self._access_log = _AccessLog()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request; a body that is too long or too slow never reaches the application."""
@@ -48,7 +48,7 @@ class RequestGuard:
             return
         began, status, written = time.monotonic(), 0, 0
 
-        async def noting(message: Message) -> None:
+        async def send_and_count(message: Message) -> None:
             nonlocal status, written
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -61,26 +61,26 @@ class RequestGuard:
                 raise _SlowReaderError from error
 
         try:
-            await self._app(scope, _replaying(await _whole(receive, self._body_s), receive), noting)
+            await self._app(scope, _replaying(await _whole(receive, self._body_s), receive), send_and_count)
         except _RefusedBodyError as error:
-            await _answer(noting, error.status, b"the request is too long or too slow")
+            await _answer(send_and_count, error.status, b"the request is too long or too slow")
         except _SlowReaderError:
             pass  # uvicorn closes a connection with an incomplete answer
         except Exception:  # noqa: BLE001  (the border of a request)
             _FAULTS.exception("a request failed")
             if not status:
-                await _answer(noting, 500, b"this is a fault of the server; its log says more")
+                await _answer(send_and_count, 500, b"this is a fault of the server; its log says more")
         finally:
-            self._lines.say(_words(scope), status, written, took_s=time.monotonic() - began)
+            self._access_log.log(_words(scope), status, written, took_s=time.monotonic() - began)
 
 
-class _Lines:
+class _AccessLog:
     """The access log: of a flood it has the beginning of each minute, and how many lines were left out."""
 
     def __init__(self) -> None:
         self._until_s, self._said, self._left_out = 0.0, 0, 0
 
-    def say(self, words: str, status: int, written: int, *, took_s: float) -> None:
+    def log(self, words: str, status: int, written: int, *, took_s: float) -> None:
         """Log a request."""
         now_s = time.monotonic()
         if now_s >= self._until_s:

@@ -42,7 +42,7 @@ class ServerLimits:
     connections: int = CONNECTIONS
 
 
-class _Impatient(H11Protocol):
+class _TimeLimitedProtocol(H11Protocol):
     """A protocol that closes a connection without a whole request in time: before the first one, and after each.
 
     It keeps no access log either: the query in uvicorn's may hold somebody's token. `RequestGuard` logs.
@@ -128,7 +128,7 @@ class _Server(uvicorn.Server):
         """Log the counts, and check the certificate's files; uvicorn calls this ten times a second."""
         self._minute.tell()
         if counter % _TICKS == 0:
-            self._files.look()
+            self._files.reload_if_changed()
         return await super().on_tick(counter)
 
     def _note(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -145,7 +145,7 @@ class _Files:
         self._context, self._cert, self._key = context, cert, key
         self._seen = self._stat()
 
-    def look(self) -> None:
+    def reload_if_changed(self) -> None:
         """Load both again if they have changed; where they cannot be used, those of before stay."""
         if (now := self._stat()) == self._seen:
             return
@@ -262,7 +262,7 @@ def _config(app: ASGIApp, *, cert: Path, key: Path, patience_s: float, quiet: lo
     config = uvicorn.Config(
         app,
         loop="asyncio",  # the loop that calls `accept` of the socket it is given
-        http=type("Impatient", (_Impatient,), {"patience_s": patience_s, "quiet": quiet}),
+        http=type("Impatient", (_TimeLimitedProtocol,), {"patience_s": patience_s, "quiet": quiet}),
         ws="none",
         lifespan="off",
         interface="asgi3",

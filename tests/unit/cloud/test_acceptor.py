@@ -2,7 +2,7 @@
 
 import pytest
 
-from edgegpu_cloud.http.acceptor import site_of
+from edgegpu_cloud.http.acceptor import address_key
 
 
 @pytest.mark.parametrize(
@@ -16,4 +16,4 @@ from edgegpu_cloud.http.acceptor import site_of
     ],
 )
 def test_a_client_of_ipv4_is_itself_also_at_a_socket_of_ipv6(host: str, site: str) -> None:
-    assert site_of(host) == site
+    assert address_key(host) == site
