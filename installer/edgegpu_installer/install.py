@@ -48,11 +48,11 @@ class InstallReport:
     restarted: bool = False
     lacking: tuple[str, ...] = ()
     join: str = field(default="", repr=False)
-    foreseen: DryRun = field(default_factory=DryRun)
+    cluster_changes: DryRun = field(default_factory=DryRun)
     """Of a dry run: what would be done to the cluster."""
 
     @property
-    def well(self) -> bool:
+    def succeeded(self) -> bool:
         """Whether the installation succeeded; True after a dry run."""
         return self.outcome is None or self.outcome.state is TransactionState.COMMITTED
 
@@ -83,7 +83,7 @@ class Installation:
         certificates = None
         if role is not MachineRole.AGENT and not self.options.agent_only:
             certificates = credentials.extender_certificates(layout, self.site.scheduler_path, now=self.now())
-        account = limits.foreseen(layout, self.limits) if self.limits is not None else None
+        account = limits.preview(layout, self.limits) if self.limits is not None else None
         made = PlanCredentials(
             kubeconfig=credentials.kept_kubeconfig(layout), certificates=certificates, limits=account
         )
@@ -93,10 +93,10 @@ class Installation:
             role=role,
             version=self.release.version,
             plan=self._plan(None if self.options.agent_only else made),
-            foreseen=self._foresee(role),
+            cluster_changes=self._cluster_changes(role),
         )
 
-    def _foresee(self, role: MachineRole) -> DryRun:
+    def _cluster_changes(self, role: MachineRole) -> DryRun:
         if not self.site.kind.is_server or self.options.agent_only:
             return DryRun()  # the installer on an agent node has no rights on nodes and accounts
         return of_install(
@@ -135,16 +135,17 @@ class Installation:
         with ClusterClient.from_kubeconfig(layout.at(self.site.admin_kubeconfig)) as cluster:
             marked = self._nodes(cluster)
             self.machine.say("taking the cluster's install lease")
-            me = lease.this_process(self.site.node_name, layout.root)
+            holder = lease.this_process(self.site.node_name, layout.root)
+            environment = lease.lease_environment(layout.root)
             with (
-                lease.acquire(cluster, me, around=lease.surroundings(layout.root), say=self.machine.say) as held,
+                lease.acquire(cluster, holder, environment=environment, say=self.machine.say) as held,
                 self._accounts(cluster) as undone,
             ):
                 self.machine.say("making accounts and certificates")
                 minted = self._material(cluster, role)
                 held.check()
                 report = self._change(role, minted)
-                if not report.well:
+                if not report.succeeded:
                     undone()
                     return report
                 return self._mark(cluster, report, marked)

@@ -66,11 +66,11 @@ class UninstallResult:
     plan: Plan
     still: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
-    foreseen: DryRun = field(default_factory=DryRun)
+    cluster_changes: DryRun = field(default_factory=DryRun)
     """Of a dry run: what would be done to the cluster."""
 
     @property
-    def well(self) -> bool:
+    def succeeded(self) -> bool:
         """Whether edgegpu was uninstalled; True after a dry run."""
         return self.outcome is None or self.outcome.state is TransactionState.COMMITTED
 
@@ -96,14 +96,14 @@ class Uninstallation:
         """Return what an uninstall would change."""
         site = self.site
         path = site.admin_kubeconfig if site.kind.is_server else site.kubelet_kubeconfig
-        foreseen = of_uninstall(
+        cluster_changes = of_uninstall(
             lambda: self._cluster(path),
             self.release.rights,
             node=site.node_name,
             is_server=site.kind.is_server,
             limits=self.limits,
         )
-        return UninstallResult(outcome=None, plan=self._plan(), foreseen=foreseen)
+        return UninstallResult(outcome=None, plan=self._plan(), cluster_changes=cluster_changes)
 
     def run(self) -> UninstallResult:
         """Uninstall edgegpu.
@@ -116,9 +116,9 @@ class Uninstallation:
             with self._cluster(self.site.kubelet_kubeconfig) as cluster:
                 return self._run(cluster)
         with self._cluster(self.site.admin_kubeconfig) as cluster:
-            me = lease.this_process(self.site.node_name, self.machine.layout.root)
-            around = lease.surroundings(self.machine.layout.root)
-            with lease.acquire(cluster, me, around=around, say=self.machine.say):
+            holder = lease.this_process(self.site.node_name, self.machine.layout.root)
+            environment = lease.lease_environment(self.machine.layout.root)
+            with lease.acquire(cluster, holder, environment=environment, say=self.machine.say):
                 return self._run(cluster)
 
     def _cluster(self, path: str) -> ClusterClient:
@@ -129,7 +129,7 @@ class Uninstallation:
         if self._plan().files:  # else sharing is gone already, and only leftovers in the cluster are removed
             self._agree(still)
         removal = self._change(cluster, still)
-        return self._clear(cluster, removal) if removal.well else removal
+        return self._clear(cluster, removal) if removal.succeeded else removal
 
     def _in_use(self, cluster: ClusterClient) -> tuple[PodView, ...]:
         return shares.in_use(cluster, configured_model(self.machine.layout), node=self.site.node_name)

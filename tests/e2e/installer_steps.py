@@ -27,7 +27,7 @@ from edgegpu_installer.cluster.kinds import (
 )
 from edgegpu_installer.cluster.lease import NAME as LEASE_NAME
 from edgegpu_installer.cluster.lease import NAMESPACE as LEASE_FOLDER
-from edgegpu_installer.cluster.lease import HeldError, acquire, surroundings, this_process
+from edgegpu_installer.cluster.lease import HeldError, acquire, lease_environment, this_process
 from edgegpu_installer.cluster.nodes import all_facts, clear, mark_extender, mark_gpu, marks_of
 from edgegpu_installer.cluster.rbac import Account, ClusterRights, parse_rights
 from edgegpu_installer.cluster.shares import in_use
@@ -151,7 +151,7 @@ def shares(cluster: ClusterClient, name: str) -> Any:  # noqa: ANN401
 def hold(cluster: ClusterClient, name: str, until: str) -> Any:  # noqa: ANN401
     """Hold the install lease until a file is there; return how often k3s was away meanwhile."""
     away = 0
-    with acquire(cluster, this_process(name), around=surroundings(), say=print) as lease:
+    with acquire(cluster, this_process(name), environment=lease_environment(), say=print) as lease:
         Path(until).with_suffix(".held").touch()
         while not Path(until).exists():
             away += not cluster.ready()
@@ -164,7 +164,7 @@ def refused(cluster: ClusterClient, name: str) -> Any:  # noqa: ANN401
     """Want the lease as another server does; return why it was refused."""
     began = time.monotonic()
     try:
-        acquire(cluster, this_process(name), around=surroundings(), say=lambda _: None)
+        acquire(cluster, this_process(name), environment=lease_environment(), say=lambda _: None)
     except HeldError as error:
         return {"why": str(error), "after_s": time.monotonic() - began}
     raise AssertionError("it was given to both")

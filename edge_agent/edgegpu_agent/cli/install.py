@@ -201,7 +201,7 @@ def _end(
     show_join: bool,
 ) -> None:
     stands = None
-    if report.well and report.outcome is not None:
+    if report.succeeded and report.outcome is not None:
         # Import only here: undoing a first installation has removed the folder of this program.
         from edgegpu_agent.cli.setup.membership import membership  # noqa: PLC0415
 
@@ -214,7 +214,7 @@ def _end(
         _say(report, installing, stands, show_join=show_join)
         if stands is not None and failed:
             raise stands.failure
-    if failed or not report.well:
+    if failed or not report.succeeded:
         raise typer.Exit(EXIT_WRONG)
 
 
@@ -292,7 +292,7 @@ def _document(report: "InstallReport", installing: "InstallerConsole", *, show_j
         "files": installing.changes(report.plan),
         "lacking": list(report.lacking),
         **({"join": report.join} if show_join else {}),
-        **({} if outcome else cluster_document(report.foreseen)),
+        **({} if outcome else cluster_document(report.cluster_changes)),
     }
 
 
@@ -300,9 +300,9 @@ def _say(
     report: "InstallReport", installing: "InstallerConsole", stands: "Membership | None", *, show_join: bool
 ) -> None:
     if report.outcome is None:
-        installing.say_plan(report.plan, report.foreseen)
+        installing.say_plan(report.plan, report.cluster_changes)
         return
-    if not report.well:
+    if not report.succeeded:
         installing.say_failure(report.op.value, report.outcome)
         return
     if not report.outcome.changed:

@@ -73,7 +73,7 @@ def uninstall(
             print_json(_document(removal, installing))
         else:
             _say(removal, installing)
-        if not removal.well:
+        if not removal.succeeded:
             raise typer.Exit(EXIT_WRONG)
 
 
@@ -90,7 +90,7 @@ def _document(removal: "UninstallResult", installing: "InstallerConsole") -> dic
         "still": list(removal.still),
         "kept": list(removal.kept),
         "files": installing.changes(removal.plan) if outcome is None else [],
-        **({} if outcome else cluster_document(removal.foreseen)),
+        **({} if outcome else cluster_document(removal.cluster_changes)),
     }
 
 
@@ -98,10 +98,10 @@ def _say(removal: "UninstallResult", installing: "InstallerConsole") -> None:
     from edgegpu_installer.changes import TransactionKind  # noqa: PLC0415  (slow to load)
 
     if removal.outcome is None:
-        installing.say_plan(removal.plan, removal.foreseen)
+        installing.say_plan(removal.plan, removal.cluster_changes)
         return
     withdrawn = removal.plan.op is TransactionKind.WITHDRAW
-    if not removal.well:
+    if not removal.succeeded:
         installing.say_failure("uninstall", removal.outcome)
         return
     if not withdrawn:

@@ -137,7 +137,7 @@ def there(cluster: ClusterClient, base: ClusterRights, limits: AppLimitsAccount 
     return base if limits is None else limits.there(cluster, base)
 
 
-def foreseen(layout: Layout, limits: AppLimitsAccount) -> FileChange:
+def preview(layout: Layout, limits: AppLimitsAccount) -> FileChange:
     """Return the change of the kubeconfig that a dry run shows."""
     if not limits.namespaces:
         return FileChange(LIMITS_KUBECONFIG)

@@ -72,7 +72,7 @@ def this_process(node: str, root: Path = Path("/")) -> LeaseHolder:
     return LeaseHolder(node, os.getpid(), boot_id(root))
 
 
-def surroundings(root: Path = Path("/")) -> LeaseEnvironment:
+def lease_environment(root: Path = Path("/")) -> LeaseEnvironment:
     """Return the lease environment of this machine."""
     return LeaseEnvironment(alive=lambda holder: lives(holder, root))
 
@@ -85,11 +85,13 @@ def lives(holder: LeaseHolder, root: Path = Path("/")) -> bool:
 class InstallLease:
     """A held lease: a thread renews it; leaving the `with` releases and deletes it."""
 
-    def __init__(self, cluster: ClusterClient, me: LeaseHolder, version: str, *, around: LeaseEnvironment) -> None:
+    def __init__(
+        self, cluster: ClusterClient, holder: LeaseHolder, version: str, *, environment: LeaseEnvironment
+    ) -> None:
         self._cluster = cluster
-        self._me = me
+        self._holder = holder
         self._version = version
-        self._around = around
+        self._environment = environment
         self._lost: InstallLeaseRecord | None = None
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="install-lease", daemon=True)
@@ -115,15 +117,15 @@ class InstallLease:
         """
         self._ended.set()
         self._thread.join()
-        ends = self._around.clock() + _RELEASE_S
+        ends = self._environment.clock() + _RELEASE_S
         while self._lost is None:
             try:
                 return self._delete()
             except ClusterError as error:
-                if not error.is_unreached or self._around.clock() >= ends:
+                if not error.is_unreached or self._environment.clock() >= ends:
                     _log.warning("cannot release the lease %s: %s", NAME, error)
                     return False
-            self._around.pause(1.0)
+            self._environment.pause(1.0)
         return False
 
     def __enter__(self) -> Self:
@@ -133,14 +135,14 @@ class InstallLease:
         self.release()
 
     def _keep(self) -> None:
-        while self._lost is None and not self._ended.wait(self._around.renew_s):
+        while self._lost is None and not self._ended.wait(self._environment.renew_s):
             try:
                 self._renew()
             except ClusterError as error:  # our own k3s may be restarting
                 _log.debug("the lease is not renewed now: %s", error)
 
     def _renew(self) -> None:
-        spec = {"renewTime": _micro(self._around.now())}
+        spec = {"renewTime": _micro(self._environment.now())}
         change = {"metadata": {"resourceVersion": self._version}, "spec": spec}
         try:
             self._version = _version(self._cluster.patch(LEASE, NAME, change, NAMESPACE))
@@ -154,8 +156,8 @@ class InstallLease:
         record, _ = _read(self._cluster)
         if record is None:
             with contextlib.suppress(ClusterError):  # taken by another, or no answer: the next renewal finds out
-                self._version = _version(self._cluster.create(_body(self._me, self._around.now())))
-        elif record.holder == str(self._me):
+                self._version = _version(self._cluster.create(_body(self._holder, self._environment.now())))
+        elif record.holder == str(self._holder):
             self._version = record.version
         else:
             self._lost = record
@@ -175,9 +177,9 @@ class InstallLease:
 
 def acquire(
     cluster: ClusterClient,
-    me: LeaseHolder,
+    holder: LeaseHolder,
     *,
-    around: LeaseEnvironment,
+    environment: LeaseEnvironment,
     say: Callable[[str], None],
     patience_s: float = DURATION_S + RENEW_S,
 ) -> InstallLease:
@@ -187,8 +189,8 @@ def acquire(
 
     Args:
         cluster: the API server, as the administrator.
-        me: `this_process(node)`.
-        around: `surroundings()`.
+        holder: `this_process(node)`.
+        environment: `lease_environment()`.
         say: is called once when there is a holder to wait for.
         patience_s: how long to wait for a silent holder.
 
@@ -196,25 +198,25 @@ def acquire(
         HeldError: a holder that lives, or may live, has the lease.
         ClusterError: the API server refuses, or does not answer.
     """
-    began, first, told = around.clock(), None, False
+    began, first, told = environment.clock(), None, False
     while True:
         record, now = _read(cluster)
         first = first or record
-        sight = LeaseObservation(record, now, first, around.clock() - began)
-        match verdict(sight, me, around.alive):
+        sight = LeaseObservation(record, now, first, environment.clock() - began)
+        match verdict(sight, holder, environment.alive):
             case LeaseAction.TAKE:
-                version = _take(cluster, me, record, around.now())
+                version = _take(cluster, holder, record, environment.now())
                 if version is not None:
-                    return InstallLease(cluster, me, version, around=around)
-                began, first = around.clock(), None  # another process was faster: observe that one
+                    return InstallLease(cluster, holder, version, environment=environment)
+                began, first = environment.clock(), None  # another process was faster: observe that one
             case LeaseAction.HELD if record is not None:
                 raise HeldError(record, now)
-            case _ if record is not None and around.clock() - began >= patience_s:
+            case _ if record is not None and environment.clock() - began >= patience_s:
                 raise HeldError(record, now)
             case _ if record is not None and not told:
                 say(f"waiting for {_who(record)}, {_when(record, now)}")
                 told = True
-        around.pause(_LOOK_S)
+        environment.pause(_LOOK_S)
 
 
 def _read(cluster: ClusterClient) -> tuple[InstallLeaseRecord | None, datetime | None]:
@@ -232,9 +234,9 @@ def _read(cluster: ClusterClient) -> tuple[InstallLeaseRecord | None, datetime |
     return record, now
 
 
-def _take(cluster: ClusterClient, me: LeaseHolder, old: InstallLeaseRecord | None, now: datetime) -> str | None:
+def _take(cluster: ClusterClient, holder: LeaseHolder, old: InstallLeaseRecord | None, now: datetime) -> str | None:
     """Write this process into the lease as it was read, and return its version; None when it has changed since."""
-    body = _body(me, now)
+    body = _body(holder, now)
     try:
         if old is None:
             return _version(cluster.create(body))
@@ -246,14 +248,14 @@ def _take(cluster: ClusterClient, me: LeaseHolder, old: InstallLeaseRecord | Non
         raise
 
 
-def _body(me: LeaseHolder, now: datetime) -> Json:
+def _body(holder: LeaseHolder, now: datetime) -> Json:
     stamp = _micro(now)
     return {
         "apiVersion": LEASE.version,
         "kind": LEASE.kind,
         "metadata": {"name": NAME, "namespace": NAMESPACE},
         "spec": {
-            "holderIdentity": str(me),
+            "holderIdentity": str(holder),
             "leaseDurationSeconds": DURATION_S,
             "acquireTime": stamp,
             "renewTime": stamp,

@@ -31,7 +31,7 @@ class Check:
     name: str
     group: str
     about: str
-    look: Callable[[BoxProbe], CheckResult]
+    run: Callable[[BoxProbe], CheckResult]
     needs_install: bool = True
     """Whether the check needs an installed edgegpu; without one it is skipped."""
 
@@ -94,7 +94,7 @@ class CheckRun:
 
     check: Check
     verdict: CheckResult
-    took_s: float
+    duration_s: float
 
 
 def run_checks(
@@ -109,7 +109,7 @@ def run_checks(
         before(check)
         began = clock()
         verdict = _verdict(check, probe)
-        yield CheckRun(check=check, verdict=verdict, took_s=clock() - began)
+        yield CheckRun(check=check, verdict=verdict, duration_s=clock() - began)
 
 
 def worst(results: Iterable[CheckRun]) -> CheckLevel:
@@ -124,7 +124,7 @@ def exit_status(results: Iterable[CheckRun]) -> int:
 
 def _verdict(check: Check, probe: BoxProbe) -> CheckResult:
     try:
-        return check.look(probe) if probe.installed or not check.needs_install else skipped(_NOT_INSTALLED)
+        return check.run(probe) if probe.installed or not check.needs_install else skipped(_NOT_INSTALLED)
     except SkippedCheck as unseen:
         if unseen.reported_by in {check.name, ""}:
             return _failed(unseen.shut)

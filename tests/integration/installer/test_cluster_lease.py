@@ -56,7 +56,7 @@ class World:
         )
 
     def take(self, cluster: ClusterClient, me: LeaseHolder, *, renew_s: float = 1000.0) -> InstallLease:
-        return acquire(cluster, me, around=self.around(renew_s=renew_s), say=self.said.append)
+        return acquire(cluster, me, environment=self.around(renew_s=renew_s), say=self.said.append)
 
 
 @pytest.fixture
@@ -152,7 +152,7 @@ def test_one_that_was_silent_for_a_while_only_is_waited_for(api: Api, cluster: C
 def test_patience_ends(api: Api, cluster: ClusterClient, world: World) -> None:
     abandon(api, TWO)
     with pytest.raises(HeldError, match="last heard of"):
-        acquire(cluster, ONE, around=world.around(), say=world.said.append, patience_s=20)
+        acquire(cluster, ONE, environment=world.around(), say=world.said.append, patience_s=20)
     assert the_lease(api)["holderIdentity"] == str(TWO)
 
 
@@ -217,7 +217,7 @@ def test_of_many_that_want_it_one_gets_it(api: Api) -> None:
         with api.cluster() as cluster:
             all_asked.wait(LIMIT_S)
             try:
-                acquire(cluster, me, around=world.around(), say=world.said.append, patience_s=1)
+                acquire(cluster, me, environment=world.around(), say=world.said.append, patience_s=1)
                 got.append(me)
             except HeldError:
                 refused.append(me)

@@ -45,19 +45,19 @@ def test_a_run_folder_that_is_not_ours_alone_is_never_removed(box: FakeBox) -> N
 
 
 def test_a_cluster_that_cannot_be_read_is_said_and_no_error(box: FakeBox) -> None:
-    assert removal_of(box).foreseen.unseen
+    assert removal_of(box).cluster_changes.unseen
 
 
 def test_an_installation_names_the_nodes_that_it_would_mark(box: FakeBox) -> None:
-    own = report_of(box, InstallOptions()).foreseen
+    own = report_of(box, InstallOptions()).cluster_changes
     assert [(mark.node, mark.name) for mark in own.marks] == [
         ("edge-1", "edgegpu.io/gpu"),
         ("edge-1", "edgegpu.io/extender"),
     ]
-    named = report_of(box, InstallOptions(nodes=("far",))).foreseen
+    named = report_of(box, InstallOptions(nodes=("far",))).cluster_changes
     assert [mark.node for mark in named.marks] == ["far", "edge-1"]
 
 
 def test_an_agent_node_has_nothing_to_do_in_the_cluster(box: FakeBox) -> None:
     box.k3s("agent")
-    assert report_of(box, InstallOptions()).foreseen.marks == ()
+    assert report_of(box, InstallOptions()).cluster_changes.marks == ()

@@ -75,7 +75,7 @@ def see(
     ],
 )
 def test_the_worst_is_the_exit_status(verdicts: list[CheckResult], status: int, level: CheckLevel) -> None:
-    results = [CheckRun(check=check(lambda _: FINE), verdict=one, took_s=0) for one in verdicts]
+    results = [CheckRun(check=check(lambda _: FINE), verdict=one, duration_s=0) for one in verdicts]
     assert exit_status(results) == status
     assert worst(results).rank == level.rank
 
@@ -133,7 +133,7 @@ def test_each_check_is_announced_and_timed(tmp_path: Path) -> None:
     one = check(lambda _: FINE, "one")
     (result,) = run_checks([one], sight(tmp_path), before=lambda it: begun.append(it.name), clock=lambda: next(ticks))
     assert begun == ["one"]
-    assert result.took_s == 2.5
+    assert result.duration_s == 2.5
 
 
 def test_a_program_and_its_words() -> None:

@@ -43,12 +43,12 @@ PAUSE, TRACE = "EDGEGPU_INSTALLER_PAUSE", "EDGEGPU_INSTALLER_TRACE"
 _ID = re.compile(r"[a-z0-9][a-z0-9-]{7,39}")
 
 
-def cluster_document(foreseen: DryRun) -> dict[str, object]:
+def cluster_document(cluster_changes: DryRun) -> dict[str, object]:
     """Return the cluster's part of a dry run, as keys of its document."""
     return {
-        "labels": [asdict(mark) for mark in foreseen.marks],
-        "objects": [asdict(one) for one in foreseen.objects],
-        "unseen": foreseen.unseen,
+        "labels": [asdict(mark) for mark in cluster_changes.marks],
+        "objects": [asdict(one) for one in cluster_changes.objects],
+        "unseen": cluster_changes.unseen,
     }
 
 
@@ -120,7 +120,7 @@ class InstallerConsole:
         """Return what a plan does to each file, as JSON."""
         return [_change(read_entry(self.layout.at(one.path)), wanted(one), one.path) for one in self._whole(plan).files]
 
-    def say_plan(self, plan: Plan, foreseen: DryRun) -> None:
+    def say_plan(self, plan: Plan, cluster_changes: DryRun) -> None:
         """Print what a plan would change on the machine and in the cluster."""
         restarts = prepare(plan, self._machine(self._release())).restarts
         for row in self.changes(plan):
@@ -130,12 +130,12 @@ class InstallerConsole:
         for unit in plan.start:
             typer.echo(f"start     {unit}")
         typer.echo(f"restart   {plan.restart}" if restarts else "no restart of k3s")
-        for mark in foreseen.marks:
+        for mark in cluster_changes.marks:
             typer.echo(f"{mark.change:<9} {mark.kind} {mark.name}={mark.value} of node {mark.node}")
-        for one in foreseen.objects:
+        for one in cluster_changes.objects:
             typer.echo(f"{one.change:<9} {one.name}")
-        if foreseen.unseen:
-            typer.echo(f"how the cluster is now could not be seen: {foreseen.unseen}")
+        if cluster_changes.unseen:
+            typer.echo(f"how the cluster is now could not be seen: {cluster_changes.unseen}")
         typer.echo("nothing was changed: this was a dry run")
 
     def say_failure(self, what: str, outcome: TransactionOutcome) -> None:

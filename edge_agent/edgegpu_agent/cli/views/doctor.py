@@ -88,5 +88,5 @@ def as_document(result: CheckRun) -> dict[str, Any]:
         "text": verdict.text,
         "troubles": [{"level": one.level.value, "text": one.text, "remedy": one.remedy} for one in verdict.troubles],
         "details": list(verdict.details),
-        "took_s": round(result.took_s, 3),
+        "took_s": round(result.duration_s, 3),
     }
