@@ -1,4 +1,4 @@
-"""docs/security.md: each line names test functions that are there; and what it says of packages."""
+"""docs/security.md: each section names test functions that are there; and what it says of packages."""
 
 from __future__ import annotations
 
@@ -12,14 +12,20 @@ SECURITY = (ROOT / "docs/security.md").read_text(encoding="utf-8")
 NAME = re.compile(r"`((?:[a-z0-9_]+/)*[a-z0-9_]+\.py)?(::\w+)?`")
 """`FILE::FUNCTION`, or `::FUNCTION` for another one of the file before it; a file by itself would show anything."""
 
-NONE = "\N{EN DASH} ("
-"""So begins what says why no test can show a line."""
+SHOWN, NONE = "Shown by: ", "no test ("
+"""So begins a section's last paragraph; and so it goes on where it says why no test can show the answer."""
 
 
-def rows() -> list[list[str]]:
-    """Return the cells of all lines of all tables, heads included."""
-    lines = [line for line in SECURITY.splitlines() if line.startswith("| ")]
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+ANSWERS = 58
+"""How many threats the page has at least."""
+
+
+def sections() -> list[tuple[str, list[str]]]:
+    """Return the heading of each threat, and what stands behind `Shown by: ` in its paragraphs."""
+    text = re.sub(r"^## .*", "", SECURITY, flags=re.MULTILINE)
+    parts = [part.partition("\n") for part in re.split(r"^### ", text, flags=re.MULTILINE)[1:]]
+    found = [(head, [" ".join(one.split()) for one in rest.split("\n\n")]) for head, _, rest in parts]
+    return [(head, [one.removeprefix(SHOWN) for one in rest if one.startswith(SHOWN)]) for head, rest in found]
 
 
 @functools.cache
@@ -33,18 +39,18 @@ def named_in(file: str) -> set[str]:
     return {name for name in names if name.startswith(("test_", "Test"))}
 
 
-def test_every_line_names_tests_that_are_there() -> None:
-    heads = [row for row in rows() if row[-1] == "shown by"]
-    assert len(heads) == len(re.findall(r"^\|---", SECURITY, re.MULTILINE)) == 4
-    for row in rows():
-        assert len(row) == 3, row
-        names = NAME.findall(row[-1])
-        assert row in heads or names or row[-1].startswith(NONE), f"no test is named: {row[0]}"
+def test_every_section_names_tests_that_are_there() -> None:
+    assert len(sections()) == len(re.findall(rf"^{SHOWN.strip()}", SECURITY, re.MULTILINE)) >= ANSWERS
+    for head, shown in sections():
+        assert len(shown) == 1, f"a section has one list of tests: {head}"
+        names = NAME.findall(shown[0])
+        assert names or shown[0].startswith(NONE), f"no test is named: {head}"
         named = ""
-        for file, function in names:
+        for (file, function), (later, following) in zip(names, [*names, ("", "")][1:], strict=True):
             named = file or named
-            assert function, f"{file} is named, no test of it: {row[0]}"
-            assert function.removeprefix("::") in named_in(named), f"{named}{function} is not there: {row[0]}"
+            one = function or ("" if later else following)  # a long name stands in two parts: the file, the function
+            assert one, f"{file} is named, no test of it: {head}"
+            assert one.removeprefix("::") in named_in(named), f"{named}{one} is not there: {head}"
 
 
 def test_a_test_is_found_by_its_own_name_alone() -> None:
