@@ -33,7 +33,7 @@ def describe(bundle: Path, version: str, *, key_file: Path) -> str:
     """Return the arguments of agent.upgrade as JSON, without the bundle's `url`."""
     key = serialization.load_pem_private_key(key_file.read_bytes(), None)
     if not isinstance(key, Ed25519PrivateKey):
-        raise SystemExit(f"cannot sign with {key_file}: it is no Ed25519 key")
+        raise SystemExit(f"cannot sign with {key_file}: it is not an Ed25519 key")
     with bundle.open("rb") as file:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
     return json.dumps({"version": version, "sha256": sha256, "signature": sign(key, version, sha256)}, indent=1)

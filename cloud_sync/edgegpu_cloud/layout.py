@@ -28,9 +28,9 @@ def _host(text: str) -> str:
         try:
             ip_address(text)
         except ValueError as error:
-            raise ValueError(f"{text!r} is no host name or address (without port and https://)") from error
+            raise ValueError(f"{text!r} is not a host name or an address (without port and https://)") from error
     elif len(text) > _HOST_LENGTH or not _HOST.fullmatch(text):
-        raise ValueError(f"{text!r} is no host name or address (without port and https://)")
+        raise ValueError(f"{text!r} is not a host name or an address (without port and https://)")
     return text
 
 
@@ -211,7 +211,7 @@ def load(path: Path) -> CloudConfig:
         return CloudConfig.model_validate(value)
     except ValidationError as error:
         wrong = (f"{'.'.join(map(str, one['loc'])) or 'the file'}: {one['msg']}" for one in error.errors())
-        raise CloudError(f"cannot use {path}: {'; '.join(wrong)}", remedy="put these keys right") from error
+        raise CloudError(f"cannot use {path}: {'; '.join(wrong)}", remedy="correct these keys") from error
 
 
 def _text(path: Path) -> str:

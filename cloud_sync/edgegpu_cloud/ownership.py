@@ -150,7 +150,7 @@ def open_regular(path: Path, flags: int) -> int:
     if stat.S_ISREG(os.fstat(handle).st_mode):
         return handle
     os.close(handle)
-    raise OSError(f"{path} is no regular file")
+    raise OSError(f"{path} is not a regular file")
 
 
 def open_state(path: Path) -> int:

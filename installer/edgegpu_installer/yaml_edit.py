@@ -36,9 +36,9 @@ def compose(text: str) -> yaml.MappingNode:
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.YAMLError as error:
-        raise UnexpectedFormError(f"it is no YAML: {_one_line(error)}") from error
+        raise UnexpectedFormError(f"it is not YAML: {_one_line(error)}") from error
     if not isinstance(root, yaml.MappingNode):
-        raise UnexpectedFormError("it is no mapping")
+        raise UnexpectedFormError("it is not a mapping")
     return root
 
 
@@ -49,7 +49,7 @@ def values(text: str) -> dict[str, Any]:
     except yaml.YAMLError as error:
         raise UnexpectedFormError(f"it means nothing: {_one_line(error)}") from error
     if not isinstance(loaded, dict):
-        raise UnexpectedFormError("it is no mapping")
+        raise UnexpectedFormError("it is not a mapping")
     return loaded
 
 
@@ -78,7 +78,7 @@ def sequence(node: yaml.Node, key: str) -> yaml.SequenceNode:
     """Return the list that a key holds. Raises UnexpectedFormError when it is missing, empty or no list."""
     found = child(node, key)
     if not isinstance(found, yaml.SequenceNode) or not found.value:
-        raise UnexpectedFormError(f"{key} is no list with something in it")
+        raise UnexpectedFormError(f"{key} is not a list with at least one item")
     return found
 
 
@@ -147,7 +147,7 @@ def line_end(text: str, end: int) -> int:
     stop = text.find("\n", end)
     stop = len(text) if stop < 0 else stop
     if not _AFTER_ITEM.fullmatch(text, end, stop):
-        raise UnexpectedFormError(f"something stands behind the item: {text[end:stop].strip()}")
+        raise UnexpectedFormError(f"there is text after the item: {text[end:stop].strip()}")
     return stop - 1 if text[stop - 1 : stop] == "\r" else stop
 
 

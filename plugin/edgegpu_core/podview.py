@@ -218,7 +218,7 @@ def read_cards(text: str | None, uid: str, node: str) -> Cards | None:
 def _uuids(value: object) -> tuple[str, ...]:
     """Return a list of strings as a tuple; any other iterable is refused."""
     if not isinstance(value, list) or not all(isinstance(card, str) for card in value):
-        raise TypeError("no list of cards")
+        raise TypeError("not a list of cards")
     return tuple(value)
 
 

@@ -151,7 +151,7 @@ def test_installed_used_uninstalled_and_rolled_back(plane: Plane) -> None:
     lay_release(plane.server)
     back_s, bad = measured(lambda: plane.install(well=False))
     assert (bad["state"], bad["changed"]) == ("ROLLED_BACK", False), bad
-    assert bad["why"].startswith("cannot see the scheduler at work"), bad
+    assert bad["why"].startswith("cannot see that the scheduler works"), bad
     assert REFUSES in bad["why"]
     assert "with everything put back" not in bad["why"]
     assert plane.manifest() == (upgraded, 0o600)

@@ -17,7 +17,7 @@ def waiting_s(text: str | None, *, wait: bool, default: str) -> int:
     """
     found = seconds(text or default, option="--timeout")
     if text is not None and not wait:
-        raise typer.BadParameter("it is how long --wait waits, and there is no --wait", param_hint="--timeout")
+        raise typer.BadParameter("it limits --wait; give --wait too, or leave it out", param_hint="--timeout")
     return found if wait else 0
 
 

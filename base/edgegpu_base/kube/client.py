@@ -218,7 +218,7 @@ def _json(text: bytes, what: str) -> Json:
     try:
         value = json.loads(text) if text else {}
     except ValueError as error:
-        raise Unavailable(f"cannot {what}: the answer is no JSON: {error}") from error
+        raise Unavailable(f"cannot {what}: the answer is not JSON: {error}") from error
     return value if isinstance(value, dict) else {"value": value}
 
 

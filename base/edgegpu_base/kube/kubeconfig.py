@@ -158,7 +158,7 @@ def _parse(path: Path) -> KubeconfigFile:
 def _access(path: Path, cluster: ClusterEntry, user: UserEntry) -> ApiAccess:
     if not is_url(cluster.server):
         raise KubeconfigError(
-            f"cannot use {path}: server {cluster.server!r} is no http(s) URL", "write e.g. https://127.0.0.1:6443"
+            f"cannot use {path}: server {cluster.server!r} is not an http(s) URL", "write e.g. https://127.0.0.1:6443"
         )
     cert = _material(path, "client-certificate", user.client_certificate_data, user.client_certificate)
     key = _material(path, "client-key", user.client_key_data, user.client_key)
@@ -202,7 +202,7 @@ def _material(path: Path, name: str, data: str | None, file: str | None) -> str 
             return base64.b64decode(data, validate=True).decode("ascii")
         text = (path.parent / file).read_text(encoding="ascii") if file else None
     except (binascii.Error, UnicodeDecodeError) as error:
-        raise KubeconfigError(f"cannot use {path}: {name} is no PEM text", _ANEW) from error
+        raise KubeconfigError(f"cannot use {path}: {name} is not PEM text", _ANEW) from error
     except OSError as error:
         raise KubeconfigError(f"cannot use {path}: {name} {file}: {error.strerror}") from error
     if text is not None and not text.strip():  # an empty text would mean no certificate, and any authority

@@ -71,7 +71,7 @@ def await_crl(layout: CloudLayout, config: CloudConfig, revoked: KickCertificate
     while not _visit(layout, config, revoked, timeout_s=_PATIENCE_S, patient=False):
         if time.monotonic() >= end_s:
             text = f"cannot cut the box's connection: the broker has not read {layout.crl} again in {timeout_s:g} s"
-            raise CloudError(text, remedy="is that its crlfile? reload it by hand")
+            raise CloudError(text, remedy="check that this file is the broker's crlfile, then reload it by hand")
         time.sleep(_PAUSE_S)
 
 

@@ -81,13 +81,13 @@ def _written_whole(file: Path, folder: Path) -> Iterator[tuple[BinaryIO, Callers
 
 
 def _check(file: Path) -> None:
-    """Refuse a target that is no regular file: a device, a pipe, a link would be replaced, and be gone."""
+    """Refuse a target that is not a regular file: a device, a pipe, a link would be replaced, and be gone."""
     try:
         other = not stat.S_ISREG(file.lstat().st_mode)
     except OSError:
         other = False
     if other or str(file) == "-":
-        what = "standard output" if str(file) == "-" else "no regular file"
+        what = "standard output" if str(file) == "-" else "not a regular file"
         raise CloudError(f"cannot write a backup to {file}: it is {what}", remedy="name a file, new or to be replaced")
 
 

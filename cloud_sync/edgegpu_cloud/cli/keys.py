@@ -189,7 +189,7 @@ def make_root(
     """Make a root key in FILE."""
     with reporting(as_json=json):
         if file.exists():
-            raise CloudError(f"cannot make a root key in {file}: it is there", remedy="name another file")
+            raise CloudError(f"cannot make a root key in {file}: it exists already", remedy="name another file")
         key = Ed25519PrivateKey.generate()
         write_file(file, key_pem(key))
         if not json:
@@ -218,7 +218,7 @@ def _read(model: type[T], text: str, where: str) -> T:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         raise CloudError(
-            f"cannot read {where}: {first['msg']}", remedy="is it what the step before printed?"
+            f"cannot read {where}: {first['msg']}", remedy="name the file with the output of the step before"
         ) from error
 
 

@@ -55,7 +55,7 @@ def serve(
 ) -> None:
     """Run the controller."""
     if not link and not https:
-        raise typer.BadParameter("--no-link and --no-https leave nothing to be served")
+        raise typer.BadParameter("--no-link and --no-https leave nothing to serve")
     with reporting(as_json=False):
         become_owner(folder)
         layout = CloudLayout(folder.absolute())

@@ -78,7 +78,7 @@ def check_away(*, last_s: float, now_s: float) -> None:
     if last_s and now_s > last_s + AWAY_S:
         raise CloudError(
             f"cannot serve: this machine's clock says {utc(now_s)}, and boxes were told {utc(last_s)} last; "
-            "what they are told they never forget",
+            "boxes never forget a time that they were told",
             remedy="set the clock right; if it is right, add --clock-is-right once",
         )
 

@@ -60,7 +60,7 @@ class Authority:
             CloudError: without a name.
         """
         if not names:
-            raise CloudError("cannot make a server's certificate: it has no name", remedy="give it one")
+            raise CloudError("cannot make a server's certificate: it has no host name", remedy="give a host name")
         alternative = x509.SubjectAlternativeName([_general(name) for name in names])
         subject = distinguished_name(names[0][:64])
         since, until = EPOCH, self._until(now_s, days)
@@ -186,7 +186,7 @@ def read_request(pem: str) -> CertificateRequest:
     except (ValueError, TypeError, UnsupportedAlgorithm, InvalidSignature, x509.InvalidVersion) as error:
         raise RequestError(f"cannot read the request: {_words(error)}") from error
     if not isinstance(public, ec.EllipticCurvePublicKey) or not isinstance(public.curve, _CURVES):
-        raise RequestError("cannot take the request: its key is none of EC P-256 and P-384")
+        raise RequestError("cannot take the request: its key is neither EC P-256 nor EC P-384")
     if not valid:
         raise RequestError("cannot take the request: its signature is wrong")
     return CertificateRequest(public, hashlib.sha256(request.public_bytes(serialization.Encoding.DER)).hexdigest())

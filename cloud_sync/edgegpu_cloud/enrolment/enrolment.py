@@ -242,7 +242,7 @@ def _read(csr: str) -> ca.CertificateRequest:
         return ca.read_request(csr)
     except RequestError as error:
         raise RequestRefusedError(
-            RefusalCode.BAD_REQUEST, error.text, "is the agent of a version that this cloud knows?"
+            RefusalCode.BAD_REQUEST, error.text, "check that this cloud knows the agent's version"
         ) from error
 
 

@@ -88,8 +88,8 @@ def _check_newest(store: ControllerStore, chain: tuple[KeySetLink, ...]) -> None
         raise CloudError(
             f"cannot change the keys: {name} holds set {newest}, and the sets here end with {len(chain)}: this store "
             "is older than that change, and a box that holds it would follow no other",
-            remedy="add the missing sets first, from a later copy (docs/cloud/backup.md); where there are "
-            f"none, {name} lies: `edgegpu-cloud revoke {name}`",
+            remedy="add the missing sets first, from a later copy (docs/cloud/backup.md); if there are no "
+            f"such sets, {name} reports a false number: `edgegpu-cloud revoke {name}`",
         )
 
 
@@ -101,7 +101,7 @@ def sign(request: SigningRequest, root: Ed25519PrivateKey, *, next_root: str = "
     """
     if request.before is not None and read_set(request.before).root != public_text(root):
         remedy = "use the root key that the newest set names"
-        raise CloudError("cannot sign: boxes would not obey, this is not the root key in effect", remedy=remedy)
+        raise CloudError("cannot sign: this is not the root key in effect, so boxes would not obey", remedy=remedy)
     return next_link(root, keys=request.keys, before=request.before, next_root=next_root or None)
 
 

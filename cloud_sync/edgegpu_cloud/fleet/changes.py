@@ -106,7 +106,7 @@ def add_box(tx: Transaction, enrolled: EnrolledBox, who: Author) -> BoxRecord:
 def _free_name(tx: Transaction, name: str, device: DeviceId) -> None:
     """Refuse a name that is another box's name or id."""
     if any(other != device for other in tx.boxes.with_exact_name(name)):
-        raise CloudError(f"cannot call a box {name}: another one has this name", remedy="choose another name")
+        raise CloudError(f"cannot call a box {name}: another box has this name", remedy="choose another name")
 
 
 def end_all(tx: Transaction, device: DeviceId, *, now_s: float, code: str = "", text: str = "") -> None:
@@ -166,10 +166,10 @@ def check_enrolled(box: BoxRecord) -> None:
     """
     if box.state is BoxState.SET_ASIDE:
         remedy = f"look at `edgegpu-cloud alarms`; `edgegpu-cloud boxes forget {box.name}`, then enrol it anew"
-        raise CloudError(f"cannot ask anything of {box.name}: it is set aside", remedy=remedy)
+        raise CloudError(f"cannot send anything to {box.name}: it is set aside", remedy=remedy)
     if box.state is BoxState.REVOKED:
         remedy = "enrol it anew: `edgegpu-cloud enrol`"
-        raise CloudError(f"cannot ask anything of {box.name}: it is revoked", remedy=remedy)
+        raise CloudError(f"cannot send anything to {box.name}: it is revoked", remedy=remedy)
 
 
 def add_command(tx: Transaction, box: BoxRecord, who: Author, *, op: str, args: Json, wait_s: int) -> CommandId:

@@ -35,7 +35,9 @@ def find_box(tx: Transaction, name_or_id: str) -> BoxRecord:
     if not found:
         raise NotFoundError(f"cannot find a box {name_or_id!r}", remedy="`edgegpu-cloud boxes` lists them")
     names = ", ".join(sorted(box.name for box in tx.boxes.get(found[:5]).values()))
-    raise NotFoundError(f"cannot tell which box {name_or_id!r} is: {len(found)} begin so ({names})", remedy="say more")
+    raise NotFoundError(
+        f"cannot tell which box {name_or_id!r} is: {len(found)} begin so ({names})", remedy="give more letters"
+    )
 
 
 def find_command(tx: Transaction, id_: str) -> StoredCommand:
@@ -50,7 +52,7 @@ def find_command(tx: Transaction, id_: str) -> StoredCommand:
         return next(iter(found.values()))
     if not found:
         raise NotFoundError(f"cannot find a command {id_!r}", remedy="`edgegpu-cloud commands` lists them")
-    raise NotFoundError(f"cannot tell which command {id_!r} is: several begin so", remedy="say more of its id")
+    raise NotFoundError(f"cannot tell which command {id_!r} is: several begin so", remedy="give more letters of its id")
 
 
 def cluster_of(tx: Transaction, box: BoxRecord) -> str:
@@ -64,7 +66,7 @@ def cluster_of(tx: Transaction, box: BoxRecord) -> str:
     cluster = next((one for one in told if one), "")
     if not cluster:
         remedy = "wait until it is connected and its k3s runs"
-        raise CloudError(f"cannot set limits on {box.name}: it has not told which cluster it is in", remedy=remedy)
+        raise CloudError(f"cannot set limits on {box.name}: it has not reported its cluster", remedy=remedy)
     return str(cluster)
 
 

@@ -54,7 +54,7 @@ def _term(part: str, whole: str) -> _Term:
     negated = part.startswith("!")
     found = _TERM.fullmatch(part.removeprefix("!").strip())
     if found is None or (negated and found["how"]):
-        raise CloudError(f"cannot select boxes by {whole!r}: {part or 'nothing'!r} is no term", remedy=_EXAMPLES)
+        raise CloudError(f"cannot select boxes by {whole!r}: {part or 'nothing'!r} is not a term", remedy=_EXAMPLES)
     if found["how"] is None:
         return _Term(found["key"], None, not negated)
     return _Term(found["key"], frozenset({found["value"]}), found["how"] != "!=")

@@ -99,7 +99,7 @@ def checked(spec: Spec, *, enrolment: int, rev: int) -> Json:
         Spec.model_validate_json(spec.model_dump_json())  # model_copy does not validate an edit
         encode(Desired(enrolment=enrolment, rev=rev, spec=value), limit_bytes=BODY_MAX_BYTES - _ROOM)
     except ValidationError as error:
-        raise CloudError(f"cannot set this: {first_fault(error)}", remedy="put it right and set it again") from error
+        raise CloudError(f"cannot set this: {first_fault(error)}", remedy="correct it and set it again") from error
     except TooLargeError as error:
         remedy = "take limits of apps away that are not needed any more"
         raise CloudError(f"cannot set this: the document is too large ({error})", remedy=remedy) from error
@@ -215,7 +215,9 @@ def with_settings(spec: Spec, settings: SharingSettings) -> Spec:
         name: _setting(spec, name, {field: value}) for name, (field, value) in asked_for.items() if value is not None
     }
     if not changes:
-        raise CloudError("cannot set nothing", remedy="give --policy, --exclude, --unit-mib or --isolation")
+        raise CloudError(
+            "cannot set sharing: no setting is given", remedy="give --policy, --exclude, --unit-mib or --isolation"
+        )
     return spec.model_copy(update=changes)
 
 

@@ -174,7 +174,7 @@ def _read(model: type[T], body: bytes) -> T:
         return model.model_validate_json(body)
     except ValidationError as error:
         text = f"cannot read the request: {first_fault(error, whole='the body')}"
-        remedy = "is the agent of a version that this cloud knows?"
+        remedy = "check that this cloud knows the agent's version"
         raise RequestRefusedError(RefusalCode.BAD_REQUEST, text[:300], remedy) from error
 
 

@@ -40,7 +40,7 @@ class BundleFolder:
         if path is None:
             return None
         if _URL.fullmatch(self.url) is None:
-            raise CloudError(f"cannot put {self.url} into install.sh", remedy="put https.url in controller.yaml right")
+            raise CloudError(f"cannot put {self.url} into install.sh", remedy="correct https.url in controller.yaml")
         return self._read(path).replace(_PLACEHOLDER.encode(), self.url.encode())
 
     def sums(self) -> bytes | None:

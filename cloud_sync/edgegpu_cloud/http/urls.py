@@ -14,7 +14,8 @@ def url_of(config: CloudConfig) -> str:
         return config.https.url.rstrip("/")
     if not config.names:
         raise CloudError(
-            "cannot tell boxes where to enrol: no name", remedy="set names or https.url in controller.yaml"
+            "cannot tell boxes where to enrol: the controller has no name",
+            remedy="set names or https.url in controller.yaml",
         )
     host = f"[{config.names[0]}]" if ":" in config.names[0] else config.names[0]
     return f"https://{host}:{config.https.port}"

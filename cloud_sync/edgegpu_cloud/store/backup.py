@@ -24,6 +24,6 @@ def copy_file(source: Path, target: Path) -> None:
             connection.exec_driver_sql("VACUUM INTO ?", (str(target),))
     except SQLAlchemyError as error:
         cause = str(getattr(error, "orig", None) or error).partition("\n")[0]
-        raise CloudError(f"cannot copy {source}: {cause}", remedy="is there room for it?") from error
+        raise CloudError(f"cannot copy {source}: {cause}", remedy="make room there") from error
     finally:
         engine.dispose()

@@ -136,9 +136,9 @@ class HttpsClient:
                 if response.headers.get("Content-Range", "").endswith(f"/{have}"):
                     return
                 path.unlink()
-                raise WebError(f"cannot go on fetching {_without_query(url)}: it is another file now")
+                raise WebError(f"cannot go on fetching {_without_query(url)}: the file on the host has changed")
             _check_status(response.status, f"fetch {_without_query(url)}")
-            no_room = WebError(f"cannot fetch {_without_query(url)}: there is no room for it", final=True)
+            no_room = WebError(f"cannot fetch {_without_query(url)}: the disk has no room for it", final=True)
             begins = have if response.status == _PARTIAL else 0
             if begins + _length(response) > most_bytes:
                 raise no_room  # kubelet evicts pods when the disk is full

@@ -58,7 +58,7 @@ class Rollout:
                 if self._timer.clock() >= ends:
                     raise
                 self._timer.pause(self._timer.patience.look_s)
-        raise Conflict(f"cannot change {self.ref}: it changes again and again")
+        raise Conflict(f"cannot change {self.ref}: somebody else changes it again and again")
 
     def follow(self, request: RequestedAmounts, *, limit_s: float, blame_s: float | None = None) -> Progress:
         """Wait until the rollout of these amounts is done, or it is clear why it will not be. Raises KubeError.

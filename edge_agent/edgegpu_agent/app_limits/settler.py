@@ -142,7 +142,7 @@ class AppLimitsSettler:
             raise refused(ResultCode.PRECHECK, f"there is no Deployment, StatefulSet or DaemonSet {name}")
         if len(found) > 1:
             kinds = " and a ".join(one.ref.kind.value for one in found)
-            raise refused(ResultCode.PRECHECK, f"{name} is a {kinds}: which one is meant cannot be told, so rename one")
+            raise refused(ResultCode.PRECHECK, f"{name} is a {kinds}: it is not clear which one is meant; rename one")
         spec = found[0].template.get("spec") or {}
         if container_of(spec, limits.container) is None:
             names = ", ".join(one["name"] for one in spec.get("containers") or ())

@@ -187,7 +187,7 @@ class RealBed:
         try:
             self._kubectl.run("delete", "namespace", self.namespace, "--ignore-not-found", timeout_s=_GONE_S)
         except KubectlError as error:
-            raise DemoError(f"{error}; what is left goes with `kubectl delete namespace {self.namespace}`") from error
+            raise DemoError(f"{error}; remove what is left with `kubectl delete namespace {self.namespace}`") from error
 
 
 @contextmanager

@@ -70,7 +70,7 @@ class BoxEnrolment:
         settle(self.folder)
         identity = load_identity(self.folder)
         if identity is None:
-            raise IdentityError(f"cannot find the identity in {self.folder} that was just written", "look at the disk")
+            raise IdentityError(f"cannot find the identity in {self.folder} that was just written", "check the disk")
         return identity
 
     @property
@@ -143,8 +143,8 @@ class BoxEnrolment:
         certificate = read_certificate(answer.certificate.encode())
         if certificate.public != public_of((self._new / "tls.key").read_bytes()) or certificate.name != answer.device:
             raise UnreachableError(
-                f"cannot use the certificate from {self.cloud.url}: it is not for this box's key and name",
-                "it is asked again; look at the cloud's log",
+                f"cannot use the certificate from {self.cloud.url}: the certificate is not for this box's key and name",
+                "the agent asks again; see the cloud's log",
             )
         read_certificate(answer.broker_ca.encode())
         try:

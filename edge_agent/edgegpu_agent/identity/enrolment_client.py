@@ -104,7 +104,7 @@ class CloudClient:
         """
         status, _ = _call("GET", f"{self.url}/healthz", _context(self.ca_pem, dates=self.check_dates()), self)
         if status != _OK:
-            raise UnreachableError(f"cannot use {self.url}: it answered {status}", "is the address right?")
+            raise UnreachableError(f"cannot use {self.url}: it answered {status}", "check the address")
 
     def _post(self, path: str, body: bytes, headers: dict[str, str]) -> tuple[int, bytes]:
         context = _context(self.ca_pem, dates=self.check_dates())
@@ -114,7 +114,7 @@ class CloudClient:
             raise _denied(self.url, status, answer)
         if status not in {_OK, _WAIT}:
             said = _denied(self.url, status, answer)
-            raise UnreachableError(f"cannot use {self.url}{path}: {said.text}", said.remedy or "it is asked again")
+            raise UnreachableError(f"cannot use {self.url}{path}: {said.text}", said.remedy or "the agent asks again")
         return status, answer
 
     def fetch_ca(self, sha256: str) -> bytes:
@@ -130,7 +130,7 @@ class CloudClient:
         urllib3.disable_warnings(InsecureRequestWarning)
         status, answer = _call("GET", f"{self.url}/ca.crt", context, self)
         if status != _OK:
-            raise UnreachableError(f"cannot fetch {self.url}/ca.crt: it answered {status}", "is the address right?")
+            raise UnreachableError(f"cannot fetch {self.url}/ca.crt: it answered {status}", "check the address")
         return checked_ca(self.url, answer, sha256)
 
 
@@ -144,7 +144,7 @@ def checked_ca(url: str, pem: bytes, sha256: str) -> bytes:
         der = x509.load_pem_x509_certificate(pem).public_bytes(Encoding.DER)
     except ValueError as error:
         raise IdentityError(
-            f"cannot trust {url}: its ca.crt is no certificate: {error}", "is the address right?"
+            f"cannot trust {url}: its ca.crt is not a certificate: {error}", "check the address"
         ) from error
     mine = hashlib.sha256(pem).hexdigest()  # as `sha256sum ca.crt` and the cloud's install line have it
     if sha256.lower() not in {mine, hashlib.sha256(der).hexdigest()}:
@@ -186,7 +186,7 @@ def _call(
     except (HTTPError, OSError, ValueError) as error:
         raise _unreachable(client.url, error) from error
     if len(answer) > _MOST_BYTES:
-        raise UnreachableError(f"cannot use {url}: its answer is too long", "is the address right?")
+        raise UnreachableError(f"cannot use {url}: its answer is too long", "check the address")
     return response.status, answer
 
 
@@ -200,7 +200,9 @@ def _unreachable(url: str, error: Exception) -> UnreachableError:
         remedy = "is this box's clock right (`date`)?" if dates else "cloud.ca_sha256 must be that of its CA"
         return UnreachableError(f"cannot trust {url}: {words}", remedy)
     words = str(chain[-1]).strip() or type(chain[-1]).__name__
-    return UnreachableError(f"cannot reach {url}: {words}", "does this box reach that host? a proxy: cloud.proxy")
+    return UnreachableError(
+        f"cannot reach {url}: {words}", "check that this box reaches that host; cloud.proxy names a proxy"
+    )
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
@@ -215,7 +217,9 @@ def _denied(url: str, status: int, answer: bytes) -> DeniedError:
     try:
         said = _Denied.model_validate_json(answer)
     except ValidationError:
-        return DeniedError("REFUSED", f"cannot use {url}: it answered {status}", "is it the address of your cloud?")
+        return DeniedError(
+            "REFUSED", f"cannot use {url}: it answered {status}", "check that it is the address of your cloud"
+        )
     return DeniedError(said.code, said.text, said.remedy)
 
 
@@ -226,7 +230,8 @@ def _read(model: type[T], answer: bytes) -> T:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or "the answer"
         raise UnreachableError(
-            f"cannot understand the cloud: {where}: {first['msg']}", "is it of this version?"
+            f"cannot understand the cloud's answer: {where}: {first['msg']}",
+            "check that the cloud has this version of edgegpu",
         ) from error
 
 

@@ -187,7 +187,7 @@ def load_sign_key(path: Path) -> Ed25519PrivateKey:
     except (ValueError, TypeError) as error:
         raise IdentityError(f"cannot read {path}: {error}", AGAIN) from error
     if not isinstance(key, Ed25519PrivateKey):
-        raise IdentityError(f"cannot use {path}: it is no Ed25519 key", AGAIN)
+        raise IdentityError(f"cannot use {path}: it is not an Ed25519 key", AGAIN)
     return key
 
 

@@ -50,5 +50,5 @@ def _private(pem: bytes) -> ec.EllipticCurvePrivateKey:
     except (ValueError, TypeError) as error:
         raise IdentityError(f"cannot use the TLS key: {error}", "edgegpu agent enrol") from error
     if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise IdentityError("cannot use the TLS key: it is no ECDSA key", "edgegpu agent enrol")
+        raise IdentityError("cannot use the TLS key: it is not an ECDSA key", "edgegpu agent enrol")
     return key

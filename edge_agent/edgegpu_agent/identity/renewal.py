@@ -132,7 +132,8 @@ class Renewal:
         ours = certificate.public == public_of((self._new / "tls.key").read_bytes())
         if not ours or certificate.name != self.identity.device.device:
             raise UnreachableError(
-                "cannot use the renewed certificate: it is not for this box's key and name", "it is asked again"
+                "cannot use the renewed certificate: the certificate is not for this box's key and name",
+                "the agent asks again",
             )
         done = _Done(cause=request.cause, not_after_s=certificate.not_after_s)
         identity_files.write(self._new / _DONE, done.model_dump_json().encode())

@@ -136,7 +136,7 @@ class BoxJournal:
         """
         short = self.free_pages < self._room.spare_from(len(held.outbox.open))
         if short and spare:
-            raise JournalFullError("cannot take more: the journal keeps what room it has for results")
+            raise JournalFullError("cannot take more: the journal keeps its remaining room for results")
         change = ContentDiff(
             before=self.held,
             after=held,

@@ -43,7 +43,7 @@ def migrate(link: sqlite3.Connection) -> None:
     """
     version, owner = _pragma(link, "user_version"), _pragma(link, "application_id")
     if version and owner != APPLICATION_ID:
-        raise UnreadableError(f"it is no journal of edgegpu: its application id is {owner:#x}")
+        raise UnreadableError(f"it is not a journal of edgegpu: its application id is {owner:#x}")
     if version > VERSION:
         _check_reader(link, version)
         return
@@ -52,7 +52,7 @@ def migrate(link: sqlite3.Connection) -> None:
     link.execute("BEGIN IMMEDIATE")
     for step in range(version, VERSION):
         if step not in _STEPS:
-            raise UnreadableError(f"it has version {version}, which nothing leads on from")
+            raise UnreadableError(f"it has version {version}, and this agent cannot upgrade it")
         for statement in _STEPS[step]:
             link.execute(statement)
     link.execute("INSERT OR REPLACE INTO one VALUES ('oldest_reader', ?)", (str(OLDEST_READER),))

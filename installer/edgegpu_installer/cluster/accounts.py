@@ -126,12 +126,12 @@ def join(
     if not pace.until(filled, pace.token_s):
         raise InstallError(
             f"cannot get a token: {pace.token_s:.0f} s after the Secret {space}/{name} was made it has none",
-            remedy="see that kube-controller-manager runs (k3s: it is part of the server), then run it again",
+            remedy="check that kube-controller-manager runs (k3s: in the server), then run this command again",
         )
     ca_pem = cluster.access.ca_pem or found.get("ca.crt", "")
     if not ca_pem:
         raise InstallError(
-            f"cannot write a kubeconfig for {account}: neither the administrator's nor the Secret names a CA",
+            f"cannot write a kubeconfig for {account}: neither the administrator's kubeconfig nor the Secret has a CA",
             remedy="name a kubeconfig with certificate-authority-data",
         )
     return JoinCredentials(cluster.access.server, ca_pem, found["token"])
@@ -198,8 +198,8 @@ def _ensure_namespace(cluster: ClusterClient, item: Json, pace: ControllerWait) 
 
     if not pace.until(settled, pace.gone_s):
         raise InstallError(
-            f"cannot use the namespace {name}: it is being deleted, and something in it does not go",
-            remedy=f"see what holds it: k3s kubectl get namespace {name} -o yaml",
+            f"cannot use the namespace {name}: it is being deleted, and an object in it blocks the deletion",
+            remedy=f"find that object: k3s kubectl get namespace {name} -o yaml",
         )
     if cluster.find(NAMESPACE, name) is None:
         cluster.apply(item)

@@ -271,7 +271,7 @@ def _object(text: bytes, what: str) -> Json:
     try:
         value: Any = json.loads(text)
     except ValueError as error:
-        raise ClusterError(f"{what}: the answer is no JSON: {error}") from error
+        raise ClusterError(f"{what}: the answer is not JSON: {error}") from error
     return value if isinstance(value, dict) else {}
 
 

@@ -65,7 +65,7 @@ def ask(
         answer = link.getresponse()
         return HttpResponse(answer.status, dict(answer.getheaders()), answer.read(_MOST_BYTES))
     except http.client.HTTPException as error:
-        raise OSError(f"it speaks no whole HTTP: {type(error).__name__} {error}") from error
+        raise OSError(f"the answer is not complete HTTP: {type(error).__name__} {error}") from error
     finally:
         link.close()
 

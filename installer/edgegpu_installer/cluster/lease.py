@@ -105,8 +105,8 @@ class InstallLease:
         """
         if self._lost is not None:
             raise LostError(
-                f"cannot go on: {_who(self._lost)} has taken over, after this server was silent for {DURATION_S} s",
-                "wait for its end, then run this again here",
+                f"cannot go on: {_who(self._lost)} has taken the lease: this server was silent for {DURATION_S} s",
+                "wait until that installer has ended, then run this command again here",
             )
 
     def release(self) -> bool:

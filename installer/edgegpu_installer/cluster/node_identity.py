@@ -94,7 +94,7 @@ class JoinToken:
         if (found := ca_sha256(ca_pem)) != self.ca_sha256:
             raise InstallError(
                 f"cannot join {self.server}: its CA has the hash {found[:16]}…, the token says {self.ca_sha256[:16]}…",
-                remedy="take the token from a server of this node's own cluster; if it was, somebody stands between",
+                remedy="take the token from a server of this node's own cluster; else another machine answers for it",
             )
         return kubeconfig.render(server=server or self.server, ca_pem=ca_pem, token=self.token)
 
@@ -115,7 +115,7 @@ def unpack(word: str) -> JoinToken:
     word = "".join(word.split())
     body, _, checksum = word.removeprefix(_PREFIX).partition(".")
     if not word.startswith(_PREFIX) or not checksum:
-        raise InstallError(f"cannot join: this is no join token ({_PREFIX}…)", remedy=_AGAIN)
+        raise InstallError(f"cannot join: this is not a join token ({_PREFIX}…)", remedy=_AGAIN)
     if checksum != _checksum(body):
         raise InstallError("cannot join: the join token is not complete, or was changed", remedy=_AGAIN)
     try:
@@ -135,7 +135,7 @@ def ca_sha256(pem: str) -> str:
     except binascii.Error:
         ders = []
     if not ders:
-        raise InstallError("cannot use the API server's CA: it is no PEM certificate", remedy=_AGAIN)
+        raise InstallError("cannot use the API server's CA: it is not a PEM certificate", remedy=_AGAIN)
     return hashlib.sha256(b"".join(sorted(ders))).hexdigest()
 
 

@@ -58,14 +58,14 @@ def parse_rights(text: str) -> ClusterRights:
     """Return the rights in a file's text.
 
     Raises:
-        ValueError: it is no YAML, has an object of another kind or namespace, or lacks an account or its Secret.
+        ValueError: it is not YAML, has an object of another kind or namespace, or lacks an account or its Secret.
     """
     try:
         items = [item for item in yaml.safe_load_all(text) if item]
     except yaml.YAMLError as error:
-        raise ValueError("it is no YAML") from error
+        raise ValueError("it is not YAML") from error
     if not all(isinstance(item, dict) for item in items):
-        raise ValueError("it holds something that is no object")
+        raise ValueError("it holds a document that is not an object")
     kinds = {id(item): _known(item) for item in items}
     spaces = {name_of(item) for item in items if kinds[id(item)] == NAMESPACE}
     homes = {namespace_of(item) for item in items if kinds[id(item)].namespaced}

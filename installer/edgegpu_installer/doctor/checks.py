@@ -38,21 +38,19 @@ class Check:
 
 CHECKS = (
     Check("clock", "machine", "the clock is right", box.check_clock, needs_install=False),
-    Check("disk", "machine", "there is room, and what must be written can be", box.check_disk, needs_install=False),
+    Check("disk", "machine", "there is room, and edgegpu can write its folders", box.check_disk, needs_install=False),
     Check("driver", "machine", "the driver's parts are of one version", driver.check_versions, needs_install=False),
     Check("cards", "machine", "the cards that are seen, excluded and offered", driver.check_cards, needs_install=False),
     Check("k3s", "cluster", "k3s runs, stays up, and is new enough", k3s.check_k3s, needs_install=False),
-    Check(
-        "kubeconfig", "cluster", "the API server answers, and the account may do what it must", access.check_kubeconfig
-    ),
+    Check("kubeconfig", "cluster", "the API server answers, and the account has its rights", access.check_kubeconfig),
     Check("plugin", "edgegpu", "edgegpu-plugin runs", plugin.check_plugin, needs_install=False),
     Check("resources", "edgegpu", "both resources are registered and offered", plugin.check_resources),
     Check(
         "double", "edgegpu", "no other device plugin offers the same cards", plugin.check_double, needs_install=False
     ),
-    Check("scheduler", "edgegpu", "k3s's scheduler reads edgegpu's file, and a right one", k3s.check_scheduler),
+    Check("scheduler", "edgegpu", "k3s's scheduler reads edgegpu's file, and the file is right", k3s.check_scheduler),
     Check("extender", "edgegpu", "the scheduler reaches the extender", extender.check_extender),
-    Check("certificates", "edgegpu", "certificates hold for a while yet", certificates.check_certificates),
+    Check("certificates", "edgegpu", "no certificate expires soon", certificates.check_certificates),
     Check("agent", "cloud", "edgegpu-agent runs", cloud.check_agent, needs_install=False),
     Check("cloud", "cloud", "the cloud can be reached and trusted", cloud.check_cloud, needs_install=False),
     Check(
@@ -65,9 +63,9 @@ CHECKS = (
     Check("link", "cloud", "the box is connected, and the controller is heard", cloud.check_link, needs_install=False),
     Check("runtime", "containers", "containerd can bring cards into containers", containers.check_runtime),
     Check("cdi", "containers", "the CDI spec is there, with all its files", containers.check_cdi),
-    Check("cgroups", "containers", "a daemon-reload leaves running containers their cards", containers.check_cgroups),
+    Check("cgroups", "containers", "running containers keep their cards at a daemon-reload", containers.check_cgroups),
     Check("visible", "containers", "no container sees cards that it was not given", containers.check_visible),
-    Check("limiter", "containers", "what containers are held to", plugin.check_limiter, needs_install=False),
+    Check("limiter", "containers", "which limits containers are held to", plugin.check_limiter, needs_install=False),
     Check("recover", "install", "a change that fails is undone", history.check_recover),
     Check(
         "transaction",
@@ -80,7 +78,7 @@ CHECKS = (
     Check(
         "leftovers",
         "install",
-        "nothing of older installs or of other products lies about",
+        "nothing is left of older installs or of other products",
         history.check_leftovers,
         needs_install=False,
     ),
@@ -135,7 +133,7 @@ def _verdict(check: Check, probe: BoxProbe) -> CheckResult:
         return _failed(ProbeError(f"cannot look: {error}", remedy="sudo edgegpu doctor"))
     except Exception as error:  # noqa: BLE001  (where a check ends: the others must still run)
         _LOG.debug("check %s", check.name, exc_info=True)
-        text = f"this check failed itself: {type(error).__name__}: {error}"
+        text = f"this check itself failed: {type(error).__name__}: {error}"
         return _failed(
             ProbeError(
                 text, remedy=f"sudo EDGEGPU_DEBUG=1 edgegpu doctor --check {check.name}  # and report what it prints"

@@ -87,14 +87,14 @@ def _entry_troubles(entry: ExtenderEntry, where: str, listen: str) -> Iterator[C
     else:
         yield warning("the extender speaks without certificates: every process of this box may bind pods", _ANEW)
     if entry.ignorable:
-        text = "ignorable: true: with the extender down pods are bound without a card, and nothing is promised"
+        text = "ignorable: true: while the extender is down, pods are bound without a card: nothing is guaranteed"
         yield warning(text, _ANEW)
 
 
 def _no_answer(where: str, error: OSError) -> CheckProblem:
     match error:
         case ssl.SSLCertVerificationError():
-            text, remedy = f"the extender's certificate does not hold for the scheduler: {error.verify_message}", _ANEW
+            text, remedy = f"the extender's certificate is not valid for the scheduler: {error.verify_message}", _ANEW
         case ssl.SSLError():
             text, remedy = f"the extender and the scheduler's certificate do not fit: {error.reason or error}", _ANEW
         case ConnectionRefusedError():

@@ -21,7 +21,7 @@ def unit(probe: BoxProbe, name: str) -> UnitState:
     ran = probe.run(*show_command(name))
     if not ran.well:
         what = "this machine has no systemd" if ran.status == NOT_FOUND else ran.words or "no answer in time"
-        raise ProbeError(f"cannot ask systemd for {name}: {what}", remedy="edgegpu needs a machine that systemd runs")
+        raise ProbeError(f"cannot ask systemd for {name}: {what}", remedy="edgegpu needs a machine that runs systemd")
     return UnitState.parse(name, ran.out)
 
 

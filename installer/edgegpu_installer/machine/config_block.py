@@ -75,8 +75,8 @@ def without_block(text: str, *, path: str) -> str:
     kept = strip(text)
     if holds_block(kept):
         raise InstallError(
-            f"cannot take edgegpu's lines out of {path}: they are not as edgegpu wrote them",
-            f"take what stands from `{_MARK}` to `{_END}` out of {path}, keep what is yours, then run this again",
+            f"cannot take edgegpu's lines out of {path}: somebody has edited these lines",
+            f"remove the lines from `{_MARK}` to `{_END}` from {path}, keep your own, then run this again",
         )
     return kept
 
@@ -113,7 +113,7 @@ def _added(text: str, item: str) -> str:
     """Return a text with our lines in it, after checking that its values change only by one argument more."""
     after = _placed(text, item)
     if not _adds(text, after, item):
-        raise UnexpectedFormError("one more argument would change more than it should (aliases, several documents?)")
+        raise UnexpectedFormError("an edit would change other parts of the file (aliases, several documents?)")
     return after
 
 

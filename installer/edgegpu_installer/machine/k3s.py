@@ -225,6 +225,6 @@ def _file(layout: Layout, path: str) -> ConfigFile:
     try:
         return ConfigFile(path, layout.at(path).read_bytes().decode())
     except UnicodeDecodeError:
-        return ConfigFile(path, None, "it is no text")
+        return ConfigFile(path, None, "it is not text")
     except OSError as error:
         return ConfigFile(path, None, error.strerror or "it cannot be read")

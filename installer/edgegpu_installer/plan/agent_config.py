@@ -89,7 +89,7 @@ def _read(text: str | None) -> dict[str, Any]:
     try:
         value = yaml.safe_load(text or "{}") or {}
     except yaml.YAMLError as error:
-        raise InstallError(f"cannot keep the settings of {AGENT_YAML}: it is no YAML", _RIGHT) from error
+        raise InstallError(f"cannot keep the settings of {AGENT_YAML}: it is not YAML", _RIGHT) from error
     if not isinstance(value, dict):
         raise InstallError(f"cannot keep the settings of {AGENT_YAML}: it does not consist of sections", _RIGHT)
     return dict(value)

@@ -179,10 +179,12 @@ def _manifest(site: Site, read_file: ReadFile) -> str:
     try:
         content = read_file(site.manifest)
         if content is None:
-            raise InstallError(f"cannot read {site.manifest}", "is this a control-plane node of kubeadm's?")
+            raise InstallError(f"cannot read {site.manifest}", "check that this is a control-plane node of kubeadm's")
         return content.decode()
     except UnicodeDecodeError as error:
-        raise InstallError(f"cannot read {site.manifest}: it is no text", "put it right, then install again") from error
+        raise InstallError(
+            f"cannot read {site.manifest}: it is not text", "put it right, then install again"
+        ) from error
 
 
 def _scheduler(site: Site, content: bytes, *, read_file: ReadFile) -> list[FileChange]:

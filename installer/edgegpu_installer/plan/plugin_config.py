@@ -62,7 +62,7 @@ def _read(text: str | None) -> dict[str, Any]:
         value = yaml.safe_load(text or "{}") or {}
     except yaml.YAMLError as error:
         raise InstallError(
-            f"cannot keep the settings of {PLUGIN_YAML}: it is no YAML",
+            f"cannot keep the settings of {PLUGIN_YAML}: it is not YAML",
             f"edgegpu config check, or remove {PLUGIN_YAML}",
         ) from error
     sections = isinstance(value, dict) and all(

@@ -89,4 +89,4 @@ def _decoded(content: bytes, path: str) -> str:
     try:
         return content.decode()
     except UnicodeDecodeError as error:
-        raise InstallError(f"cannot read {path}: it is no text", "put it right, then install again") from error
+        raise InstallError(f"cannot read {path}: it is not text", "put it right, then install again") from error

@@ -99,7 +99,7 @@ def validate(content: str, *, read_file: ReadFile, minor: int | None = None) -> 
     if problems:
         return problems
     if not isinstance(document, dict):
-        return [Problem("", "it is no table of fields")]
+        return [Problem("", "it is not a table of fields")]
     return list(_validate(document, read_file, minor))
 
 
@@ -142,7 +142,7 @@ def merge(
         document["extenders"] = others
         problems = list(_validate(document, read_file, minor)) or list(_conflicts(others, mine))
     elif not problems:
-        problems = [Problem("", "it is no table of fields")]
+        problems = [Problem("", "it is not a table of fields")]
     if problems:
         raise InstallError(
             f"cannot merge edgegpu into the scheduler's configuration {source}: {problems[0]}",

@@ -46,9 +46,9 @@ def with_file(text: str, scheduler_file: bytes) -> str:
         parts = _Parts.of(text)
         if parts.manifest.config and not parts.manifest.ours:
             raise InstallError(
-                f"cannot give the scheduler our configuration: {MANIFEST} names {parts.manifest.config} already",
-                remedy=f"take --config={parts.manifest.config} out of {MANIFEST} (and what that file asks for, if the "
-                "cluster needs it, to the cluster's administrators), then install again",
+                f"cannot give the scheduler edgegpu's configuration: {MANIFEST} names {parts.manifest.config} already",
+                remedy=f"take --config={parts.manifest.config} out of {MANIFEST}, then install again; if the "
+                "cluster needs what that file configures, ask the cluster's administrators first",
             )
         edits = list(parts.additions(text, name))
         return _checked(text, edits, added=name) if edits else text
@@ -177,7 +177,7 @@ def _checked(text: str, edits: list[edit.TextEdit], *, added: str = "") -> str:
     _, manifest = understand(pod)
     same = _bare(pod) == _bare(edit.values(text))
     if not same or manifest.ours != bool(added) or (added and added not in manifest.volumes):
-        raise edit.UnexpectedFormError("a change of it would change more than it should (aliases?)")
+        raise edit.UnexpectedFormError("an edit would change other parts of the file (aliases?)")
     return changed
 
 

@@ -58,12 +58,12 @@ def understand(pod: dict[str, Any]) -> tuple[int, Manifest]:
     try:
         return _understood(pod)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise UnexpectedFormError(f"it is no Pod as kubelet takes one ({error!r})") from error
+        raise UnexpectedFormError(f"it is not a Pod that kubelet accepts ({error!r})") from error
 
 
 def _understood(pod: dict[str, Any]) -> tuple[int, Manifest]:
     if (pod.get("apiVersion"), pod.get("kind")) != ("v1", "Pod"):
-        raise UnexpectedFormError("it is no v1 Pod")
+        raise UnexpectedFormError("it is not a v1 Pod")
     spec = pod["spec"]
     commands = [[*(one.get("command") or []), *(one.get("args") or [])] for one in spec["containers"]]
     runs = [index for index, words in enumerate(commands) if words and PurePosixPath(words[0]).name == "kube-scheduler"]
@@ -72,13 +72,14 @@ def _understood(pod: dict[str, Any]) -> tuple[int, Manifest]:
     container, words = spec["containers"][runs[0]], tuple(str(word) for word in commands[runs[0]])
     if spec.get("hostNetwork") is not True:
         raise InstallError(
-            f"cannot lead the scheduler to the extender: {MANIFEST} has no hostNetwork, and 127.0.0.1 is another there",
+            f"cannot connect the scheduler to the extender: {MANIFEST} has no hostNetwork, "
+            "so 127.0.0.1 in that pod is not this machine's",
             remedy=REPAIR,
         )
     if any((scope.get("securityContext") or {}).get("runAsUser") for scope in (spec, container)):
         raise InstallError(
-            f"cannot give the scheduler our configuration: {MANIFEST} runs it without root, and the file with the "
-            "extender's key is root's alone",
+            f"cannot give the scheduler edgegpu's configuration: {MANIFEST} runs it without root, and the file with "
+            "the extender's key is root's alone",
             remedy="switch kubeadm's feature RootlessControlPlane off, or leave the GPUs of this cluster unshared",
         )
     volumes = tuple(str(volume["name"]) for volume in spec.get("volumes") or [])

@@ -132,7 +132,7 @@ def profiles(value: Any, where: str) -> Iterator[Problem]:  # noqa: ANN401  (YAM
         elif "schedulerName" in profile and not names[index]:
             yield Problem(f"{here}.schedulerName", "is empty")
         if names[index] in names[:index]:
-            yield Problem(f"{here}.schedulerName", f"{names[index]!r} is another profile's too")
+            yield Problem(f"{here}.schedulerName", f"{names[index]!r} is the name of another profile too")
         if _queue_sort(profile) != _queue_sort(value[0]):
             yield Problem(f"{here}.plugins.queueSort", "must be the same in all profiles")
         yield from _plugins(profile.get("plugins", {}), f"{here}.plugins")
@@ -192,7 +192,7 @@ def _args(name: str, args: dict[str, Any], where: str) -> Iterator[Problem]:
         case "NodeResourcesFit":
             for index, group in enumerate(args.get("ignoredResourceGroups", [])):
                 if "/" in group:
-                    yield Problem(f"{where}.ignoredResourceGroups[{index}]", "is a group, and so without a /")
+                    yield Problem(f"{where}.ignoredResourceGroups[{index}]", "is a group, so it must not have a /")
             strategy = args.get("scoringStrategy", {})
             yield from _resources(strategy.get("resources", []), f"{where}.scoringStrategy.resources")
             yield from _ratio(strategy, f"{where}.scoringStrategy")
@@ -206,7 +206,7 @@ def _resources(resources: list[dict[str, Any]], where: str) -> Iterator[Problem]
         yield Problem(where, "has a resource twice")
     for index, name in enumerate(names):
         if not qualified(name):
-            yield Problem(f"{where}[{index}].name", f"{name!r} is no name of a resource")
+            yield Problem(f"{where}[{index}].name", f"{name!r} is not a valid resource name")
 
 
 def _ratio(strategy: dict[str, Any], where: str) -> Iterator[Problem]:

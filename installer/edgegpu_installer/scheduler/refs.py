@@ -31,7 +31,7 @@ _PEM_CERTIFICATE = re.compile(
 def kubeconfig(path: str, where: str, read_file: ReadFile) -> Iterator[Problem]:
     """Check the scheduler's kubeconfig and the files that it names."""
     if not path.startswith("/"):
-        yield Problem(where, f"{path!r} is no absolute path")
+        yield Problem(where, f"{path!r} is not an absolute path")
         return
     content = read_file(path)
     if content is None:
@@ -40,9 +40,9 @@ def kubeconfig(path: str, where: str, read_file: ReadFile) -> Iterator[Problem]:
     try:
         document, problems = scheduleryaml.load(content.decode())
     except UnicodeDecodeError:
-        document, problems = None, [Problem("", "it is no text")]
+        document, problems = None, [Problem("", "it is not text")]
     if problems or not isinstance(document, dict):
-        yield Problem(where, f"{path} is no kubeconfig: {problems[0] if problems else 'no table of fields'}")
+        yield Problem(where, f"{path} is not a kubeconfig: {problems[0] if problems else 'no table of fields'}")
         return
     context = _named(document, "contexts", document.get("current-context"), "context")
     cluster = _named(document, "clusters", context.get("cluster"), "cluster")
@@ -51,7 +51,7 @@ def kubeconfig(path: str, where: str, read_file: ReadFile) -> Iterator[Problem]:
         yield Problem(where, f"{path} has no current context with a cluster's server and a user")
         return
     if document.get("kind", "Config") != "Config" or document.get("apiVersion", "v1") != "v1":
-        yield Problem(where, f"{path} is no kubeconfig")
+        yield Problem(where, f"{path} is not a kubeconfig")
     beside = PurePosixPath(path).parent
     for part, name in ((cluster, "certificate-authority"), (user, "client-certificate"), (user, "client-key")):
         named = part.get(name)
@@ -67,7 +67,7 @@ def tls(config: dict[str, Any], where: str, read_file: ReadFile) -> Iterator[Pro
     if problems:
         return
     if config.get("insecure") and ca:
-        yield Problem(f"{where}.insecure", "cannot be true where there is an authority")
+        yield Problem(f"{where}.insecure", "cannot be true beside a CA")
     if (cert is None) != (key is None):
         yield Problem(where, "a certificate needs its key, and a key its certificate")
     authorities = _certificates(ca or b"")

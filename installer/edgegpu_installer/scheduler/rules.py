@@ -34,7 +34,7 @@ _MOST_PORT = 65535
 def text(value: Any, where: str) -> Iterator[Problem]:  # noqa: ANN401  (YAML)
     """Check that a value is a text."""
     if not isinstance(value, str):
-        yield Problem(where, f"{value!r} is no text: put it in quotes")
+        yield Problem(where, f"{value!r} is not text: put it in quotes")
 
 
 def flag(value: Any, where: str) -> Iterator[Problem]:  # noqa: ANN401  (YAML)
@@ -46,7 +46,7 @@ def flag(value: Any, where: str) -> Iterator[Problem]:  # noqa: ANN401  (YAML)
 def number(value: Any, where: str) -> Iterator[Problem]:  # noqa: ANN401  (YAML)
     """Check that a value is a number and not negative."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < _INT32:
-        yield Problem(where, f"{value!r} is no number from 0 on")
+        yield Problem(where, f"{value!r} is not a number from 0 on")
 
 
 def whole(low: int = -_INT64, high: int = _INT64 - 1) -> Check:
@@ -54,7 +54,7 @@ def whole(low: int = -_INT64, high: int = _INT64 - 1) -> Check:
 
     def check(value: Any, where: str) -> Iterator[Problem]:  # noqa: ANN401  (YAML)
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            yield Problem(where, f"{value!r} is no whole number from {low} to {high}")
+            yield Problem(where, f"{value!r} is not a whole number from {low} to {high}")
 
     return check
 
@@ -79,7 +79,7 @@ def listed(check: Check, *, least: int = 0) -> Check:
 
     def check_list(value: Any, where: str) -> Iterator[Problem]:  # noqa: ANN401  (YAML)
         if not isinstance(value, list):
-            yield Problem(where, f"{value!r} is no list")
+            yield Problem(where, f"{value!r} is not a list")
             return
         if len(value) < least:
             yield Problem(where, f"fewer than {least} entries")
@@ -94,7 +94,7 @@ def table(fields: Mapping[str, Check], *needed: str) -> Check:
 
     def check(value: Any, where: str) -> Iterator[Problem]:  # noqa: ANN401  (YAML)
         if not isinstance(value, dict):
-            yield Problem(where, f"{value!r} is no table of fields")
+            yield Problem(where, f"{value!r} is not a table of fields")
             return
         dot = f"{where}." if where else ""
         for name in needed:
@@ -102,7 +102,7 @@ def table(fields: Mapping[str, Check], *needed: str) -> Check:
                 yield Problem(f"{dot}{name}", "is missing")
         for name, inner in value.items():
             if name not in fields:
-                yield Problem(f"{dot}{name}", "no such field (fields are case-sensitive)")
+                yield Problem(f"{dot}{name}", "is not a known field (fields are case-sensitive)")
             elif inner is None:
                 yield Problem(f"{dot}{name}", "has no value: leave the field out")
             else:
@@ -114,15 +114,15 @@ def table(fields: Mapping[str, Check], *needed: str) -> Check:
 def duration(value: Any, where: str) -> Iterator[Problem]:  # noqa: ANN401  (YAML)
     """Check for a Go duration with a unit (`30s`, `1m30s`), more than 0 and at most a day."""
     if not isinstance(value, str) or not _DURATION.fullmatch(value):
-        yield Problem(where, f"{value!r} is no time span with its unit, such as 30s")
+        yield Problem(where, f"{value!r} is not a time span with a unit, such as 30s")
     elif not 0 < sum(float(n) * _SECONDS[unit] for n, unit in _PIECE.findall(value)) <= _LONGEST_S:
-        yield Problem(where, f"{value!r} is nothing, or more than a day")
+        yield Problem(where, f"{value!r} is zero, or more than a day")
 
 
 def data(value: Any, where: str) -> Iterator[Problem]:  # noqa: ANN401  (YAML)
     """Check that a value is base64."""
     if not isinstance(value, str) or decoded(value) is None:
-        yield Problem(where, "is no base64")
+        yield Problem(where, "is not base64")
 
 
 def decoded(value: str) -> bytes | None:
@@ -142,7 +142,7 @@ def url(value: Any, where: str) -> Iterator[Problem]:  # noqa: ANN401  (YAML)
     except ValueError:
         right = False
     if not right or any(c in value for c in " \t\n\r?#"):
-        yield Problem(where, f"{value!r} is no http(s) address with a host")
+        yield Problem(where, f"{value!r} is not an http(s) address with a host")
 
 
 def qualified(value: str) -> bool:
@@ -156,7 +156,7 @@ def qualified(value: str) -> bool:
 def label_name(value: Any, where: str) -> Iterator[Problem]:  # noqa: ANN401  (YAML)
     """Check for a label's name, with or without a domain."""
     if not isinstance(value, str) or not qualified(value):
-        yield Problem(where, f"{value!r} is no name")
+        yield Problem(where, f"{value!r} is not a valid name")
 
 
 def resource(value: Any, where: str) -> Iterator[Problem]:  # noqa: ANN401  (YAML)
@@ -164,7 +164,7 @@ def resource(value: Any, where: str) -> Iterator[Problem]:  # noqa: ANN401  (YAM
     name = value if isinstance(value, str) else ""
     domain, slash, _ = name.partition("/")
     if not slash or not qualified(name) or name.startswith("requests.") or "kubernetes.io" in domain:
-        yield Problem(where, f"{value!r} is no resource name with a domain of its own, such as baidu.com/vcuda-core")
+        yield Problem(where, f"{value!r} is not a resource name with its own domain, such as baidu.com/vcuda-core")
 
 
 EXTENDER = table(

@@ -37,9 +37,9 @@ def load(text: str) -> tuple[Any, list[Problem]]:
     if len(text) > _MOST_TEXT:
         return None, [Problem("", f"larger than {_MOST_TEXT // 1024} KiB")]
     if not _PRINTABLE.fullmatch(text):
-        return None, [Problem("", "it has characters that do not belong into a text")]
+        return None, [Problem("", "it has characters that are not allowed in text")]
     if text.lstrip().startswith("{") and not _is_json(text):
-        return None, [Problem("", "it begins with { and is no JSON: the scheduler takes it for nothing else")]
+        return None, [Problem("", "it begins with {, so the scheduler reads it as JSON, and it is not JSON")]
     try:
         problems = list(_odd_events(text))
         root = None if problems else yaml.compose(text, Loader=yaml.SafeLoader)
@@ -61,7 +61,7 @@ def _is_json(text: str) -> bool:
 
 def _syntax(error: yaml.YAMLError) -> Problem:
     mark = getattr(error, "problem_mark", None)
-    what = str(getattr(error, "problem", None) or "it is no YAML")
+    what = str(getattr(error, "problem", None) or "it is not YAML")
     return Problem(f"line {mark.line + 1}" if mark else "", what)
 
 
@@ -107,7 +107,7 @@ def _table(node: yaml.MappingNode, where: str, problems: list[Problem]) -> dict[
     for key_node, value_node in node.value:
         key = _value(key_node, _line(key_node), problems)
         if not isinstance(key, str):
-            problems.append(Problem(_line(key_node), f"{key!r} is no name of a field"))
+            problems.append(Problem(_line(key_node), f"{key!r} is not a valid field name"))
             continue
         path = f"{where}.{key}" if where else key
         if key in table:
@@ -129,7 +129,12 @@ def _scalar(node: yaml.Node, where: str, problems: list[Problem]) -> str | int |
     if _FLOAT.fullmatch(text):
         return float(text)
     if text.lower() in _WORDS or _NUMBERLIKE.fullmatch(text):
-        problems.append(Problem(where, f"{text} can be read in two ways: put a text in quotes, write true or false, 8"))
+        problems.append(
+            Problem(
+                where,
+                f"{text} can be read in two ways: put text in quotes, write true or false, or a decimal number",
+            )
+        )
     return text
 
 

@@ -127,7 +127,7 @@ def _lines(path: Path) -> Sequence[str]:
     except FileNotFoundError:
         return ()
     except OSError as error:
-        raise InstallError(f"cannot read {path}: {error.strerror}", "only root may") from error
+        raise InstallError(f"cannot read {path}: {error.strerror}", "run it as root") from error
 
 
 def _text(rows: Sequence[str]) -> bytes:

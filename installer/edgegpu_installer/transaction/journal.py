@@ -125,7 +125,7 @@ class TransactionJournal:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise TransactionJournalError(f"cannot read {path}: {error.strerror}", "only root may") from error
+            raise TransactionJournalError(f"cannot read {path}: {error.strerror}", "run it as root") from error
         try:
             return _record(dict(line.partition("=")[::2] for line in lines))
         except (ValueError, KeyError) as error:

@@ -160,6 +160,6 @@ def _renewed(seen: SchedulerSample) -> str:
 
 def _failed(why: str) -> InstallError:
     return InstallError(
-        f"cannot see the scheduler at work: {why}",
+        f"cannot see that the scheduler works: {why}",
         remedy="see `journalctl -u kubelet -e` and /var/log/pods/kube-system_kube-scheduler-*",
     )

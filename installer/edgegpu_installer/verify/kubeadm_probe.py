@@ -16,7 +16,7 @@ from edgegpu_installer.scheduler.manifest import MANIFEST, Manifest
 from edgegpu_installer.verify.kubeadm import STABLE_S, SchedulerSample, mirror_name, wait_until_served
 
 _NAMESPACE = "kube-system"
-_READ = "is this a control-plane node of kubeadm's?"
+_READ = "check that this is a control-plane node of kubeadm's"
 _HEALTHZ_S = 5.0
 _OK = 200
 _LONGEST = 400
@@ -73,7 +73,7 @@ def _text(layout: Layout) -> str:
     except OSError as error:
         raise InstallError(f"cannot read {path}: {error.strerror}", _READ) from error
     except UnicodeDecodeError as error:
-        raise InstallError(f"cannot read {path}: it is no text", _READ) from error
+        raise InstallError(f"cannot read {path}: it is not text", _READ) from error
 
 
 def look(cluster: ClusterClient, manifest: Manifest, *, node: str) -> SchedulerSample:

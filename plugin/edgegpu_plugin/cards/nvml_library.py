@@ -265,9 +265,7 @@ def _same(one: Any, other: Any) -> bool:  # noqa: ANN401  (pointers of ctypes co
 def _nvml_error(error: pynvml.NVMLError, step: str) -> NvmlError:
     """Return the NvmlError that stands for an error of the library."""
     if error.value == pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH:
-        text = (
-            "the NVIDIA driver was upgraded and its kernel module not: reboot, or load the module anew and restart us"
-        )
+        text = "the NVIDIA driver was upgraded, its kernel module was not: reboot, or load it and restart the plugin"
     elif error.value in _GONE:
         text = (
             f"the NVIDIA driver is not loaded ({error}): `modprobe nvidia`; `dmesg | grep -i nvrm` says what it lacks"

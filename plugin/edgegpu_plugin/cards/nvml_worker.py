@@ -51,8 +51,8 @@ class NvmlWorker:
             return None
         return NvmlError(
             NvmlProblem.HANGS,
-            f"NVML hangs since {running[2]} in {self._step() or 'a call'}: the driver does not answer; a card may have "
-            "fallen off the bus: look at `dmesg | grep -i -e nvrm -e xid`; a reboot ends it",
+            f"NVML has hung since {running[2]} in {self._step() or 'a call'}: the driver does not answer; a card may "
+            "have fallen off the bus: look at `dmesg | grep -i -e nvrm -e xid`; a reboot ends it",
         )
 
     def call(self, work: Callable[[], _T], *, timeout_s: float) -> _T:
@@ -79,7 +79,7 @@ class NvmlWorker:
         if self._stopped.done():
             raise NvmlError(NvmlProblem.FAILED, "cannot ask NVML: this process is ending")
         raise self.hang() or NvmlError(
-            NvmlProblem.HANGS, f"NVML is busy in {self._step() or 'a call'} for more than {timeout_s:g} s"
+            NvmlProblem.HANGS, f"NVML has been busy in {self._step() or 'a call'} for more than {timeout_s:g} s"
         )
 
     def _work(self) -> None:

@@ -37,7 +37,7 @@ def _resource(text: str) -> str:
     if not (slash and len(domain) <= _MOST_DOMAIN and _SUBDOMAIN.fullmatch(domain) and _RESOURCE_NAME.fullmatch(name)):
         raise ValueError("not a resource name")
     if domain == "kubernetes.io" or domain.endswith(".kubernetes.io"):
-        raise ValueError("not ours to take: Kubernetes keeps this domain for itself")
+        raise ValueError("not allowed: Kubernetes reserves this domain")
     return text
 
 

@@ -212,7 +212,7 @@ class Binder:
         if self.clock() >= ends:
             raise _RefusedError(
                 f"held back {self.hold_back.total_s:g} s: {len(earlier)} earlier pod(s) on node {node} that kubelet's "
-                "calls could be mistaken for have not got their devices yet",
+                "calls could be mistaken for do not have their devices yet",
             )
 
     def _bind_now(self, pod: PodView, target: _BindingTarget) -> None:

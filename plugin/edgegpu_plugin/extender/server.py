@@ -182,7 +182,7 @@ class ExtenderServer:
             limits: the limits for connections that have not shown a certificate.
 
         Raises:
-            ExtenderError: `listen` is no address and port, or not on loopback though there is no TLS.
+            ExtenderError: `listen` is not an address and a port, or not on loopback though there is no TLS.
         """
         self._address, family = _address(listen, plain=tls is None)
         self._listen = listen
@@ -308,7 +308,9 @@ def _address(listen: str, *, plain: bool) -> tuple[tuple[str, int], socket.Addre
         address = ipaddress.ip_address("127.0.0.1" if host == "localhost" else host.strip("[]"))
         number = int(port)
     except ValueError as error:
-        raise ExtenderError(f"extender.listen: {listen!r} is no address and port: write e.g. 127.0.0.1:8787") from error
+        raise ExtenderError(
+            f"extender.listen: {listen!r} is not an address and a port: write e.g. 127.0.0.1:8787"
+        ) from error
     if plain and not address.is_loopback:
         raise ExtenderError(
             f"extender.listen: {listen} without TLS lets anybody bind pods: listen on 127.0.0.1 or set extender.tls",

@@ -104,17 +104,17 @@ class Allocator:
             owner = snapshot.view.ledger.owner_of(kind, ids)
             if owner is None:
                 raise CallRefusedError(
-                    "edgegpu: kubelet's checkpoint does not hold these devices; it will be asked again"
+                    "edgegpu: kubelet's checkpoint does not hold these devices yet; kubelet asks again"
                 )
             pod = snapshot.view.pods.get(owner[0])
             if pod is None and is_split_share(snapshot.view.ledger.grant(*owner)):
                 raise CallRefusedError(
-                    "edgegpu: refused: its devices lie on several cards, and its pod is not known yet (is the API "
-                    "server up?); it will be asked again"
+                    "edgegpu: refused: the container's devices lie on several cards, and its pod is not known yet; see "
+                    "that the API server is up; kubelet asks again"
                 )
             if pod is not None:
                 if not snapshot.view.slots:
-                    raise CallRefusedError("edgegpu: the cards of this node are not known yet; it will be asked again")
+                    raise CallRefusedError("edgegpu: the cards of this node are not known yet; kubelet asks again")
                 verdict = self._verdict(pod, owner[1], snapshot.view)
                 if not verdict.admitted:
                     raise CallRefusedError(f"edgegpu: refused: {verdict.reason}")

@@ -222,7 +222,7 @@ def _refuse_foreign(path: Path, own: FileIdentity | None) -> None:
     if found is None or found == own:
         return
     if not stat.S_ISSOCK(path.lstat().st_mode):
-        raise PluginError(f"cannot listen on {path}: that is no socket; move the file away")
+        raise PluginError(f"cannot listen on {path}: it is not a socket; move the file away")
     pid = _answering(path)
     if pid is None or (pid == os.getpid() and own is not None):  # our own socket, whose metadata changed
         return

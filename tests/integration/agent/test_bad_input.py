@@ -149,7 +149,7 @@ def test_something_else_where_our_socket_belongs(sound: Box) -> None:
     path.parent.mkdir(exist_ok=True)
     path.mkdir(parents=True)
     line = last_line(sound.start(), FAILED)
-    assert line == f"cannot listen on {path}: that is no socket; move the file away"
+    assert line == f"cannot listen on {path}: it is not a socket; move the file away"
     assert path.exists()
     assert sound.sockets() == []
 

@@ -245,15 +245,15 @@ def test_without_permission_it_says_sudo(short_tmp: Path) -> None:
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (b"SSH-2.0-OpenSSH\r\n", "is no whole HTTP answer"),
-        (b"", "is no whole HTTP answer"),
+        (b"SSH-2.0-OpenSSH\r\n", "the answer is not complete HTTP"),
+        (b"", "the answer is not complete HTTP"),
         (http("{"), "cannot read the status"),
         (http("[]"), "the document is no object"),
         (http('{"v": 7}'), "version 7, and this edgegpu reads version 1"),
         (http("\N{LATIN SMALL LETTER E WITH ACUTE}"), "cannot read the status"),
         (http("{}", "404 Not Found"), "does not know /v1/status"),
         (http("oh", "500 Broken"), "answered 500"),
-        (b"HTTP/1.0 200 OK\r\nContent-Length: 100\r\n\r\n{", "is no whole HTTP answer"),
+        (b"HTTP/1.0 200 OK\r\nContent-Length: 100\r\n\r\n{", "the answer is not complete HTTP"),
     ],
 )
 def test_a_broken_answer_is_a_sentence_and_no_traceback(short_tmp: Path, answer: bytes, words: str) -> None:

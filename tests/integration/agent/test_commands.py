@@ -204,7 +204,7 @@ def test_an_agent_that_does_not_run_is_told(box: Box) -> None:
     assert "cannot reach edgegpu-agent" in done.out
     journal = box.run("journal")
     assert journal.code == 1
-    assert "it does not run, or is not in a cloud" in journal.err
+    assert "it does not run, or this box is in no cloud" in journal.err
 
 
 def test_a_configuration_that_makes_no_sense_is_told(box: Box) -> None:
@@ -293,7 +293,7 @@ def test_enrol_tells_of_a_refusal_an_approval_and_of_no_word(short_tmp: Path, mo
     assert "edgegpu-cloud approve" in done.out
     done = enrol(short_tmp, systemctl(short_tmp), monkeypatch, "--wait", "0", "--json")
     assert done.code == 1
-    assert "no word from the agent" in json.loads(done.out)["error"]
+    assert "the agent has not answered" in json.loads(done.out)["error"]
 
 
 def test_enrol_refuses_what_makes_no_sense(short_tmp: Path, monkeypatch: pytest.MonkeyPatch) -> None:

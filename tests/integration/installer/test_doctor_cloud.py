@@ -177,7 +177,7 @@ def test_a_cloud_that_is_another_one_or_not_there(member: Member) -> None:
     box.write(AGENT_YAML, written(member.url, "0" * 64))
     box.expect("cloud", CheckLevel.WARNING, "its ca.crt has sha256", "take the line from your cloud anew")
     box.write(AGENT_YAML, written("https://127.0.0.1:9", member.sha256))
-    box.expect("cloud", CheckLevel.WARNING, "cannot reach https://127.0.0.1:9", "does this box reach that host?")
+    box.expect("cloud", CheckLevel.WARNING, "cannot reach https://127.0.0.1:9", "check that this box reaches that host")
     box.write(AGENT_YAML, "version: 1\ncloud: {url: 'http://x'}\n")
     box.expect("cloud", CheckLevel.BROKEN, "not an https address", "sudoedit /etc/edgegpu/agent.yaml")
 

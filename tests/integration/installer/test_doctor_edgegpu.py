@@ -140,7 +140,7 @@ def test_an_extender_that_is_not_well(box: Box) -> None:
 def test_a_scheduler_with_another_authority(box: Box) -> None:
     box.certificates = certificates.make(NOW)
     box.scheduler_file()
-    box.expect("extender", CheckLevel.BROKEN, "does not hold for the scheduler", "edgegpu install")
+    box.expect("extender", CheckLevel.BROKEN, "is not valid for the scheduler", "edgegpu install")
 
 
 def test_a_scheduler_with_a_certificate_of_another_authority(box: Box) -> None:
@@ -152,7 +152,7 @@ def test_a_scheduler_with_a_certificate_of_another_authority(box: Box) -> None:
 
 def test_a_scheduler_that_expects_another_name(box: Box) -> None:
     box.scheduler_file(tls_changes={"serverName": "somebody-else"})
-    box.expect("extender", CheckLevel.BROKEN, "does not hold for the scheduler: Hostname mismatch", "edgegpu install")
+    box.expect("extender", CheckLevel.BROKEN, "is not valid for the scheduler: Hostname mismatch", "edgegpu install")
 
 
 def test_a_scheduler_that_does_not_check_or_show_certificates(box: Box) -> None:

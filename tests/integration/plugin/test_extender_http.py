@@ -251,8 +251,8 @@ def test_the_configuration_makes_a_task_that_ends_when_told_to(caplog: pytest.Lo
 def test_what_cannot_be_listened_on() -> None:
     routes = SlowRoutes()
     for listen, words in (
-        ("8787", "is no address and port"),
-        ("box:8787", "is no address and port"),
+        ("8787", "is not an address and a port"),
+        ("box:8787", "is not an address and a port"),
         ("0.0.0.0:8787", "lets anybody bind pods"),
     ):
         with pytest.raises(ExtenderError, match=words):

@@ -236,7 +236,7 @@ def test_a_file_in_the_way_is_refused(folder: Path, kubelets: Callable[[], Kubel
     box = Box(folder)
     box.start()
     box.join()
-    assert "is no socket; move the file away" in str(box.error)
+    assert "is not a socket; move the file away" in str(box.error)
 
 
 def test_custom_names_have_sockets_of_their_own() -> None:

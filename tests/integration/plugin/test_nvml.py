@@ -160,7 +160,7 @@ def test_a_hanging_call_holds_nobody_up(looker: MakeLooker, driver: SimDriver) -
     process = looker(nvml_timeout_s=0.3)
     assert process.health() == [True, True]
     driver.hang("nvmlDeviceGetMemoryInfo")
-    until(lambda: "NVML hangs since" in process.ask("problem")["problem"])
+    until(lambda: "NVML has hung since" in process.ask("problem")["problem"])
     told = process.ask("look")
     assert told["kind"] == "HANGS"
     assert "in nvmlDeviceGetMemoryInfo: the driver does not answer" in told["text"]
@@ -189,9 +189,9 @@ def test_a_driver_that_is_not_loaded_yet_is_waited_for(looker: MakeLooker, drive
     ("breaks", "kind", "text"),
     [
         (lambda driver: driver.unload(), "NOT_LOADED", "`modprobe nvidia`"),
-        (lambda driver: driver.fail("nvmlInitWithFlags", 18), "NOT_LOADED", "its kernel module not: reboot"),
+        (lambda driver: driver.fail("nvmlInitWithFlags", 18), "NOT_LOADED", "its kernel module was not: reboot"),
         (lambda driver: driver.fail("nvmlDeviceGetCount", 999), "FAILED", "cannot ask NVML (nvmlDeviceGetCount)"),
-        (lambda driver: driver.hang("nvmlInitWithFlags"), "HANGS", "NVML hangs since"),
+        (lambda driver: driver.hang("nvmlInitWithFlags"), "HANGS", "NVML has hung since"),
     ],
     ids=["not loaded", "upgraded", "failing", "hanging"],
 )

@@ -55,11 +55,11 @@ def test_tls_options_and_token(tmp_path: Path) -> None:
     ("cluster", "user", "current", "words"),
     [
         ({"server": "https://h"}, {}, "other", r"current-context 'other' is not among its contexts \(main\)"),
-        ({"server": "h:6443"}, {}, "main", "no http"),
+        ({"server": "h:6443"}, {}, "main", "not an http"),
         ({}, {}, "main", "clusters.0.cluster.server: Field required"),
         ({"server": "https://h"}, {"exec": {"command": "aws"}}, "main", "exec plugin.*service account"),
         ({"server": "https://h"}, {"client-certificate-data": b64("C")}, "main", "no client-key"),
-        ({"server": "https://h"}, {"client-key-data": "%%%"}, "main", "client-key is no PEM"),
+        ({"server": "https://h"}, {"client-key-data": "%%%"}, "main", "client-key is not PEM"),
         ({"server": "https://h", "certificate-authority": "absent.pem"}, {}, "main", "absent.pem: No such file"),
         ({"server": "https://h", "certificate-authority": "/dev/null"}, {}, "main", "/dev/null: it is empty"),
     ],

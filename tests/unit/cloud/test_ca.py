@@ -124,7 +124,7 @@ def test_servers_and_authorities_are_valid_since_1970(servers: Authority, tmp_pa
         assert verify(tmp_path, "sslserver", "-verify_ip", address, ca=servers.cert_pem, leaf=leaf)[0] == 0
     assert verify(tmp_path, "sslserver", "-verify_ip", "10.0.0.8", ca=servers.cert_pem, leaf=leaf)[0] != 0
     assert verify(tmp_path, "sslclient", ca=servers.cert_pem, leaf=leaf)[0] != 0
-    with pytest.raises(CloudError, match="has no name"):
+    with pytest.raises(CloudError, match="has no host name"):
         servers.server(new_key().public_key(), [], now_s=NOW_S, days=825)
 
 
@@ -168,7 +168,7 @@ def forged_request() -> str:
         ("", "cannot read"),
         ("-----BEGIN CERTIFICATE REQUEST-----\nAAAA\n-----END CERTIFICATE REQUEST-----\n", "cannot read"),
         ("x" * 9_000, "more than 8192"),
-        (rsa_request(), "none of EC"),
+        (rsa_request(), "neither EC"),
         (forged_request(), "signature is wrong"),
     ],
 )

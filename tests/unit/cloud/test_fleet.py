@@ -153,7 +153,7 @@ class TestDocuments:
         assert (one.rev, one.force) == (3, True)
 
     def test_limits_wait_until_the_cluster_is_known(self, fleet: Fleet) -> None:
-        with pytest.raises(CloudError, match="not told which cluster"):
+        with pytest.raises(CloudError, match="not reported its cluster"):
             set_limits(fleet)
 
     def test_limits_are_refused_on_a_box_for_whose_cluster_another_settles(

@@ -44,7 +44,7 @@ def test_cards_are_named_as_on_the_box(words: tuple[str, ...], cards: tuple[str,
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        (SharingSettings(), "set nothing"),
+        (SharingSettings(), "no setting is given"),
         (SharingSettings(policy="worst-fit"), "set policy"),
         (SharingSettings(isolation="vm"), "set isolation"),
         (SharingSettings(unit_mib=0), "set unit_size"),

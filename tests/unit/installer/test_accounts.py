@@ -34,8 +34,8 @@ def test_the_documented_rights_are_taken_in_an_order_that_works() -> None:
         (RBAC.replace("kind: ServiceAccount", "kind: ConfigMap"), "no kind"),
         (RBAC.replace("  namespace: edgegpu", "  namespace: kube-system", 1), "must name one"),
         (RBAC.partition("---")[0], "lacks"),
-        ("- a\n", "no object"),
-        ("a: [", "no YAML"),
+        ("- a\n", "not an object"),
+        ("a: [", "not YAML"),
     ],
 )
 def test_other_things_are_refused(text: str, words: str) -> None:

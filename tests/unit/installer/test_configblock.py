@@ -95,20 +95,20 @@ def test_an_argument_list_of_the_users_that_came_later_takes_ours_in() -> None:
 @pytest.mark.parametrize(
     ("text", "why", "remedy"),
     [
-        ("kube-scheduler-arg: v=2\n", "is no list", "\n  - 'v=2'"),
+        ("kube-scheduler-arg: v=2\n", "is not a list", "\n  - 'v=2'"),
         ("kube-scheduler-arg: [v=2, x=y]\n", "line 1 is not one argument a line", "\n  - 'v=2'\n  - 'x=y'"),
-        ("kube-scheduler-arg: []\n", "is no list with something", "without an empty"),
-        ("kube-scheduler-arg:\n", "is no list with something", "without an empty"),
+        ("kube-scheduler-arg: []\n", "is not a list with at least", "without an empty"),
+        ("kube-scheduler-arg:\n", "is not a list with at least", "without an empty"),
         ("{token: x}\n", "braces", "key: value"),
-        ("a: &l\n  - v=2\nkube-scheduler-arg: *l\n", "more than it should", "- 'v=2'"),
-        ("kube-scheduler-arg: &l\n  - v=2\na: *l\n", "more than it should", "- 'v=2'"),
-        ("a: &m\n  kube-scheduler-arg: [v=2]\n<<: *m\n", "more than it should", "- 'v=2'"),
+        ("a: &l\n  - v=2\nkube-scheduler-arg: *l\n", "change other parts", "- 'v=2'"),
+        ("kube-scheduler-arg: &l\n  - v=2\na: *l\n", "change other parts", "- 'v=2'"),
+        ("a: &m\n  kube-scheduler-arg: [v=2]\n<<: *m\n", "change other parts", "- 'v=2'"),
         ("kube-scheduler-arg:\n  - v=2\nkube-scheduler-arg:\n  - v=3\n", "stands twice", "- 'v=3'"),
         ("kube-scheduler-arg:\n  - |\n    v=2\n", "begins a block of text", ""),
         ("token: x\n---\ndebug: true\n", "means nothing", ""),
         ("token: x\n...\n", "means nothing", ""),
-        ("note: |\n  no newline", "more than it should", ""),
-        ("- a\n", "no mapping", ""),
+        ("note: |\n  no newline", "change other parts", ""),
+        ("- a\n", "not a mapping", ""),
         (
             "kube-scheduler-arg:\n  - config=/etc/mine.yaml\n",
             "a configuration already",
@@ -136,5 +136,5 @@ def test_lines_that_somebody_wrote_into_are_not_guessed_at(here: str, there: str
     broken = put("token: x\n").replace(here, there, 1)
     assert holds_block(broken)
     for action in (put, take):
-        with pytest.raises(InstallError, match="not as edgegpu wrote them"):
+        with pytest.raises(InstallError, match="somebody has edited these lines"):
             action(broken)

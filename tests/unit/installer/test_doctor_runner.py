@@ -92,7 +92,7 @@ def test_a_check_that_fails_itself_is_a_finding_and_the_next_one_is_heard(tmp_pa
 
     first, second = run_checks([check(bad, "bad"), check(lambda _: FINE)], sight(tmp_path))
     assert first.verdict.level is CheckLevel.BROKEN
-    assert first.verdict.text == "this check failed itself: KeyError: 'nothing'"
+    assert first.verdict.text == "this check itself failed: KeyError: 'nothing'"
     assert "edgegpu doctor --check bad" in first.verdict.troubles[0].remedy
     assert second.verdict is FINE
 

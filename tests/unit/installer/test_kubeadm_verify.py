@@ -110,7 +110,7 @@ def test_the_old_pod_is_not_taken_for_the_new_one() -> None:
 )
 def test_what_is_missing_is_said(seen: SchedulerSample, words: str) -> None:
     assert words in lacks(NEW, seen)
-    with pytest.raises(InstallError, match="cannot see the scheduler at work") as caught:
+    with pytest.raises(InstallError, match="cannot see that the scheduler works") as caught:
         World(lambda _: seen).wait(deadline_s=3)
     assert words in caught.value.message
     assert caught.value.remedy
@@ -177,5 +177,5 @@ def test_the_manifest_as_it_is_now(tmp_path: Path) -> None:
     path.write_bytes(b"a: 1\r\n")
     assert manifest_text(layout) == "a: 1\r\n"
     path.write_bytes(b"\xff")
-    with pytest.raises(InstallError, match="it is no text"):
+    with pytest.raises(InstallError, match="it is not text"):
         manifest_text(layout)

@@ -216,7 +216,7 @@ def test_a_control_plane_of_kubeadms_gets_the_manifest_with_its_own_mode_flags_a
 
 def test_a_manifest_that_is_no_text_is_refused(box: FakeBox) -> None:
     box.write(MANIFEST, "").write_bytes(b"\xff\xfe")
-    with pytest.raises(InstallError, match="it is no text"):
+    with pytest.raises(InstallError, match="it is not text"):
         plan_of(box)
 
 

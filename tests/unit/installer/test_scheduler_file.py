@@ -124,7 +124,7 @@ def test_what_stands_there_without_a_value_is_as_if_left_out(given: Materials) -
         ({"extenders": [{"urlPrefix": "http://a", "managedResources": [{"name": "baidu.com/vcuda-core"}]}]}, "already"),
         ({"apiVersion": "kubescheduler.config.k8s.io/v1beta3"}, "must be kubescheduler.config.k8s.io/v1"),
         ({"leaderElection": {"leaderElect": False}}, "leaderElection: must be left out"),
-        ({"nonsense": 1}, "nonsense: no such field"),
+        ({"nonsense": 1}, "nonsense: is not a known field"),
         ({"extenders": "http://a"}, "extenders"),
     ],
 )
@@ -151,7 +151,7 @@ def test_a_place_is_named_as_one_would_look_for_it(given: Materials) -> None:
     document = yaml.safe_load(render(given.extender, kubeconfig=given.kubeconfig))
     document["extenders"][0]["managedResources"][1]["name"] = "vcuda-core"
     (problem,) = validate(yaml.safe_dump(document), read_file=read)
-    assert str(problem).startswith("extenders[0].managedResources[1].name: 'vcuda-core' is no resource name")
+    assert str(problem).startswith("extenders[0].managedResources[1].name: 'vcuda-core' is not a resource name")
 
 
 def test_no_damage_to_a_key_goes_unseen_and_none_to_a_certificate_is_an_exception(given: Materials) -> None:

@@ -127,7 +127,7 @@ placement:
         ("version: 1\nresources: {memory: A.b/c}\n", ":2: resources.memory: 'A.b/c' is not a resource name"),
         (
             "version: 1\nresources: {core: kubernetes.io/c}\n",
-            ":2: resources.core: 'kubernetes.io/c' is not ours to take",
+            ":2: resources.core: 'kubernetes.io/c' is not allowed: Kubernetes reserves",
         ),
         (
             "version: 1\nresources:\n  memory: a.b/c\n  core: a.b/c\n",

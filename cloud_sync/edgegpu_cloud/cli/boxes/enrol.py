@@ -124,7 +124,7 @@ def enrol(
 ) -> None:
     """Make a one-time token and print the line to paste on a box."""
     if only_for and (count or 1) > 1:
-        raise typer.BadParameter("with --for it is one box", param_hint="--count")
+        raise typer.BadParameter("--for names one box, so leave --count out", param_hint="--count")
     with reporting(as_json=json), opened(folder) as cloud:
         labels = {key: value for key, value in read_labels(label or []).items() if value}
         settings, now_s = cloud.config.tokens, time.time()
@@ -251,5 +251,7 @@ def _the_one(requests: list[EnrolmentAttempt], id_: str) -> EnrolmentAttempt:
     if not found or not id_:
         raise NotFoundError(f"cannot find a box that waits as {id_!r}", remedy="`edgegpu-cloud pending` lists them")
     if len(found) > 1:
-        raise CloudError(f"cannot tell which box {id_!r} is: {len(found)} begin so", remedy="say more of its id")
+        raise CloudError(
+            f"cannot tell which box {id_!r} is: {len(found)} begin so", remedy="give more letters of its id"
+        )
     return found[0]

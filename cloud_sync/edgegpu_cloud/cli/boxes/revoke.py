@@ -103,7 +103,7 @@ def revoke(
 
 
 def _ask(view: BoxView, *, as_json: bool) -> None:
-    refused = CloudError(f"cannot revoke {view.name}: nobody has said yes", remedy="say it with --yes")
+    refused = CloudError(f"cannot revoke {view.name}: nobody has confirmed", remedy="pass --yes")
     if as_json:
         raise refused
     try:
@@ -151,7 +151,7 @@ def _say_whether_cut(cloud: Cloud, view: BoxView, *, cut: bool, still: str, as_j
 
 def _ask_for_name(view: BoxView, *, as_json: bool) -> None:
     """Show what is lost with a box, and ask for its name before it is forgotten."""
-    refused = CloudError(f"cannot forget {view.name}: nobody has said yes", remedy="say it with --yes")
+    refused = CloudError(f"cannot forget {view.name}: nobody has confirmed", remedy="pass --yes")
     if as_json:
         raise refused
     items, commands = len(view.items), view.open_commands
@@ -165,7 +165,7 @@ def _ask_for_name(view: BoxView, *, as_json: bool) -> None:
         raise refused from None
     if typed.strip() != view.name:
         raise CloudError(
-            f"cannot forget {view.name}: {typed.strip()!r} was typed", remedy="type its name, or say it with --yes"
+            f"cannot forget {view.name}: {typed.strip()!r} was typed", remedy="type its name, or pass --yes"
         )
 
 

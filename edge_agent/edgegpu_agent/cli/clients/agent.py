@@ -103,7 +103,7 @@ def fetch(socket: Path, target: str) -> dict[str, Any]:
     except PermissionError as error:
         raise CliError(f"{head}: only root may ask it", remedy=with_sudo()) from error
     except (FileNotFoundError, ConnectionError) as error:
-        raise CliError(f"{head}: it does not run, or is not in a cloud", remedy=LOOK) from error
+        raise CliError(f"{head}: it does not run, or this box is in no cloud", remedy=LOOK) from error
     except (OSError, NoHttpError, ValueError) as error:
         raise CliError(f"{head}: {error}", remedy=LOOK) from error
     if status != _OK or not isinstance(value, dict):

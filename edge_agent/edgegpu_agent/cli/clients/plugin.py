@@ -56,7 +56,7 @@ def _read(path: Path, status: int, body: bytes) -> StatusDocument:
     if status == _NOT_FOUND:
         raise CliError(
             f"cannot read the status at {path}: the plugin does not know {STATUS_PATH}",
-            remedy="it is of another version: install the same edgegpu for both, then restart edgegpu-plugin",
+            remedy="the plugin is of another version: install one version of edgegpu, then restart edgegpu-plugin",
         )
     if status != _OK:
         raise CliError(f"cannot read the status at {path}: the plugin answered {status}", remedy=LOOK)
@@ -65,7 +65,7 @@ def _read(path: Path, status: int, body: bytes) -> StatusDocument:
     except (ValueError, DocumentError) as error:
         raise CliError(
             f"cannot read the status at {path}: {error}",
-            remedy="is it the socket of edgegpu-plugin, and of this version? `edgegpu version` names both",
+            remedy="check that this is edgegpu-plugin's socket; `edgegpu version` names both versions",
         ) from error
 
 
@@ -83,9 +83,7 @@ def _unreachable(path: Path, error: Exception, timeout_s: float) -> CliError:
         case OSError():
             return CliError(f"{head}: {error.strerror or error}", remedy="check the path of the socket")
         case _:
-            return CliError(
-                f"{head}: what answers there is no whole HTTP answer", remedy="check the path of the socket"
-            )
+            return CliError(f"{head}: the answer is not complete HTTP", remedy="check the path of the socket")
 
 
 def _socket_of(config: Path) -> Path:

@@ -19,6 +19,6 @@ def load_settings(path: Path) -> PluginConfig:
         problems = list(error.problems)
         raise CliError(
             f"cannot use the configuration {path}: {'; '.join(problems)}",
-            remedy="put the file right, then `edgegpu config check` again",
+            remedy="correct the file, then run `edgegpu config check` again",
             more={"file": str(path), "problems": problems},
         ) from error

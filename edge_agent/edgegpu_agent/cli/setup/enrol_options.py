@@ -76,8 +76,8 @@ def _proxy(word: str) -> str | None:
         return "" if word == "none" else CloudSection(url="https://x", proxy=word).proxy or None
     except ValueError as error:
         raise CliError(  # without the option's value: it may hold a password
-            "cannot install with this proxy: it is no http://HOST:PORT",
-            remedy="put --cloud-proxy (--proxy of install.sh) right, or leave it out",
+            "cannot install with this proxy: it is not http://HOST:PORT",
+            remedy="correct --cloud-proxy (--proxy of install.sh), or leave it out",
         ) from error
 
 
@@ -94,8 +94,8 @@ def namespaces_of(words: list[str] | None) -> tuple[str, ...] | None:
     for one in words:
         if one != rbac.EVERYWHERE and (one == "kube-system" or _NAMESPACE.fullmatch(one) is None):
             raise CliError(
-                f"cannot allow app limits in {one}: kube-system is left out, and names are as Kubernetes has them",
-                remedy="give namespaces, * for all but kube-system, or none",
+                f"cannot allow app limits in {one}: kube-system is not allowed, and a name must be Kubernetes's",
+                remedy="give names of namespaces, * for all but kube-system, or no namespace",
             )
     return tuple(dict.fromkeys(words))
 

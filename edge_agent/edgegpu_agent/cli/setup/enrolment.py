@@ -158,7 +158,7 @@ def wait_for_status(
         time.sleep(_LOOK_S)
     if told.raw:
         return told
-    raise CliError(f"cannot tell how the enrolment went: no word from the agent in {wait_s:g} s", remedy=_LOG)
+    raise CliError(f"cannot tell how the enrolment went: the agent has not answered in {wait_s:g} s", remedy=_LOG)
 
 
 def read_status_file(path: Path) -> AgentIdentity | None:
