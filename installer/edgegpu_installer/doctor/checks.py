@@ -48,7 +48,7 @@ CHECKS = (
     Check(
         "double", "edgegpu", "no other device plugin offers the same cards", plugin.check_double, needs_install=False
     ),
-    Check("scheduler", "edgegpu", "k3s's scheduler reads edgegpu's file, and the file is right", k3s.check_scheduler),
+    Check("scheduler", "edgegpu", "k3s's scheduler reads a right file of edgegpu's", k3s.check_scheduler),
     Check("extender", "edgegpu", "the scheduler reaches the extender", extender.check_extender),
     Check("certificates", "edgegpu", "no certificate expires soon", certificates.check_certificates),
     Check("agent", "cloud", "edgegpu-agent runs", cloud.check_agent, needs_install=False),
