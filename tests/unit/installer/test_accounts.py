@@ -47,7 +47,7 @@ def test_a_release_that_is_torn_is_said(tmp_path: Path) -> None:
     with pytest.raises(InstallError, match="unpack the release anew"):
         read_rights(tmp_path / "rbac.yaml")
     (tmp_path / "rbac.yaml").write_text("a: [")
-    with pytest.raises(InstallError, match=r"cannot use .*no YAML"):
+    with pytest.raises(InstallError, match=r"cannot use .*not YAML"):
         read_rights(tmp_path / "rbac.yaml")
 
 
@@ -102,8 +102,8 @@ def test_contexts_are_chosen(tmp_path: Path) -> None:
         ("a: [", "not YAML"),
         ("{}", "current-context '' is not among"),
         (TWO.replace("current-context: one", "current-context: program"), "logs in with an exec plugin"),
-        (TWO.replace("https://a:1", "a:1"), "no http"),
-        (TWO.replace("token: t", "client-certificate-data: '%%'"), "no PEM"),
+        (TWO.replace("https://a:1", "a:1"), "not an http"),
+        (TWO.replace("token: t", "client-certificate-data: '%%'"), "not PEM"),
         (TWO.replace("token: t", "client-certificate-data: QQ=="), "no client-key"),
         (TWO.replace("token: t", "tokenFile: nowhere"), "cannot read .*nowhere"),
         ("clusters: 1", "clusters"),
