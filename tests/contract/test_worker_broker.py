@@ -178,7 +178,7 @@ def test_commands_and_desired_state_over_a_broker_that_dies_and_forgets(folder: 
     broker.wipe()
     broker.start()
     controller.until(lambda: model.book.epoch != epoch)
-    box.worker.tell("broker.gone", "it was away")
+    box.worker.send_event("broker.gone", "it was away")
     rev = model.desire(Spec(sharing=Sharing(rev=rev, installed=True), app_limits=(limits("asr", units=4),)))
     ids += [model.command(op) for op in (RESTART, REFRESH) * 2]
     controller.until(lambda: all(model.tracked[id_].ended for id_ in ids) and bool(model.events))

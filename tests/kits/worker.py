@@ -145,7 +145,7 @@ class Box:
             )
         )
         self.worker.attach(self.link)
-        self.worker.turn()
+        self.worker.run_round()
         return self
 
     def acts(self) -> Acts:
@@ -181,7 +181,7 @@ class Box:
         self.turns += 1
         self.link.turn = self.turns
         self.worker.put(LinkUp(session_present=True, protocol=5, turn=self.turns))
-        self.worker.turn()
+        self.worker.run_round()
         return will[1]
 
     def disconnect(self) -> None:
@@ -189,25 +189,25 @@ class Box:
         self.link.sent.clear()
         self.link.delivered.clear()
         self.worker.put(LinkDown("cut"))
-        self.worker.turn()
+        self.worker.run_round()
 
     def arrive(self, topic: str, payload: bytes, *, retained: bool = False) -> None:
         self.worker.put(MessageArrived(topic=topic, payload=payload, retained=retained, mid=1, turn=self.turns))
-        self.worker.turn()
+        self.worker.run_round()
 
     def deliver(self) -> None:
         """The broker acknowledges all that was published."""
         tokens, self.link.delivered = self.link.delivered, []
         for token in tokens:
             self.worker.put(PublishAcknowledged(token))
-        self.worker.turn()
+        self.worker.run_round()
 
     def settle(self, most: int = 1_000) -> None:
         """Let everything that can be done now be done."""
         for _ in range(most):
-            self.worker.turn()
+            self.worker.run_round()
             if not self.executor.run():
-                self.worker.turn()
+                self.worker.run_round()
                 if not self.executor.jobs:
                     return
         raise AssertionError(f"it does not come to rest: {self.executor.names[-9:]}")

@@ -137,13 +137,13 @@ class LossyLink(RuleBasedStateMachine):
     def work(self, jobs: int) -> None:
         for _ in range(jobs):
             self.live(self.box.executor.run)
-            self.live(self.box.worker.turn)
+            self.live(self.box.worker.run_round)
         self.gather()
 
     @rule(seconds=st.sampled_from([1, 15, 300]))
     def time_passes(self, seconds: float) -> None:
         self.box.world.clock_s += seconds
-        self.live(self.box.worker.turn)
+        self.live(self.box.worker.run_round)
         self.gather()
 
     @rule()

@@ -279,7 +279,7 @@ class BoxLink:
         self.link = self._link_of(self.worker)
         self.worker.attach(self._uplink())
         self._api = LocalApi(layout.run / SOCKET_NAME, status=self._status, history=self.worker.history)
-        self._more = box_capabilities.tasks(self.worker.board)
+        self._more = box_capabilities.tasks(self.worker.drift_checks)
 
     def _heard(self, event: LinkEvent) -> None:
         if isinstance(event, LinkUp):

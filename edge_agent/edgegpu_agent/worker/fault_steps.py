@@ -34,31 +34,31 @@ def _step(at_step: AtStep, name: str, about: str) -> Iterator[None]:
 
 
 @dataclass(frozen=True, slots=True)
-class SteppedAct:
+class SteppedAction:
     """An action that reports each of its steps to a test."""
 
-    act_: Action
+    action: Action
     op: OpName
     at_step: AtStep
 
     def token(self, id_: CommandId, args: Args) -> str:
         """See `Action`."""
         with _step(self.at_step, steps.TOKEN, f"{self.op} {id_}"):
-            return self.act_.token(id_, args)
+            return self.action.token(id_, args)
 
     def act(self, id_: CommandId, args: Args, token: str) -> ActionOutcome:
         """See `Action`."""
         with _step(self.at_step, steps.ACT, f"{self.op} {id_}"):
-            return self.act_.act(id_, args, token)
+            return self.action.act(id_, args, token)
 
     def evidence(self, id_: CommandId, token: str) -> Evidence:
         """See `Action`; it reports no step, since it changes nothing and is called only after a crash."""
-        return self.act_.evidence(id_, token)
+        return self.action.evidence(id_, token)
 
     def verify(self, id_: CommandId, args: Args, token: str) -> ActionOutcome | None:
         """See `Action`."""
         with _step(self.at_step, steps.VERIFY, f"{self.op} {id_}"):
-            return self.act_.verify(id_, args, token)
+            return self.action.verify(id_, args, token)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class SteppedUplink:
 
 def acts(found: Acts, at_step: AtStep) -> Acts:
     """Return actions that report their steps."""
-    return {op: SteppedAct(act, op, at_step) for op, act in found.items()}
+    return {op: SteppedAction(act, op, at_step) for op, act in found.items()}
 
 
 def settlers(found: Settlers, at_step: AtStep) -> Settlers:

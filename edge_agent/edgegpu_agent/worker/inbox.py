@@ -44,7 +44,7 @@ class Inbox:
     def __init__(
         self,
         core: Core,
-        say: UplinkMessages,
+        messages: UplinkMessages,
         sender: UplinkSender,
         *,
         ask: Callable[[RefreshRequest, float], None],
@@ -54,12 +54,12 @@ class Inbox:
 
         Args:
             core: the journal.
-            say: makes answers.
+            messages: makes answers.
             sender: sends answers.
             ask: called with the telemetry that the controller wants, and within how many seconds.
             server_time: called with each signed time, which raises the clock floor; returns whether it can be right.
         """
-        self._core, self._say, self._sender = core, say, sender
+        self._core, self._messages, self._sender = core, messages, sender
         self._ask, self._server_time = ask, server_time
         self._unbelieved = 0
         self.wanted_rev = 0
@@ -204,9 +204,9 @@ class Inbox:
                 self._known(guard, known, until_s)
             case KnownCommand(guard) | ForgottenCommand(guard):
                 self._save_guard(guard)
-                self._sender.answer(*self._say.result(self._forgotten(topic, command)))
+                self._sender.answer(*self._messages.result(self._forgotten(topic, command)))
             case RefuseCommand(code):
-                answer = self._say.rejected(topic.id, topic.op, code, for_seq=command.seq)
+                answer = self._messages.rejected(topic.id, topic.op, code, for_seq=command.seq)
                 self._sender.answer(*answer)
 
     def _record(self, topic: CommandTopic, command: Command, until_s: float) -> CommandRecord:
@@ -240,7 +240,7 @@ class Inbox:
         core = self._core
         if known.id not in core.held.records:
             self._save_guard(guard)
-            self._sender.answer(*self._say.result(known))
+            self._sender.answer(*self._messages.result(known))
             return
         renewed = known.renewed(until_s, boot=core.clock.boot, now_s=core.now_s)
         if renewed != known or guard != core.held.replay_guard:

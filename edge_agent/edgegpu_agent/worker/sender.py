@@ -42,7 +42,7 @@ class UplinkSender:
     def __init__(
         self,
         core: Core,
-        say: UplinkMessages,
+        messages: UplinkMessages,
         *,
         rng: random.Random,
         cluster: Callable[[], ClusterIdentity],
@@ -52,12 +52,12 @@ class UplinkSender:
 
         Args:
             core: the journal and the stamps.
-            say: makes the messages.
+            messages: makes the messages.
             rng: for jitter.
             cluster: returns the cluster, in each round; the reported state is sent again when it changes.
             holds: returns whether a command's state must wait for something else to go up before it.
         """
-        self._core, self._say, self._rng, self._cluster = core, say, rng, cluster
+        self._core, self._messages, self._rng, self._cluster = core, messages, rng, cluster
         self._holds = holds
         self.link: LinkPort | None = None
         self.turn: int | None = None
@@ -80,8 +80,8 @@ class UplinkSender:
         """Begin an epoch for the next try to connect, and return the topic and payload of its will."""
         self._core.born()
         self._fresh_epoch = True
-        topic = self._say.topic(TopicKind.STATUS)
-        return str(topic), self._say.payload(topic, self._say.will())
+        topic = self._messages.topic(TopicKind.STATUS)
+        return str(topic), self._messages.payload(topic, self._messages.will())
 
     def on_connected(self, event: LinkUp) -> None:
         """Begin a connection: schedule the birth, and all that waits."""
@@ -112,8 +112,8 @@ class UplinkSender:
     def send_goodbye(self, why: str) -> None:
         """Send the goodbye message."""
         if self.turn is not None and not self._birth_due:
-            topic = self._say.topic(TopicKind.STATUS)
-            self._publish(topic, self._say.goodbye(why), retain=True)
+            topic = self._messages.topic(TopicKind.STATUS)
+            self._publish(topic, self._messages.goodbye(why), retain=True)
 
     # --- what is due
 
@@ -146,12 +146,12 @@ class UplinkSender:
 
     def plain(self, kind: PlainKind, body: bytes) -> int | None:
         """Send a message of which only the newest counts, once, now; None: it cannot be sent now."""
-        return self.answer(self._say.topic(kind), body)
+        return self.answer(self._messages.topic(kind), body)
 
     def _publish(self, topic: Topic, body: bytes, *, retain: bool = False) -> int | None:
         if self.link is None or self._core.now_s < self._blocked_until_s:
             return None
-        payload = self._say.payload(topic, body)
+        payload = self._messages.payload(topic, body)
         token = self.link.publish(str(topic), payload, retain=retain, turn=self.turn)
         if token is None:
             self._blocked_until_s = self._core.now_s + _BLOCKED_S
@@ -172,8 +172,8 @@ class UplinkSender:
 
     def _send_birth(self) -> bool:
         if self._birth_due:
-            body = self._say.birth(self._birth_stamp)
-            if self._publish(self._say.topic(TopicKind.STATUS), body, retain=True) is None:
+            body = self._messages.birth(self._birth_stamp)
+            if self._publish(self._messages.topic(TopicKind.STATUS), body, retain=True) is None:
                 return False
             self._birth_due, self._birth_stamp = False, None
         return True
@@ -185,7 +185,7 @@ class UplinkSender:
             if record is None:
                 del self._results[id_]
             elif due.at_s <= now_s and not self._holds(record):
-                if self._publish(*self._say.result(record)) is None:
+                if self._publish(*self._messages.result(record)) is None:
                     return False
                 self._sent(record, due)
         return True
@@ -207,7 +207,7 @@ class UplinkSender:
             self._report_at_s = min(self._report_at_s, self._told_at_s + SPREAD_S)
         if self._report_at_s > now_s:
             return True
-        if self.plain(TopicKind.REPORTED, self._say.reported(cluster)) is None:
+        if self.plain(TopicKind.REPORTED, self._messages.reported(cluster)) is None:
             return False
         self._told_cluster, self._told_at_s = cluster, now_s
         self._report_at_s = now_s + REPORT_S * self._rng.uniform(0.9, 1.1)

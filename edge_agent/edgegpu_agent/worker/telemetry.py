@@ -60,7 +60,7 @@ class TelemetrySender:
     def __init__(
         self,
         core: Core,
-        say: UplinkMessages,
+        messages: UplinkMessages,
         sender: UplinkSender,
         *,
         refreshes: OwedRefreshes,
@@ -71,13 +71,13 @@ class TelemetrySender:
 
         Args:
             core: the journal and the stamps.
-            say: makes the fields of an uplink.
+            messages: makes the fields of an uplink.
             sender: sends the messages.
             refreshes: the requests to send something completely.
             source: the inventory and measurements.
             rng: for jitter.
         """
-        self._core, self._say, self._sender, self._source, self._rng = core, say, sender, source, rng
+        self._core, self._messages, self._sender, self._source, self._rng = core, messages, sender, source, rng
         self._refreshes = refreshes
         self._look_at_s = 0.0
         self._due: dict[TopicKind, float] = {}
@@ -143,7 +143,7 @@ class TelemetrySender:
             return False
         if self._inventory == (epoch, found) and not whole and not self._is_due(TopicKind.INVENTORY):
             return False
-        body = encode(Inventory(**self._say.head(), **found))
+        body = encode(Inventory(**self._messages.head(), **found))
         if self._sender.plain(TopicKind.INVENTORY, body) is None:
             return False
         self._inventory = (epoch, found)
@@ -170,7 +170,7 @@ class TelemetrySender:
         pieces = [uids[at : at + _PODS_PER_MESSAGE] for at in range(0, len(uids), _PODS_PER_MESSAGE)] or [[]]
         for place, piece in enumerate(pieces):
             left = tuple(gone[:1_000]) if place == 0 else ()
-            head = self._say.head()
+            head = self._messages.head()
             part = {uid: pods[uid] for uid in piece}
             alloc = Alloc(**head, base=None if sent is None else sent.n, pods=part, gone=left)
             if self._sender.plain(TopicKind.ALLOC, encode(alloc)) is None:
@@ -190,7 +190,7 @@ class TelemetrySender:
         if now == self._health and not whole and not self._is_due(TopicKind.HEALTH):
             return False
         health = BoxHealth(
-            **self._say.head(),
+            **self._messages.head(),
             state=state,
             parts=parts,
             refused=core.refused,
@@ -219,7 +219,7 @@ class TelemetrySender:
         """Put samples into the outbox; they are the first to be dropped where there is no room."""
         core, stamp = self._core, self._core.stamp()
         try:
-            body = encode(Metrics(**self._say.head(stamp), period_s=self._source.period_s, samples=samples))
+            body = encode(Metrics(**self._messages.head(stamp), period_s=self._source.period_s, samples=samples))
         except TooLargeError:
             for half in (samples[: len(samples) // 2], samples[len(samples) // 2 :]):
                 if len(samples) > 1:

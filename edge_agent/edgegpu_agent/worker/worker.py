@@ -103,24 +103,26 @@ class Worker:
         self._all, self._lacks = _capabilities(parts), parts.lacks
         self.began, self.finished = threading.Event(), self._core.ended
         """Set after the worker's first round, and after its end."""
-        self._turned_s = time.monotonic()
+        self._round_at_s = time.monotonic()
         self._notified: object = None
         self._listeners: list[Call] = []
         self._build(parts, parts.executor or ThreadExecutor(put))
 
     def _build(self, parts: WorkerParts, executor: Executor) -> None:
         core = self._core
-        self._say = say = UplinkMessages(core, self._capabilities_now(), clean=parts.clean)
+        self._messages = messages = UplinkMessages(core, self._capabilities_now(), clean=parts.clean)
         refreshes = OwedRefreshes(core, rng=parts.rng)
         self._sender = sender = UplinkSender(
-            core, say, rng=parts.rng, cluster=parts.telemetry.cluster, holds=refreshes.holds
+            core, messages, rng=parts.rng, cluster=parts.telemetry.cluster, holds=refreshes.holds
         )
-        self._telemetry = TelemetrySender(core, say, sender, refreshes=refreshes, source=parts.telemetry, rng=parts.rng)
+        self._telemetry = TelemetrySender(
+            core, messages, sender, refreshes=refreshes, source=parts.telemetry, rng=parts.rng
+        )
         states = CommandStates(core, sender, ended=refreshes.ended)
         acting = ActionRunner(states, acts=parts.acts, executor=executor)
         self._items = DesiredItems(core, sender, settlers=parts.settlers, sharing=parts.sharing, executor=executor)
         self._commands = CommandQueue(states, acting, capabilities=self._all)
-        self._inbox = Inbox(core, say, sender, ask=refreshes.ask, server_time=parts.server_time)
+        self._inbox = Inbox(core, messages, sender, ask=refreshes.ask, server_time=parts.server_time)
         core.born()
 
     # --- for any thread
@@ -128,15 +130,15 @@ class Worker:
     @property
     def age_s(self) -> float:
         """Seconds since the last round."""
-        return time.monotonic() - self._turned_s
+        return time.monotonic() - self._round_at_s
 
     @property
     def capabilities(self) -> tuple[str, ...]:
         """The capabilities in the birth."""
-        return self._say.capabilities
+        return self._messages.capabilities
 
     @property
-    def board(self) -> DriftChecks:
+    def drift_checks(self) -> DriftChecks:
         """The calls of the drift checks of app limits."""
         return DriftChecks(
             settled=self._items.settled,
@@ -169,7 +171,7 @@ class Worker:
         self._stopping = why
         self._queue.put(None)
 
-    def tell(
+    def send_event(
         self, kind: str, text: str, *, level: Literal["info", "warning", "alarm"] = "info", about: str = ""
     ) -> None:
         """Send an event to the controller; it is kept until the controller has it, unless room runs out."""
@@ -217,21 +219,21 @@ class Worker:
         Raises:
             BoxJournalError: the journal cannot be written or read; the agent must restart.
         """
-        self._turned_s = time.monotonic()
+        self._round_at_s = time.monotonic()
         try:
-            self.turn()
+            self.run_round()
             while self._stopping is None:
                 try:
                     event = self._queue.get(timeout=_IDLE_S)
                 except queue.Empty:
                     event = None
-                self.turn(event)
+                self.run_round(event)
             self._sender.send_goodbye(self._stopping)
         finally:
             self.finished.set()
             self.began.set()
 
-    def turn(self, first: LinkEvent | Call | None = None) -> None:
+    def run_round(self, first: LinkEvent | Call | None = None) -> None:
         """Do one round: handle what has come, then do all that can be done now; it blocks only on the disk."""
         self._core.thread = threading.get_ident()
         self._update_capabilities()
@@ -257,7 +259,7 @@ class Worker:
         ):
             self._guarded(pump)
         self._notify()
-        self._turned_s = time.monotonic()
+        self._round_at_s = time.monotonic()
         self.began.set()
 
     def _pump_commands(self) -> None:
@@ -268,8 +270,8 @@ class Worker:
 
     def _update_capabilities(self) -> None:
         now = self._capabilities_now()
-        if now != self._say.capabilities:
-            self._say.capabilities = now
+        if now != self._messages.capabilities:
+            self._messages.capabilities = now
             self._sender.birth_again()
 
     def _capabilities_now(self) -> tuple[str, ...]:
@@ -327,7 +329,7 @@ class Worker:
 
     def _keep_event(self, fields: dict[str, str | int]) -> None:
         core, stamp = self._core, self._core.stamp()
-        body = self._say.event(stamp, fields)
+        body = self._messages.event(stamp, fields)
         outbox = core.held.outbox.add_event(KeptMessage(stamp, len(body), alarm=fields["level"] == "alarm"))
         try:
             core.save(replace(core.held, outbox=outbox), bodies={stamp: body}, spare=True)

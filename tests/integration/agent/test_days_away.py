@@ -42,7 +42,7 @@ def test_a_box_that_was_away_for_weeks_is_told_all_of_it_and_tells_all_of_it(her
     ids = []
     for day in range(21):
         here.bed.settle(DAY_S, step_s=DAY_S / 4)
-        here.box.box.worker.tell("card.hot", f"day {day}", level="alarm")
+        here.box.box.worker.send_event("card.hot", f"day {day}", level="alarm")
         here.box.work()
         (fleet.uninstall if day % 2 else fleet.install)("box", wait_s=30 * 86_400)
         if day % 3 == 0:

@@ -46,7 +46,7 @@ def main(folder: Path) -> None:
     box.world.ready = True
     box.wait(5)
     for number in range(200):
-        box.worker.tell("disk.full", f"number {number} " + "x" * 500)
+        box.worker.send_event("disk.full", f"number {number} " + "x" * 500)
         box.wait(1)
     assert box.worker.status().results_waiting == 1
     box.journal.close()  # a clean end: SQLite removes its log, and there is no room for another one

@@ -154,28 +154,28 @@ def test_it_says_that_it_turns(worker: Worker) -> None:
     worker.status()
     assert worker.age_s < 5
     assert not worker.finished.is_set()
-    assert list(worker.board.settled()) == []
+    assert list(worker.drift_checks.settled()) == []
 
 
 def test_what_stood_elsewhere_is_tried_again_and_what_stands_is_not(worker: Worker, settler: Elsewhere) -> None:
     desire(worker, CLUSTER)
     until(worker, ItemState.ELSEWHERE)
-    (one,) = worker.board.settled()
+    (one,) = worker.drift_checks.settled()
     assert (one.asked.name, one.settlement.state, one.notes.read()) == (NAME, ItemState.ELSEWHERE, None)
     one.notes.write({"fights": 1})
     assert one.notes.read() == {"fights": 1}
     settler.ours = True
-    worker.board.again(NAME)
+    worker.drift_checks.again(NAME)
     until(worker, ItemState.APPLIED)
-    (one,) = worker.board.settled()
+    (one,) = worker.drift_checks.settled()
     assert one.notes.read() == {"fights": 1}, "it is the same asking"
     desire(worker, CLUSTER, rev=2)
     until(worker, ItemState.APPLIED)
-    (one,) = worker.board.settled()
+    (one,) = worker.drift_checks.settled()
     assert one.asked.key.rev == 2
     assert one.notes.read() is None, "a new one begins from nothing"
     assert settler.tries == 3
-    worker.board.again(NAME)
-    worker.board.again("app_limits/default/other/main")
+    worker.drift_checks.again(NAME)
+    worker.drift_checks.again("app_limits/default/other/main")
     worker.status()
     assert settler.tries == 3

@@ -41,7 +41,7 @@ def test_one_version_apart_everything_that_both_know_is_done(tmp_path: Path, say
         assert here.ends(here.fleet.install("box")) == ("SUCCEEDED", "")
         assert here.ends(here.fleet.uninstall("box")) == ("SUCCEEDED", "")
         assert here.settled(2)["sharing"] == ("Applied", "")
-        here.box.box.worker.tell("x.y", "an event", level="alarm")
+        here.box.box.worker.send_event("x.y", "an event", level="alarm")
         here.bed.until(lambda: bool(here.fleet.events("box")))
         here.bed.until(lambda: here.box.box.worker.status().events_waiting == 0)
         assert (here.refused, here.box.refused) == ({}, {})

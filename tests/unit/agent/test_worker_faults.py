@@ -98,7 +98,7 @@ def test_an_act_that_never_comes_back_is_ended_without_it_and_nothing_begins_bes
     for message in wire.controller.sends():
         box.arrive(*message)
     box.executor.run()  # the token
-    box.worker.turn()
+    box.worker.run_round()
     (hanging,) = box.executor.jobs
     box.executor.jobs.clear()
     box.wait(900 + 119)

@@ -115,7 +115,7 @@ def test_an_item_begun_and_asked_for_no_more_is_undone_and_dropped(wire: Wire, r
     box.start()
     odd(wire).settler.raises = raises
     box.executor.run()
-    box.worker.turn()
+    box.worker.run_round()
     assert odd(wire).settler.abandoned == [("sharing", None)]
     assert (box.worker.status().settling, box.executor.jobs) == ("", [])
 
@@ -129,7 +129,7 @@ def test_a_restart_does_not_begin_beside_an_item_nor_an_item_beside_a_restart(wi
         box.arrive(*message)
     assert [name for name, _ in box.executor.jobs] == ["settle sharing"]
     box.executor.run()
-    box.worker.turn()
+    box.worker.run_round()
     controller.desire(Spec(sharing=Sharing(rev=2, installed=False)))
     box.arrive(*controller.desired_message()[0])
     assert [name.split()[0] for name, _ in box.executor.jobs] == ["k3s.restart"]

@@ -71,7 +71,7 @@ def test_the_epoch_rises_over_a_kill(folder: Path) -> None:
 
 def test_nothing_goes_before_the_birth(folder: Path) -> None:
     box = Box(folder).start()
-    box.worker.tell("agent.started", "it is there")
+    box.worker.send_event("agent.started", "it is there")
     box.connect()
     box.settle()
     kinds = [parse(topic).kind for topic, _ in box.link.sent]
@@ -133,7 +133,7 @@ def test_older_and_other_documents_are_refused(wire: Wire) -> None:
 
 def test_events_go_up_one_after_the_other_and_wait_for_their_receipt(wire: Wire) -> None:
     for number in range(5):
-        wire.box.worker.tell("test.event", f"number {number}", level="warning")
+        wire.box.worker.send_event("test.event", f"number {number}", level="warning")
     wire.box.settle()
     (first,) = sent(wire.box, TopicKind.EVENT)
     assert isinstance(first, Event)
@@ -220,7 +220,9 @@ def test_weeks_offline(folder: Path) -> None:
     world.ready = True
     for day in range(21):
         for hour in range(24):
-            box.worker.tell("card.hot", f"day {day} hour {hour} " + "x" * 300, level="alarm" if hour == 3 else "info")
+            box.worker.send_event(
+                "card.hot", f"day {day} hour {hour} " + "x" * 300, level="alarm" if hour == 3 else "info"
+            )
             box.wait(DAY_S / 24)
         if day % 5 == 4:
             box.crash()

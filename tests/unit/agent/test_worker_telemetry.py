@@ -144,7 +144,7 @@ def test_measurements_of_days_offline_are_given_up_first(wire: Wire) -> None:
     wire.box.disconnect()
     for hour in range(72):
         if hour % 6 == 0:
-            wire.box.worker.tell("x.y", "an event", level="alarm")
+            wire.box.worker.send_event("x.y", "an event", level="alarm")
         for _ in range(60):
             wire.box.wait(60)
     status = wire.box.worker.status()
