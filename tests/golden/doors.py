@@ -177,7 +177,7 @@ class _Units:
     def __init__(self, run: UnitRun) -> None:
         self._run = run
 
-    def look(self, _name: str) -> object:
+    def read(self, _name: str) -> object:
         return self._run
 
     def run_of(self, _look: object) -> UnitRun:
@@ -191,7 +191,7 @@ class _Idle:
 
 def restart_token(unit: str, *, boot: str, invocation: str) -> str:
     units = cast("Any", _Units(UnitRun(boot=boot, invocation=invocation)))
-    restart = Restart(units=units, pace=cast("Any", _Idle()), unit=lambda: unit, within_s=1.0)
+    restart = Restart(units=units, timer=cast("Any", _Idle()), unit=lambda: unit, within_s=1.0)
     return restart.token(command_id("01j9zq4v7m2c8x5n"), read_args(OPS[op_name("k3s.restart")], {}))
 
 

@@ -117,7 +117,7 @@ class Bundles:
     """The versions below /opt/edgegpu; install.sh takes the same steps under the same lock."""
 
     layout: Layout
-    pace: ActionTimer
+    timer: ActionTimer
     env: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
 
     def is_here(self, version: str, sha256: str) -> bool:
@@ -166,7 +166,7 @@ class Bundles:
         # If the decompressor fails, tar gets half an archive and reports that; the checksum was right before.
         script = '"$1" -dc < "$2" | tar -xf - -C "$3"'
         command = ("sh", "-c", script, "sh", tool, str(archive), str(out))
-        said = run(command, self.pace, within_s=_UNPACK_S, env=self.env)
+        said = run(command, self.timer, within_s=_UNPACK_S, env=self.env)
         if said.status != 0:
             raise BundleError(f"cannot unpack the bundle: {said.last_line}")
         folders = list(out.iterdir())
@@ -176,7 +176,7 @@ class Bundles:
         return folders[0]
 
     def _does_not_start(self, folder: Path) -> str:
-        said = run((str(folder / "bin/edgegpu"), "version"), self.pace, within_s=_START_S, env=self.env)
+        said = run((str(folder / "bin/edgegpu"), "version"), self.timer, within_s=_START_S, env=self.env)
         return "" if said.status == 0 else said.last_line
 
     def _put_in_place(self, new: Path, work: Path, version: str) -> None:

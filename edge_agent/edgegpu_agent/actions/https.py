@@ -40,7 +40,7 @@ class HttpsClient:
     again for each call, because certificates are renewed; missing ones are left out.
     """
 
-    pace: ActionTimer
+    timer: ActionTimer
     ca: Path
     cert: Path | None = None
     key: Path | None = None
@@ -86,7 +86,7 @@ class HttpsClient:
                     raise
             else:
                 return
-            self.pace.pause(wait_s)
+            self.timer.pause(wait_s)
             wait_s *= 2
 
     def _context(self) -> ssl.SSLContext:
@@ -147,7 +147,7 @@ class HttpsClient:
                     if file.tell() + len(chunk) > most_bytes:
                         raise no_room
                     file.write(chunk)
-                    self.pace.pause(0)
+                    self.timer.pause(0)
 
 
 def _length(response: urllib3.BaseHTTPResponse) -> int:

@@ -55,20 +55,20 @@ class IdempotentAction(Idempotent):
         return self.do(id_)
 
 
-def refresh_inventory(socket: Path, *, pace: ActionTimer, looked: Callable[[], None]) -> IdempotentAction:
-    """Return the action `inventory.refresh`: it asks the plugin, then calls `looked`, which reads all telemetry.
+def refresh_inventory(socket: Path, *, timer: ActionTimer, refresh_telemetry: Callable[[], None]) -> IdempotentAction:
+    """Return the action `inventory.refresh`: it asks the plugin, then reads all telemetry.
 
-    What was read goes up before the command's result.
+    What `refresh_telemetry` has read goes up before the command's result.
     """
 
     def do(_: CommandId) -> ActionOutcome:
         try:
-            found = wait_for_status(socket, pace, within_s=_PLUGIN_S)
+            found = wait_for_status(socket, timer, within_s=_PLUGIN_S)
         except PluginUnreachableError:
-            looked()
+            refresh_telemetry()
             text = f"the plugin has not answered for {_PLUGIN_S:g} s at {socket}: systemctl status edgegpu-plugin"
             return ActionOutcome.failed(text)
-        looked()
+        refresh_telemetry()
         healthy, driver = sum(card.healthy for card in found.cards), found.driver
         data: Json = {
             "cards": len(found.cards),
@@ -81,12 +81,12 @@ def refresh_inventory(socket: Path, *, pace: ActionTimer, looked: Callable[[], N
     return IdempotentAction(do)
 
 
-def run_doctor(program: Sequence[str], *, pace: ActionTimer, env: Mapping[str, str] | None = None) -> IdempotentAction:
+def run_doctor(program: Sequence[str], *, timer: ActionTimer, env: Mapping[str, str] | None = None) -> IdempotentAction:
     """Return the action `doctor.run`; its result lists the troubles, which do not make the command FAILED."""
     settled: Mapping[str, str] = dict(os.environ) if env is None else env
 
     def do(_: CommandId) -> ActionOutcome:
-        said = run((*program, "doctor", "--json"), pace, within_s=_DOCTOR_S, env=settled, errors=False)
+        said = run((*program, "doctor", "--json"), timer, within_s=_DOCTOR_S, env=settled, errors=False)
         try:
             document = json.loads(said.text)
             level, checks = str(document["level"]), list(document["checks"])
@@ -123,32 +123,32 @@ def _problem_rows(check: Mapping[str, Any], length: int) -> list[Json]:
 def rotate_identity(
     renew: Callable[[str], object],
     *,
-    pace: ActionTimer,
+    timer: ActionTimer,
     refusals: tuple[type[Exception], ...],
-    passing: tuple[type[Exception], ...] = (),
+    retried: tuple[type[Exception], ...] = (),
     within_s: float = 240.0,
 ) -> IdempotentAction:
     """Return the action `identity.rotate`.
 
     Args:
         renew: gets a new certificate for a cause, the command's id; the same cause gets the same certificate.
-        pace: the timer of the pauses.
+        timer: the timer of the pauses.
         refusals: what `renew` raises when it gets no certificate; the error's text becomes the result's.
-        passing: those refusals after which it is tried again, until `within_s`.
+        retried: those refusals after which it is tried again, until `within_s`.
         within_s: the time for all tries.
     """
 
     def do(id_: CommandId) -> ActionOutcome:
-        deadline, wait_s = pace.now_s() + within_s, _RENEW_S
+        deadline, wait_s = timer.now_s() + within_s, _RENEW_S
         while True:
             try:
                 renew(id_)
             except refusals as error:
-                if not isinstance(error, passing) or pace.now_s() + wait_s > deadline:
+                if not isinstance(error, retried) or timer.now_s() + wait_s > deadline:
                     return ActionOutcome.failed(str(error))
             else:
                 return ActionOutcome(state=CommandState.SUCCEEDED)
-            pace.pause(wait_s)
+            timer.pause(wait_s)
             wait_s = min(2 * wait_s, _RENEW_MOST_S)
 
     return IdempotentAction(do)

@@ -63,7 +63,7 @@ def sources(program: Sequence[str], k3s: str, since_s: int) -> tuple[LogSource, 
     )
 
 
-def place(url: str, id_: CommandId) -> str:
+def archive_url(url: str, id_: CommandId) -> str:
     """Return the archive's address: `url` itself, or a file named by the command's id where `url` ends with `/`."""
     return f"{url}{id_}.tar.gz" if url.endswith("/") else url
 
@@ -74,7 +74,7 @@ class CollectLogs(Idempotent):
 
     folder: Path
     web: HttpsClient
-    pace: ActionTimer
+    timer: ActionTimer
     program: Sequence[str]
     k3s: Callable[[], str]
     redactor: Callable[[], Redactor]
@@ -92,7 +92,7 @@ class CollectLogs(Idempotent):
             archive = self._begin(id_) / f"{id_}.tar.gz"
             self._write(archive, asked)
             size, digest = archive.stat().st_size, sha256_of(archive)
-            self.web.put(place(asked.url, id_), archive)
+            self.web.put(archive_url(asked.url, id_), archive)
         except (WebError, OSError) as error:
             return ActionOutcome.failed(f"cannot collect the logs: {error}")
         finally:
@@ -134,7 +134,7 @@ class CollectLogs(Idempotent):
                     )
 
     def _add(self, tar: "tarfile.TarFile", one: LogSource, redactor: Redactor, *, clean: Path, most_bytes: int) -> None:
-        with capture(one.command, self.pace, within_s=_PROGRAM_S, env=self.env) as said, clean.open("wb") as out:
+        with capture(one.command, self.timer, within_s=_PROGRAM_S, env=self.env) as said, clean.open("wb") as out:
             said.seek(max(0, said.seek(0, os.SEEK_END) - _MORE * most_bytes))
             for line in redactor.lines(raw.decode(errors="replace") for raw in said):
                 out.write(line.encode())

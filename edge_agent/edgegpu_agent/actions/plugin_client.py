@@ -61,18 +61,18 @@ def _fetch_status(socket: Path) -> PluginStatus:
         raise PluginUnreachableError(f"cannot understand the plugin at {socket}: {error}") from error
 
 
-def wait_for_status(socket: Path, pace: ActionTimer, *, within_s: float) -> PluginStatus:
+def wait_for_status(socket: Path, timer: ActionTimer, *, within_s: float) -> PluginStatus:
     """Ask the plugin for its status each second until it answers, since it may just have been started.
 
     Raises:
         PluginUnreachableError: there was no answer in this time; this is the last try's error.
         ActionStopped: the agent ends.
     """
-    deadline = pace.now_s() + within_s
+    deadline = timer.now_s() + within_s
     while True:
         try:
             return _fetch_status(socket)
         except PluginUnreachableError:
-            if pace.now_s() >= deadline:
+            if timer.now_s() >= deadline:
                 raise
-        pace.pause(_RETRY_S)
+        timer.pause(_RETRY_S)

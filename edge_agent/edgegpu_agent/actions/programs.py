@@ -73,14 +73,14 @@ class ProgramOutput:
 class RunningProgram(DetachedProgram):
     """A program that an action waits for; it can outlive the agent."""
 
-    def wait(self, pace: ActionTimer, *, within_s: float, outlives: bool = False) -> ProgramOutput:
+    def wait(self, timer: ActionTimer, *, within_s: float, outlives: bool = False) -> ProgramOutput:
         """Wait for the program's end; after `within_s` kill it and all that it has started.
 
         Raises:
             ActionStopped: the agent ends; the program goes on where it `outlives` the agent, else it is killed.
         """
         try:
-            status = pace.wait_for(self.poll, every_s=_LOOK_S, within_s=within_s)
+            status = timer.wait_for(self.poll, every_s=_LOOK_S, within_s=within_s)
         except ActionStopped:
             self.leave() if outlives else self._cut()
             raise
@@ -95,7 +95,7 @@ class RunningProgram(DetachedProgram):
 
 
 def run(
-    command: Sequence[str], pace: ActionTimer, *, within_s: float, env: Mapping[str, str], errors: bool = True
+    command: Sequence[str], timer: ActionTimer, *, within_s: float, env: Mapping[str, str], errors: bool = True
 ) -> ProgramOutput:
     """Run a program that may be killed at any point; if it cannot be started, status 127 and the text says why.
 
@@ -108,12 +108,12 @@ def run(
         program = RunningProgram(command, env=env, errors=errors)
     except OSError as error:
         return ProgramOutput(127, f"cannot run {command[0]}: {error.strerror}")
-    return program.wait(pace, within_s=within_s)
+    return program.wait(timer, within_s=within_s)
 
 
 @contextlib.contextmanager
 def capture(
-    command: Sequence[str], pace: ActionTimer, *, within_s: float, env: Mapping[str, str]
+    command: Sequence[str], timer: ActionTimer, *, within_s: float, env: Mapping[str, str]
 ) -> Iterator[IO[bytes]]:
     """Run a program that changes nothing, and yield its whole output, or why it could not be started.
 
@@ -127,7 +127,7 @@ def capture(
         return
     with program.out as out:
         try:
-            pace.wait_for(program.poll, every_s=_LOOK_S, within_s=within_s)
+            timer.wait_for(program.poll, every_s=_LOOK_S, within_s=within_s)
         finally:
             program.end()
         out.seek(0)

@@ -39,17 +39,17 @@ class ActionContext:
 
     `stop` is set once, when the agent ends. `identity` is the folder with tls.crt, tls.key and cloud-ca.crt. `renew`
     gets a new certificate for a cause. It raises `refusals`, whose text becomes the result's; after those that are
-    also in `passing` it is tried again. `looked` reads all telemetry, so that the agent sends its inventory. `ready`
-    asks the cluster about this node (None: with kubelet's own certificate). `program` is the command line that runs
-    the installer, `env` its environment.
+    also in `retried` it is tried again. `refresh_telemetry` reads all telemetry, so that the agent sends its inventory.
+    `ready` asks the cluster about this node (None: with kubelet's own certificate). `program` is the command line that
+    runs the installer, `env` its environment.
     """
 
     stop: threading.Event
     identity: Path
     renew: Callable[[str], object] | None = None
     refusals: tuple[type[Exception], ...] = ()
-    passing: tuple[type[Exception], ...] = ()
-    looked: Callable[[], None] = _nothing
+    retried: tuple[type[Exception], ...] = ()
+    refresh_telemetry: Callable[[], None] = _nothing
     ready: NodeReady | None = None
     layout: Layout = field(default_factory=Layout)
     program: Sequence[str] = ("/opt/edgegpu/current/bin/edgegpu",)
@@ -64,7 +64,7 @@ class ActionContext:
     steady_s: float = STEADY_S
 
     @property
-    def pace(self) -> ActionTimer:
+    def timer(self) -> ActionTimer:
         """The timer of the actions."""
         return ActionTimer(self.stop, speed=self.speed)
 
@@ -72,10 +72,10 @@ class ActionContext:
     def installer(self) -> InstallerRunner:
         """The installer of this box."""
         journal = TransactionJournal(self.layout.tx)
-        units = Units(layout=self.layout, pace=self.pace, env=self.env)
+        units = Units(layout=self.layout, timer=self.timer, env=self.env)
         return InstallerRunner(
             journal=journal,
-            pace=self.pace,
+            timer=self.timer,
             begun=self.layout.at(BEGUN),
             program=self.program,
             proc=self.proc,
@@ -90,24 +90,28 @@ class ActionContext:
     def web(self, *, certificate: bool) -> HttpsClient:
         """Return an HTTPS client that trusts the system's CAs and the cloud's; `certificate`: with this box's own."""
         cert, key = (self.identity / "tls.crt", self.identity / "tls.key") if certificate else (None, None)
-        return HttpsClient(pace=self.pace, ca=self.identity / "cloud-ca.crt", cert=cert, key=key, proxy=self.proxy)
+        return HttpsClient(timer=self.timer, ca=self.identity / "cloud-ca.crt", cert=cert, key=key, proxy=self.proxy)
 
 
 def acts(box: ActionContext) -> Acts:
     """Return the actions by op; `identity.rotate` only where there is a `renew`."""
-    units = Units(layout=box.layout, pace=box.pace, env=box.env)
+    units = Units(layout=box.layout, timer=box.timer, env=box.env)
     busy = partial(is_change_under_way, box.layout)
     ready = box.ready or NodeReadiness(box.layout)
     found: dict[str, Action] = {
-        "k3s.restart": restart_k3s(units, pace=box.pace, ready=ready, busy=busy, steady_s=box.steady_s),
-        "plugin.restart": restart_plugin(units, pace=box.pace, busy=busy, steady_s=box.steady_s / 4),
-        "inventory.refresh": refresh_inventory(box.layout.plugin_socket, pace=box.pace, looked=box.looked),
+        "k3s.restart": restart_k3s(units, timer=box.timer, ready=ready, busy=busy, steady_s=box.steady_s),
+        "plugin.restart": restart_plugin(units, timer=box.timer, busy=busy, steady_s=box.steady_s / 4),
+        "inventory.refresh": refresh_inventory(
+            box.layout.plugin_socket, timer=box.timer, refresh_telemetry=box.refresh_telemetry
+        ),
         "logs.collect": _logs(box, units),
-        "doctor.run": run_doctor(box.program, pace=box.pace, env=box.env),
+        "doctor.run": run_doctor(box.program, timer=box.timer, env=box.env),
         "agent.upgrade": _upgrade(box),
     }
     if box.renew is not None:
-        found["identity.rotate"] = rotate_identity(box.renew, pace=box.pace, refusals=box.refusals, passing=box.passing)
+        found["identity.rotate"] = rotate_identity(
+            box.renew, timer=box.timer, refusals=box.refusals, retried=box.retried
+        )
     return {op_name(name): act for name, act in found.items()}
 
 
@@ -115,7 +119,7 @@ def _logs(box: ActionContext, units: Units) -> CollectLogs:
     return CollectLogs(
         folder=box.layout.state / COLLECTED,
         web=box.web(certificate=True),
-        pace=box.pace,
+        timer=box.timer,
         program=box.program,
         k3s=lambda: units.k3s().removesuffix(".service"),
         redactor=box.redactor,
@@ -128,7 +132,7 @@ def _upgrade(box: ActionContext) -> Upgrade:
     return Upgrade(
         layout=box.layout,
         installer=box.installer,
-        bundles=Bundles(layout=box.layout, pace=box.pace, env=box.env),
+        bundles=Bundles(layout=box.layout, timer=box.timer, env=box.env),
         web=box.web(certificate=False),
         folder=box.layout.state / UPGRADES,
     )

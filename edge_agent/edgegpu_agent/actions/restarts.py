@@ -50,7 +50,7 @@ class Restart:
     """
 
     units: Units
-    pace: ActionTimer
+    timer: ActionTimer
     unit: Callable[[], str]
     within_s: float
     first: str = ""
@@ -67,9 +67,9 @@ class Restart:
     def token(self, id_: CommandId, args: Args) -> str:
         """Return the run that the restart will end; wait first for an installer that is at work."""
         del id_, args
-        self.pace.wait_for(lambda: None if self.busy() else True, every_s=_LOOK_S, within_s=_BUSY_S)
+        self.timer.wait_for(lambda: None if self.busy() else True, every_s=_LOOK_S, within_s=_BUSY_S)
         name = self.unit()
-        run = self.units.run_of(self.units.look(name)) if name else None
+        run = self.units.run_of(self.units.read(name)) if name else None
         known = run or UnitRun(boot="", invocation="")
         return json.dumps({"unit": name, "boot": known.boot, "invocation": known.invocation})
 
@@ -84,14 +84,14 @@ class Restart:
         return ActionOutcome(state=CommandState.VERIFYING)
 
     def _refusal(self, name: str) -> tuple[ResultCode, str] | None:
-        now = self.units.look(name) if name else None
+        now = self.units.read(name) if name else None
         if not name or (now is not None and not now.is_there):
             return ResultCode.NOT_INSTALLED, f"there is no {name or 'k3s'} on this box"
         if now is None:
             return ResultCode.PRECHECK, "systemd does not answer"
         if self.busy():
             return ResultCode.PRECHECK, f"an installer has been at work for {_BUSY_S:g} s: edgegpu transaction show"
-        before = self.units.look(self.first) if self.first else None
+        before = self.units.read(self.first) if self.first else None
         if before is not None and before.is_there and not before.is_active:
             return (
                 ResultCode.PRECHECK,
@@ -105,7 +105,7 @@ class Restart:
         name, before = _read(token)
         if not name:
             return Evidence.NOT_DONE
-        now = self.units.look(name)
+        now = self.units.read(name)
         found = before.evidence(self.units.run_of(now))
         return Evidence.UNDER_WAY if found is Evidence.NOT_DONE and now is not None and now.is_changing else found
 
@@ -114,7 +114,7 @@ class Restart:
         del args
         name, before = _read(token)
         began = self._since_s.setdefault(id_, self.monotonic())
-        now = self.units.look(name)
+        now = self.units.read(name)
         well = False
         if now is not None and before.evidence(self.units.run_of(now)) is Evidence.DONE:
             self._runs.setdefault(id_, now.invocation)
@@ -147,12 +147,12 @@ K3S_S, PLUGIN_S = 600.0, 120.0
 
 
 def restart_k3s(
-    units: Units, *, pace: ActionTimer, ready: NodeReady, busy: Callable[[], bool], steady_s: float = STEADY_S
+    units: Units, *, timer: ActionTimer, ready: NodeReady, busy: Callable[[], bool], steady_s: float = STEADY_S
 ) -> Restart:
     """Return the action `k3s.restart`."""
     return Restart(
         units=units,
-        pace=pace,
+        timer=timer,
         unit=units.k3s,
         within_s=K3S_S,
         first=PLUGIN_UNIT,
@@ -162,9 +162,9 @@ def restart_k3s(
     )
 
 
-def restart_plugin(units: Units, *, pace: ActionTimer, busy: Callable[[], bool], steady_s: float = 3.0) -> Restart:
+def restart_plugin(units: Units, *, timer: ActionTimer, busy: Callable[[], bool], steady_s: float = 3.0) -> Restart:
     """Return the action `plugin.restart`."""
-    return Restart(units=units, pace=pace, unit=lambda: PLUGIN_UNIT, within_s=PLUGIN_S, busy=busy, steady_s=steady_s)
+    return Restart(units=units, timer=timer, unit=lambda: PLUGIN_UNIT, within_s=PLUGIN_S, busy=busy, steady_s=steady_s)
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,13 +137,13 @@ class InstallerChange:
 
     def _finish(self, id_: str, words: Sequence[str]) -> Settlement:
         """Run the installer again for what was left; retry a refusal, since k3s may be starting. Nothing is undone."""
-        pace = self.installer.pace
-        deadline = pace.now_s() + self.finish_s
+        timer = self.installer.timer
+        deadline = timer.now_s() + self.finish_s
         while (
             isinstance(end := self.installer.carry_out(id_, words), RefusedTransaction | TransactionUnknown)
-            and pace.now_s() < deadline
+            and timer.now_s() < deadline
         ):
-            pace.pause(_AGAIN_S)
+            timer.pause(_AGAIN_S)
         match end:
             case TransactionCommitted():
                 return Settlement.applied()
@@ -227,7 +227,7 @@ class SettingSettler(Generic[T]):
 
 def settlers(change: InstallerChange, layout: Layout) -> Settlers:
     """Return the settlers of all items that the installer settles."""
-    not_while_held = partial(_not_while_held, socket=layout.plugin_socket, pace=change.installer.pace)
+    not_while_held = partial(_not_while_held, socket=layout.plugin_socket, timer=change.installer.timer)
     return {
         Sharing: SharingSettler(change, layout),
         Isolation: SettingSettler(change, layout, _isolation),
@@ -259,10 +259,10 @@ def _isolation(item: Isolation) -> Settlement:
     return Settlement.unsupported(text)
 
 
-def _not_while_held(item: UnitSize, socket: Path, pace: ActionTimer) -> Settlement | None:
+def _not_while_held(item: UnitSize, socket: Path, timer: ActionTimer) -> Settlement | None:
     """Reject another unit size while pods hold shares: kubelet would not know their devices any more."""
     try:
-        now = wait_for_status(socket, pace, within_s=_PLUGIN_S)
+        now = wait_for_status(socket, timer, within_s=_PLUGIN_S)
     except PluginUnreachableError as error:
         return Settlement.rejected(ResultCode.PRECHECK, f"cannot say whether pods hold shares: {error}")
     if now.unit_mib == item.mib:

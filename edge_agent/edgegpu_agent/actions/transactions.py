@@ -73,7 +73,7 @@ class InstallerRunner:
     """
 
     journal: TransactionJournal
-    pace: ActionTimer
+    timer: ActionTimer
     begun: Path
     program: Sequence[str] = ("/opt/edgegpu/current/bin/edgegpu",)
     proc: Path = Path("/proc")
@@ -103,14 +103,14 @@ class InstallerRunner:
             ActionStopped: the agent ends; the transaction goes on.
         """
         command = [*(program or self.program), *words, "--json", _OPTION, id_]
-        deadline = self.pace.now_s() + self.patience_s
+        deadline = self.timer.now_s() + self.patience_s
         while True:
             end = self._once(id_, command)
-            if not isinstance(end, RefusedTransaction) or self.pace.now_s() >= deadline:
+            if not isinstance(end, RefusedTransaction) or self.timer.now_s() >= deadline:
                 return end
             if end.code != "BUSY" and not self.settles():
                 return end
-            self.pace.pause(_BUSY_S)
+            self.timer.pause(_BUSY_S)
 
     def _once(self, id_: str, command: Sequence[str]) -> End:
         try:
@@ -118,7 +118,7 @@ class InstallerRunner:
                 process = RunningProgram(command, env=self.env, holds=[held])
         except OSError as error:
             return TransactionUnknown(f"cannot run {command[0]}: {error.strerror} ({error.filename})")
-        said = process.wait(self.pace, within_s=self.lasts_s, outlives=True)
+        said = process.wait(self.timer, within_s=self.lasts_s, outlives=True)
         end = _read(said)
         if isinstance(end, TransactionUnknown) or (isinstance(end, RefusedTransaction) and end.code == "KNOWN"):
             return self.await_end(id_, why=end.why)
@@ -135,7 +135,7 @@ class InstallerRunner:
             return self._ended(self.evidence(id_), id_, why)
 
         within_s = self.lasts_s + self.patience_s
-        found = self.pace.wait_for(look, every_s=_LOOK_S, within_s=within_s)
+        found = self.timer.wait_for(look, every_s=_LOOK_S, within_s=within_s)
         end = cast("End | None", found)  # mypy joins it to object
         return end or TransactionBroken("nobody has finished it; edgegpu doctor says more")
 

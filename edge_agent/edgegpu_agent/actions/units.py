@@ -33,18 +33,18 @@ class Units:
     """The units of this machine, through systemctl."""
 
     layout: Layout
-    pace: ActionTimer
+    timer: ActionTimer
     env: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
 
-    def look(self, name: str) -> UnitState | None:
+    def read(self, name: str) -> UnitState | None:
         """Return the state of a unit, also of one that does not exist; None where systemd does not answer."""
-        said = run(show_command(name), self.pace, within_s=_CALL_S, env=self.env)
+        said = run(show_command(name), self.timer, within_s=_CALL_S, env=self.env)
         return UnitState.parse(name, said.text) if said.status == 0 else None
 
     def restart(self, name: str) -> str:
         """Ask for a restart without waiting for it, since k3s may take for ever; return why it was refused, or ""."""
         command = ("systemctl", "restart", "--no-block", "--", name)
-        said = run(command, self.pace, within_s=_CALL_S, env=self.env)
+        said = run(command, self.timer, within_s=_CALL_S, env=self.env)
         return "" if said.status == 0 else said.last_line
 
     def run_of(self, unit: UnitState | None) -> UnitRun | None:
@@ -54,13 +54,13 @@ class Units:
     def k3s(self) -> str:
         """Return k3s's unit, empty where there is none; the installer's journal and drop-in know its name."""
         named = [*self._by_journal(), *self._by_drop_in(), *_USUAL]
-        found = ((name, self.look(f"{name}.service")) for name in dict.fromkeys(named))
+        found = ((name, self.read(f"{name}.service")) for name in dict.fromkeys(named))
         return next((f"{name}.service" for name, unit in found if unit is not None and unit.is_there), "")
 
     def k3s_settles(self) -> bool:
         """Return whether k3s is starting, or has just started: data about the node may be from before the start."""
         name = self.k3s()
-        unit = self.look(name) if name else None
+        unit = self.read(name) if name else None
         if unit is None:
             return False
         return unit.is_changing or (unit.is_active and time.monotonic() - unit.up_since_s < _SETTLES_S)

@@ -39,7 +39,7 @@ def host(tmp_path: Path, content: bytes) -> Iterator[Host]:
 def web(tmp_path: Path, host: Host) -> HttpsClient:
     ca = tmp_path / "ca.crt"
     ca.write_text(host.cert.ca)
-    return HttpsClient(pace=ActionTimer(threading.Event(), speed=100.0), ca=ca)
+    return HttpsClient(timer=ActionTimer(threading.Event(), speed=100.0), ca=ca)
 
 
 @pytest.mark.parametrize("begun", [0, 100_000])

@@ -174,7 +174,7 @@ def test_a_doctor_that_says_nothing_has_failed(bench: Bench) -> None:
 
 def test_without_a_plugin_the_inventory_is_sent_all_the_same(bench: Bench) -> None:
     looked: list[int] = []
-    found = do(bench, "inventory.refresh", looked=lambda: looked.append(1), speed=1000.0)
+    found = do(bench, "inventory.refresh", refresh_telemetry=lambda: looked.append(1), speed=1000.0)
     assert (found.state, looked) == (CommandState.FAILED, [1])
 
 
@@ -194,7 +194,7 @@ def test_the_identity_is_renewed_for_the_commands_id(bench: Bench) -> None:
         if len(causes) == 1:
             raise LaterError("no answer")
 
-    found = do(bench, "identity.rotate", renew=renew, refusals=(CannotError,), passing=(LaterError,))
+    found = do(bench, "identity.rotate", renew=renew, refusals=(CannotError,), retried=(LaterError,))
     assert found.state is CommandState.SUCCEEDED
     assert causes == [ID, ID]
 

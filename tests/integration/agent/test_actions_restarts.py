@@ -121,8 +121,8 @@ def test_what_does_not_come_up_fails_with_the_units_words(bench: Bench) -> None:
     from edgegpu_agent.actions.units import Units  # noqa: PLC0415
 
     box = bench.box()
-    units = Units(layout=box.layout, pace=box.pace, env=box.env)
-    act = Restart(units=units, pace=box.pace, unit=units.k3s, within_s=0)
+    units = Units(layout=box.layout, timer=box.timer, env=box.env)
+    act = Restart(units=units, timer=box.timer, unit=units.k3s, within_s=0)
     token = act.token(ID, NOTHING)
     bench.unit(
         "k3s.service", "new", ActiveState="activating", SubState="auto-restart", Result="exit-code", NRestarts="4"
