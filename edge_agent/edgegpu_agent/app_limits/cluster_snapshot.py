@@ -1,7 +1,6 @@
 """A snapshot of the cluster for one verdict: the app, its pods, and all nodes with what is held there."""
 
 from collections.abc import Callable
-from typing import Literal
 
 from edgegpu_agent.app_limits.drift import current_amounts
 from edgegpu_agent.app_limits.progress import owned, owns, selector
@@ -9,7 +8,7 @@ from edgegpu_agent.kube.apps import Apps, FoundWorkload
 from edgegpu_base.kube import Json
 from edgegpu_core.limits.capacity import NodeRoom
 from edgegpu_core.limits.readers import new_pod, own_pod, read_node, read_quota, with_amounts
-from edgegpu_core.limits.verdict import FitResult, LimitsChange, LimitsVerdict, limits_verdict
+from edgegpu_core.limits.verdict import LimitsChange, LimitsVerdict, limits_verdict
 from edgegpu_core.limits.workload import WorkloadKind, read_workload
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.podview import PodView, pod_view
@@ -74,7 +73,7 @@ def numbers_of(verdict: LimitsVerdict) -> Numbers:
         need_units=verdict.request.memory_units,
         need_core=verdict.request.core,
         replicas=verdict.replicas,
-        verdict=_WIRE[verdict.answer],
+        verdict=verdict.answer.value,
         cards=tuple(
             CardFreeNumbers(
                 node=card.node,
@@ -86,10 +85,3 @@ def numbers_of(verdict: LimitsVerdict) -> Numbers:
             for card in verdict.cards
         ),
     )
-
-
-_WIRE: dict[FitResult, Literal["fits", "fits_after_stop", "never_fits"]] = {
-    FitResult.FITS: "fits",
-    FitResult.AFTER_STOP: "fits_after_stop",
-    FitResult.NEVER: "never_fits",
-}

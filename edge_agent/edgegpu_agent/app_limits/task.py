@@ -72,7 +72,9 @@ class AppLimitsService:
         self._apps = Apps(client)
         leases = Leases(client, namespace=NAMESPACE, name=NAME, duration_s=DURATION_S)
         self._lease = LeaseKeeper(leases, me=node, told=self._lease_news)
-        self.settler = AppLimitsSettler(self._apps, self._lease, model=self._model, installed=self._installed)
+        self.settler = AppLimitsSettler(
+            self._apps, self._lease, model=self._model, installed=lambda: layout.has_sharing
+        )
         self._stopping, self._wake = threading.Event(), threading.Event()
         self._watches = Watches(client, self._wake.set)
         self._kept: dict[str, _Kept] = {}
@@ -217,9 +219,6 @@ class AppLimitsService:
             return schema.load(self._layout.plugin_yaml).model()
         except ConfigError:
             return ResourceModel()
-
-    def _installed(self) -> bool:
-        return self._layout.has_sharing
 
 
 def _app(one: SettledItem) -> App:

@@ -43,7 +43,7 @@ class SettlementTimer:
         patience: Timeouts | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
-        pause: Callable[[float], None] | None = None,
+        pause: Callable[[float], object] | None = None,
     ) -> None:
         """Build the settlement timer.
 
@@ -55,7 +55,7 @@ class SettlementTimer:
         self.patience = patience or Timeouts()
         self.clock = clock
         self._ending = threading.Event()
-        self._pause = pause or self._really
+        self._pause = pause or self._ending.wait
 
     def stop(self) -> None:
         """End all pauses, now and later."""
@@ -66,9 +66,6 @@ class SettlementTimer:
         self._pause(seconds)
         if self._ending.is_set():
             raise ActionStopped
-
-    def _really(self, seconds: float) -> None:
-        self._ending.wait(seconds)
 
     def retry_reads(self, call: Callable[[], T]) -> T:
         """Make a call that only reads, and repeat it while the API server is away.
