@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from edgegpu_agent.cli.agent import RootOption
 from edgegpu_agent.cli.clients import completing
 from edgegpu_agent.cli.common import CliError, JsonOption, need_root, print_json, reporting
 from edgegpu_base.cli.output import make_console
@@ -51,9 +52,6 @@ CheckOption = Annotated[
     ),
 ]
 ListOption = Annotated[bool, typer.Option("--list", help="Print the names of the checks, and look at nothing.")]
-RootOption = Annotated[
-    Path, typer.Option("--root", metavar="FOLDER", help="Look at a box below this folder.", hidden=True)
-]
 
 
 def doctor(

@@ -168,7 +168,10 @@ def install(  # noqa: PLR0913  (one for each option)
 ) -> None:
     """Put edgegpu on this machine, change what is on it, or upgrade it to this version."""
     with reporting(as_json=json):
-        _begin(isolation)
+        _refuse_isolation(isolation)
+        need_root("cannot install")
+        for name in _SECRET_VARIABLES:  # programs that are started from here on do not inherit them
+            os.environ.pop(name, None)
         from edgegpu_agent.cli.setup.enrol_options import with_cloud  # noqa: PLC0415  (slow to load)
         from edgegpu_agent.cli.setup.installing import this_machine  # noqa: PLC0415
         from edgegpu_installer.plan.site import InstallOptions  # noqa: PLC0415
@@ -216,13 +219,6 @@ def _end(
             raise stands.failure
     if failed or not report.succeeded:
         raise typer.Exit(EXIT_WRONG)
-
-
-def _begin(isolation: str) -> None:
-    _refuse_isolation(isolation)
-    need_root("cannot install")
-    for name in _SECRET_VARIABLES:  # programs that are started from here on do not inherit them
-        os.environ.pop(name, None)
 
 
 def _refuse_isolation(isolation: str) -> None:

@@ -158,13 +158,9 @@ class DoctorKubeClient:
 
 
 def _broker(layout: Layout) -> str:
-    from edgegpu_agent.identity.errors import IdentityError  # noqa: PLC0415
-    from edgegpu_agent.identity.identity_files import load_identity  # noqa: PLC0415  (with cryptography)
+    from edgegpu_agent.cli.setup.enrol_options import stored_identity  # noqa: PLC0415  (with cryptography)
 
-    try:
-        identity = load_identity(layout.state / "identity")
-    except IdentityError:
-        return ""
+    identity = stored_identity(layout)
     if identity is None:
         return ""
     broker = identity.device.broker

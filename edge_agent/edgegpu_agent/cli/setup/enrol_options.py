@@ -8,7 +8,7 @@ from edgegpu_agent.app_limits import lease, rbac
 from edgegpu_agent.cli.common import CliError
 from edgegpu_agent.identity.enrolment import token_hash
 from edgegpu_agent.identity.errors import IdentityError
-from edgegpu_agent.identity.identity_files import CloudAddress, load_identity
+from edgegpu_agent.identity.identity_files import BoxIdentity, CloudAddress, load_identity
 from edgegpu_agent.settings import CloudSection
 from edgegpu_core.model import ResourceModel
 from edgegpu_installer.cluster.app_limits_account import AppLimitsAccount
@@ -37,12 +37,17 @@ def cloud_of(url: str, ca_sha256: str) -> CloudAddress:
     return CloudAddress(url=cloud.url, ca_sha256=cloud.ca_sha256)
 
 
+def stored_identity(layout: Layout) -> BoxIdentity | None:
+    """Return the identity of this box; None where there is none, or it cannot be read."""
+    try:
+        return load_identity(layout.state / "identity")
+    except IdentityError:
+        return None
+
+
 def is_spent(layout: Layout, token: str) -> bool:
     """Return whether this box was enrolled with this token; the same install line, pasted again, must not use it."""
-    try:
-        identity = load_identity(layout.state / "identity")
-    except IdentityError:
-        return False
+    identity = stored_identity(layout)
     return identity is not None and bool(token) and identity.device.token_sha256 == token_hash(token)
 
 

@@ -4,7 +4,7 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -118,7 +118,8 @@ class InstallerConsole:
 
     def changes(self, plan: Plan) -> list[dict[str, str]]:
         """Return what a plan does to each file, as JSON."""
-        return [_change(read_entry(self.layout.at(one.path)), wanted(one), one.path) for one in self._whole(plan).files]
+        files = self._release().recovery.into(plan).files
+        return [_change(read_entry(self.layout.at(one.path)), wanted(one), one.path) for one in files]
 
     def say_plan(self, plan: Plan, cluster_changes: DryRun) -> None:
         """Print what a plan would change on the machine and in the cluster."""
@@ -154,9 +155,8 @@ class InstallerConsole:
         lines = [f"{unit.removesuffix('.service')}: {self.system.unit(unit).active}" for unit in units]
         node = read_facts(self.layout).node
         if role is not MachineRole.EXTENDER_ONLY and node is not None:
-            lines.append(
-                f"this node offers {', '.join(f'{n} {name}' for name, n in _offered(node.allocatable).items())}"
-            )
+            offered = [f"{n} {name}" for name, n in sorted(node.allocatable.items()) if "vcuda" in name]
+            lines.append(f"this node offers {', '.join(offered)}")
         return lines
 
     def _release(self) -> Release:
@@ -204,9 +204,6 @@ class InstallerConsole:
             transaction_id=self.transaction_id,
         )
 
-    def _whole(self, plan: Plan) -> Plan:
-        return self._release().recovery.into(plan)
-
     def _verifier(self, facts: MachineFacts, site: Site) -> Callable[[bool], Verify]:
         return lambda offers: verifier(facts, site, layout=self.layout, system=self.system, offers=offers, say=self.say)
 
@@ -232,10 +229,6 @@ def _change(now: PathEntry, then: PathEntry, path: str) -> dict[str, str]:
         what = "removed" if then == PathEntry() else "changed"
     mode = "link" if then.link_to is not None else f"{then.mode:o}"
     return {"path": path, "change": what, "mode": mode if then != PathEntry() else ""}
-
-
-def _offered(capacity: Mapping[str, str]) -> dict[str, str]:
-    return {name: amount for name, amount in sorted(capacity.items()) if "vcuda" in name}
 
 
 @contextmanager

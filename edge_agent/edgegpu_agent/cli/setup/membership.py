@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgegpu_agent.cli.common import CliError
+from edgegpu_agent.cli.setup.enrol_options import stored_identity
 from edgegpu_agent.cli.setup.enrolment import AgentIdentity, wait_for_status
-from edgegpu_agent.identity.errors import IdentityError
-from edgegpu_agent.identity.identity_files import load_identity
 from edgegpu_agent.identity.status import STATUS_FILE
 from edgegpu_agent.settings import CloudSection, load
 from edgegpu_installer.layout import Layout
@@ -89,10 +88,7 @@ def membership(layout: Layout, token: str, *, wait_s: float, say: Callable[[str]
 
 
 def _kept(layout: Layout) -> AgentIdentity | None:
-    try:
-        identity = load_identity(layout.state / "identity")
-    except IdentityError:
-        return None
+    identity = stored_identity(layout)
     if identity is None:
         return None
     return AgentIdentity({"stand": "enrolled", "device": identity.device.device, "name": identity.device.name})
