@@ -361,23 +361,17 @@ def forget(
         left = [one for one in done if isinstance(one, RefusedBox)]
         refused = [one for one in left if not isinstance(one.error, NotFoundError)]  # the others have no such limits
         if not gone and not refused:
-            raise NotFoundError(f"cannot forget limits of {namespace}/{app_}: none were requested there", remedy=_LISTS)
+            remedy = "`edgegpu-cloud limits show` lists them"
+            raise NotFoundError(f"cannot forget limits of {namespace}/{app_}: none were requested there", remedy=remedy)
         if json:
             print_json(gone[0] if name else [*gone, *(one.document for one in refused)])
         else:
-            _print_forgotten(gone, refused)
+            for one in gone:
+                for item in one["items"]:
+                    typer.echo(f"{item} on {one['box']}: taken back, revision {one['rev']}; what stands there stays")
+            for box in refused:
+                typer.echo(f"{box.box}: not taken back: {box.error.text}\n  {box.error.remedy}")
         end_by([EXIT_FAILED] if refused else [])
-
-
-def _print_forgotten(gone: Sequence[ForgottenLimits], refused: Sequence[RefusedBox]) -> None:
-    for one in gone:
-        for item in one["items"]:
-            typer.echo(f"{item} on {one['box']}: taken back, revision {one['rev']}; what stands there stays")
-    for left in refused:
-        typer.echo(f"{left.box}: not taken back: {left.error.text}\n  {left.error.remedy}")
-
-
-_LISTS = "`edgegpu-cloud limits show` lists them"
 
 
 def _forgotten(cloud: Cloud, view: BoxView, which: tuple[str, str, str | None]) -> ForgottenLimits:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Annotated, Any, assert_never
+from typing import Annotated, Any
 
 import typer
 
@@ -49,7 +49,7 @@ from edgegpu_cloud.fleet.preview_sharing import ItemPreview, check_settings, pre
 from edgegpu_cloud.fleet.reported_sharing import ReportedSharing, reported_sharing_of
 from edgegpu_cloud.fleet.specs import SharingSettings, desired_items, with_settings
 from edgegpu_cloud.fleet.views import BoxDetails, BoxView, is_problem
-from edgegpu_sync.messages.spec import AnyItem, AppLimits, Exclusions, Isolation, PolicyItem, Sharing, UnitSize
+from edgegpu_sync.messages.spec import AnyItem
 from edgegpu_sync.messages.uplink import ItemReport
 
 app = command_group("Set and show how a box shares its cards: policy, excluded cards, unit of memory, isolation.")
@@ -118,7 +118,8 @@ ItemsArgument = Annotated[
     list[str], typer.Argument(metavar="ITEM...", help="As `sharing show` has it.", autocompletion=complete_items)
 ]
 
-_NAMES = ("sharing", "isolation", "policy", "exclusions", "unit_size")
+_VALUES = {"sharing": "installed", "isolation": "mode", "policy": "policy", "exclusions": "cards", "unit_size": "mib"}
+"""The items of sharing in their order, with the field of each that holds its value."""
 
 
 def set_(  # noqa: PLR0913  (one for each option)
@@ -246,6 +247,11 @@ class _Row:
     report: ItemReport | None
     now: object
 
+    @property
+    def requested(self) -> object:
+        """The value that was requested; None: none."""
+        return None if self.desired is None else getattr(self.desired, _VALUES[self.item])
+
 
 def show(name: BoxArgument, *, folder: FolderOption = DEFAULT, json: JsonOption = False) -> None:
     """Show how a box shares its cards."""
@@ -259,7 +265,9 @@ def show(name: BoxArgument, *, folder: FolderOption = DEFAULT, json: JsonOption 
         view = details.box
         typer.echo(f"{view.name}: {requested(view)}")
         seen = f"NOW, {moment(now.as_of_s)}" if now is not None else "NOW"
-        table = [(row.item, _desired(row.desired), _settlement(row), _plain(row.item, row.now)) for row in rows]
+        table = [
+            (row.item, _plain(row.item, row.requested), _settlement(row), _plain(row.item, row.now)) for row in rows
+        ]
         print_table(("ITEM", "REQUESTED", "STATE", seen), table)
         for row in rows:
             if row.desired is not None and row.report is not None and is_problem(row.report):
@@ -267,9 +275,9 @@ def show(name: BoxArgument, *, folder: FolderOption = DEFAULT, json: JsonOption 
 
 
 def _rows(details: BoxDetails, now: ReportedSharing | None) -> list[_Row]:
-    desired, told = desired_items(details.spec), reports(details, _NAMES)
+    desired, told = desired_items(details.spec), reports(details, _VALUES)
     so: Mapping[str, object] = {} if now is None else asdict(now)
-    return [_Row(name, desired.get(name), told[name], so.get(name)) for name in _NAMES]
+    return [_Row(name, desired.get(name), told[name], so.get(name)) for name in _VALUES]
 
 
 def _document(details: BoxDetails, now: ReportedSharing | None, rows: list[_Row]) -> dict[str, Any]:
@@ -294,24 +302,6 @@ def _document(details: BoxDetails, now: ReportedSharing | None, rows: list[_Row]
 
 def _settlement(row: _Row) -> str:
     return "-" if row.desired is None else first_line(row.report)
-
-
-def _desired(item: AnyItem | None) -> str:
-    match item:
-        case None | AppLimits():
-            return "-"
-        case Sharing(installed=installed):
-            return _plain("sharing", installed)
-        case Isolation(mode=mode):
-            return mode.value
-        case PolicyItem(policy=policy):
-            return policy
-        case Exclusions(cards=cards):
-            return _plain("exclusions", cards)
-        case UnitSize(mib=mib):
-            return _plain("unit_size", mib)
-        case _:
-            assert_never(item)
 
 
 def _plain(name: str, value: object) -> str:
