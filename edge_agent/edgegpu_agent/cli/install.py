@@ -168,10 +168,7 @@ def install(  # noqa: PLR0913  (one for each option)
 ) -> None:
     """Put edgegpu on this machine, change what is on it, or upgrade it to this version."""
     with reporting(as_json=json):
-        _refuse_isolation(isolation)
-        need_root("cannot install")
-        for name in _SECRET_VARIABLES:  # programs that are started from here on do not inherit them
-            os.environ.pop(name, None)
+        _begin(isolation)
         from edgegpu_agent.cli.setup.enrol_options import with_cloud  # noqa: PLC0415  (slow to load)
         from edgegpu_agent.cli.setup.installing import this_machine  # noqa: PLC0415
         from edgegpu_installer.plan.site import InstallOptions  # noqa: PLC0415
@@ -219,6 +216,13 @@ def _end(
             raise stands.failure
     if failed or not report.succeeded:
         raise typer.Exit(EXIT_WRONG)
+
+
+def _begin(isolation: str) -> None:
+    _refuse_isolation(isolation)
+    need_root("cannot install")
+    for name in _SECRET_VARIABLES:  # programs that are started from here on do not inherit them
+        os.environ.pop(name, None)
 
 
 def _refuse_isolation(isolation: str) -> None:
@@ -273,8 +277,6 @@ def _token(token: str, file: Path | None) -> str:
 
 
 def _document(report: "InstallReport", installing: "InstallerConsole", *, show_join: bool) -> dict[str, object]:
-    from edgegpu_agent.cli.setup.installing import cluster_document  # noqa: PLC0415  (slow to load)
-
     outcome = report.outcome
     return {
         "v": JSON_VERSION,
@@ -288,7 +290,7 @@ def _document(report: "InstallReport", installing: "InstallerConsole", *, show_j
         "files": installing.changes(report.plan),
         "lacking": list(report.lacking),
         **({"join": report.join} if show_join else {}),
-        **({} if outcome else cluster_document(report.cluster_changes)),
+        **({} if outcome else report.cluster_changes.document()),
     }
 
 

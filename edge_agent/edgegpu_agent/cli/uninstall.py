@@ -78,8 +78,6 @@ def uninstall(
 
 
 def _document(removal: "UninstallResult", installing: "InstallerConsole") -> dict[str, object]:
-    from edgegpu_agent.cli.setup.installing import cluster_document  # noqa: PLC0415  (slow to load)
-
     outcome = removal.outcome
     return {
         "v": JSON_VERSION,
@@ -90,7 +88,7 @@ def _document(removal: "UninstallResult", installing: "InstallerConsole") -> dic
         "still": list(removal.still),
         "kept": list(removal.kept),
         "files": installing.changes(removal.plan) if outcome is None else [],
-        **({} if outcome else cluster_document(removal.cluster_changes)),
+        **({} if outcome else removal.cluster_changes.document()),
     }
 
 

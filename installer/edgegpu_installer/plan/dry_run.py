@@ -1,7 +1,7 @@
 """A dry run's account of the cluster: marks on nodes, the accounts' objects, the install lease."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from edgegpu_core.model import ResourceModel
 from edgegpu_installer.cluster import accounts, lease
@@ -46,6 +46,11 @@ class DryRun:
     marks: tuple[MarkChange, ...] = ()
     objects: tuple[ObjectChange, ...] = ()
     unseen: str = ""
+
+    def document(self) -> dict[str, object]:
+        """Return the cluster's part of what `--dry-run --json` prints."""
+        labels, objects = [asdict(mark) for mark in self.marks], [asdict(one) for one in self.objects]
+        return {"labels": labels, "objects": objects, "unseen": self.unseen}
 
 
 def of_install(

@@ -6,7 +6,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import typer
@@ -41,15 +41,6 @@ PAUSE, TRACE = "EDGEGPU_INSTALLER_PAUSE", "EDGEGPU_INSTALLER_TRACE"
 
 
 _ID = re.compile(r"[a-z0-9][a-z0-9-]{7,39}")
-
-
-def cluster_document(cluster_changes: DryRun) -> dict[str, object]:
-    """Return the cluster's part of a dry run, as keys of its document."""
-    return {
-        "labels": [asdict(mark) for mark in cluster_changes.marks],
-        "objects": [asdict(one) for one in cluster_changes.objects],
-        "unseen": cluster_changes.unseen,
-    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
