@@ -1,6 +1,7 @@
 """A snapshot of the cluster for one verdict: the app, its pods, and all nodes with what is held there."""
 
 from collections.abc import Callable
+from dataclasses import asdict
 
 from edgegpu_agent.app_limits.drift import current_amounts
 from edgegpu_agent.app_limits.progress import owned, owns, selector
@@ -74,14 +75,5 @@ def numbers_of(verdict: LimitsVerdict) -> Numbers:
         need_core=verdict.request.core,
         replicas=verdict.replicas,
         verdict=verdict.answer.value,
-        cards=tuple(
-            CardFreeNumbers(
-                node=card.node,
-                card=clipped(card.card, 64),
-                free_units=card.free_units,
-                free_core=card.free_core,
-                held_by_app_units=card.held_by_app_units,
-            )
-            for card in verdict.cards
-        ),
+        cards=tuple(CardFreeNumbers(**{**asdict(card), "card": clipped(card.card, 64)}) for card in verdict.cards),
     )

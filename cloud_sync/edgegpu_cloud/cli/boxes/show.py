@@ -21,12 +21,14 @@ def show_box(details: BoxDetails) -> None:
     """Print a box for people."""
     view, now_s = details.box, time.time()
     typer.echo(f"{view.name}  {view.device}  {standing(view)}, heard {ago(view.seen_at_s, now_s)}")
-    typer.echo(f"  host {one_line(view.host) or '-'}, enrolled {moment(view.enrolled_at_s)}{_times(view.enrolment)}")
+    times = f", set up {view.enrolment} times" if view.enrolment > 1 else ""
+    typer.echo(f"  host {one_line(view.host) or '-'}, enrolled {moment(view.enrolled_at_s)}{times}")
     if view.labels:
         typer.echo(f"  labels {labels_of(view)}")
     versions = ", ".join(one_line(f"{name} {version}") for name, version in view.versions.items() if version)
     typer.echo(f"  {versions or 'it has not connected yet'}")
-    typer.echo(f"  cluster {view.cluster or 'not heard yet'}{_settles(view)}")
+    settles = ", whose app limits it applies" if view.holder else ""
+    typer.echo(f"  cluster {view.cluster or 'not heard yet'}{settles}")
     typer.echo(f"  {requested(view)}")
     if view.left == UNINSTALLED and view.state is BoxState.ENROLLED:
         typer.echo(f"  edgegpu was taken off it: edgegpu-cloud boxes forget {view.name}")
@@ -40,14 +42,6 @@ def show_box(details: BoxDetails) -> None:
 def labels_of(view: BoxView) -> str:
     """Return a box's labels in a line."""
     return ",".join(f"{key}={value}" for key, value in sorted(view.labels.items())) or "-"
-
-
-def _times(enrolment: int) -> str:
-    return f", set up {enrolment} times" if enrolment > 1 else ""
-
-
-def _settles(view: BoxView) -> str:
-    return ", whose app limits it applies" if view.holder else ""
 
 
 def _show_items(details: BoxDetails) -> None:

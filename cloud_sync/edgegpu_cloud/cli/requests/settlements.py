@@ -157,11 +157,8 @@ def requested(view: BoxView) -> str:
         return f"revision {view.rev} is requested, and waits for the box"
     if view.applied_rev < view.rev:
         return f"revision {view.rev} is requested, and the box is at it"
-    return (
-        f"revision {view.rev} is requested, and done but for the problems below"
-        if view.problems
-        else (f"revision {view.rev} is requested, and applied")
-    )
+    how = "done but for the problems below" if view.problems else "applied"
+    return f"revision {view.rev} is requested, and {how}"
 
 
 def state_word(report: ItemReport | None) -> str:

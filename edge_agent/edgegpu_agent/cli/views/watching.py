@@ -10,12 +10,12 @@ import typer
 
 from edgegpu_agent.cli.common import CliError
 
-EVERY_S = 2.0
+_EVERY_S = 2.0
 _CLEAR = "\033[H\033[2J"
 _INTERRUPTED = 130
 
 
-def watch(show: Callable[[], None], *, every_s: float = EVERY_S) -> None:
+def watch(show: Callable[[], None]) -> None:
     """Show the output until ctrl-C: on a terminal over the previous one, in a pipe each time that it differs.
 
     An error, for example while a service restarts, is shown, and the command is tried again.
@@ -33,7 +33,7 @@ def watch(show: Callable[[], None], *, every_s: float = EVERY_S) -> None:
                 typer.echo(said, nl=False)
             sys.stdout.flush()
             before = said
-            time.sleep(every_s)
+            time.sleep(_EVERY_S)
     except KeyboardInterrupt:
         raise typer.Exit(_INTERRUPTED) from None
 
