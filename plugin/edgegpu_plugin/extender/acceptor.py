@@ -1,8 +1,10 @@
 """TLS handshakes of new connections, all in one thread, so that a client takes a thread only once it has authenticated.
 
 Every process of the machine can connect, as often as it likes. Clients that have not shown the scheduler's certificate
-wait here, a bounded number of them for a short time. When there are too many, the oldest is closed, whether it has sent
-something or not, since sending costs nothing. The scheduler is through in milliseconds, so it is never the oldest.
+wait here, a bounded number of them for a short time. When there are too many, the oldest is closed. A few bytes save no
+client, since sending costs nothing. A whole ClientHello does: whoever has sent one competes only with those who have,
+and each of them costs its sender a new key. A client that is slow between its hello and its certificate, as a scheduler
+on a busy machine is, is not pushed out by connections that say nothing.
 """
 
 import contextlib
@@ -31,7 +33,7 @@ class ConnectionLimits:
     """The limits for connections that are not authenticated."""
 
     waiting: int = 512
-    """How many connections may wait at once."""
+    """How many connections may wait for their ClientHello at once; as many more may wait after it."""
     handshake_s: float = 5.0
     """How long each connection may take, from its first packet to its certificate."""
 
@@ -74,6 +76,7 @@ class Acceptor:
         self._clock = clock
         self._limits = limits
         self._guests: dict[_Guest, None] = {}  # the oldest first
+        self._greeted: set[_Guest] = set()  # those of them whose ClientHello is here
         self._ended, self._logged = 0, -_LOG_S
         self._closing = threading.Event()
         self._wake, self._waker = socket.socketpair()
@@ -116,7 +119,8 @@ class Acceptor:
             except BlockingIOError:
                 return
             except OSError as error:  # no descriptor is left: make room, or wait for one
-                if not self._drop_oldest(f"cannot accept: {error.strerror}"):
+                cause = f"cannot accept: {error.strerror}"
+                if not (self._drop_oldest(cause) or self._drop_oldest(cause, greeted=True)):
                     self._closing.wait(_NO_DESCRIPTOR_S)
                 return
             if self._context is None:
@@ -129,7 +133,7 @@ class Acceptor:
         self._guests[guest] = None
         self._selector.register(guest.sock, selectors.EVENT_READ, guest)
         self._advance(guest)
-        if len(self._guests) > self._limits.waiting:
+        if len(self._guests) - len(self._greeted) > self._limits.waiting:
             self._drop_oldest("too many wait")
 
     def _advance(self, guest: _Guest) -> None:
@@ -141,6 +145,7 @@ class Acceptor:
             tls.do_handshake()
         except ssl.SSLWantReadError:
             self._selector.modify(guest.sock, selectors.EVENT_READ, guest)
+            self._greet(guest)
         except ssl.SSLWantWriteError:
             self._selector.modify(guest.sock, selectors.EVENT_WRITE, guest)
         except (OSError, ValueError) as error:
@@ -149,6 +154,14 @@ class Acceptor:
             self._forget(guest)
             guest.sock.settimeout(None)
             self._admit(guest.sock, guest.address)
+
+    def _greet(self, guest: _Guest) -> None:
+        """Note a connection whose ClientHello has been read: OpenSSL knows the client's ciphers from then on."""
+        if guest in self._greeted or guest.tls is None or guest.tls.shared_ciphers() is None:
+            return
+        self._greeted.add(guest)
+        if len(self._greeted) > self._limits.waiting:
+            self._drop_oldest("too many wait", greeted=True)
 
     def _begin(self, guest: _Guest) -> ssl.SSLSocket | None:
         """Begin the handshake of a connection that has sent data; None while it has not."""
@@ -170,14 +183,16 @@ class Acceptor:
                 break
             self._turn_away(guest, "it took too long")
 
-    def _drop_oldest(self, cause: str) -> bool:
-        oldest = next(iter(self._guests), None)
+    def _drop_oldest(self, cause: str, *, greeted: bool = False) -> bool:
+        """Close the oldest connection that has sent its ClientHello, or that has not; say whether there was one."""
+        oldest = next((guest for guest in self._guests if (guest in self._greeted) is greeted), None)
         if oldest is not None:
             self._turn_away(oldest, cause)
         return oldest is not None
 
     def _forget(self, guest: _Guest) -> None:
         self._guests.pop(guest, None)
+        self._greeted.discard(guest)
         with contextlib.suppress(KeyError, ValueError):
             self._selector.unregister(guest.sock)
 

@@ -131,6 +131,44 @@ def test_who_comes_last_has_time_to_speak_in_a_crowd_that_has_spoken(certs: Cert
     server.close()
 
 
+def test_a_client_that_is_slow_after_its_hello_is_not_pushed_out(certs: Certs, tls: Tls, tmp_path: Path) -> None:
+    server = ExtenderServer(
+        "127.0.0.1:0", routes=SlowRoutes(), tls=tls, limits=ConnectionLimits(waiting=8, handshake_s=60)
+    )
+    server.start()
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    context = client_context(certs, tmp_path)
+    client = context.wrap_bio(incoming, outgoing, server_hostname="edgegpu-extender")
+    with contextlib.ExitStack() as open_ones:
+
+        def connect(words: bytes = b"") -> socket.socket:
+            raw = open_ones.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=DEADLINE_S))
+            raw.sendall(words)
+            return raw
+
+        with contextlib.suppress(ssl.SSLWantReadError):
+            client.do_handshake()
+        slow = connect(outgoing.read())
+        incoming.write(slow.recv(65536))  # the server's half of the handshake: the hello has been read
+        crowd = [connect(hello(certs)[:count]) for _ in range(20) for count in (0, 1, 7)]
+        assert crowd[0].recv(1) == b""  # the crowd has lost its oldest
+        while True:
+            try:
+                client.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                incoming.write(slow.recv(65536))
+        slow.sendall(outgoing.read())
+        client.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        slow.sendall(outgoing.read())
+        assert slow.recv(1)  # a closed connection ends here
+        # Those who have sent their hello compete among themselves.
+        greeted = [connect(hello(certs)) for _ in range(9)]
+        while greeted[0].recv(65536):
+            pass
+    server.close()
+
+
 def test_a_handshake_has_a_time_and_the_oldest_goes_first(certs: Certs, tls: Tls) -> None:
     server = ExtenderServer(
         "127.0.0.1:0", routes=SlowRoutes(), tls=tls, limits=ConnectionLimits(waiting=2, handshake_s=60)
