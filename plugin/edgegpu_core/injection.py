@@ -12,7 +12,8 @@ that the names are ignored silently: on 1.20 the pod ran without a card."""
 
 _V3 = 3
 _CRI_V3 = "io.containerd.cri.v1.runtime"
-_CRI_V2 = "io.containerd.grpc.v1.cri"
+_CRI = {1: "cri", 2: "io.containerd.grpc.v1.cri"}
+"""CRI's table before version 3 of the configuration. Version 1 tells the default runtime and the cgroups' driver only."""
 _DEFAULT_SPEC_FOLDERS = ("/etc/cdi", "/var/run/cdi")
 
 
@@ -45,7 +46,7 @@ class ContainerdSupport:
         folders: Sequence[str] = _DEFAULT_SPEC_FOLDERS
         runtimes: dict[str, Any] = {}
         for table in tables:
-            cri = table.get("plugins", {}).get(_CRI_V3 if version >= _V3 else _CRI_V2, {})
+            cri = table.get("plugins", {}).get(_CRI.get(version, _CRI_V3), {})
             containerd = cri.get("containerd", {})
             cdi = bool(cri.get("enable_cdi", cdi))
             folders = cri.get("cdi_spec_dirs", folders)
@@ -56,7 +57,8 @@ class ContainerdSupport:
             path,
             cdi=cdi and version > 1,
             cdi_folders=tuple(folders),
-            nvidia_runtime=any(
+            nvidia_runtime=version > 1
+            and any(
                 name == "nvidia" or "nvidia-container-runtime" in str(given.get("BinaryName", ""))
                 for name, given in options.items()
             ),

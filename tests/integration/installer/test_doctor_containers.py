@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,6 +11,7 @@ from kits.cli import CARD_0, CARD_1, pod
 from kits.doctor import Box, healthy
 from kits.doctorserver import CONTAINERD
 
+from edgegpu_core.injection import ContainerdSupport
 from edgegpu_installer.doctor.verdict import CheckLevel
 
 if TYPE_CHECKING:
@@ -53,6 +55,19 @@ def test_an_nvidia_default_runtime_beside_cdi(box: Box) -> None:
         CONTAINERD + "[plugins.'io.containerd.cri.v1.runtime'.containerd]\ndefault_runtime_name = 'nvidia'\n",
     )
     box.expect("runtime", CheckLevel.WARNING, "default runtime is nvidia", "default-runtime")
+
+
+def test_an_nvidia_default_runtime_of_an_old_containerd(box: Box) -> None:
+    text = (
+        "[plugins.cri.containerd]\ndefault_runtime_name = 'nvidia'\n"
+        "[plugins.cri.containerd.runtimes.nvidia.options]\nSystemdCgroup = true\n"
+    )
+    support = ContainerdSupport.of("config.toml", [tomllib.loads(text)])
+    assert (support.default_runtime, support.systemd_cgroups) == ("nvidia", True)
+    assert (support.cdi, support.nvidia_runtime) == (False, False)  # its containers get device nodes
+    box.write("/var/lib/rancher/k3s/agent/etc/containerd/config.toml", text)
+    by_nvidia(box, says("all"), runtime_class="")
+    box.expect("visible", CheckLevel.WARNING, "container c0: it sees the cards", "void")
 
 
 def test_an_agent_node_is_told_its_own_units_name(box: Box) -> None:
