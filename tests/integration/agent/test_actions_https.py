@@ -49,7 +49,7 @@ def test_what_has_no_room_leaves_nothing(
     part = tmp_path / "part"
     if begun:
         part.write_bytes(content[:begun])
-    with pytest.raises(WebError, match="there is no room for it") as refused:
+    with pytest.raises(WebError, match="the disk has no room for it") as refused:
         web.fetch(f"{host.url}/{ARCHIVE}", part, free_bytes=SIZE - begun - 1)
     assert refused.value.final
     assert not part.exists()
