@@ -37,7 +37,7 @@ save() { # state, why
     state=$1 why=$(printf '%.1500s' "$2")
     echo "$(date -u +%Y-%m-%dT%H:%M:%SZ) $id $op $state $why" 2> /dev/null >> "$TX/log"
     say "$op $id: $state${why:+: $why}"
-    write_record || { say "cannot write $TX/state"; return 1; }
+    write_record || { say "cannot write $TX/state: make room there, or make it writable"; return 1; }
 }
 
 same() { # kind, path, what it is compared with: content, mode and owner
@@ -144,7 +144,7 @@ reload_systemd() { # a reload may cut cards off containers where these links are
         [ -e "$link" ] || [ -L "$link" ] || { mkdir -p "${link%/*}" && ln -s "${node#"$ROOT"}" "$link"; }
     done
     set -f
-    call systemctl daemon-reload || say "cannot reload systemd"
+    call systemctl daemon-reload || say "cannot reload systemd: run systemctl daemon-reload"
 }
 
 units_back() { # what ran runs again, on the old files; what did not is stopped
@@ -239,7 +239,7 @@ tidy() { # remove what only the way needed; goes on where it was cut off
         unstage
         if [ "$op" = uninstall ]; then vanish; return; fi
     elif [ -n "$files_id" ]; then # undone, or never begun
-        restore early || { say "cannot put back:$failed"; return 1; }
+        restore early || { say "cannot put back:$failed: make them writable, then run systemctl start edgegpu-recover.service"; return 1; }
         reload_again=$changed
         unstage
         remove_folders folders

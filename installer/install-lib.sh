@@ -52,7 +52,7 @@ fetch() { # URL, file
         give_up_for_good "$1" "$words"
         case $words in *416* | *'byte range'*) rm -f "$2" ;; esac # the host cannot go on in the middle
         [ "$try" -lt "$TRIES" ] ||
-            die "cannot fetch $1: $words; does this box reach that host? a proxy: --proxy, no network: --offline"
+            die "cannot fetch $1: $words; check that this box reaches that host; by a proxy: --proxy, without a network: --offline"
         say "fetching again: $words"
         sleep $((1 << try))
         try=$((try + 1))
@@ -94,12 +94,12 @@ fetch_shown() { # URL, file, bytes of the whole: says how much it is and how lon
 
 give_up_for_good() { # URL, words: end where another try would end the same
     case $2 in
-    *[Cc]ertificate*) die "cannot trust $1: $2; a CA of its own: --ca-sha256; the clock here: $(date)" ;;
-    *' 404'*) die "cannot fetch $1: the host has no such file (404); is --url right, and its bundle complete?" ;;
-    *' 407'* | *tunnel*) die "cannot fetch $1: the proxy refuses: $2; see --proxy and HTTPS_PROXY" ;;
+    *[Cc]ertificate*) die "cannot trust $1: $2; give --ca-sha256 if the host has a CA of its own; check this box's clock: $(date)" ;;
+    *' 404'*) die "cannot fetch $1: the host has no such file (404); check --url, and that the host has the whole bundle" ;;
+    *' 407'* | *tunnel*) die "cannot fetch $1: the proxy refuses: $2; put --proxy or HTTPS_PROXY right" ;;
     *416*) ;;
-    *'error: 4'* | *'ERROR 4'* | *'HTTP/1.1 4'*) die "cannot fetch $1: the host refuses: $2; is --url right?" ;;
-    *[Ww]riting* | *'No space'*) die "cannot fetch $1: cannot write it to $WORK: $2; is the disk full?" ;;
+    *'error: 4'* | *'ERROR 4'* | *'HTTP/1.1 4'*) die "cannot fetch $1: the host refuses: $2; check --url" ;;
+    *[Ww]riting* | *'No space'*) die "cannot fetch $1: cannot write it to $WORK: $2; if the disk is full, make room in $OPT, and run this again" ;;
     esac
 }
 
@@ -146,7 +146,7 @@ offline_version() { # from its name, where this script has none
     edgegpu-[0-9]*-linux-amd64.tar.[xg]z) ;;
     *) die "cannot use $BUNDLE: its name has to be edgegpu-VERSION-linux-amd64.tar.xz or .tar.gz" ;;
     esac
-    [ -r "$BUNDLE" ] || die "cannot read $BUNDLE: is that where the bundle is?"
+    [ -r "$BUNDLE" ] || die "cannot read $BUNDLE: no such file, or not readable; name the bundle by its path"
     found=${name#edgegpu-} && found=${found%-linux-amd64.tar.*}
     ! pinned || [ "$VERSION" = "$found" ] || die "cannot use $BUNDLE: this install.sh is for $VERSION; take the one of $found"
     VERSION=$found

@@ -64,15 +64,15 @@ What to install (all further options are those of \`edgegpu install\`, which lis
   --yes               take what is found; asks nothing
   --dry-run           print every file, restart and label that it would make, and make none
   --isolation MODE    none; limiter and mps are refused: they come with a later version
-  --role ROLE         server, agent or extender-only; found out without it
+  --role ROLE         server, agent or extender-only; without it, what fits this machine
   --policy POLICY     first-fit, best-fit or spread
   --enrol-wait N      seconds to wait until the cloud has taken the token (60)
   --json              what \`edgegpu install\` says as JSON, on standard output
 
-If HOST has a CA of its own, the first line needs it as well (-s would hide that it fails):
+If HOST has a CA of its own, curl needs the pin of HOST's key as well (with -s alone, curl would hide its errors):
   curl -fsSL -k --pinnedpubkey 'sha256//PIN' https://HOST/install.sh | sh -s -- --url https://HOST --ca-sha256 HEX ...
 
-Exit status: 0 done, 2 a usage error, else not done: one line says why and what to do.
+Exit status: 0 done, 2 a usage error, else refused, undone, or not enrolled: the output says why and what to do.
 Taking it off again: /opt/edgegpu/current/uninstall.sh
 END
 }
@@ -126,13 +126,13 @@ open_work() { # WORK: everything half done lies there
     trap 'exit 129' HUP
     trap 'exit 130' INT
     trap 'exit 143' TERM
-    mkdir -p "$OPT" || die "cannot write to $OPT: see the line above; is the file system read-only?"
+    mkdir -p "$OPT" || die "cannot write to $OPT: see the line above; make it writable (mount -o remount,rw), and run this again"
     if has flock; then
         exec 9< "$OPT"
         flock -n 9 || { WORK=; die 'another install.sh is at work on this box: wait until it has ended'; }
     fi
     rm -rf "$WORK"
-    mkdir "$WORK" || die "cannot write to $OPT: see the line above"
+    mkdir "$WORK" || die "cannot make $WORK: see the line above; make room in $OPT or make it writable, and run this again"
 }
 
 in_use() { # is the folder of this version more than an unpacked bundle?
@@ -166,13 +166,14 @@ unpack() { # BUNDLE: $WORK/VERSION is what was in it
     *.xz) unpacker='xz -dc' ;;
     *) unpacker='gzip -dc' ;;
     esac
-    $unpacker < "$1" | tar -xf - -C "$WORK/out" || die "cannot unpack $1 into $WORK: see the line above; is the disk full?"
+    $unpacker < "$1" | tar -xf - -C "$WORK/out" ||
+        die "cannot unpack $1 into $WORK: see the line above; if the disk is full, make room in $OPT, and run this again"
     for folder in "$WORK"/out/*; do
-        [ "$(cat "$folder/VERSION")" = "$VERSION" ] || die "cannot use $1: it is not edgegpu $VERSION, as its name says"
+        [ "$(cat "$folder/VERSION")" = "$VERSION" ] || die "cannot use $1: it does not hold edgegpu $VERSION, though its name says so; fetch it anew"
         mv "$folder" "$WORK/$VERSION"
     done
     works "$WORK/$VERSION" ||
-        die "cannot start what was unpacked below $OPT: $(last_line "$WORK/error"); is it mounted noexec?"
+        die "cannot start the unpacked edgegpu $VERSION: $(last_line "$WORK/error"); if $OPT is mounted noexec: mount -o remount,exec"
 }
 
 put_in_place() { # from $WORK/VERSION to /opt/edgegpu/VERSION
@@ -207,7 +208,7 @@ check_value() { # option, value: what `edgegpu install` would refuse is told bef
     --isolation) known='none limiter mps' ;;
     --output | -o) known='json yaml wide' ;;
     --unit-mib | --reserve-mib | --deadline | --enrol-wait)
-        case $2 in '' | *[!0-9.]*) wrong_use "$1 is no number: $2" ;; esac
+        case $2 in '' | *[!0-9.]*) wrong_use "$1 needs a number, and not '$2'" ;; esac
         return 0
         ;;
     *) return 0 ;;
@@ -218,11 +219,11 @@ check_value() { # option, value: what `edgegpu install` would refuse is told bef
 check_words() { # what was told to this script
     [ -z "$TOKEN" ] || [ -z "$TOKEN_FILE" ] || wrong_use '--token and --token-file exclude each other'
     for sum in "$SHA256" "$CA_SHA256"; do
-        [ -z "$sum" ] || is_sha256 "$sum" || wrong_use "no sha256 (64 digits of 0-9a-f): $sum"
+        [ -z "$sum" ] || is_sha256 "$sum" || wrong_use "--sha256 and --ca-sha256 need 64 digits of 0-9a-f, and not '$sum'"
     done
     [ -n "$BUNDLE" ] || pinned || die 'this install.sh is a template and has no checksum in it: take the one that tools/bundle makes, or use --offline'
     [ "$(id -u)" = 0 ] || die 'cannot install: this needs root; run it again as root (sudo sh)'
-    [ -z "$TOKEN_FILE" ] || [ -s "$TOKEN_FILE" ] || die "cannot read a token from $TOKEN_FILE: it is not there, or empty"
+    [ -z "$TOKEN_FILE" ] || [ -s "$TOKEN_FILE" ] || die "cannot read a token from $TOKEN_FILE: no such file, or empty; name the file with the token"
     if [ -n "$BUNDLE" ]; then
         offline_version
         offline_sum
@@ -230,8 +231,8 @@ check_words() { # what was told to this script
     fi
     case ${URL#@} in
     https://?*) URL=${URL%/} ;;
-    "$URL") die "cannot fetch from $URL: the address has to begin with https://" ;;
-    *) die 'cannot find the host: --url https://HOST, or EDGEGPU_URL' ;;
+    "$URL") die "cannot fetch from $URL: the address has to begin with https://; put --url right, or EDGEGPU_URL" ;;
+    *) die 'cannot find the host: give --url https://HOST, or set EDGEGPU_URL' ;;
     esac
 }
 
@@ -246,7 +247,8 @@ install() { # the options of `edgegpu install`
         check_space "$need"
         if [ -n "$BUNDLE" ]; then
             # a copy of root's: where others can write, they would change it between the check and the unpacking
-            cat "$BUNDLE" > "$WORK/${BUNDLE##*/}" || die "cannot copy $BUNDLE to $OPT: see the line above; is the disk full?"
+            cat "$BUNDLE" > "$WORK/${BUNDLE##*/}" ||
+                die "cannot copy $BUNDLE to $OPT: see the line above; if the disk is full, make room there, and run this again"
             check_sum "$WORK/${BUNDLE##*/}" "$BUNDLE" "$wanted"
             BUNDLE=$WORK/${BUNDLE##*/}
             say "checked $(size_of "$BUNDLE"): its sha256 is right"

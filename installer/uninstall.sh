@@ -9,11 +9,11 @@ RECOVER=/usr/local/lib/edgegpu/edgegpu-recover
 broken() { # why: what can be done where this version does not start any more
     cat >&2 << END
 uninstall.sh: cannot uninstall: $1 does not start: $2
-  Mend it first: paste the line that installed this box again, or without a network \`sh install.sh --offline BUNDLE\`:
-  it unpacks this version anew. Then run this again.
+  Mend it first: paste the line that installed this box again, or without a network \`sh install.sh --offline BUNDLE\`.
+  That unpacks this version anew. Then run this again.
 END
     if [ -x "$ROOT$RECOVER" ]; then
-        echo "  k3s needs none of it: an unfinished change is undone without; \`$RECOVER show\` tells of the last one." >&2
+        echo "  k3s does not need it: an unfinished change is undone without it; \`$RECOVER show\` tells of the last one." >&2
     fi
     exit 1
 }

@@ -60,7 +60,7 @@ def test_a_box_that_lacks_a_program(script: str, box: Sandbox, missing: str, wor
     ("words", "said"),
     [
         (("--url",), "--url needs a value"),
-        (("--ca-sha256", "12"), "no sha256 (64 digits of 0-9a-f): 12"),
+        (("--ca-sha256", "12"), "--sha256 and --ca-sha256 need 64 digits of 0-9a-f, and not '12'"),
         (("--token", "a", "--token-file", "b"), "--token and --token-file exclude each other"),
         (("--polcy", "spread"), "there is no option --polcy"),
         (("--polcy=spread",), "there is no option --polcy"),
@@ -68,7 +68,7 @@ def test_a_box_that_lacks_a_program(script: str, box: Sandbox, missing: str, wor
         (("--policy=sprad",), "--policy is one of first-fit best-fit spread"),
         (("--role", "sever"), "--role is one of server agent extender-only"),
         (("--isolation", "hard"), "--isolation is one of none limiter mps"),
-        (("--unit-mib", "1GiB"), "--unit-mib is no number: 1GiB"),
+        (("--unit-mib", "1GiB"), "--unit-mib needs a number, and not '1GiB'"),
         (("--policy",), "--policy needs a value"),
         (("--node",), "--node needs a value"),
         (("--node", "--yes"), "--node needs a value"),
@@ -111,12 +111,12 @@ def test_without_root_nothing_else_is_asked_first(script: str, box: Sandbox) -> 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "cannot find the host: --url https://HOST, or EDGEGPU_URL"),
+        ((), "cannot find the host: give --url https://HOST, or set EDGEGPU_URL"),
         (("--url", "http://x"), "the address has to begin with https://"),
         (("--token-file", "/nonexistent"), "cannot read a token from /nonexistent"),
         (("--offline", "/x/edgegpu.tar.xz"), "its name has to be edgegpu-VERSION-linux-amd64.tar.xz"),
-        (("--offline", f"/x/{BASENAME}.tar.xz"), "is that where the bundle is?"),
-        (("--offline", "/dev/../edgegpu-9.9-linux-amd64.tar.xz"), "is that where the bundle is?"),
+        (("--offline", f"/x/{BASENAME}.tar.xz"), "name the bundle by its path"),
+        (("--offline", "/dev/../edgegpu-9.9-linux-amd64.tar.xz"), "name the bundle by its path"),
     ],
 )
 def test_what_it_cannot_use(script: str, box: Sandbox, words: tuple[str, ...], said: str) -> None:
@@ -135,7 +135,7 @@ def test_a_renamed_bundle(script: str, served: Path, box: Sandbox) -> None:
     (box.base / "SHA256SUMS").write_text(
         (served / "SHA256SUMS").read_text().replace(f"{BASENAME}.tar.xz", "edgegpu-9.9-linux-amd64.tar.xz")
     )
-    refused(box, box.run(template, "--offline", bundle), "it is not edgegpu 9.9, as its name says")
+    refused(box, box.run(template, "--offline", bundle), "it does not hold edgegpu 9.9, though its name says so")
 
 
 def test_a_template(box: Sandbox) -> None:
@@ -152,7 +152,7 @@ def test_a_certificate_that_nobody_vouches_for(script: str, host: Host, box: San
         box.without("curl")
         box.program("wget", f'exec {shutil.which("wget") or pytest.skip("wget is not installed")} "$@"')
     done = box.run(script, "--url", host.url)
-    refused(box, done, "a CA of its own: --ca-sha256; the clock here: ")
+    refused(box, done, "give --ca-sha256 if the host has a CA of its own; check this box's clock: ")
     assert "cannot trust https://127.0.0.1" in done.stderr
     assert not box.calls("sleep")
 
@@ -181,9 +181,8 @@ def test_a_host_without_the_bundle(script: str, host: Host, files: Path, box: Sa
 
 def test_a_host_that_never_sends_all(script: str, host: Host, box: Sandbox) -> None:
     host.faults.busy = 99
-    refused(
-        box, box.run(script, *host.trusted), "does this box reach that host? a proxy: --proxy, no network: --offline"
-    )
+    said = "check that this box reaches that host; by a proxy: --proxy, without a network: --offline"
+    refused(box, box.run(script, *host.trusted), said)
     assert len(box.calls("sleep")) == 4
 
 
@@ -198,13 +197,13 @@ def test_a_proxy_that_refuses(script: str, host: Host, box: Sandbox) -> None:
 
 def test_a_disk_that_fills_up(script: str, host: Host, box: Sandbox) -> None:
     box.program("tar", "exit 2")
-    refused(box, box.run(script, *host.trusted), "is the disk full?")
+    refused(box, box.run(script, *host.trusted), "if the disk is full, make room in")
 
 
 def test_what_cannot_be_started(script: str, host: Host, box: Sandbox) -> None:
     box.program("readlink", "exit 1")
     box.program("tar", f'{shutil.which("tar")} "$@" && chmod -x */opt/edgegpu/.*/out/*/bin/edgegpu')
-    refused(box, box.run(script, *host.trusted, PATH=f"{box.path}:/bin"), "is it mounted noexec?")
+    refused(box, box.run(script, *host.trusted, PATH=f"{box.path}:/bin"), "is mounted noexec: mount -o remount,exec")
 
 
 def test_a_second_installer_at_the_same_time(script: str, host: Host, box: Sandbox) -> None:

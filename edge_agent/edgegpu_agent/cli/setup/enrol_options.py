@@ -99,8 +99,8 @@ def namespaces_of(words: list[str] | None) -> tuple[str, ...] | None:
     for one in words:
         if one != rbac.EVERYWHERE and (one == "kube-system" or _NAMESPACE.fullmatch(one) is None):
             raise CliError(
-                f"cannot allow app limits in {one}: kube-system is not allowed, and a name must be Kubernetes's",
-                remedy="give names of namespaces, * for all but kube-system, or no namespace",
+                f"cannot allow app limits in {one}: kube-system is not allowed, and a name must be valid in Kubernetes",
+                remedy="give names of namespaces, * for all but kube-system, or `none`",
             )
     return tuple(dict.fromkeys(words))
 
