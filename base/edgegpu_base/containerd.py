@@ -1,5 +1,6 @@
 """Reader of containerd's configuration files."""
 
+import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +25,12 @@ def read_config(path: Path) -> Iterator[dict[str, Any]]:
     yield main
     for pattern in map(str, main.get("imports", ())):
         base = Path(pattern) if Path(pattern).is_absolute() else path.parent / pattern
-        for found in sorted(base.parent.glob(base.name))[:_MOST_IMPORTS]:
+        name = re.sub(r"\*+", "*", base.name)  # Go's Glob, and so containerd, takes ** for *; pathlib refuses it here
+        try:
+            imported = sorted(base.parent.glob(name))[:_MOST_IMPORTS]
+        except (OSError, ValueError) as error:
+            raise ContainerdConfigError(f"cannot read the imports {pattern!r} of {path}: {error}") from error
+        for found in imported:
             if found != path:
                 yield _read(found)
 

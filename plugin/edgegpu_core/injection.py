@@ -13,7 +13,7 @@ that the names are ignored silently: on 1.20 the pod ran without a card."""
 _V3 = 3
 _CRI_V3 = "io.containerd.cri.v1.runtime"
 _CRI = {1: "cri", 2: "io.containerd.grpc.v1.cri"}
-"""CRI's table before version 3 of the configuration. Version 1 tells the default runtime and the cgroups' driver only."""
+"""CRI's table by version, before 3. Of version 1 only the default runtime and the cgroups' driver are read."""
 _DEFAULT_SPEC_FOLDERS = ("/etc/cdi", "/var/run/cdi")
 
 

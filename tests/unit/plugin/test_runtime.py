@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from edgegpu_base.errors import EdgegpuError
 from edgegpu_core.injection import Injection, InjectionChoice
 from edgegpu_plugin.containers.runtime import choose
 from edgegpu_plugin.errors import PluginError
@@ -44,6 +45,19 @@ def test_cdi_where_containerd_has_it(config: Path, text: str, mode: Injection) -
     choice = auto(config)
     assert choice.mode is mode
     assert str(config) in choice.why
+
+
+def test_an_import_is_named_by_the_rules_of_go(config: Path) -> None:
+    config.write_text("imports = ['conf.d/**.toml']\n" + V2)
+    (config.parent / "conf.d").mkdir()
+    (config.parent / "conf.d/cdi.toml").write_text(V2 + "enable_cdi = true\n")
+    assert auto(config).mode is Injection.CDI
+
+
+def test_an_import_that_names_no_file_is_an_error_with_its_name(config: Path) -> None:
+    config.write_text("imports = ['/']\n" + V2)
+    with pytest.raises(EdgegpuError, match=f"cannot read the imports '/' of {config}"):
+        auto(config)
 
 
 @pytest.mark.parametrize(
