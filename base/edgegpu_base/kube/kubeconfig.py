@@ -49,6 +49,7 @@ class KubeconfigError(EdgegpuError):
     def __init__(self, message: str, remedy: str = "") -> None:
         super().__init__(f"{message}: {remedy}" if remedy else message)
         self.message = message
+        self.remedy = remedy
 
 
 class _Loose(BaseModel):

@@ -24,7 +24,8 @@ def read(path: Path) -> ApiAccess:
         if access.token_file is not None and not access.token:
             access = replace(access, token=access.token_file.read_text(encoding="ascii").strip())
     except KubeconfigError as error:
-        raise InstallError(error.message, _UNREADABLE if isinstance(error.__cause__, OSError) else _ANEW) from error
+        unreadable = error.remedy and isinstance(error.__cause__, OSError)  # the file itself; base names a daemon's key
+        raise InstallError(error.message, _UNREADABLE if unreadable else error.remedy or _ANEW) from error
     except (OSError, UnicodeDecodeError) as error:
         raise InstallError(f"cannot use {path}: cannot read {access.token_file} in it", _ANEW) from error
     return access

@@ -90,7 +90,7 @@ class _PodFilter:
         if room is None:
             return UNKNOWN_NODE
         if room.problem or room.node.report is None:
-            return room.problem
+            return room.problem or UNKNOWN_NODE
         reason = check.refusal(room, self._pod.policy or room.node.report.policy)
         if not reason or self._grouped:
             return reason
