@@ -173,11 +173,11 @@ def test_commands_and_desired_state_over_a_broker_that_dies_and_forgets(folder: 
     rev, install = model.sharing(installed=True)
     ids = [install, *(model.command(op, LOGS_ARGS if op == LOGS else None) for op in (RESTART, REFRESH, LOGS) * 4)]
     controller.until(lambda: all(model.tracked[id_].ended for id_ in ids))
-    epoch = model.book.epoch
+    epoch = model.sequence.epoch
     broker.kill()
     broker.wipe()
     broker.start()
-    controller.until(lambda: model.book.epoch != epoch)
+    controller.until(lambda: model.sequence.epoch != epoch)
     box.worker.send_event("broker.gone", "it was away")
     rev = model.desire(Spec(sharing=Sharing(rev=rev, installed=True), app_limits=(limits("asr", units=4),)))
     ids += [model.command(op) for op in (RESTART, REFRESH) * 2]

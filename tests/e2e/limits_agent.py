@@ -46,12 +46,12 @@ def watch(client: AgentClient, asked: AskedItem, order: dict[str, Any]) -> dict[
     """Follow one settled item as the agent does, write its limits back by another name, and say what came of it."""
     told: queue.Queue[tuple[Condition, ...]] = queue.Queue()
     one = Looked(asked=asked, settlement=Settlement.applied(), notes=FileNotes(Path(order["notes"])))
-    board = DriftChecks(
+    checks = DriftChecks(
         settled=lambda: [one], landed=print, noticed=lambda _name, conditions: told.put(conditions), again=print
     )
     root = Path(order["notes"]).with_suffix(".root")
     part = AppLimitsService(client, Layout(root), node=order["me"], look_s=float(order["watch"]))
-    tasks = part.tasks(board)
+    tasks = part.tasks(checks)
     for task in tasks:
         threading.Thread(target=task.run, daemon=True).start()
     calm = told.get(timeout=WAIT_S)

@@ -97,23 +97,23 @@ def desired(data: bytes) -> None:
         if seen is None:
             return
         items = asked(message.spec, message.rev)
-        board = DesiredState().observe(seen, items)
+        desired_state = DesiredState().observe(seen, items)
         for one in items:
             assert codec.dumps(one.key.digest)
-        encode_reported(_reported(board))
+        encode_reported(_reported(desired_state))
 
 
-def _reported(board: DesiredState) -> Reported:
+def _reported(desired_state: DesiredState) -> Reported:
     return Reported(
         enrolment=ENROLMENT,
         epoch=EPOCH,
         n=1,
-        observed_rev=board.seen.rev,
-        observed_hash=board.seen.digest,
-        applied_rev=board.applied_rev,
+        observed_rev=desired_state.seen.rev,
+        observed_hash=desired_state.seen.digest,
+        applied_rev=desired_state.applied_rev,
         seq=1,
         floor=0,
-        items=board.report(),
+        items=desired_state.report(),
     )
 
 
@@ -181,8 +181,8 @@ def uplink(kind: TopicKind, data: bytes) -> None:
 
 
 def _case() -> BoxSession:
-    book = CommandSequence(enrolment=ENROLMENT, instance="", epoch=EPOCH, born_at_s=1.0, next_seq=119, rev=12)
-    box = BoxRecord(device=BOX, name="box", public=public_text(_BOX_KEY), book=book)
+    sequence = CommandSequence(enrolment=ENROLMENT, instance="", epoch=EPOCH, born_at_s=1.0, next_seq=119, rev=12)
+    box = BoxRecord(device=BOX, name="box", public=public_text(_BOX_KEY), sequence=sequence)
     tracked = TrackedCommand(
         id=CommandId("01j9zq4v7m2c8x5n"),
         op=OpName("k3s.restart"),

@@ -108,12 +108,16 @@ def held(fresh: Any) -> Any:  # noqa: ANN401  (the doors')
     spec, asked = given("desired")["spec"], items()
     report = given("reported")["items"]["app_limits/default/asr/main"]
     numbers = doors.Numbers.model_validate_json(json.dumps(report["numbers"]))
-    board = fresh.board.observe(doors.SeenRevision(12, doors.digest(spec)), asked)
-    board = board.begin(asked[0]).settle(asked[0].name, asked[0].key, doors.Settlement.applied("it stands"))
+    desired_state = fresh.desired_state.observe(doors.SeenRevision(12, doors.digest(spec)), asked)
+    desired_state = desired_state.begin(asked[0]).settle(
+        asked[0].name, asked[0].key, doors.Settlement.applied("it stands")
+    )
     refused = doors.Settlement.rejected("NO_ROOM", "none", numbers)
-    board = board.begin(asked[5]).settle(asked[5].name, asked[5].key, refused)
-    board = board.noticed(asked[5].name, (doors.Condition(type="Drifted", manager="baetyl", text="twice"),))
-    board = board.begin(asked[2])
+    desired_state = desired_state.begin(asked[5]).settle(asked[5].name, asked[5].key, refused)
+    desired_state = desired_state.noticed(
+        asked[5].name, (doors.Condition(type="Drifted", manager="baetyl", text="twice"),)
+    )
+    desired_state = desired_state.begin(asked[2])
     guard = replace(fresh.replay_guard.born(nonce="ab" * 8, now_s=4.5), floor=7, seen=5, forgotten=2)
     first, other = doors.command_id(ID), doors.command_id(OTHER_ID)
     stamp = example_stamp()
@@ -122,7 +126,7 @@ def held(fresh: Any) -> Any:  # noqa: ANN401  (the doors')
     return replace(
         fresh,
         replay_guard=guard,
-        board=board,
+        desired_state=desired_state,
         spec=spec,
         settling=asked[2],
         ring=replace(fresh.ring, version=2, digest="ab" * 32, keys=(("kid", "public"),)),

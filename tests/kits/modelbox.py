@@ -81,7 +81,7 @@ class ModelBox:
         self.ring = KeyRing.pinned(public_text(ROOT)).follow(CHAIN)
         self.guard = ReplayGuard(enrolment=enrolment, epoch=Epoch(0, "0" * 16), born_s=0.0)
         self.stamps = Stamps(enrolment=enrolment, epoch=self.guard.epoch)
-        self.board = DesiredState()
+        self.desired_state = DesiredState()
         self.records: dict[CommandId, CommandRecord] = {}
         self.receipted: set[CommandId] = set()
         self.acted: set[CommandId] = set()
@@ -136,7 +136,7 @@ class ModelBox:
                 "capabilities": tuple(OPS),
                 "seq": self.guard.highest,
                 "floor": self.guard.floor,
-                "observed_rev": self.board.seen.rev,
+                "observed_rev": self.desired_state.seen.rev,
                 "key_set": self.ring.version,
             }
         )
@@ -147,12 +147,12 @@ class ModelBox:
         reported = Reported.model_validate(
             {
                 **self._up(),
-                "observed_rev": self.board.seen.rev,
-                "observed_hash": self.board.seen.digest,
-                "applied_rev": self.board.applied_rev,
+                "observed_rev": self.desired_state.seen.rev,
+                "observed_hash": self.desired_state.seen.digest,
+                "applied_rev": self.desired_state.applied_rev,
                 "seq": self.guard.highest,
                 "floor": self.guard.floor,
-                "items": self.board.report(),
+                "items": self.desired_state.report(),
                 "cluster": self.cluster,
             }
         )
@@ -198,10 +198,10 @@ class ModelBox:
             self.refused[error.why] += 1
 
     def _desired(self, desired: Desired) -> None:
-        seen = SeenRevision(self.board.seen.rev, self.board.seen.digest)
+        seen = SeenRevision(self.desired_state.seen.rev, self.desired_state.seen.digest)
         new = seen.observe(desired, digest=digest(desired.spec), enrolment=self.guard.enrolment)
         if new is not None:
-            self.board = self.board.observe(new, asked(desired.spec, desired.rev))
+            self.desired_state = self.desired_state.observe(new, asked(desired.spec, desired.rev))
         self.say_reported()
 
     def _receipt(self, receipt: Receipt) -> None:
@@ -249,7 +249,7 @@ class ModelBox:
             "for_seq": command.seq,
             "seq": self.guard.highest,
             "floor": self.guard.floor,
-            "observed_rev": self.board.seen.rev,
+            "observed_rev": self.desired_state.seen.rev,
         }
         self.say(ResultTopic(self.device, topic.id), CommandNotTaken.model_validate(body))
 
@@ -272,9 +272,9 @@ class ModelBox:
             self.say_reported()
 
     def _settle_one(self) -> None:
-        one = self.board.next()
+        one = self.desired_state.next()
         if one is not None:
-            self.board = self.board.begin(one).settle(one.name, one.key, self.verdict(one.name))
+            self.desired_state = self.desired_state.begin(one).settle(one.name, one.key, self.verdict(one.name))
             self.say_reported()
 
     def _next(self, record: CommandRecord) -> CommandRecord:
@@ -310,7 +310,7 @@ class ModelBox:
             return record.begun("transaction")
         minimum = record.args["min_rev"]
         assert isinstance(minimum, int)
-        stands = sharing_command(record.op, minimum, self.board)
+        stands = sharing_command(record.op, minimum, self.desired_state)
         return record.ended(stands.state, stands.code, stands.text) if isinstance(stands, ItemEnd) else record
 
     def died(self) -> None:

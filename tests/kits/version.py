@@ -168,10 +168,10 @@ class Pair:
         """Give the box a document as a controller of another version writes it."""
         with self.bed.store.write() as tx:
             box = tx.boxes.get([DEVICE])[DEVICE]
-            book = box.book.give_rev(digest(value))
-            tx.boxes.add_spec(DEVICE, Revision(rev=book.rev, spec=value, at_s=self.bed.world.now_s, by="anna"))
-            tx.boxes.put([replace(box, book=book, spec_rev=book.rev, touched=tx.notes.changed())])
-        return book.rev
+            sequence = box.sequence.give_rev(digest(value))
+            tx.boxes.add_spec(DEVICE, Revision(rev=sequence.rev, spec=value, at_s=self.bed.world.now_s, by="anna"))
+            tx.boxes.put([replace(box, sequence=sequence, spec_rev=sequence.rev, touched=tx.notes.changed())])
+        return sequence.rev
 
     def away(self) -> None:
         """Take the box off the link."""

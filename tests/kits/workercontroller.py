@@ -1,4 +1,4 @@
-"""A model of the controller on the pure rules: book, tracked commands, receipts."""
+"""A model of the controller on the pure rules: sequence, tracked commands, receipts."""
 
 from collections import Counter as Tally
 
@@ -32,11 +32,11 @@ LOGS_ARGS: Json = {"url": "https://cloud.example/uploads/"}
 
 
 class Controller:
-    """A model of the controller on the pure rules: book, tracked commands, receipts; signs with its key."""
+    """A model of the controller on the pure rules: sequence, tracked commands, receipts; signs with its key."""
 
     def __init__(self, world: World, enrolment: int = 3) -> None:
         self.world = world
-        self.book = CommandSequence(enrolment=enrolment, instance=INSTANCE)
+        self.sequence = CommandSequence(enrolment=enrolment, instance=INSTANCE)
         self.signer = Signer.of(CONTROLLER)
         self.chain: list[KeySetLink] = [next_link(ROOT, keys=[public_text(CONTROLLER)])]
         self.tracked: dict[CommandId, TrackedCommand] = {}
@@ -60,12 +60,12 @@ class Controller:
 
     def desire(self, spec: Spec) -> int:
         text = spec.to_json()
-        self.book = self.book.give_rev(digest(text))
-        self.desired = Desired(enrolment=self.book.enrolment, rev=self.book.rev, spec=text)
-        return self.book.rev
+        self.sequence = self.sequence.give_rev(digest(text))
+        self.desired = Desired(enrolment=self.sequence.enrolment, rev=self.sequence.rev, spec=text)
+        return self.sequence.rev
 
     def sharing(self, *, installed: bool) -> tuple[int, CommandId]:
-        rev = self.desire(Spec(sharing=Sharing(rev=self.book.rev + 1, installed=installed)))
+        rev = self.desire(Spec(sharing=Sharing(rev=self.sequence.rev + 1, installed=installed)))
         return rev, self.command(INSTALL if installed else UNINSTALL, {"min_rev": rev})
 
     # --- what it sends
@@ -90,11 +90,11 @@ class Controller:
     ) -> tuple[str, bytes]:
         stored = self.last.get(TopicKind.EVENT)  # never a newer one: the box drops events up to it
         receipt = Receipt(
-            enrolment=self.book.enrolment,
+            enrolment=self.sequence.enrolment,
             epoch=stored.epoch if stored else Epoch(0, "0" * 16),
             n=stored.n if stored else 0,
             results=results,
-            rev=self.book.rev,
+            rev=self.sequence.rev,
             server_time=int(1_800_000_000 + self.world.clock_s + ahead_s),
             ask=ask,
             spread=spread,
@@ -106,17 +106,17 @@ class Controller:
         now_s = self.world.clock_s
         out: list[tuple[str, bytes]] = []
         for tracked in list(self.tracked.values()):
-            at_s = tracked.send_at_s(self.book)
+            at_s = tracked.send_at_s(self.sequence)
             if at_s is not None and at_s <= now_s:
                 out += self._sign(tracked)
         return out
 
     def _sign(self, tracked: TrackedCommand) -> list[tuple[str, bytes]]:
         outstanding = [one.seq for one in self.tracked.values() if one.seq is not None and not one.ended]
-        signed = prepare_send(tracked, self.book, outstanding=outstanding, now_s=self.world.clock_s)
+        signed = prepare_send(tracked, self.sequence, outstanding=outstanding, now_s=self.world.clock_s)
         if signed is None:
             return []
-        self.book, self.tracked[tracked.id] = signed.book, signed.tracked
+        self.sequence, self.tracked[tracked.id] = signed.sequence, signed.tracked
         return [self.command_message(tracked.op, tracked.id, signed.body)]
 
     def command_message(self, op: OpName, id_: CommandId, body: Command) -> tuple[str, bytes]:
@@ -137,7 +137,7 @@ class Controller:
         message = read(topic.kind, open_up(topic, payload, public=public_text(BOX_KEY)))
         if not isinstance(message, Command | Desired | Receipt | Keys):
             key = topic if topic.kind is TopicKind.RESULT else topic.kind
-            check_stamp(message.stamp, self.last.get(key), enrolment=self.book.enrolment)
+            check_stamp(message.stamp, self.last.get(key), enrolment=self.sequence.enrolment)
             self.last[key] = message.stamp
         self.seen.append(message)
         return self._act_on(topic, message)
@@ -147,16 +147,16 @@ class Controller:
         answers: list[tuple[str, bytes]] = []
         match message:
             case Birth():
-                self.book = self.book.on_birth(message, now_s=now_s, live=True)
+                self.sequence = self.sequence.on_birth(message, now_s=now_s, live=True)
                 answers = [self.keys(), *self.desired_message(), *self.sends()]
             case Reported():
-                self.book = self.book.on_uplink(message, now_s=now_s)
+                self.sequence = self.sequence.on_uplink(message, now_s=now_s)
                 self.reported = message
-                answers = self.desired_message() if message.observed_rev < self.book.rev else []
+                answers = self.desired_message() if message.observed_rev < self.sequence.rev else []
             case CommandResult() if isinstance(topic, ResultTopic):
                 answers = self._on_result(topic.id, message)
             case CommandNotTaken() if isinstance(topic, ResultTopic):
-                self.book = self.book.on_uplink(message, now_s=now_s)
+                self.sequence = self.sequence.on_uplink(message, now_s=now_s)
                 self.tracked[topic.id] = self.tracked[topic.id].on_not_taken(message)
             case Event():
                 self.events.append(message.text)

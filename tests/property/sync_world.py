@@ -234,12 +234,12 @@ class SimBox:
 class Store:
     """What a controller keeps; a backup is a copy of it."""
 
-    book: CommandSequence
+    sequence: CommandSequence
     tracked: dict[CommandId, TrackedCommand] = field(default_factory=dict)
     orphans: dict[CommandId, CommandState] = field(default_factory=dict)
 
     def copy(self) -> "Store":
-        return Store(self.book, dict(self.tracked), dict(self.orphans))
+        return Store(self.sequence, dict(self.tracked), dict(self.orphans))
 
 
 class SimController:
@@ -257,9 +257,9 @@ class SimController:
         return [self._receipt((), ask=("reported",))]
 
     def _receipt(self, results: tuple[CommandId, ...], ask: tuple[str, ...] = ()) -> Receipt:
-        book = self.store.book
-        epoch = book.epoch or Epoch(0, "0" * 16)
-        return Receipt(enrolment=book.enrolment, epoch=epoch, n=0, results=results, rev=0, server_time=0, ask=ask)
+        sequence = self.store.sequence
+        epoch = sequence.epoch or Epoch(0, "0" * 16)
+        return Receipt(enrolment=sequence.enrolment, epoch=epoch, n=0, results=results, rev=0, server_time=0, ask=ask)
 
     def step(self) -> list[Down]:
         """Sign and send what is due."""
@@ -267,17 +267,17 @@ class SimController:
 
     def _send(self) -> Iterator[Down]:
         for id_ in list(self.store.tracked):
-            at_s = self.store.tracked[id_].send_at_s(self.store.book)
+            at_s = self.store.tracked[id_].send_at_s(self.store.sequence)
             if at_s is None or at_s > self.world.clock_s:
                 continue
             send = prepare_send(
                 self.store.tracked[id_],
-                self.store.book,
+                self.store.sequence,
                 outstanding=self.outstanding(),
                 now_s=self.world.clock_s,
             )
             if send is not None:
-                self.store.book, self.store.tracked[id_] = send.book, send.tracked
+                self.store.sequence, self.store.tracked[id_] = send.sequence, send.tracked
                 yield id_, send.tracked.op, send.body
 
     def receive(self, message: Up, *, live: bool = True) -> list[Down]:
@@ -287,18 +287,18 @@ class SimController:
             return []
 
     def _receive(self, message: Up, *, live: bool) -> list[Down]:
-        now_s, book = self.world.clock_s, self.store.book
+        now_s, sequence = self.world.clock_s, self.store.sequence
         if isinstance(message, Birth):
-            self._learn(book.on_birth(message, now_s=now_s, live=live))
+            self._learn(sequence.on_birth(message, now_s=now_s, live=live))
             return []
         if isinstance(message, Reported):
-            self._learn(book.on_uplink(message, now_s=now_s))
+            self._learn(sequence.on_uplink(message, now_s=now_s))
             return []
         id_, answer = message
         tracked = self.store.tracked.get(id_)
-        check_stamp(answer.stamp, tracked.stamp if tracked else None, enrolment=book.enrolment)
+        check_stamp(answer.stamp, tracked.stamp if tracked else None, enrolment=sequence.enrolment)
         if isinstance(answer, CommandNotTaken):
-            self._learn(book.on_uplink(answer, now_s=now_s))
+            self._learn(sequence.on_uplink(answer, now_s=now_s))
             if tracked is not None:
                 self.store.tracked[id_] = self.store.tracked[id_].on_not_taken(answer)
             return []
@@ -309,7 +309,7 @@ class SimController:
         return [self._receipt((id_,))] if answer.state.terminal else []
 
     def _learn(self, after: CommandSequence) -> None:
-        before, self.store.book = self.store.book, after
+        before, self.store.sequence = self.store.sequence, after
         for id_, one in self.store.tracked.items():
             anew = after.enrolment > before.enrolment
             self.store.tracked[id_] = one.reimaged() if anew else one.learned(before, after)

@@ -70,10 +70,10 @@ class OrderMachine(RuleBasedStateMachine):
     def wait(self, seconds: int) -> None:
         self.world.clock_s += seconds
 
-    @precondition(lambda self: self.controller.store.book.restored)
+    @precondition(lambda self: self.controller.store.sequence.restored)
     @rule()
     def confirm(self) -> None:
-        self.controller.store.book = self.controller.store.book.confirmed()
+        self.controller.store.sequence = self.controller.store.sequence.confirmed()
 
     # The network.
 
@@ -151,9 +151,9 @@ class OrderMachine(RuleBasedStateMachine):
     def box_is_imaged_anew(self) -> None:
         self.enrolment += 1
         store = self.controller.store
-        if store.book.enrolment >= self.enrolment:
+        if store.sequence.enrolment >= self.enrolment:
             return
-        store.book = store.book.reimaged(self.enrolment, "")
+        store.sequence = store.sequence.reimaged(self.enrolment, "")
         store.tracked = {id_: one.reimaged() for id_, one in store.tracked.items()}
         self.world.reboot()
         self.box = SimBox(self.world, self.enrolment)
@@ -168,7 +168,7 @@ class OrderMachine(RuleBasedStateMachine):
     @rule()
     def controller_restarts(self) -> None:
         store = self.controller.store
-        store.book = replace(store.book, born_at_s=None)
+        store.sequence = replace(store.sequence, born_at_s=None)
         if self.retained is not None:
             self.send_down(self.controller.receive(self.retained, live=False))
         self.send_down(self.controller.ask())
@@ -227,9 +227,9 @@ class OrderMachine(RuleBasedStateMachine):
         self.send_up(self.box.start())
         for _ in range(ROUNDS):
             self.world.clock_s += 400
-            if self.controller.store.book.restored:
+            if self.controller.store.sequence.restored:
                 self.confirm()
-            if self.controller.store.book.born_at_s is None:
+            if self.controller.store.sequence.born_at_s is None:
                 self.send_down(self.controller.ask())
             self.turn()
             if self.settled():

@@ -23,7 +23,7 @@ class SettleMachine(RuleBasedStateMachine):
         super().__init__()
         self.rev = 0
         self.items: dict[str, tuple[int, int]] = {}
-        self.board = DesiredState()
+        self.desired_state = DesiredState()
         self.begun: AskedItem | None = None
         self.settled: Counter[TryKey] = Counter()
 
@@ -40,20 +40,23 @@ class SettleMachine(RuleBasedStateMachine):
     def publish(self) -> None:
         self.rev += 1
         spec = Spec(app_limits=tuple(limits(app, units=u, rev=rev) for app, (u, rev) in self.items.items()))
-        before, self.board = self.board, self.board.observe(SeenRevision(self.rev, ""), asked(spec.to_json(), self.rev))
-        for one in self.board.asked:
+        before, self.desired_state = (
+            self.desired_state,
+            self.desired_state.observe(SeenRevision(self.rev, ""), asked(spec.to_json(), self.rev)),
+        )
+        for one in self.desired_state.asked:
             if one in before.asked:
-                assert self.board.settlement(one) == before.settlement(one)
+                assert self.desired_state.settlement(one) == before.settlement(one)
 
     @precondition(lambda self: self.begun is None)
     @rule()
     def begin(self) -> None:
-        one = self.board.next()
+        one = self.desired_state.next()
         if one is None:
             return
         assert not self.settled[one.key]
-        self.board = self.board.begin(one)
-        self.begun = one if self.board.settlement(one).state is ItemState.OPEN else None
+        self.desired_state = self.desired_state.begin(one)
+        self.begun = one if self.desired_state.settlement(one).state is ItemState.OPEN else None
         self.settled[one.key] += self.begun is None
 
     @rule()
@@ -64,7 +67,7 @@ class SettleMachine(RuleBasedStateMachine):
     @rule(settlement=st.sampled_from(ENDS))
     def settle(self, settlement: Settlement) -> None:
         if self.begun is not None:
-            self.board = self.board.settle(self.begun.name, self.begun.key, settlement)
+            self.desired_state = self.desired_state.settle(self.begun.name, self.begun.key, settlement)
             self.settled[self.begun.key] += 1
         self.begun = None
 
@@ -74,16 +77,16 @@ class SettleMachine(RuleBasedStateMachine):
 
     @invariant()
     def applied_means_that_nothing_is_open(self) -> None:
-        assert self.board.applied_rev <= self.board.seen.rev
-        assert (self.board.applied_rev == self.board.seen.rev) == (self.board.next() is None)
+        assert self.desired_state.applied_rev <= self.desired_state.seen.rev
+        assert (self.desired_state.applied_rev == self.desired_state.seen.rev) == (self.desired_state.next() is None)
 
     def teardown(self) -> None:
         for _ in range(3 * (MOST_TRIES + 1)):
             self.begin()
             if self.begun is not None:
                 self.settle(settlement=ENDS[0])
-        assert self.board.applied_rev == self.rev
-        told = {name: report.rev for name, report in self.board.report().items()}
+        assert self.desired_state.applied_rev == self.rev
+        told = {name: report.rev for name, report in self.desired_state.report().items()}
         assert told == {f"app_limits/default/{app}/main": rev for app, (_, rev) in self.items.items()}
 
 

@@ -72,7 +72,7 @@ class LossyLink(RuleBasedStateMachine):
 
     @rule(installed=st.booleans(), units=st.sampled_from([4, 90]))
     def desire(self, units: int, *, installed: bool) -> None:
-        rev = self.controller.book.rev + 1
+        rev = self.controller.sequence.rev + 1
         sharing = Sharing(rev=rev, installed=installed)
         self.controller.desire(Spec(sharing=sharing, app_limits=(limits("asr", units=units, rev=rev),)))
 
@@ -189,7 +189,7 @@ class LossyLink(RuleBasedStateMachine):
         assert all(one.ended for one in self.controller.tracked.values()), self.controller.tracked
         status = self.box.worker.status()
         assert (status.commands, status.results_waiting) == ((), 0)
-        assert status.applied_rev == self.controller.book.rev
+        assert status.applied_rev == self.controller.sequence.rev
         ends: dict[str, set[str]] = {}
         for line in self.box.worker.history(2_000).lines:
             if line.kind == "command" and CommandState(line.state).terminal:

@@ -106,8 +106,8 @@ class BoxSession:
     def _check(self, message: UplinkBody, kind: TopicKind, last: Stamp | None = None) -> None:
         """Refuse a message that is not of the current birth, or not newer than what is stored."""
         held = self.latest.get(kind)
-        check_stamp(message.stamp, last or (held.stamp if held else None), enrolment=self.box.book.enrolment)
-        epoch = self.box.book.epoch
+        check_stamp(message.stamp, last or (held.stamp if held else None), enrolment=self.box.sequence.enrolment)
+        epoch = self.box.sequence.epoch
         if message.epoch == epoch:
             return
         if epoch is None or message.epoch.count > epoch.count:
@@ -130,25 +130,25 @@ class BoxSession:
             self.box = replace(self.box, online=True, seen_at_s=self.now_s)
 
     def _learn(self, after: CommandSequence) -> None:
-        before = self.box.book
+        before = self.box.sequence
         if after.restored and not before.restored:
             text = "the box knows more than this store, which came from a backup: look at both, then confirm"
             self.alarms.append(AlarmNote("RESTORED", text))
         if after.enrolment != before.enrolment or after.next_seq != before.next_seq:
             self.steps.append((before, after))
-        self.box = replace(self.box, book=after)
+        self.box = replace(self.box, sequence=after)
 
     # birth and end
 
     def _birth(self, birth: Birth, *, live: bool) -> None:
         try:
-            after = self.box.book.on_birth(birth, now_s=self.now_s, live=live)
+            after = self.box.sequence.on_birth(birth, now_s=self.now_s, live=live)
         except MessageRefusedError as error:
             self._refused_birth(birth, error)
             raise
         held = self.latest.get(TopicKind.STATUS)
         check_stamp(birth.stamp, held.stamp if held else None, enrolment=birth.enrolment)
-        if birth.epoch != self.box.book.epoch or birth.enrolment != self.box.book.enrolment:
+        if birth.epoch != self.box.sequence.epoch or birth.enrolment != self.box.sequence.enrolment:
             self.births.append(birth.epoch)
         self._learn(after)
         self._hold(TopicKind.STATUS, birth, birth.model_dump(mode="json"))
@@ -178,7 +178,7 @@ class BoxSession:
         """
         held = self.latest.get(TopicKind.STATUS)
         again = held is not None and held.stamp.epoch == message.epoch and held.body.get("state") != "birth"
-        if isinstance(message, Goodbye) or again or held is None or message.epoch != self.box.book.epoch:
+        if isinstance(message, Goodbye) or again or held is None or message.epoch != self.box.sequence.epoch:
             self._check(message, TopicKind.STATUS)
         end = message.model_dump(mode="json", include={"state", "why"})
         self._hold(TopicKind.STATUS, message, {**(held.body if held else {}), **end})
@@ -192,7 +192,7 @@ class BoxSession:
 
     def _reported(self, message: Reported) -> None:
         self._check(message, TopicKind.REPORTED)
-        self._learn(self.box.book.on_uplink(message, now_s=self.now_s))
+        self._learn(self.box.sequence.on_uplink(message, now_s=self.now_s))
         self._keep(TopicKind.REPORTED, message, message.model_dump(mode="json", exclude_none=True))
         self.box = replace(self.box, observed_rev=message.observed_rev, applied_rev=message.applied_rev)
         self.answer = True
@@ -201,7 +201,7 @@ class BoxSession:
     def _schedule_revision_check(self) -> None:
         """Schedule the next question to a box that has not observed its revision, or none where it has."""
         box = self.box
-        if box.observed_rev >= box.book.rev or box.book.restored:
+        if box.observed_rev >= box.sequence.rev or box.sequence.restored:
             self.box = replace(box, look_at_s=None, looks=0)
         elif box.look_at_s is None:
             self.box = replace(box, look_at_s=self.now_s + BEHIND_S, looks=0)
@@ -221,12 +221,12 @@ class BoxSession:
         tracked = command.tracked
         if message.op != tracked.op:
             raise MessageRefusedError(RefusalReason.MALFORMED, f"{command.id} is {tracked.op}, not {message.op}")
-        if tracked.ended and message.enrolment == self.box.book.enrolment:
+        if tracked.ended and message.enrolment == self.box.sequence.enrolment:
             self._receipt(command.id)
         self._check(message, TopicKind.RESULT, tracked.stamp)
         self._seen()
         if isinstance(message, CommandNotTaken):
-            before = self.box.book
+            before = self.box.sequence
             self._learn(before.on_uplink(message, now_s=self.now_s))
             self._put(replace(command, tracked=tracked.on_not_taken(message)), again=True)
             return
@@ -246,7 +246,7 @@ class BoxSession:
 
     def _put(self, command: StoredCommand, *, again: bool = False) -> None:
         unsigned = again and command.tracked.seq is None
-        next_at_s = 0.0 if unsigned else next_send_s(command.tracked, self.box.book)
+        next_at_s = 0.0 if unsigned else next_send_s(command.tracked, self.box.sequence)
         self.commands[command.id] = self.answered[command.id] = replace(command, next_at_s=next_at_s)
 
     def _receipt(self, id_: CommandId) -> None:
@@ -257,7 +257,7 @@ class BoxSession:
         self._check(message, TopicKind.RESULT)
         self._seen()
         if isinstance(message, CommandNotTaken):
-            self._learn(self.box.book.on_uplink(message, now_s=self.now_s))
+            self._learn(self.box.sequence.on_uplink(message, now_s=self.now_s))
         elif message.state.terminal:
             orphan = Orphan(
                 device=self.box.device,
@@ -274,7 +274,7 @@ class BoxSession:
     # events and measurements
 
     def _event(self, event: Event) -> None:
-        self.answer = self.answer or event.enrolment == self.box.book.enrolment
+        self.answer = self.answer or event.enrolment == self.box.sequence.enrolment
         self._check(event, TopicKind.EVENT)
         self.events.append(
             BoxEvent(

@@ -141,7 +141,7 @@ def _sessions(
         if command.device in sessions:
             sessions[command.device].commands[id_] = command
     for device, epochs in _older_births(boxes, opened).items():
-        enrolment = boxes[device].book.enrolment
+        enrolment = boxes[device].sequence.enrolment
         sessions[device].remembered = {epoch: unit.tx.boxes.has_had(device, enrolment, epoch) for epoch in epochs}
     return sessions
 
@@ -150,8 +150,8 @@ def _older_births(boxes: Mapping[DeviceId, BoxRecord], opened: Sequence[Verified
     older: dict[DeviceId, set[Epoch]] = {}
     for one in opened:
         box = boxes.get(one.topic.device)
-        if box is None or box.book.epoch is None or not isinstance(one.message, Birth):
+        if box is None or box.sequence.epoch is None or not isinstance(one.message, Birth):
             continue
-        if one.message.epoch != box.book.epoch and one.message.epoch.count <= box.book.epoch.count:
+        if one.message.epoch != box.sequence.epoch and one.message.epoch.count <= box.sequence.epoch.count:
             older.setdefault(box.device, set()).add(one.message.epoch)
     return older

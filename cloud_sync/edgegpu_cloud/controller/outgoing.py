@@ -38,7 +38,7 @@ def keys_message(device: DeviceId, chain: Sequence[KeySetLink]) -> OutgoingMessa
 
 def desired_message(box: BoxRecord, spec: Json) -> OutgoingMessage:
     """Return the message with a box's desired document."""
-    body = Desired(enrolment=box.book.enrolment, rev=box.book.rev, spec=spec)
+    body = Desired(enrolment=box.sequence.enrolment, rev=box.sequence.rev, spec=spec)
     return OutgoingMessage(PlainTopic(box.device, TopicKind.DESIRED), encode(body))
 
 
@@ -71,11 +71,11 @@ def receipt_messages(
     wanted = tuple(sorted(want.value for want in ask))
     bodies = (
         Receipt(
-            enrolment=box.book.enrolment,
+            enrolment=box.sequence.enrolment,
             epoch=upto.epoch,
             n=upto.n,
             results=part,
-            rev=box.book.rev,
+            rev=box.sequence.rev,
             server_time=server_time,
             ask=wanted,
             spread=spread,

@@ -52,19 +52,19 @@ class BirthTimes:
     def known(self, box: BoxRecord) -> BoxRecord:
         """Return a box of the store with the known time of its birth."""
         epoch, at_s = self.at_s.get(box.device, (None, 0.0))
-        if epoch is None or epoch != box.book.epoch:
+        if epoch is None or epoch != box.sequence.epoch:
             return box
-        return replace(box, book=replace(box.book, born_at_s=at_s))
+        return replace(box, sequence=replace(box.sequence, born_at_s=at_s))
 
     def note(self, boxes: Iterable[BoxRecord], asked: Iterable[DeviceId], now_s: float) -> None:
         """Keep what was learned, and which boxes were asked; call it when the transaction is on the disk."""
         self.asked_s.update(dict.fromkeys(asked, now_s))
         for box in boxes:
-            book = box.book
-            if book.epoch is None or book.born_at_s is None:
+            sequence = box.sequence
+            if sequence.epoch is None or sequence.born_at_s is None:
                 self.at_s.pop(box.device, None)
             else:
-                self.at_s[box.device] = (book.epoch, book.born_at_s)
+                self.at_s[box.device] = (sequence.epoch, sequence.born_at_s)
 
 
 @dataclass(slots=True)
@@ -90,7 +90,7 @@ class UnitOfWork:
         """Return the boxes that are enrolled and not revoked; they are held until the end of the transaction."""
         missing = [device for device in devices if device not in self.boxes]
         for device, box in self.tx.boxes.get(missing).items() if missing else ():
-            if box.state is BoxState.ENROLLED and (number := box.book.out_of_reach):
+            if box.state is BoxState.ENROLLED and (number := box.sequence.out_of_reach):
                 self.set_aside(device, f"its stored {number}")
             elif box.state is BoxState.ENROLLED:
                 self.boxes[device], self.stored[device] = self.births.known(box), box
@@ -111,7 +111,9 @@ class UnitOfWork:
 
     def save(self) -> None:
         """Write the boxes that have changed."""
-        plain = {device: replace(box, book=replace(box.book, born_at_s=None)) for device, box in self.boxes.items()}
+        plain = {
+            device: replace(box, sequence=replace(box.sequence, born_at_s=None)) for device, box in self.boxes.items()
+        }
         self.tx.boxes.put(box for device, box in plain.items() if box != self.stored[device])
 
     # messages to boxes
@@ -122,12 +124,12 @@ class UnitOfWork:
         specs = self.tx.boxes.specs([(box.device, box.spec_rev) for box in boxes]) if boxes else {}
         for box in boxes:
             self.outgoing.append(desired_message(box, specs[box.device]))
-            self.boxes[box.device] = replace(box, told_rev=box.book.rev)
+            self.boxes[box.device] = replace(box, told_rev=box.sequence.rev)
 
     def keys(self, devices: Iterable[DeviceId]) -> None:
         """Send the controllers' keys to boxes that do not have the newest, as far as is known."""
         for device in devices:
-            has = self.boxes[device].book.key_set
+            has = self.boxes[device].sequence.key_set
             if has < len(self.chain):
                 self.outgoing.append(keys_message(device, self.chain[has : has + MOST_LINKS]))
 
@@ -179,15 +181,17 @@ class UnitOfWork:
 
     def _prepare(self, one: StoredCommand, lowest: int | None) -> StoredCommand:
         """Queue a command if it is due; return it as it is to be written."""
-        book = self.boxes[one.device].book
-        at_s = next_send_s(one.tracked, book)
+        sequence = self.boxes[one.device].sequence
+        at_s = next_send_s(one.tracked, sequence)
         if at_s is None or at_s > self.now_s:
             return replace(one, next_at_s=at_s)
-        prepared = prepare_send(one.tracked, book, outstanding=() if lowest is None else (lowest,), now_s=self.now_s)
+        prepared = prepare_send(
+            one.tracked, sequence, outstanding=() if lowest is None else (lowest,), now_s=self.now_s
+        )
         if prepared is None:
             return replace(one, next_at_s=None)
-        self.boxes[one.device] = replace(self.boxes[one.device], book=prepared.book)
-        after = replace(one, tracked=prepared.tracked, next_at_s=next_send_s(prepared.tracked, prepared.book))
+        self.boxes[one.device] = replace(self.boxes[one.device], sequence=prepared.sequence)
+        after = replace(one, tracked=prepared.tracked, next_at_s=next_send_s(prepared.tracked, prepared.sequence))
         self.outgoing.append(command_message(after, prepared.body))
         return after
 
@@ -207,7 +211,7 @@ class UnitOfWork:
         changed = [(session.latest[kind], kind in session.known) for session in sessions for kind in session.changed]
         tx.boxes.add_latest([latest for latest, known in changed if not known])
         tx.boxes.put_latest([latest for latest, known in changed if known])
-        tx.boxes.add_births([(c.box.device, c.box.book.enrolment, e, now_s) for c in sessions for e in c.births])
+        tx.boxes.add_births([(c.box.device, c.box.sequence.enrolment, e, now_s) for c in sessions for e in c.births])
         self.events += sum(len(session.events) for session in sessions)
         tx.notes.add_events([event for session in sessions for event in session.events])
         tx.commands.add_orphans([orphan for session in sessions for orphan in session.orphans])
@@ -226,7 +230,7 @@ class UnitOfWork:
     def _keys_ahead(self, devices: Iterable[DeviceId]) -> None:
         """Raise an alarm for boxes that hold key sets which this store, being from a backup, does not have."""
         for device in devices:
-            has = self.boxes[device].book.key_set
+            has = self.boxes[device].sequence.key_set
             if has > len(self.chain):
                 text = f"the box holds key set {has}, the sets here end with {len(self.chain)}: add the missing ones"
                 self.tx.notes.alarm("KEYS_AHEAD", device=device, text=text, now_s=self.now_s)
@@ -237,7 +241,7 @@ class UnitOfWork:
         for session in sessions:
             device = session.box.device
             before = self.births.known(self.stored[device])
-            anew = not accepts_commands(before) or before.book.epoch != session.box.book.epoch
+            anew = not accepts_commands(before) or before.sequence.epoch != session.box.sequence.epoch
             if accepts_commands(session.box) and (anew or session.born):
                 woken.append(device)
         if woken:
@@ -298,16 +302,16 @@ class UnitOfWork:
     def apply_changes(self, devices: Sequence[DeviceId]) -> bool:
         """Do what people have asked for since: new boxes, new revisions, new commands; return whether more is due."""
         boxes = self.load(devices)
-        self.keys(device for device, box in boxes.items() if box.book.epoch is None)
+        self.keys(device for device, box in boxes.items() if box.sequence.epoch is None)
         self._send_new_specs(boxes.values())
         return self.dispatch(list(boxes))
 
     def _send_new_specs(self, boxes: Iterable[BoxRecord]) -> None:
         """Send desired documents that were not sent yet, and schedule a check that they are observed."""
-        fresh = [box for box in boxes if box.told_rev != box.book.rev and has_spec(box)]
+        fresh = [box for box in boxes if box.told_rev != box.sequence.rev and has_spec(box)]
         self.desired([box.device for box in fresh])
         for box in fresh:
-            if box.online and box.observed_rev < box.book.rev:
+            if box.online and box.observed_rev < box.sequence.rev:
                 after = self.boxes[box.device]
                 self.boxes[box.device] = replace(after, look_at_s=self.now_s + BEHIND_S, looks=0)
 
@@ -332,7 +336,7 @@ class UnitOfWork:
         self._send_new_specs(boxes.values())
         ask = {
             device: (RefreshRequest.REPORTED,)
-            if box.book.epoch is not None
+            if box.sequence.epoch is not None
             else (RefreshRequest.REPORTED, RefreshRequest.STATUS)
             for device, box in boxes.items()
         }

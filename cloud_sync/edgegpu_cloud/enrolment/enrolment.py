@@ -185,7 +185,7 @@ class EnrolmentService:
         if (
             box is None
             or box.state is not BoxState.ENROLLED
-            or box.book.enrolment != (request.answer or {})["enrolment"]
+            or box.sequence.enrolment != (request.answer or {})["enrolment"]
         ):
             text = "what this request was answered is no longer valid: the box was revoked, forgotten, or enrolled anew"
             raise RequestRefusedError(RefusalCode.REFUSED, text, "enrol it with a new token", alarm=True)
@@ -303,10 +303,10 @@ def _check_signer(box: BoxRecord | None, ask: RenewAsk, *, signed: bytes, signat
     _check_not_aside(box)
     if box.state is BoxState.REVOKED:
         raise RequestRefusedError(RefusalCode.REFUSED, "this box is revoked", f"`edgegpu-cloud enrol --for {box.name}`")
-    if ask.enrolment != box.book.enrolment:
-        text = f"it is enrolment {ask.enrolment}, the box has {box.book.enrolment}"
+    if ask.enrolment != box.sequence.enrolment:
+        text = f"it is enrolment {ask.enrolment}, the box has {box.sequence.enrolment}"
         raise RequestRefusedError(RefusalCode.REFUSED, text, "enrol it anew")
-    if ask.instance != box.book.instance:
+    if ask.instance != box.sequence.instance:
         text = "another machine than the one that was enrolled: a copy of its disk"
         remedy = "give the copy a machine id of its own, and enrol it as a box of its own"
         raise RequestRefusedError(RefusalCode.REFUSED, text, remedy, alarm=True)

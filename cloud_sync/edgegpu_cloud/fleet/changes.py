@@ -60,7 +60,7 @@ def touch(tx: Transaction, box: BoxRecord) -> None:
 def next_enrolment(tx: Transaction, device: DeviceId) -> int:
     """Return the number of a box's next enrolment, to be used in the same transaction."""
     box = tx.boxes.get([device]).get(device)
-    return 1 if box is None else box.book.enrolment + 1
+    return 1 if box is None else box.sequence.enrolment + 1
 
 
 def add_box(tx: Transaction, enrolled: EnrolledBox, who: Author) -> BoxRecord:
@@ -78,14 +78,14 @@ def add_box(tx: Transaction, enrolled: EnrolledBox, who: Author) -> BoxRecord:
             device=enrolled.device,
             name=name,
             public=enrolled.public,
-            book=CommandSequence(enrolment=enrolled.enrolment, instance=enrolled.instance),
+            sequence=CommandSequence(enrolment=enrolled.enrolment, instance=enrolled.instance),
             added_at_s=who.now_s,
         )
         tx.boxes.add(box)
     else:
-        book = before.book.reimaged(enrolled.enrolment, enrolled.instance)
+        sequence = before.sequence.reimaged(enrolled.enrolment, enrolled.instance)
         end_all(tx, before.device, now_s=who.now_s)
-        box = replace(before, name=name, public=enrolled.public, book=book, online=False)
+        box = replace(before, name=name, public=enrolled.public, sequence=sequence, online=False)
     box = replace(
         box,
         state=BoxState.ENROLLED,
@@ -123,9 +123,9 @@ def end_all(tx: Transaction, device: DeviceId, *, now_s: float, code: str = "", 
 
 def give_revision(tx: Transaction, box: BoxRecord, spec: Json, who: Author) -> BoxRecord:
     """Store a desired document as the next revision of a box; return the box with it."""
-    book = box.book.give_rev(digest(spec))
-    tx.boxes.add_spec(box.device, Revision(rev=book.rev, spec=spec, at_s=who.now_s, by=who.by))
-    return replace(box, book=book, spec_rev=book.rev)
+    sequence = box.sequence.give_rev(digest(spec))
+    tx.boxes.add_spec(box.device, Revision(rev=sequence.rev, spec=spec, at_s=who.now_s, by=who.by))
+    return replace(box, sequence=sequence, spec_rev=sequence.rev)
 
 
 def held_spec(tx: Transaction, box: BoxRecord) -> Spec:
@@ -144,15 +144,15 @@ def set_spec(
         CloudError: the box is revoked, or the document is not valid.
     """
     check_enrolled(box)
-    if expect_rev is not None and expect_rev != box.book.rev:
-        text = f"cannot change {box.name}: it has revision {box.book.rev} by now, not {expect_rev}"
+    if expect_rev is not None and expect_rev != box.sequence.rev:
+        text = f"cannot change {box.name}: it has revision {box.sequence.rev} by now, not {expect_rev}"
         raise ConflictError(text, remedy="look at it again, then decide")
     before = held_spec(tx, box)
-    rev = box.book.rev + 1
+    rev = box.sequence.rev + 1
     after = revised(before, edit(before), rev)
     if after == before and box.spec_rev:
         return box.spec_rev
-    value = checked(after, enrolment=box.book.enrolment, rev=rev)
+    value = checked(after, enrolment=box.sequence.enrolment, rev=rev)
     audit(tx, who, "box.spec", device=box.device, detail={"rev": rev, "spec": value})
     touch(tx, give_revision(tx, box, value, who))
     return rev

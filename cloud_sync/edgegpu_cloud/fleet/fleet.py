@@ -139,7 +139,7 @@ class Fleet:
             box, who = find_box(tx, device), self._who()
             tx.enrolments.revoke_certificates(box.device, now_s=who.now_s)
             tx.forget_box(box.device, by=who.by)
-            detail: Json = {"name": box.name, "host": box.host, "enrolment": box.book.enrolment}
+            detail: Json = {"name": box.name, "host": box.host, "enrolment": box.sequence.enrolment}
             audit(tx, who, "box.forgotten", device=box.device, detail=detail | {"state": box.state.value})
 
     def is_forgotten(self, device: str) -> bool:
@@ -156,14 +156,14 @@ class Fleet:
         """
         with self._store.write() as tx:
             box, who = find_box(tx, device), self._who()
-            if not box.book.restored:
+            if not box.sequence.restored:
                 raise CloudError(f"cannot confirm {box.name}: it is not RESTORED", remedy="nothing needs to be done")
-            confirmed = replace(box, book=box.book.confirmed())
+            confirmed = replace(box, sequence=box.sequence.confirmed())
             held = tx.boxes.spec(box.device, box.spec_rev)
             if held is not None:
                 confirmed = give_revision(tx, confirmed, held.spec, who)
             tx.commands.wake([box.device])
-            audit(tx, who, "box.confirmed", device=box.device, detail={"rev": confirmed.book.rev})
+            audit(tx, who, "box.confirmed", device=box.device, detail={"rev": confirmed.sequence.rev})
             touch(tx, confirmed)
 
     def rename(self, device: str, name: str) -> None:

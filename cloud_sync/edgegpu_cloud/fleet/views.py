@@ -168,11 +168,11 @@ def _box_view(box: BoxRecord, latest: Mapping[TopicKind, Latest], *, open_comman
     birth, reported = _body(latest.get(TopicKind.STATUS)), _body(latest.get(TopicKind.REPORTED))
     items: Mapping[str, ItemReport] = _ITEMS.validate_python(reported.get("items", {}), strict=False)
     changes = sum(item.state in _WAITING for item in items.values())
-    unread = int(box.observed_rev < box.book.rev)  # the box has not reported yet what is in it
+    unread = int(box.observed_rev < box.sequence.rev)  # the box has not reported yet what is in it
     online = is_present(box, now_s=now_s)
     return record_of(
         BoxView,
-        values_of(box) | values_of(box.book),
+        values_of(box) | values_of(box.sequence),
         online=online,
         left="" if online else _left(birth),
         open_commands=open_commands,

@@ -39,21 +39,21 @@ def _epoch(count: int | None, nonce: str | None) -> Epoch | None:
 def box_of(row: RowMapping) -> BoxRecord:
     """Read a row of `boxes`; the time of the box's birth is not in the store."""
     epoch = _epoch(row["epoch_count"], row["epoch_nonce"])
-    book = record_of(CommandSequence, row, epoch=epoch, born_at_s=None)
-    return record_of(BoxRecord, row, book=book, state=BoxState(row["state"]))
+    sequence = record_of(CommandSequence, row, epoch=epoch, born_at_s=None)
+    return record_of(BoxRecord, row, sequence=sequence, state=BoxState(row["state"]))
 
 
 def box_values(box: BoxRecord) -> Values:
     """Write a row of `boxes`."""
-    book = box.book
-    values = values_of(box) | values_of(book)
-    for name in ("book", "epoch", "born_at_s"):
+    sequence = box.sequence
+    values = values_of(box) | values_of(sequence)
+    for name in ("sequence", "epoch", "born_at_s"):
         del values[name]
     return values | {
         "labels": dict(box.labels),
         "state": box.state.value,
-        "epoch_count": book.epoch.count if book.epoch else None,
-        "epoch_nonce": book.epoch.nonce if book.epoch else None,
+        "epoch_count": sequence.epoch.count if sequence.epoch else None,
+        "epoch_nonce": sequence.epoch.nonce if sequence.epoch else None,
     }
 
 

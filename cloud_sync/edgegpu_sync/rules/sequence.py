@@ -83,17 +83,17 @@ class CommandSequence:
                 RefusalReason.OLD_ENROLMENT, f"{birth.enrolment}, the box has {self.enrolment} since"
             )
         check_reach("enrolment", birth.enrolment, self.enrolment)
-        book = self if birth.enrolment == self.enrolment else self._enrolled(birth)
-        if book.epoch is not None and book.epoch != birth.epoch and birth.epoch.count <= book.epoch.count:
+        sequence = self if birth.enrolment == self.enrolment else self._enrolled(birth)
+        if sequence.epoch is not None and sequence.epoch != birth.epoch and birth.epoch.count <= sequence.epoch.count:
             raise MessageRefusedError(
-                RefusalReason.OLD_EPOCH, f"{birth.epoch.count}, the box has had {book.epoch.count}"
+                RefusalReason.OLD_EPOCH, f"{birth.epoch.count}, the box has had {sequence.epoch.count}"
             )
-        check_reach("epoch", birth.epoch.count, book.epoch.count if book.epoch is not None else 0)
+        check_reach("epoch", birth.epoch.count, sequence.epoch.count if sequence.epoch is not None else 0)
         check_reach("key_set", birth.key_set, self.key_set)
-        if book.epoch != birth.epoch:
-            book = replace(book, epoch=birth.epoch, born_at_s=None)
-        book = replace(book, instance=birth.instance, key_set=birth.key_set)
-        return book.learned(birth, now_s=now_s if live else None)
+        if sequence.epoch != birth.epoch:
+            sequence = replace(sequence, epoch=birth.epoch, born_at_s=None)
+        sequence = replace(sequence, instance=birth.instance, key_set=birth.key_set)
+        return sequence.learned(birth, now_s=now_s if live else None)
 
     def _enrolled(self, birth: Birth) -> "CommandSequence":
         """Return the sequence for a higher enrolment than is known.

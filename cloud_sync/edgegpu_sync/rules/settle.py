@@ -257,8 +257,8 @@ def _otherwise(item: OfSharing, found: SharingFound) -> str:
             assert_never(item)
 
 
-def _counted(board: DesiredState) -> DesiredState:
-    return board if board.next() else replace(board, applied_rev=board.seen.rev)
+def _counted(desired_state: DesiredState) -> DesiredState:
+    return desired_state if desired_state.next() else replace(desired_state, applied_rev=desired_state.seen.rev)
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,29 +286,31 @@ _ENDS = {
 }
 
 
-def sharing_command(op: OpName, min_rev: int, board: DesiredState) -> ItemEnd | CommandWait:
+def sharing_command(op: OpName, min_rev: int, desired_state: DesiredState) -> ItemEnd | CommandWait:
     """Return the end of `sharing.install` or `sharing.uninstall`, or a wait for the settlement of the item `sharing`.
 
     Args:
         op: one of the two.
         min_rev: the revision in which sharing is as the op says.
-        board: the desired state as it is now.
+        desired_state: the desired state as it is now.
     """
-    if board.seen.rev < min_rev:
+    if desired_state.seen.rev < min_rev:
         return CommandWait(min_rev)
-    one = next((one for one in board.asked if one.name == "sharing"), None)
+    one = next((one for one in desired_state.asked if one.name == "sharing"), None)
     if one is None:
         return ItemEnd(
-            CommandState.REJECTED, ResultCode.SUPERSEDED, f"revision {board.seen.rev} does not speak of sharing"
+            CommandState.REJECTED, ResultCode.SUPERSEDED, f"revision {desired_state.seen.rev} does not speak of sharing"
         )
     if isinstance(one.item, Sharing) and one.item.installed is not (op == INSTALL):
         stands = "installed" if one.item.installed else "not installed"
         return ItemEnd(
-            CommandState.REJECTED, ResultCode.SUPERSEDED, f"by revision {board.seen.rev} sharing is to be {stands}"
+            CommandState.REJECTED,
+            ResultCode.SUPERSEDED,
+            f"by revision {desired_state.seen.rev} sharing is to be {stands}",
         )
-    settlement = board.settlement(one)
+    settlement = desired_state.settlement(one)
     if settlement.state is ItemState.OPEN:
-        return CommandWait(board.seen.rev)
+        return CommandWait(desired_state.seen.rev)
     if settlement.state is ItemState.FAILED:
         state = CommandState.ROLLED_BACK if settlement.restored else CommandState.FAILED
     else:

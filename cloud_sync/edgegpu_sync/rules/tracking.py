@@ -55,11 +55,11 @@ class TrackedCommand:
         """Return the command due at once: signed again with no time left, it ends EXPIRED where it has not begun."""
         return replace(self, due_at_s=min(self.due_at_s, now_s), signed_for=None)
 
-    def send_at_s(self, book: CommandSequence) -> float | None:
+    def send_at_s(self, sequence: CommandSequence) -> float | None:
         """Return when to sign and send the command; None while nothing is signed for its box, or when it has ended."""
-        if self.ended or not book.can_sign:
+        if self.ended or not sequence.can_sign:
             return None
-        if self.signed_for != book.epoch:
+        if self.signed_for != sequence.epoch:
             return 0.0
         wait_s = RESEND_S[min(self.tries, len(RESEND_S)) - 1] if self.state is None else QUIET_S
         return self.quiet_since_s + wait_s
@@ -115,37 +115,37 @@ class TrackedCommand:
 class PreparedSend:
     """The changes to write to the store in one step, before `body` is signed and sent."""
 
-    book: CommandSequence
+    sequence: CommandSequence
     tracked: TrackedCommand
     body: Command
 
 
 def prepare_send(
-    tracked: TrackedCommand, book: CommandSequence, *, outstanding: Collection[int], now_s: float
+    tracked: TrackedCommand, sequence: CommandSequence, *, outstanding: Collection[int], now_s: float
 ) -> PreparedSend | None:
     """Return a command with its seq and its body for the current birth of its box; None when it has to wait.
 
     Args:
         tracked: not ended.
-        book: of its box.
+        sequence: of its box.
         outstanding: the seqs of all commands to this enrolment without a terminal state, its own included.
         now_s: the controller's clock.
     """
-    epoch, born_at_s, seq = book.epoch, book.born_at_s, tracked.seq
-    if epoch is None or born_at_s is None or book.restored or tracked.ended:
+    epoch, born_at_s, seq = sequence.epoch, sequence.born_at_s, tracked.seq
+    if epoch is None or born_at_s is None or sequence.restored or tracked.ended:
         return None
     if seq is None:
-        given = book.give_seq(outstanding)
+        given = sequence.give_seq(outstanding)
         if given is None:
             return None
-        book, seq = given
+        sequence, seq = given
     body = Command(
-        enrolment=book.enrolment,
+        enrolment=sequence.enrolment,
         epoch=epoch,
         seq=seq,
-        floor=book.floor([*outstanding, seq]),
+        floor=sequence.floor([*outstanding, seq]),
         valid_s=min(MAX_VALID_S, max(0, int(tracked.due_at_s - born_at_s))),
         args=tracked.args,
     )
     tries = tracked.tries + 1 if tracked.signed_for == epoch else 1
-    return PreparedSend(book, replace(tracked, seq=seq, signed_for=epoch, quiet_since_s=now_s, tries=tries), body)
+    return PreparedSend(sequence, replace(tracked, seq=seq, signed_for=epoch, quiet_since_s=now_s, tries=tries), body)

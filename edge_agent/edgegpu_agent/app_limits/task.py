@@ -90,11 +90,11 @@ class AppLimitsService:
         """Whether the account exists: an uninstall that keeps the agent removes it."""
         return self._account is None or self._account.exists()
 
-    def tasks(self, board: DriftChecks) -> list[Task]:
+    def tasks(self, checks: DriftChecks) -> list[Task]:
         """Return all tasks by name."""
         return [
             Task("lease", self._lease.run, self._stop_lease),
-            Task("limits", lambda: self._run(board), self._stop_looks),
+            Task("limits", lambda: self._run(checks), self._stop_looks),
         ]
 
     @property
@@ -119,23 +119,23 @@ class AppLimitsService:
         self._uid_known = False  # the box may be in another cluster now: k3s was set up anew
         self._wake.set()
 
-    def _run(self, board: DriftChecks) -> None:
-        board.on_change(self._wake.set)
+    def _run(self, checks: DriftChecks) -> None:
+        checks.on_change(self._wake.set)
         wait_s: float | None = 0.0
         while not self._stopping.is_set():
             self._wake.wait(wait_s)
             self._wake.clear()
             try:
-                wait_s = self._turn(board)
+                wait_s = self._round(checks)
             except ActionStopped:
                 self._stopping.wait()
         self._watches.follow({})
 
-    def _turn(self, board: DriftChecks) -> float | None:
+    def _round(self, checks: DriftChecks) -> float | None:
         """Check the items that are due; return the seconds until the next is due, None: wait for a wake-up."""
         self._learn_cluster()
         holder = self._lease.holder == self._node  # watches go on while the API server is away: nobody else takes over
-        items = [one for one in board.settled() if isinstance(one.asked.item, AppLimitsItem)] if holder else []
+        items = [one for one in checks.settled() if isinstance(one.asked.item, AppLimitsItem)] if holder else []
         now_s = time.monotonic()
         self._kept = {one.asked.name: self._kept.get(one.asked.name) or _Kept(now_s) for one in items}
         self._follow(items)
@@ -144,7 +144,7 @@ class AppLimitsService:
         if self._lease.holds():
             for one in items:
                 if self._due_s(one) <= 0:
-                    self._look(one, board)
+                    self._look(one, checks)
             self._follow(items)
             dues += [self._due_s(one) for one in items]
         return min((max(0.0, due) for due in dues if due != _NEVER), default=None)
@@ -190,7 +190,7 @@ class AppLimitsService:
             self._uid_known = False
             self._say("cluster", f"cannot tell which cluster this is: {error}")
 
-    def _look(self, one: SettledItem, board: DriftChecks) -> None:
+    def _look(self, one: SettledItem, checks: DriftChecks) -> None:
         name, kept = one.asked.name, self._kept[one.asked.name]
         state, now_s = self._state(one), time.monotonic()
         try:
@@ -207,7 +207,7 @@ class AppLimitsService:
         if state is not None:
             kept.paid_s = max(now_s, kept.paid_s) + _APART_S
         kept.not_before_s = now_s + self._look_s if sight.set_again else kept.paid_s - _AT_ONCE * _APART_S
-        _tell(one.asked, sight, board)
+        _tell(one.asked, sight, checks)
 
     def _say(self, about: str, words: str) -> None:
         if self._said.get(about) != words:
@@ -227,13 +227,13 @@ def _app(one: SettledItem) -> App:
     return limits.namespace, limits.app
 
 
-def _tell(asked: AskedItem, sight: DriftResult, board: DriftChecks) -> None:
+def _tell(asked: AskedItem, sight: DriftResult, checks: DriftChecks) -> None:
     if sight.landed is not None:
-        board.landed(asked.name, asked.key, sight.landed)
+        checks.landed(asked.name, asked.key, sight.landed)
     if sight.conditions is not None:
-        board.noticed(asked.name, sight.conditions)
+        checks.noticed(asked.name, sight.conditions)
     if sight.again:
-        board.again(asked.name)
+        checks.again(asked.name)
 
 
 def app_limits(kubeconfig: Path, layout: Layout, *, node: str) -> AppLimitsService | None:

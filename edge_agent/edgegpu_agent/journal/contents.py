@@ -35,7 +35,7 @@ class JournalContents:
 
     replay_guard: ReplayGuard
     ring: KeyRing
-    board: DesiredState = field(default_factory=DesiredState)
+    desired_state: DesiredState = field(default_factory=DesiredState)
     spec: Json = field(default_factory=dict)
     records: Mapping[CommandId, CommandRecord] = field(default_factory=dict)
     outbox: Outbox = field(default_factory=Outbox)

@@ -49,8 +49,10 @@ def _with_board(held: JournalContents, link: sqlite3.Connection, values: dict[st
     spec = json.loads(values["spec"])
     rev, digest, applied = json.loads(values["seen"])
     tries = {str(name): codec.try_of(text) for name, text in link.execute("SELECT name, value FROM tries")}
-    board = DesiredState(seen=SeenRevision(rev, digest), asked=asked(spec, rev), tries=tries, applied_rev=applied)
-    return replace(held, board=board, spec=spec)
+    desired_state = DesiredState(
+        seen=SeenRevision(rev, digest), asked=asked(spec, rev), tries=tries, applied_rev=applied
+    )
+    return replace(held, desired_state=desired_state, spec=spec)
 
 
 def _records(link: sqlite3.Connection) -> dict[CommandId, CommandRecord]:

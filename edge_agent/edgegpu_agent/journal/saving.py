@@ -53,7 +53,10 @@ _ONES: dict[str, tuple[Callable[[JournalContents], object], Callable[[Any], str]
     "gate": (lambda held: held.replay_guard, codec.guard_text),
     "ring": (lambda held: held.ring, codec.ring_text),
     "spec": (lambda held: held.spec, codec.dumps),
-    "seen": (lambda held: [held.board.seen.rev, held.board.seen.digest, held.board.applied_rev], codec.dumps),
+    "seen": (
+        lambda held: [held.desired_state.seen.rev, held.desired_state.seen.digest, held.desired_state.applied_rev],
+        codec.dumps,
+    ),
     "settling": (lambda held: held.settling, codec.asked_text),
     "server_time": (lambda held: held.server_time, str),
     "heard": (lambda held: held.heard, codec.heard_text),
@@ -86,8 +89,8 @@ def _write_record(link: sqlite3.Connection, record: CommandRecord, *, live: bool
 
 
 def _write_tries(link: sqlite3.Connection, change: ContentDiff) -> None:
-    before = {} if change.before is None else change.before.board.tries
-    after = change.after.board.tries
+    before = {} if change.before is None else change.before.desired_state.tries
+    after = change.after.desired_state.tries
     for name, tried in after.items():
         if before.get(name) is not tried:
             link.execute("INSERT OR REPLACE INTO tries VALUES (?, ?)", (name, codec.try_text(tried)))

@@ -117,7 +117,7 @@ def box_capabilities(
         versions=telemetry.versions,
         stopping=stop,
         clean=partial(redacted_body, redactor=box.redactor),
-        tasks=lambda board: [] if limits is None else limits.tasks(board),
+        tasks=lambda checks: [] if limits is None else limits.tasks(checks),
         limits_trouble=lambda: "" if limits is None else limits.trouble,
         lacks=lambda: () if limits is not None and limits.has_account else (APP_LIMITS,),
     )

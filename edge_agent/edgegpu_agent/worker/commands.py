@@ -374,7 +374,7 @@ class CommandQueue:
             if not self._may_begin(record, items_busy=items_busy):
                 continue
             if record.op in SHARING:
-                self._states.put(record.begun(f'{{"rev":{core.held.board.seen.rev}}}'))
+                self._states.put(record.begun(f'{{"rev":{core.held.desired_state.seen.rev}}}'))
                 self._follow(core.held.records[record.id])
             else:
                 self._acting.begin(record)
@@ -384,7 +384,7 @@ class CommandQueue:
         if record.state is not CommandState.ACCEPTED or record.op not in SHARING:
             return False
         stands = self._sharing(record)
-        return isinstance(stands, CommandWait) and stands.for_rev > self._core.held.board.seen.rev
+        return isinstance(stands, CommandWait) and stands.for_rev > self._core.held.desired_state.seen.rev
 
     def _may_begin(self, record: CommandRecord, *, items_busy: bool) -> bool:
         if self._acting.has(record.id):
@@ -399,7 +399,7 @@ class CommandQueue:
     def _sharing(self, record: CommandRecord) -> ItemEnd | CommandWait:
         args = read_args(OPS[record.op], record.args)
         assert isinstance(args, SharingArgs)  # noqa: S101  (the op's own model; it was admitted)
-        return sharing_command(record.op, args.min_rev, self._core.held.board)
+        return sharing_command(record.op, args.min_rev, self._core.held.desired_state)
 
 
 def _alone(record: CommandRecord) -> bool:

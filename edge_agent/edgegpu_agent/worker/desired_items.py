@@ -37,8 +37,8 @@ class ItemNotes:
         """Return the items of the present document, each with its settlement."""
 
         def look() -> list[tuple[AskedItem, Settlement]]:
-            board = self._core.held.board
-            return [(one, board.settlement(one)) for one in board.asked]
+            desired_state = self._core.held.desired_state
+            return [(one, desired_state.settlement(one)) for one in desired_state.asked]
 
         return self._core.ask(look)
 
@@ -99,7 +99,7 @@ class DesiredItems:
         """
         self._follow()
         while self._trying is None and not alone_busy:
-            one = self._left() or self._core.held.board.next()
+            one = self._left() or self._core.held.desired_state.next()
             if one is None or self.busy:
                 return
             self._begin(one)
@@ -110,12 +110,16 @@ class DesiredItems:
         if (
             self._trying is not None
             or before.settling is not None
-            or before.board.follow(self._sharing.look()) is before.board
+            or before.desired_state.follow(self._sharing.look()) is before.desired_state
         ):
             return
-        board = before.board.follow(self._found())
-        if board is not before.board:
-            self._core.save(replace(before, board=board), told=_told_of(before.board, board), spare=True)
+        desired_state = before.desired_state.follow(self._found())
+        if desired_state is not before.desired_state:
+            self._core.save(
+                replace(before, desired_state=desired_state),
+                told=_told_of(before.desired_state, desired_state),
+                spare=True,
+            )
             self._sender.report()
 
     def _found(self) -> SharingFound | None:
@@ -128,11 +132,11 @@ class DesiredItems:
         one = held.settling
         if one is None:
             return None
-        tried = held.board.tries.get(one.name)
+        tried = held.desired_state.tries.get(one.name)
         if tried is not None and tried.key == one.key and tried.settlement.state is ItemState.OPEN:
             return one
         settler: object = self._settlers.get(type(one.item)) if one.item is not None else None
-        if one.name not in held.board.tries and isinstance(settler, AbandoningSettler):
+        if one.name not in held.desired_state.tries and isinstance(settler, AbandoningSettler):
             self._trying = one
             work = partial(settler.abandon, one, ItemNotes(self._core, one.name))
             self._executor.start(f"abandon {one.name}", work, partial(self._abandoned, one))
@@ -153,19 +157,19 @@ class DesiredItems:
 
     def _begin(self, one: AskedItem) -> None:
         held = self._core.held
-        board = held.board.begin(one)
-        tried = board.tries[one.name]
+        desired_state = held.desired_state.begin(one)
+        tried = desired_state.tries[one.name]
         settler = self._settlers.get(type(one.item)) if one.item is not None else None
         if tried.settlement.state is not ItemState.OPEN:
-            self._write(one, board, tried.settlement)
+            self._write(one, desired_state, tried.settlement)
         elif settler is None:
             settlement = Settlement.unsupported("this box cannot do it")
-            self._write(one, board.settle(one.name, one.key, settlement), settlement)
+            self._write(one, desired_state.settle(one.name, one.key, settlement), settlement)
         else:
             told = HistoryEntry(
                 kind="item", about=one.name, state="BEGUN", text=f"revision {one.key.rev}, try {tried.tries}"
             )
-            self._core.save(replace(held, board=board, settling=one), told=(told,))
+            self._core.save(replace(held, desired_state=desired_state, settling=one), told=(told,))
             self._trying = one
             work = partial(settler.settle, one, ItemNotes(self._core, one.name))
             self._executor.start(f"settle {one.name}", work, partial(self._done, one))
@@ -177,30 +181,30 @@ class DesiredItems:
             result = Settlement.failed(ResultCode.ERROR, clipped(result.text), restored=False)
         if result.state is ItemState.OPEN:
             result = Settlement.failed(ResultCode.ERROR, "it was left open", restored=False)
-        board = self._core.held.board.settle(one.name, one.key, result, self._found())
-        self._write(one, board, result)
+        desired_state = self._core.held.desired_state.settle(one.name, one.key, result, self._found())
+        self._write(one, desired_state, result)
         self._trying = None
 
-    def _write(self, one: AskedItem, board: DesiredState, settlement: Settlement) -> None:
+    def _write(self, one: AskedItem, desired_state: DesiredState, settlement: Settlement) -> None:
         before = self._core.held
-        told = [_told(one.name, settlement), *_told_of(before.board, board, but=one.name)]
-        self._core.save(replace(before, board=board, settling=None), notes={one.name: None}, told=told)
+        told = [_told(one.name, settlement), *_told_of(before.desired_state, desired_state, but=one.name)]
+        self._core.save(replace(before, desired_state=desired_state, settling=None), notes={one.name: None}, told=told)
         self._sender.report()
 
     def landed(self, name: str, key: TryKey, settlement: Settlement) -> None:
         """Write the new settlement of a Pending item."""
-        board = self._core.held.board.landed(name, key, settlement)
-        if board is not self._core.held.board:
+        desired_state = self._core.held.desired_state.landed(name, key, settlement)
+        if desired_state is not self._core.held.desired_state:
             told = HistoryEntry(kind="item", about=name, state=settlement.state, text=settlement.text)
-            self._core.save(replace(self._core.held, board=board), told=(told,))
+            self._core.save(replace(self._core.held, desired_state=desired_state), told=(told,))
             self._sender.report()
 
     def noticed(self, name: str, conditions: tuple[Condition, ...]) -> None:
         """Write the conditions of an item."""
         held = self._core.held
-        tried = held.board.tries.get(name)
+        tried = held.desired_state.tries.get(name)
         if tried is not None and tried.conditions != conditions:
-            self._core.save(replace(held, board=held.board.noticed(name, conditions)), spare=True)
+            self._core.save(replace(held, desired_state=held.desired_state.noticed(name, conditions)), spare=True)
             self._sender.report()
 
     # --- for any thread: calls of the drift checks
@@ -210,8 +214,10 @@ class DesiredItems:
         core = self._core
 
         def look() -> list[SettledItem]:
-            board = core.held.board
-            found = ((one, board.settlement(one)) for one in board.asked if isinstance(one.item, AppLimits))
+            desired_state = core.held.desired_state
+            found = (
+                (one, desired_state.settlement(one)) for one in desired_state.asked if isinstance(one.item, AppLimits)
+            )
             return [
                 SettledItem(asked=one, settlement=settlement, notes=_LookNotes(core, one))
                 for one, settlement in found
@@ -225,11 +231,11 @@ class DesiredItems:
         core = self._core
 
         def drop() -> None:
-            board = core.held.board
-            tried = board.tries.get(name)
+            desired_state = core.held.desired_state
+            tried = desired_state.tries.get(name)
             if tried is not None and tried.settlement.state is ItemState.ELSEWHERE:
-                tries = {one: each for one, each in board.tries.items() if one != name}
-                core.save(replace(core.held, board=replace(board, tries=tries)))
+                tries = {one: each for one, each in desired_state.tries.items() if one != name}
+                core.save(replace(core.held, desired_state=replace(desired_state, tries=tries)))
 
         core.ask(drop)
 

@@ -106,12 +106,12 @@ class Inbox:
     def _on_desired(self, desired: Desired) -> None:
         held = self._core.held
         text = digest(desired.spec)
-        seen = held.board.seen.observe(desired, digest=text, enrolment=held.replay_guard.enrolment)
+        seen = held.desired_state.seen.observe(desired, digest=text, enrolment=held.replay_guard.enrolment)
         if seen is None:
             return
-        board = held.board.observe(seen, asked(desired.spec, desired.rev))
+        desired_state = held.desired_state.observe(seen, asked(desired.spec, desired.rev))
         told = HistoryEntry(kind="desired", about=f"revision {desired.rev}", state="OBSERVED", text=text)
-        self._core.save(replace(held, board=board, spec=desired.spec), told=(told,), spare=True)
+        self._core.save(replace(held, desired_state=desired_state, spec=desired.spec), told=(told,), spare=True)
         self._sender.report()
 
     def _on_keys(self, keys: Keys) -> None:

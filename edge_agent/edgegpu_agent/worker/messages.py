@@ -80,7 +80,7 @@ class UplinkMessages:
             capabilities=self.capabilities,
             seq=held.replay_guard.highest,
             floor=held.replay_guard.floor,
-            observed_rev=held.board.seen.rev,
+            observed_rev=held.desired_state.seen.rev,
             key_set=held.ring.version,
         )
         return encode(birth)
@@ -98,12 +98,12 @@ class UplinkMessages:
         held = self._core.held
         reported = Reported(
             **self.head(),
-            observed_rev=held.board.seen.rev,
-            observed_hash=held.board.seen.digest,
-            applied_rev=held.board.applied_rev,
+            observed_rev=held.desired_state.seen.rev,
+            observed_hash=held.desired_state.seen.digest,
+            applied_rev=held.desired_state.applied_rev,
             seq=held.replay_guard.highest,
             floor=held.replay_guard.floor,
-            items=held.board.report(),
+            items=held.desired_state.report(),
             cluster=clipped(cluster.uid, 253),
             holder=cluster.holder,
         )
@@ -134,7 +134,7 @@ class UplinkMessages:
             for_seq=for_seq,
             seq=held.replay_guard.highest,
             floor=held.replay_guard.floor,
-            observed_rev=held.board.seen.rev,
+            observed_rev=held.desired_state.seen.rev,
         )
         return ResultTopic(self._core.me.device, id_), encode(answer)
 

@@ -280,9 +280,9 @@ class Worker:
 
     def _notify(self) -> None:
         """Call the listeners when the desired state has changed."""
-        board = self._core.held.board
-        if board is not self._notified:
-            self._notified = board
+        desired_state = self._core.held.desired_state
+        if desired_state is not self._notified:
+            self._notified = desired_state
             for tell in self._listeners:
                 tell()
 

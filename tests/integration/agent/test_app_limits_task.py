@@ -55,14 +55,14 @@ class Looks:
         self.told: queue.Queue[tuple[str, Any]] = queue.Queue()
         self._items: list[SettledItem] = []
         self._tell: list[Callable[[], None]] = []
-        board = DriftChecks(
+        checks = DriftChecks(
             settled=lambda: self._items,
             on_change=self._tell.append,
             landed=lambda name, _key, settlement: self.told.put((name, settlement)),
             noticed=lambda name, conditions: self.told.put((name, conditions)),
             again=lambda name: self.told.put((name, "again")),
         )
-        self.tasks = self.part.tasks(board)
+        self.tasks = self.part.tasks(checks)
         self.threads = [threading.Thread(target=task.run) for task in self.tasks]
 
     def __enter__(self) -> Self:

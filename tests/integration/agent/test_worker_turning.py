@@ -108,7 +108,7 @@ def until(worker: Worker, state: ItemState) -> None:
 
 def desire(worker: Worker, cluster: str, rev: int = 1) -> None:
     controller = Controller(World())
-    controller.book = replace(controller.book, rev=rev - 1)
+    controller.sequence = replace(controller.sequence, rev=rev - 1)
     limits = AppLimits(
         rev=rev, cluster=cluster, namespace="default", app="asr", container="main", memory_units=4, core=1
     )

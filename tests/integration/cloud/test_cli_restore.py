@@ -18,7 +18,7 @@ def test_a_restored_controller_goes_on_after_a_yes(tmp_path: Path) -> None:
         cloud.ok("backup", str(tmp_path / "old.tar.gz"))
         cloud.ok("limits", "set", "asr-hall", "asr", "--memory", "9", "--core", "1", "--wait")
         cloud.ok("command", "asr-hall", "doctor.run", "--wait")
-        ahead = live.box.board.seen.rev
+        ahead = live.box.desired_state.seen.rev
 
         cloud.end()
         for name in ("controller.db", "controller.db-wal", "controller.db-shm"):
@@ -36,7 +36,7 @@ def test_a_restored_controller_goes_on_after_a_yes(tmp_path: Path) -> None:
         assert "is RESTORED" in done.err
 
         cloud.ok("confirm", "--all")
-        wait_for(lambda: live.box.board.seen.rev > ahead, what="what the backup holds is desired again")
+        wait_for(lambda: live.box.desired_state.seen.rev > ahead, what="what the backup holds is desired again")
         shown = cloud.ok("limits", "show", "asr-hall", "--json").json
         assert [one["memory_units"] for one in shown] == [4]
         last = cloud.ok("commands", "asr-hall", "--json").json[0]["id"]

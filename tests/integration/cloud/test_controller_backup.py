@@ -57,7 +57,7 @@ def test_nothing_but_receipts_is_signed_before_a_person_confirms(bed: Bed) -> No
     assert [alarm.kind for alarm in bed.fleet.alarms()] == ["RESTORED"]
     assert {parse(topic).kind for topic, _ in bed.network.seen_down} == {TopicKind.RECEIPT}
     assert bed.state(waiting) is None
-    assert bed.box().board.asked[0].item == Isolation(rev=2, mode=IsolationMode.LIMITER)
+    assert bed.box().desired_state.asked[0].item == Isolation(rev=2, mode=IsolationMode.LIMITER)
 
     bed.fleet.confirm_restored("box-1")
     bed.until(lambda: bed.fleet.one_command(waiting).ended)
@@ -67,7 +67,7 @@ def test_nothing_but_receipts_is_signed_before_a_person_confirms(bed: Bed) -> No
     assert not view.restored
     assert bed.state(waiting) is CommandState.SUCCEEDED
     assert (view.rev, view.applied_rev) == (3, 3)
-    assert bed.box().board.asked[0].item == Isolation(rev=1, mode=IsolationMode.NONE)
+    assert bed.box().desired_state.asked[0].item == Isolation(rev=1, mode=IsolationMode.NONE)
     with pytest.raises(CloudError, match="not RESTORED"):
         bed.fleet.confirm_restored("box-1")
 

@@ -21,8 +21,8 @@ def test_a_thousand_births(tmp_path: Path, record_property: Callable[[str, objec
     bed.devices = [device_id(f"{number:016d}") for number in range(MANY)]
     with bed.store.write() as tx:
         for device in bed.devices:
-            book = CommandSequence(enrolment=1, instance=instance_of(device))
-            tx.boxes.add(BoxRecord(device=device, name=device, public=public_text(box_key(device)), book=book))
+            sequence = CommandSequence(enrolment=1, instance=instance_of(device))
+            tx.boxes.add(BoxRecord(device=device, name=device, public=public_text(box_key(device)), sequence=sequence))
     bed.network.boxes = {device: ModelBox(bed.world, device) for device in bed.devices}
     bed.controller.step()
     commits = Killer(lambda _: False)

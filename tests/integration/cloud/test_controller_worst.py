@@ -175,10 +175,15 @@ JUMP = 2**24
 def known(bed: Bed, device: DeviceId, name: str) -> int:
     """Return what the store knows of a number that boxes tell."""
     with bed.store.read() as tx:
-        book = tx.boxes.get([device])[device].book
-    assert book.epoch is not None
-    numbers = {"enrolment": book.enrolment, "count": book.epoch.count, "seq": book.next_seq, "key_set": book.key_set}
-    return numbers.get(name, book.rev)
+        sequence = tx.boxes.get([device])[device].sequence
+    assert sequence.epoch is not None
+    numbers = {
+        "enrolment": sequence.enrolment,
+        "count": sequence.epoch.count,
+        "seq": sequence.next_seq,
+        "key_set": sequence.key_set,
+    }
+    return numbers.get(name, sequence.rev)
 
 
 def test_a_box_is_followed_over_the_longest_jump_and_one_further_sets_it_aside(bed: Bed) -> None:

@@ -53,12 +53,12 @@ def settled(held: JournalContents) -> JournalContents:
         app_limits=(limits(),),
     ).to_json()
     items = asked(spec, 5)
-    board = held.board.observe(SeenRevision(5, digest(spec)), items)
-    board = board.begin(items[0])
-    board = board.settle(items[0].name, items[0].key, Settlement.applied("it stands")).begin(items[2])
-    board = board.settle(items[2].name, items[2].key, Settlement.rejected("NO_ROOM", "none", numbers))
-    board = board.noticed(items[2].name, (Condition(type="Drifted", manager="x"),)).begin(items[1])
-    return replace(held, board=board, spec=spec, settling=items[1])
+    desired_state = held.desired_state.observe(SeenRevision(5, digest(spec)), items)
+    desired_state = desired_state.begin(items[0])
+    desired_state = desired_state.settle(items[0].name, items[0].key, Settlement.applied("it stands")).begin(items[2])
+    desired_state = desired_state.settle(items[2].name, items[2].key, Settlement.rejected("NO_ROOM", "none", numbers))
+    desired_state = desired_state.noticed(items[2].name, (Condition(type="Drifted", manager="x"),)).begin(items[1])
+    return replace(held, desired_state=desired_state, spec=spec, settling=items[1])
 
 
 def full_of_things(held: JournalContents) -> JournalContents:

@@ -113,7 +113,7 @@ def check(wire: Wire, ids: list[CommandId], *, reboots: bool) -> None:
             assert world.installed is (op == INSTALL)
     status = wire.box.worker.status()
     assert (status.commands, status.results_waiting, status.settling) == ((), 0, "")
-    assert status.applied_rev == controller.book.rev
+    assert status.applied_rev == controller.sequence.rev
     if controller.reported is not None and "app_limits/default/ocr/main" in controller.reported.items:
         states = [item.state for item in controller.reported.items.values()]
         assert states == [ItemState.APPLIED, ItemState.REJECTED]

@@ -145,7 +145,7 @@ def test_a_pending_item_lands_and_conditions_are_reported(wire: Wire) -> None:
     wire.exchange()
     (one,) = wire.box.worker.status().items.values()
     assert one.state is ItemState.PENDING
-    asked = wire.box.worker._core.held.board.asked[0]  # noqa: SLF001  (a settler has it from its call)
+    asked = wire.box.worker._core.held.desired_state.asked[0]  # noqa: SLF001  (a settler has it from its call)
     wire.box.worker.landed(asked.name, asked.key, Settlement.applied())
     wire.box.worker.noticed(asked.name, (Condition(type="Drifted", manager="baetyl"),))
     wire.exchange()

@@ -176,9 +176,9 @@ def test_a_time_that_cannot_be_makes_no_later_receipt_an_old_one(wire: Wire) -> 
 
 
 def test_a_receipt_of_another_enrolment_is_refused(wire: Wire) -> None:
-    wire.controller.book = replace(wire.controller.book, enrolment=2)
+    wire.controller.sequence = replace(wire.controller.sequence, enrolment=2)
     wire.box.arrive(*wire.controller.receipt())
-    wire.controller.book = replace(wire.controller.book, enrolment=9)
+    wire.controller.sequence = replace(wire.controller.sequence, enrolment=9)
     wire.box.arrive(*wire.controller.receipt())
     assert wire.box.worker.status().refused == {RefusalReason.OLD_ENROLMENT: 1, RefusalReason.NEWER_ENROLMENT: 1}
 
@@ -260,7 +260,7 @@ def test_a_journal_that_was_put_back_is_refused_by_the_controller(folder: Path) 
     other.link.sent.clear()
     other.crash()
     wire = Wire(Box(folder / "new", world).start(), controller)
-    controller.book = replace(controller.book, epoch=replace(controller.book.epoch, count=90))  # type: ignore[type-var]
+    controller.sequence = replace(controller.sequence, epoch=replace(controller.sequence.epoch, count=90))  # type: ignore[type-var]
     wire.connect()
     wire.exchange()
     assert controller.refused[RefusalReason.OLD_EPOCH] >= 1

@@ -23,12 +23,12 @@ NOW_S = 500.0
 
 def case(*, ended: bool = False) -> BoxSession:
     """A box of enrolment 3 with one restart of k3s, which it was told of, or has ended."""
-    book = CommandSequence(enrolment=3, next_seq=119, rev=12).on_birth(birth(), now_s=NOW_S, live=True)
+    sequence = CommandSequence(enrolment=3, next_seq=119, rev=12).on_birth(birth(), now_s=NOW_S, live=True)
     tracked = TrackedCommand(id=ID, op=RESTART, args={}, due_at_s=1_000.0, seq=118, state=CommandState.RUNNING)
     if ended:
         tracked = replace(tracked, state=CommandState.SUCCEEDED, stamp=Stamp(enrolment=3, epoch=EPOCH, n=9))
     command = StoredCommand(device=DEVICE, tracked=tracked, by="a person", at_s=NOW_S)
-    box = BoxRecord(device=DEVICE, name="box-1", public="", book=book)
+    box = BoxRecord(device=DEVICE, name="box-1", public="", sequence=sequence)
     return BoxSession(box=box, now_s=NOW_S, latest={}, commands={ID: command})
 
 

@@ -36,8 +36,10 @@ def store(tmp_path: Path) -> Iterator[ControllerStore]:
 def seen(store: ControllerStore, *, ago_s: float = 0.0, online: bool = True, **bodies: dict[str, Any]) -> BoxView:
     """Return the view of a box that has said this and that."""
     stamp = Stamp(enrolment=1, epoch=Epoch(1, "0" * 16), n=1)
-    book = CommandSequence(enrolment=1, instance="ab" * 32)
-    one = BoxRecord(device=DEVICE, name="hall", public="A" * 43, book=book, online=online, seen_at_s=NOW_S - ago_s)
+    sequence = CommandSequence(enrolment=1, instance="ab" * 32)
+    one = BoxRecord(
+        device=DEVICE, name="hall", public="A" * 43, sequence=sequence, online=online, seen_at_s=NOW_S - ago_s
+    )
     latest = [
         Latest(device=DEVICE, kind=TopicKind[kind.upper()], stamp=stamp, at_s=NOW_S, body=body)
         for kind, body in bodies.items()

@@ -42,12 +42,12 @@ DEVICE = device_id("0000000000000001")
 OP = op_name("k3s.restart")
 
 
-def a_box(**book: object) -> BoxRecord:
+def a_box(**sequence: object) -> BoxRecord:
     return BoxRecord(
         device=DEVICE,
         name="box-1",
         public="A" * 43,
-        book=CommandSequence(enrolment=3, **book),  # type: ignore[arg-type]
+        sequence=CommandSequence(enrolment=3, **sequence),  # type: ignore[arg-type]
         labels={"site": "m"},
     )
 
@@ -81,9 +81,9 @@ def test_what_is_put_in_comes_out_again(store: ControllerStore) -> None:
 
 def test_boxes_are_found_by_name_id_and_machine_without_reading_the_fleet(store: ControllerStore) -> None:
     def another(number: int, name: str, instance: str) -> BoxRecord:
-        book = CommandSequence(enrolment=1, instance=instance)
+        sequence = CommandSequence(enrolment=1, instance=instance)
         device = device_id(f"{number:016d}")
-        return replace(a_box(), device=device, name=name, book=book, enrolled_at_s=float(-number))
+        return replace(a_box(), device=device, name=name, sequence=sequence, enrolled_at_s=float(-number))
 
     with store.write() as tx:
         for number, (name, instance) in enumerate([("box-10", "m"), ("box-11", "m"), ("other", "n")], 2):

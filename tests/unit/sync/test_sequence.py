@@ -61,12 +61,12 @@ def test_a_clone_and_a_journal_that_was_put_back_stay_off(message: Birth, why: R
 
 
 def test_a_retained_birth_has_no_age_until_a_live_word() -> None:
-    book = replace(BOOK, born_at_s=None).on_birth(BORN, now_s=9_000.0, live=False)
-    assert not book.can_sign
+    sequence = replace(BOOK, born_at_s=None).on_birth(BORN, now_s=9_000.0, live=False)
+    assert not sequence.can_sign
     word = reported().model_copy(update={"age_s": 8_500, "observed_hash": ""})
-    assert book.on_uplink(word, now_s=9_000.0).born_at_s == 500.0
+    assert sequence.on_uplink(word, now_s=9_000.0).born_at_s == 500.0
     assert BOOK.on_uplink(word.model_copy(update={"age_s": 5}), now_s=9_000.0).born_at_s == 500.0
-    assert book.on_uplink(word.model_copy(update={"epoch": Epoch(41, "0" * 16)}), now_s=1.0) == book
+    assert sequence.on_uplink(word.model_copy(update={"epoch": Epoch(41, "0" * 16)}), now_s=1.0) == sequence
 
 
 def test_a_box_that_is_ahead_means_a_backup_and_waits_for_a_person() -> None:
@@ -78,21 +78,21 @@ def test_a_box_that_is_ahead_means_a_backup_and_waits_for_a_person() -> None:
 
 
 def test_the_same_revision_with_another_text_means_a_backup_too() -> None:
-    book = replace(BOOK, digest="1" * 16)
+    sequence = replace(BOOK, digest="1" * 16)
     same, other = (reported().model_copy(update={"observed_hash": one * 16}) for one in "12")
-    assert not book.on_uplink(same, now_s=600.0).restored
-    assert book.on_uplink(other, now_s=600.0).restored
-    assert book.confirmed().give_rev("3" * 16).rev == 13
+    assert not sequence.on_uplink(same, now_s=600.0).restored
+    assert sequence.on_uplink(other, now_s=600.0).restored
+    assert sequence.confirmed().give_rev("3" * 16).rev == 13
 
 
 def test_an_enrolment_that_the_store_does_not_know_was_given_after_its_backup() -> None:
-    book = BOOK.on_birth(again(enrolment=4, instance="cd" * 32, epoch=Epoch(1, "0" * 16)), now_s=0.0, live=True)
-    assert (book.enrolment, book.restored, book.epoch) == (4, True, Epoch(1, "0" * 16))
+    sequence = BOOK.on_birth(again(enrolment=4, instance="cd" * 32, epoch=Epoch(1, "0" * 16)), now_s=0.0, live=True)
+    assert (sequence.enrolment, sequence.restored, sequence.epoch) == (4, True, Epoch(1, "0" * 16))
 
 
 def test_a_box_imaged_anew_begins_with_new_numbers_and_the_same_revision() -> None:
-    book = BOOK.reimaged(4, "cd" * 32)
-    assert (book.next_seq, book.epoch, book.rev, book.can_sign) == (1, None, 12, False)
+    sequence = BOOK.reimaged(4, "cd" * 32)
+    assert (sequence.next_seq, sequence.epoch, sequence.rev, sequence.can_sign) == (1, None, 12, False)
     with pytest.raises(ValueError, match="cannot enrol with number 3"):
         BOOK.reimaged(3, "")
 
@@ -103,17 +103,22 @@ JUMP, HIGHEST = 2**24, 2**48
 
 def said(message: Reported | CommandNotTaken) -> Callable[[CommandSequence, str, int], CommandSequence]:
     """Return how a sequence takes a number of this message."""
-    return lambda book, name, number: book.on_uplink(message.model_copy(update={name: number}), now_s=600.0)
+    return lambda sequence, name, number: sequence.on_uplink(message.model_copy(update={name: number}), now_s=600.0)
 
 
-def born(book: CommandSequence, name: str, number: int) -> CommandSequence:
+def born(sequence: CommandSequence, name: str, number: int) -> CommandSequence:
     new = {"epoch": Epoch(number, "0" * 16)} if name == "epoch" else {name: number}
-    return book.on_birth(again(**new), now_s=600.0, live=True)
+    return sequence.on_birth(again(**new), now_s=600.0, live=True)
 
 
-def known(book: CommandSequence, name: str) -> int:
-    numbers = {"seq": book.next_seq, "observed_rev": book.rev, "enrolment": book.enrolment, "key_set": book.key_set}
-    return numbers.get(name, book.epoch.count if book.epoch is not None else 0)
+def known(sequence: CommandSequence, name: str) -> int:
+    numbers = {
+        "seq": sequence.next_seq,
+        "observed_rev": sequence.rev,
+        "enrolment": sequence.enrolment,
+        "key_set": sequence.key_set,
+    }
+    return numbers.get(name, sequence.epoch.count if sequence.epoch is not None else 0)
 
 
 FIELDS = {"seq": "next_seq", "observed_rev": "rev"}
@@ -136,12 +141,12 @@ def test_a_number_is_followed_as_far_as_an_honest_box_may_have_come_and_no_furth
     take: Callable[[CommandSequence, str, int], CommandSequence], name: str
 ) -> None:
     next_one = 1 if name == "seq" else 0  # what is known of seq is the next one
-    for book, most in ((BOOK, known(BOOK, name) + JUMP), (knowing(name, HIGHEST - JUMP // 2), HIGHEST)):
-        before = known(book, name)
-        after = take(book, name, most)
+    for sequence, most in ((BOOK, known(BOOK, name) + JUMP), (knowing(name, HIGHEST - JUMP // 2), HIGHEST)):
+        before = known(sequence, name)
+        after = take(sequence, name, most)
         assert known(after, name) == most + next_one
         with pytest.raises(MessageRefusedError) as refused:
-            take(book, name, most + 1)
+            take(sequence, name, most + 1)
         assert refused.value.why is RefusalReason.OUT_OF_REACH
         assert f"{name} {most + 1}, known is {before}" in str(refused.value)
 
@@ -191,10 +196,10 @@ def test_a_command_is_signed_for_the_birth_that_is() -> None:
     send = prepare_send(ASKED, BOOK, outstanding=[], now_s=700.0)
     assert send is not None
     assert (send.body.seq, send.body.floor, send.body.epoch, send.body.valid_s) == (119, 118, EPOCH, 500)
-    assert (send.book.next_seq, send.tracked.seq, send.tracked.tries) == (120, 119, 1)
-    same = prepare_send(send.tracked, send.book, outstanding=[119], now_s=900.0)
+    assert (send.sequence.next_seq, send.tracked.seq, send.tracked.tries) == (120, 119, 1)
+    same = prepare_send(send.tracked, send.sequence, outstanding=[119], now_s=900.0)
     assert same is not None
-    assert (same.body, same.book.next_seq) == (send.body, 120)
+    assert (same.body, same.sequence.next_seq) == (send.body, 120)
 
 
 def test_a_command_that_is_too_late_is_still_asked_about() -> None:
@@ -206,28 +211,28 @@ def test_a_command_that_is_too_late_is_still_asked_about() -> None:
 
 
 def test_nothing_is_signed_for_a_box_whose_numbers_are_not_known() -> None:
-    for book in (replace(BOOK, born_at_s=None), replace(BOOK, restored=True), CommandSequence(enrolment=3)):
-        assert ASKED.send_at_s(book) is None
-        assert prepare_send(ASKED, book, outstanding=[], now_s=0.0) is None
+    for sequence in (replace(BOOK, born_at_s=None), replace(BOOK, restored=True), CommandSequence(enrolment=3)):
+        assert ASKED.send_at_s(sequence) is None
+        assert prepare_send(ASKED, sequence, outstanding=[], now_s=0.0) is None
 
 
 def test_it_is_sent_again_until_something_is_heard() -> None:
-    one, book, times = ASKED, BOOK, []
+    one, sequence, times = ASKED, BOOK, []
     now_s = 700.0
     for _ in range(len(RESEND_S) + 1):
-        at_s = one.send_at_s(book)
+        at_s = one.send_at_s(sequence)
         assert at_s is not None
         now_s = max(now_s, at_s)
         times.append(now_s)
-        send = prepare_send(one, book, outstanding=[], now_s=now_s)
+        send = prepare_send(one, sequence, outstanding=[], now_s=now_s)
         assert send is not None
-        one, book = send.tracked, send.book
+        one, sequence = send.tracked, send.sequence
     waits = [later - earlier for earlier, later in pairwise(times)]
     assert waits == [*RESEND_S]
-    assert one.send_at_s(replace(book, epoch=Epoch(43, "0" * 16))) == 0.0
+    assert one.send_at_s(replace(sequence, epoch=Epoch(43, "0" * 16))) == 0.0
     heard = one.on_result(result(CommandState.RUNNING), now_s=now_s)
-    assert heard.send_at_s(book) == now_s + QUIET_S
-    assert heard.on_result(result(), now_s=now_s).send_at_s(book) is None
+    assert heard.send_at_s(sequence) == now_s + QUIET_S
+    assert heard.on_result(result(), now_s=now_s).send_at_s(sequence) is None
 
 
 def test_a_terminal_state_is_final_and_states_do_not_go_back() -> None:

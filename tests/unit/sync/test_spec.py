@@ -82,8 +82,8 @@ def test_what_is_tried_once_is_named_by_revision_content_and_nonce() -> None:
 
 def reported(document: Json) -> bytes:
     """Return how a box would report a document of which it has tried nothing."""
-    board = DesiredState().observe(SeenRevision(MAX_COUNT, "0" * 16), asked(document, MAX_COUNT))
-    items = board.report()
+    desired_state = DesiredState().observe(SeenRevision(MAX_COUNT, "0" * 16), asked(document, MAX_COUNT))
+    items = desired_state.report()
     return encode_reported(
         Reported(enrolment=3, epoch=EPOCH, n=5, observed_rev=12, applied_rev=0, seq=1, floor=0, items=items)
     )
