@@ -144,7 +144,7 @@ class Clock:
 class LinkPort(Protocol):
     """The part of `edgegpu_sync.link.link.Link` that the worker uses."""
 
-    def publish(self, topic: str, payload: bytes, *, retain: bool = False, turn: int | None = None) -> int | None:
+    def publish(self, topic: str, payload: bytes, *, retain: bool = False, connection: int | None = None) -> int | None:
         """Send a message with QoS 1; None: it cannot be sent now."""
         ...
 

@@ -55,7 +55,7 @@ def test_delivers_both_ways_and_what_is_acknowledged_comes_once(broker: Mosquitt
         assert (came.topic, came.payload, came.retained) == (f"{DOWN}/receipt", b"hello", False)
         box.link.ack(came)
         box.link.ack(came)  # twice is as once
-        box.send(f"{UP}/health", b"fine", turn=up.turn)
+        box.send(f"{UP}/health", b"fine", connection=up.connection)
         assert cloud.next(MessageArrived).payload == b"fine"
     with LinkRun(address) as box:
         assert box.next(LinkUp).session_present
@@ -73,7 +73,7 @@ def test_what_is_not_acknowledged_comes_again_after_a_cut(broker: Mosquitto, pro
         assert box.next(LinkUp).session_present
         again = box.next(MessageArrived)
         assert (again.topic, again.payload) == (first.topic, b"do")
-        assert again.turn > first.turn
+        assert again.connection > first.connection
         box.link.ack(first)  # of a connection that is gone: nothing
         proxy.cut()
         box.next(LinkUp)
@@ -197,8 +197,8 @@ def test_what_the_broker_closes_the_connection_on_is_left_alone_and_the_rest_goe
             pumped(box, [(f"{UP}/status", b"birth"), small, big, small])
         assert [one.topic for one in held_in(inflight.quarantine)] == [f"{UP}/metrics"]
         up = box.next(LinkUp)
-        box.send(f"{UP}/status", b"birth", turn=up.turn)
-        token = box.link.publish(*big, turn=up.turn)
+        box.send(f"{UP}/status", b"birth", connection=up.connection)
+        token = box.link.publish(*big, connection=up.connection)
         assert "quarantined" in box.next(PublishAcknowledged, where=lambda one: one.token == token).refused
         box.send(*small)
         downs = len(box.so_far(LinkDown))
@@ -210,7 +210,7 @@ def pumped(box: LinkRun, messages: list[tuple[str, bytes]]) -> None:
     """Send these in order on the next connection, as soon as each can go, until it ends."""
     up = box.next(LinkUp)
     for topic, payload in messages:
-        while box.link.publish(topic, payload, turn=up.turn) is None:
+        while box.link.publish(topic, payload, connection=up.connection) is None:
             if isinstance(box.following(), LinkDown):
                 return
     box.next(LinkDown)
@@ -225,8 +225,8 @@ def test_no_more_than_the_window_is_under_way(broker: Mosquitto, proxy: FaultPro
         assert [token is None for token in tokens] == [False, False, False, True, True]
         proxy.flow()
         assert [box.next(PublishAcknowledged).token for _ in range(3)] == tokens[:3]
-        assert box.link.publish(f"{UP}/health", b"of another connection", turn=up.turn - 1) is None
-        assert box.link.publish(f"{UP}/health", b"of this one", turn=up.turn) is not None
+        assert box.link.publish(f"{UP}/health", b"of another connection", connection=up.connection - 1) is None
+        assert box.link.publish(f"{UP}/health", b"of this one", connection=up.connection) is not None
 
 
 def test_too_large_a_message_is_refused_before_it_is_sent(broker: Mosquitto) -> None:

@@ -73,7 +73,7 @@ class Network:
         self.window: int | None = None
         self.tokens = 0
         self.mids = 0
-        self.turn = 0
+        self.connection = 0
         self.seen_down: list[tuple[str, bytes]] = []
 
     # the controller's side
@@ -93,8 +93,8 @@ class Network:
 
     def attach(self, controller: Controller) -> None:
         """Let a controller connect: it gets what is retained, and what was never acknowledged."""
-        self.controller, self.turn = controller, self.turn + 1
-        controller.inbox.put(LinkUp(session_present=True, protocol=5, turn=self.turn))
+        self.controller, self.connection = controller, self.connection + 1
+        controller.inbox.put(LinkUp(session_present=True, protocol=5, connection=self.connection))
         for topic, payload in list(self.retained.items()):
             if "/up/" in topic:
                 self._hand(topic, payload, retained=True)
@@ -111,7 +111,7 @@ class Network:
         self.mids += 1
         self.unacked[self.mids] = (topic, payload)
         if self.controller is not None:
-            self.controller.inbox.put(MessageArrived(topic, payload, retained, self.mids, self.turn))
+            self.controller.inbox.put(MessageArrived(topic, payload, retained, self.mids, self.connection))
 
     def replaced(self, controller: Controller) -> None:
         """Put an empty broker in the place of this one: who was connected connects anew."""

@@ -72,14 +72,14 @@ class SimLink:
     def __init__(self) -> None:
         self.sent: list[tuple[str, bytes]] = []
         self.acked: list[MessageArrived] = []
-        self.turn: int | None = None
+        self.connection: int | None = None
         self.room = 10_000
         self.tokens = 0
         self.delivered: list[int] = []
 
-    def publish(self, topic: str, payload: bytes, *, retain: bool = False, turn: int | None = None) -> int | None:
+    def publish(self, topic: str, payload: bytes, *, retain: bool = False, connection: int | None = None) -> int | None:
         assert retain == (parse(topic).kind is TopicKind.STATUS)
-        if self.turn is None or turn != self.turn or len(self.sent) >= self.room:
+        if self.connection is None or connection != self.connection or len(self.sent) >= self.room:
             return None
         self.sent.append((topic, payload))
         self.tokens += 1
@@ -179,20 +179,20 @@ class Box:
         will = self.worker.will()
         assert will is not None
         self.turns += 1
-        self.link.turn = self.turns
-        self.worker.put(LinkUp(session_present=True, protocol=5, turn=self.turns))
+        self.link.connection = self.turns
+        self.worker.put(LinkUp(session_present=True, protocol=5, connection=self.turns))
         self.worker.run_round()
         return will[1]
 
     def disconnect(self) -> None:
-        self.link.turn = None
+        self.link.connection = None
         self.link.sent.clear()
         self.link.delivered.clear()
         self.worker.put(LinkDown("cut"))
         self.worker.run_round()
 
     def arrive(self, topic: str, payload: bytes, *, retained: bool = False) -> None:
-        self.worker.put(MessageArrived(topic=topic, payload=payload, retained=retained, mid=1, turn=self.turns))
+        self.worker.put(MessageArrived(topic=topic, payload=payload, retained=retained, mid=1, connection=self.turns))
         self.worker.run_round()
 
     def deliver(self) -> None:

@@ -22,11 +22,11 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class LinkUp:
-    """The link is connected and subscribed: publish the birth now, with `turn`, the number of the connection."""
+    """The link is connected and subscribed: publish the birth now, with this `connection` number."""
 
     session_present: bool
     protocol: Protocol
-    turn: int = 0
+    connection: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +38,13 @@ class LinkDown:
 
 @dataclass(frozen=True, slots=True)
 class MessageArrived:
-    """A received message, to be acknowledged by `Link.ack` when it is on the disk; `turn` numbers its connection."""
+    """A received message, to be acknowledged by `Link.ack` when it is on the disk; `connection` is its number."""
 
     topic: str
     payload: bytes
     retained: bool
     mid: int
-    turn: int
+    connection: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,7 @@ class Inflight:
         """Build it without a connection: no publish is accepted yet."""
         self._clock, self._max_inflight = clock, max_inflight
         self._lock = threading.Lock()
-        self._turn, self._accepting, self._window, self._token = 0, False, 0, 0
+        self._connection, self._accepting, self._window, self._token = 0, False, 0, 0
         self._pending: deque[PendingWork] = deque()
         self._out: dict[int, _InFlightMessage] = {}
         self._tokens: dict[int, int] = {}
@@ -65,7 +65,7 @@ class Inflight:
 
     # --- for any thread
 
-    def publish(self, topic: str, payload: bytes, *, retain: bool, turn: int | None) -> int | None:
+    def publish(self, topic: str, payload: bytes, *, retain: bool, connection: int | None) -> int | None:
         """Accept a publish and return its token, or None; see `Link.publish`."""
         if not topic or "+" in topic or "#" in topic:
             raise ValueError(f"cannot publish to {topic!r}: a topic has no wildcards")
@@ -74,7 +74,7 @@ class Inflight:
         now, message = self._clock(), Message.of("out", topic, payload)
         with self._lock:
             window = 1 if self._one_at_a_time else self._window
-            if not self._accepting or turn not in {None, self._turn} or len(self._out) >= window:
+            if not self._accepting or connection not in {None, self._connection} or len(self._out) >= window:
                 return None
             self._token += 1
             if self.quarantine.holds(message, now):
@@ -89,7 +89,7 @@ class Inflight:
     def ack(self, arrived: MessageArrived) -> bool:
         """Accept an acknowledgement; return False where there is nothing to acknowledge."""
         with self._lock:
-            known = self._in.pop(arrived.mid, None) if arrived.turn == self._turn else None
+            known = self._in.pop(arrived.mid, None) if arrived.connection == self._connection else None
             if known is None:
                 return False
             self._in_bytes -= known.size_bytes
@@ -103,8 +103,8 @@ class Inflight:
     def begin(self) -> int:
         """Begin a connection and return its number; messages that arrive on it can be acknowledged."""
         with self._lock:
-            self._turn += 1
-            return self._turn
+            self._connection += 1
+            return self._connection
 
     def open(self, window: int) -> None:
         """Accept publishes from now on, at most `window` in flight at once."""
@@ -130,7 +130,7 @@ class Inflight:
                 found = [(one.message, one.since) for one in oldest if one.message.topic]
                 self.quarantine = self.quarantine.ended(found, self._clock())
             self._accepting = self._had_ack = False
-            self._turn += 1
+            self._connection += 1
             self._pending.clear()
             self._out.clear()
             self._tokens.clear()
@@ -202,7 +202,7 @@ class Inflight:
 class ConnectionState:
     """The state of one connection, used by the link's thread alone."""
 
-    turn: int
+    number: int
     pulse: KeepAlive
     until: float
     """The deadline for being up, or, once the link is leaving, for the end."""

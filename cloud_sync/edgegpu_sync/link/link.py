@@ -105,18 +105,18 @@ class Link:
 
     # --- for any thread
 
-    def publish(self, topic: str, payload: bytes, *, retain: bool = False, turn: int | None = None) -> int | None:
+    def publish(self, topic: str, payload: bytes, *, retain: bool = False, connection: int | None = None) -> int | None:
         """Publish with QoS 1; return the token for `PublishAcknowledged`, or None where it cannot be sent now.
 
         None: the link is not up; or as many publishes are in flight as may be (try again after a
-        `PublishAcknowledged`); or `turn` is given and is not that of the connection, so that nothing overtakes the
-        birth. After `LinkDown` what was not acknowledged is forgotten. A message in quarantine is not sent: a
-        `PublishAcknowledged` says so.
+        `PublishAcknowledged`); or `connection` is given and is not the number of the connection that is up, so that
+        nothing overtakes the birth. After `LinkDown` what was not acknowledged is forgotten. A message in quarantine is
+        not sent: a `PublishAcknowledged` says so.
 
         Raises:
             TooLargeError: over 64 KiB. The broker would close the connection.
         """
-        token = self._inflight.publish(topic, payload, retain=retain, turn=turn)
+        token = self._inflight.publish(topic, payload, retain=retain, connection=connection)
         self._waker.poke()
         return token
 
@@ -247,7 +247,7 @@ class Link:
             case SubAck():
                 self._up(connection)
             case PublishReceived():
-                arrived = MessageArrived(fact.topic, fact.payload, fact.retained, fact.mid, connection.turn)
+                arrived = MessageArrived(fact.topic, fact.payload, fact.retained, fact.mid, connection.number)
                 self._inflight.received(arrived)
                 (self._put if connection.up else connection.early.append)(arrived)
             case PubAck():
@@ -291,7 +291,7 @@ class Link:
         connection.up, self._last_reason, self._up_at = True, None, self._clock()
         self._retry_now.clear()
         self._inflight.open(connection.window)
-        self._put(LinkUp(connection.session_present, self._version.protocol, connection.turn))
+        self._put(LinkUp(connection.session_present, self._version.protocol, connection.number))
         for arrived in connection.early:
             self._put(arrived)
         connection.early.clear()

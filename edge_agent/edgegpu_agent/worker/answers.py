@@ -98,7 +98,7 @@ def status(
         enrolment=core.me.enrolment,
         epoch=held.replay_guard.epoch.count,
         age_s=core.age_s,
-        connected=sender.turn is not None,
+        connected=sender.connection is not None,
         why_down=sender.why_down,
         controller_unseen_s=core.contact_age_s,
         server_time=core.server_time,

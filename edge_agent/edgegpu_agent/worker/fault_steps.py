@@ -82,9 +82,9 @@ class SteppedUplink:
     journal: BoxJournal
     at_step: AtStep
 
-    def publish(self, topic: str, payload: bytes, *, retain: bool = False, turn: int | None = None) -> int | None:
+    def publish(self, topic: str, payload: bytes, *, retain: bool = False, connection: int | None = None) -> int | None:
         """See `LinkPort`."""
-        publish = partial(self.link.publish, topic, payload, retain=retain, turn=turn)
+        publish = partial(self.link.publish, topic, payload, retain=retain, connection=connection)
         to = topics.parse(topic)
         held = self.journal.held
         record = held.records.get(to.id) if held is not None and isinstance(to, ResultTopic) else None

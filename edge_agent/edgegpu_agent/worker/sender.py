@@ -60,7 +60,7 @@ class UplinkSender:
         self._core, self._messages, self._rng, self._cluster = core, messages, rng, cluster
         self._holds = holds
         self.link: LinkPort | None = None
-        self.turn: int | None = None
+        self.connection: int | None = None
         """The number of the present connection; None while there is none."""
         self.why_down = "not connected yet"
         self._fresh_epoch = False
@@ -88,7 +88,7 @@ class UplinkSender:
         if not self._fresh_epoch:
             self._core.born()
         self._fresh_epoch = False
-        self.turn, self.why_down, self._birth_due = event.turn, "", True
+        self.connection, self.why_down, self._birth_due = event.connection, "", True
         self._birth_stamp = self._core.birth_stamp
         self._results = {id_: SendSchedule() for id_ in self._core.held.records}
         self._event, self._report_at_s, self._blocked_until_s = SendSchedule(), 0.0, 0.0
@@ -96,9 +96,9 @@ class UplinkSender:
 
     def on_disconnected(self, why: str) -> None:
         """End a connection; nothing is sent until the next one."""
-        if self.turn is not None or why != self.why_down:
+        if self.connection is not None or why != self.why_down:
             _LOG.warning("not on the link: %s", why)
-        self.turn, self.why_down = None, why
+        self.connection, self.why_down = None, why
         self._metrics.clear()
 
     def delivered(self, event: PublishAcknowledged) -> None:
@@ -111,7 +111,7 @@ class UplinkSender:
 
     def send_goodbye(self, why: str) -> None:
         """Send the goodbye message."""
-        if self.turn is not None and not self._birth_due:
+        if self.connection is not None and not self._birth_due:
             topic = self._messages.topic(TopicKind.STATUS)
             self._publish(topic, self._messages.goodbye(why), retain=True)
 
@@ -140,7 +140,7 @@ class UplinkSender:
 
     def answer(self, topic: Topic, body: bytes) -> int | None:
         """Send a message once, now; it is lost where it cannot be sent."""
-        if self.turn is None or self._birth_due:
+        if self.connection is None or self._birth_due:
             return None
         return self._publish(topic, body)
 
@@ -152,19 +152,19 @@ class UplinkSender:
         if self.link is None or self._core.now_s < self._blocked_until_s:
             return None
         payload = self._messages.payload(topic, body)
-        token = self.link.publish(str(topic), payload, retain=retain, turn=self.turn)
+        token = self.link.publish(str(topic), payload, retain=retain, connection=self.connection)
         if token is None:
             self._blocked_until_s = self._core.now_s + _BLOCKED_S
         return token
 
     def pump_birth(self) -> None:
         """Send the birth if it is due."""
-        if self.turn is not None:
+        if self.connection is not None:
             self._send_birth()
 
     def pump(self) -> None:
         """Send what is due, until the link accepts no more."""
-        if self.turn is None:
+        if self.connection is None:
             return
         for send in (self._send_birth, self._send_results, self._send_report, self._send_event, self._send_metrics):
             if not send():

@@ -106,7 +106,7 @@ class TelemetrySender:
         self._look_at_s = now_s + LOOK_S
         self._gather(flush=RefreshRequest.METRICS in asked)
         self._refreshes.done(RefreshRequest.METRICS)
-        if self._sender.turn is None:
+        if self._sender.connection is None:
             return
         for want, send in (
             (RefreshRequest.INVENTORY, self._send_inventory),

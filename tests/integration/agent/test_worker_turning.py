@@ -114,7 +114,7 @@ def desire(worker: Worker, cluster: str, rev: int = 1) -> None:
     )
     controller.desire(Spec(app_limits=(limits,)))
     for mid, (topic, payload) in enumerate([controller.keys(), *controller.desired_message()]):
-        worker.put(MessageArrived(topic=topic, payload=payload, retained=True, mid=mid, turn=1))
+        worker.put(MessageArrived(topic=topic, payload=payload, retained=True, mid=mid, connection=1))
 
 
 def births(link: SimLink) -> list[Birth]:
@@ -127,8 +127,8 @@ def births(link: SimLink) -> list[Birth]:
 def test_a_capability_that_comes_or_goes_is_said_at_once(worker: Worker, lacking: set[str]) -> None:
     link = SimLink()
     worker.attach(link)
-    link.turn = 1
-    worker.put(LinkUp(session_present=False, protocol=5, turn=1))
+    link.connection = 1
+    worker.put(LinkUp(session_present=False, protocol=5, connection=1))
 
     def until_born(count: int) -> None:
         ends = time.monotonic() + WAIT_S

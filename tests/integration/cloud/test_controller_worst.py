@@ -44,7 +44,7 @@ class Rooted:
 
     def send(self, topic: Topic, body: dict[str, Any]) -> None:
         payload = self.box.signer.seal(topic, json.dumps(body).encode())
-        self.bed.controller.inbox.put(MessageArrived(str(topic), payload, retained=False, mid=0, turn=1))
+        self.bed.controller.inbox.put(MessageArrived(str(topic), payload, retained=False, mid=0, connection=1))
 
     def forge(self, topic: Topic, sample: dict[str, Any], where: Where, value: int) -> None:
         """Send a body with this value in one place, and let the controller take it."""

@@ -19,7 +19,7 @@ def test_people_are_told_once_with_the_newest_count(tmp_path: Path) -> None:
     bed.connect_all()
     for mid, count in enumerate((b"0", b"5", b"5", b"8"), 1_000):
         bed.controller.inbox.put(
-            MessageArrived(topic=TOPIC, payload=count, retained=True, mid=mid, turn=bed.network.turn)
+            MessageArrived(topic=TOPIC, payload=count, retained=True, mid=mid, connection=bed.network.connection)
         )
         bed.settle(1)
     (alarm,) = bed.fleet.alarms()

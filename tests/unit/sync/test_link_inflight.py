@@ -29,24 +29,26 @@ def inflight(clock: Clock) -> Inflight:
     return Inflight(clock, max_inflight=2)
 
 
-def publish(inflight: Inflight, turn: int | None = None) -> int | None:
-    return inflight.publish(TOPIC, b"x", retain=False, turn=turn)
+def publish(inflight: Inflight, connection: int | None = None) -> int | None:
+    return inflight.publish(TOPIC, b"x", retain=False, connection=connection)
 
 
-def arrived(turn: int, mid: int = 1, payload: bytes = b"x") -> MessageArrived:
-    return MessageArrived("edgegpu/v1/k3f9x2m7q1w8e5r4/down/receipt", payload, retained=False, mid=mid, turn=turn)
+def arrived(connection: int, mid: int = 1, payload: bytes = b"x") -> MessageArrived:
+    return MessageArrived(
+        "edgegpu/v1/k3f9x2m7q1w8e5r4/down/receipt", payload, retained=False, mid=mid, connection=connection
+    )
 
 
 def connect(inflight: Inflight, window: int = 100) -> int:
-    turn = inflight.begin()
+    connection = inflight.begin()
     inflight.open(window)
-    return turn
+    return connection
 
 
 def test_takes_publishes_between_open_and_end_as_many_as_may_be(inflight: Inflight) -> None:
     assert publish(inflight) is None
-    turn = connect(inflight)
-    first, second = publish(inflight, turn), publish(inflight)
+    connection = connect(inflight)
+    first, second = publish(inflight, connection), publish(inflight)
     assert first != second
     assert publish(inflight) is None
     assert [todo.token for todo in inflight.take_pending() if isinstance(todo, PublishRequest)] == [first, second]
@@ -65,13 +67,13 @@ def test_the_brokers_window_counts_where_it_is_smaller(inflight: Inflight) -> No
 
 
 def test_what_is_meant_for_an_earlier_connection_is_not_taken_by_the_next(inflight: Inflight) -> None:
-    turn = connect(inflight)
-    came = arrived(turn)
+    connection = connect(inflight)
+    came = arrived(connection)
     inflight.received(came)
     inflight.end(suspect=False)
     again = connect(inflight)
     inflight.received(arrived(again))
-    assert publish(inflight, turn) is None
+    assert publish(inflight, connection) is None
     assert not inflight.ack(came)
     assert inflight.ack(arrived(again))
     assert not inflight.ack(arrived(again))
@@ -79,11 +81,11 @@ def test_what_is_meant_for_an_earlier_connection_is_not_taken_by_the_next(inflig
 
 
 def test_counts_the_bytes_that_are_not_acknowledged(inflight: Inflight) -> None:
-    turn = connect(inflight)
+    connection = connect(inflight)
     for mid in (1, 2, 2):
-        inflight.received(arrived(turn, mid, bytes(1000)))
+        inflight.received(arrived(connection, mid, bytes(1000)))
     assert inflight.unacked_bytes == 2000
-    inflight.ack(arrived(turn, 2))
+    inflight.ack(arrived(connection, 2))
     assert inflight.unacked_bytes == 1000
     inflight.end(suspect=False)
     assert inflight.unacked_bytes == 0
@@ -91,7 +93,7 @@ def test_counts_the_bytes_that_are_not_acknowledged(inflight: Inflight) -> None:
 
 def heard(inflight: Inflight) -> None:
     """Let the broker acknowledge something."""
-    token = inflight.publish(f"{TOPIC}/first", b"", retain=False, turn=None)
+    token = inflight.publish(f"{TOPIC}/first", b"", retain=False, connection=None)
     assert token is not None
     inflight.take_pending()
     inflight.sent(token, 1)
@@ -99,10 +101,10 @@ def heard(inflight: Inflight) -> None:
 
 
 def test_one_that_is_not_acknowledged_to_the_broker_counts_until_it_is_taken(inflight: Inflight) -> None:
-    turn = connect(inflight)
-    inflight.received(arrived(turn, -1, bytes(1000)))
+    connection = connect(inflight)
+    inflight.received(arrived(connection, -1, bytes(1000)))
     assert inflight.unacked_bytes == 1000
-    assert inflight.ack(arrived(turn, -1))
+    assert inflight.ack(arrived(connection, -1))
     assert (inflight.unacked_bytes, inflight.take_pending()) == (0, [])
 
 
@@ -113,7 +115,7 @@ def test_the_oldest_under_way_at_two_ends_is_held_and_answered(inflight: Infligh
         if not blamed:
             heard(inflight)
         publish(inflight)
-        inflight.publish(f"{TOPIC}2", b"x", retain=False, turn=None)
+        inflight.publish(f"{TOPIC}2", b"x", retain=False, connection=None)
         inflight.end(suspect=True, blamed=blamed)
     connect(inflight)
     token = publish(inflight)
@@ -121,7 +123,7 @@ def test_the_oldest_under_way_at_two_ends_is_held_and_answered(inflight: Infligh
     assert isinstance(answer, PublishAcknowledged)
     assert (answer.token, bool(answer.refused)) == (token, True)
     assert [one.topic for one in held_in(inflight.quarantine)] == [TOPIC]
-    assert inflight.publish(f"{TOPIC}2", b"x", retain=False, turn=None) is not None
+    assert inflight.publish(f"{TOPIC}2", b"x", retain=False, connection=None) is not None
 
 
 def test_a_connection_on_which_nothing_was_acknowledged_proves_nothing(inflight: Inflight) -> None:
@@ -157,14 +159,14 @@ def test_an_end_of_our_own_doing_makes_nobody_suspect(inflight: Inflight) -> Non
 
 def test_one_that_came_before_two_ends_is_acknowledged_at_once_and_still_handed_on(inflight: Inflight) -> None:
     for _ in range(2):
-        turn = connect(inflight)
+        connection = connect(inflight)
         heard(inflight)
-        inflight.received(arrived(turn))
+        inflight.received(arrived(connection))
         inflight.end(suspect=True)
-    turn = connect(inflight)
-    inflight.received(arrived(turn))
+    connection = connect(inflight)
+    inflight.received(arrived(connection))
     assert inflight.take_pending() == [AckRequest(1)]
-    assert not inflight.ack(arrived(turn))
+    assert not inflight.ack(arrived(connection))
 
 
 def test_a_heartbeat_is_nobodys_and_never_suspected(inflight: Inflight, clock: Clock) -> None:
@@ -187,6 +189,6 @@ def test_a_heartbeat_is_nobodys_and_never_suspected(inflight: Inflight, clock: C
 
 def test_refuses_what_no_broker_would_take(inflight: Inflight) -> None:
     with pytest.raises(TooLargeError):
-        inflight.publish(TOPIC, bytes(65_537), retain=False, turn=None)
+        inflight.publish(TOPIC, bytes(65_537), retain=False, connection=None)
     with pytest.raises(ValueError, match="no wildcards"):
-        inflight.publish("a/#", b"", retain=False, turn=None)
+        inflight.publish("a/#", b"", retain=False, connection=None)
