@@ -41,8 +41,8 @@ class BoxRecord:
     """A box in the store. Times are the controller's seconds since 1970.
 
     `spec_rev` is the revision whose document is kept as the current one; it differs from `sequence.rev` where the box
-    was found ahead. `told_rev` is the revision that was sent last. `look_at_s`: when the box is asked again because it is
-    behind.
+    was found ahead. `told_rev` is the revision that was sent last. `look_at_s`: when the box is asked again because
+    it is behind.
     """
 
     device: DeviceId
