@@ -168,7 +168,7 @@ class Box:
         """Run one check."""
         (check,) = [check for check in CHECKS if check.name == name]
         (result,) = run_checks([check], self.sight())
-        for trouble in result.verdict.troubles:
+        for trouble in result.verdict.problems:
             if trouble.remedy.startswith(COMMANDS):  # it can be pasted
                 done = subprocess.run(["bash", "-n", "-c", trouble.remedy], capture_output=True, check=False)
                 assert (done.returncode, done.stderr) == (0, b""), trouble.remedy
@@ -177,7 +177,7 @@ class Box:
     def expect(self, name: str, level: CheckLevel, words: str, remedy: str) -> None:
         """Run one check and find this trouble in what it says."""
         verdict = self.see(name)
-        found = [one for one in verdict.troubles if words in one.text and remedy in one.remedy]
+        found = [one for one in verdict.problems if words in one.text and remedy in one.remedy]
         assert found, verdict
         assert {one.level for one in found} == {level}, verdict
 

@@ -77,7 +77,7 @@ class Repairs:
         verdict = self.box.see(check)
         assert verdict.level.rank, verdict
         calls = []
-        for line in dict.fromkeys(one.remedy for one in verdict.troubles if one.level.rank):
+        for line in dict.fromkeys(one.remedy for one in verdict.problems if one.level.rank):
             calls += self.paste(line, effects)
         verdict = self.box.see(check)
         assert not verdict.level.rank, verdict

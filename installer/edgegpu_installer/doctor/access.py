@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from edgegpu_installer.doctor.probe import BoxProbe
-from edgegpu_installer.doctor.verdict import CheckProblem, CheckResult, broken, judge, note, warning
+from edgegpu_installer.doctor.verdict import CheckProblem, CheckResult, broken, note, result_of, warning
 from edgegpu_installer.layout import K3S_KUBECONFIG
 
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -84,20 +84,20 @@ def check_kubeconfig(probe: BoxProbe) -> CheckResult:
     """Check that the kubeconfig is private, that the API server answers, and that the account has its rights."""
     settings = probe.settings
     api = probe.api
-    troubles = list(_file_troubles(probe))
+    problems = list(_file_troubles(probe))
     details = [f"{settings.kubeconfig} for {api.server}"]
     ready = probe.object("/version")
     if ready.status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
-        troubles.append(broken(f"the API server refuses the account of {settings.kubeconfig}: {ready.status}", _MEND))
-        return judge(troubles, details=details)
+        problems.append(broken(f"the API server refuses the account of {settings.kubeconfig}: {ready.status}", _MEND))
+        return result_of(problems, details=details)
     if ready.status != HTTPStatus.OK:
-        troubles.append(broken(f"the API server {api.server} answers {ready.status}", "sudo journalctl -u k3s -e"))
-        return judge(troubles, details=details)
+        problems.append(broken(f"the API server {api.server} answers {ready.status}", "sudo journalctl -u k3s -e"))
+        return result_of(problems, details=details)
     details.append(f"Kubernetes {ready.body.get('gitVersion', 'of an unknown version')}")
     rights = _wanted(probe)
-    troubles += [_NO_POD_LIST] if rights == list(KUBELET_RIGHTS) else []
-    troubles += _missing(probe, rights)
-    return judge(troubles, well=f"answers, and has all {len(rights)} rights", details=details)
+    problems += [_NO_POD_LIST] if rights == list(KUBELET_RIGHTS) else []
+    problems += _missing(probe, rights)
+    return result_of(problems, ok=f"answers, and has all {len(rights)} rights", details=details)
 
 
 def _wanted(probe: BoxProbe) -> list[ClusterRight]:

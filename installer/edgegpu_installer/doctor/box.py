@@ -4,7 +4,7 @@ import datetime as dt
 from collections.abc import Iterator
 
 from edgegpu_installer.doctor.probe import BoxProbe, FileSystemSpace, SkippedCheck
-from edgegpu_installer.doctor.verdict import CheckProblem, CheckResult, broken, judge, warning
+from edgegpu_installer.doctor.verdict import CheckProblem, CheckResult, broken, result_of, warning
 
 _FIRST_YEAR, _LAST_YEAR = 2025, 2100
 _OFF_S = 5.0
@@ -21,9 +21,9 @@ def check_clock(probe: BoxProbe) -> CheckResult:
     """Check the year, the difference from the API server's clock, and the synchronisation."""
     now = probe.now()
     details: list[str] = [f"{now:%Y-%m-%d %H:%M:%S} UTC"]
-    troubles: list[CheckProblem] = []
+    problems: list[CheckProblem] = []
     if not _FIRST_YEAR <= now.year <= _LAST_YEAR:
-        troubles.append(
+        problems.append(
             broken(
                 f"the clock says {now.year}: certificates do not hold then",
                 "sudo date -s 'YYYY-MM-DD HH:MM'; sudo hwclock -w",
@@ -34,13 +34,13 @@ def check_clock(probe: BoxProbe) -> CheckResult:
     except SkippedCheck:
         details.append("the API server's clock is not known")
     else:
-        troubles += _against(reply.date, probe.now(), details)
+        problems += _against(reply.date, probe.now(), details)
     synchronised = probe.run("timedatectl", "show", "-p", "NTPSynchronized", "--value")
     if synchronised.well and synchronised.out.strip() == "no":
-        troubles.append(warning("the clock is not synchronised", "sudo timedatectl set-ntp true"))
+        problems.append(warning("the clock is not synchronised", "sudo timedatectl set-ntp true"))
     elif not synchronised.well:
         details.append("whether it is synchronised is not known (no timedatectl)")
-    return judge(troubles, well="right", details=details)
+    return result_of(problems, ok="right", details=details)
 
 
 def _against(theirs: dt.datetime | None, now: dt.datetime, details: list[str]) -> Iterator[CheckProblem]:
@@ -55,14 +55,14 @@ def _against(theirs: dt.datetime | None, now: dt.datetime, details: list[str]) -
 
 def check_disk(probe: BoxProbe) -> CheckResult:
     """Check free space and inodes, and that the folders which edgegpu and k3s write to are writable."""
-    troubles: list[CheckProblem] = []
+    problems: list[CheckProblem] = []
     details: list[str] = []
     for folder in _FOLDERS:
         if probe.at(folder).is_dir():
             space = probe.space(probe.at(folder))
             details.append(f"{folder}: {space.free_bytes // _MIB} MiB free")
-            troubles += _folder_troubles(folder, space)
-    return judge(troubles, well="room enough, and all can be written", details=details)
+            problems += _folder_troubles(folder, space)
+    return result_of(problems, ok="room enough, and all can be written", details=details)
 
 
 def _folder_troubles(folder: str, space: FileSystemSpace) -> Iterator[CheckProblem]:

@@ -12,7 +12,7 @@ from cryptography import x509
 from edgegpu_installer.doctor.extender import our_entry
 from edgegpu_installer.doctor.probe import BoxProbe, ProbeError
 from edgegpu_installer.doctor.units import restart_k3s
-from edgegpu_installer.doctor.verdict import CheckProblem, CheckResult, broken, judge, skipped, warning
+from edgegpu_installer.doctor.verdict import CheckProblem, CheckResult, broken, result_of, skipped, warning
 from edgegpu_installer.layout import K3S_DATA
 
 _SOON = dt.timedelta(days=90)
@@ -39,22 +39,22 @@ class _Held:
 def check_certificates(probe: BoxProbe) -> CheckResult:
     """Check every certificate that edgegpu depends on."""
     held = [*_files(probe), *_inline(probe), *_kubeconfig(probe)]
-    troubles: list[CheckProblem] = []
+    problems: list[CheckProblem] = []
     details: list[str] = []
     ends: list[dt.datetime] = []
     for one in held:
         try:
             certificate = x509.load_pem_x509_certificate(one.pem)  # only the first: k3s's CA after it has serial 0
         except ValueError:
-            troubles.append(broken(f"{one.what} is no certificate", one.remedy))
+            problems.append(broken(f"{one.what} is no certificate", one.remedy))
             continue
         ends.append(certificate.not_valid_after_utc)
         details.append(f"{one.what}: until {certificate.not_valid_after_utc:%Y-%m-%d}")
-        troubles += _judged(one, certificate, probe.now())
-    if not ends and not troubles:
+        problems += _judged(one, certificate, probe.now())
+    if not ends and not problems:
         return skipped("there are no certificates to look at")
     first = f"the first of {len(ends)} ends {min(ends):%Y-%m-%d}" if ends else ""
-    return judge(troubles, well=first, details=details)
+    return result_of(problems, ok=first, details=details)
 
 
 def _judged(one: _Held, certificate: x509.Certificate, now: dt.datetime) -> Iterator[CheckProblem]:

@@ -18,7 +18,7 @@ from edgegpu_installer.doctor import (
     plugin,
 )
 from edgegpu_installer.doctor.probe import BoxProbe, ProbeError, SkippedCheck
-from edgegpu_installer.doctor.verdict import CheckLevel, CheckProblem, CheckResult, judge, skipped
+from edgegpu_installer.doctor.verdict import CheckLevel, CheckProblem, CheckResult, result_of, skipped
 
 _NOT_INSTALLED = "edgegpu is not installed here (see the check `plugin`)"
 _LOG = logging.getLogger(__name__)
@@ -142,4 +142,4 @@ def _verdict(check: Check, probe: BoxProbe) -> CheckResult:
 
 
 def _failed(shut: ProbeError) -> CheckResult:
-    return judge([CheckProblem(CheckLevel.BROKEN, shut.text, shut.remedy)])
+    return result_of([CheckProblem(CheckLevel.BROKEN, shut.text, shut.remedy)])

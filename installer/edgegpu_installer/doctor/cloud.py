@@ -5,7 +5,7 @@ from typing import Any
 
 from edgegpu_installer.doctor.probe import BoxProbe, CloudProbe, ProbeError
 from edgegpu_installer.doctor.units import is_known, last_words, service_troubles, unit
-from edgegpu_installer.doctor.verdict import CheckProblem, CheckResult, broken, judge, skipped, warning
+from edgegpu_installer.doctor.verdict import CheckProblem, CheckResult, broken, result_of, skipped, warning
 from edgegpu_installer.layout import AGENT_YAML, CLOUD_TOKEN
 
 SERVICE = "edgegpu-agent"
@@ -24,13 +24,13 @@ def check_agent(probe: BoxProbe) -> CheckResult:
     if not is_known(service):
         if not probe.installed:
             return skipped("edgegpu is not installed here (see the check `plugin`)")
-        return judge([broken(f"there is no {SERVICE}.service", "sudo edgegpu install")])
-    troubles = list(service_troubles(probe, service))
+        return result_of([broken(f"there is no {SERVICE}.service", "sudo edgegpu install")])
+    problems = list(service_troubles(probe, service))
     side = probe.cloud
     enrolled = side is not None and side.standing.get("stand") == "enrolled"
     if service.is_running and side is not None and side.agent is None and enrolled:
-        troubles.append(broken(f"{SERVICE} does not answer: {side.silence}", f"{_START}; {_LOG}"))
-    return judge(troubles, well="runs", details=last_words(probe, SERVICE) if troubles else ())
+        problems.append(broken(f"{SERVICE} does not answer: {side.silence}", f"{_START}; {_LOG}"))
+    return result_of(problems, ok="runs", details=last_words(probe, SERVICE) if problems else ())
 
 
 def check_cloud(probe: BoxProbe) -> CheckResult:
@@ -40,12 +40,12 @@ def check_cloud(probe: BoxProbe) -> CheckResult:
         return skipped(_NO_CLOUD)
     if side.problem:
         text = f"sudoedit {AGENT_YAML} && {_START}  # or put the box into its cloud anew: edgegpu agent enrol"
-        return judge([broken(side.problem, text)])
+        return result_of([broken(side.problem, text)])
     try:
         probe.reach_cloud()
     except ProbeError as shut:
-        return judge([warning(shut.text, shut.remedy)])
-    return judge([], well=f"{side.url} answers, and is the one it should be")
+        return result_of([warning(shut.text, shut.remedy)])
+    return result_of([], ok=f"{side.url} answers, and is the one it should be")
 
 
 def check_enrolment(probe: BoxProbe) -> CheckResult:
@@ -54,22 +54,22 @@ def check_enrolment(probe: BoxProbe) -> CheckResult:
     if side is None:
         return skipped(_NO_CLOUD)
     said, left_s = side.standing, 0
-    troubles: list[CheckProblem] = []
+    problems: list[CheckProblem] = []
     stand = said.get("stand")
     if not said:
-        troubles.append(broken(f"{SERVICE} does not say whether this box is enrolled", f"{_START}; {_LOG}"))
+        problems.append(broken(f"{SERVICE} does not say whether this box is enrolled", f"{_START}; {_LOG}"))
     elif stand == "waiting for approval":
         words = "in the cloud: edgegpu-cloud pending, then edgegpu-cloud approve ID"
-        troubles.append(warning("a person has to approve this box in the cloud", words))
+        problems.append(warning("a person has to approve this box in the cloud", words))
     elif stand in {"enrolling", "starting"}:
-        troubles.append(warning(_sentence(said), "sudo edgegpu doctor --check cloud  # whether it can be reached"))
+        problems.append(warning(_sentence(said), "sudo edgegpu doctor --check cloud  # whether it can be reached"))
     elif stand != "enrolled":
-        troubles.append(broken(_sentence(said), _enrol(side)))
+        problems.append(broken(_sentence(said), _enrol(side)))
     else:
         left_s = int(said.get("not_after_s") or 0) - int(probe.now().timestamp())
-        troubles += _certificate(side, left_s)
+        problems += _certificate(side, left_s)
     who = f"as {said.get('name') or said.get('device')} at {side.url}, for {left_s // 86_400} days yet"
-    return judge(troubles, well=who)
+    return result_of(problems, ok=who)
 
 
 def _certificate(side: CloudProbe, left_s: int) -> Iterator[CheckProblem]:
@@ -97,8 +97,8 @@ def check_link(probe: BoxProbe) -> CheckResult:
     if side.agent is None:
         return skipped(f"{SERVICE} does not answer (see the check `agent`)")
     agent = side.agent
-    troubles = list(_down(side) if not agent.get("connected") else _up(agent))
-    return judge(troubles, well=f"connected to {side.broker}", details=_refused(agent))
+    problems = list(_down(side) if not agent.get("connected") else _up(agent))
+    return result_of(problems, ok=f"connected to {side.broker}", details=_refused(agent))
 
 
 def _down(side: CloudProbe) -> Iterator[CheckProblem]:

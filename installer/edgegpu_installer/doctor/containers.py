@@ -9,7 +9,7 @@ from edgegpu_core import injection
 from edgegpu_core.injection import ContainerdSupport
 from edgegpu_installer.doctor.probe import BoxProbe, SkippedCheck
 from edgegpu_installer.doctor.units import restart_k3s
-from edgegpu_installer.doctor.verdict import CheckProblem, CheckResult, broken, judge, skipped, warning
+from edgegpu_installer.doctor.verdict import CheckProblem, CheckResult, broken, result_of, skipped, warning
 from edgegpu_installer.machine.node import PodContainer
 
 _NO_CARDS = "this machine has no cards to share (role extender-only)"
@@ -34,25 +34,25 @@ def check_runtime(probe: BoxProbe) -> CheckResult:
     details = [f"injection {mode}: {said.get('why', 'the plugin was not asked')}"]
     if containerd is None:
         remedy = "set driver.containerd_config in /etc/edgegpu/plugin.yaml"
-        return judge([warning("no configuration of containerd was found", remedy)], details=details)
+        return result_of([warning("no configuration of containerd was found", remedy)], details=details)
     details += [f"{containerd.path}, cgroups by {'systemd' if containerd.systemd_cgroups else 'cgroupfs'}"]
     kubelet = _kubelet_version(probe)
     details += [f"kubelet {kubelet or 'of an unknown version'}"]
-    troubles = list(_cardless(probe))
+    problems = list(_cardless(probe))
     match mode:
         case "cdi":
-            troubles += _cdi_troubles(probe, containerd, kubelet)
+            problems += _cdi_troubles(probe, containerd, kubelet)
         case "runtime":
-            troubles += _runtime_troubles(probe, containerd)
+            problems += _runtime_troubles(probe, containerd)
     if containerd.default_runtime == "nvidia" and mode != "runtime":
-        troubles.append(
+        problems.append(
             warning(
                 "containerd's default runtime is nvidia: an image with NVIDIA_VISIBLE_DEVICES=all brings every card to "
                 "a pod that asked for none",
                 "remove default-runtime from /etc/rancher/k3s/config.yaml and config.yaml.d, then restart k3s",
             )
         )
-    return judge(troubles, well=_WELL.get(mode, mode), details=details)
+    return result_of(problems, ok=_WELL.get(mode, mode), details=details)
 
 
 def _cdi_troubles(probe: BoxProbe, containerd: ContainerdSupport, kubelet: str) -> Iterator[CheckProblem]:
@@ -120,7 +120,7 @@ def check_visible(probe: BoxProbe) -> CheckResult:
         containerd = None
     by_default = containerd is not None and containerd.default_runtime == "nvidia"
     own = {settings.memory_resource, settings.core_resource}
-    troubles = [
+    problems = [
         warning(
             f"pod {pod.namespace}/{pod.name}, container {container.name}: {why}",
             "let it ask for a share, or set NVIDIA_VISIBLE_DEVICES: void; examples/deny-all-cards.yaml denies that",
@@ -131,7 +131,7 @@ def check_visible(probe: BoxProbe) -> CheckResult:
         if "nvidia" in pod.runtime_class or (by_default and container.visible)
         if (why := _sees_more(container, shares=bool(own & container.requests)))
     ]
-    return judge(troubles, well="no container sees cards by the nvidia runtime that it was not given")
+    return result_of(problems, ok="no container sees cards by the nvidia runtime that it was not given")
 
 
 def _sees_more(container: PodContainer, *, shares: bool) -> str:
@@ -156,24 +156,24 @@ def check_cdi(probe: BoxProbe) -> CheckResult:
         if (status.get("injection") or {}).get("mode") == "runtime":
             return skipped("cards come by the nvidia runtime here")
         remedy = f"{_RESTART_PLUGIN}  # writes it; see the check `driver`"
-        return judge([broken(f"there is no CDI spec {path}", remedy)])
+        return result_of([broken(f"there is no CDI spec {path}", remedy)])
     try:
         spec = json.loads(text)
         missing = [name for name in _host_paths(spec) if not os.path.lexists(probe.at(name))]
         devices = {str(device["name"]) for device in spec["devices"]}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        return judge([broken(f"{path} is no CDI spec: {error}", f"sudo rm {path}; {_RESTART_PLUGIN}")])
-    troubles = [
+        return result_of([broken(f"{path} is no CDI spec: {error}", f"sudo rm {path}; {_RESTART_PLUGIN}")])
+    problems = [
         broken(f"the CDI spec names {name}, which is not there: containers do not start", _RESTART_PLUGIN)
         for name in missing
     ]
-    troubles += [
+    problems += [
         broken(f"the CDI spec lacks card {card.get('index')} ({card.get('uuid')})", _RESTART_PLUGIN)
         for card in status.get("cards") or ()
         if str(card.get("uuid", "")).replace("/", "_") not in devices
     ]
-    troubles += _doubles(probe, str(spec.get("kind", "")))
-    return judge(troubles, well=f"{len(devices)} cards, all files are there", details=[str(path)])
+    problems += _doubles(probe, str(spec.get("kind", "")))
+    return result_of(problems, ok=f"{len(devices)} cards, all files are there", details=[str(path)])
 
 
 def _doubles(probe: BoxProbe, kind: str) -> Iterator[CheckProblem]:
@@ -215,9 +215,9 @@ def check_cgroups(probe: BoxProbe) -> CheckResult:
         if not os.path.lexists(probe.at(f"/dev/char/{link}")):
             missing.append(f"/dev/char/{link} for {folder / node.relative_to(probe.at(folder))}")
     driver = "systemd" if (found := probe.containerd) is not None and found.systemd_cgroups else "cgroupfs"
-    troubles = []
+    problems = []
     if missing:
         level = broken if driver == "systemd" else warning
         text = f"{len(missing)} links in /dev/char are missing: a daemon-reload takes cards from running containers"
-        troubles.append(level(text, f"{_RESTART_PLUGIN}  # makes them; until then no daemon-reload"))
-    return judge(troubles, well=f"cgroups by {driver}, {len(nodes)} device nodes have their links", details=missing)
+        problems.append(level(text, f"{_RESTART_PLUGIN}  # makes them; until then no daemon-reload"))
+    return result_of(problems, ok=f"cgroups by {driver}, {len(nodes)} device nodes have their links", details=missing)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgegpu_installer.doctor.probe import BoxProbe, SkippedCheck
-from edgegpu_installer.doctor.verdict import CheckProblem, CheckResult, broken, judge, skipped, warning
+from edgegpu_installer.doctor.verdict import CheckProblem, CheckResult, broken, result_of, skipped, warning
 from edgegpu_installer.machine.programs import NOT_FOUND, ProgramResult
 
 _SMI_S = 30.0
@@ -27,8 +27,8 @@ def check_versions(probe: BoxProbe) -> CheckResult:
     smi = _smi(probe, "driver_version")
     told = smi.out.splitlines()[0].strip() if smi.well and smi.out.strip() else ""
     details = [f"{name} {version or 'not seen'}" for name, version in _named(module, library, told)]
-    troubles = list(_version_troubles(probe, module=module, library=library, smi=smi, told=told))
-    return judge(troubles, well=f"{told or module} everywhere", details=details)
+    problems = list(_version_troubles(probe, module=module, library=library, smi=smi, told=told))
+    return result_of(problems, ok=f"{told or module} everywhere", details=details)
 
 
 def check_cards(probe: BoxProbe) -> CheckResult:
@@ -39,7 +39,7 @@ def check_cards(probe: BoxProbe) -> CheckResult:
     smi = _smi(probe, "index", "uuid", "pci.bus_id", "mig.mode.current")
     lost = list(_lost_troubles(probe))
     if not smi.well and lost:
-        return judge(lost)
+        return result_of(lost)
     if not smi.well:
         return skipped(f"not looked at: nvidia-smi gives no list: {smi.words} (see the check `driver`)")
     seen = [_seen(line) for line in smi.out.splitlines() if line.count(",") >= _COMMAS]
@@ -47,11 +47,11 @@ def check_cards(probe: BoxProbe) -> CheckResult:
         offered = [_offered(card) for card in probe.status.get("cards") or ()]
     except SkippedCheck as unseen:  # report what is known without the plugin
         return _without_plugin(seen, unseen)
-    troubles = [*lost, *_bus_troubles(probe, seen), *_exclusions(settings.exclude, seen, offered)]
-    troubles += _offer_troubles(seen, offered, settings.exclude)
+    problems = [*lost, *_bus_troubles(probe, seen), *_exclusions(settings.exclude, seen, offered)]
+    problems += _offer_troubles(seen, offered, settings.exclude)
     excluded = [card for card in seen if _is_excluded(card, settings.exclude)]
     text = f"{len(seen)} seen, {len(excluded)} excluded, {len(offered)} offered"
-    return judge(troubles, well=text, details=[f"card {card.index} {card.uuid} {card.bus}" for card in seen])
+    return result_of(problems, ok=text, details=[f"card {card.index} {card.uuid} {card.bus}" for card in seen])
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ def _offered(card: Mapping[str, Any]) -> _Offered:
 
 def _without_plugin(seen: list[_Seen], unseen: SkippedCheck) -> CheckResult:
     if not seen:
-        return judge([broken("the driver shows no card", _LOOK)])
+        return result_of([broken("the driver shows no card", _LOOK)])
     return skipped(f"{len(seen)} seen; what is offered is not known: {unseen.shut.text} (see the check `plugin`)")
 
 

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 from edgegpu_base.tls import client_context
 from edgegpu_installer.cluster.https import TlsTarget, ask
 from edgegpu_installer.doctor.probe import BoxProbe, ProbeError
-from edgegpu_installer.doctor.verdict import CheckProblem, CheckResult, broken, judge, skipped, warning
+from edgegpu_installer.doctor.verdict import CheckProblem, CheckResult, broken, result_of, skipped, warning
 from edgegpu_installer.layout import K3S_FOLDER, SCHEDULER_YAML
 from edgegpu_installer.machine import k3s_config
 from edgegpu_installer.machine.facts import NodeKind
@@ -29,7 +29,7 @@ def check_extender(probe: BoxProbe) -> CheckResult:
     entry = our_entry(probe)
     parts = urlsplit(entry.url)
     where = f"{parts.hostname}:{parts.port}"
-    troubles = list(_entry_troubles(entry, where, settings.listen))
+    problems = list(_entry_troubles(entry, where, settings.listen))
     try:
         verify, context = bool(entry.ca) and not entry.insecure, None
         if parts.scheme == "https":
@@ -37,13 +37,13 @@ def check_extender(probe: BoxProbe) -> CheckResult:
         way = TlsTarget(context=context, server_name=entry.server_name or None, timeout_s=_TIMEOUT_S)
         answer = ask(f"{parts.scheme}://{parts.netloc}/healthz", way)
     except OSError as error:
-        troubles.append(_no_answer(where, error))
+        problems.append(_no_answer(where, error))
     else:
         if answer.status != _OK:
             words = answer.body.decode(errors="replace").strip()
-            troubles.append(broken(f"the extender is not healthy: {answer.status} {words}", f"edgegpu status; {_LOG}"))
+            problems.append(broken(f"the extender is not healthy: {answer.status} {words}", f"edgegpu status; {_LOG}"))
     how = "with the scheduler's certificate" if entry.cert else "without certificates"
-    return judge(troubles, well=f"answers on {where} {how}", details=[entry.url])
+    return result_of(problems, ok=f"answers on {where} {how}", details=[entry.url])
 
 
 def our_entry(probe: BoxProbe) -> ExtenderEntry:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from edgegpu_installer.changes import TransactionKind
 from edgegpu_installer.doctor.probe import BoxProbe, ProbeError
 from edgegpu_installer.doctor.units import unit
-from edgegpu_installer.doctor.verdict import CheckProblem, CheckResult, broken, info, judge, skipped, warning
+from edgegpu_installer.doctor.verdict import CheckProblem, CheckResult, broken, info, result_of, skipped, warning
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.layout import (
     AGENT_YAML,
@@ -58,14 +58,14 @@ def check_transaction(probe: BoxProbe) -> CheckResult:
     details = [*journal.history()[-3:]]
     match decide(record, read_clocks(probe.at("/")), proc=probe.at("/proc")):
         case RecoveryDecision.NOTHING:
-            return judge(_ended(record, what), well=f"{what} is committed", details=details)
+            return result_of(_ended(record, what), ok=f"{what} is committed", details=details)
         case RecoveryDecision.WAIT:
             return info(f"{what} is under way now: {record.state.value}")
         case decision:
             why = record.why or "its author has gone"
             text = f"{what} is left at {record.state.value}: {why} (to be done: {decision.value})"
             remedy = f"{_RESUME}; {_SHOW}" if record.state is TransactionState.INCONSISTENT else _RESUME
-            return judge([broken(text, remedy)], details=details)
+            return result_of([broken(text, remedy)], details=details)
 
 
 _AGAIN = {TransactionKind.UNINSTALL: "edgegpu uninstall", TransactionKind.WITHDRAW: "edgegpu uninstall --keep-agent"}
@@ -91,26 +91,26 @@ def check_recover(probe: BoxProbe) -> CheckResult:
     k3s = probe.k3s
     if k3s is None:
         return skipped("there is no k3s on this machine (see the check `k3s`)")
-    troubles: list[CheckProblem] = []
+    problems: list[CheckProblem] = []
     program = probe.at(RECOVER)
     if not program.exists():
-        troubles.append(broken(f"{RECOVER} is missing: a change that fails is not undone", _INSTALL))
+        problems.append(broken(f"{RECOVER} is missing: a change that fails is not undone", _INSTALL))
     elif not os.access(program, os.X_OK):
-        troubles.append(broken(f"{RECOVER} cannot be run", f"sudo chmod 755 {RECOVER}"))
+        problems.append(broken(f"{RECOVER} cannot be run", f"sudo chmod 755 {RECOVER}"))
     drop_in = unit_drop_in(k3s.unit.name)
     text = probe.text(drop_in)
     if text is None:
-        troubles.append(broken(f"{drop_in} is missing: k3s starts without asking whether a change failed", _INSTALL))
+        problems.append(broken(f"{drop_in} is missing: k3s starts without asking whether a change failed", _INSTALL))
     elif f"{RECOVER} check" not in text:
-        troubles.append(broken(f"{drop_in} does not run `{RECOVER} check`", _INSTALL))
+        problems.append(broken(f"{drop_in} does not run `{RECOVER} check`", _INSTALL))
     elif RECOVER not in unit(probe, k3s.unit.name).exec_start_pre:
-        troubles.append(warning(f"systemd has not read {drop_in}", _INSTALL))
-    troubles += [
+        problems.append(warning(f"systemd has not read {drop_in}", _INSTALL))
+    problems += [
         broken(f"{path} is missing: a power cut during a change is not made good", _INSTALL)
         for path in (f"{UNITS}/{RECOVER_UNIT}", f"{WANTS}/{RECOVER_UNIT}")
         if not os.path.lexists(probe.at(path))
     ]
-    return judge(troubles, well="in place")
+    return result_of(problems, ok="in place")
 
 
 def check_files(probe: BoxProbe) -> CheckResult:
@@ -120,26 +120,26 @@ def check_files(probe: BoxProbe) -> CheckResult:
         changed = [path for path in baseline.drifted(probe.layout) if path not in _MAY_CHANGE | users]
     except InstallError as error:
         raise ProbeError(error.message, remedy=error.remedy) from error
-    troubles = [
+    problems = [
         warning(
             f"{path} is gone" if not os.path.lexists(probe.at(path)) else f"{path} was edited",
             f"{_INSTALL}  # writes it anew",
         )
         for path in changed
     ]
-    return judge(troubles, well="as edgegpu wrote them")
+    return result_of(problems, ok="as edgegpu wrote them")
 
 
 def check_leftovers(probe: BoxProbe) -> CheckResult:
     """Find old versions, half-unpacked folders and files of other products."""
-    troubles = [*_versions(probe), *_foreign(probe)]
+    problems = [*_versions(probe), *_foreign(probe)]
     if probe.at(f"{K3S_FOLDER}/{SCHEDULER_YAML}").exists():
-        troubles += [
+        problems += [
             warning(f"{path} is of an install by hand, and read by nobody", f"sudo rm {path}")
             for path in _BY_HAND
             if probe.at(path).exists() and not _named(probe, path)
         ]
-    return judge(troubles, well="none")
+    return result_of(problems, ok="none")
 
 
 def _versions(probe: BoxProbe) -> Iterator[CheckProblem]:

@@ -10,7 +10,7 @@ from edgegpu_installer.doctor.verdict import (
     CheckResult,
     broken,
     info,
-    judge,
+    result_of,
     skipped,
     warning,
 )
@@ -38,22 +38,22 @@ def check_k3s(probe: BoxProbe) -> CheckResult:
     if k3s is None:
         return info(f"there is no k3s on this machine: {probe.facts.kind.value}")
     name, service = k3s.unit.name, unit(probe, k3s.unit.name)
-    troubles: list[CheckProblem] = []
+    problems: list[CheckProblem] = []
     log = f"sudo journalctl -u {name} -e"
     if not service.is_running:
         again = f", started again {service.restarts} times" if service.restarts else ""
         text = f"{name} is {service.active} ({service.sub}, {service.result}){again}"
-        troubles.append(broken(text, f"{log}; sudo systemctl restart --no-block {name}"))
+        problems.append(broken(text, f"{log}; sudo systemctl restart --no-block {name}"))
     elif (ago_s := restarted_s(probe, service)) is not None:
         level = broken if ago_s < _RECENT_S else warning
-        troubles.append(level(restarted(service, ago_s), log))
-    troubles += [broken(problem, f"sudoedit that file; {log}") for problem in k3s.effective().problems]
-    troubles += _version_troubles(k3s)
+        problems.append(level(restarted(service, ago_s), log))
+    problems += [broken(problem, f"sudoedit that file; {log}") for problem in k3s.effective().problems]
+    problems += _version_troubles(k3s)
     if k3s.health.ready is False:
-        troubles.append(broken(f"the API server is not ready: {k3s.health.why}", log))
-    details = last_words(probe, name) if troubles else []
+        problems.append(broken(f"the API server is not ready: {k3s.health.why}", log))
+    details = last_words(probe, name) if problems else []
     role = "server" if k3s.is_server else "agent node"
-    return judge(troubles, well=f"{role}, {k3s.version or 'of an unknown version'}, runs", details=details)
+    return result_of(problems, ok=f"{role}, {k3s.version or 'of an unknown version'}, runs", details=details)
 
 
 def _version_troubles(k3s: K3s) -> Iterator[CheckProblem]:
@@ -79,9 +79,9 @@ def check_scheduler(probe: BoxProbe) -> CheckResult:
     unread = (
         [] if any(one.level is CheckLevel.BROKEN for one in wrong) else _unread(probe, k3s, path)
     )  # advise no restart while the file is bad
-    troubles = [*_effective(k3s, tuple(value.text for value in given)), *_moved(k3s), *wrong, *unread]
+    problems = [*_effective(k3s, tuple(value.text for value in given)), *_moved(k3s), *wrong, *unread]
     source = given[-1].source if given else "nobody"
-    return judge(troubles, well=f"reads {path}", details=[f"{path}, named by {source}"])
+    return result_of(problems, ok=f"reads {path}", details=[f"{path}, named by {source}"])
 
 
 def _check_manifest(probe: BoxProbe) -> CheckResult:
@@ -90,11 +90,11 @@ def _check_manifest(probe: BoxProbe) -> CheckResult:
         manifest = kubeadm.read(probe.text(MANIFEST) or "")
     except InstallError as error:
         raise ProbeError(error.message, remedy=error.remedy) from error
-    troubles = list(_content(probe, SCHEDULER_FILE))
+    problems = list(_content(probe, SCHEDULER_FILE))
     if not manifest.ours:
         text = f"the scheduler reads {manifest.config or 'no file'}: GPU pods are bound without a card"
-        troubles.append(broken(text, f"{_INSTALL}  # which changes {MANIFEST}"))
-    return judge(troubles, well=f"reads {SCHEDULER_FILE}", details=[MANIFEST])
+        problems.append(broken(text, f"{_INSTALL}  # which changes {MANIFEST}"))
+    return result_of(problems, ok=f"reads {SCHEDULER_FILE}", details=[MANIFEST])
 
 
 def _effective(k3s: K3s, given: tuple[str, ...]) -> Iterator[CheckProblem]:

@@ -5,7 +5,7 @@ from typing import Any
 
 from edgegpu_installer.doctor.probe import BoxProbe, SkippedCheck
 from edgegpu_installer.doctor.units import is_known, last_words, restart_k3s, service_troubles, unit
-from edgegpu_installer.doctor.verdict import CheckProblem, CheckResult, broken, info, judge, skipped, warning
+from edgegpu_installer.doctor.verdict import CheckProblem, CheckResult, broken, info, result_of, skipped, warning
 from edgegpu_installer.machine.facts import MachineFacts
 from edgegpu_installer.machine.other_plugins import other_plugins
 
@@ -19,23 +19,25 @@ def check_plugin(probe: BoxProbe) -> CheckResult:
     """Check the plugin's service, its configuration and its status document."""
     service = unit(probe, SERVICE)
     if not is_known(service):
-        return judge([broken("edgegpu is not installed: there is no edgegpu-plugin.service", "sudo edgegpu install")])
-    troubles: list[CheckProblem] = []
+        return result_of(
+            [broken("edgegpu is not installed: there is no edgegpu-plugin.service", "sudo edgegpu install")]
+        )
+    problems: list[CheckProblem] = []
     details: list[str] = []
     if probe.settings.problem:
-        troubles.append(
+        problems.append(
             broken(probe.settings.problem, f"sudoedit /etc/edgegpu/plugin.yaml && edgegpu config check && {_START}")
         )
-    troubles += service_troubles(probe, service)
+    problems += service_troubles(probe, service)
     try:
         status = probe.status
     except SkippedCheck as unseen:
-        troubles += [broken(unseen.shut.text, _LOG)] if service.is_running else []
+        problems += [broken(unseen.shut.text, _LOG)] if service.is_running else []
         details += last_words(probe, SERVICE)
     else:
         details.append(f"edgegpu-plugin {status.get('version', '')}, role {status.get('role', '')}")
-        troubles += _status_troubles(status)
-    return judge(troubles, well=f"runs as {'server' if probe.settings.has_extender else 'agent'}", details=details)
+        problems += _status_troubles(status)
+    return result_of(problems, ok=f"runs as {'server' if probe.settings.has_extender else 'agent'}", details=details)
 
 
 def _status_troubles(status: Mapping[str, Any]) -> Iterator[CheckProblem]:
@@ -64,20 +66,20 @@ def check_resources(probe: BoxProbe) -> CheckResult:
     if not settings.has_plugin:
         return skipped("this machine offers no cards (role extender-only)")
     status = probe.status
-    troubles = list(_registration(probe, status))
+    problems = list(_registration(probe, status))
     names = (settings.memory_resource, settings.core_resource)
     healthy = [card for card in status.get("cards") or () if card.get("healthy", True)]
     wanted = (sum(int(card.get("units", 0)) for card in healthy), 100 * len(healthy))
     try:
         allocatable = (probe.node.get("status") or {}).get("allocatable") or {}
     except SkippedCheck as unseen:
-        if troubles:
-            return judge(troubles)
+        if problems:
+            return result_of(problems)
         return skipped(f"registered; the Node object was not seen: {unseen.shut.text} (see the check `kubeconfig`)")
     details = [f"{name} {allocatable.get(name, 'not there')}" for name in names]
     for name, number in zip(names, wanted, strict=True):
-        troubles += _offer(name, str(allocatable.get(name, "")), number)
-    return judge(troubles, well=", ".join(details), details=details)
+        problems += _offer(name, str(allocatable.get(name, "")), number)
+    return result_of(problems, ok=", ".join(details), details=details)
 
 
 def _registration(probe: BoxProbe, status: Mapping[str, Any]) -> Iterator[CheckProblem]:
@@ -103,12 +105,12 @@ def check_double(probe: BoxProbe) -> CheckResult:
     """Find other device plugins by their sockets, by the resources that the node offers, and by their pods."""
     facts, settings = probe.facts, probe.settings
     found = list(other_plugins(facts, memory=settings.memory_resource, core=settings.core_resource))
-    troubles = [broken(f"{one.name} hands out the same cards: {one.seen}", one.remedy) for one in found]
+    problems = [broken(f"{one.name} hands out the same cards: {one.seen}", one.remedy) for one in found]
     said = "; ".join(one.seen for one in found)
     own = {settings.memory_resource, settings.core_resource}
     strange = [f"the node offers {name}" for name in _offered(facts) if "gpu" in name.lower() and name not in own]
     strange += [f"the socket {name}" for name in facts.sockets if any(word in name.lower() for word in _GPU_WORDS)]
-    troubles += [
+    problems += [
         warning(
             f"perhaps another GPU device plugin: {sign}",
             "sudo k3s kubectl get daemonsets -A  # is one of them for these cards?",
@@ -119,7 +121,7 @@ def check_double(probe: BoxProbe) -> CheckResult:
     details = [f"sockets of other plugins: {', '.join(facts.sockets)}"] if facts.sockets else []
     if facts.node is None or facts.node.why:
         details.append(f"the node was not seen: {facts.node.why if facts.node else 'there is no k3s'}")
-    return judge(troubles, well="no other GPU plugin", details=details)
+    return result_of(problems, ok="no other GPU plugin", details=details)
 
 
 def _offered(facts: MachineFacts) -> list[str]:
@@ -134,7 +136,7 @@ def check_limiter(probe: BoxProbe) -> CheckResult:
     preload = (probe.text("/etc/ld.so.preload") or "").split()
     strange = [path for path in preload if any(word in path for word in ("vgpu", "cuda", "hami", "nvshare"))]
     if strange:
-        return judge(
+        return result_of(
             [warning(f"/etc/ld.so.preload of this machine loads {', '.join(strange)}", "sudoedit /etc/ld.so.preload")],
         )
     return info("the limiter is not part of this version: shares are placed, not enforced (isolation none)")

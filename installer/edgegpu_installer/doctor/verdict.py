@@ -39,7 +39,7 @@ class CheckResult:
 
     level: CheckLevel
     text: str
-    troubles: tuple[CheckProblem, ...] = ()
+    problems: tuple[CheckProblem, ...] = ()
     details: tuple[str, ...] = ()
 
 
@@ -68,13 +68,13 @@ def info(text: str, *details: str) -> CheckResult:
     return CheckResult(level=CheckLevel.INFO, text=text, details=details)
 
 
-def judge(troubles: Iterable[CheckProblem], *, well: str = "", details: Iterable[str] = ()) -> CheckResult:
-    """Return the result of the problems found: the worst gives level and line; without any the line is `well`."""
-    found = sorted(troubles, key=lambda trouble: -trouble.level.rank)
+def result_of(problems: Iterable[CheckProblem], *, ok: str = "", details: Iterable[str] = ()) -> CheckResult:
+    """Return the result of the problems found: the worst gives level and line; without any the line is `ok`."""
+    found = sorted(problems, key=lambda problem: -problem.level.rank)
     if not found or not found[0].level.rank:
-        return CheckResult(level=CheckLevel.OK, text=well, troubles=tuple(found), details=tuple(details))
-    others = sum(trouble.level.rank > 0 for trouble in found) - 1
+        return CheckResult(level=CheckLevel.OK, text=ok, problems=tuple(found), details=tuple(details))
+    others = sum(problem.level.rank > 0 for problem in found) - 1
     more = f" (and {others} more)" if others else ""
     return CheckResult(
-        level=found[0].level, text=f"{found[0].text}{more}", troubles=tuple(found), details=tuple(details)
+        level=found[0].level, text=f"{found[0].text}{more}", problems=tuple(found), details=tuple(details)
     )

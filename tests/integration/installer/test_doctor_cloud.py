@@ -63,7 +63,7 @@ class Member:
 
         def so() -> bool:
             seen[:] = [self.box.see(name)]
-            words = any(remedy in trouble.remedy for trouble in seen[0].troubles)
+            words = any(remedy in trouble.remedy for trouble in seen[0].problems)
             return seen[0].level is level and (words or not remedy)
 
         until(so, lambda: seen)
@@ -132,7 +132,7 @@ def test_an_enrolled_box_whose_agent_is_silent(member: Member, served: Served) -
     member.stop()
     member.box.expect("agent", CheckLevel.BROKEN, "edgegpu-agent does not answer", "systemctl restart edgegpu-agent")
     assert member.box.see("link").level is CheckLevel.SKIPPED
-    (trouble,) = member.box.see("agent").troubles
+    (trouble,) = member.box.see("agent").problems
     assert member.paste_restarting(trouble.remedy) == (0, ["edgegpu-agent"])
     member.start()
     member.becomes("agent", CheckLevel.OK)
@@ -150,7 +150,7 @@ def test_a_box_that_is_enrolled_is_well_but_for_a_broker_that_is_not_there(membe
 def test_a_box_without_a_token_is_enrolled_by_the_remedy(member: Member, served: Served) -> None:
     """The line of the doctor is run as it stands; the agent that systemd would start anew is started here."""
     member.start()
-    (trouble,) = member.becomes("enrolment", CheckLevel.BROKEN, "agent enrol").troubles
+    (trouble,) = member.becomes("enrolment", CheckLevel.BROKEN, "agent enrol").problems
     assert trouble.remedy.startswith(f"sudo edgegpu agent enrol --url {member.url} --ca-sha256 {member.sha256}")
     handed_in = f'echo "{served.here.token(name="hall-1")}" > "{member.box.at("/etc/edgegpu/cloud-token")}"'
     assert not member.paste(trouble.remedy, edgegpu=f'[ "$1 $2 $3" = "agent enrol --url" ] || exit 2\n{handed_in}')
@@ -164,7 +164,7 @@ def test_a_token_that_was_refused_beside_an_enrolment_is_removed_by_the_remedy(m
     old = served.here.token()
     served.here.clock.now_s += 3_601
     member.start(old)
-    (trouble,) = member.becomes("enrolment", CheckLevel.WARNING).troubles
+    (trouble,) = member.becomes("enrolment", CheckLevel.WARNING).problems
     assert "this token is too old" in trouble.text
     token = member.box.at("/etc/edgegpu/cloud-token")
     assert trouble.remedy.startswith("sudo rm /etc/edgegpu/cloud-token  # ")
@@ -186,17 +186,17 @@ def test_a_file_of_the_agent_that_cannot_be_used_is_put_right_by_the_remedy(memb
     """The editor of the remedy writes the right file; the restart is asked for once the editor has ended well."""
     box = member.box
     box.write(AGENT_YAML, "version: 1\ncloud: {url: 'http://x'}\n")
-    (trouble,) = member.becomes("cloud", CheckLevel.BROKEN).troubles
+    (trouble,) = member.becomes("cloud", CheckLevel.BROKEN).problems
     assert member.paste_restarting(trouble.remedy, sudoedit="exit 1") == (1, [])
     right = box.write("/right.yaml", member.settings)
     assert member.paste_restarting(trouble.remedy, sudoedit=f'cp "{right}" "{box.root}$1"') == (0, ["edgegpu-agent"])
-    assert member.becomes("cloud", CheckLevel.OK).troubles == ()
+    assert member.becomes("cloud", CheckLevel.OK).problems == ()
 
 
 def test_a_checksum_that_is_not_the_clouds_is_put_right_where_the_remedy_says(member: Member) -> None:
     box = member.box
     file = box.write(AGENT_YAML, written(member.url, "0" * 64))
-    (trouble,) = member.becomes("cloud", CheckLevel.WARNING).troubles
+    (trouble,) = member.becomes("cloud", CheckLevel.WARNING).problems
     assert trouble.remedy.endswith(f"or put cloud.ca_sha256 in {AGENT_YAML} right")
     settings = yaml.safe_load(file.read_text())
     settings["cloud"]["ca_sha256"] = member.sha256
@@ -212,7 +212,7 @@ def test_a_link_that_is_down_comes_back_by_the_remedy(box: Box, tmp_path: Path) 
             member.start(cloud.ok("enrol", "--name", "hall-1", "--json").json["token"])
             member.becomes("link", CheckLevel.OK)
             cloud.stop_broker()
-            (trouble,) = member.becomes("link", CheckLevel.WARNING).troubles
+            (trouble,) = member.becomes("link", CheckLevel.WARNING).problems
             status, restarted = member.paste_restarting(trouble.remedy)
             assert (status != 0, restarted) == (True, []), "nothing answers there"
             member.stop()

@@ -35,7 +35,7 @@ def test_a_plugin_that_does_not_run(box: Box) -> None:
     box.stop_plugin()
     box.expect("plugin", CheckLevel.BROKEN, "activating (auto-restart, exit-code)", "systemctl restart edgegpu-plugin")
     assert "cannot listen on 127.0.0.1:8787" in box.see("plugin").details
-    assert len(box.see("plugin").troubles) == 1
+    assert len(box.see("plugin").problems) == 1
     box.unit("edgegpu-plugin")
     box.expect("plugin", CheckLevel.BROKEN, "it is not running (no socket there)", "journalctl")
 
@@ -124,7 +124,7 @@ def test_what_may_be_another_device_plugin(box: Box) -> None:
     box.node(**{"site.io/gpu-slice": "4", "other.io/gpu": "0"})
     box.expect("double", CheckLevel.WARNING, "the socket mygpu.sock", "daemonsets")
     box.expect("double", CheckLevel.WARNING, "the node offers site.io/gpu-slice", "daemonsets")
-    assert len(box.see("double").troubles) == 2
+    assert len(box.see("double").problems) == 2
 
 
 def test_an_extender_that_is_down(box: Box) -> None:

@@ -121,7 +121,7 @@ def test_a_scheduler_file_with_which_k3s_will_not_start(box: Box) -> None:
     box.write(SCHEDULER, box.at(SCHEDULER).read_text().replace("weight: 1", "weight: 0"), 0o600)
     box.expect("scheduler", CheckLevel.BROKEN, "weight", "edgegpu install  # before anything is restarted")
     os.utime(box.at(SCHEDULER), (BOOTED_S + 100, BOOTED_S + 100))
-    assert not [one for one in box.see("scheduler").troubles if "systemctl restart" in one.remedy]
+    assert not [one for one in box.see("scheduler").problems if "systemctl restart" in one.remedy]
     box.at(SCHEDULER).unlink()
     box.expect(
         "scheduler", CheckLevel.BROKEN, "is missing: the scheduler will not start again", "edgegpu install  # before"
@@ -237,7 +237,7 @@ def test_files_that_somebody_edited(box: Box) -> None:
     for path in paths:
         box.at(path).write_text(box.at(path).read_text() + "# mine\n")
     box.expect("files", CheckLevel.WARNING, f"{SCHEDULER} was edited", "edgegpu install")
-    assert len(box.see("files").troubles) == 1
+    assert len(box.see("files").problems) == 1
     box.at(SCHEDULER).unlink()
     box.expect("files", CheckLevel.WARNING, f"{SCHEDULER} is gone", "edgegpu install")
 

@@ -30,7 +30,7 @@ def box(short_tmp: Path) -> Iterator[Box]:
 
 def test_a_healthy_box_has_no_trouble(box: Box) -> None:
     verdicts = {result.check.name: result.verdict for result in run_checks(CHECKS, box.sight())}
-    assert not {name: one for name, one in verdicts.items() if one.level.rank or one.troubles}
+    assert not {name: one for name, one in verdicts.items() if one.level.rank or one.problems}
     assert {name for name, one in verdicts.items() if one.level is CheckLevel.SKIPPED} == {"cloud", "enrolment", "link"}
     assert verdicts.keys() == {check.name for check in CHECKS}
 

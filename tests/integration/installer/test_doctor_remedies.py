@@ -61,7 +61,7 @@ def test_the_remedy_turns_the_check_green(
 
 def test_a_clock_that_lost_its_battery_is_set_by_the_remedy(box: Box, repairs: Repairs) -> None:
     box.now = dt.datetime(1970, 1, 1, 0, 5, tzinfo=dt.UTC)
-    (trouble,) = [one for one in box.see("clock").troubles if "1970" in one.text]
+    (trouble,) = [one for one in box.see("clock").problems if "1970" in one.text]
     calls = repairs.paste(
         trouble.remedy.replace("YYYY-MM-DD HH:MM", f"{NOW:%Y-%m-%d %H:%M}"),
         {"date -s 2026-11-21 12:00": lambda: setattr(box, "now", NOW)},
@@ -100,12 +100,12 @@ def test_an_unfinished_change_is_finished_by_the_remedy(tmp_path: Path, step: st
     bed = Bed(tmp_path / "root")
     (bed.root / "proc").symlink_to("/proc")
     bed.die_at(step, install())
-    (trouble,) = look(bed, "transaction").troubles
+    (trouble,) = look(bed, "transaction").problems
     assert (trouble.level, trouble.remedy) == (CheckLevel.BROKEN, "sudo edgegpu transaction resume")
     resume(bed.machine(), verify=lambda _: None)
     verdict = look(bed, "transaction")
     if verdict.level is not CheckLevel.OK:
-        assert [one.remedy.partition("  #")[0] for one in verdict.troubles] == ["sudo edgegpu install"]
+        assert [one.remedy.partition("  #")[0] for one in verdict.problems] == ["sudo edgegpu install"]
         bed.run(install())
     assert look(bed, "transaction").level is CheckLevel.OK
 
@@ -202,7 +202,7 @@ def test_what_a_sentence_says_turns_the_check_green(
     do = harm(box)
     verdict = box.see(check)
     assert verdict.level.rank
-    assert [one for one in verdict.troubles if words in one.remedy], verdict
+    assert [one for one in verdict.problems if words in one.remedy], verdict
     do()
     verdict = box.see(check)
     assert not verdict.level.rank, verdict

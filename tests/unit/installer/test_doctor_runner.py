@@ -10,7 +10,7 @@ import pytest
 
 from edgegpu_installer.doctor.checks import Check, CheckRun, exit_status, run_checks, worst
 from edgegpu_installer.doctor.probe import BoxProbe, DoctorClients, PluginSettings, ProbeError
-from edgegpu_installer.doctor.verdict import CheckLevel, CheckResult, broken, info, judge, note, skipped, warning
+from edgegpu_installer.doctor.verdict import CheckLevel, CheckResult, broken, info, note, result_of, skipped, warning
 from edgegpu_installer.machine.programs import NOT_FOUND, run
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from edgegpu_installer.doctor.probe import Api, CloudProbe
 
 PATH = "/usr/bin:/bin"
-FINE = judge([], well="fine")
+FINE = result_of([], ok="fine")
 
 
 class ShutDoors(DoctorClients):
@@ -69,9 +69,9 @@ def see(
     ("verdicts", "status", "level"),
     [
         ([], 0, CheckLevel.OK),
-        ([FINE, info("x"), skipped("y"), judge([note("z", "m")], well="w")], 0, CheckLevel.OK),
-        ([FINE, judge([warning("a", "b")], well="")], 1, CheckLevel.WARNING),
-        ([judge([warning("a", "b"), broken("c", "d")], well=""), FINE], 2, CheckLevel.BROKEN),
+        ([FINE, info("x"), skipped("y"), result_of([note("z", "m")], ok="w")], 0, CheckLevel.OK),
+        ([FINE, result_of([warning("a", "b")], ok="")], 1, CheckLevel.WARNING),
+        ([result_of([warning("a", "b"), broken("c", "d")], ok=""), FINE], 2, CheckLevel.BROKEN),
     ],
 )
 def test_the_worst_is_the_exit_status(verdicts: list[CheckResult], status: int, level: CheckLevel) -> None:
@@ -81,9 +81,9 @@ def test_the_worst_is_the_exit_status(verdicts: list[CheckResult], status: int, 
 
 
 def test_the_worst_trouble_gives_the_line() -> None:
-    verdict = judge([note("n", ""), warning("second", ""), broken("first", "mend")], well="")
+    verdict = result_of([note("n", ""), warning("second", ""), broken("first", "mend")], ok="")
     assert (verdict.text, verdict.level) == ("first (and 1 more)", CheckLevel.BROKEN)
-    assert [one.text for one in verdict.troubles] == ["first", "second", "n"]
+    assert [one.text for one in verdict.problems] == ["first", "second", "n"]
 
 
 def test_a_check_that_fails_itself_is_a_finding_and_the_next_one_is_heard(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_a_check_that_fails_itself_is_a_finding_and_the_next_one_is_heard(tmp_pa
     first, second = run_checks([check(bad, "bad"), check(lambda _: FINE)], sight(tmp_path))
     assert first.verdict.level is CheckLevel.BROKEN
     assert first.verdict.text == "this check itself failed: KeyError: 'nothing'"
-    assert "edgegpu doctor --check bad" in first.verdict.troubles[0].remedy
+    assert "edgegpu doctor --check bad" in first.verdict.problems[0].remedy
     assert second.verdict is FINE
 
 
@@ -102,7 +102,7 @@ def test_what_may_not_be_read_needs_root(tmp_path: Path) -> None:
         raise PermissionError(13, "Permission denied", "/etc/edgegpu/kubeconfig")
 
     verdict = see(tmp_path, look)
-    assert verdict.troubles[0].remedy == "sudo edgegpu doctor"
+    assert verdict.problems[0].remedy == "sudo edgegpu doctor"
     assert "/etc/edgegpu/kubeconfig" in verdict.text
 
 

@@ -46,8 +46,8 @@ class DoctorView:
         mark, style = _MARKS[verdict.level]
         text = Text(f"{mark:<3}", style=style).append(f"{check.name:<{_WIDTH}} ", style="not bold not dim")
         self._say(text.append(verdict.text, style="" if verdict.level.rank else "not bold"), indent=2)
-        for trouble in verdict.troubles:
-            self._trouble(trouble, alone=len(verdict.troubles) == 1)
+        for trouble in verdict.problems:
+            self._trouble(trouble, alone=len(verdict.problems) == 1)
         if verdict.level.rank:
             for detail in verdict.details:
                 self._say(Text(detail, style="dim"), indent=8)
@@ -86,7 +86,7 @@ def as_document(result: CheckRun) -> dict[str, Any]:
         "about": check.about,
         "level": verdict.level.value,
         "text": verdict.text,
-        "troubles": [{"level": one.level.value, "text": one.text, "remedy": one.remedy} for one in verdict.troubles],
+        "troubles": [{"level": one.level.value, "text": one.text, "remedy": one.remedy} for one in verdict.problems],
         "details": list(verdict.details),
         "took_s": round(result.duration_s, 3),
     }
