@@ -14,15 +14,20 @@ from kits.cli import CARD_0, CARD_1, document, plugin
 from kits.doctorserver import CONTAINERD, NOW, ApiServer, Health, scheduler_kubeconfig
 
 from edgegpu_agent.cli.clients.doctor import BoxClients
+from edgegpu_installer.changes import FileChange
 from edgegpu_installer.doctor.checks import CHECKS, run_checks
 from edgegpu_installer.doctor.probe import BoxProbe, FileSystemSpace
 from edgegpu_installer.doctor.verdict import CheckLevel, CheckResult
+from edgegpu_installer.layout import Layout
+from edgegpu_installer.machine.atomic import PathEntry, read_entry
 from edgegpu_installer.plan import certificates
+from edgegpu_installer.transaction import baseline
+from edgegpu_installer.transaction.journal import TargetPath, TransactionTables
 from edgegpu_plugin.config.schema import Tls
 from edgegpu_plugin.extender.server import ExtenderServer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
 VERSION = "560.35.03"
@@ -153,6 +158,15 @@ class Box:
         self.extender = ExtenderServer(f"127.0.0.1:{self.port}", routes=self.health, tls=tls)
         self.extender.start()
         self.port = self.extender.port
+
+    def record_baseline(self, paths: Iterable[str]) -> None:
+        """Let the installer remember these files as it wrote them: as they are now."""
+        targets = tuple(
+            TargetPath(number, FileChange(path), old=PathEntry(), new=read_entry(self.at(path)))
+            for number, path in enumerate(paths)
+        )
+        self.at("/var/lib/edgegpu").mkdir(parents=True, exist_ok=True)
+        baseline.record(Layout(self.root), "t1", TransactionTables(targets=targets, folders=(), remove=(), units=()))
 
     def sight(self) -> BoxProbe:
         """Return a new sight of it."""

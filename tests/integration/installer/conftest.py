@@ -1,4 +1,4 @@
-"""What tests of the installer share: a node whose plugin offers two cards, and a controller's HTTPS."""
+"""What the installer's tests share: a node with two cards, a healthy box for the doctor, a controller's HTTPS."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from contract.bed import EmbeddedBed
 from contract.test_plugin import offered
+from kits.doctor import Box, healthy
 from kits.https import Served, serving
 
 from edgegpu_sim.cluster import EmbeddedCluster
@@ -27,6 +28,13 @@ def bed(simdriver_build: Path) -> Iterator[EmbeddedBed]:
         cluster.start_plugin("box")
         made = EmbeddedBed(cluster)
         offered(made)
+        yield made
+
+
+@pytest.fixture
+def box(short_tmp: Path) -> Iterator[Box]:
+    """Yield a box on which each of the doctor's checks is content, until a test harms it."""
+    with healthy(short_tmp) as made:
         yield made
 
 

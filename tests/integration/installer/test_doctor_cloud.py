@@ -19,7 +19,7 @@ from kits.agent import until
 from kits.agentside import Tasks
 from kits.agentyaml import written
 from kits.cloudprocess import running
-from kits.doctor import Box, healthy
+from kits.doctor import Box
 from kits.https import Served
 
 from edgegpu_base.http_unix import LocalServer, Response
@@ -85,12 +85,6 @@ class Member:
         restart = f'if [ "$1" = restart ]; then echo "$2" >> "{told}"; exit; fi\n{shown}'
         status = self.paste(remedy, systemctl=restart, **programs)
         return status, told.read_text().split()
-
-
-@pytest.fixture
-def box(short_tmp: Path) -> Iterator[Box]:
-    with healthy(short_tmp) as made:
-        yield made
 
 
 @pytest.fixture

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 from kits.cli import Done, edgegpu, edgegpu_process
-from kits.doctor import Box, healthy
+from kits.doctor import Box
 
 from edgegpu_installer.doctor.checks import CHECKS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    pass
 
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs/doctor.md"
 SAMPLE = """\
@@ -32,10 +32,9 @@ install
 
 
 @pytest.fixture
-def box(short_tmp: Path) -> Iterator[Box]:
-    with healthy(short_tmp) as made:
-        made.api.now = dt.datetime.now(dt.UTC)
-        yield made
+def box(box: Box) -> Box:
+    box.api.now = dt.datetime.now(dt.UTC)
+    return box
 
 
 def doctor(box: Box, *arguments: str) -> Done:

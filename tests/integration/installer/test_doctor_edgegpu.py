@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 from kits.cli import pod
-from kits.doctor import Box, healthy
+from kits.doctor import Box
 from kits.doctorserver import NOW
 
 from edgegpu_installer.doctor.access import EXTENDER_RIGHTS, NODE_RIGHTS, ClusterRight
@@ -18,15 +18,9 @@ from edgegpu_installer.doctor.verdict import CheckLevel
 from edgegpu_installer.plan import certificates
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    pass
 
 ROOT = Path(__file__).resolve().parents[3]
-
-
-@pytest.fixture
-def box(short_tmp: Path) -> Iterator[Box]:
-    with healthy(short_tmp) as made:
-        yield made
 
 
 def test_a_plugin_that_does_not_run(box: Box) -> None:

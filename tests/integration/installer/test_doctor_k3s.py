@@ -7,30 +7,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from kits.doctor import BOOT_ID, BOOTED_S, DROP_IN, SCHEDULER, Box, healthy
+from kits.doctor import BOOT_ID, BOOTED_S, DROP_IN, SCHEDULER, Box
 
-from edgegpu_installer.changes import FileChange, TransactionKind
+from edgegpu_installer.changes import TransactionKind
 from edgegpu_installer.doctor.verdict import CheckLevel
-from edgegpu_installer.layout import Layout
-from edgegpu_installer.machine.atomic import PathEntry
 from edgegpu_installer.machine.config_block import with_block
 from edgegpu_installer.scheduler import kubeadm
 from edgegpu_installer.scheduler.manifest import MANIFEST, SCHEDULER_FILE
-from edgegpu_installer.transaction import baseline
-from edgegpu_installer.transaction.journal import TargetPath, TransactionJournal, TransactionRecord, TransactionTables
+from edgegpu_installer.transaction.journal import TransactionJournal, TransactionRecord
 from edgegpu_installer.transaction.states import TransactionState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    pass
 
 ROOT = Path(__file__).resolve().parents[3]
 CONFIG = "/etc/rancher/k3s/config.yaml"
-
-
-@pytest.fixture
-def box(short_tmp: Path) -> Iterator[Box]:
-    with healthy(short_tmp) as made:
-        yield made
 
 
 def test_a_k3s_in_a_crash_loop(box: Box) -> None:
@@ -227,12 +218,7 @@ def test_a_journal_that_makes_no_sense(box: Box) -> None:
 def test_files_that_somebody_edited(box: Box) -> None:
     box.write(CONFIG, with_block("token: x\n", SCHEDULER, path=CONFIG))
     paths = (SCHEDULER, "/etc/edgegpu/plugin.yaml", CONFIG)  # the last two are there to be edited
-    targets = tuple(
-        TargetPath(number, FileChange(path), old=PathEntry(), new=entry_of(box.at(path)))
-        for number, path in enumerate(paths)
-    )
-    box.at("/var/lib/edgegpu").mkdir(parents=True, exist_ok=True)
-    baseline.record(Layout(box.root), "t1", TransactionTables(targets=targets, folders=(), remove=(), units=()))
+    box.record_baseline(paths)
     assert box.see("files").level is CheckLevel.OK
     for path in paths:
         box.at(path).write_text(box.at(path).read_text() + "# mine\n")
@@ -240,8 +226,3 @@ def test_files_that_somebody_edited(box: Box) -> None:
     assert len(box.see("files").problems) == 1
     box.at(SCHEDULER).unlink()
     box.expect("files", CheckLevel.WARNING, f"{SCHEDULER} is gone", "edgegpu install")
-
-
-def entry_of(path: Path) -> PathEntry:
-    found = path.stat()
-    return PathEntry(content=path.read_bytes(), mode=found.st_mode & 0o7777, uid=found.st_uid, gid=found.st_gid)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from kits.cli import CARD_0, CARD_1, card, pod
-from kits.doctor import FOLDER, SMI, Box, healthy
+from kits.doctor import FOLDER, SMI, Box
 
 from edgegpu_installer.doctor.checks import CHECKS, run_checks
 from edgegpu_installer.doctor.probe import FileSystemSpace
@@ -16,16 +16,9 @@ from edgegpu_installer.doctor.verdict import CheckLevel
 from edgegpu_sim.driver import SimDriver, make_card
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 ROOM = FileSystemSpace(free_bytes=10 << 30, free_share=0.5, free_inodes_share=0.5, read_only=False)
-
-
-@pytest.fixture
-def box(short_tmp: Path) -> Iterator[Box]:
-    with healthy(short_tmp) as made:
-        yield made
 
 
 def test_a_healthy_box_has_no_trouble(box: Box) -> None:

@@ -12,32 +12,21 @@ from typing import TYPE_CHECKING
 
 import pytest
 from integration.transactionkit import Bed, install
-from kits.doctor import FOLDER, SCHEDULER, VERSION, Box, healthy
+from kits.doctor import FOLDER, SCHEDULER, VERSION, Box
 from kits.doctorharms import CONFIG, HARMS, TOML
 from kits.doctorserver import CONTAINERD, NOW
 from kits.remedies import Effects, Repairs
 
 from edgegpu_agent.cli.clients.doctor import BoxClients
-from edgegpu_installer.changes import FileChange
 from edgegpu_installer.doctor.checks import CHECKS, run_checks
 from edgegpu_installer.doctor.probe import BoxProbe
 from edgegpu_installer.doctor.verdict import CheckLevel, CheckResult
-from edgegpu_installer.layout import Layout
-from edgegpu_installer.machine.atomic import PathEntry, read_entry
-from edgegpu_installer.transaction import baseline
-from edgegpu_installer.transaction.journal import TargetPath, TransactionTables
 from edgegpu_installer.transaction.transaction import resume
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 ROOT = Path(__file__).resolve().parents[3]
-
-
-@pytest.fixture
-def box(short_tmp: Path) -> Iterator[Box]:
-    with healthy(short_tmp) as made:
-        yield made
 
 
 @pytest.fixture
@@ -73,12 +62,7 @@ def test_a_clock_that_lost_its_battery_is_set_by_the_remedy(box: Box, repairs: R
 def test_an_edited_and_a_removed_file_are_written_anew_by_the_remedy(box: Box, repairs: Repairs) -> None:
     repairs.install()
     paths = (SCHEDULER, "/etc/systemd/system/edgegpu-recover.service")
-    targets = tuple(
-        TargetPath(number, FileChange(path), old=PathEntry(), new=read_entry(box.at(path)))
-        for number, path in enumerate(paths)
-    )
-    box.at("/var/lib/edgegpu").mkdir(parents=True, exist_ok=True)
-    baseline.record(Layout(box.root), "t1", TransactionTables(targets=targets, folders=(), remove=(), units=()))
+    box.record_baseline(paths)
     assert box.see("files").level is CheckLevel.OK
     box.at(paths[0]).write_text(box.at(paths[0]).read_text() + "# mine\n")
     box.at(paths[1]).unlink()
