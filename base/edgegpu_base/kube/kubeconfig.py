@@ -52,6 +52,10 @@ class KubeconfigError(EdgegpuError):
         self.remedy = remedy
 
 
+class UnreadableKubeconfigError(KubeconfigError):
+    """The file itself is not there, or may not be read."""
+
+
 class _Loose(BaseModel):
     """A part of the file in which unknown keys are ignored, since kubectl and others keep entries of their own."""
 
@@ -143,7 +147,7 @@ def _parse(path: Path) -> KubeconfigFile:
     try:
         value = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise KubeconfigError(
+        raise UnreadableKubeconfigError(
             f"cannot read kubeconfig {path}: {error.strerror}", "set kubernetes.kubeconfig to one that can be read"
         ) from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:

@@ -4,7 +4,7 @@ import base64
 from dataclasses import replace
 from pathlib import Path
 
-from edgegpu_base.kube.kubeconfig import ApiAccess, KubeconfigError, load
+from edgegpu_base.kube.kubeconfig import ApiAccess, KubeconfigError, UnreadableKubeconfigError, load
 from edgegpu_installer.errors import InstallError
 
 _ANEW = "write the file anew, or name another one"
@@ -23,9 +23,10 @@ def read(path: Path) -> ApiAccess:
         access = load(path)
         if access.token_file is not None and not access.token:
             access = replace(access, token=access.token_file.read_text(encoding="ascii").strip())
+    except UnreadableKubeconfigError as error:  # base's remedy is for a daemon: a key of its configuration
+        raise InstallError(error.message, _UNREADABLE) from error
     except KubeconfigError as error:
-        unreadable = error.remedy and isinstance(error.__cause__, OSError)  # the file itself; base names a daemon's key
-        raise InstallError(error.message, _UNREADABLE if unreadable else error.remedy or _ANEW) from error
+        raise InstallError(error.message, error.remedy or _ANEW) from error
     except (OSError, UnicodeDecodeError) as error:
         raise InstallError(f"cannot use {path}: cannot read {access.token_file} in it", _ANEW) from error
     return access
