@@ -15,10 +15,11 @@ from edgegpu_sync.keys import KeySet
 from edgegpu_sync.link.link import FOUR_WEEKS_S
 from edgegpu_sync.link.pahoclient import PACKET_MAX_BYTES
 from edgegpu_sync.messages.downlink import Command, Desired, Keys, Receipt
+from edgegpu_sync.messages.evidence import EvidenceReport
 from edgegpu_sync.messages.spec import Spec
 from edgegpu_sync.messages.telemetry import Alloc, BoxHealth, Event, Inventory, Metrics
 from edgegpu_sync.messages.uplink import Birth, CommandNotTaken, CommandResult, Goodbye, LastWill, Reported
-from edgegpu_sync.rules.ops import OPS, LogsArgs, NoArgs, SharingArgs, UpgradeArgs
+from edgegpu_sync.rules.ops import OPS, EvidenceArgs, LogsArgs, NoArgs, SharingArgs, UpgradeArgs
 from edgegpu_sync.topics import PREFIX, TopicKind
 from edgegpu_sync.wire import BODY_MAX_BYTES, RESULT_MAX_BYTES
 
@@ -44,8 +45,8 @@ _MODELS: dict[TopicKind, tuple[type, ...]] = {
     TopicKind.EVENT: (Event,),
     TopicKind.METRICS: (Metrics,),
 }
-_ARGS = (NoArgs, SharingArgs, LogsArgs, UpgradeArgs)
-_INNER: tuple[type, ...] = (Spec, KeySet, *_ARGS)
+_ARGS = (NoArgs, SharingArgs, LogsArgs, EvidenceArgs, UpgradeArgs)
+_INNER: tuple[type, ...] = (Spec, KeySet, EvidenceReport, *_ARGS)
 """Models that are JSON inside of a message and are parsed by rules of their own."""
 
 _TAILS = {TopicKind.COMMAND: "/{op}/{id}", TopicKind.RESULT: "/{id}"}
@@ -160,6 +161,7 @@ def messages() -> Json:
         }
     made["Command"]["x-args"] = {str(op): ref("components", "schemas", one.args.__name__) for op, one in OPS.items()}
     made["Command"]["x-after-a-crash"] = {str(op): str(one.settling) for op, one in OPS.items()}
+    made["CommandResult"]["x-data"] = {"evidence.check": ref("components", "schemas", EvidenceReport.__name__)}
     made["Beat"] = {
         "name": "Beat",
         "title": "A heartbeat: an empty payload, whose PUBACK proves that the link lives",

@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Annotated
 
 from cryptography.exceptions import InvalidSignature
@@ -38,6 +39,7 @@ class KeySet(MessageBody):
 _READER = TypeAdapter(KeySet)
 
 
+@lru_cache(maxsize=16_384)
 def key_id(public: str) -> str:
     """Return the short id of a public key, as it stands in a signature line: 16 hexadecimal digits of SHA-256."""
     return hashlib.sha256(from_base64(public)).hexdigest()[:16]

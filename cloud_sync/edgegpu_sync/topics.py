@@ -121,4 +121,9 @@ def box_filter(device: DeviceId) -> str:
 
 
 CONTROLLER_FILTER = f"{PREFIX}/+/up/#"
-"""The filter that a controller subscribes to; the broker lets only controllers do so."""
+"""The filter that the one controller of all boxes subscribes to; the broker lets only controllers do so."""
+
+
+def uplink_filter(device: DeviceId) -> str:
+    """Return the filter for all that one box sends, for a controller that shares the boxes with others."""
+    return f"{PREFIX}/{device}/up/#"

@@ -26,6 +26,7 @@ from kits.workerworld import (
 
 from edgegpu_agent.journal.journal import BoxJournal
 from edgegpu_agent.ports import BoxContext, Clock
+from edgegpu_agent.worker.refreshes import PATIENCE_S
 from edgegpu_agent.worker.worker import Worker, WorkerParts
 from edgegpu_sync.keys import public_text
 from edgegpu_sync.link.events import LinkEvent, LinkUp, MessageArrived
@@ -187,7 +188,8 @@ def test_commands_and_desired_state_over_a_broker_that_dies_and_forgets(folder: 
     box.start()
     controller.until(lambda: model.tracked[ids[-1]].ended)
     controller.until(lambda: model.reported is not None and model.reported.applied_rev == rev)
-    controller.until(lambda: box.worker.status().results_waiting == 0)
+    # a refresh whose receipt came too late for the stop waits for telemetry, which this box has not
+    controller.until(lambda: box.worker.status().results_waiting == 0, timeout_s=PATIENCE_S + 20)
     assert model.ends == {id_: [CommandState.SUCCEEDED] for id_ in ids}
     assert set(world.restarted_by.values()) == {1}
     assert len(world.restarted_by) == 7

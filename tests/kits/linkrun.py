@@ -7,7 +7,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from edgegpu_sync.link.events import LinkDown, LinkEvent, LinkUp, MessageArrived, PublishAcknowledged
+from edgegpu_sync.link.events import FiltersGranted, LinkDown, LinkEvent, LinkUp, MessageArrived, PublishAcknowledged
 from edgegpu_sync.link.link import Link
 from edgegpu_sync.link.rules import STRIKES
 
@@ -25,7 +25,7 @@ class Hasty(random.Random):
         return 0.0
 
 
-E = TypeVar("E", LinkUp, LinkDown, MessageArrived, PublishAcknowledged)
+E = TypeVar("E", LinkUp, LinkDown, MessageArrived, PublishAcknowledged, FiltersGranted)
 
 
 def held_in(quarantine: Quarantine) -> list[Message]:
@@ -36,7 +36,12 @@ def held_in(quarantine: Quarantine) -> list[Message]:
 class LinkRun:
     """Use it with `with`: the thread ends with the block, and what ended it early is raised there."""
 
-    def __init__(self, address: Address | Callable[[], Address], subscribe: Sequence[str] = (), **more: Any) -> None:  # noqa: ANN401
+    def __init__(
+        self,
+        address: Address | Callable[[], Address],
+        subscribe: Sequence[str] | None = None,
+        **more: Any,  # noqa: ANN401
+    ) -> None:
         self.events: list[LinkEvent] = []
         self.error: BaseException | None = None
         self._new = threading.Condition()
@@ -45,7 +50,7 @@ class LinkRun:
         first = known()
         self.rng = Hasty()
         options: dict[str, Any] = {"will": lambda: None, "rng": self.rng, "clock": time.monotonic} | more
-        filters = subscribe or [f"edgegpu/v1/{first.client_id}/down/#"]
+        filters = [f"edgegpu/v1/{first.client_id}/down/#"] if subscribe is None else subscribe
         self.link = Link(known, subscribe=filters, put=self._put, **options)
         self._thread = threading.Thread(target=self._run, name=f"link {first.client_id}")
 

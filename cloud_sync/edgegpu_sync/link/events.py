@@ -58,4 +58,11 @@ class PublishAcknowledged:
     refused: str = ""
 
 
-LinkEvent = LinkUp | LinkDown | MessageArrived | PublishAcknowledged
+@dataclass(frozen=True, slots=True)
+class FiltersGranted:
+    """The broker has granted the filters of a `Link.subscribe`: what is published from now on arrives."""
+
+    token: int
+
+
+LinkEvent = LinkUp | LinkDown | MessageArrived | PublishAcknowledged | FiltersGranted

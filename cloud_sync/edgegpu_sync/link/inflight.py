@@ -5,12 +5,12 @@ import select
 import socket
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
 from edgegpu_sync.errors import TooLargeError
-from edgegpu_sync.link.events import MessageArrived, PublishAcknowledged
+from edgegpu_sync.link.events import FiltersGranted, MessageArrived, PublishAcknowledged
 from edgegpu_sync.link.rules import KeepAlive, Message, Quarantine
 from edgegpu_sync.wire import WIRE_MAX_BYTES
 
@@ -32,7 +32,22 @@ class AckRequest:
     mid: int
 
 
-PendingWork = PublishRequest | AckRequest | PublishAcknowledged
+@dataclass(frozen=True, slots=True)
+class SubscribeRequest:
+    """A SUBSCRIBE that is to be sent."""
+
+    token: int
+    filters: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class UnsubscribeRequest:
+    """An UNSUBSCRIBE that is to be sent."""
+
+    filters: tuple[str, ...]
+
+
+PendingWork = PublishRequest | AckRequest | PublishAcknowledged | SubscribeRequest | UnsubscribeRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +73,7 @@ class Inflight:
         self._pending: deque[PendingWork] = deque()
         self._out: dict[int, _InFlightMessage] = {}
         self._tokens: dict[int, int] = {}
+        self._subscribing: dict[int, int] = {}
         self._in: dict[int, _InFlightMessage] = {}
         self._in_bytes = 0
         self._one_at_a_time, self._had_ack = 0, False
@@ -85,6 +101,21 @@ class Inflight:
                 self._out[self._token] = _InFlightMessage(message, now, len(payload))
                 self._pending.append(PublishRequest(self._token, topic, payload, retain))
             return self._token
+
+    def subscribe(self, filters: Sequence[str]) -> int | None:
+        """Accept a SUBSCRIBE and return its token; None where the link is not up."""
+        with self._lock:
+            if not self._accepting:
+                return None
+            self._token += 1
+            self._pending.append(SubscribeRequest(self._token, tuple(filters)))
+            return self._token
+
+    def unsubscribe(self, filters: Sequence[str]) -> None:
+        """Accept an UNSUBSCRIBE; where the link is not up there is nothing to do."""
+        with self._lock:
+            if self._accepting:
+                self._pending.append(UnsubscribeRequest(tuple(filters)))
 
     def ack(self, arrived: MessageArrived) -> bool:
         """Accept an acknowledgement; return False where there is nothing to acknowledge."""
@@ -134,6 +165,7 @@ class Inflight:
             self._pending.clear()
             self._out.clear()
             self._tokens.clear()
+            self._subscribing.clear()
             self._in.clear()
             self._in_bytes = 0
 
@@ -155,6 +187,17 @@ class Inflight:
         """Record the packet id under which a publish went out."""
         with self._lock:
             self._tokens[mid] = token
+
+    def subscribing(self, token: int, mid: int) -> None:
+        """Record the packet id under which a SUBSCRIBE went out."""
+        with self._lock:
+            self._subscribing[mid] = token
+
+    def granted(self, mid: int) -> FiltersGranted | None:
+        """Return the event for a SUBACK; None for one that nobody waits for."""
+        with self._lock:
+            token = self._subscribing.pop(mid, None)
+            return None if token is None else FiltersGranted(token)
 
     def acked(self, mid: int, refused: str) -> PublishAcknowledged | None:
         """Return the event for a PUBACK; None for a heartbeat's, and for one that nobody waits for."""

@@ -15,7 +15,16 @@ from typing import NoReturn, assert_never
 
 from edgegpu_sync.link.connect import DialThread, LinkError
 from edgegpu_sync.link.events import Address, LinkDown, LinkEvent, LinkUp, MessageArrived, PublishAcknowledged
-from edgegpu_sync.link.inflight import AckRequest, ConnectionState, Inflight, PendingWork, PublishRequest, Waker
+from edgegpu_sync.link.inflight import (
+    AckRequest,
+    ConnectionState,
+    Inflight,
+    PendingWork,
+    PublishRequest,
+    SubscribeRequest,
+    UnsubscribeRequest,
+    Waker,
+)
 from edgegpu_sync.link.pahoclient import (
     ConnAck,
     ConnectionClosed,
@@ -46,6 +55,9 @@ STOP_TIMEOUT_S = 1.0
 
 UNACKED_MAX_BYTES = 8 * 1_048_576
 """With so many bytes unacknowledged no more is read. A broker that respects `receive_max` never comes near."""
+
+MOST_FILTERS = 500
+"""Filters in one SUBSCRIBE or UNSUBSCRIBE: mosquitto ends the connection on one with 2 000."""
 
 FOUR_WEEKS_S = 28 * 86_400
 
@@ -78,7 +90,7 @@ class Link:
 
         Args:
             address: read on the link's thread at each try, as `will` is.
-            subscribe: topic filters, QoS 1.
+            subscribe: topic filters, QoS 1, granted before `LinkUp`; none: `subscribe` adds them afterwards.
             will: topic and payload that the broker publishes, retained, when we go without DISCONNECT.
             put: receives the events on the link's thread, and must not block. What it raises ends `run`.
             rng: for the jitter of the waits.
@@ -119,6 +131,31 @@ class Link:
         token = self._inflight.publish(topic, payload, retain=retain, connection=connection)
         self._waker.poke()
         return token
+
+    def subscribe(self, filters: Sequence[str]) -> int | None:
+        """Subscribe to filters, QoS 1, until the connection ends; return the token for `FiltersGranted`.
+
+        None: the link is not up. Where the broker refuses a filter the connection is given up, as at its beginning.
+
+        Raises:
+            ValueError: more than `MOST_FILTERS`.
+        """
+        if len(filters) > MOST_FILTERS:
+            raise ValueError(f"cannot subscribe to {len(filters)} filters at once: at most {MOST_FILTERS}")
+        token = self._inflight.subscribe(filters)
+        self._waker.poke()
+        return token
+
+    def unsubscribe(self, filters: Sequence[str]) -> None:
+        """Give up filters; what is on its way still arrives. Where the link is not up nothing happens.
+
+        Raises:
+            ValueError: more than `MOST_FILTERS`.
+        """
+        if len(filters) > MOST_FILTERS:
+            raise ValueError(f"cannot unsubscribe {len(filters)} filters at once: at most {MOST_FILTERS}")
+        self._inflight.unsubscribe(filters)
+        self._waker.poke()
 
     def ack(self, arrived: MessageArrived) -> None:
         """Acknowledge a message. Where its connection has ended nothing happens: the message comes again."""
@@ -226,6 +263,10 @@ class Link:
                 wire.ack(todo.mid)
             case PublishAcknowledged():
                 self._put(todo)
+            case SubscribeRequest():
+                self._inflight.subscribing(todo.token, wire.subscribe(todo.filters))
+            case UnsubscribeRequest():
+                wire.unsubscribe(todo.filters)
             case _:
                 assert_never(todo)
 
@@ -239,13 +280,9 @@ class Link:
                 connection.session_present = fact.session_present
                 connection.pulse = replace(connection.pulse, keepalive_s=fact.keepalive_s)
                 self._accepted()
-                wire.subscribe(self._filters)
-            case SubAck(refused=refused) if refused or not connection.opened:
-                raise LinkError(
-                    ConnectionEnd.REFUSED, f"the broker grants no subscription to {self._filters}: {refused}"
-                )
+                self._begin_subscriptions(wire, connection)
             case SubAck():
-                self._up(connection)
+                self._granted(fact, connection)
             case PublishReceived():
                 arrived = MessageArrived(fact.topic, fact.payload, fact.retained, fact.mid, connection.number)
                 self._inflight.received(arrived)
@@ -257,6 +294,21 @@ class Link:
                 raise LinkError(fact.ending, fact.why, blamed=fact.blamed)
             case _:
                 assert_never(fact)
+
+    def _begin_subscriptions(self, wire: MqttConnection, connection: ConnectionState) -> None:
+        if self._filters:
+            wire.subscribe(self._filters)
+        else:
+            self._up(connection)
+
+    def _granted(self, fact: SubAck, connection: ConnectionState) -> None:
+        if fact.refused or not connection.opened:
+            which = f" to {self._filters}" if self._filters and not connection.up else ""
+            raise LinkError(ConnectionEnd.REFUSED, f"the broker grants no subscription{which}: {fact.refused}")
+        if not connection.up:
+            self._up(connection)
+        elif granted := self._inflight.granted(fact.mid):
+            self._put(granted)
 
     def _check_deadlines(self, wire: MqttConnection, connection: ConnectionState, heartbeat: str) -> None:
         """Do what is due on the connection; raise where that ends it."""
@@ -286,8 +338,6 @@ class Link:
             self._remember(self._known)
 
     def _up(self, connection: ConnectionState) -> None:
-        if connection.up:
-            return  # an unsolicited SUBACK
         connection.up, self._last_reason, self._up_at = True, None, self._clock()
         self._retry_now.clear()
         self._inflight.open(connection.window)

@@ -8,7 +8,7 @@ would be lost or would end the loop.
 import logging
 import select
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from paho.mqtt.client import Client, ConnectFlags, DisconnectFlags, MQTTMessage
@@ -63,6 +63,7 @@ class ConnAck:
 class SubAck:
     """SUBACK; `refused` has the broker's reasons for the filters that it does not grant."""
 
+    mid: int
     refused: str
 
 
@@ -151,9 +152,14 @@ class MqttConnection:
         facts, self._facts = self._facts, []
         return facts
 
-    def subscribe(self, filters: list[str]) -> None:
-        """Send SUBSCRIBE, QoS 1 for each."""
-        self._client.subscribe([(one, 1) for one in filters])
+    def subscribe(self, filters: Sequence[str]) -> int:
+        """Send SUBSCRIBE, QoS 1 for each; return its packet id, which `SubAck` will name; 0: the connection ended."""
+        _, mid = self._client.subscribe([(one, 1) for one in filters])
+        return mid or 0
+
+    def unsubscribe(self, filters: Sequence[str]) -> None:
+        """Send UNSUBSCRIBE."""
+        self._client.unsubscribe(list(filters))
 
     def publish(self, topic: str, payload: bytes, *, retain: bool) -> int:
         """Send PUBLISH with QoS 1; return its packet id, which `PubAck` will name."""
@@ -213,8 +219,9 @@ class MqttConnection:
         window = getattr(properties, "ReceiveMaximum", 65_535)
         self._facts.append(ConnAck(flags.session_present, window, self._client.keepalive))
 
-    def _subscribed(self, _c: Client, _u: object, _mid: int, reasons: list[ReasonCode], _p: Properties | None) -> None:
-        self._facts.append(SubAck(", ".join(str(one) for one in reasons if one.is_failure)))
+    def _subscribed(self, _c: Client, _u: object, mid: int, reasons: list[ReasonCode], _p: Properties | None) -> None:
+        refused = dict.fromkeys(str(one) for one in reasons if one.is_failure)
+        self._facts.append(SubAck(mid, ", ".join(refused)))
 
     def _on_message(self, _c: Client, _u: object, message: MQTTMessage) -> None:
         try:

@@ -47,12 +47,16 @@ class CardShare(WireModel):
 
 
 class PodAlloc(WireModel):
-    """A pod and its pieces; `enforced` is what its containers are held to: enforced, degraded, off."""
+    """A pod and its pieces; `enforced` is what its containers are held to: enforced, degraded, off.
+
+    `started_at`: when kubelet took it, seconds since 1970 by the cluster's clock; None where the box does not know.
+    """
 
     namespace: Name
     name: Name
     phase: Token
     enforced: Token = "off"
+    started_at: Count | None = None
     pieces: Annotated[tuple[CardShare, ...], Field(max_length=64)]
 
 

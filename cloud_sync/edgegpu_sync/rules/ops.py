@@ -9,6 +9,8 @@ from pydantic import Field, ValidationError
 
 from edgegpu_sync.errors import SyncError
 from edgegpu_sync.ids import OpName, op_name
+from edgegpu_sync.messages.telemetry import Uid
+from edgegpu_sync.rules.evidence import MOST_PODS
 from edgegpu_sync.states import ResultCode
 from edgegpu_sync.wire import Count, CriticalPiece, Https, Json, Seconds, Sha256, first_fault
 
@@ -63,7 +65,13 @@ class UpgradeArgs(CriticalPiece):
     signature: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{86}$")]
 
 
-Args = NoArgs | SharingArgs | LogsArgs | UpgradeArgs
+class EvidenceArgs(CriticalPiece):
+    """The pods whose containers are asked, by UID; none: those that hold shares."""
+
+    pods: Annotated[tuple[Uid, ...], Field(max_length=MOST_PODS)] = ()
+
+
+Args = NoArgs | SharingArgs | LogsArgs | UpgradeArgs | EvidenceArgs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +110,7 @@ OPS: dict[OpName, Declaration] = {
         _declare("inventory.refresh", RestartRule.IDEMPOTENT, 60),
         _declare("logs.collect", RestartRule.IDEMPOTENT, 900, args=LogsArgs),
         _declare("doctor.run", RestartRule.IDEMPOTENT, 300),
+        _declare("evidence.check", RestartRule.IDEMPOTENT, 180, args=EvidenceArgs),
         _declare("agent.upgrade", RestartRule.VERIFIABLE, 1_800, args=UpgradeArgs, proof=_LINK),
         _declare("identity.rotate", RestartRule.IDEMPOTENT, 300),
     )

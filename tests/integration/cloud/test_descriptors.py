@@ -38,7 +38,7 @@ def test_each_documented_unit_gives_as_many() -> None:
 def https(work: Path, limits: str) -> Iterator[tuple[subprocess.Popen[bytes], int, Path]]:
     """Run `serve` for HTTPS alone under these limits of a shell; yield the process, its port and its log."""
     folder, port, log = work / "cloud", free_port(), work / "log"
-    ok("init", "--name", "127.0.0.1", "--https-port", str(port), folder=folder)
+    ok("init", "--name", "127.0.0.1", "--https-port", str(port), "--no-console", folder=folder)
     words = [sys.executable, "-m", "edgegpu_cloud.cli.app", "serve", "--no-link", "--folder", str(folder)]
     with log.open("wb") as to:
         process = subprocess.Popen(["sh", "-c", f'{limits}; exec "$@"', "sh", *words], stdout=to, stderr=to)
