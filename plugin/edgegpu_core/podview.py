@@ -39,6 +39,8 @@ class PodView:
     phase: str = "Pending"
     reason: str = ""
     created: str = ""
+    started: str = ""
+    """When kubelet took the pod, as the API writes times; empty before."""
     deleting: bool = False
     containers: tuple[ContainerRequest, ...] = ()
     """The containers that ask for shares, in the order in which kubelet allocates."""
@@ -157,6 +159,7 @@ def pod_view(pod: Mapping[str, Any], model: ResourceModel, *, by_kubelet: bool =
         phase=str(status.get("phase") or "Pending"),
         reason=str(status.get("reason") or ""),
         created=str(metadata.get("creationTimestamp") or ""),
+        started=str(status.get("startTime") or ""),
         deleting=bool(metadata.get("deletionTimestamp")),
         containers=containers,
         cards=read_cards(annotations.get(CARDS_ANNOTATION), uid, node),

@@ -88,6 +88,7 @@ def pods_part(
                         "core": len(grant.ids.get(DeviceKind.CORE, ())),
                         "cards": _card_refs(grant, grant.cards(), labels),
                         "phase": "Gone" if ended is None else ended.phase,
+                        "started": "" if ended is None else ended.started,
                         "state": "held",
                         "reason": "kubelet has not let go of its devices yet",
                     }
@@ -129,6 +130,7 @@ def _pod_rows(pod: PodView, snapshot: Snapshot, trouble: str, reason: str) -> li
                 "core": container.request.core,
                 "cards": _card_refs(grant, grant.cards() or promised, labels),
                 "phase": pod.phase,
+                "started": pod.started,
                 "state": trouble or ("allocated" if complete else "waiting"),
                 "reason": reason,
             }

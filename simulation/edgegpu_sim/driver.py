@@ -1,11 +1,13 @@
 """A simulated NVIDIA driver under a folder: lays it out, and injects what can go wrong; also a CLI."""
 
 import argparse
+import errno
 import os
 import re
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Self
@@ -18,6 +20,7 @@ __all__ = ["SimCard", "SimDriver", "SimDriverError", "SimMig", "SimVersions", "m
 
 _BUILD = Path(__file__).resolve().parents[2] / "build/simdriver"
 _TIMEOUT_S = 10.0
+_BUSY_S, _BUSY_PAUSE_S = 5.0, 0.01
 _LIBRARIES = Path("usr/lib/x86_64-linux-gnu")
 _SHARED = Path("var/lib/nvidia-sim")
 _SIMCTL = Path("usr/libexec/edgegpu-sim/simctl")
@@ -108,12 +111,22 @@ class SimDriver:
         return int(self._run("used", uuid))
 
     def _run(self, *args: str) -> str:
-        done = subprocess.run(
-            [self._simctl, self.root.absolute(), *args], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
-        )
+        done = _started([str(self._simctl), str(self.root.absolute()), *args])
         if done.returncode != 0:
             raise SimDriverError(f"cannot {args[0]}: {done.stderr.strip()}")
         return done.stdout
+
+
+def _started(command: Sequence[str]) -> "subprocess.CompletedProcess[str]":
+    """Run simctl; a process that another thread forked while it was copied has it open for a moment (ETXTBSY)."""
+    end_s = time.monotonic() + _BUSY_S
+    while True:
+        try:
+            return subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
+        except OSError as error:
+            if error.errno != errno.ETXTBSY or time.monotonic() > end_s:
+                raise
+            time.sleep(_BUSY_PAUSE_S)
 
 
 def _lay_programs(root: Path, build: Path, version: str) -> None:

@@ -55,7 +55,15 @@ class Cloud:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         port, controllers, https = free_port(), free_port(), free_port()
-        ports = ("--broker", f"127.0.0.1:{port}", "--controller-port", str(controllers), "--https-port", str(https))
+        ports = (
+            "--broker",
+            f"127.0.0.1:{port}",
+            "--controller-port",
+            str(controllers),
+            "--https-port",
+            str(https),
+            "--no-console",
+        )
         self.command("init", "--name", "127.0.0.1", *ports)
         self.https = https
         self._processes: dict[str, subprocess.Popen[bytes]] = {}

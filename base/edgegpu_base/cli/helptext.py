@@ -39,15 +39,19 @@ class HelpCommand(TyperCommand):
         return named(super().get_usage(ctx))
 
 
-def command_line(name: str, text: str) -> typer.Typer:
-    """Return a program's application with its help and `--version`, without commands."""
+def version_option(name: str) -> Any:  # noqa: ANN401  (typer's own)
+    """Return the option by which a program prints its version and exits."""
 
     def tell_version(wanted: bool) -> None:  # noqa: FBT001  (as typer calls it)
         if wanted:
             typer.echo(f"{name} {installed_version()}")
             raise typer.Exit
 
-    option = typer.Option("--version", help="Print the version.", is_eager=True, callback=tell_version)
+    return typer.Option("--version", help="Print the version.", is_eager=True, callback=tell_version)
+
+
+def command_line(name: str, text: str) -> typer.Typer:
+    """Return a program's application with its help and `--version`, without commands."""
     app = typer.Typer(
         name=name,
         help=text,
@@ -58,7 +62,7 @@ def command_line(name: str, text: str) -> typer.Typer:
     )
 
     @app.callback()
-    def _options(*, version: Annotated[bool, option] = False) -> None:
+    def _options(*, version: Annotated[bool, version_option(name)] = False) -> None:
         del version
 
     return app

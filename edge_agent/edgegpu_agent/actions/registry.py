@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from edgegpu_agent.actions.bundles import Bundles
+from edgegpu_agent.actions.evidence import CheckEvidence
 from edgegpu_agent.actions.https import HttpsClient
 from edgegpu_agent.actions.idempotent import refresh_inventory, rotate_identity, run_doctor
 from edgegpu_agent.actions.logs import CollectLogs
@@ -106,6 +107,7 @@ def acts(box: ActionContext) -> Acts:
         ),
         "logs.collect": _logs(box, units),
         "doctor.run": run_doctor(box.program, timer=box.timer, env=box.env),
+        "evidence.check": CheckEvidence(box.program, box.timer, box.env),
         "agent.upgrade": _upgrade(box),
     }
     if box.renew is not None:

@@ -99,7 +99,7 @@ def run_demo(
         out: the file that gets the rows.
         as_json: whether to print a JSON document instead of text.
     """
-    with reporting(as_json=as_json), _ended_by_signals():
+    with reporting(as_json=as_json), ended_by_signals():
         os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # hides its notes on closed connections
         from edgegpu_agent.demo.model import DemoError  # noqa: PLC0415  (loads grpc: only here)
         from edgegpu_agent.demo.report import write_rows  # noqa: PLC0415
@@ -143,7 +143,7 @@ def _report(outcome: "DemoOutcome", out: Path | None, *, as_json: bool) -> None:
 
 
 @contextmanager
-def _ended_by_signals() -> Iterator[None]:
+def ended_by_signals() -> Iterator[None]:
     """Let SIGTERM and SIGHUP end the demo as Ctrl-C does, so that it cleans up."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:

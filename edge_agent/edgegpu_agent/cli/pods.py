@@ -11,6 +11,7 @@ from edgegpu_agent.cli.clients import completing
 from edgegpu_agent.cli.clients.document import PodRow
 from edgegpu_agent.cli.clients.plugin import fetch_status, find_socket
 from edgegpu_agent.cli.common import (
+    EXIT_WRONG,
     CliError,
     ConfigOption,
     JsonOption,
@@ -64,19 +65,36 @@ Examples:
   edgegpu pods asr -o wide
   edgegpu pods -w
   edgegpu pods --json | jq -r '.pods[] | select(.state == "refused") | .reason'
+  sudo edgegpu pods --evidence
+
+\b
+--evidence runs `nvidia-smi -L` in each container that holds cards, by the container runtime, and compares: `own` it
+sees exactly its cards, `more` others too, `other` not all of its own, `none` no card, `unknown` it could not be asked.
+What is printed there is the container's word. Exit status: 1 if one of them is more, other or none.
 
 \b
 --json: {"v": 1, "node": TEXT, "pods": [{"namespace", "pod", "uid", "container": TEXT, "units", "core": NUMBER,
   "cards": [{"index", "uuid": TEXT}], "phase", "state", "reason": TEXT}]}
+  With --evidence each has "evidence": {"verdict", "lines", "text": TEXT, "seen": [UUID]}
 """
 
+EvidenceOption = Annotated[
+    bool, typer.Option("--evidence", help="Run nvidia-smi -L in the containers, and compare what they see.")
+]
+UidOption = Annotated[
+    list[str] | None,
+    typer.Option("--uid", metavar="UID", help="Only the pod with this UID; may be given several times."),
+]
 
-def pods(
+
+def pods(  # noqa: PLR0913  (one for each option)
     pod: PodArgument = None,
     *,
     json: JsonOption = False,
     namespace: NamespaceOption = "",
     all_namespaces: AllOption = False,
+    uid: UidOption = None,
+    evidence: EvidenceOption = False,
     watch: WatchOption = False,
     socket: SocketOption = None,
     config: ConfigOption = None,
@@ -84,9 +102,14 @@ def pods(
     """List the containers of this node that ask for GPU shares, with the card that each has."""
     if namespace and all_namespaces:
         raise typer.BadParameter("-n and -A exclude each other", param_hint="-A")
+    if evidence and watch:
+        raise typer.BadParameter("--evidence looks once: it runs a program in each container", param_hint="--evidence")
     with reporting(as_json=json):
-        chosen = _Chosen(namespace, tuple(pod or ()))
+        chosen = _Chosen(namespace, tuple(pod or ()), frozenset(uid or ()))
         path = find_socket(socket, config)
+        if evidence:
+            _look_inside(path, chosen, as_json=json)
+            return
         if watch:
             from edgegpu_agent.cli.views.watching import watch as again  # noqa: PLC0415  (only for it)
 
@@ -96,18 +119,21 @@ def pods(
 
 @dataclass(frozen=True, slots=True)
 class _Chosen:
-    """The filter of pods: a namespace (empty: all), and beginnings of names (none: all)."""
+    """The filter of pods: a namespace (empty: all), beginnings of names (none: all), and UIDs (none: all)."""
 
     namespace: str
     names: tuple[str, ...]
+    uids: frozenset[str] = frozenset()
 
     def __contains__(self, row: PodRow) -> bool:
-        return self.namespace in {"", row.namespace} and (not self.names or row.pod.startswith(self.names))
+        named = not self.names or row.pod.startswith(self.names)
+        return named and self.namespace in {"", row.namespace} and (not self.uids or row.uid in self.uids)
 
     @property
     def words(self) -> str:
         """The filter as part of a sentence."""
         named = f" called {', '.join(self.names)}" if self.names else ""
+        named += f" with the UID {', '.join(sorted(self.uids))}" if self.uids else ""
         return f"{named} in namespace {self.namespace}" if self.namespace else named
 
 
@@ -124,6 +150,29 @@ def _look(path: Path, chosen: _Chosen, *, as_json: bool) -> None:
         _print(rows)
         if document.pending_more:
             typer.echo(f"and {counted(document.pending_more, 'more Pending pod')}", err=True)
+
+
+def _look_inside(path: Path, chosen: _Chosen, *, as_json: bool) -> None:
+    """Print what the containers that hold cards see; exit with 1 where one sees other cards than its own."""
+    from edgegpu_agent.cli.clients.evidence import check_evidence, find_runtime  # noqa: PLC0415  (only for it)
+    from edgegpu_agent.cli.views.evidence import WRONG, print_evidence  # noqa: PLC0415
+
+    document = fetch_status(path)
+    rows = [row for row in document.pods if row in chosen and row.cards and row.pod]
+    found = check_evidence(rows, find_runtime()) if rows else []
+    if as_json:
+        fields = ("verdict", "lines", "text", "seen")
+        told = [
+            {**_as_json(row), "evidence": one.model_dump(mode="json", include=set(fields))}
+            for row, one in zip(rows, found, strict=True)
+        ]
+        print_json({"v": JSON_VERSION, "node": document.node, "pods": told})
+    elif not rows:
+        typer.echo(f"no pod on {document.node}{chosen.words} holds a share of a card")
+    else:
+        print_evidence(found)
+    if any(one.verdict in WRONG for one in found):
+        raise typer.Exit(EXIT_WRONG)
 
 
 def _as_json(row: PodRow) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from pydantic import ValidationError
@@ -111,10 +112,19 @@ def _add(pods: dict[str, PodAlloc], row: Document) -> None:
             namespace=str(row.get("namespace") or "unknown"),
             name=str(row.get("pod") or uid.lower()),
             phase=str(row.get("phase") or "Unknown"),
+            started_at=_seconds(row.get("started")),
             pieces=(*(before.pieces if before else ()), *pieces),
         )
     except (ValidationError, LookupError, TypeError):
         return
+
+
+def _seconds(text: object) -> int | None:
+    """Return a time of the API in seconds since 1970; None where it is none, as in the document of an older plugin."""
+    try:
+        return max(0, int(datetime.fromisoformat(str(text)).timestamp())) if text else None
+    except (ValueError, OverflowError):
+        return None
 
 
 def _pieces(row: Document) -> Iterable[CardShare]:

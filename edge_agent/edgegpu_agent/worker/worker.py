@@ -36,7 +36,14 @@ from edgegpu_agent.worker.messages import UplinkMessages
 from edgegpu_agent.worker.refreshes import OwedRefreshes
 from edgegpu_agent.worker.sender import UplinkSender
 from edgegpu_agent.worker.telemetry import TelemetrySender
-from edgegpu_sync.link.events import LinkDown, LinkEvent, LinkUp, MessageArrived, PublishAcknowledged
+from edgegpu_sync.link.events import (
+    FiltersGranted,
+    LinkDown,
+    LinkEvent,
+    LinkUp,
+    MessageArrived,
+    PublishAcknowledged,
+)
 from edgegpu_sync.messages.downlink import KeySetLink
 from edgegpu_sync.messages.spec import AppLimits, Sharing, TryKey
 from edgegpu_sync.messages.uplink import Condition
@@ -322,6 +329,8 @@ class Worker:
                 self._inbox.take(event)
             case PublishAcknowledged():
                 self._sender.delivered(event)
+            case FiltersGranted():
+                pass  # a box has its one filter from the beginning
             case _ if callable(event):
                 event()
             case _:

@@ -77,6 +77,14 @@ class PodRefusal:
     """Whether the reason is an inventory that is not current."""
 
 
+@dataclass(frozen=True, slots=True)
+class PlacedPod:
+    """Where a trial has placed a pod: the node, and the cards there."""
+
+    room: NodeRoom
+    placement: Placement
+
+
 class TrialPlacement:
     """A copy of the nodes on which pods are placed and ended; what it was made from stays unchanged."""
 
@@ -108,8 +116,12 @@ class TrialPlacement:
 
     def place(self, pod: NewPod, *, only: str = "") -> bool:
         """Place a pod on the first node with room, or on the node `only`; False when it has to wait."""
+        return self.placed(pod, only=only) is not None
+
+    def placed(self, pod: NewPod, *, only: str = "") -> PlacedPod | None:
+        """Place a pod as `place` does, and return where it is; None when it has to wait."""
         if pod.problem or self._over_quota(pod.need):
-            return False
+            return None
         for at, room in enumerate(self._rooms):
             if self._excluded[at] or room.problem or (only and room.name != only):
                 continue
@@ -119,8 +131,8 @@ class TrialPlacement:
                 self._held[at][f"new {self._count}"] = placed.held
                 self._free[at] = free_after(room.slots, self._held[at].values())
                 self._spend(pod.need, 1)
-                return True
-        return False
+                return PlacedPod(room, placed)
+        return None
 
     def _on_node(self, pod: NewPod, at: int) -> Placement | PlacementRefusal:
         room = self._rooms[at]

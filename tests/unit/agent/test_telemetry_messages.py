@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from kits.cli import CARD_0, CARD_1, card, document, pod
 
 from edgegpu_agent.telemetry.messages import allocations, inventory, plugin_parts
@@ -82,6 +83,24 @@ def test_allocations_by_pod_one_piece_for_each_container() -> None:
         "Gone",
     )
     assert "uid-waits" not in pods
+
+
+@pytest.mark.parametrize(
+    ("started", "at"),
+    [
+        ("2026-09-21T14:13:20Z", 1_790_000_000),
+        ("1960-01-01T00:00:00Z", 0),
+        ("", None),
+        (None, None),
+        ("yesterday", None),
+        (7, None),
+        ({}, None),
+    ],
+)
+def test_a_pod_has_the_time_at_which_it_started_where_the_plugin_knows_it(started: object, at: int | None) -> None:
+    rows = {"pods": [pod("a", 10, CARD_0) | {"started": started}]}
+    assert [one.started_at for one in allocations(rows).values()] == [at]
+    assert [one.started_at for one in allocations({"pods": [pod("a", 10, CARD_0)]}).values()] == [None]
 
 
 def test_a_container_with_several_cards_has_a_piece_on_each() -> None:
