@@ -6,12 +6,12 @@ import asyncio
 import json
 import pwd
 import sqlite3
-import tarfile
 from typing import TYPE_CHECKING, Any, cast
 
 from golden import doors
 from golden.boxstate import bones
 from golden.shapes import named, written
+from kits.backups import opened_archive, passphrase_words
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,8 +29,8 @@ def files(folder: Path) -> dict[str, str]:
     elsewhere = folder / "broker"
     doors.edgegpu_cloud("broker", "--out", str(elsewhere), "--place", PLACE, "--user", "mosquitto", folder=cloud)
     backup = folder / "backup.tar"
-    doors.edgegpu_cloud("backup", str(backup), folder=cloud)
-    with tarfile.open(backup) as archive:
+    doors.edgegpu_cloud("backup", str(backup), *passphrase_words(folder), folder=cloud)
+    with opened_archive(backup) as archive:
         members = sorted(f"{one.name} {one.mode:o}" for one in archive.getmembers())
     return {
         "folder.json": written(tree(cloud)),

@@ -41,7 +41,7 @@ LIMITS = "item"
 IN_THE_BOX = frozenset({"sharing.install", "sharing.uninstall", "k3s.restart"})
 """Those that the booted box strikes, with all that they restart (tests/box/commandfaults.py)."""
 
-IDEMPOTENT = frozenset({"inventory.refresh", "logs.collect", "doctor.run"})
+IDEMPOTENT = frozenset({"inventory.refresh", "logs.collect", "doctor.run", "evidence.check"})
 """Those that are done once more where the agent died when they were done and their end was not written.
 identity.rotate is not: the same cause gets the same certificate."""
 
@@ -196,6 +196,7 @@ class Site:
             "inventory.refresh": lambda: self.agent.passed().count(f"{DONE_AND_NOT_WRITTEN} {op} {id_}"),
             "logs.collect": lambda: sum(id_ in path for path in self.web.puts),
             "doctor.run": lambda: sum(line.startswith("doctor") for line in self.agent.lines("calls")[calls:]),
+            "evidence.check": lambda: sum(line.startswith("pods") for line in self.agent.lines("calls")[calls:]),
             "agent.upgrade": lambda: sum(line.endswith(id_) for line in self.agent.lines("done")),
             "identity.rotate": lambda: self._rotations() - rotations,
         }

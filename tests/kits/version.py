@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from kits.controller import Bed
 from kits.modelbox import ModelBox, Payload
+from kits.stores import open_store
 from kits.worker import Box
 from kits.workercontroller import BOX_KEY, CONTROLLER, DEVICE, INSTANCE, ROOT
 from pydantic import BaseModel
@@ -16,7 +17,6 @@ from pydantic import BaseModel
 from edgegpu_agent.journal.disk_space import JournalPages
 from edgegpu_cloud.fleet.changes import Author, add_box
 from edgegpu_cloud.store.records import EnrolledBox, Revision
-from edgegpu_cloud.store.store import ControllerStore
 from edgegpu_sync.keys import next_link, public_text
 from edgegpu_sync.messages import downlink, spec, telemetry, uplink
 from edgegpu_sync.rules.outbox import OutboxSizes
@@ -144,7 +144,7 @@ class Pair:
     def __init__(self, folder: Path, *, says: Version = same, hears: Version = same) -> None:
         (folder / "cloud").mkdir()
         (folder / "box").mkdir()
-        store = ControllerStore.open_file(folder / "cloud/controller.db")
+        store = open_store(folder / "cloud/controller.db")
         with store.write() as tx:
             tx.notes.add_link(1, next_link(ROOT, keys=[public_text(CONTROLLER)]))
         store.close()

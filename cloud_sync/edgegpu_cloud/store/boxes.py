@@ -1,13 +1,23 @@
 """Boxes, their desired documents, and the last message of each kind."""
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import asdict
 
-from sqlalchemy import Connection, bindparam, delete, insert, select, update
+from sqlalchemy import ColumnElement, Connection, bindparam, delete, func, insert, select, true, update
 
-from edgegpu_cloud.store.convert import box_of, box_values, latest_of, latest_values, record_of
+from edgegpu_cloud.store.controllers.leases import ALL, of_partitions
+from edgegpu_cloud.store.convert import (
+    Values,
+    box_of,
+    box_state_values,
+    box_values,
+    latest_of,
+    latest_values,
+    record_of,
+    values_of,
+)
 from edgegpu_cloud.store.records import BoxRecord, BoxState, Latest, Revision
 from edgegpu_cloud.store.schema import BirthRow, BoxRow, LatestRow, SpecRow, table
+from edgegpu_cloud.store.summaries.tables import SummaryTable
 from edgegpu_sync.ids import DeviceId
 from edgegpu_sync.messages.stamps import Epoch
 from edgegpu_sync.topics import TopicKind
@@ -25,9 +35,12 @@ KEPT_BIRTHS = 200
 class BoxTable:
     """The boxes of one transaction."""
 
-    def __init__(self, connection: Connection, *, hold: bool) -> None:
-        """Use a connection; `hold`: rows that are read here are locked, because they are to be written."""
-        self._connection, self._hold = connection, hold
+    def __init__(self, connection: Connection, *, hold: bool, summaries: SummaryTable) -> None:
+        """Use a connection; `hold`: rows that are read here are locked, because they are to be written.
+
+        A new box gets a summary in `summaries`; one that is set aside or forgotten counts as changed there.
+        """
+        self._connection, self._hold, self._summaries = connection, hold, summaries
 
     def get(self, devices: Collection[DeviceId]) -> dict[DeviceId, BoxRecord]:
         """Return those of these boxes that exist; a transaction that writes holds them until its end."""
@@ -49,18 +62,18 @@ class BoxTable:
         found = self._connection.execute(query).first()
         return (0, "") if found is None else (found.key_set, found.name)
 
-    def all(self) -> list[BoxRecord]:
-        """Return every box, by name."""
-        query = select(_BOXES).order_by(_BOXES.c.name)
-        return [box_of(row) for row in self._connection.execute(query).mappings().all()]
-
     def with_exact_name(self, name: str) -> list[DeviceId]:
         """Return the boxes whose id or name is exactly this."""
         query = select(_BOXES.c.device).where((_BOXES.c.device == name) | (_BOXES.c.name == name))
         return [DeviceId(device) for device in self._connection.execute(query).scalars()]
 
     def with_instance(self, instance: str) -> list[DeviceId]:
-        """Return the boxes that have this machine's instance, the one that was enrolled last at the end."""
+        """Return the boxes that have this machine's instance, the one that was enrolled last at the end.
+
+        A transaction that writes is the only one that knows of it until its end: one machine becomes one box.
+        """
+        if self._hold and self._connection.dialect.name == "postgresql":  # with SQLite there is one that writes
+            self._connection.execute(select(func.pg_advisory_xact_lock(func.hashtext(instance))))
         query = select(_BOXES.c.device).where(_BOXES.c.instance == instance).order_by(_BOXES.c.enrolled_at_s)
         return [DeviceId(device) for device in self._connection.execute(query).scalars()]
 
@@ -75,42 +88,64 @@ class BoxTable:
     def add(self, box: BoxRecord) -> None:
         """Write a new box."""
         self._connection.execute(insert(_BOXES).values(box_values(box)))
+        self._summaries.add(box.device, box.labels)
 
     def put(self, boxes: Iterable[BoxRecord]) -> None:
         """Update boxes."""
-        rows = [{"at_device": box.device, **box_values(box)} for box in boxes]
+        self._put([box_values(box) for box in boxes])
+
+    def put_state(self, boxes: Iterable[BoxRecord]) -> None:
+        """Update of boxes what a controller and a request change: their numbers, not who they are.
+
+        Half of a row's columns and most of its indexes stay untouched.
+        """
+        self._put([box_state_values(box) for box in boxes])
+
+    def _put(self, rows: Sequence[Values]) -> None:
         if rows:
             statement = update(_BOXES).where(_BOXES.c.device == bindparam("at_device"))
-            self._connection.execute(statement, rows)
+            self._connection.execute(statement, [{"at_device": row.pop("device"), **row} for row in rows])
 
     def set_aside(self, device: DeviceId) -> None:
         """Mark a box as set aside, whatever its row holds."""
         values = {"state": BoxState.SET_ASIDE.value, "online": False, "look_at_s": None}
         self._connection.execute(update(_BOXES).where(_BOXES.c.device == device).values(values))
+        self._summaries.mark([device])
 
     def stop_asking(self, device: DeviceId) -> None:
         """Stop asking a box that is behind its revision until it is heard again, whatever its row holds."""
         self._connection.execute(update(_BOXES).where(_BOXES.c.device == device).values(look_at_s=None))
 
-    def enrolled(self) -> list[DeviceId]:
-        """Return the enrolled boxes, by name."""
-        query = select(_BOXES.c.device).where(_BOXES.c.state == BoxState.ENROLLED.value).order_by(_BOXES.c.name)
+    def enrolled(self, held: Collection[int] = ALL) -> list[DeviceId]:
+        """Return the enrolled boxes of some partitions, by name."""
+        mine = (_BOXES.c.state == BoxState.ENROLLED.value) & self._of(held)
+        query = select(_BOXES.c.device).where(mine).order_by(_BOXES.c.name)
         return [DeviceId(device) for device in self._connection.execute(query).scalars()]
 
     def forget(self, device: DeviceId) -> None:
         """Drop a box with its documents, last messages and births; other rows that refer to it have to be gone."""
+        self._summaries.forget(device)
         for rows in (_SPECS, _LATEST, _BIRTHS, _BOXES):
             self._connection.execute(delete(rows).where(rows.c.device == device))
 
-    def touched_since(self, counter: int, *, limit: int) -> list[tuple[int, DeviceId]]:
+    @staticmethod
+    def _of(held: Collection[int]) -> ColumnElement[bool]:
+        return true() if ALL.issubset(held) else _BOXES.c.partition.in_(sorted(held))
+
+    def touched_since(self, counter: int, *, limit: int, held: Collection[int] = ALL) -> list[tuple[int, DeviceId]]:
         """Return boxes that a person has changed since the counter had this value, oldest change first."""
-        query = select(_BOXES.c.touched, _BOXES.c.device).where(_BOXES.c.touched > counter)
+        query = select(_BOXES.c.touched, _BOXES.c.device).where(_BOXES.c.touched > counter, self._of(held))
         rows = self._connection.execute(query.order_by(_BOXES.c.touched, _BOXES.c.device).limit(limit))
         return [(touched, DeviceId(device)) for touched, device in rows]
 
-    def due_to_be_asked(self, now_s: float, *, limit: int) -> list[DeviceId]:
+    def changed_since(self, number: int, limit: int) -> list[tuple[int, DeviceId]]:
+        """Return boxes of which something has changed that lists show: `SummaryTable.changed_since`."""
+        return self._summaries.changed_since(number, limit=limit)
+
+    def due_to_be_asked(self, now_s: float, *, limit: int, held: Collection[int] = ALL) -> list[DeviceId]:
         """Return boxes that are behind their revision and due to be asked."""
-        query = select(_BOXES.c.device).where(_BOXES.c.look_at_s <= now_s).order_by(_BOXES.c.look_at_s).limit(limit)
+        due = (_BOXES.c.look_at_s <= now_s) & self._of(held)
+        query = select(_BOXES.c.device).where(due).order_by(_BOXES.c.look_at_s).limit(limit)
         return [DeviceId(device) for device in self._connection.execute(query).scalars()]
 
     # desired documents
@@ -120,6 +155,11 @@ class BoxTable:
         query = select(_SPECS).where(_SPECS.c.device == device, _SPECS.c.rev == rev)
         row = self._connection.execute(query).mappings().one_or_none()
         return None if row is None else record_of(Revision, row)
+
+    def revisions(self, device: DeviceId) -> list[Revision]:
+        """Return the desired documents of a box that are kept, oldest first."""
+        query = select(_SPECS).where(_SPECS.c.device == device).order_by(_SPECS.c.rev)
+        return [record_of(Revision, row) for row in self._connection.execute(query).mappings().all()]
 
     def specs(self, revs: Collection[tuple[DeviceId, int]]) -> dict[DeviceId, Json]:
         """Return the documents of many boxes, one of each."""
@@ -135,12 +175,17 @@ class BoxTable:
 
     def add_spec(self, device: DeviceId, revision: Revision) -> None:
         """Store a desired document."""
-        self._connection.execute(insert(_SPECS).values(device=device, **asdict(revision)))
+        self.add_specs([(device, revision)])
 
-    def forget_specs(self) -> None:
+    def add_specs(self, revisions: Sequence[tuple[DeviceId, Revision]]) -> None:
+        """Store desired documents of boxes."""
+        self._connection.execute(insert(_SPECS), [{"device": device, **values_of(one)} for device, one in revisions])
+
+    def forget_specs(self, *, held: Collection[int] = ALL) -> None:
         """Drop documents that are more than `KEPT_REVISIONS` behind the current one."""
         spec_rev = select(_BOXES.c.spec_rev).where(_BOXES.c.device == _SPECS.c.device).scalar_subquery()
-        self._connection.execute(delete(_SPECS).where(_SPECS.c.rev < spec_rev - KEPT_REVISIONS))
+        old = (_SPECS.c.rev < spec_rev - KEPT_REVISIONS) & of_partitions(_SPECS.c.device, held)
+        self._connection.execute(delete(_SPECS).where(old))
 
     # last messages
 
@@ -179,7 +224,7 @@ class BoxTable:
         if not births:
             return
         rows = [
-            {"device": device, "enrolment": enrolment, "at_s": at_s, **asdict(epoch)}
+            {"device": device, "enrolment": enrolment, "at_s": at_s, **values_of(epoch)}
             for device, enrolment, epoch, at_s in births
         ]
         self._connection.execute(insert(_BIRTHS), rows)

@@ -1,11 +1,12 @@
 """Commands, their history, and the ends of commands that this store does not know."""
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import asdict
 
 from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
-from edgegpu_cloud.store.convert import command_of, command_values, new_command_values, record_of
+from edgegpu_cloud.store.controllers.leases import ALL, of_partitions
+from edgegpu_cloud.store.convert import command_of, command_values, new_command_values, record_of, values_of
+from edgegpu_cloud.store.labels import LabelTerm, in_scope
 from edgegpu_cloud.store.records import CommandHistoryLine, Orphan, StoredCommand
 from edgegpu_cloud.store.schema import CommandRow, HistoryRow, OrphanRow, table
 from edgegpu_sync.ids import CommandId, DeviceId, OpName
@@ -31,26 +32,48 @@ class CommandTable:
         """Return those of these commands that exist."""
         return {one.id: one for one in self._of(_COMMANDS.c.id.in_(ids))}
 
-    def beginning(self, prefix: str) -> list[CommandId]:
-        """Return the ids that begin with a prefix, ten at most."""
-        query = select(_COMMANDS.c.id).where(_COMMANDS.c.id.startswith(prefix, autoescape=True)).limit(10)
+    def beginning(self, prefix: str, scope: Sequence[LabelTerm] = ()) -> list[CommandId]:
+        """Return the ids that begin with a prefix, of boxes in a scope, ten at most."""
+        begins = _COMMANDS.c.id.startswith(prefix, autoescape=True)
+        query = select(_COMMANDS.c.id).where(begins, *in_scope(_COMMANDS.c.device, scope)).limit(10)
         return [CommandId(id_) for id_ in self._connection.execute(query).scalars()]
 
-    def of(self, device: DeviceId | None, *, limit: int) -> list[StoredCommand]:
-        """Return the last commands to a box, or to all, newest first."""
-        query = select(_COMMANDS).order_by(_COMMANDS.c.number.desc()).limit(limit)
+    def of(
+        self, device: DeviceId | None, *, limit: int, before: str = "", scope: Sequence[LabelTerm] = ()
+    ) -> list[StoredCommand]:
+        """Return the last commands to a box, or to all in a scope, newest first; those before the one with this id."""
+        query = select(_COMMANDS).where(*in_scope(_COMMANDS.c.device, scope))
+        query = query.order_by(_COMMANDS.c.number.desc()).limit(limit)
         if device is not None:
             query = query.where(_COMMANDS.c.device == device)
+        if before:
+            number = select(_COMMANDS.c.number).where(_COMMANDS.c.id == before).scalar_subquery()
+            query = query.where(_COMMANDS.c.number < number)
         return [command_of(row) for row in self._connection.execute(query).mappings().all()]
+
+    def last_with_data(self, device: DeviceId, op: str) -> StoredCommand | None:
+        """Return the newest command of an op to a box that has ended well, which is when a box sends data."""
+        c = _COMMANDS.c
+        done = (c.device == device) & c.ended & (c.op == op) & (c.state == CommandState.SUCCEEDED.value)
+        query = select(_COMMANDS).where(done)
+        row = self._connection.execute(query.order_by(c.number.desc()).limit(1)).mappings().first()
+        return None if row is None else command_of(row)
 
     def open(self, device: DeviceId) -> list[StoredCommand]:
         """Return all commands to a box that have not ended, oldest first."""
         return self._of(_COMMANDS.c.device == device, ~_COMMANDS.c.ended)
 
-    def open_count(self) -> dict[DeviceId, int]:
-        """Return how many commands have not ended, by box."""
-        query = select(_COMMANDS.c.device, func.count()).where(~_COMMANDS.c.ended).group_by(_COMMANDS.c.device)
+    def open_count(self, devices: Collection[DeviceId]) -> dict[DeviceId, int]:
+        """Return how many commands to these boxes have not ended, by box; those that have none are left out."""
+        c = _COMMANDS.c
+        query = select(c.device, func.count()).where(c.device.in_(devices), ~c.ended).group_by(c.device)
         return {DeviceId(device): number for device, number in self._connection.execute(query)}
+
+    def by_state(self, *, ended_since_s: float) -> dict[str, int]:
+        """Return how many commands have each state: those under way, and those that ended since; none yet: WAITING."""
+        c = _COMMANDS.c
+        query = select(c.state, func.count()).where(~c.ended | (c.ended_at_s >= ended_since_s)).group_by(c.state)
+        return {state or "WAITING": number for state, number in self._connection.execute(query)}
 
     def number_since(self, device: DeviceId, op: OpName, at_s: float) -> int:
         """Return how many commands of this op a box may have worked on since then: open, or ended later."""
@@ -59,9 +82,9 @@ class CommandTable:
         query = select(func.count()).where(c.device == device, c.op == op, under_way)
         return int(self._connection.execute(query).scalar_one())
 
-    def add(self, command: StoredCommand) -> None:
-        """Write a new command."""
-        self._connection.execute(insert(_COMMANDS).values(new_command_values(command)))
+    def add(self, *commands: StoredCommand) -> None:
+        """Write new commands."""
+        self._connection.execute(insert(_COMMANDS), [new_command_values(one) for one in commands])
 
     def put(self, commands: Iterable[StoredCommand]) -> None:
         """Update commands."""
@@ -71,9 +94,10 @@ class CommandTable:
 
     # sending
 
-    def due_boxes(self, now_s: float, *, limit: int) -> list[DeviceId]:
+    def due_boxes(self, now_s: float, *, limit: int, held: Collection[int] = ALL) -> list[DeviceId]:
         """Return boxes with a command that is to be sent."""
-        query = select(_COMMANDS.c.device).where(_COMMANDS.c.next_at_s <= now_s).distinct().limit(limit)
+        due = (_COMMANDS.c.next_at_s <= now_s) & of_partitions(_COMMANDS.c.device, held)
+        query = select(_COMMANDS.c.device).where(due).distinct().limit(limit)
         return [DeviceId(device) for device in self._connection.execute(query).scalars()]
 
     def due(self, devices: Collection[DeviceId], now_s: float, *, limit: int) -> list[StoredCommand]:
@@ -98,9 +122,10 @@ class CommandTable:
         where = c.device.in_(devices) & c.next_at_s.is_not(None)
         self._connection.execute(update(_COMMANDS).where(where).values(next_at_s=None))
 
-    def park_all(self) -> None:
-        """Let all commands wait: a controller that starts knows the age of no birth."""
-        self._connection.execute(update(_COMMANDS).where(_COMMANDS.c.next_at_s.is_not(None)).values(next_at_s=None))
+    def park_all(self, held: Collection[int] = ALL) -> None:
+        """Let all commands to boxes of some partitions wait: who takes those knows the age of no birth."""
+        where = _COMMANDS.c.next_at_s.is_not(None) & of_partitions(_COMMANDS.c.device, held)
+        self._connection.execute(update(_COMMANDS).where(where).values(next_at_s=None))
 
     def park_unsigned(self, device: DeviceId) -> None:
         """Let commands wait that were never signed: too many are on their way to this box."""
@@ -122,19 +147,14 @@ class CommandTable:
         query = select(c.device).where(c.device.in_(devices), ~c.ended, c.seq.is_(None), c.next_at_s.is_(None))
         return [DeviceId(device) for device in self._connection.execute(query.distinct()).scalars()]
 
-    def ended_since(self, at_s: float) -> dict[DeviceId, list[CommandId]]:
-        """Return the ids of commands that have ended since then, by box."""
-        query = select(_COMMANDS.c.device, _COMMANDS.c.id).where(_COMMANDS.c.ended_at_s >= at_s)
+    def ended_since(self, at_s: float, devices: Collection[DeviceId]) -> dict[DeviceId, list[CommandId]]:
+        """Return the ids of commands to these boxes that have ended since then, by box."""
+        ended = (_COMMANDS.c.ended_at_s >= at_s) & _COMMANDS.c.device.in_(devices)
+        query = select(_COMMANDS.c.device, _COMMANDS.c.id).where(ended)
         found: dict[DeviceId, list[CommandId]] = {}
         for device, id_ in self._connection.execute(query.order_by(_COMMANDS.c.number)):
             found.setdefault(DeviceId(device), []).append(CommandId(id_))
         return found
-
-    def forget(self, before_s: float) -> None:
-        """Drop commands that ended before then, and their history."""
-        old = select(_COMMANDS.c.id).where(_COMMANDS.c.ended_at_s < before_s)
-        self._connection.execute(delete(_HISTORY).where(_HISTORY.c.command.in_(old)))
-        self._connection.execute(delete(_COMMANDS).where(_COMMANDS.c.ended_at_s < before_s))
 
     def forget_box(self, device: DeviceId) -> None:
         """Drop all commands to a box, their history, and its orphans."""
@@ -148,7 +168,7 @@ class CommandTable:
     def heard(self, lines: Sequence[CommandHistoryLine]) -> None:
         """Write lines of history."""
         if lines:
-            self._connection.execute(insert(_HISTORY), [asdict(one) | {"state": one.state.value} for one in lines])
+            self._connection.execute(insert(_HISTORY), [values_of(one) | {"state": one.state.value} for one in lines])
 
     def history(self, id_: CommandId) -> list[CommandHistoryLine]:
         """Return the history of a command, oldest first."""
@@ -158,12 +178,21 @@ class CommandTable:
             for row in self._connection.execute(query).mappings().all()
         ]
 
+    def histories(self, ids: Collection[CommandId]) -> dict[CommandId, list[CommandHistoryLine]]:
+        """Return the histories of commands, oldest line first; those that have none are left out."""
+        query = select(_HISTORY).where(_HISTORY.c.command.in_(ids)).order_by(_HISTORY.c.number)
+        found: dict[CommandId, list[CommandHistoryLine]] = {}
+        for row in self._connection.execute(query).mappings().all():
+            line = record_of(CommandHistoryLine, row, state=CommandState(row["state"]))
+            found.setdefault(line.command, []).append(line)
+        return found
+
     def add_orphans(self, orphans: Sequence[Orphan]) -> None:
         """Store the ends of unknown commands; the first end of each stays, the oldest of a box are dropped."""
         for one in orphans:
             there = (_ORPHANS.c.device == one.device) & (_ORPHANS.c.id == one.id)
             if self._connection.execute(select(_ORPHANS.c.id).where(there)).first() is None:
-                self._connection.execute(insert(_ORPHANS).values(asdict(one) | {"state": one.state.value}))
+                self._connection.execute(insert(_ORPHANS).values(values_of(one) | {"state": one.state.value}))
         for device in {one.device for one in orphans}:
             newest = select(_ORPHANS.c.id).where(_ORPHANS.c.device == device).order_by(_ORPHANS.c.at_s.desc())
             over = self._connection.execute(newest.offset(KEPT_ORPHANS)).scalars().all()

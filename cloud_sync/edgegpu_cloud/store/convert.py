@@ -1,12 +1,13 @@
 """Conversion between rows and dataclasses."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import fields
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlalchemy import RowMapping
 
-from edgegpu_cloud.store.records import BoxRecord, BoxState, Latest, StoredCommand
+from edgegpu_cloud.store.records import BoxRecord, BoxState, Latest, StoredCommand, partition_of
 from edgegpu_sync.ids import DeviceId
 from edgegpu_sync.messages.stamps import Epoch, Stamp
 from edgegpu_sync.rules.sequence import CommandSequence
@@ -23,13 +24,17 @@ Values = dict[str, Any]
 
 def record_of(record: type[T], row: RowMapping | Mapping[str, Any], **converted: object) -> T:
     """Read a record whose fields are columns of the row; `converted` are those that need more than the row has."""
-    names = [one.name for one in fields(record) if one.name not in converted]
-    return record(**{name: row[name] for name in names}, **converted)
+    return record(**{name: row[name] for name in _names(record) if name not in converted}, **converted)
 
 
 def values_of(record: "DataclassInstance") -> Values:
-    """Return the fields of a record by name; records in it stay records."""
-    return {one.name: getattr(record, one.name) for one in fields(record)}
+    """Return the fields of a record by name, as they are: `asdict` would copy each value, however deep."""
+    return {name: getattr(record, name) for name in _names(type(record))}
+
+
+@cache
+def _names(record: "type[DataclassInstance]") -> tuple[str, ...]:
+    return tuple(one.name for one in fields(record))
 
 
 def _epoch(count: int | None, nonce: str | None) -> Epoch | None:
@@ -45,15 +50,23 @@ def box_of(row: RowMapping) -> BoxRecord:
 
 def box_values(box: BoxRecord) -> Values:
     """Write a row of `boxes`."""
-    sequence = box.sequence
-    values = values_of(box) | values_of(sequence)
-    for name in ("sequence", "epoch", "born_at_s"):
-        del values[name]
+    own = {name: getattr(box, name) for name in ("name", "public", "host", "added_at_s", "enrolled_at_s")}
+    who = {"partition": partition_of(box.device), "labels": dict(box.labels), "state": box.state.value}
+    return box_state_values(box) | own | who
+
+
+_STATE = ("device", "online", "seen_at_s", "spec_rev", "told_rev", "observed_rev", "applied_rev", "look_at_s", "looks")
+_NUMBERS = ("enrolment", "instance", "next_seq", "rev", "digest", "restored", "key_set")
+
+
+def box_state_values(box: BoxRecord) -> Values:
+    """Write what a controller and a request change in a row of `boxes`."""
+    sequence, epoch = box.sequence, box.sequence.epoch
+    values = {name: getattr(box, name) for name in _STATE} | {name: getattr(sequence, name) for name in _NUMBERS}
     return values | {
-        "labels": dict(box.labels),
-        "state": box.state.value,
-        "epoch_count": sequence.epoch.count if sequence.epoch else None,
-        "epoch_nonce": sequence.epoch.nonce if sequence.epoch else None,
+        "touched": box.touched,
+        "epoch_count": epoch.count if epoch else None,
+        "epoch_nonce": epoch.nonce if epoch else None,
     }
 
 
@@ -75,7 +88,7 @@ def _stamp(row: RowMapping) -> Stamp | None:
 def command_values(command: StoredCommand) -> Values:
     """Write what can change in a row of `commands`."""
     one = command.tracked
-    own = {name: getattr(command, name) for name in ("cancelled", "data", "attempts", "ended_at_s")}
+    own = {name: getattr(command, name) for name in ("cancelled", "data", "attempts", "ended_at_s", "sent_at_s")}
     tracked = {name: getattr(one, name) for name in ("due_at_s", "seq", "code", "text", "quiet_since_s", "tries")}
     return {
         **own,
@@ -110,4 +123,4 @@ def latest_values(latest: Latest) -> Values:
     """Write a row of `latest`."""
     stamp = latest.stamp
     values = {"device": latest.device, "kind": latest.kind.value, "at_s": latest.at_s, "body": latest.body}
-    return values | asdict(stamp.epoch) | {"enrolment": stamp.enrolment, "n": stamp.n}
+    return values | values_of(stamp.epoch) | {"enrolment": stamp.enrolment, "n": stamp.n}

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, Table, insert, select, update
+from sqlalchemy import Connection, RowMapping, Table, case, func, insert, select, update
 
 from edgegpu_cloud.store.convert import record_of
 from edgegpu_cloud.store.records import CertificateRecord, EnrolmentAttempt, RequestState, Token
@@ -71,6 +71,14 @@ class Enrolments:
         """Update an attempt."""
         self._put(_REQUESTS, asdict(request) | {"state": request.state.value}, key="id")
 
+    def mark(self) -> str:
+        """Return a text that is another one after each change of a token or an attempt."""
+        tokens, requests = _TOKENS.c, _REQUESTS.c
+        of_tokens = select(func.count(), func.sum(tokens.used), func.sum(case((tokens.revoked, 1), else_=0)))
+        of_requests = select(requests.state, func.count()).group_by(requests.state).order_by(requests.state)
+        found = [self._connection.execute(query).all() for query in (of_tokens, of_requests)]
+        return repr([[tuple(map(str, row)) for row in rows] for rows in found])
+
     def add_certificate(self, certificate: CertificateRecord) -> None:
         """Write a certificate that was issued."""
         self._connection.execute(insert(_CERTIFICATES).values(asdict(certificate)))
@@ -97,3 +105,8 @@ class Enrolments:
     def revoked(self) -> list[CertificateRecord]:
         """Return all revoked certificates, for the CRL."""
         return self._certificates(_CERTIFICATES.c.revoked_at_s.is_not(None), order="serial")
+
+    def revoked_count(self) -> int:
+        """Return how many certificates are revoked."""
+        query = select(func.count()).where(_CERTIFICATES.c.revoked_at_s.is_not(None))
+        return int(self._connection.execute(query).scalar_one())

@@ -1,12 +1,13 @@
 """Events, alarms and the audit; the chain of key sets; numbers of the whole store."""
 
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Collection, Sequence
 
-from sqlalchemy import Connection, delete, func, insert, select, update
+from sqlalchemy import Connection, delete, func, insert, select, text, update
 
-from edgegpu_cloud.store.convert import record_of
-from edgegpu_cloud.store.records import Alarm, AuditEntry, BoxEvent
+from edgegpu_cloud.store.controllers.leases import ALL, of_partitions
+from edgegpu_cloud.store.convert import record_of, values_of
+from edgegpu_cloud.store.labels import LabelTerm, in_scope
+from edgegpu_cloud.store.records import Alarm, AuditEntry, AuditFilter, BoxEvent
 from edgegpu_cloud.store.schema import AlarmRow, AuditRow, EventRow, KeySetRow, MetaRow, table
 from edgegpu_sync.ids import DeviceId
 from edgegpu_sync.messages.downlink import KeySetLink
@@ -21,7 +22,19 @@ MOST_ALARMS = 50
 """Alarms of one box that may be unseen at one time."""
 
 MANY_ALARMS, SET_ASIDE = "MANY_ALARMS", "SET_ASIDE"
-CHANGES, SERVER_TIME = "changes", "server_time"
+CHANGES = "changes"
+_MESSAGES = "messages/"
+
+
+_NEXT = text(
+    "INSERT INTO meta (key, value) VALUES (:key, :by) "
+    "ON CONFLICT (key) DO UPDATE SET value = meta.value + :by RETURNING value"
+)
+
+
+def next_number(connection: Connection, key: str, *, by: int = 1) -> int:
+    """Raise a counter of the whole store and return it; other transactions that raise it wait for this one."""
+    return int(connection.execute(_NEXT, {"key": key, "by": by}).scalar_one())
 
 
 class NoteTable:
@@ -37,20 +50,22 @@ class NoteTable:
         found = self._connection.execute(select(_META.c.value).where(_META.c.key == key)).scalar_one_or_none()
         return found or 0
 
-    def changed(self) -> int:
-        """Count one more change by a person, which the controller shall notice; return the counter."""
-        return self._raise(CHANGES, self.number(CHANGES) + 1)
+    def changed(self, changes: int = 1) -> int:
+        """Count one or more changes by a person, which the controllers shall notice; return the counter.
 
-    def server_time(self, now_s: float) -> int:
-        """Return the time that boxes receive, seconds since 1970: never less than they received before."""
-        now, last = int(now_s), self.number(SERVER_TIME)
-        return self._raise(SERVER_TIME, now) if now > last else last
+        The row is locked until the end of the transaction, so who reads the counter has all changes up to it. No
+        controller writes it.
+        """
+        return next_number(self._connection, CHANGES, by=changes)
 
-    def _raise(self, key: str, value: int) -> int:
-        there = self._connection.execute(update(_META).where(_META.c.key == key).values(value=value))
-        if not there.rowcount:
-            self._connection.execute(insert(_META).values(key=key, value=value))
-        return value
+    def ingested(self, partition: int, messages: int) -> None:
+        """Count messages of boxes; `partition` is one that the caller holds, so no other controller writes this row."""
+        next_number(self._connection, f"{_MESSAGES}{partition}", by=messages)
+
+    def messages(self) -> int:
+        """Return how many messages of boxes were ever taken."""
+        query = select(func.sum(_META.c.value)).where(_META.c.key.startswith(_MESSAGES))
+        return int(self._connection.execute(query).scalar_one() or 0)
 
     # the keys' chain
 
@@ -68,20 +83,21 @@ class NoteTable:
     def add_events(self, events: Sequence[BoxEvent]) -> None:
         """Store events of boxes."""
         if events:
-            self._connection.execute(insert(_EVENTS), [asdict(one) for one in events])
+            self._connection.execute(insert(_EVENTS), [values_of(one) for one in events])
 
-    def events(self, device: DeviceId | None = None, *, limit: int) -> list[BoxEvent]:
-        """Return the last events of a box, or of all, newest first."""
-        query = select(_EVENTS).order_by(_EVENTS.c.number.desc()).limit(limit)
+    def events(self, device: DeviceId | None = None, *, limit: int, scope: Sequence[LabelTerm] = ()) -> list[BoxEvent]:
+        """Return the last events of a box, or of all in a scope, newest first."""
+        query = select(_EVENTS).where(*in_scope(_EVENTS.c.device, scope))
+        query = query.order_by(_EVENTS.c.number.desc()).limit(limit)
         if device is not None:
             query = query.where(_EVENTS.c.device == device)
         return [record_of(BoxEvent, row) for row in self._connection.execute(query).mappings().all()]
 
-    def forget_events(self, before_s: float) -> None:
-        """Drop events that came before then, and of each box all but the newest `KEPT_EVENTS`."""
+    def trim_events(self, *, held: Collection[int] = ALL) -> None:
+        """Drop of each box's events all but the newest `KEPT_EVENTS`."""
         c = _EVENTS.c
-        self._connection.execute(delete(_EVENTS).where(c.at_s < before_s))
-        many = select(c.device).group_by(c.device).having(func.count() > KEPT_EVENTS)
+        mine = of_partitions(c.device, held)
+        many = select(c.device).where(mine).group_by(c.device).having(func.count() > KEPT_EVENTS)
         for device in self._connection.execute(many).scalars().all():
             newest = select(c.number).where(c.device == device).order_by(c.number.desc())
             oldest = self._connection.execute(newest.offset(KEPT_EVENTS - 1).limit(1)).scalar_one()
@@ -115,21 +131,49 @@ class NoteTable:
         again = {"times": c.times + 1, "text": text, "at_s": now_s}
         return bool(self._connection.execute(update(_ALARMS).where(same).values(again)).rowcount)
 
-    def alarms(self, *, unseen: bool = True, limit: int = 1_000) -> list[Alarm]:
-        """Return alarms, newest first."""
-        query = select(_ALARMS).order_by(_ALARMS.c.number.desc()).limit(limit)
+    def alarms(self, *, unseen: bool = True, limit: int = 1_000, scope: Sequence[LabelTerm] = ()) -> list[Alarm]:
+        """Return alarms of boxes in a scope, newest first; without one those of no box too."""
+        query = select(_ALARMS).where(*in_scope(_ALARMS.c.device, scope))
+        query = query.order_by(_ALARMS.c.number.desc()).limit(limit)
         if unseen:
             query = query.where(_ALARMS.c.seen_by == "")
         return [record_of(Alarm, row) for row in self._connection.execute(query).mappings().all()]
 
-    def alarm_seen(self, number: int, *, by: str) -> bool:
-        """Mark an alarm as seen by a person; return whether it exists."""
-        done = self._connection.execute(update(_ALARMS).where(_ALARMS.c.number == number).values(seen_by=by))
+    def alarm_seen(self, number: int, *, by: str, scope: Sequence[LabelTerm] = ()) -> bool:
+        """Mark an alarm as seen by a person; return whether it exists in their scope."""
+        where = (_ALARMS.c.number == number, *in_scope(_ALARMS.c.device, scope))
+        done = self._connection.execute(update(_ALARMS).where(*where).values(seen_by=by))
         return bool(done.rowcount)
 
-    def audit(self, entry: AuditEntry) -> None:
+    def audit(self, *entries: AuditEntry) -> None:
         """Store what a person changed."""
-        self._connection.execute(insert(_AUDIT).values(asdict(entry)))
+        rows = [values_of(one) for one in entries]
+        for row in rows:
+            del row["number"]
+        self._connection.execute(insert(_AUDIT), rows)
+
+    def trim_audit(self, what: str, *, keep: int) -> None:
+        """Drop the oldest entries of one kind, all but `keep`."""
+        c = _AUDIT.c
+        newest = select(c.number).where(c.what == what).order_by(c.number.desc())
+        oldest_kept = self._connection.execute(newest.offset(keep - 1).limit(1)).scalar_one_or_none()
+        if oldest_kept is not None:
+            self._connection.execute(delete(_AUDIT).where(c.what == what, c.number < oldest_kept))
+
+    def audit_page(self, where: AuditFilter, *, limit: int, scope: Sequence[LabelTerm] = ()) -> list[AuditEntry]:
+        """Return entries of boxes in a scope, newest first; without a scope those of no box too."""
+        c = _AUDIT.c
+        query = select(_AUDIT).where(*in_scope(c.device, scope))
+        if where.before:
+            query = query.where(c.number < where.before)
+        if where.by:
+            query = query.where((c.by == where.by) | c.by.startswith(f"{where.by}/", autoescape=True))
+        if where.device:
+            query = query.where(c.device == where.device)
+        if where.what:
+            query = query.where((c.what == where.what) | c.what.startswith(f"{where.what}.", autoescape=True))
+        rows = self._connection.execute(query.order_by(c.number.desc()).limit(limit)).mappings().all()
+        return [record_of(AuditEntry, row) for row in rows]
 
     def audits(self, device: str | None = None, *, limit: int) -> list[AuditEntry]:
         """Return what people changed, newest first."""

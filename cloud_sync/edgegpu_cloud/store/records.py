@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import lru_cache
+from hashlib import sha256
 from typing import Any
 
 from edgegpu_sync.ids import CommandId, DeviceId, OpName
@@ -13,6 +15,44 @@ from edgegpu_sync.states import CommandState
 from edgegpu_sync.topics import TopicKind
 
 Json = dict[str, Any]
+
+PARTITIONS = 64
+"""Into how many partitions the boxes are split. The number stands in every store, and never changes."""
+
+
+LEADER = 0
+"""Who holds this partition also does what is done once for all boxes: rollouts, alerts, alarms of the broker."""
+
+
+@lru_cache(maxsize=65_536)
+def partition_of(device: DeviceId) -> int:
+    """Return the partition of a box, 0 to `PARTITIONS` - 1: the first byte of the id's SHA-256, modulo their number."""
+    return sha256(device.encode()).digest()[0] % PARTITIONS
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The lease of a partition: its holder (empty: nobody), and its fence, which rises with each change of holder."""
+
+    number: int
+    holder: str
+    fence: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerBeat:
+    """A controller that shares the boxes: `beat` rises while the process lives; `instance` is that process's own.
+
+    `place` tells two folders apart; empty where that is not known. `host` and `seen_at_s`, the time of the last beat by
+    that controller's clock, are for people.
+    """
+
+    name: str
+    instance: str
+    beat: int
+    place: str = ""
+    host: str = ""
+    seen_at_s: float = 0.0
 
 
 class BoxState(StrEnum):
@@ -90,7 +130,8 @@ class CommandHistoryLine:
 class StoredCommand:
     """A command in the store: `tracked` is what the rules know of it.
 
-    `next_at_s`: when something is to be sent; None while it waits for its box, and when it has ended.
+    `next_at_s`: when something is to be sent; None while it waits for its box, and when it has ended. `sent_at_s`: when
+    it was sent first.
     """
 
     device: DeviceId
@@ -101,6 +142,7 @@ class StoredCommand:
     data: Json | None = None
     attempts: int = 0
     ended_at_s: float | None = None
+    sent_at_s: float | None = None
     next_at_s: float | None = 0.0
     number: int = 0
 
@@ -235,10 +277,25 @@ class Alarm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditEntry:
-    """A change by a person."""
+    """A change by a person. `number` is counted up by the store."""
 
     at_s: float
     by: str
     what: str
     device: str = ""
     detail: Json = field(default_factory=dict)
+    number: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditFilter:
+    """The entries of the audit that are asked for; empty fields and 0 do not count.
+
+    `by`: a person, with the person's tokens. `what`: a kind, or the beginning of several: `box` for `box.spec` and the
+    like. `before`: only entries with lower numbers.
+    """
+
+    by: str = ""
+    device: str = ""
+    what: str = ""
+    before: int = 0

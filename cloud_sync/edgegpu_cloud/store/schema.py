@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sqlalchemy import JSON, BigInteger, Float, ForeignKey, Index, Integer, String, Table, Text
+from sqlalchemy import JSON, BigInteger, Float, ForeignKey, Index, Integer, MetaData, String, Table, Text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 Json = dict[str, Any]
@@ -11,9 +11,20 @@ _NUMBER = BigInteger().with_variant(Integer, "sqlite")
 """A key that the database counts up; SQLite does so for INTEGER alone."""
 
 
+_NAMES = {
+    "ix": "ix_%(column_0_N_label)s",
+    "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+    "ck": "ck_%(table_name)s_%(constraint_name)s",
+    "fk": "fk_%(table_name)s_%(column_0_N_name)s_%(referred_table_name)s",
+    "pk": "pk_%(table_name)s",
+}
+"""The name of each index and constraint: a revision that changes one has to name it, on every database."""
+
+
 class TableRow(DeclarativeBase):
     """The base of all tables. Rows stay in this package: the store returns dataclasses."""
 
+    metadata = MetaData(naming_convention=_NAMES)
     type_annotation_map = {str: Text, int: BigInteger, float: Float(53), Json: JSON, list[str]: JSON}  # noqa: RUF012
 
 
@@ -26,7 +37,7 @@ def table(row: type[TableRow]) -> Table:
 
 
 class MetaRow(TableRow):
-    """Numbers of the whole store: schema version, the counter of changes by people, server_time."""
+    """Numbers of the whole store: schema version, the counter of changes by people."""
 
     __tablename__ = "meta"
     key: Mapped[str] = mapped_column(String(64), primary_key=True)
@@ -38,6 +49,7 @@ class BoxRow(TableRow):
 
     __tablename__ = "boxes"
     device: Mapped[str] = mapped_column(String(16), primary_key=True)
+    partition: Mapped[int] = mapped_column(index=True)
     name: Mapped[str] = mapped_column(String(253), unique=True)
     labels: Mapped[Json]
     state: Mapped[str] = mapped_column(String(16))
@@ -106,6 +118,7 @@ class CommandRow(TableRow):
     ended: Mapped[bool]
     ended_at_s: Mapped[float | None] = mapped_column(index=True)
     next_at_s: Mapped[float | None] = mapped_column(index=True)
+    sent_at_s: Mapped[float | None]
     __table_args__ = (Index("commands_of_box", "device", "ended", "number"),)
 
 
@@ -247,7 +260,7 @@ class AuditRow(TableRow):
     __tablename__ = "audit"
     number: Mapped[int] = mapped_column(_NUMBER, primary_key=True, autoincrement=True)
     at_s: Mapped[float]
-    by: Mapped[str]
-    what: Mapped[str] = mapped_column(String(64))
+    by: Mapped[str] = mapped_column(index=True)
+    what: Mapped[str] = mapped_column(String(64), index=True)
     device: Mapped[str] = mapped_column(String(16), index=True)
     detail: Mapped[Json]

@@ -1,21 +1,39 @@
 """The store: one database, opened once, used in transactions that return dataclasses."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from enum import Enum
 from pathlib import Path
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import URL, Connection, Engine, make_url
 from sqlalchemy.exc import DataError, IntegrityError, SQLAlchemyError
 
 from edgegpu_cloud.errors import CloudError
+from edgegpu_cloud.store.alerts.conditions import Conditions
+from edgegpu_cloud.store.alerts.tables import AlertTable
 from edgegpu_cloud.store.boxes import BoxTable
 from edgegpu_cloud.store.commands import CommandTable
-from edgegpu_cloud.store.engine import open_engine, writing
+from edgegpu_cloud.store.controllers.certificates import ControllerCertificates
+from edgegpu_cloud.store.controllers.leases import ALL, LeaseTable
+from edgegpu_cloud.store.engine import open_engine, reading, writing
 from edgegpu_cloud.store.enrolments import Enrolments
-from edgegpu_cloud.store.migrations import migrate
+from edgegpu_cloud.store.idempotency.tables import IdempotencyTable
+from edgegpu_cloud.store.migrations import check_not_newer, newest, upgrade, version_of
 from edgegpu_cloud.store.notes import NoteTable
+from edgegpu_cloud.store.operations.tables import OperationTable
+from edgegpu_cloud.store.people.tables import PeopleTable
+from edgegpu_cloud.store.records import LEADER
+from edgegpu_cloud.store.retention import Purge, Retention
+from edgegpu_cloud.store.rollouts.tables import RolloutTable
+from edgegpu_cloud.store.settlements.tables import SettlementTable
+from edgegpu_cloud.store.summaries.box_list import BoxList
+from edgegpu_cloud.store.summaries.tables import SUMMARIES, SummaryTable
+from edgegpu_cloud.store.telemetry.tables import TelemetryTable
 from edgegpu_sync.ids import DeviceId
+
+MOST_CHANGES = 1_000
+"""About so many changed boxes are named at once; the others at the next question."""
 
 
 class CommitMoment(Enum):
@@ -40,6 +58,14 @@ class RecordError(StoreError):
     """A failure of the database with one record: the record's own fault, and no other's."""
 
 
+class ContendedError(StoreError):
+    """A transaction that met another one: nothing of it was changed, and the same may be tried again."""
+
+
+class OlderTablesError(CloudError):
+    """Tables that an older edgegpu has made: services wait until somebody migrates them."""
+
+
 class Transaction:
     """One transaction: what can be read and written in it, by subject.
 
@@ -48,22 +74,65 @@ class Transaction:
     """
 
     def __init__(self, connection: Connection, *, writes: bool) -> None:
-        self.boxes = BoxTable(connection, hold=writes)
+        self._connection = connection
+        self.summaries = SummaryTable(connection)
+        self.list = BoxList(connection)
+        self.boxes = BoxTable(connection, hold=writes, summaries=self.summaries)
         self.commands = CommandTable(connection)
         self.enrolments = Enrolments(connection, hold=writes)
         self.notes = NoteTable(connection)
+        self.people = PeopleTable(connection, hold=writes)
+        self.telemetry = TelemetryTable(connection)
+        self.operations = OperationTable(connection, hold=writes)
+        self.settlements = SettlementTable(connection)
+        self.idempotency = IdempotencyTable(connection, hold=writes)
+        self.leases, self.controller_certificates = LeaseTable(connection), ControllerCertificates(connection)
+        self.rollouts = RolloutTable(connection, hold=writes)
+        self.alerts, self.conditions = AlertTable(connection), Conditions(connection)
 
     def forget_box(self, device: DeviceId, *, by: str) -> None:
         """Drop all that is known of a box but its certificates, its alarms and the audit."""
         self.commands.forget_box(device)
         self.notes.forget_box(device, by=by)
+        self.telemetry.forget_box(device)
+        self.settlements.forget_box(device)
         self.boxes.forget(device)
 
-    def tidy(self, before_s: float) -> None:
-        """Drop what ended or happened before then, and documents that are far behind the current ones."""
-        self.commands.forget(before_s)
-        self.notes.forget_events(before_s)
-        self.boxes.forget_specs()
+    def tidy(self, keep: Retention, *, now_s: float, held: Collection[int] = ALL) -> bool:
+        """Drop a batch of what is kept no longer, and documents that are far behind the current ones.
+
+        Args:
+            keep: how long each kind is kept.
+            now_s: seconds since 1970.
+            held: of the boxes of these partitions.
+
+        Returns:
+            Whether there is more: call it again, in a transaction of its own.
+        """
+        purge = Purge(self._connection, keep, now_s=now_s)
+        purge.run(held=held)
+        self.notes.trim_events(held=held)
+        self.boxes.forget_specs(held=held)
+        if LEADER in held:
+            self.summaries.tidy(self.notes.number(SUMMARIES))
+        return purge.more
+
+    def finish(self) -> None:
+        """Write what waits for the end of the transaction."""
+        self.summaries.finish()
+
+
+_ALSO: ContextVar[Callable[[Transaction], None] | None] = ContextVar("also", default=None)
+
+
+@contextmanager
+def in_same_transaction(write: Callable[[Transaction], None]) -> Iterator[None]:
+    """Let `write` be called at the end of each transaction by which this block changes the store, before its commit."""
+    token = _ALSO.set(write)
+    try:
+        yield
+    finally:
+        _ALSO.reset(token)
 
 
 class ControllerStore:
@@ -72,24 +141,37 @@ class ControllerStore:
     def __init__(self, engine: Engine, *, watcher: Watcher = _nobody) -> None:
         """Take an engine with migrated tables; `watcher` is called at each commit and may end the process (tests)."""
         self._engine = engine
-        self._writing = writing(engine)
+        self._reading, self._writing = reading(engine), writing(engine)
         self._watcher = watcher
 
     @classmethod
-    def open(cls, url: str, *, watcher: Watcher = _nobody) -> "ControllerStore":
-        """Open a database by its URL and bring its tables up to date.
+    def open(cls, url: str, *, create: bool = True, watcher: Watcher = _nobody) -> "ControllerStore":
+        """Open a database by its URL. A database without tables gets them, where `create` says so.
 
         Raises:
-            CloudError: no such database, or a newer edgegpu has made its tables.
+            OlderTablesError: an older edgegpu has made its tables.
+            CloudError: no such database, no tables in it, or a newer edgegpu has made them.
             StoreError: the database refuses.
         """
-        engine = open_engine(url)
-        try:
-            with writing(engine).begin() as connection:
-                migrate(connection)
-        except SQLAlchemyError as error:
-            raise _explained(error, engine.url.database) from error
-        return cls(engine, watcher=watcher)
+        if check_current(url) is None:
+            if not create:
+                remedy = "restore a backup (docs/cloud/backup.md), or make a new controller: `edgegpu-cloud init`"
+                raise CloudError(f"cannot use {place_of(make_url(url))}: it has no tables", remedy=remedy)
+            migrate_tables(url)
+        return cls(open_engine(url), watcher=watcher)
+
+    @classmethod
+    def make(cls, url: str) -> "ControllerStore":
+        """Create the tables of a database that has none, and open it.
+
+        Raises:
+            CloudError: it has tables.
+            StoreError: as `open`.
+        """
+        if tables_version(url) is not None:
+            remedy = "name an empty one: createdb --owner USER DATABASE, on its machine"
+            raise CloudError(f"cannot make a store in {place_of(make_url(url))}: it has tables already", remedy=remedy)
+        return cls.open(url)
 
     @classmethod
     def open_file(cls, path: Path, *, watcher: Watcher = _nobody) -> "ControllerStore":
@@ -100,40 +182,136 @@ class ControllerStore:
     @contextmanager
     def read(self) -> Iterator[Transaction]:
         """Read one state of the store, which does not change meanwhile."""
-        try:
-            with self._engine.connect() as connection:
-                yield Transaction(connection, writes=False)
-        except SQLAlchemyError as error:
-            raise _explained(error, self._engine.url.database) from error
+        with _explaining(self._engine.url), self._reading.connect() as connection:
+            yield Transaction(connection, writes=False)
 
     @contextmanager
     def write(self) -> Iterator[Transaction]:
-        """Change the store: all of it is on the disk when the block ends; nothing of it when the block raises."""
-        try:
+        """Change the store: all of it is on the disk when the block ends; nothing of it when the block raises.
+
+        Raises:
+            ContendedError: PostgreSQL alone: another transaction was in the way, run the block again.
+            StoreError: the database refuses.
+        """
+        with _explaining(self._engine.url):
             with self._writing.connect() as connection:
-                yield Transaction(connection, writes=True)
+                tx = Transaction(connection, writes=True)
+                yield tx
+                if (also := _ALSO.get()) is not None:
+                    also(tx)
+                tx.finish()
                 self._watcher(CommitMoment.BEFORE_COMMIT)
                 connection.commit()
             self._watcher(CommitMoment.AFTER_COMMIT)
-        except SQLAlchemyError as error:
-            raise _explained(error, self._engine.url.database) from error
+
+    def changed_boxes(self, number: int) -> tuple[int, list[DeviceId]]:
+        """Return the newest number of changes, and the boxes that have changed after `number`; -1: the number alone."""
+        with self.read() as tx:
+            if number < 0:
+                return tx.notes.number(SUMMARIES), []
+            found = tx.boxes.changed_since(number, MOST_CHANGES)
+        return (found[-1][0] if found else number), [device for _, device in found]
 
     def close(self) -> None:
         """Close the database."""
         self._engine.dispose()
 
 
-def _explained(error: SQLAlchemyError, path: str | None) -> StoreError:
-    cause = str(getattr(error, "orig", None) or error).partition("\n")[0]
-    where = path or "the store"
-    remedies = {
-        "not a database": "restore it from a backup (docs/cloud/backup.md says how)",
-        "malformed": "restore it from a backup (docs/cloud/backup.md says how)",
-        "is full": f"make room on the disk of {where}",
-        "locked": f"another process has it open: fuser -v {where}",
-    }
+def tables_version(url: str) -> int | None:
+    """Return the version of a database's tables; None where it has none.
+
+    Raises:
+        CloudError: no such database, or its tables are another program's, or a newer edgegpu's.
+        StoreError: the database refuses.
+    """
+    engine = open_engine(url)
+    try:
+        with _explaining(engine.url), engine.connect() as connection:
+            found = version_of(connection)
+        check_not_newer(found)
+        return found
+    finally:
+        engine.dispose()
+
+
+def check_current(url: str) -> int | None:
+    """Check that the tables of a database are those of this program; return their version, None where there are none.
+
+    Raises:
+        OlderTablesError: an older edgegpu has made them.
+        CloudError: as `tables_version`.
+    """
+    found, ours = tables_version(url), newest()
+    if found is not None and found != ours:
+        text = f"cannot use {place_of(make_url(url))}: its tables have version {found}, ours is {ours}"
+        raise OlderTablesError(text, remedy="run `edgegpu-cloud migrate` (docs/cloud/upgrade.md)")
+    return found
+
+
+def migrate_tables(url: str) -> int | None:
+    """Bring the tables of a database to this program's version; return the version that they had, None for no tables.
+
+    Raises:
+        CloudError: they are a newer edgegpu's, or a reference would be broken: nothing has changed.
+        StoreError: the database refuses: nothing has changed.
+    """
+    with _explaining(make_url(url)):
+        return upgrade(url)
+
+
+@contextmanager
+def _explaining(url: URL) -> Iterator[None]:
+    try:
+        yield
+    except SQLAlchemyError as error:
+        raise explained(error, place_of(url)) from error
+
+
+def place_of(url: URL) -> str:
+    """Return where a database is, for people: without its password."""
+    if url.get_backend_name() == "sqlite":
+        return url.database or "the store"
+    host = url.host or url.query.get("host", "this machine")
+    return f"the database {url.database} at {host}"
+
+
+_RESTORE = "restore it from a backup (docs/cloud/backup.md says how)"
+_DOWN = "is PostgreSQL running there (systemctl status postgresql), and is `database.url` in controller.yaml right?"
+_REMEDIES = {
+    "not a database": _RESTORE,
+    "malformed": _RESTORE,
+    "is full": "make room on the disk of {place}",
+    "locked": "another process has it open: fuser -v {place}",
+    "UNIQUE": "somebody has written the same at the same time: look again, and try again",
+    "duplicate key": "somebody has written the same at the same time: look again, and try again",
+    "password authentication failed": "put the user's password into the file that `database.password_file` in "
+    "controller.yaml names",
+    "no password supplied": "name a file with the user's password: `database.password_file` in controller.yaml",
+    "No space left": "make room on the disk of its server",
+    "too many": "raise max_connections in its server's postgresql.conf, or stop what else is connected",
+    "no pg_hba.conf entry": "allow this user and this machine in its server's pg_hba.conf",
+    "permission denied": "make controller.yaml's user the database's owner: ALTER DATABASE … OWNER TO …",
+    'role "': "create the user: createuser --pwprompt USER, on the machine of the database",
+    'database "': "create the database: createdb --owner USER DATABASE, on its machine",
+    "connection": _DOWN,
+    "starting up": _DOWN,
+    "shutting down": _DOWN,
+}
+"""What to do, by the words of the cause: the first that fits."""
+
+_CONTENDED = {"40001", "40P01", "55P03"}
+"""PostgreSQL's codes: serialization_failure, deadlock_detected, lock_not_available."""
+
+
+def explained(error: SQLAlchemyError, place: str) -> StoreError:
+    """Return our error for one of the database's: the cause in a line, and what to do."""
+    driver = getattr(error, "orig", None)
+    cause = " ".join(str(driver or error).partition("\n")[0].split())
+    if getattr(driver, "sqlstate", None) in _CONTENDED:
+        text = f"cannot use {place}: another change was in the way ({cause})"
+        return ContendedError(text, remedy="nothing was changed: try again")
     remedy = next(
-        (one for words, one in remedies.items() if words in cause), "look at the disk, and at who has it open"
+        (one for words, one in _REMEDIES.items() if words in cause), "look at the disk, and at who has it open"
     )
     kind = RecordError if isinstance(error, DataError | IntegrityError) else StoreError
-    return kind(f"cannot use {where}: {cause}", remedy=remedy)
+    return kind(f"cannot use {place}: {cause}", remedy=remedy.format(place=place))

@@ -1,0 +1,1 @@
+"""Alerts, and the messages about them that wait for a webhook."""

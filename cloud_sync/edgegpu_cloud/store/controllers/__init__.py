@@ -1,0 +1,1 @@
+"""The controllers in the store: the partitions that they hold, who leads, their certificates."""

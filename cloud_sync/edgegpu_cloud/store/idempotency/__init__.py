@@ -1,0 +1,1 @@
+"""The idempotency keys in the store."""

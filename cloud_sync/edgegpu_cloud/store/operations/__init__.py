@@ -1,0 +1,1 @@
+"""Operations: changes of many boxes, and what came of each on every box."""

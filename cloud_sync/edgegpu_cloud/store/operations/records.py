@@ -1,0 +1,80 @@
+"""The dataclasses of operations."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from edgegpu_cloud.store.records import Json
+from edgegpu_sync.ids import CommandId, DeviceId
+
+
+class OperationKind(StrEnum):
+    """The changes of many boxes that there are."""
+
+    LIMITS = "limits"
+    SHARING = "sharing"
+    INSTALL = "install"
+    UNINSTALL = "uninstall"
+    COMMAND = "command"
+
+
+class OperationState(StrEnum):
+    """Whether boxes of an operation still wait for the controller to store the change."""
+
+    RUNNING = "RUNNING"
+    DONE = "DONE"
+    CANCELLED = "CANCELLED"
+
+
+class BoxOutcome(StrEnum):
+    """What came of an operation on one box; only the first two are not final.
+
+    QUEUED: the change is not stored yet. STORED: it is requested, and the box has not ended it. REFUSED: it cannot be
+    requested of this box. CANCELLED: the operation was cancelled before.
+    """
+
+    QUEUED = "QUEUED"
+    STORED = "STORED"
+    APPLIED = "APPLIED"
+    REJECTED = "REJECTED"
+    REFUSED = "REFUSED"
+    CANCELLED = "CANCELLED"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """A change of many boxes. `selector` is as it was written; empty where boxes were named.
+
+    `key` is chosen by the client: the same request with the same key is the same operation.
+    """
+
+    id: str
+    kind: OperationKind
+    args: Json
+    by: str
+    at_s: float
+    selector: str = ""
+    key: str | None = None
+    boxes: int = 0
+    state: OperationState = OperationState.RUNNING
+    ended_at_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationBox:
+    """A box of an operation. `rev` is the revision that the change got there, `command` the command.
+
+    `items`: by name, the revision and the number of the try that the box has to report on. `text` says why it was
+    refused or rejected.
+    """
+
+    operation: str
+    device: DeviceId
+    outcome: BoxOutcome = BoxOutcome.QUEUED
+    text: str = ""
+    remedy: str = ""
+    rev: int | None = None
+    command: CommandId | None = None
+    items: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    force: bool = False
+    """Whether a pod that waits counts as applied."""

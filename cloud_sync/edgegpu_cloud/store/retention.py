@@ -1,0 +1,124 @@
+"""Retention: what has ended is kept for some days and purged then, in bounded batches; what is open is never purged."""
+
+from collections.abc import Collection
+from typing import Protocol
+
+from sqlalchemy import ColumnElement, Connection, Table, delete, select, tuple_
+
+from edgegpu_cloud.store.alerts.schema import AlertRow
+from edgegpu_cloud.store.controllers.leases import ALL, of_partitions
+from edgegpu_cloud.store.operations.schema import OperationBoxRow, OperationRow
+from edgegpu_cloud.store.records import LEADER
+from edgegpu_cloud.store.rollouts.schema import RolloutBoxRow, RolloutRow
+from edgegpu_cloud.store.schema import AlarmRow, AuditRow, CommandRow, EventRow, HistoryRow, table
+from edgegpu_cloud.store.telemetry.schema import CardUseRow, EvidenceRow
+
+PURGED_AT_ONCE = 1_000
+"""Rows of one kind that one transaction purges: others wait for it."""
+
+_DAY_S = 86_400.0
+_COMMANDS, _HISTORY, _EVENTS = table(CommandRow), table(HistoryRow), table(EventRow)
+_ROLLOUTS, _ROLLOUT_BOXES = table(RolloutRow), table(RolloutBoxRow)
+_OPERATIONS, _OPERATION_BOXES = table(OperationRow), table(OperationBoxRow)
+_ALERTS, _ALARMS, _AUDIT = table(AlertRow), table(AlarmRow), table(AuditRow)
+_EVIDENCE, _USE = table(EvidenceRow), table(CardUseRow)
+
+
+class Retention(Protocol):
+    """For how many days each kind is kept: the section `retention` of controller.yaml."""
+
+    @property
+    def commands_days(self) -> int:
+        """Of commands with their history, after their end."""
+        ...
+
+    @property
+    def events_days(self) -> int:
+        """Of boxes' events."""
+        ...
+
+    @property
+    def operations_days(self) -> int:
+        """Of operations, after their end."""
+        ...
+
+    @property
+    def rollouts_days(self) -> int:
+        """Of rollouts, after their end."""
+        ...
+
+    @property
+    def alerts_days(self) -> int:
+        """Of alerts after their end, and of alarms that somebody has seen."""
+        ...
+
+    @property
+    def evidence_days(self) -> int:
+        """Of what containers saw of their cards."""
+        ...
+
+    @property
+    def use_days(self) -> int:
+        """Of the use of cards."""
+        ...
+
+    @property
+    def audit_days(self) -> int:
+        """Of the audit; 0: for ever."""
+        ...
+
+
+class Purge:
+    """The purge of one transaction: each kind by its own number of days, `PURGED_AT_ONCE` rows of it at most."""
+
+    def __init__(self, connection: Connection, keep: Retention, *, now_s: float) -> None:
+        self._connection, self._keep, self._now_s = connection, keep, now_s
+        self.more = False
+        """Whether rows of some kind wait for the next transaction."""
+
+    def run(self, *, held: Collection[int] = ALL) -> None:
+        """Purge the kinds of boxes, of the boxes of these partitions; the leader purges those of the fleet too."""
+        self._commands(held)
+        mine = of_partitions(_EVENTS.c.device, held)
+        self._delete(_EVENTS, (_EVENTS.c.at_s < self._before(self._keep.events_days)) & mine)
+        if LEADER not in held:
+            return
+        self._with_boxes(_ROLLOUTS, _ROLLOUT_BOXES, _ROLLOUT_BOXES.c.rollout, self._keep.rollouts_days)
+        self._with_boxes(_OPERATIONS, _OPERATION_BOXES, _OPERATION_BOXES.c.operation, self._keep.operations_days)
+        over_s = self._before(self._keep.alerts_days)
+        self._delete(_ALERTS, _ALERTS.c.resolved_at_s < over_s)
+        self._delete(_ALARMS, (_ALARMS.c.seen_by != "") & (_ALARMS.c.at_s < over_s))
+        self._delete(_EVIDENCE, _EVIDENCE.c.at_s < self._before(self._keep.evidence_days))
+        self._delete(_USE, _USE.c.quarter_s < int(self._before(self._keep.use_days)))
+        if self._keep.audit_days:
+            self._delete(_AUDIT, _AUDIT.c.at_s < self._before(self._keep.audit_days))
+
+    def _before(self, days: int) -> float:
+        return self._now_s - days * _DAY_S
+
+    def _delete(self, rows: Table, where: ColumnElement[bool]) -> int:
+        key = tuple_(*rows.primary_key.columns)
+        some = select(*rows.primary_key.columns).where(where).limit(PURGED_AT_ONCE)
+        done = self._connection.execute(delete(rows).where(key.in_(some))).rowcount
+        self.more |= done >= PURGED_AT_ONCE
+        return done
+
+    def _commands(self, held: Collection[int]) -> None:
+        ended = _COMMANDS.c.ended_at_s < self._before(self._keep.commands_days)
+        query = select(_COMMANDS.c.id).where(ended, of_partitions(_COMMANDS.c.device, held)).limit(PURGED_AT_ONCE)
+        ids = self._connection.execute(query).scalars().all()
+        if ids:
+            self._connection.execute(delete(_HISTORY).where(_HISTORY.c.command.in_(ids)))
+            self._connection.execute(delete(_COMMANDS).where(_COMMANDS.c.id.in_(ids)))
+        self.more |= len(ids) >= PURGED_AT_ONCE
+
+    def _with_boxes(self, of: Table, boxes: Table, refers: ColumnElement[object], days: int) -> None:
+        """Purge the oldest one that has ended, after its boxes: of ten thousand a part each time."""
+        (key,) = of.primary_key.columns
+        query = select(key).where(of.c.ended_at_s < self._before(days)).order_by(of.c.ended_at_s).limit(1)
+        oldest = self._connection.execute(query).scalar_one_or_none()
+        if oldest is None:
+            return
+        if self._delete(boxes, refers == oldest) < PURGED_AT_ONCE:
+            self._connection.execute(delete(of).where(key == oldest))
+            self.more = True  # the next one, if there is one

@@ -1,0 +1,1 @@
+"""The rollouts in the store."""

@@ -1,0 +1,276 @@
+"""Rollouts and their boxes in the store."""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import asdict
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Select,
+    and_,
+    bindparam,
+    case,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
+
+from edgegpu_cloud.store.convert import Values, record_of
+from edgegpu_cloud.store.records import BoxState
+from edgegpu_cloud.store.rollouts.records import (
+    RolloutBoxRecord,
+    RolloutBoxState,
+    RolloutRecord,
+    RolloutState,
+    WaveCounts,
+)
+from edgegpu_cloud.store.rollouts.schema import RolloutBoxRow, RolloutRow
+from edgegpu_cloud.store.schema import BoxRow, CommandRow, LatestRow, table
+from edgegpu_cloud.store.summaries.box_list import BoxQuery, devices_where
+from edgegpu_sync.ids import CommandId, DeviceId
+from edgegpu_sync.topics import TopicKind
+
+_ROLLOUTS, _OF = table(RolloutRow), table(RolloutBoxRow)
+_BOXES, _COMMANDS, _LATEST = table(BoxRow), table(CommandRow), table(LatestRow)
+
+B = RolloutBoxState
+RETURNABLE = (B.APPLIED, B.REJECTED, B.FAILED)
+"""Boxes that have ended, and get back what they had where the rollout has changed it."""
+_ENDED = (*RETURNABLE, B.SKIPPED)
+_AT_ONCE = 500
+
+
+class RolloutTable:
+    """The rollouts of one transaction."""
+
+    def __init__(self, connection: Connection, *, hold: bool) -> None:
+        """Use a connection; `hold`: a rollout that is read here is locked, because it is to be written."""
+        self._connection, self._hold = connection, hold
+
+    # rollouts
+
+    def add(self, rollout: RolloutRecord, boxes: Sequence[RolloutBoxRecord]) -> int:
+        """Write a new rollout with its boxes; return its number."""
+        values = asdict(rollout) | {"state": rollout.state.value}
+        del values["number"]
+        done = self._connection.execute(insert(_ROLLOUTS).values(values))
+        number = int(done.inserted_primary_key[0])  # type: ignore[index]  # one row, with a key
+        for at in range(0, len(boxes), _AT_ONCE):
+            rows = [_box_values(box) | {"rollout": number} for box in boxes[at : at + _AT_ONCE]]
+            self._connection.execute(insert(_OF), rows)
+        return number
+
+    def get(self, number: int) -> RolloutRecord | None:
+        """Return a rollout; a transaction that writes holds it until its end: no other process works on it then."""
+        query = select(_ROLLOUTS).where(_ROLLOUTS.c.number == number)
+        found = self._connection.execute(query.with_for_update() if self._hold else query).mappings().one_or_none()
+        return None if found is None else record_of(RolloutRecord, found, state=RolloutState(found["state"]))
+
+    def put(self, rollout: RolloutRecord) -> None:
+        """Update where a rollout stands; what it changes, and how, never changes."""
+        names = ("wave", "waived", "held", "returns", "reason", "ended_at_s")
+        values: Values = {name: getattr(rollout, name) for name in names} | {"state": rollout.state.value}
+        self._connection.execute(update(_ROLLOUTS).where(_ROLLOUTS.c.number == rollout.number).values(values))
+
+    def all(self, *, limit: int, before: int | None = None, within: BoxQuery | None = None) -> list[RolloutRecord]:
+        """Return the last rollouts, newest first.
+
+        Args:
+            limit: how many at most.
+            before: only those with lower numbers.
+            within: only those all of whose boxes are among these.
+        """
+        query = select(_ROLLOUTS).order_by(_ROLLOUTS.c.number.desc()).limit(limit)
+        if before is not None:
+            query = query.where(_ROLLOUTS.c.number < before)
+        if within is not None:
+            query = query.where(~self._outside(within).exists())
+        rows = self._connection.execute(query).mappings().all()
+        return [record_of(RolloutRecord, row, state=RolloutState(row["state"])) for row in rows]
+
+    def is_within(self, number: int, within: BoxQuery) -> bool:
+        """Whether all boxes of a rollout are among these."""
+        outside = self._outside(within).where(_ROLLOUTS.c.number == number).correlate(None)
+        return self._connection.execute(outside.limit(1)).first() is None
+
+    def _outside(self, within: BoxQuery) -> Select[tuple[str]]:
+        """Return the boxes of a rollout that are not among these; a forgotten box is not."""
+        outside = _OF.c.device.not_in(devices_where(within))
+        return select(_OF.c.device).where(_OF.c.rollout == _ROLLOUTS.c.number, outside)
+
+    def active(self) -> list[int]:
+        """Return the numbers of the rollouts that have not ended, oldest first; paused ones too: their boxes end."""
+        open_ = [state.value for state in RolloutState if not state.ended]
+        query = select(_ROLLOUTS.c.number).where(_ROLLOUTS.c.state.in_(open_)).order_by(_ROLLOUTS.c.number)
+        return [int(number) for number in self._connection.execute(query).scalars()]
+
+    def active_with(self, subject: str, devices: Collection[DeviceId]) -> list[tuple[int, str]]:
+        """Return number and box of rollouts under way that change the same thing on one of these boxes, ten at most."""
+        open_ = [state.value for state in RolloutState if not state.ended]
+        query = (
+            select(_OF.c.rollout, _OF.c.name)
+            .join(_ROLLOUTS, _ROLLOUTS.c.number == _OF.c.rollout)
+            .where(_ROLLOUTS.c.subject == subject, _ROLLOUTS.c.state.in_(open_), _OF.c.device.in_(devices))
+        )
+        return [(int(number), name) for number, name in self._connection.execute(query.limit(10))]
+
+    # the boxes of a rollout
+
+    def counts(self, number: int, waves: int, now_s: float) -> list[WaveCounts]:
+        """Return the counts of each wave of a rollout."""
+        c = _OF.c
+        due = and_(c.state == B.RETRYING.value, c.next_try_at_s <= now_s)
+        returnable = and_(c.changed, c.state.in_([state.value for state in RETURNABLE]))
+        query = (
+            select(c.wave, c.state, func.count(), _number(due), _number(returnable), func.max(c.since_s))
+            .where(c.rollout == number)
+            .group_by(c.wave, c.state)
+        )
+        states: list[dict[RolloutBoxState, int]] = [{} for _ in range(waves)]
+        others = [[0, 0, 0.0] for _ in range(waves)]
+        for wave, state, count, is_due, is_returnable, since_s in self._connection.execute(query).all():
+            states[wave][RolloutBoxState(state)] = count
+            others[wave][0] += is_due
+            others[wave][1] += is_returnable
+            if state in _ENDED:
+                others[wave][2] = max(others[wave][2], since_s)
+        return [
+            WaveCounts(states=found, due=int(due_), returnable=int(back), ended_s=ended_s)
+            for found, (due_, back, ended_s) in zip(states, others, strict=True)
+        ]
+
+    def boxes(
+        self,
+        number: int,
+        states: Collection[RolloutBoxState] = (),
+        *,
+        limit: int,
+        offset: int = 0,
+        wave: int | None = None,
+        changed: bool | None = None,
+        due_s: float | None = None,
+    ) -> list[RolloutBoxRecord]:
+        """Return boxes of a rollout in its order.
+
+        Args:
+            number: of the rollout.
+            states: those that count; empty: all.
+            limit: how many at most.
+            offset: how many to leave out before.
+            wave: only those of this wave.
+            changed: only those that the rollout has changed, or has not.
+            due_s: only those whose next try is due by then.
+        """
+        c = _OF.c
+        query = select(_OF).where(c.rollout == number).order_by(c.position).limit(limit).offset(offset)
+        if states:
+            query = query.where(c.state.in_([state.value for state in states]))
+        if wave is not None:
+            query = query.where(c.wave == wave)
+        if changed is not None:
+            query = query.where(c.changed == changed)
+        if due_s is not None:
+            query = query.where(c.next_try_at_s <= due_s)
+        return self._read(query)
+
+    def put_boxes(self, boxes: Iterable[RolloutBoxRecord]) -> None:
+        """Update boxes of rollouts."""
+        rows = [{"at_rollout": box.rollout, "at_device": box.device, **_box_values(box)} for box in boxes]
+        if rows:
+            at = (_OF.c.rollout == bindparam("at_rollout")) & (_OF.c.device == bindparam("at_device"))
+            self._connection.execute(update(_OF).where(at), rows)
+
+    def of_box(self, device: DeviceId, *, limit: int) -> list[RolloutBoxRecord]:
+        """Return where a box stands in the last rollouts that it was in, newest first."""
+        return self._read(select(_OF).where(_OF.c.device == device).order_by(_OF.c.rollout.desc()).limit(limit))
+
+    # boxes to which something has happened
+
+    def maybe_changed(self, number: int, *, late_s: float, limit: int) -> list[RolloutBoxRecord]:
+        """Return boxes that are CHANGING and may have ended: their revision is settled, they are gone, or late.
+
+        Those that were begun before `late_s` are late.
+        """
+        settled = _BOXES.c.applied_rev >= _OF.c.rev
+        return self._of_boxes(number, B.CHANGING, settled | self._gone() | (_OF.c.since_s < late_s), limit)
+
+    def maybe_returned(
+        self, number: int, *, late_s: float, given_up_s: float, heard_s: float, limit: int
+    ) -> list[RolloutBoxRecord]:
+        """Return boxes that are RETURNING and may have ended: as `maybe_changed`.
+
+        One that is not heard since `heard_s` is late only if it was begun before `given_up_s`.
+        """
+        since = _OF.c.since_s
+        late = (since < given_up_s) | (self._present(heard_s) & (since < late_s))
+        settled = _BOXES.c.applied_rev >= _OF.c.rev
+        return self._of_boxes(number, B.RETURNING, settled | self._gone() | late, limit)
+
+    def ended_by_command(self, number: int, *, late_s: float, limit: int) -> list[RolloutBoxRecord]:
+        """Return boxes that are CHANGING and may have ended: their command has, they are gone, or they are late."""
+        ids = select(_COMMANDS.c.id).where(_COMMANDS.c.id == _OF.c.command, _COMMANDS.c.ended)
+        return self._of_boxes(number, B.CHANGING, ids.exists() | self._gone() | (_OF.c.since_s < late_s), limit)
+
+    def newly_reported(self, number: int, wave: int, *, limit: int) -> list[RolloutBoxRecord]:
+        """Return changed, applied boxes of a wave that have reported since they were checked last."""
+        told = select(_LATEST.c.device).where(
+            _LATEST.c.device == _OF.c.device,
+            _LATEST.c.kind == TopicKind.REPORTED.value,
+            _LATEST.c.at_s > _OF.c.checked_s,
+        )
+        where = (_OF.c.wave == wave) & _OF.c.changed & told.exists()
+        return self._of_boxes(number, B.APPLIED, where, limit)
+
+    def offline(self, number: int, wave: int, *, heard_s: float, limit: int) -> list[RolloutBoxRecord]:
+        """Return boxes of the waves up to this one that are queued, and not connected or not heard since then."""
+        enrolled = _BOXES.c.state == BoxState.ENROLLED.value
+        where = (_OF.c.wave <= wave) & enrolled & ~self._present(heard_s)
+        return self._of_boxes(number, B.QUEUED, where, limit)
+
+    def back(self, number: int, *, heard_s: float, limit: int) -> list[RolloutBoxRecord]:
+        """Return boxes that are AWAY, and there again."""
+        return self._of_boxes(number, B.AWAY, self._present(heard_s), limit)
+
+    def gone(self, number: int, state: RolloutBoxState, *, limit: int) -> list[RolloutBoxRecord]:
+        """Return boxes in a state that are revoked, set aside or forgotten."""
+        return self._of_boxes(number, state, self._gone(), limit)
+
+    def _of_boxes(
+        self, number: int, state: RolloutBoxState, where: ColumnElement[bool], limit: int
+    ) -> list[RolloutBoxRecord]:
+        query = (
+            select(_OF)
+            .outerjoin(_BOXES, _BOXES.c.device == _OF.c.device)
+            .where(_OF.c.rollout == number, _OF.c.state == state.value, where)
+        )
+        return self._read(query.order_by(_OF.c.position).limit(limit))
+
+    def _gone(self) -> ColumnElement[bool]:
+        return or_(_BOXES.c.device.is_(None), _BOXES.c.state != BoxState.ENROLLED.value)
+
+    def _present(self, heard_s: float) -> ColumnElement[bool]:
+        enrolled = _BOXES.c.state == BoxState.ENROLLED.value
+        return and_(enrolled, _BOXES.c.online, _BOXES.c.seen_at_s > heard_s, ~_BOXES.c.restored)
+
+    def _read(self, query: Select[tuple[object, ...]]) -> list[RolloutBoxRecord]:
+        return [
+            record_of(
+                RolloutBoxRecord,
+                row,
+                device=DeviceId(row["device"]),
+                state=RolloutBoxState(row["state"]),
+                command=CommandId(row["command"]) if row["command"] else None,
+                others=tuple(DeviceId(one) for one in row["others"]),
+            )
+            for row in self._connection.execute(query).mappings().all()
+        ]
+
+
+def _number(which: ColumnElement[bool]) -> ColumnElement[int]:
+    return func.sum(case((which, 1), else_=0))
+
+
+def _box_values(box: RolloutBoxRecord) -> Values:
+    return asdict(box) | {"state": box.state.value, "others": list(box.others)}

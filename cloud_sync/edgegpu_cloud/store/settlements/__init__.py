@@ -1,0 +1,1 @@
+"""When boxes have settled what was requested of them, and how: applied, refused, failed."""

@@ -1,0 +1,1 @@
+"""The boxes' summaries, and the lists that are made of them in SQL."""
