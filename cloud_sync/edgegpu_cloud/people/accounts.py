@@ -1,0 +1,133 @@
+"""Changes of accounts, each in a transaction of the caller's; each is audited, and none takes the last admin away."""
+
+from dataclasses import dataclass, replace
+
+from edgegpu_cloud.errors import ConflictError, NotFoundError
+from edgegpu_cloud.people.errors import LastAdminError
+from edgegpu_cloud.people.lockout import of_account
+from edgegpu_cloud.people.names import normal_name
+from edgegpu_cloud.people.secret_texts import digest_of, new_secret
+from edgegpu_cloud.store.people.records import LinkKind, OneTimeLink, Role, UserAccount
+from edgegpu_cloud.store.records import AuditEntry, Json
+from edgegpu_cloud.store.store import Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class PeopleChange:
+    """Who changes people, and when."""
+
+    by: str
+    now_s: float
+
+
+def note(tx: Transaction, who: PeopleChange, what: str, person: str, **detail: object) -> None:
+    """Add a change of a person to the audit: what was before and after, never a secret or its hash."""
+    values: Json = {"person": person, **detail}
+    values.setdefault("result", "done")
+    tx.notes.audit(AuditEntry(at_s=who.now_s, by=who.by, what=what, detail=values))
+
+
+def is_whole_admin(account: UserAccount) -> bool:
+    """Whether an account can manage people: an enabled admin with a password, and with all boxes in scope."""
+    return account.role is Role.ADMIN and not account.scope and not account.disabled and bool(account.password)
+
+
+def find(tx: Transaction, name: str) -> UserAccount:
+    """Return an account.
+
+    Raises:
+        NotFoundError: there is none.
+    """
+    found = tx.people.account(normal_name(name) or "")
+    if found is None:
+        raise NotFoundError(f"cannot find a person {name[:80]!r}", remedy="`edgegpu-cloud people` lists them")
+    return found
+
+
+def add(tx: Transaction, account: UserAccount, who: PeopleChange) -> None:
+    """Write a new account.
+
+    Raises:
+        ConflictError: there is one of this name.
+    """
+    if tx.people.account(account.name) is not None:
+        raise ConflictError(f"cannot add {account.name}: there is an account of this name", remedy="choose another")
+    tx.people.add_account(account)
+    note(tx, who, "person.added", account.name, after=_shown(account))
+
+
+def change(tx: Transaction, after: UserAccount, who: PeopleChange, what: str) -> None:
+    """Write an account whose role, scope, state or language is another one; nothing where nothing changes.
+
+    Raises:
+        LastAdminError: nobody could manage people any more.
+    """
+    before = find(tx, after.name)
+    if before == after:
+        return
+    _keep_an_admin(tx, before, after)
+    tx.people.put_account(after)
+    if after.disabled:
+        tx.people.end_sessions(after.name)
+        tx.people.drop_links(after.name)
+    old, new = _shown(before), _shown(after)
+    changed = [key for key in old if old[key] != new[key]]
+    note(tx, who, what, after.name, before={key: old[key] for key in changed}, after={key: new[key] for key in changed})
+
+
+def remove(tx: Transaction, name: str, who: PeopleChange) -> None:
+    """Drop an account with its sessions and tokens; its changes stay in the audit.
+
+    Raises:
+        LastAdminError: nobody could manage people any more.
+    """
+    before = find(tx, name)
+    _keep_an_admin(tx, before, None)
+    tx.people.remove_account(before.name)
+    tx.people.failures.forget_all(of_account(before.name))
+    note(tx, who, "person.removed", before.name, before=_shown(before))
+
+
+def _keep_an_admin(tx: Transaction, before: UserAccount, after: UserAccount | None) -> None:
+    """Refuse to take the last admin away; the caller holds all accounts: of two such changes at once one waits."""
+    if not is_whole_admin(before) or (after is not None and is_whole_admin(after)):
+        return
+    if not any(is_whole_admin(one) for one in tx.people.accounts() if one.name != before.name):
+        raise LastAdminError(before.name)
+
+
+def put_password(tx: Transaction, name: str, hash_: str, who: PeopleChange, *, keep_session: str = "") -> None:
+    """Give an account another password: its sessions end but the one with this digest, its links are void, no lock."""
+    account = find(tx, name)
+    tx.people.put_account(replace(account, password=hash_, password_at_s=who.now_s))
+    ended = tx.people.end_sessions(account.name, but=keep_session)
+    tx.people.drop_links(account.name)
+    tx.people.failures.forget_all(of_account(account.name))
+    note(tx, who, "person.password", account.name, sessions_ended=ended)
+
+
+def make_link(tx: Transaction, account: str, who: PeopleChange, *, kind: LinkKind, lasts_s: float) -> str:
+    """Return the secret of a new one-time link; an earlier one for the same account is void."""
+    secret = new_secret()
+    tx.people.put_link(
+        OneTimeLink(
+            digest=digest_of(secret),
+            kind=kind,
+            account=account,
+            by=who.by,
+            created_at_s=who.now_s,
+            expires_at_s=who.now_s + lasts_s,
+        )
+    )
+    note(tx, who, "person.link", account, kind=kind.value, lasts_s=int(lasts_s))
+    return secret
+
+
+def _shown(account: UserAccount) -> dict[str, object]:
+    """Return what the audit has of an account."""
+    return {
+        "role": account.role.value,
+        "scope": account.scope,
+        "disabled": account.disabled,
+        "language": account.language,
+    }
