@@ -16,3 +16,7 @@ class NotFoundError(CloudError):
 
 class ConflictError(CloudError):
     """A record that somebody else has changed since it was read: read it again."""
+
+
+class ForbiddenError(CloudError):
+    """A change or a look that the person's role does not allow."""

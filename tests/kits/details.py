@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from edgegpu_cloud.fleet.views import BoxDetails, BoxView
@@ -71,3 +72,19 @@ def box(
         kind: Latest(device=device, kind=kind, stamp=stamp, at_s=100.0, body=body) for kind, body in bodies.items()
     }
     return BoxDetails(box=view(name), spec=Spec(), latest=latest, orphans=())
+
+
+def saying(details: BoxDetails, kind: TopicKind, **body: Any) -> BoxDetails:  # noqa: ANN401  (the message's fields)
+    """Return a box that has said one more thing."""
+    held = next(iter(details.latest.values()))
+    one = Latest(device=held.device, kind=kind, stamp=held.stamp, at_s=held.at_s, body={**STAMP, **body})
+    return replace(details, latest={**details.latest, kind: one})
+
+
+def reported(
+    details: BoxDetails, *, cluster: str = "c0ffee00", holder: bool = True, rev: int = 0, **items: dict[str, Any]
+) -> BoxDetails:
+    """Return a box that has reported how it stands; `items` by their names, `/` written as two underscores."""
+    numbers = {"observed_rev": rev, "applied_rev": rev, "seq": 0, "floor": 0}
+    named = {name.replace("__", "/"): {"hash": "ab", "retry": 0, **item} for name, item in items.items()}
+    return saying(details, TopicKind.REPORTED, **numbers, cluster=cluster, holder=holder, items=named)

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from edgegpu_cloud.errors import CloudError, ConflictError
+from edgegpu_cloud.fleet.operations.outcomes import settle_commands
 from edgegpu_cloud.fleet.specs import checked, revised
+from edgegpu_cloud.fleet.summaries import apps_in, refresh
 from edgegpu_cloud.store.records import (
     AuditEntry,
     BoxRecord,
@@ -53,8 +55,10 @@ def audit(tx: Transaction, who: Author, what: str, *, device: str = "", detail: 
 
 
 def touch(tx: Transaction, box: BoxRecord) -> None:
-    """Write a box, and mark it as changed for the controller."""
+    """Write a box, and mark it as changed for the controller and for lists; call it when all else is written."""
     tx.boxes.put([replace(box, touched=tx.notes.changed())])
+    tx.summaries.mark([box.device])
+    refresh(tx, [box], counted=[box.device])
 
 
 def next_enrolment(tx: Transaction, device: DeviceId) -> int:
@@ -98,6 +102,7 @@ def add_box(tx: Transaction, enrolled: EnrolledBox, who: Author) -> BoxRecord:
         look_at_s=None,
         looks=0,
     )
+    tx.summaries.put_labels(box.device, box.labels)
     audit(tx, who, "box.enrolled", device=box.device, detail={"enrolment": enrolled.enrolment, "name": name})
     touch(tx, box)
     return box
@@ -119,6 +124,7 @@ def end_all(tx: Transaction, device: DeviceId, *, now_s: float, code: str = "", 
         ended.append(replace(one, tracked=tracked, ended_at_s=now_s))
     tx.commands.put(ended)
     tx.commands.heard([one.history_line(now_s) for one in ended])
+    settle_commands(tx, ended)
 
 
 def give_revision(tx: Transaction, box: BoxRecord, spec: Json, who: Author) -> BoxRecord:
@@ -147,15 +153,28 @@ def set_spec(
     if expect_rev is not None and expect_rev != box.sequence.rev:
         text = f"cannot change {box.name}: it has revision {box.sequence.rev} by now, not {expect_rev}"
         raise ConflictError(text, remedy="look at it again, then decide")
-    before = held_spec(tx, box)
-    rev = box.sequence.rev + 1
-    after = revised(before, edit(before), rev)
-    if after == before and box.spec_rev:
+    after = edited(box, held_spec(tx, box), edit)
+    if after is None:
         return box.spec_rev
-    value = checked(after, enrolment=box.sequence.enrolment, rev=rev)
+    rev, value = box.sequence.rev + 1, after.to_json()
+    tx.summaries.put_apps({box.device: apps_in(after)}, requested=True)
     audit(tx, who, "box.spec", device=box.device, detail={"rev": rev, "spec": value})
     touch(tx, give_revision(tx, box, value, who))
     return rev
+
+
+def edited(box: BoxRecord, before: Spec, edit: Callable[[Spec], Spec]) -> Spec | None:
+    """Return a box's next desired document; None where nothing changes.
+
+    Raises:
+        CloudError: the document is not valid.
+    """
+    rev = box.sequence.rev + 1
+    after = revised(before, edit(before), rev)
+    if after == before and box.spec_rev:
+        return None
+    checked(after, enrolment=box.sequence.enrolment, rev=rev)
+    return after
 
 
 def check_enrolled(box: BoxRecord) -> None:
@@ -182,7 +201,7 @@ def add_command(tx: Transaction, box: BoxRecord, who: Author, *, op: str, args: 
     if not 1 <= wait_s <= LONGEST_WAIT_S:
         raise CloudError(f"cannot let a command wait {wait_s} s", remedy=f"give 1 to {LONGEST_WAIT_S} s")
     name = _op(tx, box, op, args)
-    _check_size(args)
+    check_size(args)
     one = TrackedCommand(id=new_command_id(who.now_s), op=name, args=args, due_at_s=who.now_s + wait_s)
     tx.commands.add(StoredCommand(device=box.device, tracked=one, by=who.by, at_s=who.now_s))
     audit(tx, who, "command", device=box.device, detail={"id": one.id, "op": op, "args": args, "wait_s": wait_s})
@@ -207,7 +226,7 @@ def _op(tx: Transaction, box: BoxRecord, op: str, args: Json) -> OpName:
     return name
 
 
-def _check_size(args: Json) -> None:
+def check_size(args: Json) -> None:
     """Refuse arguments that could never be sent: a command's other fields take less than the room that is left here."""
     body = Command(enrolment=0, epoch=Epoch(0, "0" * 16), seq=1, floor=0, valid_s=0, args=args)
     try:

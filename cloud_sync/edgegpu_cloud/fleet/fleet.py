@@ -1,10 +1,12 @@
 """The fleet for operators: boxes by name, desired documents, commands. Used by the CLI and by an HTTP API."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from edgegpu_cloud.errors import CloudError, ConflictError, NotFoundError
+from edgegpu_cloud.fleet.access import ALL_BOXES, Access, Permission
 from edgegpu_cloud.fleet.changes import (
     Author,
     add_command,
@@ -16,8 +18,26 @@ from edgegpu_cloud.fleet.changes import (
     set_spec,
     touch,
 )
+from edgegpu_cloud.fleet.details import box_details
+from edgegpu_cloud.fleet.following import follow
+from edgegpu_cloud.fleet.history.box_history import BoxHistory, box_history
+from edgegpu_cloud.fleet.history.metrics import CardHistory, UseRange, card_histories
+from edgegpu_cloud.fleet.limits.app_page import AppPage, AppQuery, app_page_of
+from edgegpu_cloud.fleet.limits.changes import check_unchanged, history_of, requests_of
+from edgegpu_cloud.fleet.limits.history import ContainerKey, LimitsHistoryEntry
+from edgegpu_cloud.fleet.limits.requests import RequestedItem
+from edgegpu_cloud.fleet.listing import (
+    EVERY_BOX,
+    FIRST_PAGE,
+    BoxFilter,
+    BoxPage,
+    PageOrder,
+    all_devices,
+    page_of,
+    query_of,
+)
 from edgegpu_cloud.fleet.names import check_name, check_settles, cluster_of, find_box, find_command, refused_names
-from edgegpu_cloud.fleet.selectors import read_selector
+from edgegpu_cloud.fleet.selectors import BoxSelector
 from edgegpu_cloud.fleet.specs import (
     ContainerLimits,
     SharingSettings,
@@ -29,23 +49,25 @@ from edgegpu_cloud.fleet.specs import (
     without_refused,
 )
 from edgegpu_cloud.fleet.views import BoxDetails, BoxView, CommandView, box_views, command_view
-from edgegpu_cloud.store.records import Alarm, BoxEvent, BoxState, Json
-from edgegpu_cloud.store.store import ControllerStore
+from edgegpu_cloud.store.people.records import Role
+from edgegpu_cloud.store.records import Alarm, AuditEntry, AuditFilter, BoxEvent, BoxRecord, BoxState, Json
+from edgegpu_cloud.store.store import ControllerStore, Transaction
+from edgegpu_cloud.store.summaries.box_list import BoxCounts, BoxQuery
 from edgegpu_sync.ids import CommandId, DeviceId
 from edgegpu_sync.messages.spec import Spec
 from edgegpu_sync.states import ResultCode
-from edgegpu_sync.topics import TopicKind
 
 WAIT_S = 3_600
 """How long a command may wait for its box by default."""
 
-_POLL_S = 0.2
+WHOLE_AUDIT = AuditFilter()
 
 
 class Fleet:
     """One person's view of the fleet. A box is named by its id, its name, or the beginning of either.
 
-    Every method may raise StoreError; every change is audited under `by`.
+    Boxes that are not in the person's scope do not exist for them: every method raises NotFoundError there. Every
+    method may raise StoreError, and each that changes something ForbiddenError; every change is audited under `by`.
     """
 
     def __init__(
@@ -54,16 +76,32 @@ class Fleet:
         *,
         clock: Callable[[], float],
         by: str,
+        role: Role = Role.ADMIN,
+        scope: BoxSelector = ALL_BOXES,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Take a store; `clock` returns seconds since 1970, and `follow` waits by `sleep`."""
+        """Take a store; `clock` returns seconds since 1970, and `follow` waits by `sleep`.
+
+        The person is called `by`, has this role, and sees the boxes in this scope. The defaults are those of the
+        command line on the controller's own machine.
+        """
         self._store = store
         self._clock = clock
-        self._by = by
+        self._access = Access(by, role, scope)
         self._sleep = sleep
 
-    def _who(self) -> Author:
-        return Author(self._by, self._clock())
+    @property
+    def access(self) -> Access:
+        """Return what the person may do."""
+        return self._access
+
+    def _author(self, permission: Permission) -> Author:
+        """Return who changes something, and when; refuse what the role does not allow."""
+        self._access.require(permission)
+        return Author(self._access.by, self._clock())
+
+    def _find(self, tx: Transaction, name_or_id: str) -> BoxRecord:
+        return find_box(tx, name_or_id, self._access.scope)
 
     # boxes
 
@@ -73,15 +111,58 @@ class Fleet:
         Raises:
             CloudError: the text is no selector.
         """
-        chosen = read_selector(selector) if selector else None
-        with self._store.read() as tx:
-            found = [box for box in tx.boxes.all() if chosen is None or chosen.matches(box.labels)]
-            return box_views(tx, found, now_s=self._clock())
+        return self.matching(BoxFilter(selector=selector))
 
-    def names(self) -> list[str]:
-        """Return the names of all boxes, in order."""
+    def matching(self, where: BoxFilter) -> list[BoxView]:
+        """Return the whole views of boxes, by name: for the command line, which prints them all. Pages use `page`.
+
+        Raises:
+            CloudError: the filter's selector is none.
+        """
+        query, found = self._query(where), list[BoxView]()
         with self._store.read() as tx:
-            return [box.name for box in tx.boxes.all()]
+            for devices in all_devices(tx, query):
+                boxes = tx.boxes.get(devices)
+                found += box_views(tx, [boxes[device] for device in devices], now_s=self._clock())
+        return found
+
+    def page(self, where: BoxFilter, order: PageOrder = FIRST_PAGE) -> BoxPage:
+        """Return a page of boxes.
+
+        Raises:
+            CloudError: the selector or the cursor is none.
+        """
+        with self._store.read() as tx:
+            return page_of(tx, self._query(where), order)
+
+    def counts(self, where: BoxFilter = EVERY_BOX) -> BoxCounts:
+        """Return how many boxes there are of each kind.
+
+        Raises:
+            CloudError: the selector is none.
+        """
+        with self._store.read() as tx:
+            return tx.list.counts(self._query(where))
+
+    def _query(self, where: BoxFilter) -> BoxQuery:
+        return query_of(where, now_s=self._clock(), scope=self._access.scope.terms)
+
+    def names(self, beginning: str = "", *, limit: int = 200) -> list[str]:
+        """Return names of boxes whose name or device id begins so, in order."""
+        with self._store.read() as tx:
+            return [name for name, _ in tx.list.devices(self._query(BoxFilter(names=beginning)), limit=limit)]
+
+    def names_of(self, devices: Collection[str]) -> dict[str, str]:
+        """Return the names of those of these boxes that exist, by device id."""
+        with self._store.read() as tx:
+            found = tx.boxes.get([*map(DeviceId, devices)]).values()
+            return {box.device: box.name for box in found if self._access.sees(box.labels)}
+
+    def is_name(self, name: str) -> bool:
+        """Whether a box has exactly this name."""
+        with self._store.read() as tx:
+            found = tx.boxes.get(tx.boxes.with_exact_name(name)).values()
+            return any(box.name == name and self._access.sees(box.labels) for box in found)
 
     def box(self, name_or_id: str) -> BoxView:
         """Return one box.
@@ -90,7 +171,7 @@ class Fleet:
             NotFoundError: none, or more than one that begins so.
         """
         with self._store.read() as tx:
-            return box_views(tx, [find_box(tx, name_or_id)], now_s=self._clock())[0]
+            return box_views(tx, [self._find(tx, name_or_id)], now_s=self._clock())[0]
 
     def details(self, name_or_id: str) -> BoxDetails:
         """Return all that is known of one box.
@@ -99,14 +180,7 @@ class Fleet:
             NotFoundError: as `box`.
         """
         with self._store.read() as tx:
-            box = find_box(tx, name_or_id)
-            latest = tx.boxes.latest([box.device], list(TopicKind))
-            return BoxDetails(
-                box=box_views(tx, [box], now_s=self._clock())[0],
-                spec=held_spec(tx, box),
-                latest={kind: one for (_, kind), one in latest.items()},
-                orphans=tx.commands.orphans(box.device),
-            )
+            return box_details(tx, [self._find(tx, name_or_id)], now_s=self._clock())[0]
 
     def revoke(self, device: str) -> None:
         """Ignore a box from now on: its messages do not count, nothing is signed for it, its certificates are revoked.
@@ -117,7 +191,7 @@ class Fleet:
             CloudError: it is set aside, and would come back with numbers that cannot be followed.
         """
         with self._store.write() as tx:
-            box, who = find_box(tx, device), self._who()
+            who, box = self._author(Permission.REMOVE), self._find(tx, device)
             if box.state is BoxState.SET_ASIDE:
                 remedy = f"`edgegpu-cloud boxes forget {box.name}` revokes its certificates too"
                 raise CloudError(f"cannot revoke {box.name}: it is set aside, and ignored already", remedy=remedy)
@@ -136,7 +210,7 @@ class Fleet:
             NotFoundError: as `box`.
         """
         with self._store.write() as tx:
-            box, who = find_box(tx, device), self._who()
+            who, box = self._author(Permission.REMOVE), self._find(tx, device)
             tx.enrolments.revoke_certificates(box.device, now_s=who.now_s)
             tx.forget_box(box.device, by=who.by)
             detail: Json = {"name": box.name, "host": box.host, "enrolment": box.sequence.enrolment}
@@ -144,6 +218,7 @@ class Fleet:
 
     def is_forgotten(self, device: str) -> bool:
         """Whether this is the device id of a box that was enrolled once and is forgotten."""
+        self._access.require(Permission.SETTINGS)
         id_ = DeviceId(device)
         with self._store.read() as tx:
             return not tx.boxes.get([id_]) and bool(tx.enrolments.certificates(id_))
@@ -155,7 +230,7 @@ class Fleet:
             CloudError: it is not RESTORED.
         """
         with self._store.write() as tx:
-            box, who = find_box(tx, device), self._who()
+            who, box = self._author(Permission.CHANGE), self._find(tx, device)
             if not box.sequence.restored:
                 raise CloudError(f"cannot confirm {box.name}: it is not RESTORED", remedy="nothing needs to be done")
             confirmed = replace(box, sequence=box.sequence.confirmed())
@@ -173,20 +248,27 @@ class Fleet:
             CloudError: another box has it, or no box can be called so.
         """
         with self._store.write() as tx:
-            box = find_box(tx, device)
+            who, box = self._author(Permission.CHANGE), self._find(tx, device)
             check_name(name)
             if any(one != box.device for one in tx.boxes.with_exact_name(name)):
                 text = f"cannot call {box.name} {name!r}: another box is called so, or has this id"
                 raise CloudError(text, remedy="choose a name that no other box has")
-            audit(tx, self._who(), "box.renamed", device=box.device, detail={"from": box.name, "to": name})
+            audit(tx, who, "box.renamed", device=box.device, detail={"from": box.name, "to": name})
             touch(tx, replace(box, name=name))
 
     def label(self, device: str, labels: dict[str, str]) -> None:
-        """Set labels of a box; one with an empty value is taken away."""
+        """Set labels of a box; one with an empty value is taken away.
+
+        Raises:
+            ForbiddenError: the box would leave the scope of a person who is no admin.
+        """
         with self._store.write() as tx:
-            box = find_box(tx, device)
+            who, box = self._author(Permission.CHANGE), self._find(tx, device)
             after = {key: value for key, value in {**box.labels, **labels}.items() if value}
-            audit(tx, self._who(), "box.labels", device=box.device, detail={"labels": after})
+            if not self._access.sees(after):
+                self._access.require(Permission.MOVE)
+            tx.summaries.put_labels(box.device, after)
+            audit(tx, who, "box.labels", device=box.device, detail={"before": dict(box.labels), "labels": after})
             touch(tx, replace(box, labels=after))
 
     # desired documents
@@ -194,7 +276,7 @@ class Fleet:
     def spec(self, device: str) -> Spec:
         """Return the desired document of a box."""
         with self._store.read() as tx:
-            return held_spec(tx, find_box(tx, device))
+            return held_spec(tx, self._find(tx, device))
 
     def set_spec(self, device: str, edit: Callable[[Spec], Spec], *, expect_rev: int | None = None) -> int:
         """Change a box's desired document; return its revision.
@@ -210,53 +292,90 @@ class Fleet:
             CloudError: the box is revoked, the document is not valid, or has more than 64 KiB; nothing is stored then.
         """
         with self._store.write() as tx:
-            return set_spec(tx, find_box(tx, device), edit, self._who(), expect_rev=expect_rev)
+            who = self._author(Permission.CHANGE)
+            return set_spec(tx, self._find(tx, device), edit, who, expect_rev=expect_rev)
 
-    def set_limits(self, device: str, limits: ContainerLimits) -> int:
+    def set_limits(
+        self, device: str, limits: ContainerLimits, *, expect_rev: int | None = None, document_rev: int | None = None
+    ) -> int:
         """Set the limits of one container of an app; return the revision. The same limits again are tried again.
 
         A request for another container of the app is dropped where it was refused because there is none of that name.
 
+        Args:
+            device: name or id.
+            limits: the new ones.
+            expect_rev: the revision that the person has seen: refuse where these limits were changed since. A change of
+                something else in the document is none.
+            document_rev: the same of the whole document.
+
         Raises:
+            ConflictError: they were.
             CloudError: the box has not reported its cluster yet, another settles for it, or as `set_spec`.
         """
         with self._store.write() as tx:
-            box = find_box(tx, device)
+            who, box = self._author(Permission.CHANGE), self._find(tx, device)
             check_enrolled(box)
             cluster = cluster_of(tx, box)
-            check_settles(tx, box, cluster)
+            check_settles(tx, box, cluster, self._access.scope)
             refused = refused_names(tx, box)
+            if expect_rev is not None:
+                check_unchanged(tx, box, ContainerKey(limits.namespace, limits.app, limits.container), expect_rev)
 
             def edit(spec: Spec) -> Spec:
                 return without_refused(with_limits(spec, limits, cluster=cluster), limits, refused)
 
-            return set_spec(tx, box, edit, self._who())
+            return set_spec(tx, box, edit, who, expect_rev=document_rev)
 
-    def forget_limits(self, device: str, namespace: str, app: str, container: str | None = None) -> int:
+    def forget_limits(
+        self, device: str, namespace: str, app: str, container: str | None = None, *, expect_rev: int | None = None
+    ) -> int:
         """Drop the requested limits of an app, or of one container; the limits on the box stay as they are.
 
         Raises:
             NotFoundError: none are requested.
             CloudError: as `set_spec`.
         """
-        return self.set_spec(device, lambda spec: without_limits(spec, namespace, app, container))
+        return self.set_spec(
+            device, lambda spec: without_limits(spec, namespace, app, container), expect_rev=expect_rev
+        )
 
-    def set_settings(self, device: str, settings: SharingSettings) -> int:
+    def requests(self, device: str) -> list[RequestedItem]:
+        """Return what is requested of a box now: when, by whom, and what came of it."""
+        with self._store.read() as tx:
+            return requests_of(tx, self._find(tx, device), now_s=self._clock())
+
+    def limits_history(self, device: str, key: ContainerKey) -> list[LimitsHistoryEntry]:
+        """Return the changes of a container's requested limits, newest first, each with what came of it."""
+        with self._store.read() as tx:
+            return history_of(tx, self._find(tx, device), key, now_s=self._clock())
+
+    def app_page(self, where: AppQuery) -> AppPage:
+        """Return a page of the matrix of apps and boxes; CloudError where the selector or the cursor is none."""
+        with self._store.read() as tx:
+            return app_page_of(tx, where, self._query(BoxFilter(selector=where.selector)), now_s=self._clock())
+
+    def set_settings(self, device: str, settings: SharingSettings, *, expect_rev: int | None = None) -> int:
         """Set how a box shares its cards; return the revision. The same settings again are tried again.
 
         Raises:
             CloudError: nothing is asked for, a card or a value is not valid, or as `set_spec`.
         """
-        return self.set_spec(device, lambda spec: with_settings(spec, settings))
+        return self.set_spec(device, lambda spec: with_settings(spec, settings), expect_rev=expect_rev)
 
-    def forget_items(self, device: str, names: Sequence[str]) -> int:
+    def forget_items(self, device: str, names: Sequence[str], *, expect_rev: int | None = None) -> int:
         """Take back requested settings of a box's sharing; return the revision. What is set on the box stays.
 
         Raises:
             NotFoundError: one was not requested.
             CloudError: as `set_spec`.
         """
-        return self.set_spec(device, lambda spec: without_items(spec, names))
+        return self.set_spec(device, lambda spec: without_items(spec, names), expect_rev=expect_rev)
+
+    def card_use(self, device: str, use_range: UseRange) -> Mapping[str, CardHistory]:
+        """Return the use of a box's cards over time, by their UUIDs; NotFoundError as `box`."""
+        with self._store.read() as tx:
+            return card_histories(tx, self._find(tx, device).device, use_range, now_s=self._clock())
 
     # commands
 
@@ -267,7 +386,8 @@ class Fleet:
             CloudError: no such op, wrong arguments, or the box is revoked.
         """
         with self._store.write() as tx:
-            return add_command(tx, find_box(tx, device), self._who(), op=op, args=args, wait_s=wait_s)
+            who = self._author(Permission.CHANGE)
+            return add_command(tx, self._find(tx, device), who, op=op, args=args, wait_s=wait_s)
 
     def install(self, device: str, *, wait_s: int = WAIT_S) -> CommandId:
         """Request that GPU sharing is installed: a revision that says so, and the command to settle it."""
@@ -280,7 +400,7 @@ class Fleet:
     def _sharing(self, device: str, *, installed: bool, wait_s: int) -> CommandId:
         op = "sharing.install" if installed else "sharing.uninstall"
         with self._store.write() as tx:
-            box, who = find_box(tx, device), self._who()
+            who, box = self._author(Permission.CHANGE), self._find(tx, device)
             rev = set_spec(tx, box, lambda spec: with_sharing(spec, installed=installed), who)
             return add_command(tx, box, who, op=op, args={"min_rev": rev}, wait_s=wait_s)
 
@@ -291,22 +411,29 @@ class Fleet:
             ConflictError: it has ended.
         """
         with self._store.write() as tx:
-            command, who = find_command(tx, id_), self._who()
+            who, device = self._author(Permission.CHANGE), find_command(tx, id_, self._access.scope).device
+            box = tx.boxes.get([device])[device]  # from here on the controller leaves the box's commands alone
+            command = find_command(tx, id_, self._access.scope)
             if command.tracked.ended:
                 text = f"cannot cancel {command.id}: it has ended, {command.tracked.state}"
                 raise ConflictError(text, remedy="undo what it did by another command")
             cancelled = command.tracked.cancelled(who.now_s)
             tx.commands.put([replace(command, tracked=cancelled, cancelled=True, next_at_s=0.0)])
             audit(tx, who, "command.cancelled", device=command.device, detail={"id": command.id})
-            touch(tx, tx.boxes.get([command.device])[command.device])
+            touch(tx, box)
 
-    def commands(self, device: str | None = None, limit: int = 50) -> list[CommandView]:
-        """Return the last commands to a box, or to all, newest first."""
+    def commands(self, device: str | None = None, limit: int = 50, *, before: str = "") -> list[CommandView]:
+        """Return the last commands to a box, or to all, newest first; those before the command with the id `before`."""
         with self._store.read() as tx:
-            of = find_box(tx, device).device if device is not None else None
-            found = tx.commands.of(of, limit=limit)
+            of = self._find(tx, device).device if device is not None else None
+            found = tx.commands.of(of, limit=limit, before=before, scope=self._access.scope.terms)
             boxes = tx.boxes.get({one.device for one in found})
             return [command_view(one, box=boxes[one.device].name, now_s=self._clock()) for one in found]
+
+    def history(self, device: str, *, limit: int = 20, before: str = "") -> BoxHistory:
+        """Return what was done on a box, with the commands before the one with the id `before`; NotFoundError too."""
+        with self._store.read() as tx:
+            return box_history(tx, self._find(tx, device), before=before, limit=limit, now_s=self._clock())
 
     def one_command(self, id_: str) -> CommandView:
         """Return one command with its history.
@@ -315,7 +442,7 @@ class Fleet:
             NotFoundError: none, or more than one that begins so.
         """
         with self._store.read() as tx:
-            command = find_command(tx, id_)
+            command = find_command(tx, id_, self._access.scope)
             box = tx.boxes.get([command.device])[command.device].name
             history = tx.commands.history(command.id)
             return command_view(command, box=box, now_s=self._clock(), history=history)
@@ -326,22 +453,14 @@ class Fleet:
         Raises:
             NotFoundError: as `one_command`.
         """
-        end_s, last = self._clock() + timeout_s, None
-        while True:
-            view = self.one_command(id_)
-            if view != last:
-                yield view
-            if view.ended or self._clock() >= end_s:
-                return
-            last = view
-            self._sleep(_POLL_S)
+        return follow(partial(self.one_command, id_), clock=self._clock, sleep=self._sleep, timeout_s=timeout_s)
 
     # alarms and events
 
     def alarms(self, *, unseen: bool = True) -> list[Alarm]:
         """Return the alarms, newest first; those that nobody has seen, or all."""
         with self._store.read() as tx:
-            return tx.notes.alarms(unseen=unseen)
+            return tx.notes.alarms(unseen=unseen, scope=self._access.scope.terms)
 
     def alarm_seen(self, number: int) -> None:
         """Mark an alarm as seen.
@@ -350,11 +469,23 @@ class Fleet:
             NotFoundError: there is none of this number.
         """
         with self._store.write() as tx:
-            audit(tx, self._who(), "alarm.seen", detail={"number": number})
-            if not tx.notes.alarm_seen(number, by=self._by):
+            who = self._author(Permission.CHANGE)
+            audit(tx, who, "alarm.seen", detail={"number": number})
+            if not tx.notes.alarm_seen(number, by=who.by, scope=self._access.scope.terms):
                 raise NotFoundError(f"cannot find alarm {number}", remedy="`edgegpu-cloud alarms` lists them")
 
     def events(self, device: str | None = None, limit: int = 50) -> list[BoxEvent]:
         """Return the last events of a box, or of all, newest first."""
         with self._store.read() as tx:
-            return tx.notes.events(find_box(tx, device).device if device is not None else None, limit=limit)
+            of = self._find(tx, device).device if device is not None else None
+            return tx.notes.events(of, limit=limit, scope=self._access.scope.terms)
+
+    def audit(self, where: AuditFilter = WHOLE_AUDIT, *, limit: int = 50) -> list[AuditEntry]:
+        """Return who changed what, newest first; with a scope only what was changed on its boxes.
+
+        Raises:
+            ForbiddenError: the person is no admin.
+        """
+        self._access.require(Permission.AUDIT)
+        with self._store.read() as tx:
+            return tx.notes.audit_page(where, limit=limit, scope=self._access.scope.terms)

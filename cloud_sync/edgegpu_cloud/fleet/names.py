@@ -3,8 +3,13 @@
 import re
 
 from edgegpu_cloud.errors import CloudError, NotFoundError
-from edgegpu_cloud.store.records import BoxRecord, BoxState, StoredCommand
+from edgegpu_cloud.fleet.access import ALL_BOXES
+from edgegpu_cloud.fleet.reports import LatestMessages
+from edgegpu_cloud.fleet.selectors import BoxSelector
+from edgegpu_cloud.store.records import BoxRecord, Latest, StoredCommand
 from edgegpu_cloud.store.store import Transaction
+from edgegpu_cloud.store.summaries.box_list import BoxQuery
+from edgegpu_sync.ids import DeviceId
 from edgegpu_sync.messages.uplink import ItemState
 from edgegpu_sync.states import ResultCode
 from edgegpu_sync.topics import TopicKind
@@ -23,30 +28,44 @@ def check_name(name: str) -> None:
         raise CloudError(f"cannot call a box {name!r}", remedy=remedy)
 
 
-def find_box(tx: Transaction, name_or_id: str) -> BoxRecord:
-    """Return a box by id, name, or the beginning of either.
+def find_box(tx: Transaction, name_or_id: str, scope: BoxSelector = ALL_BOXES) -> BoxRecord:
+    """Return a box by id, name, or the beginning of either; those that are not in the scope do not exist.
 
     Raises:
         NotFoundError: none, or more than one.
     """
-    found = tx.boxes.with_name_prefix(name_or_id) if name_or_id else []
-    if len(found) == 1:
-        return tx.boxes.get(found)[found[0]]
-    if not found:
+    found = _candidates(tx, name_or_id, scope) if name_or_id and "\0" not in name_or_id else []
+    boxes = tx.boxes.get(found[:_NAMED]) if found else {}
+    if len(found) == 1 and (box := boxes.get(found[0])) is not None and scope.matches(box.labels):
+        return box
+    if len(found) <= 1:
         raise NotFoundError(f"cannot find a box {name_or_id!r}", remedy="`edgegpu-cloud boxes` lists them")
-    names = ", ".join(sorted(box.name for box in tx.boxes.get(found[:5]).values()))
+    names = ", ".join(sorted(box.name for box in boxes.values()))
     raise NotFoundError(
         f"cannot tell which box {name_or_id!r} is: {len(found)} begin so ({names})", remedy="give more letters"
     )
 
 
-def find_command(tx: Transaction, id_: str) -> StoredCommand:
-    """Return a command by its id, or the beginning of it.
+_NAMED, _MOST = 5, 10_000
+
+
+def _candidates(tx: Transaction, name_or_id: str, scope: BoxSelector) -> list[DeviceId]:
+    """Return the box with this id or name, else those whose id or name begins with it."""
+    if not scope.terms:
+        return tx.boxes.with_name_prefix(name_or_id)
+    query = BoxQuery(present_since_s=0.0, scope=scope.terms, names=name_or_id)
+    found = tx.list.devices(query, limit=_MOST)
+    exact = [device for name, device in found if name_or_id in {name, device}]
+    return exact or [device for _, device in found]
+
+
+def find_command(tx: Transaction, id_: str, scope: BoxSelector = ALL_BOXES) -> StoredCommand:
+    """Return a command by its id, or the beginning of it; those to boxes that are not in the scope do not exist.
 
     Raises:
         NotFoundError: none, or more than one.
     """
-    ids = tx.commands.beginning(id_) if id_ else []
+    ids = tx.commands.beginning(id_, scope.terms) if id_ and "\0" not in id_ else []
     found = tx.commands.get([one for one in ids if one == id_] or ids)
     if len(found) == 1:
         return next(iter(found.values()))
@@ -61,36 +80,74 @@ def cluster_of(tx: Transaction, box: BoxRecord) -> str:
     Raises:
         CloudError: it has reported none yet.
     """
-    latest = tx.boxes.latest([box.device], [TopicKind.REPORTED, TopicKind.INVENTORY])
-    told = [one.body.get("cluster", "") for _, one in sorted(latest.items(), key=lambda each: -each[1].at_s)]
-    cluster = next((one for one in told if one), "")
-    if not cluster:
-        remedy = "wait until it is connected and its k3s runs"
-        raise CloudError(f"cannot set limits on {box.name}: it has not reported its cluster", remedy=remedy)
-    return str(cluster)
+    return cluster_in(box, _latest(tx, box))
 
 
-def check_settles(tx: Transaction, box: BoxRecord, cluster: str) -> None:
+def check_settles(tx: Transaction, box: BoxRecord, cluster: str, scope: BoxSelector = ALL_BOXES) -> None:
     """Refuse a box where another box settles the app limits of this cluster: one agent of a cluster does.
 
     Raises:
         CloudError: another one does, by the last reports of both.
     """
-    mine = tx.boxes.latest([box.device], [TopicKind.REPORTED]).get((box.device, TopicKind.REPORTED))
-    if mine is None or mine.body.get("holder"):
+    device = tx.list.holders([cluster]).get(cluster)
+    if device is None:
         return
-    others = {one.device: one for one in tx.boxes.all() if one.state is BoxState.ENROLLED and one.online}
-    for (device, _), latest in tx.boxes.latest([*others], [TopicKind.REPORTED]).items():
-        if latest.body.get("holder") and latest.body.get("cluster") == cluster:
-            name = others[device].name
-            text = f"cannot set limits on {box.name}: {name} settles the app limits of their cluster"
-            raise CloudError(text, remedy=f"set them on {name}")
+    holder = tx.boxes.get([device])[device]
+    if scope.matches(holder.labels):
+        check_holder(box, _latest(tx, box), f"{holder.name} settles the app limits of their cluster", holder.name)
+    else:
+        check_holder(box, _latest(tx, box), "a box out of your scope settles the app limits of its cluster")
 
 
 def refused_names(tx: Transaction, box: BoxRecord) -> frozenset[str]:
     """Return the items that a box has refused before it changed anything, because they name what does not exist."""
-    latest = tx.boxes.latest([box.device], [TopicKind.REPORTED]).get((box.device, TopicKind.REPORTED))
-    items = latest.body.get("items", {}) if latest is not None else {}
+    return refused_in(_latest(tx, box))
+
+
+def _latest(tx: Transaction, box: BoxRecord) -> dict[TopicKind, Latest]:
+    return {kind: one for (_, kind), one in tx.boxes.latest([box.device], CLUSTER_KINDS).items()}
+
+
+CLUSTER_KINDS = (TopicKind.REPORTED, TopicKind.INVENTORY)
+"""The kinds of messages that name a box's cluster."""
+
+
+def cluster_in(box: BoxRecord, latest: LatestMessages) -> str:
+    """Return the cluster that a box's messages name.
+
+    Raises:
+        CloudError: none of them does.
+    """
+    reports = sorted((latest[kind] for kind in CLUSTER_KINDS if kind in latest), key=lambda one: -one.at_s)
+    cluster = next((str(found) for one in reports if (found := one.body.get("cluster", ""))), "")
+    if not cluster:
+        remedy = "wait until it is connected and its k3s runs"
+        raise CloudError(f"cannot set limits on {box.name}: it has not reported its cluster", remedy=remedy)
+    return cluster
+
+
+def check_holder(box: BoxRecord, latest: LatestMessages, settles: str, name: str = "") -> None:
+    """Refuse a box that has reported that it does not settle the app limits of its cluster.
+
+    Args:
+        box: the box.
+        latest: its last messages.
+        settles: that another one does, in words.
+        name: of that one, where the person sees it.
+
+    Raises:
+        CloudError: it does not.
+    """
+    mine = latest.get(TopicKind.REPORTED)
+    if mine is not None and not mine.body.get("holder"):
+        remedy = f"set them on {name}" if name else "ask somebody who sees all boxes of the cluster"
+        raise CloudError(f"cannot set limits on {box.name}: {settles}", remedy=remedy)
+
+
+def refused_in(latest: LatestMessages) -> frozenset[str]:
+    """Return the items that a box's reported state has as refused, because they name what does not exist."""
+    reported = latest.get(TopicKind.REPORTED)
+    items = reported.body.get("items", {}) if reported is not None else {}
     return frozenset(
         name
         for name, one in items.items()

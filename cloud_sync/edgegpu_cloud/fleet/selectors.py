@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from edgegpu_cloud.errors import CloudError
+from edgegpu_cloud.store.labels import LabelTerm
 
 _WORD = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._/-]{0,61}[A-Za-z0-9])?")
 _VALUE = r"[A-Za-z0-9._/-]*"
@@ -15,23 +16,10 @@ _EXAMPLES = "write site=hall, site!=hall, 'site in (hall,yard)', site or !site, 
 
 
 @dataclass(frozen=True, slots=True)
-class _Term:
-    key: str
-    values: frozenset[str] | None
-    """None: any value."""
-    wanted: bool
-
-    def matches(self, labels: Mapping[str, str]) -> bool:
-        found = labels.get(self.key)
-        has = found is not None and (self.values is None or found in self.values)
-        return has is self.wanted
-
-
-@dataclass(frozen=True, slots=True)
 class BoxSelector:
     """A selector over labels: terms that all have to hold."""
 
-    terms: tuple[_Term, ...]
+    terms: tuple[LabelTerm, ...]
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Whether the selector matches a box with these labels."""
@@ -47,17 +35,17 @@ def read_selector(text: str) -> BoxSelector:
     return BoxSelector(tuple(_term(part.strip(), text) for part in _PARTS.split(text)))
 
 
-def _term(part: str, whole: str) -> _Term:
+def _term(part: str, whole: str) -> LabelTerm:
     if found := _SET.fullmatch(part):
         values = frozenset(one.strip() for one in found["values"].split(","))
-        return _Term(found["key"], values, found["how"] == "in")
+        return LabelTerm(found["key"], values, found["how"] == "in")
     negated = part.startswith("!")
     found = _TERM.fullmatch(part.removeprefix("!").strip())
     if found is None or (negated and found["how"]):
         raise CloudError(f"cannot select boxes by {whole!r}: {part or 'nothing'!r} is not a term", remedy=_EXAMPLES)
     if found["how"] is None:
-        return _Term(found["key"], None, not negated)
-    return _Term(found["key"], frozenset({found["value"]}), found["how"] != "!=")
+        return LabelTerm(found["key"], None, not negated)
+    return LabelTerm(found["key"], frozenset({found["value"]}), found["how"] != "!=")
 
 
 def read_labels(words: Iterable[str]) -> dict[str, str]:

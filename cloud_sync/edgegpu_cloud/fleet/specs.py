@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Collection
 from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from typing import TypeVar
 
 from pydantic import ValidationError
@@ -26,6 +27,9 @@ from edgegpu_sync.wire import BODY_MAX_BYTES, Json, encode, first_fault
 
 _ROOM = 64
 """Bytes that are left free: numbers grow longer when the same document is sent under a later enrolment."""
+
+ANY_CLUSTER = "0" * 8
+"""A cluster for limits that are only looked at."""
 
 _SYSTEM = "kube-system"
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
@@ -57,6 +61,18 @@ class SharingSettings:
     policy: str | None = None
     exclude: tuple[str, ...] | None = None
     unit_mib: int | None = None
+
+
+def read_app(text: str) -> tuple[str, str]:
+    """Return namespace and name of an app that a person has typed: `NAMESPACE/APP`, or the app alone in `default`.
+
+    Raises:
+        CloudError: it is neither.
+    """
+    namespace, slash, app = text.strip().rpartition("/")
+    if (slash and not namespace) or not app or "/" in namespace:
+        raise CloudError(f"no NAMESPACE/APP: {text!r}", remedy="name the app as default/asr, or asr alone in default")
+    return namespace or "default", app
 
 
 def desired_items(spec: Spec) -> dict[str, AnyItem]:
@@ -123,7 +139,7 @@ def with_limits(spec: Spec, limits: ContainerLimits, *, cluster: str) -> Spec:
     Raises:
         CloudError: a name or an amount is not valid.
     """
-    wanted = _app_limits(limits, cluster)
+    wanted = _app_limits(limits).model_copy(update={"cluster": cluster})
     key = (cluster, item_name(wanted))
     same = [item for item in spec.app_limits if (item.cluster, item_name(item)) == key]
     others = tuple(item for item in spec.app_limits if item not in same)
@@ -191,10 +207,13 @@ def check_app(namespace: str, app: str, container: str) -> None:
             raise CloudError(text, remedy="it has small letters, digits, - and . alone, as in `kubectl get`")
 
 
-def _app_limits(limits: ContainerLimits, cluster: str) -> AppLimits:
+@lru_cache(maxsize=16)
+def _app_limits(limits: ContainerLimits) -> AppLimits:
+    """Return the item for these limits, without its cluster; a request for many boxes is checked once."""
     check_app(limits.namespace, limits.app, limits.container)
+    on_drift = limits.on_drift or OnDrift.REPORT
     try:
-        return AppLimits(rev=0, cluster=cluster, **asdict(replace(limits, on_drift=limits.on_drift or OnDrift.REPORT)))
+        return AppLimits(rev=0, cluster=ANY_CLUSTER, **asdict(replace(limits, on_drift=on_drift)))
     except ValidationError as error:
         raise CloudError(f"cannot set limits: {first_fault(error)}", remedy="see docs/app-limits.md") from error
 

@@ -7,11 +7,12 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from edgegpu_cloud.errors import CloudError
-from edgegpu_cloud.fleet.capacity import BoxCapacity, capacity_of
+from edgegpu_cloud.fleet.preview.capacity import BoxCapacity, capacity_of
 from edgegpu_cloud.fleet.reports import CardReports, card_reports
 from edgegpu_cloud.store.convert import record_of, values_of
 from edgegpu_cloud.store.records import BoxRecord, BoxState, CommandHistoryLine, Latest, Orphan, StoredCommand
 from edgegpu_cloud.store.store import Transaction
+from edgegpu_cloud.store.summaries.box_list import UNINSTALLED
 from edgegpu_sync.ids import CommandId, DeviceId, OpName
 from edgegpu_sync.messages.spec import Spec
 from edgegpu_sync.messages.uplink import ItemReport, ItemState
@@ -21,15 +22,12 @@ from edgegpu_sync.topics import TopicKind
 Json = dict[str, Any]
 
 _ITEMS = TypeAdapter(dict[str, ItemReport])
-_KINDS = (TopicKind.STATUS, TopicKind.REPORTED, TopicKind.INVENTORY, TopicKind.ALLOC, TopicKind.HEALTH)
+KINDS_OF_VIEW = (TopicKind.STATUS, TopicKind.REPORTED, TopicKind.INVENTORY, TopicKind.ALLOC, TopicKind.HEALTH)
 _WAITING = frozenset({ItemState.OPEN, ItemState.PENDING})
 _PROBLEMS = frozenset({ItemState.REJECTED, ItemState.FAILED, ItemState.UNSUPPORTED})
 
 PRESENT_S = 900.0
 """A box reports every ten minutes: one that was not heard for this long is not there, whatever its link says."""
-
-UNINSTALLED = "uninstall"
-"""The reason in a box's goodbye when edgegpu is taken off it: `BoxView.left`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +96,19 @@ class CommandView:
     ended_at_s: float | None
     cancelled: bool
     overdue: bool
+    sent_at_s: float | None = None
     history: Sequence[CommandHistoryLine] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CommandTimeline:
+    """A command with its history; `next_try_s`: when it is sent next, 0 at once, None where its box has to come first.
+
+    Seconds since 1970.
+    """
+
+    command: CommandView
+    next_try_s: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,12 +123,13 @@ class BoxDetails:
 
 def box_views(tx: Transaction, boxes: Sequence[BoxRecord], *, now_s: float) -> list[BoxView]:
     """Return views of boxes as they are now."""
-    latest = tx.boxes.latest([box.device for box in boxes], _KINDS)
-    open_ = tx.commands.open_count()
+    devices = [box.device for box in boxes]
+    latest = tx.boxes.latest(devices, KINDS_OF_VIEW)
+    open_ = tx.commands.open_count(devices)
     return [
         _box_view(
             box,
-            {kind: one for kind in _KINDS if (one := latest.get((box.device, kind))) is not None},
+            {kind: one for kind in KINDS_OF_VIEW if (one := latest.get((box.device, kind))) is not None},
             open_commands=open_.get(box.device, 0),
             now_s=now_s,
         )
@@ -149,7 +160,7 @@ def _body(latest: Latest | None) -> Json:
     return latest.body if latest is not None else {}
 
 
-def _left(birth: Json) -> str:
+def left_of(birth: Json) -> str:
     """Return why a box has gone, by its last birth, goodbye or will."""
     return {"bye": str(birth.get("why", "")), "will": "lost"}.get(str(birth.get("state", "")), "")
 
@@ -164,20 +175,48 @@ def is_problem(item: ItemReport) -> bool:
     return item.state in _PROBLEMS and not is_dormant(item)
 
 
+@dataclass(frozen=True, slots=True)
+class ItemCounts:
+    """How many items of a box's reported state are not settled, and at how many it failed or refused."""
+
+    open: int
+    problems: int
+
+
+def items_of(reported: Json) -> ItemCounts:
+    """Count the items of a reported state."""
+    return _counted(reported_items(reported))
+
+
+def reported_items(reported: Json) -> Mapping[str, ItemReport]:
+    """Return the reports on items in a reported state, by their names."""
+    found: Mapping[str, ItemReport] = _ITEMS.validate_python(reported.get("items", {}), strict=False)
+    return found
+
+
+def _counted(items: Mapping[str, ItemReport]) -> ItemCounts:
+    return ItemCounts(sum(item.state in _WAITING for item in items.values()), sum(map(is_problem, items.values())))
+
+
+def waiting_of(box: BoxRecord, *, open_items: int, open_commands: int) -> int:
+    """Return how many requests a box has not done yet; one that it has not read counts once, whatever is in it."""
+    unread = int(box.observed_rev < box.sequence.rev)
+    return max(open_items, unread) + open_commands
+
+
 def _box_view(box: BoxRecord, latest: Mapping[TopicKind, Latest], *, open_commands: int, now_s: float) -> BoxView:
     birth, reported = _body(latest.get(TopicKind.STATUS)), _body(latest.get(TopicKind.REPORTED))
-    items: Mapping[str, ItemReport] = _ITEMS.validate_python(reported.get("items", {}), strict=False)
-    changes = sum(item.state in _WAITING for item in items.values())
-    unread = int(box.observed_rev < box.sequence.rev)  # the box has not reported yet what is in it
+    items = reported_items(reported)
+    counts = _counted(items)
     online = is_present(box, now_s=now_s)
     return record_of(
         BoxView,
         values_of(box) | values_of(box.sequence),
         online=online,
-        left="" if online else _left(birth),
+        left="" if online else left_of(birth),
         open_commands=open_commands,
-        waiting=max(changes, unread) + open_commands,
-        problems=sum(map(is_problem, items.values())),
+        waiting=waiting_of(box, open_items=counts.open, open_commands=open_commands),
+        problems=counts.problems,
         health=str(_body(latest.get(TopicKind.HEALTH)).get("state", "")),
         capacity=capacity_of(latest),
         versions=birth.get("versions", {}),

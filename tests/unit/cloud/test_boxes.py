@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from kits.details import STAMP, box, card, pod
+from kits.stores import open_store
 
-from edgegpu_cloud.fleet.capacity import capacity_of
+from edgegpu_cloud.fleet.preview.capacity import capacity_of
 from edgegpu_cloud.fleet.views import PRESENT_S, BoxView, box_views
 from edgegpu_cloud.store.records import BoxRecord, Latest
 from edgegpu_cloud.store.store import ControllerStore
@@ -28,7 +29,7 @@ ITEM = {"rev": 1, "hash": "0" * 16, "retry": 0}
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[ControllerStore]:
-    made = ControllerStore.open_file(tmp_path / "controller.db")
+    made = open_store(tmp_path / "controller.db")
     yield made
     made.close()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import pytest
 from kits.cloudcli import ok
@@ -28,7 +28,7 @@ _COMMAND = re.compile(r"(?:^|\s)edgegpu-cloud ([a-z].*)")
 
 def shown() -> Iterator[str]:
     for block in re.findall(r"```sh[^\n]*\n(.*?)```", TEXT, re.DOTALL):
-        for line in block.splitlines():
+        for line in block.replace("\\\n", " ").splitlines():  # a line may go on in the next
             found = _COMMAND.search(re.sub(r"\s[<>]\s\S+", "", line))
             if found and not line.startswith(("useradd", "systemctl")):
                 yield found[1]
@@ -38,7 +38,7 @@ def shown() -> Iterator[str]:
 @pytest.mark.parametrize("line", sorted(set(shown())))
 def test_each_command_can_be_typed(line: str) -> None:
     """With --help at its end the whole line is read, and nothing is done."""
-    assert "Usage: edgegpu-cloud" in ok(*shlex.split(line), "--help").out
+    assert "Usage: edgegpu-cloud" in ok(*shlex.split(line, comments=True), "--help").out
 
 
 def test_each_code_is_explained() -> None:
@@ -48,7 +48,7 @@ def test_each_code_is_explained() -> None:
 
 def keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
     for name, field in model.model_fields.items():
-        inner = field.annotation
+        inner = next((one for one in get_args(field.annotation) if one is not type(None)), field.annotation)
         if isinstance(inner, type) and issubclass(inner, BaseModel):
             yield from keys(inner, f"{prefix}{name}.")
         else:
@@ -56,7 +56,7 @@ def keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
 
 
 def test_each_key_of_the_configuration_is_there() -> None:
-    table = PAGES["configure"]
+    table = PAGES["configure"] + PAGES["alerts"]  # the first names the second
     for key in keys(CloudConfig):
         assert f"`{key}`" in table or f"`{key.rpartition('.')[2]}`" in table or key == "version", key
 

@@ -8,7 +8,7 @@ import pytest
 from kits.details import box, card, pod, view
 
 from edgegpu_cloud.errors import CloudError
-from edgegpu_cloud.fleet.preview import Preview, preview
+from edgegpu_cloud.fleet.preview.limits import Preview, preview
 from edgegpu_cloud.fleet.specs import ContainerLimits
 from edgegpu_cloud.fleet.views import BoxDetails
 from edgegpu_core.limits.verdict import FitResult

@@ -5,11 +5,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from kits.stores import open_store
 
 from edgegpu_cloud.errors import CloudError, ConflictError, NotFoundError
 from edgegpu_cloud.fleet.changes import Author, add_box, new_command_id, next_enrolment
 from edgegpu_cloud.fleet.fleet import Fleet
 from edgegpu_cloud.fleet.specs import ContainerLimits
+from edgegpu_cloud.fleet.summaries import refresh
 from edgegpu_cloud.store.records import AuditEntry, BoxState, EnrolledBox, Latest
 from edgegpu_cloud.store.store import ControllerStore
 from edgegpu_sync.ids import DeviceId, device_id
@@ -29,7 +31,7 @@ def enrolled(number: int, name: str = "", *, enrolment: int = 1) -> EnrolledBox:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[ControllerStore]:
-    store = ControllerStore.open_file(tmp_path / "controller.db")
+    store = open_store(tmp_path / "controller.db")
     yield store
     store.close()
 
@@ -65,8 +67,10 @@ def set_policy(fleet: Fleet, name: str, *, expect_rev: int | None = None) -> int
 def tell_cluster(store: ControllerStore, device: DeviceId, *, holder: bool = False) -> None:
     stamp = Stamp(enrolment=1, epoch=Epoch(1, "0" * 16), n=1)
     body = {"cluster": CLUSTER, "items": {}, "holder": holder}
+    told = Latest(device=device, kind=TopicKind.REPORTED, stamp=stamp, at_s=NOW_S, body=body)
     with store.write() as tx:
-        tx.boxes.add_latest([Latest(device=device, kind=TopicKind.REPORTED, stamp=stamp, at_s=NOW_S, body=body)])
+        tx.boxes.add_latest([told])
+        refresh(tx, tx.boxes.get([device]).values(), heard={device: {told.kind: told}})
 
 
 def set_limits(fleet: Fleet, app: str = "asr", *, units: int = 4, force: bool = False) -> int:

@@ -7,7 +7,7 @@ from kits.details import view
 from kits.telemetry import CLUSTER
 
 from edgegpu_cloud.errors import CloudError
-from edgegpu_cloud.fleet.preview_sharing import ItemPreview, PreviewVerdict, preview_settings
+from edgegpu_cloud.fleet.preview.sharing import ItemPreview, PreviewVerdict, preview_settings
 from edgegpu_cloud.fleet.views import BoxDetails
 from edgegpu_cloud.store.records import Latest
 from edgegpu_sync.ids import device_id

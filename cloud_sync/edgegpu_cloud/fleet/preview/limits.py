@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from edgegpu_cloud.fleet.apps import is_pod_of
+from edgegpu_cloud.fleet.limits.apps import is_pod_of
 from edgegpu_cloud.fleet.reports import CardReports, card_reports
 from edgegpu_cloud.fleet.specs import ContainerLimits, check_app
 from edgegpu_cloud.fleet.views import BoxDetails, reports_to_preview
@@ -62,11 +62,29 @@ class Preview:
         return "\n".join([*lines, *(f"  note: {note}" for note in self.notes)])
 
 
+@dataclass(frozen=True, slots=True)
+class PreviewCase:
+    """New limits as a change that the core judges: the reports it is made of, and the app's pods there, by uid."""
+
+    change: LimitsChange
+    reports: Sequence[CardReports]
+    own: Mapping[str, PodAlloc]
+
+
 def preview(box: BoxDetails, others: Iterable[BoxDetails], wanted: Limits) -> Preview:
     """Judge new limits as a box would, over every box of its cluster that has reported.
 
     Raises:
         CloudError: the box has not reported its cards yet, or no box accepts such limits.
+    """
+    return preview_of(preview_case(box, others, wanted), wanted)
+
+
+def preview_case(box: BoxDetails, others: Iterable[BoxDetails], wanted: Limits) -> PreviewCase:
+    """Return new limits as the change that `preview` judges; the app counts as one that stops its pods first.
+
+    Raises:
+        CloudError: as `preview`.
     """
     check_app(wanted.namespace, wanted.app, wanted.container)
     reports = [reports_to_preview(box)]
@@ -75,27 +93,31 @@ def preview(box: BoxDetails, others: Iterable[BoxDetails], wanted: Limits) -> Pr
     nodes = {uid: one.inventory.node for one in reports for uid in one.pods}
     replicas = max(1, len(own))
     request = RequestedAmounts(wanted.memory_units, wanted.core)
-    verdict = limits_verdict(
-        LimitsChange(
-            workload=Workload(
-                kind=WorkloadKind.DEPLOYMENT, strategy=UpdateStrategy.RECREATE, replicas=replicas, unavailable=replicas
-            ),
-            request=request,
-            before=_amounts(own).get(wanted.container, RequestedAmounts(0, 0)),
-            pod=NewPod(containers=_containers(own, wanted, request)),
-            own=tuple(OwnPod(uid=uid, node=nodes[uid]) for uid in sorted(own)),
-            rooms=tuple(_room(one) for one in reports),
-        )
+    change = LimitsChange(
+        workload=Workload(
+            kind=WorkloadKind.DEPLOYMENT, strategy=UpdateStrategy.RECREATE, replicas=replicas, unavailable=replicas
+        ),
+        request=request,
+        before=_amounts(own).get(wanted.container, RequestedAmounts(0, 0)),
+        pod=NewPod(containers=_containers(own, wanted, request)),
+        own=tuple(OwnPod(uid=uid, node=nodes[uid]) for uid in sorted(own)),
+        rooms=tuple(_room(one) for one in reports),
     )
+    return PreviewCase(change, reports, own)
+
+
+def preview_of(case: PreviewCase, wanted: Limits) -> Preview:
+    """Return the preview of a case."""
+    verdict = limits_verdict(case.change)
     return Preview(
         answer=verdict.answer,
         text=verdict.text,
         need_units=wanted.memory_units,
         need_core=wanted.core,
-        replicas=replicas,
+        replicas=case.change.workload.replicas,
         cards=verdict.cards,
-        notes=_notes(own, wanted),
-        as_of_s=min(one.as_of_s for one in reports),
+        notes=_notes(case.own, wanted),
+        as_of_s=min(one.as_of_s for one in case.reports),
     )
 
 

@@ -1,0 +1,265 @@
+"""The cards of a box as bars of units, each pod's piece in its place, by the box's own last reports; pure."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from edgegpu_cloud.fleet.limits.apps import app_name
+from edgegpu_cloud.fleet.reports import CardReports, LatestMessages, card_reports, read_latest
+from edgegpu_core.model import CORE_PER_CARD
+from edgegpu_sync.messages.telemetry import CardReport, CardSample, CardShare, Metrics, PodAlloc
+from edgegpu_sync.topics import TopicKind
+
+
+class CardState(StrEnum):
+    """Whether new pods may get a share of a card, and if not, why."""
+
+    SHARED = "shared"
+    UNHEALTHY = "unhealthy"
+    EXCLUDED = "excluded"
+    UNSHARED = "unshared"
+    """GPU sharing is not installed."""
+    GONE = "gone"
+    """The box does not report the card any more, and pods still hold shares of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CardPiece:
+    """A container's share of one card, and its place on the card's two bars.
+
+    `whole`: the container has the card alone; it takes all units and all core, whatever it asked for. `asked_units` is
+    what it asked for. `enforced`: what the container is held to, as the box reports it: enforced, degraded, off.
+    `planned`: a preview has put it there. `since_s`: when kubelet took the pod, seconds since 1970; None: not known.
+    """
+
+    uid: str
+    namespace: str
+    pod: str
+    container: str
+    app: str
+    phase: str
+    enforced: str
+    first_unit: int
+    units: int
+    asked_units: int
+    first_core: int
+    core: int
+    whole: bool = False
+    planned: bool = False
+    since_s: int | None = None
+
+    @property
+    def owner(self) -> str:
+        """The pod and the container: NAMESPACE/POD/CONTAINER."""
+        return f"{self.namespace}/{self.pod}/{self.container}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CardBar:
+    """A card as a bar of units, and a second one of core.
+
+    `units` are those that the card offers, or would offer where it is excluded; 0 where that is not known.
+    `too_many_units` and `too_much_core`: what pods hold beyond what the card has. `sample` is the last measurement,
+    taken `sample_at` by the box's clock (seconds since 1970).
+    """
+
+    uuid: str
+    label: str
+    name: str
+    memory_mib: int
+    unit_mib: int
+    state: CardState
+    text: str
+    units: int
+    pieces: tuple[CardPiece, ...]
+    sample: CardSample | None = None
+    sample_at: int | None = None
+
+    @property
+    def held_units(self) -> int:
+        """The units that pods hold."""
+        return sum(piece.units for piece in self.pieces)
+
+    @property
+    def held_core(self) -> int:
+        """The hundredths of compute that pods hold."""
+        return sum(piece.core for piece in self.pieces)
+
+    @property
+    def free_units(self) -> int:
+        """The units that a new pod may get: 0 on a card that is not shared."""
+        return max(0, self.units - self.held_units) if self.state is CardState.SHARED else 0
+
+    @property
+    def free_core(self) -> int:
+        """The core that a new pod may get: 0 on a card that is not shared."""
+        return max(0, CORE_PER_CARD - self.held_core) if self.state is CardState.SHARED else 0
+
+    @property
+    def too_many_units(self) -> int:
+        """The units that are held beyond those of the card."""
+        return max(0, self.held_units - self.units)
+
+    @property
+    def too_much_core(self) -> int:
+        """The core that is held beyond the card's."""
+        return max(0, self.held_core - CORE_PER_CARD)
+
+    @property
+    def drawn_units(self) -> int:
+        """The length of the bar: the card's units, or more where more are held; never 0."""
+        return max(self.units, self.held_units, 1)
+
+    @property
+    def drawn_core(self) -> int:
+        """The length of the bar of core."""
+        return max(CORE_PER_CARD, self.held_core)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoxCards:
+    """The cards of one box. `as_of_s`: when the older of the two reports was heard, seconds since 1970."""
+
+    node: str
+    sharing: bool
+    unit_mib: int
+    policy: str
+    driver: str
+    cards: tuple[CardBar, ...]
+    as_of_s: float
+
+    def age_s(self, now_s: float) -> float:
+        """Return how old the reports are."""
+        return max(0.0, now_s - self.as_of_s)
+
+
+def box_cards(latest: LatestMessages) -> BoxCards | None:
+    """Return the cards of a box; None before it has reported them."""
+    reports = card_reports(latest)
+    if reports is None:
+        return None
+    return with_samples(cards_of(reports), read_latest(latest, TopicKind.METRICS))
+
+
+def cards_of(reports: CardReports) -> BoxCards:
+    """Return a box's cards as its reports have them; cards that pods hold and the box does not report come last."""
+    inventory = reports.inventory
+    known = {card.uuid for card in inventory.cards}
+    held = shares_by_card(reports.pods)
+    bars = [
+        _bar(card, held.get(card.uuid, ()), unit_mib=inventory.unit_mib, sharing=inventory.sharing)
+        for card in inventory.cards
+    ]
+    bars += [_gone(uuid, shares, inventory.unit_mib) for uuid, shares in sorted(held.items()) if uuid not in known]
+    return BoxCards(
+        node=inventory.node,
+        sharing=inventory.sharing,
+        unit_mib=inventory.unit_mib,
+        policy=inventory.policy,
+        driver=inventory.driver,
+        cards=tuple(bars),
+        as_of_s=reports.as_of_s,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class HeldShare:
+    """A container's share of a card, with its pod."""
+
+    uid: str
+    pod: PodAlloc
+    share: CardShare
+
+
+def shares_by_card(pods: Mapping[str, PodAlloc]) -> dict[str, list[HeldShare]]:
+    """Return the shares of each card by its UUID, ordered by the pods' uid, so that a bar keeps its order."""
+    found: dict[str, list[HeldShare]] = {}
+    for uid, pod in sorted(pods.items()):
+        for share in pod.pieces:
+            found.setdefault(share.card, []).append(HeldShare(uid, pod, share))
+    return found
+
+
+def with_samples(cards: BoxCards, metrics: Metrics | None) -> BoxCards:
+    """Return the cards with their last measurements, each from the newest sample that has it."""
+    if metrics is None:
+        return cards
+    newest = {
+        one.uuid: (sample.at, one)
+        for sample in sorted(metrics.samples, key=lambda sample: sample.at)
+        for one in sample.cards
+    }
+    bars = (
+        replace(card, sample_at=newest[card.uuid][0], sample=newest[card.uuid][1]) if card.uuid in newest else card
+        for card in cards.cards
+    )
+    return replace(cards, cards=tuple(bars))
+
+
+def _bar(card: CardReport, held: Iterable[HeldShare], *, unit_mib: int, sharing: bool) -> CardBar:
+    units = card.units or (card.memory_mib // unit_mib if unit_mib else 0)
+    return CardBar(
+        uuid=card.uuid,
+        label=card.label,
+        name=card.name,
+        memory_mib=card.memory_mib,
+        unit_mib=unit_mib,
+        state=_state(card, sharing=sharing),
+        text=card.text,
+        units=units,
+        pieces=pieces_in_place(held, units),
+    )
+
+
+def _state(card: CardReport, *, sharing: bool) -> CardState:
+    if card.excluded:
+        return CardState.EXCLUDED
+    if not card.healthy:
+        return CardState.UNHEALTHY
+    return CardState.SHARED if sharing else CardState.UNSHARED
+
+
+def _gone(uuid: str, held: Iterable[HeldShare], unit_mib: int) -> CardBar:
+    return CardBar(
+        uuid=uuid,
+        label="",
+        name="",
+        memory_mib=0,
+        unit_mib=unit_mib,
+        state=CardState.GONE,
+        text="",
+        units=0,
+        pieces=pieces_in_place(held, 0),
+    )
+
+
+def pieces_in_place(held: Iterable[HeldShare], card_units: int) -> tuple[CardPiece, ...]:
+    """Return shares of one card one beside the other, in the order given.
+
+    Args:
+        held: the shares.
+        card_units: the card's units, all of which a container with the whole card takes.
+    """
+    pieces: list[CardPiece] = []
+    unit = core = 0
+    for one in held:
+        whole = one.share.core >= CORE_PER_CARD
+        piece = CardPiece(
+            uid=one.uid,
+            namespace=one.pod.namespace,
+            pod=one.pod.name,
+            container=one.share.container,
+            app=app_name(one.pod.name),
+            phase=one.pod.phase,
+            enforced=one.pod.enforced,
+            first_unit=unit,
+            units=max(card_units, one.share.memory_units) if whole else one.share.memory_units,
+            asked_units=one.share.memory_units,
+            first_core=core,
+            core=min(one.share.core, CORE_PER_CARD),
+            whole=whole,
+            since_s=one.pod.started_at,
+        )
+        pieces.append(piece)
+        unit, core = unit + piece.units, core + piece.core
+    return tuple(pieces)

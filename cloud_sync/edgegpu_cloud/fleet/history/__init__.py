@@ -1,0 +1,1 @@
+"""What boxes did and used: settlements, evidence, use of cards."""

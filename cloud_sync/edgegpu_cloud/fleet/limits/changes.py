@@ -1,0 +1,57 @@
+"""Requests in the store: the documents they stand in, what came of them, and changes by two people at once."""
+
+from edgegpu_cloud.errors import ConflictError
+from edgegpu_cloud.fleet.details import box_details
+from edgegpu_cloud.fleet.limits.history import (
+    ContainerKey,
+    LimitsHistoryEntry,
+    limits_history,
+    revisions_of,
+    with_outcomes,
+)
+from edgegpu_cloud.fleet.limits.requests import RequestedItem, requested_items
+from edgegpu_cloud.store.records import BoxRecord, Revision
+from edgegpu_cloud.store.store import Transaction
+
+_MOST_AUDITS = 1_000
+
+
+def stored_revisions(tx: Transaction, box: BoxRecord) -> list[Revision]:
+    """Return a box's documents, oldest first: those that are kept, and older ones as the audit has them."""
+    return revisions_of(tx.boxes.revisions(box.device), tx.notes.audits(box.device, limit=_MOST_AUDITS))
+
+
+def requests_of(tx: Transaction, box: BoxRecord, *, now_s: float) -> list[RequestedItem]:
+    """Return what is requested of a box now: when, by whom, and what came of it."""
+    [details] = box_details(tx, [box], now_s=now_s)
+    return requested_items(details, tx.boxes.revisions(box.device), tx.settlements.of(box.device))
+
+
+def history_of(tx: Transaction, box: BoxRecord, key: ContainerKey, *, now_s: float) -> list[LimitsHistoryEntry]:
+    """Return the changes of a container's requested limits, newest first, each with what came of it."""
+    entries = limits_history(stored_revisions(tx, box), key)
+    now = next((one for one in requests_of(tx, box, now_s=now_s) if one.name == key.item), None)
+    return with_outcomes(entries, tx.settlements.of(box.device), now)
+
+
+def check_unchanged(tx: Transaction, box: BoxRecord, key: ContainerKey, seen_rev: int) -> None:
+    """Refuse where somebody has changed the limits of a container since the revision that a person has seen.
+
+    Raises:
+        ConflictError: somebody has; the text says who, and what they set.
+    """
+    if seen_rev == box.sequence.rev:
+        return
+    later = [one for one in limits_history(stored_revisions(tx, box), key) if one.rev > seen_rev]
+    if not later and seen_rev < box.sequence.rev:
+        return
+    if not later:
+        text = f"cannot change {box.name}: it has revision {box.sequence.rev}, and {seen_rev} is none of its own"
+        raise ConflictError(text, remedy="look at it again, then decide")
+    newest = later[0]
+    now = newest.after
+    what = f"{now.memory_units} units, core {now.core}" if now is not None else "no limits"
+    text = (
+        f"cannot change {key.namespace}/{key.app}/{key.container} on {box.name}: {newest.by} has set {what} meanwhile"
+    )
+    raise ConflictError(text, remedy="look at it, then set yours again if they shall count")

@@ -1,0 +1,137 @@
+"""The preview of new limits as bars: where an app's pods go, or what each card lacks; pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from edgegpu_cloud.fleet.card_views import BoxCards, CardPiece, cards_of
+from edgegpu_cloud.fleet.preview.limits import Limits, Preview, PreviewCase, preview_case, preview_of
+from edgegpu_cloud.fleet.reports import CardReports
+from edgegpu_cloud.fleet.views import BoxDetails
+from edgegpu_core.limits.outcome import CardShortage, PlannedPod, planned_pods, shortages
+from edgegpu_core.limits.verdict import FitResult
+from edgegpu_core.model import CORE_PER_CARD
+from edgegpu_sync.messages.telemetry import CardShare, PodAlloc
+
+
+@dataclass(frozen=True, slots=True)
+class CardPlace:
+    """A card by its node and its number there."""
+
+    node: str
+    card: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BarsPreview:
+    """A preview with the cards of all boxes that it considers, before and after, in the same order.
+
+    `after` is as `before` where the limits do not fit. `beside`: the cards of the new pods where the app keeps its old
+    ones meanwhile (a rolling update); None where they have no room so. `after_stop`: their cards where the old ones
+    have gone; None where they do not fit. `missing` is what each card lacks; empty where they fit, and where no amount
+    of room helps: then `preview.text` says why. `overfull` are the cards with the new share on each that lacks
+    something, beyond the card's end; empty where nothing is missing, or whole cards are asked for.
+    """
+
+    preview: Preview
+    before: Sequence[BoxCards]
+    after: Sequence[BoxCards]
+    beside: Sequence[CardPlace] | None
+    after_stop: Sequence[CardPlace] | None
+    missing: Sequence[CardShortage]
+    overfull: Sequence[BoxCards] = ()
+
+    @property
+    def places(self) -> Sequence[CardPlace]:
+        """The cards that the bars show: beside the old pods if they fit so, else after these have gone."""
+        return (self.beside if self.preview.answer is FitResult.FITS else None) or self.after_stop or ()
+
+
+def bars_preview(box: BoxDetails, others: Iterable[BoxDetails], wanted: Limits) -> BarsPreview:
+    """Return the preview of new limits with its bars.
+
+    Raises:
+        CloudError: as `preview`.
+    """
+    case = preview_case(box, others, wanted)
+    found = preview_of(case, wanted)
+    beside = planned_pods(case.change, beside_old=True) if found.fits else None
+    after_stop = planned_pods(case.change, beside_old=False) if found.fits else None
+    pods = beside if found.answer is FitResult.FITS else after_stop
+    before = [cards_of(one) for one in case.reports]
+    missing = () if found.fits else shortages(case.change)
+    return BarsPreview(
+        preview=found,
+        before=before,
+        after=before if pods is None else _after(case, wanted, pods),
+        beside=_places(case, beside),
+        after_stop=_places(case, after_stop),
+        missing=missing,
+        overfull=_overfull(case, wanted, missing) if wanted.core < CORE_PER_CARD else (),
+    )
+
+
+def _places(case: PreviewCase, pods: Sequence[PlannedPod] | None) -> Sequence[CardPlace] | None:
+    """Return the cards of pods, each once, in the order in which they are placed."""
+    if pods is None:
+        return None
+    labels = {card.uuid: card.label for one in case.reports for card in one.inventory.cards}
+    shares = ((pod.node, one.share.card) for pod in pods for one in pod.shares)
+    return tuple(dict.fromkeys(CardPlace(node, labels.get(card, card)) for node, card in shares))
+
+
+def _after(case: PreviewCase, wanted: Limits, pods: Sequence[PlannedPod]) -> list[BoxCards]:
+    """Return the cards once the app's pods are the new ones; each stands on the bar where an old one stood."""
+    old = sorted(case.own)
+    made: dict[str, dict[str, PodAlloc]] = {}
+    for number, pod in enumerate(pods):
+        uid = old[number] if number < len(old) else f"new-{number}"
+        made.setdefault(pod.node, {})[uid] = _new_pod(case.own.get(uid), wanted, pod)
+    return [_with_pods(one, case.own, made.get(one.inventory.node, {}), wanted.app) for one in case.reports]
+
+
+def _overfull(case: PreviewCase, wanted: Limits, missing: Sequence[CardShortage]) -> list[BoxCards]:
+    """Return the cards without the app's own pods, and with the new share on each card that lacks something."""
+    name = next((case.own[uid].name for uid in sorted(case.own)), f"{wanted.app}-0")
+    made: dict[str, dict[str, PodAlloc]] = {}
+    for one in missing:
+        if one.missing_units or one.missing_core:
+            piece = CardShare(
+                container=wanted.container, card=one.uuid, memory_units=wanted.memory_units, core=wanted.core
+            )
+            pod = _planned_pod(wanted, name, (piece,))
+            made.setdefault(one.node, {})[f"~{one.uuid}"] = pod  # the last on its bar: what lies beyond the end is its
+    if not made:
+        return []
+    return [_with_pods(one, case.own, made.get(one.inventory.node, {}), wanted.app) for one in case.reports]
+
+
+def _new_pod(old: PodAlloc | None, wanted: Limits, pod: PlannedPod) -> PodAlloc:
+    pieces = tuple(
+        CardShare(
+            container=one.container, card=one.share.card, memory_units=one.share.memory_units, core=one.share.core
+        )
+        for one in pod.shares
+    )
+    return _planned_pod(wanted, old.name if old is not None else f"{wanted.app}-0", pieces)
+
+
+def _planned_pod(wanted: Limits, name: str, pieces: tuple[CardShare, ...]) -> PodAlloc:
+    """Return a pod that does not exist yet: nobody checks its name, which is longer than the app's."""
+    return PodAlloc.model_construct(
+        namespace=wanted.namespace, name=name, phase="Planned", enforced="off", pieces=pieces
+    )
+
+
+def _with_pods(report: CardReports, own: Mapping[str, PodAlloc], made: Mapping[str, PodAlloc], app: str) -> BoxCards:
+    """Return a box's cards without the app's own pods, and with the new ones, whose app is told by name."""
+    pods = {uid: pod for uid, pod in report.pods.items() if uid not in own} | dict(made)
+    now = cards_of(CardReports(report.inventory, pods, report.as_of_s))
+    cards = (
+        replace(card, pieces=tuple(_marked(piece, app) if piece.uid in made else piece for piece in card.pieces))
+        for card in now.cards
+    )
+    return replace(now, cards=tuple(cards))
+
+
+def _marked(piece: CardPiece, app: str) -> CardPiece:
+    return replace(piece, planned=True, app=app)

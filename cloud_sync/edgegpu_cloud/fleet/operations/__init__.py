@@ -1,0 +1,1 @@
+"""One change of many boxes: its kinds, its runner, what came of it."""

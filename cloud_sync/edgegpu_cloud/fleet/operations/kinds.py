@@ -1,0 +1,157 @@
+"""What each kind of operation does to a batch of boxes."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, assert_never
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+
+from edgegpu_cloud.errors import CloudError
+from edgegpu_cloud.fleet.changes import LONGEST_WAIT_S, Author, check_size
+from edgegpu_cloud.fleet.names import CLUSTER_KINDS, check_holder, cluster_in, refused_in
+from edgegpu_cloud.fleet.operations.batches import BoxBatch
+from edgegpu_cloud.fleet.reports import LatestMessages
+from edgegpu_cloud.fleet.specs import (
+    ANY_CLUSTER,
+    ContainerLimits,
+    SharingSettings,
+    check_app,
+    with_limits,
+    with_settings,
+    with_sharing,
+    without_refused,
+)
+from edgegpu_cloud.store.operations.records import BoxOutcome, Operation, OperationBox, OperationKind
+from edgegpu_cloud.store.records import BoxRecord, Json
+from edgegpu_cloud.store.store import Transaction
+from edgegpu_sync.ids import DeviceId, op_name
+from edgegpu_sync.messages.spec import Spec
+from edgegpu_sync.rules.ops import OPS, BadArgumentsError, read_args
+from edgegpu_sync.wire import first_fault
+
+
+class _CommandArgs(BaseModel):
+    """The arguments of a command for many boxes; `wait_s`: how long each may wait until it begins."""
+
+    model_config = ConfigDict(extra="forbid")
+    op: str
+    args: Json = {}
+    wait_s: int = 3_600
+
+
+class _WaitArgs(BaseModel):
+    """The arguments of `install` and `uninstall`."""
+
+    model_config = ConfigDict(extra="forbid")
+    wait_s: int = 3_600
+
+
+_MODELS: Mapping[OperationKind, TypeAdapter[Any]] = {
+    OperationKind.LIMITS: TypeAdapter(ContainerLimits),
+    OperationKind.SHARING: TypeAdapter(SharingSettings),
+    OperationKind.INSTALL: TypeAdapter(_WaitArgs),
+    OperationKind.UNINSTALL: TypeAdapter(_WaitArgs),
+    OperationKind.COMMAND: TypeAdapter(_CommandArgs),
+}
+
+
+def checked_args(kind: OperationKind, args: Json) -> Json:
+    """Return the arguments of an operation as they are stored, defaults included.
+
+    `limits` has the fields of `ContainerLimits`, `sharing` those of `SharingSettings`, `command` op, args and wait_s,
+    `install` and `uninstall` wait_s.
+
+    Raises:
+        CloudError: they are wrong for every box.
+    """
+    try:
+        read = _MODELS[kind].validate_python(args)
+    except ValidationError as error:
+        raise CloudError(f"cannot start {kind.value}: {first_fault(error)}", remedy="correct its arguments") from error
+    match read:
+        case ContainerLimits():
+            check_app(read.namespace, read.app, read.container)
+            with_limits(Spec(), read, cluster=ANY_CLUSTER)
+        case SharingSettings():
+            with_settings(Spec(), read)
+        case _CommandArgs():
+            _check_command(read)
+    if isinstance(read, _CommandArgs | _WaitArgs) and not 1 <= read.wait_s <= LONGEST_WAIT_S:
+        raise CloudError(f"cannot let a command wait {read.wait_s} s", remedy=f"give 1 to {LONGEST_WAIT_S} s")
+    dumped: Json = _MODELS[kind].dump_python(read, mode="json")
+    return dumped
+
+
+def _check_command(wanted: _CommandArgs) -> None:
+    if wanted.op not in OPS or wanted.op.startswith("sharing."):
+        there = ", ".join(op for op in OPS if not op.startswith("sharing."))
+        raise CloudError(f"cannot ask for {wanted.op!r}", remedy=f"there are {there}")
+    try:
+        read_args(OPS[op_name(wanted.op)], wanted.args)
+    except BadArgumentsError as error:
+        raise CloudError(f"cannot ask for {wanted.op}: {error}", remedy="see docs/mqtt-api.md") from error
+    check_size(wanted.args)
+
+
+def apply_operation(tx: Transaction, operation: Operation, rows: Sequence[OperationBox], *, now_s: float) -> None:
+    """Store an operation's change for some of its boxes; each gets its outcome in the same transaction."""
+    devices = [row.device for row in rows]
+    batch = BoxBatch(tx, Author(operation.by, now_s), tx.boxes.get(devices))
+    _change(batch, operation)
+    batch.save()
+    force = bool(operation.args.get("force", False))
+    tx.operations.put([_stored(batch, replace(row, force=force)) for row in rows])
+
+
+def _change(batch: BoxBatch, operation: Operation) -> None:
+    args = _MODELS[operation.kind].validate_python(operation.args)
+    match operation.kind:
+        case OperationKind.LIMITS:
+            _limits(batch, args)
+        case OperationKind.SHARING:
+            batch.edit(lambda _, spec: with_settings(spec, args))
+        case OperationKind.INSTALL | OperationKind.UNINSTALL:
+            installed = operation.kind is OperationKind.INSTALL
+            batch.edit(lambda _, spec: with_sharing(spec, installed=installed))
+            op = op_name("sharing.install" if installed else "sharing.uninstall")
+            batch.command(op, lambda device: {"min_rev": batch.documents[device].rev}, wait_s=args.wait_s)
+        case OperationKind.COMMAND:
+            batch.command(op_name(args.op), lambda _: args.args, wait_s=args.wait_s)
+        case _:
+            assert_never(operation.kind)
+
+
+def _limits(batch: BoxBatch, limits: ContainerLimits) -> None:
+    said: dict[DeviceId, LatestMessages] = {device: {} for device in batch.boxes}
+    for (device, kind), one in batch.tx.boxes.latest(list(batch.boxes), CLUSTER_KINDS).items():
+        said[device] = {**said[device], kind: one}
+    clusters: dict[DeviceId, str] = {}
+    for device, box in batch.boxes.items():
+        try:
+            clusters[device] = cluster_in(box, said[device])
+        except CloudError as error:
+            batch.refused[device] = error
+    holders = batch.tx.list.holders(sorted(set(clusters.values())))
+
+    def edit(box: BoxRecord, spec: Spec) -> Spec:
+        cluster = clusters[box.device]
+        if holders.get(cluster, box.device) != box.device:
+            check_holder(box, said[box.device], "another box settles the app limits of its cluster")
+        wanted = with_limits(spec, limits, cluster=cluster)
+        return without_refused(wanted, limits, refused_in(said[box.device]))
+
+    batch.edit(edit)
+
+
+def _stored(batch: BoxBatch, row: OperationBox) -> OperationBox:
+    device = row.device
+    if device not in batch.boxes:
+        return replace(row, outcome=BoxOutcome.REFUSED, text="the box was forgotten meanwhile")
+    if (error := batch.refused.get(device)) is not None:
+        return replace(row, outcome=BoxOutcome.REFUSED, text=error.text, remedy=error.remedy)
+    document, command = batch.documents.get(device), batch.commands.get(device)
+    if command is not None:
+        return replace(row, outcome=BoxOutcome.STORED, rev=document.rev if document else None, command=command)
+    if document is None or not document.items:
+        return replace(row, outcome=BoxOutcome.APPLIED, rev=document.rev if document else None)
+    return replace(row, outcome=BoxOutcome.STORED, rev=document.rev, items=document.items)

@@ -1,0 +1,185 @@
+"""Operations: a change of many boxes is stored at once, applied to 500 boxes at a time, and followed box by box."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from edgegpu_cloud.errors import CloudError, ConflictError, NotFoundError
+from edgegpu_cloud.fleet.access import Access, Permission
+from edgegpu_cloud.fleet.changes import Author, audit, new_command_id
+from edgegpu_cloud.fleet.listing import BoxFilter, query_of
+from edgegpu_cloud.fleet.operations.kinds import checked_args
+from edgegpu_cloud.store.operations.records import (
+    BoxOutcome,
+    Operation,
+    OperationBox,
+    OperationKind,
+    OperationState,
+)
+from edgegpu_cloud.store.records import Json
+from edgegpu_cloud.store.store import ControllerStore, Transaction
+from edgegpu_sync.ids import DeviceId
+
+KEY_MAX, MOST_NAMED = 64, 10_000
+_REMEDY = "`edgegpu-cloud operations list` lists them"
+
+
+@dataclass(frozen=True, slots=True)
+class OperationView:
+    """An operation, and how many of its boxes have each outcome."""
+
+    operation: Operation
+    outcomes: Mapping[BoxOutcome, int]
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing more comes of it: no box waits to be stored, and each has ended what was stored."""
+        return not self.outcomes.get(BoxOutcome.QUEUED) and not self.outcomes.get(BoxOutcome.STORED)
+
+
+@dataclass(frozen=True, slots=True)
+class OperationBoxView:
+    """A box of an operation with its name; a box that was forgotten since has none."""
+
+    name: str
+    box: OperationBox
+
+
+@dataclass(frozen=True, slots=True)
+class OperationBoxPage:
+    """Boxes of an operation by device id, and `after` for the next page; empty where there is none."""
+
+    boxes: Sequence[OperationBoxView]
+    next: str
+
+
+class Operations:
+    """One person's operations: those whose boxes are all in the person's scope; others do not exist.
+
+    The boxes of an operation are those that the person sees at its start.
+    """
+
+    def __init__(self, store: ControllerStore, *, clock: Callable[[], float], access: Access) -> None:
+        """Take a store; `clock` returns seconds since 1970."""
+        self._store, self._clock, self._access = store, clock, access
+
+    def start(
+        self,
+        kind: OperationKind,
+        args: Json,
+        *,
+        where: BoxFilter | None = None,
+        devices: Collection[DeviceId] = (),
+        key: str = "",
+    ) -> OperationView:
+        """Store a change of many boxes; the controller applies it from then on, whatever becomes of this process.
+
+        Args:
+            kind: what is changed.
+            args: as `kinds` has them.
+            where: the boxes that a filter finds now.
+            devices: or these boxes.
+            key: chosen by the client: the same request under the same key is the same operation.
+
+        Raises:
+            CloudError: wrong arguments, no boxes, or boxes both by filter and by name.
+            ConflictError: another request was made under this key.
+            ForbiddenError: the person may not change boxes.
+        """
+        self._access.require(Permission.CHANGE)
+        wanted = checked_args(kind, args)
+        if (where is None) == (not devices) or len(devices) > MOST_NAMED or len(key) > KEY_MAX:
+            text = f"cannot start an operation: it is for the boxes of a filter, or for 1 to {MOST_NAMED} named ones"
+            raise CloudError(text, remedy=f"give one of both, and a key of at most {KEY_MAX} characters")
+        chosen = where or BoxFilter(devices=frozenset(devices))
+        now_s = self._clock()
+        query = query_of(chosen, now_s=now_s, scope=self._access.scope.terms)
+        with self._store.write() as tx:
+            new = Operation(
+                id=new_command_id(now_s),
+                kind=kind,
+                args=wanted,
+                by=self._access.by,
+                at_s=now_s,
+                selector=chosen.selector,
+                key=key or None,
+            )
+            if key and (held := tx.operations.with_key(self._access.by, key)) is not None:
+                return self._same(tx, held, new)
+            if not tx.operations.add(new, query):
+                raise NotFoundError("cannot start an operation: it is for no box", remedy="look at the filter")
+            detail: Json = {"id": new.id, "kind": kind.value, "args": wanted, "selector": new.selector}
+            audit(tx, Author(new.by, now_s), "operation", detail=detail)
+            return self._view(tx, new.id)
+
+    def _same(self, tx: Transaction, held: Operation, new: Operation) -> OperationView:
+        if (held.kind, held.args, held.selector) != (new.kind, new.args, new.selector):
+            text = f"cannot start an operation under the key {held.key}: {held.id} was another request under it"
+            raise ConflictError(text, remedy="choose another key for another request")
+        return self._view(tx, held.id)
+
+    def _view(self, tx: Transaction, id_: str) -> OperationView:
+        found = tx.operations.get(id_)
+        if found is None:
+            raise NotFoundError(f"cannot find an operation {id_!r}", remedy=_REMEDY)
+        return OperationView(found, tx.operations.counts([id_])[id_])
+
+    def get(self, id_: str) -> OperationView:
+        """Return an operation by its id, or the beginning of it.
+
+        Raises:
+            NotFoundError: none, or more than one.
+        """
+        self._access.require(Permission.VIEW)
+        with self._store.read() as tx:
+            return self._view(tx, self._id_of(tx, id_))
+
+    def list(self, *, before: str = "", limit: int = 50) -> Sequence[OperationView]:
+        """Return operations, newest first; those that are older than the one with the id `before`."""
+        self._access.require(Permission.VIEW)
+        with self._store.read() as tx:
+            found = tx.operations.last(before=before, limit=limit, scope=self._access.scope.terms)
+            counts = tx.operations.counts([one.id for one in found])
+            return [OperationView(one, counts[one.id]) for one in found]
+
+    def boxes(
+        self, id_: str, *, outcomes: Collection[BoxOutcome] = (), after: str = "", limit: int = 100
+    ) -> OperationBoxPage:
+        """Return a page of the boxes of an operation, those with some outcomes, or all.
+
+        Raises:
+            NotFoundError: no such operation.
+        """
+        self._access.require(Permission.VIEW)
+        with self._store.read() as tx:
+            found = tx.operations.boxes(self._id_of(tx, id_), outcomes=outcomes, after=after, limit=limit)
+            known = tx.boxes.get([one.device for one in found])
+            views = [OperationBoxView(known[one.device].name if one.device in known else "", one) for one in found]
+        return OperationBoxPage(views, found[-1].device if len(found) == limit else "")
+
+    def cancel(self, id_: str) -> OperationView:
+        """Take out the boxes for which nothing is stored yet; what is stored goes on.
+
+        Raises:
+            NotFoundError: no such operation.
+            ConflictError: everything is stored.
+        """
+        self._access.require(Permission.CHANGE)
+        with self._store.write() as tx:
+            found, now_s = self._view(tx, self._id_of(tx, id_)).operation, self._clock()
+            if found.state is not OperationState.RUNNING:
+                text = f"cannot cancel {found.id}: nothing of it waits to be stored"
+                raise ConflictError(text, remedy="take the change back by another operation")
+            gone = tx.operations.cancel_queued(found.id)
+            tx.operations.end(found.id, OperationState.CANCELLED, now_s=now_s)
+            who = Author(self._access.by, now_s)
+            audit(tx, who, "operation.cancelled", detail={"id": found.id, "boxes": gone})
+            return self._view(tx, found.id)
+
+    def _id_of(self, tx: Transaction, id_: str) -> str:
+        ids = tx.operations.beginning(id_, self._access.scope.terms) if id_ and "\0" not in id_ else []
+        found = [one for one in ids if one == id_] or ids
+        if len(found) == 1:
+            return found[0]
+        if not found:
+            raise NotFoundError(f"cannot find an operation {id_!r}", remedy=_REMEDY)
+        raise NotFoundError(f"cannot tell which operation {id_!r} is: several begin so", remedy="give more letters")

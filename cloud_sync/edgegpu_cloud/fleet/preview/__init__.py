@@ -1,0 +1,1 @@
+"""Whether a change fits, before it is made: limits and sharing."""
