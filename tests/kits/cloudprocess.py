@@ -37,7 +37,9 @@ class Cloud:
 
     def start_broker(self) -> None:
         """Start the broker, the first of the processes, and wait until it listens."""
-        self.processes.insert(0, subprocess.Popen(self.broker_command, stderr=subprocess.DEVNULL))
+        self.processes.insert(
+            0, subprocess.Popen(self.broker_command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        )
         wait_for(self._broker_answers, what="the broker listens")
 
     def _broker_answers(self) -> bool:
@@ -84,6 +86,11 @@ class Cloud:
             wait_for(lambda: bool(self.box(name)["cluster"]), what=f"{name} has reported")
             yield box
 
+    def move(self, folder: Path) -> None:
+        """Go on in another folder: what is started next is the controller there."""
+        self.folder, self.ca = folder, CloudLayout(folder).ca_cert("servers")
+        self.broker_command[-1] = str(folder / "broker/mosquitto.conf")
+
     def end(self) -> None:
         """Tell the controller to end, and see that it does."""
         process = self.processes.pop()
@@ -103,12 +110,12 @@ def parts(cloud: Cloud) -> dict[str, int]:
 
 
 @contextmanager
-def running(work: Path) -> Iterator[Cloud]:
-    """Make a controller, start its broker and it."""
+def running(work: Path, *more: str) -> Iterator[Cloud]:
+    """Make a controller, with these further words for `init`; start its broker and it."""
     mosquitto = need_mosquitto()
     folder, https, broker, controllers = work / "edgegpu", free_port(), free_port(), free_port()
     ports = ("--https-port", str(https), "--broker", f"127.0.0.1:{broker}", "--controller-port", str(controllers))
-    ok("init", "--name", "127.0.0.1", *ports, folder=folder)
+    ok("init", "--name", "127.0.0.1", *ports, "--no-console", *more, folder=folder)
     command = [mosquitto, "-c", str(folder / "broker/mosquitto.conf")]
     made = Cloud(folder, f"https://127.0.0.1:{https}", CloudLayout(folder).ca_cert("servers"), work, command, broker)
     try:

@@ -5,12 +5,13 @@ Time is simulated. What a box has really done stands in a ledger of its own, `Le
 
 import queue
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from kits.modelbox import CHAIN, SIGNING, ModelBox, Payload, World, box_key, instance_of
+from kits.stores import open_store
 
 from edgegpu_cloud.controller.controller import Controller
 from edgegpu_cloud.fleet.changes import Author, add_box
@@ -87,6 +88,12 @@ class Network:
         self.down.append((topic, payload))
         self.seen_down.append((topic, payload))
         return self.tokens
+
+    def subscribe(self, filters: Sequence[str]) -> int | None:
+        raise AssertionError(f"the one controller hears all boxes: {filters}")
+
+    def unsubscribe(self, filters: Sequence[str]) -> None:
+        raise AssertionError(f"the one controller hears all boxes: {filters}")
 
     def ack(self, arrived: MessageArrived) -> None:
         self.unacked.pop(arrived.mid, None)
@@ -174,10 +181,13 @@ class Network:
 class Bed:
     """Controller, store, network, boxes, and a clock that `pass_time` moves."""
 
-    def __init__(self, folder: Path, *, seed: int = 1, faults: Faults | None = None, boxes: int = 1) -> None:
+    def __init__(
+        self, folder: Path, *, url: str = "", seed: int = 1, faults: Faults | None = None, boxes: int = 1
+    ) -> None:
         self.folder, self.world = folder, World()
         self.network = Network(random.Random(seed), faults)
         self.path, self.signing = folder / "controller.db", SIGNING
+        self.url = url or f"sqlite:///{self.path}"
         self.watcher: Watcher = lambda _: None
         self.store = self.open()
         with self.store.write() as tx:
@@ -193,7 +203,8 @@ class Bed:
         def watch(moment: CommitMoment) -> None:
             self.watcher(moment)
 
-        return ControllerStore.open_file(self.path, watcher=watch)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        return open_store(self.url, watcher=watch)
 
     def enrol(self, device: DeviceId, name: str, *, enrolment: int = 1) -> ModelBox:
         public = public_text(box_key(device, enrolment))
@@ -268,7 +279,7 @@ class Bed:
 
     def all_ended(self) -> bool:
         with self.store.read() as tx:
-            return not tx.commands.open_count()
+            return not tx.commands.open_count(self.devices)
 
     def restore(self, backup: bytes) -> None:
         """Put a copy of the database in the place of what there is, and start a controller on it."""
@@ -284,3 +295,7 @@ class Bed:
         """Return the database as a file, without its log beside it."""
         self.store.close()
         return self.path.read_bytes()
+
+
+NewBed = Callable[..., Bed]
+"""What the fixture `new_bed` yields: it takes the options of `Bed`."""

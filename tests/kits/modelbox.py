@@ -92,6 +92,7 @@ class ModelBox:
         self.resend_at_s = self.report_at_s = 0.0
         self.rng = random.Random(f"{device}{enrolment}")
         self.cluster = CLUSTER
+        self.capabilities: tuple[str, ...] = tuple(OPS)
         self.answers: dict[str, dict[str, Any]] = {}
         """By op: what its result holds as data."""
         self.verdict: Callable[[str], Settlement] = lambda _: Settlement.applied()
@@ -133,7 +134,7 @@ class ModelBox:
                 "instance": self.instance,
                 "boot": "4a3c9f1e-8a6f-4a34-9d2d-6a0f0b7c1d2e",
                 "versions": BoxVersions(agent="0.2.0"),
-                "capabilities": tuple(OPS),
+                "capabilities": self.capabilities,
                 "seq": self.guard.highest,
                 "floor": self.guard.floor,
                 "observed_rev": self.desired_state.seen.rev,

@@ -6,6 +6,7 @@ from typing import assert_never
 
 from pydantic import TypeAdapter
 
+from edgegpu_cloud.controller.measured import evidence_in, moments_in
 from edgegpu_cloud.controller.rules import BEHIND_S, next_send_s
 from edgegpu_cloud.store.records import (
     AlarmNote,
@@ -17,9 +18,11 @@ from edgegpu_cloud.store.records import (
     Orphan,
     StoredCommand,
 )
+from edgegpu_cloud.store.telemetry.records import CardMoment
 from edgegpu_sync.errors import MessageRefusedError, RefusalReason
 from edgegpu_sync.ids import CommandId
 from edgegpu_sync.messages.downlink import Command, Desired, Keys, Receipt, RefreshRequest
+from edgegpu_sync.messages.evidence import ContainerEvidence
 from edgegpu_sync.messages.readers import Message
 from edgegpu_sync.messages.stamps import Epoch, Stamp
 from edgegpu_sync.messages.telemetry import Alloc, BoxHealth, Event, Inventory, Metrics, PodAlloc, merged
@@ -29,6 +32,10 @@ from edgegpu_sync.topics import ResultTopic, Topic, TopicKind
 
 SEEN_EVERY_S = 30
 """How exactly the store knows when a box was heard last."""
+
+_NOT_SHOWN = frozenset(
+    {"enrolment", "epoch", "n", "age_s", "seq", "floor", "controller_unseen_s", "outbox_used", "refused"}
+)
 
 _PODS = TypeAdapter(dict[str, PodAlloc])
 
@@ -59,11 +66,15 @@ class BoxSession:
     heard: list[CommandHistoryLine] = field(default_factory=list)
     alarms: list[AlarmNote] = field(default_factory=list)
     births: list[Epoch] = field(default_factory=list)
+    evidence: list[ContainerEvidence] = field(default_factory=list)
+    moments: list[CardMoment] = field(default_factory=list)
     steps: list[tuple[CommandSequence, CommandSequence]] = field(default_factory=list)
     receipts: list[CommandId] = field(default_factory=list)
     answer: bool = False
     born: bool = False
     ended: bool = False
+    news: bool = False
+    """Whether anything was said that a page of the box shows; measurements do not count."""
     set_aside_reason: str = ""
     """Why the box cannot be followed; all else of the session is void then."""
     ask: set[RefreshRequest] = field(default_factory=set)
@@ -93,7 +104,9 @@ class BoxSession:
                 self._event(message)
             case Alloc():
                 self._alloc(message)
-            case Inventory() | BoxHealth() | Metrics():
+            case Metrics():
+                self._metrics(message)
+            case Inventory() | BoxHealth():
                 self._check(message, topic.kind)
                 self._keep(topic.kind, message, message.model_dump(mode="json"))
             case Desired() | Command() | Receipt() | Keys():
@@ -113,8 +126,8 @@ class BoxSession:
         if epoch is None or message.epoch.count > epoch.count:
             self.ask.add(RefreshRequest.STATUS)
             raise UnknownBirthError
-        if isinstance(message, Event) and message.epoch.count < epoch.count:
-            return  # an event waits in the outbox over births, and keeps its stamp
+        if isinstance(message, Event | Metrics) and message.epoch.count < epoch.count:
+            return  # it has waited in the outbox over births, and keeps its stamp
         raise MessageRefusedError(RefusalReason.OLD_EPOCH, f"{message.epoch.count}, the box has {epoch.count} since")
 
     def _keep(self, kind: TopicKind, message: UplinkBody, body: Json) -> None:
@@ -122,6 +135,8 @@ class BoxSession:
         self._seen()
 
     def _hold(self, kind: TopicKind, message: UplinkBody, body: Json) -> None:
+        before = self.latest.get(kind)
+        self.news |= kind is not TopicKind.METRICS and (before is None or _shown(before.body) != _shown(body))
         self.latest[kind] = Latest(device=self.box.device, kind=kind, stamp=message.stamp, at_s=self.now_s, body=body)
         self.changed.add(kind)
 
@@ -241,12 +256,14 @@ class BoxSession:
         if after.ended:
             command = replace(command, ended_at_s=self.now_s)
             self.ended = True
+            self.evidence += evidence_in(command)
             self._receipt(command.id)
         self._put(command)
 
     def _put(self, command: StoredCommand, *, again: bool = False) -> None:
         unsigned = again and command.tracked.seq is None
         next_at_s = 0.0 if unsigned else next_send_s(command.tracked, self.box.sequence)
+        self.news = True
         self.commands[command.id] = self.answered[command.id] = replace(command, next_at_s=next_at_s)
 
     def _receipt(self, id_: CommandId) -> None:
@@ -291,6 +308,11 @@ class BoxSession:
             self.alarms.append(AlarmNote(event.kind, event.text))
         self._keep(TopicKind.EVENT, event, event.model_dump(mode="json"))
 
+    def _metrics(self, message: Metrics) -> None:
+        self._check(message, TopicKind.METRICS)
+        self.moments += moments_in(message, now_s=self.now_s, live=message.epoch == self.box.sequence.epoch)
+        self._keep(TopicKind.METRICS, message, message.model_dump(mode="json"))
+
     def _alloc(self, message: Alloc) -> None:
         self._check(message, TopicKind.ALLOC)
         held = self.latest.get(TopicKind.ALLOC)
@@ -304,3 +326,8 @@ class BoxSession:
             pods = _PODS.validate_python(held.body["pods"], strict=False)
         whole = message.model_copy(update={"pods": merged(pods, message), "gone": (), "base": None})
         self._keep(TopicKind.ALLOC, message, whole.model_dump(mode="json"))
+
+
+def _shown(body: Json) -> Json:
+    """Return what pages show of a message: not where it stands among the others, nor counters that always move."""
+    return {name: value for name, value in body.items() if name not in _NOT_SHOWN}

@@ -4,7 +4,7 @@ import logging
 import queue
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Protocol, assert_never
 
@@ -12,12 +12,24 @@ from edgegpu_cloud.controller import broker_drops
 from edgegpu_cloud.controller.failures import FailureTable
 from edgegpu_cloud.controller.ingest import Ingest
 from edgegpu_cloud.controller.keys import SigningKey
+from edgegpu_cloud.controller.leases import PartitionLeases, boottime, numbers_of
 from edgegpu_cloud.controller.outgoing import OutgoingMessage
+from edgegpu_cloud.controller.subscriptions import FilterSender, Subscriptions
 from edgegpu_cloud.controller.unit_of_work import RECENT_S, BirthTimes, UnitOfWork
-from edgegpu_cloud.store.store import ControllerStore, RecordError, StoreError
+from edgegpu_cloud.layout import RetentionConfig
+from edgegpu_cloud.store.controllers.leadership import LeasesLostError
+from edgegpu_cloud.store.records import LEADER, partition_of
+from edgegpu_cloud.store.store import ContendedError, ControllerStore, RecordError, StoreError
 from edgegpu_sync.errors import SyncError
-from edgegpu_sync.ids import DeviceId
-from edgegpu_sync.link.events import LinkDown, LinkEvent, LinkUp, MessageArrived, PublishAcknowledged
+from edgegpu_sync.ids import CommandId, DeviceId
+from edgegpu_sync.link.events import (
+    FiltersGranted,
+    LinkDown,
+    LinkEvent,
+    LinkUp,
+    MessageArrived,
+    PublishAcknowledged,
+)
 from edgegpu_sync.messages.downlink import KeySetLink
 from edgegpu_sync.signing import Signer
 
@@ -32,15 +44,13 @@ MOST_AT_ONCE = 500
 JUMP_S = 2.0
 """A clock that was set by so much makes the known times of births worthless."""
 
-KEPT_S = 90 * 86_400
-"""How long commands that have ended, their history, and events are kept. The audit is kept for ever."""
-
+_TRIES = 5
 _COUNTS_EVERY_S, _TIDY_EVERY_S = 60.0, 3_600.0
 _TIDY_EVENTS = 10_000
 """So many events cause a tidying at once: a box that floods does not fill the disk."""
 
 
-class LinkSender(Protocol):
+class LinkSender(FilterSender, Protocol):
     """The part of the link that a controller needs: `edgegpu_sync.link.link.Link`, or a network that a test makes."""
 
     def publish(self, topic: str, payload: bytes, *, retain: bool = False) -> int | None:
@@ -67,8 +77,10 @@ class Controller:
         *,
         signer: Callable[[], Signer],
         inbox: queue.SimpleQueue[LinkEvent | None],
+        leases: PartitionLeases | None = None,
+        retention: RetentionConfig = RetentionConfig(),  # noqa: B008  (frozen)
         clock: Callable[[], float] = time.time,
-        steady: Callable[[], float] = time.monotonic,
+        steady: Callable[[], float] = boottime,
     ) -> None:
         """Build the controller.
 
@@ -77,18 +89,24 @@ class Controller:
             sender: the link, which fills `inbox`.
             signer: reads the controller's key, again for each new key set; boxes obey the key when it is in that set.
             inbox: the queue of the link's events.
+            leases: of the partitions of boxes that this controller works for; None: of all, and nobody else runs.
+            retention: how long the store keeps what has ended.
             clock: seconds since 1970.
             steady: seconds of a clock that nobody sets.
         """
+        self._retention = retention
         self._store, self._sender, self._keys = store, sender, SigningKey(signer)
         self._clock, self._steady = clock, steady
         self.inbox = inbox
+        self.leases = leases or PartitionLeases(store, "controller-1", clock=clock, steady=steady)
+        self._subscriptions = Subscriptions(sender, shared=self.leases.shared)
         self.outgoing: deque[tuple[OutgoingMessage, Signer]] = deque()
         """The queued messages and their signers: the message that announces a key goes before those signed with it."""
         self._births, self._failures = BirthTimes(), FailureTable()
         self.ingest, self._drops = Ingest(store), broker_drops.DropCounter()
         self._seen_changes = self._seen_touched = 0
         self._up = self._stopped = False
+        self._down_since_s = steady()
         self._events = 0
         self._offset_s = clock() - steady()
         self._next_check_s = self._counts_at_s = self._tidy_at_s = steady()
@@ -99,19 +117,22 @@ class Controller:
         self.inbox.put(None)
 
     def run(self) -> None:
-        """Work until `stop`.
+        """Work until `stop`, then give up the partitions, which others take at once.
 
         Raises:
+            CloudError: another process under this controller's name is alive.
+            LeasesLostError: this controller was to be alone, and is not.
             StoreError: the database refuses; what was not acknowledged comes again to the next one.
         """
         self.begin()
         while not self._stopped:
             self.step(self._wait_s())
+        self.leases.end()
 
     def begin(self) -> None:
-        """Prepare the first step: all commands wait, because the known times of births belonged to another process."""
-        with self._store.write() as tx:
-            tx.commands.park_all()
+        """Prepare the first step; commands wait, because the known times of births belonged to another process."""
+        self.leases.begin()
+        with self._store.read() as tx:
             self._seen_changes = self._seen_touched = tx.notes.number("changes")
             chain = tx.notes.chain()
         self._keys.begin(chain)
@@ -137,6 +158,8 @@ class Controller:
                     self._disconnected(event)
                 case PublishAcknowledged():
                     self.ingest.delivered(event)
+                case FiltersGranted():
+                    self._ask(self._subscriptions.granted(event.token))
                 case _:
                     assert_never(event)
         self._taken(arrived)
@@ -159,9 +182,9 @@ class Controller:
         return events
 
     @contextmanager
-    def _unit_of_work(self) -> Iterator[UnitOfWork]:
-        """Run a transaction; the messages that it sends are queued when it is on the disk."""
-        with self._store.write() as tx:
+    def _unit_of_work(self, devices: Sequence[DeviceId]) -> Iterator[UnitOfWork]:
+        """Run a transaction for boxes; the messages that it sends are queued when it is on the disk."""
+        with self.leases.write(numbers_of(devices)) as tx:
             unit = UnitOfWork(tx, self._clock(), self._births, self._keys.chain)
             yield unit
             unit.save()
@@ -173,16 +196,22 @@ class Controller:
         """Work on boxes in one transaction; where one of them fails, work on the others without it.
 
         Args:
-            devices: the boxes; those that are passed over at the time are left out.
+            devices: the boxes; those that are passed over at the time, or another controller's, are left out.
             work: returns whether more is due.
 
         Raises:
             StoreError: the database refuses, whatever is done.
         """
-        free = self._failures.free(devices, self._steady())
+        free = [device for device in self._failures.free(devices, self._steady()) if self.leases.holds(device)]
         if not free:
             return
-        if not self._done(free, work) and len(free) > 1:
+        try:
+            done = self._done(free, work)
+        except LeasesLostError as error:
+            self._lost(error)
+            self._each(free, work)
+            return
+        if not done and len(free) > 1:
             half = len(free) // 2
             self._each(free[:half], work)
             self._each(free[half:], work)
@@ -190,8 +219,9 @@ class Controller:
     def _done(self, devices: Sequence[DeviceId], work: Callable[[UnitOfWork, Sequence[DeviceId]], bool]) -> bool:
         """Work on boxes and return whether that succeeded. A box that fails alone is passed over."""
         try:
-            with self._unit_of_work() as unit:
-                more = work(unit, devices)
+            more = self._worked(devices, work)
+        except LeasesLostError:
+            raise
         except Exception as error:
             if isinstance(error, StoreError) and not isinstance(error, RecordError):
                 raise
@@ -201,6 +231,18 @@ class Controller:
         self._work_due |= more
         return True
 
+    def _worked(self, devices: Sequence[DeviceId], work: Callable[[UnitOfWork, Sequence[DeviceId]], bool]) -> bool:
+        """Work on boxes, again where another transaction was in the way; return whether more is due."""
+        for left in reversed(range(_TRIES)):
+            try:
+                with self._unit_of_work(devices) as unit:
+                    return work(unit, devices)
+            except ContendedError as error:
+                if not left:
+                    raise
+                _LOG.info("%s: tried again", error.text)
+        raise AssertionError
+
     def _pass_over(self, device: DeviceId, error: Exception) -> None:
         wait_s = self._failures.failed(device, self._steady())
         _LOG.error("cannot work on %s: it is passed over for %.0f s", device, wait_s, exc_info=error)
@@ -209,7 +251,7 @@ class Controller:
             f"{type(error).__name__}: {error}"[:500]
             + "; this is a fault of edgegpu: report it with serve's log"
         )
-        with self._store.write() as tx:
+        with self.leases.write(numbers_of([device])) as tx:
             tx.commands.park([device])
             tx.boxes.stop_asking(device)
             tx.notes.alarm("box.ERROR", device=device, text=text, now_s=self._clock())
@@ -218,7 +260,7 @@ class Controller:
 
     def _taken(self, arrived: list[MessageArrived]) -> None:
         """Store what has arrived, then acknowledge it; `arrived` is empty afterwards."""
-        opened = self.ingest.open(arrived)
+        opened = self.ingest.open(arrived, mine=self.leases.holds)
 
         def settle(unit: UnitOfWork, devices: Sequence[DeviceId]) -> bool:
             of = set(devices)
@@ -231,36 +273,52 @@ class Controller:
 
     def _dropped(self, event: MessageArrived) -> None:
         self._sender.ack(event)
-        if count := self._drops.rose(event.payload):
+        if (count := self._drops.rose(event.payload)) and self.leases.leads:
             text = f"the broker has dropped {count} messages: something is away longer, or slower, than it has room for"
-            with self._store.write() as tx:
+            with self._surrender_lost(), self.leases.write([LEADER]) as tx:
                 tx.notes.alarm("broker.DROPPED", device="", text=text, now_s=self._clock())
 
     def _connected(self) -> None:
         _LOG.info("connected: asking every box how it stands")
         self._up = self._work_due = True
         self.outgoing.clear()
+        self._subscriptions.clear()
         with self._store.read() as tx:
-            devices = tx.boxes.enrolled()
-            recent = tx.commands.ended_since(self._clock() - RECENT_S)
+            devices = tx.boxes.enrolled(self.leases.held)
+        self._ask(self._subscriptions.add(devices))
 
-        def begin(unit: UnitOfWork, part: Sequence[DeviceId]) -> bool:
-            unit.begin(part, recent, spread=len(devices) > 1)
-            return False
-
+    def _ask(self, devices: Sequence[DeviceId]) -> None:
+        """Ask boxes how they stand; repeat the receipts of results that came lately."""
         for part in _parts(devices):
+            with self._store.read() as tx:
+                recent = tx.commands.ended_since(self._clock() - RECENT_S, part)
+
+            def begin(
+                unit: UnitOfWork,
+                some: Sequence[DeviceId],
+                recent: Mapping[DeviceId, Sequence[CommandId]] = recent,
+            ) -> bool:
+                unit.begin(some, recent, spread=len(devices) > 1, missed=self.leases.shared)
+                return False
+
             self._each(part, begin)
 
     def _disconnected(self, event: LinkDown) -> None:
         _LOG.warning("not connected: %s; tried again (is the broker running, at broker.controller_port?)", event.why)
+        if self._up:
+            self._down_since_s = self._steady()
         self._up = False
         self.outgoing.clear()
+        self._subscriptions.clear()
 
     def _send(self) -> None:
         """Send what the link takes; the rest waits until the link has delivered something."""
         while self.outgoing:
             message, signer = self.outgoing[0]
             topic = message.topic
+            if not self.leases.acts_for(partition_of(topic.device)):
+                self.outgoing.popleft()  # its box is another controller's, which sends it anew
+                continue
             try:
                 if self._sender.publish(str(topic), message.seal(signer), retain=topic.kind.retained) is None:
                     return
@@ -268,11 +326,60 @@ class Controller:
                 _LOG.exception("cannot send %s: it is left out", topic)
             self.outgoing.popleft()
 
+    # partitions
+
+    def _check_leases(self) -> None:
+        """Renew the leases; where the broker was away for long from this controller, let others have the boxes."""
+        if not self.leases.look_due():
+            return
+        away_s = 0.0 if self._up else self._steady() - self._down_since_s
+        change = self.leases.end() if away_s >= self.leases.times.lost_s else self.leases.look()
+        if change.gone:
+            self._drop(change.gone)
+        if change.gained:
+            self._adopt(change.gained)
+
+    def _adopt(self, numbers: Collection[int]) -> None:
+        """Begin with the boxes of partitions that were taken."""
+        if self._up:
+            with self._store.read() as tx:
+                devices = tx.boxes.enrolled(numbers)
+            self._births.forget(devices)
+            self._ask(self._subscriptions.add(devices))
+        self._work_due = True
+
+    @contextmanager
+    def _surrender_lost(self) -> Iterator[None]:
+        try:
+            yield
+        except LeasesLostError as error:
+            self._lost(error)
+
+    def _lost(self, error: LeasesLostError) -> None:
+        """Let go of partitions that another controller holds.
+
+        Raises:
+            LeasesLostError: this controller was to be alone, and is not.
+        """
+        if not self.leases.shared:
+            raise error
+        _LOG.warning("another controller has taken %d partitions: nothing is written for them", len(error.numbers))
+        self.leases.give_up(error.numbers)
+        self._drop(error.numbers)
+
+    def _drop(self, numbers: Collection[int]) -> None:
+        """Forget the boxes of partitions that are not held any more, and what was to be sent to them."""
+        gone = [device for device in self._subscriptions if partition_of(device) in numbers]
+        self._subscriptions.remove(gone)
+        self._births.forget([device for device in self._births.at_s if partition_of(device) in numbers])
+        self.outgoing = deque(one for one in self.outgoing if partition_of(one[0].topic.device) not in numbers)
+
     # requests of people, and time
 
     def _check_due(self) -> None:
         self._next_check_s = self._steady() + CHECK_INTERVAL_S
         self._work_due = False
+        self._check_leases()
         self._check_clock()
         self._log_counts()
         self._tidy()
@@ -282,11 +389,11 @@ class Controller:
         self._each(self._failures.over(self._steady()), UnitOfWork.resume)
         now_s = self._clock()
         with self._store.read() as tx:
-            due = tx.commands.due_boxes(now_s, limit=MOST_AT_ONCE)
-            behind = tx.boxes.due_to_be_asked(now_s, limit=MOST_AT_ONCE)
-        if held := set(due).difference(self._failures.free(due, self._steady())):
-            with self._store.write() as tx:
-                tx.commands.park(held)  # otherwise they would be due again and again
+            due = tx.commands.due_boxes(now_s, limit=MOST_AT_ONCE, held=self.leases.held)
+            behind = tx.boxes.due_to_be_asked(now_s, limit=MOST_AT_ONCE, held=self.leases.held)
+        if waiting := set(due).difference(self._failures.free(due, self._steady())):
+            with self._surrender_lost(), self.leases.write(numbers_of(waiting)) as tx:
+                tx.commands.park(waiting)  # otherwise they would be due again and again
         self._each(due, UnitOfWork.dispatch)
         self._each(behind, UnitOfWork.ask_behind)
         self._work_due |= MOST_AT_ONCE in {len(due), len(behind)}
@@ -296,11 +403,15 @@ class Controller:
             changes = tx.notes.number("changes")
             if changes == self._seen_changes:
                 return
-            touched = tx.boxes.touched_since(self._seen_touched, limit=MOST_AT_ONCE)
+            held = self.leases.held
+            touched = tx.boxes.touched_since(self._seen_touched, limit=MOST_AT_ONCE, held=held)
             chain = tx.notes.chain()
-            devices = tx.boxes.enrolled() if chain != self._keys.chain else []
+            devices = tx.boxes.enrolled(held) if chain != self._keys.chain else []
+            new = tx.boxes.publics(self._subscriptions.missing(device for _, device in touched))
         if chain != self._keys.chain:
             self._replace_keys(chain, devices)
+        if new:
+            self._ask(self._subscriptions.add(new))
         self._each([device for _, device in touched], UnitOfWork.apply_changes)
         if len(touched) == MOST_AT_ONCE:
             self._seen_touched, self._work_due = touched[-1][0] - 1, True
@@ -322,7 +433,9 @@ class Controller:
             )
             self._births.at_s.clear()
             if self._up:
-                self._connected()
+                with self._store.read() as tx:
+                    devices = tx.boxes.enrolled(self.leases.held)
+                self._ask(devices)
         self._offset_s = offset_s
 
     def _log_counts(self) -> None:
@@ -332,11 +445,16 @@ class Controller:
                 _LOG.warning("refused in the last minute: %s", told)
 
     def _tidy(self) -> None:
-        if self._steady() >= self._tidy_at_s or self._events >= _TIDY_EVENTS:
+        held = self.leases.held
+        if held and (self._steady() >= self._tidy_at_s or self._events >= _TIDY_EVENTS):
             self._events = 0
             self._tidy_at_s = self._steady() + _TIDY_EVERY_S
-            with self._store.write() as tx:
-                tx.tidy(self._clock() - KEPT_S)
+            more = False
+            with self._surrender_lost(), self.leases.write(held) as tx:
+                more = tx.tidy(self._retention, now_s=self._clock(), held=held)
+                self.leases.tidy(tx)
+            if more:  # in its next step: what boxes say comes between
+                self._tidy_at_s = self._steady()
 
 
 def _parts(devices: Sequence[DeviceId]) -> Iterator[Sequence[DeviceId]]:

@@ -2,12 +2,12 @@
 
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from edgegpu_cloud.controller.box_session import BoxSession, UnknownBirthError
 from edgegpu_cloud.controller.unit_of_work import UnitOfWork
-from edgegpu_cloud.store.records import BoxRecord
+from edgegpu_cloud.store.records import BoxRecord, partition_of
 from edgegpu_cloud.store.store import ControllerStore
 from edgegpu_sync.errors import MessageRefusedError, RefusalReason
 from edgegpu_sync.ids import CommandId, DeviceId
@@ -43,16 +43,22 @@ class Ingest:
         self.counts: Counter[tuple[str, str]] = Counter()
         """By device (empty: no known one) and name of the refusal."""
 
-    def open(self, arrived: Sequence[MessageArrived]) -> list[VerifiedMessage]:
-        """Return the messages that an enrolled box has signed, in the order of arrival."""
-        topics = [self._topic(one) for one in arrived]
+    def open(
+        self, arrived: Sequence[MessageArrived], *, mine: Callable[[DeviceId], bool] = lambda _: True
+    ) -> list[VerifiedMessage]:
+        """Return the messages that an enrolled box has signed, in the order of arrival; those of boxes that are `mine`.
+
+        Where a box is another controller's by now, that one asks the box for all that this one leaves out.
+        """
+        found = [self._topic(one) for one in arrived]
+        topics = [topic if topic is not None and mine(topic.device) else None for topic in found]
         devices = {topic.device for topic in topics if topic is not None}
         if not devices:
             return []
         with self._store.read() as tx:
             publics = tx.boxes.publics(devices)
-        found = (self._open(one, topic, publics) for one, topic in zip(arrived, topics, strict=True))
-        return [one for one in found if one is not None]
+        opened = (self._open(one, topic, publics) for one, topic in zip(arrived, topics, strict=True))
+        return [one for one in opened if one is not None]
 
     def _topic(self, arrived: MessageArrived) -> Topic | None:
         try:
@@ -101,6 +107,8 @@ class Ingest:
         """Apply each message to its box's records; return the sessions of the boxes that sent them."""
         boxes = unit.load({one.topic.device for one in opened})
         sessions = _sessions(unit, boxes, opened)
+        if opened:
+            unit.tx.notes.ingested(min(partition_of(one.topic.device) for one in opened), len(opened))
         for one in opened:
             device = one.topic.device
             session = sessions.get(device)

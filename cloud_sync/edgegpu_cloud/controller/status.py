@@ -105,6 +105,18 @@ def check_free(layout: CloudLayout) -> None:
             time.sleep(_PAUSE_S)
 
 
+def check_stopped(layout: CloudLayout) -> None:
+    """Check that no `serve` works with the tables of a folder's store, of which one that waits for them is none.
+
+    Raises:
+        CloudError: one does.
+    """
+    for name in (_NAME, _HTTPS):
+        if (told := _runs(layout, name)) is not None:
+            text = f"cannot migrate the store: `edgegpu-cloud serve` works with it, pid {told.get('pid', '?')}"
+            raise CloudError(text, remedy="stop it (systemctl stop edgegpu-cloud), migrate, and start it again")
+
+
 def _runs(layout: CloudLayout, name: str) -> dict[str, object] | None:
     """Return the status that the process has written which holds this file; None where none does."""
     try:

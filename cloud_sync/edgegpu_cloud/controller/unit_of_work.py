@@ -13,7 +13,11 @@ from edgegpu_cloud.controller.outgoing import (
 )
 from edgegpu_cloud.controller.rules import BEHIND_MOST_S, BEHIND_S, accepts_commands, events_upto, has_spec, next_send_s
 from edgegpu_cloud.fleet.changes import end_all
-from edgegpu_cloud.store.records import BoxRecord, BoxState, StoredCommand
+from edgegpu_cloud.fleet.history.settlements import record_settlements
+from edgegpu_cloud.fleet.operations.outcomes import settle_commands, settle_items
+from edgegpu_cloud.fleet.summaries import KINDS_OF_SUMMARY, is_listed_differently, refresh
+from edgegpu_cloud.fleet.views import reported_items
+from edgegpu_cloud.store.records import BoxRecord, BoxState, Latest, StoredCommand
 from edgegpu_cloud.store.store import Transaction
 from edgegpu_sync.ids import CommandId, DeviceId
 from edgegpu_sync.messages.downlink import KeySetLink, RefreshRequest
@@ -33,6 +37,9 @@ MOST_DUE = 1_000
 
 ASK_AGAIN_S = 10
 """Seconds in which a box is asked for its birth once."""
+
+MISSED = (RefreshRequest.INVENTORY, RefreshRequest.ALLOC, RefreshRequest.HEALTH)
+"""What a box sends once, when it changes: whoever may have missed it asks for it."""
 
 MOST_LINKS = 50
 """Key sets in one message, which stays below 64 KiB; a box that is further behind gets the next at its birth."""
@@ -55,6 +62,12 @@ class BirthTimes:
         if epoch is None or epoch != box.sequence.epoch:
             return box
         return replace(box, sequence=replace(box.sequence, born_at_s=at_s))
+
+    def forget(self, devices: Iterable[DeviceId]) -> None:
+        """Forget boxes: another controller works for them, or this one begins anew with them."""
+        for device in devices:
+            self.at_s.pop(device, None)
+            self.asked_s.pop(device, None)
 
     def note(self, boxes: Iterable[BoxRecord], asked: Iterable[DeviceId], now_s: float) -> None:
         """Keep what was learned, and which boxes were asked; call it when the transaction is on the disk."""
@@ -81,10 +94,16 @@ class UnitOfWork:
     outgoing: list[OutgoingMessage] = field(default_factory=list)
     boxes: dict[DeviceId, BoxRecord] = field(default_factory=dict)
     stored: dict[DeviceId, BoxRecord] = field(default_factory=dict)
+    loaded: dict[DeviceId, BoxRecord] = field(default_factory=dict)
+    """As `stored`, with the known times of births."""
     asked: set[DeviceId] = field(default_factory=set)
     """Boxes that are asked for their birth."""
     events: int = 0
     """How many events were stored."""
+    heard: dict[DeviceId, dict[TopicKind, Latest]] = field(default_factory=dict)
+    """The last messages of boxes that were stored."""
+    ended: set[DeviceId] = field(default_factory=set)
+    """Boxes that have ended a command."""
 
     def load(self, devices: Collection[DeviceId]) -> dict[DeviceId, BoxRecord]:
         """Return the boxes that are enrolled and not revoked; they are held until the end of the transaction."""
@@ -93,16 +112,18 @@ class UnitOfWork:
             if box.state is BoxState.ENROLLED and (number := box.sequence.out_of_reach):
                 self.set_aside(device, f"its stored {number}")
             elif box.state is BoxState.ENROLLED:
-                self.boxes[device], self.stored[device] = self.births.known(box), box
+                self.stored[device] = box
+                self.boxes[device] = self.loaded[device] = self.births.known(box)
         return {device: self.boxes[device] for device in devices if device in self.boxes}
 
     def set_aside(self, device: DeviceId, why: str) -> None:
         """Ignore a box from now on: its numbers cannot be followed. Its open commands end UNKNOWN."""
-        self.boxes.pop(device, None)
-        self.stored.pop(device, None)
+        for boxes in (self.boxes, self.stored, self.loaded):
+            boxes.pop(device, None)
         text = "the box was set aside: it may have been done"
         end_all(self.tx, device, now_s=self.now_s, code=ResultCode.SET_ASIDE, text=text)
         self.tx.boxes.set_aside(device)
+        refresh(self.tx, self.tx.boxes.get([device]).values(), counted=[device])
         told = (
             f"the box was set aside, its numbers cannot be followed ({why}): look at it, then `edgegpu-cloud boxes "
             f"forget {device}` and enrol it anew"
@@ -110,11 +131,23 @@ class UnitOfWork:
         self.tx.notes.alarm("SET_ASIDE", device=device, text=told, now_s=self.now_s)
 
     def save(self) -> None:
-        """Write the boxes that have changed."""
-        plain = {
-            device: replace(box, sequence=replace(box.sequence, born_at_s=None)) for device, box in self.boxes.items()
+        """Write the boxes that have changed, and what lists show of them."""
+        changed = {device: box for device, box in self.boxes.items() if box != self.loaded[device]}
+        self.tx.boxes.put_state(changed.values())
+        listed = {device for device, box in changed.items() if is_listed_differently(self.stored[device], box)}
+        self.tx.summaries.mark(listed)
+        concerned = listed.union(self.heard, self.ended).intersection(self.boxes)
+        reported = {
+            device: one.body for device, of in self.heard.items() if (one := of.get(TopicKind.REPORTED)) is not None
         }
-        self.tx.boxes.put(box for device, box in plain.items() if box != self.stored[device])
+        if reported:
+            items = {device: reported_items(body) for device, body in reported.items()}
+            enrolments = {device: int(body.get("enrolment", 0)) for device, body in reported.items()}
+            settle_items(self.tx, items)
+            record_settlements(self.tx, items, enrolments, now_s=self.now_s)
+        if concerned:
+            boxes = [self.boxes[device] for device in sorted(concerned)]
+            refresh(self.tx, boxes, heard=self.heard, counted=self.ended.intersection(self.boxes))
 
     # messages to boxes
 
@@ -141,14 +174,16 @@ class UnitOfWork:
         spread: bool = False,
     ) -> None:
         """Send receipts to the boxes of `ask`."""
+        if not ask:
+            return
         events = self.tx.boxes.latest(list(ask), [TopicKind.EVENT])
-        server_time = self.tx.notes.server_time(self.now_s)
+        server_times = self.tx.leases.server_times(ask, self.now_s)
         for device, wanted in ask.items():
             box = self.boxes[device]
             self.outgoing += receipt_messages(
                 box,
                 upto=events_upto(box, events.get((device, TopicKind.EVENT))),
-                server_time=server_time,
+                server_time=server_times[device],
                 results=(results or {}).get(device, ()),
                 ask=wanted,
                 spread=spread,
@@ -191,7 +226,12 @@ class UnitOfWork:
         if prepared is None:
             return replace(one, next_at_s=None)
         self.boxes[one.device] = replace(self.boxes[one.device], sequence=prepared.sequence)
-        after = replace(one, tracked=prepared.tracked, next_at_s=next_send_s(prepared.tracked, prepared.sequence))
+        after = replace(
+            one,
+            tracked=prepared.tracked,
+            next_at_s=next_send_s(prepared.tracked, prepared.sequence),
+            sent_at_s=one.sent_at_s or self.now_s,
+        )
         self.outgoing.append(command_message(after, prepared.body))
         return after
 
@@ -208,12 +248,22 @@ class UnitOfWork:
             self._alarms(session)
             self._commands(session)
             self.boxes[session.box.device] = session.box
+            if kinds := session.changed & KINDS_OF_SUMMARY:
+                self.heard[session.box.device] = {kind: session.latest[kind] for kind in kinds}
+            if session.ended or session.steps:
+                self.ended.add(session.box.device)
+            if session.news:
+                self.tx.summaries.mark([session.box.device])
         changed = [(session.latest[kind], kind in session.known) for session in sessions for kind in session.changed]
         tx.boxes.add_latest([latest for latest, known in changed if not known])
         tx.boxes.put_latest([latest for latest, known in changed if known])
         tx.boxes.add_births([(c.box.device, c.box.sequence.enrolment, e, now_s) for c in sessions for e in c.births])
         self.events += sum(len(session.events) for session in sessions)
         tx.notes.add_events([event for session in sessions for event in session.events])
+        tx.telemetry.add_use({session.box.device: session.moments for session in sessions if session.moments})
+        for session in sessions:
+            if session.evidence:
+                tx.telemetry.put_evidence(session.box.device, session.evidence, now_s=now_s)
         tx.commands.add_orphans([orphan for session in sessions for orphan in session.orphans])
         tx.commands.heard([line for session in sessions for line in session.heard])
         born = [session.box.device for session in sessions if session.born]
@@ -240,7 +290,7 @@ class UnitOfWork:
         woken = []
         for session in sessions:
             device = session.box.device
-            before = self.births.known(self.stored[device])
+            before = self.loaded[device]
             anew = not accepts_commands(before) or before.sequence.epoch != session.box.sequence.epoch
             if accepts_commands(session.box) and (anew or session.born):
                 woken.append(device)
@@ -282,6 +332,7 @@ class UnitOfWork:
                     if anew:
                         session.heard.append(changed[id_].history_line(self.now_s))
         self.tx.commands.put(changed.values())
+        settle_commands(self.tx, changed.values())
 
     def send_keys(self, devices: Sequence[DeviceId]) -> bool:
         """Send boxes a new key set; nothing more is due then."""
@@ -322,7 +373,12 @@ class UnitOfWork:
         return self.dispatch(devices)
 
     def begin(
-        self, devices: Sequence[DeviceId], recent: Mapping[DeviceId, Sequence[CommandId]], *, spread: bool
+        self,
+        devices: Sequence[DeviceId],
+        recent: Mapping[DeviceId, Sequence[CommandId]],
+        *,
+        spread: bool,
+        missed: bool = False,
     ) -> None:
         """Ask boxes for their state, as a controller does that has just connected.
 
@@ -330,14 +386,14 @@ class UnitOfWork:
             devices: the boxes.
             recent: commands that ended lately, whose receipts may be lost.
             spread: whether they are many, so that each answers with a delay.
+            missed: whether nobody has kept what the boxes sent lately, so that they are asked for all of it.
         """
         boxes = self.load(devices)
         self.keys(boxes)
         self._send_new_specs(boxes.values())
+        always = (RefreshRequest.REPORTED, *(MISSED if missed else ()))
         ask = {
-            device: (RefreshRequest.REPORTED,)
-            if box.sequence.epoch is not None
-            else (RefreshRequest.REPORTED, RefreshRequest.STATUS)
+            device: always if box.sequence.epoch is not None else (*always, RefreshRequest.STATUS)
             for device, box in boxes.items()
         }
         self.receipts(ask, results=recent, spread=spread)

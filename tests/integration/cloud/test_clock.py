@@ -39,7 +39,7 @@ class Machine:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.port = folder / "edgegpu", free_port()
-        ok("init", "--name", "127.0.0.1", "--https-port", str(self.port), folder=self.folder)
+        ok("init", "--name", "127.0.0.1", "--https-port", str(self.port), "--no-console", folder=self.folder)
         self._log = folder / "serve.log"
         self._set = folder / "clock"
         self._set.write_text("+0")

@@ -1,15 +1,13 @@
 """A controller with boxes that follow the protocol's rules: what is asked comes to be, and is told."""
 
-from pathlib import Path
-
-from kits.controller import Bed
+from kits.controller import NewBed
 
 from edgegpu_sync.messages.spec import PolicyItem
 from edgegpu_sync.states import CommandState
 
 
-def test_a_command_is_done_and_told(tmp_path: Path) -> None:
-    bed = Bed(tmp_path)
+def test_a_command_is_done_and_told(new_bed: NewBed) -> None:
+    bed = new_bed()
     bed.connect_all()
     bed.settle(2)
 
@@ -23,8 +21,8 @@ def test_a_command_is_done_and_told(tmp_path: Path) -> None:
     assert id_ in bed.box().receipted
 
 
-def test_a_desired_document_is_settled(tmp_path: Path) -> None:
-    bed = Bed(tmp_path)
+def test_a_desired_document_is_settled(new_bed: NewBed) -> None:
+    bed = new_bed()
     bed.connect_all()
     bed.settle(2)
 
@@ -38,8 +36,8 @@ def test_a_desired_document_is_settled(tmp_path: Path) -> None:
     assert view.items["policy"].state == "Applied"
 
 
-def test_sharing_is_installed_by_a_revision_and_its_command(tmp_path: Path) -> None:
-    bed = Bed(tmp_path)
+def test_sharing_is_installed_by_a_revision_and_its_command(new_bed: NewBed) -> None:
+    bed = new_bed()
     bed.connect_all()
     bed.settle(2)
 

@@ -1,10 +1,9 @@
 """Each command ends in exactly one state, and is done once at most, whatever is lost, doubled, cut or killed."""
 
 import random
-from pathlib import Path
 
 import pytest
-from kits.controller import Bed, Faults, Killer
+from kits.controller import Bed, Faults, Killer, NewBed
 
 from edgegpu_sync.ids import CommandId, DeviceId
 from edgegpu_sync.messages.spec import Exclusions, Spec
@@ -62,9 +61,9 @@ def calm(bed: Bed) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_bad_network_loses_and_doubles_nothing(tmp_path: Path, seed: int) -> None:
+def test_a_bad_network_loses_and_doubles_nothing(new_bed: NewBed, seed: int) -> None:
     rng = random.Random(seed)
-    bed = Bed(tmp_path, seed=seed, boxes=2, faults=Faults(lose=0.2, double=0.2, delay=0.3))
+    bed = new_bed(seed=seed, boxes=2, faults=Faults(lose=0.2, double=0.2, delay=0.3))
     bed.connect_all()
 
     asked = chaos(bed, rng, commands=12)
@@ -76,9 +75,9 @@ def test_a_bad_network_loses_and_doubles_nothing(tmp_path: Path, seed: int) -> N
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_controller_that_is_killed_around_commits_loses_nothing(tmp_path: Path, seed: int) -> None:
+def test_a_controller_that_is_killed_around_commits_loses_nothing(new_bed: NewBed, seed: int) -> None:
     rng = random.Random(seed)
-    bed = Bed(tmp_path, seed=seed, boxes=2, faults=Faults(delay=0.2))
+    bed = new_bed(seed=seed, boxes=2, faults=Faults(delay=0.2))
     bed.connect_all()
     killer = Killer(lambda moment: moment % (3 + seed) == 0, off=True)
     bed.watcher = killer
@@ -96,8 +95,8 @@ def test_a_controller_that_is_killed_around_commits_loses_nothing(tmp_path: Path
     check_ledgers(bed, asked)
 
 
-def test_a_box_that_was_away_for_weeks_says_all_and_does_nothing_late(tmp_path: Path) -> None:
-    bed = Bed(tmp_path)
+def test_a_box_that_was_away_for_weeks_says_all_and_does_nothing_late(new_bed: NewBed) -> None:
+    bed = new_bed()
     bed.connect_all()
     bed.settle(2)
     done = bed.fleet.command("box-1", "k3s.restart", {}, wait_s=600)
@@ -132,8 +131,8 @@ def with_cards(spec: Spec, card: str) -> Spec:
     return spec.model_copy(update={"exclusions": Exclusions(rev=0, cards=(card,))})
 
 
-def test_killed_at_every_single_commit_of_a_command(tmp_path: Path) -> None:
-    bed = Bed(tmp_path)
+def test_killed_at_every_single_commit_of_a_command(new_bed: NewBed) -> None:
+    bed = new_bed()
     bed.connect_all()
     bed.settle(2)
     asked: dict[CommandId, DeviceId] = {}

@@ -1,10 +1,8 @@
 """When a controller sends what: by time, by birth, by what people ask for, and never more than a box can hold."""
 
-from pathlib import Path
-
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from kits.controller import Bed, Faults
+from kits.controller import Bed, Faults, NewBed
 from kits.modelbox import CHAIN, ROOT, SIGNING
 
 from edgegpu_cloud.controller.unit_of_work import MOST_UNDER_WAY
@@ -26,8 +24,8 @@ def kinds(bed: Bed) -> list[TopicKind]:
 
 
 @pytest.fixture
-def bed(tmp_path: Path) -> Bed:
-    bed = Bed(tmp_path)
+def bed(new_bed: NewBed) -> Bed:
+    bed = new_bed()
     bed.connect_all()
     bed.settle(2)
     bed.network.seen_down.clear()
@@ -170,8 +168,8 @@ def test_events_are_stored_once_and_kept_until_the_receipt(bed: Bed) -> None:
     assert [alarm.text for alarm in bed.fleet.alarms()] == ["second"]
 
 
-def test_a_new_key_set_reaches_boxes_that_are_there_and_those_that_come(tmp_path: Path) -> None:
-    bed = Bed(tmp_path, boxes=2)
+def test_a_new_key_set_reaches_boxes_that_are_there_and_those_that_come(new_bed: NewBed) -> None:
+    bed = new_bed(boxes=2)
     bed.network.connect(bed.box(bed.devices[0]))
     bed.settle(2)
     other = public_text(Ed25519PrivateKey.from_private_bytes(b"o" * 32))
@@ -196,7 +194,7 @@ def test_the_time_that_boxes_are_told_never_goes_back(bed: Bed) -> None:
     bed.settle(10)
     assert bed.state(id_) is CommandState.SUCCEEDED
     with bed.store.read() as tx:
-        assert tx.notes.number("server_time") >= told
+        assert tx.leases.newest_server_time() >= told
 
 
 @pytest.mark.parametrize("back_s", [-7200, 7200])
@@ -224,8 +222,8 @@ def test_when_the_link_is_down_nothing_is_signed(bed: Bed) -> None:
     assert bed.state(id_) is CommandState.SUCCEEDED
 
 
-def test_what_the_link_cannot_take_at_once_waits(tmp_path: Path) -> None:
-    bed = Bed(tmp_path, boxes=5)
+def test_what_the_link_cannot_take_at_once_waits(new_bed: NewBed) -> None:
+    bed = new_bed(boxes=5)
     bed.network.window = 1
     bed.connect_all()
     for number in range(1, 6):

@@ -6,10 +6,11 @@ import json
 import sqlite3
 from contextlib import closing
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from kits.controller import Bed
+from kits.controller import Bed, NewBed
 from kits.sync import one_of_each
 
 from edgegpu_cloud.errors import CloudError
@@ -22,7 +23,6 @@ from edgegpu_sync.wire import MAX_COUNT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
 
     from kits.modelbox import ModelBox
 
@@ -88,12 +88,11 @@ def serve(bed: Bed, names: Sequence[str] = GOOD) -> None:
 
 
 @pytest.fixture
-def bed(tmp_path: Path) -> Iterator[Bed]:
-    made = Bed(tmp_path, boxes=2)
+def bed(new_bed: NewBed) -> Bed:
+    made = new_bed(boxes=2)
     made.connect_all()
     made.settle(1)
-    yield made
-    made.store.close()
+    return made
 
 
 def leaves(value: object, where: Where = ()) -> Iterator[tuple[Where, object]]:
@@ -245,7 +244,10 @@ RECORDS: list[tuple[str, str, object]] = [
 ]
 
 
-def test_whatever_records_of_boxes_hold_the_others_are_served(bed: Bed) -> None:
+def test_whatever_records_of_boxes_hold_the_others_are_served(tmp_path: Path) -> None:
+    bed = Bed(tmp_path, boxes=2)  # on SQLite: PostgreSQL takes no value of another type
+    bed.connect_all()
+    bed.settle(1)
     bad = [Rooted(bed, number) for number in range(11, 11 + len(RECORDS))]
     bed.settle(1)
     for rooted in bad:
