@@ -16,7 +16,7 @@ from edgegpu_cloud.ownership import become_owner
 from edgegpu_sync.keys import next_link, public_text
 from edgegpu_sync.messages.downlink import KeySetLink
 
-ServerName = Literal["https", "broker"]
+ServerName = Literal["https", "broker", "console"]
 
 More = Callable[[CloudLayout, KeySetLink | None], None]
 """Writes further files into a new folder; the link is the first key set, None where the root key is kept elsewhere."""
@@ -71,13 +71,22 @@ def found(
         _make_authorities(new, config, now_s)
         more(new, first)
         write_file(new.config, dump(config))
-        for path in sorted(new.folder.iterdir(), key=lambda one: one == new.config):
-            if not (layout.folder / path.name).exists():  # `release` may be there, filled, before the rest
-                path.rename(layout.folder / path.name)
-        shutil.rmtree(new.folder)
+        take_over(new, layout)
     except OSError as error:
         remedy = "name a --folder that you may write"
         raise CloudError(f"cannot make {layout.folder}: {error}", remedy=remedy) from error
+
+
+def take_over(new: CloudLayout, layout: CloudLayout) -> None:
+    """Give the files of an unfinished folder their place, controller.yaml last, and remove that folder.
+
+    Raises:
+        OSError: the system refuses.
+    """
+    for path in sorted(new.folder.iterdir(), key=lambda one: one == new.config):
+        if not (layout.folder / path.name).exists():  # `release` may be there, filled, before the rest
+            path.rename(layout.folder / path.name)
+    shutil.rmtree(new.folder)
 
 
 def _make_signers(layout: CloudLayout, root_public: str) -> KeySetLink | None:
@@ -120,7 +129,7 @@ def make_server(layout: CloudLayout, config: CloudConfig, kind: ServerName, *, n
     Args:
         layout: has key and authority.
         config: `names`, and for the broker its host.
-        kind: `https` or `broker`.
+        kind: `https`, `broker` or `console`.
         now_s: the clock.
     """
     key = read_key(layout, kind)
@@ -130,6 +139,18 @@ def make_server(layout: CloudLayout, config: CloudConfig, kind: ServerName, *, n
     authority = authority_of(layout, "servers")
     certificate = authority.server(key.public_key(), names, now_s=now_s, days=config.certificates.server_days)
     write_file(layout.cert(kind), certificate + authority.cert_pem, private=False)
+
+
+def ensure_console_certificate(layout: CloudLayout, config: CloudConfig, *, now_s: float) -> None:
+    """Make key and certificate of the console where there are none: its folder is from before there was a console.
+
+    Raises:
+        CloudError: they cannot be written.
+    """
+    if not layout.key("console").exists():
+        _new(layout.key("console"))
+    if not layout.cert("console").exists():
+        make_server(layout, config, "console", now_s=now_s)
 
 
 def authority_of(layout: CloudLayout, name: AuthorityName) -> Authority:
@@ -163,10 +184,13 @@ def renew_expiring(layout: CloudLayout, config: CloudConfig, *, now_s: float) ->
     """Renew those of this controller's certificates that have less than a third of their days left.
 
     Returns:
-        The renewed ones: `https`, `broker`, `controller`. The broker has to read its own again.
+        The renewed ones: `https`, `broker`, `controller`, `console`. The broker has to read its own again. A
+        certificate of the console that another authority has signed is its owner's to renew.
     """
     least = config.certificates.server_days / 3
-    kinds: tuple[CertificateName, ...] = ("https", "broker", "controller")
+    kinds: list[CertificateName] = ["https", "broker", "controller"]
+    if layout.cert("console").exists() and _is_ours(layout, "console"):
+        kinds.append("console")
     worn = [kind for kind in kinds if days_left(read_file(layout.cert(kind)), now_s=now_s) < least]
     for kind in worn:
         if kind == "controller":
@@ -177,3 +201,9 @@ def renew_expiring(layout: CloudLayout, config: CloudConfig, *, now_s: float) ->
         else:
             make_server(layout, config, kind, now_s=now_s)
     return worn
+
+
+def _is_ours(layout: CloudLayout, kind: CertificateName) -> bool:
+    """Whether a certificate is from this controller's own authority."""
+    authority = layout.ca_cert("servers")
+    return read_file(layout.cert(kind)).rstrip().endswith(read_file(authority).rstrip())

@@ -201,7 +201,7 @@ class EnrolmentService:
             broker_ca=self._terms.broker_ca,
             root=self._terms.root,
             keys=tx.notes.chain(),
-            server_time=tx.notes.server_time(now_s),
+            server_time=tx.leases.server_times([device], now_s)[device],
         )
 
     # renew
@@ -225,7 +225,8 @@ class EnrolmentService:
                 _check_signer(tx.boxes.get([device]).get(device), ask, signed=signed, signature=signature)
                 csr = _read(ask.csr)
                 certificate = self._issuer.issue(tx, csr, device=device, enrolment=ask.enrolment, now_s=now_s)
-                return RenewalAnswer(certificate=certificate, server_time=tx.notes.server_time(now_s))
+                server_time = tx.leases.server_times([device], now_s)[device]
+                return RenewalAnswer(certificate=certificate, server_time=server_time)
         except RequestRefusedError as error:
             self._alarm(error, "renew", f"{ask.device} at {address}", device=ask.device)
             raise

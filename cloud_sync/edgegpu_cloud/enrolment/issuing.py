@@ -1,11 +1,14 @@
 """Certificates of boxes, issued by the store's records, and the file with the list of the revoked ones."""
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+
+from cryptography import x509
 
 from edgegpu_cloud.enrolment.bootstrap import authority_of
 from edgegpu_cloud.enrolment.ca import Authority, CertificateRequest
-from edgegpu_cloud.enrolment.key_files import write_file
+from edgegpu_cloud.enrolment.key_files import read_file, write_file
 from edgegpu_cloud.enrolment.tokens import RefusalCode, RequestRefusedError
 from edgegpu_cloud.layout import CloudLayout
 from edgegpu_cloud.ownership import locked
@@ -66,8 +69,37 @@ def write_crl(
     Raises:
         CloudError: the list, the authority's key or the store cannot be used.
     """
-    authority = authority_of(layout, "boxes")
-    with locked(layout.ca / ".crl.lock", layout.crl):  # who reads the store later must not write the file earlier
-        with store.read() as tx:
-            serials = [*(one.serial for one in tx.enrolments.revoked()), *also]
-        write_file(layout.crl, authority.revoke(serials, number=len(serials) + 1, now_s=clock()), private=False)
+    with _crl_locked(layout):  # who reads the store later must not write the file earlier
+        _write(layout, _revoked(store), clock=clock, also=also)
+
+
+def complete_crl(layout: CloudLayout, store: ControllerStore, *, clock: Callable[[], float]) -> bool:
+    """Write the list of the revoked where it lacks one of the store's; return whether it did.
+
+    The console revokes boxes in the store alone: it does not read the authority's key.
+
+    Raises:
+        CloudError: as `write_crl`.
+    """
+    with _crl_locked(layout):
+        serials = _revoked(store)
+        listed = {f"{one.serial_number:x}" for one in x509.load_pem_x509_crl(read_file(layout.crl).encode())}
+        if listed.issuperset(serials):
+            return False
+        _write(layout, serials, clock=clock, also=())
+    return True
+
+
+def _crl_locked(layout: CloudLayout) -> AbstractContextManager[None]:
+    return locked(layout.ca / ".crl.lock", layout.crl)
+
+
+def _revoked(store: ControllerStore) -> list[str]:
+    with store.read() as tx:
+        return [one.serial for one in tx.enrolments.revoked()]
+
+
+def _write(layout: CloudLayout, serials: Sequence[str], *, clock: Callable[[], float], also: Sequence[str]) -> None:
+    listed = [*serials, *also]
+    text = authority_of(layout, "boxes").revoke(listed, number=len(listed) + 1, now_s=clock())
+    write_file(layout.crl, text, private=False)

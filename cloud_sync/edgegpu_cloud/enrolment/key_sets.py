@@ -21,6 +21,9 @@ from edgegpu_sync.wire import decode
 _SETS = TypeAdapter(KeySet)
 _NEXT = "signing.next"
 
+MOST_KEYS = 32
+"""Keys in one set."""
+
 
 class SigningRequest(BaseModel):
     """A request that is carried to the root key: the newest set, and the keys that the one after it shall hold."""
@@ -29,7 +32,7 @@ class SigningRequest(BaseModel):
 
     v: Literal[1] = 1
     before: KeySetLink | None
-    keys: Annotated[tuple[PublicKey, ...], Field(min_length=1, max_length=32)]
+    keys: Annotated[tuple[PublicKey, ...], Field(min_length=1, max_length=MOST_KEYS)]
 
 
 def read_set(link: KeySetLink) -> KeySet:
@@ -77,8 +80,40 @@ def prepare(layout: CloudLayout, store: ControllerStore, *, rotate: bool, drop_o
     if rotate:
         new = Ed25519PrivateKey.generate()
         write_file(layout.keys / _NEXT, key_pem(new))
-        keys = [public_text(new)] if drop_old else [public_text(new), public]
+        keys = [public_text(new)] if drop_old else [public_text(new), public, *_of_controllers(store, others)]
+        _check_size(keys)
     return SigningRequest(before=chain[-1] if chain else None, keys=tuple(keys))
+
+
+def request_with(layout: CloudLayout, store: ControllerStore, public: str) -> SigningRequest:
+    """Return what the root has to sign so that boxes obey one more key, a further controller's.
+
+    Args:
+        layout: of this controller, whose own key stays in the set.
+        store: holds the chain.
+        public: the further key.
+
+    Raises:
+        CloudError: as `prepare`, or the set is full.
+    """
+    chain = chain_of(store)
+    _check_newest(store, chain)
+    keys = [key.public for key in read_set(chain[-1]).keys] if chain else []
+    keys += [one for one in (public_text(load_signing_key(layout.signing_key)), public) if one not in keys]
+    _check_size(keys)
+    return SigningRequest(before=chain[-1] if chain else None, keys=tuple(keys))
+
+
+def _of_controllers(store: ControllerStore, others: list[str]) -> list[str]:
+    """Return the keys that may be further controllers'; where there is none they are old keys of this one."""
+    with store.read() as tx:
+        return others if len(tx.leases.controllers()) > 1 else []
+
+
+def _check_size(keys: list[str]) -> None:
+    if len(keys) > MOST_KEYS:
+        remedy = "leave out old keys first: edgegpu-cloud keys rotate --drop-old"
+        raise CloudError(f"cannot add a key: a set holds {MOST_KEYS} at most", remedy=remedy)
 
 
 def _check_newest(store: ControllerStore, chain: tuple[KeySetLink, ...]) -> None:

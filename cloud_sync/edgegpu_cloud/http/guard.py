@@ -3,6 +3,8 @@
 import asyncio
 import logging
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -22,6 +24,7 @@ LINES_PER_MINUTE = 600
 """Requests that are logged; the rest of a flood is counted."""
 
 _HEADERS = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
+"""Added to each answer that does not say otherwise."""
 
 
 class _RefusedBodyError(Exception):
@@ -34,11 +37,35 @@ class _SlowReaderError(Exception):
     """The client does not take the answer."""
 
 
+@dataclass(frozen=True, slots=True)
+class RefusalBody:
+    """The body of an answer that the guard itself gives."""
+
+    content_type: str
+    content: bytes
+
+
+Refusal = Callable[[str, int, str], RefusalBody]
+"""Takes the path that was asked for, a status of HTTP, and the words; returns the body."""
+
+
+def _plain_refusal(_path: str, _status: int, words: str) -> RefusalBody:
+    return RefusalBody("text/plain; charset=utf-8", words.encode() + b"\n")
+
+
 class RequestGuard:
     """The outermost layer: no other one sees each request begin and end."""
 
-    def __init__(self, app: ASGIApp, *, body_s: float = BODY_MAX_S, write_s: float = WRITE_MAX_S) -> None:
-        self._app, self._body_s, self._write_s = app, body_s, write_s
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        body_s: float = BODY_MAX_S,
+        write_s: float = WRITE_MAX_S,
+        refusal: Refusal = _plain_refusal,
+    ) -> None:
+        """Guard an application; `refusal` makes the answers of the guard itself."""
+        self._app, self._body_s, self._write_s, self._refusal = app, body_s, write_s, refusal
         self._access_log = _AccessLog()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -52,7 +79,8 @@ class RequestGuard:
             nonlocal status, written
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = [*message["headers"], *_HEADERS]
+                there = {name for name, _ in message["headers"]}
+                message["headers"] = [*message["headers"], *(one for one in _HEADERS if one[0] not in there)]
             written += len(message.get("body", b""))
             try:
                 async with asyncio.timeout(self._write_s):
@@ -63,15 +91,21 @@ class RequestGuard:
         try:
             await self._app(scope, _replaying(await _whole(receive, self._body_s), receive), send_and_count)
         except _RefusedBodyError as error:
-            await _answer(send_and_count, error.status, b"the request is too long or too slow")
+            await self._refuse(send_and_count, scope, error.status, "the request is too long or too slow")
         except _SlowReaderError:
             pass  # uvicorn closes a connection with an incomplete answer
         except Exception:  # noqa: BLE001  (the border of a request)
             _FAULTS.exception("a request failed")
             if not status:
-                await _answer(send_and_count, 500, b"this is a fault of the server; its log says more")
+                await self._refuse(send_and_count, scope, 500, "this is a fault of the server; its log says more")
         finally:
             self._access_log.log(_words(scope), status, written, took_s=time.monotonic() - began)
+
+    async def _refuse(self, send: Send, scope: Scope, status: int, words: str) -> None:
+        body = self._refusal(scope["path"], status, words)
+        headers = [(b"content-type", body.content_type.encode()), (b"connection", b"close")]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body.content})
 
 
 class _AccessLog:
@@ -118,12 +152,6 @@ def _replaying(body: bytes, after: Receive) -> Receive:
         return once.pop() if once else await after()
 
     return receive
-
-
-async def _answer(send: Send, status: int, text: bytes) -> None:
-    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": text + b"\n"})
 
 
 def _words(scope: Scope) -> str:

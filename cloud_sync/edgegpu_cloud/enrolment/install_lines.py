@@ -1,0 +1,75 @@
+"""The lines that a person pastes on a box: what installs edgegpu and enrols the box, and what takes it off again."""
+
+from dataclasses import dataclass, field
+
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from edgegpu_cloud.enrolment.key_files import file_sha256, pin, read_file
+from edgegpu_cloud.enrolment.manager import NewToken
+from edgegpu_cloud.errors import CloudError
+from edgegpu_cloud.layout import CloudLayout
+
+UNINSTALL_LINE = "sudo edgegpu uninstall"
+"""What takes edgegpu off a box, and the box out of the cloud."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnrolmentAddress:
+    """Where boxes enrol, and what they pin.
+
+    `ca_sha256` is the SHA-256 of the authority's file, `pin` that of the HTTPS server's public key for curl.
+    """
+
+    url: str
+    ca_sha256: str
+    pin: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnrolLine:
+    """The line that a person pastes, and its parts."""
+
+    token: str = field(repr=False)
+    line: str = field(repr=False)
+    line_sudo: str = field(repr=False)
+    expires_at: int
+    uses: int
+    approval: bool
+    url: str
+    ca_sha256: str
+    pin: str
+
+
+def enrolment_address(layout: CloudLayout, url: str) -> EnrolmentAddress:
+    """Read what boxes pin from the certificates: no private key is needed.
+
+    Raises:
+        CloudError: a certificate cannot be read.
+    """
+    path = layout.cert("https")
+    try:
+        public = x509.load_pem_x509_certificate(read_file(path).encode()).public_key()
+    except ValueError as error:
+        raise CloudError(f"cannot use {path}: {error}", remedy="restore it from a backup") from error
+    if not isinstance(public, ec.EllipticCurvePublicKey):
+        text = f"cannot use {path}: its key is not one of an elliptic curve"
+        raise CloudError(text, remedy="restore it from a backup")
+    return EnrolmentAddress(url=url, ca_sha256=file_sha256(read_file(layout.ca_cert("servers"))), pin=pin(public))
+
+
+def enrol_line(at: EnrolmentAddress, new: NewToken) -> EnrolLine:
+    """Return the lines for a new token; they hold its secret."""
+    fetch = f"curl -fsSLk --pinnedpubkey 'sha256//{at.pin}' {at.url}/install.sh"
+    options = f"sh -s -- --url {at.url} --ca-sha256 {at.ca_sha256}"
+    return EnrolLine(
+        token=new.text,
+        line=f"{fetch} | EDGEGPU_TOKEN={new.text} {options}",
+        line_sudo=f"{fetch} | EDGEGPU_TOKEN={new.text} sudo --preserve-env=EDGEGPU_TOKEN {options}",
+        expires_at=int(new.token.expires_at_s),
+        uses=new.token.uses,
+        approval=new.token.approval,
+        url=at.url,
+        ca_sha256=at.ca_sha256,
+        pin=at.pin,
+    )

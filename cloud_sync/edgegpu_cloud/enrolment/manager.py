@@ -1,0 +1,269 @@
+"""Tokens and waiting boxes for people: the command line, the console and the API use this and nothing else."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from edgegpu_cloud.enrolment import tokens
+from edgegpu_cloud.errors import CloudError, ConflictError, NotFoundError
+from edgegpu_cloud.fleet.access import Access, Permission
+from edgegpu_cloud.fleet.names import check_name, find_box
+from edgegpu_cloud.store.records import AuditEntry, EnrolmentAttempt, Json, RequestState, Token
+from edgegpu_cloud.store.store import ControllerStore, Transaction
+from edgegpu_sync.ids import DeviceId
+
+MOST_USES, MOST_TOKENS = 100_000, 1_000
+"""Boxes that one token may enrol, and tokens that are made at once."""
+
+SHORTEST_S, LONGEST_S = 1, 31_536_000
+"""How long a token may last."""
+
+ID_LENGTH = 12
+"""Characters of a token's digest by which people name it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenRequest:
+    """A token as a person asks for it.
+
+    `lasts_s`: seconds. `name` is the box's, for several boxes how their names begin. `only_for`: name or id of the box
+    that is enrolled anew with it, and no other.
+    """
+
+    lasts_s: int
+    uses: int = 1
+    approval: bool = False
+    name: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    only_for: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NewToken:
+    """A token that was just made. `text` is the secret: it is stored nowhere and shown once."""
+
+    token: Token
+    text: str = field(repr=False)
+
+    @property
+    def id(self) -> str:
+        """Return the id by which people name the token."""
+        return token_id(self.token)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptView:
+    """An attempt of a box to enrol. `made_by`: who made its token. `box`: the name of the box that came of it."""
+
+    attempt: EnrolmentAttempt
+    made_by: str
+    box: str = ""
+
+    @property
+    def name(self) -> str:
+        """Return what the box shall be called: by its token, else by its host's name."""
+        return str(self.attempt.asked.get("name") or self.attempt.asked.get("host") or self.attempt.id[:ID_LENGTH])
+
+
+def token_id(token: Token) -> str:
+    """Return the id by which people name a token: the beginning of the hash of its text."""
+    return token.digest[:ID_LENGTH]
+
+
+def is_valid(token: Token, now_s: float) -> bool:
+    """Whether a box may still come with a token."""
+    return not token.revoked and token.used < token.uses and now_s < token.expires_at_s
+
+
+class EnrolmentManager:
+    """One person's view of enrolment; every method may raise StoreError, every change is audited under their name.
+
+    Who sees a part of the boxes sees the tokens, and the attempts with them, whose labels put a box into that part.
+    Each method that changes something raises ForbiddenError where the person may not enrol boxes.
+    """
+
+    def __init__(self, store: ControllerStore, *, clock: Callable[[], float], access: Access) -> None:
+        """Take a store; `clock` returns seconds since 1970."""
+        self._store, self._clock, self._access = store, clock, access
+        self._scope = access.scope
+
+    # tokens
+
+    def make(self, wanted: TokenRequest) -> NewToken:
+        """Make a token.
+
+        Raises:
+            CloudError: a value is out of bounds, or its boxes would be outside of the person's scope.
+            ForbiddenError: or its labels would take a box out of the scope of a person who is no admin.
+            NotFoundError: there is no such box as `only_for`.
+        """
+        return self.make_many(wanted, 1)[0]
+
+    def make_many(self, wanted: TokenRequest, number: int) -> list[NewToken]:
+        """Make several tokens at once; where each is for one box, the names are `name`-1, `name`-2 and so on.
+
+        Raises:
+            CloudError: as `make`, or the number is out of bounds.
+        """
+        self._access.require(Permission.ENROL)
+        _check_bounds("make", number, 1, MOST_TOKENS, "tokens")
+        made = []
+        with self._store.write() as tx:
+            for at in range(1, number + 1):
+                name = f"{wanted.name}-{at}" if wanted.name and number > 1 else wanted.name
+                made.append(self._made(tx, replace(wanted, name=name)))
+        return made
+
+    def _made(self, tx: Transaction, wanted: TokenRequest) -> NewToken:
+        _check(wanted)
+        device = find_box(tx, wanted.only_for, self._scope).device if wanted.only_for else None
+        if not self._scope.matches(wanted.labels) and (device is None or wanted.labels):
+            if device is not None:  # its labels become those of the token
+                self._access.require(Permission.MOVE)
+            else:
+                text = "cannot make this token: its box would be outside of the boxes that you may see"
+                raise CloudError(text, remedy="give it the labels of your scope")
+        text, now_s = tokens.mint(), self._clock()
+        token = Token(
+            digest=tokens.digest(text),
+            by=self._access.by,
+            at_s=now_s,
+            expires_at_s=now_s + wanted.lasts_s,
+            uses=1 if device else wanted.uses,
+            approval=wanted.approval,
+            name=wanted.name,
+            labels=dict(wanted.labels) | ({tokens.ONLY_FOR: device} if device else {}),
+        )
+        tx.enrolments.add_token(token)
+        detail = {"uses": token.uses, "approval": token.approval, "name": token.name, "token": token_id(token)}
+        self._audit(tx, "token.made", detail, device=device or "")
+        return NewToken(token, text)
+
+    def tokens(self) -> list[Token]:
+        """Return the tokens that a box may still come with, oldest first."""
+        now_s = self._clock()
+        with self._store.read() as tx:
+            return [one for one in tx.enrolments.tokens() if is_valid(one, now_s) and self._sees(tx, one)]
+
+    def token(self, id_: str) -> Token:
+        """Return a token, valid or not, by the beginning of its hash.
+
+        Raises:
+            NotFoundError: none, or more than one.
+        """
+        with self._store.read() as tx:
+            return _the_token([one for one in tx.enrolments.tokens() if self._sees(tx, one)], id_)
+
+    def take_back(self, id_: str) -> Token:
+        """Make a valid token worthless at once.
+
+        Raises:
+            NotFoundError: none of this id is valid, or more than one.
+        """
+        self._access.require(Permission.ENROL)
+        now_s = self._clock()
+        with self._store.write() as tx:
+            valid = [one for one in tx.enrolments.tokens() if is_valid(one, now_s) and self._sees(tx, one)]
+            token = replace(_the_token(valid, id_), revoked=True)
+            tx.enrolments.put_token(token)
+            self._audit(tx, "token.taken_back", {"token": token_id(token)})
+        return token
+
+    # boxes that wait
+
+    def attempts(self, state: RequestState | None = None, *, token: str = "") -> list[AttemptView]:
+        """Return attempts of boxes to enrol, oldest first: those in a state, those with a token, or all.
+
+        Args:
+            state: None for every state.
+            token: the beginning of a token's hash; empty for every token.
+        """
+        with self._store.read() as tx:
+            made = {one.digest: one for one in tx.enrolments.tokens() if self._sees(tx, one)}
+            found = [
+                one
+                for one in tx.enrolments.requests(state)
+                if one.token.startswith(token) and (one.token in made or not self._scope.terms)
+            ]
+            known = tx.boxes.get([one.device for one in found if one.device])
+            names = {device: box for device, box in known.items() if self._scope.matches(box.labels)}
+        return [
+            AttemptView(
+                attempt=one,
+                made_by=made[one.token].by if one.token in made else "",
+                box=names[one.device].name if one.device in names else "",
+            )
+            for one in found
+        ]
+
+    def decide(self, id_: str, state: RequestState) -> AttemptView:
+        """Approve or refuse a box that waits; the HTTPS process issues its certificate when the box asks again.
+
+        Args:
+            id_: the beginning of the attempt's id.
+            state: APPROVED or REFUSED.
+
+        Raises:
+            NotFoundError: there is no such attempt.
+            ConflictError: somebody has decided already.
+        """
+        self._access.require(Permission.ENROL)
+        with self._store.write() as tx:
+            made = {one.digest: one for one in tx.enrolments.tokens() if self._sees(tx, one)}
+            seen = [one for one in tx.enrolments.requests() if one.token in made or not self._scope.terms]
+            before = _the_attempt(seen, id_)
+            if before.state is not RequestState.WAITING:
+                text = f"cannot decide about {before.id[:8]}: it is {before.state.value} already"
+                raise ConflictError(text, remedy="`edgegpu-cloud pending` lists those that wait")
+            after = replace(before, state=state)
+            tx.enrolments.put_request(after)
+            detail: Json = {"request": after.id, "host": after.asked.get("host", "")}
+            self._audit(tx, f"enrolment.{state.value.lower()}", detail)
+        return AttemptView(attempt=after, made_by=made[after.token].by if after.token in made else "")
+
+    # the machinery of both
+
+    def _sees(self, tx: Transaction, token: Token) -> bool:
+        """Whether the boxes of a token are, or would be, within the person's scope."""
+        if not self._scope.terms:
+            return True
+        only = tokens.only_for(token)
+        boxes = tx.boxes.get([DeviceId(only)]) if only else {}
+        return self._scope.matches(next(iter(boxes.values())).labels if boxes else token.labels)
+
+    def _audit(self, tx: Transaction, what: str, detail: Json, *, device: str = "") -> None:
+        tx.notes.audit(AuditEntry(at_s=self._clock(), by=self._access.by, what=what, device=device, detail=detail))
+
+
+def _check(wanted: TokenRequest) -> None:
+    if wanted.name:
+        check_name(wanted.name)
+    _check_bounds("use a token for", wanted.uses, 1, MOST_USES, "boxes")
+    _check_bounds("let a token last", wanted.lasts_s, SHORTEST_S, LONGEST_S, "s")
+    if tokens.ONLY_FOR in wanted.labels:
+        raise CloudError(f"cannot give a box the label {tokens.ONLY_FOR}", remedy="choose another label")
+
+
+def _check_bounds(what: str, value: int, least: int, most: int, unit: str) -> None:
+    if not least <= value <= most:
+        raise CloudError(f"cannot {what} {value} {unit}", remedy=f"give {least} to {most} {unit}")
+
+
+def _the_token(found: list[Token], id_: str) -> Token:
+    named = [one for one in found if id_ and one.digest.startswith(id_)]
+    if len(named) != 1:
+        text = f"cannot tell which token {id_[:80]!r} is: {len(named)} begin so"
+        raise NotFoundError(text, remedy="`edgegpu-cloud tokens` lists them")
+    return named[0]
+
+
+def _the_attempt(found: list[EnrolmentAttempt], id_: str) -> EnrolmentAttempt:
+    named = [one for one in found if id_ and one.id.startswith(id_)]
+    if not named:
+        raise NotFoundError(
+            f"cannot find a box that waits as {id_[:80]!r}", remedy="`edgegpu-cloud pending` lists them"
+        )
+    if len(named) > 1:
+        raise CloudError(
+            f"cannot tell which box {id_[:80]!r} is: {len(named)} begin so", remedy="give more letters of its id"
+        )
+    return named[0]
