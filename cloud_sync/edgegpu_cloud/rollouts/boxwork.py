@@ -1,0 +1,330 @@
+"""The work of a rollout on its boxes, in a transaction of the caller's: begin, look how they ended, give back."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from edgegpu_cloud.errors import CloudError
+from edgegpu_cloud.fleet.changes import Author, add_command, set_spec, touch
+from edgegpu_cloud.fleet.names import check_settles, cluster_of
+from edgegpu_cloud.fleet.reports import pods_of, read_latest
+from edgegpu_cloud.fleet.specs import ContainerLimits, revised
+from edgegpu_cloud.fleet.views import reported_items
+from edgegpu_cloud.rollouts.changes import (
+    UPGRADE_OP,
+    RolloutChange,
+    edited,
+    good_states,
+    item_names,
+)
+from edgegpu_cloud.rollouts.documents import (
+    TAKEN_OVER,
+    Items,
+    before_json,
+    before_of,
+    items_of,
+    outcome,
+    plan_return,
+    present_limits,
+    present_settings,
+    read_before,
+    stands_already,
+    with_items,
+)
+from edgegpu_cloud.rollouts.rules import (
+    BoxApplied,
+    BoxBegun,
+    BoxFailed,
+    BoxNotReturned,
+    BoxRejected,
+    BoxReturnBegun,
+    BoxReturned,
+    BoxSkipped,
+    RolloutBoxEvent,
+    after_box_event,
+)
+from edgegpu_cloud.rollouts.strategy import RolloutStrategy
+from edgegpu_cloud.store.records import BoxRecord, BoxState, Latest, StoredCommand
+from edgegpu_cloud.store.rollouts.records import Json, RolloutBoxRecord, RolloutRecord
+from edgegpu_cloud.store.store import Transaction
+from edgegpu_sync.ids import CommandId, DeviceId
+from edgegpu_sync.messages.spec import Spec
+from edgegpu_sync.messages.uplink import ItemReport
+from edgegpu_sync.rules.ops import UpgradeArgs
+from edgegpu_sync.states import CommandState
+from edgegpu_sync.topics import TopicKind
+
+_KINDS = (TopicKind.STATUS, TopicKind.REPORTED, TopicKind.INVENTORY, TopicKind.ALLOC)
+GONE = "the box was revoked, set aside or forgotten"
+"""The message of a box of which nothing can be asked any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What the store has of a box: its row, its document, its last messages."""
+
+    box: BoxRecord
+    held: Spec
+    latest: Mapping[TopicKind, Latest]
+
+    @property
+    def told(self) -> Mapping[str, ItemReport]:
+        one = self.latest.get(TopicKind.REPORTED)
+        return reported_items(one.body) if one is not None else {}
+
+    @property
+    def told_s(self) -> float:
+        one = self.latest.get(TopicKind.REPORTED)
+        return one.at_s if one is not None else 0.0
+
+    @property
+    def version(self) -> str:
+        one = self.latest.get(TopicKind.STATUS)
+        return str((one.body if one is not None else {}).get("versions", {}).get("agent", ""))
+
+
+class BoxWork:
+    """The work of one rollout in one transaction. Every method takes at most as many boxes as one may hold."""
+
+    def __init__(
+        self,
+        tx: Transaction,
+        rollout: RolloutRecord,
+        change: RolloutChange,
+        strategy: RolloutStrategy,
+        *,
+        now_s: float,
+    ) -> None:
+        """Take a transaction that writes; `now_s` is seconds since 1970."""
+        self._tx, self._rollout, self._change, self._strategy = tx, rollout, change, strategy
+        self._now_s = now_s
+        self._who = Author(rollout.by, now_s)
+
+    def put(self, rows: Sequence[RolloutBoxRecord], event: RolloutBoxEvent) -> int:
+        """Write the same event for several boxes; return how many they are."""
+        self._tx.rollouts.put_boxes([self._after(row, event) for row in rows])
+        return len(rows)
+
+    def _after(self, box: RolloutBoxRecord, event: RolloutBoxEvent) -> RolloutBoxRecord:
+        return after_box_event(box, event, self._strategy, now_s=self._now_s)
+
+    def _known(self, rows: Sequence[RolloutBoxRecord]) -> dict[DeviceId, _Known]:
+        """Return what is known of those boxes that are enrolled; they are held until the end of the transaction."""
+        devices = [row.device for row in rows]
+        found = self._tx.boxes.get(devices)
+        boxes = [box for box in found.values() if box.state is BoxState.ENROLLED]
+        specs = self._tx.boxes.specs([(box.device, box.spec_rev) for box in boxes])
+        latest = self._tx.boxes.latest([box.device for box in boxes], _KINDS)
+        return {
+            box.device: _Known(
+                box,
+                _spec(specs.get(box.device)),
+                {kind: one for kind in _KINDS if (one := latest.get((box.device, kind))) is not None},
+            )
+            for box in boxes
+        }
+
+    # begin
+
+    def begin(self, rows: Sequence[RolloutBoxRecord]) -> None:
+        """Request the change of boxes, for the first time or once more."""
+        known = self._known(rows)
+        written = []
+        for row in rows:
+            if row.device not in known:
+                written.append(self._after(row, BoxSkipped(GONE)))
+                continue
+            try:
+                written.append(self._begun(row, known[row.device]))
+            except CloudError as error:
+                written.append(self._after(row, BoxRejected(error.text)))
+        self._tx.rollouts.put_boxes(written)
+
+    def _begun(self, row: RolloutBoxRecord, known: _Known) -> RolloutBoxRecord:
+        if isinstance(self._change, UpgradeArgs):
+            return self._upgraded(row, known, self._change)
+        return self._requested(row, known, self._change)
+
+    def _upgraded(self, row: RolloutBoxRecord, known: _Known, release: UpgradeArgs) -> RolloutBoxRecord:
+        if known.version == release.version:
+            begun = self._after(row, BoxBegun(changed=False))
+            return self._after(begun, BoxApplied(f"version {release.version} runs there already"))
+        args = release.model_dump(mode="json", exclude_defaults=True)
+        wait_s = self._strategy.timeout_s
+        id_ = add_command(self._tx, known.box, self._who, op=UPGRADE_OP, args=args, wait_s=wait_s)
+        before = row.before or {"version": known.version}
+        return replace(self._after(row, BoxBegun()), command=id_, before=before)
+
+    def _requested(self, row: RolloutBoxRecord, known: _Known, change: RolloutChange) -> RolloutBoxRecord:
+        names = item_names(change)
+        if row.wrote is not None and items_of(known.held, names) != row.wrote:
+            return self._after(row, BoxSkipped(TAKEN_OVER))
+        after = self._edited(known)
+        before = before_of(known.held, known.box.sequence.rev, known.told, change, self._present(row, known, names))
+        if row.wrote is None and stands_already(before, after):
+            begun = self._after(row, BoxBegun(changed=False))
+            return self._after(begun, BoxApplied("it stood so already"))
+        rev, wrote = self._write(known, after, names)
+        kept = row.before or before_json(before)
+        return replace(self._after(row, BoxBegun()), rev=rev, wrote=wrote, before=kept)
+
+    def _edited(self, known: _Known) -> Spec:
+        if isinstance(self._change, UpgradeArgs):
+            raise TypeError("an upgrade is no document")
+        cluster = ""
+        if isinstance(self._change, ContainerLimits):
+            cluster = cluster_of(self._tx, known.box)
+            check_settles(self._tx, known.box, cluster)
+        return edited(known.held, self._change, cluster=cluster)
+
+    def _write(self, known: _Known, after: Spec, names: Sequence[str]) -> tuple[int, dict[str, Json | None]]:
+        """Write a document; return its revision, and the items as they stand in it."""
+        rev = set_spec(self._tx, known.box, lambda _: after, self._who)
+        stands = revised(known.held, after, rev) if rev > known.box.sequence.rev else known.held
+        return rev, items_of(stands, names)
+
+    def _present(self, row: RolloutBoxRecord, known: _Known, names: Sequence[str]) -> Items:
+        if not isinstance(self._change, ContainerLimits):
+            return present_settings(read_latest(known.latest, TopicKind.INVENTORY), names)
+        others = self._tx.boxes.latest(row.others, [TopicKind.ALLOC]) if row.others else {}
+        pods = [pod for (_, kind), one in others.items() for pod in pods_of({kind: one}).values()]
+        held = present_limits([*pods_of(known.latest).values(), *pods], self._change)
+        return {names[0]: None if held is None else {"memory_units": held[0], "core": held[1], "force": False}}
+
+    # how they ended
+
+    def look_at(self, rows: Sequence[RolloutBoxRecord]) -> int:
+        """Note how boxes that were being changed have ended; return how many have."""
+        known = self._known(rows)
+        commands = self._tx.commands.get([row.command for row in rows if row.command is not None])
+        written = []
+        for row in rows:
+            event: RolloutBoxEvent | None = BoxSkipped(GONE)
+            if row.device in known:
+                event = self._ended(row, known[row.device], commands)
+            if event is not None:
+                checked_s = known[row.device].told_s if row.device in known else 0.0
+                written.append(replace(self._after(row, event), checked_s=checked_s))
+        self._tx.rollouts.put_boxes(written)
+        return len(written)
+
+    def _ended(
+        self, row: RolloutBoxRecord, known: _Known, commands: Mapping[CommandId, StoredCommand]
+    ) -> RolloutBoxEvent | None:
+        if isinstance(self._change, UpgradeArgs):
+            command = commands.get(row.command) if row.command is not None else None
+            event = _command_end(command)
+            if event is None and self._is_late(row) and command is not None:
+                self._cancel(command, known.box)
+        else:
+            event = outcome(row.wrote or {}, known.held, known.told, good_states(self._change))
+        return BoxFailed(self._late_text(known)) if event is None and self._is_late(row) else event
+
+    def _is_late(self, row: RolloutBoxRecord) -> bool:
+        return row.since_s < self._now_s - self._strategy.timeout_s
+
+    def _late_text(self, known: _Known) -> str:
+        why = "the box has not ended it" if known.box.online else "the box went offline"
+        return f"not applied within {self._strategy.timeout_s} s: {why}"
+
+    def _cancel(self, command: StoredCommand, box: BoxRecord) -> None:
+        """Leave a command no time to begin: the box shall not begin what the rollout counts as failed."""
+        cancelled = command.tracked.cancelled(self._now_s)
+        self._tx.commands.put([replace(command, tracked=cancelled, cancelled=True, next_at_s=0.0)])
+        touch(self._tx, self._tx.boxes.get([box.device])[box.device])
+
+    def watch(self, rows: Sequence[RolloutBoxRecord]) -> int:
+        """Check applied boxes that have reported anew: one that has lost the change has failed."""
+        known = self._known(rows)
+        written = []
+        for row in rows:
+            mine = known.get(row.device)
+            if mine is None or isinstance(self._change, UpgradeArgs):
+                written.append(replace(row, checked_s=self._now_s))
+                continue
+            event = outcome(row.wrote or {}, mine.held, mine.told, good_states(self._change))
+            after = row if event is None or isinstance(event, BoxApplied) else self._after(row, event)
+            written.append(replace(after, checked_s=mine.told_s))
+        self._tx.rollouts.put_boxes(written)
+        return len(written)
+
+    # the way back
+
+    def give_back(self, rows: Sequence[RolloutBoxRecord]) -> None:
+        """Request that boxes have what they had before."""
+        known = self._known(rows)
+        self._tx.rollouts.put_boxes([self._given_back(row, known.get(row.device)) for row in rows])
+
+    def _given_back(self, row: RolloutBoxRecord, known: _Known | None) -> RolloutBoxRecord:
+        if known is None:
+            return self._after(row, BoxNotReturned(GONE))
+        before = read_before(row.before)
+        plan = plan_return(before, row.wrote or {}, known.held, known.told)
+        if plan is None:
+            return self._after(row, BoxNotReturned(f"{TAKEN_OVER}: it is left as it is"))
+        try:
+            after = with_items(known.held, plan.items, before.order)
+            rev, wrote = self._write(known, after, list(plan.items))
+        except CloudError as error:
+            return self._after(row, BoxNotReturned(error.text))
+        kept = before_json(replace(before, lost=plan.lost))
+        row = replace(row, rev=rev, wrote=wrote, before=kept)
+        if any(item is not None for item in wrote.values()):
+            return self._after(row, BoxReturnBegun())
+        return self._after(row, _back(plan.lost))
+
+    def look_at_returning(self, rows: Sequence[RolloutBoxRecord]) -> int:
+        """Note how boxes have ended that get back what they had; return how many have."""
+        known = self._known(rows)
+        events = [(row, self._returned(row, known.get(row.device))) for row in rows]
+        written = [self._after(row, event) for row, event in events if event is not None]
+        self._tx.rollouts.put_boxes(written)
+        return len(written)
+
+    def _returned(self, row: RolloutBoxRecord, known: _Known | None) -> RolloutBoxEvent | None:
+        if known is None:
+            return BoxNotReturned(GONE)
+        before, wrote = read_before(row.before), row.wrote or {}
+        match outcome(wrote, known.held, known.told, good_states(self._change)):
+            case None:
+                if not self._is_late(row):
+                    return None
+                return BoxNotReturned(f"requested again, and {self._late_text(known)}")
+            case BoxSkipped():
+                return BoxNotReturned(f"{TAKEN_OVER}: it is left as it is")
+            case BoxRejected(text) | BoxFailed(text) if not before.bad:
+                return BoxNotReturned(text)
+            case _:
+                pass
+        temporary = [name for name, item in wrote.items() if item is not None and before.items[name] is None]
+        if temporary:
+            after = with_items(known.held, dict.fromkeys(temporary), before.order)
+            set_spec(self._tx, known.box, lambda _: after, self._who)
+        return _back(before.lost)
+
+
+def _spec(value: Json | None) -> Spec:
+    return Spec.model_validate_json(json.dumps(value)) if value is not None else Spec()
+
+
+def _back(lost: Sequence[str]) -> RolloutBoxEvent:
+    """Return the end of a return; `lost` items were requested by nobody before."""
+    if not lost:
+        return BoxReturned()
+    return BoxNotReturned(f"{', '.join(lost)}: nobody had requested it before, and what it was is not known: it stays")
+
+
+def _command_end(command: StoredCommand | None) -> RolloutBoxEvent | None:
+    if command is None:
+        return BoxFailed("the command is not in the store any more")
+    one = command.tracked
+    if not one.ended or one.state is None:
+        return None
+    words = ": ".join(word for word in (one.state.value, one.code, one.text) if word)
+    match one.state:
+        case CommandState.SUCCEEDED:
+            return BoxApplied(one.text)
+        case CommandState.REJECTED | CommandState.EXPIRED:
+            return BoxRejected(words)
+        case _:
+            return BoxFailed(words)

@@ -1,0 +1,135 @@
+"""What a rollout changes: app limits, settings of sharing, or the agent's version; each as it is stored; pure."""
+
+import json
+from dataclasses import asdict
+from enum import StrEnum
+from typing import Any, assert_never
+
+from pydantic import TypeAdapter, ValidationError
+
+from edgegpu_cloud.errors import CloudError
+from edgegpu_cloud.fleet.specs import ContainerLimits, SharingSettings, with_limits, with_settings
+from edgegpu_sync.messages.spec import Spec
+from edgegpu_sync.messages.uplink import ItemState
+from edgegpu_sync.rules.ops import UpgradeArgs
+
+Json = dict[str, Any]
+
+UPGRADE_OP = "agent.upgrade"
+_NO_CLUSTER = "00000000"
+_SETTINGS = {"isolation": "isolation", "policy": "policy", "exclude": "exclusions", "unit_mib": "unit_size"}
+"""The settings of sharing with the names of their items."""
+
+
+class RolloutKind(StrEnum):
+    """What a rollout can change."""
+
+    LIMITS = "limits"
+    SHARING = "sharing"
+    UPGRADE = "upgrade"
+
+
+RolloutChange = ContainerLimits | SharingSettings | UpgradeArgs
+_READERS: dict[RolloutKind, TypeAdapter[RolloutChange]] = {
+    RolloutKind.LIMITS: TypeAdapter(ContainerLimits),
+    RolloutKind.SHARING: TypeAdapter(SharingSettings),
+    RolloutKind.UPGRADE: TypeAdapter(UpgradeArgs),
+}
+
+
+def kind_of(change: RolloutChange) -> RolloutKind:
+    """Return the kind of a change."""
+    match change:
+        case ContainerLimits():
+            return RolloutKind.LIMITS
+        case SharingSettings():
+            return RolloutKind.SHARING
+        case UpgradeArgs():
+            return RolloutKind.UPGRADE
+        case _:
+            assert_never(change)
+
+
+def change_json(change: RolloutChange) -> Json:
+    """Return a change as it is stored."""
+    return change.model_dump(mode="json") if isinstance(change, UpgradeArgs) else asdict(change)
+
+
+def read_change(kind: str, value: Json) -> RolloutChange:
+    """Read a stored change.
+
+    Raises:
+        CloudError: it is none.
+    """
+    try:
+        return _READERS[RolloutKind(kind)].validate_json(json.dumps(value))
+    except (ValidationError, ValueError) as error:
+        raise CloudError(f"cannot read what a rollout changes: {error}", remedy="restore the store") from error
+
+
+def check_change(change: RolloutChange) -> None:
+    """Refuse a change that no box accepts.
+
+    Raises:
+        CloudError: a name or a value is not valid, or nothing is asked for.
+    """
+    if not isinstance(change, UpgradeArgs):
+        edited(Spec(), change, cluster=_NO_CLUSTER)
+
+
+def edited(spec: Spec, change: ContainerLimits | SharingSettings, *, cluster: str) -> Spec:
+    """Return a document with the change in it; `cluster` is the box's, for app limits.
+
+    Raises:
+        CloudError: a name or a value is not valid.
+    """
+    if isinstance(change, ContainerLimits):
+        return with_limits(spec, change, cluster=cluster)
+    return with_settings(spec, change)
+
+
+def item_names(change: RolloutChange) -> list[str]:
+    """Return the names of the items that a change sets; none for an upgrade, which is a command."""
+    match change:
+        case ContainerLimits():
+            return [f"app_limits/{change.namespace}/{change.app}/{change.container}"]
+        case SharingSettings():
+            return [item for name, item in _SETTINGS.items() if getattr(change, name) is not None]
+        case UpgradeArgs():
+            return []
+        case _:
+            assert_never(change)
+
+
+def good_states(change: RolloutChange) -> frozenset[ItemState]:
+    """Return the states of an item that count as success; a pod of forced limits may wait."""
+    forced = isinstance(change, ContainerLimits) and change.force
+    return frozenset({ItemState.APPLIED, ItemState.PENDING} if forced else {ItemState.APPLIED})
+
+
+def subject_of(change: RolloutChange) -> str:
+    """Return a text that is the same for two changes of the same thing on a box."""
+    return kind_of(change).value if not isinstance(change, ContainerLimits) else item_names(change)[0]
+
+
+def words_of(change: RolloutChange) -> str:
+    """Return a change in words, as `limits default/asr main: 10 units, core 1`."""
+    match change:
+        case ContainerLimits():
+            whole = f"limits {change.namespace}/{change.app} {change.container}"
+            if not (change.memory_units or change.core):
+                return f"{whole}: none"
+            units = "1 unit" if change.memory_units == 1 else f"{change.memory_units} units"
+            return f"{whole}: {units}, core {change.core}"
+        case SharingSettings():
+            values = {
+                "isolation": change.isolation,
+                "policy": change.policy,
+                "excluded": None if change.exclude is None else " ".join(change.exclude),
+                "unit": None if change.unit_mib is None else f"{change.unit_mib} MiB",
+            }
+            return "sharing " + ", ".join(f"{name} {value}" for name, value in values.items() if value is not None)
+        case UpgradeArgs():
+            return f"agent {change.version}"
+        case _:
+            assert_never(change)

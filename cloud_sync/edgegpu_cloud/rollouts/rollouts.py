@@ -1,0 +1,281 @@
+"""Rollouts for operators: planned, started, seen, paused, resumed, aborted. Used by the CLI, the API and the pages."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from edgegpu_cloud.errors import CloudError, ConflictError, NotFoundError
+from edgegpu_cloud.fleet.access import Access, Permission
+from edgegpu_cloud.fleet.changes import Author, audit
+from edgegpu_cloud.fleet.following import follow
+from edgegpu_cloud.rollouts import rules
+from edgegpu_cloud.rollouts.changes import (
+    RolloutChange,
+    RolloutKind,
+    change_json,
+    check_change,
+    kind_of,
+    subject_of,
+    words_of,
+)
+from edgegpu_cloud.rollouts.rules import wave_name
+from edgegpu_cloud.rollouts.strategy import (
+    FailurePolicy,
+    RolloutStrategy,
+    check_strategy,
+    strategy_json,
+    wave_of_each,
+    wave_sizes,
+)
+from edgegpu_cloud.rollouts.targets import PlannedBox, planned_boxes
+from edgegpu_cloud.rollouts.views import RolloutView, rollout_view
+from edgegpu_cloud.store.records import Json
+from edgegpu_cloud.store.rollouts.records import RolloutBoxRecord, RolloutBoxState, RolloutRecord
+from edgegpu_cloud.store.store import ControllerStore, Transaction
+from edgegpu_cloud.store.summaries.box_list import BoxQuery
+
+_AT_ONCE = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutRequest:
+    """What a person asks for: a change, the boxes, and how.
+
+    The boxes are those named in `boxes`, or those that `selector` matches; both empty: all. Those named in `first` come
+    first, so they are the canary.
+    """
+
+    change: RolloutChange
+    boxes: Sequence[str] = ()
+    selector: str = ""
+    first: Sequence[str] = ()
+    strategy: RolloutStrategy = field(default_factory=RolloutStrategy)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedWave:
+    """A wave as it would be: its name and its boxes in order."""
+
+    name: str
+    boxes: Sequence[PlannedBox]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutPlan:
+    """What a rollout would do; `notes` are for people."""
+
+    words: str
+    waves: Sequence[PlannedWave]
+    boxes: int
+    notes: Sequence[str]
+
+
+class Rollouts:
+    """One person's view of the rollouts.
+
+    Every method may raise StoreError, and ForbiddenError where the person's role does not allow it; every change is
+    audited under the person's name.
+    """
+
+    def __init__(
+        self,
+        store: ControllerStore,
+        *,
+        clock: Callable[[], float],
+        access: Access,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """Take a store; `clock` returns seconds since 1970, and `follow` waits by `sleep`.
+
+        A rollout exists for a person if all its boxes do, by the scope of `access`.
+        """
+        self._store, self._clock, self._access, self._sleep = store, clock, access, sleep
+
+    # plan and start
+
+    def preview(self, request: RolloutRequest) -> RolloutPlan:
+        """Return the waves of a rollout as they would be now.
+
+        Raises:
+            CloudError: as `start`.
+        """
+        self._access.require(Permission.VIEW)
+        _check(request)
+        with self._store.read() as tx:
+            boxes, notes = planned_boxes(tx, request, self._access.scope, now_s=self._clock())
+        sizes = wave_sizes(len(boxes), request.strategy)
+        ends = [sum(sizes[: at + 1]) for at in range(len(sizes))]
+        waves = [
+            PlannedWave(name=wave_name(at, request.strategy), boxes=boxes[end - size : end])
+            for at, (size, end) in enumerate(zip(sizes, ends, strict=True))
+        ]
+        return RolloutPlan(words=words_of(request.change), waves=waves, boxes=len(boxes), notes=notes)
+
+    def start(self, request: RolloutRequest, *, expect_boxes: int | None = None) -> int:
+        """Start a rollout; return its number.
+
+        Args:
+            request: what is asked for.
+            expect_boxes: refuse where it would concern another number of boxes by now.
+
+        Raises:
+            ConflictError: it would, or another rollout changes the same thing on one of the boxes.
+            CloudError: no box, a box that is not there, a value that is not valid.
+        """
+        self._access.require(Permission.CHANGE)
+        _check(request)
+        change, now_s = request.change, self._clock()
+        with self._store.write() as tx:
+            boxes, _ = planned_boxes(tx, request, self._access.scope, now_s=now_s)
+            if expect_boxes is not None and expect_boxes != len(boxes):
+                text = f"cannot start the rollout: it concerns {len(boxes)} boxes by now, not {expect_boxes}"
+                raise ConflictError(text, remedy="look at its waves again, then decide")
+            _check_free(tx, subject_of(change), boxes)
+            sizes = wave_sizes(len(boxes), request.strategy)
+            rollout = RolloutRecord(
+                kind=kind_of(change).value,
+                subject=subject_of(change),
+                change=change_json(change),
+                strategy=strategy_json(request.strategy),
+                by=self._access.by,
+                at_s=now_s,
+                waves=len(sizes),
+            )
+            rows = [
+                RolloutBoxRecord(
+                    device=box.device, name=box.name, position=at, wave=wave, since_s=now_s, others=tuple(box.others)
+                )
+                for at, (box, wave) in enumerate(zip(boxes, wave_of_each(sizes), strict=True))
+            ]
+            number = tx.rollouts.add(rollout, rows)
+            self._audit(tx, "rollout.started", number, {"change": words_of(change), "boxes": len(boxes)})
+        return number
+
+    # look
+
+    def all(self, *, limit: int = 50, before: int | None = None) -> list[RolloutView]:
+        """Return the last rollouts, newest first; those with lower numbers than `before`."""
+        self._access.require(Permission.VIEW)
+        with self._store.read() as tx:
+            found = tx.rollouts.all(limit=limit, before=before, within=self._within())
+            return [rollout_view(tx, one, now_s=self._clock()) for one in found]
+
+    def show(self, number: int) -> RolloutView:
+        """Return a rollout.
+
+        Raises:
+            NotFoundError: there is none of this number.
+        """
+        self._access.require(Permission.VIEW)
+        with self._store.read() as tx:
+            return rollout_view(tx, self._find(tx, number), now_s=self._clock())
+
+    def boxes(
+        self,
+        number: int,
+        states: Sequence[RolloutBoxState] = (),
+        *,
+        wave: int | None = None,
+        limit: int = 100,
+        offset: int = 0,
+    ) -> list[RolloutBoxRecord]:
+        """Return boxes of a rollout in its order, where each stands: those in one of the states, or all.
+
+        Raises:
+            NotFoundError: there is none of this number.
+        """
+        self._access.require(Permission.VIEW)
+        with self._store.read() as tx:
+            self._find(tx, number)
+            return tx.rollouts.boxes(number, states, wave=wave, limit=limit, offset=offset)
+
+    def follow(self, number: int, *, timeout_s: float) -> Iterator[RolloutView]:
+        """Yield a rollout, and again each time it has changed, until it has ended or the time is over.
+
+        Raises:
+            NotFoundError: there is none of this number.
+        """
+        return follow(partial(self.show, number), clock=self._clock, sleep=self._sleep, timeout_s=timeout_s)
+
+    # change
+
+    def pause(self, number: int) -> None:
+        """Pause a rollout: no box is begun until it is resumed; boxes that are at it end.
+
+        Raises:
+            NotFoundError: there is none of this number.
+            ConflictError: it does not run.
+        """
+        self._changed(number, "paused", lambda rollout: rules.paused(rollout, self._access.by))
+
+    def resume(self, number: int) -> None:
+        """Resume a paused rollout; where a gate holds it, that gate does not count any more.
+
+        Raises:
+            NotFoundError: there is none of this number.
+            ConflictError: it is not paused.
+        """
+        self._changed(number, "resumed", rules.resumed)
+
+    def abort(self, number: int, *, returns: bool = False) -> None:
+        """Abort a rollout: queued boxes are cancelled, boxes that are at it end.
+
+        Args:
+            number: of the rollout.
+            returns: whether the boxes that it has changed get back what they had.
+
+        Raises:
+            NotFoundError: there is none of this number.
+            ConflictError: it has ended, or returns its boxes already.
+            CloudError: an upgrade, which no box takes back.
+        """
+        if returns and self.show(number).kind == RolloutKind.UPGRADE:
+            text = f"cannot return rollout {number}: boxes take no older version of the agent"
+            raise CloudError(text, remedy="abort it without the return; an older version is installed on the box")
+        self._changed(number, "aborted", lambda rollout: rules.aborted(rollout, self._access.by, returns=returns))
+
+    def _changed(self, number: int, done: str, change: Callable[[RolloutRecord], RolloutRecord]) -> None:
+        self._access.require(Permission.CHANGE)
+        with self._store.write() as tx:
+            rollout = self._find(tx, number)
+            try:
+                after = change(rollout)
+            except ValueError as error:
+                text = f"cannot have rollout {number} {done}: {error}"
+                raise ConflictError(text, remedy=f"`edgegpu-cloud rollouts show {number}` shows it") from error
+            tx.rollouts.put(after)
+            detail: Json = {"before": rollout.state.value, "after": after.state.value}
+            self._audit(tx, f"rollout.{done}", number, detail | ({"returns": True} if after.returns else {}))
+
+    def _within(self) -> BoxQuery | None:
+        """Return the boxes that exist for the person; None: all."""
+        if self._access.is_whole:
+            return None
+        return BoxQuery(present_since_s=0.0, scope=self._access.scope.terms)
+
+    def _find(self, tx: Transaction, number: int) -> RolloutRecord:
+        found, within = tx.rollouts.get(number), self._within()
+        if found is None or (within is not None and not tx.rollouts.is_within(number, within)):
+            raise NotFoundError(f"cannot find rollout {number}", remedy="`edgegpu-cloud rollouts list` lists them")
+        return found
+
+    def _audit(self, tx: Transaction, what: str, number: int, detail: Json) -> None:
+        audit(tx, Author(self._access.by, self._clock()), what, detail={"rollout": number, **detail})
+
+
+def _check(request: RolloutRequest) -> None:
+    check_change(request.change)
+    check_strategy(request.strategy)
+    if kind_of(request.change) is RolloutKind.UPGRADE and request.strategy.on_failure is FailurePolicy.RETURN:
+        text = "cannot return an upgrade: boxes take no older version of the agent"
+        raise CloudError(text, remedy="let it stop or pause at failures; a box whose new agent is not well goes back")
+
+
+def _check_free(tx: Transaction, subject: str, boxes: Sequence[PlannedBox]) -> None:
+    for at in range(0, len(boxes), _AT_ONCE):
+        devices = [box.device for box in boxes[at : at + _AT_ONCE]]
+        if found := tx.rollouts.active_with(subject, devices):
+            number, name = found[0]
+            text = f"cannot start the rollout: rollout {number} changes the same on {name}"
+            raise ConflictError(text, remedy=f"wait for its end, or `edgegpu-cloud rollouts abort {number}`")
