@@ -1,0 +1,390 @@
+"""Alerts of a fleet: what begins and ends one, and the webhook that is told, whatever its receiver does."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import ssl
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from kits.cert import Authority
+from kits.cloudcli import run
+from kits.controller import Bed
+from pydantic import ValidationError
+
+from edgegpu_cloud.alerts.findings import OwnCertificate, own_certificates
+from edgegpu_cloud.alerts.rules import AlertKind
+from edgegpu_cloud.alerts.service import GIVEN_UP_S, Alerts, AlertTask
+from edgegpu_cloud.alerts.webhook import WebhookError, WebhookTarget, post
+from edgegpu_cloud.errors import NotFoundError
+from edgegpu_cloud.fleet.access import Access
+from edgegpu_cloud.layout import AlertConfig, CloudConfig, CloudLayout, WebhookConfig, dump, load
+from edgegpu_cloud.store.alerts.tables import MOST_WAITING, AlertFilter
+from edgegpu_cloud.store.records import CertificateRecord
+from edgegpu_sync.messages.telemetry import BoxHealth, HealthPart
+from edgegpu_sync.messages.uplink import ItemReport, ItemState, Reported
+from edgegpu_sync.topics import TopicKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+SECRET = "a secret of sixteen and more"  # noqa: S105  (a test's)
+DAY_S = 86_400
+
+
+@dataclass
+class Receiver:
+    """A receiver of messages: answers with a status, moves, or drips bytes."""
+
+    url: str = ""
+    ca: str = ""
+    status: int = 204
+    drips: bool = False
+    got: list[tuple[dict[str, str], str]] = field(default_factory=list)
+    hold: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def bodies(self) -> list[dict[str, Any]]:
+        return [json.loads(body) for _, body in self.got]
+
+
+class _Handler(BaseHTTPRequestHandler):
+    def __init__(self, *args: Any, receiver: Receiver) -> None:  # noqa: ANN401  (the base class's own)
+        self.receiver = receiver
+        super().__init__(*args)
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        self.receiver.got.append(({name.lower(): value for name, value in self.headers.items()}, body))
+        self.send_response(self.receiver.status)
+        self.send_header("Location", "https://127.0.0.1:1/else")
+        self.send_header("Content-Length", "1000000" if self.receiver.drips else "0")
+        self.end_headers()
+        while self.receiver.drips and not self.receiver.hold.wait(0.1):
+            self.wfile.write(b"x")
+            self.wfile.flush()
+
+    def log_message(self, *_: Any) -> None:  # noqa: ANN401  (the base class's own)
+        return
+
+
+@contextmanager
+def receiving(folder: Path) -> Iterator[Receiver]:
+    authority = Authority("receivers")
+    pair = authority.pair("127.0.0.1", hosts=["127.0.0.1", "localhost"])
+    for name, text in (("hook.crt", pair.cert), ("hook.key", pair.key), ("hook-ca.crt", authority.pem)):
+        (folder / name).write_text(text)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "hook.crt", folder / "hook.key")
+    receiver = Receiver(ca=str(folder / "hook-ca.crt"))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Handler, receiver=receiver))
+    server.daemon_threads = True
+    server.handle_error = lambda *_: None  # type: ignore[method-assign]  # a client that refuses is what is tested
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    receiver.url = f"https://127.0.0.1:{server.server_address[1]}/hook?of=edgegpu"
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+    thread.start()
+    try:
+        yield receiver
+    finally:
+        receiver.hold.set()
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@pytest.fixture
+def receiver(tmp_path: Path) -> Iterator[Receiver]:
+    with receiving(tmp_path) as one:
+        yield one
+
+
+@pytest.fixture
+def bed(tmp_path: Path) -> Iterator[Bed]:
+    made = Bed(tmp_path, boxes=8)
+    made.connect_all()
+    made.settle(2)
+    yield made
+    made.store.close()
+
+
+def config(receiver: Receiver | None = None) -> AlertConfig:
+    if receiver is None:
+        return AlertConfig()
+    return AlertConfig(webhook=WebhookConfig(urls=(receiver.url,), secret=SECRET, allow_local=True, ca=receiver.ca))
+
+
+def task(bed: Bed, receiver: Receiver | None = None) -> AlertTask:
+    return AlertTask(bed.store, config(receiver), controller="controller-1", clock=bed.world.clock)
+
+
+def alerts(bed: Bed, receiver: Receiver | None = None) -> Alerts:
+    return Alerts(bed.store, config(receiver), access=Access("anna"), clock=bed.world.clock)
+
+
+def look(bed: Bed, of: AlertTask, seconds: float) -> None:
+    """Let time go by, and the task look each minute."""
+    end_s = bed.world.now_s + seconds
+    of.look()
+    while bed.world.now_s < end_s:
+        bed.settle(60, step_s=20)
+        of.look()
+
+
+def kinds(bed: Bed) -> list[tuple[AlertKind, str, str]]:
+    return [(one.alert.kind, one.box, one.alert.about) for one in alerts(bed).list()]
+
+
+class TestLooks:
+    def test_a_box_that_goes_fires_once_and_is_over_when_it_is_back(self, bed: Bed) -> None:
+        looks = task(bed)
+        look(bed, looks, 60)
+        assert kinds(bed) == []
+        bed.network.cut_off(bed.devices[0])
+        look(bed, looks, 13 * 60)
+        assert kinds(bed) == []
+        look(bed, looks, 4 * 60)
+        assert kinds(bed) == [(AlertKind.OFFLINE, "box-1", "")]
+        bed.network.connect(bed.box())
+        look(bed, looks, 7 * 60)
+        assert kinds(bed) == []
+        (over,) = alerts(bed).list(where=AlertFilter(over=True))
+        assert over.alert.resolved_at_s is not None
+
+    def test_boxes_that_are_revoked_or_taken_off_do_not_fire(self, bed: Bed) -> None:
+        for device in bed.devices[:2]:
+            bed.network.cut_off(device)
+        bed.fleet.revoke("box-1")
+        bed.fleet.forget("box-2")
+        looks = task(bed)
+        look(bed, looks, 40 * 60)
+        assert kinds(bed) == []
+
+    def test_health_refusals_certificates_and_alarms_are_found(self, bed: Bed) -> None:
+        box, now_s = bed.box(), bed.world.clock()
+        parts = (
+            HealthPart(name="cards", state="bad", text="card 1 fell \u202eoff"),
+            HealthPart(name="k3s", state="ok"),
+        )
+        health = {**box._up(), "state": "bad", "parts": parts}  # noqa: SLF001  (the kit's stamp)
+        box.say(box.plain(TopicKind.HEALTH), BoxHealth.model_validate(health))
+        box.happen("a card fell off the bus", "alarm")
+        with bed.store.write() as tx:
+            ends = CertificateRecord(
+                serial="ab",
+                device=bed.devices[1],
+                enrolment=1,
+                csr_sha256="cd" * 32,
+                pem="",
+                not_before_s=now_s - 350 * DAY_S,
+                not_after_s=now_s + 5 * DAY_S,
+            )
+            tx.enrolments.add_certificate(ends)
+        looks = AlertTask(
+            bed.store,
+            config(),
+            controller="c",
+            own=lambda: [
+                OwnCertificate("tls/https", now_s + 3 * DAY_S),
+                OwnCertificate("ca/boxes", now_s + 400 * DAY_S),
+            ],
+            clock=bed.world.clock,
+        )
+        look(bed, looks, 4 * 60)
+        assert sorted(kinds(bed)) == [
+            (AlertKind.ALARM, "box-1", "card.lost"),
+            (AlertKind.BOX_CERTIFICATE, "box-2", ""),
+            (AlertKind.OWN_CERTIFICATE, "", "tls/https"),
+            (AlertKind.UNHEALTHY, "box-1", "cards"),
+        ]
+        texts = {one.alert.kind: one.alert.text for one in alerts(bed).list()}
+        assert texts[AlertKind.UNHEALTHY] == "cards is bad: card 1 fell ?off"
+        (alarm,) = [one for one in bed.fleet.alarms() if one.kind == "card.lost"]
+        bed.fleet.alarm_seen(alarm.number)
+        look(bed, looks, 60)
+        assert AlertKind.ALARM not in {kind for kind, _, _ in kinds(bed)}
+
+    def test_what_is_refused_and_what_somebody_writes_back_is_found(self, bed: Bed) -> None:
+        item = {"rev": 1, "hash": "ab" * 8, "retry": 0}
+        drifted = {"type": "Drifted", "manager": "argocd", "text": "limits are 2, not 4"}
+        reports = {
+            "policy": ItemReport.model_validate({**item, "state": ItemState.REJECTED}),
+            "unit": ItemReport.model_validate(
+                {**item, "state": ItemState.APPLIED, "conditions": [drifted]}, strict=False
+            ),
+        }
+        device = bed.devices[2]
+        bed.settle(1)
+        with bed.store.read() as tx:
+            held = tx.boxes.latest([device], [TopicKind.REPORTED])[device, TopicKind.REPORTED]
+        box = bed.box(device)
+        body = {**held.body, **box._up(), "items": reports}  # noqa: SLF001  (the kit's stamp)
+        box.say(box.plain(TopicKind.REPORTED), Reported.model_validate(body, strict=False))
+        bed.settle(1)
+        looks = task(bed)
+        for _ in range(8):
+            looks.look()
+            bed.world.now_s += 60
+        found = {one.alert.kind: (one.box, one.alert.about, one.alert.text) for one in alerts(bed).list()}
+        assert found[AlertKind.DRIFT] == ("box-3", "unit", "argocd has changed unit: limits are 2, not 4")
+        assert found[AlertKind.NOT_APPLIED][0] == "box-3"
+
+    def test_this_controllers_certificates_are_read(self, tmp_path: Path) -> None:
+        layout = CloudLayout(tmp_path)
+        for folder in (layout.tls, layout.ca):
+            folder.mkdir()
+        authority = Authority("boxes")
+        (layout.tls / "https.crt").write_text(authority.pair("a", hosts=["a"]).cert)
+        (layout.ca / "boxes.crt").write_text(authority.pem)
+        (layout.ca / "servers.crt").write_text("no certificate")
+        assert [one.name for one in own_certificates(layout)] == ["ca/boxes", "tls/https"]
+
+
+class TestMessages:
+    def test_one_message_is_signed_and_says_all(self, bed: Bed, receiver: Receiver) -> None:
+        looks = task(bed, receiver)
+        bed.network.cut_off(bed.devices[0])
+        look(bed, looks, 17 * 60)
+        looks.send()
+        looks.send()
+        ((headers, body),) = receiver.got
+        mac = hmac.new(SECRET.encode(), f"{headers['x-edgegpu-timestamp']}.{body}".encode(), hashlib.sha256)
+        assert headers["x-edgegpu-signature"] == f"v1={mac.hexdigest()}"
+        told = json.loads(body)
+        assert (told["v"], told["event"], told["controller"], told["count"]) == (1, "firing", "controller-1", 1)
+        assert told["id"] == headers["x-edgegpu-delivery"]
+        (one,) = told["alerts"]
+        assert (one["kind"], one["box"]) == ("offline", {"device": bed.devices[0], "name": "box-1"})
+        assert one["number"] == alerts(bed).list()[0].alert.number
+
+    def test_a_sites_link_is_one_message(self, bed: Bed, receiver: Receiver) -> None:
+        looks = task(bed, receiver)
+        for device in bed.devices:
+            bed.network.cut_off(device)
+        look(bed, looks, 18 * 60)
+        looks.send()
+        assert [one["count"] for one in receiver.bodies] == [8]
+
+    def test_what_is_not_taken_comes_again_under_the_same_id(self, bed: Bed, receiver: Receiver) -> None:
+        looks = task(bed, receiver)
+        receiver.status = 503
+        alerts(bed, receiver).test(controller="controller-1")
+        looks.send()
+        looks.send()
+        assert len(receiver.got) == 1, "it waits before the next try"
+        assert alerts(bed).waiting() == (1, "127.0.0.1 answers 503")
+        receiver.status = 200
+        bed.world.now_s += 60
+        task(bed, receiver).send()  # another process goes on with it
+        assert len({one["id"] for one in receiver.bodies}) == 1
+        assert [one["event"] for one in receiver.bodies] == ["test", "test"]
+        assert alerts(bed).waiting() == (0, "")
+
+    def test_who_never_takes_it_is_given_up_after_a_day(self, bed: Bed, receiver: Receiver) -> None:
+        looks = task(bed, receiver)
+        receiver.status = 500
+        alerts(bed, receiver).test(controller="c")
+        began_s = bed.world.now_s
+        while alerts(bed).waiting()[0]:
+            assert bed.world.now_s < began_s + GIVEN_UP_S + 3_600
+            looks.send()
+            bed.world.now_s += 900
+        assert 30 < len(receiver.got) < 120, "the pauses grow"
+
+    def test_redirects_are_not_followed(self, bed: Bed, receiver: Receiver) -> None:
+        receiver.status = 307
+        alerts(bed, receiver).test(controller="c")
+        task(bed, receiver).send()
+        assert "redirects are not followed" in alerts(bed).waiting()[1]
+        assert len(receiver.got) == 1
+
+    def test_the_queue_is_bounded(self, bed: Bed, receiver: Receiver) -> None:
+        with bed.store.write() as tx:
+            dropped = [
+                tx.alerts.add_delivery(id_=str(number), url=receiver.url, body="{}", now_s=1.0)
+                for number in range(MOST_WAITING + 3)
+            ]
+        assert sum(dropped) == 3
+        assert alerts(bed).waiting()[0] == MOST_WAITING
+
+    def test_a_silenced_alert_is_told_to_nobody_and_that_is_audited(self, bed: Bed, receiver: Receiver) -> None:
+        looks = task(bed, receiver)
+        bed.network.cut_off(bed.devices[0])
+        look(bed, looks, 17 * 60)
+        looks.send()
+        (one,) = alerts(bed).list()
+        alerts(bed).silence(one.alert.number, for_s=3_600)
+        bed.network.connect(bed.box())
+        look(bed, looks, 7 * 60)
+        looks.send()
+        assert [body["event"] for body in receiver.bodies] == ["firing"]
+        with bed.store.read() as tx:
+            assert tx.notes.audits(limit=1)[0].what == "alert.silenced"
+        with pytest.raises(NotFoundError, match="none fires"):
+            alerts(bed).silence(one.alert.number, for_s=60)
+
+
+class TestPost:
+    def target(self, receiver: Receiver, **other: Any) -> WebhookTarget:  # noqa: ANN401  (its fields)
+        return WebhookTarget(**{"url": receiver.url, "secret": SECRET, "local": True, "ca": receiver.ca, **other})
+
+    def test_this_machine_and_its_link_are_refused_unless_allowed(self, receiver: Receiver) -> None:
+        for url in (
+            receiver.url,
+            "https://localhost:9/x",
+            "https://169.254.169.254/latest",
+            "https://[::1]/",
+            "https://0.0.0.0/",
+        ):
+            with pytest.raises(WebhookError, match="on this machine or its own link"):
+                post(self.target(receiver, url=url, local=False), "id", "{}", now_s=1.0, timeout_s=2)
+        assert receiver.got == []
+
+    def test_a_certificate_of_nobody_known_is_refused(self, receiver: Receiver) -> None:
+        with pytest.raises(WebhookError, match="its certificate"):
+            post(self.target(receiver, ca=None), "id", "{}", now_s=1.0)
+        assert receiver.got == []
+
+    def test_an_answer_without_end_is_cut(self, receiver: Receiver) -> None:
+        receiver.drips, receiver.status = True, 200
+        began_s = time.monotonic()
+        post(self.target(receiver), "id", "{}", now_s=1.0, timeout_s=1)
+        assert time.monotonic() - began_s < 30, "a byte every 0.1 s, a million of them"
+
+
+def test_the_command_line_lists_silences_and_tests(bed: Bed, receiver: Receiver, tmp_path: Path) -> None:
+    file = tmp_path / "controller.yaml"
+    file.write_text(dump(CloudConfig(version=1, alerts=config(receiver))))
+    assert load(file).alerts == config(receiver)
+    assert run("alerts", "list", folder=tmp_path).out == "nothing fires\n"
+    bed.network.cut_off(bed.devices[0])
+    look(bed, task(bed), 17 * 60)
+    (row,) = run("alerts", "list", "--json", folder=tmp_path).json
+    assert (row["alert"]["kind"], row["box"]) == ("offline", "box-1")
+    number = str(row["alert"]["number"])
+    assert run("alerts", "silence", number, "--for", "2h", folder=tmp_path).code == 0
+    assert "silenced until" in run("alerts", "list", "box-1", folder=tmp_path).out
+    assert run("alerts", "test", "--json", folder=tmp_path).json["waiting"] == 1
+    assert SECRET not in run("alerts", "list", folder=tmp_path).err
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"urls": ["http://hook.example.com/"], "secret": SECRET},
+        {"urls": ["https://hook.example.com/"]},
+        {"urls": ["https://hook.example.com/"], "secret": "short"},
+    ],
+)
+def test_a_webhook_needs_https_and_a_secret(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        AlertConfig.model_validate({"webhook": wrong})
