@@ -1,0 +1,141 @@
+"""Alerts, and the evidence of what containers see of their cards."""
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from fastapi import APIRouter, Depends, Path, Query, Request
+from pydantic import Field
+from starlette.responses import Response
+
+from edgegpu_cloud.alerts.rules import AlertKind
+from edgegpu_cloud.alerts.service import LONGEST_SILENCE_S, Alerts, AlertView
+from edgegpu_cloud.console.api.access import ApiOperator, ApiVisitor
+from edgegpu_cloud.console.api.conditions import Limit, NumberCursor, page_with
+from edgegpu_cloud.console.api.idempotency import Once
+from edgegpu_cloud.console.api.models.fleet import ApiModel, ApiPage
+from edgegpu_cloud.fleet.history.evidence import EvidenceService
+from edgegpu_cloud.store.alerts.tables import AlertFilter
+from edgegpu_sync.messages.evidence import SeenCards
+
+if TYPE_CHECKING:
+    from edgegpu_cloud.console.web import ConsoleParts
+
+router = APIRouter(tags=["alerts and evidence"])
+
+_STATES = {"firing": False, "over": True, "all": None}
+
+
+class ApiAlert(ApiModel):
+    """Something that is wrong, since when, and until when nobody is told of it."""
+
+    number: int
+    kind: AlertKind
+    device: str = Field(description="Empty where it is no box's.")
+    box: str
+    about: str
+    text: str
+    since_s: float
+    firing_at_s: float | None
+    resolved_at_s: float | None
+    silenced_until_s: float
+    silenced_by: str
+
+
+class ApiSilence(ApiModel):
+    """How long nobody is told of an alert."""
+
+    for_s: Annotated[int, Field(ge=0, le=LONGEST_SILENCE_S, description="0: from now on again.")]
+
+
+class ApiCheck(ApiModel):
+    """What a container saw when it was checked."""
+
+    verdict: SeenCards
+    held: list[str]
+    seen: list[str]
+    lines: str = Field(description="What `nvidia-smi -L` prints there: the container's word.")
+    text: str
+    at_s: float
+
+
+class ApiCheckedContainer(ApiModel):
+    """A container that holds cards, and what it saw."""
+
+    uid: str
+    namespace: str
+    pod: str
+    container: str
+    cards: list[str]
+    checked: ApiCheck | None = Field(description="null before the first check.")
+    stale: bool = Field(description="It holds other cards now than when it was checked.")
+
+
+class ApiEvidence(ApiModel):
+    """The evidence of a box."""
+
+    device: str
+    box: str
+    containers: list[ApiCheckedContainer]
+    checking: list[str] = Field(description="The ids of the checks under way.")
+    cannot: str | None = Field(description="Why the box cannot be asked now.")
+    failed: str = Field(description="Why the last check failed.")
+
+
+class ApiChecks(ApiModel):
+    """The checks that were asked for."""
+
+    commands: list[str] = Field(description="Their ids: /commands/ID follows each.")
+
+
+def _alerts(request: Request, visitor: ApiVisitor) -> Alerts:
+    parts: ConsoleParts = request.state.parts
+    return parts.alerts(visitor)
+
+
+def _evidence(request: Request, visitor: ApiVisitor) -> EvidenceService:
+    parts: ConsoleParts = request.state.parts
+    return parts.evidence(visitor)
+
+
+ApiAlerts = Annotated[Alerts, Depends(_alerts)]
+ApiEvidenceService = Annotated[EvidenceService, Depends(_evidence)]
+
+
+@router.get("/alerts")
+def list_alerts(
+    request: Request,
+    alerts: ApiAlerts,
+    *,
+    box: Annotated[str, Query(max_length=253, description="Its id or name; empty: all.")] = "",
+    state: Literal["firing", "over", "all"] = "firing",
+    kind: AlertKind | None = None,
+    limit: Limit = 50,
+    cursor: NumberCursor = 0,
+) -> ApiPage[ApiAlert]:
+    """Return alerts, newest first; those that fire unless `state` says otherwise."""
+    where = AlertFilter(over=_STATES[state], kind=kind or "")
+    found = alerts.list(box.replace("\0", ""), where=where, before=cursor, limit=limit + 1)
+    more = str(found[limit - 1].alert.number) if len(found) > limit else ""
+    return page_with(request, [_alert(one) for one in found[:limit]], more)
+
+
+def _alert(view: AlertView) -> ApiAlert:
+    names = [name for name in ApiAlert.model_fields if name != "box"]
+    return ApiAlert(box=view.box, **{name: getattr(view.alert, name) for name in names})
+
+
+@router.post("/alerts/{number}/silence", status_code=204)
+def silence(number: Annotated[int, Path(ge=1, le=2**53)], body: ApiSilence, _: ApiOperator, alerts: ApiAlerts) -> None:
+    """Let nobody be told of an alert for a while."""
+    alerts.silence(number, for_s=body.for_s)
+
+
+@router.get("/boxes/{box}/evidence")
+def box_evidence(box: str, evidence: ApiEvidenceService) -> ApiEvidence:
+    """Return what the containers of a box see of their cards, and when that was checked."""
+    return ApiEvidence.model_validate(evidence.of_box(box))
+
+
+@router.post("/boxes/{box}/evidence/check", status_code=202, response_model=ApiChecks)
+def check_evidence(box: str, _: ApiOperator, evidence: ApiEvidenceService, once: Once) -> Response:
+    """Let a box check again; while it does, its checks under way are the answer."""
+    return once(lambda: ApiChecks(commands=list(evidence.check(box))), status=202)

@@ -1,0 +1,100 @@
+"""Enrolment: tokens, and attempts of boxes that wait for a person."""
+
+from typing import TYPE_CHECKING, Annotated
+
+from fastapi import APIRouter, Path, Query, Request
+from starlette.responses import Response
+
+from edgegpu_cloud.console.api.access import ApiEnrolment, ApiOperator, ApiVisitor
+from edgegpu_cloud.console.api.idempotency import Once
+from edgegpu_cloud.console.api.models.fleet import ApiAttempt, ApiEnrolmentToken, ApiNewToken, ApiTokenRequest
+from edgegpu_cloud.enrolment.install_lines import enrol_line
+from edgegpu_cloud.enrolment.manager import ID_LENGTH, AttemptView, EnrolmentManager, TokenRequest, token_id
+from edgegpu_cloud.enrolment.tokens import only_for
+from edgegpu_cloud.fleet.selectors import read_labels
+from edgegpu_cloud.store.records import RequestState, Token
+
+if TYPE_CHECKING:
+    from edgegpu_cloud.console.web import ConsoleParts
+
+router = APIRouter(prefix="/enrolment", tags=["enrolment"])
+
+IdPath = Annotated[str, Path(min_length=ID_LENGTH, max_length=64, pattern="^[0-9a-f]+$")]
+
+
+@router.get("/tokens")
+def list_tokens(_: ApiVisitor, enrolment: ApiEnrolment) -> list[ApiEnrolmentToken]:
+    """Return the tokens that a box may still come with."""
+    return [ApiEnrolmentToken.model_validate(_token(one)) for one in enrolment.tokens()]
+
+
+def _token(one: Token) -> dict[str, object]:
+    names = ("name", "uses", "used", "approval", "expires_at_s", "by")
+    return {name: getattr(one, name) for name in names} | {"id": token_id(one), "only_for": only_for(one)}
+
+
+@router.post("/tokens", status_code=201, response_model=ApiNewToken)
+def make_token(
+    request: Request, body: ApiTokenRequest, _: ApiOperator, enrolment: ApiEnrolment, once: Once
+) -> Response:
+    """Make a token. This answer alone has its text."""
+    parts: ConsoleParts = request.state.parts
+    return once(lambda: _made(parts, enrolment, body), status=201)
+
+
+def _made(parts: "ConsoleParts", enrolment: EnrolmentManager, body: ApiTokenRequest) -> ApiNewToken:
+    new = enrolment.make(
+        TokenRequest(
+            lasts_s=body.lasts_s,
+            uses=body.uses,
+            approval=body.approval,
+            name=body.name,
+            labels=read_labels(f"{key}={value}" for key, value in body.labels.items()),
+            only_for=body.only_for,
+        )
+    )
+    line = enrol_line(parts.enrolment_address(), new)
+    return ApiNewToken.model_validate(
+        _token(new.token) | {"token": new.text, "line": line.line, "line_sudo": line.line_sudo}
+    )
+
+
+@router.delete("/tokens/{id_}")
+def take_back(id_: IdPath, _: ApiOperator, enrolment: ApiEnrolment) -> ApiEnrolmentToken:
+    """Make a token worthless at once."""
+    return ApiEnrolmentToken.model_validate(_token(enrolment.take_back(id_)))
+
+
+@router.get("/attempts")
+def list_attempts(
+    _: ApiVisitor, enrolment: ApiEnrolment, state: Annotated[RequestState, Query()] = RequestState.WAITING
+) -> list[ApiAttempt]:
+    """Return attempts of boxes to enrol in a state, oldest first; those that wait unless `state` says otherwise."""
+    return [_attempt(one) for one in enrolment.attempts(state)]
+
+
+@router.post("/attempts/{id_}/approve")
+def approve(id_: IdPath, _: ApiOperator, enrolment: ApiEnrolment) -> ApiAttempt:
+    """Take in a box that waits: it asks again within a quarter of a minute."""
+    return _attempt(enrolment.decide(id_, RequestState.APPROVED))
+
+
+@router.post("/attempts/{id_}/refuse")
+def refuse(id_: IdPath, _: ApiOperator, enrolment: ApiEnrolment) -> ApiAttempt:
+    """Refuse a box that waits, for good."""
+    return _attempt(enrolment.decide(id_, RequestState.REFUSED))
+
+
+def _attempt(view: AttemptView) -> ApiAttempt:
+    one = view.attempt
+    return ApiAttempt(
+        id=one.id,
+        state=one.state.value,
+        name=view.name,
+        host=str(one.asked.get("host", "")),
+        address=str(one.asked.get("address", "")),
+        instance=str(one.asked.get("instance", "")),
+        device=one.device,
+        at_s=one.at_s,
+        token_by=view.made_by,
+    )

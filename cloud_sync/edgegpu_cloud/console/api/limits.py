@@ -1,0 +1,174 @@
+"""App limits and sharing settings of a box: read, previewed, changed under the revision that was seen."""
+
+from collections.abc import Callable
+from typing import Annotated
+
+from fastapi import APIRouter, Path
+from starlette.responses import JSONResponse, Response
+
+from edgegpu_cloud.console.api.access import ApiFleet, ApiOperator
+from edgegpu_cloud.console.api.boxes import item_body
+from edgegpu_cloud.console.api.conditions import (
+    ExpectedRevision,
+    IfNoneMatch,
+    revision_tag,
+    tagged,
+)
+from edgegpu_cloud.console.api.models.fleet import (
+    ApiCardNumbers,
+    ApiDesired,
+    ApiLimits,
+    ApiLimitsPreview,
+    ApiLimitsPreviewRequest,
+    ApiLimitsRequest,
+    ApiRevision,
+    ApiSharingRequest,
+    sharing_settings,
+)
+from edgegpu_cloud.console.api.problems import StaleRevisionError
+from edgegpu_cloud.errors import ConflictError, NotFoundError
+from edgegpu_cloud.fleet.fleet import Fleet
+from edgegpu_cloud.fleet.listing import BoxFilter
+from edgegpu_cloud.fleet.preview.limits import preview
+from edgegpu_cloud.fleet.specs import ContainerLimits
+from edgegpu_cloud.fleet.views import BoxDetails
+from edgegpu_cloud.store.records import BoxState
+from edgegpu_sync.messages.spec import AppLimits, OnDrift, item_name
+
+router = APIRouter(prefix="/boxes/{box}", tags=["limits and sharing"])
+
+Part = Annotated[str, Path(min_length=1, max_length=253)]
+_OF_APP = "/limits/{namespace}/{app}/{container}"
+
+
+@router.get("/desired", response_model=ApiDesired)
+def desired(box: str, fleet: ApiFleet, if_none_match: IfNoneMatch = "") -> Response:
+    """Return the box's desired document; its ETag is its revision, for If-Match."""
+    details = fleet.details(box)
+    body = ApiDesired(revision=details.box.rev, spec=details.spec.to_json())
+    return tagged(body, if_none_match, revision=details.box.rev)
+
+
+@router.get("/limits")
+def list_limits(box: str, fleet: ApiFleet) -> list[ApiLimits]:
+    """Return the requested limits of the box's apps."""
+    details = fleet.details(box)
+    return [_limits(details, one) for one in details.spec.app_limits]
+
+
+def _limits(details: BoxDetails, one: AppLimits) -> ApiLimits:
+    report = details.box.items.get(item_name(one))
+    return ApiLimits(
+        namespace=one.namespace,
+        app=one.app,
+        container=one.container,
+        memory_units=one.memory_units,
+        core=one.core,
+        force=one.force,
+        interrupt=one.interrupt,
+        on_drift=one.on_drift.value,
+        report=None if report is None else item_body(report),
+    )
+
+
+@router.get(_OF_APP, response_model=ApiLimits)
+def one_limits(
+    box: str, namespace: Part, app: Part, container: Part, fleet: ApiFleet, if_none_match: IfNoneMatch = ""
+) -> Response:
+    """Return the requested limits of one container of an app."""
+    details = fleet.details(box)
+    for one in details.spec.app_limits:
+        if (one.namespace, one.app, one.container) == (namespace, app, container):
+            return tagged(_limits(details, one), if_none_match)
+    text = f"cannot find limits of {namespace}/{app}/{container}: none are requested of {details.box.name}"
+    raise NotFoundError(text, remedy=f"GET /api/v1/boxes/{details.box.device}/limits lists those that are")
+
+
+@router.put(_OF_APP, response_model=ApiRevision)
+def put_limits(
+    box: str,
+    namespace: Part,
+    app: Part,
+    container: Part,
+    body: ApiLimitsRequest,
+    _: ApiOperator,
+    fleet: ApiFleet,
+    expected: ExpectedRevision,
+) -> Response:
+    """Set the limits of one container of an app. The same limits again are tried again."""
+    limits = ContainerLimits(
+        namespace=namespace,
+        app=app,
+        container=container,
+        memory_units=body.memory_units,
+        core=body.core,
+        force=body.force,
+        interrupt=body.interrupt,
+        on_drift=None if body.on_drift is None else OnDrift(body.on_drift),
+    )
+    return _changed(expected, lambda: fleet.set_limits(box, limits, document_rev=expected))
+
+
+@router.delete(_OF_APP, response_model=ApiRevision)
+def delete_limits(
+    box: str, namespace: Part, app: Part, container: Part, _: ApiOperator, fleet: ApiFleet, expected: ExpectedRevision
+) -> Response:
+    """Drop the requested limits of one container; the limits on the box stay as they are."""
+    return _changed(expected, lambda: fleet.forget_limits(box, namespace, app, container, expect_rev=expected))
+
+
+def _changed(expected: int | None, change: Callable[[], int]) -> Response:
+    try:
+        revision = change()
+    except ConflictError as error:
+        if expected is None:
+            raise
+        raise StaleRevisionError(error.text, remedy=error.remedy) from error
+    return JSONResponse(ApiRevision(revision=revision).model_dump(), headers={"ETag": revision_tag(revision)})
+
+
+@router.post("/limits/preview")
+def preview_limits(box: str, body: ApiLimitsPreviewRequest, fleet: ApiFleet) -> ApiLimitsPreview:
+    """Say whether limits fit, by the last reports of the boxes of the cluster; nothing is changed."""
+    details = fleet.details(box)
+    wanted = ContainerLimits(
+        namespace=body.namespace,
+        app=body.app,
+        container=body.container,
+        memory_units=body.memory_units,
+        core=body.core,
+    )
+    found = preview(details, _others(fleet, details), wanted)
+    return ApiLimitsPreview(
+        answer=found.answer.value,
+        text=found.text,
+        replicas=found.replicas,
+        cards=[
+            ApiCardNumbers.model_validate({name: getattr(one, name) for name in ApiCardNumbers.model_fields})
+            for one in found.cards
+        ],
+        notes=list(found.notes),
+        as_of_s=found.as_of_s,
+    )
+
+
+def _others(fleet: Fleet, details: BoxDetails) -> list[BoxDetails]:
+    """Return the other enrolled boxes of a box's cluster, as far as the person sees them."""
+    if not details.box.cluster:
+        return []
+    where = BoxFilter(clusters=frozenset({details.box.cluster}), states=frozenset({BoxState.ENROLLED}))
+    return [fleet.details(one.device) for one in fleet.matching(where) if one.device != details.box.device]
+
+
+@router.patch("/sharing", response_model=ApiRevision)
+def set_sharing(
+    box: str, body: ApiSharingRequest, _: ApiOperator, fleet: ApiFleet, expected: ExpectedRevision
+) -> Response:
+    """Set how the box shares its cards. The same settings again are tried again."""
+    return _changed(expected, lambda: fleet.set_settings(box, sharing_settings(body), expect_rev=expected))
+
+
+@router.delete("/sharing/{item}", response_model=ApiRevision)
+def delete_sharing(box: str, item: Part, _: ApiOperator, fleet: ApiFleet, expected: ExpectedRevision) -> Response:
+    """Take back a requested setting: isolation, policy, exclusions or unit_size. What is set on the box stays."""
+    return _changed(expected, lambda: fleet.forget_items(box, [item], expect_rev=expected))

@@ -1,0 +1,365 @@
+"""The bodies of the API: what it takes and what it answers. Times are seconds since 1970."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Generic, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from edgegpu_cloud.enrolment.manager import LONGEST_S, MOST_USES, SHORTEST_S
+from edgegpu_cloud.fleet.changes import LONGEST_WAIT_S
+from edgegpu_cloud.fleet.specs import SharingSettings
+
+T = TypeVar("T")
+Text = Annotated[str, Field(max_length=1_000)]
+KubeName = Annotated[str, Field(min_length=1, max_length=253)]
+MOST_UNITS, MOST_CORE = 1_000_000, 10_000
+
+
+class ApiModel(BaseModel):
+    """The base of all bodies."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", from_attributes=True)
+
+
+class ApiPage(ApiModel, Generic[T]):
+    """A part of a list."""
+
+    items: list[T]
+    next: str | None = Field(description="The path of the next part; null where there is none.")
+
+
+class ApiBoxSummary(ApiModel):
+    """A box in a list."""
+
+    device: str = Field(description="Its id, which never changes.")
+    name: str
+    host: str
+    labels: dict[str, str]
+    state: Literal["ENROLLED", "REVOKED", "SET_ASIDE"]
+    connected: bool
+    health: str = Field(description="ok, warn, bad or unknown.")
+    restored: bool = Field(description="It knows more than this store, and waits until a person confirms.")
+    seen_at_s: float
+    cards: int | None = Field(description="null before it has reported its cards.")
+    units: int
+    free_units: int
+    sharing: bool = Field(description="Whether GPU sharing is installed.")
+    problems: int = Field(description="Requests that it refused or failed at.")
+    waiting: int = Field(description="Requests that it has not done yet.")
+    cluster: str
+    agent: str = Field(description="The version of its agent.")
+
+
+class ApiItemReport(ApiModel):
+    """What became of one request to a box."""
+
+    state: str
+    code: str = ""
+    text: str = ""
+
+
+class ApiBox(ApiModel):
+    """A box. `revision` is that of its desired document, `applied_revision` the last one that it has applied whole."""
+
+    device: str
+    name: str
+    host: str
+    labels: dict[str, str]
+    state: str
+    connected: bool
+    health: str
+    restored: bool
+    seen_at_s: float
+    enrolled_at_s: float
+    revision: int
+    applied_revision: int
+    open_commands: int
+    waiting: int
+    problems: int
+    cluster: str
+    versions: dict[str, str]
+    capabilities: list[str]
+    items: dict[str, ApiItemReport]
+
+
+class ApiBoxChange(ApiModel):
+    """A change of a box's name or labels; what is left out stays."""
+
+    name: Annotated[str, Field(max_length=63)] | None = None
+    labels: Annotated[dict[str, str | None], Field(max_length=64)] | None = Field(
+        default=None, description="The labels to set; null takes one away."
+    )
+
+
+class ApiPiece(ApiModel):
+    """A container's share of a card, and its place on the card's bars of units and of core."""
+
+    namespace: str
+    pod: str
+    container: str
+    app: str
+    phase: str
+    enforced: str
+    first_unit: int
+    units: int
+    first_core: int
+    core: int
+    whole: bool
+
+
+class ApiCard(ApiModel):
+    """A card of a box."""
+
+    uuid: str
+    label: str
+    name: str
+    memory_mib: int
+    unit_mib: int
+    state: str = Field(description="shared, unhealthy, excluded, unshared or gone.")
+    text: str
+    units: int
+    free_units: int
+    free_core: int
+    pieces: list[ApiPiece]
+
+
+class ApiCards(ApiModel):
+    """The cards of a box by its last reports; `as_of_s`: the older of them."""
+
+    sharing: bool
+    policy: str
+    driver: str
+    as_of_s: float
+    cards: list[ApiCard]
+
+
+class ApiPod(ApiModel):
+    """A container of a pod that holds a share of a card."""
+
+    namespace: str
+    pod: str
+    container: str
+    app: str
+    card: str = Field(description="The card's UUID.")
+    units: int
+    core: int
+
+
+class ApiLimits(ApiModel):
+    """The requested limits of one container of an app, and what its box has reported of them."""
+
+    namespace: str
+    app: str
+    container: str
+    memory_units: int
+    core: int
+    force: bool
+    interrupt: bool
+    on_drift: str
+    report: ApiItemReport | None
+
+
+class ApiLimitsRequest(ApiModel):
+    """Limits of one container of an app; both amounts 0 take them away."""
+
+    memory_units: Annotated[int, Field(ge=0, le=MOST_UNITS)]
+    core: Annotated[int, Field(ge=0, le=MOST_CORE)]
+    force: bool = Field(default=False, description="Apply what does not fit: the pod then waits Pending.")
+    interrupt: bool = Field(default=False, description="The app may be stopped for it.")
+    on_drift: Literal["report", "enforce"] | None = None
+
+
+class ApiLimitsPreviewRequest(ApiModel):
+    """Limits whose effect is asked for."""
+
+    namespace: KubeName
+    app: KubeName
+    container: KubeName
+    memory_units: Annotated[int, Field(ge=0, le=MOST_UNITS)]
+    core: Annotated[int, Field(ge=0, le=MOST_CORE)]
+
+
+class ApiCardNumbers(ApiModel):
+    """What a card has free, as a preview counts."""
+
+    node: str
+    card: str
+    free_units: int
+    free_core: int
+    held_by_app_units: int
+
+
+class ApiLimitsPreview(ApiModel):
+    """Whether limits fit, by the boxes' last reports; `as_of_s`: the oldest of them. The box has the last word."""
+
+    answer: str = Field(description="fits, fits_after_stop or never_fits.")
+    text: str
+    replicas: int
+    cards: list[ApiCardNumbers]
+    notes: list[str]
+    as_of_s: float
+
+
+class ApiRevision(ApiModel):
+    """The revision of a box's desired document after a change."""
+
+    revision: int
+
+
+class ApiDesired(ApiModel):
+    """A box's desired document."""
+
+    revision: int
+    spec: dict[str, Any]
+
+
+class ApiSharingRequest(ApiModel):
+    """How a box shares its cards; what is left out stays."""
+
+    isolation: Annotated[str, Field(max_length=20)] | None = None
+    policy: Annotated[str, Field(max_length=20)] | None = None
+    exclude: Annotated[list[Annotated[str, Field(max_length=64)]], Field(max_length=64)] | None = Field(
+        default=None, description="Numbers, MIG devices or UUIDs of cards; `none` alone: no card is excluded."
+    )
+    unit_mib: Annotated[int, Field(ge=1, le=1_048_576)] | None = None
+
+
+def sharing_settings(body: ApiSharingRequest) -> SharingSettings:
+    """Return settings of sharing as the fleet takes them."""
+    return SharingSettings(
+        isolation=body.isolation,
+        policy=body.policy,
+        exclude=None if body.exclude is None else tuple(body.exclude),
+        unit_mib=body.unit_mib,
+    )
+
+
+class ApiCommandRequest(ApiModel):
+    """A command for a box. `sharing.install` and `sharing.uninstall` set the desired document too."""
+
+    op: Annotated[str, Field(min_length=1, max_length=80)]
+    args: Annotated[dict[str, Any], Field(max_length=50)] = Field(default_factory=dict)
+    wait_s: Annotated[int, Field(ge=1, le=LONGEST_WAIT_S)] = Field(
+        default=3_600, description="How long it may wait for its box."
+    )
+
+
+class ApiCommandState(ApiModel):
+    """A line of a command's history."""
+
+    at_s: float
+    state: str
+    code: str
+    text: str
+
+
+class ApiCommand(ApiModel):
+    """A command, its state and its result; `state` is null before its box's first answer."""
+
+    id: str
+    device: str
+    box: str
+    op: str
+    args: dict[str, Any]
+    by: str
+    at_s: float
+    due_at_s: float
+    state: str | None
+    code: str
+    text: str
+    data: dict[str, Any] | None
+    attempts: int
+    seq: int | None
+    tries: int
+    ended: bool
+    ended_at_s: float | None
+    cancelled: bool
+    overdue: bool
+    history: list[ApiCommandState]
+
+
+class ApiAlarm(ApiModel):
+    """Something that a person has to look at."""
+
+    number: int
+    kind: str
+    device: str
+    text: str
+    at_s: float
+    times: int
+    seen_by: str
+
+
+class ApiAuditEntry(ApiModel):
+    """A change by a person: who, when, what, of which box."""
+
+    number: int
+    at_s: float
+    by: str
+    what: str
+    device: str
+    detail: dict[str, Any]
+
+
+class ApiTokenRequest(ApiModel):
+    """A token to make."""
+
+    name: Annotated[str, Field(max_length=63)] = Field(
+        default="", description="The box's name; for several boxes how their names begin."
+    )
+    labels: Annotated[Mapping[str, str], Field(max_length=64)] = Field(default_factory=dict)
+    lasts_s: Annotated[int, Field(ge=SHORTEST_S, le=LONGEST_S)] = 3_600
+    uses: Annotated[int, Field(ge=1, le=MOST_USES)] = 1
+    approval: bool = False
+    only_for: Annotated[str, Field(max_length=253)] = Field(
+        default="", description="Name or id of the box that is enrolled anew, and no other."
+    )
+
+
+class ApiEnrolmentToken(ApiModel):
+    """A token, without its text."""
+
+    id: str
+    name: str
+    uses: int
+    used: int
+    approval: bool
+    expires_at_s: float
+    only_for: str
+    by: str
+
+
+class ApiNewToken(ApiEnrolmentToken):
+    """A token that was just made: this answer alone has its text, and the lines that hold it."""
+
+    token: str
+    line: str = Field(description="To be pasted on the box as root.")
+    line_sudo: str
+
+
+class ApiAttempt(ApiModel):
+    """An attempt of a box to enrol."""
+
+    id: str
+    state: Literal["WAITING", "APPROVED", "REFUSED", "DONE"]
+    name: str
+    host: str
+    address: str
+    instance: str
+    device: str | None
+    at_s: float
+    token_by: str
+
+
+class ApiVisitorView(ApiModel):
+    """Who sends a request."""
+
+    name: str
+    role: str
+    scope: str = Field(description="The selector of the boxes that exist for them; empty: all.")
+
+
+class ApiConfirmation(ApiModel):
+    """The name of a box, typed to confirm."""
+
+    confirm: Annotated[str, Field(max_length=253)] = Field(description="The box's name.")

@@ -1,0 +1,151 @@
+"""Operations: a change of many boxes is one request; listed, followed box by box, cancelled."""
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from fastapi import APIRouter, Depends, Path, Query, Request
+from pydantic import Field
+from starlette.responses import Response
+
+from edgegpu_cloud.console.api.access import ApiOperator, ApiVisitor
+from edgegpu_cloud.console.api.conditions import Cursor, Limit, page_with
+from edgegpu_cloud.console.api.idempotency import Once
+from edgegpu_cloud.console.api.models.fleet import ApiModel, ApiPage
+from edgegpu_cloud.console.api.models.rollouts import MOST_BOXES, ApiLimitsChange, ApiSharingChange
+from edgegpu_cloud.console.api.problems import ApiRequestError
+from edgegpu_cloud.fleet.changes import LONGEST_WAIT_S
+from edgegpu_cloud.fleet.listing import BoxFilter
+from edgegpu_cloud.fleet.operations.operations import Operations, OperationView
+from edgegpu_cloud.store.operations.records import BoxOutcome, OperationKind, OperationState
+from edgegpu_sync.ids import DeviceId
+
+if TYPE_CHECKING:
+    from edgegpu_cloud.console.web import ConsoleParts
+
+router = APIRouter(prefix="/operations", tags=["operations"])
+
+OperationId = Annotated[str, Path(min_length=1, max_length=40)]
+BoxId = Annotated[str, Field(pattern="^[0-9a-z]{16}$")]
+WaitS = Annotated[int, Field(ge=1, le=LONGEST_WAIT_S, description="How long a command may wait for its box.")]
+
+
+class ApiInstallChange(ApiModel):
+    """GPU sharing on boxes, or off them."""
+
+    kind: Literal["install", "uninstall"]
+    wait_s: WaitS = 3_600
+
+
+class ApiCommandChange(ApiModel):
+    """A command for each box."""
+
+    kind: Literal["command"]
+    op: Annotated[str, Field(min_length=1, max_length=80)]
+    args: Annotated[dict[str, Any], Field(max_length=50)] = Field(default_factory=dict)
+    wait_s: WaitS = 3_600
+
+
+class ApiOperationRequest(ApiModel):
+    """A change of many boxes. The boxes: either `devices`, or `labels`, or `all`."""
+
+    change: Annotated[
+        ApiLimitsChange | ApiSharingChange | ApiInstallChange | ApiCommandChange, Field(discriminator="kind")
+    ]
+    devices: Annotated[tuple[BoxId, ...], Field(max_length=MOST_BOXES, description="Ids of boxes.")] = ()
+    labels: Annotated[str, Field(max_length=500, description="A selector over labels: site=hall,rack!=3.")] = ""
+    all: bool = Field(default=False, description="Every box that you see.")
+
+
+class ApiOperation(ApiModel):
+    """A change of many boxes, and how many of them have each outcome."""
+
+    id: str
+    kind: OperationKind
+    args: dict[str, Any]
+    by: str
+    at_s: float
+    selector: str
+    boxes: int
+    state: OperationState
+    ended_at_s: float | None
+    outcomes: dict[BoxOutcome, int]
+    settled: bool = Field(description="Nothing more comes of it.")
+
+
+class ApiOperationBox(ApiModel):
+    """A box of an operation, and what came of it there."""
+
+    device: str
+    name: str = Field(description="Empty where the box was forgotten since.")
+    outcome: BoxOutcome
+    text: str
+    remedy: str
+    rev: int | None
+    command: str | None
+
+
+def _operations(request: Request, visitor: ApiVisitor) -> Operations:
+    parts: ConsoleParts = request.state.parts
+    return parts.operations(visitor)
+
+
+ApiOperations = Annotated[Operations, Depends(_operations)]
+
+
+@router.get("")
+def list_operations(
+    request: Request, operations: ApiOperations, limit: Limit = 50, cursor: Cursor = ""
+) -> ApiPage[ApiOperation]:
+    """Return operations, newest first."""
+    found = operations.list(before=cursor.replace("\0", ""), limit=limit + 1)
+    more = found[limit - 1].operation.id if len(found) > limit else ""
+    return page_with(request, [_body(one) for one in found[:limit]], more)
+
+
+@router.post("", status_code=202, response_model=ApiOperation)
+def start_operation(body: ApiOperationRequest, _: ApiOperator, operations: ApiOperations, once: Once) -> Response:
+    """Change many boxes: it is stored with its boxes at once, and applied to 500 boxes at a time from then on."""
+    if bool(body.devices) + bool(body.labels) + body.all != 1:
+        text = "cannot tell which boxes the operation is for"
+        raise ApiRequestError(text, remedy="give either `devices`, or `labels`, or `all`: true")
+    args = body.change.model_dump(exclude={"kind"})
+    kind = OperationKind(body.change.kind)
+    where = None if body.devices else BoxFilter(selector=body.labels)
+    devices = [DeviceId(one) for one in body.devices]
+    return once(lambda: _body(operations.start(kind, args, where=where, devices=devices)), status=202)
+
+
+def _body(view: OperationView) -> ApiOperation:
+    own = {name: getattr(view.operation, name, None) for name in ApiOperation.model_fields}
+    return ApiOperation.model_validate(own | {"outcomes": dict(view.outcomes), "settled": view.settled})
+
+
+@router.get("/{id_}")
+def one_operation(id_: OperationId, operations: ApiOperations) -> ApiOperation:
+    """Return an operation."""
+    return _body(operations.get(id_.replace("\0", "")))
+
+
+@router.get("/{id_}/boxes")
+def operation_boxes(
+    request: Request,
+    id_: OperationId,
+    operations: ApiOperations,
+    *,
+    outcome: Annotated[
+        tuple[BoxOutcome, ...], Query(description="With one of these outcomes; none: all.", max_length=10)
+    ] = (),
+    limit: Limit = 50,
+    cursor: Cursor = "",
+) -> ApiPage[ApiOperationBox]:
+    """Return the boxes of an operation by id, and what came of it on each."""
+    after = cursor.replace("\0", "")
+    found = operations.boxes(id_.replace("\0", ""), outcomes=outcome, after=after, limit=limit)
+    names = [name for name in ApiOperationBox.model_fields if name != "name"]
+    items = [ApiOperationBox(name=one.name, **{name: getattr(one.box, name) for name in names}) for one in found.boxes]
+    return page_with(request, items, found.next)
+
+
+@router.post("/{id_}/cancel")
+def cancel_operation(id_: OperationId, _: ApiOperator, operations: ApiOperations) -> ApiOperation:
+    """Leave out the boxes for which nothing is stored yet; what is stored goes on."""
+    return _body(operations.cancel(id_.replace("\0", "")))

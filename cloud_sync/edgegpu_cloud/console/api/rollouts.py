@@ -1,0 +1,152 @@
+"""Rollouts: planned, started, listed, one with its boxes; paused, resumed, aborted."""
+
+from typing import TYPE_CHECKING, Annotated, assert_never
+
+from fastapi import APIRouter, Depends, Path, Query, Request
+from pydantic import ValidationError
+from starlette.responses import Response
+
+from edgegpu_cloud.console.api.access import ApiOperator, ApiVisitor
+from edgegpu_cloud.console.api.conditions import Limit, NumberCursor, page_with
+from edgegpu_cloud.console.api.idempotency import Once
+from edgegpu_cloud.console.api.models.fleet import ApiPage, sharing_settings
+from edgegpu_cloud.console.api.models.rollouts import (
+    ApiLimitsChange,
+    ApiRollout,
+    ApiRolloutAbort,
+    ApiRolloutBox,
+    ApiRolloutChange,
+    ApiRolloutPlan,
+    ApiRolloutRequest,
+    ApiRolloutStart,
+    ApiSharingChange,
+    ApiUpgradeChange,
+)
+from edgegpu_cloud.console.api.problems import ApiRequestError
+from edgegpu_cloud.errors import CloudError
+from edgegpu_cloud.fleet.specs import ContainerLimits
+from edgegpu_cloud.rollouts.changes import RolloutChange
+from edgegpu_cloud.rollouts.rollouts import RolloutRequest, Rollouts
+from edgegpu_cloud.rollouts.strategy import read_strategy
+from edgegpu_cloud.store.rollouts.records import RolloutBoxState
+from edgegpu_sync.messages.spec import OnDrift
+from edgegpu_sync.rules.ops import UpgradeArgs
+from edgegpu_sync.wire import first_fault
+
+if TYPE_CHECKING:
+    from edgegpu_cloud.console.web import ConsoleParts
+
+router = APIRouter(prefix="/rollouts", tags=["rollouts"])
+
+RolloutNumber = Annotated[int, Path(ge=1, le=2**53)]
+
+
+def _rollouts(request: Request, visitor: ApiVisitor) -> Rollouts:
+    parts: ConsoleParts = request.state.parts
+    return parts.rollouts(visitor)
+
+
+ApiRollouts = Annotated[Rollouts, Depends(_rollouts)]
+
+
+@router.get("")
+def list_rollouts(
+    request: Request, rollouts: ApiRollouts, limit: Limit = 50, cursor: NumberCursor = 0
+) -> ApiPage[ApiRollout]:
+    """Return rollouts, newest first."""
+    found = rollouts.all(limit=limit + 1, before=cursor or None)
+    more = str(found[limit - 1].number) if len(found) > limit else ""
+    return page_with(request, [ApiRollout.model_validate(one) for one in found[:limit]], more)
+
+
+@router.post("/preview")
+def preview_rollout(body: ApiRolloutRequest, rollouts: ApiRollouts) -> ApiRolloutPlan:
+    """Return the waves of a rollout as they would be now; nothing is changed."""
+    return ApiRolloutPlan.model_validate(rollouts.preview(_wanted(body)))
+
+
+@router.post("", status_code=201, response_model=ApiRollout)
+def start_rollout(body: ApiRolloutStart, _: ApiOperator, rollouts: ApiRollouts, once: Once) -> Response:
+    """Start a rollout."""
+    return once(lambda: _shown(rollouts, rollouts.start(_wanted(body), expect_boxes=body.expect_boxes)), status=201)
+
+
+def _wanted(body: ApiRolloutRequest) -> RolloutRequest:
+    if bool(body.boxes) + bool(body.labels) + body.all != 1:
+        text = "cannot tell which boxes the rollout is for"
+        raise ApiRequestError(text, remedy="give either `boxes`, or `labels`, or `all`: true")
+    return RolloutRequest(
+        change=_change(body.change),
+        boxes=body.boxes,
+        selector=body.labels,
+        first=body.first,
+        strategy=read_strategy(body.strategy.model_dump(mode="json")),
+    )
+
+
+def _change(body: ApiRolloutChange) -> RolloutChange:
+    match body:
+        case ApiLimitsChange():
+            drift = None if body.on_drift is None else OnDrift(body.on_drift)
+            return ContainerLimits(**body.model_dump(exclude={"kind", "on_drift"}), on_drift=drift)
+        case ApiSharingChange():
+            return sharing_settings(body)
+        case ApiUpgradeChange():
+            try:
+                return UpgradeArgs.model_validate(body.model_dump(exclude={"kind"}))
+            except ValidationError as error:
+                text = f"cannot roll out this release: {first_fault(error)}"
+                raise CloudError(
+                    text, remedy="give version, URL, SHA-256 and signature as the release has them"
+                ) from error
+        case _:
+            assert_never(body)
+
+
+def _shown(rollouts: Rollouts, number: int) -> ApiRollout:
+    return ApiRollout.model_validate(rollouts.show(number))
+
+
+@router.get("/{number}")
+def one_rollout(number: RolloutNumber, rollouts: ApiRollouts) -> ApiRollout:
+    """Return a rollout with its waves."""
+    return _shown(rollouts, number)
+
+
+@router.get("/{number}/boxes")
+def rollout_boxes(
+    request: Request,
+    number: RolloutNumber,
+    rollouts: ApiRollouts,
+    *,
+    state: Annotated[
+        tuple[RolloutBoxState, ...], Query(description="In one of these states; none: all.", max_length=20)
+    ] = (),
+    limit: Limit = 50,
+    cursor: NumberCursor = 0,
+) -> ApiPage[ApiRolloutBox]:
+    """Return the boxes of a rollout in its order, and where each stands."""
+    found = rollouts.boxes(number, state, limit=limit + 1, offset=cursor)
+    more = str(cursor + limit) if len(found) > limit else ""
+    return page_with(request, [ApiRolloutBox.model_validate(one) for one in found[:limit]], more)
+
+
+@router.post("/{number}/pause")
+def pause_rollout(number: RolloutNumber, _: ApiOperator, rollouts: ApiRollouts) -> ApiRollout:
+    """Pause a rollout: no box is begun until it is resumed; boxes that are at it end."""
+    rollouts.pause(number)
+    return _shown(rollouts, number)
+
+
+@router.post("/{number}/resume")
+def resume_rollout(number: RolloutNumber, _: ApiOperator, rollouts: ApiRollouts) -> ApiRollout:
+    """Resume a rollout; the gate that holds it does not count any more."""
+    rollouts.resume(number)
+    return _shown(rollouts, number)
+
+
+@router.post("/{number}/abort")
+def abort_rollout(number: RolloutNumber, body: ApiRolloutAbort, _: ApiOperator, rollouts: ApiRollouts) -> ApiRollout:
+    """Abort a rollout: queued boxes are cancelled, boxes that are at it end."""
+    rollouts.abort(number, returns=body.returns)
+    return _shown(rollouts, number)

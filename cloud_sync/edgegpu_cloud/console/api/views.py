@@ -1,0 +1,60 @@
+"""Whole views of boxes, as the command line prints them: for programs that show all that is known."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+from pydantic import Field
+
+from edgegpu_cloud.console.api.access import ApiFleet
+from edgegpu_cloud.console.api.conditions import MOST_ITEMS, Limit, page_with
+from edgegpu_cloud.console.api.models.fleet import ApiModel, ApiPage
+from edgegpu_cloud.fleet.limits.requests import RequestedItem
+from edgegpu_cloud.fleet.listing import BoxFilter, PageOrder
+from edgegpu_cloud.fleet.views import BoxDetails, BoxView
+from edgegpu_cloud.store.records import BoxEvent, BoxState
+
+router = APIRouter(tags=["boxes"])
+
+
+class ViewsQuery(ApiModel):
+    """The boxes that are asked for; what is left out does not count."""
+
+    labels: Annotated[str, Field(max_length=500, description="A selector over labels: site=hall,rack!=3.")] = ""
+    cluster: Annotated[tuple[str, ...], Field(max_length=100, description="Of one of these clusters.")] = ()
+    state: Annotated[tuple[BoxState, ...], Field(max_length=3)] = ()
+    restored: bool = False
+    limit: Annotated[int, Field(ge=1, le=MOST_ITEMS)] = 50
+    cursor: Annotated[str, Field(max_length=1_000, description="From `next` of the part before.")] = ""
+
+
+@router.get("/box-views")
+def list_views(request: Request, fleet: ApiFleet, where: Annotated[ViewsQuery, Query()]) -> ApiPage[BoxView]:
+    """Return whole views of boxes, by name."""
+    chosen = BoxFilter(
+        selector=where.labels,
+        clusters=frozenset(one.replace("\0", "") for one in where.cluster),
+        states=frozenset(where.state),
+        restored=where.restored,
+    )
+    found = fleet.page(chosen, PageOrder(limit=where.limit, cursor=where.cursor))
+    devices = frozenset(one.device for one in found.boxes)
+    views = fleet.matching(BoxFilter(devices=devices)) if devices else []
+    return page_with(request, views, found.next)
+
+
+@router.get("/boxes/{box}/details")
+def details(box: str, fleet: ApiFleet) -> BoxDetails:
+    """Return all that is known of a box: its view, its desired document, its last messages."""
+    return fleet.details(box)
+
+
+@router.get("/boxes/{box}/events")
+def box_events(box: str, fleet: ApiFleet, limit: Limit = 50) -> list[BoxEvent]:
+    """Return the last events of a box, newest first."""
+    return fleet.events(box, limit)
+
+
+@router.get("/boxes/{box}/requests")
+def requests(box: str, fleet: ApiFleet) -> list[RequestedItem]:
+    """Return what is requested of a box now: when, by whom, and what came of it."""
+    return fleet.requests(box)

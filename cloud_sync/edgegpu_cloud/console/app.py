@@ -1,0 +1,126 @@
+"""The composition root of the console's process."""
+
+import importlib.metadata
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, cast
+
+from starlette.types import ASGIApp
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
+
+from edgegpu_base.process.tasks import Task, TaskGroup
+from edgegpu_cloud.alerts.service import Alerts
+from edgegpu_cloud.console.context import fleet_of, rollouts_of
+from edgegpu_cloud.console.live import ChangeWatcher, StoreChanges
+from edgegpu_cloud.console.metrics import ConsoleMetrics
+from edgegpu_cloud.console.people_visitors import PeopleVisitors
+from edgegpu_cloud.console.web import ConsoleParts, make_console
+from edgegpu_cloud.enrolment.install_lines import enrolment_address
+from edgegpu_cloud.enrolment.manager import EnrolmentManager
+from edgegpu_cloud.errors import CloudError
+from edgegpu_cloud.fleet.history.evidence import EvidenceService
+from edgegpu_cloud.fleet.idempotency import IdempotentRequests
+from edgegpu_cloud.fleet.numbers import FleetCounter
+from edgegpu_cloud.fleet.operations.operations import Operations
+from edgegpu_cloud.http.server import CONNECTIONS, HttpsServer, ServerLimits
+from edgegpu_cloud.http.urls import console_url, url_of
+from edgegpu_cloud.layout import CloudConfig, CloudLayout, store_url
+from edgegpu_cloud.people.people import People
+from edgegpu_cloud.store.store import ControllerStore
+
+
+def _behind(application: Any, proxies: Sequence[str]) -> ASGIApp:  # noqa: ANN401  (uvicorn types ASGI in its own way)
+    """Return the application with the addresses that these proxies forward; those of others do not count."""
+    behind: ASGIApp = application
+    if proxies:
+        behind = cast("ASGIApp", ProxyHeadersMiddleware(application, trusted_hosts=list(proxies)))
+    return behind
+
+
+def _check(store: ControllerStore) -> None:
+    """Read something of the store."""
+    store.changed_boxes(-1)
+
+
+class ConsoleApp:
+    """The process that serves the console: `run` returns when its group is stopped, or raises what ended it."""
+
+    def __init__(
+        self,
+        layout: CloudLayout,
+        config: CloudConfig,
+        *,
+        group: TaskGroup,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Build the parts: the port is bound, nothing runs yet.
+
+        Raises:
+            CloudError: no console in the configuration, or a file, the store or the port cannot be used.
+        """
+        if config.console is None:
+            raise CloudError(
+                "cannot serve the console: controller.yaml has no section `console`",
+                remedy="add it: docs/cloud/console.md says how",
+            )
+        self._group = group
+        self._url = console_url(config, config.console)
+        self._store = ControllerStore.open(store_url(layout, config.database), create=not config.database.url)
+        self._watcher = ChangeWatcher(StoreChanges(self._store))
+
+        application = make_console(self._parts(layout, config, clock))
+        self._server = HttpsServer(
+            _behind(application, config.console.trusted_proxies),
+            host=config.console.host,
+            port=config.console.port,
+            cert=layout.cert("console"),
+            key=layout.key("console"),
+            patience=ServerLimits(connections=CONNECTIONS),
+        )
+
+    def _parts(self, layout: CloudLayout, config: CloudConfig, clock: Callable[[], float]) -> ConsoleParts:
+        store, people = self._store, People(self._store, clock=clock)
+        sources = config.console.metrics_from if config.console is not None else ()
+        visitors = PeopleVisitors(people)
+        return ConsoleParts(
+            fleet=lambda visitor: fleet_of(store, visitor, clock=clock),
+            rollouts=lambda visitor: rollouts_of(store, visitor, clock=clock),
+            alerts=lambda visitor: Alerts(store, config.alerts, access=visitor.access, clock=clock),
+            evidence=lambda visitor: EvidenceService(store, access=visitor.access, clock=clock),
+            enrolment=lambda visitor: EnrolmentManager(store, clock=clock, access=visitor.access),
+            operations=lambda visitor: Operations(store, clock=clock, access=visitor.access),
+            metrics=ConsoleMetrics(FleetCounter(store, clock=clock), sources=sources),
+            repeated=IdempotentRequests(store, clock=clock),
+            enrolment_address=lambda: enrolment_address(layout, url_of(config)),
+            people=people,
+            visitors=visitors,
+            api_tokens=visitors.of_api_token,
+            watcher=self._watcher,
+            check_store=partial(_check, store),
+            clock=clock,
+            version=importlib.metadata.version("edgegpu"),
+            controller=config.controller_name,
+        )
+
+    @property
+    def url(self) -> str:
+        """The URL by which people reach the console."""
+        return self._url
+
+    @property
+    def port(self) -> int:
+        """The port that the console listens on."""
+        return self._server.port
+
+    def run(self) -> None:
+        """Serve until the group is stopped."""
+        try:
+            self._group.run(
+                [
+                    Task("watcher", self._watcher.run, self._watcher.stop),
+                    Task("console", self._server.run, self._server.stop),
+                ]
+            )
+        finally:
+            self._store.close()

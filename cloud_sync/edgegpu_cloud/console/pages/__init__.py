@@ -1,0 +1,1 @@
+"""The screens of the console: a module for each, which has its routes."""

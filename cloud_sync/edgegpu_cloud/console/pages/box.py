@@ -1,0 +1,206 @@
+"""One box: its cards as bars, what was asked of it and what came of it, its commands, health and events."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Form, Path, Query, Request
+from starlette.responses import RedirectResponse, Response
+
+from edgegpu_cloud.console.bars import UseChart, core_chart, measured_line, memory_chart, tones_of
+from edgegpu_cloud.console.context import Pages, VisitorFleet
+from edgegpu_cloud.console.pages.evidence import VisitorEvidence, evidence_values
+from edgegpu_cloud.console.visitor import Operator
+from edgegpu_cloud.errors import CloudError
+from edgegpu_cloud.fleet.card_views import CardBar, CardPiece, box_cards
+from edgegpu_cloud.fleet.fleet import Fleet
+from edgegpu_cloud.fleet.history.metrics import CardHistory, UseRange
+from edgegpu_cloud.fleet.reports import read_latest
+from edgegpu_cloud.fleet.views import BoxDetails, CommandView
+from edgegpu_sync.topics import TopicKind
+
+router = APIRouter()
+
+COMMANDS, EVENTS = 20, 30
+"""How many of the last ones the page shows."""
+
+OLD_S = 900.0
+"""Reports that are older than this are marked: a box reports every ten minutes."""
+
+BUTTONS = ("inventory.refresh", "doctor.run", "plugin.restart", "k3s.restart")
+"""The commands that the page has a button for; the others need arguments."""
+
+Device = Annotated[str, Path(min_length=1, max_length=253)]
+
+
+@dataclass(frozen=True, slots=True)
+class DoctorFinding:
+    """Something that is not well on a box, and what mends it; `broken`: it does not work, else it is a warning."""
+
+    name: str
+    text: str
+    remedy: str
+    broken: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DoctorReport:
+    """What the doctor found: `level` is its own word for all; `at_s`: when, seconds since 1970.
+
+    `unnamed`: how many checks found something, where the answer had no room for them.
+    """
+
+    level: str
+    findings: Sequence[DoctorFinding]
+    unnamed: int
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class BoxPageView:
+    """What of a box's page was chosen by its address: the range of the use of its cards, and the page of commands.
+
+    `before`: the id of the command before which the page begins; empty: the newest.
+    """
+
+    device: str
+    use: UseRange = UseRange.DAY
+    before: str = ""
+
+    @property
+    def here(self) -> str:
+        """The address of this view."""
+        return self.url()
+
+    def url(self, **changes: str) -> str:
+        """Return the address of the page with something else chosen."""
+        words = {"use": self.use.value, "before": self.before, **changes}
+        default = {"use": UseRange.DAY.value}
+        query = urlencode({name: word for name, word in words.items() if word and word != default.get(name)})
+        return f"/boxes/{self.device}{f'?{query}' if query else ''}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CardUseFigure:
+    """The use of one card over time with its drawings; `card` is None where the box does not have it any more."""
+
+    uuid: str
+    card: CardBar | None
+    history: CardHistory
+    core: UseChart
+    memory: UseChart
+
+
+@router.get("/boxes/{device}")
+def box_page(
+    request: Request,
+    device: Device,
+    fleet: VisitorFleet,
+    evidence: VisitorEvidence,
+    pages: Pages,
+    *,
+    use: UseRange = UseRange.DAY,
+    before: Annotated[str, Query(max_length=40)] = "",
+) -> Response:
+    """Show a box; a name leads to the page of its device id."""
+    details = fleet.details(device)
+    view = BoxPageView(details.box.device, use, before.replace("\0", ""))
+    if details.box.device != device:
+        return RedirectResponse(view.here, 303)
+    part = request.headers.get("hx-target", "")
+    values = box_values(fleet, details, view) | evidence_values(evidence.of_box(device), pages.words(request))
+    return pages.page(request, "box.html", values, block=part if part == "use" else "live")
+
+
+def box_values(fleet: Fleet, details: BoxDetails, view: BoxPageView) -> dict[str, Any]:
+    """Return what the page of a box shows."""
+    box = details.box
+    cards = box_cards(details.latest)
+    metrics = read_latest(details.latest, TopicKind.METRICS)
+    history = fleet.history(box.device, limit=COMMANDS, before=view.before)
+    return {
+        "box": box,
+        "details": details,
+        "cards": cards,
+        "old_s": OLD_S,
+        "tone": tones_of(cards.cards if cards else ()),
+        "lines": {card.uuid: measured_line(metrics, card) for card in cards.cards} if cards else {},
+        "view": view,
+        "use": _use(fleet, view, cards.cards if cards else ()),
+        "use_ranges": tuple(UseRange),
+        "measured_at_s": details.latest[TopicKind.METRICS].at_s if metrics else None,
+        "health": read_latest(details.latest, TopicKind.HEALTH),
+        "health_at_s": details.latest[TopicKind.HEALTH].at_s if TopicKind.HEALTH in details.latest else None,
+        "requests": fleet.requests(box.device),
+        "history": history,
+        "doctor": _doctor(history.doctor),
+        "events": fleet.events(box.device, EVENTS),
+        "buttons": BUTTONS,
+        "editor": _editor(box.device),
+    }
+
+
+def _use(fleet: Fleet, view: BoxPageView, cards: Sequence[CardBar]) -> list[CardUseFigure]:
+    """Return a figure of each card that was measured: those that the box has, then those that went."""
+    histories, known = fleet.card_use(view.device, view.use), {card.uuid: card for card in cards}
+    uuids = [*(uuid for uuid in known if uuid in histories), *sorted(set(histories).difference(known))]
+    return [_figure(uuid, histories[uuid], known.get(uuid)) for uuid in uuids]
+
+
+def _figure(uuid: str, history: CardHistory, card: CardBar | None) -> CardUseFigure:
+    most_mib = max((one.memory_max_mib for one in history.drawn.points), default=0)
+    memory_mib = card.memory_mib if card is not None and card.memory_mib else most_mib
+    return CardUseFigure(
+        uuid=uuid,
+        card=card,
+        history=history,
+        core=core_chart(history.drawn),
+        memory=memory_chart(history.drawn, memory_mib),
+    )
+
+
+def _doctor(command: CommandView | None) -> DoctorReport | None:
+    """Read a doctor's result, whose fields are the box's own and may be anything."""
+    if command is None or command.data is None:
+        return None
+    rows = command.data.get("troubled")
+    findings = [
+        DoctorFinding(
+            name=str(row.get("name", "")),
+            text=str(row.get("text", "")),
+            remedy=str(row.get("remedy", "")),
+            broken=row.get("level") == "broken",
+        )
+        for row in (rows if isinstance(rows, list) else [])
+        if isinstance(row, dict)
+    ]
+    unnamed = rows if isinstance(rows, int) and rows > 0 else 0
+    return DoctorReport(str(command.data.get("level", "")), findings, unnamed, command.ended_at_s or 0.0)
+
+
+def _editor(device: str) -> Callable[[CardPiece], str]:
+    """Return the function that makes the address of the limit editor for a piece."""
+    return lambda piece: f"/boxes/{device}/limits/{piece.namespace}/{piece.app}/{piece.container}"
+
+
+@router.post("/boxes/{device}/commands")
+def ask_command(
+    device: Device, _: Operator, fleet: VisitorFleet, op: Annotated[str, Form(max_length=80)] = ""
+) -> Response:
+    """Queue a command that needs no arguments."""
+    box = fleet.box(device)
+    if op not in BUTTONS:
+        raise CloudError(f"cannot ask {box.name} for {op!r} here", remedy=f"there are {', '.join(BUTTONS)}")
+    fleet.command(box.device, op, {})
+    return RedirectResponse(f"/boxes/{box.device}#commands", 303)
+
+
+@router.post("/boxes/{device}/commands/{command}/cancel")
+def cancel_command(
+    device: Device, command: Annotated[str, Path(max_length=40)], _: Operator, fleet: VisitorFleet
+) -> Response:
+    """Leave a command no time to begin."""
+    box = fleet.box(device)
+    fleet.cancel(command)
+    return RedirectResponse(f"/boxes/{box.device}#commands", 303)

@@ -1,0 +1,111 @@
+"""The fleet: every box with its health, its cards' free units and its problems; the database searches and pages."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Annotated
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Query, Request
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import Response
+
+from edgegpu_cloud.console.context import Pages, VisitorFleet
+from edgegpu_cloud.errors import CloudError
+from edgegpu_cloud.fleet.listing import BoxFilter, BoxPage, PageOrder
+from edgegpu_cloud.store.records import BoxState
+from edgegpu_cloud.store.summaries.box_list import BoxCounts, BoxSort
+
+router = APIRouter()
+
+PAGE = 50
+"""Boxes on one page."""
+
+_IGNORED = frozenset({BoxState.REVOKED, BoxState.SET_ASIDE})
+_ENROLLED = frozenset({BoxState.ENROLLED})
+SHOWN: Mapping[str, BoxFilter] = {
+    "all": BoxFilter(),
+    "connected": BoxFilter(connected=True),
+    "offline": BoxFilter(connected=False, states=_ENROLLED),
+    "unhealthy": BoxFilter(connected=True, health=frozenset({"warn", "bad"})),
+    "problems": BoxFilter(problems=True),
+    "waiting": BoxFilter(waiting=True),
+    "room": BoxFilter(free_units=1),
+    "ignored": BoxFilter(states=_IGNORED),
+}
+"""The links above the list, and what each shows."""
+
+SORTS = {"name": BoxSort.NAME, "free": BoxSort.FREE, "agent": BoxSort.AGENT, "seen": BoxSort.SEEN}
+
+
+class FleetQuery(BaseModel):
+    """What a person looks for, as the page's address has it.
+
+    Words in name, host, labels and apps, a selector over labels, so many free units at least, a version of the agent,
+    one of the links, a column and its direction, and the place of a page.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    q: Annotated[str, Field(max_length=200)] = ""
+    labels: Annotated[str, Field(max_length=500)] = ""
+    free: Annotated[str, Field(max_length=9)] = ""
+    agent: Annotated[str, Field(max_length=100)] = ""
+    show: Annotated[str, Field(max_length=20)] = "all"
+    sort: Annotated[str, Field(max_length=20)] = "name"
+    down: bool = False
+    at: Annotated[str, Field(max_length=1_000)] = ""
+
+    def url(self, **changes: str | bool) -> str:
+        """Return the address of the list with some of it changed; another list begins at its first page."""
+        other = self.model_copy(update={"at": "", **changes}).model_dump(exclude_defaults=True)
+        words = {name: "true" if value is True else value for name, value in other.items()}
+        return f"/?{urlencode(words)}" if words else "/"
+
+    def searched(self) -> BoxFilter:
+        """Return the filter of what was typed, without the link."""
+        free = int(self.free) if self.free.isascii() and self.free.isdigit() else 0
+        return BoxFilter(search=self.q.strip(), selector=self.labels.strip(), free_units=free, agent=self.agent)
+
+    def filter(self) -> BoxFilter:
+        """Return the filter of the list."""
+        typed, link = self.searched(), SHOWN.get(self.show, SHOWN["all"])
+        return replace(
+            link,
+            search=typed.search,
+            selector=typed.selector,
+            agent=typed.agent,
+            free_units=max(typed.free_units, link.free_units),
+        )
+
+    def order(self) -> PageOrder:
+        """Return how the list is sorted, and where its page is."""
+        return PageOrder(sort=SORTS.get(self.sort, BoxSort.NAME), descending=self.down, limit=PAGE, cursor=self.at)
+
+
+_NOTHING = BoxPage(boxes=(), next="", previous="")
+
+
+@router.get("/")
+def fleet_page(request: Request, fleet: VisitorFleet, pages: Pages, query: Annotated[FleetQuery, Query()]) -> Response:
+    """Show the boxes that match."""
+    problem = None
+    try:
+        page, counts = fleet.page(query.filter(), query.order()), fleet.counts(query.searched())
+    except CloudError as error:
+        page, counts, problem = _NOTHING, BoxCounts(), error
+    values = {"query": query, "page": page, "counts": _counts(counts), "agents": counts.agents, "problem": problem}
+    return pages.page(request, "fleet.html", values, block="list")
+
+
+def _counts(found: BoxCounts) -> Mapping[str, int]:
+    """Return the number behind each link."""
+    return {
+        "all": found.boxes,
+        "connected": found.connected,
+        "offline": found.offline,
+        "unhealthy": found.warn + found.bad,
+        "problems": found.problems,
+        "waiting": found.waiting,
+        "room": found.with_room,
+        "ignored": found.ignored,
+    }

@@ -1,0 +1,284 @@
+"""The limit editor: new limits of an app, what would come of them on every box concerned, and their history."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Form, Path, Query, Request
+from starlette.responses import RedirectResponse, Response
+
+from edgegpu_cloud.console.bars import tones_of
+from edgegpu_cloud.console.context import Pages, VisitorFleet
+from edgegpu_cloud.console.visitor import Operator
+from edgegpu_cloud.errors import CloudError, ConflictError
+from edgegpu_cloud.fleet.card_views import BoxCards
+from edgegpu_cloud.fleet.fleet import Fleet
+from edgegpu_cloud.fleet.limits.amounts import MOST_CORE, MOST_UNITS, MemoryMeasure
+from edgegpu_cloud.fleet.limits.apps import apps_of
+from edgegpu_cloud.fleet.limits.editor import MOST_BOXES, EditedBox, LimitsEdit, TypedLimits, edit_limits
+from edgegpu_cloud.fleet.limits.history import ContainerKey
+from edgegpu_cloud.fleet.limits.targets import cluster_target
+from edgegpu_cloud.fleet.specs import ContainerLimits, check_app
+from edgegpu_sync.messages.spec import OnDrift
+
+router = APIRouter()
+
+OLD_S = 900.0
+_HISTORY = 30
+
+Part = Annotated[str, Path(min_length=1, max_length=253)]
+Words = Annotated[str, Query(max_length=500)]
+
+
+@dataclass(frozen=True, slots=True)
+class BoxFailure:
+    """A box on which limits were not set, and why."""
+
+    box: str
+    error: CloudError
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenBox:
+    """A box as the button of the editor names it: its device id, the revision that was seen, and the units there."""
+
+    device: str
+    rev: int
+    units: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EdgeHandle:
+    """The edge of the app's piece that can be dragged: the card's bar, its place there in units, and its limits."""
+
+    node: str
+    card: str
+    at: int
+    now: int
+    most: int
+
+
+@router.get("/boxes/{device}/limits")
+def choose_app(
+    request: Request,
+    device: Part,
+    fleet: VisitorFleet,
+    pages: Pages,
+    namespace: Words = "",
+    app: Words = "",
+    container: Words = "",
+) -> Response:
+    """Show the apps of a box's cluster, or lead to the editor of the app that was named."""
+    target = cluster_target(fleet, device)
+    problem = None
+    if app:
+        key = ContainerKey(namespace.strip() or "default", app.strip(), container.strip() or app.strip())
+        try:
+            check_app(key.namespace, key.app, key.container)
+        except CloudError as error:
+            problem = error
+        else:
+            return RedirectResponse(_path(device, key), 303)
+    values = {
+        "box": fleet.box(device),
+        "apps": apps_of(target.boxes),
+        "problem": problem,
+        "named": {"namespace": namespace, "app": app, "container": container},
+    }
+    return pages.page(request, "limits-apps.html", values, status=400 if problem else 200)
+
+
+def _key(namespace: Part, app: Part, container: Part) -> ContainerKey:
+    return ContainerKey(namespace, app, container)
+
+
+def _typed(
+    *,
+    memory: Words = "",
+    measure: Words = MemoryMeasure.UNITS,
+    core: Words = "",
+    on_drift: Words = "",
+    also: Words = "",
+    force: Words = "",
+    interrupt: Words = "",
+) -> TypedLimits:
+    return TypedLimits(
+        memory=memory,
+        measure=measure,
+        core=core,
+        force=bool(force),
+        interrupt=bool(interrupt),
+        on_drift=on_drift,
+        also=also.strip(),
+    )
+
+
+@router.get("/boxes/{device}/limits/{namespace}/{app}/{container}")
+def editor(
+    request: Request,
+    device: Part,
+    key: Annotated[ContainerKey, Depends(_key)],
+    typed: Annotated[TypedLimits, Depends(_typed)],
+    fleet: VisitorFleet,
+    pages: Pages,
+) -> Response:
+    """Show the editor with a preview of what was typed; HTMX takes one part of the page alone."""
+    try:
+        edit = edit_limits(fleet, device, key, typed)
+    except CloudError as error:
+        if not typed.also:
+            raise
+        edit = edit_limits(fleet, device, key, replace(typed, also=""))
+        edit = replace(edit, typed=replace(edit.typed, also=typed.also), problem=error)
+    part = request.headers.get("hx-target", "")
+    return pages.page(
+        request,
+        "limits.html",
+        editor_values(fleet, device, edit),
+        block=part if part in {"outcome", "history"} else "preview",
+        status=400 if edit.problem is not None else 200,
+    )
+
+
+def editor_values(fleet: Fleet, device: str, edit: LimitsEdit, failures: Sequence[BoxFailure] = ()) -> dict[str, Any]:
+    """Return what the editor shows."""
+    asked = edit.main.target.asked
+    history = fleet.limits_history(asked.box.device, edit.key)
+    drawn = {one.target.asked.box.device: _drawn(one) for one in edit.boxes}
+    return {
+        "box": fleet.box(device),
+        "edit": edit,
+        "key": edit.key,
+        "typed": edit.typed,
+        "path": _path(device, edit.key),
+        "drawn": drawn,
+        "tone": tones_of(card for boxes in drawn.values() for cards in boxes for card in cards.cards),
+        "edge": _edge(edit.main),
+        "measures": tuple(MemoryMeasure),
+        "drifts": tuple(OnDrift),
+        "old_s": OLD_S,
+        "history": history[:_HISTORY],
+        "request_of_app": next((one for one in fleet.requests(asked.box.device) if one.name == edit.key.item), None),
+        "failures": failures,
+    }
+
+
+def _path(device: str, key: ContainerKey) -> str:
+    return f"/boxes/{device}/limits/{key.namespace}/{key.app}/{key.container}"
+
+
+def _drawn(one: EditedBox) -> Sequence[BoxCards]:
+    """Return the cards to draw: after the change, or too full where it does not fit."""
+    if one.bars is None:
+        return ()
+    return one.bars.overfull or one.bars.after
+
+
+def _edge(one: EditedBox) -> EdgeHandle | None:
+    """Return the handle at the end of the app's new piece; None where no piece is drawn, or it has whole cards."""
+    if one.limits is None:
+        return None
+    for cards in _drawn(one):
+        most = max((card.units for card in cards.cards), default=0)
+        for card in cards.cards:
+            for piece in card.pieces:
+                mine = piece.planned and piece.container == one.limits.container and not piece.whole
+                if mine:
+                    end = piece.first_unit + piece.units
+                    return EdgeHandle(node=cards.node, card=card.uuid, at=end, now=one.limits.memory_units, most=most)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class LimitsForm:
+    """What the button of the editor sends: the limits but for the units, which each box has of its own."""
+
+    limits: ContainerLimits
+    boxes: Sequence[ChosenBox]
+    also: str
+
+
+def _form(
+    *,
+    key: Annotated[ContainerKey, Depends(_key)],
+    box: Annotated[list[str] | None, Form()] = None,
+    core: Annotated[int, Form(ge=0, le=MOST_CORE)] = 0,
+    on_drift: Annotated[OnDrift | None, Form()] = None,
+    force: Annotated[str, Form(max_length=8)] = "",
+    interrupt: Annotated[str, Form(max_length=8)] = "",
+    also: Annotated[str, Form(max_length=500)] = "",
+) -> LimitsForm:
+    chosen = [_chosen(text) for text in box or ()]
+    if not 1 <= len(chosen) <= MOST_BOXES:
+        raise CloudError("cannot set limits: no box is named, or too many", remedy="open the editor again")
+    limits = ContainerLimits(
+        namespace=key.namespace,
+        app=key.app,
+        container=key.container,
+        memory_units=chosen[0].units,
+        core=core,
+        force=bool(force),
+        interrupt=bool(interrupt),
+        on_drift=on_drift,
+    )
+    return LimitsForm(limits, chosen, also)
+
+
+@router.post("/boxes/{device}/limits/{namespace}/{app}/{container}")
+def set_limits(
+    *,
+    request: Request,
+    device: Part,
+    key: Annotated[ContainerKey, Depends(_key)],
+    _: Operator,
+    form: Annotated[LimitsForm, Depends(_form)],
+    fleet: VisitorFleet,
+    pages: Pages,
+) -> Response:
+    """Set the limits as the button said, on the boxes that it counted; what another person has set meanwhile stays."""
+    failures = []
+    for one in form.boxes:
+        try:
+            fleet.set_limits(one.device, replace(form.limits, memory_units=one.units), expect_rev=one.rev)
+        except CloudError as error:
+            failures.append(BoxFailure(one.device, error))
+    if not failures:
+        return RedirectResponse(f"{_path(device, key)}#outcome", 303)
+    limits = form.limits
+    typed = TypedLimits(
+        memory=str(limits.memory_units),
+        core=str(limits.core),
+        force=limits.force,
+        interrupt=limits.interrupt,
+        on_drift=limits.on_drift.value if limits.on_drift else "",
+        also=form.also,
+    )
+    edit = edit_limits(fleet, device, key, typed)
+    names = {str(one.target.asked.box.device): one.name for one in edit.boxes}
+    named = [BoxFailure(names.get(one.box, one.box), one.error) for one in failures]
+    status = 409 if any(isinstance(one.error, ConflictError) for one in failures) else 400
+    return pages.page(request, "limits.html", editor_values(fleet, device, edit, named), status=status)
+
+
+def _chosen(text: str) -> ChosenBox:
+    """Read `DEVICE:REV:UNITS`.
+
+    Raises:
+        CloudError: it is none.
+    """
+    device, _, rest = text.partition(":")
+    rev, _, units = rest.partition(":")
+    numbers = rev.isascii() and rev.isdecimal() and units.isascii() and units.isdecimal()
+    if not numbers or len(text) > 300 or int(units) > MOST_UNITS:  # noqa: PLR2004  (longer than any name and numbers)
+        raise CloudError("cannot set limits: the form names no box, revision and units", remedy="open the editor again")
+    return ChosenBox(device, int(rev), int(units))
+
+
+@router.post("/boxes/{device}/limits/{namespace}/{app}/{container}/forget")
+def forget_limits(
+    device: Part, key: Annotated[ContainerKey, Depends(_key)], _: Operator, fleet: VisitorFleet
+) -> Response:
+    """Take the request back; the limits on the box stay as they are."""
+    asked = cluster_target(fleet, device).asked.box.device
+    fleet.forget_limits(asked, key.namespace, key.app, key.container)
+    return RedirectResponse(f"{_path(device, key)}#outcome", 303)

@@ -1,0 +1,165 @@
+"""People: accounts with roles and scopes, for admins who see all boxes."""
+
+from collections.abc import Callable
+from typing import Annotated
+
+from fastapi import APIRouter, Form, Request
+from starlette.responses import RedirectResponse, Response
+
+from edgegpu_cloud.console.context import Pages, Persons
+from edgegpu_cloud.console.rendering import LANGUAGES, PageRenderer
+from edgegpu_cloud.console.visitor import SignedIn, Visitor
+from edgegpu_cloud.errors import CloudError, ForbiddenError, NotFoundError
+from edgegpu_cloud.people.people import People
+from edgegpu_cloud.store.people.records import Role
+
+router = APIRouter()
+
+Scope = Annotated[str, Form(max_length=500)]
+FormRole = Annotated[Role, Form()]
+
+
+@router.get("/people")
+def people_page(request: Request, visitor: SignedIn, people: Persons, pages: Pages) -> Response:
+    """Show the accounts, and the form for a new one."""
+    return _list(request, visitor, people, pages, {"name": "", "role": Role.VIEWER, "scope": ""})
+
+
+def _list(
+    request: Request,
+    visitor: Visitor,
+    people: People,
+    pages: PageRenderer,
+    form: dict[str, object],
+    problem: str = "",
+) -> Response:
+    values = {"people": people.all(by=visitor.access), "roles": list(Role), "form": form, "problem": problem}
+    more = {"names_of_languages": LANGUAGES}
+    return pages.page(request, "people.html", values | more, status=400 if problem else 200)
+
+
+@router.post("/people")
+def add_person(
+    request: Request,
+    visitor: SignedIn,
+    people: Persons,
+    pages: Pages,
+    name: Annotated[str, Form(max_length=64)] = "",
+    role: FormRole = Role.VIEWER,
+    scope: Scope = "",
+    language: Annotated[str, Form(max_length=8)] = "",
+) -> Response:
+    """Make an account; the answer shows the link by which the person sets a password, this once."""
+    try:
+        code = people.create(name, role=role, scope=scope, language=language, by=visitor.access)
+    except (ForbiddenError, NotFoundError):
+        raise
+    except CloudError as error:
+        form: dict[str, object] = {"name": name, "role": role, "scope": scope}
+        return _list(request, visitor, people, pages, form, f"{error.text}. {error.remedy}")
+    return _person(request, visitor, people, pages, name, code=code)
+
+
+@router.get("/people/{name}")
+def person_page(name: str, request: Request, visitor: SignedIn, people: Persons, pages: Pages) -> Response:
+    """Show an account."""
+    return _person(request, visitor, people, pages, name)
+
+
+def _person(
+    request: Request,
+    visitor: Visitor,
+    people: People,
+    pages: PageRenderer,
+    name: str,
+    *,
+    code: str = "",
+    problem: str = "",
+) -> Response:
+    by = visitor.access
+    if not people.all(by=by):  # an admin alone comes here, also to their own account
+        raise NotFoundError("cannot find people", remedy="sign in again")
+    account = people.account(name, by=by)
+    values = {
+        "person": account,
+        "roles": list(Role),
+        "sessions": people.sessions(account.name, by=by),
+        "tokens": people.tokens(account.name, by=by),
+        "link": f"{request.base_url}link?code={code}" if code else "",
+        "problem": problem,
+    }
+    return pages.page(request, "person.html", values, status=400 if problem else 200)
+
+
+def _changed(
+    request: Request, visitor: Visitor, people: People, pages: PageRenderer, name: str, change: Callable[[], object]
+) -> Response:
+    """Do a change and show the account again; what is refused is said there."""
+    try:
+        change()
+    except (ForbiddenError, NotFoundError):
+        raise
+    except CloudError as error:
+        return _person(request, visitor, people, pages, name, problem=f"{error.text}. {error.remedy}")
+    return RedirectResponse(f"/people/{name}", 303)
+
+
+@router.post("/people/{name}/role")
+def set_role(name: str, request: Request, visitor: SignedIn, people: Persons, pages: Pages, role: FormRole) -> Response:
+    """Give a person another role."""
+    return _changed(request, visitor, people, pages, name, lambda: people.set_role(name, role, by=visitor.access))
+
+
+@router.post("/people/{name}/scope")
+def set_scope(
+    name: str, request: Request, visitor: SignedIn, people: Persons, pages: Pages, scope: Scope = ""
+) -> Response:
+    """Give a person another scope."""
+    return _changed(request, visitor, people, pages, name, lambda: people.set_scope(name, scope, by=visitor.access))
+
+
+@router.post("/people/{name}/disable")
+def disable(name: str, request: Request, visitor: SignedIn, people: Persons, pages: Pages) -> Response:
+    """Shut a person out."""
+    return _changed(request, visitor, people, pages, name, lambda: people.disable(name, by=visitor.access))
+
+
+@router.post("/people/{name}/enable")
+def enable(name: str, request: Request, visitor: SignedIn, people: Persons, pages: Pages) -> Response:
+    """Let a person in again."""
+    return _changed(request, visitor, people, pages, name, lambda: people.enable(name, by=visitor.access))
+
+
+@router.post("/people/{name}/sessions/end")
+def end_sessions(name: str, request: Request, visitor: SignedIn, people: Persons, pages: Pages) -> Response:
+    """End all sessions of a person."""
+    return _changed(request, visitor, people, pages, name, lambda: people.revoke_sessions(name, by=visitor.access))
+
+
+@router.post("/people/{name}/link")
+def reset_password(name: str, request: Request, visitor: SignedIn, people: Persons, pages: Pages) -> Response:
+    """Make a link for a new password; the answer shows it this once."""
+    try:
+        code = people.reset_password(name, by=visitor.access)
+    except (ForbiddenError, NotFoundError):
+        raise
+    except CloudError as error:
+        return _person(request, visitor, people, pages, name, problem=f"{error.text}. {error.remedy}")
+    return _person(request, visitor, people, pages, name, code=code)
+
+
+@router.post("/people/{name}/remove")
+def remove(
+    name: str,
+    request: Request,
+    visitor: SignedIn,
+    people: Persons,
+    pages: Pages,
+    typed: Annotated[str, Form(max_length=64)] = "",
+) -> Response:
+    """Remove an account, once its name was typed."""
+    if typed.strip().lower() != name:
+        words = pages.words(request)
+        return _person(request, visitor, people, pages, name, problem=words("That was another name."))
+    answer = _changed(request, visitor, people, pages, name, lambda: people.delete(name, by=visitor.access))
+    return RedirectResponse("/people", 303) if isinstance(answer, RedirectResponse) else answer

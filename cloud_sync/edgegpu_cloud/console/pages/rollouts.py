@@ -1,0 +1,202 @@
+"""Rollouts: the list, one rollout with its waves and boxes, and a new one with the preview of its waves."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated
+from urllib.parse import parse_qsl, urlencode
+
+from fastapi import APIRouter, Depends, Form, Query, Request
+from starlette.responses import RedirectResponse, Response
+
+from edgegpu_cloud.console.context import Pages
+from edgegpu_cloud.console.rendering import PageRenderer
+from edgegpu_cloud.console.visitor import Operator, SignedIn
+from edgegpu_cloud.errors import CloudError
+from edgegpu_cloud.fleet.specs import ContainerLimits, SharingSettings, read_app
+from edgegpu_cloud.rollouts.changes import RolloutChange
+from edgegpu_cloud.rollouts.rollouts import RolloutRequest, Rollouts
+from edgegpu_cloud.rollouts.strategy import FailurePolicy, Gate, OfflinePolicy, RolloutStrategy, read_sizes
+from edgegpu_cloud.store.rollouts.records import RolloutBoxState
+
+if TYPE_CHECKING:
+    from edgegpu_cloud.console.web import ConsoleParts
+
+router = APIRouter(prefix="/rollouts")
+
+PAGE = 50
+_MINUTE_S = 60
+
+
+def _rollouts(request: Request, visitor: SignedIn) -> Rollouts:
+    parts: ConsoleParts = request.state.parts
+    return parts.rollouts(visitor)
+
+
+VisitorRollouts = Annotated[Rollouts, Depends(_rollouts)]
+Number = Annotated[int, Query(ge=1)]
+
+
+@router.get("")
+def rollouts_page(request: Request, rollouts: VisitorRollouts, pages: Pages) -> Response:
+    """Show the last rollouts."""
+    return pages.page(request, "rollouts.html", {"rollouts": rollouts.all(limit=PAGE)}, block="list")
+
+
+@router.get("/new")
+def new_page(request: Request, _: Operator, rollouts: VisitorRollouts, pages: Pages) -> Response:
+    """Show the form; where it was filled in, the waves too."""
+    return _form(request, rollouts, pages, dict(request.query_params))
+
+
+@router.post("")
+def start(
+    request: Request,
+    _: Operator,
+    rollouts: VisitorRollouts,
+    pages: Pages,
+    *,
+    query: Annotated[str, Form(max_length=4_000)] = "",
+    typed: Annotated[str, Form(max_length=10)] = "",
+) -> Response:
+    """Start what was previewed; the number of boxes was typed, and has to be the number by now."""
+    given = dict(parse_qsl(query, keep_blank_values=True))
+    try:
+        wanted = _wanted(given)
+        boxes = _number(typed or "0", "number of boxes")
+        number = rollouts.start(wanted, expect_boxes=boxes)
+    except CloudError as error:
+        return _form(request, rollouts, pages, given, problem=error)
+    return RedirectResponse(f"/rollouts/{number}", 303)
+
+
+def _form(
+    request: Request,
+    rollouts: Rollouts,
+    pages: PageRenderer,
+    given: Mapping[str, str],
+    *,
+    problem: CloudError | None = None,
+) -> Response:
+    plan = None
+    if given and problem is None:
+        try:
+            plan = rollouts.preview(_wanted(given))
+        except CloudError as error:
+            problem = error
+    values = {"given": given, "plan": plan, "problem": problem, "query": urlencode(given)}
+    return pages.page(request, "rollout-new.html", values, status=400 if problem else 200)
+
+
+def _wanted(given: Mapping[str, str]) -> RolloutRequest:
+    gate = Gate(
+        success_percent=_number(given.get("success", "100"), "success share"),
+        minimum=_number(given.get("minimum", "1"), "minimum"),
+        soak_s=_number(given.get("soak", "0"), "soak time") * _MINUTE_S,
+    )
+    try:
+        on_failure = FailurePolicy(given.get("on_failure", "return"))
+        offline = OfflinePolicy(given.get("offline", "join"))
+    except ValueError as error:
+        raise CloudError(f"cannot start a rollout: {error}", remedy="choose one of the form's values") from error
+    strategy = RolloutStrategy(
+        canary=_number(given.get("canary", "1"), "canary"),
+        sizes=read_sizes(given.get("waves", "25%")),
+        gate=gate,
+        on_failure=on_failure,
+        offline=offline,
+    )
+    first = tuple(given.get("first", "").split())
+    return RolloutRequest(
+        change=_change(given), selector=given.get("labels", "").strip(), first=first, strategy=strategy
+    )
+
+
+def _change(given: Mapping[str, str]) -> RolloutChange:
+    if given.get("what") != "limits":
+        unit = given.get("unit_mib", "").strip()
+        return SharingSettings(
+            policy=given.get("policy") or None,
+            exclude=tuple(given.get("exclude", "").split()) or None,
+            unit_mib=_number(unit, "unit") if unit else None,
+        )
+    namespace, app = read_app(given.get("app", ""))
+    return ContainerLimits(
+        namespace=namespace,
+        app=app,
+        container=given.get("container", "").strip() or app,
+        memory_units=_number(given.get("memory", "0"), "memory"),
+        core=_number(given.get("core", "1"), "core"),
+    )
+
+
+def _number(text: str, what: str) -> int:
+    if not text.strip().isdecimal():
+        raise CloudError(f"cannot start a rollout: the {what} is {text!r}", remedy="give a whole number")
+    return int(text)
+
+
+@router.get("/{number}")
+def rollout_page(
+    request: Request,
+    number: int,
+    rollouts: VisitorRollouts,
+    pages: Pages,
+    show: Annotated[str, Query(max_length=20)] = "",
+    page: Annotated[int, Query(ge=1, le=100_000)] = 1,
+) -> Response:
+    """Show a rollout: its waves, and where its boxes stand."""
+    return _one(request, number, rollouts, pages, show=show, page=page)
+
+
+def _one(
+    request: Request,
+    number: int,
+    rollouts: Rollouts,
+    pages: PageRenderer,
+    *,
+    show: str = "",
+    page: int = 1,
+    problem: CloudError | None = None,
+) -> Response:
+    view = rollouts.show(number)
+    states = [state for state in RolloutBoxState if state == show]
+    total = view.states.get(states[0], 0) if states else view.boxes
+    values = {
+        "view": view,
+        "boxes": rollouts.boxes(number, states, limit=PAGE, offset=(page - 1) * PAGE),
+        "show": states[0].value if states else "",
+        "page": page,
+        "pages": max(1, -(-total // PAGE)),
+        "problem": problem,
+    }
+    return pages.page(request, "rollout.html", values, block="list", status=400 if problem else 200)
+
+
+@router.post("/{number}/{verb}")
+def change(
+    request: Request,
+    number: int,
+    verb: str,
+    _: Operator,
+    rollouts: VisitorRollouts,
+    pages: Pages,
+    *,
+    typed: Annotated[str, Form(max_length=10)] = "",
+) -> Response:
+    """Pause, resume or abort a rollout, with the number of its boxes typed."""
+    try:
+        boxes = rollouts.show(number).boxes
+        if typed.strip() != str(boxes):
+            text = f"cannot {verb} rollout {number}: the number of its boxes was not typed"
+            raise CloudError(text, remedy=f"type {boxes}")  # noqa: TRY301  (one answer for all)
+        match verb:
+            case "pause":
+                rollouts.pause(number)
+            case "resume":
+                rollouts.resume(number)
+            case "abort" | "return":
+                rollouts.abort(number, returns=verb == "return")
+            case _:
+                raise CloudError(f"cannot {verb} a rollout", remedy="pause, resume, abort or return it")  # noqa: TRY301
+    except CloudError as error:
+        return _one(request, number, rollouts, pages, problem=error)
+    return RedirectResponse(f"/rollouts/{number}", 303)

@@ -1,0 +1,133 @@
+"""Sign in, sign out, and the one-time links by which people choose their password."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import APIRouter, Form, Query, Request
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import RedirectResponse, Response
+
+from edgegpu_cloud.console.context import Pages, Persons
+from edgegpu_cloud.console.paths import own_path
+from edgegpu_cloud.console.rendering import PageRenderer
+from edgegpu_cloud.console.visitor import SESSION_COOKIE, SignedIn, check_origin
+from edgegpu_cloud.errors import CloudError
+from edgegpu_cloud.people.errors import LinkRefusedError, LockedOutError, SignInRefusedError
+from edgegpu_cloud.people.people import People
+from edgegpu_cloud.people.sessions import SignedIn as NewSession
+from edgegpu_cloud.store.people.records import LinkKind
+
+router = APIRouter()
+
+KEPT = "kept."
+"""The beginning of a hidden field's name in which the sign-in page keeps a field of a form that came too late."""
+
+Secret = Annotated[str, Form(max_length=1_000)]
+Name = Annotated[str, Form(max_length=64)]
+
+
+@router.get("/sign-in")
+def sign_in_page(request: Request, pages: Pages) -> Response:
+    """Show the form."""
+    back = own_path(request.query_params.get("next", "/"))
+    return pages.page(request, "sign-in.html", {"next": back, "kept": [], "problem": "", "name": ""})
+
+
+@router.post("/sign-in")
+async def sign_in(request: Request, pages: Pages, people: Persons, name: Name = "", password: Secret = "") -> Response:
+    """Begin a session and go on; a form that came after the last one had ended is shown again, to be sent."""
+    check_origin(request)
+    form = await request.form()
+    back = own_path(str(form.get("next", "/")))
+    kept = [(key.removeprefix(KEPT), str(value)) for key, value in form.multi_items() if key.startswith(KEPT)]
+    try:
+        begun = await run_in_threadpool(_begin, request, people, name, password)
+    except (SignInRefusedError, LockedOutError) as error:
+        words = pages.words(request)
+        if isinstance(error, LockedOutError):
+            text = words("Too many failed tries. Try again in %(num)d s.") % {"num": error.retry_after_s}
+            status, more = 429, {"Retry-After": str(error.retry_after_s)}
+        else:
+            text, status, more = words("Name or password is wrong."), 401, {}
+        values = {"next": back, "kept": kept, "problem": text, "name": name}
+        return pages.page(request, "sign-in.html", values, status=status, headers=more)
+    if not kept:
+        return _with_session(RedirectResponse(back, 303), begun)
+    session = await run_in_threadpool(people.session, begun.session_token)
+    csrf = session.csrf if session is not None else ""
+    return _with_session(pages.page(request, "send-again.html", {"to": back, "kept": kept, "csrf": csrf}), begun)
+
+
+@router.post("/sign-out")
+def sign_out(request: Request, people: Persons, _: SignedIn) -> Response:
+    """End the session."""
+    people.sign_out(request.cookies.get(SESSION_COOKIE, ""))
+    answer = RedirectResponse("/sign-in", 303)
+    answer.delete_cookie(SESSION_COOKIE, path="/", secure=True, httponly=True, samesite="lax")
+    return answer
+
+
+@router.get("/link")
+def link_page(
+    request: Request, pages: Pages, people: Persons, code: Annotated[str, Query(max_length=200)] = ""
+) -> Response:
+    """Show the form that a one-time link opens: the first administrator's account, or a new password."""
+    try:
+        kind = people.link(code).kind
+    except LinkRefusedError as error:
+        return _link_form(request, pages, LinkForm(code, None), problem=error)
+    return _link_form(request, pages, LinkForm(code, kind), problem=None)
+
+
+@router.post("/link")
+def redeem_link(
+    request: Request,
+    pages: Pages,
+    people: Persons,
+    code: Annotated[str, Form(max_length=200)] = "",
+    name: Name = "",
+    password: Secret = "",
+    again: Secret = "",
+) -> Response:
+    """Set the password, sign in, and use the link up."""
+    check_origin(request)
+    kind = None
+    try:
+        kind = people.link(code).kind
+        _check_same(pages.words(request), password, again)
+        account = people.redeem(code, name, password)
+    except CloudError as error:
+        return _link_form(request, pages, LinkForm(code, kind, name), problem=error)
+    begun = _begin(request, people, account.name, password)
+    return _with_session(RedirectResponse("/", 303), begun)
+
+
+def _check_same(words: Callable[[str], str], password: str, again: str) -> None:
+    if password != again:
+        raise CloudError(words("The two passwords differ"), remedy=words("Type the same one twice."))
+
+
+@dataclass(frozen=True, slots=True)
+class LinkForm:
+    """The form of a one-time link; `kind` is None where the link is of no use."""
+
+    code: str
+    kind: LinkKind | None
+    name: str = ""
+
+
+def _link_form(request: Request, pages: PageRenderer, form: LinkForm, *, problem: CloudError | None) -> Response:
+    values = {"form": form, "first": form.kind is LinkKind.FIRST_ADMIN, "problem": problem}
+    return pages.page(request, "link.html", values, status=200 if problem is None else 400)
+
+
+def _begin(request: Request, people: People, name: str, password: str) -> NewSession:
+    """Sign a person in, with the browser's address and name, by which they tell their sessions apart."""
+    address = request.client.host if request.client is not None else ""
+    return people.sign_in(name, password, address=address, agent=request.headers.get("user-agent", ""))
+
+
+def _with_session(answer: Response, begun: NewSession) -> Response:
+    answer.set_cookie(SESSION_COOKIE, begun.session_token, path="/", secure=True, httponly=True, samesite="lax")
+    return answer

@@ -1,0 +1,89 @@
+"""Values in the words of a screen: times, amounts, states; each is a filter of the templates."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+_MINUTE_S, _HOUR_S, _DAY_S = 60, 3_600, 86_400
+_GIB_MIB = 1_024
+NONE = "\N{EN DASH}"
+"""What stands in the place of a value that there is not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Phrasing:
+    """The phrases of one language."""
+
+    gettext: Callable[[str], str]
+    ngettext: Callable[[str, str, int], str]
+    clock: Callable[[], float]
+
+    def filters(self) -> Mapping[str, Callable[..., str]]:
+        """Return the filters of the templates by name."""
+        return {
+            "ago": self.ago,
+            "date_time": date_time,
+            "clock_time": clock_time,
+            "moment": self.moment,
+            "size": size,
+            "units": self.units,
+            "duration": self.duration,
+        }
+
+    def ago(self, at_s: float | None) -> str:
+        """Return how long ago a time was; a dash where it never was."""
+        if not at_s:
+            return NONE
+        passed = max(0, int(self.clock() - at_s))
+        if passed < _MINUTE_S:
+            return self._count("%(num)d second ago", "%(num)d seconds ago", passed)
+        if passed < _HOUR_S:
+            return self._count("%(num)d minute ago", "%(num)d minutes ago", passed // _MINUTE_S)
+        if passed < 2 * _DAY_S:
+            return self._count("%(num)d hour ago", "%(num)d hours ago", passed // _HOUR_S)
+        return self._count("%(num)d day ago", "%(num)d days ago", passed // _DAY_S)
+
+    def moment(self, at_s: float | None) -> str:
+        """Return a time of today as `12:03:04`, another as `2026-01-31 12:03`, both of UTC; a dash for none."""
+        today = date_time(self.clock())[:10]
+        return clock_time(at_s) if date_time(at_s).startswith(today) else date_time(at_s)[:16]
+
+    def duration(self, seconds: int) -> str:
+        """Return a length of time in its largest whole unit: "1 hour", "7 days"."""
+        if seconds % _DAY_S == 0:
+            return self._count("%(num)d day", "%(num)d days", seconds // _DAY_S)
+        if seconds % _HOUR_S == 0:
+            return self._count("%(num)d hour", "%(num)d hours", seconds // _HOUR_S)
+        return self._count("%(num)d minute", "%(num)d minutes", seconds // _MINUTE_S)
+
+    def units(self, number: int) -> str:
+        """Return an amount of units: "1 unit", "4 units"."""
+        return self._count("%(num)d unit", "%(num)d units", number)
+
+    def _count(self, one: str, many: str, number: int) -> str:
+        return self.ngettext(one, many, number) % {"num": number}
+
+
+def date_time(at_s: float | None) -> str:
+    """Return a time as `2026-01-31 12:03:04 UTC`; a dash for none."""
+    return _written(at_s, "%Y-%m-%d %H:%M:%S UTC")
+
+
+def clock_time(at_s: float | None) -> str:
+    """Return a time of day as `12:03:04`; a dash for none."""
+    return _written(at_s, "%H:%M:%S")
+
+
+def _written(at_s: float | None, form: str) -> str:
+    """Return a time as text; boxes say when things were, and may say a year that no calendar has."""
+    try:
+        return datetime.fromtimestamp(at_s, UTC).strftime(form) if at_s else NONE
+    except (ValueError, OverflowError, OSError):
+        return NONE
+
+
+def size(mib: float) -> str:
+    """Return an amount of memory: `512 MiB`, `2.5 GiB`."""
+    if mib < _GIB_MIB:
+        return f"{mib:g} MiB"
+    return f"{round(mib / _GIB_MIB, 2):g} GiB"

@@ -1,0 +1,91 @@
+// Live pages: one stream for each visible tab. A hidden tab closes its stream, for a browser has six connections to a host.
+//
+// An element with data-live="boxes" asks for itself again when any box changes, one with data-live="DEVICE" when that
+// box does, one with data-live="enrol" when a token or a box that waits does, one with data-live="alerts" when an alert does; htmx does the asking (hx-trigger="live"). Bursts are
+// gathered, so a busy fleet costs one request a second.
+
+const GATHER_MS = 800;
+const AGAIN_MS = 3000;
+
+let stream = null;
+let gathered = new Set();
+let timer = 0;
+let missed = false;
+
+function affected(element, boxes) {
+  const wanted = element.dataset.live;
+  return (wanted === "boxes" && [...boxes].some((one) => one !== "enrol" && one !== "alerts")) || boxes.has("all") || wanted.split(" ").some((one) => boxes.has(one));
+}
+
+function wake() {
+  timer = 0;
+  const boxes = gathered;
+  gathered = new Set();
+  for (const element of document.querySelectorAll("[data-live]")) {
+    // A person who types or drags in it keeps what they have: it is woken when they have left.
+    if (affected(element, boxes) && !element.querySelector("[data-editing]")) {
+      window.htmx.trigger(element, "live");
+    }
+  }
+}
+
+function note(boxes) {
+  for (const box of boxes) gathered.add(box);
+  if (!timer) timer = window.setTimeout(wake, GATHER_MS);
+}
+
+function show(connected) {
+  for (const element of document.querySelectorAll("[data-link-state]")) element.hidden = connected;
+}
+
+function open() {
+  if (stream || document.hidden || !document.querySelector("[data-live]")) return;
+  stream = new EventSource("/live");
+  stream.addEventListener("hello", () => {
+    show(true);
+    if (missed) note(["all"]);
+    missed = false;
+  });
+  stream.addEventListener("boxes", (event) => note(JSON.parse(event.data)));
+  stream.addEventListener("signed-out", () => window.location.reload());
+  stream.onerror = () => {
+    missed = true;
+    show(false);
+    if (stream.readyState === EventSource.CLOSED) {
+      close();
+      window.setTimeout(open, AGAIN_MS);
+    }
+  };
+}
+
+function close() {
+  if (stream) stream.close();
+  stream = null;
+}
+
+document.addEventListener("visibilitychange", () => {
+  if (document.hidden) {
+    missed = true;
+    close();
+  } else {
+    open();
+  }
+});
+window.addEventListener("pagehide", close);
+window.addEventListener("pageshow", open);
+// A refused request shows its answer where the page has a place for it.
+document.addEventListener("htmx:beforeSwap", (event) => {
+  if ([400, 403, 404, 409, 422].includes(event.detail.xhr.status)) {
+    event.detail.shouldSwap = true;
+    event.detail.isError = false;
+  }
+});
+// A part that is drawn anew keeps what a person has unfolded in it.
+let unfolded = [];
+document.addEventListener("htmx:beforeSwap", (event) => {
+  unfolded = [...event.detail.target.querySelectorAll("details[id][open]")].map((one) => one.id);
+});
+document.addEventListener("htmx:afterSwap", () => {
+  for (const id of unfolded.splice(0)) document.getElementById(id)?.setAttribute("open", "");
+});
+open();

@@ -1,0 +1,246 @@
+"""The API over a store: what each role may, pages of lists, ETags, problems, events, secrets that stay out of logs."""
+
+import logging
+from pathlib import Path
+
+import pytest
+from kits.console import ConsoleSite
+from kits.details import box, card, pod
+from kits.enrol import Box, Office, office
+
+from edgegpu_cloud.console.visitor import SESSION_COOKIE, Visitor
+from edgegpu_cloud.enrolment.bodies import ApprovalPending
+from edgegpu_cloud.store.people.records import Role
+
+LIMITS = "/boxes/hall-1/limits/default/asr/main"
+FOUR = {"memory_units": 4, "core": 1}
+VIEW, CHANGE, END = ("anna", "otto", "vera"), ("anna", "otto"), ("anna",)
+
+ENDPOINTS: tuple[tuple[str, str, object, tuple[str, ...]], ...] = (
+    ("GET", "/me", None, VIEW),
+    ("GET", "/boxes", None, VIEW),
+    ("GET", "/box-views", None, VIEW),
+    ("GET", "/boxes/{box}/details", None, VIEW),
+    ("GET", "/boxes/{box}/events", None, VIEW),
+    ("GET", "/boxes/{box}/requests", None, VIEW),
+    ("GET", "/boxes/{box}", None, VIEW),
+    ("PATCH", "/boxes/{box}", {"labels": {"rack": "3"}}, CHANGE),
+    ("GET", "/boxes/{box}/cards", None, VIEW),
+    ("GET", "/boxes/{box}/pods", None, VIEW),
+    ("GET", "/boxes/{box}/desired", None, VIEW),
+    ("GET", "/boxes/{box}/limits", None, VIEW),
+    ("PUT", "/boxes/{box}/limits/{namespace}/{app}/{container}", FOUR, CHANGE),
+    ("GET", "/boxes/{box}/limits/{namespace}/{app}/{container}", None, VIEW),
+    ("DELETE", "/boxes/{box}/limits/{namespace}/{app}/{container}", None, CHANGE),
+    (
+        "POST",
+        "/boxes/{box}/limits/preview",
+        {"namespace": "default", "app": "asr", "container": "main", **FOUR},
+        VIEW,
+    ),
+    ("PATCH", "/boxes/{box}/sharing", {"policy": "spread"}, CHANGE),
+    ("DELETE", "/boxes/{box}/sharing/{item}", None, CHANGE),
+    ("POST", "/boxes/{box}/commands", {"op": "doctor.run"}, CHANGE),
+    ("GET", "/commands", None, VIEW),
+    ("GET", "/commands/{id_}", None, VIEW),
+    ("POST", "/commands/{id_}/cancel", None, CHANGE),
+    ("GET", "/alarms", None, VIEW),
+    ("POST", "/alarms/{number}/seen", None, CHANGE),
+    ("GET", "/audit", None, END),
+    ("GET", "/enrolment/tokens", None, VIEW),
+    ("POST", "/enrolment/tokens", {"name": "hall-9"}, CHANGE),
+    ("DELETE", "/enrolment/tokens/{id_}", None, CHANGE),
+    ("GET", "/enrolment/attempts", None, VIEW),
+    ("POST", "/enrolment/attempts/{id_}/approve", None, CHANGE),
+    ("POST", "/enrolment/attempts/{id_}/refuse", None, CHANGE),
+    ("GET", "/boxes/{box}/evidence", None, VIEW),
+    ("POST", "/boxes/{box}/evidence/check", None, CHANGE),
+    ("GET", "/operations", None, VIEW),
+    ("POST", "/operations", {"all": True, "change": {"kind": "command", "op": "doctor.run"}}, CHANGE),
+    ("GET", "/operations/{id_}", None, VIEW),
+    ("GET", "/operations/{id_}/boxes", None, VIEW),
+    ("POST", "/operations/{id_}/cancel", None, CHANGE),
+    ("GET", "/alerts", None, VIEW),
+    ("POST", "/alerts/{number}/silence", {"for_s": 60}, CHANGE),
+    ("GET", "/rollouts", None, VIEW),
+    ("POST", "/rollouts", {"all": True, "change": {"kind": "sharing", "policy": "spread"}}, CHANGE),
+    ("POST", "/rollouts/preview", {"all": True, "change": {"kind": "sharing", "policy": "spread"}}, VIEW),
+    ("GET", "/rollouts/{number}", None, VIEW),
+    ("GET", "/rollouts/{number}/boxes", None, VIEW),
+    ("POST", "/rollouts/{number}/pause", None, CHANGE),
+    ("POST", "/rollouts/{number}/resume", None, CHANGE),
+    ("POST", "/rollouts/{number}/abort", {"returns": False}, CHANGE),
+    ("GET", "/events", None, VIEW),
+    ("POST", "/boxes/{box}/revoke", {"confirm": "hall-1"}, END),
+    ("POST", "/boxes/{box}/forget", {"confirm": "hall-1"}, END),
+)
+"""Each endpoint, a body that it takes, and who may ask it."""
+
+
+@pytest.fixture
+def hall(site: ConsoleSite) -> str:
+    device = site.add(1, "hall-1", site="hall")
+    pods = {"u1": pod("asr-5d98c8c9f7-zfpmp", ("main", "0", 10, 1))}
+    site.report(device, box("hall-1", (card("0"), card("1", units=20)), pods, cluster="0" * 36))
+    return device
+
+
+def path_of(path: str) -> str:
+    names = {"box": "hall-1", "namespace": "default", "app": "asr", "container": "main", "item": "policy"}
+    ids = {"/commands/{id_}": "0" * 26, "/operations": "0" * 26, "/enrolment": "ab" * 16, "/alarms": "1"}
+    id_ = next((value for start, value in ids.items() if path.startswith(start)), "")
+    return path.format(**names, id_=id_, number=1)
+
+
+def test_the_table_below_has_every_endpoint(site: ConsoleSite) -> None:
+    paths = site.api().get("/openapi.json").json()["paths"]
+    there = {(method.upper(), path) for path, methods in paths.items() for method in methods}
+    assert there == {(method, path) for method, path, _, _ in ENDPOINTS}
+
+
+@pytest.mark.parametrize(("method", "path", "body", "allowed"), ENDPOINTS, ids=lambda one: str(one)[:60])
+def test_every_role_at_every_endpoint(
+    site: ConsoleSite, hall: str, method: str, path: str, body: object, allowed: tuple[str, ...]
+) -> None:
+    assert hall
+    for person in ("vera", "otto", "anna", ""):
+        if path == "/events" and person:
+            continue  # a stream that does not end: a test of its own
+        answer = site.api(person).request(method, path_of(path), json=body)
+        if not person:
+            assert (answer.status_code, answer.json()["code"]) == (401, "NOT_SIGNED_IN")
+        elif person in allowed:
+            assert answer.status_code not in {401, 403, 500}, (person, answer.text)
+        else:
+            assert (answer.status_code, answer.json()["code"]) == (403, "NOT_ALLOWED"), person
+
+
+@pytest.mark.parametrize(("method", "path", "body", "allowed"), ENDPOINTS, ids=lambda one: str(one)[:60])
+def test_a_box_out_of_scope_does_not_exist(
+    site: ConsoleSite, hall: str, method: str, path: str, body: object, allowed: tuple[str, ...]
+) -> None:
+    if "{box}" not in path:
+        return
+    assert allowed
+    site.api_tokens["egt_yann"] = Visitor(name="yann", role=Role.ADMIN, csrf="", scope="site=yard")
+    with site.store.read() as tx:
+        before = tx.boxes.get([hall])  # type: ignore[list-item]
+    answer = site.api("yann").request(method, path_of(path), json=body)
+    assert (answer.status_code, answer.json()["code"]) == (404, "NOT_FOUND")
+    with site.store.read() as tx:
+        assert tx.boxes.get([hall]) == before  # type: ignore[list-item]
+
+
+def test_lists_show_what_is_in_scope_and_are_paged_by_next(site: ConsoleSite) -> None:
+    for number in range(5):
+        site.add(number, f"box-{number}", site="hall" if number % 2 else "yard")
+    client = site.api()
+    names, path = [], "/boxes?limit=2&labels=site"
+    while path:
+        answer = client.get(path).json()
+        names += [one["name"] for one in answer["items"]]
+        path = (answer["next"] or "").removeprefix("/api/v1")
+    assert names == [f"box-{number}" for number in range(5)]
+    site.api_tokens["egt_hal"] = Visitor(name="hal", role=Role.VIEWER, csrf="", scope="site=hall")
+    assert [one["name"] for one in site.api("hal").get("/boxes").json()["items"]] == ["box-1", "box-3"]
+    assert client.get("/boxes?cursor=xyz").status_code == 422
+    assert client.get("/boxes?label=site").status_code == 400, "a misspelt filter would be every box"
+    assert client.get("/alarms?unknown=1").json()["code"] == "BAD_REQUEST"
+
+
+def test_commands_are_paged_and_cancelled(site: ConsoleSite, hall: str) -> None:
+    client = site.api()
+    ids = [client.post(f"/boxes/{hall}/commands", json={"op": "doctor.run"}).json()["id"] for _ in range(3)]
+    first = client.get("/commands?limit=2&box=hall-1").json()
+    assert [one["id"] for one in first["items"]] == [ids[2], ids[1]]
+    rest = client.get(first["next"].removeprefix("/api/v1")).json()
+    assert ([one["id"] for one in rest["items"]], rest["next"]) == ([ids[0]], None)
+    assert client.post(f"/commands/{ids[0]}/cancel").json()["cancelled"]
+    wrong = client.post(f"/boxes/{hall}/commands", json={"op": "no.such"})
+    assert wrong.status_code == 422
+    assert "there are" in wrong.json()["remedy"]
+
+
+def test_what_was_read_is_not_sent_again_and_a_stale_change_is_refused(site: ConsoleSite, hall: str) -> None:
+    client = site.api("otto")
+    for path in ("", "/cards", "/desired"):
+        read = client.get(f"/boxes/{hall}{path}")
+        again = client.get(f"/boxes/{hall}{path}", headers={"if-none-match": read.headers["etag"]})
+        assert (again.status_code, again.content) == (304, b"")
+    seen = client.get(f"/boxes/{hall}/desired").headers["etag"]
+    assert client.put(LIMITS, json=FOUR, headers={"if-match": seen}).json() == {"revision": 1}
+    stale = client.put(LIMITS, json={"memory_units": 5, "core": 1}, headers={"if-match": seen})
+    assert (stale.status_code, stale.json()["code"]) == (412, "STALE_REVISION")
+    assert stale.headers["content-type"] == "application/problem+json"
+    assert (
+        client.patch(f"/boxes/{hall}/sharing", json={"policy": "spread"}, headers={"if-match": seen}).status_code == 412
+    )
+    assert client.delete(LIMITS, headers={"if-match": seen}).status_code == 412
+    assert client.delete(LIMITS, headers={"if-match": "x"}).status_code == 400
+    assert client.get(LIMITS).json()["memory_units"] == 4
+    now = client.get(f"/boxes/{hall}/desired").headers["etag"]
+    assert client.delete(LIMITS, headers={"if-match": now}).json() == {"revision": 2}
+    assert client.get(LIMITS).status_code == 404
+
+
+def test_cards_pods_and_a_preview_have_the_boxes_numbers(site: ConsoleSite, hall: str) -> None:
+    client = site.api("vera")
+    first, second = client.get(f"/boxes/{hall}/cards").json()["cards"]
+    assert (first["free_units"], second["free_units"], first["pieces"][0]["app"]) == (19, 20, "asr")
+    assert [one["units"] for one in client.get(f"/boxes/{hall}/pods").json()] == [10]
+    wanted = {"namespace": "default", "app": "other", "container": "main", "core": 1}
+    fits = client.post(f"/boxes/{hall}/limits/preview", json={**wanted, "memory_units": 20}).json()
+    never = client.post(f"/boxes/{hall}/limits/preview", json={**wanted, "memory_units": 40}).json()
+    assert (fits["answer"], never["answer"]) == ("fits", "never_fits")
+
+
+def test_a_session_changes_something_with_its_csrf_header_alone(site: ConsoleSite, hall: str) -> None:
+    client = site.api("")
+    client.cookies.set(SESSION_COOKIE, "otto")
+    body = {"labels": {"rack": "3"}}
+    assert client.get(f"/boxes/{hall}").status_code == 200
+    assert client.patch(f"/boxes/{hall}", json=body).json()["code"] == "NO_CSRF_TOKEN"
+    own = {"x-csrf-token": "csrf-of-otto"}
+    other = {"origin": "https://evil.example", **own}
+    assert client.patch(f"/boxes/{hall}", json=body, headers=other).status_code == 403
+    assert client.patch(f"/boxes/{hall}", json=body, headers=own).json()["labels"] == {"site": "hall", "rack": "3"}
+    assert client.get(f"/boxes/{hall}", headers={"authorization": "Bearer egt_nobody"}).status_code == 401
+
+
+def test_a_token_is_in_its_answer_alone(site: ConsoleSite, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    client = site.api("otto")
+    made = client.post("/enrolment/tokens", json={"name": "hall-9", "labels": {"site": "hall"}, "lasts_s": 60}).json()
+    assert made["token"] in made["line"]
+    listed = client.get("/enrolment/tokens").text
+    audit = site.api("anna").get("/audit?what=token").text
+    assert "token.made" in audit
+    secrets = (made["token"], "egt_otto", "egt_anna")
+    assert not [one for one in secrets if one in caplog.text + listed + audit]
+    assert client.delete(f"/enrolment/tokens/{made['id']}").status_code == 200
+    assert client.get("/enrolment/tokens").json() == []
+    invalid = client.post("/enrolment/tokens", json={"lasts_s": "a-secret-value"})
+    assert (invalid.status_code, "a-secret-value" in invalid.text) == (422, False)
+
+
+def test_a_box_that_waits_is_approved_by_a_program(tmp_path: Path) -> None:
+    cloud: Office = office(tmp_path / "cloud")
+    client = ConsoleSite(cloud.store).api("otto")
+    made = client.post("/enrolment/tokens", json={"approval": True}).json()
+    new = Box(made["token"])
+    assert isinstance(new.enrol(cloud.desk), ApprovalPending)
+    (waiting,) = client.get("/enrolment/attempts").json()
+    assert client.post(f"/enrolment/attempts/{waiting['id']}/approve").json()["state"] == "APPROVED"
+    assert client.post(f"/enrolment/attempts/{waiting['id']}/refuse").json()["code"] == "CONFLICT"
+    device = new.enrolled(cloud.desk).device
+    assert client.get("/enrolment/attempts?state=DONE").json()[0]["device"] == device
+    cloud.store.close()
+
+
+def test_a_body_that_is_too_long_and_a_path_that_is_none_are_problems(site: ConsoleSite) -> None:
+    client = site.api()
+    long = client.post("/enrolment/tokens", content=b"x" * 40_000)
+    assert (long.status_code, long.headers["content-type"]) == (413, "application/problem+json")
+    assert client.get("/none").json()["code"] == "NOT_FOUND"
+    assert client.put("/boxes").json()["code"] == "METHOD_NOT_ALLOWED"
+    assert client.post("/enrolment/tokens", content=b"{").json()["code"] == "INVALID"

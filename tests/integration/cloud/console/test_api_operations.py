@@ -1,0 +1,119 @@
+"""Operations, alerts and evidence by the API: started, listed, cancelled, silenced, checked; within the scope."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from kits.console import NOW_S, ConsoleSite
+from kits.details import box, card, pod
+from starlette.testclient import TestClient
+
+from edgegpu_cloud.console.visitor import Visitor
+from edgegpu_cloud.fleet.operations.runner import OperationRunner
+from edgegpu_cloud.store.people.records import Role
+
+DOCTOR = {"kind": "command", "op": "doctor.run"}
+
+
+@pytest.fixture(autouse=True)
+def boxes(site: ConsoleSite) -> Sequence[str]:
+    return [site.add(number, f"box-{number}", site="hall" if number < 3 else "yard") for number in range(5)]
+
+
+def items(client: TestClient, path: str) -> list[dict[str, Any]]:
+    """Return all items of a list, part by part."""
+    found: list[dict[str, Any]] = []
+    while path:
+        part = client.get(path).json()
+        found += part["items"]
+        path = (part["next"] or "").removeprefix("/api/v1")
+    return found
+
+
+def test_an_operation_is_started_followed_and_listed(site: ConsoleSite) -> None:
+    client = site.api("otto")
+    made = client.post("/operations", json={"change": DOCTOR, "labels": "site=hall"})
+    assert (made.status_code, made.json()["boxes"], made.json()["outcomes"]) == (202, 3, {"QUEUED": 3})
+    runner = OperationRunner(site.store, clock=site.clock)
+    while runner.step():
+        pass
+    path = f"/operations/{made.json()['id']}"
+    shown = client.get(path).json()
+    assert (shown["state"], shown["outcomes"], shown["settled"]) == ("DONE", {"STORED": 3}, False)
+    found = items(client, f"{path}/boxes?limit=2&outcome=STORED")
+    assert sorted(one["name"] for one in found) == ["box-0", "box-1", "box-2"]
+    assert all(client.get(f"/commands/{one['command']}").json()["op"] == "doctor.run" for one in found)
+    assert items(client, f"{path}/boxes?outcome=REFUSED") == []
+    assert client.post(f"{path}/cancel").json()["code"] == "CONFLICT"
+
+
+def test_operations_are_paged_and_one_that_waits_is_cancelled(site: ConsoleSite) -> None:
+    client, ids = site.api("otto"), []
+    for _ in range(3):
+        ids.append(client.post("/operations", json={"change": {"kind": "install"}, "all": True}).json()["id"])
+        site.now_s += 1
+    assert [one["id"] for one in items(client, "/operations?limit=2")] == ids[::-1]
+    cancelled = client.post(f"/operations/{ids[0]}/cancel").json()
+    assert (cancelled["state"], cancelled["outcomes"]) == ("CANCELLED", {"CANCELLED": 5})
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ({"change": DOCTOR}, 400),
+        ({"change": DOCTOR, "all": True, "labels": "site=hall"}, 400),
+        ({"change": DOCTOR, "labels": "site=nowhere"}, 404),
+        ({"change": DOCTOR, "devices": ["f" * 16]}, 404),
+        ({"change": {"kind": "command", "op": "no.such"}, "all": True}, 422),
+        ({"change": {"kind": "sharing"}, "all": True}, 422),
+    ],
+)
+def test_what_cannot_be_done_stores_nothing(site: ConsoleSite, body: dict[str, object], status: int) -> None:
+    client = site.api("otto")
+    assert client.post("/operations", json=body).status_code == status
+    assert items(client, "/operations") == []
+
+
+def test_operations_and_alerts_out_of_scope_do_not_exist(site: ConsoleSite, boxes: Sequence[str]) -> None:
+    made = site.api("otto").post("/operations", json={"change": DOCTOR, "devices": boxes}).json()
+    alarm(site, boxes[0])
+    site.api_tokens["egt_yann"] = Visitor(name="yann", role=Role.ADMIN, csrf="", scope="site=yard")
+    client = site.api("yann")
+    assert client.get(f"/operations/{made['id']}").status_code == 404
+    assert items(client, "/operations") == items(client, "/alerts") == []
+    assert client.get("/boxes/box-0/evidence").status_code == 404
+    assert client.post("/operations", json={"change": DOCTOR, "all": True}).json()["boxes"] == 2
+
+
+def alarm(site: ConsoleSite, device: str, *, number: int = 0) -> None:
+    values = {"kind": "drift", "device": device, "about": f"limits/{number}", "text": "written back"}
+    times = {"since_s": NOW_S, "firing_at_s": NOW_S, "clear_since_s": None, "resolved_at_s": None}
+    silence = {"silenced_until_s": 0.0, "silenced_by": ""}
+    with site.store.write() as tx:
+        tx.alerts.add([{**values, **times, **silence, "open_key": f"drift/{device}/{number}"}])
+
+
+def test_alerts_are_paged_and_silenced(site: ConsoleSite, boxes: Sequence[str]) -> None:
+    client = site.api("otto")
+    for number in range(3):
+        alarm(site, boxes[0], number=number)
+    found = items(client, "/alerts?limit=2&box=box-0&kind=drift")
+    assert [one["about"] for one in found] == ["limits/2", "limits/1", "limits/0"]
+    assert {one["box"] for one in found} == {"box-0"}
+    assert items(client, "/alerts?box=box-1") == items(client, "/alerts?state=over") == []
+    assert client.post(f"/alerts/{found[0]['number']}/silence", json={"for_s": 60}).status_code == 204
+    assert items(client, "/alerts?state=all")[0]["silenced_by"] == "otto"
+    assert client.post("/alerts/999/silence", json={"for_s": 60}).status_code == 404
+
+
+def test_evidence_says_why_a_box_cannot_be_asked(site: ConsoleSite, boxes: Sequence[str]) -> None:
+    pods = {"u1": pod("asr-5d98c8c9f7-zfpmp", ("main", "0", 10, 1))}
+    site.report(boxes[0], box("box-0", (card("0"),), pods))  # type: ignore[arg-type]
+    client = site.api("otto")
+    shown = client.get("/boxes/box-0/evidence").json()
+    assert [(one["pod"], one["cards"], one["checked"]) for one in shown["containers"]] == [
+        ("asr-5d98c8c9f7-zfpmp", ["0"], None)
+    ]
+    assert shown["cannot"] == "the box is offline"
+    refused = client.post("/boxes/box-0/evidence/check").json()
+    assert (refused["code"], "offline" in refused["detail"]) == ("REFUSED", True)

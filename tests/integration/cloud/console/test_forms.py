@@ -1,0 +1,209 @@
+"""Forms that come too late: their session has ended, or somebody else was faster. What was typed is kept."""
+
+from __future__ import annotations
+
+import html
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from kits.browser import browser
+from kits.console import ConsoleSite
+from kits.details import box, card, pod, reported
+from kits.enrol import office
+from kits.people import LOCAL, PASSWORD
+from playwright.sync_api import expect
+
+from edgegpu_cloud.console.people_visitors import PeopleVisitors
+from edgegpu_cloud.console.visitor import SESSION_COOKIE
+from edgegpu_cloud.fleet.fleet import Fleet
+from edgegpu_cloud.fleet.specs import SharingSettings
+from edgegpu_cloud.store.people.records import Role
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from starlette.testclient import TestClient
+
+    from edgegpu_sync.ids import DeviceId
+
+ASR = "limits/default/asr/main"
+
+
+def hall(site: ConsoleSite) -> DeviceId:
+    """Return a connected box with two cards, of which an app holds 4 units."""
+    device = site.add(1, "hall-1", site="hall")
+    pods = {"u1": pod("asr-0", ("main", "0", 4, 1))}
+    site.report(device, reported(box("hall-1", (card("0"), card("1")), pods)))
+    site.connect(device)
+    return device
+
+
+def fields(page: str, action: str) -> dict[str, str]:
+    """Return what a form of a page would send."""
+    form = re.search(rf'<form method="post" action="{re.escape(action)}".*?</form>', page, re.DOTALL)
+    assert form is not None, page
+    found = re.findall(r'name="([^"]+)"[^>]*? value="([^"]*)"', form[0])
+    found += re.findall(r'<textarea name="([^"]+)"[^>]*>([^<]*)<', form[0])
+    return {name: html.unescape(value) for name, value in found}
+
+
+class LateForms:
+    """A console with real sessions, and a person whose session ends while a form is open."""
+
+    def __init__(self, site: ConsoleSite) -> None:
+        self.site = site
+        site.use(PeopleVisitors(site.people))
+        site.people.redeem(site.people.create("anna", role=Role.ADMIN, by=LOCAL), "", PASSWORD)
+        self.client: TestClient = site.client("")
+        self.sign_in()
+
+    def sign_in(self) -> None:
+        self.client.post("/sign-in", data={"name": "anna", "password": PASSWORD})
+
+    def sent_late(self, path: str, form: dict[str, Any]) -> Any:  # noqa: ANN401  (the client's answer)
+        """Send a form after the session's end, sign in on the page that answers, and send what that shows."""
+        client = self.client
+        self.site.people.sign_out(client.cookies[SESSION_COOKIE])
+        late = client.post(path, data=form)
+        assert late.status_code == 401
+        kept = fields(late.text, "/sign-in")
+        again = client.post("/sign-in", data={**kept, "name": "anna", "password": PASSWORD})
+        assert (again.status_code, "Nothing was changed yet" in again.text) == (200, True)
+        shown = fields(again.text, path)
+        assert {name: str(value) for name, value in form.items() if name != "csrf"}.items() <= shown.items()
+        return client.post(path, data=shown)
+
+
+@pytest.fixture
+def late(tmp_path: Path) -> Iterator[LateForms]:
+    cloud = office(tmp_path / "cloud")
+    with (made := LateForms(ConsoleSite(cloud.store))).client:
+        yield made
+    cloud.store.close()
+
+
+def test_limits_that_come_after_the_session_are_kept_and_set(late: LateForms) -> None:
+    device = hall(late.site)
+    path = f"/boxes/{device}/{ASR}"
+    page = late.client.get(path, params={"memory": "7", "core": "3"}).text
+    assert late.sent_late(path, fields(page, path) | {"box": f"{device}:0:7", "core": "3"}).status_code == 303
+    [item] = Fleet(late.site.store, clock=late.site.clock, by="anna").spec(device).app_limits
+    assert (item.memory_units, item.core) == (7, 3)
+
+
+def test_sharing_that_comes_after_the_session_is_kept_and_requested(late: LateForms) -> None:
+    device = hall(late.site)
+    path = f"/boxes/{device}/sharing"
+    form = {"rev": "0", "policy": "spread", "unit_mib": "256", "exclude": "1"}
+    assert late.sent_late(path, form).status_code == 303
+    spec = Fleet(late.site.store, clock=late.site.clock, by="anna").spec(device)
+    assert spec.policy is not None
+    assert spec.exclusions is not None
+    assert (spec.policy.policy, spec.exclusions.cards) == ("spread", ("1",))
+
+
+def test_a_rollout_that_comes_after_the_session_is_kept_and_started(late: LateForms) -> None:
+    hall(late.site)
+    page = late.client.get("/rollouts/new", params={"what": "sharing", "policy": "spread", "waves": "2"}).text
+    form = fields(page, "/rollouts") | {"typed": "1"}
+    started = late.sent_late("/rollouts", form)
+    assert (started.status_code, started.headers["location"]) == (303, "/rollouts/1")
+
+
+@pytest.mark.parametrize(
+    ("path", "form", "told"),
+    [
+        ("/people", {"name": "otto", "role": "operator", "scope": "site=hall", "language": ""}, "link?code="),
+        ("/enrol/tokens", {"name": "hall-9", "labels": "site=hall", "boxes": "1", "lasts_s": "3600"}, "EDGEGPU_TOKEN="),
+    ],
+)
+def test_what_is_made_by_a_late_form_is_shown_this_once(
+    late: LateForms, path: str, form: dict[str, str], told: str
+) -> None:
+    done = late.sent_late(path, form)
+    assert (done.status_code, told in done.text) == (200, True)
+
+
+def test_a_preview_that_comes_after_the_session_leads_back_to_what_was_typed(late: LateForms) -> None:
+    device = hall(late.site)
+    client = late.client
+    late.site.people.sign_out(client.cookies[SESSION_COOKIE])
+    typed = f"/boxes/{device}/sharing?typed=yes&policy=spread&unit_mib=512"
+    answer = client.get(typed, headers={"HX-Request": "true"})
+    assert answer.status_code == 401
+    shown = client.get(answer.headers["hx-redirect"]).text
+    back = client.post("/sign-in", data=fields(shown, "/sign-in") | {"name": "anna", "password": PASSWORD})
+    assert (back.status_code, back.headers["location"]) == (303, typed)
+
+
+def test_sharing_that_another_person_has_changed_is_not_overwritten_and_what_was_typed_stays(site: ConsoleSite) -> None:
+    device = hall(site)
+    path = f"/boxes/{device}/sharing"
+    with site.client("otto") as client:
+        page = client.get(path, params={"typed": "yes", "policy": "spread", "unit_mib": "256", "exclude": "1"}).text
+        anna = Fleet(site.store, clock=site.clock, by="anna")
+        anna.set_settings("hall-1", SharingSettings(policy="best-fit"))
+        refused = client.post(path, data=fields(page, path))
+        assert refused.status_code == 409
+        assert "anna has changed its settings meanwhile" in refused.text
+        assert "best-fit" in refused.text
+        assert "<option selected>spread</option>" in refused.text
+        assert 'name="exclude" value="1" checked' in refused.text
+        assert "Request 2 changes on hall-1" in refused.text
+        assert anna.spec(device).policy is not None
+        assert anna.spec(device).exclusions is None
+        assert client.post(path, data=fields(refused.text, path)).status_code == 303
+    spec = anna.spec(device)
+    assert spec.policy is not None
+    assert spec.policy.policy == "spread"
+
+
+def test_sharing_that_is_refused_keeps_what_was_typed(site: ConsoleSite) -> None:
+    device = hall(site)
+    form = {"csrf": "csrf-of-anna", "rev": "0", "policy": "spread", "unit_mib": "two"}
+    refused = site.client().post(f"/boxes/{device}/sharing", data=form)
+    assert refused.status_code == 400
+    assert 'name="unit_mib" value="two"' in refused.text
+    assert "it is no whole number" in refused.text
+
+
+def test_two_operators_at_one_app_see_each_other_and_neither_overwrites(site: ConsoleSite, url: str) -> None:
+    device = hall(site)
+    editor = f"{url}/boxes/{device}/{ASR}"
+    with browser(url, "otto") as context:
+        otto = context.new_page()
+        with otto.expect_response("**/live"):
+            otto.goto(editor)
+        otto.get_by_label("Memory", exact=True).fill("7")
+        expect(otto.locator("[data-sets]")).to_have_text("Set 7 units (1.75 GiB), core 1 on 1 box")
+        site.now_s += 1
+        anna = Fleet(site.store, clock=site.clock, by="anna")
+        with site.client("anna") as client:
+            page = client.get(f"/boxes/{device}/{ASR}", params={"memory": "5"}).text
+            path = f"/boxes/{device}/{ASR}"
+            assert client.post(path, data=fields(page, path) | {"box": f"{device}:0:5"}).status_code == 303
+        expect(otto.locator("#outcome")).to_contain_text("5 units (1.25 GiB)", timeout=5_000)
+        expect(otto.locator("#history")).to_contain_text("anna", timeout=5_000)
+        expect(otto.get_by_label("Memory", exact=True)).to_have_value("7")
+    assert [one.memory_units for one in anna.spec(device).app_limits] == [5]
+
+
+def test_a_press_on_an_old_preview_is_answered_with_the_other_persons_change(site: ConsoleSite, url: str) -> None:
+    device = hall(site)
+    editor = f"{url}/boxes/{device}/{ASR}?memory=7"
+    with browser(url, "otto", scripts=False) as context:
+        otto = context.new_page()
+        otto.goto(editor)
+        anna = Fleet(site.store, clock=site.clock, by="anna")
+        with site.client("anna") as client:
+            path = f"/boxes/{device}/{ASR}"
+            client.post(path, data={"csrf": "csrf-of-anna", "box": f"{device}:0:5", "core": "1"})
+        otto.locator("[data-sets]").click()
+        expect(otto.get_by_role("alert")).to_contain_text("anna has set 5 units, core 1 meanwhile")
+        expect(otto.get_by_label("Memory", exact=True)).to_have_value("7")
+        assert [one.memory_units for one in anna.spec(device).app_limits] == [5]
+        otto.locator("[data-sets]").click()
+        expect(otto.locator("#outcome")).to_contain_text("7 units (1.75 GiB)")
+    assert [one.memory_units for one in anna.spec(device).app_limits] == [7]

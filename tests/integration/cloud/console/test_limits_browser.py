@@ -1,0 +1,151 @@
+"""The limit editor in a real Chromium: typing, dragging, keys; the refusal before the button; no reload."""
+
+from kits.browser import browser
+from kits.console import ConsoleSite
+from kits.details import box, card, pod, reported
+from playwright.sync_api import Locator, Page, expect
+
+from edgegpu_cloud.fleet.fleet import Fleet
+from edgegpu_sync.ids import DeviceId
+
+ASR = "limits/default/asr/main"
+TWO_CARDS = {"a": pod("small-0", ("main", "0", 4, 1)), "b": pod("first-0", ("main", "0", 20, 1))}
+
+
+def hall(site: ConsoleSite, others: int = 90) -> DeviceId:
+    """Return a box with one card of 94 units, of which the app holds one, and others hold so many."""
+    device = site.add(1, "hall-1")
+    pods = {"u1": pod("asr-0", ("main", "0", 1, 1)), "u2": pod("plate-0", ("main", "0", others, 1))}
+    site.report(device, reported(box("hall-1", (card("0", 94),), pods)))
+    site.connect(device)
+    return device
+
+
+def widths(bar: Locator) -> list[str | None]:
+    """Return where the pieces of a bar stand, as drawn: x and width."""
+    found = bar.locator(".piece rect")
+    return [f"{one.get_attribute('x')}+{one.get_attribute('width')}" for one in found.all()]
+
+
+def set_button(page: Page) -> Locator:
+    return page.locator("[data-sets]")
+
+
+def test_one_to_ten_typed_is_refused_with_its_numbers_before_the_button(site: ConsoleSite, url: str) -> None:
+    device = hall(site)
+    with browser(url) as context:
+        page = context.new_page()
+        page.goto(f"{url}/boxes/{device}")
+        page.get_by_role("link", name="default/asr-0/main: 1 unit").click()
+        expect(page).to_have_url(f"{url}/boxes/{device}/{ASR}")
+        page.get_by_label("Memory", exact=True).fill("10")
+        expect(page.get_by_text("Does not fit: missing 6 units on card 0")).to_be_visible()
+        expect(page.get_by_text("4 units and core 99 free, 6 units missing")).to_be_visible()
+        assert page.locator("#preview .bar .beyond").first.get_attribute("width") == "60"
+        expect(set_button(page)).to_have_text("Ask 1 box for 10 units (2.5 GiB), core 1: it refuses what does not fit")
+        page.get_by_label("Measure").select_option("GiB")
+        page.get_by_label("Memory", exact=True).fill("0.5")
+        expect(page.get_by_text("Fits on card 0")).to_be_visible()
+        expect(set_button(page)).to_have_text("Set 2 units (512 MiB), core 1 on 1 box")
+    assert Fleet(site.store, clock=site.clock, by="anna").box(device).rev == 0
+
+
+def test_the_edge_is_dragged_and_the_button_sets_what_is_drawn(site: ConsoleSite, url: str) -> None:
+    device = hall(site, others=40)
+    with browser(url) as context:
+        page = context.new_page()
+        page.goto(f"{url}/boxes/{device}/{ASR}")
+        edge, bar = page.locator("#edge"), page.locator("#preview .bar").first
+        at, whole = edge.bounding_box(), bar.bounding_box()
+        assert at is not None
+        assert whole is not None
+        x, y = at["x"] + at["width"] / 2, at["y"] + at["height"] / 2
+        page.mouse.move(x, y)
+        page.mouse.down()
+        for step in range(1, 11):
+            page.mouse.move(x + step * 2 * whole["width"] / 94, y)
+        page.mouse.up()
+        expect(page.get_by_label("Memory", exact=True)).to_have_value("21")
+        expect(set_button(page)).to_have_text("Set 21 units (5.25 GiB), core 1 on 1 box")
+        expect(page.locator("#edge")).to_have_attribute("aria-valuetext", "21 units (5.25 GiB)")
+        assert widths(page.locator("#preview .bar:not(.core)")) == ["0+210", "210+400"]
+        set_button(page).click()
+        expect(page.locator("#outcome").get_by_text("Waiting for the box")).to_be_visible()
+        refusal = {"state": "Applied", "rev": 1}
+        pods = {"u1": pod("asr-0", ("main", "0", 21, 1)), "u2": pod("plate-0", ("main", "0", 40, 1))}
+        details = reported(box("hall-1", (card("0", 94),), pods), rev=1, app_limits__default__asr__main=refusal)
+        site.now_s += 1
+        site.report(device, details)
+        expect(page.locator("#outcome").get_by_text("Applied")).to_be_visible(timeout=5_000)
+    [item] = Fleet(site.store, clock=site.clock, by="anna").spec(device).app_limits
+    assert (item.memory_units, item.core) == (21, 1)
+
+
+def test_the_edge_is_moved_by_keys_alone(site: ConsoleSite, url: str) -> None:
+    device = hall(site, others=40)
+    with browser(url) as context:
+        page = context.new_page()
+        page.goto(f"{url}/boxes/{device}/{ASR}")
+        page.locator("#edge").focus()
+        page.keyboard.press("ArrowRight")
+        expect(page.locator("#edge")).to_have_attribute("aria-valuetext", "2 units (512 MiB)")
+        expect(page.locator("#edge")).to_be_focused()
+        page.keyboard.press("PageUp")
+        expect(set_button(page)).to_have_text("Set 10 units (2.5 GiB), core 1 on 1 box")
+        page.keyboard.press("End")
+        expect(page.get_by_text("Does not fit: missing 40 units on card 0")).to_be_visible()
+        page.keyboard.press("Home")
+        expect(page.get_by_label("Memory", exact=True)).to_have_value("0")
+
+
+def test_four_and_twenty_and_twenty_on_two_cards_as_drawn(site: ConsoleSite, url: str) -> None:
+    device = site.add(1, "hall-1")
+    site.report(device, reported(box("hall-1", pods=TWO_CARDS)))
+    site.connect(device)
+    with browser(url) as context:
+        page = context.new_page()
+        page.goto(f"{url}/boxes/{device}/limits/default/second/main?memory=20")
+        expect(page.get_by_text("Fits on card 1")).to_be_visible()
+        bars = page.locator("#preview .bar:not(.core)")
+        assert [widths(bar) for bar in bars.all()] == [["0+40", "40+200"], ["0+200"]]
+        site.report(device, reported(box("hall-1", pods=TWO_CARDS | {"c": pod("second-0", ("main", "1", 20, 1))})))
+        page.goto(f"{url}/boxes/{device}")
+        bars = page.locator(".card .bar:not(.core)")
+        assert [widths(bar) for bar in bars.all()] == [["0+40", "40+200"], ["0+200"]]
+
+
+def test_hover_and_focus_say_whose_a_piece_is(site: ConsoleSite, url: str) -> None:
+    device = hall(site)
+    with browser(url) as context:
+        page = context.new_page()
+        page.goto(f"{url}/boxes/{device}")
+        said = page.locator("#piece-words")
+        page.locator("a.piece").nth(1).hover()
+        expect(said).to_have_text("default/plate-0/main: 90 units (22.5 GiB), core 1, Running")
+        page.locator("a.piece").first.focus()
+        expect(said).to_have_text("default/asr-0/main: 1 unit (256 MiB), core 1, Running")
+
+
+def test_the_box_changes_without_reload(site: ConsoleSite, url: str) -> None:
+    device = hall(site)
+    with browser(url) as context:
+        page = context.new_page()
+        with page.expect_response("**/live"):
+            page.goto(f"{url}/boxes/{device}")
+        expect(page.get_by_text("3 of 94 units free")).to_be_visible()
+        site.now_s += 1
+        site.report(device, reported(box("hall-1", (card("0", 94),), {"u1": pod("asr-0", ("main", "0", 10, 1))})))
+        expect(page.get_by_text("84 of 94 units free")).to_be_visible(timeout=5_000)
+
+
+def test_the_editor_works_without_scripts_in_chinese_on_a_phone(site: ConsoleSite, url: str) -> None:
+    device = hall(site)
+    with browser(url, width=360, language="zh-CN", scripts=False, dark=True) as context:
+        page = context.new_page()
+        page.goto(f"{url}/boxes/{device}/{ASR}")
+        page.locator("#memory").fill("3")
+        page.get_by_role("button", name="预览").click()
+        expect(page.locator(".verdict.fits")).to_contain_text("放得下")
+        set_button(page).click()
+        expect(page.locator("#outcome").get_by_text("等待设备")).to_be_visible()
+    assert Fleet(site.store, clock=site.clock, by="anna").spec(device).app_limits[0].memory_units == 3

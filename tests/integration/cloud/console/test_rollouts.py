@@ -1,0 +1,86 @@
+"""The console's pages of rollouts: the waves before, one rollout, pause and abort with the number of boxes typed."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from kits.console import ConsoleSite
+from kits.stores import open_store
+
+CSRF = "0" * 8
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[ConsoleSite]:
+    store = open_store(tmp_path / "controller.db")
+    site = ConsoleSite(store)
+    for number in range(1, 8):
+        site.add(number, f"box-{number}", site="hall" if number < 6 else "yard")
+    yield site
+    store.close()
+
+
+def csrf_of(text: str) -> str:
+    return text.split('name="csrf" value="')[1].split('"', maxsplit=1)[0]
+
+
+FORM = {"what": "sharing", "policy": "spread", "labels": "site=hall", "first": "box-3", "canary": "1", "waves": "2"}
+
+
+def test_the_waves_are_previewed_then_started_with_the_number_typed(site: ConsoleSite) -> None:
+    with site.client() as client:
+        assert "No rollout yet" in client.get("/rollouts").text
+        page = client.get("/rollouts/new", params=FORM)
+        assert page.status_code == 200
+        assert page.text.count("<li>") == 3
+        assert "5 boxes offline now" in page.text
+        query = page.text.split('name="query" value="')[1].split('"')[0].replace("&amp;", "&")
+        token = csrf_of(page.text)
+        refused = client.post("/rollouts", data={"csrf": token, "query": query, "typed": "4"})
+        assert refused.status_code == 400
+        assert "it concerns 5 boxes by now, not 4" in refused.text
+        assert 'value="site=hall"' in refused.text, "the form keeps what was typed"
+        started = client.post("/rollouts", data={"csrf": token, "query": query, "typed": "5"})
+        assert (started.status_code, started.headers["location"]) == (303, "/rollouts/1")
+        one = client.get("/rollouts/1")
+        assert "sharing policy spread" in one.text
+        assert one.text.count('href="/boxes/') == 5
+        assert 'class="wave-off"' in one.text
+        assert "style=" not in one.text
+        assert "queued" in client.get("/rollouts/1", params={"show": "QUEUED"}).text
+        assert "box-3" not in client.get("/rollouts/1", params={"show": "FAILED"}).text
+
+
+def test_it_is_paused_resumed_and_aborted_by_forms(site: ConsoleSite) -> None:
+    with site.client() as client:
+        page = client.get("/rollouts/new", params=FORM)
+        query = page.text.split('name="query" value="')[1].split('"')[0].replace("&amp;", "&")
+        data = {"csrf": csrf_of(page.text), "typed": "5"}
+        client.post("/rollouts", data={**data, "query": query})
+        assert client.post("/rollouts/1/pause", data={**data, "typed": "3"}).status_code == 400
+        assert client.post("/rollouts/1/pause", data=data).status_code == 303
+        assert "Paused" in client.get("/rollouts/1").text
+        assert client.post("/rollouts/1/resume", data=data).status_code == 303
+        assert client.post("/rollouts/1/abort", data=data).status_code == 303
+        assert "Aborting" in client.get("/rollouts").text
+        assert client.post("/rollouts/1/explode", data=data).status_code == 400
+        assert client.get("/rollouts/9").status_code == 404
+        assert client.post("/rollouts/1/pause", data={"typed": "5"}).status_code == 403
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"waves": "x"}, {"canary": "-1"}, {"policy": ""}, {"success": "0"}, {"labels": "(("}, {"on_failure": "explode"}],
+)
+def test_a_wrong_value_is_said_and_the_form_stays(site: ConsoleSite, wrong: dict[str, str]) -> None:
+    with site.client() as client:
+        page = client.get("/rollouts/new", params={**FORM, **wrong})
+        assert page.status_code == 400
+        assert 'role="alert"' in page.text
+        assert 'value="box-3"' in page.text
+
+
+def test_the_pages_are_in_chinese_too(site: ConsoleSite) -> None:
+    client = site.client(language="zh-CN")
+    assert "<h1>分批变更</h1>" in client.get("/rollouts").text
+    assert "预览批次" in client.get("/rollouts/new").text

@@ -1,0 +1,85 @@
+"""A real Chromium. A page that logs an error, or breaks the content security policy, fails the test that opened it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.sync_api import sync_playwright
+
+from edgegpu_cloud.console.visitor import SESSION_COOKIE
+
+if TYPE_CHECKING:
+    from playwright.sync_api import BrowserContext
+
+_ARGUMENTS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+
+
+def need_chromium() -> str:
+    """Return the program; a test that needs it is skipped where there is none. CI installs it: there it fails."""
+    found = shutil.which("chromium")
+    if found is None:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)("no chromium: apt-get install chromium fonts-noto-cjk")
+    return found
+
+
+@contextmanager
+def browser(
+    url: str,
+    person: str = "anna",
+    *,
+    width: int = 1280,
+    height: int = 800,
+    language: str = "en-GB",
+    dark: bool = False,
+    scripts: bool = True,
+    program: str = "",
+) -> Iterator[BrowserContext]:
+    """Yield a browser with a session for a console; what went wrong on its pages is asserted at the end.
+
+    `person`: the cookie's value; empty: nobody is signed in. `program`: Chromium's path; empty: that of this machine.
+    The browser's own lines about answers of 4xx are no fault of a page.
+    """
+    faults: list[str] = []
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=program or need_chromium(), args=list(_ARGUMENTS))
+        context = started.new_context(
+            ignore_https_errors=True,
+            viewport={"width": width, "height": height},
+            locale=language,
+            java_script_enabled=scripts,
+            color_scheme="dark" if dark else "light",
+        )
+        if person:
+            host = urlsplit(url).netloc
+            context.add_cookies([{"name": SESSION_COOKIE, "value": person, "url": f"https://{host}/", "secure": True}])
+        context.on("weberror", lambda one: faults.append(str(one.error)))
+        context.on("console", lambda one: faults.append(one.text) if _is_fault(one.type, one.text) else None)
+        context.on("request", lambda one: _own_host(one.url, url, faults))
+        try:
+            yield context
+        finally:
+            started.close()
+    assert faults == []
+
+
+def _is_fault(kind: str, text: str) -> bool:
+    return kind in {"error", "warning"} and "the server responded with a status of 4" not in text
+
+
+def _own_host(asked: str, url: str, faults: list[str]) -> None:
+    if not asked.startswith((url, "data:", "about:", "blob:")):
+        faults.append(f"asked another host: {asked}")
