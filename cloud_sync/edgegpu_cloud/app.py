@@ -4,6 +4,7 @@ import logging
 import queue
 import random
 import resource
+import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,19 +12,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgegpu_base.process.tasks import Task, TaskGroup
+from edgegpu_cloud.alerts.findings import own_certificates
 from edgegpu_cloud.controller.clock import SteadyClock, check_away
 from edgegpu_cloud.enrolment.bodies import BrokerAddress
 from edgegpu_cloud.enrolment.bootstrap import authority_of, renew_expiring
+from edgegpu_cloud.enrolment.ca import days_left
+from edgegpu_cloud.enrolment.controller_renewal import answer_renewals, ask_renewal, report_end, take_renewal
 from edgegpu_cloud.enrolment.enrolment import EnrolmentService, EnrolmentTerms
-from edgegpu_cloud.enrolment.issuing import write_crl
+from edgegpu_cloud.enrolment.issuing import complete_crl, write_crl
 from edgegpu_cloud.enrolment.key_files import load_signing_key, read_file
 from edgegpu_cloud.enrolment.key_sets import settle
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.http.release import BundleFolder
 from edgegpu_cloud.http.urls import url_of
-from edgegpu_cloud.layout import CloudConfig, CloudLayout
+from edgegpu_cloud.layout import CloudConfig, CloudLayout, store_url
 from edgegpu_cloud.ownership import locked
-from edgegpu_cloud.store.notes import SERVER_TIME
+from edgegpu_cloud.rollouts.runner import RolloutRunner
 from edgegpu_cloud.store.records import AlarmNote
 from edgegpu_cloud.store.store import ControllerStore
 from edgegpu_sync.link.events import Address, LinkEvent
@@ -31,7 +35,9 @@ from edgegpu_sync.signing import Signer
 from edgegpu_sync.topics import CONTROLLER_FILTER
 
 if TYPE_CHECKING:
+    from edgegpu_cloud.alerts.service import AlertTask
     from edgegpu_cloud.controller.controller import Controller
+    from edgegpu_cloud.fleet.operations.runner import OperationRunner
     from edgegpu_cloud.http.server import HttpsServer
     from edgegpu_sync.link.link import Link
 
@@ -44,6 +50,8 @@ DESCRIPTORS = 65_536
 """How many descriptors a process of `serve` takes, if it may; LimitNOFILE of the documented units is as high."""
 
 _CARETAKER_INTERVAL_S = 6 * 3_600.0
+_CRL_INTERVAL_S = 5.0
+"""Seconds until a box that the console has revoked is on the CRL."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,11 +88,12 @@ class CloudApp:
         """
         self._layout, self._config, self._group = layout, config, group
         self._care = queue.SimpleQueue[AlarmNote | None]()
-        self._store = ControllerStore.open_file(layout.database)
+        self._asked = False
+        self._store = ControllerStore.open(store_url(layout, config.database), create=not config.database.url)
         self._clock = self._steady(wall_s, asked=not options.clock_is_right)
         settle(layout, self._store)
         self._renew()
-        write_crl(layout, self._store, clock=self._clock)
+        self._write_crl()
         self._server = self._https(BundleFolder(options.bundle, url_of(config))) if options.https else None
         self._linked = self._make_link(watch) if options.link else None
 
@@ -101,7 +110,18 @@ class CloudApp:
         if self._linked is not None:
             link, controller = self._linked
             tasks += [Task("controller", controller.run, controller.stop), Task("link", link.run, link.stop)]
+            rollouts = RolloutRunner(self._store, leadership=controller.leases, clock=self._clock)
+            tasks.append(Task("rollouts", rollouts.run, rollouts.stop))
+            alerts = self._alert_task(controller)
+            tasks.append(Task("alerts", alerts.run, alerts.stop))
+            runner = self._runner(controller)
+            tasks.append(Task("operations", runner.run, runner.stop))
         return tasks
+
+    def _runner(self, controller: "Controller") -> "OperationRunner":
+        from edgegpu_cloud.fleet.operations.runner import OperationRunner  # noqa: PLC0415  (as `_make_link`)
+
+        return OperationRunner(self._store, leadership=controller.leases, clock=self._clock)
 
     def run(self) -> None:
         """Serve until the group is stopped."""
@@ -112,7 +132,7 @@ class CloudApp:
 
     def _steady(self, wall_s: Callable[[], float], *, asked: bool) -> SteadyClock:
         with self._store.read() as tx:
-            last_s = tx.notes.number(SERVER_TIME)
+            last_s = tx.leases.newest_server_time()
         if asked:
             check_away(last_s=last_s, now_s=wall_s())
         return SteadyClock(
@@ -145,6 +165,8 @@ class CloudApp:
     def _make_link(self, watch: Callable[[LinkEvent], None]) -> "tuple[Link, Controller]":
         from edgegpu_cloud.controller import broker_drops  # noqa: PLC0415  (the process of HTTPS needs none of it)
         from edgegpu_cloud.controller.controller import Controller  # noqa: PLC0415
+        from edgegpu_cloud.controller.leases import PartitionLeases, place_of  # noqa: PLC0415
+        from edgegpu_cloud.controller.partitions import LeaseTimes  # noqa: PLC0415
         from edgegpu_sync.link.link import Link  # noqa: PLC0415
 
         inbox = queue.SimpleQueue[LinkEvent | None]()
@@ -153,18 +175,51 @@ class CloudApp:
             watch(event)
             inbox.put(event)
 
+        shared = bool(self._config.database.url)  # a file in this folder, whose lock is held, is nobody else's
+        drops = [broker_drops.TOPIC] if self._config.broker.watch_drops else []
         link = Link(
             self._address,
-            subscribe=[CONTROLLER_FILTER, *([broker_drops.TOPIC] if self._config.broker.watch_drops else [])],
+            subscribe=drops if shared else [CONTROLLER_FILTER, *drops],
             will=lambda: None,
             put=put,
             rng=random.Random(),  # noqa: S311  (jitter)
             clock=time.monotonic,
             max_inflight=_UNDER_WAY,
             receive_max=_UNDER_WAY,
-            session_s=_SESSION_S,
+            session_s=0 if shared else _SESSION_S,
         )
-        return link, Controller(self._store, link, signer=self._signer, clock=self._clock, inbox=inbox)
+        times = self._config.leases
+        leases = PartitionLeases(
+            self._store,
+            self._config.controller_name,
+            shared=shared,
+            place=place_of(self._layout.folder),
+            host=socket.gethostname(),
+            times=LeaseTimes(renew_s=times.renew_s, lost_s=times.lost_s, look_s=min(1.0, times.renew_s / 3)),
+            clock=self._clock,
+        )
+        controller = Controller(
+            self._store,
+            link,
+            signer=self._signer,
+            clock=self._clock,
+            inbox=inbox,
+            leases=leases,
+            retention=self._config.retention,
+        )
+        return link, controller
+
+    def _alert_task(self, controller: "Controller") -> "AlertTask":
+        from edgegpu_cloud.alerts.service import AlertTask  # noqa: PLC0415  (the process of HTTPS needs none of it)
+
+        return AlertTask(
+            self._store,
+            self._config.alerts,
+            controller=self._config.controller_name,
+            own=lambda: own_certificates(self._layout),
+            leadership=controller.leases,
+            clock=self._clock,
+        )
 
     def _signer(self) -> Signer:
         """Return the key in effect; a change of keys that its author has not finished is finished first."""
@@ -187,7 +242,15 @@ class CloudApp:
         text = f"a box was enrolled anew, what it had is revoked: the broker has to read {self._layout.crl} again"
         self._care.put(AlarmNote("broker.CRL", text))
 
-    def _renew(self) -> list[str]:
+    def _write_crl(self) -> None:
+        """Write the list of the revoked where the authority of boxes is; a further controller has none."""
+        if self._layout.ca_key("boxes").exists():
+            write_crl(self._layout, self._store, clock=self._clock)
+
+    def _renew(self) -> None:
+        if not self._layout.ca_key("controllers").exists():
+            self._ask_renewal()
+            return
         lock = self._layout.tls / ".renew.lock"
         with locked(lock, lock):  # the other process of `serve` may renew certificates at the same time
             worn = [str(one) for one in renew_expiring(self._layout, self._config, now_s=self._clock())]
@@ -196,18 +259,72 @@ class CloudApp:
         if "broker" in worn:
             text = "the broker's certificate was renewed: restart the broker before the old one ends"
             self._care.put(AlarmNote("broker.CERTIFICATE", text))
-        return worn
+        report_end(self._layout, self._config, self._store)
+
+    def _ask_renewal(self) -> None:
+        """Ask for a new certificate of a further controller in time: its authority is elsewhere."""
+        report_end(self._layout, self._config, self._store)
+        left = days_left(read_file(self._layout.cert("controller")), now_s=self._clock())
+        days = self._config.certificates.server_days
+        if left >= days / 3:
+            return
+        ask_renewal(self._layout, self._config, self._store)
+        self._asked = True
+        if left < days / 4:  # it has asked for long
+            text = (
+                f"the certificate of {self._config.controller_name} ends in {left:.0f} days, and no new one has come: "
+                "does `serve` run where the authorities are?"
+            )
+            self._care.put(AlarmNote("controller.CERTIFICATE", text))
+
+    def _pass_certificates(self) -> None:
+        """Answer the requests of further controllers where the authority is; elsewhere take the own answer."""
+        try:
+            if self._layout.ca_key("controllers").exists():
+                told = answer_renewals(self._layout, self._config, self._store, now_s=self._clock())
+                for name, refusal in told.items():
+                    if refusal:
+                        self._alarm(AlarmNote("controller.CERTIFICATE", f"no new certificate: {refusal}"))
+                    else:
+                        _LOG.warning("renewed the certificate of %s, which has asked for it", name)
+            elif self._asked:
+                answer = take_renewal(self._layout, self._config, self._store)
+                self._asked = answer is None
+                if answer:
+                    self._alarm(AlarmNote("controller.CERTIFICATE", f"no new certificate: {answer}"))
+        except CloudError:
+            _LOG.exception("cannot pass on controllers' certificates; tried again")
 
     def _run_caretaker(self) -> None:
         """Raise alarms, renew this controller's own certificates in time, and keep the CRL complete."""
+        renew_s, listed = time.monotonic() + _CARETAKER_INTERVAL_S, -1
         while True:
             try:
-                one = self._care.get(timeout=_CARETAKER_INTERVAL_S)
+                one = self._care.get(timeout=_CRL_INTERVAL_S)
                 if one is None:
                     return
                 self._alarm(one)
             except queue.Empty:
-                self._renew_files()
+                listed = self._complete_crl(listed)
+                self._pass_certificates()
+                if time.monotonic() >= renew_s:
+                    self._renew_files()
+                    renew_s = time.monotonic() + _CARETAKER_INTERVAL_S
+
+    def _complete_crl(self, listed: int) -> int:
+        """Write the CRL where the console has revoked a box; return how many certificates it has now."""
+        if not self._layout.ca_key("boxes").exists():
+            return listed
+        try:
+            with self._store.read() as tx:
+                revoked = tx.enrolments.revoked_count()
+            if revoked != listed and complete_crl(self._layout, self._store, clock=self._clock):
+                text = f"a box was revoked: the broker has to read {self._layout.crl} again"
+                self._alarm(AlarmNote("broker.CRL", text))
+        except (CloudError, ValueError):
+            _LOG.exception("cannot write the list of revoked certificates; tried again")
+            return -1
+        return revoked
 
     def _alarm(self, one: AlarmNote) -> None:
         _LOG.warning("%s: %s", one.kind, one.text)
@@ -219,7 +336,7 @@ class CloudApp:
 
     def _renew_files(self) -> None:
         try:
-            write_crl(self._layout, self._store, clock=self._clock)  # a process may have died before it wrote the list
+            self._write_crl()  # a process may have died before it wrote the list
             self._renew()  # the HTTPS server notices by itself that its file has changed
         except CloudError:
             _LOG.exception("cannot renew this controller's certificates; tried again")

@@ -4,22 +4,23 @@ import os
 import re
 from collections.abc import Hashable
 from dataclasses import dataclass
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
+from urllib.parse import quote, urlsplit, urlunsplit
 
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from edgegpu_cloud.errors import CloudError
-from edgegpu_cloud.ownership import open_regular, remedy_for
+from edgegpu_cloud.ownership import account, open_regular, remedy_for
 
 DEFAULT_FOLDER = Path("/var/lib/edgegpu-cloud")
 
 Port = Annotated[int, Field(ge=1, le=65_535)]
 ListenPort = Annotated[int, Field(ge=0, le=65_535)]
 AuthorityName = Literal["boxes", "controllers", "servers"]
-CertificateName = Literal["https", "broker", "controller"]
+CertificateName = Literal["https", "broker", "controller", "console"]
 
 
 def _host(text: str) -> str:
@@ -53,8 +54,13 @@ class CloudLayout:
 
     @property
     def database(self) -> Path:
-        """Return the path of the store's SQLite file."""
+        """Return the path of the store's SQLite file; it is not there where the configuration names a PostgreSQL."""
         return self.folder / "controller.db"
+
+    @property
+    def database_dump(self) -> Path:
+        """The copy of a store in PostgreSQL, where a backup was unpacked: `pg_restore` reads it."""
+        return self.folder / "controller.pgdump"
 
     @property
     def keys(self) -> Path:
@@ -140,6 +146,66 @@ class HttpsConfig(_Section):
     url: Annotated[str, Field(pattern=r"^(https://[!-~]{1,200})?$")] = ""
 
 
+def _proxy(text: str) -> str:
+    """Refuse what is neither an address nor a network: a name would have to be looked up at each request."""
+    try:
+        ip_network(text)
+    except ValueError as error:
+        raise ValueError(f"{text!r} is not an address or a network such as 10.1.0.0/16") from error
+    return text
+
+
+ProxyAddress = Annotated[str, AfterValidator(_proxy)]
+
+
+class ConsoleConfig(_Section):
+    """The web console: it listens on `host` and `port`; people reach it by `url` (made of names[0] if empty).
+
+    `trusted_proxies`: addresses or networks whose X-Forwarded-For counts; none by default. `metrics_from`: addresses or
+    networks that read /metrics without a token; none by default.
+    """
+
+    host: Host = "0.0.0.0"  # noqa: S104  (people come from anywhere)
+    port: ListenPort = 8444
+    url: Annotated[str, Field(pattern=r"^(https://[!-~]{1,200})?$")] = ""
+    trusted_proxies: Annotated[tuple[ProxyAddress, ...], Field(max_length=32)] = ()
+    metrics_from: Annotated[tuple[ProxyAddress, ...], Field(max_length=32)] = ()
+
+
+class DatabaseConfig(_Section):
+    """The store's database: a PostgreSQL by its URL; an empty one: SQLite, the file `controller.db` in the folder."""
+
+    url: Annotated[str, Field(pattern=r"^(postgresql(\+psycopg)?://[!-~]{1,1000})?$")] = ""
+    password_file: Annotated[str, Field(pattern=r"^(/.{1,4000})?$")] = ""
+    """The absolute path of a file whose first line is the password of the URL's user."""
+
+    @model_validator(mode="after")
+    def _one_password(self) -> Self:
+        if not self.password_file:
+            return self
+        user = urlsplit(self.url)
+        if not user.username or user.password is not None:
+            raise ValueError(
+                "password_file belongs to a url with a user and without a password: …://USER@HOST/DATABASE"
+            )
+        return self
+
+
+class LeaseConfig(_Section):
+    """The times of the leases by which controllers share the boxes of one database; all of them have the same."""
+
+    renew_s: Annotated[float, Field(ge=0.1, le=60)] = 3.0
+    """How often a controller shows that it lives, in seconds."""
+    lost_s: Annotated[float, Field(ge=0.5, le=600)] = 10.0
+    """After so many seconds of silence the others take its boxes."""
+
+    @model_validator(mode="after")
+    def _longer(self) -> Self:
+        if self.lost_s < 3 * self.renew_s:
+            raise ValueError(f"lost_s is {self.lost_s:g}: give at least three times renew_s, {3 * self.renew_s:g}")
+        return self
+
+
 class CertificateConfig(_Section):
     """The lifetimes of certificates."""
 
@@ -156,6 +222,56 @@ class TokenConfig(_Section):
     approval: bool = False
 
 
+class WebhookConfig(_Section):
+    """The receivers of messages about alerts, and the secret that signs these; none where `urls` is empty."""
+
+    urls: Annotated[tuple[Annotated[str, Field(pattern=r"^https://[!-~]{1,900}$")], ...], Field(max_length=8)] = ()
+    secret: Annotated[str | None, Field(min_length=16, max_length=200, repr=False)] = None
+    allow_local: bool = False
+    """Whether a receiver may be on this machine or its own link (loopback, link-local addresses)."""
+    ca: str = ""
+    """A file with the CA of the receivers; empty: those of the system."""
+
+    @model_validator(mode="after")
+    def _signed(self) -> Self:
+        """Refuse receivers without a secret: they could not tell who sends."""
+        if self.urls and self.secret is None:
+            raise ValueError(
+                "alerts.webhook.urls needs alerts.webhook.secret: 16 characters or more, `openssl rand -hex 32`"
+            )
+        return self
+
+
+class AlertConfig(_Section):
+    """When a box counts as offline, when a certificate is near its end, and who is told."""
+
+    offline_minutes: Annotated[int, Field(ge=1, le=10_080)] = 15
+    certificate_days: Annotated[int, Field(ge=1, le=365)] = 14
+    webhook: WebhookConfig = WebhookConfig()
+
+
+KeptDays = Annotated[int, Field(ge=1, le=36_500)]
+
+
+class RetentionConfig(_Section):
+    """For how many days the store keeps what has ended; what is open is kept however old it is."""
+
+    commands_days: KeptDays = 90
+    """Commands, with their history, after their end."""
+    events_days: KeptDays = 90
+    """Events of boxes; of each box 10 000 at most."""
+    operations_days: KeptDays = 90
+    rollouts_days: KeptDays = 90
+    alerts_days: KeptDays = 90
+    """Alerts after their end, and alarms that somebody has seen."""
+    evidence_days: KeptDays = 90
+    """What containers saw of their cards."""
+    use_days: KeptDays = 30
+    """The use of each card, a row for each quarter of an hour."""
+    audit_days: Annotated[int, Field(ge=0, le=36_500)] = 0
+    """0: for ever."""
+
+
 class CloudConfig(_Section):
     """The content of `controller.yaml`; only `version` is required. `names` are what servers' certificates are for."""
 
@@ -165,8 +281,14 @@ class CloudConfig(_Section):
     """The certificate name and client-id at the broker is `controller-` followed by this."""
     broker: BrokerConfig = BrokerConfig()
     https: HttpsConfig = HttpsConfig()
+    console: ConsoleConfig | None = None
+    """None: this controller serves no console."""
     certificates: CertificateConfig = CertificateConfig()
     tokens: TokenConfig = TokenConfig()
+    database: DatabaseConfig = DatabaseConfig()
+    leases: LeaseConfig = LeaseConfig()
+    alerts: AlertConfig = AlertConfig()
+    retention: RetentionConfig = RetentionConfig()
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
     @model_validator(mode="after")
@@ -177,6 +299,8 @@ class CloudConfig(_Section):
             raise ValueError(f"broker.port and broker.controller_port are both {broker.port}: give each its own")
         if broker.host in self.names and https in {broker.port, broker.controller_port}:
             raise ValueError(f"https.port and a port of the broker are both {https}: give each its own")
+        if self.console is not None and self.console.port == https and https:
+            raise ValueError(f"console.port and https.port are both {https}: give each its own")
         return self
 
     @property
@@ -227,6 +351,55 @@ def _remedy(path: Path, error: Exception) -> str:
     return "put it right: it is YAML, `key: value`, sections two spaces in (docs/cloud/configure.md has each key)"
 
 
+def store_url(layout: CloudLayout, database: DatabaseConfig) -> str:
+    """Return the URL of the store's database, with its password; that of the SQLite file where none is configured.
+
+    Raises:
+        CloudError: the password's file cannot be read, or is empty.
+    """
+    if not database.url:
+        return f"sqlite:///{layout.database}"
+    url = urlsplit(database.url)._replace(scheme="postgresql+psycopg")
+    if database.password_file:
+        user, at, host = url.netloc.rpartition("@")
+        url = url._replace(netloc=f"{user}:{quote(_password(Path(database.password_file)), safe='')}{at}{host}")
+    return urlunsplit(url)
+
+
+def _password(path: Path) -> str:
+    try:
+        password = _text(path).partition("\n")[0].rstrip("\r")
+    except (OSError, UnicodeDecodeError) as error:
+        remedy = (
+            f"it has to be there and readable for {account(os.geteuid())}: chmod 600, chown {account(os.geteuid())}"
+        )
+        raise CloudError(f"cannot read the database's password in {path}: {error}", remedy=remedy) from error
+    if not password:
+        raise CloudError(f"cannot use {path}: its first line is empty", remedy="write the database's password there")
+    return password
+
+
 def dump(config: CloudConfig) -> str:
     """Return a configuration as the text of `controller.yaml`, which `load` reads back."""
     return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False)
+
+
+def with_database(text: str, config: CloudConfig) -> str:
+    """Return the text of a `controller.yaml` with the database of a configuration, and all else as a person wrote it.
+
+    Raises:
+        CloudError: the text has its section `database` in a form that only a person can change.
+    """
+    database = yaml.safe_dump({"database": config.database.model_dump(mode="json")}, sort_keys=False)
+    kept = re.sub(
+        r"^database:.*\n(?:[ \t].*\n|\n)*", "", text if text.endswith("\n") else f"{text}\n", flags=re.MULTILINE
+    )
+    new = kept + database
+    try:
+        right = CloudConfig.model_validate(yaml.load(new, _Once)) == config  # noqa: S506  (a safe loader)
+    except (yaml.YAMLError, ValidationError):
+        right = False
+    if not right:
+        remedy = f"write it there yourself, then start `serve`: {' '.join(database.split())}"
+        raise CloudError("cannot change `database` in controller.yaml: it is not written as usual", remedy=remedy)
+    return new

@@ -64,7 +64,7 @@ from edgegpu_base.cli import commandline
 from edgegpu_base.process.tasks import TaskGroup
 from edgegpu_cloud.cli.tree import app as edgegpu_cloud_app
 from edgegpu_cloud.enrolment.tokens import RefusalCode
-from edgegpu_cloud.fleet.preview_sharing import PreviewVerdict
+from edgegpu_cloud.fleet.preview.sharing import PreviewVerdict
 from edgegpu_cloud.http.app import make_app
 from edgegpu_cloud.http.release import BundleFolder as CloudRelease
 from edgegpu_cloud.layout import CloudConfig, CloudLayout

@@ -12,6 +12,7 @@ from unittest import mock
 from golden import doors
 from golden.installed import version_folder
 from golden.shapes import merged, shape, written
+from kits.backups import passphrase_words
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -72,9 +73,12 @@ def fleet(folder: Path) -> Shapes:
         waiting = ask("command", OTHER, "doctor.run", "--wait", "--timeout", "1", codes=(3,))
         bed.settle(8)
         ask("box", BOX)
+        ask("evidence", BOX)
+        ask("alerts list")
         ask("boxes")
         ask("limits show", BOX)
         ask("limits show", BOX, "--preview")
+        ask("limits history", BOX, "asr")
         ask("sharing show", BOX)
         ask("commands", BOX)
         ask("watch", restart["id"])
@@ -84,7 +88,7 @@ def fleet(folder: Path) -> Shapes:
         ask("rename", BOX, "hall")
         ask("alarms")
         ask("broker")
-        ask("backup", str(folder / "backup.tar"))
+        ask("backup", str(folder / "backup.tar"), *passphrase_words(folder))
         ask("boxes", "--folder", str(folder / "none"), codes=(1,))
     finally:
         bed.store.close()

@@ -8,19 +8,31 @@ from typing import Annotated
 
 import typer
 
-from edgegpu_cloud.cli.common import DEFAULT, Cloud, opened
+from edgegpu_cloud.cli.common import DEFAULT, LocalCloud, opened
 from edgegpu_cloud.errors import CloudError
-from edgegpu_cloud.fleet.apps import apps_of
-from edgegpu_cloud.fleet.specs import desired_items
+from edgegpu_cloud.fleet.limits.apps import apps_of
+from edgegpu_cloud.fleet.specs import desired_items, read_app
 from edgegpu_sync.rules.ops import OPS
 
 _MOST = 200
 
 
+def app_of(text: str) -> tuple[str, str]:
+    """Return namespace and name of an app on the command line.
+
+    Raises:
+        typer.BadParameter: it is no app's name.
+    """
+    try:
+        return read_app(text)
+    except CloudError as error:
+        raise typer.BadParameter(error.text) from error
+
+
 def complete_boxes(context: typer.Context, incomplete: str) -> list[str]:
     """Return the names of boxes that begin with the incomplete word."""
     with _open(context) as cloud:
-        return _begin(incomplete, cloud.fleet.names()) if cloud else []
+        return _begin(incomplete, cloud.fleet.names(incomplete)) if cloud else []
 
 
 def complete_box_or_app(context: typer.Context, incomplete: str) -> list[str]:
@@ -58,13 +70,13 @@ def _apps(context: typer.Context, incomplete: str, box: str) -> list[str]:
     with _open(context) as cloud:
         if cloud is None:
             return []
-        names = [box] if box else cloud.fleet.names()
-        found = {app.name for name in names[:_MOST] for app in apps_of([cloud.fleet.details(name)])}
+        names = [box] if box else cloud.fleet.names(limit=_MOST)
+        found = {app.name for name in names for app in apps_of([cloud.fleet.details(name)])}
         return _begin(incomplete, sorted(found))
 
 
 @contextmanager
-def _open(context: typer.Context) -> Iterator[Cloud | None]:
+def _open(context: typer.Context) -> Iterator[LocalCloud | None]:
     folder = context.params.get("folder") or os.environ.get("EDGEGPU_CLOUD") or DEFAULT
     try:
         with opened(Path(str(folder))) as cloud:
@@ -97,6 +109,11 @@ SelectorOption = Annotated[
 ]
 WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Go on, with a line for each change, until ctrl-C.")]
 SinceOption = Annotated[str, typer.Option("--since", metavar="TIME", help="Only what is younger: 90s, 2h, 7d.")]
+AppArgument = Annotated[str, typer.Argument(metavar="NAMESPACE/APP", help="The app; without NAMESPACE/ in default.")]
+ContainerOption = Annotated[
+    str | None,
+    typer.Option("--container", metavar="NAME", help="Which of its containers  [default: the one that uses cards]"),
+]
 PreviewOption = Annotated[bool, typer.Option("--preview", help="Change nothing: say what would come of it.")]
 WaitOption = Annotated[bool, typer.Option("--wait", help="Wait until the box has applied or refused it.")]
 TimeoutOption = Annotated[

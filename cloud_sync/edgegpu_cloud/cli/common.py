@@ -6,7 +6,8 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Generic, TypeVar
@@ -18,14 +19,21 @@ from edgegpu_base.cli import output
 from edgegpu_base.cli.commandline import is_output_fault
 from edgegpu_base.cli.durations import seconds
 from edgegpu_base.cli.output import dumped, dumped_one_of_many, one_line, plain, plain_json
+from edgegpu_cloud.cli.remote.client import CA_FILE, ApiClient, read_token
+from edgegpu_cloud.cli.remote.fleet import RemoteFleet
+from edgegpu_cloud.cli.remote.ports import FleetPort, RolloutsPort
+from edgegpu_cloud.cli.remote.rollouts import RemoteRollouts
 from edgegpu_cloud.controller.status import trouble
 from edgegpu_cloud.errors import CloudError
+from edgegpu_cloud.fleet.access import Access
 from edgegpu_cloud.fleet.fleet import Fleet
-from edgegpu_cloud.fleet.views import UNINSTALLED, BoxView
-from edgegpu_cloud.layout import DEFAULT_FOLDER, CloudConfig, CloudLayout, load
+from edgegpu_cloud.fleet.views import BoxView
+from edgegpu_cloud.layout import DEFAULT_FOLDER, CloudConfig, CloudLayout, load, store_url
 from edgegpu_cloud.ownership import account, become_owner, remedy_for
+from edgegpu_cloud.rollouts.rollouts import Rollouts
 from edgegpu_cloud.store.records import BoxState
 from edgegpu_cloud.store.store import ControllerStore
+from edgegpu_cloud.store.summaries.box_list import UNINSTALLED
 from edgegpu_sync.errors import SyncError
 
 EXIT_FAILED, EXIT_WAITING, EXIT_INTERRUPTED = 1, 3, 130
@@ -47,14 +55,28 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON documen
 DEFAULT = DEFAULT_FOLDER
 
 
-@dataclass(frozen=True, slots=True)
-class Cloud:
-    """An open controller: its files, its configuration, its store, and the fleet in it."""
+SERVER: ContextVar[str] = ContextVar("server", default="")
+"""What `--server` names: the URL of a console; empty: the controller of this machine."""
 
+
+@dataclass(frozen=True)
+class Cloud:
+    """A controller: the fleet and the rollouts in it, on this machine or on another one. `by`: who asks."""
+
+    fleet: FleetPort
+    rollouts: RolloutsPort
+    by: str
+
+
+@dataclass(frozen=True)
+class LocalCloud(Cloud):
+    """The controller of this machine, open: its files, its configuration, its store."""
+
+    fleet: Fleet
+    rollouts: Rollouts
     layout: CloudLayout
     config: CloudConfig
     store: ControllerStore
-    fleet: Fleet
 
 
 def operator() -> str:
@@ -67,26 +89,66 @@ def operator() -> str:
 
 
 @contextmanager
-def opened(folder: Path) -> Iterator[Cloud]:
+def reached(folder: Path) -> Iterator[Cloud]:
+    """Reach the controller that `--server` names, by its API; without it open the one of this machine.
+
+    Raises:
+        CloudError: no token, or as `opened`.
+    """
+    if url := SERVER.get():
+        client = ApiClient(url, read_token(), ca=os.environ.get(CA_FILE, ""))
+        with closing(client):
+            yield Cloud(RemoteFleet(client), RemoteRollouts(client), operator())
+        return
+    with opened(folder) as cloud:
+        yield cloud
+
+
+@contextmanager
+def opened(folder: Path) -> Iterator[LocalCloud]:
     """Open a controller as the owner of its folder; a process of root's gives root up.
 
     Raises:
-        CloudError: there is none in that folder, or its store cannot be used.
+        CloudError: `--server` is given, there is none in that folder, or its store cannot be used.
     """
+    refuse_server()
     by = operator()
     become_owner(folder)
     layout = CloudLayout(folder)
     config = load(layout.config)
+    check_database(layout, config)
+    store = ControllerStore.open(store_url(layout, config.database), create=False)
+    try:
+        rollouts = Rollouts(store, clock=time.time, access=Access(by))
+        yield LocalCloud(Fleet(store, clock=time.time, by=by), rollouts, by, layout, config, store)
+    finally:
+        store.close()
+
+
+def refuse_server() -> None:
+    """Refuse `--server` for a command that works with the controller's own files.
+
+    Raises:
+        CloudError: it is given.
+    """
+    if SERVER.get():
+        text = "cannot do this with --server: the command works with the controller's own files"
+        raise CloudError(text, remedy="run it on the controller's machine, without --server")
+
+
+def check_database(layout: CloudLayout, config: CloudConfig) -> None:
+    """Refuse a SQLite store that is not there, which would be created empty, or that is another user's.
+
+    Raises:
+        CloudError: with who may read it, or how it comes back.
+    """
+    if config.database.url:
+        return
     if not layout.database.exists():
         remedy = "bring it back from a backup: docs/cloud/backup.md says how"
         raise CloudError(f"cannot open {layout.database}: it is not there", remedy=remedy)
     if not os.access(layout.database, os.R_OK | os.W_OK):
         raise CloudError(f"cannot open {layout.database}: permission denied", remedy=remedy_for(layout.database))
-    store = ControllerStore.open_file(layout.database)
-    try:
-        yield Cloud(layout, config, store, Fleet(store, clock=time.time, by=by))
-    finally:
-        store.close()
 
 
 @contextmanager
@@ -133,7 +195,7 @@ def say(text: str) -> None:
 
 def print_connection_problem(cloud: Cloud, of: BoxView | None = None) -> None:
     """Print what keeps this controller from its boxes, or from one box, if anything does."""
-    if found := trouble(cloud.layout, cloud.config.broker):
+    if isinstance(cloud, LocalCloud) and (found := trouble(cloud.layout, cloud.config.broker)):
         say(f"edgegpu-cloud: {found}")
     if of is not None and of.state is BoxState.SET_ASIDE:
         say(f"edgegpu-cloud: {of.name} is SET_ASIDE and ignored: `edgegpu-cloud boxes forget {of.name}`, enrol it anew")

@@ -2,23 +2,44 @@
 
 import socket
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 import typer
 from pydantic import ValidationError
 
 from edgegpu_cloud.broker.folder import write_broker
-from edgegpu_cloud.cli.common import DEFAULT, FolderOption, JsonOption, print_json, reporting, say
+from edgegpu_cloud.cli.common import (
+    DEFAULT,
+    FolderOption,
+    JsonOption,
+    operator,
+    print_json,
+    refuse_server,
+    reporting,
+    say,
+)
 from edgegpu_cloud.cli.keys import check_public
 from edgegpu_cloud.enrolment.bootstrap import found
 from edgegpu_cloud.enrolment.key_files import file_sha256, read_file
-from edgegpu_cloud.layout import CloudConfig, CloudLayout
+from edgegpu_cloud.fleet.access import Access
+from edgegpu_cloud.http.urls import console_url, link_url
+from edgegpu_cloud.layout import CloudConfig, CloudLayout, store_url
+from edgegpu_cloud.people.people import FIRST_ADMIN_S, People
+from edgegpu_cloud.store.migrations import load_revisions
 from edgegpu_cloud.store.store import ControllerStore
 from edgegpu_sync.messages.downlink import KeySetLink
 
-_PORT, _HTTPS_PORT, _CONTROLLER_PORT = 8_883, 8_443, 8_884
+_PORT, _HTTPS_PORT, _CONTROLLER_PORT, _CONSOLE_PORT = 8_883, 8_443, 8_884, 8_444
 _MOST_PORT = 65_535
-_OPTIONS = {("names",): "--name", ("broker", "host"): "--broker"}
+_OPTIONS = {
+    ("names",): "--name",
+    ("broker", "host"): "--broker",
+    ("database", "url"): "--database",
+    ("database",): "--database-password-file",
+}
 
 HELP = """\
 Make a controller in an empty folder: keys, authorities, certificates, controller.yaml, the broker's files.
@@ -30,10 +51,12 @@ first is the address that boxes are sent to.
 Examples:
   runuser -u edgegpu-cloud -- edgegpu-cloud init --name cloud.example.com   # its folder: /var/lib/edgegpu-cloud
   edgegpu-cloud init --folder ./cloud --name 127.0.0.1 --broker 127.0.0.1:8883
+  edgegpu-cloud init --name cloud.example.com --database postgresql://edgegpu@/edgegpu   # docs/cloud/postgresql.md
   edgegpu-cloud init --name cloud.example.com --root 43-CHARACTERS   # the root key is kept offline from the start
 
 \b
---json prints {"folder", "url", "broker", "ca_sha256", "root", "root_key": PATH or "", "next": [TEXT]}
+--json prints {"folder", "url", "console", "admin_link", "broker", "ca_sha256", "root", "root_key": PATH or "",
+"next": [TEXT]}
 """
 
 NameOption = Annotated[
@@ -50,26 +73,51 @@ ControllerPortOption = Annotated[
 HttpsPortOption = Annotated[
     int, typer.Option("--https-port", metavar="PORT", min=1, max=65_535, help="Where boxes enrol.")
 ]
+ConsolePortOption = Annotated[
+    int, typer.Option("--console-port", metavar="PORT", min=1, max=65_535, help="Where people reach the web console.")
+]
+ConsoleOption = Annotated[bool, typer.Option("--console/--no-console", help="Serve a web console from here.")]
+DatabaseOption = Annotated[
+    str,
+    typer.Option(
+        "--database",
+        metavar="URL",
+        help="Keep the store in this empty PostgreSQL database: postgresql://USER@HOST/DATABASE  [default: SQLite]",
+    ),
+]
+PasswordFileOption = Annotated[
+    Path | None,
+    typer.Option("--database-password-file", metavar="FILE", help="The file with its password, in the first line."),
+]
 RootOption = Annotated[
     str, typer.Option("--root", metavar="PUBLIC", help="The public half of a root key that `keys make-root` made.")
 ]
 
 
-def init(
+def init(  # noqa: PLR0913  (one for each option)
     *,
     folder: FolderOption = DEFAULT,
     name: NameOption = None,
     broker: BrokerOption = "",
     controller_port: ControllerPortOption = _CONTROLLER_PORT,
     https_port: HttpsPortOption = _HTTPS_PORT,
+    console_port: ConsolePortOption = _CONSOLE_PORT,
+    console: ConsoleOption = True,
+    database: DatabaseOption = "",
+    database_password_file: PasswordFileOption = None,
     root: RootOption = "",
     json: JsonOption = False,
 ) -> None:
     """Make a controller in an empty folder."""
     with reporting(as_json=json):
+        refuse_server()
+        by = operator()
+        load_revisions()
         layout = CloudLayout(folder.absolute())
         names = name or [socket.getfqdn()]
-        config = _config(names, broker, controller_port=controller_port, https_port=https_port)
+        ports = InitPorts(controllers=controller_port, https=https_port, console=console_port if console else None)
+        file = str(database_password_file.absolute()) if database_password_file else ""
+        config = _config(names, broker, ports, {"url": database, "password_file": file})
         if root:
             check_public(root, option="--root")
         found(
@@ -79,20 +127,31 @@ def init(
             now_s=time.time(),
             more=lambda new, first: _more(new, config, first, place=layout),
         )
-        _tell(layout, config, as_json=json)
+        _tell(layout, config, _admin_link(layout, config, by), as_json=json)
         if not name:
             say(f"edgegpu-cloud: no --name was given: do boxes reach {config.https.url}? Else make it anew with --name")
 
 
-def _config(names: list[str], broker: str, *, controller_port: int, https_port: int) -> CloudConfig:
+@dataclass(frozen=True, slots=True)
+class InitPorts:
+    """The ports of a new controller; `console` is None where there is to be none."""
+
+    controllers: int
+    https: int
+    console: int | None
+
+
+def _config(names: list[str], broker: str, ports: InitPorts, database: Mapping[str, str]) -> CloudConfig:
     host, port = _address(broker) if broker else (names[0], _PORT)
     try:
         return CloudConfig.model_validate(
             {
                 "version": 1,
                 "names": tuple(dict.fromkeys([*names, "localhost", "127.0.0.1"])),
-                "broker": {"host": host, "port": port, "controller_port": controller_port},
-                "https": {"port": https_port, "url": f"https://{_bracketed(names[0])}:{https_port}"},
+                "broker": {"host": host, "port": port, "controller_port": ports.controllers},
+                "https": {"port": ports.https, "url": f"https://{_bracketed(names[0])}:{ports.https}"},
+                "database": database,
+                "console": None if ports.console is None else {"port": ports.console},
             }
         )
     except ValidationError as error:
@@ -116,7 +175,7 @@ def _bracketed(host: str) -> str:
 
 
 def _more(new: CloudLayout, config: CloudConfig, first: KeySetLink | None, *, place: CloudLayout) -> None:
-    store = ControllerStore.open_file(new.database)
+    store = ControllerStore.make(store_url(new, config.database))
     try:
         if first is not None:
             with store.write() as tx:
@@ -124,6 +183,17 @@ def _more(new: CloudLayout, config: CloudConfig, first: KeySetLink | None, *, pl
     finally:
         store.close()
     write_broker(place, config, into=new.broker)
+
+
+def _admin_link(layout: CloudLayout, config: CloudConfig, by: str) -> str:
+    """Return the URL by which the first admin makes an account; empty without a console."""
+    if config.console is None:
+        return ""
+    store = ControllerStore.open(store_url(layout, config.database))
+    try:
+        return link_url(config, People(store, clock=time.time).first_admin_link(by=Access(by)))
+    finally:
+        store.close()
 
 
 def next_steps(layout: CloudLayout) -> list[str]:
@@ -147,11 +217,13 @@ def next_steps(layout: CloudLayout) -> list[str]:
     ]
 
 
-def _tell(layout: CloudLayout, config: CloudConfig, *, as_json: bool) -> None:
+def _tell(layout: CloudLayout, config: CloudConfig, admin_link: str, *, as_json: bool) -> None:
     steps = next_steps(layout)
     answer = {
         "folder": str(layout.folder),
         "url": config.https.url,
+        "console": console_url(config, config.console) if config.console else "",
+        "admin_link": admin_link,
         "broker": f"{config.broker.host}:{config.broker.port}",
         "ca_sha256": file_sha256(read_file(layout.ca_cert("servers"))),
         "root": read_file(layout.root_public).strip(),
@@ -163,6 +235,9 @@ def _tell(layout: CloudLayout, config: CloudConfig, *, as_json: bool) -> None:
         return
     typer.echo(f"made a controller in {layout.folder}")
     typer.echo(f"  boxes enrol at   {answer['url']}  (CA sha256 {answer['ca_sha256']})")
+    typer.echo(f"  people see it at {answer['console'] or 'no console'}")
+    if admin_link:
+        typer.echo(f"  first admin      {admin_link}  (once, within {int(FIRST_ADMIN_S / 3_600)} hours)")
     typer.echo(f"  boxes connect to {answer['broker']}, controllers to its port {config.broker.controller_port}")
     typer.echo(f"  root key         {answer['root_key'] or 'kept elsewhere'}  (public: {answer['root']})")
     typer.echo("next:")

@@ -13,14 +13,15 @@ from edgegpu_base.cli.helptext import command_group, put
 from edgegpu_base.x509 import key_pem
 from edgegpu_cloud.cli.common import (
     DEFAULT,
-    Cloud,
     FolderOption,
     JsonOption,
+    LocalCloud,
     answer,
     opened,
     operator,
     print_json,
     print_table,
+    refuse_server,
     reporting,
     say,
 )
@@ -130,6 +131,7 @@ def rotate(
     if next_root:
         check_public(next_root, option="--next-root")
     with reporting(as_json=json):
+        refuse_server()
         given = _root_key(root) if root else None  # before root is given up: root may read it, the owner may not
         with opened(folder) as cloud:
             key = given or _root_key(cloud.layout.root_key)
@@ -160,6 +162,7 @@ def sign_(
     if next_root:
         check_public(next_root, option="--next-root")
     with reporting(as_json=False):
+        refuse_server()
         asked = _read(SigningRequest, sys.stdin.read(), "standard input")
         signed = sign(asked, load_signing_key(root), next_root=next_root)
         say(f"set {read_set(signed).version} with {', '.join(key_id(public) for public in asked.keys)}")
@@ -174,6 +177,7 @@ def add_(
 ) -> None:
     """Take a set that the root has signed."""
     with reporting(as_json=json):
+        refuse_server()
         try:
             text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
@@ -188,6 +192,7 @@ def make_root(
 ) -> None:
     """Make a root key in FILE."""
     with reporting(as_json=json):
+        refuse_server()
         if file.exists():
             raise CloudError(f"cannot make a root key in {file}: it exists already", remedy="name another file")
         key = Ed25519PrivateKey.generate()
@@ -197,11 +202,11 @@ def make_root(
         answer({"file": str(file), "public": public_text(key)}, public_text(key), as_json=json)
 
 
-def _add(cloud: Cloud, link: KeySetLink) -> KeySet:
+def _add(cloud: LocalCloud, link: KeySetLink) -> KeySet:
     return add(cloud.layout, cloud.store, link, by=operator(), now_s=time.time())
 
 
-def _tell_added(cloud: Cloud, new: KeySet, *, as_json: bool) -> None:
+def _tell_added(cloud: LocalCloud, new: KeySet, *, as_json: bool) -> None:
     mine = key_id(public_text(load_signing_key(cloud.layout.signing_key)))
     keys = [key_id(key.public) for key in new.keys]
     if as_json:

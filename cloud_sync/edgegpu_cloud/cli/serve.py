@@ -3,34 +3,46 @@
 import logging
 import signal
 import sys
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from edgegpu_base.process import memory
 from edgegpu_base.process.tasks import TaskGroup
-from edgegpu_cloud.cli.common import DEFAULT, EXIT_FAILED, FolderOption, reporting, say
+from edgegpu_cloud.cli.common import DEFAULT, EXIT_FAILED, FolderOption, refuse_server, reporting, say
 from edgegpu_cloud.controller.status import check_free, hold
+from edgegpu_cloud.enrolment.bootstrap import ensure_console_certificate
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.http.release import BundleFolder
 from edgegpu_cloud.http.urls import url_of
-from edgegpu_cloud.layout import CloudConfig, CloudLayout, load
+from edgegpu_cloud.layout import CloudConfig, CloudLayout, load, store_url
 from edgegpu_cloud.ownership import become_owner
 from edgegpu_cloud.supervision import Supervised, SupervisedProcess, Supervisor, ended_by_itself
 
-HELP = """\
-Run the controller: the link to the broker, and HTTPS for boxes (enrolment, renewal, install.sh, the bundle).
+_LOG = logging.getLogger(__name__)
+_LOOK_S = 1.0
+"""How often a process looks whether its tables are migrated."""
 
-Each is a process of its own, on the same store. One that falls is started again, and the other goes on meanwhile. It
-ends with status 0 after SIGTERM or ctrl-C, and with 1 when one of the two cannot begin (docs/cloud/set-up.md has the
-units).
+HELP = """\
+Run the controller: the link to the broker, HTTPS for boxes (enrolment, renewal, install.sh, the bundle), and the web
+console where controller.yaml has one.
+
+Each is a process of its own, on the same store. One that falls is started again, and the others go on meanwhile. It
+ends with status 0 after SIGTERM or ctrl-C, and with 1 when one of them cannot begin (docs/cloud/set-up.md has the
+units). Where the store's tables are of an older version, it waits for `edgegpu-cloud migrate`.
 
 \b
 Examples:
   edgegpu-cloud serve --bundle build/bundle
-  edgegpu-cloud serve --no-link            # HTTPS alone
-  edgegpu-cloud serve --no-https           # the controller alone
+  edgegpu-cloud serve --no-link --no-console     # HTTPS alone
+  edgegpu-cloud serve --no-https --no-console    # the controller alone
+  edgegpu-cloud serve --no-link --no-https       # the console alone
 """
 
 BundleOption = Annotated[
@@ -39,6 +51,9 @@ BundleOption = Annotated[
 ]
 LinkOption = Annotated[bool, typer.Option("--link/--no-link", help="Connect to the broker.")]
 HttpsOption = Annotated[bool, typer.Option("--https/--no-https", help="Answer boxes over HTTPS.")]
+ConsoleOption = Annotated[
+    bool, typer.Option("--console/--no-console", help="Serve the web console, where controller.yaml has one.")
+]
 ClockOption = Annotated[
     bool,
     typer.Option("--clock-is-right", help="Serve also more than a year after the time that boxes were told last."),
@@ -51,24 +66,38 @@ def serve(
     bundle: BundleOption = None,
     link: LinkOption = True,
     https: HttpsOption = True,
+    console: ConsoleOption = True,
     clock_is_right: ClockOption = False,
 ) -> None:
     """Run the controller."""
-    if not link and not https:
-        raise typer.BadParameter("--no-link and --no-https leave nothing to serve")
+    if not link and not https and not console:
+        raise typer.BadParameter("--no-link, --no-https and --no-console leave nothing to serve")
     with reporting(as_json=False):
+        refuse_server()
         become_owner(folder)
         layout = CloudLayout(folder.absolute())
         config = load(layout.config)
+        console = console and config.console is not None
+        if not link and not https and not console:
+            raise typer.BadParameter("--no-link and --no-https leave nothing to serve: controller.yaml has no console")
         _log(config.log_level)
         release = BundleFolder(bundle.absolute() if bundle else layout.release, url_of(config))
         if https and bundle is not None and (missing := release.missing()):
             raise CloudError(f"cannot serve --bundle {bundle}: {missing}", remedy="name what `make bundle` has made")
         here = _Here(layout, config, release, clock_is_right=clock_is_right)
-        if link and https:
-            here.both()
+        wanted = [part for part, there in zip(Part, (https, link, console), strict=True) if there]
+        if len(wanted) > 1:
+            here.supervised(wanted)
         else:
-            here.one(Supervised(), link=link)
+            here.one(Supervised(), wanted[0])
+
+
+class Part(Enum):
+    """The processes of `serve`: the name for people, and that in `ps` (15 characters)."""
+
+    HTTPS = ("HTTPS", "edgegpu-https")
+    CONTROLLER = ("the controller", "edgegpu-control")
+    CONSOLE = ("the console", "edgegpu-console")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,32 +109,54 @@ class _Here:
     release: BundleFolder
     clock_is_right: bool
 
-    def both(self) -> None:
-        """Run HTTPS and the controller, each in a process of its own."""
+    def supervised(self, wanted: Sequence[Part]) -> None:
+        """Run several parts, each in a process of its own."""
         check_free(self.layout)
-        supervisor = Supervisor(
-            [
-                SupervisedProcess("HTTPS", "edgegpu-https", lambda me: self._part(me, link=False)),
-                SupervisedProcess("the controller", "edgegpu-control", lambda me: self._part(me, link=True)),
-            ]
-        )
+        supervisor = Supervisor([SupervisedProcess(*part.value, partial(self._part, part=part)) for part in wanted])
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda _number, _frame: supervisor.stop())
         if supervisor.run():
             raise typer.Exit(EXIT_FAILED)  # the process has printed why
 
-    def _part(self, me: Supervised, *, link: bool) -> int:
+    def _part(self, me: Supervised, *, part: Part) -> int:
         try:
             with reporting(as_json=False):
-                self.one(me, link=link)
+                self.one(me, part)
         except typer.Exit as error:
             return error.exit_code
         return 0
 
-    def one(self, me: Supervised, *, link: bool) -> None:
-        """Run the controller, or else HTTPS, in this process until it is stopped."""
+    def one(self, me: Supervised, part: Part) -> None:
+        """Run one part in this process until it is stopped."""
         group = TaskGroup(ended_by_itself=ended_by_itself)
         group.end_on(signal.SIGTERM, signal.SIGINT)
+        self._await_tables(group)
+        if group.ended:
+            return
+        if part is Part.CONSOLE:
+            self._console(me, group)
+        else:
+            self._controller_or_https(me, group, link=part is Part.CONTROLLER)
+
+    def _await_tables(self, group: TaskGroup) -> None:
+        """Wait until somebody has migrated tables that an older edgegpu has made, or until the group ends."""
+        from edgegpu_cloud.store.store import OlderTablesError, check_current  # noqa: PLC0415  (slow to load)
+
+        url, waits = store_url(self.layout, self.config.database), False
+        while not group.ended:
+            try:
+                check_current(url)
+            except OlderTablesError as error:
+                if not waits:
+                    _LOG.warning("%s; this process waits: %s", error.text, error.remedy)
+                waits = True
+                group.wait_until(lambda: False, timeout_s=_LOOK_S)
+            else:
+                if waits:
+                    _LOG.warning("the tables of the store have our version now: this process goes on")
+                return
+
+    def _controller_or_https(self, me: Supervised, group: TaskGroup, *, link: bool) -> None:
         standing = hold(self.layout, link=link, bundle="" if link else self.release.missing(), pid=me.pid)
         from edgegpu_cloud.app import CloudApp, ServeOptions  # noqa: PLC0415  (slow to load)
 
@@ -118,6 +169,16 @@ class _Here:
                 say(f"edgegpu-cloud: {problem}")
             listens = f"{self.config.https.host} port {service.port}"
             say(f"boxes enrol at {url_of(self.config)} (listening on {listens})")
+        me.ready()
+        memory.settle()
+        service.run()
+
+    def _console(self, me: Supervised, group: TaskGroup) -> None:
+        from edgegpu_cloud.console.app import ConsoleApp  # noqa: PLC0415  (slow to load)
+
+        ensure_console_certificate(self.layout, self.config, now_s=time.time())
+        service = ConsoleApp(self.layout, self.config, group=group)
+        say(f"the console is at {service.url} (listening on port {service.port})")
         me.ready()
         service.run()
 

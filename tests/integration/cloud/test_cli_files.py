@@ -215,7 +215,7 @@ def test_what_a_command_prints_as_json_is_in_its_help() -> None:
 
 def test_serve_says_what_is_missing_and_ends_with_0_when_told_to(tmp_path: Path) -> None:
     folder = tmp_path / "cloud"
-    ports = ("--https-port", str(free_port()), "--controller-port", str(free_port()))
+    ports = ("--https-port", str(free_port()), "--controller-port", str(free_port()), "--no-console")
     ok("init", "--name", "127.0.0.1", *ports, folder=folder)
     words = [sys.executable, "-m", "edgegpu_cloud.cli.app", "serve", "--folder", str(folder)]
     process = subprocess.Popen(words, stderr=subprocess.PIPE, env={**os.environ, "PYTHONUNBUFFERED": "1"})

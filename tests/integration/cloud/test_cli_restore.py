@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
 from typing import TYPE_CHECKING
 
+from kits.backups import passphrase_words
 from kits.cloudprocess import running
 from kits.mqtt import wait_for
 
@@ -15,15 +15,14 @@ if TYPE_CHECKING:
 def test_a_restored_controller_goes_on_after_a_yes(tmp_path: Path) -> None:
     with running(tmp_path) as cloud, cloud.live("asr-hall") as live:
         cloud.ok("limits", "set", "asr-hall", "asr", "--memory", "4", "--core", "1", "--wait")
-        cloud.ok("backup", str(tmp_path / "old.tar.gz"))
+        cloud.ok("backup", str(tmp_path / "old.backup"), *passphrase_words(tmp_path))
         cloud.ok("limits", "set", "asr-hall", "asr", "--memory", "9", "--core", "1", "--wait")
         cloud.ok("command", "asr-hall", "doctor.run", "--wait")
         ahead = live.box.desired_state.seen.rev
 
         cloud.end()
-        for name in ("controller.db", "controller.db-wal", "controller.db-shm"):
-            (cloud.folder / name).unlink(missing_ok=True)
-        subprocess.run(["tar", "-xzf", tmp_path / "old.tar.gz", "-C", cloud.folder], check=True)
+        cloud.folder.rename(tmp_path / "aside")
+        cloud.ok("restore", str(tmp_path / "old.backup"), *passphrase_words(tmp_path))
         cloud.serve()
 
         wait_for(lambda: cloud.box("asr-hall")["restored"], what="the box is found ahead")

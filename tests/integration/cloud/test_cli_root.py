@@ -7,13 +7,13 @@ import os
 import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from kits.backups import opened_archive, passphrase_words
 from kits.cloudcli import ok, run
 from kits.enrol import Box, office
 
@@ -133,7 +133,7 @@ def test_a_root_shell_leaves_nothing_that_the_controller_cannot_read(bed: Bed) -
         ("enrol",),
         ("crl",),
         ("hold",),
-        ("backup", str(stick / "backup.tgz")),
+        ("backup", str(stick / "backup.tgz"), *passphrase_words(stick)),
         ("broker", "--out", str(stick / "broker")),
     )
     assert {"serve.state", ".crl.lock"} <= {path.name for path in bed.folder.rglob("*")}
@@ -142,11 +142,16 @@ def test_a_root_shell_leaves_nothing_that_the_controller_cannot_read(bed: Bed) -
     assert bed.owners(stick) == {0}, "beside the controller's folder it is whose the folder is"
     assert (stick / "backup.tgz").stat().st_mode & 0o777 == 0o600
     assert (stick / "broker/broker.key").read_bytes() == (bed.folder / "tls/broker.key").read_bytes()
-    with tarfile.open(stick / "backup.tgz") as tar:
+    with opened_archive(stick / "backup.tgz") as tar:
         assert {"controller.db", "keys/signing.key", "controller.yaml"} <= set(tar.getnames())
     assert [path.name for path in stick.iterdir() if path.name.startswith(".")] == []
     ok("keys", "make-root", str(stick / "next.key"))
     assert (stick / "next.key").stat().st_uid == 0
+    shutil.rmtree(bed.folder)
+    bed.folder.mkdir()
+    os.chown(bed.folder, NOBODY, NOBODY)
+    bed.ok(("restore", str(stick / "backup.tgz"), *passphrase_words(stick)), ("boxes",))
+    assert bed.owners(bed.folder) == {NOBODY}
 
 
 def test_what_lies_in_the_folder_does_nothing_to_roots_files(bed: Bed) -> None:
@@ -182,7 +187,7 @@ def test_what_lies_in_the_folder_does_nothing_to_roots_files(bed: Bed) -> None:
         ("controller.db", link, ("boxes",)),
         ("tls/broker.key", link, ("broker", "--out", str(out))),
         ("tls/broker.key", os.mkfifo, ("broker", "--out", str(out))),
-        ("keys/more", hard, ("backup", str(bed.vault / "backup.tgz"))),
+        ("keys/more", hard, ("backup", str(bed.vault / "backup.tgz"), *passphrase_words(bed.vault))),
     ]
     before = {path: (path.lstat().st_uid, path.lstat().st_mode) for path in (secret, rooms)}
     for where, plant, command in plants:
@@ -195,7 +200,7 @@ def test_what_lies_in_the_folder_does_nothing_to_roots_files(bed: Bed) -> None:
         assert (code, SECRET in said, "Traceback" in said) == (1, False, False), (where, plant, command, code, said)
         assert (secret.read_text(), list(rooms.iterdir())) == (SECRET, []), (where, plant)
         assert {one: (one.lstat().st_uid, one.lstat().st_mode) for one in before} == before, (where, plant)
-        assert sorted(one.name for one in bed.vault.iterdir()) == ["rooms", "secret"], (where, plant)
+        assert sorted(one.name for one in bed.vault.iterdir()) == ["passphrase", "rooms", "secret"], (where, plant)
         path.unlink()
         if aside.exists():
             aside.rename(path)

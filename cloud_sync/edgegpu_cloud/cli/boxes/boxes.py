@@ -29,11 +29,13 @@ from edgegpu_cloud.cli.common import (
     print_connection_problem,
     print_json,
     print_list,
+    reached,
     reporting,
     since_of,
     standing,
 )
-from edgegpu_cloud.fleet.capacity import BoxCapacity
+from edgegpu_cloud.fleet.listing import BoxFilter
+from edgegpu_cloud.fleet.preview.capacity import BoxCapacity
 from edgegpu_cloud.fleet.selectors import read_labels
 from edgegpu_cloud.fleet.views import BoxView
 from edgegpu_cloud.store.records import Alarm
@@ -132,7 +134,7 @@ def boxes(
     if context.invoked_subcommand is not None:
         _refuse_options(context)
         return
-    with reporting(as_json=json), opened(folder) as cloud:
+    with reporting(as_json=json), reached(folder) as cloud:
         print_connection_problem(cloud)
         rows = _rows(wide=is_wide())
         if watch:
@@ -209,7 +211,7 @@ def label(
     name, labels = ("", words) if selector else (words[0], words[1:])
     if not labels:
         raise typer.BadParameter("name a BOX (or -l SELECTOR), and one label at least: site=hall", param_hint="LABEL")
-    with reporting(as_json=json), opened(folder) as cloud:
+    with reporting(as_json=json), reached(folder) as cloud:
         wanted = read_labels(labels)
         views = chosen(cloud, name, selector)
         for view in views:
@@ -227,7 +229,7 @@ def box(
 ) -> None:
     """Show one box."""
     since_s = since_of(since)
-    with reporting(as_json=json), opened(folder) as cloud:
+    with reporting(as_json=json), reached(folder) as cloud:
         print_connection_problem(cloud)
         details = cloud.fleet.details(name)
         found = cloud.fleet.events(details.box.device, _MOST if since else _EVENTS)
@@ -255,7 +257,7 @@ def confirm(
     if bool(name) == every:
         raise typer.BadParameter("name one BOX, or --all")
     with reporting(as_json=json), opened(folder) as cloud:
-        views = [one for one in cloud.fleet.boxes() if one.restored] if every else [cloud.fleet.box(name)]
+        views = cloud.fleet.matching(BoxFilter(restored=True)) if every else [cloud.fleet.box(name)]
         for view in views:
             cloud.fleet.confirm_restored(view.device)
         if json:
@@ -276,7 +278,7 @@ def rename(
     json: JsonOption = False,
 ) -> None:
     """Give a box another name."""
-    with reporting(as_json=json), opened(folder) as cloud:
+    with reporting(as_json=json), reached(folder) as cloud:
         device = cloud.fleet.box(name).device
         cloud.fleet.rename(device, new)
         answer(cloud.fleet.box(device), f"{device} is called {new} now", as_json=json)
@@ -291,7 +293,7 @@ def alarms(
         if seen is not None:
             cloud.fleet.alarm_seen(seen)
         found = [alarm for alarm in cloud.fleet.alarms() if alarm.at_s >= since_s]
-        names: dict[str, str] = {} if json else {view.device: view.name for view in cloud.fleet.boxes()}
+        names = {} if json else cloud.fleet.names_of({alarm.device for alarm in found})
 
         def row(one: Alarm) -> tuple[str, ...]:
             return str(one.number), moment(one.at_s), str(one.times), one.kind, names.get(one.device, "-"), one.text

@@ -1,7 +1,6 @@
 """`edgegpu-cloud enrol`, `pending`, `approve`, `refuse`: the line to paste on a box, and boxes that wait."""
 
 import time
-from dataclasses import dataclass, replace
 from typing import Annotated
 
 import typer
@@ -11,9 +10,9 @@ from edgegpu_base.cli.output import one_line
 from edgegpu_cloud.cli.arguments import complete_boxes
 from edgegpu_cloud.cli.common import (
     DEFAULT,
-    Cloud,
     FolderOption,
     JsonOption,
+    LocalCloud,
     ago,
     answer,
     moment,
@@ -26,16 +25,12 @@ from edgegpu_cloud.cli.common import (
     say,
 )
 from edgegpu_cloud.controller.status import no_bundle
-from edgegpu_cloud.enrolment import tokens
-from edgegpu_cloud.enrolment.bootstrap import read_key
-from edgegpu_cloud.enrolment.key_files import file_sha256, pin, read_file
-from edgegpu_cloud.errors import CloudError, ConflictError, NotFoundError
-from edgegpu_cloud.fleet.names import check_name
+from edgegpu_cloud.enrolment.install_lines import EnrolLine, enrol_line, enrolment_address
+from edgegpu_cloud.enrolment.manager import MOST_USES, AttemptView, EnrolmentManager, TokenRequest
+from edgegpu_cloud.fleet.access import Access
 from edgegpu_cloud.fleet.selectors import read_labels
 from edgegpu_cloud.http.urls import url_of
-from edgegpu_cloud.store.records import AuditEntry, EnrolmentAttempt, RequestState, Token
-
-_MOST_COUNT = 100_000
+from edgegpu_cloud.store.records import RequestState
 
 ENROL_HELP = """\
 Make a one-time token and print the line to paste on a box. The line is a secret until it was used.
@@ -71,7 +66,7 @@ Refuse a box that waits, for good. The use of its token is spent.
 """
 
 CountOption = Annotated[
-    int | None, typer.Option("--count", metavar="NUMBER", min=1, max=_MOST_COUNT, help="How many boxes may use it.")
+    int | None, typer.Option("--count", metavar="NUMBER", min=1, max=MOST_USES, help="How many boxes may use it.")
 ]
 ExpiresOption = Annotated[
     str | None, typer.Option("--expires", metavar="TIME", help="How long it lasts: 30m, 12h, 7d  [default: an hour]")
@@ -96,21 +91,6 @@ LabelOption = Annotated[
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="As `pending` shows it; the beginning will do.")]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EnrolLine:
-    """The line that a person pastes, and its parts."""
-
-    token: str
-    line: str
-    line_sudo: str
-    expires_at: int
-    uses: int
-    approval: bool
-    url: str
-    ca_sha256: str
-    pin: str
-
-
 def enrol(
     *,
     folder: FolderOption = DEFAULT,
@@ -126,30 +106,24 @@ def enrol(
     if only_for and (count or 1) > 1:
         raise typer.BadParameter("--for names one box, so leave --count out", param_hint="--count")
     with reporting(as_json=json), opened(folder) as cloud:
-        labels = {key: value for key, value in read_labels(label or []).items() if value}
-        settings, now_s = cloud.config.tokens, time.time()
+        settings = cloud.config.tokens
         lasts_s = seconds(expires, option="--expires") if expires else settings.lasts_s
-        text = tokens.mint()
-        token = Token(
-            digest=tokens.digest(text),
-            by=operator(),
-            at_s=now_s,
-            expires_at_s=now_s + lasts_s,
-            uses=1 if only_for else count or settings.uses,
+        wanted = TokenRequest(
+            lasts_s=lasts_s,
+            uses=count or settings.uses,
             approval=settings.approval if approve is None else approve,
             name=name,
-            labels=labels | ({tokens.ONLY_FOR: cloud.fleet.box(only_for).device} if only_for else {}),
+            labels={key: value for key, value in read_labels(label or []).items() if value},
+            only_for=only_for,
         )
-        if name:
-            check_name(name)
-        _keep(cloud, token)
-        line = _line(cloud, token, text)
+        new = manager(cloud).make(wanted)
+        line = enrol_line(enrolment_address(cloud.layout, url_of(cloud.config)), new)
         if json:
             print_json(line)
             return
         _tell(line, lasts_s)
         print_connection_problem(cloud)
-        if not only_for and any(one.name == name for one in cloud.fleet.boxes()):
+        if not only_for and cloud.fleet.is_name(name):
             say(
                 f"edgegpu-cloud: there is a box {name}: another machine gets a longer name; that one anew: --for {name}"
             )
@@ -157,32 +131,9 @@ def enrol(
             say(f"edgegpu-cloud: {why}: the line fails until `serve --bundle FOLDER` has one")
 
 
-def _keep(cloud: Cloud, token: Token) -> None:
-    detail = {"uses": token.uses, "approval": token.approval, "name": token.name, "token": token.digest[:12]}
-    with cloud.store.write() as tx:
-        tx.enrolments.add_token(token)
-        tx.notes.audit(AuditEntry(at_s=token.at_s, by=token.by, what="token.made", detail=detail))
-
-
-def _line(cloud: Cloud, token: Token, text: str) -> EnrolLine:
-    url = url_of(cloud.config)
-    sha256, key = (
-        file_sha256(read_file(cloud.layout.ca_cert("servers"))),
-        pin(read_key(cloud.layout, "https").public_key()),
-    )
-    fetch = f"curl -fsSLk --pinnedpubkey 'sha256//{key}' {url}/install.sh"
-    options = f"sh -s -- --url {url} --ca-sha256 {sha256}"
-    return EnrolLine(
-        token=text,
-        line=f"{fetch} | EDGEGPU_TOKEN={text} {options}",
-        line_sudo=f"{fetch} | EDGEGPU_TOKEN={text} sudo --preserve-env=EDGEGPU_TOKEN {options}",
-        expires_at=int(token.expires_at_s),
-        uses=token.uses,
-        approval=token.approval,
-        url=url,
-        ca_sha256=sha256,
-        pin=key,
-    )
+def manager(cloud: LocalCloud) -> EnrolmentManager:
+    """Return enrolment as the person at this command line changes it."""
+    return EnrolmentManager(cloud.store, clock=time.time, access=Access(operator()))
 
 
 def _tell(line: EnrolLine, lasts_s: int) -> None:
@@ -201,19 +152,18 @@ def _tell(line: EnrolLine, lasts_s: int) -> None:
 def pending(*, folder: FolderOption = DEFAULT, json: JsonOption = False) -> None:
     """List the boxes that wait for `approve`."""
     with reporting(as_json=json), opened(folder) as cloud:
-        with cloud.store.read() as tx:
-            waiting = tx.enrolments.requests(RequestState.WAITING)
-            tokens_by = {token.digest: token.by for token in tx.enrolments.tokens()}
         now_s = time.time()
 
-        def shown(one: EnrolmentAttempt) -> dict[str, object]:
+        def shown(view: AttemptView) -> dict[str, object]:
+            one = view.attempt
             asked = {name: one.asked.get(name, "") for name in ("host", "name", "instance", "address", "versions")}
-            return {"id": one.id, **asked, "at_s": one.at_s, "by": tokens_by.get(one.token, "")}
+            return {"id": one.id, **asked, "at_s": one.at_s, "by": view.made_by}
 
-        def row(one: EnrolmentAttempt) -> tuple[str, ...]:
-            cells = (str(shown(one)[name])[:24] for name in ("host", "name", "instance", "address", "by"))
-            return (one.id[:8], ago(one.at_s, now_s), *cells)
+        def row(view: AttemptView) -> tuple[str, ...]:
+            cells = (str(shown(view)[name])[:24] for name in ("host", "name", "instance", "address", "by"))
+            return (view.attempt.id[:8], ago(view.attempt.at_s, now_s), *cells)
 
+        waiting = manager(cloud).attempts(RequestState.WAITING)
         print_list(waiting, _PENDING, row, none="no box waits", as_json=json, shown=shown)
 
 
@@ -232,26 +182,7 @@ def refuse(id_: IdArgument, *, folder: FolderOption = DEFAULT, json: JsonOption 
 
 def _decide(id_: str, state: RequestState, *, folder: FolderOption, json: bool) -> None:
     with reporting(as_json=json), opened(folder) as cloud:
-        with cloud.store.write() as tx:
-            request = _the_one(tx.enrolments.requests(), id_)
-            if request.state is not RequestState.WAITING:
-                text = f"cannot decide about {request.id[:8]}: it is {request.state.value} already"
-                raise ConflictError(text, remedy="`edgegpu-cloud pending` lists those that wait")
-            tx.enrolments.put_request(replace(request, state=state))
-            detail = {"request": request.id, "host": request.asked.get("host", "")}
-            what = f"enrolment.{state.value.lower()}"
-            tx.notes.audit(AuditEntry(at_s=time.time(), by=operator(), what=what, detail=detail))
+        request = manager(cloud).decide(id_, state).attempt
         names = dict.fromkeys(str(request.asked.get(one) or "") for one in ("name", "host"))
         called = ", host ".join(filter(None, map(one_line, names))) or request.id[:8]
         answer({"id": request.id, "state": state}, f"{state.value.lower()}: {called}", as_json=json)
-
-
-def _the_one(requests: list[EnrolmentAttempt], id_: str) -> EnrolmentAttempt:
-    found = [one for one in requests if one.id.startswith(id_)]
-    if not found or not id_:
-        raise NotFoundError(f"cannot find a box that waits as {id_!r}", remedy="`edgegpu-cloud pending` lists them")
-    if len(found) > 1:
-        raise CloudError(
-            f"cannot tell which box {id_!r} is: {len(found)} begin so", remedy="give more letters of its id"
-        )
-    return found[0]

@@ -12,9 +12,9 @@ from edgegpu_cloud.broker.kick import kick as cut
 from edgegpu_cloud.cli.arguments import BoxArgument
 from edgegpu_cloud.cli.common import (
     DEFAULT,
-    Cloud,
     FolderOption,
     JsonOption,
+    LocalCloud,
     answer,
     opened,
     print_json,
@@ -139,7 +139,7 @@ def forget(
         _say_whether_cut(cloud, view, cut=bool(reload), still=still if view.online else "", as_json=json)
 
 
-def _say_whether_cut(cloud: Cloud, view: BoxView, *, cut: bool, still: str, as_json: bool) -> None:
+def _say_whether_cut(cloud: LocalCloud, view: BoxView, *, cut: bool, still: str, as_json: bool) -> None:
     """Print whether the box's connection is cut; `still`: what to do where it is not, empty where nothing is left."""
     if as_json:
         print_json({"device": view.device, "name": view.name, "crl": str(cloud.layout.crl), "cut": cut})
@@ -169,7 +169,7 @@ def _ask_for_name(view: BoxView, *, as_json: bool) -> None:
         )
 
 
-def _listed(cloud: Cloud, device: DeviceId, *, done: str, remedy: str) -> KickCertificate:
+def _listed(cloud: LocalCloud, device: DeviceId, *, done: str, remedy: str) -> KickCertificate:
     """Write the list of the revoked, with a certificate on it that shows whether the broker has read the list.
 
     An error says what was `done` before, and ends its remedy with what to do besides.
@@ -183,7 +183,7 @@ def _listed(cloud: Cloud, device: DeviceId, *, done: str, remedy: str) -> KickCe
     return visitor
 
 
-def _cut_off(cloud: Cloud, caller: CallersFiles, visitor: KickCertificate, *, done: str, named: str) -> None:
+def _cut_off(cloud: LocalCloud, caller: CallersFiles, visitor: KickCertificate, *, done: str, named: str) -> None:
     """Let the broker read the list, and cut the box's connection; an error says what was done before."""
     try:
         caller.do("reload", None)
@@ -216,7 +216,7 @@ def kick(name: BoxArgument, *, folder: FolderOption = DEFAULT, json: JsonOption 
         answer(document, f"the connection of {called} is cut\n  {again}", as_json=json)
 
 
-def _revoked(cloud: Cloud, name: str) -> tuple[DeviceId, str]:
+def _revoked(cloud: LocalCloud, name: str) -> tuple[DeviceId, str]:
     """Return the device id and the name of a revoked box; a forgotten one is named by its whole device id."""
     try:
         view = cloud.fleet.box(name)
@@ -229,5 +229,5 @@ def _revoked(cloud: Cloud, name: str) -> tuple[DeviceId, str]:
     return view.device, view.name
 
 
-def _kick(cloud: Cloud, device: DeviceId) -> None:
+def _kick(cloud: LocalCloud, device: DeviceId) -> None:
     cut(cloud.layout, cloud.config, device, now_s=time.time())

@@ -7,11 +7,12 @@ import typer
 from edgegpu_base.cli.output import one_line
 from edgegpu_cloud.cli.common import ago, moment, print_table, standing
 from edgegpu_cloud.cli.requests.settlements import fix, reports, requested, state_word
-from edgegpu_cloud.fleet.capacity import held_units
+from edgegpu_cloud.fleet.preview.capacity import held_units
 from edgegpu_cloud.fleet.reports import card_reports, read_latest
 from edgegpu_cloud.fleet.specs import desired_items
-from edgegpu_cloud.fleet.views import UNINSTALLED, BoxDetails, BoxView, is_problem
+from edgegpu_cloud.fleet.views import BoxDetails, BoxView, is_problem
 from edgegpu_cloud.store.records import BoxState
+from edgegpu_cloud.store.summaries.box_list import UNINSTALLED
 from edgegpu_sync.messages.telemetry import BoxHealth, CardReport
 from edgegpu_sync.messages.uplink import ItemReport
 from edgegpu_sync.topics import TopicKind

@@ -28,13 +28,12 @@ from edgegpu_cloud.cli.common import (
     answer,
     follow,
     moment,
-    opened,
     print_list,
+    reached,
     reporting,
     since_of,
 )
 from edgegpu_cloud.cli.requests.following import CommandArgument, finish, finish_many, line_of
-from edgegpu_cloud.fleet.fleet import Fleet
 from edgegpu_cloud.fleet.views import BoxView, CommandView
 from edgegpu_sync.ids import CommandId, DeviceId, OpName
 from edgegpu_sync.rules.ops import OPS, Args
@@ -43,7 +42,9 @@ from edgegpu_sync.wire import Json
 ARGS_HELP = """\
 Arguments, each --arg KEY=VALUE:
   logs.collect   url=https://... (PUT with the box's certificate; ends with /: a folder), since_s=86400, max_mib=64
+  evidence.check pods=["UID", ...], at most 10; none: all (better: edgegpu-cloud evidence BOX --check)
   agent.upgrade  version=1.2.3 url=https://... sha256=HEX signature=TEXT, all of them, as the release says
+  evidence.check pods='["UID"]' (JSON; those that hold shares if left out)
   all others     none
 """
 _OWN = {"sharing.install": "install", "sharing.uninstall": "uninstall"}
@@ -109,8 +110,8 @@ Exit status with --wait: 0 SUCCEEDED, 1 any other end (its code and text are pri
 {SELECTED}
 """
 COMMAND_HELP = f"""\
-Ask a box to do something once: k3s.restart, plugin.restart, inventory.refresh, logs.collect, doctor.run, agent.upgrade,
-identity.rotate. A box that is away does it when it is back, if that is within --valid.
+Ask a box to do something once: k3s.restart, plugin.restart, inventory.refresh, logs.collect, doctor.run,
+evidence.check, agent.upgrade, identity.rotate. A box that is away does it when it is back, if that is within --valid.
 
 \b
 {ARGS_HELP}
@@ -187,7 +188,7 @@ def command(
         raise typer.BadParameter(f"name {'the OP alone, with -l' if selector else 'a BOX (or -l) and an OP'}")
     name, op = "" if selector else words[0], words[-1]
     args = read_args(op, name or "BOX", arg or [])
-    with reporting(as_json=json), opened(folder) as cloud:
+    with reporting(as_json=json), reached(folder) as cloud:
         _each(
             cloud,
             chosen(cloud, name, selector),
@@ -198,8 +199,8 @@ def command(
         )
 
 
-def _asking(verb: Callable[..., CommandId]) -> Callable[..., None]:
-    """Return the command that asks boxes for an op of the fleet's without arguments."""
+def _asking(*, installs: bool) -> Callable[..., None]:
+    """Return the command that asks boxes for GPU sharing, or for none."""
 
     def ask(
         name: OptionalBoxArgument = "",
@@ -212,14 +213,15 @@ def _asking(verb: Callable[..., CommandId]) -> Callable[..., None]:
         json: JsonOption = False,
     ) -> None:
         wait_s, valid_s = waiting_s(timeout, wait=wait, default=_WAIT), seconds(valid, option="--valid")
-        with reporting(as_json=json), opened(folder) as cloud:
+        with reporting(as_json=json), reached(folder) as cloud:
             views = chosen(cloud, name, selector)
-            _each(cloud, views, partial(verb, cloud.fleet, wait_s=valid_s), wait_s, many=bool(selector), as_json=json)
+            verb = cloud.fleet.install if installs else cloud.fleet.uninstall
+            _each(cloud, views, partial(verb, wait_s=valid_s), wait_s, many=bool(selector), as_json=json)
 
     return ask
 
 
-install, uninstall = _asking(Fleet.install), _asking(Fleet.uninstall)
+install, uninstall = _asking(installs=True), _asking(installs=False)
 
 
 def _each(
@@ -252,7 +254,7 @@ def commands(
 ) -> None:
     """List the last commands."""
     since_s = since_of(since)
-    with reporting(as_json=json), opened(folder) as cloud:
+    with reporting(as_json=json), reached(folder) as cloud:
 
         def look() -> list[CommandView]:
             return [one for one in cloud.fleet.commands(name, limit) if one.at_s >= since_s]
@@ -273,7 +275,7 @@ def _row(one: CommandView) -> tuple[str, ...]:
 
 def cancel(id_: CommandArgument, *, folder: FolderOption = DEFAULT, json: JsonOption = False) -> None:
     """Cancel a command that its box has not begun."""
-    with reporting(as_json=json), opened(folder) as cloud:
+    with reporting(as_json=json), reached(folder) as cloud:
         cloud.fleet.cancel(id_)
         view = cloud.fleet.one_command(id_)
         answer(view, f"{view.id} has no time left to begin; if it has begun it goes on", as_json=json)

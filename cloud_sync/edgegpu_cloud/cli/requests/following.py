@@ -20,11 +20,11 @@ from edgegpu_cloud.cli.common import (
     FolderOption,
     JsonOption,
     answer,
-    opened,
     print_connection_problem,
     print_json,
     print_json_line,
     print_table,
+    reached,
     reporting,
     say,
 )
@@ -192,7 +192,7 @@ def watch(
 ) -> None:
     """Follow one command to its end, or show what comes in of all."""
     wait_s = seconds(timeout, option="--timeout")
-    with reporting(as_json=json), opened(folder) as cloud:
+    with reporting(as_json=json), reached(folder) as cloud:
         print_connection_problem(cloud)
         if not id_:
             say(f"what comes in of all commands, for {timeout} or until ctrl-C:")

@@ -1,4 +1,4 @@
-"""`edgegpu-cloud limits set`, `show`, `forget`: the limits of apps, on one box or on many."""
+"""`edgegpu-cloud limits set`, `show`, `history`, `forget`: the limits of apps, on one box or on many."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -10,11 +10,13 @@ import typer
 from edgegpu_base.cli.durations import waiting_s
 from edgegpu_base.cli.helptext import command_group, put
 from edgegpu_cloud.cli.arguments import (
+    ContainerOption,
     OptionalBoxArgument,
     PreviewOption,
     SelectorOption,
     TimeoutOption,
     WaitOption,
+    app_of,
     complete_box_or_app,
 )
 from edgegpu_cloud.cli.box_selection import SELECTED, RefusedBox, askable, chosen, end_by, tried
@@ -24,30 +26,34 @@ from edgegpu_cloud.cli.common import (
     Cloud,
     FolderOption,
     JsonOption,
-    opened,
     print_connection_problem,
     print_json,
     print_table,
+    reached,
     reporting,
 )
+from edgegpu_cloud.cli.requests.limits_history import HISTORY_HELP, history
 from edgegpu_cloud.cli.requests.limits_target import LimitsTarget, box_and_others, container_of, say_if_unknown, targets
 from edgegpu_cloud.cli.requests.settlements import (
     GOOD,
+    TIME_HEADS,
     Request,
     RequestViews,
     first_line,
     fix,
     follow_many,
     follow_one,
-    reports,
+    time_cells,
+    times_document,
     words,
 )
 from edgegpu_cloud.errors import NotFoundError
-from edgegpu_cloud.fleet.preview import Preview, preview
+from edgegpu_cloud.fleet.limits.requests import RequestedItem
+from edgegpu_cloud.fleet.preview.limits import Preview, preview
 from edgegpu_cloud.fleet.specs import ContainerLimits
 from edgegpu_cloud.fleet.views import BoxView, is_problem
 from edgegpu_sync.messages.spec import AppLimits, OnDrift, item_name
-from edgegpu_sync.messages.uplink import ItemReport, ItemState
+from edgegpu_sync.messages.uplink import ItemState
 
 app = command_group("Set, show and forget the limits of apps.")
 
@@ -81,8 +87,8 @@ Show the limits that were requested on a box, and what became of them; with -l S
 
 \b
 --preview: also what would come of each if it were set now (see `limits set`): what was refused may have room meanwhile.
---json prints [{"namespace", "app", "container", "memory_units", "core", ..., "report": {...} or null}], with --preview
-also "preview" in each; with -l also "box".
+--json prints [{"namespace", "app", "container", "memory_units", "core", ..., "report": {...} or null, "requested_at_s",
+"requested_by", "settled_at_s"}], with --preview also "preview" in each; with -l also "box".
 """
 
 FORGET_HELP = """\
@@ -105,10 +111,6 @@ WordsArgument = Annotated[
         help="The app; without NAMESPACE/ in default. BOX is left out with -l.",
         autocompletion=complete_box_or_app,
     ),
-]
-ContainerOption = Annotated[
-    str | None,
-    typer.Option("--container", metavar="NAME", help="Which of its containers  [default: the one that uses cards]"),
 ]
 ForgetOption = Annotated[
     str | None, typer.Option("--container", metavar="NAME", help="Which of its containers  [default: all of them]")
@@ -167,7 +169,7 @@ def set_(  # noqa: PLR0913  (one for each option)
         interrupt=interrupt,
         on_drift=on_drift,
     )
-    with reporting(as_json=json), opened(folder) as cloud:
+    with reporting(as_json=json), reached(folder) as cloud:
         views, many = chosen(cloud, name, selector), bool(selector)
         found = targets(cloud, views if name else askable(views))
         if show_preview:
@@ -185,10 +187,7 @@ def _names(words: Sequence[str], selector: str) -> tuple[str, str, str]:
     expected = 1 if selector else 2
     if len(words) != expected:
         raise typer.BadParameter(f"name {'the app alone, with -l' if selector else 'a BOX (or -l) and an app'}")
-    namespace, slash, app_ = words[-1].rpartition("/")
-    if (slash and not namespace) or not app_ or "/" in namespace:
-        raise typer.BadParameter(f"no NAMESPACE/APP: {words[-1]!r}")
-    return "" if selector else words[0], namespace or "default", app_
+    return "" if selector else words[0], *app_of(words[-1])
 
 
 def _meant(target: LimitsTarget, limits: ContainerLimits, container: str | None) -> ContainerLimits:
@@ -269,7 +268,7 @@ _SCREENS = RequestViews(heads=("BOX", "STATE", "WHY"), tell=_print_request, line
 class _Row:
     target: LimitsTarget
     item: AppLimits
-    report: ItemReport | None
+    request: RequestedItem
     now: Preview | None
 
 
@@ -282,7 +281,7 @@ def show(
     json: JsonOption = False,
 ) -> None:
     """Show the limits that were requested on a box."""
-    with reporting(as_json=json), opened(folder) as cloud:
+    with reporting(as_json=json), reached(folder) as cloud:
         views = chosen(cloud, name, selector)
         rows = [row for view in views for row in _rows(cloud, view, show_preview=show_preview)]
         if json:
@@ -296,23 +295,36 @@ def show(
 
 def _rows(cloud: Cloud, view: BoxView, *, show_preview: bool) -> list[_Row]:
     target = box_and_others(cloud, view)
-    told = reports(target.details, map(item_name, target.details.spec.app_limits))
     return [
-        _Row(
-            target, item, told[item_name(item)], preview(target.details, target.others, item) if show_preview else None
-        )
-        for item in target.details.spec.app_limits
+        _Row(target, one.item, one, preview(target.details, target.others, one.item) if show_preview else None)
+        for one in cloud.fleet.requests(view.device)
+        if isinstance(one.item, AppLimits)
     ]
 
 
 def _row_document(row: _Row, *, many: bool) -> dict[str, object]:
     box: dict[str, object] = {"box": row.target.name} if many else {}
     now: dict[str, object] = {"preview": row.now} if row.now else {}
-    return {**box, **row.item.model_dump(mode="json"), "report": row.report, **now}
+    return {
+        **box,
+        **row.item.model_dump(mode="json"),
+        "report": row.request.report,
+        **times_document(row.request),
+        **now,
+    }
 
 
 def _print_rows(rows: Sequence[_Row], *, many: bool, now: bool) -> None:
-    heads = (*(["BOX"] if many else []), "APP", "CONTAINER", "UNITS", "CORE", *(["NOW IT"] if now else []), "STATE")
+    heads = (
+        *(["BOX"] if many else []),
+        "APP",
+        "CONTAINER",
+        "UNITS",
+        "CORE",
+        *(["NOW IT"] if now else []),
+        *TIME_HEADS,
+        "STATE",
+    )
     table = [
         (
             *([row.target.name] if many else []),
@@ -321,13 +333,14 @@ def _print_rows(rows: Sequence[_Row], *, many: bool, now: bool) -> None:
             str(row.item.memory_units),
             str(row.item.core),
             *([row.now.words().partition(":")[0] if row.now else "-"] if now else []),
-            first_line(row.report),
+            *time_cells(row.request),
+            first_line(row.request.report),
         )
         for row in rows
     ]
     print_table(heads, table)
     for row in rows:
-        if row.report is not None and is_problem(row.report):
+        if row.request.report is not None and is_problem(row.request.report):
             typer.echo(fix(row.target.name, item_name(row.item)))
 
 
@@ -352,7 +365,7 @@ def forget(
 ) -> None:
     """Take back what was requested of an app's limits."""
     name, namespace, app_ = _names(words, selector)
-    with reporting(as_json=json), opened(folder) as cloud:
+    with reporting(as_json=json), reached(folder) as cloud:
         views = chosen(cloud, name, selector)
         print_connection_problem(cloud, views[0] if name else None)
         which = (namespace, app_, container)
@@ -384,4 +397,5 @@ def _forgotten(cloud: Cloud, view: BoxView, which: tuple[str, str, str | None]) 
 
 put(app, "set", set_, SET_HELP, "Set the limits of one container.")
 put(app, "show", show, SHOW_HELP, "Show what was requested, and what became of it.")
+put(app, "history", history, HISTORY_HELP, "Show each change of an app's limits, and what became of it.")
 put(app, "forget", forget, FORGET_HELP, "Take back what was requested of an app.")

@@ -1,11 +1,12 @@
 """The box and the container for which app limits are meant, found by the reports of the cluster's boxes."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from edgegpu_cloud.cli.common import Cloud, say
 from edgegpu_cloud.errors import CloudError
-from edgegpu_cloud.fleet.apps import apps_of, holders_of, near
+from edgegpu_cloud.fleet.limits.apps import apps_of, holders_of, near
+from edgegpu_cloud.fleet.listing import BoxFilter
 from edgegpu_cloud.fleet.views import BoxDetails, BoxView
 from edgegpu_cloud.store.records import BoxState
 
@@ -28,7 +29,7 @@ def targets(cloud: Cloud, views: Sequence[BoxView]) -> list[LimitsTarget]:
 
     A line on stderr names a box that is asked in the place of another.
     """
-    everyone = _enrolled(cloud)
+    everyone = _enrolled(cloud, {view.cluster for view in views})
     found: dict[str, BoxView] = {}
     for view in views:
         asked = _settler(view, everyone)
@@ -42,11 +43,13 @@ def targets(cloud: Cloud, views: Sequence[BoxView]) -> list[LimitsTarget]:
 
 def box_and_others(cloud: Cloud, view: BoxView) -> LimitsTarget:
     """Return a box itself with the others of its cluster."""
-    return LimitsTarget(cloud.fleet.details(view.device), _others(cloud, view, _enrolled(cloud)))
+    return LimitsTarget(cloud.fleet.details(view.device), _others(cloud, view, _enrolled(cloud, {view.cluster})))
 
 
-def _enrolled(cloud: Cloud) -> list[BoxView]:
-    return [one for one in cloud.fleet.boxes() if one.state is BoxState.ENROLLED]
+def _enrolled(cloud: Cloud, clusters: Collection[str]) -> list[BoxView]:
+    """Return the enrolled boxes of some clusters."""
+    known = frozenset(filter(None, clusters))
+    return cloud.fleet.matching(BoxFilter(clusters=known, states=frozenset({BoxState.ENROLLED}))) if known else []
 
 
 def _settler(view: BoxView, everyone: Iterable[BoxView]) -> BoxView:

@@ -13,12 +13,15 @@ from edgegpu_cloud.cli.common import (
     EXIT_INTERRUPTED,
     EXIT_WAITING,
     Cloud,
+    LocalCloud,
+    moment,
     print_connection_problem,
     print_json,
     print_table,
     say,
 )
 from edgegpu_cloud.controller.status import trouble
+from edgegpu_cloud.fleet.limits.requests import RequestedItem
 from edgegpu_cloud.fleet.specs import desired_items
 from edgegpu_cloud.fleet.views import BoxDetails, BoxView, is_dormant
 from edgegpu_sync.messages.uplink import ItemReport, ItemState
@@ -130,7 +133,8 @@ def _settled(cloud: Cloud, one: Request, wait_s: float) -> Reports:
 def _soon(cloud: Cloud, one: Request) -> Reports:
     """Return what a connected box answers at once; None for items that it works on, or was not asked for yet."""
     found: Reports = dict.fromkeys(one.items)
-    if not cloud.fleet.box(one.view.device).online or trouble(cloud.layout, cloud.config.broker):
+    broken = isinstance(cloud, LocalCloud) and trouble(cloud.layout, cloud.config.broker)
+    if broken or not cloud.fleet.box(one.view.device).online:
         return found
     end_s = time.monotonic() + _SOON_S
     while time.monotonic() < end_s and not _all_ended(found := _told(cloud, one)):
@@ -159,6 +163,23 @@ def requested(view: BoxView) -> str:
         return f"revision {view.rev} is requested, and the box is at it"
     how = "done but for the problems below" if view.problems else "applied"
     return f"revision {view.rev} is requested, and {how}"
+
+
+TIME_HEADS = ("REQUESTED AT", "ENDED AT")
+
+
+def time_cells(one: RequestedItem | None) -> tuple[str, str]:
+    """Return when something was requested and when the box had settled it, as cells of a table."""
+    if one is None:
+        return "-", "-"
+    return moment(one.requested_at_s or 0.0), moment(one.settled_at_s or 0.0)
+
+
+def times_document(one: RequestedItem | None) -> dict[str, object]:
+    """Return the same for JSON, in seconds since 1970, and who has requested it."""
+    requested_at_s, settled_at_s = (one.requested_at_s, one.settled_at_s) if one is not None else (None, None)
+    by = one.by if one is not None else ""
+    return {"requested_at_s": requested_at_s, "requested_by": by, "settled_at_s": settled_at_s}
 
 
 def state_word(report: ItemReport | None) -> str:

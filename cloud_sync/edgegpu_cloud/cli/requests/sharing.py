@@ -27,14 +27,15 @@ from edgegpu_cloud.cli.common import (
     JsonOption,
     answer,
     moment,
-    opened,
     print_connection_problem,
     print_json,
     print_table,
+    reached,
     reporting,
     say,
 )
 from edgegpu_cloud.cli.requests.settlements import (
+    TIME_HEADS,
     Request,
     RequestViews,
     first_line,
@@ -43,10 +44,13 @@ from edgegpu_cloud.cli.requests.settlements import (
     follow_one,
     reports,
     requested,
+    time_cells,
+    times_document,
     words,
 )
-from edgegpu_cloud.fleet.preview_sharing import ItemPreview, check_settings, preview_settings
-from edgegpu_cloud.fleet.reported_sharing import ReportedSharing, reported_sharing_of
+from edgegpu_cloud.fleet.limits.requests import RequestedItem
+from edgegpu_cloud.fleet.preview.reported_sharing import ReportedSharing, reported_sharing_of
+from edgegpu_cloud.fleet.preview.sharing import ItemPreview, check_settings, preview_settings
 from edgegpu_cloud.fleet.specs import SharingSettings, desired_items, with_settings
 from edgegpu_cloud.fleet.views import BoxDetails, BoxView, is_problem
 from edgegpu_sync.messages.spec import AnyItem
@@ -86,7 +90,8 @@ to be so last. An item that nobody has requested is as it is on the box.
 
 \b
 --json prints {"box", "rev", "observed_rev", "applied_rev", "as_of_s", "items": [{"item", "desired": {...} or null,
-"report": {"state", "code", "text", ...} or null, "now": VALUE or null}]}
+"report": {"state", "code", "text", ...} or null, "now": VALUE or null, "requested_at_s", "requested_by",
+"settled_at_s"}]}
 """
 
 FORGET_HELP = """\
@@ -141,7 +146,7 @@ def set_(  # noqa: PLR0913  (one for each option)
     settings = SharingSettings(
         isolation=isolation, policy=policy, exclude=None if exclude is None else tuple(exclude), unit_mib=unit_mib
     )
-    with reporting(as_json=json), opened(folder) as cloud:
+    with reporting(as_json=json), reached(folder) as cloud:
         views = chosen(cloud, name, selector) if name else askable(chosen(cloud, name, selector))
         if show_preview:
             _print_previews(cloud, views, settings, many=bool(selector), as_json=json)
@@ -232,7 +237,7 @@ def forget(
     name: BoxArgument, items: ItemsArgument, *, folder: FolderOption = DEFAULT, json: JsonOption = False
 ) -> None:
     """Take back what was requested of a box's sharing."""
-    with reporting(as_json=json), opened(folder) as cloud:
+    with reporting(as_json=json), reached(folder) as cloud:
         view = cloud.fleet.box(name)
         rev = cloud.fleet.forget_items(view.device, items)
         print_connection_problem(cloud, view)
@@ -246,6 +251,7 @@ class _Row:
     desired: AnyItem | None
     report: ItemReport | None
     now: object
+    request: RequestedItem | None
 
     @property
     def requested(self) -> object:
@@ -255,10 +261,10 @@ class _Row:
 
 def show(name: BoxArgument, *, folder: FolderOption = DEFAULT, json: JsonOption = False) -> None:
     """Show how a box shares its cards."""
-    with reporting(as_json=json), opened(folder) as cloud:
+    with reporting(as_json=json), reached(folder) as cloud:
         details = cloud.fleet.details(name)
         now = reported_sharing_of(details)
-        rows = _rows(details, now)
+        rows = _rows(details, now, {one.name: one for one in cloud.fleet.requests(details.box.device)})
         if json:
             print_json(_document(details, now, rows))
             return
@@ -266,18 +272,25 @@ def show(name: BoxArgument, *, folder: FolderOption = DEFAULT, json: JsonOption 
         typer.echo(f"{view.name}: {requested(view)}")
         seen = f"NOW, {moment(now.as_of_s)}" if now is not None else "NOW"
         table = [
-            (row.item, _plain(row.item, row.requested), _settlement(row), _plain(row.item, row.now)) for row in rows
+            (
+                row.item,
+                _plain(row.item, row.requested),
+                *time_cells(row.request),
+                _settlement(row),
+                _plain(row.item, row.now),
+            )
+            for row in rows
         ]
-        print_table(("ITEM", "REQUESTED", "STATE", seen), table)
+        print_table(("ITEM", "REQUESTED", *TIME_HEADS, "STATE", seen), table)
         for row in rows:
             if row.desired is not None and row.report is not None and is_problem(row.report):
                 typer.echo(fix(view.name, row.item))
 
 
-def _rows(details: BoxDetails, now: ReportedSharing | None) -> list[_Row]:
+def _rows(details: BoxDetails, now: ReportedSharing | None, requests: Mapping[str, RequestedItem]) -> list[_Row]:
     desired, told = desired_items(details.spec), reports(details, _VALUES)
     so: Mapping[str, object] = {} if now is None else asdict(now)
-    return [_Row(name, desired.get(name), told[name], so.get(name)) for name in _VALUES]
+    return [_Row(name, desired.get(name), told[name], so.get(name), requests.get(name)) for name in _VALUES]
 
 
 def _document(details: BoxDetails, now: ReportedSharing | None, rows: list[_Row]) -> dict[str, Any]:
@@ -294,6 +307,7 @@ def _document(details: BoxDetails, now: ReportedSharing | None, rows: list[_Row]
                 "desired": None if row.desired is None else row.desired.model_dump(mode="json"),
                 "report": row.report,
                 "now": row.now,
+                **times_document(row.request),
             }
             for row in rows
         ],

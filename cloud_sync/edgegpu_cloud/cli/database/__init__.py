@@ -1,0 +1,1 @@
+"""The commands for the store as a whole: backup, restore, migrate."""

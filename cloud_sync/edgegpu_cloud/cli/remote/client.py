@@ -1,0 +1,166 @@
+"""Requests to the API of a controller: its address, the token, the authority of its certificate; problems as errors."""
+
+import json
+import os
+import stat
+import uuid
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import quote, urlsplit
+
+import urllib3
+from pydantic import TypeAdapter, ValidationError
+
+from edgegpu_cloud.errors import CloudError, ConflictError, ForbiddenError, NotFoundError
+from edgegpu_sync.wire import first_fault
+
+T = TypeVar("T")
+
+TOKEN, TOKEN_FILE, CA_FILE = "EDGEGPU_CLOUD_TOKEN", "EDGEGPU_CLOUD_TOKEN_FILE", "EDGEGPU_CLOUD_CA"
+_BASE = "/api/v1"
+_TIMEOUT_S = 30.0
+_PART = 200
+_KINDS: Mapping[int, type[CloudError]] = {403: ForbiddenError, 404: NotFoundError, 409: ConflictError}
+
+
+class ApiClient:
+    """Sends requests as one person. Every method raises CloudError where the controller refuses or does not answer."""
+
+    def __init__(self, url: str, token: str, *, ca: str = "") -> None:
+        """Take the console's URL and an API token.
+
+        Args:
+            url: `https://HOST:PORT`.
+            token: its text.
+            ca: a file with the authority of the console's certificate; empty: those of the system.
+
+        Raises:
+            CloudError: the URL or the file is none.
+        """
+        parts = urlsplit(url)
+        if parts.scheme != "https" or not parts.hostname or parts.path.strip("/") or parts.query:
+            raise CloudError(f"cannot use --server {url!r}: it is no URL of a console", remedy="give https://HOST:8444")
+        self._url = f"https://{parts.netloc}"
+        self._headers = {"Authorization": f"Bearer {token}"}
+        try:
+            self._pool = urllib3.connection_from_url(self._url, ca_certs=ca or None, cert_reqs="CERT_REQUIRED")
+            if ca and not Path(ca).is_file():
+                raise CloudError(f"cannot read {ca}: there is no such file", remedy=f"put {CA_FILE} right")
+        except (OSError, ValueError) as error:
+            raise CloudError(f"cannot use {ca}: {error}", remedy=f"put {CA_FILE} right") from error
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._pool.close()
+
+    def get(self, path: str, **query: object) -> Any:  # noqa: ANN401  (whatever JSON has)
+        """Return what there is at a path below the API."""
+        return self._sent("GET", path, query=query)
+
+    def send(self, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401  (whatever JSON has)
+        """Change something; return the answer. A POST that is sent again is done once."""
+        return self._sent(method, path, body=body)
+
+    def items(self, path: str, *, most: int | None = None, **query: object) -> Iterator[Any]:
+        """Yield the items of a list, part by part: all, or so many."""
+        left = most
+        found = self.get(path, **query, limit=_PART if left is None else min(_PART, left))
+        while True:
+            for one in found["items"]:
+                if left is not None and left <= 0:
+                    return
+                left = None if left is None else left - 1
+                yield one
+            if not found["next"] or left == 0:
+                return
+            found = self._sent("GET", found["next"].removeprefix(_BASE))
+
+    def _sent(self, method: str, path: str, *, query: Mapping[str, object] | None = None, body: object = None) -> Any:  # noqa: ANN401
+        headers = dict(self._headers)
+        if method == "POST":
+            headers["Idempotency-Key"] = str(uuid.uuid4())
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        fields = [
+            (name, str(value).lower() if isinstance(value, bool) else str(value))
+            for name, given in (query or {}).items()
+            for value in (given if isinstance(given, list | tuple) else [given])
+        ]
+        url = f"{_BASE}{path}"
+        if fields:
+            url += "?" + "&".join(f"{name}={quote(value, safe='')}" for name, value in fields)
+        try:
+            answer = self._pool.request(
+                method,
+                url,
+                headers=headers,
+                body=None if body is None else json.dumps(body),
+                timeout=_TIMEOUT_S,
+                retries=False,
+            )
+        except urllib3.exceptions.HTTPError as error:
+            cause = str(getattr(error, "reason", None) or error).partition("\n")[0]
+            remedy = f"is {self._url} the console's URL, does it run, and is {CA_FILE} its authority (ca/servers.crt)?"
+            raise CloudError(f"cannot reach {self._url}: {cause}", remedy=remedy) from error
+        return self._read(answer)
+
+    def _read(self, answer: urllib3.BaseHTTPResponse) -> Any:  # noqa: ANN401  (whatever JSON has)
+        try:
+            found = json.loads(answer.data) if answer.data else None
+        except ValueError as error:
+            text = f"cannot understand {self._url}: its answer, status {answer.status}, is no JSON"
+            raise CloudError(text, remedy="give the URL of the console: https://HOST:8444") from error
+        if answer.status < 400:  # noqa: PLR2004  (HTTP's own)
+            return found
+        if answer.status == 401:  # noqa: PLR2004  (HTTP's own)
+            remedy = f"put an API token into {TOKEN}, or into the file that {TOKEN_FILE} names"
+            raise CloudError(f"cannot use {self._url}: it does not know this token", remedy=remedy)
+        problem = found if isinstance(found, dict) else {}
+        kind = _KINDS.get(answer.status, CloudError)
+        raise kind(str(problem.get("detail", f"status {answer.status}")), remedy=str(problem.get("remedy", "")))
+
+
+def read_as(adapter: TypeAdapter[T], value: object) -> T:
+    """Return what a value of JSON is as one of our types.
+
+    Raises:
+        CloudError: it is none: the controller has another version.
+    """
+    try:
+        return adapter.validate_json(json.dumps(value))
+    except ValidationError as error:
+        text = f"cannot understand the controller's answer: {first_fault(error)}"
+        raise CloudError(text, remedy="use the version of edgegpu-cloud that the controller has") from error
+
+
+def name_in_path(name: str) -> str:
+    """Return a name as a part of a path.
+
+    Raises:
+        NotFoundError: nothing can be called so.
+    """
+    if not name or "/" in name or name in {".", ".."}:
+        raise NotFoundError(f"cannot find {name!r}", remedy="`edgegpu-cloud boxes` lists the boxes")
+    return quote(name, safe="")
+
+
+def read_token() -> str:
+    """Return the API token of who runs the command, from the environment, or from a file of theirs alone.
+
+    Raises:
+        CloudError: there is none, or others may read the file.
+    """
+    if text := os.environ.get(TOKEN, "").strip():
+        return text
+    path = Path(os.environ.get(TOKEN_FILE) or Path.home() / ".config/edgegpu/token")
+    try:
+        with path.open(encoding="utf-8") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            text = file.read(1_000).strip()
+    except (OSError, UnicodeDecodeError) as error:
+        remedy = f"put an API token into {TOKEN}, or into that file with mode 0600; docs/cloud/people.md makes one"
+        raise CloudError(f"cannot read a token from {path}: {error}", remedy=remedy) from error
+    if stat.S_IMODE(mode) & 0o077:
+        raise CloudError(f"cannot use {path}: others may read it", remedy=f"chmod 600 {path}")
+    return text

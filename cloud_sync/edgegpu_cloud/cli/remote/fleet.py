@@ -1,0 +1,138 @@
+"""The fleet of a controller on another machine: what the commands use of `Fleet`, by the API."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from edgegpu_cloud.cli.remote.client import ApiClient, name_in_path, read_as
+from edgegpu_cloud.errors import NotFoundError
+from edgegpu_cloud.fleet.fleet import WAIT_S
+from edgegpu_cloud.fleet.following import follow
+from edgegpu_cloud.fleet.limits.requests import RequestedItem
+from edgegpu_cloud.fleet.listing import BoxFilter
+from edgegpu_cloud.fleet.specs import ContainerLimits, SharingSettings
+from edgegpu_cloud.fleet.views import BoxDetails, BoxView, CommandView
+from edgegpu_cloud.store.records import BoxEvent
+from edgegpu_sync.ids import CommandId
+
+_VIEW, _DETAILS = TypeAdapter(BoxView), TypeAdapter(BoxDetails)
+_COMMAND, _EVENTS = TypeAdapter(CommandView), TypeAdapter(list[BoxEvent])
+_REQUESTS = TypeAdapter(list[RequestedItem])
+_MOST_EVENTS = 200
+
+
+class RemoteFleet:
+    """One person's view of a fleet on another machine; each method does what that of `Fleet` does."""
+
+    def __init__(self, client: ApiClient) -> None:
+        """Take who sends the requests."""
+        self._client = client
+
+    # boxes
+
+    def boxes(self, selector: str = "") -> list[BoxView]:
+        """Return every box, by name, or those that a selector matches."""
+        return self.matching(BoxFilter(selector=selector))
+
+    def matching(self, where: BoxFilter) -> list[BoxView]:
+        """Return the whole views of boxes; the API filters by selector, clusters and states."""
+        states = sorted(one.value for one in where.states)
+        found = self._client.items("/box-views", labels=where.selector, cluster=sorted(where.clusters), state=states)
+        return [read_as(_VIEW, one) for one in found]
+
+    def box(self, name_or_id: str) -> BoxView:
+        """Return one box."""
+        return self.details(name_or_id).box
+
+    def details(self, name_or_id: str) -> BoxDetails:
+        """Return all that is known of one box."""
+        return read_as(_DETAILS, self._client.get(f"/boxes/{name_in_path(name_or_id)}/details"))
+
+    def events(self, device: str, limit: int = 50) -> list[BoxEvent]:
+        """Return the last events of a box, newest first: 200 at most."""
+        return read_as(
+            _EVENTS, self._client.get(f"/boxes/{name_in_path(device)}/events", limit=min(limit, _MOST_EVENTS))
+        )
+
+    def requests(self, device: str) -> list[RequestedItem]:
+        """Return what is requested of a box now."""
+        return read_as(_REQUESTS, self._client.get(f"/boxes/{name_in_path(device)}/requests"))
+
+    def rename(self, device: str, name: str) -> None:
+        """Give a box another name."""
+        self._client.send("PATCH", f"/boxes/{name_in_path(device)}", {"name": name})
+
+    def label(self, device: str, labels: dict[str, str]) -> None:
+        """Set labels of a box; one with an empty value is taken away."""
+        wanted = {key: value or None for key, value in labels.items()}
+        self._client.send("PATCH", f"/boxes/{name_in_path(device)}", {"labels": wanted})
+
+    # limits
+
+    def set_limits(self, device: str, limits: ContainerLimits) -> int:
+        """Set the limits of one container of an app; return the revision."""
+        body = {name: getattr(limits, name) for name in ("memory_units", "core", "force", "interrupt", "on_drift")}
+        return self._revision("PUT", device, (limits.namespace, limits.app, limits.container), body)
+
+    def forget_limits(self, device: str, namespace: str, app: str, container: str | None = None) -> int:
+        """Drop the requested limits of an app, or of one container; return the revision."""
+        names = [
+            one.container
+            for one in self.details(device).spec.app_limits
+            if (one.namespace, one.app) == (namespace, app) and container in {None, one.container}
+        ]
+        if not names:
+            text = f"cannot forget limits of {namespace}/{app}: none are requested of it"
+            raise NotFoundError(text, remedy="`edgegpu-cloud limits show` lists them")
+        return [self._revision("DELETE", device, (namespace, app, name), None) for name in names][-1]
+
+    def _revision(self, method: str, device: str, key: Sequence[str], body: Mapping[str, object] | None) -> int:
+        path = f"/boxes/{name_in_path(device)}/limits/{'/'.join(map(name_in_path, key))}"
+        return int(self._client.send(method, path, body)["revision"])
+
+    # sharing
+
+    def set_settings(self, device: str, settings: SharingSettings) -> int:
+        """Set how a box shares its cards; return the revision."""
+        body = {name: value for name, value in asdict(settings).items() if value is not None}
+        return int(self._client.send("PATCH", f"/boxes/{name_in_path(device)}/sharing", body)["revision"])
+
+    def forget_items(self, device: str, names: Sequence[str]) -> int:
+        """Take back requested settings of a box's sharing; return the revision."""
+        paths = [f"/boxes/{name_in_path(device)}/sharing/{name_in_path(name)}" for name in names]
+        return [int(self._client.send("DELETE", path)["revision"]) for path in paths][-1]
+
+    # commands
+
+    def command(self, device: str, op: str, args: dict[str, Any], *, wait_s: int = WAIT_S) -> CommandId:
+        """Queue a command for a box."""
+        body = {"op": op, "args": args, "wait_s": wait_s}
+        return CommandId(self._client.send("POST", f"/boxes/{name_in_path(device)}/commands", body)["id"])
+
+    def install(self, device: str, *, wait_s: int = WAIT_S) -> CommandId:
+        """Request that GPU sharing is installed."""
+        return self.command(device, "sharing.install", {}, wait_s=wait_s)
+
+    def uninstall(self, device: str, *, wait_s: int = WAIT_S) -> CommandId:
+        """Request that GPU sharing is taken off."""
+        return self.command(device, "sharing.uninstall", {}, wait_s=wait_s)
+
+    def cancel(self, id_: str) -> None:
+        """Leave a command no time to begin."""
+        self._client.send("POST", f"/commands/{name_in_path(id_)}/cancel")
+
+    def commands(self, device: str | None = None, limit: int = 50) -> list[CommandView]:
+        """Return the last commands to a box, or to all, newest first."""
+        found = self._client.items("/commands", most=limit, box=device or "")
+        return [read_as(_COMMAND, one) for one in found]
+
+    def one_command(self, id_: str) -> CommandView:
+        """Return one command with its history."""
+        return read_as(_COMMAND, self._client.get(f"/commands/{name_in_path(id_)}"))
+
+    def follow(self, id_: str, *, timeout_s: float) -> Iterator[CommandView]:
+        """Yield a command, and again each time it has changed, until it has ended or the time is over."""
+        return follow(lambda: self.one_command(id_), clock=time.time, sleep=time.sleep, timeout_s=timeout_s)

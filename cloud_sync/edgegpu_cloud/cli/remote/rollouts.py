@@ -1,0 +1,74 @@
+"""The rollouts of a controller on another machine: what the commands use of `Rollouts`, by the API."""
+
+import time
+from collections.abc import Iterator, Sequence
+
+from pydantic import TypeAdapter
+
+from edgegpu_cloud.cli.remote.client import ApiClient, read_as
+from edgegpu_cloud.fleet.following import follow
+from edgegpu_cloud.rollouts.changes import change_json, kind_of
+from edgegpu_cloud.rollouts.rollouts import RolloutPlan, RolloutRequest
+from edgegpu_cloud.rollouts.strategy import strategy_json
+from edgegpu_cloud.rollouts.views import RolloutView
+from edgegpu_cloud.store.rollouts.records import RolloutBoxRecord, RolloutBoxState
+
+_VIEW, _PLAN, _BOX = TypeAdapter(RolloutView), TypeAdapter(RolloutPlan), TypeAdapter(RolloutBoxRecord)
+
+
+class RemoteRollouts:
+    """One person's view of rollouts on another machine; each method does what that of `Rollouts` does."""
+
+    def __init__(self, client: ApiClient) -> None:
+        """Take who sends the requests."""
+        self._client = client
+
+    def preview(self, request: RolloutRequest) -> RolloutPlan:
+        """Return the waves of a rollout as they would be now."""
+        return read_as(_PLAN, self._client.send("POST", "/rollouts/preview", _body(request)))
+
+    def start(self, request: RolloutRequest) -> int:
+        """Start a rollout; return its number."""
+        return int(self._client.send("POST", "/rollouts", _body(request))["number"])
+
+    def all(self, *, limit: int = 50) -> list[RolloutView]:
+        """Return the last rollouts, newest first."""
+        return [read_as(_VIEW, one) for one in self._client.items("/rollouts", most=limit)]
+
+    def show(self, number: int) -> RolloutView:
+        """Return a rollout."""
+        return read_as(_VIEW, self._client.get(f"/rollouts/{number}"))
+
+    def boxes(self, number: int, states: Sequence[RolloutBoxState] = (), *, limit: int = 100) -> list[RolloutBoxRecord]:
+        """Return boxes of a rollout in its order: those in one of the states, or all."""
+        wanted = [one.value for one in states]
+        found = self._client.items(f"/rollouts/{number}/boxes", most=limit, state=wanted)
+        return [read_as(_BOX, one) for one in found]
+
+    def follow(self, number: int, *, timeout_s: float) -> Iterator[RolloutView]:
+        """Yield a rollout, and again each time it has changed, until it has ended or the time is over."""
+        return follow(lambda: self.show(number), clock=time.time, sleep=time.sleep, timeout_s=timeout_s)
+
+    def pause(self, number: int) -> None:
+        """Pause a rollout."""
+        self._client.send("POST", f"/rollouts/{number}/pause")
+
+    def resume(self, number: int) -> None:
+        """Resume a paused rollout."""
+        self._client.send("POST", f"/rollouts/{number}/resume")
+
+    def abort(self, number: int, *, returns: bool = False) -> None:
+        """Abort a rollout."""
+        self._client.send("POST", f"/rollouts/{number}/abort", {"returns": returns})
+
+
+def _body(request: RolloutRequest) -> dict[str, object]:
+    whole = not request.boxes and not request.selector
+    return {
+        "change": {"kind": kind_of(request.change).value, **change_json(request.change)},
+        "boxes": list(request.boxes),
+        "labels": request.selector,
+        "all": whole,
+        "first": list(request.first),
+        "strategy": strategy_json(request.strategy),
+    }
