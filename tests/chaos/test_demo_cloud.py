@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,8 +17,9 @@ from edgegpu_agent.demo.model import DemoError
 from edgegpu_agent.demo.plan import CARD_24G_MIB, FIELD_FILLING
 from edgegpu_agent.demo.stage import DemoStage
 from edgegpu_sim.demo.cloud import play_cloud
-from edgegpu_sim.demo.controller import missing
+from edgegpu_sim.demo.controller import find_mosquitto, missing
 from edgegpu_sim.demo.embedded import embedded
+from edgegpu_sim.demo.fleet import BOXES, show_fleet
 from edgegpu_sim.demo.processes import Processes
 from edgegpu_sim.demo.standin import StandInServer
 from edgegpu_sim.ports import answers, free_port
@@ -47,7 +50,7 @@ def test_limits_are_refused_and_set_and_sharing_goes_and_comes() -> None:
     with embedded((CARD_24G_MIB,), policy="first-fit") as bed:
         stage = DemoStage(bed=bed, scenario="cloud", say=said.append, clock=time.monotonic)
         play_cloud(bed, stage, FIELD_FILLING, said.append, mosquitto=None)
-        assert not answers(int(next(one for one in said if " init " in one).rpartition(" ")[2]))
+        assert not answers(int(re.findall(r" init .*--https-port (\d+)", "\n".join(said))[0]))
     assert stage.failures == [], "\n".join(said)
     told = [(row.units, row.phase, row.command) for row in stage.rows[3:]]
     assert told == [
@@ -122,3 +125,22 @@ def call(*command: str | Path) -> tuple[int, str]:
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, env=env)
     return done.returncode, done.stdout
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.usefixtures("simdriver_build")
+def test_the_console_is_up_with_its_boxes_until_the_end_and_nothing_is_left() -> None:
+    said: list[str] = []
+    ended = threading.Event()
+
+    def say(text: str) -> None:
+        said.append(text)
+        if text.startswith("Ctrl-C"):
+            ended.set()
+
+    show_fleet(say, ended, mosquitto=find_mosquitto(), boxes=BOXES[1:2])
+    text = "\n".join(said)
+    link = re.search(r"(https://127\.0\.0\.1:(\d+))/link\?code=\S+", text)
+    assert link is not None, text
+    assert "hall-2  2 cards, 3 services" in text
+    assert not answers(int(link[2]))

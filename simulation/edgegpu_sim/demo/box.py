@@ -8,10 +8,10 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Protocol
 
 from edgegpu_installer.layout import AGENT_UNIT, LIMITS_KUBECONFIG, PLUGIN_UNIT, Layout
 from edgegpu_installer.transaction.states import TransactionState
-from edgegpu_sim.demo.embedded import EmbeddedBed
 from edgegpu_sim.demo.processes import CommandOutcome, Processes
 from edgegpu_sim.demo.standin import StandInServer
 
@@ -21,10 +21,31 @@ _STRANGE = 64
 _AGENT = "agent"
 
 
+class BoxBed(Protocol):
+    """The node below a box: its name, where its plugin's files are, and how the plugin is started and stopped.
+
+    `socket`, `driver` and `runtime`, the container runtime's socket, are paths as the agent sees them.
+    """
+
+    node: str
+    folder: Path
+    socket: Path
+    config: Path
+    kubeconfig: Path
+    driver: Path
+    runtime: Path
+
+    def start(self) -> None:
+        """Start the plugin."""
+
+    def stop(self) -> None:
+        """Stop the plugin."""
+
+
 class DemoBox:
     """One box of the demo; its `edgegpu` installs nothing, but starts and stops the plugin."""
 
-    def __init__(self, root: Path, bed: EmbeddedBed, processes: Processes, say: Callable[[str], None]) -> None:
+    def __init__(self, root: Path, bed: BoxBed, processes: Processes, say: Callable[[str], None]) -> None:
         self.root = root
         self._bed = bed
         self._processes = processes
@@ -63,12 +84,15 @@ class DemoBox:
                 return 0, self._committed(self._install)
             case ["edgegpu", "uninstall", *_]:
                 return 0, self._committed(self._uninstall)
+            case ["edgegpu", "pods", *rest]:
+                done = self.ask("pods", *rest)
+                return done.status, done.text
         return _STRANGE, json.dumps({"error": f"the demo's {program} does not know {shlex.join(words)}", "remedy": ""})
 
     def run(self, *words: str, secret: str = "") -> CommandOutcome:
         """Run `edgegpu` on the box and show it; a secret is passed in the environment."""
         before = "EDGEGPU_TOKEN=... " if secret else ""
-        self._say(f"  {NAME} $ {before}edgegpu {shlex.join(words)}")
+        self._say(f"  {self._bed.node} $ {before}edgegpu {shlex.join(words)}")
         done = self.ask(*words, secret=secret)
         for line in done.text.rstrip().splitlines():
             self._say(f"      {line}".rstrip())
@@ -76,16 +100,15 @@ class DemoBox:
 
     def ask(self, *words: str, secret: str = "") -> CommandOutcome:
         """Run `edgegpu` on the box without showing it."""
-        where = (
-            ("--socket", str(self.root / "run/edgegpu/agent.sock"))
-            if words[0] == "journal"
-            else ("--root", str(self.root))
-        )
+        sockets = {"journal": self.root / "run/edgegpu/agent.sock", "pods": self._layout.plugin_socket}
+        socket = sockets.get(words[0])
+        where = ("--root", str(self.root)) if socket is None else ("--socket", str(socket))
         more = {**self._environment(), **({"EDGEGPU_TOKEN": secret} if secret else {})}
         return self._processes.call([sys.executable, "-m", "edgegpu_agent.cli.app", *words, *where], more)
 
     def _environment(self) -> dict[str, str]:
-        return {"PATH": f"{self.root / 'bin'}:{os.environ.get('PATH', os.defpath)}", "NOTIFY_SOCKET": ""}
+        path = f"{self.root / 'bin'}:{os.environ.get('PATH', os.defpath)}"
+        return {"PATH": path, "NOTIFY_SOCKET": "", "CONTAINER_RUNTIME_ENDPOINT": f"unix://{self._bed.runtime}"}
 
     def _start_agent(self) -> None:
         program = ["--edgegpu", str(self.root / "bin/edgegpu")]
@@ -118,7 +141,7 @@ class DemoBox:
 
 
 @contextmanager
-def box(bed: EmbeddedBed, processes: Processes, say: Callable[[str], None]) -> Iterator[DemoBox]:
+def box(bed: BoxBed, processes: Processes, say: Callable[[str], None]) -> Iterator[DemoBox]:
     """Yield a box below the bed's folder, and answer for its programs meanwhile."""
     made = DemoBox(bed.folder / "b", bed, processes, say)
     with StandInServer(bed.folder / "programs", made.answer) as programs:

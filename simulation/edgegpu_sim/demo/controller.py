@@ -51,12 +51,20 @@ class DemoController:
     """The demo's controller, by commands of `edgegpu-cloud` that are shown as they run."""
 
     def __init__(
-        self, folder: Path, processes: Processes, say: Callable[[str], None], *, mosquitto: str | None
+        self,
+        folder: Path,
+        processes: Processes,
+        say: Callable[[str], None],
+        *,
+        mosquitto: str | None,
+        console_port: int | None = None,
     ) -> None:
+        """Take a folder; `mosquitto` is the program, None for the embedded broker; `console_port` None: no console."""
         self._mosquitto = mosquitto
         self._folder = folder
         self._processes = processes
         self._say = say
+        self._console_port = console_port
         self._ports = {name: free_port() for name in ("broker", "controllers", "https")}
 
     def start(self) -> None:
@@ -67,7 +75,8 @@ class DemoController:
         """
         ports = self._ports
         broker = ("--broker", f"127.0.0.1:{ports['broker']}", "--controller-port", str(ports["controllers"]))
-        words = ("init", "--name", "127.0.0.1", *broker, "--https-port", str(ports["https"]))
+        console = ("--no-console",) if self._console_port is None else ("--console-port", str(self._console_port))
+        words = ("init", "--name", "127.0.0.1", *broker, "--https-port", str(ports["https"]), *console)
         if self.run(*words, lines=3).status:
             raise DemoError("cannot make a controller")
         self._stay_here()
@@ -75,6 +84,9 @@ class DemoController:
         self._say("  $ edgegpu-cloud serve")
         self._processes.start("controller", self._command("serve"), self._where())
         self._listens("controller", "https")
+        if self._console_port is not None:
+            port = self._console_port
+            self._processes.wait("controller", lambda: answers(port), what="the console", timeout_s=_START_S)
 
     def run(
         self, *words: str, lines: int | None = None, until: Callable[[CommandOutcome], bool] | None = None

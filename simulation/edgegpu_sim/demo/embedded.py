@@ -13,6 +13,7 @@ from edgegpu_sim.api.objects import amount
 from edgegpu_sim.cluster import EmbeddedCluster
 from edgegpu_sim.driver import SimDriverError, make_card
 from edgegpu_sim.errors import SimError
+from edgegpu_sim.kubelet.runtime_server import runtime_socket
 from edgegpu_sim.node import NodeSpec, SimNode
 
 NAMESPACE = "baetyl-edge"
@@ -27,13 +28,14 @@ class EmbeddedBed:
     """The bed of one node in an embedded cluster, with its plugin."""
 
     namespace = NAMESPACE
-    node = _NODE
     policy = ""
     timeout_s = 20.0
 
-    def __init__(self, cluster: EmbeddedCluster) -> None:
+    def __init__(self, cluster: EmbeddedCluster, node: str = _NODE) -> None:
         self._cluster = cluster
-        self._sim: SimNode = cluster.nodes[_NODE]
+        self.node = node
+        """The name of the node."""
+        self._sim: SimNode = cluster.nodes[node]
         self.folder = cluster.folder
         """The cluster's folder, which is removed at the end."""
         self.socket = self._sim.run_folder / SOCKET_NAME
@@ -41,6 +43,8 @@ class EmbeddedBed:
         """The plugin's configuration."""
         self.kubeconfig = cluster.kubeconfig_path
         """The path of a kubeconfig with all rights in the cluster."""
+        self.runtime = self._sim.folder / "cri"
+        """The socket of the node's container runtime."""
         self.driver = self._sim.folder / "d"
         """The root of the simulated driver."""
         self._resources: dict[str, str] = {}
@@ -51,7 +55,7 @@ class EmbeddedBed:
         Raises:
             DemoError: the node does not offer it in time, or the plugin ends.
         """
-        self._cluster.start_plugin(_NODE)
+        self._cluster.start_plugin(self.node)
         try:
             self._cluster.wait(self._offers, timeout_s=_START_S, what="the node to offer its cards")
         except SimError as error:
@@ -135,14 +139,14 @@ class EmbeddedBed:
         except CliError as error:
             raise DemoError(f"{error.text}{self.log_end()}") from error
         self._resources = dict(status.raw["resources"])
-        node = self._cluster.get("Node", "", _NODE) or {}
+        node = self._cluster.get("Node", "", self.node) or {}
         offered = (node.get("status") or {}).get("allocatable") or {}
         units = sum(card.units for card in status.cards)
         return bool(units) and amount(offered.get(self.memory_resource, 0)) == units and status.api_synced
 
 
 @contextmanager
-def embedded(memories_mib: Sequence[int], *, policy: str) -> Iterator[EmbeddedBed]:
+def embedded(memories_mib: Sequence[int], *, policy: str, node: str = _NODE) -> Iterator[EmbeddedBed]:
     """Yield the bed of a cluster with one node and simulated cards of these sizes, and end it afterwards.
 
     Raises:
@@ -150,12 +154,12 @@ def embedded(memories_mib: Sequence[int], *, policy: str) -> Iterator[EmbeddedBe
     """
     cards = [make_card(index, _NAMES.get(mib, "NVIDIA GPU"), mib) for index, mib in enumerate(memories_mib)]
     try:
-        cluster = EmbeddedCluster([NodeSpec(name=_NODE, cards=cards, config={"placement": {"policy": policy}})])
+        cluster = EmbeddedCluster([NodeSpec(name=node, cards=cards, config={"placement": {"policy": policy}})])
     except SimDriverError as error:
         raise DemoError(str(error)) from error
-    bed = EmbeddedBed(cluster)
+    bed = EmbeddedBed(cluster, node)
     try:
-        with cluster:
+        with cluster, runtime_socket(cluster.nodes[node].runtime, bed.runtime):
             bed.start()
             yield bed
     except SimError as error:
