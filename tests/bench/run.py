@@ -18,6 +18,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from bench import (  # noqa: E402  (the path comes first)
     bench_agent,
+    bench_cloud,
     bench_placement,
     judging,
 )
@@ -28,6 +29,7 @@ PACKAGES = ("edge_agent", "cloud_sync", "installer", "plugin")
 BENCHES: Mapping[str, Callable[[Path], list[Figure]]] = {
     "placement": bench_placement.run,
     "agent": bench_agent.run,
+    "cloud": bench_cloud.run,
 }
 
 

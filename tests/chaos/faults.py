@@ -66,6 +66,9 @@ class Faults:
             self._refuse: 4,
         }
 
+        if site.database is not None:
+            self._hard |= {self._freeze_controller: 5, self._restart_database: 1}
+
     def tick(self, ended: int, done: float) -> None:
         """Do what is due; `ended`: how many commands have; `done`: how much of what booted boxes get, 0 to 1."""
         for one in self._booted:
@@ -137,7 +140,21 @@ class Faults:
         self._kill(self._rng.choice(self._site.boxes), "kill agent")
 
     def _kill_controller(self) -> None:
-        self.counted["kill controller"] += self._site.controller.kill(away_s=self._rng.uniform(0.0, 2.0))
+        away_s = self._rng.uniform(0.0, 6.0 if self._site.further else 2.0)
+        self.counted["kill controller"] += self._rng.choice(self._site.controllers).kill(away_s=away_s)
+
+    def _freeze_controller(self) -> None:
+        """Stop a controller for longer than its leases last, then let it go on."""
+        one = self._rng.choice(self._site.controllers)
+        if one.freeze():
+            self.counted["controller stopped, then continued"] += 1
+            self._after(1.0, 12.0, one.thaw)
+
+    def _restart_database(self) -> None:
+        if (database := self._site.database) is not None:
+            database.stop()
+            database.start()
+            self.counted["restart database"] += 1
 
     def _kill_broker(self) -> None:
         self.counted["kill broker"] += self._site.broker.kill(away_s=self._rng.uniform(0.1, 2.0))

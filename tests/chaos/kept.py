@@ -65,6 +65,18 @@ class Kept:
         self._again_at_s = time.monotonic() + away_s
         return True
 
+    def freeze(self) -> bool:
+        """Stop it as it is, until `thaw`; False where it does not run."""
+        if not self.runs:
+            return False
+        os.kill(self.pid, signal.SIGSTOP)
+        return True
+
+    def thaw(self) -> None:
+        """Let it go on, if it is still there."""
+        if self.runs:
+            os.kill(self.pid, signal.SIGCONT)
+
     def stop(self) -> None:
         """End it in order, and for good."""
         self.held = True
@@ -75,6 +87,7 @@ class Kept:
         process, self._process = self._process, None
         assert process is not None
         process.send_signal(number)
+        process.send_signal(signal.SIGCONT)  # it may have been stopped
         try:
             process.wait(END_S)
         except subprocess.TimeoutExpired:

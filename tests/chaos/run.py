@@ -45,6 +45,7 @@ class Plan:
     settle_s: float = 240.0
     keep: bool = False
     booted: int = 0
+    controllers: int = 1
     why_not: str = "nobody asked for one"
     aimed: float = AIMED
 
@@ -86,6 +87,7 @@ class Outcome:
             "ends": dict(sorted(verdict.ends.items())),
             "ledgers": dict(sorted(self.ledgers.items())),
             "booted": self.plan.booted,
+            "controllers": self.plan.controllers,
             "asked": {kind: self.asked[kind] for kind in ("booted", "stand-in")},
             "stand_ins_cannot_show": list(STAND_INS_CANNOT_SHOW),
             "failed": dict(sorted(verdict.failed.items())),
@@ -104,7 +106,9 @@ def run(plan: Plan, place: Path) -> Outcome:
 
 def _run(plan: Plan, place: Path, made: list[Booted]) -> Outcome:
     began, rng = time.monotonic(), random.Random(plan.seed)
-    here = site.build(place, boxes=plan.boxes, launcher=plan.launcher, rng=rng, booted=made)
+    here = site.build(
+        place, boxes=plan.boxes, launcher=plan.launcher, rng=rng, booted=made, controllers=plan.controllers
+    )
     rogue = Rogue(here.open_port, rng)
     load = Load(here, rng)
     try:
@@ -214,6 +218,7 @@ def main() -> int:
     parser.add_argument(
         "--booted", type=int, default=None, help="boxes with systemd and k3s: 1 where they can be booted"
     )
+    parser.add_argument("--controllers", type=int, default=1, help="several have their store in a PostgreSQL")
     parser.add_argument("--seed", type=int, default=None, help="of what goes wrong; another one each time if left out")
     parser.add_argument("--bug", choices=BUGS, default="", help="start agents with it: the run must turn red")
     parser.add_argument("--settle-s", type=float, default=240.0)
@@ -231,6 +236,7 @@ def main() -> int:
         settle_s=chosen.settle_s,
         keep=chosen.keep,
         booted=chosen_boxes.booted,
+        controllers=chosen.controllers,
         why_not=chosen_boxes.why,
     )
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what runs is ended, and what is mounted is taken off

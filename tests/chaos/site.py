@@ -8,14 +8,17 @@ import random
 import shutil
 import subprocess
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import yaml
 from chaos import machine
 from chaos.kept import Kept
 from chaos.lan import BUNDLE, LAN
 from chaos.uploads import Uploads
 from kits.faultproxy import FaultProxy
+from kits.postgres import PostgresServer
 
 from edgegpu_cloud.broker.folder import write_broker
 from edgegpu_cloud.fleet.fleet import Fleet
@@ -25,12 +28,14 @@ from edgegpu_sim.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
     from chaos.booted import Booted
     from chaos.machine import Machine
 
 READY_S = 60.0
+RENEW_S, LOST_S = 1.0, 3.0
+"""The times of several controllers' leases: a third of the usual ones, so that partitions move often."""
+
 _CLOUD = str(machine.BIN / "edgegpu-cloud")
 
 
@@ -51,10 +56,20 @@ class Site:
     open_port: int
     """The broker's listener that asks nobody who he is: what a taken-over broker is."""
     broker_data: Path
+    further: list[Kept] = field(default_factory=list)
+    """Controllers beside the first one."""
+    https: list[Kept] = field(default_factory=list)
+    """HTTPS, where it is not in the process of the one controller."""
+    database: PostgresServer | None = None
+    """Where several controllers have their store."""
+
+    @property
+    def controllers(self) -> list[Kept]:
+        return [self.controller, *self.further]
 
     @property
     def kept(self) -> list[Kept]:
-        return [self.broker, self.controller, *(box.agent for box in self.boxes)]
+        return [self.broker, *self.https, *self.controllers, *(box.agent for box in self.boxes)]
 
     def tend(self) -> None:
         for one in self.kept:
@@ -84,10 +99,18 @@ class Site:
         self.to_controller.__exit__(None, None, None)
         self.uploads.close()
         self.store.close()
+        if self.database is not None:
+            self.database.stop()
 
 
 def build(
-    place: Path, *, boxes: int, launcher: Sequence[str], rng: random.Random, booted: Sequence[Booted] = ()
+    place: Path,
+    *,
+    boxes: int,
+    launcher: Sequence[str],
+    rng: random.Random,
+    booted: Sequence[Booted] = (),
+    controllers: int = 1,
 ) -> Site:
     """Make everything and enrol the boxes: stand-ins by a token over HTTPS, booted ones by the line that is pasted.
 
@@ -97,43 +120,87 @@ def build(
         launcher: their agents' command line, without options.
         rng: for what goes wrong with uploads.
         booted: those that were made already; this process is on their network then.
+        controllers: how many; several have their store in a PostgreSQL.
     """
-    host = LAN if booted else "127.0.0.1"
-    layout = CloudLayout(place / "cloud")
+    host, layout = LAN if booted else "127.0.0.1", CloudLayout(place / "cloud")
     ports = [free_port() for _ in range(4)]
     to_boxes, to_controller = FaultProxy(ports[0], host=host), FaultProxy(ports[1], host=host)
     to_boxes.__enter__()
     to_controller.__enter__()
-    told = _cloud(
-        layout,
-        *("init", "--name", host, "--broker", f"{host}:{to_boxes.port}"),
-        *("--controller-port", str(to_controller.port), "--https-port", str(ports[3])),
-    )
+    database = _database(place) if controllers > 1 else None
+    url = database.new_database() if database is not None else ""
+    told = _init(layout, url, host=host, ports=(to_boxes.port, to_controller.port, ports[3]))
     _broker_files(layout, boxes=ports[0], controllers=ports[1], anybody=ports[2])
-    cert, key = layout.cert("https"), layout.key("https")
-    store = ControllerStore.open_file(layout.database)
-    bin_ = machine.programs(place / "bin")
-    own = machine.make
+    store = ControllerStore.open(url or f"sqlite:///{layout.database}")
+    further = [_further(place, layout, str(number)) for number in range(2, controllers + 1)]
     bundle = ("--bundle", BUNDLE) if booted else ()
     site = Site(
         place=place,
         broker=_kept("broker", place, _mosquitto(), "-c", layout.broker / "mosquitto.conf"),
-        controller=_kept("controller", place, _CLOUD, "serve", "--folder", layout.folder, *bundle),
-        boxes=[
-            own(f"box-{number}", place, bin_=bin_, launcher=launcher, own_disk=number == 1)
-            for number in range(1, boxes + 1)
-        ],
+        controller=_controller("controller", place, layout, *(("--no-https",) if further else bundle)),
+        boxes=_machines(place, boxes, launcher),
         booted=[*booted],
         to_boxes=to_boxes,
         to_controller=to_controller,
-        uploads=Uploads(place / "uploads", cert=cert, key=key, rng=rng, host=host),
+        uploads=Uploads(place / "uploads", cert=layout.cert("https"), key=layout.key("https"), rng=rng, host=host),
         store=store,
         fleet=Fleet(store, clock=time.time, by="chaos"),
         open_port=ports[2],
         broker_data=layout.broker / "data",
+        further=further,
+        https=_https(place, layout, *bundle) if further else [],
+        database=database,
     )
     _enrol(site, layout, told)
     return site
+
+
+def _init(layout: CloudLayout, url: str, *, host: str, ports: tuple[int, int, int]) -> dict[str, str]:
+    """Make the first controller; `ports`: of boxes at the broker, of controllers there, of HTTPS."""
+    return _cloud(
+        layout,
+        *("init", *(("--database", url) if url else ()), "--name", host, "--broker", f"{host}:{ports[0]}"),
+        *("--controller-port", str(ports[1]), "--https-port", str(ports[2]), "--no-console"),
+    )
+
+
+def _machines(place: Path, boxes: int, launcher: Sequence[str]) -> list[Machine]:
+    bin_ = machine.programs(place / "bin")
+    return [
+        machine.make(f"box-{number}", place, bin_=bin_, launcher=launcher, own_disk=number == 1)
+        for number in range(1, boxes + 1)
+    ]
+
+
+def _https(place: Path, layout: CloudLayout, *bundle: str | Path) -> list[Kept]:
+    return [_kept("https", place, _CLOUD, "serve", "--no-link", "--folder", layout.folder, *bundle)]
+
+
+def _database(place: Path) -> PostgresServer:
+    folder = place / "pg"
+    folder.mkdir()
+    place.chmod(0o711)  # the server's user has to come through
+    server = PostgresServer(folder)
+    server.start()
+    return server
+
+
+def _controller(name: str, place: Path, layout: CloudLayout, *more: str | Path) -> Kept:
+    return _kept(name, place, _CLOUD, "serve", "--folder", layout.folder, *more)
+
+
+def _further(place: Path, layout: CloudLayout, name: str) -> Kept:
+    """Make the folder of a further controller; its clock is a minute ahead or behind where faketime is there."""
+    folder = place / f"cloud-{name}"
+    _cloud(layout, "controllers", "add", name, "--out", str(folder))
+    for one in (CloudLayout(folder), layout):
+        config = yaml.safe_load(one.config.read_text())
+        one.config.write_text(yaml.safe_dump(config | {"leases": {"renew_s": RENEW_S, "lost_s": LOST_S}}))
+    kept = _controller(f"controller-{name}", place, CloudLayout(folder), "--no-https")
+    if library := next(iter(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1")), None):
+        skew = "+60s" if int(name) % 2 == 0 else "-60s"
+        kept.clock = {"LD_PRELOAD": str(library), "FAKETIME": skew, "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+    return kept
 
 
 def _kept(name: str, place: Path, *command: str | Path) -> Kept:
@@ -148,7 +215,7 @@ def _mosquitto() -> str:
 
 
 def _cloud(layout: CloudLayout, *words: str) -> dict[str, str]:
-    command = [_CLOUD, words[0], "--folder", str(layout.folder), *words[1:], "--json"]
+    command = [_CLOUD, *words, "--folder", str(layout.folder), "--json"]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     answer: dict[str, str] = json.loads(done.stdout)
     return answer

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from chaos.run import Outcome, Plan, run
 from kits.mqtt import need_mosquitto
+from kits.postgres import MISSING, programs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,6 +32,16 @@ def test_a_small_run_ends_with_both_ledgers_agreeing(chaos: Callable[[Plan], Out
     assert outcome.report()["stand_ins_cannot_show"]
     assert sum(outcome.faults.values()) > 5
     assert outcome.died == {}, "something ended by itself"
+
+
+def test_three_controllers_on_one_database_lose_nothing_and_do_nothing_twice(
+    chaos: Callable[[Plan], Outcome],
+) -> None:
+    if programs() is None:
+        pytest.skip(MISSING)
+    outcome = chaos(Plan(commands=60, boxes=2, seed=14, controllers=3))
+    assert outcome.verdict.clean, outcome.report()["words"]
+    assert outcome.report()["controllers"] == 3
 
 
 def test_agents_that_are_put_together_by_hand_are_as_good_while_their_journal_is(

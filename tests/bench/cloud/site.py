@@ -1,0 +1,151 @@
+"""A controller with its broker and many simulated boxes, all real processes; what they use, and how far they are."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bench.cloud.simbox import instance_of, public_of
+from cryptography.hazmat.primitives import serialization
+from kits.cloudprocess import Cloud, parts, running
+
+from edgegpu_base.x509 import new_key
+from edgegpu_cloud.enrolment.bootstrap import authority_of
+from edgegpu_cloud.enrolment.ca import CertificateRequest
+from edgegpu_cloud.fleet.fleet import Fleet
+from edgegpu_cloud.layout import CloudLayout
+from edgegpu_cloud.store.records import BoxRecord
+from edgegpu_cloud.store.store import ControllerStore
+from edgegpu_sim.ports import free_port
+from edgegpu_sync.ids import DeviceId, device_id
+from edgegpu_sync.rules.sequence import CommandSequence
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+ROOT = Path(__file__).resolve().parents[3]
+ZONES, AT_ONCE = 50, 500
+_TICKS = os.sysconf("SC_CLK_TCK")
+CONTROLLER = "edgegpu-control"
+
+
+@dataclass
+class FleetSite:
+    """The processes, the store, and the boxes."""
+
+    cloud: Cloud
+    store: ControllerStore
+    fleet: Fleet
+    devices: Sequence[DeviceId]
+    boxes: subprocess.Popen[bytes]
+    console_port: int
+    told: dict[str, Any] = field(default_factory=dict)
+
+    def read(self) -> None:
+        """Keep the last line that the boxes' process has printed."""
+        assert self.boxes.stdout is not None
+        for line in self.boxes.stdout:
+            self.told = json.loads(line)
+
+    def pids(self) -> dict[str, int]:
+        """Return the processes by name."""
+        return {
+            "broker": self.cloud.processes[0].pid,
+            "boxes": self.boxes.pid,
+            **parts(self.cloud),
+        }
+
+    def cpu_s(self) -> dict[str, float]:
+        """Return the CPU seconds that each process has used."""
+        found = {}
+        for name, pid in self.pids().items():
+            words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            found[name] = (int(words[11]) + int(words[12])) / _TICKS
+        return found
+
+    def rss_mib(self, name: str) -> float:
+        """Return the resident memory of a process."""
+        text = Path(f"/proc/{self.pids()[name]}/status").read_text()
+        return int(text.partition("VmRSS:")[2].split()[0]) / 1024
+
+    def wait(self, true: Callable[[], bool], *, what: str, timeout_s: float) -> float:
+        """Wait until something is so; return the seconds."""
+        began = time.monotonic()
+        while not true():
+            if self.boxes.poll() is not None:
+                raise RuntimeError(f"the boxes' process has ended with {self.boxes.returncode}; it said {self.told}")
+            if time.monotonic() - began > timeout_s:
+                raise TimeoutError(f"not so after {timeout_s:g} s: {what}; the boxes say {self.told}")
+            time.sleep(0.1)
+        return time.monotonic() - began
+
+    def all_born(self) -> bool:
+        """Say whether each box is connected and has sent its birth."""
+        return bool(self.told.get("born") == len(self.devices))
+
+    def all_online(self) -> bool:
+        """Say whether the controller has stored that each box is connected, and its cards."""
+        counts = self.fleet.counts()
+        return counts.connected == len(self.devices) == counts.healthy == counts.with_room
+
+
+@contextmanager
+def fleet_site(work: Path, *, boxes: int) -> Iterator[FleetSite]:
+    """Make everything; the boxes' process begins to connect at once."""
+    devices = [device_id(f"{number:016d}") for number in range(1, boxes + 1)]
+    console_port = free_port()
+    with running(work, "--console", "--console-port", str(console_port)) as cloud:
+        layout = CloudLayout(cloud.folder)
+        store = ControllerStore.open_file(layout.database)
+        _enrol(store, layout, devices, certs := work / "boxes")
+        words = [sys.executable, "-m", "bench.cloud.boxes", "--port", str(cloud.broker_port), "--ca", str(cloud.ca)]
+        process = subprocess.Popen(
+            [*words, "--folder", str(certs)], stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": f"{ROOT}/tests"}
+        )
+        site = FleetSite(cloud, store, Fleet(store, clock=time.time, by="bench"), devices, process, console_port)
+        reader = threading.Thread(target=site.read, daemon=True)
+        reader.start()
+        try:
+            yield site
+        finally:
+            process.kill()
+            process.wait()
+            reader.join(10)
+            assert process.stdout is not None
+            process.stdout.close()
+            store.close()
+
+
+def _enrol(store: ControllerStore, layout: CloudLayout, devices: Sequence[DeviceId], folder: Path) -> None:
+    """Write the boxes as if each had enrolled, and a certificate for each; they share one TLS key."""
+    folder.mkdir()
+    key, authority, now_s = new_key(), authority_of(layout, "boxes"), time.time()
+    pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    (folder / "box.key").write_bytes(pem)
+    request = CertificateRequest(key.public_key(), "0" * 64)
+    for at in range(0, len(devices), AT_ONCE):
+        with store.write() as tx:
+            for device in devices[at : at + AT_ONCE]:
+                issued = authority.box(request, device=device, enrolment=1, now_s=now_s, days=30)
+                (folder / f"{device}.crt").write_text(issued.pem)
+                number = int(device)
+                tx.boxes.add(
+                    BoxRecord(
+                        device=device,
+                        name=f"box-{number:05d}",
+                        public=public_of(device),
+                        sequence=CommandSequence(enrolment=1, instance=instance_of(device)),
+                        labels={"zone": f"z{number % ZONES}", "tier": "edge" if number % 3 else "core"},
+                        host=f"host-{number}.example.com",
+                        added_at_s=now_s,
+                        enrolled_at_s=now_s,
+                    )
+                )
