@@ -71,6 +71,24 @@ def test_both_readmes_have_the_same_commands() -> None:
     assert english == chinese
 
 
+def test_both_readmes_have_the_same_parts_and_pictures_and_are_short() -> None:
+    def parts(name: str) -> list[str]:
+        found = re.findall(r"^(#+) |^!\[[^]]*\]\((.*)\)$|^(\d)\. ", read(name), re.MULTILINE)
+        return ["".join(one) for one in found]
+
+    english, chinese = (parts(name) for name in READMES)
+    assert english == chinese
+    assert "docs/images/limits-refused.png" in english
+    assert all(len(read(name).splitlines()) <= 120 for name in READMES)
+
+
+def test_pictures_are_light_and_each_is_shown_somewhere() -> None:
+    pictures = {one.name: one.stat().st_size for one in (ROOT / "docs/images").glob("*.png")}
+    assert pictures
+    assert {name: size for name, size in pictures.items() if size > 200 * 1024} == {}
+    assert set(re.findall(r"images/([a-z-]+\.png)", read("docs/cloud/console.md"))) == set(pictures)
+
+
 @pytest.mark.parametrize("name", [*READMES, "docs/box/install.md", "docs/box/nodes.md", "docs/box/offline.md"])
 def test_the_line_has_options_that_there_are(name: str) -> None:
     known = options_of_the_script() | options_of("install")
