@@ -10,10 +10,11 @@ PY := $(BIN)/python
 TIERS ?= $(addprefix tests/,unit property contract integration native packaging golden chaos fuzz)
 HAVE = $(foreach tier,$(TIERS),$(if $(shell find $(tier) -name 'test_*.py' -print -quit 2>/dev/null),$(tier)))
 PYTEST_ARGS ?=
-# Tests of one file run one after the other, files beside each other: one process for each core (JOBS=0: none of that).
-JOBS ?= auto
+# Tests of one file run one after the other, files beside each other: one process more than cores, for tests wait a lot
+# (JOBS=0: none of that).
+JOBS ?= $(shell expr $$(nproc) + 1)
 
-.PHONY: help setup venv cc simdriver demo test lint e2e box chaos bugs fuzz bench lab lock env bundle clean
+.PHONY: help setup venv cc simdriver demo test lint e2e box chaos bugs cloud fuzz bench lab lock env bundle clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -30,11 +31,11 @@ simdriver: cc
 	@mkdir -p $(BUILD)
 	@flock $(BUILD)/simdriver.lock $(MAKE) -s -C simulation/simdriver OUT=$(BUILD)/simdriver
 
-demo: cc venv simdriver ## run the scenarios, and a box in a cloud, on simulated cards; writes build/demo.json (DEMO_ARGS="--policy spread")
-	@$(PY) -m edgegpu_sim.demo --out build/demo.json $(DEMO_ARGS)
+demo: cc venv simdriver ## run the scenarios on simulated cards, then a console until Ctrl-C (ONCE=1: without; DEMO_ARGS="--policy spread")
+	@$(PY) -m edgegpu_sim.demo --out build/demo.json $(if $(ONCE),--no-console) $(DEMO_ARGS)
 
 test: cc venv simdriver ## run every tier that needs no root (TIERS=tests/unit: one; PYTEST_ARGS=-x)
-	@$(PY) -m pytest -m "not e2e and not gpu" -n $(JOBS) --dist loadfile $(PYTEST_ARGS) $(HAVE)
+	@$(PY) -m pytest -m "not e2e and not gpu and not cloud" -n $(JOBS) --dist loadfile $(PYTEST_ARGS) $(HAVE)
 
 lint: venv ## style, types, import contracts, generated code, documents, shell, sizes
 	@tools/lint
@@ -53,10 +54,13 @@ chaos: cc venv simdriver ## commands to boxes, as root one is booted, while ever
 bugs: cc venv simdriver ## the minutes-long tests: chaos and fuzz find agents with bugs, kills at each step, clocks, lost brokers
 	@$(PY) -m pytest -m "chaos or fuzz" -n $(JOBS) --dist loadfile $(PYTEST_ARGS) tests/chaos tests/fuzz
 
+cloud: cc venv simdriver ## the tests of the cloud with all its parts: Chromium, the API, controllers, the command line, kills at each step
+	@$(PY) -m pytest -m cloud -n $(JOBS) --dist loadfile $(PYTEST_ARGS) tests/unit tests/integration
+
 fuzz: cc venv simdriver ## lie to an agent over its broker, and fuzz what reads messages on both sides (MESSAGES=10000, SEED=1)
 	@$(PY) tests/fuzz/run.py --messages $(or $(MESSAGES),10000) $(if $(SEED),--seed $(SEED)) $(FUZZ_ARGS)
 
-bench: cc venv simdriver ## measure against the limits, best of three decides; writes build/bench/*.json (ONLY=placement, agent, e2e: that part)
+bench: cc venv simdriver ## measure against the limits, best of three decides; writes build/bench/*.json (ONLY=placement, agent, cloud, e2e: that part)
 	@$(PY) tests/bench/run.py $(if $(SLACK),--slack $(SLACK)) $(if $(E2E_RAN),--e2e-ran) $(ONLY)
 
 lab: ## make the lab's k3s from source (Go; minutes the first time)

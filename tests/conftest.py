@@ -8,6 +8,7 @@ import secrets
 import shutil
 import subprocess
 import tempfile
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,8 @@ from hypothesis import settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from kits.postgres import PostgresServer
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -53,9 +56,34 @@ def simdriver_build() -> Path:
     return out
 
 
-@pytest.fixture
-def short_tmp() -> Iterator[Path]:
-    """Yield a new folder with a short path: a unix socket's path holds 107 bytes, tmp_path alone may take them all."""
+@contextmanager
+def _short_folder() -> Iterator[Path]:
     path = Path(tempfile.mkdtemp(prefix="eg-", dir="/tmp"))
     yield path
     shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture
+def short_tmp() -> Iterator[Path]:
+    """Yield a new folder with a short path: a unix socket's path holds 107 bytes, tmp_path alone may take them all."""
+    with _short_folder() as path:
+        yield path
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """Yield a PostgreSQL that runs for all tests of this process."""
+    from kits import postgres  # noqa: PLC0415  (SQLAlchemy is slow to load, and few tiers need it)
+
+    postgres.need()
+    with _short_folder() as folder, postgres.running(folder) as server:
+        yield server
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.cloud)])
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Return the URL of an empty database: the test runs on each engine that a store may have."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/store.db"
+    server: PostgresServer = request.getfixturevalue("postgres_server")
+    return server.new_database()

@@ -1,18 +1,22 @@
-"""The check of sizes: files and functions that are too long to be read on a few screens."""
+"""The check of sizes: files and functions that are too long for a few screens, folders with too many modules."""
 
 from __future__ import annotations
 
 import ast
 import re
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 FILE_LINES = 500
 FUNCTION_LINES = 50
+FOLDER_MODULES = 15
+PILES = {"tests", "versions"}
+"""Folders that may hold more, with those below them: tests mirror many subjects, revisions are one row in time."""
 ROOTS = ("base", "simulation", "plugin", "installer", "cloud_sync", "edge_agent", "tests", "tools")
 SUFFIXES = {".c", ".h", ".py", ".sh"}
 SKIPPED = {"gen", "standin", "__pycache__"}  # generated, and the lab's Go
@@ -71,10 +75,19 @@ def too_long(path: Path, root: Path) -> Iterator[str]:
             yield f"{name}:{line}: {function} has {length} lines, the limit is {FUNCTION_LINES}"
 
 
+def too_many(paths: Iterable[Path], root: Path) -> Iterator[str]:
+    """Yield a line for a folder with too many modules of Python."""
+    modules = (path for path in paths if path.suffix == ".py" and path.name != "__init__.py")
+    for folder, number in sorted(Counter(path.parent.relative_to(root) for path in modules).items()):
+        if number > FOLDER_MODULES and PILES.isdisjoint(folder.parts):
+            yield f"{folder}: {number} modules, the limit is {FOLDER_MODULES}: make a folder of a subject"
+
+
 def main() -> int:
-    """Print the files and functions that are too long; return 1 when there are any."""
+    """Print files and functions that are too long, and folders that are too full; return 1 when there are any."""
     root = Path(__file__).resolve().parent.parent
-    found = [line for path in sources(root) for line in too_long(path, root)]
+    paths = list(sources(root))
+    found = [*(line for path in paths for line in too_long(path, root)), *too_many(paths, root)]
     sys.stdout.writelines(f"{line}\n" for line in found)
     return 1 if found else 0
 

@@ -25,7 +25,7 @@ class Cloud:
         self.bed, self.folder, self.bundle = bed, folder, bundle
         self.disk_before = bed.disk()
         self._running: list[subprocess.Popen[bytes]] = []
-        self.ask("init", "--name", LAN, "--https-port", str(HTTPS_PORT))
+        self.ask("init", "--name", LAN, "--https-port", str(HTTPS_PORT), "--no-console")
         LOGS.mkdir(parents=True, exist_ok=True)
 
     def start(self) -> None:

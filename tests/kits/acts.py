@@ -62,6 +62,7 @@ TX=$FAKE_ROOT/var/lib/edgegpu/tx
 case $verb in
 version) echo "edgegpu 1.0.0" ;;
 doctor) cat "$FAKE/doctor.json"; exit 2 ;;
+pods) echo '{"v": 1, "node": "box", "pods": []}' ;;
 status | transaction) echo "{\"$verb\": \"as it is\"}" ;;
 install | uninstall)
     mkdir -p "$TX"
