@@ -1,6 +1,6 @@
 """Views of boxes and commands for people, made of the store's records."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,12 +9,13 @@ from pydantic import TypeAdapter
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.preview.capacity import BoxCapacity, capacity_of
 from edgegpu_cloud.fleet.reports import CardReports, card_reports
+from edgegpu_cloud.fleet.specs import desired_items
 from edgegpu_cloud.store.convert import record_of, values_of
 from edgegpu_cloud.store.records import BoxRecord, BoxState, CommandHistoryLine, Latest, Orphan, StoredCommand
 from edgegpu_cloud.store.store import Transaction
 from edgegpu_cloud.store.summaries.box_list import UNINSTALLED
 from edgegpu_sync.ids import CommandId, DeviceId, OpName
-from edgegpu_sync.messages.spec import Spec
+from edgegpu_sync.messages.spec import AnyItem, Spec
 from edgegpu_sync.messages.uplink import ItemReport, ItemState
 from edgegpu_sync.states import CommandState, ResultCode
 from edgegpu_sync.topics import TopicKind
@@ -192,6 +193,19 @@ def reported_items(reported: Json) -> Mapping[str, ItemReport]:
     """Return the reports on items in a reported state, by their names."""
     found: Mapping[str, ItemReport] = _ITEMS.validate_python(reported.get("items", {}), strict=False)
     return found
+
+
+def current_report(report: ItemReport | None, item: AnyItem | None) -> ItemReport | None:
+    """Return a box's report on an item if it is of the request that is desired now; None if it is of an older one."""
+    if item is None or report is None or (report.rev, report.retry) < (item.rev, item.retry):
+        return None
+    return report
+
+
+def current_reports(spec: Spec, told: Mapping[str, ItemReport], names: Iterable[str]) -> dict[str, ItemReport | None]:
+    """Return the reports on items by name, each as `current_report` does; None too for an item that nobody desires."""
+    desired = desired_items(spec)
+    return {name: current_report(told.get(name), desired.get(name)) for name in names}
 
 
 def _counted(items: Mapping[str, ItemReport]) -> ItemCounts:

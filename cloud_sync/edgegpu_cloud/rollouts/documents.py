@@ -9,6 +9,7 @@ from pydantic import TypeAdapter
 
 from edgegpu_cloud.fleet.limits.apps import is_pod_of
 from edgegpu_cloud.fleet.specs import ContainerLimits, desired_items
+from edgegpu_cloud.fleet.views import current_reports
 from edgegpu_cloud.rollouts.changes import RolloutChange, item_names
 from edgegpu_cloud.rollouts.rules import BoxApplied, BoxFailed, BoxRejected, BoxSkipped
 from edgegpu_core.model import CORE_PER_CARD
@@ -62,17 +63,6 @@ def items_of(spec: Spec, names: Collection[str]) -> dict[str, Json | None]:
     return {name: found[name].model_dump(mode="json") if name in found else None for name in names}
 
 
-def reports_of(spec: Spec, told: Mapping[str, ItemReport], names: Collection[str]) -> dict[str, ItemReport | None]:
-    """Return the reports on items as they are desired now; None where the box has not reported on this revision."""
-    desired = desired_items(spec)
-    found: dict[str, ItemReport | None] = {}
-    for name in names:
-        item, report = desired.get(name), told.get(name)
-        current = item is not None and report is not None and (report.rev, report.retry) >= (item.rev, item.retry)
-        found[name] = report if current else None
-    return found
-
-
 def stands_already(before: BoxBefore, after: Spec) -> bool:
     """Whether a box has applied exactly this already; `after` is the document as it would become."""
     wanted = items_of(after, list(before.items))
@@ -94,7 +84,7 @@ def outcome(
     names = [name for name, item in wrote.items() if item is not None]
     if items_of(held, list(wrote)) != dict(wrote):
         return BoxSkipped(TAKEN_OVER)
-    reports = reports_of(held, told, names)
+    reports = current_reports(held, told, names)
     if any(report is None or report.state is ItemState.OPEN for report in reports.values()):
         return None
     bad = {name: report for name, report in reports.items() if report is not None and report.state not in good}
@@ -149,7 +139,7 @@ def before_of(held: Spec, rev: int, told: Mapping[str, ItemReport], change: Roll
     """Return what a box has of the items that a change sets."""
     names = item_names(change)
     items = items_of(held, names)
-    reports = reports_of(held, told, names)
+    reports = current_reports(held, told, names)
     bad = [
         name
         for name, report in reports.items()
@@ -182,7 +172,7 @@ def plan_return(before: BoxBefore, wrote: Items, held: Spec, told: Mapping[str, 
     """
     if items_of(held, list(wrote)) != dict(wrote):
         return None
-    reports = reports_of(held, told, list(wrote))
+    reports = current_reports(held, told, list(wrote))
     items: dict[str, Json | None] = {}
     temporary, lost = [], []
     for name, mine in wrote.items():

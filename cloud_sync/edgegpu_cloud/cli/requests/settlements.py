@@ -22,8 +22,7 @@ from edgegpu_cloud.cli.common import (
 )
 from edgegpu_cloud.controller.status import trouble
 from edgegpu_cloud.fleet.limits.requests import RequestedItem
-from edgegpu_cloud.fleet.specs import desired_items
-from edgegpu_cloud.fleet.views import BoxDetails, BoxView, is_dormant
+from edgegpu_cloud.fleet.views import BoxDetails, BoxView, current_reports, is_dormant
 from edgegpu_sync.messages.uplink import ItemReport, ItemState
 
 _NEW_S = 0.3
@@ -38,13 +37,7 @@ Reports = Mapping[str, ItemReport | None]
 
 def reports(details: BoxDetails, names: Iterable[str]) -> dict[str, ItemReport | None]:
     """Return the reports on items as they are desired now."""
-    desired, told = desired_items(details.spec), details.box.items
-    found: dict[str, ItemReport | None] = {}
-    for name in names:
-        item, report = desired.get(name), told.get(name)
-        current = item is not None and report is not None and (report.rev, report.retry) >= (item.rev, item.retry)
-        found[name] = report if current else None
-    return found
+    return current_reports(details.spec, details.box.items, names)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from edgegpu_cloud.fleet.views import BoxView, is_dormant
+from edgegpu_cloud.fleet.views import BoxView, current_report, is_dormant
 from edgegpu_cloud.store.settlements.records import StoredSettlement
 from edgegpu_sync.messages.spec import AppLimits, item_name
 from edgegpu_sync.messages.uplink import ItemReport, ItemState
@@ -106,8 +106,8 @@ def outcome_of(box: BoxView, item: AppLimits | None) -> LimitsOutcome:
     """Return what came of the limits that are requested now; an older report of the same app does not count."""
     if item is None:
         return LimitsOutcome(state=OutcomeState.NOT_REQUESTED)
-    report = box.items.get(item_name(item))
-    if report is None or (report.rev, report.retry) < (item.rev, item.retry):
+    report = current_report(box.items.get(item_name(item)), item)
+    if report is None:
         return LimitsOutcome(state=OutcomeState.WAITING)
     drifts = (one.manager or one.text for one in report.conditions or () if one.type == _DRIFTED)
     return LimitsOutcome(state=state_of(report), report=report, drifted_by=next(drifts, ""))

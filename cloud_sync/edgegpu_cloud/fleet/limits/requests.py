@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from edgegpu_cloud.fleet.limits.outcomes import OutcomeState, state_of
 from edgegpu_cloud.fleet.specs import desired_items
-from edgegpu_cloud.fleet.views import BoxDetails
+from edgegpu_cloud.fleet.views import BoxDetails, current_report
 from edgegpu_cloud.store.records import Revision
 from edgegpu_cloud.store.settlements.records import BoxSettlements, RequestKey
 from edgegpu_sync.messages.spec import AnyItem, asked
@@ -66,9 +66,7 @@ def _settled_at_s(settlements: BoxSettlements | None, name: str, item: AnyItem) 
 def _requested(
     details: BoxDetails, name: str, item: AnyItem, request: _Asked | None, settled_at_s: float | None
 ) -> RequestedItem:
-    report = details.box.items.get(name)
-    if report is not None and (report.rev, report.retry) < (item.rev, item.retry):
-        report = None
+    report = current_report(details.box.items.get(name), item)
     state = state_of(report)
     return RequestedItem(
         name=name,
