@@ -18,6 +18,7 @@ from edgegpu_cloud.enrolment.bodies import (
 )
 from edgegpu_cloud.enrolment.ca import Authority, RequestError
 from edgegpu_cloud.enrolment.issuing import Issuer
+from edgegpu_cloud.enrolment.manager import token_id
 from edgegpu_cloud.enrolment.tokens import RefusalCode, RequestRefusedError
 from edgegpu_cloud.fleet.changes import Author, add_box, next_enrolment
 from edgegpu_cloud.fleet.views import is_present
@@ -103,11 +104,19 @@ class EnrolmentService:
             with self._store.write() as tx:
                 answer, anew = self._decide(tx, ask, csr, address=address, now_s=now_s)
         except RequestRefusedError as error:
-            self._alarm(error, "enrol", f"{ask.host or 'a box'} at {address}")
+            if error.alarm:
+                self._alarm(error, "enrol", self._sender(ask, address), device=error.device)
             raise
         if anew:
             self._revoked()
         return answer
+
+    def _sender(self, ask: EnrolAsk, address: str) -> str:
+        """Return who has asked, for an alarm: host, address, and whose token it was."""
+        with self._store.read() as tx:
+            token = tx.enrolments.token(tokens.digest(ask.token))
+        whose = f", with the token {token_id(token)} of {token.by}" if token else ""
+        return f"{ask.host or 'a box'} at {address}{whose}"
 
     def _decide(
         self, tx: Transaction, ask: EnrolAsk, csr: ca.CertificateRequest, *, address: str, now_s: float
@@ -154,7 +163,7 @@ class EnrolmentService:
         self, tx: Transaction, request: EnrolmentAttempt, token: Token, csr: ca.CertificateRequest, *, now_s: float
     ) -> tuple[EnrolmentGranted, bool]:
         asked = request.asked
-        home = _home(tx, token, asked["instance"], now_s)
+        home = _home(tx, token, asked["instance"], now_s)  # again: what was approved may be long ago
         device = home.device if home else mint_device()
         enrolled = EnrolledBox(
             device=device,
@@ -168,11 +177,6 @@ class EnrolmentService:
         add_box(tx, enrolled, Author(token.by, now_s))
         if home:
             tx.enrolments.revoke_certificates(device, now_s=now_s, below_enrolment=enrolled.enrolment)
-            if not token.labels.get(tokens.ONLY_FOR):  # the token was not made for that box
-                text = (
-                    f"{home.name} was enrolled anew from {asked['address']} with a token of {token.by}: was that you?"
-                )
-                tx.notes.alarm("enrol.ANEW", device=device, text=text, now_s=now_s)
         certificate = self._issuer.issue(tx, csr, device=device, enrolment=enrolled.enrolment, now_s=now_s)
         answer = {"device": device, "enrolment": enrolled.enrolment, "certificate": certificate}
         done = replace(request, state=RequestState.DONE, answer=answer, device=device)
@@ -228,12 +232,11 @@ class EnrolmentService:
                 server_time = tx.leases.server_times([device], now_s)[device]
                 return RenewalAnswer(certificate=certificate, server_time=server_time)
         except RequestRefusedError as error:
-            self._alarm(error, "renew", f"{ask.device} at {address}", device=ask.device)
+            if error.alarm:
+                self._alarm(error, "renew", f"{ask.device} at {address}", device=ask.device)
             raise
 
-    def _alarm(self, error: RequestRefusedError, kind: str, who: str, *, device: str = "") -> None:
-        if not error.alarm:
-            return
+    def _alarm(self, error: RequestRefusedError, kind: str, who: str, *, device: str) -> None:
         with self._store.write() as tx:
             tx.notes.alarm(f"{kind}.{error.code}", device=device, text=f"{who}: {error.text}", now_s=self._clock())
 
@@ -257,27 +260,34 @@ def _bound(ask: EnrolAsk, csr: ca.CertificateRequest) -> str:
 
 
 def _home(tx: Transaction, token: Token, instance: str, now_s: float) -> BoxRecord | None:
-    """Return the box that this machine is already; None for a new one."""
+    """Return the box that a token is for; None where the token makes a new one.
+
+    A machine says itself which one it is, and a hash of its ids is no secret. So only a token that was made for a box
+    makes a machine that box; any other one is refused to a machine that is a box already.
+    """
     if only := tokens.only_for(token):
         box = tx.boxes.get([DeviceId(only)]).get(DeviceId(only))
         if box is None:
             raise RequestRefusedError(RefusalCode.REFUSED, "the box that this token is for is gone", "get a new token")
         _check_not_aside(box)
         return box
-    same = tx.boxes.with_instance(instance)
-    if not same:
-        return None
-    box = tx.boxes.get(same)[same[-1]]
-    _check_not_aside(box)
+    if same := tx.boxes.with_instance(instance):
+        box = tx.boxes.get(same)[same[-1]]
+        _check_not_aside(box)
+        raise _not_for_it(box, now_s)
+    return None
+
+
+def _not_for_it(box: BoxRecord, now_s: float) -> RequestRefusedError:
+    """Return why a machine that says it is this box is refused: its token is not for the box."""
     remedy = f"if it is that box indeed: `edgegpu-cloud enrol --for {box.name}` gives a token for it alone"
     if box.state is BoxState.REVOKED:
         text = f"this machine is the box {box.name}, which is revoked"
-        raise RequestRefusedError(RefusalCode.REFUSED, text, remedy, alarm=True)
-    if is_present(box, now_s=now_s):  # another machine has its instance
-        text = f"this machine has the machine id of the box {box.name}, which is online"
+    else:
+        standing = "online" if is_present(box, now_s=now_s) else "enrolled already, and this token is not for that box"
+        text = f"this machine has the machine id of the box {box.name}, which is {standing}"
         remedy = f"{remedy}; a copy of its disk needs a machine id of its own first (`systemd-machine-id-setup`)"
-        raise RequestRefusedError(RefusalCode.REFUSED, text, remedy, alarm=True)
-    return box
+    return RequestRefusedError(RefusalCode.REFUSED, text, remedy, alarm=True, device=box.device)
 
 
 def _check_not_aside(box: BoxRecord) -> None:
@@ -285,7 +295,7 @@ def _check_not_aside(box: BoxRecord) -> None:
     if box.state is BoxState.SET_ASIDE:
         text = f"this machine is the box {box.name}, which is set aside: its numbers cannot be followed"
         remedy = f"`edgegpu-cloud boxes forget {box.name}`, then enrol it with a new token: it becomes another box"
-        raise RequestRefusedError(RefusalCode.REFUSED, text, remedy, alarm=True)
+        raise RequestRefusedError(RefusalCode.REFUSED, text, remedy, alarm=True, device=box.device)
 
 
 def _free_name(tx: Transaction, wanted: str, device: DeviceId) -> str:

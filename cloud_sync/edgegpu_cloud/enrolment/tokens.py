@@ -44,12 +44,17 @@ _WORDS = {
 
 
 class RequestRefusedError(Exception):
-    """A request of a box that is refused: `code`, `text`, `remedy` go into the answer; `alarm`: people must know."""
+    """A request of a box that is refused: `code`, `text`, `remedy` go into the answer.
 
-    def __init__(self, code: RefusalCode, text: str = "", remedy: str = "", *, alarm: bool = False) -> None:
+    `alarm`: people must know. `device`: the box that the alarm is of; empty for none.
+    """
+
+    def __init__(
+        self, code: RefusalCode, text: str = "", remedy: str = "", *, alarm: bool = False, device: str = ""
+    ) -> None:
         words = _WORDS.get(code, ("", ""))
         self.code, self.text, self.remedy = code, text or words[0], remedy or words[1]
-        self.alarm = alarm
+        self.alarm, self.device = alarm, device
         super().__init__(f"{code}: {self.text}")
 
 

@@ -110,8 +110,11 @@ def test_a_box_that_is_imaged_anew_is_itself_again_and_becomes_what_it_shall_be(
     open_ = cloud.fleet.command("imaged", "plugin.restart", {})
     shutil.rmtree(agent.root / "var/lib/edgegpu")
     (agent.root / "var/lib/edgegpu/tx").mkdir(parents=True)
-    agent.belongs(cloud.line("pasted-again"))  # any token: it is known by its machine
+    agent.belongs(cloud.line("another"))  # a token for any box: this machine is one already
     agent.start()
+    until(lambda: "`edgegpu-cloud enrol --for imaged`" in agent.log, lambda: agent.log)
+    assert cloud.fleet.box(device).enrolment == 1
+    (agent.root / "etc/edgegpu/cloud-token").write_text(cloud.line("imaged", "--for")["token"])
     until(lambda: cloud.fleet.box(device).enrolment == 2 and cloud.fleet.box(device).online, lambda: agent.log)
     ended = cloud.fleet.one_command(open_)
     assert (ended.state, ended.code) == (CommandState.UNKNOWN, ResultCode.REIMAGED)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -91,6 +92,22 @@ def test_a_used_token_on_a_box_that_is_in_already_fails_and_the_box_stays_in(box
     assert stands.failed
     assert "this token is too old" in stands.failure.text
     assert box.installed("").name == "hall-1"
+
+
+def test_a_machine_that_is_a_box_already_hears_which_and_what_brings_it_back(box: Box, served: Served) -> None:
+    assert box.installed(served.here.token(name="hall-1")).name == "hall-1"
+    box.stop()
+    shutil.rmtree(box.layout.root / "var/lib/edgegpu/identity")  # as an uninstall does
+    stands = box.installed(served.here.token(uses=5))
+    assert stands.failed
+    refused = "this machine has the machine id of the box hall-1, which is enrolled already"
+    assert stands.failure.text.startswith(f"cannot enrol at {served.url}: refused (REFUSED): {refused}")
+    assert "`edgegpu-cloud enrol --for hall-1` gives a token for it alone" in stands.failure.remedy
+    assert f"then here: sudo edgegpu agent enrol --url {served.url}" in stands.failure.remedy
+    device = served.here.fleet.box("hall-1").device
+    assert [(one.kind, one.device) for one in served.here.fleet.alarms()] == [("enrol.REFUSED", device)]
+    assert box.installed(served.here.token(only_for=device)).line == f"enrolled as hall-1 at {served.url}"
+    assert [(one.device, one.enrolment) for one in served.here.fleet.boxes()] == [(device, 2)]
 
 
 def test_a_box_that_waits_for_a_person_has_not_failed(box: Box, served: Served) -> None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import secrets
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from cryptography import x509
 from kits.enrol import NOW_S, Box, Office, desk_over, office, subject
 
-from edgegpu_cloud.enrolment.bodies import ApprovalPending
+from edgegpu_cloud.enrolment import tokens
+from edgegpu_cloud.enrolment.bodies import ApprovalPending, EnrolmentGranted
 from edgegpu_cloud.enrolment.tokens import RefusalCode, RequestRefusedError
 from edgegpu_cloud.store.records import BoxState, RequestState
 from edgegpu_cloud.store.store import CommitMoment, ControllerStore
@@ -157,23 +159,57 @@ def test_a_machine_that_is_imaged_anew_is_the_same_box_with_a_higher_number(here
     box = Box(here.token())
     first = box.enrolled(here.desk)
     assert here.crls == []
-    anew = Box(here.token(name="other"), instance=box.instance)
+    anew = Box(here.token(only_for=first.device), instance=box.instance)
     second = anew.enrolled(here.desk)
     assert (second.device, second.enrolment) == (first.device, 2)
     assert subject(second.certificate)["OU"] == "e2"
     assert here.fleet.box(first.device).name == "box-1", "it keeps its name"
-    (alarm,) = here.fleet.alarms()
-    assert (alarm.kind, alarm.device) == ("enrol.ANEW", first.device)
-    assert alarm.text == "box-1 was enrolled anew from 10.1.2.3 with a token of operator anna: was that you?"
+    assert here.alarms() == [], "a token for that box is a person's word"
+    assert anew.enrolled(here.desk).certificate == second.certificate, "its answer was lost, and it asks again"
     crl = x509.load_pem_x509_crl(here.layout.crl.read_bytes())
     serials = [x509.load_pem_x509_certificate(one.certificate.encode()).serial_number for one in (first, second)]
     assert [crl.get_revoked_certificate_by_serial_number(one) is not None for one in serials] == [True, False]
     assert refused(box, here).code == RefusalCode.REFUSED, "its first answer is no longer valid"
     with pytest.raises(RequestRefusedError, match="signature is not"):
         box.renew(here.desk, first)
-    times = {one.kind: one.times for one in here.fleet.alarms()}
-    Box(here.token(only_for=first.device), instance=box.instance).enrolled(here.desk)
-    assert {one.kind: one.times for one in here.fleet.alarms()} == times, "a token for that box is a person's word"
+
+
+@pytest.mark.parametrize("more", [{}, {"uses": 5}, {"approval": True}], ids=["own", "bulk", "approval"])
+def test_a_token_that_is_not_for_a_box_makes_no_machine_that_box(here: Office, more: dict[str, Any]) -> None:
+    victim = Box(here.token(name="hall-1"))
+    granted = victim.enrolled(here.desk)
+    theirs = Box(here.token(**more), host="theirs", instance=victim.instance)
+    error = refused(theirs, here)
+    assert error.code == RefusalCode.REFUSED
+    assert "has the machine id of the box hall-1, which is enrolled already" in error.text
+    assert "`edgegpu-cloud enrol --for hall-1`" in error.remedy
+    (alarm,) = here.fleet.alarms()
+    assert (alarm.kind, alarm.device) == ("enrol.REFUSED", granted.device), "it stands at the box that was meant"
+    token = tokens.digest(theirs.token)[:12]
+    assert alarm.text.startswith(f"theirs at 10.1.2.3, with the token {token} of operator anna: this machine has")
+    (box,) = here.fleet.boxes()
+    assert (box.name, box.enrolment) == ("hall-1", 1)
+    assert victim.renew(here.desk, granted).certificate == granted.certificate, "the box notices nothing"
+    assert here.crls == []
+    with here.store.read() as tx:
+        assert tx.enrolments.requests(RequestState.WAITING) == [], "nobody is asked to approve it"
+        token_left = tx.enrolments.token(tokens.digest(theirs.token))
+    assert token_left is not None
+    assert token_left.used == 0
+    own = secrets.token_hex(32)
+    assert isinstance(
+        theirs.enrol(here.desk, instance=own), ApprovalPending if "approval" in more else EnrolmentGranted
+    )
+    assert {one.device for one in here.fleet.boxes() if one.host == "theirs"}.isdisjoint({granted.device})
+
+
+def test_what_was_approved_is_refused_when_the_machine_is_a_box_by_then(here: Office) -> None:
+    early, instance = Box(here.token(approval=True)), secrets.token_hex(32)
+    assert isinstance(early.enrol(here.desk, instance=instance), ApprovalPending)
+    device = Box(here.token(), instance=instance).enrolled(here.desk).device
+    decide(here, RequestState.APPROVED)
+    assert refused(early, here, instance=instance).code == RefusalCode.REFUSED
+    assert [(one.device, one.enrolment) for one in here.fleet.boxes()] == [(device, 1)]
 
 
 def test_a_copy_of_a_box_that_is_there_does_not_take_its_place(here: Office) -> None:
@@ -183,11 +219,13 @@ def test_a_copy_of_a_box_that_is_there_does_not_take_its_place(here: Office) -> 
     copy = Box(here.token(), instance=box.instance)
     error = refused(copy, here)
     assert error.code == RefusalCode.REFUSED
-    assert "machine id" in error.text
-    assert "enrol --for box-1" in error.remedy
+    assert "which is online" in error.text
+    assert "systemd-machine-id-setup" in error.remedy
     assert here.alarms() == ["enrol.REFUSED"]
     here.clock.now_s += 1_000
-    assert copy.enrolled(here.desk).device == first.device, "gone for long, it may have been imaged anew"
+    assert refused(copy, here).code == RefusalCode.REFUSED, "nor when the box is gone for long"
+    here.fleet.forget(first.device)
+    assert copy.enrolled(here.desk).device != first.device, "a box that is forgotten is none"
 
 
 def test_a_token_for_one_box_takes_its_place_whatever_machine_it_is(here: Office) -> None:

@@ -36,6 +36,7 @@ ENROL_HELP = """\
 Make a one-time token and print the line to paste on a box. The line is a secret until it was used.
 
 Without options: one box, within the hour. A second use is refused, and raises an alarm (`edgegpu-cloud alarms`).
+A machine that is a box already needs a token for that box (--for); any other one makes new boxes only.
 
 \b
 Examples:

@@ -175,6 +175,24 @@ def test_a_box_ends_after_its_name_was_typed_and_comes_back_by_a_token_of_its_ow
         assert client.get("/boxes/none/remove").status_code == 404
 
 
+def test_replace_brings_a_machine_that_was_set_up_anew_back_and_no_other_token_does(
+    cloud: Office, site: ConsoleSite
+) -> None:
+    before = Box(cloud.token(name="hall-1"))
+    device = before.enrolled(cloud.desk).device
+    with site.client() as client:
+        page = client.post("/enrol/tokens", data={**ANNAS, "lasts_s": "3600", "boxes": "5"})
+        with pytest.raises(RequestRefusedError, match="machine id of the box hall-1"):
+            Box(token_in(page.text), instance=before.instance).enrolled(cloud.desk)
+        assert [(one.kind, one.device) for one in cloud.fleet.alarms()] == [("enrol.REFUSED", device)]
+        assert "be it the same one set up anew or another" in client.get(f"/boxes/{device}/remove").text
+        again = client.post(f"/boxes/{device}/replace", data={**ANNAS, "lasts_s": "3600"})
+    anew = Box(token_in(again.text), instance=before.instance)
+    granted = anew.enrolled(cloud.desk)
+    assert (granted.device, granted.name, granted.enrolment) == (device, "hall-1", 2)
+    assert anew.enrolled(cloud.desk).certificate == granted.certificate, "its answer was lost, and it asks again"
+
+
 def test_in_a_browser_the_line_is_copied_and_the_box_appears_by_itself(
     cloud: Office, site: ConsoleSite, tmp_path: Path
 ) -> None:
