@@ -123,7 +123,6 @@ class ConsoleSite:
                 rollouts=lambda visitor: rollouts_of(self.store, visitor, clock=self.clock),
                 alerts=self.alerts,
                 evidence=lambda visitor: EvidenceService(self.store, access=visitor.access, clock=self.clock),
-                controller="controller-1",
                 enrolment=self.enrolment,
                 operations=lambda visitor: Operations(self.store, clock=self.clock, access=visitor.access),
                 metrics=ConsoleMetrics(FleetCounter(self.store, clock=self.clock), sources=self.metrics_from),
@@ -141,7 +140,7 @@ class ConsoleSite:
 
     def alerts(self, visitor: Visitor) -> Alerts:
         """Return the alerts as a person sees and silences them."""
-        return Alerts(self.store, self.alert_config, access=visitor.access, clock=self.clock)
+        return Alerts(self.store, self.alert_config, access=visitor.access, controller="controller-1", clock=self.clock)
 
     def enrolment(self, visitor: Visitor) -> EnrolmentManager:
         """Return enrolment as a person sees and changes it."""

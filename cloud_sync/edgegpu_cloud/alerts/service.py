@@ -50,10 +50,20 @@ class Alerts:
     """
 
     def __init__(
-        self, store: ControllerStore, config: AlertConfig, *, access: Access, clock: Callable[[], float] = time.time
+        self,
+        store: ControllerStore,
+        config: AlertConfig,
+        *,
+        access: Access,
+        controller: str = "",
+        clock: Callable[[], float] = time.time,
     ) -> None:
-        """Take a store; changes are audited under the person's name, `clock` returns seconds since 1970."""
+        """Take a store; changes are audited under the person's name, `clock` returns seconds since 1970.
+
+        `controller` is its name, for test messages.
+        """
         self._store, self._config, self._access, self._clock = store, config, access, clock
+        self._controller = controller
 
     def list(
         self, name_or_id: str = "", *, where: AlertFilter = THAT_FIRE, before: int = 0, limit: int = 500
@@ -123,7 +133,7 @@ class Alerts:
         self._access.require(Permission.SETTINGS)
         return [urlsplit(url).netloc.rpartition("@")[2] for url in self._config.webhook.urls]
 
-    def test(self, *, controller: str) -> Sequence[str]:
+    def test(self) -> Sequence[str]:
         """Let a test message wait for each receiver; return their addresses.
 
         Raises:
@@ -136,7 +146,7 @@ class Alerts:
                 "cannot send a test: no webhook is configured", remedy="set alerts.webhook in controller.yaml"
             )
         with self._store.write() as tx:
-            tell(tx, self._config, AlertEvent.TEST, (), controller=controller, now_s=self._clock())
+            tell(tx, self._config, AlertEvent.TEST, (), controller=self._controller, now_s=self._clock())
         return urls
 
     def waiting(self) -> tuple[int, str]:

@@ -19,14 +19,20 @@ from edgegpu_base.cli import output
 from edgegpu_base.cli.commandline import is_output_fault
 from edgegpu_base.cli.durations import seconds
 from edgegpu_base.cli.output import dumped, dumped_one_of_many, one_line, plain, plain_json
+from edgegpu_cloud.alerts.service import Alerts
+from edgegpu_cloud.cli.remote.alerts import RemoteAlerts
 from edgegpu_cloud.cli.remote.client import CA_FILE, ApiClient, read_token
+from edgegpu_cloud.cli.remote.evidence import RemoteEvidence
 from edgegpu_cloud.cli.remote.fleet import RemoteFleet
-from edgegpu_cloud.cli.remote.ports import FleetPort, RolloutsPort
+from edgegpu_cloud.cli.remote.operations import RemoteOperations
+from edgegpu_cloud.cli.remote.ports import AlertsPort, EvidencePort, FleetPort, OperationsPort, RolloutsPort
 from edgegpu_cloud.cli.remote.rollouts import RemoteRollouts
 from edgegpu_cloud.controller.status import trouble
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.access import Access
 from edgegpu_cloud.fleet.fleet import Fleet
+from edgegpu_cloud.fleet.history.evidence import EvidenceService
+from edgegpu_cloud.fleet.operations.operations import Operations
 from edgegpu_cloud.fleet.views import BoxView
 from edgegpu_cloud.layout import DEFAULT_FOLDER, CloudConfig, CloudLayout, load, store_url
 from edgegpu_cloud.ownership import account, become_owner, remedy_for
@@ -59,16 +65,19 @@ SERVER: ContextVar[str] = ContextVar("server", default="")
 """What `--server` names: the URL of a console; empty: the controller of this machine."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Cloud:
-    """A controller: the fleet and the rollouts in it, on this machine or on another one. `by`: who asks."""
+    """A controller on this machine or on another one: its services. `by`: who asks."""
 
     fleet: FleetPort
     rollouts: RolloutsPort
+    operations: OperationsPort
+    alerts: AlertsPort
+    evidence: EvidencePort
     by: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LocalCloud(Cloud):
     """The controller of this machine, open: its files, its configuration, its store."""
 
@@ -98,7 +107,14 @@ def reached(folder: Path) -> Iterator[Cloud]:
     if url := SERVER.get():
         client = ApiClient(url, read_token(), ca=os.environ.get(CA_FILE, ""))
         with closing(client):
-            yield Cloud(RemoteFleet(client), RemoteRollouts(client), operator())
+            yield Cloud(
+                fleet=RemoteFleet(client),
+                rollouts=RemoteRollouts(client),
+                operations=RemoteOperations(client),
+                alerts=RemoteAlerts(client),
+                evidence=RemoteEvidence(client),
+                by=operator(),
+            )
         return
     with opened(folder) as cloud:
         yield cloud
@@ -119,8 +135,18 @@ def opened(folder: Path) -> Iterator[LocalCloud]:
     check_database(layout, config)
     store = ControllerStore.open(store_url(layout, config.database), create=False)
     try:
-        rollouts = Rollouts(store, clock=time.time, access=Access(by))
-        yield LocalCloud(Fleet(store, clock=time.time, by=by), rollouts, by, layout, config, store)
+        access = Access(by)
+        yield LocalCloud(
+            fleet=Fleet(store, clock=time.time, by=by),
+            rollouts=Rollouts(store, clock=time.time, access=access),
+            operations=Operations(store, clock=time.time, access=access),
+            alerts=Alerts(store, config.alerts, access=access, controller=config.controller_name),
+            evidence=EvidenceService(store, access=access),
+            by=by,
+            layout=layout,
+            config=config,
+            store=store,
+        )
     finally:
         store.close()
 

@@ -86,7 +86,9 @@ class ConsoleApp:
         return ConsoleParts(
             fleet=lambda visitor: fleet_of(store, visitor, clock=clock),
             rollouts=lambda visitor: rollouts_of(store, visitor, clock=clock),
-            alerts=lambda visitor: Alerts(store, config.alerts, access=visitor.access, clock=clock),
+            alerts=lambda visitor: Alerts(
+                store, config.alerts, access=visitor.access, controller=config.controller_name, clock=clock
+            ),
             evidence=lambda visitor: EvidenceService(store, access=visitor.access, clock=clock),
             enrolment=lambda visitor: EnrolmentManager(store, clock=clock, access=visitor.access),
             operations=lambda visitor: Operations(store, clock=clock, access=visitor.access),
@@ -100,7 +102,6 @@ class ConsoleApp:
             check_store=partial(_check, store),
             clock=clock,
             version=importlib.metadata.version("edgegpu"),
-            controller=config.controller_name,
         )
 
     @property

@@ -105,8 +105,6 @@ class ConsoleParts:
     """Raises CloudError where the store does not answer."""
     clock: Callable[[], float]
     version: str
-    controller: str
-    """The name of the controller, for test messages."""
 
 
 class _StaticFiles(StaticFiles):

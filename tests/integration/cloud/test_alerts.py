@@ -277,7 +277,7 @@ class TestMessages:
     def test_what_is_not_taken_comes_again_under_the_same_id(self, bed: Bed, receiver: Receiver) -> None:
         looks = task(bed, receiver)
         receiver.status = 503
-        alerts(bed, receiver).test(controller="controller-1")
+        alerts(bed, receiver).test()
         looks.send()
         looks.send()
         assert len(receiver.got) == 1, "it waits before the next try"
@@ -292,7 +292,7 @@ class TestMessages:
     def test_who_never_takes_it_is_given_up_after_a_day(self, bed: Bed, receiver: Receiver) -> None:
         looks = task(bed, receiver)
         receiver.status = 500
-        alerts(bed, receiver).test(controller="c")
+        alerts(bed, receiver).test()
         began_s = bed.world.now_s
         while alerts(bed).waiting()[0]:
             assert bed.world.now_s < began_s + GIVEN_UP_S + 3_600
@@ -302,7 +302,7 @@ class TestMessages:
 
     def test_redirects_are_not_followed(self, bed: Bed, receiver: Receiver) -> None:
         receiver.status = 307
-        alerts(bed, receiver).test(controller="c")
+        alerts(bed, receiver).test()
         task(bed, receiver).send()
         assert "redirects are not followed" in alerts(bed).waiting()[1]
         assert len(receiver.got) == 1

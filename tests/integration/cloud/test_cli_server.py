@@ -1,5 +1,6 @@
 """`edgegpu-cloud --server`: the commands print the same of a controller here and by the API of one elsewhere."""
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,12 +8,20 @@ from pathlib import Path
 import pytest
 from kits.cert import Authority
 from kits.cloudcli import Done, ok, run
-from kits.console import ConsoleSite
-from kits.details import box, card, pod
+from kits.console import ANNA, OTTO, ConsoleSite
+from kits.details import box, card, pod, reported, saying
 
+from edgegpu_cloud.alerts.service import AlertTask
+from edgegpu_cloud.cli.common import EXIT_WAITING
 from edgegpu_cloud.cli.remote.client import CA_FILE, TOKEN, TOKEN_FILE
-from edgegpu_cloud.layout import CloudLayout
+from edgegpu_cloud.console.context import fleet_of
+from edgegpu_cloud.fleet.operations.runner import OperationRunner
+from edgegpu_cloud.fleet.specs import ContainerLimits
+from edgegpu_cloud.fleet.views import BoxDetails
+from edgegpu_cloud.layout import AlertConfig, CloudLayout, WebhookConfig
 from edgegpu_cloud.store.store import ControllerStore
+from edgegpu_sync.messages.evidence import ContainerEvidence
+from edgegpu_sync.topics import TopicKind
 
 
 @dataclass(frozen=True)
@@ -30,16 +39,22 @@ class Pair:
         return run("--server", self.url, *words)
 
 
+def heard(name: str, *, cluster: str) -> BoxDetails:
+    """Return the last messages of a box with a pod."""
+    pods = {"u1": pod("asr-5d98c8c9f7-zfpmp", ("main", "0", 10, 1))}
+    details = box(name, (card("0"), card("1", units=20)), pods, cluster=cluster)
+    return saying(details, TopicKind.STATUS, state="online", capabilities=["evidence.check"])
+
+
 @pytest.fixture
 def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pair]:
     folder = tmp_path / "cloud"
     ok("init", "--name", "localhost", "--folder", str(folder))
     store = ControllerStore.open_file(CloudLayout(folder).database)
-    site = ConsoleSite(store)
+    site = ConsoleSite(store, now_s=time.time())
     for number, name in enumerate(("hall-1", "hall-2")):
         device = site.add(number, name, site="hall")
-        pods = {"u1": pod("asr-5d98c8c9f7-zfpmp", ("main", "0", 10, 1))}
-        site.report(device, box(name, (card("0"), card("1", units=20)), pods, cluster=f"{number}" * 36))
+        site.report(device, heard(name, cluster=f"{number}" * 36))
     authority = Authority("authority")
     (tmp_path / "ca.crt").write_text(authority.pem)
     monkeypatch.setenv(CA_FILE, str(tmp_path / "ca.crt"))
@@ -75,6 +90,104 @@ def test_what_is_read_is_the_same_here_and_there(pair: Pair, words: Sequence[str
     assert (there.code, there.out) == (here.code, here.out), there.err
     its_own = "edgegpu-cloud: the controller is not running, nothing is sent or heard: `edgegpu-cloud serve`\n"
     assert bool(there.err) == bool(here.err.replace(its_own, "")), "only who is there sees whether it runs"
+
+
+@pytest.fixture
+def used(pair: Pair) -> Pair:
+    """Return a controller that was worked with: limits, an operation, an alert, evidence."""
+    site = pair.site
+    hall = site.api().get("/boxes/hall-1").json()["device"]
+    fleet = fleet_of(site.store, OTTO, clock=site.clock)
+    reports = ((10, {"state": "Applied"}), (900, {"state": "Rejected", "code": "NEVER_FITS"}), (4, None))
+    for units, report in reports:
+        limits = ContainerLimits(namespace="default", app="asr", container="main", memory_units=units, core=1)
+        rev = fleet.set_limits(hall, limits)
+        if report is not None:
+            item = {"rev": rev, **report}
+            told = reported(
+                heard("hall-1", cluster="0" * 36), cluster="0" * 36, rev=rev, app_limits__default__asr__main=item
+            )
+            site.report(hall, told)
+        site.now_s += 60
+    change = {"kind": "command", "op": "doctor.run"}
+    site.api("otto").post("/operations", json={"change": change, "labels": "site=hall"})
+    fleet_of(site.store, ANNA, clock=site.clock).revoke("hall-2")
+    while OperationRunner(site.store, clock=site.clock).step():
+        pass
+    with site.store.write() as tx:
+        tx.notes.alarm("card.lost", device=hall, text="card 1 fell off the bus", now_s=site.now_s)
+        seen = {"uid": "u1", "namespace": "default", "pod": "asr-5d98c8c9f7-zfpmp", "container": "main"}
+        more = {"held": ["GPU-0"], "seen": ["GPU-0", "GPU-1"], "verdict": "more", "lines": "GPU 0: T4"}
+        tx.telemetry.put_evidence(
+            hall, [ContainerEvidence.model_validate({**seen, **more}, strict=False)], now_s=site.now_s
+        )
+    AlertTask(site.store, site.alert_config, controller="controller-1", clock=site.clock).look()
+    return pair
+
+
+USED: tuple[Sequence[str], ...] = (
+    ("limits", "show", "hall-1", "--json"),
+    ("limits", "history", "hall-1", "default/asr", "--json"),
+    ("limits", "history", "hall-1", "asr", "--container", "main"),
+    ("limits", "history", "hall-1", "default/other"),
+    ("operations", "list", "--json"),
+    ("operations", "list", "--limit", "1"),
+    ("operations", "show", "OPERATION", "--json"),
+    ("operations", "show", "OPERATION", "--outcome", "refused"),
+    ("operations", "show", "OPERATION", "--limit", "1"),
+    ("operations", "show", "nothing", "--json"),
+    ("operations", "show", "no/thing", "--json"),
+    ("operations", "cancel", "OPERATION", "--json"),
+    ("alerts", "list", "--json"),
+    ("alerts", "list", "hall-1"),
+    ("alerts", "list", "--all", "--json"),
+    ("alerts", "list", "nobody", "--json"),
+    ("alerts", "silence", "99", "--json"),
+    ("alerts", "test", "--json"),
+    ("evidence", "hall-1", "--json"),
+    ("evidence", "hall-1"),
+    ("evidence", "nobody", "--json"),
+    ("evidence", "hall-2", "--check", "--json"),
+)
+"""Commands of which the API has all that they print, and which change nothing."""
+
+
+def test_what_came_of_it_is_the_same_here_and_there(used: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(TOKEN, "egt_anna")
+    operation = used.here("operations", "list", "--json").json[0]["operation"]["id"]
+    for given in USED:
+        words = [operation if one == "OPERATION" else one for one in given]
+        here, there = used.here(*words), used.there(*words)
+        assert (there.code, there.out, there.err) == (here.code, here.out, here.err), words
+        assert len(there.out) > len("[]\n"), words
+
+
+def test_an_alert_is_silenced_and_a_check_is_asked_for_from_there(used: Pair) -> None:
+    number = str(used.there("alerts", "list", "--json").json[0]["alert"]["number"])
+    assert "is silent until" in used.there("alerts", "silence", number, "--for", "2h").out
+    assert "silenced until" in used.here("alerts", "list").out
+    assert used.there("alerts", "silence", number, "--for", "0s").code == 0
+    assert used.here("alerts", "list", "--json").json[0]["alert"]["silenced_by"] == "otto"
+    hall = used.there("box", "hall-1", "--json").json["box"]["device"]
+    used.site.connect(hall)
+    waiting = used.there("evidence", "hall-1", "--check", "--timeout", "1s")
+    assert waiting.code == EXIT_WAITING
+    (id_,) = used.here("evidence", "hall-1", "--json").json["checking"]
+    assert used.there("evidence", "hall-1", "--json").json["checking"] == [id_]
+    assert used.here("commands", "hall-1", "--json").json[0]["op"] == "evidence.check"
+
+
+def test_the_webhook_is_an_admins_and_its_address_stays_there(used: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    urls = ("https://hooks.example.com/services/T0K3N",)
+    used.site.alert_config = AlertConfig(webhook=WebhookConfig(urls=urls, secret="a secret of sixteen"))  # noqa: S106
+    monkeypatch.setenv(TOKEN, "egt_anna")
+    sent = used.there("alerts", "test", "--json").json
+    assert sent == {"urls": ["hooks.example.com"], "waiting": 1, "error": ""}
+    assert "1 message for the webhook not delivered yet" in used.there("alerts", "list").err
+    monkeypatch.setenv(TOKEN, "egt_otto")
+    assert used.there("alerts", "test").code == 1
+    listed = used.there("alerts", "list")
+    assert (listed.code, listed.err) == (0, ""), "an operator sees no webhook, and the list all the same"
 
 
 def test_what_is_changed_there_stands_here(pair: Pair) -> None:

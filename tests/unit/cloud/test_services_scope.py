@@ -118,7 +118,7 @@ LOOKS: dict[str, Callable[[Services, Target], object]] = {
     "operations.boxes": lambda all_, on: all_.operations.boxes(on.operation),
 }
 SETTINGS: dict[str, Callable[[Services, Target], object]] = {
-    "alerts.test": lambda all_, _: all_.alerts.test(controller="one"),
+    "alerts.test": lambda all_, _: all_.alerts.test(),
     "alerts.waiting": lambda all_, _: all_.alerts.waiting(),
     "alerts.receivers": lambda all_, _: all_.alerts.receivers(),
 }

@@ -11,19 +11,17 @@ from edgegpu_cloud.cli.arguments import BoxArgument
 from edgegpu_cloud.cli.common import (
     DEFAULT,
     EXIT_FAILED,
+    Cloud,
     FolderOption,
     JsonOption,
-    LocalCloud,
     ago,
-    opened,
-    operator,
     print_json,
+    reached,
     reporting,
     say,
 )
 from edgegpu_cloud.cli.requests.following import status_of
-from edgegpu_cloud.fleet.access import Access
-from edgegpu_cloud.fleet.history.evidence import BoxEvidence, CheckedContainer, EvidenceService
+from edgegpu_cloud.fleet.history.evidence import BoxEvidence, CheckedContainer
 from edgegpu_sync.messages.evidence import words_of
 
 HELP = """\
@@ -63,10 +61,9 @@ def evidence(
 ) -> None:
     """Show what the containers of a box see of their cards."""
     wait_s = waiting_s(timeout, wait=check, default="5m")
-    with reporting(as_json=json), opened(folder) as cloud:
-        service = EvidenceService(cloud.store, access=Access(operator()))
-        status = _check(cloud, service, name, wait_s) if check else 0
-        found = service.of_box(name)
+    with reporting(as_json=json), reached(folder) as cloud:
+        status = _check(cloud, name, wait_s) if check else 0
+        found = cloud.evidence.of_box(name)
         if json:
             print_json(found)
         else:
@@ -75,10 +72,10 @@ def evidence(
             raise typer.Exit(status or EXIT_FAILED)
 
 
-def _check(cloud: LocalCloud, service: EvidenceService, name: str, wait_s: int) -> int:
+def _check(cloud: Cloud, name: str, wait_s: int) -> int:
     """Ask the box, and wait for the end; return the exit status."""
     until_s, statuses = time.monotonic() + wait_s, []
-    for id_ in service.check(name):
+    for id_ in cloud.evidence.check(name):
         *_, last = cloud.fleet.follow(id_, timeout_s=max(0.0, until_s - time.monotonic()))
         statuses.append(status_of(last))
     return max(statuses)

@@ -134,14 +134,14 @@ def read_as(adapter: TypeAdapter[T], value: object) -> T:
         raise CloudError(text, remedy="use the version of edgegpu-cloud that the controller has") from error
 
 
-def name_in_path(name: str) -> str:
-    """Return a name as a part of a path.
+def name_in_path(name: str, *, what: str = "", remedy: str = "`edgegpu-cloud boxes` lists the boxes") -> str:
+    """Return a name as a part of a path; `what` it is the name of, and how it is found, are for the error.
 
     Raises:
         NotFoundError: nothing can be called so.
     """
     if not name or "/" in name or name in {".", ".."}:
-        raise NotFoundError(f"cannot find {name!r}", remedy="`edgegpu-cloud boxes` lists the boxes")
+        raise NotFoundError(f"cannot find {what} {name!r}".replace("  ", " "), remedy=remedy)
     return quote(name, safe="")
 
 

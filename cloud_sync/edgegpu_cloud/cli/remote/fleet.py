@@ -11,6 +11,7 @@ from edgegpu_cloud.cli.remote.client import ApiClient, name_in_path, read_as
 from edgegpu_cloud.errors import NotFoundError
 from edgegpu_cloud.fleet.fleet import WAIT_S
 from edgegpu_cloud.fleet.following import follow
+from edgegpu_cloud.fleet.limits.history import ContainerKey, LimitsHistoryEntry
 from edgegpu_cloud.fleet.limits.requests import RequestedItem
 from edgegpu_cloud.fleet.listing import BoxFilter
 from edgegpu_cloud.fleet.specs import ContainerLimits, SharingSettings
@@ -20,7 +21,7 @@ from edgegpu_sync.ids import CommandId
 
 _VIEW, _DETAILS = TypeAdapter(BoxView), TypeAdapter(BoxDetails)
 _COMMAND, _EVENTS = TypeAdapter(CommandView), TypeAdapter(list[BoxEvent])
-_REQUESTS = TypeAdapter(list[RequestedItem])
+_REQUESTS, _HISTORY = TypeAdapter(list[RequestedItem]), TypeAdapter(list[LimitsHistoryEntry])
 _MOST_EVENTS = 200
 
 
@@ -61,6 +62,12 @@ class RemoteFleet:
         """Return what is requested of a box now."""
         return read_as(_REQUESTS, self._client.get(f"/boxes/{name_in_path(device)}/requests"))
 
+    def limits_history(self, device: str, key: ContainerKey) -> list[LimitsHistoryEntry]:
+        """Return the changes of a container's requested limits, newest first, each with what came of it."""
+        path = f"{_limits_path(device, (key.namespace, key.app, key.container))}/history"
+        entries = self._client.get(path)
+        return read_as(_HISTORY, [{**one, "at_s": one["requested_at_s"], "by": one["requested_by"]} for one in entries])
+
     def rename(self, device: str, name: str) -> None:
         """Give a box another name."""
         self._client.send("PATCH", f"/boxes/{name_in_path(device)}", {"name": name})
@@ -90,8 +97,7 @@ class RemoteFleet:
         return [self._revision("DELETE", device, (namespace, app, name), None) for name in names][-1]
 
     def _revision(self, method: str, device: str, key: Sequence[str], body: Mapping[str, object] | None) -> int:
-        path = f"/boxes/{name_in_path(device)}/limits/{'/'.join(map(name_in_path, key))}"
-        return int(self._client.send(method, path, body)["revision"])
+        return int(self._client.send(method, _limits_path(device, key), body)["revision"])
 
     # sharing
 
@@ -136,3 +142,7 @@ class RemoteFleet:
     def follow(self, id_: str, *, timeout_s: float) -> Iterator[CommandView]:
         """Yield a command, and again each time it has changed, until it has ended or the time is over."""
         return follow(lambda: self.one_command(id_), clock=time.time, sleep=time.sleep, timeout_s=timeout_s)
+
+
+def _limits_path(device: str, key: Sequence[str]) -> str:
+    return f"/boxes/{name_in_path(device)}/limits/{'/'.join(map(name_in_path, key))}"

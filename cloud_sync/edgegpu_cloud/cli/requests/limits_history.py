@@ -8,9 +8,9 @@ from edgegpu_cloud.cli.common import (
     FolderOption,
     JsonOption,
     moment,
-    opened,
     print_json,
     print_table,
+    reached,
     reporting,
 )
 from edgegpu_cloud.cli.requests.limits_target import box_and_others, container_of
@@ -44,7 +44,7 @@ def history(
 ) -> None:
     """Show each change of an app's limits."""
     namespace, app_ = app_of(app_name)
-    with reporting(as_json=json), opened(folder) as cloud:
+    with reporting(as_json=json), reached(folder) as cloud:
         view = cloud.fleet.box(name)
         key = ContainerKey(namespace, app_, container_of(box_and_others(cloud, view), namespace, app_, container))
         entries = cloud.fleet.limits_history(view.device, key)

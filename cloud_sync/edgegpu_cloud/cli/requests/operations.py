@@ -11,17 +11,15 @@ from edgegpu_cloud.cli.common import (
     DEFAULT,
     FolderOption,
     JsonOption,
-    LocalCloud,
     ago,
     moment,
-    opened,
     print_json,
     print_list,
     print_table,
+    reached,
     reporting,
 )
-from edgegpu_cloud.fleet.access import Access
-from edgegpu_cloud.fleet.operations.operations import Operations, OperationView
+from edgegpu_cloud.fleet.operations.operations import OperationView
 from edgegpu_cloud.store.operations.records import BoxOutcome
 
 app = command_group("Changes of many boxes, and what came of each.")
@@ -68,14 +66,10 @@ OutcomeOption = Annotated[
 AfterOption = Annotated[str, typer.Option("--after", metavar="DEVICE", help="Boxes after this one.")]
 
 
-def _operations(cloud: LocalCloud) -> Operations:
-    return Operations(cloud.store, clock=time.time, access=Access(cloud.by))
-
-
 def list_(*, folder: FolderOption = DEFAULT, limit: LimitOption = 20, json: JsonOption = False) -> None:
     """List the last operations."""
-    with reporting(as_json=json), opened(folder) as cloud:
-        found = _operations(cloud).list(limit=limit)
+    with reporting(as_json=json), reached(folder) as cloud:
+        found = cloud.operations.list(limit=limit)
         heads = ("ID", "WHAT", "ASKED", "BOXES", "OUTCOMES", "BY")
         print_list(found, heads, _row, none="no operations yet", as_json=json, shown=_document)
 
@@ -104,10 +98,11 @@ def show(
     json: JsonOption = False,
 ) -> None:
     """Show an operation, and what came of it on each box."""
-    with reporting(as_json=json), opened(folder) as cloud:
-        operations = _operations(cloud)
-        view = operations.get(id_)
-        page = operations.boxes(id_, outcomes=[outcome] if outcome else (), after=after, limit=limit)
+    with reporting(as_json=json), reached(folder) as cloud:
+        view = cloud.operations.get(id_)
+        page = cloud.operations.boxes(
+            view.operation.id, outcomes=[outcome] if outcome else (), after=after, limit=limit
+        )
         if json:
             fields = ("device", "outcome", "text", "remedy", "rev", "command")
             results = [{"name": one.name, **{name: getattr(one.box, name) for name in fields}} for one in page.boxes]
@@ -131,8 +126,8 @@ def _args(view: OperationView) -> str:
 
 def cancel(id_: OperationArgument, *, folder: FolderOption = DEFAULT, json: JsonOption = False) -> None:
     """Cancel an operation."""
-    with reporting(as_json=json), opened(folder) as cloud:
-        view = _operations(cloud).cancel(id_)
+    with reporting(as_json=json), reached(folder) as cloud:
+        view = cloud.operations.cancel(id_)
         if json:
             print_json(_document(view))
             return

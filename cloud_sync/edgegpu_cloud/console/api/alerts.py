@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from edgegpu_cloud.alerts.rules import AlertKind
 from edgegpu_cloud.alerts.service import LONGEST_SILENCE_S, Alerts, AlertView
-from edgegpu_cloud.console.api.access import ApiOperator, ApiVisitor
+from edgegpu_cloud.console.api.access import ApiAdmin, ApiOperator, ApiVisitor
 from edgegpu_cloud.console.api.conditions import Limit, NumberCursor, page_with
 from edgegpu_cloud.console.api.idempotency import Once
 from edgegpu_cloud.console.api.models.fleet import ApiModel, ApiPage
@@ -35,6 +35,7 @@ class ApiAlert(ApiModel):
     text: str
     since_s: float
     firing_at_s: float | None
+    clear_since_s: float | None = Field(description="Since when nothing is wrong any more, while it is not over.")
     resolved_at_s: float | None
     silenced_until_s: float
     silenced_by: str
@@ -44,6 +45,14 @@ class ApiSilence(ApiModel):
     """How long nobody is told of an alert."""
 
     for_s: Annotated[int, Field(ge=0, le=LONGEST_SILENCE_S, description="0: from now on again.")]
+
+
+class ApiWebhook(ApiModel):
+    """Who is told of alerts, and the messages that nobody has taken yet."""
+
+    receivers: list[str] = Field(description="Their hosts: the rest of an address may be a secret.")
+    waiting: int = Field(description="Messages that wait for a receiver.")
+    error: str = Field(description="Of the last message that was tried and not taken.")
 
 
 class ApiCheck(ApiModel):
@@ -121,6 +130,24 @@ def list_alerts(
 def _alert(view: AlertView) -> ApiAlert:
     names = [name for name in ApiAlert.model_fields if name != "box"]
     return ApiAlert(box=view.box, **{name: getattr(view.alert, name) for name in names})
+
+
+@router.get("/alerts/webhook")
+def alert_webhook(_: ApiAdmin, alerts: ApiAlerts) -> ApiWebhook:
+    """Return the receivers of messages about alerts, and how many messages wait; for admins of all boxes."""
+    return _webhook(alerts)
+
+
+def _webhook(alerts: Alerts) -> ApiWebhook:
+    waiting, error = alerts.waiting()
+    return ApiWebhook(receivers=list(alerts.receivers()), waiting=waiting, error=error)
+
+
+@router.post("/alerts/webhook/test", status_code=202)
+def send_test(_: ApiAdmin, alerts: ApiAlerts) -> ApiWebhook:
+    """Let a test message wait for each receiver; a running controller sends it within half a minute."""
+    alerts.test()
+    return _webhook(alerts)
 
 
 @router.post("/alerts/{number}/silence", status_code=204)

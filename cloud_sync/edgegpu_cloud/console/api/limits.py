@@ -18,9 +18,12 @@ from edgegpu_cloud.console.api.models.fleet import (
     ApiCardNumbers,
     ApiDesired,
     ApiLimits,
+    ApiLimitsHistoryEntry,
     ApiLimitsPreview,
     ApiLimitsPreviewRequest,
     ApiLimitsRequest,
+    ApiPastLimits,
+    ApiRequestOutcome,
     ApiRevision,
     ApiSharingRequest,
     sharing_settings,
@@ -28,12 +31,14 @@ from edgegpu_cloud.console.api.models.fleet import (
 from edgegpu_cloud.console.api.problems import StaleRevisionError
 from edgegpu_cloud.errors import ConflictError, NotFoundError
 from edgegpu_cloud.fleet.fleet import Fleet
+from edgegpu_cloud.fleet.limits.history import ContainerKey, LimitsHistoryEntry
+from edgegpu_cloud.fleet.limits.requests import RequestedItem
 from edgegpu_cloud.fleet.listing import BoxFilter
 from edgegpu_cloud.fleet.preview.limits import preview
 from edgegpu_cloud.fleet.specs import ContainerLimits
 from edgegpu_cloud.fleet.views import BoxDetails
 from edgegpu_cloud.store.records import BoxState
-from edgegpu_sync.messages.spec import AppLimits, OnDrift, item_name
+from edgegpu_sync.messages.spec import AppLimits, OnDrift
 
 router = APIRouter(prefix="/boxes/{box}", tags=["limits and sharing"])
 
@@ -51,13 +56,11 @@ def desired(box: str, fleet: ApiFleet, if_none_match: IfNoneMatch = "") -> Respo
 
 @router.get("/limits")
 def list_limits(box: str, fleet: ApiFleet) -> list[ApiLimits]:
-    """Return the requested limits of the box's apps."""
-    details = fleet.details(box)
-    return [_limits(details, one) for one in details.spec.app_limits]
+    """Return the requested limits of the box's apps: when, by whom, and what came of each."""
+    return [_limits(request, one) for request in fleet.requests(box) if isinstance(one := request.item, AppLimits)]
 
 
-def _limits(details: BoxDetails, one: AppLimits) -> ApiLimits:
-    report = details.box.items.get(item_name(one))
+def _limits(request: RequestedItem, one: AppLimits) -> ApiLimits:
     return ApiLimits(
         namespace=one.namespace,
         app=one.app,
@@ -67,7 +70,10 @@ def _limits(details: BoxDetails, one: AppLimits) -> ApiLimits:
         force=one.force,
         interrupt=one.interrupt,
         on_drift=one.on_drift.value,
-        report=None if report is None else item_body(report),
+        report=None if request.report is None else item_body(request.report),
+        requested_at_s=request.requested_at_s,
+        requested_by=request.by,
+        settled_at_s=request.settled_at_s,
     )
 
 
@@ -76,12 +82,37 @@ def one_limits(
     box: str, namespace: Part, app: Part, container: Part, fleet: ApiFleet, if_none_match: IfNoneMatch = ""
 ) -> Response:
     """Return the requested limits of one container of an app."""
-    details = fleet.details(box)
-    for one in details.spec.app_limits:
-        if (one.namespace, one.app, one.container) == (namespace, app, container):
-            return tagged(_limits(details, one), if_none_match)
-    text = f"cannot find limits of {namespace}/{app}/{container}: none are requested of {details.box.name}"
-    raise NotFoundError(text, remedy=f"GET /api/v1/boxes/{details.box.device}/limits lists those that are")
+    key = ContainerKey(namespace, app, container)
+    for request in fleet.requests(box):
+        if request.name == key.item and isinstance(request.item, AppLimits):
+            return tagged(_limits(request, request.item), if_none_match)
+    view = fleet.box(box)
+    text = f"cannot find limits of {namespace}/{app}/{container}: none are requested of {view.name}"
+    raise NotFoundError(text, remedy=f"GET /api/v1/boxes/{view.device}/limits lists those that are")
+
+
+@router.get(f"{_OF_APP}/history")
+def limits_history(
+    box: str, namespace: Part, app: Part, container: Part, fleet: ApiFleet
+) -> list[ApiLimitsHistoryEntry]:
+    """Return each change of the limits of one container, newest first: when, by whom, and what came of it."""
+    return [_entry(one) for one in fleet.limits_history(box, ContainerKey(namespace, app, container))]
+
+
+def _entry(one: LimitsHistoryEntry) -> ApiLimitsHistoryEntry:
+    return ApiLimitsHistoryEntry(
+        rev=one.rev,
+        requested_at_s=one.at_s,
+        requested_by=one.by,
+        before=None if one.before is None else _past(one.before),
+        after=None if one.after is None else _past(one.after),
+        again=one.again,
+        outcome=None if one.outcome is None else ApiRequestOutcome.model_validate(one.outcome),
+    )
+
+
+def _past(one: AppLimits) -> ApiPastLimits:
+    return ApiPastLimits.model_validate(one.model_dump(mode="json", exclude={"critical"}))
 
 
 @router.put(_OF_APP, response_model=ApiRevision)

@@ -67,6 +67,7 @@ class ApiOperation(ApiModel):
     boxes: int
     state: OperationState
     ended_at_s: float | None
+    key: str | None = Field(description="Chosen by who started it; null where none was.")
     outcomes: dict[BoxOutcome, int]
     settled: bool = Field(description="Nothing more comes of it.")
 

@@ -143,9 +143,8 @@ def count(request: Request, _: SignedIn, pages: Pages) -> Response:
 @router.post("/test")
 def send_test(request: Request, _: Admin, alerts: VisitorAlerts, pages: Pages) -> Response:
     """Let a test message wait for each receiver."""
-    parts: ConsoleParts = request.state.parts
     try:
-        alerts.test(controller=parts.controller)
+        alerts.test()
     except CloudError as error:
         query = {"q": "", "kind": "", "show": "open", "before": ""}
         return _page(request, alerts, pages, query, webhook=_webhook(alerts), problem=error)

@@ -20,7 +20,7 @@ from edgegpu_cloud.store.store import ControllerStore, Transaction
 from edgegpu_sync.ids import DeviceId
 
 KEY_MAX, MOST_NAMED = 64, 10_000
-_REMEDY = "`edgegpu-cloud operations list` lists them"
+REMEDY = "`edgegpu-cloud operations list` lists them"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ class Operations:
     def _view(self, tx: Transaction, id_: str) -> OperationView:
         found = tx.operations.get(id_)
         if found is None:
-            raise NotFoundError(f"cannot find an operation {id_!r}", remedy=_REMEDY)
+            raise NotFoundError(f"cannot find an operation {id_!r}", remedy=REMEDY)
         return OperationView(found, tx.operations.counts([id_])[id_])
 
     def get(self, id_: str) -> OperationView:
@@ -181,5 +181,5 @@ class Operations:
         if len(found) == 1:
             return found[0]
         if not found:
-            raise NotFoundError(f"cannot find an operation {id_!r}", remedy=_REMEDY)
+            raise NotFoundError(f"cannot find an operation {id_!r}", remedy=REMEDY)
         raise NotFoundError(f"cannot tell which operation {id_!r} is: several begin so", remedy="give more letters")

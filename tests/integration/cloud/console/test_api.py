@@ -1,16 +1,19 @@
 """The API over a store: what each role may, pages of lists, ETags, problems, events, secrets that stay out of logs."""
 
 import logging
+import time
 from pathlib import Path
 
 import pytest
 from kits.console import ConsoleSite
-from kits.details import box, card, pod
+from kits.details import box, card, pod, reported
 from kits.enrol import Box, Office, office
 
 from edgegpu_cloud.console.visitor import SESSION_COOKIE, Visitor
 from edgegpu_cloud.enrolment.bodies import ApprovalPending
+from edgegpu_cloud.layout import AlertConfig, WebhookConfig
 from edgegpu_cloud.store.people.records import Role
+from edgegpu_sync.ids import DeviceId
 
 LIMITS = "/boxes/hall-1/limits/default/asr/main"
 FOUR = {"memory_units": 4, "core": 1}
@@ -32,6 +35,7 @@ ENDPOINTS: tuple[tuple[str, str, object, tuple[str, ...]], ...] = (
     ("PUT", "/boxes/{box}/limits/{namespace}/{app}/{container}", FOUR, CHANGE),
     ("GET", "/boxes/{box}/limits/{namespace}/{app}/{container}", None, VIEW),
     ("DELETE", "/boxes/{box}/limits/{namespace}/{app}/{container}", None, CHANGE),
+    ("GET", "/boxes/{box}/limits/{namespace}/{app}/{container}/history", None, VIEW),
     (
         "POST",
         "/boxes/{box}/limits/preview",
@@ -61,6 +65,8 @@ ENDPOINTS: tuple[tuple[str, str, object, tuple[str, ...]], ...] = (
     ("GET", "/operations/{id_}/boxes", None, VIEW),
     ("POST", "/operations/{id_}/cancel", None, CHANGE),
     ("GET", "/alerts", None, VIEW),
+    ("GET", "/alerts/webhook", None, END),
+    ("POST", "/alerts/webhook/test", None, END),
     ("POST", "/alerts/{number}/silence", {"for_s": 60}, CHANGE),
     ("GET", "/rollouts", None, VIEW),
     ("POST", "/rollouts", {"all": True, "change": {"kind": "sharing", "policy": "spread"}}, CHANGE),
@@ -192,6 +198,46 @@ def test_cards_pods_and_a_preview_have_the_boxes_numbers(site: ConsoleSite, hall
     fits = client.post(f"/boxes/{hall}/limits/preview", json={**wanted, "memory_units": 20}).json()
     never = client.post(f"/boxes/{hall}/limits/preview", json={**wanted, "memory_units": 40}).json()
     assert (fits["answer"], never["answer"]) == ("fits", "never_fits")
+
+
+def test_limits_say_when_they_were_requested_and_when_the_box_had_settled_them(site: ConsoleSite, hall: str) -> None:
+    site.now_s = time.time() + 60  # after the migration, from when on settlements are kept
+    client, began_s = site.api("otto"), site.now_s
+    rev = client.put(LIMITS, json=FOUR).json()["revision"]
+    waits = client.get(LIMITS).json()
+    assert (waits["requested_at_s"], waits["requested_by"]) == (began_s, "otto")
+    assert (waits["settled_at_s"], waits["report"]) == (None, None)
+    site.now_s += 60
+    refused = {"state": "Rejected", "rev": rev, "code": "NEVER_FITS", "text": "4 of 29 units are free"}
+    details = reported(box("hall-1"), cluster="0" * 36, rev=rev, app_limits__default__asr__main=refused)
+    site.report(DeviceId(hall), details)
+    (settled,) = client.get(f"/boxes/{hall}/limits").json()
+    assert settled == client.get(LIMITS).json()
+    assert (settled["settled_at_s"], settled["report"]["code"]) == (began_s + 60, "NEVER_FITS")
+    site.now_s += 60
+    client.put(LIMITS, json={"memory_units": 5, "core": 1})
+    assert client.get(LIMITS).json()["report"] is None, "what the box says of an older request is not of this one"
+    site.now_s += 60
+    client.delete(LIMITS)
+    taken_back, later, first = site.api("vera").get(f"{LIMITS}/history").json()
+    assert (first["before"], first["after"]["memory_units"], first["requested_at_s"]) == (None, 4, began_s)
+    assert (first["outcome"]["state"], first["outcome"]["at_s"]) == ("rejected", began_s + 60)
+    assert (later["outcome"]["state"], later["outcome"]["at_s"]) == ("replaced", began_s + 180)
+    assert (taken_back["after"], taken_back["outcome"]) == (None, None)
+    assert client.get("/boxes/hall-1/limits/default/none/main/history").json() == []
+
+
+def test_the_webhook_is_for_an_admin_of_all_boxes(site: ConsoleSite) -> None:
+    site.api_tokens["egt_hal"] = Visitor(name="hal", role=Role.ADMIN, csrf="", scope="site=hall")
+    for method, path in (("GET", "/alerts/webhook"), ("POST", "/alerts/webhook/test")):
+        assert site.api("hal").request(method, path).json()["code"] == "NOT_ALLOWED"
+    assert site.api().post("/alerts/webhook/test").json()["code"] == "REFUSED"
+    urls = ("https://user:word@hooks.example.com/services/T0K3N",)
+    site.alert_config = AlertConfig(webhook=WebhookConfig(urls=urls, secret="a secret of sixteen"))  # noqa: S106
+    told = {"receivers": ["hooks.example.com"], "waiting": 1, "error": ""}
+    sent = site.api().post("/alerts/webhook/test")
+    assert (sent.status_code, sent.json()) == (202, told)
+    assert site.api().get("/alerts/webhook").json() == told
 
 
 def test_a_session_changes_something_with_its_csrf_header_alone(site: ConsoleSite, hall: str) -> None:

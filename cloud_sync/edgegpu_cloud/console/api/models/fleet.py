@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from edgegpu_cloud.enrolment.manager import LONGEST_S, MOST_USES, SHORTEST_S
 from edgegpu_cloud.fleet.changes import LONGEST_WAIT_S
+from edgegpu_cloud.fleet.limits.outcomes import OutcomeState
 from edgegpu_cloud.fleet.specs import SharingSettings
 
 T = TypeVar("T")
@@ -146,7 +147,10 @@ class ApiPod(ApiModel):
 
 
 class ApiLimits(ApiModel):
-    """The requested limits of one container of an app, and what its box has reported of them."""
+    """The requested limits of one container of an app, and what its box has reported of them.
+
+    `report` is null until the box has reported of this request.
+    """
 
     namespace: str
     app: str
@@ -157,6 +161,46 @@ class ApiLimits(ApiModel):
     interrupt: bool
     on_drift: str
     report: ApiItemReport | None
+    requested_at_s: float | None = Field(description="null where it is older than what is kept.")
+    requested_by: str
+    settled_at_s: float | None = Field(description="When the box had applied or refused it; null before, or not known.")
+
+
+class ApiPastLimits(ApiModel):
+    """Limits of one container of an app as they were requested once."""
+
+    cluster: str
+    namespace: str
+    app: str
+    container: str
+    memory_units: int
+    core: int
+    force: bool
+    interrupt: bool
+    on_drift: str
+    rev: int = Field(description="The revision of the document in which they were set.")
+    retry: int = Field(description="How often they were asked for again.")
+
+
+class ApiRequestOutcome(ApiModel):
+    """What came of one request."""
+
+    state: OutcomeState
+    at_s: float | None = Field(description="When it was settled, or replaced by another request; null where not known.")
+    code: str
+    text: str
+
+
+class ApiLimitsHistoryEntry(ApiModel):
+    """One change of requested limits."""
+
+    rev: int = Field(description="The revision of the box's desired document that it made.")
+    requested_at_s: float
+    requested_by: str
+    before: ApiPastLimits | None = Field(description="null where none were requested.")
+    after: ApiPastLimits | None = Field(description="null where the request was taken back.")
+    again: bool = Field(description="The same limits were asked for once more.")
+    outcome: ApiRequestOutcome | None = Field(description="null where the request was taken back.")
 
 
 class ApiLimitsRequest(ApiModel):
