@@ -15,7 +15,7 @@ from edgegpu_base.process.tasks import Task, TaskGroup
 from edgegpu_cloud.alerts.findings import own_certificates
 from edgegpu_cloud.controller.clock import SteadyClock, check_away
 from edgegpu_cloud.enrolment.bodies import BrokerAddress
-from edgegpu_cloud.enrolment.bootstrap import authority_of, renew_expiring
+from edgegpu_cloud.enrolment.bootstrap import authority_of, ensure_console_certificate, renew_expiring, renew_lock
 from edgegpu_cloud.enrolment.ca import days_left
 from edgegpu_cloud.enrolment.controller_renewal import answer_renewals, ask_renewal, report_end, take_renewal
 from edgegpu_cloud.enrolment.enrolment import EnrolmentService, EnrolmentTerms
@@ -251,7 +251,8 @@ class CloudApp:
         if not self._layout.ca_key("controllers").exists():
             self._ask_renewal()
             return
-        lock = self._layout.tls / ".renew.lock"
+        ensure_console_certificate(self._layout, self._config, now_s=self._clock())
+        lock = renew_lock(self._layout)
         with locked(lock, lock):  # the other process of `serve` may renew certificates at the same time
             worn = [str(one) for one in renew_expiring(self._layout, self._config, now_s=self._clock())]
         for name in worn:

@@ -338,6 +338,13 @@ def load(path: Path) -> CloudConfig:
         raise CloudError(f"cannot use {path}: {'; '.join(wrong)}", remedy="correct these keys") from error
 
 
+def with_console_port(config: CloudConfig, port: int) -> CloudConfig:
+    """Return the configuration with another port of its console, if it has one; people's URL stays as it was given."""
+    if config.console is None:
+        return config
+    return config.model_copy(update={"console": config.console.model_copy(update={"port": port})})
+
+
 def _text(path: Path) -> str:
     with os.fdopen(open_regular(path, os.O_RDONLY), encoding="utf-8") as file:
         return file.read()

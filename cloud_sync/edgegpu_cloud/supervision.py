@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from edgegpu_base.process.sdnotify import Notifier
 from edgegpu_cloud.errors import CloudError
 
 _LOG = logging.getLogger(__name__)
@@ -28,16 +29,24 @@ _WAIT_S, _WAIT_MOST_S, _STEADY_S = 1.0, 30.0, 60.0
 class Supervised:
     """A supervised process from inside: it ends with its supervisor, and reports to it; or it runs alone."""
 
-    def __init__(self, line: socket.socket | None = None) -> None:
-        self._line = line
+    def __init__(self, line: socket.socket | None = None, *, systemd: Notifier | None = None) -> None:
+        """Take the line to the supervisor, or without one what notifies systemd."""
+        self._line, self._systemd = line, systemd or Notifier()
 
     @property
     def pid(self) -> int:
         """The pid that a person stops: the supervisor's, or this process's."""
         return os.getppid() if self._line is not None else os.getpid()
 
+    def waits(self, why: str) -> None:
+        """Tell systemd that the start is complete, and what the process waits for: only a person can end the wait."""
+        self._systemd.status(why)
+        self._systemd.ready()
+
     def ready(self) -> None:
-        """Report to the supervisor that this process is ready; the supervisor may have died by now."""
+        """Report that this process is ready; the supervisor may have died by now."""
+        self._systemd.status("")
+        self._systemd.ready()
         if self._line is not None:
             try:
                 self._line.send(_READY)

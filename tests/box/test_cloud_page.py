@@ -97,7 +97,7 @@ def second(bed: Bed) -> Iterator[Bed]:
 def test_from_nothing_to_a_fleet_of_two_boxes(bed: Bed, second: Bed, controller: Controller) -> None:
     assert re.match(r"edgegpu-cloud \d", controller.paste(block("pip install"), timeout_s=400).splitlines()[-1])
     controller.paste(block("edgegpu-cloud init"))
-    controller.paste(block("edgegpu-broker.service"))
+    controller.paste(block("enable --now"))
     health = ["curl", "-fsS", "--cacert", "/var/lib/edgegpu-cloud/ca/servers.crt"]
     address = controller.machine.exec("hostname", "-I").stdout.split()[0]
     wait_until(

@@ -151,7 +151,7 @@ def test_every_path_of_the_layout_is_documented() -> None:
 
 
 def test_every_unit_is_documented() -> None:
-    units = [path.name for path in (ROOT / "systemd").iterdir()]
+    units = [path.name for path in (ROOT / "systemd").glob("*.service")]
     assert f"{systemd.DEADMAN}.timer" in FILES
     assert not [unit for unit in units if not stands(f"{layout.UNITS}/{unit}")]
 

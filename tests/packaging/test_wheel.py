@@ -38,8 +38,13 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
 
 
 def test_holds_our_packages_and_nothing_else(wheel: zipfile.ZipFile) -> None:
-    tops = {name.split("/")[0] for name in wheel.namelist() if ".dist-info/" not in name}
+    tops = {name.split("/")[0] for name in wheel.namelist() if ".dist-info/" not in name and ".data/" not in name}
     assert tops == PACKAGES
+
+
+def test_brings_the_units_of_a_controllers_machine_and_no_box(wheel: zipfile.ZipFile) -> None:
+    units = {name.partition(".data/")[2] for name in wheel.namelist() if ".data/" in name}
+    assert units == {f"data/lib/systemd/system/{one.name}" for one in (ROOT / "systemd/cloud").iterdir()}
 
 
 def test_brings_what_the_console_needs_and_no_commit_has(wheel: zipfile.ZipFile) -> None:

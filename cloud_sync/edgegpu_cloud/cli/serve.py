@@ -1,6 +1,7 @@
 """`edgegpu-cloud serve`: the controller's processes."""
 
 import logging
+import os
 import signal
 import sys
 import time
@@ -14,6 +15,7 @@ from typing import Annotated
 import typer
 
 from edgegpu_base.process import memory
+from edgegpu_base.process.sdnotify import notifier
 from edgegpu_base.process.tasks import TaskGroup
 from edgegpu_cloud.cli.common import DEFAULT, EXIT_FAILED, FolderOption, refuse_server, reporting, say
 from edgegpu_cloud.controller.status import check_free, hold
@@ -21,7 +23,7 @@ from edgegpu_cloud.enrolment.bootstrap import ensure_console_certificate
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.http.release import BundleFolder
 from edgegpu_cloud.http.urls import url_of
-from edgegpu_cloud.layout import CloudConfig, CloudLayout, load, store_url
+from edgegpu_cloud.layout import CloudConfig, CloudLayout, load, store_url, with_console_port
 from edgegpu_cloud.ownership import become_owner
 from edgegpu_cloud.supervision import Supervised, SupervisedProcess, Supervisor, ended_by_itself
 
@@ -35,7 +37,8 @@ console where controller.yaml has one.
 
 Each is a process of its own, on the same store. One that falls is started again, and the others go on meanwhile. It
 ends with status 0 after SIGTERM or ctrl-C, and with 1 when one of them cannot begin (docs/cloud/set-up.md has the
-units). Where the store's tables are of an older version, it waits for `edgegpu-cloud migrate`.
+units). Where the store's tables are of an older version, it waits for `edgegpu-cloud migrate`. One that runs alone
+tells systemd when it is ready (Type=notify).
 
 \b
 Examples:
@@ -43,6 +46,7 @@ Examples:
   edgegpu-cloud serve --no-link --no-console     # HTTPS alone
   edgegpu-cloud serve --no-https --no-console    # the controller alone
   edgegpu-cloud serve --no-link --no-https       # the console alone
+  edgegpu-cloud serve --no-link --no-https --console-port 8445    # one more beside it: docs/deploy.md
 """
 
 BundleOption = Annotated[
@@ -53,6 +57,16 @@ LinkOption = Annotated[bool, typer.Option("--link/--no-link", help="Connect to t
 HttpsOption = Annotated[bool, typer.Option("--https/--no-https", help="Answer boxes over HTTPS.")]
 ConsoleOption = Annotated[
     bool, typer.Option("--console/--no-console", help="Serve the web console, where controller.yaml has one.")
+]
+ConsolePortOption = Annotated[
+    int | None,
+    typer.Option(
+        "--console-port",
+        metavar="PORT",
+        min=1,
+        max=65_535,
+        help="Where the console listens  [default: console.port in controller.yaml]",
+    ),
 ]
 ClockOption = Annotated[
     bool,
@@ -67,6 +81,7 @@ def serve(
     link: LinkOption = True,
     https: HttpsOption = True,
     console: ConsoleOption = True,
+    console_port: ConsolePortOption = None,
     clock_is_right: ClockOption = False,
 ) -> None:
     """Run the controller."""
@@ -80,6 +95,10 @@ def serve(
         console = console and config.console is not None
         if not link and not https and not console:
             raise typer.BadParameter("--no-link and --no-https leave nothing to serve: controller.yaml has no console")
+        if console_port is not None:
+            if not console:
+                raise typer.BadParameter("no console is served here", param_hint="--console-port")
+            config = with_console_port(config, console_port)
         _log(config.log_level)
         release = BundleFolder(bundle.absolute() if bundle else layout.release, url_of(config))
         if https and bundle is not None and (missing := release.missing()):
@@ -89,7 +108,7 @@ def serve(
         if len(wanted) > 1:
             here.supervised(wanted)
         else:
-            here.one(Supervised(), wanted[0])
+            here.one(Supervised(systemd=notifier(os.environ)), wanted[0])
 
 
 class Part(Enum):
@@ -130,7 +149,7 @@ class _Here:
         """Run one part in this process until it is stopped."""
         group = TaskGroup(ended_by_itself=ended_by_itself)
         group.end_on(signal.SIGTERM, signal.SIGINT)
-        self._await_tables(group)
+        self._await_tables(me, group)
         if group.ended:
             return
         if part is Part.CONSOLE:
@@ -138,7 +157,7 @@ class _Here:
         else:
             self._controller_or_https(me, group, link=part is Part.CONTROLLER)
 
-    def _await_tables(self, group: TaskGroup) -> None:
+    def _await_tables(self, me: Supervised, group: TaskGroup) -> None:
         """Wait until somebody has migrated tables that an older edgegpu has made, or until the group ends."""
         from edgegpu_cloud.store.store import OlderTablesError, check_current  # noqa: PLC0415  (slow to load)
 
@@ -149,6 +168,7 @@ class _Here:
             except OlderTablesError as error:
                 if not waits:
                     _LOG.warning("%s; this process waits: %s", error.text, error.remedy)
+                    me.waits(f"{error.text}: {error.remedy}")
                 waits = True
                 group.wait_until(lambda: False, timeout_s=_LOOK_S)
             else:

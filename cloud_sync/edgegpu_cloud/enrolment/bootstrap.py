@@ -12,7 +12,7 @@ from edgegpu_cloud.enrolment.ca import Authority, days_left, load_authority, mak
 from edgegpu_cloud.enrolment.key_files import PrivateKey, load_key, read_file, write_file
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.layout import AuthorityName, CertificateName, CloudConfig, CloudLayout, dump
-from edgegpu_cloud.ownership import become_owner
+from edgegpu_cloud.ownership import become_owner, locked
 from edgegpu_sync.keys import next_link, public_text
 from edgegpu_sync.messages.downlink import KeySetLink
 
@@ -24,6 +24,7 @@ More = Callable[[CloudLayout, KeySetLink | None], None]
 _UNFINISHED = ".init"
 _AUTHORITIES: tuple[AuthorityName, ...] = ("boxes", "controllers", "servers")
 _SERVERS: tuple[ServerName, ...] = ("https", "broker")
+_CONSOLE: ServerName = "console"
 
 
 def check_empty(layout: CloudLayout) -> None:
@@ -112,7 +113,8 @@ def _make_authorities(layout: CloudLayout, config: CloudConfig, now_s: float) ->
     key = _new(layout.key("controller"))
     certificate = made["controllers"].client(key.public_key(), config.controller_name, now_s=now_s, days=days)
     write_file(layout.cert("controller"), certificate, private=False)
-    for kind in _SERVERS:
+    servers = _SERVERS if config.console is None else (*_SERVERS, _CONSOLE)
+    for kind in servers:
         _new(layout.key(kind))
         make_server(layout, config, kind, now_s=now_s)
 
@@ -142,15 +144,29 @@ def make_server(layout: CloudLayout, config: CloudConfig, kind: ServerName, *, n
 
 
 def ensure_console_certificate(layout: CloudLayout, config: CloudConfig, *, now_s: float) -> None:
-    """Make key and certificate of the console where there are none: its folder is from before there was a console.
+    """Make key and certificate of a console where there are none: its folder is from before there was a console.
 
     Raises:
-        CloudError: they cannot be written.
+        CloudError: they cannot be written, or the authority of servers is elsewhere.
     """
-    if not layout.key("console").exists():
-        _new(layout.key("console"))
-    if not layout.cert("console").exists():
-        make_server(layout, config, "console", now_s=now_s)
+    cert, key = layout.cert("console"), layout.key("console")
+    if config.console is None or (cert.exists() and key.exists()):
+        return
+    if not layout.ca_key("servers").exists():
+        remedy = "start HTTPS where the authorities are, or copy both from there: docs/deploy.md says what else"
+        raise CloudError(f"cannot serve the console: {cert} and its key are not here", remedy=remedy)
+    lock = renew_lock(layout)
+    with locked(lock, lock):  # several processes of the console may begin at once
+        fresh = not key.exists()
+        if fresh:
+            _new(key)
+        if fresh or not cert.exists():
+            make_server(layout, config, "console", now_s=now_s)
+
+
+def renew_lock(layout: CloudLayout) -> Path:
+    """Return the file that processes of `serve` lock while they renew certificates of this folder."""
+    return layout.tls / ".renew.lock"
 
 
 def authority_of(layout: CloudLayout, name: AuthorityName) -> Authority:
