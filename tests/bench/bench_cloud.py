@@ -1,6 +1,7 @@
 """Measures a controller with thousands of boxes on real TLS connections: way back, pages' data, memory.
 
 `EDGEGPU_BENCH_BOXES` says how many boxes, several numbers for the growth: 10 000 by default, 500 in CI.
+`EDGEGPU_BENCH_CONTROLLERS="1 2"` compares so many controllers on PostgreSQL, after that and with the largest number.
 """
 
 from __future__ import annotations
@@ -32,13 +33,29 @@ CONNECT_S, BACK_S, APPLIED_S = 600.0, 300.0, 300.0
 
 def run(_: Path) -> list[Figure]:
     """Measure with each number of boxes; the figures of the largest are judged, all are printed."""
-    numbers = sorted(map(int, os.environ.get("EDGEGPU_BENCH_BOXES", "").split())) or [*BOXES]
+    numbers = _numbers("EDGEGPU_BENCH_BOXES") or [*BOXES]
     found: list[Figure] = []
     for boxes in numbers:
-        with tempfile.TemporaryDirectory(prefix="eg-") as folder, fleet_site(Path(folder), boxes=boxes) as site:
-            found = _measured(site)
-        for row in found:
-            _say(f"{boxes} boxes: {row['name']}: median {row['median']:g} p99 {row['p99']:g} {row['unit']}")
+        found = _measured_with(f"{boxes} boxes", boxes)
+    for controllers in _numbers("EDGEGPU_BENCH_CONTROLLERS"):
+        _measured_with(f"{numbers[-1]} boxes, controllers: {controllers}", numbers[-1], controllers)
+    return found
+
+
+def _numbers(variable: str) -> list[int]:
+    return sorted(map(int, os.environ.get(variable, "").split()))
+
+
+def _measured_with(title: str, boxes: int, controllers: int = 0) -> list[Figure]:
+    with (
+        tempfile.TemporaryDirectory(prefix="eg-") as folder,
+        fleet_site(Path(folder), boxes=boxes, controllers=controllers) as site,
+    ):
+        if controllers:
+            site.wait(site.all_share, what="all controllers share the boxes", timeout_s=CONNECT_S)
+        found = _measured(site)
+    for row in found:
+        _say(f"{title}: {row['name']}: median {row['median']:g} p99 {row['p99']:g} {row['unit']}")
     return found
 
 

@@ -1,4 +1,4 @@
-"""A controller with its broker and many simulated boxes, all real processes; what they use, and how far they are."""
+"""Controllers with their broker and many simulated boxes, all real processes; what they use, and how far they are."""
 
 from __future__ import annotations
 
@@ -8,28 +8,30 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager
+from collections import Counter
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.cloud.simbox import instance_of, public_of
 from cryptography.hazmat.primitives import serialization
+from kits import postgres
 from kits.cloudprocess import Cloud, parts, running
 
 from edgegpu_base.x509 import new_key
 from edgegpu_cloud.enrolment.bootstrap import authority_of
 from edgegpu_cloud.enrolment.ca import CertificateRequest
+from edgegpu_cloud.fleet.changes import Author, add_box
 from edgegpu_cloud.fleet.fleet import Fleet
 from edgegpu_cloud.layout import CloudLayout
-from edgegpu_cloud.store.records import BoxRecord
+from edgegpu_cloud.store.records import EnrolledBox
 from edgegpu_cloud.store.store import ControllerStore
 from edgegpu_sim.ports import free_port
 from edgegpu_sync.ids import DeviceId, device_id
-from edgegpu_sync.rules.sequence import CommandSequence
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 ROOT = Path(__file__).resolve().parents[3]
 ZONES, AT_ONCE = 50, 500
@@ -47,6 +49,8 @@ class FleetSite:
     devices: Sequence[DeviceId]
     boxes: subprocess.Popen[bytes]
     console_port: int
+    further: Mapping[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    """The controllers after the first, by name."""
     told: dict[str, Any] = field(default_factory=dict)
 
     def read(self) -> None:
@@ -61,6 +65,7 @@ class FleetSite:
             "broker": self.cloud.processes[0].pid,
             "boxes": self.boxes.pid,
             **parts(self.cloud),
+            **{name: process.pid for name, process in self.further.items()},
         }
 
     def cpu_s(self) -> dict[str, float]:
@@ -91,6 +96,12 @@ class FleetSite:
         """Say whether each box is connected and has sent its birth."""
         return bool(self.told.get("born") == len(self.devices))
 
+    def all_share(self) -> bool:
+        """Say whether every controller holds its share of the boxes."""
+        with self.store.read() as tx:
+            held = Counter(lease.holder for lease in tx.leases.all())
+        return "" not in held and len(held) == 1 + len(self.further) and max(held.values()) - min(held.values()) <= 1
+
     def all_online(self) -> bool:
         """Say whether the controller has stored that each box is connected, and its cards."""
         counts = self.fleet.counts()
@@ -98,19 +109,32 @@ class FleetSite:
 
 
 @contextmanager
-def fleet_site(work: Path, *, boxes: int) -> Iterator[FleetSite]:
-    """Make everything; the boxes' process begins to connect at once."""
+def fleet_site(work: Path, *, boxes: int, controllers: int = 0) -> Iterator[FleetSite]:
+    """Make everything; the boxes' process begins to connect at once.
+
+    Args:
+        work: a folder with a short path.
+        boxes: how many.
+        controllers: how many of them, on PostgreSQL; 0: one, on SQLite.
+    """
     devices = [device_id(f"{number:016d}") for number in range(1, boxes + 1)]
     console_port = free_port()
-    with running(work, "--console", "--console-port", str(console_port)) as cloud:
+    words = ["--console", "--console-port", str(console_port)]
+    with ExitStack() as stack:
+        url = stack.enter_context(_database(work)) if controllers else ""
+        words += ["--database", url] if url else []
+        cloud = stack.enter_context(running(work, *words))
         layout = CloudLayout(cloud.folder)
-        store = ControllerStore.open_file(layout.database)
+        store = ControllerStore.open(url) if url else ControllerStore.open_file(layout.database)
+        further = stack.enter_context(_further(cloud, controllers))
         _enrol(store, layout, devices, certs := work / "boxes")
         words = [sys.executable, "-m", "bench.cloud.boxes", "--port", str(cloud.broker_port), "--ca", str(cloud.ca)]
         process = subprocess.Popen(
             [*words, "--folder", str(certs)], stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": f"{ROOT}/tests"}
         )
-        site = FleetSite(cloud, store, Fleet(store, clock=time.time, by="bench"), devices, process, console_port)
+        site = FleetSite(
+            cloud, store, Fleet(store, clock=time.time, by="bench"), devices, process, console_port, further
+        )
         reader = threading.Thread(target=site.read, daemon=True)
         reader.start()
         try:
@@ -122,6 +146,34 @@ def fleet_site(work: Path, *, boxes: int) -> Iterator[FleetSite]:
             assert process.stdout is not None
             process.stdout.close()
             store.close()
+
+
+@contextmanager
+def _database(work: Path) -> Iterator[str]:
+    """Start a PostgreSQL; yield the URL of an empty database."""
+    work.chmod(0o711)  # the server's user has to come through
+    folder = work / "pg"
+    folder.mkdir()
+    with postgres.running(folder) as server:
+        yield server.new_database()
+
+
+@contextmanager
+def _further(cloud: Cloud, controllers: int) -> Iterator[Mapping[str, subprocess.Popen[bytes]]]:
+    """Run the controllers after the first, each with a folder of its own."""
+    found: dict[str, subprocess.Popen[bytes]] = {}
+    try:
+        for number in range(2, controllers + 1):
+            name, folder = f"controller-{number}", cloud.work / f"controller-{number}"
+            cloud.ok("controllers", "add", str(number), "--out", str(folder))
+            command = [sys.executable, "-m", "edgegpu_cloud.cli.app", "serve", "--no-https", "--folder", str(folder)]
+            with (cloud.work / f"{name}.log").open("wb") as log:
+                found[name] = subprocess.Popen(command, stdout=log, stderr=log)
+        yield found
+    finally:
+        for process in found.values():
+            process.terminate()
+            process.wait(30)
 
 
 def _enrol(store: ControllerStore, layout: CloudLayout, devices: Sequence[DeviceId], folder: Path) -> None:
@@ -137,15 +189,13 @@ def _enrol(store: ControllerStore, layout: CloudLayout, devices: Sequence[Device
                 issued = authority.box(request, device=device, enrolment=1, now_s=now_s, days=30)
                 (folder / f"{device}.crt").write_text(issued.pem)
                 number = int(device)
-                tx.boxes.add(
-                    BoxRecord(
-                        device=device,
-                        name=f"box-{number:05d}",
-                        public=public_of(device),
-                        sequence=CommandSequence(enrolment=1, instance=instance_of(device)),
-                        labels={"zone": f"z{number % ZONES}", "tier": "edge" if number % 3 else "core"},
-                        host=f"host-{number}.example.com",
-                        added_at_s=now_s,
-                        enrolled_at_s=now_s,
-                    )
+                box = EnrolledBox(
+                    device=device,
+                    enrolment=1,
+                    public=public_of(device),
+                    instance=instance_of(device),
+                    name=f"box-{number:05d}",
+                    labels={"zone": f"z{number % ZONES}", "tier": "edge" if number % 3 else "core"},
+                    host=f"host-{number}.example.com",
                 )
+                add_box(tx, box, Author("bench", now_s))
