@@ -2,9 +2,11 @@
 
 import json
 import os
+import ssl
 import stat
+import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
@@ -21,19 +23,23 @@ TOKEN, TOKEN_FILE, CA_FILE = "EDGEGPU_CLOUD_TOKEN", "EDGEGPU_CLOUD_TOKEN_FILE", 
 _BASE = "/api/v1"
 _TIMEOUT_S = 30.0
 _PART = 200
+_PAUSES_S, _AGAIN_WITHIN_S = (0.5, 1.0, 2.0, 4.0), 60.0
+"""The pauses before a request is sent again, in seconds; after so long it is not sent again."""
+_NO_ANSWER, _CONFLICT = frozenset({502, 503, 504}), 409
 _KINDS: Mapping[int, type[CloudError]] = {403: ForbiddenError, 404: NotFoundError, 409: ConflictError}
 
 
 class ApiClient:
     """Sends requests as one person. Every method raises CloudError where the controller refuses or does not answer."""
 
-    def __init__(self, url: str, token: str, *, ca: str = "") -> None:
+    def __init__(self, url: str, token: str, *, ca: str = "", sleep: Callable[[float], None] = time.sleep) -> None:
         """Take the console's URL and an API token.
 
         Args:
             url: `https://HOST:PORT`.
             token: its text.
             ca: a file with the authority of the console's certificate; empty: those of the system.
+            sleep: waits before a request is sent again, seconds.
 
         Raises:
             CloudError: the URL or the file is none.
@@ -41,6 +47,7 @@ class ApiClient:
         parts = urlsplit(url)
         if parts.scheme != "https" or not parts.hostname or parts.path.strip("/") or parts.query:
             raise CloudError(f"cannot use --server {url!r}: it is no URL of a console", remedy="give https://HOST:8444")
+        self._sleep = sleep
         self._url = f"https://{parts.netloc}"
         self._headers = {"Authorization": f"Bearer {token}"}
         try:
@@ -59,7 +66,7 @@ class ApiClient:
         return self._sent("GET", path, query=query)
 
     def send(self, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401  (whatever JSON has)
-        """Change something; return the answer. A POST that is sent again is done once."""
+        """Change something; return the answer. Where the answer is lost, the same is sent again, and done once."""
         return self._sent(method, path, body=body)
 
     def items(self, path: str, *, most: int | None = None, **query: object) -> Iterator[Any]:
@@ -78,7 +85,7 @@ class ApiClient:
 
     def _sent(self, method: str, path: str, *, query: Mapping[str, object] | None = None, body: object = None) -> Any:  # noqa: ANN401
         headers = dict(self._headers)
-        if method == "POST":
+        if method != "GET":
             headers["Idempotency-Key"] = str(uuid.uuid4())
         if body is not None:
             headers["Content-Type"] = "application/json"
@@ -90,35 +97,66 @@ class ApiClient:
         url = f"{_BASE}{path}"
         if fields:
             url += "?" + "&".join(f"{name}={quote(value, safe='')}" for name, value in fields)
-        try:
-            answer = self._pool.request(
-                method,
-                url,
-                headers=headers,
-                body=None if body is None else json.dumps(body),
-                timeout=_TIMEOUT_S,
-                retries=False,
+        text = None if body is None else json.dumps(body)
+        return self._read(self._answer(method, url, headers, text))
+
+    def _answer(self, method: str, url: str, headers: Mapping[str, str], body: str | None) -> urllib3.BaseHTTPResponse:
+        """Send a request, and the same again where its answer is lost: under its key a change is made once."""
+        until_s, pauses = time.monotonic() + _AGAIN_WITHIN_S, iter(_PAUSES_S)
+        lost = False
+        while True:
+            pause_s = next(pauses, None) if time.monotonic() < until_s else None
+            try:
+                answer = self._pool.request(method, url, headers=headers, body=body, timeout=_TIMEOUT_S, retries=False)
+            except urllib3.exceptions.HTTPError as error:
+                lost = lost or _is_lost(error)
+                if pause_s is None or not lost:
+                    raise self._unreached(error, changed=lost and method != "GET") from error
+            else:
+                if pause_s is None or not _has_no_answer(answer):
+                    return answer
+                lost = True
+            self._sleep(pause_s)
+
+    def _unreached(self, error: Exception, *, changed: bool) -> CloudError:
+        cause = str(getattr(error, "reason", None) or error).partition("\n")[0]
+        remedy = f"is {self._url} the console's URL, does it run, and is {CA_FILE} its authority (ca/servers.crt)?"
+        if changed:
+            remedy = (
+                "the change may have been made, and its answer was lost: look at it, then ask again where it was not"
             )
-        except urllib3.exceptions.HTTPError as error:
-            cause = str(getattr(error, "reason", None) or error).partition("\n")[0]
-            remedy = f"is {self._url} the console's URL, does it run, and is {CA_FILE} its authority (ca/servers.crt)?"
-            raise CloudError(f"cannot reach {self._url}: {cause}", remedy=remedy) from error
-        return self._read(answer)
+        return CloudError(f"cannot reach {self._url}: {cause}", remedy=remedy)
 
     def _read(self, answer: urllib3.BaseHTTPResponse) -> Any:  # noqa: ANN401  (whatever JSON has)
         try:
             found = json.loads(answer.data) if answer.data else None
         except ValueError as error:
-            text = f"cannot understand {self._url}: its answer, status {answer.status}, is no JSON"
-            raise CloudError(text, remedy="give the URL of the console: https://HOST:8444") from error
+            if answer.status in _NO_ANSWER:
+                found = None
+            else:
+                text = f"cannot understand {self._url}: its answer, status {answer.status}, is no JSON"
+                raise CloudError(text, remedy="give the URL of the console: https://HOST:8444") from error
         if answer.status < 400:  # noqa: PLR2004  (HTTP's own)
             return found
         if answer.status == 401:  # noqa: PLR2004  (HTTP's own)
             remedy = f"put an API token into {TOKEN}, or into the file that {TOKEN_FILE} names"
             raise CloudError(f"cannot use {self._url}: it does not know this token", remedy=remedy)
-        problem = found if isinstance(found, dict) else {}
+        if not isinstance(found, dict) or "detail" not in found:
+            text = f"cannot use {self._url}: it answers with status {answer.status}"
+            raise CloudError(text, remedy="does the console run behind its proxy? Look what was done, then try again")
         kind = _KINDS.get(answer.status, CloudError)
-        raise kind(str(problem.get("detail", f"status {answer.status}")), remedy=str(problem.get("remedy", "")))
+        raise kind(str(found["detail"]), remedy=str(found.get("remedy", "")))
+
+
+def _is_lost(error: Exception) -> bool:
+    """Whether a request may have arrived though its answer has not; a wrong name, port or certificate is no loss."""
+    cut = isinstance(error, urllib3.exceptions.SSLError) and isinstance(error.args[0], ssl.SSLEOFError)
+    return cut or isinstance(error, urllib3.exceptions.ProtocolError | urllib3.exceptions.ReadTimeoutError)
+
+
+def _has_no_answer(answer: urllib3.BaseHTTPResponse) -> bool:
+    """Whether a proxy or the store has answered in the place of the controller, or the first try is not done yet."""
+    return answer.status in _NO_ANSWER or (answer.status == _CONFLICT and b'"IN_FLIGHT"' in answer.data)
 
 
 def read_as(adapter: TypeAdapter[T], value: object) -> T:

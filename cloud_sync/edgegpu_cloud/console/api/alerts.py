@@ -143,17 +143,23 @@ def _webhook(alerts: Alerts) -> ApiWebhook:
     return ApiWebhook(receivers=list(alerts.receivers()), waiting=waiting, error=error)
 
 
-@router.post("/alerts/webhook/test", status_code=202)
-def send_test(_: ApiAdmin, alerts: ApiAlerts) -> ApiWebhook:
+@router.post("/alerts/webhook/test", status_code=202, response_model=ApiWebhook)
+def send_test(_: ApiAdmin, alerts: ApiAlerts, once: Once) -> Response:
     """Let a test message wait for each receiver; a running controller sends it within half a minute."""
+    return once(lambda: _tested(alerts), status=202)
+
+
+def _tested(alerts: Alerts) -> ApiWebhook:
     alerts.test()
     return _webhook(alerts)
 
 
 @router.post("/alerts/{number}/silence", status_code=204)
-def silence(number: Annotated[int, Path(ge=1, le=2**53)], body: ApiSilence, _: ApiOperator, alerts: ApiAlerts) -> None:
+def silence(
+    number: Annotated[int, Path(ge=1, le=2**53)], body: ApiSilence, _: ApiOperator, alerts: ApiAlerts, once: Once
+) -> Response:
     """Let nobody be told of an alert for a while."""
-    alerts.silence(number, for_s=body.for_s)
+    return once(lambda: alerts.silence(number, for_s=body.for_s))
 
 
 @router.get("/boxes/{box}/evidence")

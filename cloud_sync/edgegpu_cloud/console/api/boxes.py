@@ -8,6 +8,7 @@ from starlette.responses import Response
 
 from edgegpu_cloud.console.api.access import ApiAdmin, ApiFleet, ApiOperator, ApiVisitor
 from edgegpu_cloud.console.api.conditions import MOST_ITEMS, IfNoneMatch, page_with, tagged
+from edgegpu_cloud.console.api.idempotency import Once
 from edgegpu_cloud.console.api.models.fleet import (
     MOST_UNITS,
     ApiBox,
@@ -143,9 +144,13 @@ def item_body(one: ItemReport) -> ApiItemReport:
     return ApiItemReport(state=str(one.state), code=one.code or "", text=one.text or "")
 
 
-@router.patch("/boxes/{box}")
-def change_box(box: str, body: ApiBoxChange, _: ApiOperator, fleet: ApiFleet) -> ApiBox:
+@router.patch("/boxes/{box}", response_model=ApiBox)
+def change_box(box: str, body: ApiBoxChange, _: ApiOperator, fleet: ApiFleet, once: Once) -> Response:
     """Change a box's name or labels."""
+    return once(lambda: _changed(fleet, box, body))
+
+
+def _changed(fleet: Fleet, box: str, body: ApiBoxChange) -> ApiBox:
     device = fleet.box(box).device
     if body.labels:
         words = [f"{key}-" if value is None else f"{key}={value}" for key, value in body.labels.items()]
@@ -203,18 +208,22 @@ def _pods(found: BoxCards) -> list[ApiPod]:
     ]
 
 
-@router.post("/boxes/{box}/revoke")
-def revoke(box: str, body: ApiConfirmation, _: ApiAdmin, fleet: ApiFleet) -> ApiBox:
+@router.post("/boxes/{box}/revoke", response_model=ApiBox)
+def revoke(box: str, body: ApiConfirmation, _: ApiAdmin, fleet: ApiFleet, once: Once) -> Response:
     """Revoke a box: nothing it says counts any more, and nothing is sent to it."""
+    return once(lambda: _revoked(fleet, box, body))
+
+
+def _revoked(fleet: Fleet, box: str, body: ApiConfirmation) -> ApiBox:
     device = _confirmed(fleet, box, body, "revoke")
     fleet.revoke(device)
     return box_body(fleet.box(device))
 
 
 @router.post("/boxes/{box}/forget", status_code=204)
-def forget(box: str, body: ApiConfirmation, _: ApiAdmin, fleet: ApiFleet) -> None:
+def forget(box: str, body: ApiConfirmation, _: ApiAdmin, fleet: ApiFleet, once: Once) -> Response:
     """Forget a box: all that is known of it is dropped but its alarms and the audit."""
-    fleet.forget(_confirmed(fleet, box, body, "forget"))
+    return once(lambda: fleet.forget(_confirmed(fleet, box, body, "forget")))
 
 
 def _confirmed(fleet: Fleet, box: str, body: ApiConfirmation, what: str) -> str:

@@ -68,9 +68,13 @@ def one_command(id_: CommandIdPath, fleet: ApiFleet) -> ApiCommand:
     return _command(fleet.one_command(id_))
 
 
-@router.post("/commands/{id_}/cancel")
-def cancel(id_: CommandIdPath, _: ApiOperator, fleet: ApiFleet) -> ApiCommand:
+@router.post("/commands/{id_}/cancel", response_model=ApiCommand)
+def cancel(id_: CommandIdPath, _: ApiOperator, fleet: ApiFleet, once: Once) -> Response:
     """Leave a command no time to begin: it ends EXPIRED where its box has not begun it."""
+    return once(lambda: _cancelled(fleet, id_))
+
+
+def _cancelled(fleet: Fleet, id_: str) -> ApiCommand:
     fleet.cancel(id_)
     return _command(fleet.one_command(id_))
 
@@ -103,9 +107,9 @@ def _alarm(one: Alarm) -> ApiAlarm:
 
 
 @router.post("/alarms/{number}/seen", status_code=204)
-def alarm_seen(number: Annotated[int, Path(ge=1, le=2**53)], _: ApiOperator, fleet: ApiFleet) -> None:
+def alarm_seen(number: Annotated[int, Path(ge=1, le=2**53)], _: ApiOperator, fleet: ApiFleet, once: Once) -> Response:
     """Mark an alarm as seen."""
-    fleet.alarm_seen(number)
+    return once(lambda: fleet.alarm_seen(number))
 
 
 @router.get("/audit")

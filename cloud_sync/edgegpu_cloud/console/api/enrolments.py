@@ -59,10 +59,10 @@ def _made(parts: "ConsoleParts", enrolment: EnrolmentManager, body: ApiTokenRequ
     )
 
 
-@router.delete("/tokens/{id_}")
-def take_back(id_: IdPath, _: ApiOperator, enrolment: ApiEnrolment) -> ApiEnrolmentToken:
+@router.delete("/tokens/{id_}", response_model=ApiEnrolmentToken)
+def take_back(id_: IdPath, _: ApiOperator, enrolment: ApiEnrolment, once: Once) -> Response:
     """Make a token worthless at once."""
-    return ApiEnrolmentToken.model_validate(_token(enrolment.take_back(id_)))
+    return once(lambda: ApiEnrolmentToken.model_validate(_token(enrolment.take_back(id_))))
 
 
 @router.get("/attempts")
@@ -73,16 +73,16 @@ def list_attempts(
     return [_attempt(one) for one in enrolment.attempts(state)]
 
 
-@router.post("/attempts/{id_}/approve")
-def approve(id_: IdPath, _: ApiOperator, enrolment: ApiEnrolment) -> ApiAttempt:
+@router.post("/attempts/{id_}/approve", response_model=ApiAttempt)
+def approve(id_: IdPath, _: ApiOperator, enrolment: ApiEnrolment, once: Once) -> Response:
     """Take in a box that waits: it asks again within a quarter of a minute."""
-    return _attempt(enrolment.decide(id_, RequestState.APPROVED))
+    return once(lambda: _attempt(enrolment.decide(id_, RequestState.APPROVED)))
 
 
-@router.post("/attempts/{id_}/refuse")
-def refuse(id_: IdPath, _: ApiOperator, enrolment: ApiEnrolment) -> ApiAttempt:
+@router.post("/attempts/{id_}/refuse", response_model=ApiAttempt)
+def refuse(id_: IdPath, _: ApiOperator, enrolment: ApiEnrolment, once: Once) -> Response:
     """Refuse a box that waits, for good."""
-    return _attempt(enrolment.decide(id_, RequestState.REFUSED))
+    return once(lambda: _attempt(enrolment.decide(id_, RequestState.REFUSED)))
 
 
 def _attempt(view: AttemptView) -> ApiAttempt:

@@ -1,4 +1,4 @@
-"""Idempotency-Key: a request that makes something may be sent again, and makes it once."""
+"""Idempotency-Key: a request that changes something may be sent again, and changes it once."""
 
 import hashlib
 import json
@@ -28,15 +28,18 @@ class MadeOnce:
         """Take the console's parts, and the request; None: it has no key."""
         self._parts, self._request = parts, request
 
-    def __call__(self, change: Callable[[], BaseModel], *, status: int) -> Response:
-        """Return the answer; `status` is that of a change that was made."""
+    def __call__(self, change: Callable[[], BaseModel | None], *, status: int = 200) -> Response:
+        """Return the answer; `status` is that of a change that was made: 204 where `change` returns nothing."""
 
         def answer() -> StoredAnswer:
-            return StoredAnswer(status, change().model_dump_json())
+            body = change()
+            return StoredAnswer(204, "") if body is None else StoredAnswer(status, body.model_dump_json())
 
         found, before = (answer(), False) if self._request is None else self._parts.repeated.once(self._request, answer)
         headers = {REPLAYED: "true"} if before else {}
-        return Response(found.body, found.status, headers=headers, media_type="application/json")
+        return Response(
+            found.body or None, found.status, headers=headers, media_type="application/json" if found.body else None
+        )
 
 
 async def _made_once(

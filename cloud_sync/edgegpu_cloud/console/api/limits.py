@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Annotated
 
 from fastapi import APIRouter, Path
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from edgegpu_cloud.console.api.access import ApiFleet, ApiOperator
 from edgegpu_cloud.console.api.boxes import item_body
@@ -14,6 +14,7 @@ from edgegpu_cloud.console.api.conditions import (
     revision_tag,
     tagged,
 )
+from edgegpu_cloud.console.api.idempotency import MadeOnce, Once
 from edgegpu_cloud.console.api.models.fleet import (
     ApiCardNumbers,
     ApiDesired,
@@ -31,6 +32,7 @@ from edgegpu_cloud.console.api.models.fleet import (
 from edgegpu_cloud.console.api.problems import StaleRevisionError
 from edgegpu_cloud.errors import ConflictError, NotFoundError
 from edgegpu_cloud.fleet.fleet import Fleet
+from edgegpu_cloud.fleet.idempotency import InFlightError
 from edgegpu_cloud.fleet.limits.history import ContainerKey, LimitsHistoryEntry
 from edgegpu_cloud.fleet.limits.requests import RequestedItem
 from edgegpu_cloud.fleet.listing import BoxFilter
@@ -125,6 +127,7 @@ def put_limits(
     _: ApiOperator,
     fleet: ApiFleet,
     expected: ExpectedRevision,
+    once: Once,
 ) -> Response:
     """Set the limits of one container of an app. The same limits again are tried again."""
     limits = ContainerLimits(
@@ -137,25 +140,39 @@ def put_limits(
         interrupt=body.interrupt,
         on_drift=None if body.on_drift is None else OnDrift(body.on_drift),
     )
-    return _changed(expected, lambda: fleet.set_limits(box, limits, document_rev=expected))
+    return _changed(once, expected, lambda: fleet.set_limits(box, limits, document_rev=expected))
 
 
 @router.delete(_OF_APP, response_model=ApiRevision)
 def delete_limits(
-    box: str, namespace: Part, app: Part, container: Part, _: ApiOperator, fleet: ApiFleet, expected: ExpectedRevision
+    box: str,
+    namespace: Part,
+    app: Part,
+    container: Part,
+    _: ApiOperator,
+    fleet: ApiFleet,
+    expected: ExpectedRevision,
+    once: Once,
 ) -> Response:
     """Drop the requested limits of one container; the limits on the box stay as they are."""
-    return _changed(expected, lambda: fleet.forget_limits(box, namespace, app, container, expect_rev=expected))
+    return _changed(once, expected, lambda: fleet.forget_limits(box, namespace, app, container, expect_rev=expected))
 
 
-def _changed(expected: int | None, change: Callable[[], int]) -> Response:
-    try:
-        revision = change()
-    except ConflictError as error:
-        if expected is None:
+def _changed(once: MadeOnce, expected: int | None, change: Callable[[], int]) -> Response:
+    def made() -> ApiRevision:
+        try:
+            return ApiRevision(revision=change())
+        except InFlightError:
             raise
-        raise StaleRevisionError(error.text, remedy=error.remedy) from error
-    return JSONResponse(ApiRevision(revision=revision).model_dump(), headers={"ETag": revision_tag(revision)})
+        except ConflictError as error:
+            if expected is None:
+                raise
+            raise StaleRevisionError(error.text, remedy=error.remedy) from error
+
+    answer = once(made)
+    revision = ApiRevision.model_validate_json(bytes(answer.body)).revision
+    answer.headers["ETag"] = revision_tag(revision)
+    return answer
 
 
 @router.post("/limits/preview")
@@ -193,13 +210,15 @@ def _others(fleet: Fleet, details: BoxDetails) -> list[BoxDetails]:
 
 @router.patch("/sharing", response_model=ApiRevision)
 def set_sharing(
-    box: str, body: ApiSharingRequest, _: ApiOperator, fleet: ApiFleet, expected: ExpectedRevision
+    box: str, body: ApiSharingRequest, _: ApiOperator, fleet: ApiFleet, expected: ExpectedRevision, once: Once
 ) -> Response:
     """Set how the box shares its cards. The same settings again are tried again."""
-    return _changed(expected, lambda: fleet.set_settings(box, sharing_settings(body), expect_rev=expected))
+    return _changed(once, expected, lambda: fleet.set_settings(box, sharing_settings(body), expect_rev=expected))
 
 
 @router.delete("/sharing/{item}", response_model=ApiRevision)
-def delete_sharing(box: str, item: Part, _: ApiOperator, fleet: ApiFleet, expected: ExpectedRevision) -> Response:
+def delete_sharing(
+    box: str, item: Part, _: ApiOperator, fleet: ApiFleet, expected: ExpectedRevision, once: Once
+) -> Response:
     """Take back a requested setting: isolation, policy, exclusions or unit_size. What is set on the box stays."""
-    return _changed(expected, lambda: fleet.forget_items(box, [item], expect_rev=expected))
+    return _changed(once, expected, lambda: fleet.forget_items(box, [item], expect_rev=expected))

@@ -146,7 +146,7 @@ def operation_boxes(
     return page_with(request, items, found.next)
 
 
-@router.post("/{id_}/cancel")
-def cancel_operation(id_: OperationId, _: ApiOperator, operations: ApiOperations) -> ApiOperation:
+@router.post("/{id_}/cancel", response_model=ApiOperation)
+def cancel_operation(id_: OperationId, _: ApiOperator, operations: ApiOperations, once: Once) -> Response:
     """Leave out the boxes for which nothing is stored yet; what is stored goes on."""
-    return _body(operations.cancel(id_.replace("\0", "")))
+    return once(lambda: _body(operations.cancel(id_.replace("\0", ""))))

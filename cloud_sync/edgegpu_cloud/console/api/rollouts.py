@@ -1,5 +1,7 @@
 """Rollouts: planned, started, listed, one with its boxes; paused, resumed, aborted."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, assert_never
 
 from fastapi import APIRouter, Depends, Path, Query, Request
@@ -131,22 +133,26 @@ def rollout_boxes(
     return page_with(request, [ApiRolloutBox.model_validate(one) for one in found[:limit]], more)
 
 
-@router.post("/{number}/pause")
-def pause_rollout(number: RolloutNumber, _: ApiOperator, rollouts: ApiRollouts) -> ApiRollout:
+@router.post("/{number}/pause", response_model=ApiRollout)
+def pause_rollout(number: RolloutNumber, _: ApiOperator, rollouts: ApiRollouts, once: Once) -> Response:
     """Pause a rollout: no box is begun until it is resumed; boxes that are at it end."""
-    rollouts.pause(number)
-    return _shown(rollouts, number)
+    return once(lambda: _after(rollouts.pause, rollouts, number))
 
 
-@router.post("/{number}/resume")
-def resume_rollout(number: RolloutNumber, _: ApiOperator, rollouts: ApiRollouts) -> ApiRollout:
+@router.post("/{number}/resume", response_model=ApiRollout)
+def resume_rollout(number: RolloutNumber, _: ApiOperator, rollouts: ApiRollouts, once: Once) -> Response:
     """Resume a rollout; the gate that holds it does not count any more."""
-    rollouts.resume(number)
-    return _shown(rollouts, number)
+    return once(lambda: _after(rollouts.resume, rollouts, number))
 
 
-@router.post("/{number}/abort")
-def abort_rollout(number: RolloutNumber, body: ApiRolloutAbort, _: ApiOperator, rollouts: ApiRollouts) -> ApiRollout:
+@router.post("/{number}/abort", response_model=ApiRollout)
+def abort_rollout(
+    number: RolloutNumber, body: ApiRolloutAbort, _: ApiOperator, rollouts: ApiRollouts, once: Once
+) -> Response:
     """Abort a rollout: queued boxes are cancelled, boxes that are at it end."""
-    rollouts.abort(number, returns=body.returns)
+    return once(lambda: _after(partial(rollouts.abort, returns=body.returns), rollouts, number))
+
+
+def _after(change: Callable[[int], None], rollouts: Rollouts, number: int) -> ApiRollout:
+    change(number)
     return _shown(rollouts, number)

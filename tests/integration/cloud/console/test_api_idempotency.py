@@ -1,7 +1,15 @@
-"""Idempotency-Key at each POST that makes something: once made, answered again, refused under another request."""
+"""Idempotency-Key at each request that changes something: done once, answered again, refused under another request."""
 
 import pytest
 from kits.console import ConsoleSite
+from kits.details import box, card, pod, saying
+from starlette.testclient import TestClient
+
+from edgegpu_cloud.alerts.service import AlertTask
+from edgegpu_cloud.layout import AlertConfig, WebhookConfig
+from edgegpu_cloud.store.records import EnrolmentAttempt
+from edgegpu_sync.ids import DeviceId
+from edgegpu_sync.topics import TopicKind
 
 KEY = "9d1e1a52-7b0e-4c3f-8a9e-000000000001"
 ALL = {"all": True}
@@ -10,18 +18,49 @@ MAKING: tuple[tuple[str, dict[str, object], dict[str, object]], ...] = (
     ("/boxes/hall-1/commands", {"op": "doctor.run"}, {"op": "inventory.refresh"}),
     ("/enrolment/tokens", {"name": "hall-9"}, {"name": "hall-8"}),
     ("/operations", {**ALL, "change": {"kind": "install"}}, {**ALL, "change": {"kind": "uninstall"}}),
-    ("/boxes/hall-1/evidence/check", {}, {}),
     ("/rollouts", SPREAD, {**SPREAD, "change": {"kind": "sharing", "unit_mib": 512}}),
 )
-"""Each POST that makes something, a body, and another one."""
+"""POSTs that make something, each with a body, and another one."""
+
+LIMITS = "/boxes/{box}/limits/{namespace}/{app}/{container}"
+CHANGING: tuple[tuple[str, str, object], ...] = (
+    ("PATCH", "/boxes/{box}", {"labels": {"rack": "3"}}),
+    ("PUT", LIMITS, {"memory_units": 4, "core": 1}),
+    ("DELETE", LIMITS, None),
+    ("PATCH", "/boxes/{box}/sharing", {"policy": "spread"}),
+    ("DELETE", "/boxes/{box}/sharing/{item}", None),
+    ("POST", "/boxes/{box}/commands", {"op": "doctor.run"}),
+    ("POST", "/commands/{id_}/cancel", None),
+    ("POST", "/operations", SPREAD),
+    ("POST", "/operations/{id_}/cancel", None),
+    ("POST", "/rollouts", SPREAD),
+    ("POST", "/rollouts/{number}/pause", None),
+    ("POST", "/rollouts/{number}/resume", None),
+    ("POST", "/rollouts/{number}/abort", {"returns": False}),
+    ("POST", "/alarms/{number}/seen", None),
+    ("POST", "/alerts/{number}/silence", {"for_s": 60}),
+    ("POST", "/alerts/webhook/test", None),
+    ("POST", "/enrolment/tokens", {"name": "hall-9"}),
+    ("DELETE", "/enrolment/tokens/{id_}", None),
+    ("POST", "/enrolment/attempts/{id_}/approve", None),
+    ("POST", "/enrolment/attempts/{id_}/refuse", None),
+    ("POST", "/boxes/{box}/evidence/check", None),
+    ("POST", "/boxes/{box}/revoke", {"confirm": "hall-1"}),
+    ("POST", "/boxes/{box}/forget", {"confirm": "hall-1"}),
+)
+"""Each request that changes something, in an order in which each finds what it changes."""
+
+PREVIEWS = {("POST", "/boxes/{box}/limits/preview"), ("POST", "/rollouts/preview")}
 
 
 @pytest.fixture(autouse=True)
-def hall(site: ConsoleSite) -> None:
-    site.connect(site.add(1, "hall-1", site="hall"))
+def hall(site: ConsoleSite) -> DeviceId:
+    device = site.add(1, "hall-1", site="hall")
+    site.connect(device)
+    return device
 
 
-@pytest.mark.parametrize(("path", "body", "other"), [one for one in MAKING if one[1]], ids=lambda one: str(one)[:30])
+@pytest.mark.parametrize(("path", "body", "other"), MAKING, ids=lambda one: str(one)[:30])
 def test_the_same_request_is_done_once(
     site: ConsoleSite, path: str, body: dict[str, object], other: dict[str, object]
 ) -> None:
@@ -39,15 +78,66 @@ def test_the_same_request_is_done_once(
     assert site.api("vera").post(path, json=body, headers=headers).status_code == 403
 
 
-def test_each_post_that_makes_something_takes_a_key(site: ConsoleSite) -> None:
+def test_each_request_that_changes_something_takes_a_key(site: ConsoleSite) -> None:
     paths = site.api().get("/openapi.json").json()["paths"]
-    taking = {
-        path
+    changing = {
+        (method.upper(), path): [one["name"] for one in operation.get("parameters", ())]
         for path, methods in paths.items()
-        for one in methods.get("post", {}).get("parameters", ())
-        if one["name"] == "idempotency-key"
+        for method, operation in methods.items()
+        if method != "get"
     }
-    assert taking == {path.replace("hall-1", "{box}") for path, _, _ in MAKING}
+    assert {one for one, names in changing.items() if "idempotency-key" in names} == set(changing) - PREVIEWS
+    assert {(method, path) for method, path, _ in CHANGING} == set(changing) - PREVIEWS
+
+
+def attempt(site: ConsoleSite, id_: str) -> None:
+    """Let a box wait for a person."""
+    asked = {"host": "new", "name": "new"}
+    one = EnrolmentAttempt(id=id_ * 16, token="t" * 64, digest="d" * 64, asked=asked, at_s=site.now_s)
+    with site.store.write() as tx:
+        tx.enrolments.add_request(one)
+
+
+@pytest.fixture
+def busy(site: ConsoleSite, hall: DeviceId) -> ConsoleSite:
+    """Return a console in which each change finds something: a box with a pod, an alarm, boxes that wait."""
+    pods = {"u1": pod("asr-5d98c8c9f7-zfpmp", ("main", "0", 10, 1))}
+    details = box("hall-1", (card("0"),), pods, cluster="0" * 36)
+    site.report(hall, saying(details, TopicKind.STATUS, state="online", capabilities=["evidence.check"]))
+    with site.store.write() as tx:
+        tx.notes.alarm("card.lost", device=hall, text="card 1 fell off the bus", now_s=site.now_s)
+    hooks = WebhookConfig(urls=("https://hooks.example.com",), secret="a secret of sixteen")  # noqa: S106
+    site.alert_config = AlertConfig(webhook=hooks)
+    AlertTask(site.store, site.alert_config, controller="controller-1", clock=site.clock).look()
+    for one in "ab":
+        attempt(site, one)
+    return site
+
+
+def found_id(client: TestClient, path: str) -> str:
+    """Return the id of what a request changes: the newest of its list."""
+    for name in ("/commands", "/operations", "/enrolment/tokens", "/enrolment/attempts"):
+        if path.startswith(f"{name}/{{id_}}"):
+            found = client.get(name).json()
+            return str((found if isinstance(found, list) else found["items"])[0]["id"])
+    return ""
+
+
+def test_each_change_is_made_once_and_answered_twice(busy: ConsoleSite) -> None:
+    client = busy.api()
+    names = {"box": "hall-1", "namespace": "default", "app": "asr", "container": "main", "item": "policy", "number": 1}
+    for at, (method, path, body) in enumerate(CHANGING):
+        url = path.format(**names, id_=found_id(client, path))
+        headers = {"idempotency-key": f"{KEY}-{at}"}
+        before = client.get("/audit?limit=200").json()["items"]
+        first = client.request(method, url, json=body, headers=headers)
+        assert first.is_success, (method, url, first.text)
+        after = client.get("/audit?limit=200").json()["items"]
+        again = client.request(method, url, json=body, headers=headers)
+        same = (again.status_code, again.content, again.headers.get("etag"), again.headers.get("idempotency-replayed"))
+        assert same == (first.status_code, first.content, first.headers.get("etag"), "true"), (method, url)
+        assert client.get("/audit?limit=200").json()["items"] == after, (method, url)
+        assert len(after) > len(before) or path.endswith("/test"), (method, url)
 
 
 def test_a_request_that_was_refused_may_be_sent_again_under_its_key(site: ConsoleSite) -> None:
@@ -56,3 +146,13 @@ def test_a_request_that_was_refused_may_be_sent_again_under_its_key(site: Consol
     assert refused.json()["code"] == "NOT_FOUND"
     site.add(2, "hall-2", site="hall")
     assert client.post("/boxes/hall-2/commands", json={"op": "doctor.run"}, headers=headers).status_code == 202
+
+
+def test_a_stale_change_is_stale_under_its_key_too(busy: ConsoleSite) -> None:
+    client = busy.api()
+    url = LIMITS.format(box="hall-1", namespace="default", app="asr", container="main")
+    body = {"memory_units": 4, "core": 1}
+    client.put(url, json=body)
+    for _ in range(2):
+        stale = client.put(url, json=body, headers={"idempotency-key": KEY, "if-match": '"0"'})
+        assert (stale.status_code, stale.json()["code"]) == (412, "STALE_REVISION")
