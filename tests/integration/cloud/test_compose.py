@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import ssl
 import subprocess
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 from kits.cloudcli import ok, run
+from kits.haproxy import FILE as HAPROXY
 from kits.mqtt import need_mosquitto, wait_for
 
 from edgegpu_cloud.layout import CloudLayout
@@ -42,9 +44,21 @@ def test_its_services_name_only_what_there_is() -> None:
         assert set(one.get("depends_on", {})) <= services.keys(), name
         for needed, how in one.get("depends_on", {}).items():
             assert how["condition"] != "service_healthy" or "healthcheck" in services[needed], (name, needed)
-        assert set(one.get("secrets", ())) <= whole["secrets"].keys(), name
+        secrets = {two if isinstance(two, str) else two["source"] for two in one.get("secrets", ())}
+        assert secrets <= whole["secrets"].keys(), name
         assert {word.split(":")[0] for word in one.get("volumes", ())} <= volumes.keys(), name
         assert {two["source"] for two in one.get("configs", ())} <= whole["configs"].keys(), name
+
+
+def test_the_proxy_runs_with_the_file_of_the_documents_and_sees_no_key() -> None:
+    whole = compose()
+    services, proxy = whole["services"], whole["services"]["proxy"]
+    assert (FILE.parent / whole["configs"]["haproxy"]["file"]).resolve() == HAPROXY
+    assert "volumes" not in proxy
+    seen = {one["target"] for one in (*proxy["configs"], *proxy["secrets"])}
+    assert set(re.findall(r"(?:crt|ca-file) (/\S+)", HAPROXY.read_text())) <= seen
+    servers = re.findall(r"^  server (\S+) (\S+):(\d+)$", HAPROXY.read_text(), re.MULTILINE)
+    assert [(name, port) for _, name, port in servers] == [(name, "8444") for name in services if "console-" in name]
 
 
 def test_each_command_is_one_of_ours(tmp_path: Path) -> None:
