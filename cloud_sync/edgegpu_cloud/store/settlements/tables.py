@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 
-from sqlalchemy import Connection, RowMapping, bindparam, delete, insert, select, update
+from sqlalchemy import Connection, RowMapping, bindparam, delete, func, insert, select, update
 
 from edgegpu_cloud.store.convert import record_of
 from edgegpu_cloud.store.schema import MetaRow, table
@@ -51,8 +51,7 @@ class SettlementTable:
         """Store settlements of requests that had none; the oldest of each box are dropped."""
         if settled:
             self._connection.execute(insert(_ROWS), [_values(device, one) for device, one in settled])
-            for device in sorted({device for device, _ in settled}):
-                self._forget_oldest(device)
+            self._forget_oldest({device for device, _ in settled})
 
     def put(self, settled: Sequence[tuple[DeviceId, StoredSettlement]]) -> None:
         """Store settlements in place of those that the same requests had."""
@@ -75,11 +74,13 @@ class SettlementTable:
         """Drop all settlements of a box."""
         self._connection.execute(delete(_ROWS).where(_ROWS.c.device == device))
 
-    def _forget_oldest(self, device: DeviceId) -> None:
+    def _forget_oldest(self, devices: Collection[DeviceId]) -> None:
+        """Drop the oldest of boxes that have too many; most have few, so one statement asks for all of them."""
         c = _ROWS.c
-        newest = select(c.at_s).where(c.device == device).order_by(c.at_s.desc()).offset(KEPT_SETTLEMENTS).limit(1)
-        oldest_s = self._connection.execute(newest).scalar_one_or_none()
-        if oldest_s is not None:
+        many = select(c.device).where(c.device.in_(sorted(devices))).group_by(c.device)
+        for device in self._connection.execute(many.having(func.count() > KEPT_SETTLEMENTS)).scalars().all():
+            newest = select(c.at_s).where(c.device == device).order_by(c.at_s.desc()).offset(KEPT_SETTLEMENTS).limit(1)
+            oldest_s = self._connection.execute(newest).scalar_one()
             self._connection.execute(delete(_ROWS).where(c.device == device, c.at_s <= oldest_s))
 
 
