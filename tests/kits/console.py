@@ -29,7 +29,7 @@ from edgegpu_cloud.fleet.operations.operations import Operations
 from edgegpu_cloud.fleet.summaries import refresh
 from edgegpu_cloud.fleet.views import reported_items
 from edgegpu_cloud.http.server import HttpsServer
-from edgegpu_cloud.layout import AlertConfig
+from edgegpu_cloud.layout import AlertConfig, TokenConfig
 from edgegpu_cloud.people.passwords import Passwords
 from edgegpu_cloud.people.people import People
 from edgegpu_cloud.store.people.records import Role
@@ -102,7 +102,8 @@ class ConsoleSite:
     def __init__(self, store: ControllerStore, *, now_s: float = NOW_S) -> None:
         self.store, self.now_s = store, now_s
         self.signed_in = TableVisitors()
-        self.alert_config = AlertConfig()
+        self.address = ADDRESS
+        self.alert_config, self.token_config = AlertConfig(), TokenConfig()
         self.visitors: Visitors = self.signed_in
         self.api_tokens = {f"egt_{name}": replace(one, csrf="") for name, one in self.signed_in.table.items()}
         self.people = People(store, clock=self.clock, passwords=Passwords(CheapHasher()))
@@ -127,7 +128,7 @@ class ConsoleSite:
                 operations=lambda visitor: Operations(self.store, clock=self.clock, access=visitor.access),
                 metrics=ConsoleMetrics(FleetCounter(self.store, clock=self.clock), sources=self.metrics_from),
                 repeated=self.repeated,
-                enrolment_address=lambda: ADDRESS,
+                enrolment_address=lambda: self.address,
                 people=self.people,
                 visitors=self.visitors,
                 api_tokens=self.api_tokens.get,
@@ -144,7 +145,7 @@ class ConsoleSite:
 
     def enrolment(self, visitor: Visitor) -> EnrolmentManager:
         """Return enrolment as a person sees and changes it."""
-        return EnrolmentManager(self.store, clock=self.clock, access=visitor.access)
+        return EnrolmentManager(self.store, clock=self.clock, access=visitor.access, defaults=self.token_config)
 
     def clock(self) -> float:
         return self.now_s

@@ -20,12 +20,21 @@ from edgegpu_base.cli.commandline import is_output_fault
 from edgegpu_base.cli.durations import seconds
 from edgegpu_base.cli.output import dumped, dumped_one_of_many, one_line, plain, plain_json
 from edgegpu_cloud.alerts.service import Alerts
+from edgegpu_cloud.cli.local_enrolment import LocalEnrolment
 from edgegpu_cloud.cli.remote.alerts import RemoteAlerts
 from edgegpu_cloud.cli.remote.client import CA_FILE, ApiClient, read_token
+from edgegpu_cloud.cli.remote.enrolment import RemoteEnrolment
 from edgegpu_cloud.cli.remote.evidence import RemoteEvidence
 from edgegpu_cloud.cli.remote.fleet import RemoteFleet
 from edgegpu_cloud.cli.remote.operations import RemoteOperations
-from edgegpu_cloud.cli.remote.ports import AlertsPort, EvidencePort, FleetPort, OperationsPort, RolloutsPort
+from edgegpu_cloud.cli.remote.ports import (
+    AlertsPort,
+    EnrolmentPort,
+    EvidencePort,
+    FleetPort,
+    OperationsPort,
+    RolloutsPort,
+)
 from edgegpu_cloud.cli.remote.rollouts import RemoteRollouts
 from edgegpu_cloud.controller.status import trouble
 from edgegpu_cloud.errors import CloudError
@@ -74,6 +83,7 @@ class Cloud:
     operations: OperationsPort
     alerts: AlertsPort
     evidence: EvidencePort
+    enrolment: EnrolmentPort
     by: str
 
 
@@ -113,6 +123,7 @@ def reached(folder: Path) -> Iterator[Cloud]:
                 operations=RemoteOperations(client),
                 alerts=RemoteAlerts(client),
                 evidence=RemoteEvidence(client),
+                enrolment=RemoteEnrolment(client),
                 by=operator(),
             )
         return
@@ -142,6 +153,7 @@ def opened(folder: Path) -> Iterator[LocalCloud]:
             operations=Operations(store, clock=time.time, access=access),
             alerts=Alerts(store, config.alerts, access=access, controller=config.controller_name),
             evidence=EvidenceService(store, access=access),
+            enrolment=LocalEnrolment(store, layout, config, access=access),
             by=by,
             layout=layout,
             config=config,

@@ -90,7 +90,9 @@ class ConsoleApp:
                 store, config.alerts, access=visitor.access, controller=config.controller_name, clock=clock
             ),
             evidence=lambda visitor: EvidenceService(store, access=visitor.access, clock=clock),
-            enrolment=lambda visitor: EnrolmentManager(store, clock=clock, access=visitor.access),
+            enrolment=lambda visitor: EnrolmentManager(
+                store, clock=clock, access=visitor.access, defaults=config.tokens
+            ),
             operations=lambda visitor: Operations(store, clock=clock, access=visitor.access),
             metrics=ConsoleMetrics(FleetCounter(store, clock=clock), sources=sources),
             repeated=IdempotentRequests(store, clock=clock),

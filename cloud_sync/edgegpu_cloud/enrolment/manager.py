@@ -7,6 +7,7 @@ from edgegpu_cloud.enrolment import tokens
 from edgegpu_cloud.errors import CloudError, ConflictError, NotFoundError
 from edgegpu_cloud.fleet.access import Access, Permission
 from edgegpu_cloud.fleet.names import check_name, find_box
+from edgegpu_cloud.layout import TokenConfig
 from edgegpu_cloud.store.records import AuditEntry, EnrolmentAttempt, Json, RequestState, Token
 from edgegpu_cloud.store.store import ControllerStore, Transaction
 from edgegpu_sync.ids import DeviceId
@@ -17,6 +18,8 @@ MOST_USES, MOST_TOKENS = 100_000, 1_000
 SHORTEST_S, LONGEST_S = 1, 31_536_000
 """How long a token may last."""
 
+DEFAULT_TOKENS = TokenConfig()
+
 ID_LENGTH = 12
 """Characters of a token's digest by which people name it."""
 
@@ -25,13 +28,14 @@ ID_LENGTH = 12
 class TokenRequest:
     """A token as a person asks for it.
 
-    `lasts_s`: seconds. `name` is the box's, for several boxes how their names begin. `only_for`: name or id of the box
-    that is enrolled anew with it, and no other.
+    `lasts_s`: seconds. It, `uses` and `approval` are None for what the configuration of the controller has. `name` is
+    the box's, for several boxes how their names begin. `only_for`: name or id of the box that is enrolled anew with it,
+    and no other.
     """
 
-    lasts_s: int
-    uses: int = 1
-    approval: bool = False
+    lasts_s: int | None = None
+    uses: int | None = None
+    approval: bool | None = None
     name: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     only_for: str = ""
@@ -81,9 +85,16 @@ class EnrolmentManager:
     Each method that changes something raises ForbiddenError where the person may not enrol boxes.
     """
 
-    def __init__(self, store: ControllerStore, *, clock: Callable[[], float], access: Access) -> None:
-        """Take a store; `clock` returns seconds since 1970."""
-        self._store, self._clock, self._access = store, clock, access
+    def __init__(
+        self,
+        store: ControllerStore,
+        *,
+        clock: Callable[[], float],
+        access: Access,
+        defaults: TokenConfig = DEFAULT_TOKENS,
+    ) -> None:
+        """Take a store; `clock` returns seconds since 1970, `defaults` are those of tokens."""
+        self._store, self._clock, self._access, self._defaults = store, clock, access, defaults
         self._scope = access.scope
 
     # tokens
@@ -114,7 +125,10 @@ class EnrolmentManager:
         return made
 
     def _made(self, tx: Transaction, wanted: TokenRequest) -> NewToken:
-        _check(wanted)
+        held = self._defaults
+        lasts_s = held.lasts_s if wanted.lasts_s is None else wanted.lasts_s
+        uses = held.uses if wanted.uses is None else wanted.uses
+        _check(wanted, uses=uses, lasts_s=lasts_s)
         device = find_box(tx, wanted.only_for, self._scope).device if wanted.only_for else None
         if not self._scope.matches(wanted.labels) and (device is None or wanted.labels):
             if device is not None:  # its labels become those of the token
@@ -127,9 +141,9 @@ class EnrolmentManager:
             digest=tokens.digest(text),
             by=self._access.by,
             at_s=now_s,
-            expires_at_s=now_s + wanted.lasts_s,
-            uses=1 if device else wanted.uses,
-            approval=wanted.approval,
+            expires_at_s=now_s + lasts_s,
+            uses=1 if device else uses,
+            approval=held.approval if wanted.approval is None else wanted.approval,
             name=wanted.name,
             labels=dict(wanted.labels) | ({tokens.ONLY_FOR: device} if device else {}),
         )
@@ -234,11 +248,11 @@ class EnrolmentManager:
         tx.notes.audit(AuditEntry(at_s=self._clock(), by=self._access.by, what=what, device=device, detail=detail))
 
 
-def _check(wanted: TokenRequest) -> None:
+def _check(wanted: TokenRequest, *, uses: int, lasts_s: int) -> None:
     if wanted.name:
         check_name(wanted.name)
-    _check_bounds("use a token for", wanted.uses, 1, MOST_USES, "boxes")
-    _check_bounds("let a token last", wanted.lasts_s, SHORTEST_S, LONGEST_S, "s")
+    _check_bounds("use a token for", uses, 1, MOST_USES, "boxes")
+    _check_bounds("let a token last", lasts_s, SHORTEST_S, LONGEST_S, "s")
     if tokens.ONLY_FOR in wanted.labels:
         raise CloudError(f"cannot give a box the label {tokens.ONLY_FOR}", remedy="choose another label")
 

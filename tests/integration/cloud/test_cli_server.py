@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -15,11 +15,14 @@ from edgegpu_cloud.alerts.service import AlertTask
 from edgegpu_cloud.cli.common import EXIT_WAITING
 from edgegpu_cloud.cli.remote.client import CA_FILE, TOKEN, TOKEN_FILE
 from edgegpu_cloud.console.context import fleet_of
+from edgegpu_cloud.enrolment.install_lines import enrolment_address
 from edgegpu_cloud.fleet.operations.runner import OperationRunner
 from edgegpu_cloud.fleet.specs import ContainerLimits
 from edgegpu_cloud.fleet.views import BoxDetails
-from edgegpu_cloud.layout import AlertConfig, CloudLayout, WebhookConfig
+from edgegpu_cloud.layout import AlertConfig, CloudLayout, TokenConfig, WebhookConfig
+from edgegpu_cloud.store.records import EnrolmentAttempt
 from edgegpu_cloud.store.store import ControllerStore
+from edgegpu_sync.ids import DeviceId
 from edgegpu_sync.messages.evidence import ContainerEvidence
 from edgegpu_sync.topics import TopicKind
 
@@ -60,6 +63,7 @@ def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pair]:
     monkeypatch.setenv(CA_FILE, str(tmp_path / "ca.crt"))
     monkeypatch.setenv(TOKEN, "egt_otto")
     monkeypatch.setenv("EDGEGPU_DEBUG", "")
+    site.address = enrolment_address(CloudLayout(folder), "https://localhost:8443")
     with site.served(tmp_path, authority) as url:
         yield Pair(folder, url, site)
     store.close()
@@ -92,6 +96,16 @@ def test_what_is_read_is_the_same_here_and_there(pair: Pair, words: Sequence[str
     assert bool(there.err) == bool(here.err.replace(its_own, "")), "only who is there sees whether it runs"
 
 
+def waiting(pair: Pair) -> str:
+    """Let a box wait for a person; return its id."""
+    (token,) = pair.here("tokens", "--json").json or [{"id": "0" * 12}]
+    asked = {"host": "new", "name": "", "instance": "ab" * 32, "address": "10.1.2.3", "versions": {"agent": "0.2.0"}}
+    one = EnrolmentAttempt(id="c0ffee" * 5, token=token["id"] * 5, digest="d" * 64, asked=asked, at_s=pair.site.now_s)
+    with pair.site.store.write() as tx:
+        tx.enrolments.add_request(one)
+    return one.id
+
+
 @pytest.fixture
 def used(pair: Pair) -> Pair:
     """Return a controller that was worked with: limits, an operation, an alert, evidence."""
@@ -121,7 +135,10 @@ def used(pair: Pair) -> Pair:
         tx.telemetry.put_evidence(
             hall, [ContainerEvidence.model_validate({**seen, **more}, strict=False)], now_s=site.now_s
         )
+        tx.notes.alarm("broker.DROPS", device="", text="the broker has dropped 7 messages", now_s=site.now_s)
     AlertTask(site.store, site.alert_config, controller="controller-1", clock=site.clock).look()
+    assert pair.here("enrol", "--name", "hall-9", "--label", "site=hall", "--expires", "2h").code == 0
+    waiting(pair)
     return pair
 
 
@@ -148,6 +165,19 @@ USED: tuple[Sequence[str], ...] = (
     ("evidence", "hall-1"),
     ("evidence", "nobody", "--json"),
     ("evidence", "hall-2", "--check", "--json"),
+    ("alarms", "--json"),
+    ("alarms",),
+    ("alarms", "--seen", "99", "--json"),
+    ("confirm", "hall-1", "--json"),
+    ("confirm", "--all"),
+    ("tokens", "--json"),
+    ("tokens",),
+    ("tokens", "--take-back", "0123", "--json"),
+    ("pending", "--json"),
+    ("pending",),
+    ("approve", "abcd", "--json"),
+    ("enrol", "--name", "no name", "--json"),
+    ("enrol", "--for", "nobody", "--json"),
 )
 """Commands of which the API has all that they print, and which change nothing."""
 
@@ -175,6 +205,52 @@ def test_an_alert_is_silenced_and_a_check_is_asked_for_from_there(used: Pair) ->
     (id_,) = used.here("evidence", "hall-1", "--json").json["checking"]
     assert used.there("evidence", "hall-1", "--json").json["checking"] == [id_]
     assert used.here("commands", "hall-1", "--json").json[0]["op"] == "evidence.check"
+
+
+def test_a_box_is_enrolled_from_there(pair: Pair) -> None:
+    pair.site.token_config = TokenConfig(lasts_s=7_200, uses=3)
+    made = pair.there("enrol", "--label", "site=hall", "--json").json
+    here = pair.here("enrol", "--label", "site=hall", "--json").json
+    assert (made.keys(), made["uses"]) == (here.keys(), 3), "what is left out is as its configuration has it"
+    parts = {"url": "https://localhost:8443", "ca_sha256": here["ca_sha256"], "pin": here["pin"]}
+    assert {name: made[name] for name in parts} == parts
+    assert made["line"] == here["line"].replace(here["token"], made["token"])
+    assert made["expires_at"] == int(pair.site.now_s + 7_200)
+    told = pair.there("enrol", "--name", "hall-1", "--count", "1", "--approve")
+    assert "Each box waits for a yes" in told.out
+    assert "there is a box hall-1" in told.err
+    first = pair.here("tokens", "--json").json[0]
+    left = pair.there("tokens", "--take-back", first["id"][:6], "--json").json
+    assert first["id"] not in [one["id"] for one in left]
+    assert left == pair.here("tokens", "--json").json
+    again = pair.there("enrol", "--for", "hall-1", "--json").json
+    assert again["uses"] == 1
+
+
+@pytest.mark.parametrize(("verb", "state"), [("approve", "APPROVED"), ("refuse", "REFUSED")])
+def test_a_box_that_waits_is_decided_from_there(pair: Pair, verb: str, state: str) -> None:
+    id_ = waiting(pair)
+    done = pair.there(verb, id_[:8], "--json")
+    assert (done.code, done.json) == (0, {"id": id_, "state": state}), done.out
+    late = pair.here(verb, id_[:8])
+    assert late.code == 1
+    assert pair.there(verb, id_[:8]).err == late.err
+
+
+def test_a_box_that_is_restored_goes_on_and_an_alarm_is_seen_from_there(used: Pair) -> None:
+    with used.site.store.write() as tx:
+        held = next(one for one in tx.boxes.get(ids(used)).values() if one.name == "hall-1")
+        tx.boxes.put([replace(held, sequence=replace(held.sequence, restored=True))])
+    rev = used.here("box", "hall-1", "--json").json["box"]["rev"]
+    (confirmed,) = used.there("confirm", "--all", "--json").json
+    assert (confirmed["name"], confirmed["restored"], confirmed["rev"] > rev) == ("hall-1", False, True)
+    numbers = [str(one["number"]) for one in used.there("alarms", "--json").json]
+    assert used.there("alarms", "--seen", numbers[0], "--json").json == used.here("alarms", "--json").json
+    assert len(used.here("alarms", "--json").json) == len(numbers) - 1
+
+
+def ids(pair: Pair) -> list[DeviceId]:
+    return [DeviceId(one["device"]) for one in pair.here("boxes", "--json").json]
 
 
 def test_the_webhook_is_an_admins_and_its_address_stays_there(used: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,7 +288,9 @@ def test_what_is_changed_there_stands_here(pair: Pair) -> None:
     }
 
 
-@pytest.mark.parametrize("words", [("backup", "x"), ("broker",), ("serve",), ("migrate",), ("tokens",)], ids=" ".join)
+@pytest.mark.parametrize(
+    "words", [("backup", "x"), ("broker",), ("serve",), ("migrate",), ("people", "list")], ids=" ".join
+)
 def test_what_works_with_the_controllers_files_says_so(pair: Pair, words: Sequence[str]) -> None:
     done = pair.there(*words)
     assert (done.code, "without --server" in done.err) == (1, True), done.err

@@ -25,7 +25,6 @@ from edgegpu_cloud.cli.common import (
     answer,
     follow,
     moment,
-    opened,
     print_connection_problem,
     print_json,
     print_list,
@@ -256,7 +255,7 @@ def confirm(
     """Go on with a box that is RESTORED."""
     if bool(name) == every:
         raise typer.BadParameter("name one BOX, or --all")
-    with reporting(as_json=json), opened(folder) as cloud:
+    with reporting(as_json=json), reached(folder) as cloud:
         views = cloud.fleet.matching(BoxFilter(restored=True)) if every else [cloud.fleet.box(name)]
         for view in views:
             cloud.fleet.confirm_restored(view.device)
@@ -289,7 +288,7 @@ def alarms(
 ) -> None:
     """List what a person has to look at."""
     since_s = since_of(since)
-    with reporting(as_json=json), opened(folder) as cloud:
+    with reporting(as_json=json), reached(folder) as cloud:
         if seen is not None:
             cloud.fleet.alarm_seen(seen)
         found = [alarm for alarm in cloud.fleet.alarms() if alarm.at_s >= since_s]

@@ -16,20 +16,17 @@ from edgegpu_cloud.cli.common import (
     ago,
     answer,
     moment,
-    opened,
-    operator,
     print_connection_problem,
     print_json,
     print_list,
+    reached,
     reporting,
     say,
 )
 from edgegpu_cloud.controller.status import no_bundle
-from edgegpu_cloud.enrolment.install_lines import EnrolLine, enrol_line, enrolment_address
-from edgegpu_cloud.enrolment.manager import MOST_USES, AttemptView, EnrolmentManager, TokenRequest
-from edgegpu_cloud.fleet.access import Access
+from edgegpu_cloud.enrolment.install_lines import EnrolLine
+from edgegpu_cloud.enrolment.manager import MOST_USES, AttemptView, TokenRequest
 from edgegpu_cloud.fleet.selectors import read_labels
-from edgegpu_cloud.http.urls import url_of
 from edgegpu_cloud.store.records import RequestState
 
 ENROL_HELP = """\
@@ -106,38 +103,30 @@ def enrol(
     """Make a one-time token and print the line to paste on a box."""
     if only_for and (count or 1) > 1:
         raise typer.BadParameter("--for names one box, so leave --count out", param_hint="--count")
-    with reporting(as_json=json), opened(folder) as cloud:
-        settings = cloud.config.tokens
-        lasts_s = seconds(expires, option="--expires") if expires else settings.lasts_s
+    with reporting(as_json=json), reached(folder) as cloud:
         wanted = TokenRequest(
-            lasts_s=lasts_s,
-            uses=count or settings.uses,
-            approval=settings.approval if approve is None else approve,
+            lasts_s=seconds(expires, option="--expires") if expires else None,
+            uses=count,
+            approval=approve,
             name=name,
             labels={key: value for key, value in read_labels(label or []).items() if value},
             only_for=only_for,
         )
-        new = manager(cloud).make(wanted)
-        line = enrol_line(enrolment_address(cloud.layout, url_of(cloud.config)), new)
+        line = cloud.enrolment.make_line(wanted)
         if json:
             print_json(line)
             return
-        _tell(line, lasts_s)
+        _tell(line)
         print_connection_problem(cloud)
         if not only_for and cloud.fleet.is_name(name):
             say(
                 f"edgegpu-cloud: there is a box {name}: another machine gets a longer name; that one anew: --for {name}"
             )
-        if why := no_bundle(cloud.layout):
+        if isinstance(cloud, LocalCloud) and (why := no_bundle(cloud.layout)):
             say(f"edgegpu-cloud: {why}: the line fails until `serve --bundle FOLDER` has one")
 
 
-def manager(cloud: LocalCloud) -> EnrolmentManager:
-    """Return enrolment as the person at this command line changes it."""
-    return EnrolmentManager(cloud.store, clock=time.time, access=Access(operator()))
-
-
-def _tell(line: EnrolLine, lasts_s: int) -> None:
+def _tell(line: EnrolLine) -> None:
     boxes = "one box" if line.uses == 1 else f"{line.uses} boxes"
     typer.echo(f"For {boxes}, until {moment(line.expires_at)}. Paste on the box, as root:\n")
     typer.echo(f"{line.line}\n")
@@ -145,14 +134,12 @@ def _tell(line: EnrolLine, lasts_s: int) -> None:
     typer.echo(f"On a box that has edgegpu already: edgegpu agent enrol --url {line.url} --ca-sha256 {line.ca_sha256}")
     typer.echo(f"asks for the token: {line.token}")
     if line.approval:
-        typer.echo(
-            f"\nEach box waits for a yes: edgegpu-cloud pending, edgegpu-cloud approve ID (within {lasts_s} s or later)"
-        )
+        typer.echo("\nEach box waits for a yes: edgegpu-cloud pending, edgegpu-cloud approve ID")
 
 
 def pending(*, folder: FolderOption = DEFAULT, json: JsonOption = False) -> None:
     """List the boxes that wait for `approve`."""
-    with reporting(as_json=json), opened(folder) as cloud:
+    with reporting(as_json=json), reached(folder) as cloud:
         now_s = time.time()
 
         def shown(view: AttemptView) -> dict[str, object]:
@@ -164,7 +151,7 @@ def pending(*, folder: FolderOption = DEFAULT, json: JsonOption = False) -> None
             cells = (str(shown(view)[name])[:24] for name in ("host", "name", "instance", "address", "by"))
             return (view.attempt.id[:8], ago(view.attempt.at_s, now_s), *cells)
 
-        waiting = manager(cloud).attempts(RequestState.WAITING)
+        waiting = cloud.enrolment.attempts(RequestState.WAITING)
         print_list(waiting, _PENDING, row, none="no box waits", as_json=json, shown=shown)
 
 
@@ -182,8 +169,8 @@ def refuse(id_: IdArgument, *, folder: FolderOption = DEFAULT, json: JsonOption 
 
 
 def _decide(id_: str, state: RequestState, *, folder: FolderOption, json: bool) -> None:
-    with reporting(as_json=json), opened(folder) as cloud:
-        request = manager(cloud).decide(id_, state).attempt
+    with reporting(as_json=json), reached(folder) as cloud:
+        request = cloud.enrolment.decide(id_, state).attempt
         names = dict.fromkeys(str(request.asked.get(one) or "") for one in ("name", "host"))
         called = ", host ".join(filter(None, map(one_line, names))) or request.id[:8]
         answer({"id": request.id, "state": state}, f"{state.value.lower()}: {called}", as_json=json)

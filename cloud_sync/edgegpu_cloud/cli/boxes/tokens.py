@@ -1,6 +1,5 @@
 """`edgegpu-cloud tokens`: lists the tokens that are still valid, and takes one back."""
 
-import time
 from typing import Annotated
 
 import typer
@@ -10,14 +9,12 @@ from edgegpu_cloud.cli.common import (
     FolderOption,
     JsonOption,
     moment,
-    opened,
-    operator,
     print_list,
+    reached,
     reporting,
 )
-from edgegpu_cloud.enrolment.manager import EnrolmentManager, token_id
+from edgegpu_cloud.enrolment.manager import token_id
 from edgegpu_cloud.enrolment.tokens import only_for
-from edgegpu_cloud.fleet.access import Access
 from edgegpu_cloud.store.records import Token
 
 HELP = """\
@@ -33,11 +30,10 @@ BackOption = Annotated[str | None, typer.Option("--take-back", metavar="ID", hel
 
 def tokens(*, folder: FolderOption = DEFAULT, take_back: BackOption = None, json: JsonOption = False) -> None:
     """List the tokens that are still good."""
-    with reporting(as_json=json), opened(folder) as cloud:
-        enrolment = EnrolmentManager(cloud.store, clock=time.time, access=Access(operator()))
+    with reporting(as_json=json), reached(folder) as cloud:
         if take_back is not None:
-            enrolment.take_back(take_back)
-        good = enrolment.tokens()
+            cloud.enrolment.take_back(take_back)
+        good = cloud.enrolment.tokens()
         print_list(good, _HEADS, _row, none="no tokens", as_json=json, shown=_shown)
 
 

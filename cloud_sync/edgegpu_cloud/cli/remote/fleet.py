@@ -1,7 +1,7 @@
 """The fleet of a controller on another machine: what the commands use of `Fleet`, by the API."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -16,13 +16,13 @@ from edgegpu_cloud.fleet.limits.requests import RequestedItem
 from edgegpu_cloud.fleet.listing import BoxFilter
 from edgegpu_cloud.fleet.specs import ContainerLimits, SharingSettings
 from edgegpu_cloud.fleet.views import BoxDetails, BoxView, CommandView
-from edgegpu_cloud.store.records import BoxEvent
+from edgegpu_cloud.store.records import Alarm, BoxEvent
 from edgegpu_sync.ids import CommandId
 
-_VIEW, _DETAILS = TypeAdapter(BoxView), TypeAdapter(BoxDetails)
+_VIEW, _DETAILS, _ALARM = TypeAdapter(BoxView), TypeAdapter(BoxDetails), TypeAdapter(Alarm)
 _COMMAND, _EVENTS = TypeAdapter(CommandView), TypeAdapter(list[BoxEvent])
 _REQUESTS, _HISTORY = TypeAdapter(list[RequestedItem]), TypeAdapter(list[LimitsHistoryEntry])
-_MOST_EVENTS = 200
+_MOST_EVENTS, _MOST_NAMES = 200, 100
 
 
 class RemoteFleet:
@@ -39,9 +39,11 @@ class RemoteFleet:
         return self.matching(BoxFilter(selector=selector))
 
     def matching(self, where: BoxFilter) -> list[BoxView]:
-        """Return the whole views of boxes; the API filters by selector, clusters and states."""
-        states = sorted(one.value for one in where.states)
-        found = self._client.items("/box-views", labels=where.selector, cluster=sorted(where.clusters), state=states)
+        """Return the whole views of boxes; the API filters by selector, clusters, states, and whether restored."""
+        states, clusters = sorted(one.value for one in where.states), sorted(where.clusters)
+        found = self._client.items(
+            "/box-views", labels=where.selector, cluster=clusters, state=states, restored=where.restored
+        )
         return [read_as(_VIEW, one) for one in found]
 
     def box(self, name_or_id: str) -> BoxView:
@@ -67,6 +69,26 @@ class RemoteFleet:
         path = f"{_limits_path(device, (key.namespace, key.app, key.container))}/history"
         entries = self._client.get(path)
         return read_as(_HISTORY, [{**one, "at_s": one["requested_at_s"], "by": one["requested_by"]} for one in entries])
+
+    def is_name(self, name: str) -> bool:
+        """Whether a box has exactly this name."""
+        if not name:
+            return False
+        try:
+            return bool(self._client.get(f"/boxes/{name_in_path(name)}")["name"] == name)
+        except NotFoundError:
+            return False
+
+    def names_of(self, devices: Collection[str]) -> Mapping[str, str]:
+        """Return the names of those of these boxes that exist, by device id."""
+        ids = sorted(set(devices) - {""})
+        parts = [ids[at : at + _MOST_NAMES] for at in range(0, len(ids), _MOST_NAMES)]
+        found = (read_as(_VIEW, one) for part in parts for one in self._client.items("/box-views", device=part))
+        return {one.device: one.name for one in found}
+
+    def confirm_restored(self, device: str) -> None:
+        """Resume a box that was found ahead of the store there."""
+        self._client.send("POST", f"/boxes/{name_in_path(device)}/confirm")
 
     def rename(self, device: str, name: str) -> None:
         """Give a box another name."""
@@ -142,6 +164,16 @@ class RemoteFleet:
     def follow(self, id_: str, *, timeout_s: float) -> Iterator[CommandView]:
         """Yield a command, and again each time it has changed, until it has ended or the time is over."""
         return follow(lambda: self.one_command(id_), clock=time.time, sleep=time.sleep, timeout_s=timeout_s)
+
+    # alarms
+
+    def alarms(self) -> list[Alarm]:
+        """Return the alarms that nobody has seen, newest first."""
+        return [read_as(_ALARM, one) for one in self._client.items("/alarms")]
+
+    def alarm_seen(self, number: int) -> None:
+        """Mark an alarm as seen."""
+        self._client.send("POST", f"/alarms/{number}/seen")
 
 
 def _limits_path(device: str, key: Sequence[str]) -> str:

@@ -208,6 +208,18 @@ def _pods(found: BoxCards) -> list[ApiPod]:
     ]
 
 
+@router.post("/boxes/{box}/confirm", response_model=ApiBox)
+def confirm(box: str, _: ApiOperator, fleet: ApiFleet, once: Once) -> Response:
+    """Go on with a box that is restored: what was requested of it here counts again, under a new revision."""
+    return once(lambda: _confirmed_restored(fleet, box))
+
+
+def _confirmed_restored(fleet: Fleet, box: str) -> ApiBox:
+    device = fleet.box(box).device
+    fleet.confirm_restored(device)
+    return box_body(fleet.box(device))
+
+
 @router.post("/boxes/{box}/revoke", response_model=ApiBox)
 def revoke(box: str, body: ApiConfirmation, _: ApiAdmin, fleet: ApiFleet, once: Once) -> Response:
     """Revoke a box: nothing it says counts any more, and nothing is sent to it."""

@@ -9,8 +9,8 @@ from edgegpu_cloud.console.api.access import ApiEnrolment, ApiOperator, ApiVisit
 from edgegpu_cloud.console.api.idempotency import Once
 from edgegpu_cloud.console.api.models.fleet import ApiAttempt, ApiEnrolmentToken, ApiNewToken, ApiTokenRequest
 from edgegpu_cloud.enrolment.install_lines import enrol_line
-from edgegpu_cloud.enrolment.manager import ID_LENGTH, AttemptView, EnrolmentManager, TokenRequest, token_id
-from edgegpu_cloud.enrolment.tokens import only_for
+from edgegpu_cloud.enrolment.manager import AttemptView, EnrolmentManager, TokenRequest, token_id
+from edgegpu_cloud.enrolment.tokens import ONLY_FOR, only_for
 from edgegpu_cloud.fleet.selectors import read_labels
 from edgegpu_cloud.store.records import RequestState, Token
 
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 router = APIRouter(prefix="/enrolment", tags=["enrolment"])
 
-IdPath = Annotated[str, Path(min_length=ID_LENGTH, max_length=64, pattern="^[0-9a-f]+$")]
+IdPath = Annotated[
+    str, Path(min_length=1, max_length=64, pattern="^[0-9a-f]+$", description="The beginning of an id will do.")
+]
 
 
 @router.get("/tokens")
@@ -29,8 +31,10 @@ def list_tokens(_: ApiVisitor, enrolment: ApiEnrolment) -> list[ApiEnrolmentToke
 
 
 def _token(one: Token) -> dict[str, object]:
-    names = ("name", "uses", "used", "approval", "expires_at_s", "by")
-    return {name: getattr(one, name) for name in names} | {"id": token_id(one), "only_for": only_for(one)}
+    names = ("name", "uses", "used", "approval", "at_s", "expires_at_s", "by")
+    labels = {key: value for key, value in one.labels.items() if key != ONLY_FOR}
+    own = {"id": token_id(one), "labels": labels, "only_for": only_for(one)}
+    return {name: getattr(one, name) for name in names} | own
 
 
 @router.post("/tokens", status_code=201, response_model=ApiNewToken)
@@ -54,9 +58,8 @@ def _made(parts: "ConsoleParts", enrolment: EnrolmentManager, body: ApiTokenRequ
         )
     )
     line = enrol_line(parts.enrolment_address(), new)
-    return ApiNewToken.model_validate(
-        _token(new.token) | {"token": new.text, "line": line.line, "line_sudo": line.line_sudo}
-    )
+    names = ("token", "line", "line_sudo", "url", "ca_sha256", "pin")
+    return ApiNewToken.model_validate(_token(new.token) | {name: getattr(line, name) for name in names})
 
 
 @router.delete("/tokens/{id_}", response_model=ApiEnrolmentToken)
@@ -91,9 +94,11 @@ def _attempt(view: AttemptView) -> ApiAttempt:
         id=one.id,
         state=one.state.value,
         name=view.name,
+        given_name=str(one.asked.get("name", "")),
         host=str(one.asked.get("host", "")),
         address=str(one.asked.get("address", "")),
         instance=str(one.asked.get("instance", "")),
+        versions=one.asked.get("versions") or {},
         device=one.device,
         at_s=one.at_s,
         token_by=view.made_by,

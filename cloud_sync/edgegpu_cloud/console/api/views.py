@@ -12,6 +12,7 @@ from edgegpu_cloud.fleet.limits.requests import RequestedItem
 from edgegpu_cloud.fleet.listing import BoxFilter, PageOrder
 from edgegpu_cloud.fleet.views import BoxDetails, BoxView
 from edgegpu_cloud.store.records import BoxEvent, BoxState
+from edgegpu_sync.ids import DeviceId
 
 router = APIRouter(tags=["boxes"])
 
@@ -21,6 +22,7 @@ class ViewsQuery(ApiModel):
 
     labels: Annotated[str, Field(max_length=500, description="A selector over labels: site=hall,rack!=3.")] = ""
     cluster: Annotated[tuple[str, ...], Field(max_length=100, description="Of one of these clusters.")] = ()
+    device: Annotated[tuple[str, ...], Field(max_length=MOST_ITEMS, description="With one of these ids.")] = ()
     state: Annotated[tuple[BoxState, ...], Field(max_length=3)] = ()
     restored: bool = False
     limit: Annotated[int, Field(ge=1, le=MOST_ITEMS)] = 50
@@ -31,6 +33,7 @@ class ViewsQuery(ApiModel):
 def list_views(request: Request, fleet: ApiFleet, where: Annotated[ViewsQuery, Query()]) -> ApiPage[BoxView]:
     """Return whole views of boxes, by name."""
     chosen = BoxFilter(
+        devices=frozenset(DeviceId(one.replace("\0", "")) for one in where.device) if where.device else None,
         selector=where.labels,
         clusters=frozenset(one.replace("\0", "") for one in where.cluster),
         states=frozenset(where.state),

@@ -1,5 +1,7 @@
 """Idempotency-Key at each request that changes something: done once, answered again, refused under another request."""
 
+from dataclasses import replace
+
 import pytest
 from kits.console import ConsoleSite
 from kits.details import box, card, pod, saying
@@ -45,6 +47,7 @@ CHANGING: tuple[tuple[str, str, object], ...] = (
     ("POST", "/enrolment/attempts/{id_}/approve", None),
     ("POST", "/enrolment/attempts/{id_}/refuse", None),
     ("POST", "/boxes/{box}/evidence/check", None),
+    ("POST", "/boxes/{box}/confirm", None),
     ("POST", "/boxes/{box}/revoke", {"confirm": "hall-1"}),
     ("POST", "/boxes/{box}/forget", {"confirm": "hall-1"}),
 )
@@ -105,6 +108,8 @@ def busy(site: ConsoleSite, hall: DeviceId) -> ConsoleSite:
     details = box("hall-1", (card("0"),), pods, cluster="0" * 36)
     site.report(hall, saying(details, TopicKind.STATUS, state="online", capabilities=["evidence.check"]))
     with site.store.write() as tx:
+        held = tx.boxes.get([hall])[hall]
+        tx.boxes.put([replace(held, sequence=replace(held.sequence, restored=True))])
         tx.notes.alarm("card.lost", device=hall, text="card 1 fell off the bus", now_s=site.now_s)
     hooks = WebhookConfig(urls=("https://hooks.example.com",), secret="a secret of sixteen")  # noqa: S106
     site.alert_config = AlertConfig(webhook=hooks)

@@ -352,9 +352,11 @@ class ApiTokenRequest(ApiModel):
         default="", description="The box's name; for several boxes how their names begin."
     )
     labels: Annotated[Mapping[str, str], Field(max_length=64)] = Field(default_factory=dict)
-    lasts_s: Annotated[int, Field(ge=SHORTEST_S, le=LONGEST_S)] = 3_600
-    uses: Annotated[int, Field(ge=1, le=MOST_USES)] = 1
-    approval: bool = False
+    lasts_s: Annotated[int, Field(ge=SHORTEST_S, le=LONGEST_S)] | None = Field(
+        default=None, description="Seconds. null, here and in `uses` and `approval`: as the controller's configuration."
+    )
+    uses: Annotated[int, Field(ge=1, le=MOST_USES)] | None = None
+    approval: bool | None = None
     only_for: Annotated[str, Field(max_length=253)] = Field(
         default="", description="Name or id of the box that is enrolled anew, and no other."
     )
@@ -368,7 +370,9 @@ class ApiEnrolmentToken(ApiModel):
     uses: int
     used: int
     approval: bool
+    at_s: float
     expires_at_s: float
+    labels: dict[str, str] = Field(description="Of the boxes that come with it.")
     only_for: str
     by: str
 
@@ -379,6 +383,9 @@ class ApiNewToken(ApiEnrolmentToken):
     token: str
     line: str = Field(description="To be pasted on the box as root.")
     line_sudo: str
+    url: str = Field(description="Where boxes enrol.")
+    ca_sha256: str = Field(description="The SHA-256 of the authority of that address: a box pins it.")
+    pin: str = Field(description="The SHA-256 of its public key, as curl takes it.")
 
 
 class ApiAttempt(ApiModel):
@@ -386,10 +393,12 @@ class ApiAttempt(ApiModel):
 
     id: str
     state: Literal["WAITING", "APPROVED", "REFUSED", "DONE"]
-    name: str
+    name: str = Field(description="What the box shall be called.")
+    given_name: str = Field(description="The name that its token gives; empty: it is called as its host.")
     host: str
     address: str
     instance: str
+    versions: dict[str, str]
     device: str | None
     at_s: float
     token_by: str
