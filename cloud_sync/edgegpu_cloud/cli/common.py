@@ -132,13 +132,15 @@ def reached(folder: Path) -> Iterator[Cloud]:
 
 
 @contextmanager
-def opened(folder: Path) -> Iterator[LocalCloud]:
+def opened(folder: Path, *, why: str = "", instead: str = "") -> Iterator[LocalCloud]:
     """Open a controller as the owner of its folder; a process of root's gives root up.
+
+    `why` and `instead` are as `refuse_server` takes them.
 
     Raises:
         CloudError: `--server` is given, there is none in that folder, or its store cannot be used.
     """
-    refuse_server()
+    refuse_server(why, instead)
     by = operator()
     become_owner(folder)
     layout = CloudLayout(folder)
@@ -163,15 +165,21 @@ def opened(folder: Path) -> Iterator[LocalCloud]:
         store.close()
 
 
-def refuse_server() -> None:
-    """Refuse `--server` for a command that works with the controller's own files.
+def refuse_server(why: str = "", instead: str = "") -> None:
+    """Refuse `--server` for a command that the API has not.
+
+    Args:
+        why: the reason; empty: it works with the controller's own files.
+        instead: another remedy than to run it on the controller's machine; empty: none.
 
     Raises:
         CloudError: it is given.
     """
     if SERVER.get():
-        text = "cannot do this with --server: the command works with the controller's own files"
-        raise CloudError(text, remedy="run it on the controller's machine, without --server")
+        reason = why or "the command works with the controller's own files"
+        text = f"cannot do this with --server: {reason}"
+        here = "run it on the controller's machine, without --server"
+        raise CloudError(text, remedy=f"{instead}, or {here}" if instead else here)
 
 
 def check_database(layout: CloudLayout, config: CloudConfig) -> None:

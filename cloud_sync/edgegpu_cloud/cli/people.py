@@ -2,6 +2,8 @@
 
 import sys
 import time
+from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -151,6 +153,12 @@ RevokeOption = Annotated[str, typer.Option("--revoke", metavar="TOKEN", help="Re
 DaysOption = Annotated[int, typer.Option("--days", metavar="DAYS", help="How long the new token is valid.")]
 
 
+def _opened(folder: Path) -> AbstractContextManager[LocalCloud]:
+    """Open the controller of this machine: the API has no accounts."""
+    why = "the API has no accounts, so that no API token can make another or raise a role"
+    return opened(folder, why=why, instead="use the console's pages People and My account")
+
+
 def _people(cloud: LocalCloud, *, with_link: bool = False) -> tuple[People, Access]:
     """Return the people, and this command's access to them; refuse to make a link that leads nowhere."""
     if with_link:
@@ -160,7 +168,7 @@ def _people(cloud: LocalCloud, *, with_link: bool = False) -> tuple[People, Acce
 
 def list_people(*, folder: FolderOption = DEFAULT, json: JsonOption = False) -> None:
     """List the accounts."""
-    with reporting(as_json=json), opened(folder) as cloud:
+    with reporting(as_json=json), _opened(folder) as cloud:
         people, by = _people(cloud)
         found = people.all(by=by)
         heads = ("NAME", "ROLE", "SCOPE", "STATE", "SINCE")
@@ -200,7 +208,7 @@ def add(
     json: JsonOption = False,
 ) -> None:
     """Add a person."""
-    with reporting(as_json=json), opened(folder) as cloud:
+    with reporting(as_json=json), _opened(folder) as cloud:
         people, by = _people(cloud, with_link=True)
         secret = people.create(name, role=role, scope=scope, language=language, by=by)
         account = people.account(name, by=by)
@@ -221,7 +229,7 @@ def _print_link(
 def role(name: NameArgument, role: RoleArgument, *, folder: FolderOption = DEFAULT, json: JsonOption = False) -> None:
     """Give a person another role."""
     wanted = _role(role)
-    with reporting(as_json=json), opened(folder) as cloud:
+    with reporting(as_json=json), _opened(folder) as cloud:
         people, by = _people(cloud)
         people.set_role(name, wanted, by=by)
         name = people.account(name, by=by).name
@@ -232,7 +240,7 @@ def scope(
     name: NameArgument, selector: ScopeArgument, *, folder: FolderOption = DEFAULT, json: JsonOption = False
 ) -> None:
     """Give a person another scope."""
-    with reporting(as_json=json), opened(folder) as cloud:
+    with reporting(as_json=json), _opened(folder) as cloud:
         people, by = _people(cloud)
         people.set_scope(name, selector, by=by)
         account = people.account(name, by=by)
@@ -244,7 +252,7 @@ def scope(
 
 def disable(name: NameArgument, *, folder: FolderOption = DEFAULT, json: JsonOption = False) -> None:
     """Shut a person out."""
-    with reporting(as_json=json), opened(folder) as cloud:
+    with reporting(as_json=json), _opened(folder) as cloud:
         people, by = _people(cloud)
         people.disable(name, by=by)
         name = people.account(name, by=by).name
@@ -253,7 +261,7 @@ def disable(name: NameArgument, *, folder: FolderOption = DEFAULT, json: JsonOpt
 
 def enable(name: NameArgument, *, folder: FolderOption = DEFAULT, json: JsonOption = False) -> None:
     """Let a person in again."""
-    with reporting(as_json=json), opened(folder) as cloud:
+    with reporting(as_json=json), _opened(folder) as cloud:
         people, by = _people(cloud)
         people.enable(name, by=by)
         name = people.account(name, by=by).name
@@ -264,7 +272,7 @@ def remove(
     name: NameArgument, *, yes: YesOption = False, folder: FolderOption = DEFAULT, json: JsonOption = False
 ) -> None:
     """Remove a person."""
-    with reporting(as_json=json), opened(folder) as cloud:
+    with reporting(as_json=json), _opened(folder) as cloud:
         people, by = _people(cloud)
         name = people.account(name, by=by).name
         if not yes:
@@ -284,7 +292,7 @@ def reset_password(
     name: NameArgument, *, stdin: StdinOption = False, folder: FolderOption = DEFAULT, json: JsonOption = False
 ) -> None:
     """Print a link for a new password, or set one."""
-    with reporting(as_json=json), opened(folder) as cloud:
+    with reporting(as_json=json), _opened(folder) as cloud:
         people, by = _people(cloud, with_link=not stdin)
         account = people.account(name, by=by)
         if stdin:
@@ -299,7 +307,7 @@ def reset_password(
 
 def link(*, folder: FolderOption = DEFAULT, json: JsonOption = False) -> None:
     """Print the first admin's link."""
-    with reporting(as_json=json), opened(folder) as cloud:
+    with reporting(as_json=json), _opened(folder) as cloud:
         people, by = _people(cloud, with_link=True)
         secret = people.first_admin_link(by=by)
         _print_link(cloud, secret, FIRST_ADMIN_S, {}, "the first admin makes an account here", as_json=json)
@@ -314,7 +322,7 @@ def sessions(
     json: JsonOption = False,
 ) -> None:
     """List and end sessions."""
-    with reporting(as_json=json), opened(folder) as cloud:
+    with reporting(as_json=json), _opened(folder) as cloud:
         people, by = _people(cloud)
         if end:
             people.revoke_session(end, by=by)
@@ -348,7 +356,7 @@ def tokens(
     json: JsonOption = False,
 ) -> None:
     """List, make and revoke API tokens."""
-    with reporting(as_json=json), opened(folder) as cloud:
+    with reporting(as_json=json), _opened(folder) as cloud:
         people, by = _people(cloud)
         if revoke:
             people.revoke_token(name, revoke, by=by)

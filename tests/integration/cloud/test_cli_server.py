@@ -26,6 +26,8 @@ from edgegpu_sync.ids import DeviceId
 from edgegpu_sync.messages.evidence import ContainerEvidence
 from edgegpu_sync.topics import TopicKind
 
+USAGE_ERROR = 2
+
 
 @dataclass(frozen=True)
 class Pair:
@@ -251,6 +253,37 @@ def test_a_box_that_is_restored_goes_on_and_an_alarm_is_seen_from_there(used: Pa
 
 def ids(pair: Pair) -> list[DeviceId]:
     return [DeviceId(one["device"]) for one in pair.here("boxes", "--json").json]
+
+
+def test_a_box_is_revoked_and_forgotten_from_there(used: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = used.there("revoke", "hall-1", "--yes", "--json")
+    assert (refused.code, "your role" in refused.json["error"]) == (1, True), "an operator may not"
+    monkeypatch.setenv(TOKEN, "egt_anna")
+    assert used.there("revoke", "hall-1", "--yes", "--reload", "true").code == USAGE_ERROR
+    assert "--yes" in used.there("revoke", "hall-1", "--json").json["remedy"]
+    device = used.here("box", "hall-1", "--json").json["box"]["device"]
+    assert used.here("box", "hall-1", "--json").json["box"]["state"] == "ENROLLED"
+    revoked = used.there("revoke", "hall-1", "--yes")
+    assert revoked.out.startswith("revoked hall-1: it is ignored from now on\n")
+    assert revoked.out.endswith("then: edgegpu-cloud kick hall-1\n")
+    assert used.here("box", "hall-1", "--json").json["box"]["state"] == "REVOKED"
+    done = used.there("revoke", "hall-2", "--yes", "--json").json
+    assert (done["name"], done["crl"], done["cut"]) == ("hall-2", None, False)
+    kicked = used.there("kick", "hall-1")
+    assert (kicked.code, "the controller's keys" in kicked.err) == (1, True)
+    assert "'hall' was typed" in run("--server", used.url, "boxes", "forget", "hall-1", stdin="hall\n").err
+    forgotten = run("--server", used.url, "boxes", "forget", "hall-1", stdin="hall-1\n")
+    assert f"forgot hall-1 ({device})" in forgotten.out
+    assert [one["name"] for one in used.here("boxes", "--json").json] == ["hall-2"]
+
+
+def test_people_are_not_managed_from_there_and_it_says_where(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(TOKEN, "egt_anna")
+    for words in (("list",), ("add", "bea"), ("tokens", "anna")):
+        done = pair.there("people", *words, "--json")
+        assert (done.code, "the API has no accounts" in done.json["error"]) == (1, True)
+        assert "page" in done.json["remedy"]
+        assert "without --server" in done.json["remedy"]
 
 
 def test_the_webhook_is_an_admins_and_its_address_stays_there(used: Pair, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,10 @@
 import shlex
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,12 +16,15 @@ from edgegpu_cloud.broker.kick import kick as cut
 from edgegpu_cloud.cli.arguments import BoxArgument
 from edgegpu_cloud.cli.common import (
     DEFAULT,
+    SERVER,
+    Cloud,
     FolderOption,
     JsonOption,
     LocalCloud,
     answer,
     opened,
     print_json,
+    reached,
     reporting,
     standing,
 )
@@ -29,6 +36,7 @@ from edgegpu_cloud.store.records import BoxState
 from edgegpu_sync.ids import DeviceId
 
 _RELOAD_S = 60
+_KICK_HERE = "it connects to the broker with the controller's keys"
 
 REVOKE_HELP = """\
 Revoke a box: nothing it says counts any more, nothing is signed for it, its certificates go on the list of the revoked.
@@ -42,7 +50,8 @@ Examples:
   edgegpu-cloud revoke asr-hall            # then reload the broker, then: edgegpu-cloud kick asr-hall
 
 \b
---json needs --yes, and prints {"device", "name", "crl": PATH, "cut": BOOL}
+With --server the controller writes the list, within seconds; --reload and `kick` are for its own machine.
+--json needs --yes, and prints {"device", "name", "crl": PATH or with --server null, "cut": BOOL}
 """
 KICK_HELP = """\
 Cut the connection of a revoked box, and end its session at the broker. Do it after the broker has read the list of the
@@ -66,8 +75,8 @@ Examples:
 
 \b
 It asks for the box's name, to be typed; --yes does not ask. As with `revoke` the broker has to read the list again,
-which cuts no connection: --reload does both, for a box that is online.
---json needs --yes, and prints {"device", "name", "crl": PATH, "cut": BOOL}
+which cuts no connection: --reload does both, for a box that is online, on the controller's machine alone.
+--json needs --yes, and prints {"device", "name", "crl": PATH or with --server null, "cut": BOOL}
 """
 
 YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
@@ -75,6 +84,41 @@ ReloadOption = Annotated[
     str,
     typer.Option("--reload", metavar="COMMAND", help="What makes the broker read the list; then the box is cut off."),
 ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ended:
+    """A box that was revoked or forgotten.
+
+    `done` says so in an error, `told` to who watches, `remedy` what to do where the list of the revoked is not written.
+    `named`: what `kick` takes for it. `still`: why it has to be kicked, with what comes before the command; empty where
+    it need not be.
+    """
+
+    view: BoxView
+    done: str
+    told: str
+    remedy: str
+    named: str
+    still: str
+
+
+@contextmanager
+def _reached(folder: Path, reload: str) -> Iterator[tuple[Cloud, CallersFiles | None]]:
+    """Reach a controller; on its own machine with what runs `reload` as the caller.
+
+    Raises:
+        typer.BadParameter: `reload` is given with --server.
+    """
+    if not SERVER.get():
+        with outside(folder, reload=lambda _: _run(reload)) as caller, opened(folder) as cloud:
+            yield cloud, caller
+        return
+    if reload:
+        text = "it runs on the controller's machine alone: leave it out with --server"
+        raise typer.BadParameter(text, param_hint="--reload")
+    with reached(folder) as there:
+        yield there, None
 
 
 def revoke(
@@ -86,20 +130,20 @@ def revoke(
     json: JsonOption = False,
 ) -> None:
     """Revoke a box."""
-    with reporting(as_json=json), outside(folder, reload=lambda _: _run(reload)) as caller, opened(folder) as cloud:
+    with reporting(as_json=json), _reached(folder, reload) as (cloud, caller):
         view = cloud.fleet.box(name)
         if not yes:
             _ask(view, as_json=json)
         cloud.fleet.revoke(view.device)
-        done = f"{view.name} is revoked and ignored from now on"
-        remedy = f"then once more: edgegpu-cloud revoke {view.name}"
-        visitor = _listed(cloud, view.device, done=done, remedy=remedy)
-        if not json:
-            typer.echo(f"revoked {view.name}: it is ignored from now on")
-        if reload:
-            _cut_off(cloud, caller, visitor, done=done, named=view.name)
-        still = f"let the broker read {cloud.layout.crl} again, then: edgegpu-cloud kick {view.name}"
-        _say_whether_cut(cloud, view, cut=bool(reload), still=still, as_json=json)
+        ended = _Ended(
+            view=view,
+            done=f"{view.name} is revoked and ignored from now on",
+            told=f"revoked {view.name}: it is ignored from now on",
+            remedy=f"then once more: edgegpu-cloud revoke {view.name}",
+            named=view.name,
+            still="LIST, then: ",
+        )
+        _finish(cloud, caller if reload else None, ended, as_json=json)
 
 
 def _ask(view: BoxView, *, as_json: bool) -> None:
@@ -123,30 +167,44 @@ def forget(
     json: JsonOption = False,
 ) -> None:
     """Forget a box."""
-    with reporting(as_json=json), outside(folder, reload=lambda _: _run(reload)) as caller, opened(folder) as cloud:
+    with reporting(as_json=json), _reached(folder, reload) as (cloud, caller):
         view = cloud.fleet.box(name)
         if not yes:
             _ask_for_name(view, as_json=json)
         cloud.fleet.forget(view.device)
-        done = f"{view.name} is forgotten"
-        visitor = _listed(cloud, view.device, done=done, remedy="`edgegpu-cloud serve` writes it when it starts")
-        if not json:
-            typer.echo(f"forgot {view.name} ({view.device})")
-        if reload:
-            _cut_off(cloud, caller, visitor, done=done, named=view.device)
-        still = f"it is still connected: let the broker read {cloud.layout.crl} again, then:"
-        still += f"\n  edgegpu-cloud kick {view.device}"
-        _say_whether_cut(cloud, view, cut=bool(reload), still=still if view.online else "", as_json=json)
+        ended = _Ended(
+            view=view,
+            done=f"{view.name} is forgotten",
+            told=f"forgot {view.name} ({view.device})",
+            remedy="`edgegpu-cloud serve` writes it when it starts",
+            named=view.device,
+            still="it is still connected: LIST, then:\n  " if view.online else "",
+        )
+        _finish(cloud, caller if reload else None, ended, as_json=json)
 
 
-def _say_whether_cut(cloud: LocalCloud, view: BoxView, *, cut: bool, still: str, as_json: bool) -> None:
-    """Print whether the box's connection is cut; `still`: what to do where it is not, empty where nothing is left."""
+def _finish(cloud: Cloud, caller: CallersFiles | None, ended: _Ended, *, as_json: bool) -> None:
+    """List a box's certificates as revoked, print that it is done, and cut its connection where `caller` can.
+
+    By the API the controller lists them itself, within seconds, and the connection stays.
+    """
+    local = cloud if isinstance(cloud, LocalCloud) else None
+    visitor = _listed(local, ended) if local is not None else None
+    if not as_json:
+        typer.echo(ended.told)
+    cut = False
+    if local is not None and visitor is not None and caller is not None:
+        _cut_off(local, caller, visitor, ended)
+        cut = True
+    view, crl = ended.view, None if local is None else str(local.layout.crl)
     if as_json:
-        print_json({"device": view.device, "name": view.name, "crl": str(cloud.layout.crl), "cut": cut})
+        print_json({"device": view.device, "name": view.name, "crl": crl, "cut": cut})
     elif cut:
         typer.echo("the broker has read the list, and the box's connection is cut")
-    elif still:
-        typer.echo(still)
+    elif ended.still:
+        where = "on the controller's machine, let the broker read the list of the revoked again"
+        listed = where if crl is None else f"let the broker read {crl} again"
+        typer.echo(f"{ended.still.replace('LIST', listed)}edgegpu-cloud kick {ended.named}")
 
 
 def _ask_for_name(view: BoxView, *, as_json: bool) -> None:
@@ -169,29 +227,29 @@ def _ask_for_name(view: BoxView, *, as_json: bool) -> None:
         )
 
 
-def _listed(cloud: LocalCloud, device: DeviceId, *, done: str, remedy: str) -> KickCertificate:
+def _listed(cloud: LocalCloud, ended: _Ended) -> KickCertificate:
     """Write the list of the revoked, with a certificate on it that shows whether the broker has read the list.
 
-    An error says what was `done` before, and ends its remedy with what to do besides.
+    An error says what was done before, and ends its remedy with what to do besides.
     """
     try:
-        visitor = make_kick_certificate(cloud.layout, device, now_s=time.time())
+        visitor = make_kick_certificate(cloud.layout, ended.view.device, now_s=time.time())
         write_crl(cloud.layout, cloud.store, clock=time.time, also=[visitor.serial])
     except CloudError as error:
-        text = f"{done}, but {cloud.layout.crl} is not written: {error.text}"
-        raise CloudError(text, remedy=f"{error.remedy}; {remedy}") from error
+        text = f"{ended.done}, but {cloud.layout.crl} is not written: {error.text}"
+        raise CloudError(text, remedy=f"{error.remedy}; {ended.remedy}") from error
     return visitor
 
 
-def _cut_off(cloud: LocalCloud, caller: CallersFiles, visitor: KickCertificate, *, done: str, named: str) -> None:
+def _cut_off(cloud: LocalCloud, caller: CallersFiles, visitor: KickCertificate, ended: _Ended) -> None:
     """Let the broker read the list, and cut the box's connection; an error says what was done before."""
     try:
         caller.do("reload", None)
         await_crl(cloud.layout, cloud.config, visitor)
         _kick(cloud, visitor.device)
     except CloudError as error:
-        remedy = f"{error.remedy}; then: edgegpu-cloud kick {named}"
-        raise CloudError(f"{done}, but may still be connected: {error.text}", remedy=remedy) from error
+        remedy = f"{error.remedy}; then: edgegpu-cloud kick {ended.named}"
+        raise CloudError(f"{ended.done}, but may still be connected: {error.text}", remedy=remedy) from error
 
 
 def _run(command: str) -> None:
@@ -208,7 +266,7 @@ def _run(command: str) -> None:
 
 def kick(name: BoxArgument, *, folder: FolderOption = DEFAULT, json: JsonOption = False) -> None:
     """Cut the connection of a revoked box."""
-    with reporting(as_json=json), opened(folder) as cloud:
+    with reporting(as_json=json), opened(folder, why=_KICK_HERE) as cloud:
         device, called = _revoked(cloud, name)
         _kick(cloud, device)
         again = f"it is back at once where the broker has not read {cloud.layout.crl} since `revoke`: reload it"

@@ -90,6 +90,18 @@ class RemoteFleet:
         """Resume a box that was found ahead of the store there."""
         self._client.send("POST", f"/boxes/{name_in_path(device)}/confirm")
 
+    def revoke(self, device: str) -> None:
+        """Ignore a box from now on; who asks has confirmed it."""
+        self._end(device, "revoke")
+
+    def forget(self, device: str) -> None:
+        """Drop a box; who asks has confirmed it."""
+        self._end(device, "forget")
+
+    def _end(self, device: str, verb: str) -> None:
+        path = f"/boxes/{name_in_path(device)}"
+        self._client.send("POST", f"{path}/{verb}", {"confirm": self._client.get(path)["name"]})
+
     def rename(self, device: str, name: str) -> None:
         """Give a box another name."""
         self._client.send("PATCH", f"/boxes/{name_in_path(device)}", {"name": name})
