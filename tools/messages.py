@@ -1,8 +1,8 @@
 """The console's texts and their translations: `messages.py` brings the Chinese file up to date, `--check` refuses gaps.
 
-A text is what stands in `_()`, `words()`, `ngettext()` and `{% trans %}` below `cloud_sync/edgegpu_cloud`. English is
-the text itself. `--check` fails where a text has no translation, where the file has texts that nothing uses, and where
-placeholders differ.
+A text is what stands in `_()`, `words()`, `ngettext()`, `phrase()`, `phrase_n()` and `{% trans %}` below
+`cloud_sync/edgegpu_cloud`. English is the text itself. `--check` fails where a text has no translation, where the file
+has texts that nothing uses, and where placeholders differ.
 """
 
 import argparse
@@ -26,8 +26,9 @@ _PLACEHOLDER = re.compile(r"%\(\w+\)[a-z]|%[a-z]")
 def extracted() -> Catalog:
     """Return a catalog with every text of the sources."""
     catalog = Catalog(project="edgegpu", charset="utf-8")
-    plain = dict.fromkeys(("_", "words", "gettext"))
-    found = extract_from_dir(SOURCES, METHODS, OPTIONS, keywords={**plain, "ngettext": (1, 2), "_count": (1, 2)})
+    plain = dict.fromkeys(("_", "words", "gettext", "phrase"))
+    counted = dict.fromkeys(("ngettext", "phrase_n", "_count"), (1, 2))
+    found = extract_from_dir(SOURCES, METHODS, OPTIONS, keywords={**plain, **counted})
     for name, _, message, comments, context in found:
         catalog.add(message, None, [(f"cloud_sync/edgegpu_cloud/{name}", 0)], auto_comments=comments, context=context)
     return catalog

@@ -27,6 +27,7 @@ from edgegpu_cloud.http.release import BundleFolder
 from edgegpu_cloud.http.urls import url_of
 from edgegpu_cloud.layout import CloudConfig, CloudLayout, store_url
 from edgegpu_cloud.ownership import locked
+from edgegpu_cloud.phrases import phrase
 from edgegpu_cloud.rollouts.runner import RolloutRunner
 from edgegpu_cloud.store.records import AlarmNote
 from edgegpu_cloud.store.store import ControllerStore
@@ -239,7 +240,10 @@ class CloudApp:
 
     def _revoked(self) -> None:
         write_crl(self._layout, self._store, clock=self._clock)
-        text = f"a box was enrolled anew, what it had is revoked: the broker has to read {self._layout.crl} again"
+        text = phrase(
+            "a box was enrolled anew, what it had is revoked: the broker has to read %(crl)s again",
+            crl=self._layout.crl,
+        )
         self._care.put(AlarmNote("broker.CRL", text))
 
     def _write_crl(self) -> None:
@@ -258,7 +262,7 @@ class CloudApp:
         for name in worn:
             _LOG.warning("renewed the certificate of %s", name)
         if "broker" in worn:
-            text = "the broker's certificate was renewed: restart the broker before the old one ends"
+            text = phrase("the broker's certificate was renewed: restart the broker before the old one ends")
             self._care.put(AlarmNote("broker.CERTIFICATE", text))
         report_end(self._layout, self._config, self._store)
 
@@ -272,9 +276,11 @@ class CloudApp:
         ask_renewal(self._layout, self._config, self._store)
         self._asked = True
         if left < days / 4:  # it has asked for long
-            text = (
-                f"the certificate of {self._config.controller_name} ends in {left:.0f} days, and no new one has come: "
-                "does `serve` run where the authorities are?"
+            text = phrase(
+                "the certificate of %(name)s ends in %(days)s days, and no new one has come: "
+                "does `serve` run where the authorities are?",
+                name=self._config.controller_name,
+                days=round(left),
             )
             self._care.put(AlarmNote("controller.CERTIFICATE", text))
 
@@ -285,14 +291,20 @@ class CloudApp:
                 told = answer_renewals(self._layout, self._config, self._store, now_s=self._clock())
                 for name, refusal in told.items():
                     if refusal:
-                        self._alarm(AlarmNote("controller.CERTIFICATE", f"no new certificate: {refusal}"))
+                        self._alarm(
+                            AlarmNote(
+                                "controller.CERTIFICATE", phrase("no new certificate: %(refusal)s", refusal=refusal)
+                            )
+                        )
                     else:
                         _LOG.warning("renewed the certificate of %s, which has asked for it", name)
             elif self._asked:
                 answer = take_renewal(self._layout, self._config, self._store)
                 self._asked = answer is None
                 if answer:
-                    self._alarm(AlarmNote("controller.CERTIFICATE", f"no new certificate: {answer}"))
+                    self._alarm(
+                        AlarmNote("controller.CERTIFICATE", phrase("no new certificate: %(answer)s", answer=answer))
+                    )
         except CloudError:
             _LOG.exception("cannot pass on controllers' certificates; tried again")
 
@@ -320,7 +332,7 @@ class CloudApp:
             with self._store.read() as tx:
                 revoked = tx.enrolments.revoked_count()
             if revoked != listed and complete_crl(self._layout, self._store, clock=self._clock):
-                text = f"a box was revoked: the broker has to read {self._layout.crl} again"
+                text = phrase("a box was revoked: the broker has to read %(crl)s again", crl=self._layout.crl)
                 self._alarm(AlarmNote("broker.CRL", text))
         except (CloudError, ValueError):
             _LOG.exception("cannot write the list of revoked certificates; tried again")

@@ -7,10 +7,10 @@ from typing import Any
 
 from cryptography.x509 import load_pem_x509_certificate
 
-from edgegpu_base.cli.output import counted
 from edgegpu_cloud.alerts.rules import AlertFinding, AlertKind
 from edgegpu_cloud.fleet.views import PRESENT_S
 from edgegpu_cloud.layout import CloudLayout
+from edgegpu_cloud.phrases import Phrase, Verbatim, phrase, phrase_n
 from edgegpu_cloud.store.alerts.conditions import Conditions
 from edgegpu_cloud.store.store import Transaction
 from edgegpu_sync.rules.evidence import printable
@@ -70,8 +70,9 @@ def findings(
 
 
 def _text(text: str) -> str:
-    """Return what a box has said in a form that steers nobody's terminal or page."""
-    return clipped(printable(" ".join(text.split())), _TEXT)
+    """Return what a box has said in a form that steers nobody's terminal or page; a phrase that does not, as it is."""
+    clean = clipped(printable(" ".join(text.split())), _TEXT)
+    return text if isinstance(text, Phrase) and text == clean else clean
 
 
 def _date(at_s: float) -> str:
@@ -80,7 +81,7 @@ def _date(at_s: float) -> str:
 
 def _offline(conditions: Conditions, now_s: float) -> Iterator[AlertFinding]:
     for one in conditions.offline(now_s - PRESENT_S):
-        text = "the box is offline"
+        text = phrase("the box is offline")
         yield AlertFinding(kind=AlertKind.OFFLINE, device=one.device, text=text, since_s=one.number or None)
 
 
@@ -89,11 +90,15 @@ def _drift(conditions: Conditions) -> Iterator[AlertFinding]:
         for name, item in _items(body):
             for condition in item.get("conditions") or ():
                 if condition.get("type") == _DRIFTED:
-                    text = f"{condition.get('manager') or 'somebody'} has changed {name}: {condition.get('text') or ''}"
-                    yield AlertFinding(
-                        kind=AlertKind.DRIFT, device=device, about=about_of(name), text=_text(text.rstrip(": "))
-                    )
+                    text = _drifted(name, condition.get("manager"), condition.get("text"))
+                    yield AlertFinding(kind=AlertKind.DRIFT, device=device, about=about_of(name), text=text)
                     break
+
+
+def _drifted(name: str, manager: object, told: object) -> str:
+    who = Verbatim(_text(str(manager))) if manager else phrase("somebody")
+    text = phrase("%(who)s has changed %(item)s", who=who, item=about_of(name))
+    return phrase("%(what)s: %(text)s", what=text, text=Verbatim(_text(str(told)))) if told else text
 
 
 def _items(body: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
@@ -107,8 +112,12 @@ def about_of(name: str) -> str:
 
 def _not_applied(conditions: Conditions) -> Iterator[AlertFinding]:
     for one in conditions.problems():
-        number = counted(int(one.number), "request")
-        text = f"{number} refused or failed: edgegpu-cloud box {one.name} has why, and what to do"
+        text = phrase_n(
+            "%(num)d request refused or failed: edgegpu-cloud box %(box)s has why, and what to do",
+            "%(num)d requests refused or failed: edgegpu-cloud box %(box)s has why, and what to do",
+            int(one.number),
+            box=one.name,
+        )
         yield AlertFinding(kind=AlertKind.NOT_APPLIED, device=one.device, text=text)
 
 
@@ -117,23 +126,28 @@ def _unhealthy(conditions: Conditions) -> Iterator[AlertFinding]:
     for device, _, body in conditions.bodies(TopicKind.HEALTH, devices=devices) if devices else ():
         for part in body.get("parts", ()):
             if part.get("state") == "bad":
-                text = _text(f"{part.get('name')} is bad: {part.get('text') or 'no reason given'}")
-                yield AlertFinding(
-                    kind=AlertKind.UNHEALTHY, device=device, about=about_of(str(part.get("name"))), text=text
-                )
+                name, told = about_of(str(part.get("name"))), part.get("text")
+                why = Verbatim(_text(str(told))) if told else phrase("no reason given")
+                text = phrase("%(part)s is bad: %(why)s", part=name, why=why)
+                yield AlertFinding(kind=AlertKind.UNHEALTHY, device=device, about=name, text=text)
 
 
 def _certificates(conditions: Conditions, ends_s: float) -> Iterator[AlertFinding]:
     for one in conditions.ending_certificates(ends_s):
-        text = f"the box's certificate ends on {_date(one.number)} and was not renewed: edgegpu agent status on the box"
+        text = phrase(
+            "the box's certificate ends on %(date)s and was not renewed: edgegpu agent status on the box",
+            date=_date(one.number),
+        )
         yield AlertFinding(kind=AlertKind.BOX_CERTIFICATE, device=one.device, text=text)
 
 
 def _own(own: Sequence[OwnCertificate], ends_s: float) -> Iterator[AlertFinding]:
     for one in own:
         if one.not_after_s < ends_s:
-            text = (
-                f"the controller's certificate {one.name} ends on {_date(one.not_after_s)}: the log of serve says why"
+            text = phrase(
+                "the controller's certificate %(name)s ends on %(date)s: the log of serve says why",
+                name=one.name,
+                date=_date(one.not_after_s),
             )
             yield AlertFinding(kind=AlertKind.OWN_CERTIFICATE, about=one.name, text=text)
 

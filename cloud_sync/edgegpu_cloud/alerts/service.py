@@ -16,6 +16,7 @@ from edgegpu_cloud.fleet.access import Access, Permission
 from edgegpu_cloud.fleet.changes import Author, audit
 from edgegpu_cloud.fleet.names import find_box
 from edgegpu_cloud.layout import AlertConfig
+from edgegpu_cloud.phrases import phrase, phrase_json, read_phrase
 from edgegpu_cloud.store.alerts.tables import THAT_FIRE, AlertFilter, StoredDelivery
 from edgegpu_cloud.store.controllers.leadership import Leadership, LeasesLostError, SoleLeader
 from edgegpu_cloud.store.convert import record_of
@@ -97,12 +98,18 @@ class Alerts:
         """
         self._access.require(Permission.CHANGE)
         if not 0 <= for_s <= LONGEST_SILENCE_S:
-            raise CloudError(f"cannot silence an alert for {for_s:g} s", remedy=f"give at most {LONGEST_SILENCE_S} s")
+            raise CloudError(
+                phrase("cannot silence an alert for %(for_s)g s", for_s=for_s),
+                remedy=phrase("give at most %(longest_silence_s)s s", longest_silence_s=LONGEST_SILENCE_S),
+            )
         with self._store.write() as tx:
             until_s = self._clock() + for_s
             by, scope = self._access.by, self._access.scope.terms
             if not tx.alerts.silence(number, until_s=until_s, by=by, scope=scope):
-                raise NotFoundError(f"cannot silence alert {number}: none fires", remedy="edgegpu-cloud alerts list")
+                raise NotFoundError(
+                    phrase("cannot silence alert %(number)s: none fires", number=number),
+                    remedy=phrase("edgegpu-cloud alerts list"),
+                )
             detail = {"number": number, "until_s": until_s}
             audit(tx, Author(by, self._clock()), "alert.silenced", detail=detail)
 
@@ -123,7 +130,10 @@ class Alerts:
                 if alert is not None and (one.device, about_of(one.kind)) == (alert.device, alert.about)
             ]
             if alert is None or alert.kind is not AlertKind.ALARM or alert.resolved_at_s is not None or not same:
-                raise NotFoundError(f"cannot find an unseen alarm of alert {number}", remedy="look at the alerts again")
+                raise NotFoundError(
+                    phrase("cannot find an unseen alarm of alert %(number)s", number=number),
+                    remedy=phrase("look at the alerts again"),
+                )
             for one in same:
                 audit(tx, Author(by, self._clock()), "alarm.seen", device=alert.device, detail={"number": one})
                 tx.notes.alarm_seen(one, by=by, scope=scope)
@@ -143,7 +153,8 @@ class Alerts:
         urls = self._config.webhook.urls
         if not urls:
             raise CloudError(
-                "cannot send a test: no webhook is configured", remedy="set alerts.webhook in controller.yaml"
+                phrase("cannot send a test: no webhook is configured"),
+                remedy=phrase("set alerts.webhook in controller.yaml"),
             )
         with self._store.write() as tx:
             tell(tx, self._config, AlertEvent.TEST, (), controller=self._controller, now_s=self._clock())
@@ -158,7 +169,7 @@ class Alerts:
 
 def alert_of(row: Mapping[str, Any]) -> Alert:
     """Return the alert of a row."""
-    return record_of(Alert, row, kind=AlertKind(row["kind"]))
+    return record_of(Alert, row, kind=AlertKind(row["kind"]), text=read_phrase(row["text"], row["phrase"]))
 
 
 def tell(
@@ -289,4 +300,4 @@ def _values(one: Alert) -> dict[str, Any]:
     if one.number:
         for name in ("silenced_until_s", "silenced_by"):  # a person may have changed them meanwhile
             del values[name]
-    return {**values, "kind": one.kind.value, "open_key": open_key}
+    return {**values, "kind": one.kind.value, "open_key": open_key, "phrase": phrase_json(one.text)}

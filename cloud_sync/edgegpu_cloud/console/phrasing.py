@@ -1,8 +1,13 @@
-"""Values in the words of a screen: times, amounts, states; each is a filter of the templates."""
+"""Values in the words of a screen: times, amounts, states, sentences; each is a filter of the templates."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+
+from markupsafe import Markup, escape
+
+from edgegpu_cloud.errors import CloudError
+from edgegpu_cloud.phrases import Phrase, Verbatim
 
 _MINUTE_S, _HOUR_S, _DAY_S = 60, 3_600, 86_400
 _GIB_MIB = 1_024
@@ -12,11 +17,12 @@ NONE = "\N{EN DASH}"
 
 @dataclass(frozen=True, slots=True)
 class Phrasing:
-    """The phrases of one language."""
+    """The phrases of one language; where it is not English, words that nobody translates are `marked` as English."""
 
     gettext: Callable[[str], str]
     ngettext: Callable[[str, str, int], str]
     clock: Callable[[], float]
+    marked: bool = False
 
     def filters(self) -> Mapping[str, Callable[..., str]]:
         """Return the filters of the templates by name."""
@@ -27,6 +33,9 @@ class Phrasing:
             "moment": self.moment,
             "size": size,
             "units": self.units,
+            "said": self.said,
+            "quoted": self.quoted,
+            "refusal": self.refusal,
             "duration": self.duration,
         }
 
@@ -59,6 +68,41 @@ class Phrasing:
     def units(self, number: int) -> str:
         """Return an amount of units: "1 unit", "4 units"."""
         return self._count("%(num)d unit", "%(num)d units", number)
+
+    def said(self, text: str) -> Markup:
+        """Return a sentence of ours in this language; a text that is no phrase, as it is.
+
+        What fills a template in is escaped, and never a template itself.
+        """
+        if isinstance(text, Verbatim):
+            return self.quoted(text)
+        if not (self.marked and isinstance(text, Phrase)):
+            return escape(text)
+        template = self.gettext(text.one)
+        if text.many:
+            template = self.ngettext(text.one, text.many, int(text.fields["num"]))
+        if not text.fields:
+            return escape(template)
+        fields = {
+            name: self.said(one) if isinstance(one, Phrase | Verbatim) else one for name, one in text.fields.items()
+        }
+        try:
+            return escape(template) % fields
+        except (KeyError, TypeError, ValueError):  # a phrase of another version, from the store
+            return escape(text)
+
+    def quoted(self, text: str | None) -> Markup:
+        """Return the words of a box or of a program, as words of it; a phrase of ours in this language."""
+        if not text or not self.marked:
+            return escape(text or "")
+        return self.said(text) if isinstance(text, Phrase) else Markup('<q lang="en">{}</q>').format(text)
+
+    def refusal(self, error: CloudError) -> Markup:
+        """Return what an error says, and what to do about it."""
+        if not error.remedy:
+            return self.said(error.text)
+        whole = escape(self.gettext("%(text)s. %(remedy)s"))
+        return whole % {"text": self.said(error.text), "remedy": self.said(error.remedy)}
 
     def _count(self, one: str, many: str, number: int) -> str:
         return self.ngettext(one, many, number) % {"num": number}

@@ -62,7 +62,7 @@ class PageRenderer:
         )
         found = self._translations[language]
         environment.install_gettext_translations(found, newstyle=True)  # type: ignore[attr-defined]  # the extension's
-        phrasing = Phrasing(found.gettext, found.ngettext, self._clock)
+        phrasing = Phrasing(found.gettext, found.ngettext, self._clock, marked=language != "en")
         environment.filters |= phrasing.filters()
         environment.globals |= {
             "language": language,

@@ -8,6 +8,7 @@ from pydantic import TypeAdapter
 
 from edgegpu_cloud.controller.measured import evidence_in, moments_in
 from edgegpu_cloud.controller.rules import BEHIND_S, next_send_s
+from edgegpu_cloud.phrases import phrase
 from edgegpu_cloud.store.records import (
     AlarmNote,
     BoxEvent,
@@ -147,7 +148,7 @@ class BoxSession:
     def _learn(self, after: CommandSequence) -> None:
         before = self.box.sequence
         if after.restored and not before.restored:
-            text = "the box knows more than this store, which came from a backup: look at both, then confirm"
+            text = phrase("the box knows more than this store, which came from a backup: look at both, then confirm")
             self.alarms.append(AlarmNote("RESTORED", text))
         if after.enrolment != before.enrolment or after.next_seq != before.next_seq:
             self.steps.append((before, after))
@@ -177,12 +178,13 @@ class BoxSession:
     def _refused_birth(self, birth: Birth, error: MessageRefusedError) -> None:
         """Raise an alarm where a person has to enrol the box anew; a replay of a known birth raises none."""
         if error.why is RefusalReason.CLONED:
-            text = (
-                f"another machine ({birth.instance[:12]}) has this box's identity: enrol it anew, as a box of its own"
+            text = phrase(
+                "another machine (%(instance)s) has this box's identity: enrol it anew, as a box of its own",
+                instance=birth.instance[:12],
             )
             self.alarms.append(AlarmNote("CLONED", text))
         elif error.why is RefusalReason.OLD_EPOCH and not self.remembered.get(birth.epoch, False):
-            text = "the box's journal was put back or copied: enrol the box anew"
+            text = phrase("the box's journal was put back or copied: enrol the box anew")
             self.alarms.append(AlarmNote("OLD_EPOCH", text))
 
     def _gone(self, message: LastWill | Goodbye, *, live: bool) -> None:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 
 from edgegpu_cloud.errors import CloudError
+from edgegpu_cloud.phrases import phrase
 
 LEAP_S = 86_400
 """A clock that goes ahead of CLOCK_BOOTTIME by more than that between two readings is wrong, or was."""
@@ -59,8 +60,12 @@ class SteadyClock:
             self._expected = max(self._expected, now)
         if ahead and not was:
             self._leapt(
-                f"this machine's clock has leapt from {utc(now)} to {utc(wall)}: boxes are told the time as it went on "
-                "from before; set the clock right, or, if it is right, start edgegpu-cloud serve anew"
+                phrase(
+                    "this machine's clock has leapt from %(now)s to %(wall)s: boxes are told the time as it went on "
+                    "from before; set the clock right, or, if it is right, start edgegpu-cloud serve anew",
+                    now=utc(now),
+                    wall=utc(wall),
+                )
             )
         return now
 

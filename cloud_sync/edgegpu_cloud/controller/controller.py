@@ -17,6 +17,7 @@ from edgegpu_cloud.controller.outgoing import OutgoingMessage
 from edgegpu_cloud.controller.subscriptions import FilterSender, Subscriptions
 from edgegpu_cloud.controller.unit_of_work import RECENT_S, BirthTimes, UnitOfWork
 from edgegpu_cloud.layout import RetentionConfig
+from edgegpu_cloud.phrases import Verbatim, phrase
 from edgegpu_cloud.store.controllers.leadership import LeasesLostError
 from edgegpu_cloud.store.records import LEADER, partition_of
 from edgegpu_cloud.store.store import ContendedError, ControllerStore, RecordError, StoreError
@@ -246,10 +247,11 @@ class Controller:
     def _pass_over(self, device: DeviceId, error: Exception) -> None:
         wait_s = self._failures.failed(device, self._steady())
         _LOG.error("cannot work on %s: it is passed over for %.0f s", device, wait_s, exc_info=error)
-        text = (
-            f"the controller cannot work on this box and passes it over, {wait_s:.0f} s each time: "
-            f"{type(error).__name__}: {error}"[:500]
-            + "; this is a fault of edgegpu: report it with serve's log"
+        text = phrase(
+            "the controller cannot work on this box and passes it over, %(seconds)s s each time: %(error)s; "
+            "this is a fault of edgegpu: report it with serve's log",
+            seconds=round(wait_s),
+            error=Verbatim(f"{type(error).__name__}: {error}"[:400]),
         )
         with self.leases.write(numbers_of([device])) as tx:
             tx.commands.park([device])
@@ -274,7 +276,10 @@ class Controller:
     def _dropped(self, event: MessageArrived) -> None:
         self._sender.ack(event)
         if (count := self._drops.rose(event.payload)) and self.leases.leads:
-            text = f"the broker has dropped {count} messages: something is away longer, or slower, than it has room for"
+            text = phrase(
+                "the broker has dropped %(count)s messages: something is away longer, or slower, than it has room for",
+                count=count,
+            )
             with self._surrender_lost(), self.leases.write([LEADER]) as tx:
                 tx.notes.alarm("broker.DROPPED", device="", text=text, now_s=self._clock())
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from edgegpu_cloud.controller.box_session import BoxSession, UnknownBirthError
 from edgegpu_cloud.controller.unit_of_work import UnitOfWork
+from edgegpu_cloud.phrases import Verbatim
 from edgegpu_cloud.store.records import BoxRecord, partition_of
 from edgegpu_cloud.store.store import ControllerStore
 from edgegpu_sync.errors import MessageRefusedError, RefusalReason
@@ -125,7 +126,7 @@ class Ingest:
         except MessageRefusedError as error:
             self.refused(device, error.why)
             if error.why is RefusalReason.OUT_OF_REACH:
-                session.set_aside_reason = str(error)
+                session.set_aside_reason = Verbatim(error)
             _LOG.debug("%s: %s refused: %s", device, one.topic.kind, error)
         except UnknownBirthError:
             self.refused(device, UNKNOWN_BIRTH)

@@ -16,7 +16,8 @@ from edgegpu_cloud.fleet.changes import end_all
 from edgegpu_cloud.fleet.history.settlements import record_settlements
 from edgegpu_cloud.fleet.operations.outcomes import settle_commands, settle_items
 from edgegpu_cloud.fleet.summaries import KINDS_OF_SUMMARY, is_listed_differently, refresh
-from edgegpu_cloud.fleet.views import reported_items
+from edgegpu_cloud.fleet.views import SET_ASIDE_MEANWHILE, reported_items
+from edgegpu_cloud.phrases import phrase
 from edgegpu_cloud.store.records import BoxRecord, BoxState, Latest, StoredCommand
 from edgegpu_cloud.store.store import Transaction
 from edgegpu_sync.ids import CommandId, DeviceId
@@ -110,7 +111,7 @@ class UnitOfWork:
         missing = [device for device in devices if device not in self.boxes]
         for device, box in self.tx.boxes.get(missing).items() if missing else ():
             if box.state is BoxState.ENROLLED and (number := box.sequence.out_of_reach):
-                self.set_aside(device, f"its stored {number}")
+                self.set_aside(device, phrase("its stored %(what)s", what=number))
             elif box.state is BoxState.ENROLLED:
                 self.stored[device] = box
                 self.boxes[device] = self.loaded[device] = self.births.known(box)
@@ -120,13 +121,14 @@ class UnitOfWork:
         """Ignore a box from now on: its numbers cannot be followed. Its open commands end UNKNOWN."""
         for boxes in (self.boxes, self.stored, self.loaded):
             boxes.pop(device, None)
-        text = "the box was set aside: it may have been done"
-        end_all(self.tx, device, now_s=self.now_s, code=ResultCode.SET_ASIDE, text=text)
+        end_all(self.tx, device, now_s=self.now_s, code=ResultCode.SET_ASIDE, text=SET_ASIDE_MEANWHILE)
         self.tx.boxes.set_aside(device)
         refresh(self.tx, self.tx.boxes.get([device]).values(), counted=[device])
-        told = (
-            f"the box was set aside, its numbers cannot be followed ({why}): look at it, then `edgegpu-cloud boxes "
-            f"forget {device}` and enrol it anew"
+        told = phrase(
+            "the box was set aside, its numbers cannot be followed (%(why)s): look at it, then "
+            "`edgegpu-cloud boxes forget %(device)s` and enrol it anew",
+            why=why,
+            device=device,
         )
         self.tx.notes.alarm("SET_ASIDE", device=device, text=told, now_s=self.now_s)
 
@@ -282,7 +284,11 @@ class UnitOfWork:
         for device in devices:
             has = self.boxes[device].sequence.key_set
             if has > len(self.chain):
-                text = f"the box holds key set {has}, the sets here end with {len(self.chain)}: add the missing ones"
+                text = phrase(
+                    "the box holds key set %(has)s, the sets here end with %(num)s: add the missing ones",
+                    has=has,
+                    num=len(self.chain),
+                )
                 self.tx.notes.alarm("KEYS_AHEAD", device=device, text=text, now_s=self.now_s)
 
     def _with_due_work(self, sessions: Sequence[BoxSession]) -> list[DeviceId]:

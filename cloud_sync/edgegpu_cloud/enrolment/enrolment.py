@@ -22,6 +22,7 @@ from edgegpu_cloud.enrolment.manager import token_id
 from edgegpu_cloud.enrolment.tokens import RefusalCode, RequestRefusedError
 from edgegpu_cloud.fleet.changes import Author, add_box, next_enrolment
 from edgegpu_cloud.fleet.views import is_present
+from edgegpu_cloud.phrases import phrase
 from edgegpu_cloud.store.records import BoxRecord, BoxState, EnrolledBox, EnrolmentAttempt, RequestState, Token
 from edgegpu_cloud.store.store import ControllerStore, Transaction
 from edgegpu_sync.ids import DeviceId
@@ -115,8 +116,16 @@ class EnrolmentService:
         """Return who has asked, for an alarm: host, address, and whose token it was."""
         with self._store.read() as tx:
             token = tx.enrolments.token(tokens.digest(ask.token))
-        whose = f", with the token {token_id(token)} of {token.by}" if token else ""
-        return f"{ask.host or 'a box'} at {address}{whose}"
+        host = ask.host or phrase("a box")
+        if token is None:
+            return phrase("%(host)s at %(address)s", host=host, address=address)
+        return phrase(
+            "%(host)s at %(address)s, with the token %(token)s of %(by)s",
+            host=host,
+            address=address,
+            token=token_id(token),
+            by=token.by,
+        )
 
     def _decide(
         self, tx: Transaction, ask: EnrolAsk, csr: ca.CertificateRequest, *, address: str, now_s: float
@@ -191,7 +200,9 @@ class EnrolmentService:
             or box.state is not BoxState.ENROLLED
             or box.sequence.enrolment != (request.answer or {})["enrolment"]
         ):
-            text = "what this request was answered is no longer valid: the box was revoked, forgotten, or enrolled anew"
+            text = phrase(
+                "what this request was answered is no longer valid: the box was revoked, forgotten, or enrolled anew"
+            )
             raise RequestRefusedError(RefusalCode.REFUSED, text, "enrol it with a new token", alarm=True)
         return self._answer(tx, request, now_s)
 
@@ -233,12 +244,18 @@ class EnrolmentService:
                 return RenewalAnswer(certificate=certificate, server_time=server_time)
         except RequestRefusedError as error:
             if error.alarm:
-                self._alarm(error, "renew", f"{ask.device} at {address}", device=ask.device)
+                who = phrase("%(host)s at %(address)s", host=ask.device, address=address)
+                self._alarm(error, "renew", who, device=ask.device)
             raise
 
     def _alarm(self, error: RequestRefusedError, kind: str, who: str, *, device: str) -> None:
         with self._store.write() as tx:
-            tx.notes.alarm(f"{kind}.{error.code}", device=device, text=f"{who}: {error.text}", now_s=self._clock())
+            tx.notes.alarm(
+                f"{kind}.{error.code}",
+                device=device,
+                text=phrase("%(who)s: %(text)s", who=who, text=error.text),
+                now_s=self._clock(),
+            )
 
 
 def _read(csr: str) -> ca.CertificateRequest:
@@ -282,10 +299,14 @@ def _not_for_it(box: BoxRecord, now_s: float) -> RequestRefusedError:
     """Return why a machine that says it is this box is refused: its token is not for the box."""
     remedy = f"if it is that box indeed: `edgegpu-cloud enrol --for {box.name}` gives a token for it alone"
     if box.state is BoxState.REVOKED:
-        text = f"this machine is the box {box.name}, which is revoked"
+        text = phrase("this machine is the box %(box)s, which is revoked", box=box.name)
     else:
-        standing = "online" if is_present(box, now_s=now_s) else "enrolled already, and this token is not for that box"
-        text = f"this machine has the machine id of the box {box.name}, which is {standing}"
+        standing = phrase("enrolled already, and this token is not for that box")
+        if is_present(box, now_s=now_s):
+            standing = phrase("online")
+        text = phrase(
+            "this machine has the machine id of the box %(box)s, which is %(standing)s", box=box.name, standing=standing
+        )
         remedy = f"{remedy}; a copy of its disk needs a machine id of its own first (`systemd-machine-id-setup`)"
     return RequestRefusedError(RefusalCode.REFUSED, text, remedy, alarm=True, device=box.device)
 
@@ -293,7 +314,9 @@ def _not_for_it(box: BoxRecord, now_s: float) -> RequestRefusedError:
 def _check_not_aside(box: BoxRecord) -> None:
     """Refuse a box whose numbers cannot be followed: they would be the same under the next enrolment."""
     if box.state is BoxState.SET_ASIDE:
-        text = f"this machine is the box {box.name}, which is set aside: its numbers cannot be followed"
+        text = phrase(
+            "this machine is the box %(box)s, which is set aside: its numbers cannot be followed", box=box.name
+        )
         remedy = f"`edgegpu-cloud boxes forget {box.name}`, then enrol it with a new token: it becomes another box"
         raise RequestRefusedError(RefusalCode.REFUSED, text, remedy, alarm=True, device=box.device)
 
@@ -318,6 +341,6 @@ def _check_signer(box: BoxRecord | None, ask: RenewAsk, *, signed: bytes, signat
         text = f"it is enrolment {ask.enrolment}, the box has {box.sequence.enrolment}"
         raise RequestRefusedError(RefusalCode.REFUSED, text, "enrol it anew")
     if ask.instance != box.sequence.instance:
-        text = "another machine than the one that was enrolled: a copy of its disk"
+        text = phrase("another machine than the one that was enrolled: a copy of its disk")
         remedy = "give the copy a machine id of its own, and enrol it as a box of its own"
         raise RequestRefusedError(RefusalCode.REFUSED, text, remedy, alarm=True)

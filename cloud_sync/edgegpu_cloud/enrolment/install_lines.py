@@ -9,6 +9,7 @@ from edgegpu_cloud.enrolment.key_files import file_sha256, pin, read_file
 from edgegpu_cloud.enrolment.manager import NewToken
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.layout import CloudLayout
+from edgegpu_cloud.phrases import phrase
 
 UNINSTALL_LINE = "sudo edgegpu uninstall"
 """What takes edgegpu off a box, and the box out of the cloud."""
@@ -51,10 +52,12 @@ def enrolment_address(layout: CloudLayout, url: str) -> EnrolmentAddress:
     try:
         public = x509.load_pem_x509_certificate(read_file(path).encode()).public_key()
     except ValueError as error:
-        raise CloudError(f"cannot use {path}: {error}", remedy="restore it from a backup") from error
+        raise CloudError(
+            phrase("cannot use %(path)s: %(error)s", path=path, error=error), remedy=phrase("restore it from a backup")
+        ) from error
     if not isinstance(public, ec.EllipticCurvePublicKey):
-        text = f"cannot use {path}: its key is not one of an elliptic curve"
-        raise CloudError(text, remedy="restore it from a backup")
+        text = phrase("cannot use %(path)s: its key is not one of an elliptic curve", path=path)
+        raise CloudError(text, remedy=phrase("restore it from a backup"))
     return EnrolmentAddress(url=url, ca_sha256=file_sha256(read_file(layout.ca_cert("servers"))), pin=pin(public))
 
 

@@ -12,6 +12,7 @@ from edgegpu_cloud.enrolment.key_files import read_file, write_file
 from edgegpu_cloud.enrolment.tokens import RefusalCode, RequestRefusedError
 from edgegpu_cloud.layout import CloudLayout
 from edgegpu_cloud.ownership import locked
+from edgegpu_cloud.phrases import phrase
 from edgegpu_cloud.store.store import ControllerStore, Transaction
 from edgegpu_sync.ids import DeviceId, op_name
 
@@ -49,7 +50,7 @@ def _check_number(tx: Transaction, device: DeviceId, now_s: float) -> None:
     if len(recent) < _CERTIFICATES_A_DAY:
         return
     if len(recent) >= _CERTIFICATES_A_DAY + tx.commands.number_since(device, _ROTATE, now_s - _DAY_S):
-        text = f"this box was given {len(recent)} certificates within a day"
+        text = phrase("this box was given %(num)s certificates within a day", num=len(recent))
         raise RequestRefusedError(
             RefusalCode.TOO_MANY, text, "look at its journal; it may ask again tomorrow", alarm=True
         )

@@ -8,6 +8,7 @@ from edgegpu_cloud.errors import CloudError, ConflictError, NotFoundError
 from edgegpu_cloud.fleet.access import Access, Permission
 from edgegpu_cloud.fleet.names import check_name, find_box
 from edgegpu_cloud.layout import TokenConfig
+from edgegpu_cloud.phrases import phrase
 from edgegpu_cloud.store.records import AuditEntry, EnrolmentAttempt, Json, RequestState, Token
 from edgegpu_cloud.store.store import ControllerStore, Transaction
 from edgegpu_sync.ids import DeviceId
@@ -116,7 +117,9 @@ class EnrolmentManager:
             CloudError: as `make`, or the number is out of bounds.
         """
         self._access.require(Permission.ENROL)
-        _check_bounds("make", number, 1, MOST_TOKENS, "tokens")
+        if not 1 <= number <= MOST_TOKENS:
+            text = phrase("cannot make %(number)s tokens", number=number)
+            raise CloudError(text, remedy=phrase("give %(least)s to %(most)s tokens", least=1, most=MOST_TOKENS))
         made = []
         with self._store.write() as tx:
             for at in range(1, number + 1):
@@ -134,11 +137,11 @@ class EnrolmentManager:
             if device is not None:  # its labels become those of the token
                 self._access.require(Permission.MOVE)
             else:
-                text = "cannot make this token: its box would be outside of the boxes that you may see"
-                raise CloudError(text, remedy="give it the labels of your scope")
-        text, now_s = tokens.mint(), self._clock()
+                text = phrase("cannot make this token: its box would be outside of the boxes that you may see")
+                raise CloudError(text, remedy=phrase("give it the labels of your scope"))
+        secret, now_s = tokens.mint(), self._clock()
         token = Token(
-            digest=tokens.digest(text),
+            digest=tokens.digest(secret),
             by=self._access.by,
             at_s=now_s,
             expires_at_s=now_s + lasts_s,
@@ -150,7 +153,7 @@ class EnrolmentManager:
         tx.enrolments.add_token(token)
         detail = {"uses": token.uses, "approval": token.approval, "name": token.name, "token": token_id(token)}
         self._audit(tx, "token.made", detail, device=device or "")
-        return NewToken(token, text)
+        return NewToken(token, secret)
 
     def tokens(self) -> list[Token]:
         """Return the tokens that a box may still come with, oldest first."""
@@ -226,8 +229,12 @@ class EnrolmentManager:
             seen = [one for one in tx.enrolments.requests() if one.token in made or not self._scope.terms]
             before = _the_attempt(seen, id_)
             if before.state is not RequestState.WAITING:
-                text = f"cannot decide about {before.id[:8]}: it is {before.state.value} already"
-                raise ConflictError(text, remedy="`edgegpu-cloud pending` lists those that wait")
+                text = phrase(
+                    "cannot decide about %(id)s: it is %(state)s already",
+                    id=before.id[:8],
+                    state=before.state.value,
+                )
+                raise ConflictError(text, remedy=phrase("`edgegpu-cloud pending` lists those that wait"))
             after = replace(before, state=state)
             tx.enrolments.put_request(after)
             detail: Json = {"request": after.id, "host": after.asked.get("host", "")}
@@ -251,22 +258,24 @@ class EnrolmentManager:
 def _check(wanted: TokenRequest, *, uses: int, lasts_s: int) -> None:
     if wanted.name:
         check_name(wanted.name)
-    _check_bounds("use a token for", uses, 1, MOST_USES, "boxes")
-    _check_bounds("let a token last", lasts_s, SHORTEST_S, LONGEST_S, "s")
+    if not 1 <= uses <= MOST_USES:
+        text = phrase("cannot use a token for %(number)s boxes", number=uses)
+        raise CloudError(text, remedy=phrase("give %(least)s to %(most)s boxes", least=1, most=MOST_USES))
+    if not SHORTEST_S <= lasts_s <= LONGEST_S:
+        text = phrase("cannot let a token last %(seconds)s s", seconds=lasts_s)
+        raise CloudError(text, remedy=phrase("give %(least)s to %(most)s s", least=SHORTEST_S, most=LONGEST_S))
     if tokens.ONLY_FOR in wanted.labels:
-        raise CloudError(f"cannot give a box the label {tokens.ONLY_FOR}", remedy="choose another label")
-
-
-def _check_bounds(what: str, value: int, least: int, most: int, unit: str) -> None:
-    if not least <= value <= most:
-        raise CloudError(f"cannot {what} {value} {unit}", remedy=f"give {least} to {most} {unit}")
+        raise CloudError(
+            phrase("cannot give a box the label %(only_for)s", only_for=tokens.ONLY_FOR),
+            remedy=phrase("choose another label"),
+        )
 
 
 def _the_token(found: list[Token], id_: str) -> Token:
     named = [one for one in found if id_ and one.digest.startswith(id_)]
     if len(named) != 1:
-        text = f"cannot tell which token {id_[:80]!r} is: {len(named)} begin so"
-        raise NotFoundError(text, remedy="`edgegpu-cloud tokens` lists them")
+        text = phrase("cannot tell which token %(id)r is: %(num)s begin so", id=id_[:80], num=len(named))
+        raise NotFoundError(text, remedy=phrase("`edgegpu-cloud tokens` lists them"))
     return named[0]
 
 
@@ -274,10 +283,12 @@ def _the_attempt(found: list[EnrolmentAttempt], id_: str) -> EnrolmentAttempt:
     named = [one for one in found if id_ and one.id.startswith(id_)]
     if not named:
         raise NotFoundError(
-            f"cannot find a box that waits as {id_[:80]!r}", remedy="`edgegpu-cloud pending` lists them"
+            phrase("cannot find a box that waits as %(id)r", id=id_[:80]),
+            remedy=phrase("`edgegpu-cloud pending` lists them"),
         )
     if len(named) > 1:
         raise CloudError(
-            f"cannot tell which box {id_[:80]!r} is: {len(named)} begin so", remedy="give more letters of its id"
+            phrase("cannot tell which box %(id)r is: %(num)s begin so", id=id_[:80], num=len(named)),
+            remedy=phrase("give more letters of its id"),
         )
     return named[0]

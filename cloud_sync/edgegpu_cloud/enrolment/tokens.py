@@ -5,6 +5,7 @@ import secrets
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from edgegpu_cloud.phrases import phrase
 from edgegpu_cloud.store.records import Token
 
 TEXT_LENGTH = 32
@@ -28,16 +29,16 @@ class RefusalCode(StrEnum):
 
 _WORDS = {
     RefusalCode.TOKEN_UNKNOWN: (
-        "this token is not known here",
+        phrase("this token is not known here"),
         "paste the line again, whole; or get a new one with `edgegpu-cloud enrol`",
     ),
     RefusalCode.TOKEN_USED: (
-        "this token was used already, for another box or another try",
+        phrase("this token was used already, for another box or another try"),
         "get a new one with `edgegpu-cloud enrol`; if nobody of yours used it, look at `edgegpu-cloud boxes` first",
     ),
-    RefusalCode.TOKEN_EXPIRED: ("this token is too old", "get a new one with `edgegpu-cloud enrol`"),
+    RefusalCode.TOKEN_EXPIRED: (phrase("this token is too old"), "get a new one with `edgegpu-cloud enrol`"),
     RefusalCode.TOKEN_EXHAUSTED: (
-        "this token was used as often as it may be",
+        phrase("this token was used as often as it may be"),
         "get a new one with `edgegpu-cloud enrol --count N`",
     ),
 }
@@ -70,7 +71,7 @@ def spend(token: Token, now_s: float) -> Token:
             RefusalCode.TOKEN_USED if token.uses == 1 else RefusalCode.TOKEN_EXHAUSTED, alarm=True
         )
     if token.revoked:
-        raise RequestRefusedError(RefusalCode.TOKEN_EXPIRED, "this token was taken back", alarm=True)
+        raise RequestRefusedError(RefusalCode.TOKEN_EXPIRED, phrase("this token was taken back"), alarm=True)
     if now_s >= token.expires_at_s:
         raise RequestRefusedError(RefusalCode.TOKEN_EXPIRED, alarm=True)
     return replace(token, used=token.used + 1)

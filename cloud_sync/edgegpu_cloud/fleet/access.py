@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from edgegpu_cloud.errors import ForbiddenError
 from edgegpu_cloud.fleet.selectors import BoxSelector, read_selector
+from edgegpu_cloud.phrases import phrase
 from edgegpu_cloud.store.people.records import Role
 
 ALL_BOXES = BoxSelector(())
@@ -52,15 +53,15 @@ OF_ALL_BOXES = frozenset({Permission.PEOPLE, Permission.METRICS, Permission.SETT
 """The permissions that nobody has whose scope is a part of the boxes."""
 
 _WORDS: Mapping[Permission, str] = {
-    Permission.VIEW: "show this",
-    Permission.CHANGE: "change this",
-    Permission.ENROL: "enrol boxes",
-    Permission.REMOVE: "take a box away",
-    Permission.MOVE: "move a box out of your scope",
-    Permission.AUDIT: "show the audit",
-    Permission.PEOPLE: "manage people",
-    Permission.METRICS: "show the metrics",
-    Permission.SETTINGS: "change settings of the controller",
+    Permission.VIEW: phrase("show this"),
+    Permission.CHANGE: phrase("change this"),
+    Permission.ENROL: phrase("enrol boxes"),
+    Permission.REMOVE: phrase("take a box away"),
+    Permission.MOVE: phrase("move a box out of your scope"),
+    Permission.AUDIT: phrase("show the audit"),
+    Permission.PEOPLE: phrase("manage people"),
+    Permission.METRICS: phrase("show the metrics"),
+    Permission.SETTINGS: phrase("change settings of the controller"),
 }
 
 
@@ -92,10 +93,12 @@ class Access:
             return
         least = LEAST[permission]
         if self.role.rank < least.rank:
-            why, remedy = f"your role is {self.role.value}", f"ask an admin for the role {least.value}"
+            why = phrase("your role is %(role)s", role=self.role.value)
+            remedy = phrase("ask an admin for the role %(role)s", role=least.value)
         else:
-            why, remedy = "your scope is a part of the boxes", "ask an admin whose scope is all boxes"
-        raise ForbiddenError(f"cannot {_WORDS[permission]}: {why}", remedy=remedy)
+            why = phrase("your scope is a part of the boxes")
+            remedy = phrase("ask an admin whose scope is all boxes")
+        raise ForbiddenError(phrase("cannot %(do)s: %(why)s", do=_WORDS[permission], why=why), remedy=remedy)
 
     def sees(self, labels: Mapping[str, str]) -> bool:
         """Whether a box with these labels exists for the person."""

@@ -9,6 +9,7 @@ from edgegpu_cloud.errors import CloudError, ConflictError
 from edgegpu_cloud.fleet.operations.outcomes import settle_commands
 from edgegpu_cloud.fleet.specs import checked, revised
 from edgegpu_cloud.fleet.summaries import apps_in, refresh
+from edgegpu_cloud.phrases import phrase
 from edgegpu_cloud.store.records import (
     AuditEntry,
     BoxRecord,
@@ -111,7 +112,10 @@ def add_box(tx: Transaction, enrolled: EnrolledBox, who: Author) -> BoxRecord:
 def _free_name(tx: Transaction, name: str, device: DeviceId) -> None:
     """Refuse a name that is another box's name or id."""
     if any(other != device for other in tx.boxes.with_exact_name(name)):
-        raise CloudError(f"cannot call a box {name}: another box has this name", remedy="choose another name")
+        raise CloudError(
+            phrase("cannot call a box %(name)s: another box has this name", name=name),
+            remedy=phrase("choose another name"),
+        )
 
 
 def end_all(tx: Transaction, device: DeviceId, *, now_s: float, code: str = "", text: str = "") -> None:
@@ -151,8 +155,13 @@ def set_spec(
     """
     check_enrolled(box)
     if expect_rev is not None and expect_rev != box.sequence.rev:
-        text = f"cannot change {box.name}: it has revision {box.sequence.rev} by now, not {expect_rev}"
-        raise ConflictError(text, remedy="look at it again, then decide")
+        text = phrase(
+            "cannot change %(box)s: it has revision %(rev)s by now, not %(expect_rev)s",
+            box=box.name,
+            rev=box.sequence.rev,
+            expect_rev=expect_rev,
+        )
+        raise ConflictError(text, remedy=phrase("look at it again, then decide"))
     after = edited(box, held_spec(tx, box), edit)
     if after is None:
         return box.spec_rev
@@ -184,11 +193,13 @@ def check_enrolled(box: BoxRecord) -> None:
         CloudError: it is.
     """
     if box.state is BoxState.SET_ASIDE:
-        remedy = f"look at `edgegpu-cloud alarms`; `edgegpu-cloud boxes forget {box.name}`, then enrol it anew"
-        raise CloudError(f"cannot send anything to {box.name}: it is set aside", remedy=remedy)
+        remedy = phrase(
+            "look at `edgegpu-cloud alarms`; `edgegpu-cloud boxes forget %(box)s`, then enrol it anew", box=box.name
+        )
+        raise CloudError(phrase("cannot send anything to %(box)s: it is set aside", box=box.name), remedy=remedy)
     if box.state is BoxState.REVOKED:
-        remedy = "enrol it anew: `edgegpu-cloud enrol`"
-        raise CloudError(f"cannot send anything to {box.name}: it is revoked", remedy=remedy)
+        remedy = phrase("enrol it anew: `edgegpu-cloud enrol`")
+        raise CloudError(phrase("cannot send anything to %(box)s: it is revoked", box=box.name), remedy=remedy)
 
 
 def add_command(tx: Transaction, box: BoxRecord, who: Author, *, op: str, args: Json, wait_s: int) -> CommandId:
@@ -199,7 +210,10 @@ def add_command(tx: Transaction, box: BoxRecord, who: Author, *, op: str, args: 
     """
     check_enrolled(box)
     if not 1 <= wait_s <= LONGEST_WAIT_S:
-        raise CloudError(f"cannot let a command wait {wait_s} s", remedy=f"give 1 to {LONGEST_WAIT_S} s")
+        raise CloudError(
+            phrase("cannot let a command wait %(wait_s)s s", wait_s=wait_s),
+            remedy=phrase("give 1 to %(longest_wait_s)s s", longest_wait_s=LONGEST_WAIT_S),
+        )
     name = _op(tx, box, op, args)
     check_size(args)
     one = TrackedCommand(id=new_command_id(who.now_s), op=name, args=args, due_at_s=who.now_s + wait_s)
@@ -216,13 +230,22 @@ def _op(tx: Transaction, box: BoxRecord, op: str, args: Json) -> OpName:
             read_args(OPS[name], args)
             return name
     except BadArgumentsError as error:
-        raise CloudError(f"cannot ask for {op}: {error}", remedy="see docs/mqtt-api.md for its arguments") from error
+        raise CloudError(
+            phrase("cannot ask for %(op)s: %(error)s", op=op, error=error),
+            remedy=phrase("see docs/mqtt-api.md for its arguments"),
+        ) from error
     except SyncError as error:
-        raise CloudError(f"cannot ask for {op!r}: {error}", remedy=f"there are {', '.join(OPS)}") from error
+        raise CloudError(
+            phrase("cannot ask for %(op)r: %(error)s", op=op, error=error),
+            remedy=phrase("there are %(ops)s", ops=", ".join(OPS)),
+        ) from error
     status = tx.boxes.latest([box.device], [TopicKind.STATUS]).get((box.device, TopicKind.STATUS))
     if status is None or op not in status.body.get("capabilities", ()):
-        remedy = f"there are {', '.join(OPS)}"
-        raise CloudError(f"cannot ask for {op}: neither this controller nor {box.name} knows it", remedy=remedy)
+        remedy = phrase("there are %(ops)s", ops=", ".join(OPS))
+        raise CloudError(
+            phrase("cannot ask for %(op)s: neither this controller nor %(box)s knows it", op=op, box=box.name),
+            remedy=remedy,
+        )
     return name
 
 
@@ -232,4 +255,7 @@ def check_size(args: Json) -> None:
     try:
         encode(body, limit_bytes=BODY_MAX_BYTES - _ROOM)
     except TooLargeError as error:
-        raise CloudError(f"cannot ask for this: {error}", remedy="pass larger things by address and SHA-256") from error
+        raise CloudError(
+            phrase("cannot ask for this: %(error)s", error=error),
+            remedy=phrase("pass larger things by address and SHA-256"),
+        ) from error

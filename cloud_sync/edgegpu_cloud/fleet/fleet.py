@@ -48,7 +48,8 @@ from edgegpu_cloud.fleet.specs import (
     without_limits,
     without_refused,
 )
-from edgegpu_cloud.fleet.views import BoxDetails, BoxView, CommandView, box_views, command_view
+from edgegpu_cloud.fleet.views import REVOKED_MEANWHILE, BoxDetails, BoxView, CommandView, box_views, command_view
+from edgegpu_cloud.phrases import phrase
 from edgegpu_cloud.store.people.records import Role
 from edgegpu_cloud.store.records import Alarm, AuditEntry, AuditFilter, BoxEvent, BoxRecord, BoxState, Json
 from edgegpu_cloud.store.store import ControllerStore, Transaction
@@ -193,10 +194,10 @@ class Fleet:
         with self._store.write() as tx:
             who, box = self._author(Permission.REMOVE), self._find(tx, device)
             if box.state is BoxState.SET_ASIDE:
-                remedy = f"`edgegpu-cloud boxes forget {box.name}` revokes its certificates too"
-                raise CloudError(f"cannot revoke {box.name}: it is set aside, and ignored already", remedy=remedy)
-            text = "the box was revoked: it may have been done"
-            end_all(tx, box.device, now_s=who.now_s, code=ResultCode.REVOKED, text=text)
+                text = phrase("cannot revoke %(box)s: it is set aside, and ignored already", box=box.name)
+                remedy = phrase("`edgegpu-cloud boxes forget %(box)s` revokes its certificates too", box=box.name)
+                raise CloudError(text, remedy=remedy)
+            end_all(tx, box.device, now_s=who.now_s, code=ResultCode.REVOKED, text=REVOKED_MEANWHILE)
             tx.enrolments.revoke_certificates(box.device, now_s=who.now_s)
             audit(tx, who, "box.revoked", device=box.device)
             touch(tx, replace(box, state=BoxState.REVOKED, online=False, look_at_s=None))
@@ -232,7 +233,8 @@ class Fleet:
         with self._store.write() as tx:
             who, box = self._author(Permission.CHANGE), self._find(tx, device)
             if not box.sequence.restored:
-                raise CloudError(f"cannot confirm {box.name}: it is not RESTORED", remedy="nothing needs to be done")
+                text = phrase("cannot confirm %(box)s: it is not RESTORED", box=box.name)
+                raise CloudError(text, remedy=phrase("nothing needs to be done"))
             confirmed = replace(box, sequence=box.sequence.confirmed())
             held = tx.boxes.spec(box.device, box.spec_rev)
             if held is not None:
@@ -251,8 +253,10 @@ class Fleet:
             who, box = self._author(Permission.CHANGE), self._find(tx, device)
             check_name(name)
             if any(one != box.device for one in tx.boxes.with_exact_name(name)):
-                text = f"cannot call {box.name} {name!r}: another box is called so, or has this id"
-                raise CloudError(text, remedy="choose a name that no other box has")
+                text = phrase(
+                    "cannot call %(box)s %(name)r: another box is called so, or has this id", box=box.name, name=name
+                )
+                raise CloudError(text, remedy=phrase("choose a name that no other box has"))
             audit(tx, who, "box.renamed", device=box.device, detail={"from": box.name, "to": name})
             touch(tx, replace(box, name=name))
 
@@ -415,8 +419,9 @@ class Fleet:
             box = tx.boxes.get([device])[device]  # from here on the controller leaves the box's commands alone
             command = find_command(tx, id_, self._access.scope)
             if command.tracked.ended:
-                text = f"cannot cancel {command.id}: it has ended, {command.tracked.state}"
-                raise ConflictError(text, remedy="undo what it did by another command")
+                state = command.tracked.state
+                text = phrase("cannot cancel %(command)s: it has ended, %(state)s", command=command.id, state=state)
+                raise ConflictError(text, remedy=phrase("undo what it did by another command"))
             cancelled = command.tracked.cancelled(who.now_s)
             tx.commands.put([replace(command, tracked=cancelled, cancelled=True, next_at_s=0.0)])
             audit(tx, who, "command.cancelled", device=command.device, detail={"id": command.id})
@@ -472,7 +477,8 @@ class Fleet:
             who = self._author(Permission.CHANGE)
             audit(tx, who, "alarm.seen", detail={"number": number})
             if not tx.notes.alarm_seen(number, by=who.by, scope=self._access.scope.terms):
-                raise NotFoundError(f"cannot find alarm {number}", remedy="`edgegpu-cloud alarms` lists them")
+                text = phrase("cannot find alarm %(number)s", number=number)
+                raise NotFoundError(text, remedy=phrase("`edgegpu-cloud alarms` lists them"))
 
     def events(self, device: str | None = None, limit: int = 50) -> list[BoxEvent]:
         """Return the last events of a box, or of all, newest first."""

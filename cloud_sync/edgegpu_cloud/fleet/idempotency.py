@@ -11,6 +11,7 @@ from functools import partial
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from edgegpu_cloud.errors import CloudError, ConflictError
+from edgegpu_cloud.phrases import phrase
 from edgegpu_cloud.store.idempotency.tables import IdempotencyKey
 from edgegpu_cloud.store.store import ControllerStore, Transaction, in_same_transaction
 
@@ -92,13 +93,13 @@ class IdempotentRequests:
                     raise _in_flight()
                 return new
             if held.request != new.request:
-                text = "cannot do this under its Idempotency-Key: another request was sent under it"
-                raise KeyReusedError(text, remedy="choose another key for another request")
+                text = phrase("cannot do this under its Idempotency-Key: another request was sent under it")
+                raise KeyReusedError(text, remedy=phrase("choose another key for another request"))
             if held.answer is not None:
                 return _opened(request, held.answer)
             if held.done and now_s - held.at_s >= TAKEN_OVER_S:
-                text = "cannot answer under this Idempotency-Key: the change was made, and its answer is lost"
-                raise ConflictError(text, remedy="read what there is now; do not send it under another key")
+                text = phrase("cannot answer under this Idempotency-Key: the change was made, and its answer is lost")
+                raise ConflictError(text, remedy=phrase("read what there is now; do not send it under another key"))
             if held.done or now_s - held.at_s < TAKEN_OVER_S:
                 raise _in_flight()
             tx.idempotency.take_over(held, claim=claim, now_s=now_s)
@@ -106,8 +107,8 @@ class IdempotentRequests:
 
 
 def _in_flight() -> InFlightError:
-    text = "cannot do this under its Idempotency-Key: the same request is being done at this moment"
-    return InFlightError(text, remedy="send it again in a few seconds, under the same key")
+    text = phrase("cannot do this under its Idempotency-Key: the same request is being done at this moment")
+    return InFlightError(text, remedy=phrase("send it again in a few seconds, under the same key"))
 
 
 def _mark_done(claimed: IdempotencyKey, tx: Transaction) -> None:

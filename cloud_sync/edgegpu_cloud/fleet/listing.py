@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.selectors import read_selector
 from edgegpu_cloud.fleet.views import PRESENT_S
+from edgegpu_cloud.phrases import phrase
 from edgegpu_cloud.store.labels import LabelTerm
 from edgegpu_cloud.store.records import BoxState
 from edgegpu_cloud.store.store import Transaction
@@ -159,7 +160,10 @@ def _place(order: PageOrder) -> tuple[BoxPlace, bool]:
             return BoxPlace(value, _text(str(name))), bool(backwards)
     except (ValueError, TypeError, binascii.Error):
         pass
-    raise CloudError("cannot show this page: its cursor belongs to no page of this list", remedy="open the first page")
+    raise CloudError(
+        phrase("cannot show this page: its cursor belongs to no page of this list"),
+        remedy=phrase("open the first page"),
+    )
 
 
 def _is_value(sort: BoxSort, value: object) -> bool:

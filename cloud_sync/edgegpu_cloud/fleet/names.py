@@ -6,6 +6,7 @@ from edgegpu_cloud.errors import CloudError, NotFoundError
 from edgegpu_cloud.fleet.access import ALL_BOXES
 from edgegpu_cloud.fleet.reports import LatestMessages
 from edgegpu_cloud.fleet.selectors import BoxSelector
+from edgegpu_cloud.phrases import phrase
 from edgegpu_cloud.store.records import BoxRecord, Latest, StoredCommand
 from edgegpu_cloud.store.store import Transaction
 from edgegpu_cloud.store.summaries.box_list import BoxQuery
@@ -24,8 +25,8 @@ def check_name(name: str) -> None:
         CloudError: a shell, a table or a person would stumble over it.
     """
     if not _NAME.fullmatch(name):
-        remedy = "a name has 1 to 63 letters, digits, `.`, `-` and `_`, a letter or digit at both ends"
-        raise CloudError(f"cannot call a box {name!r}", remedy=remedy)
+        remedy = phrase("a name has 1 to 63 letters, digits, `.`, `-` and `_`, a letter or digit at both ends")
+        raise CloudError(phrase("cannot call a box %(name)r", name=name), remedy=remedy)
 
 
 def find_box(tx: Transaction, name_or_id: str, scope: BoxSelector = ALL_BOXES) -> BoxRecord:
@@ -39,10 +40,19 @@ def find_box(tx: Transaction, name_or_id: str, scope: BoxSelector = ALL_BOXES) -
     if len(found) == 1 and (box := boxes.get(found[0])) is not None and scope.matches(box.labels):
         return box
     if len(found) <= 1:
-        raise NotFoundError(f"cannot find a box {name_or_id!r}", remedy="`edgegpu-cloud boxes` lists them")
+        raise NotFoundError(
+            phrase("cannot find a box %(name)r", name=name_or_id),
+            remedy=phrase("`edgegpu-cloud boxes` lists them"),
+        )
     names = ", ".join(sorted(box.name for box in boxes.values()))
     raise NotFoundError(
-        f"cannot tell which box {name_or_id!r} is: {len(found)} begin so ({names})", remedy="give more letters"
+        phrase(
+            "cannot tell which box %(name)r is: %(num)s begin so (%(names)s)",
+            name=name_or_id,
+            num=len(found),
+            names=names,
+        ),
+        remedy=phrase("give more letters"),
     )
 
 
@@ -70,8 +80,13 @@ def find_command(tx: Transaction, id_: str, scope: BoxSelector = ALL_BOXES) -> S
     if len(found) == 1:
         return next(iter(found.values()))
     if not found:
-        raise NotFoundError(f"cannot find a command {id_!r}", remedy="`edgegpu-cloud commands` lists them")
-    raise NotFoundError(f"cannot tell which command {id_!r} is: several begin so", remedy="give more letters of its id")
+        raise NotFoundError(
+            phrase("cannot find a command %(id)r", id=id_), remedy=phrase("`edgegpu-cloud commands` lists them")
+        )
+    raise NotFoundError(
+        phrase("cannot tell which command %(id)r is: several begin so", id=id_),
+        remedy=phrase("give more letters of its id"),
+    )
 
 
 def cluster_of(tx: Transaction, box: BoxRecord) -> str:
@@ -94,9 +109,14 @@ def check_settles(tx: Transaction, box: BoxRecord, cluster: str, scope: BoxSelec
         return
     holder = tx.boxes.get([device])[device]
     if scope.matches(holder.labels):
-        check_holder(box, _latest(tx, box), f"{holder.name} settles the app limits of their cluster", holder.name)
+        check_holder(
+            box,
+            _latest(tx, box),
+            phrase("%(name)s settles the app limits of their cluster", name=holder.name),
+            holder.name,
+        )
     else:
-        check_holder(box, _latest(tx, box), "a box out of your scope settles the app limits of its cluster")
+        check_holder(box, _latest(tx, box), phrase("a box out of your scope settles the app limits of its cluster"))
 
 
 def refused_names(tx: Transaction, box: BoxRecord) -> frozenset[str]:
@@ -121,8 +141,10 @@ def cluster_in(box: BoxRecord, latest: LatestMessages) -> str:
     reports = sorted((latest[kind] for kind in CLUSTER_KINDS if kind in latest), key=lambda one: -one.at_s)
     cluster = next((str(found) for one in reports if (found := one.body.get("cluster", ""))), "")
     if not cluster:
-        remedy = "wait until it is connected and its k3s runs"
-        raise CloudError(f"cannot set limits on {box.name}: it has not reported its cluster", remedy=remedy)
+        remedy = phrase("wait until it is connected and its k3s runs")
+        raise CloudError(
+            phrase("cannot set limits on %(box)s: it has not reported its cluster", box=box.name), remedy=remedy
+        )
     return cluster
 
 
@@ -140,8 +162,14 @@ def check_holder(box: BoxRecord, latest: LatestMessages, settles: str, name: str
     """
     mine = latest.get(TopicKind.REPORTED)
     if mine is not None and not mine.body.get("holder"):
-        remedy = f"set them on {name}" if name else "ask somebody who sees all boxes of the cluster"
-        raise CloudError(f"cannot set limits on {box.name}: {settles}", remedy=remedy)
+        remedy = (
+            phrase("set them on %(name)s", name=name)
+            if name
+            else phrase("ask somebody who sees all boxes of the cluster")
+        )
+        raise CloudError(
+            phrase("cannot set limits on %(box)s: %(settles)s", box=box.name, settles=settles), remedy=remedy
+        )
 
 
 def refused_in(latest: LatestMessages) -> frozenset[str]:

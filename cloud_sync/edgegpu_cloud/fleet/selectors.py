@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from edgegpu_cloud.errors import CloudError
+from edgegpu_cloud.phrases import phrase
 from edgegpu_cloud.store.labels import LabelTerm
 
 _WORD = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._/-]{0,61}[A-Za-z0-9])?")
@@ -12,7 +13,7 @@ _VALUE = r"[A-Za-z0-9._/-]*"
 _TERM = re.compile(rf"(?P<key>[A-Za-z0-9._/-]+)(?:(?P<how>==|=|!=)(?P<value>{_VALUE}))?")
 _SET = re.compile(r"(?P<key>[A-Za-z0-9._/-]+)\s+(?P<how>in|notin)\s*\((?P<values>[^()]*)\)")
 _PARTS = re.compile(r",(?![^(]*\))")
-_EXAMPLES = "write site=hall, site!=hall, 'site in (hall,yard)', site or !site, several with commas between"
+_EXAMPLES = phrase("write site=hall, site!=hall, 'site in (hall,yard)', site or !site, several with commas between")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,10 @@ def _term(part: str, whole: str) -> LabelTerm:
     negated = part.startswith("!")
     found = _TERM.fullmatch(part.removeprefix("!").strip())
     if found is None or (negated and found["how"]):
-        raise CloudError(f"cannot select boxes by {whole!r}: {part or 'nothing'!r} is not a term", remedy=_EXAMPLES)
+        raise CloudError(
+            phrase("cannot select boxes by %(whole)r: %(part)r is not a term", whole=whole, part=part or "nothing"),
+            remedy=_EXAMPLES,
+        )
     if found["how"] is None:
         return LabelTerm(found["key"], None, not negated)
     return LabelTerm(found["key"], frozenset({found["value"]}), found["how"] != "!=")
@@ -59,14 +63,17 @@ def read_labels(words: Iterable[str]) -> dict[str, str]:
         key, equals, value = word.partition("=")
         key = key if equals else key.removesuffix("-")
         if not equals and not word.endswith("-"):
-            raise _wrong(word, "it has no value")
+            raise _wrong(word, phrase("it has no value"))
         if not _WORD.fullmatch(key) or (equals and not _WORD.fullmatch(value)):
-            raise _wrong(word, "a label and its value have 1 to 63 letters, digits, `.`, `-`, `_` and `/`")
+            raise _wrong(word, phrase("a label and its value have 1 to 63 letters, digits, `.`, `-`, `_` and `/`"))
         if key in found:
-            raise _wrong(word, f"{key} is given twice")
+            raise _wrong(word, phrase("%(key)s is given twice", key=key))
         found[key] = value
     return found
 
 
 def _wrong(word: str, why: str) -> CloudError:
-    return CloudError(f"cannot set the label {word!r}: {why}", remedy="write site=hall, or site- to take it away")
+    return CloudError(
+        phrase("cannot set the label %(word)r: %(why)s", word=word, why=why),
+        remedy=phrase("write site=hall, or site- to take it away"),
+    )

@@ -10,6 +10,7 @@ from typing import TypeVar
 from pydantic import ValidationError
 
 from edgegpu_cloud.errors import CloudError, NotFoundError
+from edgegpu_cloud.phrases import Verbatim, phrase
 from edgegpu_sync.errors import TooLargeError
 from edgegpu_sync.messages.downlink import Desired
 from edgegpu_sync.messages.spec import (
@@ -71,7 +72,10 @@ def read_app(text: str) -> tuple[str, str]:
     """
     namespace, slash, app = text.strip().rpartition("/")
     if (slash and not namespace) or not app or "/" in namespace:
-        raise CloudError(f"no NAMESPACE/APP: {text!r}", remedy="name the app as default/asr, or asr alone in default")
+        raise CloudError(
+            phrase("no NAMESPACE/APP: %(text)r", text=text),
+            remedy=phrase("name the app as default/asr, or asr alone in default"),
+        )
     return namespace or "default", app
 
 
@@ -115,13 +119,21 @@ def checked(spec: Spec, *, enrolment: int, rev: int) -> Json:
         Spec.model_validate_json(spec.model_dump_json())  # model_copy does not validate an edit
         encode(Desired(enrolment=enrolment, rev=rev, spec=value), limit_bytes=BODY_MAX_BYTES - _ROOM)
     except ValidationError as error:
-        raise CloudError(f"cannot set this: {first_fault(error)}", remedy="correct it and set it again") from error
+        raise CloudError(
+            phrase("cannot set this: %(fault)s", fault=Verbatim(first_fault(error))),
+            remedy=phrase("correct it and set it again"),
+        ) from error
     except TooLargeError as error:
-        remedy = "take limits of apps away that are not needed any more"
-        raise CloudError(f"cannot set this: the document is too large ({error})", remedy=remedy) from error
+        remedy = phrase("take limits of apps away that are not needed any more")
+        raise CloudError(
+            phrase("cannot set this: the document is too large (%(error)s)", error=error), remedy=remedy
+        ) from error
     for one in asked(value, rev):
         if one.item is None:
-            raise CloudError(f"cannot set {one.name}: {one.unsupported}", remedy="each item once, with known fields")
+            raise CloudError(
+                phrase("cannot set %(name)s: %(fault)s", name=one.name, fault=Verbatim(one.unsupported)),
+                remedy=phrase("each item once, with known fields"),
+            )
     return value
 
 
@@ -162,7 +174,10 @@ def without_limits(spec: Spec, namespace: str, app: str, container: str | None) 
     ]
     if not gone:
         whole = "/".join(word for word in (namespace, app, container) if word)
-        raise NotFoundError(f"cannot forget limits of {whole}: none were requested", remedy="`limits show` lists them")
+        raise NotFoundError(
+            phrase("cannot forget limits of %(whole)s: none were requested", whole=whole),
+            remedy=phrase("`limits show` lists them"),
+        )
     return spec.model_copy(update={"app_limits": tuple(one for one in spec.app_limits if one not in gone)})
 
 
@@ -186,9 +201,11 @@ def without_items(spec: Spec, names: Collection[str]) -> Spec:
     """
     unknown = [name for name in names if name not in SINGLE_ITEMS or getattr(spec, name) is None]
     if unknown or not names:
-        text = f"cannot take back {', '.join(unknown) or 'nothing'}: it was not requested"
+        text = phrase(
+            "cannot take back %(unknown)s: it was not requested", unknown=", ".join(unknown) or phrase("nothing")
+        )
         there = [name for name in SINGLE_ITEMS if getattr(spec, name) is not None]
-        raise NotFoundError(text, remedy=f"requested are: {', '.join(there) or 'none'}")
+        raise NotFoundError(text, remedy=phrase("requested are: %(there)s", there=", ".join(there) or phrase("none")))
     return spec.model_copy(update=dict.fromkeys(names))
 
 
@@ -199,12 +216,16 @@ def check_app(namespace: str, app: str, container: str) -> None:
         CloudError: kube-system, or a name that Kubernetes does not have.
     """
     if namespace == _SYSTEM:
-        text = f"cannot set limits of {app}: apps in {_SYSTEM} are never changed"
-        raise CloudError(text, remedy="name an app of another namespace")
-    for what, name in (("namespace", namespace), ("app", app), ("container", container)):
+        text = phrase("cannot set limits of %(app)s: apps in %(system)s are never changed", app=app, system=_SYSTEM)
+        raise CloudError(text, remedy=phrase("name an app of another namespace"))
+    for what, name in (
+        (phrase("no name of a namespace"), namespace),
+        (phrase("no name of an app"), app),
+        (phrase("no name of a container"), container),
+    ):
         if not _NAME.fullmatch(name):
-            text = f"cannot set limits: {name!r} is no name of a{'n' if what == 'app' else ''} {what}"
-            raise CloudError(text, remedy="it has small letters, digits, - and . alone, as in `kubectl get`")
+            text = phrase("cannot set limits: %(name)r is %(what)s", name=name, what=what)
+            raise CloudError(text, remedy=phrase("it has small letters, digits, - and . alone, as in `kubectl get`"))
 
 
 @lru_cache(maxsize=16)
@@ -215,7 +236,10 @@ def _app_limits(limits: ContainerLimits) -> AppLimits:
     try:
         return AppLimits(rev=0, cluster=ANY_CLUSTER, **asdict(replace(limits, on_drift=on_drift)))
     except ValidationError as error:
-        raise CloudError(f"cannot set limits: {first_fault(error)}", remedy="see docs/app-limits.md") from error
+        raise CloudError(
+            phrase("cannot set limits: %(fault)s", fault=Verbatim(first_fault(error))),
+            remedy=phrase("see docs/app-limits.md"),
+        ) from error
 
 
 def with_settings(spec: Spec, settings: SharingSettings) -> Spec:
@@ -235,7 +259,8 @@ def with_settings(spec: Spec, settings: SharingSettings) -> Spec:
     }
     if not changes:
         raise CloudError(
-            "cannot set sharing: no setting is given", remedy="give --policy, --exclude, --unit-mib or --isolation"
+            phrase("cannot set sharing: no setting is given"),
+            remedy=phrase("give --policy, --exclude, --unit-mib or --isolation"),
         )
     return spec.model_copy(update=changes)
 
@@ -246,8 +271,11 @@ def _cards(words: tuple[str, ...]) -> list[str]:
         return []
     wrong = [word for word in words if not _CARD.fullmatch(word)]
     if wrong or not words:
-        text = f"cannot exclude {', '.join(map(repr, wrong)) or 'nothing'}: no number, MIG device or UUID of a card"
-        raise CloudError(text, remedy="give 0, 0:1 or GPU-..., several times, or `none` alone to share all")
+        text = phrase(
+            "cannot exclude %(names)s: no number, MIG device or UUID of a card",
+            names=", ".join(map(repr, wrong)) or phrase("nothing"),
+        )
+        raise CloudError(text, remedy=phrase("give 0, 0:1 or GPU-..., several times, or `none` alone to share all"))
     return list(dict.fromkeys(words))
 
 
@@ -258,7 +286,8 @@ def _setting(spec: Spec, name: str, value: dict[str, object]) -> Item:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         raise CloudError(
-            f"cannot set {name}: {first['msg']}", remedy="see `edgegpu-cloud sharing set --help`"
+            phrase("cannot set %(name)s: %(fault)s", name=name, fault=Verbatim(first["msg"])),
+            remedy=phrase("see `edgegpu-cloud sharing set --help`"),
         ) from error
     return wanted if now is None else _retried(now, wanted)
 

@@ -1,7 +1,7 @@
 """Views of boxes and commands for people, made of the store's records."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -10,6 +10,7 @@ from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.preview.capacity import BoxCapacity, capacity_of
 from edgegpu_cloud.fleet.reports import CardReports, card_reports
 from edgegpu_cloud.fleet.specs import desired_items
+from edgegpu_cloud.phrases import phrase
 from edgegpu_cloud.store.convert import record_of, values_of
 from edgegpu_cloud.store.records import BoxRecord, BoxState, CommandHistoryLine, Latest, Orphan, StoredCommand
 from edgegpu_cloud.store.store import Transaction
@@ -146,8 +147,8 @@ def reports_to_preview(details: BoxDetails) -> CardReports:
     """
     reports = card_reports(details.latest)
     if reports is None:
-        text = f"cannot preview: {details.box.name} has not told yet what cards it has"
-        remedy = "wait until it is connected, or ask it: edgegpu-cloud command BOX inventory.refresh"
+        text = phrase("cannot preview: %(box)s has not told yet what cards it has", box=details.box.name)
+        remedy = phrase("wait until it is connected, or ask it: edgegpu-cloud command BOX inventory.refresh")
         raise CloudError(text, remedy=remedy)
     return reports
 
@@ -246,5 +247,13 @@ def command_view(
 ) -> CommandView:
     """Return the view of a command; `box` is its box's name."""
     one = command.tracked
-    values = values_of(command) | values_of(one)
-    return record_of(CommandView, values, box=box, ended=one.ended, overdue=one.overdue(now_s), history=history)
+    values = values_of(command) | values_of(one) | {"text": _ENDS.get(one.text, one.text)}
+    steps = [replace(step, text=_ENDS.get(step.text, step.text)) for step in history]
+    return record_of(CommandView, values, box=box, ended=one.ended, overdue=one.overdue(now_s), history=steps)
+
+
+REVOKED_MEANWHILE = phrase("the box was revoked: it may have been done")
+SET_ASIDE_MEANWHILE = phrase("the box was set aside: it may have been done")
+"""The texts with which the controller ends commands of a box itself; all others are the box's words."""
+
+_ENDS = {str(one): one for one in (REVOKED_MEANWHILE, SET_ASIDE_MEANWHILE)}

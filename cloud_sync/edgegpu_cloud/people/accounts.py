@@ -7,6 +7,7 @@ from edgegpu_cloud.people.errors import LastAdminError
 from edgegpu_cloud.people.lockout import of_account
 from edgegpu_cloud.people.names import normal_name
 from edgegpu_cloud.people.secret_texts import digest_of, new_secret
+from edgegpu_cloud.phrases import phrase
 from edgegpu_cloud.store.people.records import LinkKind, OneTimeLink, Role, UserAccount
 from edgegpu_cloud.store.records import AuditEntry, Json
 from edgegpu_cloud.store.store import Transaction
@@ -40,7 +41,9 @@ def find(tx: Transaction, name: str) -> UserAccount:
     """
     found = tx.people.account(normal_name(name) or "")
     if found is None:
-        raise NotFoundError(f"cannot find a person {name[:80]!r}", remedy="`edgegpu-cloud people` lists them")
+        raise NotFoundError(
+            phrase("cannot find a person %(name)r", name=name[:80]), remedy=phrase("`edgegpu-cloud people` lists them")
+        )
     return found
 
 
@@ -51,7 +54,10 @@ def add(tx: Transaction, account: UserAccount, who: PeopleChange) -> None:
         ConflictError: there is one of this name.
     """
     if tx.people.account(account.name) is not None:
-        raise ConflictError(f"cannot add {account.name}: there is an account of this name", remedy="choose another")
+        raise ConflictError(
+            phrase("cannot add %(account)s: there is an account of this name", account=account.name),
+            remedy=phrase("choose another"),
+        )
     tx.people.add_account(account)
     note(tx, who, "person.added", account.name, after=_shown(account))
 

@@ -6,6 +6,7 @@ from edgegpu_cloud.people.accounts import PeopleChange, find, note
 from edgegpu_cloud.people.names import check_token_name
 from edgegpu_cloud.people.secret_texts import digest_of, new_api_token
 from edgegpu_cloud.people.sessions import Session
+from edgegpu_cloud.phrases import phrase
 from edgegpu_cloud.store.people.records import ApiToken, Role, UserAccount
 from edgegpu_cloud.store.store import Transaction
 
@@ -29,20 +30,27 @@ def create(
     check_token_name(name)
     read_scope(scope)
     if role.rank > account.role.rank:
-        text = f"cannot make a token with the role {role.value}: {account.name} has the role {account.role.value}"
-        raise CloudError(text, remedy=f"give the token the role {account.role.value}, or a lower one")
+        text = phrase(
+            "cannot make a token with the role %(role)s: %(account)s has the role %(least)s",
+            role=role.value,
+            account=account.name,
+            least=account.role.value,
+        )
+        remedy = phrase("give the token the role %(role)s, or a lower one", role=account.role.value)
+        raise CloudError(text, remedy=remedy)
     if not 1 <= days <= LONGEST_DAYS:
-        raise CloudError(f"cannot make a token for {days} days", remedy=f"give 1 to {LONGEST_DAYS} days")
+        text = phrase("cannot make a token for %(days)s days", days=days)
+        raise CloudError(text, remedy=phrase("give 1 to %(longest_days)s days", longest_days=LONGEST_DAYS))
     there = tx.people.tokens(account.name)
     if any(one.name == name for one in there):
-        raise ConflictError(
-            f"cannot make a token {name}: there is one of this name", remedy="revoke it, or choose another"
-        )
+        text = phrase("cannot make a token %(name)s: there is one of this name", name=name)
+        raise ConflictError(text, remedy=phrase("revoke it, or choose another"))
     if len(there) >= MOST_TOKENS:
-        raise CloudError(f"cannot make another token: {account.name} has {len(there)}", remedy="revoke some first")
-    text = new_api_token()
+        text = phrase("cannot make another token: %(account)s has %(num)s", account=account.name, num=len(there))
+        raise CloudError(text, remedy=phrase("revoke some first"))
+    secret = new_api_token()
     token = ApiToken(
-        digest=digest_of(text),
+        digest=digest_of(secret),
         account=account.name,
         name=name,
         role=role,
@@ -53,7 +61,7 @@ def create(
     tx.people.add_token(token)
     after = {"name": name, "role": role.value, "scope": token.scope, "days": days}
     note(tx, who, "person.token_added", account.name, after=after)
-    return text, token
+    return secret, token
 
 
 def revoke(tx: Transaction, token: ApiToken, who: PeopleChange) -> None:
@@ -72,9 +80,14 @@ def find_token(tx: Transaction, owner: str | None, name_or_id: str) -> ApiToken:
     mine = tx.people.tokens(owner)
     found = [one for one in mine if name_or_id in {one.name, one.id}]
     if len(found) != 1:
-        remedy = "`edgegpu-cloud people tokens` lists them"
+        remedy = phrase("`edgegpu-cloud people tokens` lists them")
         raise NotFoundError(
-            f"cannot tell which token {name_or_id[:80]!r} is: {len(found)} are called so", remedy=remedy
+            phrase(
+                "cannot tell which token %(name)r is: %(num)s are called so",
+                name=name_or_id[:80],
+                num=len(found),
+            ),
+            remedy=remedy,
         )
     return found[0]
 

@@ -3,6 +3,7 @@
 import re
 
 from edgegpu_cloud.errors import CloudError
+from edgegpu_cloud.phrases import phrase
 
 _ACCOUNT = re.compile(r"[a-z0-9]([a-z0-9._@-]{0,62}[a-z0-9])?")
 _TOKEN = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
@@ -22,8 +23,8 @@ def check_account_name(text: str) -> str:
     """
     if name := normal_name(text):
         return name
-    remedy = "a name has 1 to 64 letters a to z, digits, `.`, `-`, `_` and `@`, a letter or digit at both ends"
-    raise CloudError(f"cannot call a person {text[:80]!r}", remedy=remedy)
+    remedy = phrase("a name has 1 to 64 letters a to z, digits, `.`, `-`, `_` and `@`, a letter or digit at both ends")
+    raise CloudError(phrase("cannot call a person %(text)r", text=text[:80]), remedy=remedy)
 
 
 def check_token_name(text: str) -> str:
@@ -34,5 +35,5 @@ def check_token_name(text: str) -> str:
     """
     if _TOKEN.fullmatch(text):
         return text
-    remedy = "a name has 1 to 64 letters, digits, `.`, `-` and `_`, a letter or digit at both ends"
-    raise CloudError(f"cannot call a token {text[:80]!r}", remedy=remedy)
+    remedy = phrase("a name has 1 to 64 letters, digits, `.`, `-` and `_`, a letter or digit at both ends")
+    raise CloudError(phrase("cannot call a token %(text)r", text=text[:80]), remedy=remedy)

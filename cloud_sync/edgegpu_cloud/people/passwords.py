@@ -9,6 +9,7 @@ from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
 
 from edgegpu_cloud.people.errors import HashQueueFullError, WeakPasswordError
+from edgegpu_cloud.phrases import phrase
 
 LEAST_LENGTH, MOST_LENGTH = 12, 256
 _LEAST_DIFFERENT = 5
@@ -105,17 +106,19 @@ def check_password(password: str, *, name: str) -> None:
     folded = text.casefold()
     beside = folded.replace(name.casefold(), "") if name else folded
     if len(text) < LEAST_LENGTH:
-        raise _weak(f"it has fewer than {LEAST_LENGTH} characters")
+        raise _weak(phrase("it has fewer than %(least)s characters", least=LEAST_LENGTH))
     if len(text) > MOST_LENGTH:
-        raise _weak(f"it has more than {MOST_LENGTH} characters")
+        raise _weak(phrase("it has more than %(most)s characters", most=MOST_LENGTH))
     if len(beside) < _LEAST_BESIDE_NAME:
-        raise _weak("it is little more than the name")
+        raise _weak(phrase("it is little more than the name"))
     if folded in _COMMON or len(set(folded)) < _LEAST_DIFFERENT:
-        raise _weak("it is one of the first that are tried")
+        raise _weak(phrase("it is one of the first that are tried"))
 
 
 def _weak(why: str) -> WeakPasswordError:
-    return WeakPasswordError(f"cannot take this password: {why}", remedy="a few words that nobody else would join")
+    return WeakPasswordError(
+        phrase("cannot take this password: %(why)s", why=why), remedy=phrase("a few words that nobody else would join")
+    )
 
 
 def _normal(password: str) -> str:

@@ -22,6 +22,7 @@ from edgegpu_cloud.people.secret_texts import API_TOKEN_BEGIN, digest_of
 from edgegpu_cloud.people.sessions import Session, SessionRules, SignedIn, session_of
 from edgegpu_cloud.people.sign_in_audit import note_signed_out
 from edgegpu_cloud.people.signin import SignIns, sweep
+from edgegpu_cloud.phrases import phrase
 from edgegpu_cloud.store.people.records import ApiToken, LinkKind, OneTimeLink, Role, UserAccount, WebSession
 from edgegpu_cloud.store.store import ControllerStore, Transaction
 
@@ -107,7 +108,9 @@ class People:
         with self._store.write() as tx:
             found = tx.people.session_with_id(id_) if id_.isalnum() else None
             if found is None or found.id != id_ or not _is_own(by, found.account):
-                raise NotFoundError("cannot find this session: it has ended", remedy="nothing needs to be done")
+                raise NotFoundError(
+                    phrase("cannot find this session: it has ended"), remedy=phrase("nothing needs to be done")
+                )
             tx.people.end_session(found.digest)
             before = {"session": found.id, "address": found.address}
             accounts.note(tx, self._who(by), "person.session_revoked", found.account, before=before)
@@ -345,8 +348,10 @@ class People:
         with self._store.write() as tx:
             account = find(tx, name)
             if account.disabled:
-                text = f"cannot make a link for {account.name}: the account is disabled"
-                raise ConflictError(text, remedy=f"`edgegpu-cloud people enable {account.name}` first")
+                text = phrase("cannot make a link for %(account)s: the account is disabled", account=account.name)
+                raise ConflictError(
+                    text, remedy=phrase("`edgegpu-cloud people enable %(account)s` first", account=account.name)
+                )
             tx.people.failures.forget_all(of_account(account.name))
             return make_link(tx, account.name, self._who(by), kind=LinkKind.PASSWORD, lasts_s=PASSWORD_LINK_S)
 
@@ -361,9 +366,12 @@ class People:
         with self._store.write() as tx:
             tx.people.hold_accounts()
             if admins := [one.name for one in tx.people.accounts() if is_whole_admin(one)]:
-                text = f"cannot make the first admin's link: there is an admin, {admins[0]}"
+                text = phrase("cannot make the first admin's link: there is an admin, %(admin)s", admin=admins[0])
                 raise ConflictError(
-                    text, remedy=f"`edgegpu-cloud people reset-password {admins[0]}` lets them in again"
+                    text,
+                    remedy=phrase(
+                        "`edgegpu-cloud people reset-password %(admin)s` lets them in again", admin=admins[0]
+                    ),
                 )
             return make_link(tx, "", self._who(by), kind=LinkKind.FIRST_ADMIN, lasts_s=FIRST_ADMIN_S)
 
@@ -425,7 +433,9 @@ def _is_own(by: Access, name: str) -> bool:
 
 def _require_own(by: Access, name: str) -> None:
     if not _is_own(by, name):
-        raise ForbiddenError(f"cannot look at {name[:80]!r}: it is another's account", remedy="ask an admin")
+        raise ForbiddenError(
+            phrase("cannot look at %(name)r: it is another's account", name=name[:80]), remedy=phrase("ask an admin")
+        )
 
 
 def _checked_scope(text: str) -> str:
@@ -435,5 +445,8 @@ def _checked_scope(text: str) -> str:
 
 def _checked_language(text: str) -> str:
     if text not in LANGUAGES:
-        raise CloudError(f"cannot set the language {text[:20]!r}", remedy="give en or zh, or nothing for the browser's")
+        raise CloudError(
+            phrase("cannot set the language %(text)r", text=text[:20]),
+            remedy=phrase("give en or zh, or nothing for the browser's"),
+        )
     return text

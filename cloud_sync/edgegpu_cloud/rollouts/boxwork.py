@@ -10,6 +10,7 @@ from edgegpu_cloud.fleet.names import check_settles, cluster_of
 from edgegpu_cloud.fleet.reports import pods_of, read_latest
 from edgegpu_cloud.fleet.specs import ContainerLimits, revised
 from edgegpu_cloud.fleet.views import reported_items
+from edgegpu_cloud.phrases import Verbatim, phrase, reported
 from edgegpu_cloud.rollouts.changes import (
     UPGRADE_OP,
     RolloutChange,
@@ -55,7 +56,7 @@ from edgegpu_sync.states import CommandState
 from edgegpu_sync.topics import TopicKind
 
 _KINDS = (TopicKind.STATUS, TopicKind.REPORTED, TopicKind.INVENTORY, TopicKind.ALLOC)
-GONE = "the box was revoked, set aside or forgotten"
+GONE = phrase("the box was revoked, set aside or forgotten")
 """The message of a box of which nothing can be asked any more."""
 
 
@@ -148,7 +149,9 @@ class BoxWork:
     def _upgraded(self, row: RolloutBoxRecord, known: _Known, release: UpgradeArgs) -> RolloutBoxRecord:
         if known.version == release.version:
             begun = self._after(row, BoxBegun(changed=False))
-            return self._after(begun, BoxApplied(f"version {release.version} runs there already"))
+            return self._after(
+                begun, BoxApplied(phrase("version %(version)s runs there already", version=release.version))
+            )
         args = release.model_dump(mode="json", exclude_defaults=True)
         wait_s = self._strategy.timeout_s
         id_ = add_command(self._tx, known.box, self._who, op=UPGRADE_OP, args=args, wait_s=wait_s)
@@ -163,7 +166,7 @@ class BoxWork:
         before = before_of(known.held, known.box.sequence.rev, known.told, change, self._present(row, known, names))
         if row.wrote is None and stands_already(before, after):
             begun = self._after(row, BoxBegun(changed=False))
-            return self._after(begun, BoxApplied("it stood so already"))
+            return self._after(begun, BoxApplied(phrase("it stood so already")))
         rev, wrote = self._write(known, after, names)
         kept = row.before or before_json(before)
         return replace(self._after(row, BoxBegun()), rev=rev, wrote=wrote, before=kept)
@@ -224,8 +227,8 @@ class BoxWork:
         return row.since_s < self._now_s - self._strategy.timeout_s
 
     def _late_text(self, known: _Known) -> str:
-        why = "the box has not ended it" if known.box.online else "the box went offline"
-        return f"not applied within {self._strategy.timeout_s} s: {why}"
+        why = phrase("the box has not ended it") if known.box.online else phrase("the box went offline")
+        return phrase("not applied within %(seconds)s s: %(why)s", seconds=self._strategy.timeout_s, why=why)
 
     def _cancel(self, command: StoredCommand, box: BoxRecord) -> None:
         """Leave a command no time to begin: the box shall not begin what the rollout counts as failed."""
@@ -261,7 +264,7 @@ class BoxWork:
         before = read_before(row.before)
         plan = plan_return(before, row.wrote or {}, known.held, known.told)
         if plan is None:
-            return self._after(row, BoxNotReturned(f"{TAKEN_OVER}: it is left as it is"))
+            return self._after(row, BoxNotReturned(phrase("%(why)s: it is left as it is", why=TAKEN_OVER)))
         try:
             after = with_items(known.held, plan.items, before.order)
             rev, wrote = self._write(known, after, list(plan.items))
@@ -289,9 +292,9 @@ class BoxWork:
             case None:
                 if not self._is_late(row):
                     return None
-                return BoxNotReturned(f"requested again, and {self._late_text(known)}")
+                return BoxNotReturned(phrase("requested again, and %(why)s", why=self._late_text(known)))
             case BoxSkipped():
-                return BoxNotReturned(f"{TAKEN_OVER}: it is left as it is")
+                return BoxNotReturned(phrase("%(why)s: it is left as it is", why=TAKEN_OVER))
             case BoxRejected(text) | BoxFailed(text) if not before.bad:
                 return BoxNotReturned(text)
             case _:
@@ -311,19 +314,23 @@ def _back(lost: Sequence[str]) -> RolloutBoxEvent:
     """Return the end of a return; `lost` items were requested by nobody before."""
     if not lost:
         return BoxReturned()
-    return BoxNotReturned(f"{', '.join(lost)}: nobody had requested it before, and what it was is not known: it stays")
+    return BoxNotReturned(
+        phrase(
+            "%(items)s: nobody had requested it before, and what it was is not known: it stays", items=", ".join(lost)
+        )
+    )
 
 
 def _command_end(command: StoredCommand | None) -> RolloutBoxEvent | None:
     if command is None:
-        return BoxFailed("the command is not in the store any more")
+        return BoxFailed(phrase("the command is not in the store any more"))
     one = command.tracked
     if not one.ended or one.state is None:
         return None
-    words = ": ".join(word for word in (one.state.value, one.code, one.text) if word)
+    words = reported(one.state.value, one.code, one.text)
     match one.state:
         case CommandState.SUCCEEDED:
-            return BoxApplied(one.text)
+            return BoxApplied(Verbatim(one.text))
         case CommandState.REJECTED | CommandState.EXPIRED:
             return BoxRejected(words)
         case _:

@@ -9,6 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.specs import ContainerLimits, SharingSettings, with_limits, with_settings
+from edgegpu_cloud.phrases import listed, phrase, phrase_n
 from edgegpu_sync.messages.spec import Spec
 from edgegpu_sync.messages.uplink import ItemState
 from edgegpu_sync.rules.ops import UpgradeArgs
@@ -64,7 +65,9 @@ def read_change(kind: str, value: Json) -> RolloutChange:
     try:
         return _READERS[RolloutKind(kind)].validate_json(json.dumps(value))
     except (ValidationError, ValueError) as error:
-        raise CloudError(f"cannot read what a rollout changes: {error}", remedy="restore the store") from error
+        raise CloudError(
+            phrase("cannot read what a rollout changes: %(error)s", error=error), remedy=phrase("restore the store")
+        ) from error
 
 
 def check_change(change: RolloutChange) -> None:
@@ -112,24 +115,33 @@ def subject_of(change: RolloutChange) -> str:
     return kind_of(change).value if not isinstance(change, ContainerLimits) else item_names(change)[0]
 
 
+def _settings_words(change: SharingSettings) -> str:
+    found: list[str] = []
+    if change.isolation is not None:
+        found.append(phrase("isolation %(mode)s", mode=change.isolation))
+    if change.policy is not None:
+        found.append(phrase("policy %(policy)s", policy=change.policy))
+    if change.exclude is not None:
+        found.append(phrase("excluded %(cards)s", cards=" ".join(change.exclude)))
+    if change.unit_mib is not None:
+        found.append(phrase("unit %(mib)s MiB", mib=change.unit_mib))
+    return listed(found)
+
+
 def words_of(change: RolloutChange) -> str:
     """Return a change in words, as `limits default/asr main: 10 units, core 1`."""
     match change:
         case ContainerLimits():
-            whole = f"limits {change.namespace}/{change.app} {change.container}"
+            whole = f"{change.namespace}/{change.app} {change.container}"
             if not (change.memory_units or change.core):
-                return f"{whole}: none"
-            units = "1 unit" if change.memory_units == 1 else f"{change.memory_units} units"
-            return f"{whole}: {units}, core {change.core}"
+                return phrase("limits %(container)s: none", container=whole)
+            units = phrase_n("%(num)d unit", "%(num)d units", change.memory_units)
+            return phrase(
+                "limits %(container)s: %(units)s, core %(core)s", container=whole, units=units, core=change.core
+            )
         case SharingSettings():
-            values = {
-                "isolation": change.isolation,
-                "policy": change.policy,
-                "excluded": None if change.exclude is None else " ".join(change.exclude),
-                "unit": None if change.unit_mib is None else f"{change.unit_mib} MiB",
-            }
-            return "sharing " + ", ".join(f"{name} {value}" for name, value in values.items() if value is not None)
+            return phrase("sharing %(settings)s", settings=_settings_words(change))
         case UpgradeArgs():
-            return f"agent {change.version}"
+            return phrase("agent %(version)s", version=change.version)
         case _:
             assert_never(change)

@@ -10,6 +10,7 @@ from pydantic import TypeAdapter
 from edgegpu_cloud.fleet.limits.apps import is_pod_of
 from edgegpu_cloud.fleet.specs import ContainerLimits, desired_items
 from edgegpu_cloud.fleet.views import current_reports
+from edgegpu_cloud.phrases import joined, phrase, reported
 from edgegpu_cloud.rollouts.changes import RolloutChange, item_names
 from edgegpu_cloud.rollouts.rules import BoxApplied, BoxFailed, BoxRejected, BoxSkipped
 from edgegpu_core.model import CORE_PER_CARD
@@ -21,7 +22,7 @@ Json = dict[str, Any]
 Items = Mapping[str, Json | None]
 """Items of a document by name, as they are stored; None: it is not in the document."""
 
-TAKEN_OVER = "somebody else has changed it since"
+TAKEN_OVER = phrase("somebody else has changed it since")
 _UNCHANGED = frozenset({ItemState.REJECTED, ItemState.UNSUPPORTED, ItemState.ELSEWHERE})
 """The states of an item that the box has not begun."""
 
@@ -99,9 +100,9 @@ def _words(reports: Mapping[str, ItemReport | None]) -> str:
     lines = []
     for name, report in reports.items():
         if report is not None:
-            words = ": ".join(word for word in (report.state.value, report.code, report.text) if word)
-            lines.append(f"{name} {words}" if len(reports) > 1 else words)
-    return "; ".join(lines)
+            words = reported(report.state.value, report.code, report.text)
+            lines.append(phrase("%(item)s %(words)s", item=name, words=words) if len(reports) > 1 else words)
+    return joined(lines)
 
 
 # what a box itself reports to have, where nobody has requested it

@@ -9,6 +9,7 @@ from edgegpu_cloud.errors import CloudError, ConflictError, NotFoundError
 from edgegpu_cloud.fleet.access import Access, Permission
 from edgegpu_cloud.fleet.changes import Author, audit
 from edgegpu_cloud.fleet.following import follow
+from edgegpu_cloud.phrases import phrase
 from edgegpu_cloud.rollouts import rules
 from edgegpu_cloud.rollouts.changes import (
     RolloutChange,
@@ -36,6 +37,7 @@ from edgegpu_cloud.store.store import ControllerStore, Transaction
 from edgegpu_cloud.store.summaries.box_list import BoxQuery
 
 _AT_ONCE = 500
+_DONE = {"paused": phrase("paused"), "resumed": phrase("resumed"), "aborted": phrase("aborted")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,8 +131,12 @@ class Rollouts:
         with self._store.write() as tx:
             boxes, _ = planned_boxes(tx, request, self._access.scope, now_s=now_s)
             if expect_boxes is not None and expect_boxes != len(boxes):
-                text = f"cannot start the rollout: it concerns {len(boxes)} boxes by now, not {expect_boxes}"
-                raise ConflictError(text, remedy="look at its waves again, then decide")
+                text = phrase(
+                    "cannot start the rollout: it concerns %(num)s boxes by now, not %(expect_boxes)s",
+                    num=len(boxes),
+                    expect_boxes=expect_boxes,
+                )
+                raise ConflictError(text, remedy=phrase("look at its waves again, then decide"))
             _check_free(tx, subject_of(change), boxes)
             sizes = wave_sizes(len(boxes), request.strategy)
             rollout = RolloutRecord(
@@ -231,8 +237,10 @@ class Rollouts:
             CloudError: an upgrade, which no box takes back.
         """
         if returns and self.show(number).kind == RolloutKind.UPGRADE:
-            text = f"cannot return rollout {number}: boxes take no older version of the agent"
-            raise CloudError(text, remedy="abort it without the return; an older version is installed on the box")
+            text = phrase("cannot return rollout %(number)s: boxes take no older version of the agent", number=number)
+            raise CloudError(
+                text, remedy=phrase("abort it without the return; an older version is installed on the box")
+            )
         self._changed(number, "aborted", lambda rollout: rules.aborted(rollout, self._access.by, returns=returns))
 
     def _changed(self, number: int, done: str, change: Callable[[RolloutRecord], RolloutRecord]) -> None:
@@ -242,8 +250,15 @@ class Rollouts:
             try:
                 after = change(rollout)
             except ValueError as error:
-                text = f"cannot have rollout {number} {done}: {error}"
-                raise ConflictError(text, remedy=f"`edgegpu-cloud rollouts show {number}` shows it") from error
+                text = phrase(
+                    "cannot have rollout %(number)s %(done)s: %(why)s",
+                    number=number,
+                    done=_DONE[done],
+                    why=error.args[0],
+                )
+                raise ConflictError(
+                    text, remedy=phrase("`edgegpu-cloud rollouts show %(number)s` shows it", number=number)
+                ) from error
             tx.rollouts.put(after)
             detail: Json = {"before": rollout.state.value, "after": after.state.value}
             self._audit(tx, f"rollout.{done}", number, detail | ({"returns": True} if after.returns else {}))
@@ -257,7 +272,10 @@ class Rollouts:
     def _find(self, tx: Transaction, number: int) -> RolloutRecord:
         found, within = tx.rollouts.get(number), self._within()
         if found is None or (within is not None and not tx.rollouts.is_within(number, within)):
-            raise NotFoundError(f"cannot find rollout {number}", remedy="`edgegpu-cloud rollouts list` lists them")
+            raise NotFoundError(
+                phrase("cannot find rollout %(number)s", number=number),
+                remedy=phrase("`edgegpu-cloud rollouts list` lists them"),
+            )
         return found
 
     def _audit(self, tx: Transaction, what: str, number: int, detail: Json) -> None:
@@ -268,8 +286,10 @@ def _check(request: RolloutRequest) -> None:
     check_change(request.change)
     check_strategy(request.strategy)
     if kind_of(request.change) is RolloutKind.UPGRADE and request.strategy.on_failure is FailurePolicy.RETURN:
-        text = "cannot return an upgrade: boxes take no older version of the agent"
-        raise CloudError(text, remedy="let it stop or pause at failures; a box whose new agent is not well goes back")
+        text = phrase("cannot return an upgrade: boxes take no older version of the agent")
+        raise CloudError(
+            text, remedy=phrase("let it stop or pause at failures; a box whose new agent is not well goes back")
+        )
 
 
 def _check_free(tx: Transaction, subject: str, boxes: Sequence[PlannedBox]) -> None:
@@ -277,5 +297,9 @@ def _check_free(tx: Transaction, subject: str, boxes: Sequence[PlannedBox]) -> N
         devices = [box.device for box in boxes[at : at + _AT_ONCE]]
         if found := tx.rollouts.active_with(subject, devices):
             number, name = found[0]
-            text = f"cannot start the rollout: rollout {number} changes the same on {name}"
-            raise ConflictError(text, remedy=f"wait for its end, or `edgegpu-cloud rollouts abort {number}`")
+            text = phrase(
+                "cannot start the rollout: rollout %(number)s changes the same on %(name)s", number=number, name=name
+            )
+            raise ConflictError(
+                text, remedy=phrase("wait for its end, or `edgegpu-cloud rollouts abort %(number)s`", number=number)
+            )

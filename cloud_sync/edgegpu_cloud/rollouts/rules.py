@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import assert_never
 
+from edgegpu_cloud.phrases import phrase
 from edgegpu_cloud.rollouts.strategy import FailurePolicy, Gate, OfflinePolicy, RolloutStrategy
 from edgegpu_cloud.store.rollouts.records import (
     RolloutBoxRecord,
@@ -189,8 +190,8 @@ def _next_state(box: RolloutBoxRecord, event: RolloutBoxEvent, strategy: Rollout
 def paused(rollout: RolloutRecord, by: str) -> RolloutRecord:
     """Return the rollout paused by a person; ValueError where it does not run."""
     if rollout.state is not R.RUNNING:
-        raise ValueError(f"it is {rollout.state}, not {R.RUNNING}")
-    return replace(rollout, state=R.PAUSED, held=False, reason=f"paused by {by}")
+        raise ValueError(phrase("it is %(state)s, not %(other)s", state=rollout.state, other=R.RUNNING))
+    return replace(rollout, state=R.PAUSED, held=False, reason=phrase("paused by %(by)s", by=by))
 
 
 def resumed(rollout: RolloutRecord) -> RolloutRecord:
@@ -199,7 +200,7 @@ def resumed(rollout: RolloutRecord) -> RolloutRecord:
     Where a gate holds it, that gate does not count any more: a person has looked, and goes on.
     """
     if rollout.state is not R.PAUSED:
-        raise ValueError(f"it is {rollout.state}, not {R.PAUSED}")
+        raise ValueError(phrase("it is %(state)s, not %(other)s", state=rollout.state, other=R.PAUSED))
     waived = max(rollout.waived, rollout.wave + 1) if rollout.held else rollout.waived
     return replace(rollout, state=R.RUNNING, held=False, waived=waived, reason="")
 
@@ -210,8 +211,8 @@ def aborted(rollout: RolloutRecord, by: str, *, returns: bool) -> RolloutRecord:
     A rollout that stops already may be told to return its boxes; one that returns them is not stopped in that.
     """
     if rollout.state.ended or rollout.state is R.RETURNING:
-        raise ValueError(f"it is {rollout.state}")
-    reason = f"aborted by {by}"
+        raise ValueError(phrase("it is %(state)s", state=rollout.state))
+    reason = phrase("aborted by %(by)s", by=by)
     return replace(rollout, state=R.ABORTING, held=False, returns=rollout.returns or returns, reason=reason)
 
 
@@ -298,7 +299,7 @@ def _run(
 ) -> RolloutDecision:
     for number, counts in enumerate(waves[: rollout.wave + 1]):
         if number >= rollout.waived and (why := failed_gate(counts, strategy.gate)):
-            return RolloutDecision(_failed(rollout, strategy, f"{wave_name(number, strategy)}: {why}"))
+            return RolloutDecision(_failed(rollout, strategy, _of_wave(number, strategy, why)))
     if rollout.wave < len(waves) and not waves[rollout.wave].of(*OPEN):
         return _at_gate(rollout, strategy, waves, now_s)
     if rollout.wave == len(waves) and not _sum(waves, *OPEN, B.AWAY):
@@ -315,7 +316,7 @@ def _at_gate(
         if why := _too_few(counts, gate):
             if counts.of(B.AWAY):
                 return _begin(rollout, strategy, waves, None)
-            reason = f"{wave_name(rollout.wave, strategy)}: {why}; `resume` goes on all the same"
+            reason = _resumable(_of_wave(rollout.wave, strategy, why))
             return RolloutDecision(replace(rollout, state=R.PAUSED, held=True, reason=reason))
         until_s = counts.ended_s + gate.soak_s
         if now_s < until_s:
@@ -345,26 +346,46 @@ def failed_gate(counts: WaveCounts, gate: Gate) -> str:
     best = counts.total - bad - counts.of(B.SKIPPED, B.CANCELLED)
     if not bad or best * 100 >= gate.success_percent * (best + bad):
         return ""
-    return f"{bad} of {counts.total} boxes failed, and {gate.success_percent} % have to succeed"
+    return phrase(
+        "%(bad)s of %(total)s boxes failed, and %(percent)s %% have to succeed",
+        bad=bad,
+        total=counts.total,
+        percent=gate.success_percent,
+    )
 
 
 def _too_few(counts: WaveCounts, gate: Gate) -> str:
     """Return why a wave whose boxes have ended has too few successes; empty where it has enough."""
     applied, needed = counts.of(B.APPLIED), min(gate.minimum, counts.total)
-    return "" if applied >= needed else f"{applied} of {counts.total} boxes succeeded, and {needed} have to"
+    if applied >= needed:
+        return ""
+    return phrase(
+        "%(applied)s of %(total)s boxes succeeded, and %(needed)s have to",
+        applied=applied,
+        total=counts.total,
+        needed=needed,
+    )
 
 
 def wave_name(wave: int, strategy: RolloutStrategy) -> str:
     """Return the name of a wave for people: the canary, or wave 1 and so on."""
-    if strategy.canary:
-        return "canary" if wave == 0 else f"wave {wave}"
-    return f"wave {wave + 1}"
+    if strategy.canary and wave == 0:
+        return phrase("canary")
+    return phrase("wave %(num)s", num=wave if strategy.canary else wave + 1)
+
+
+def _of_wave(wave: int, strategy: RolloutStrategy, why: str) -> str:
+    return phrase("%(wave)s: %(why)s", wave=wave_name(wave, strategy), why=why)
+
+
+def _resumable(why: str) -> str:
+    return phrase("%(why)s; `resume` goes on all the same", why=why)
 
 
 def _failed(rollout: RolloutRecord, strategy: RolloutStrategy, reason: str) -> RolloutRecord:
     match strategy.on_failure:
         case FailurePolicy.PAUSE:
-            return replace(rollout, state=R.PAUSED, held=True, reason=f"{reason}; `resume` goes on all the same")
+            return replace(rollout, state=R.PAUSED, held=True, reason=_resumable(reason))
         case FailurePolicy.STOP | FailurePolicy.RETURN as policy:
             return replace(rollout, state=R.STOPPING, returns=policy is FailurePolicy.RETURN, reason=reason)
         case _:

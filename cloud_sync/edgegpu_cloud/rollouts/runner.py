@@ -14,6 +14,7 @@ from functools import partial
 
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.views import PRESENT_S
+from edgegpu_cloud.phrases import Verbatim, phrase
 from edgegpu_cloud.rollouts.boxwork import GONE, BoxWork
 from edgegpu_cloud.rollouts.changes import RolloutKind, read_change
 from edgegpu_cloud.rollouts.rules import (
@@ -46,6 +47,7 @@ MOST_AT_ONCE = 500
 CHECK_INTERVAL_S = 1.0
 """How often rollouts are looked at."""
 
+_MOST_REASON = 900
 _ALARM = "rollout.STOPPED"
 _ALARMED = frozenset({R.STOPPING, R.PAUSED})
 
@@ -150,7 +152,7 @@ class _RolloutStep:
             late = BoxSkipped("it was offline until the time to join was over")
             yield self._noting(late), tx.boxes(rollout.number, [B.AWAY], limit=self._left)
         offline = tx.offline(rollout.number, rollout.wave, heard_s=heard_s, limit=self._left)
-        yield self._noting(BoxOffline("offline when its turn came")), offline
+        yield self._noting(BoxOffline(phrase("offline when its turn came"))), offline
 
     def _noting(self, event: RolloutBoxEvent) -> _Noting:
         return partial(self._boxes.put, event=event)
@@ -196,7 +198,12 @@ class _RolloutStep:
             return
         _LOG.info("rollout %d is %s: %s", after.number, after.state, after.reason or "all is done")
         if after.state in _ALARMED:
-            text = f"rollout {after.number} is {after.state}: {after.reason}"
+            text = phrase(
+                "rollout %(number)s is %(state)s: %(reason)s",
+                number=after.number,
+                state=after.state,
+                reason=after.reason,
+            )
             self._tx.notes.alarm(_ALARM, device="", text=text, now_s=self._now_s)
 
 
@@ -270,11 +277,18 @@ class RolloutRunner:
 
     def _hold(self, number: int, error: Exception) -> None:
         """Pause a rollout that cannot be worked on; one that is paused, or ends, stays as it is."""
-        text = error.text if isinstance(error, CloudError) else f"{type(error).__name__}: {error}"
+        text = (
+            error.text if isinstance(error, CloudError) else Verbatim(f"{type(error).__name__}: {error}"[:_MOST_REASON])
+        )
         _LOG.error("cannot work on rollout %d", number, exc_info=error)
         with self._leadership.lead() as tx:
             rollout = tx.rollouts.get(number)
-            reason = f"the controller cannot work on it: {text}"[:1_000]
+            reason = phrase("the controller cannot work on it: %(error)s", error=text)
             if rollout is not None and rollout.state is R.RUNNING:
                 tx.rollouts.put(replace(rollout, state=R.PAUSED, reason=reason))
-            tx.notes.alarm("rollout.ERROR", device="", text=f"rollout {number}: {reason}", now_s=self._clock())
+            tx.notes.alarm(
+                "rollout.ERROR",
+                device="",
+                text=phrase("rollout %(number)s: %(reason)s", number=number, reason=reason),
+                now_s=self._clock(),
+            )

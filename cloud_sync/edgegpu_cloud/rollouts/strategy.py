@@ -12,6 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_jsonable_python
 
 from edgegpu_cloud.errors import CloudError
+from edgegpu_cloud.phrases import phrase
 
 MOST_WAVES = 1_000
 """Waves in one rollout: more would be no waves, and every step reads a count of each."""
@@ -105,7 +106,9 @@ def read_strategy(value: object) -> RolloutStrategy:
     try:
         return _STRATEGY.validate_json(json.dumps(value))
     except ValidationError as error:
-        raise CloudError(f"cannot read the strategy of a rollout: {error}", remedy="restore the store") from error
+        raise CloudError(
+            phrase("cannot read the strategy of a rollout: %(error)s", error=error), remedy=phrase("restore the store")
+        ) from error
 
 
 def read_sizes(text: str) -> tuple[WaveSize, ...]:
@@ -121,8 +124,10 @@ def _size(word: str, whole: str) -> WaveSize:
     found = _SIZE.fullmatch(word)
     size = WaveSize(int(found[1]), percent=bool(found[2])) if found else WaveSize(0)
     if size.number < 1 or (size.percent and size.number > _ALL):
-        text = f"cannot plan waves of {whole!r}: {word or 'nothing'!r} is no size of a wave"
-        raise CloudError(text, remedy="give numbers of boxes or shares of all: 5, or 10%, or 1,10%,50%")
+        text = phrase(
+            "cannot plan waves of %(whole)r: %(word)r is no size of a wave", whole=whole, word=word or "nothing"
+        )
+        raise CloudError(text, remedy=phrase("give numbers of boxes or shares of all: 5, or 10%, or 1,10%,50%"))
     return size
 
 
@@ -134,23 +139,28 @@ def check_strategy(strategy: RolloutStrategy) -> None:
     """
     gate = strategy.gate
     bounds = {
-        "canary": (strategy.canary, 0, 10_000),
-        "success share in percent": (gate.success_percent, 1, 100),
-        "minimum count": (gate.minimum, 0, 100_000),
-        "soak time": (gate.soak_s, 0, 30 * _DAY_S),
-        "max-unavailable": (strategy.max_unavailable, 0, 100_000),
-        "time of one box": (strategy.timeout_s, 1, 7 * _DAY_S),
-        "number of retries": (strategy.retries, 0, 20),
-        "time between tries": (strategy.retry_after_s, 1, _DAY_S),
-        "time to join": (strategy.join_within_s, 1, 90 * _DAY_S),
+        phrase("canary"): (strategy.canary, 0, 10_000),
+        phrase("success share in percent"): (gate.success_percent, 1, 100),
+        phrase("minimum count"): (gate.minimum, 0, 100_000),
+        phrase("soak time"): (gate.soak_s, 0, 30 * _DAY_S),
+        phrase("max-unavailable"): (strategy.max_unavailable, 0, 100_000),
+        phrase("time of one box"): (strategy.timeout_s, 1, 7 * _DAY_S),
+        phrase("number of retries"): (strategy.retries, 0, 20),
+        phrase("time between tries"): (strategy.retry_after_s, 1, _DAY_S),
+        phrase("time to join"): (strategy.join_within_s, 1, 90 * _DAY_S),
     }
     for what, (value, least, most) in bounds.items():
         if not least <= value <= most:
-            raise CloudError(f"cannot start a rollout: the {what} is {value}", remedy=f"give {least} to {most}")
+            raise CloudError(
+                phrase("cannot start a rollout: the %(number)s is %(value)s", number=what, value=value),
+                remedy=phrase("give %(least)s to %(most)s", least=least, most=most),
+            )
     for size in strategy.sizes:
         _size(str(size), str(size))
     if not strategy.sizes:
-        raise CloudError("cannot start a rollout: it has no size of a wave", remedy="give 25%, or 1,10%,50%")
+        raise CloudError(
+            phrase("cannot start a rollout: it has no size of a wave"), remedy=phrase("give 25%, or 1,10%,50%")
+        )
 
 
 def wave_sizes(total: int, strategy: RolloutStrategy) -> list[int]:
@@ -170,8 +180,12 @@ def wave_sizes(total: int, strategy: RolloutStrategy) -> list[int]:
         found.append(min(size.boxes(total), left))
         left -= found[-1]
         if len(found) > MOST_WAVES:
-            text = f"cannot plan {total} boxes: there would be more than {MOST_WAVES} waves"
-            raise CloudError(text, remedy="give larger waves")
+            text = phrase(
+                "cannot plan %(total)s boxes: there would be more than %(most_waves)s waves",
+                total=total,
+                most_waves=MOST_WAVES,
+            )
+            raise CloudError(text, remedy=phrase("give larger waves"))
     return found
 
 

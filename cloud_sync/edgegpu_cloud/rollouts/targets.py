@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NoReturn, Protocol
 
-from edgegpu_base.cli.output import counted
 from edgegpu_cloud.errors import CloudError, NotFoundError
 from edgegpu_cloud.fleet.listing import BoxFilter, query_of
 from edgegpu_cloud.fleet.names import find_box
 from edgegpu_cloud.fleet.selectors import BoxSelector
 from edgegpu_cloud.fleet.specs import ContainerLimits
+from edgegpu_cloud.phrases import phrase, phrase_n
 from edgegpu_cloud.rollouts.changes import RolloutChange
 from edgegpu_cloud.store.store import Transaction
 from edgegpu_cloud.store.summaries.box_list import BoxOrder, BoxPlace, BoxQuery, ListedBox
@@ -68,9 +68,15 @@ def planned_boxes(
     found, all_of_them = _listed(tx, replace(query, askable=True)), tx.list.number(query)
     if not found:
         _none(all_of_them, wanted)
-    notes = []
+    notes: list[str] = []
     if left := all_of_them - len(found):
-        notes.append(f"{counted(left, 'box')} revoked, set aside or uninstalled: left out")
+        notes.append(
+            phrase_n(
+                "%(num)d box revoked, set aside or uninstalled: left out",
+                "%(num)d boxes revoked, set aside or uninstalled: left out",
+                left,
+            )
+        )
     first = [find_box(tx, name).device for name in wanted.first]
     planned = [PlannedBox(device=box.device, name=box.name, present=box.connected) for box in found]
     if isinstance(wanted.change, ContainerLimits):
@@ -78,10 +84,12 @@ def planned_boxes(
         notes += more
     devices = {box.device for box in planned}
     if strange := [name for name, device in zip(wanted.first, first, strict=True) if device not in devices]:
-        text = f"cannot begin with {', '.join(strange)}: not among the boxes of this rollout"
-        raise CloudError(text, remedy="name boxes that it concerns; app limits are applied by one box of a cluster")
+        text = phrase("cannot begin with %(boxes)s: not among the boxes of this rollout", boxes=", ".join(strange))
+        raise CloudError(
+            text, remedy=phrase("name boxes that it concerns; app limits are applied by one box of a cluster")
+        )
     if away := sum(not box.present for box in planned):
-        notes.append(f"{counted(away, 'box')} offline now")
+        notes.append(phrase_n("%(num)d box offline now", "%(num)d boxes offline now", away))
     place = {device: at for at, device in enumerate(first)}
     planned.sort(key=lambda box: (place.get(box.device, len(place)), not box.present, box.name))
     return planned, notes
@@ -89,7 +97,9 @@ def planned_boxes(
 
 def _query(tx: Transaction, wanted: BoxSelection, scope: BoxSelector, *, now_s: float) -> BoxQuery:
     if wanted.boxes and wanted.selector:
-        raise CloudError("cannot select boxes by names and by labels at once", remedy="give one of the two")
+        raise CloudError(
+            phrase("cannot select boxes by names and by labels at once"), remedy=phrase("give one of the two")
+        )
     devices = frozenset(find_box(tx, name).device for name in wanted.boxes) if wanted.boxes else None
     query = query_of(BoxFilter(selector=wanted.selector, devices=devices), now_s=now_s)
     return replace(query, scope=scope.terms)
@@ -106,10 +116,15 @@ def _listed(tx: Transaction, query: BoxQuery) -> list[ListedBox]:
 
 def _none(all_of_them: int, wanted: BoxSelection) -> NoReturn:
     if all_of_them:
-        text = f"cannot start a rollout: {counted(all_of_them, 'box')}, all revoked, set aside or uninstalled"
-        raise CloudError(text, remedy="`edgegpu-cloud boxes` shows their states")
-    what = f"a box by {wanted.selector!r}: none has these labels" if wanted.selector else "such boxes"
-    raise NotFoundError(f"cannot find {what}", remedy="`edgegpu-cloud boxes -o wide` shows labels")
+        text = phrase(
+            "cannot start a rollout: %(boxes)s, all revoked, set aside or uninstalled",
+            boxes=phrase_n("%(num)d box", "%(num)d boxes", all_of_them),
+        )
+        raise CloudError(text, remedy=phrase("`edgegpu-cloud boxes` shows their states"))
+    text = phrase("cannot find such boxes")
+    if wanted.selector:
+        text = phrase("cannot find a box by %(selector)r: none has these labels", selector=wanted.selector)
+    raise NotFoundError(text, remedy=phrase("`edgegpu-cloud boxes -o wide` shows labels"))
 
 
 def _one_of_each_cluster(
@@ -129,11 +144,23 @@ def _one_of_each_cluster(
         )
         for box in best
     ]
-    notes = []
+    notes: list[str] = []
     if left := len(found) - len(best):
-        notes.append(f"{counted(left, 'box')} left out: another box of the cluster applies its app limits")
+        notes.append(
+            phrase_n(
+                "%(num)d box left out: another box of the cluster applies its app limits",
+                "%(num)d boxes left out: another box of the cluster applies its app limits",
+                left,
+            )
+        )
     if unknown := sum(not box.summary.cluster for box in best):
-        notes.append(f"{counted(unknown, 'box')} without a reported cluster: app limits are refused there")
+        notes.append(
+            phrase_n(
+                "%(num)d box without a reported cluster: app limits are refused there",
+                "%(num)d boxes without a reported cluster: app limits are refused there",
+                unknown,
+            )
+        )
     return planned, notes
 
 

@@ -4,6 +4,7 @@ from collections.abc import Collection, Sequence
 
 from sqlalchemy import Connection, delete, func, insert, select, text, update
 
+from edgegpu_cloud.phrases import phrase, phrase_json
 from edgegpu_cloud.store.controllers.leases import ALL, of_partitions
 from edgegpu_cloud.store.convert import record_of, values_of
 from edgegpu_cloud.store.labels import LabelTerm, in_scope
@@ -119,16 +120,20 @@ class NoteTable:
         c = _ALARMS.c
         unseen = select(func.count()).where(c.device == device, c.seen_by == "")
         if device and kind != SET_ASIDE and self._connection.execute(unseen).scalar_one() >= MOST_ALARMS:
-            kind, text = MANY_ALARMS, f"more than {MOST_ALARMS} kinds of alarms wait to be seen, the last: {text}"
+            kind = MANY_ALARMS
+            text = phrase(
+                "more than %(most)s kinds of alarms wait to be seen, the last: %(last)s", most=MOST_ALARMS, last=text
+            )
             if self._alarm_again(kind, device=device, text=text, now_s=now_s):
                 return
         values = {"kind": kind, "device": device, "text": text, "at_s": now_s, "times": 1, "seen_by": ""}
+        values["phrase"] = phrase_json(text)
         self._connection.execute(insert(_ALARMS).values(values))
 
     def _alarm_again(self, kind: str, *, device: str, text: str, now_s: float) -> bool:
         c = _ALARMS.c
         same = (c.kind == kind) & (c.device == device) & (c.seen_by == "")
-        again = {"times": c.times + 1, "text": text, "at_s": now_s}
+        again = {"times": c.times + 1, "text": text, "at_s": now_s, "phrase": phrase_json(text)}
         return bool(self._connection.execute(update(_ALARMS).where(same).values(again)).rowcount)
 
     def alarms(self, *, unseen: bool = True, limit: int = 1_000, scope: Sequence[LabelTerm] = ()) -> list[Alarm]:

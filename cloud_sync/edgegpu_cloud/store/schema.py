@@ -252,6 +252,7 @@ class AlarmRow(TableRow):
     text: Mapped[str]
     times: Mapped[int]
     seen_by: Mapped[str]
+    phrase: Mapped[Json | None]
 
 
 class AuditRow(TableRow):

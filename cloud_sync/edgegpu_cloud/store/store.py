@@ -10,6 +10,7 @@ from sqlalchemy import URL, Connection, Engine, make_url
 from sqlalchemy.exc import DataError, IntegrityError, SQLAlchemyError
 
 from edgegpu_cloud.errors import CloudError
+from edgegpu_cloud.phrases import Phrase, Verbatim, phrase
 from edgegpu_cloud.store.alerts.conditions import Conditions
 from edgegpu_cloud.store.alerts.tables import AlertTable
 from edgegpu_cloud.store.boxes import BoxTable
@@ -155,8 +156,12 @@ class ControllerStore:
         """
         if check_current(url) is None:
             if not create:
-                remedy = "restore a backup (docs/cloud/backup.md), or make a new controller: `edgegpu-cloud init`"
-                raise CloudError(f"cannot use {place_of(make_url(url))}: it has no tables", remedy=remedy)
+                remedy = phrase(
+                    "restore a backup (docs/cloud/backup.md), or make a new controller: `edgegpu-cloud init`"
+                )
+                raise CloudError(
+                    phrase("cannot use %(what)s: it has no tables", what=place_of(make_url(url))), remedy=remedy
+                )
             migrate_tables(url)
         return cls(open_engine(url), watcher=watcher)
 
@@ -169,8 +174,11 @@ class ControllerStore:
             StoreError: as `open`.
         """
         if tables_version(url) is not None:
-            remedy = "name an empty one: createdb --owner USER DATABASE, on its machine"
-            raise CloudError(f"cannot make a store in {place_of(make_url(url))}: it has tables already", remedy=remedy)
+            remedy = phrase("name an empty one: createdb --owner USER DATABASE, on its machine")
+            raise CloudError(
+                phrase("cannot make a store in %(what)s: it has tables already", what=place_of(make_url(url))),
+                remedy=remedy,
+            )
         return cls.open(url)
 
     @classmethod
@@ -243,8 +251,13 @@ def check_current(url: str) -> int | None:
     """
     found, ours = tables_version(url), newest()
     if found is not None and found != ours:
-        text = f"cannot use {place_of(make_url(url))}: its tables have version {found}, ours is {ours}"
-        raise OlderTablesError(text, remedy="run `edgegpu-cloud migrate` (docs/cloud/upgrade.md)")
+        text = phrase(
+            "cannot use %(what)s: its tables have version %(found)s, ours is %(ours)s",
+            what=place_of(make_url(url)),
+            found=found,
+            ours=ours,
+        )
+        raise OlderTablesError(text, remedy=phrase("run `edgegpu-cloud migrate` (docs/cloud/upgrade.md)"))
     return found
 
 
@@ -277,13 +290,14 @@ def place_of(url: URL) -> str:
 
 _RESTORE = "restore it from a backup (docs/cloud/backup.md says how)"
 _DOWN = "is PostgreSQL running there (systemctl status postgresql), and is `database.url` in controller.yaml right?"
+_RACE = phrase("somebody has written the same at the same time: look again, and try again")
 _REMEDIES = {
     "not a database": _RESTORE,
     "malformed": _RESTORE,
     "is full": "make room on the disk of {place}",
     "locked": "another process has it open: fuser -v {place}",
-    "UNIQUE": "somebody has written the same at the same time: look again, and try again",
-    "duplicate key": "somebody has written the same at the same time: look again, and try again",
+    "UNIQUE": _RACE,
+    "duplicate key": _RACE,
     "password authentication failed": "put the user's password into the file that `database.password_file` in "
     "controller.yaml names",
     "no password supplied": "name a file with the user's password: `database.password_file` in controller.yaml",
@@ -308,10 +322,14 @@ def explained(error: SQLAlchemyError, place: str) -> StoreError:
     driver = getattr(error, "orig", None)
     cause = " ".join(str(driver or error).partition("\n")[0].split())
     if getattr(driver, "sqlstate", None) in _CONTENDED:
-        text = f"cannot use {place}: another change was in the way ({cause})"
-        return ContendedError(text, remedy="nothing was changed: try again")
+        text = phrase(
+            "cannot use %(place)s: another change was in the way (%(cause)s)", place=place, cause=Verbatim(cause)
+        )
+        return ContendedError(text, remedy=phrase("nothing was changed: try again"))
     remedy = next(
         (one for words, one in _REMEDIES.items() if words in cause), "look at the disk, and at who has it open"
     )
     kind = RecordError if isinstance(error, DataError | IntegrityError) else StoreError
-    return kind(f"cannot use {place}: {cause}", remedy=remedy.format(place=place))
+    whole = remedy if isinstance(remedy, Phrase) else Verbatim(remedy.format(place=place))
+    text = phrase("cannot use %(place)s: %(cause)s", place=Verbatim(place), cause=Verbatim(cause))
+    return kind(text, remedy=whole)

@@ -11,6 +11,7 @@ from edgegpu_cloud.console.visitor import SESSION_COOKIE, SignedIn, Visitor
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.people.errors import SignInRefusedError
 from edgegpu_cloud.people.people import People
+from edgegpu_cloud.phrases import phrase
 from edgegpu_cloud.store.people.records import Role
 
 router = APIRouter()
@@ -28,7 +29,13 @@ def account_page(request: Request, visitor: SignedIn, people: Persons, pages: Pa
 
 
 def _page(
-    request: Request, visitor: Visitor, people: People, pages: PageRenderer, *, problem: str = "", token: str = ""
+    request: Request,
+    visitor: Visitor,
+    people: People,
+    pages: PageRenderer,
+    *,
+    problem: CloudError | None = None,
+    token: str = "",
 ) -> Response:
     by, now_s = visitor.access, request.state.parts.clock()
     current = people.session(request.cookies.get(SESSION_COOKIE, ""))
@@ -56,16 +63,17 @@ def set_password(
     request: Request, visitor: SignedIn, people: Persons, pages: Pages, current: Secret, password: Secret, again: Secret
 ) -> Response:
     """Set another password; the other sessions end."""
-    words = pages.words(request)
     if password != again:
-        return _page(request, visitor, people, pages, problem=words("The two passwords differ"))
+        differ = CloudError(phrase("The two passwords differ"), remedy=phrase("type the same one twice"))
+        return _page(request, visitor, people, pages, problem=differ)
     kept = request.cookies.get(SESSION_COOKIE, "")
     try:
         people.set_password(visitor.name, password, by=visitor.access, current=current, keep_session=kept)
     except SignInRefusedError:
-        return _page(request, visitor, people, pages, problem=words("The present password is wrong."))
+        wrong = CloudError(phrase("The present password is wrong."))
+        return _page(request, visitor, people, pages, problem=wrong)
     except CloudError as error:
-        return _page(request, visitor, people, pages, problem=f"{error.text}. {error.remedy}")
+        return _page(request, visitor, people, pages, problem=error)
     return _back()
 
 
@@ -106,7 +114,7 @@ def make_token(
     try:
         text, _ = people.create_token(visitor.name, name, role=role, scope=scope, days=days, by=visitor.access)
     except CloudError as error:
-        return _page(request, visitor, people, pages, problem=f"{error.text}. {error.remedy}")
+        return _page(request, visitor, people, pages, problem=error)
     return _page(request, visitor, people, pages, token=text)
 
 

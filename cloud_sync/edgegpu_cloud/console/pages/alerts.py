@@ -15,6 +15,7 @@ from edgegpu_cloud.console.rendering import PageRenderer
 from edgegpu_cloud.console.visitor import Admin, Operator, SignedIn
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.access import Permission
+from edgegpu_cloud.phrases import phrase
 from edgegpu_cloud.store.alerts.tables import AlertFilter
 
 if TYPE_CHECKING:
@@ -161,5 +162,7 @@ def change(
     elif do.isascii() and do.isdigit():
         alerts.silence(number, for_s=float(do))
     else:
-        raise CloudError(f"cannot do {do!r} to an alert", remedy="use a button of the page Alerts")
+        raise CloudError(
+            phrase("cannot do %(do)r to an alert", do=do), remedy=phrase("use a button of the page Alerts")
+        )
     return RedirectResponse("/alerts", 303)

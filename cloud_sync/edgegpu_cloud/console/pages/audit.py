@@ -1,6 +1,7 @@
 """The audit: who changed what, before and after; by person, box and kind, a page at a time."""
 
 import json
+from collections.abc import Callable
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
@@ -37,11 +38,14 @@ def audit_page(
     device = _device(fleet, box) if box else ""
     where = AuditFilter(by=by, device=device, what=what, before=before)
     found = fleet.audit(where, limit=PAGE + 1)
-    shown = found[:PAGE]
+    shown, words = found[:PAGE], pages.words(request)
+    kinds = _kinds(words)
     names = fleet.names_of({one.device for one in shown if one.device})
     values = {
         "query": {"by": by, "box": box, "what": what},
-        "kinds": KINDS,
+        "kinds": {kind: kinds[kind] for kind in KINDS},
+        "names": kinds | _names(words),
+        "results": {"done": words("done"), "refused": words("refused")},
         "entries": [(entry, names.get(entry.device, ""), _parts(entry)) for entry in shown],
         "older": shown[-1].number if len(found) > PAGE else 0,
         "is_first": not before,
@@ -55,6 +59,63 @@ def _device(fleet: Fleet, box: str) -> str:
         return fleet.box(box).device
     except NotFoundError:
         return box
+
+
+def _kinds(words: Callable[[str], str]) -> dict[str, str]:
+    """Return the names of the kinds for people: each is the beginning of some changes' names."""
+    return {
+        "box": words("Box"),
+        "command": words("Command"),
+        "alarm": words("Alarm"),
+        "person": words("Person"),
+        "sign_in": words("Sign in"),
+        "sign_out": words("Sign out"),
+        "token": words("Token"),
+        "rollout": words("Rollout"),
+    }
+
+
+def _names(words: Callable[[str], str]) -> dict[str, str]:
+    """Return the names of changes for people."""
+    return {
+        "alarm.seen": words("Alarm seen"),
+        "alert.silenced": words("Alert silenced"),
+        "box.confirmed": words("Box confirmed"),
+        "box.enrolled": words("Box enrolled"),
+        "box.forgotten": words("Box forgotten"),
+        "box.labels": words("Labels changed"),
+        "box.renamed": words("Box renamed"),
+        "box.revoked": words("Box revoked"),
+        "box.spec": words("Settings requested"),
+        "command": words("Command sent"),
+        "command.cancelled": words("Command cancelled"),
+        "controller.added": words("Controller added"),
+        "enrolment.approved": words("Enrolment approved"),
+        "enrolment.refused": words("Enrolment refused"),
+        "keys.added": words("Key set added"),
+        "operation": words("Operation started"),
+        "operation.cancelled": words("Operation cancelled"),
+        "person.added": words("Account added"),
+        "person.disabled": words("Account disabled"),
+        "person.enabled": words("Account enabled"),
+        "person.link": words("One-time link made"),
+        "person.password": words("Password changed"),
+        "person.removed": words("Account removed"),
+        "person.role": words("Role changed"),
+        "person.scope": words("Scope changed"),
+        "person.session_revoked": words("Session ended"),
+        "person.token_added": words("API token made"),
+        "person.token_revoked": words("API token revoked"),
+        "rollout.aborted": words("Rollout aborted"),
+        "rollout.paused": words("Rollout paused"),
+        "rollout.resumed": words("Rollout resumed"),
+        "rollout.started": words("Rollout started"),
+        "sign_in": words("Signed in"),
+        "sign_in.refused": words("Sign-in refused"),
+        "sign_out": words("Signed out"),
+        "token.made": words("Token made"),
+        "token.taken_back": words("Token taken back"),
+    }
 
 
 def _parts(entry: AuditEntry) -> dict[str, str]:

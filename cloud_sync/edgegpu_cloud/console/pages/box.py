@@ -18,6 +18,7 @@ from edgegpu_cloud.fleet.fleet import Fleet
 from edgegpu_cloud.fleet.history.metrics import CardHistory, UseRange
 from edgegpu_cloud.fleet.reports import read_latest
 from edgegpu_cloud.fleet.views import BoxDetails, CommandView
+from edgegpu_cloud.phrases import phrase
 from edgegpu_sync.topics import TopicKind
 
 router = APIRouter()
@@ -191,7 +192,10 @@ def ask_command(
     """Queue a command that needs no arguments."""
     box = fleet.box(device)
     if op not in BUTTONS:
-        raise CloudError(f"cannot ask {box.name} for {op!r} here", remedy=f"there are {', '.join(BUTTONS)}")
+        raise CloudError(
+            phrase("cannot ask %(box)s for %(op)r here", box=box.name, op=op),
+            remedy=phrase("there are %(buttons)s", buttons=", ".join(BUTTONS)),
+        )
     fleet.command(box.device, op, {})
     return RedirectResponse(f"/boxes/{box.device}#commands", 303)
 

@@ -34,6 +34,7 @@ from edgegpu_cloud.errors import CloudError, NotFoundError
 from edgegpu_cloud.fleet.fleet import Fleet
 from edgegpu_cloud.fleet.selectors import read_labels
 from edgegpu_cloud.fleet.views import BoxDetails
+from edgegpu_cloud.phrases import phrase
 from edgegpu_cloud.store.records import RequestState, Token
 
 if TYPE_CHECKING:
@@ -169,7 +170,7 @@ def one_token(request: Request, id_: str, enrolment: VisitorEnrolment, fleet: Vi
 
 def _whole_id(enrolment: EnrolmentManager, id_: str) -> Token:
     if len(id_) < ID_LENGTH:
-        raise NotFoundError(f"cannot find a token {id_!r}", remedy="open it from the page Enrol")
+        raise NotFoundError(phrase("cannot find a token %(id)r", id=id_), remedy=phrase("open it from the page Enrol"))
     return enrolment.token(id_)
 
 
@@ -243,7 +244,9 @@ def refuse(_: Operator, id_: str, enrolment: VisitorEnrolment) -> Response:
 
 def _decided(enrolment: EnrolmentManager, id_: str, state: RequestState) -> Response:
     if len(id_) < ID_LENGTH:
-        raise NotFoundError(f"cannot find a box that waits as {id_!r}", remedy="decide on the page Enrol")
+        raise NotFoundError(
+            phrase("cannot find a box that waits as %(id)r", id=id_), remedy=phrase("decide on the page Enrol")
+        )
     attempt = enrolment.decide(id_, state).attempt
     return RedirectResponse(f"/enrol/tokens/{attempt.token[:ID_LENGTH]}", 303)
 

@@ -19,6 +19,7 @@ from edgegpu_cloud.fleet.limits.editor import MOST_BOXES, EditedBox, LimitsEdit,
 from edgegpu_cloud.fleet.limits.history import ContainerKey
 from edgegpu_cloud.fleet.limits.targets import cluster_target
 from edgegpu_cloud.fleet.specs import ContainerLimits, check_app
+from edgegpu_cloud.phrases import phrase
 from edgegpu_sync.messages.spec import OnDrift
 
 router = APIRouter()
@@ -210,7 +211,9 @@ def _form(
 ) -> LimitsForm:
     chosen = [_chosen(text) for text in box or ()]
     if not 1 <= len(chosen) <= MOST_BOXES:
-        raise CloudError("cannot set limits: no box is named, or too many", remedy="open the editor again")
+        raise CloudError(
+            phrase("cannot set limits: no box is named, or too many"), remedy=phrase("open the editor again")
+        )
     limits = ContainerLimits(
         namespace=key.namespace,
         app=key.app,
@@ -270,7 +273,10 @@ def _chosen(text: str) -> ChosenBox:
     rev, _, units = rest.partition(":")
     numbers = rev.isascii() and rev.isdecimal() and units.isascii() and units.isdecimal()
     if not numbers or len(text) > 300 or int(units) > MOST_UNITS:  # noqa: PLR2004  (longer than any name and numbers)
-        raise CloudError("cannot set limits: the form names no box, revision and units", remedy="open the editor again")
+        raise CloudError(
+            phrase("cannot set limits: the form names no box, revision and units"),
+            remedy=phrase("open the editor again"),
+        )
     return ChosenBox(device, int(rev), int(units))
 
 

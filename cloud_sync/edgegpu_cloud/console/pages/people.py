@@ -11,6 +11,7 @@ from edgegpu_cloud.console.rendering import LANGUAGES, PageRenderer
 from edgegpu_cloud.console.visitor import SignedIn, Visitor
 from edgegpu_cloud.errors import CloudError, ForbiddenError, NotFoundError
 from edgegpu_cloud.people.people import People
+from edgegpu_cloud.phrases import phrase
 from edgegpu_cloud.store.people.records import Role
 
 router = APIRouter()
@@ -31,7 +32,7 @@ def _list(
     people: People,
     pages: PageRenderer,
     form: dict[str, object],
-    problem: str = "",
+    problem: CloudError | None = None,
 ) -> Response:
     values = {"people": people.all(by=visitor.access), "roles": list(Role), "form": form, "problem": problem}
     more = {"names_of_languages": LANGUAGES}
@@ -56,7 +57,7 @@ def add_person(
         raise
     except CloudError as error:
         form: dict[str, object] = {"name": name, "role": role, "scope": scope}
-        return _list(request, visitor, people, pages, form, f"{error.text}. {error.remedy}")
+        return _list(request, visitor, people, pages, form, error)
     return _person(request, visitor, people, pages, name, code=code)
 
 
@@ -74,11 +75,11 @@ def _person(
     name: str,
     *,
     code: str = "",
-    problem: str = "",
+    problem: CloudError | None = None,
 ) -> Response:
     by = visitor.access
     if not people.all(by=by):  # an admin alone comes here, also to their own account
-        raise NotFoundError("cannot find people", remedy="sign in again")
+        raise NotFoundError(phrase("cannot find people"), remedy=phrase("sign in again"))
     account = people.account(name, by=by)
     values = {
         "person": account,
@@ -100,7 +101,7 @@ def _changed(
     except (ForbiddenError, NotFoundError):
         raise
     except CloudError as error:
-        return _person(request, visitor, people, pages, name, problem=f"{error.text}. {error.remedy}")
+        return _person(request, visitor, people, pages, name, problem=error)
     return RedirectResponse(f"/people/{name}", 303)
 
 
@@ -144,7 +145,7 @@ def reset_password(name: str, request: Request, visitor: SignedIn, people: Perso
     except (ForbiddenError, NotFoundError):
         raise
     except CloudError as error:
-        return _person(request, visitor, people, pages, name, problem=f"{error.text}. {error.remedy}")
+        return _person(request, visitor, people, pages, name, problem=error)
     return _person(request, visitor, people, pages, name, code=code)
 
 
@@ -159,7 +160,7 @@ def remove(
 ) -> Response:
     """Remove an account, once its name was typed."""
     if typed.strip().lower() != name:
-        words = pages.words(request)
-        return _person(request, visitor, people, pages, name, problem=words("That was another name."))
+        another = CloudError(phrase("That was another name."))
+        return _person(request, visitor, people, pages, name, problem=another)
     answer = _changed(request, visitor, people, pages, name, lambda: people.delete(name, by=visitor.access))
     return RedirectResponse("/people", 303) if isinstance(answer, RedirectResponse) else answer

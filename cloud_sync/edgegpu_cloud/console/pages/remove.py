@@ -13,6 +13,7 @@ from edgegpu_cloud.enrolment.install_lines import UNINSTALL_LINE
 from edgegpu_cloud.enrolment.manager import TokenRequest
 from edgegpu_cloud.errors import CloudError, NotFoundError
 from edgegpu_cloud.fleet.fleet import Fleet
+from edgegpu_cloud.phrases import phrase
 
 router = APIRouter(prefix="/boxes/{device}")
 
@@ -51,7 +52,7 @@ def revoke(
 ) -> Response:
     """Revoke a box: it is ignored from now on."""
     try:
-        _check_typed(fleet, device, typed, "revoke")
+        _check_typed(fleet, device, typed, phrase("revoke"))
         fleet.revoke(device)
     except NotFoundError:
         raise
@@ -66,7 +67,7 @@ def forget(
 ) -> Response:
     """Forget a box: all but its alarms and the audit is dropped."""
     try:
-        id_ = _check_typed(fleet, device, typed, "forget")
+        id_ = _check_typed(fleet, device, typed, phrase("forget"))
         fleet.forget(id_)
     except NotFoundError:
         raise
@@ -91,9 +92,9 @@ def replace_box(
     return token_page(request, pages, enrolment, fleet, new.token, line=new_line(request, new))
 
 
-def _check_typed(fleet: Fleet, device: str, typed: str, what: str) -> str:
+def _check_typed(fleet: Fleet, device: str, typed: str, do: str) -> str:
     box = fleet.box(device)
     if typed.strip() != box.name:
-        text = f"cannot {what} {box.name}: {typed.strip()!r} was typed"
-        raise CloudError(text, remedy=f"type its name, {box.name}, to confirm")
+        text = phrase("cannot %(do)s %(box)s: %(typed)r was typed", do=do, box=box.name, typed=typed.strip())
+        raise CloudError(text, remedy=phrase("type its name, %(box)s, to confirm", box=box.name))
     return box.device

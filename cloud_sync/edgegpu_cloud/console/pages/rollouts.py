@@ -12,6 +12,7 @@ from edgegpu_cloud.console.rendering import PageRenderer
 from edgegpu_cloud.console.visitor import Operator, SignedIn
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.specs import ContainerLimits, SharingSettings, read_app
+from edgegpu_cloud.phrases import phrase
 from edgegpu_cloud.rollouts.changes import RolloutChange
 from edgegpu_cloud.rollouts.rollouts import RolloutRequest, Rollouts
 from edgegpu_cloud.rollouts.strategy import FailurePolicy, Gate, OfflinePolicy, RolloutStrategy, read_sizes
@@ -61,7 +62,7 @@ def start(
     given = dict(parse_qsl(query, keep_blank_values=True))
     try:
         wanted = _wanted(given)
-        boxes = _number(typed or "0", "number of boxes")
+        boxes = _number(typed or "0", phrase("number of boxes"))
         number = rollouts.start(wanted, expect_boxes=boxes)
     except CloudError as error:
         return _form(request, rollouts, pages, given, problem=error)
@@ -88,17 +89,19 @@ def _form(
 
 def _wanted(given: Mapping[str, str]) -> RolloutRequest:
     gate = Gate(
-        success_percent=_number(given.get("success", "100"), "success share"),
-        minimum=_number(given.get("minimum", "1"), "minimum"),
-        soak_s=_number(given.get("soak", "0"), "soak time") * _MINUTE_S,
+        success_percent=_number(given.get("success", "100"), phrase("success share")),
+        minimum=_number(given.get("minimum", "1"), phrase("minimum")),
+        soak_s=_number(given.get("soak", "0"), phrase("soak time")) * _MINUTE_S,
     )
     try:
         on_failure = FailurePolicy(given.get("on_failure", "return"))
         offline = OfflinePolicy(given.get("offline", "join"))
     except ValueError as error:
-        raise CloudError(f"cannot start a rollout: {error}", remedy="choose one of the form's values") from error
+        raise CloudError(
+            phrase("cannot start a rollout: %(error)s", error=error), remedy=phrase("choose one of the form's values")
+        ) from error
     strategy = RolloutStrategy(
-        canary=_number(given.get("canary", "1"), "canary"),
+        canary=_number(given.get("canary", "1"), phrase("canary")),
         sizes=read_sizes(given.get("waves", "25%")),
         gate=gate,
         on_failure=on_failure,
@@ -116,21 +119,24 @@ def _change(given: Mapping[str, str]) -> RolloutChange:
         return SharingSettings(
             policy=given.get("policy") or None,
             exclude=tuple(given.get("exclude", "").split()) or None,
-            unit_mib=_number(unit, "unit") if unit else None,
+            unit_mib=_number(unit, phrase("unit")) if unit else None,
         )
     namespace, app = read_app(given.get("app", ""))
     return ContainerLimits(
         namespace=namespace,
         app=app,
         container=given.get("container", "").strip() or app,
-        memory_units=_number(given.get("memory", "0"), "memory"),
-        core=_number(given.get("core", "1"), "core"),
+        memory_units=_number(given.get("memory", "0"), phrase("memory")),
+        core=_number(given.get("core", "1"), phrase("core")),
     )
 
 
 def _number(text: str, what: str) -> int:
     if not text.strip().isdecimal():
-        raise CloudError(f"cannot start a rollout: the {what} is {text!r}", remedy="give a whole number")
+        raise CloudError(
+            phrase("cannot start a rollout: the %(number)s is %(text)r", number=what, text=text),
+            remedy=phrase("give a whole number"),
+        )
     return int(text)
 
 
@@ -186,8 +192,10 @@ def change(
     try:
         boxes = rollouts.show(number).boxes
         if typed.strip() != str(boxes):
-            text = f"cannot {verb} rollout {number}: the number of its boxes was not typed"
-            raise CloudError(text, remedy=f"type {boxes}")  # noqa: TRY301  (one answer for all)
+            text = phrase(
+                "cannot %(verb)s rollout %(number)s: the number of its boxes was not typed", verb=verb, number=number
+            )
+            raise CloudError(text, remedy=phrase("type %(boxes)s", boxes=boxes))  # noqa: TRY301  (one answer for all)
         match verb:
             case "pause":
                 rollouts.pause(number)
@@ -196,7 +204,8 @@ def change(
             case "abort" | "return":
                 rollouts.abort(number, returns=verb == "return")
             case _:
-                raise CloudError(f"cannot {verb} a rollout", remedy="pause, resume, abort or return it")  # noqa: TRY301
+                text = phrase("cannot %(verb)s a rollout", verb=verb)
+                raise CloudError(text, remedy=phrase("pause, resume, abort or return it"))  # noqa: TRY301
     except CloudError as error:
         return _one(request, number, rollouts, pages, problem=error)
     return RedirectResponse(f"/rollouts/{number}", 303)

@@ -16,6 +16,7 @@ from edgegpu_cloud.fleet.preview.reported_sharing import reported_sharing_of
 from edgegpu_cloud.fleet.preview.sharing import ItemPreview, check_settings, preview_settings
 from edgegpu_cloud.fleet.specs import SharingSettings, desired_items, with_settings
 from edgegpu_cloud.fleet.views import BoxDetails
+from edgegpu_cloud.phrases import phrase
 from edgegpu_core.placement import Policy
 
 router = APIRouter()
@@ -119,7 +120,10 @@ def _settings(details: BoxDetails, typed: TypedSharing) -> SharingSettings | Non
 def _number(text: str) -> int:
     words = text.strip()
     if not (words.isascii() and words.isdecimal()):
-        raise CloudError(f"cannot set the unit to {text!r}: it is no whole number", remedy="give MiB, as 256")
+        raise CloudError(
+            phrase("cannot set the unit to %(text)r: it is no whole number", text=text),
+            remedy=phrase("give MiB, as 256"),
+        )
     return int(words)
 
 
@@ -164,11 +168,20 @@ def _request_settings(fleet: Fleet, details: BoxDetails, typed: TypedSharing, re
     """
     name = details.box.name
     if details.box.rev != rev:
-        text = f"cannot set sharing on {name}: {_last_author(fleet, details)} has changed its settings meanwhile"
-        raise ConflictError(text, remedy="what you typed is kept: look at the new preview, then request it again")
+        text = phrase(
+            "cannot set sharing on %(name)s: %(what)s has changed its settings meanwhile",
+            name=name,
+            what=_last_author(fleet, details),
+        )
+        raise ConflictError(
+            text, remedy=phrase("what you typed is kept: look at the new preview, then request it again")
+        )
     settings = _settings(details, typed)
     if settings is None:
-        raise CloudError(f"cannot set sharing on {name}: nothing is changed", remedy="change a value first")
+        raise CloudError(
+            phrase("cannot set sharing on %(name)s: nothing is changed", name=name),
+            remedy=phrase("change a value first"),
+        )
     fleet.set_spec(details.box.device, lambda spec: with_settings(spec, settings), expect_rev=rev)
 
 

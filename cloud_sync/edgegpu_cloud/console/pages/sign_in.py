@@ -1,6 +1,5 @@
 """Sign in, sign out, and the one-time links by which people choose their password."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -16,6 +15,7 @@ from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.people.errors import LinkRefusedError, LockedOutError, SignInRefusedError
 from edgegpu_cloud.people.people import People
 from edgegpu_cloud.people.sessions import SignedIn as NewSession
+from edgegpu_cloud.phrases import phrase
 from edgegpu_cloud.store.people.records import LinkKind
 
 router = APIRouter()
@@ -95,7 +95,7 @@ def redeem_link(
     kind = None
     try:
         kind = people.link(code).kind
-        _check_same(pages.words(request), password, again)
+        _check_same(password, again)
         account = people.redeem(code, name, password)
     except CloudError as error:
         return _link_form(request, pages, LinkForm(code, kind, name), problem=error)
@@ -103,9 +103,9 @@ def redeem_link(
     return _with_session(RedirectResponse("/", 303), begun)
 
 
-def _check_same(words: Callable[[str], str], password: str, again: str) -> None:
+def _check_same(password: str, again: str) -> None:
     if password != again:
-        raise CloudError(words("The two passwords differ"), remedy=words("Type the same one twice."))
+        raise CloudError(phrase("The two passwords differ"), remedy=phrase("type the same one twice"))
 
 
 @dataclass(frozen=True, slots=True)

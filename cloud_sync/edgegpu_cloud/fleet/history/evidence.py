@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import assert_never
 
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.access import Access, Permission
@@ -11,6 +12,7 @@ from edgegpu_cloud.fleet.changes import Author, add_command, check_enrolled
 from edgegpu_cloud.fleet.names import find_box
 from edgegpu_cloud.fleet.reports import pods_of, read_latest
 from edgegpu_cloud.fleet.views import is_present
+from edgegpu_cloud.phrases import Phrase, phrase
 from edgegpu_cloud.store.records import BoxRecord, BoxState, Latest
 from edgegpu_cloud.store.store import ControllerStore, Transaction
 from edgegpu_cloud.store.summaries.box_list import UNINSTALLED
@@ -33,25 +35,32 @@ _KINDS = (TopicKind.STATUS, TopicKind.INVENTORY, TopicKind.ALLOC)
 class CannotCheck(StrEnum):
     """Why a box cannot be asked for evidence now."""
 
-    NOT_ENROLLED = "the box is not enrolled"
-    UNINSTALLED = "edgegpu was taken off the box"
-    OFFLINE = "the box is offline"
-    OLD_AGENT = "this agent cannot check"
-    NO_CONTAINER = "no container on the box holds a card"
+    NOT_ENROLLED = phrase("the box is not enrolled")
+    UNINSTALLED = phrase("edgegpu was taken off the box")
+    OFFLINE = phrase("the box is offline")
+    OLD_AGENT = phrase("this agent cannot check")
+    NO_CONTAINER = phrase("no container on the box holds a card")
 
     @property
-    def remedy(self) -> str:
-        """What to do about it."""
-        return _REMEDIES[self]
+    def why(self) -> Phrase:
+        """The reason as a phrase: a member keeps the text alone."""
+        return Phrase(self.value, one=self.value, many="", fields={})
 
-
-_REMEDIES: Mapping[CannotCheck, str] = {
-    CannotCheck.NOT_ENROLLED: "enrol it anew: edgegpu-cloud enrol",
-    CannotCheck.UNINSTALLED: "install edgegpu on it again: edgegpu-cloud enrol prints the line",
-    CannotCheck.OFFLINE: "check again when it is online: edgegpu-cloud boxes",
-    CannotCheck.OLD_AGENT: "upgrade it: edgegpu-cloud command BOX agent.upgrade",
-    CannotCheck.NO_CONTAINER: "deploy a pod that asks for a share of a card",
-}
+    def remedy(self, box: str) -> Phrase:
+        """Return what to do about it on a box of this name."""
+        match self:
+            case CannotCheck.NOT_ENROLLED:
+                return phrase("enrol it anew: edgegpu-cloud enrol")
+            case CannotCheck.UNINSTALLED:
+                return phrase("install edgegpu on it again: edgegpu-cloud enrol prints the line")
+            case CannotCheck.OFFLINE:
+                return phrase("check again when it is online: edgegpu-cloud boxes")
+            case CannotCheck.OLD_AGENT:
+                return phrase("upgrade it: edgegpu-cloud command %(box)s agent.upgrade", box=box)
+            case CannotCheck.NO_CONTAINER:
+                return phrase("deploy a pod that asks for a share of a card")
+            case _:
+                assert_never(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,8 +133,10 @@ class EvidenceService:
             check_enrolled(box)
             found = evidence_of(tx, box, now_s=who.now_s)
             if found.cannot is not None:
-                text = f"cannot check the containers of {box.name}: {found.cannot}"
-                raise CloudError(text, remedy=found.cannot.remedy.replace("BOX", box.name))
+                text = phrase(
+                    "cannot check the containers of %(box)s: %(cannot)s", box=box.name, cannot=found.cannot.why
+                )
+                raise CloudError(text, remedy=found.cannot.remedy(box.name))
             if found.checking:
                 return found.checking
             uids = list(dict.fromkeys(one.uid for one in found.containers))

@@ -6,13 +6,14 @@ from decimal import Decimal
 from enum import StrEnum
 
 from edgegpu_cloud.errors import CloudError
+from edgegpu_cloud.phrases import phrase
 
 MOST_UNITS, MOST_CORE = 1_000_000, 6_400
 """The largest amounts that a request can have (`Units` and `Core` in `edgegpu_sync.wire`)."""
 
 _MIB_PER_GIB = 1_024
 _NUMBER = re.compile(r"[0-9]{1,9}([.,][0-9]{1,6})?")
-_REMEDY = "give a number, as 10 units, 2560 MiB or 2.5 GiB"
+_REMEDY = phrase("give a number, as 10 units, 2560 MiB or 2.5 GiB")
 
 
 class MemoryMeasure(StrEnum):
@@ -50,21 +51,36 @@ def read_memory(text: str, measure: str, unit_mib: int) -> MemoryAmount:
     """
     words = text.strip()
     if not _NUMBER.fullmatch(words):
-        raise CloudError(f"cannot set the memory to {text!r}: it is no number", remedy=_REMEDY)
+        raise CloudError(phrase("cannot set the memory to %(text)r: it is no number", text=text), remedy=_REMEDY)
     value = Decimal(words.replace(",", "."))
     try:
         kind = MemoryMeasure(measure)
     except ValueError:
-        raise CloudError(f"cannot set the memory: {measure!r} is no measure", remedy=_REMEDY) from None
+        raise CloudError(
+            phrase("cannot set the memory: %(measure)r is no measure", measure=measure), remedy=_REMEDY
+        ) from None
     if kind is not MemoryMeasure.UNITS and not unit_mib:
-        raise CloudError(f"cannot set the memory in {kind}: the box has not reported its unit", remedy="give units")
+        raise CloudError(
+            phrase("cannot set the memory in %(kind)s: the box has not reported its unit", kind=kind),
+            remedy=phrase("give units"),
+        )
     mib = value * (_MIB_PER_GIB if kind is MemoryMeasure.GIB else 1)
     parts = value if kind is MemoryMeasure.UNITS else mib / unit_mib
     units = int(parts.to_integral_value(rounding="ROUND_CEILING"))
     if kind is MemoryMeasure.UNITS and parts != units:
-        raise CloudError(f"cannot set the memory to {text} units: there are whole units only", remedy=_REMEDY)
+        raise CloudError(
+            phrase("cannot set the memory to %(text)s units: there are whole units only", text=text), remedy=_REMEDY
+        )
     if units > MOST_UNITS:
-        raise CloudError(f"cannot set the memory to {text} {kind}: at most {MOST_UNITS} units", remedy=_REMEDY)
+        raise CloudError(
+            phrase(
+                "cannot set the memory to %(text)s %(kind)s: at most %(most_units)s units",
+                text=text,
+                kind=kind,
+                most_units=MOST_UNITS,
+            ),
+            remedy=_REMEDY,
+        )
     return MemoryAmount(units, unit_mib, rounded=parts != units)
 
 
@@ -76,6 +92,10 @@ def read_core(text: str) -> int:
     """
     words = text.strip()
     if not (words.isascii() and words.isdecimal()) or len(words) > len(str(MOST_CORE)) or int(words) > MOST_CORE:
-        remedy = f"give hundredths of a card: 1 to 100, 200 for two whole cards, at most {MOST_CORE}"
-        raise CloudError(f"cannot set the core to {text!r}: it is no whole number in range", remedy=remedy)
+        remedy = phrase(
+            "give hundredths of a card: 1 to 100, 200 for two whole cards, at most %(most_core)s", most_core=MOST_CORE
+        )
+        raise CloudError(
+            phrase("cannot set the core to %(text)r: it is no whole number in range", text=text), remedy=remedy
+        )
     return int(words)

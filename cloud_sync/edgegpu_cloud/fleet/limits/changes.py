@@ -10,6 +10,7 @@ from edgegpu_cloud.fleet.limits.history import (
     with_outcomes,
 )
 from edgegpu_cloud.fleet.limits.requests import RequestedItem, requested_items
+from edgegpu_cloud.phrases import phrase
 from edgegpu_cloud.store.records import BoxRecord, Revision
 from edgegpu_cloud.store.store import Transaction
 
@@ -46,12 +47,27 @@ def check_unchanged(tx: Transaction, box: BoxRecord, key: ContainerKey, seen_rev
     if not later and seen_rev < box.sequence.rev:
         return
     if not later:
-        text = f"cannot change {box.name}: it has revision {box.sequence.rev}, and {seen_rev} is none of its own"
-        raise ConflictError(text, remedy="look at it again, then decide")
+        text = phrase(
+            "cannot change %(box)s: it has revision %(rev)s, and %(seen_rev)s is none of its own",
+            box=box.name,
+            rev=box.sequence.rev,
+            seen_rev=seen_rev,
+        )
+        raise ConflictError(text, remedy=phrase("look at it again, then decide"))
     newest = later[0]
     now = newest.after
-    what = f"{now.memory_units} units, core {now.core}" if now is not None else "no limits"
-    text = (
-        f"cannot change {key.namespace}/{key.app}/{key.container} on {box.name}: {newest.by} has set {what} meanwhile"
+    what = (
+        phrase("%(units)s units, core %(core)s", units=now.memory_units, core=now.core)
+        if now is not None
+        else phrase("no limits")
     )
-    raise ConflictError(text, remedy="look at it, then set yours again if they shall count")
+    text = phrase(
+        "cannot change %(namespace)s/%(app)s/%(container)s on %(box)s: %(by)s has set %(what)s meanwhile",
+        namespace=key.namespace,
+        app=key.app,
+        container=key.container,
+        box=box.name,
+        by=newest.by,
+        what=what,
+    )
+    raise ConflictError(text, remedy=phrase("look at it, then set yours again if they shall count"))

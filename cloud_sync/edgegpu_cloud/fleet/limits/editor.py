@@ -14,6 +14,7 @@ from edgegpu_cloud.fleet.limits.targets import ClusterTarget, cluster_target
 from edgegpu_cloud.fleet.listing import BoxFilter, PageOrder
 from edgegpu_cloud.fleet.reports import read_latest
 from edgegpu_cloud.fleet.specs import ContainerLimits, check_app
+from edgegpu_cloud.phrases import phrase
 from edgegpu_cloud.store.records import BoxState
 from edgegpu_sync.messages.spec import OnDrift
 from edgegpu_sync.messages.telemetry import Inventory
@@ -153,8 +154,11 @@ def _selected(fleet: Fleet, selector: str, first: ClusterTarget) -> list[Cluster
     where = BoxFilter(selector=selector, states=frozenset({BoxState.ENROLLED}))
     page = fleet.page(where, PageOrder(limit=MOST_BOXES))
     if page.next:
-        text = f"cannot set limits on all boxes with these labels here: the editor changes at most {MOST_BOXES} at once"
-        raise CloudError(text, remedy="choose fewer by their labels, or make a rollout of it")
+        text = phrase(
+            "cannot set limits on all boxes with these labels here: the editor changes at most %(most_boxes)s at once",
+            most_boxes=MOST_BOXES,
+        )
+        raise CloudError(text, remedy=phrase("choose fewer by their labels, or make a rollout of it"))
     seen, targets = {first.asked.box.device}, []
     for listed in page.boxes:
         target = cluster_target(fleet, listed.device)
@@ -168,8 +172,8 @@ def _drift(text: str) -> OnDrift:
     try:
         return OnDrift(text)
     except ValueError:
-        remedy = f"choose one of {', '.join(OnDrift)}"
-        raise CloudError(f"cannot set what is done on drift to {text!r}", remedy=remedy) from None
+        remedy = phrase("choose one of %(ondrift)s", ondrift=", ".join(OnDrift))
+        raise CloudError(phrase("cannot set what is done on drift to %(text)r", text=text), remedy=remedy) from None
 
 
 def _edited(target: ClusterTarget, key: ContainerKey, typed: TypedLimits, problem: CloudError | None) -> EditedBox:

@@ -21,6 +21,7 @@ from edgegpu_cloud.fleet.specs import (
     with_sharing,
     without_refused,
 )
+from edgegpu_cloud.phrases import Verbatim, phrase
 from edgegpu_cloud.store.operations.records import BoxOutcome, Operation, OperationBox, OperationKind
 from edgegpu_cloud.store.records import BoxRecord, Json
 from edgegpu_cloud.store.store import Transaction
@@ -67,7 +68,10 @@ def checked_args(kind: OperationKind, args: Json) -> Json:
     try:
         read = _MODELS[kind].validate_python(args)
     except ValidationError as error:
-        raise CloudError(f"cannot start {kind.value}: {first_fault(error)}", remedy="correct its arguments") from error
+        raise CloudError(
+            phrase("cannot start %(kind)s: %(fault)s", kind=kind.value, fault=Verbatim(first_fault(error))),
+            remedy=phrase("correct its arguments"),
+        ) from error
     match read:
         case ContainerLimits():
             check_app(read.namespace, read.app, read.container)
@@ -77,7 +81,10 @@ def checked_args(kind: OperationKind, args: Json) -> Json:
         case _CommandArgs():
             _check_command(read)
     if isinstance(read, _CommandArgs | _WaitArgs) and not 1 <= read.wait_s <= LONGEST_WAIT_S:
-        raise CloudError(f"cannot let a command wait {read.wait_s} s", remedy=f"give 1 to {LONGEST_WAIT_S} s")
+        raise CloudError(
+            phrase("cannot let a command wait %(wait_s)s s", wait_s=read.wait_s),
+            remedy=phrase("give 1 to %(longest_wait_s)s s", longest_wait_s=LONGEST_WAIT_S),
+        )
     dumped: Json = _MODELS[kind].dump_python(read, mode="json")
     return dumped
 
@@ -85,11 +92,15 @@ def checked_args(kind: OperationKind, args: Json) -> Json:
 def _check_command(wanted: _CommandArgs) -> None:
     if wanted.op not in OPS or wanted.op.startswith("sharing."):
         there = ", ".join(op for op in OPS if not op.startswith("sharing."))
-        raise CloudError(f"cannot ask for {wanted.op!r}", remedy=f"there are {there}")
+        raise CloudError(
+            phrase("cannot ask for %(op)r", op=wanted.op), remedy=phrase("there are %(there)s", there=there)
+        )
     try:
         read_args(OPS[op_name(wanted.op)], wanted.args)
     except BadArgumentsError as error:
-        raise CloudError(f"cannot ask for {wanted.op}: {error}", remedy="see docs/mqtt-api.md") from error
+        raise CloudError(
+            phrase("cannot ask for %(op)s: %(error)s", op=wanted.op, error=error), remedy=phrase("see docs/mqtt-api.md")
+        ) from error
     check_size(wanted.args)
 
 

@@ -8,6 +8,7 @@ from edgegpu_cloud.fleet.access import Access, Permission
 from edgegpu_cloud.fleet.changes import Author, audit, new_command_id
 from edgegpu_cloud.fleet.listing import BoxFilter, query_of
 from edgegpu_cloud.fleet.operations.kinds import checked_args
+from edgegpu_cloud.phrases import phrase
 from edgegpu_cloud.store.operations.records import (
     BoxOutcome,
     Operation,
@@ -20,7 +21,7 @@ from edgegpu_cloud.store.store import ControllerStore, Transaction
 from edgegpu_sync.ids import DeviceId
 
 KEY_MAX, MOST_NAMED = 64, 10_000
-REMEDY = "`edgegpu-cloud operations list` lists them"
+REMEDY = phrase("`edgegpu-cloud operations list` lists them")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +88,7 @@ class Operations:
         """
         self._access.require(Permission.CHANGE)
         wanted = checked_args(kind, args)
-        if (where is None) == (not devices) or len(devices) > MOST_NAMED or len(key) > KEY_MAX:
-            text = f"cannot start an operation: it is for the boxes of a filter, or for 1 to {MOST_NAMED} named ones"
-            raise CloudError(text, remedy=f"give one of both, and a key of at most {KEY_MAX} characters")
+        _check_asked(where, devices, key)
         chosen = where or BoxFilter(devices=frozenset(devices))
         now_s = self._clock()
         query = query_of(chosen, now_s=now_s, scope=self._access.scope.terms)
@@ -106,21 +105,26 @@ class Operations:
             if key and (held := tx.operations.with_key(self._access.by, key)) is not None:
                 return self._same(tx, held, new)
             if not tx.operations.add(new, query):
-                raise NotFoundError("cannot start an operation: it is for no box", remedy="look at the filter")
+                text = phrase("cannot start an operation: it is for no box")
+                raise NotFoundError(text, remedy=phrase("look at the filter"))
             detail: Json = {"id": new.id, "kind": kind.value, "args": wanted, "selector": new.selector}
             audit(tx, Author(new.by, now_s), "operation", detail=detail)
             return self._view(tx, new.id)
 
     def _same(self, tx: Transaction, held: Operation, new: Operation) -> OperationView:
         if (held.kind, held.args, held.selector) != (new.kind, new.args, new.selector):
-            text = f"cannot start an operation under the key {held.key}: {held.id} was another request under it"
-            raise ConflictError(text, remedy="choose another key for another request")
+            text = phrase(
+                "cannot start an operation under the key %(key)s: %(held)s was another request under it",
+                key=held.key,
+                held=held.id,
+            )
+            raise ConflictError(text, remedy=phrase("choose another key for another request"))
         return self._view(tx, held.id)
 
     def _view(self, tx: Transaction, id_: str) -> OperationView:
         found = tx.operations.get(id_)
         if found is None:
-            raise NotFoundError(f"cannot find an operation {id_!r}", remedy=REMEDY)
+            raise NotFoundError(phrase("cannot find an operation %(id)r", id=id_), remedy=REMEDY)
         return OperationView(found, tx.operations.counts([id_])[id_])
 
     def get(self, id_: str) -> OperationView:
@@ -167,8 +171,8 @@ class Operations:
         with self._store.write() as tx:
             found, now_s = self._view(tx, self._id_of(tx, id_)).operation, self._clock()
             if found.state is not OperationState.RUNNING:
-                text = f"cannot cancel {found.id}: nothing of it waits to be stored"
-                raise ConflictError(text, remedy="take the change back by another operation")
+                text = phrase("cannot cancel %(found)s: nothing of it waits to be stored", found=found.id)
+                raise ConflictError(text, remedy=phrase("take the change back by another operation"))
             gone = tx.operations.cancel_queued(found.id)
             tx.operations.end(found.id, OperationState.CANCELLED, now_s=now_s)
             who = Author(self._access.by, now_s)
@@ -181,5 +185,18 @@ class Operations:
         if len(found) == 1:
             return found[0]
         if not found:
-            raise NotFoundError(f"cannot find an operation {id_!r}", remedy=REMEDY)
-        raise NotFoundError(f"cannot tell which operation {id_!r} is: several begin so", remedy="give more letters")
+            raise NotFoundError(phrase("cannot find an operation %(id)r", id=id_), remedy=REMEDY)
+        raise NotFoundError(
+            phrase("cannot tell which operation %(id)r is: several begin so", id=id_),
+            remedy=phrase("give more letters"),
+        )
+
+
+def _check_asked(where: BoxFilter | None, devices: Collection[DeviceId], key: str) -> None:
+    if (where is None) == (not devices) or len(devices) > MOST_NAMED or len(key) > KEY_MAX:
+        text = phrase(
+            "cannot start an operation: it is for the boxes of a filter, or for 1 to %(most_named)s named ones",
+            most_named=MOST_NAMED,
+        )
+        remedy = phrase("give one of both, and a key of at most %(key_max)s characters", key_max=KEY_MAX)
+        raise CloudError(text, remedy=remedy)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from edgegpu_cloud.fleet.operations.kinds import apply_operation
+from edgegpu_cloud.phrases import phrase
 from edgegpu_cloud.store.controllers.leadership import Leadership, LeasesLostError, SoleLeader
 from edgegpu_cloud.store.operations.records import (
     BoxOutcome,
@@ -124,6 +125,6 @@ class OperationRunner:
                     raise
                 _LOG.exception("cannot store operation %s for %s", id_, failed.device)
                 text = f"the controller cannot store this: {type(error).__name__}: {error}"[:500]
-                remedy = "this is a fault of edgegpu: report it with serve's log"
+                remedy = phrase("this is a fault of edgegpu: report it with serve's log")
                 with self._leadership.lead() as tx:
                     tx.operations.put([replace(failed, outcome=BoxOutcome.REFUSED, text=text, remedy=remedy)])

@@ -7,6 +7,7 @@ from edgegpu_cloud.fleet.limits.apps import is_pod_of
 from edgegpu_cloud.fleet.reports import CardReports, card_reports
 from edgegpu_cloud.fleet.specs import ContainerLimits, check_app
 from edgegpu_cloud.fleet.views import BoxDetails, reports_to_preview
+from edgegpu_cloud.phrases import Verbatim, phrase
 from edgegpu_core.inventory import CardCapacity
 from edgegpu_core.limits.capacity import NewPod, NodeRoom, OwnPod
 from edgegpu_core.limits.verdict import CardNumbers, FitResult, LimitsChange, limits_verdict
@@ -17,6 +18,7 @@ from edgegpu_core.request import ContainerRequest, ContainerRole, RequestedAmoun
 from edgegpu_sync.messages.spec import AppLimits
 from edgegpu_sync.messages.telemetry import CardShare, PodAlloc
 
+_NO_SHARING = phrase("GPU sharing is not installed there")
 _LAST_WORD = "the box has the last word: selectors, taints, quotas and how the app replaces its pods are known there"
 
 
@@ -111,7 +113,7 @@ def preview_of(case: PreviewCase, wanted: Limits) -> Preview:
     verdict = limits_verdict(case.change)
     return Preview(
         answer=verdict.answer,
-        text=verdict.text,
+        text=_text(verdict.text, case.reports),
         need_units=wanted.memory_units,
         need_core=wanted.core,
         replicas=case.change.workload.replicas,
@@ -119,6 +121,15 @@ def preview_of(case: PreviewCase, wanted: Limits) -> Preview:
         notes=_notes(case.own, wanted),
         as_of_s=min(one.as_of_s for one in case.reports),
     )
+
+
+def _text(text: str, reports: Iterable[CardReports]) -> str:
+    """Return the core's text: as a phrase where it says what was said here, else as the words of a program."""
+    for one in reports:
+        whole = phrase("node %(node)s: %(why)s", node=one.inventory.node, why=_NO_SHARING)
+        if text == whole:
+            return whole
+    return Verbatim(text) if text else ""
 
 
 def _room(report: CardReports) -> NodeRoom:
@@ -134,7 +145,7 @@ def _room(report: CardReports) -> NodeRoom:
         held=held,
         model=ResourceModel(unit_mib=cards.unit_mib),
         policy=_policy(cards.policy),
-        problem="" if cards.sharing else "GPU sharing is not installed there",
+        problem="" if cards.sharing else _NO_SHARING,
     )
 
 

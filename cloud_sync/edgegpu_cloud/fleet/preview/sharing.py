@@ -8,6 +8,7 @@ from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.reports import CardReports, read_latest
 from edgegpu_cloud.fleet.specs import SharingSettings
 from edgegpu_cloud.fleet.views import BoxDetails, reports_to_preview
+from edgegpu_cloud.phrases import joined, phrase
 from edgegpu_sync.messages.spec import AnyItem, Exclusions, Isolation, IsolationMode, PolicyItem, UnitSize
 from edgegpu_sync.messages.telemetry import CardReport, Inventory
 from edgegpu_sync.topics import TopicKind
@@ -48,7 +49,7 @@ def preview_settings(details: BoxDetails, items: Mapping[str, AnyItem]) -> dict[
     """
     reports = reports_to_preview(details)
     if not reports.inventory.sharing:
-        return dict.fromkeys(items, ItemPreview(PreviewVerdict.REJECTED, "GPU sharing is not installed there"))
+        return dict.fromkeys(items, ItemPreview(PreviewVerdict.REJECTED, phrase("GPU sharing is not installed there")))
     return {name: _of(item, reports) for name, item in items.items()}
 
 
@@ -68,14 +69,20 @@ def check_settings(details: BoxDetails, settings: SharingSettings) -> None:
     if unknown and told.cards:
         there = ", ".join(f"{card.label} ({card.uuid})" for card in told.cards)
         raise CloudError(
-            f"cannot exclude {', '.join(unknown)} on {box}: there is no such card", remedy=f"it has {there}"
+            phrase("cannot exclude %(unknown)s on %(box)s: there is no such card", unknown=", ".join(unknown), box=box),
+            remedy=phrase("it has %(there)s", there=there),
         )
     if settings.isolation in {IsolationMode.LIMITER, IsolationMode.MPS} and told.sharing:
-        text = f"cannot set isolation {settings.isolation} on {box}: {_NO_ISOLATION}"
-        raise CloudError(text, remedy="leave it at --isolation none")
+        text = phrase(
+            "cannot set isolation %(isolation)s on %(box)s: %(no_isolation)s",
+            isolation=settings.isolation,
+            box=box,
+            no_isolation=_NO_ISOLATION,
+        )
+        raise CloudError(text, remedy=phrase("leave it at --isolation none"))
 
 
-_NO_ISOLATION = "boxes of this version place services, and hold them to nothing"
+_NO_ISOLATION = phrase("boxes of this version place services, and hold them to nothing")
 
 
 def _of(item: AnyItem, reports: CardReports) -> ItemPreview:
@@ -91,7 +98,7 @@ def _of(item: AnyItem, reports: CardReports) -> ItemPreview:
         case UnitSize(mib=mib):
             return _unit(mib, reports)
         case _:
-            return ItemPreview(PreviewVerdict.CHANGED, "new pods alone follow it")
+            return ItemPreview(PreviewVerdict.CHANGED, phrase("new pods alone follow it"))
 
 
 def _holders(reports: CardReports, cards: Iterable[str]) -> str:
@@ -108,10 +115,10 @@ def _excluded(words: tuple[str, ...], reports: CardReports) -> ItemPreview:
         return ItemPreview(PreviewVerdict.AS_IT_IS)
     notes = []
     if holders := _holders(reports, after):
-        notes.append(f"these go on there, and do not start there again: {holders}")
+        notes.append(phrase("these go on there, and do not start there again: %(pods)s", pods=holders))
     if unknown := [word for word in words if not _is_known(word, cards)]:
-        notes.append(f"no card that it has told of: {', '.join(unknown)}")
-    return ItemPreview(PreviewVerdict.CHANGED, "; ".join(notes))
+        notes.append(phrase("no card that it has told of: %(cards)s", cards=", ".join(unknown)))
+    return ItemPreview(PreviewVerdict.CHANGED, joined(notes))
 
 
 def _is_known(word: str, cards: tuple[CardReport, ...]) -> bool:
@@ -123,13 +130,20 @@ def _unit(mib: int, reports: CardReports) -> ItemPreview:
     if mib == now:
         return ItemPreview(PreviewVerdict.AS_IT_IS)
     if holders := _holders(reports, (card.uuid for card in reports.inventory.cards)):
-        return ItemPreview(PreviewVerdict.REJECTED, f"pods hold shares in units of {now} MiB, stop them: {holders}")
+        return ItemPreview(
+            PreviewVerdict.REJECTED,
+            phrase("pods hold shares in units of %(mib)s MiB, stop them: %(pods)s", mib=now, pods=holders),
+        )
     units = sum(card.memory_mib // mib for card in reports.inventory.cards if not card.excluded)
     if units >= MOST_UNITS:
-        return ItemPreview(PreviewVerdict.REJECTED, f"that makes {units} units, and a node has fewer than {MOST_UNITS}")
-    return ItemPreview(PreviewVerdict.CHANGED, f"{units} units in all")
+        return ItemPreview(
+            PreviewVerdict.REJECTED,
+            phrase("that makes %(units)s units, and a node has fewer than %(most)s", units=units, most=MOST_UNITS),
+        )
+    return ItemPreview(PreviewVerdict.CHANGED, phrase("%(units)s units in all", units=units))
 
 
 def _names(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-    return ", ".join(names[:_MOST_NAMES]) + more
+    first = ", ".join(names[:_MOST_NAMES])
+    left = len(names) - _MOST_NAMES
+    return phrase("%(names)s and %(left)s more", names=first, left=left) if left > 0 else first

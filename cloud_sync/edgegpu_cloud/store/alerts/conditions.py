@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import ColumnElement, Connection, Text, case, cast, func, or_, select
 
+from edgegpu_cloud.phrases import read_phrase
 from edgegpu_cloud.store.records import BoxState, Json
 from edgegpu_cloud.store.schema import AlarmRow, BoxRow, CertificateRow, LatestRow, table
 from edgegpu_cloud.store.summaries.box_list import UNINSTALLED
@@ -99,9 +100,13 @@ class Conditions:
     def unseen_alarms(self) -> list[BoxFact]:
         """Return the alarms that nobody has seen; `number`: when, `name` empty where it is no box's."""
         a = _ALARMS.c
-        query = select(a.device, func.coalesce(_BOXES.c.name, ""), a.at_s, a.text, a.kind)
+        query = select(a.device, func.coalesce(_BOXES.c.name, ""), a.at_s, a.text, a.kind, a.phrase)
         query = query.join(_BOXES, _BOXES.c.device == a.device, isouter=True).where(a.seen_by == "")
-        return [BoxFact(*row) for row in self._connection.execute(query.order_by(a.number).limit(MOST))]
+        rows = self._connection.execute(query.order_by(a.number).limit(MOST))
+        return [
+            BoxFact(device, name, at_s, read_phrase(text, parts), kind)
+            for device, name, at_s, text, kind, parts in rows
+        ]
 
     def names(self, devices: Sequence[str]) -> dict[str, str]:
         """Return the names of boxes."""

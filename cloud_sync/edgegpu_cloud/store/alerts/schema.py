@@ -3,7 +3,7 @@
 from sqlalchemy import String
 from sqlalchemy.orm import Mapped, mapped_column
 
-from edgegpu_cloud.store.schema import _NUMBER, TableRow
+from edgegpu_cloud.store.schema import _NUMBER, Json, TableRow
 
 
 class AlertRow(TableRow):
@@ -22,6 +22,7 @@ class AlertRow(TableRow):
     resolved_at_s: Mapped[float | None] = mapped_column(index=True)
     silenced_until_s: Mapped[float]
     silenced_by: Mapped[str]
+    phrase: Mapped[Json | None]
 
 
 class DeliveryRow(TableRow):

@@ -28,6 +28,7 @@ class RolloutRow(TableRow):
     returns: Mapped[bool]
     reason: Mapped[str]
     ended_at_s: Mapped[float | None] = mapped_column(index=True)
+    reason_phrase: Mapped[Json | None]
 
 
 class RolloutBoxRow(TableRow):
@@ -51,6 +52,7 @@ class RolloutBoxRow(TableRow):
     wrote: Mapped[Json | None]
     others: Mapped[list[str]]
     checked_s: Mapped[float]
+    message_phrase: Mapped[Json | None]
     __table_args__ = (
         Index("rollout_boxes_of_state", "rollout", "state", "wave", "position"),
         Index("rollout_boxes_of_device", "device"),

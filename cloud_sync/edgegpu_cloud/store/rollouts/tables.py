@@ -6,6 +6,7 @@ from dataclasses import asdict
 from sqlalchemy import (
     ColumnElement,
     Connection,
+    RowMapping,
     Select,
     and_,
     bindparam,
@@ -17,6 +18,7 @@ from sqlalchemy import (
     update,
 )
 
+from edgegpu_cloud.phrases import phrase_json, read_phrase
 from edgegpu_cloud.store.convert import Values, record_of
 from edgegpu_cloud.store.records import BoxState
 from edgegpu_cloud.store.rollouts.records import (
@@ -53,7 +55,7 @@ class RolloutTable:
 
     def add(self, rollout: RolloutRecord, boxes: Sequence[RolloutBoxRecord]) -> int:
         """Write a new rollout with its boxes; return its number."""
-        values = asdict(rollout) | {"state": rollout.state.value}
+        values = asdict(rollout) | {"state": rollout.state.value, "reason_phrase": phrase_json(rollout.reason)}
         del values["number"]
         done = self._connection.execute(insert(_ROLLOUTS).values(values))
         number = int(done.inserted_primary_key[0])  # type: ignore[index]  # one row, with a key
@@ -66,12 +68,13 @@ class RolloutTable:
         """Return a rollout; a transaction that writes holds it until its end: no other process works on it then."""
         query = select(_ROLLOUTS).where(_ROLLOUTS.c.number == number)
         found = self._connection.execute(query.with_for_update() if self._hold else query).mappings().one_or_none()
-        return None if found is None else record_of(RolloutRecord, found, state=RolloutState(found["state"]))
+        return None if found is None else _rollout(found)
 
     def put(self, rollout: RolloutRecord) -> None:
         """Update where a rollout stands; what it changes, and how, never changes."""
         names = ("wave", "waived", "held", "returns", "reason", "ended_at_s")
-        values: Values = {name: getattr(rollout, name) for name in names} | {"state": rollout.state.value}
+        values: Values = {name: getattr(rollout, name) for name in names}
+        values |= {"state": rollout.state.value, "reason_phrase": phrase_json(rollout.reason)}
         self._connection.execute(update(_ROLLOUTS).where(_ROLLOUTS.c.number == rollout.number).values(values))
 
     def all(self, *, limit: int, before: int | None = None, within: BoxQuery | None = None) -> list[RolloutRecord]:
@@ -88,7 +91,7 @@ class RolloutTable:
         if within is not None:
             query = query.where(~self._outside(within).exists())
         rows = self._connection.execute(query).mappings().all()
-        return [record_of(RolloutRecord, row, state=RolloutState(row["state"])) for row in rows]
+        return [_rollout(row) for row in rows]
 
     def is_within(self, number: int, within: BoxQuery) -> bool:
         """Whether all boxes of a rollout are among these."""
@@ -263,9 +266,15 @@ class RolloutTable:
                 state=RolloutBoxState(row["state"]),
                 command=CommandId(row["command"]) if row["command"] else None,
                 others=tuple(DeviceId(one) for one in row["others"]),
+                message=read_phrase(row["message"], row["message_phrase"]),
             )
             for row in self._connection.execute(query).mappings().all()
         ]
+
+
+def _rollout(row: RowMapping) -> RolloutRecord:
+    reason = read_phrase(row["reason"], row["reason_phrase"])
+    return record_of(RolloutRecord, row, state=RolloutState(row["state"]), reason=reason)
 
 
 def _number(which: ColumnElement[bool]) -> ColumnElement[int]:
@@ -273,4 +282,5 @@ def _number(which: ColumnElement[bool]) -> ColumnElement[int]:
 
 
 def _box_values(box: RolloutBoxRecord) -> Values:
-    return asdict(box) | {"state": box.state.value, "others": list(box.others)}
+    own = {"state": box.state.value, "others": list(box.others), "message_phrase": phrase_json(box.message)}
+    return asdict(box) | own

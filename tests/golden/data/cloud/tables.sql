@@ -1,4 +1,4 @@
--- version 12;
+-- version 13;
 CREATE TABLE accounts (
  name VARCHAR(64) NOT NULL, 
  password VARCHAR(255) NOT NULL, 
@@ -17,7 +17,7 @@ CREATE TABLE alarms (
  device VARCHAR(16) NOT NULL, 
  text TEXT NOT NULL, 
  times BIGINT NOT NULL, 
- seen_by TEXT NOT NULL, 
+ seen_by TEXT NOT NULL, phrase JSON, 
  CONSTRAINT pk_alarms PRIMARY KEY (number)
 );
 CREATE TABLE alembic_version (
@@ -47,7 +47,7 @@ CREATE TABLE alerts (
  clear_since_s FLOAT, 
  resolved_at_s FLOAT, 
  silenced_until_s FLOAT NOT NULL, 
- silenced_by TEXT NOT NULL, 
+ silenced_by TEXT NOT NULL, phrase JSON, 
  CONSTRAINT pk_alerts PRIMARY KEY (number), 
  CONSTRAINT uq_alerts_open_key UNIQUE (open_key)
 );
@@ -414,7 +414,7 @@ CREATE TABLE rollout_boxes (
  "before" JSON, 
  wrote JSON, 
  others JSON NOT NULL, 
- checked_s FLOAT NOT NULL, 
+ checked_s FLOAT NOT NULL, message_phrase JSON, 
  CONSTRAINT pk_rollout_boxes PRIMARY KEY (rollout, device), 
  CONSTRAINT fk_rollout_boxes_rollout_rollouts FOREIGN KEY(rollout) REFERENCES rollouts (number)
 );
@@ -435,7 +435,7 @@ CREATE TABLE rollouts (
  held BOOLEAN NOT NULL, 
  returns BOOLEAN NOT NULL, 
  reason TEXT NOT NULL, 
- ended_at_s FLOAT, 
+ ended_at_s FLOAT, reason_phrase JSON, 
  CONSTRAINT pk_rollouts PRIMARY KEY (number)
 );
 CREATE TABLE server_times (

@@ -1,0 +1,113 @@
+"""Sentences for people that a page can show in another language: an English template and what fills it in; pure.
+
+A `Phrase` is its English text: command lines, the API, logs and the store take it as any other text. A page looks its
+template up among its translations and fills that in. What fills a template in is never a template itself, so a box's
+words and a person's steer nothing. `tools/messages.py` finds the templates of `phrase()` and `phrase_n()`, which are
+literal texts therefore.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Self
+
+Json = dict[str, Any]
+
+
+class Verbatim(str):
+    """Words of a box or of a program, which nobody translates: a page shows them as they are, marked as English."""
+
+    __slots__ = ()
+
+
+class Phrase(str):
+    """An English text, with the template and the fields that it was made of.
+
+    `one` is the template. Where `many` is not empty, they are the forms for 1 and for other numbers, by the field
+    `num`. A template without fields stands for itself: a `%` in it is a `%`.
+    """
+
+    __slots__ = ("fields", "many", "one")
+    one: str
+    many: str
+    fields: Mapping[str, str | float]
+
+    def __new__(cls, text: str, *, one: str, many: str, fields: Mapping[str, str | float]) -> Self:
+        """Make one of its English text and its parts."""
+        made = super().__new__(cls, text)
+        made.one, made.many, made.fields = one, many, fields
+        return made
+
+    def __deepcopy__(self, _: object) -> Self:
+        """Return itself: it never changes, and `dataclasses.asdict` copies what it finds."""
+        return self
+
+
+def phrase(template: str, /, **fields: object) -> Phrase:
+    """Return a sentence: `phrase("cannot find a box %(name)r", name=name)`; an error as a field is verbatim."""
+    found = {name: _field(one) for name, one in fields.items()}
+    return Phrase(template % found if found else template, one=template, many="", fields=found)
+
+
+def phrase_n(one: str, many: str, num: int, /, **fields: object) -> Phrase:
+    """Return a sentence whose form depends on a number: `phrase_n("%(num)d box", "%(num)d boxes", 3)`."""
+    found = {"num": num, **{name: _field(each) for name, each in fields.items()}}
+    return Phrase((one if num == 1 else many) % found, one=one, many=many, fields=found)
+
+
+def _field(value: object) -> str | float:
+    if isinstance(value, str | float | int):
+        return value
+    return Verbatim(value) if isinstance(value, Exception) else str(value)
+
+
+def joined(texts: Iterable[str]) -> str:
+    """Return sentences as one, with semicolons between; an empty text where there is none."""
+    found = ""
+    for text in texts:
+        found = phrase("%(first)s; %(then)s", first=found, then=text) if found else text
+    return found
+
+
+def reported(state: str, code: str | None, text: str | None) -> str:
+    """Return what a box has reported of something: its state, a code, and its words."""
+    head = ": ".join(word for word in (state, code) if word)
+    return phrase("%(state)s: %(words)s", state=head, words=Verbatim(text)) if text else head
+
+
+def listed(texts: Iterable[str]) -> str:
+    """Return words as a list with commas between; an empty text where there is none."""
+    found = ""
+    for text in texts:
+        found = phrase("%(first)s, %(then)s", first=found, then=text) if found else text
+    return found
+
+
+# as the store keeps it, beside the English text
+
+
+def phrase_json(text: str) -> Json | None:
+    """Return the parts of a phrase as they are stored; None where the text is none."""
+    if not isinstance(text, Phrase):
+        return None
+    fields = {name: _field_json(one) for name, one in text.fields.items()}
+    return {"one": text.one, "many": text.many, "fields": fields}
+
+
+def _field_json(field: str | float) -> object:
+    if isinstance(field, Phrase):
+        return {"text": str(field), **(phrase_json(field) or {})}
+    return {"verbatim": str(field)} if isinstance(field, Verbatim) else field
+
+
+def read_phrase(text: str, parts: Json | None) -> str:
+    """Return a stored text as the phrase that it was; the text alone where no parts of it are stored."""
+    if not parts:
+        return text
+    fields = {name: _read_field(one) for name, one in parts["fields"].items()}
+    return Phrase(text, one=parts["one"], many=parts["many"], fields=fields)
+
+
+def _read_field(value: Any) -> str | float:  # noqa: ANN401  (of JSON)
+    if not isinstance(value, dict):
+        found: str | float = value
+        return found
+    return Verbatim(value["verbatim"]) if "verbatim" in value else read_phrase(value["text"], value)

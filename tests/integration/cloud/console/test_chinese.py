@@ -1,0 +1,279 @@
+"""A Chinese page has no English sentence: every page and refused form, but for names, commands and quoted words."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from typing import TYPE_CHECKING
+
+import pytest
+from kits.console import PAGES, ConsoleSite
+from kits.gallery import Gallery, returned_rollout
+
+from edgegpu_cloud.alerts.service import AlertTask
+from edgegpu_cloud.fleet.fleet import Fleet
+from edgegpu_cloud.phrases import Verbatim, phrase
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+HIDDEN = {"code", "pre", "script", "style", "q"}
+SHOWN = ("aria-label", "title", "placeholder", "alt")
+VOID = {"br", "col", "hr", "img", "input", "link", "meta"}
+COMMAND = re.compile(r"`[^`]*`")
+SENTENCE = re.compile(r"[A-Za-z][A-Za-z']*(?:[,.:;]? +[A-Za-z][A-Za-z']*){2,}")
+ALLOWED = {
+    "NVIDIA Tesla P": "the beginning of a card's name, NVIDIA Tesla P4",
+    "NVIDIA TITAN RTX": "a card's name",
+    "NVIDIA GeForce GTX": "the beginning of a card's name, NVIDIA GeForce GTX 1650",
+}
+"""English words on Chinese pages, with the reason."""
+
+
+class ReadTexts(HTMLParser):
+    """The texts of a page that a person reads as its own: no code, and nothing that is marked as English."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.texts: list[str] = []
+        self._hidden: list[bool] = [False]
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        hidden = tag in HIDDEN or given.get("lang") == "en" or self._hidden[-1]
+        if not hidden:
+            self.texts += [given[name] or "" for name in SHOWN if name in given]
+        if tag not in VOID:
+            self._hidden.append(hidden)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in VOID:
+            self._hidden.pop()
+
+    def handle_endtag(self, _: str) -> None:
+        self._hidden.pop()
+
+    def handle_data(self, data: str) -> None:
+        if not self._hidden[-1]:
+            self.texts.append(data)
+
+
+def english(page: str) -> set[str]:
+    """Return the runs of three or more English words on a page; its language is Chinese."""
+    assert '<html lang="zh-Hans"' in page
+    found = {one for text in ReadTexts(page).texts for one in SENTENCE.findall(COMMAND.sub("…", text))}
+    return found - set(ALLOWED)
+
+
+def test_english_is_found() -> None:
+    page = '<html lang="zh-Hans"><p>文字 {}</p>'
+    assert english(page.format("the box is")) == {"the box is"}
+    assert english(page.format("<b title='no such box'>盒</b>")) == {"no such box"}
+    for fine in ("Pod, DaemonSet", "`edgegpu agent status`", "<q lang='en'>no such box</q>", "<code>a b c</code>"):
+        assert english(page.format(fine)) == set()
+
+
+@pytest.fixture(scope="module")
+def gallery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gallery]:
+    made = Gallery(tmp_path_factory.mktemp("gallery"))
+    yield made
+    made.close()
+
+
+MORE_PAGES = (
+    "/boxes/DEVICE/sharing?typed=yes&unit_mib=1",
+    "/boxes/DEVICE/sharing?typed=yes&exclude=0",
+    "/boxes/DEVICE/sharing?typed=yes&policy=best-fit",
+    "/rollouts/new?what=limits&app=baetyl-edge/counter&memory=4&core=2",
+    "/rollouts/new?what=sharing&policy=spread&exclude=0&unit_mib=512",
+    "/boxes/DEVICE/limits/default/asr/main?memory=900",
+    "/boxes/DEVICE/limits/default/asr/main?memory=1&core=200",
+    "/alerts?show=all",
+    "/account",
+)
+
+
+@pytest.mark.parametrize("path", [*PAGES, *MORE_PAGES])
+def test_every_page(gallery: Gallery, path: str) -> None:
+    with gallery.site.client(language="zh-CN") as client:
+        for name in ("hall-2", "gate-2", "hall-3", "yard-2") if "DEVICE" in path else ("",):
+            page = client.get(path.replace("DEVICE", gallery.devices.get(name, "")))
+            assert english(page.text) == set(), name
+
+
+LIMITS = "/boxes/hall-2/limits/baetyl-edge/counter/main"
+ROLLOUT = "/rollouts/new?what=limits&app=baetyl-edge/counter&memory=4"
+
+REFUSED: tuple[tuple[str, dict[str, str] | None], ...] = (
+    ("/?labels=site%3D((", None),
+    ("/?at=guessed", None),
+    ("/apps?labels=((", None),
+    ("/boxes/nothing", None),
+    ("/boxes/hall", None),
+    ("/boxes/hall-2/limits?app=A_B", None),
+    ("/boxes/hall-2/limits?app=a&namespace=kube-system", None),
+    (f"{LIMITS}?memory=1.5", None),
+    (f"{LIMITS}?memory=1&measure=MB", None),
+    (f"{LIMITS}?memory=9999999", None),
+    (f"{LIMITS}?memory=999999999&measure=GiB", None),
+    (f"{LIMITS}?core=x", None),
+    (f"{LIMITS}?on_drift=never", None),
+    (f"{LIMITS}?also=((", None),
+    ("/boxes/yard-3/limits/default/a/a?memory=1", None),
+    (LIMITS, {}),
+    (LIMITS, {"box": "x"}),
+    (LIMITS, {"box": "hall-2:0:4", "core": "1"}),
+    (LIMITS, {"box": "hall-2:99:4", "core": "1"}),
+    (LIMITS, {"box": "hall-2:1:4", "core": "7000"}),
+    ("/boxes/hall-2/limits/default/nothing/main/forget", {}),
+    ("/boxes/hall-2/sharing?typed=yes&unit_mib=x", None),
+    ("/boxes/hall-2/sharing?typed=yes&exclude=7", None),
+    ("/boxes/hall-2/sharing?typed=yes&exclude=x", None),
+    ("/boxes/hall-2/sharing", {"rev": "99", "policy": "spread"}),
+    ("/boxes/hall-2/sharing", {"rev": "1"}),
+    ("/boxes/hall-2/commands", {"op": "rm"}),
+    ("/boxes/hall-2/commands/none/cancel", {}),
+    ("/boxes/gate-3/evidence", {}),
+    ("/boxes/hall-2/revoke", {"typed": "hall"}),
+    ("/boxes/hall-2/forget", {"typed": "hall"}),
+    ("/boxes/hall-2/replace", {"lasts_s": "1"}),
+    ("/enrol/tokens", {"labels": "site"}),
+    ("/enrol/tokens", {"labels": "site=a site=b"}),
+    ("/enrol/tokens", {"labels": "site=ü"}),
+    ("/enrol/tokens", {"name": "-"}),
+    ("/enrol/tokens", {"boxes": "1001", "each": "true"}),
+    ("/enrol/tokens/abc", None),
+    ("/enrol/tokens/abcdefabcdef", None),
+    ("/enrol/waiting/abc/approve", {}),
+    ("/enrol/waiting/abcdefabcdef/refuse", {}),
+    ("/people", {"name": "-"}),
+    ("/people", {"name": "anna"}),
+    ("/people", {"name": "bea", "scope": "(("}),
+    ("/people", {"name": "bea", "language": "fr"}),
+    ("/people/nobody", None),
+    ("/people/anna/role", {"role": "viewer"}),
+    ("/people/anna/scope", {"scope": "site=hall"}),
+    ("/people/anna/disable", {}),
+    ("/people/anna/remove", {"typed": "vera"}),
+    ("/people/anna/remove", {"typed": "anna"}),
+    ("/account/password", {"current": "wrong", "password": "a long password", "again": "a long password"}),
+    ("/account/password", {"current": "wrong", "password": "a", "again": "b"}),
+    ("/account/tokens", {"name": "-"}),
+    ("/account/tokens", {"name": "a", "scope": "(("}),
+    ("/account/tokens", {"name": "a", "days": "4000"}),
+    ("/account/tokens/none/revoke", {}),
+    ("/account/sessions/none/end", {}),
+    ("/rollouts/99", None),
+    (f"{ROLLOUT}&waves=0", None),
+    (f"{ROLLOUT}&success=x", None),
+    (f"{ROLLOUT}&success=0", None),
+    (f"{ROLLOUT}&canary=x", None),
+    (f"{ROLLOUT}&soak=999999", None),
+    (f"{ROLLOUT}&labels=site%3Dnowhere", None),
+    (f"{ROLLOUT}&first=nothing", None),
+    (f"{ROLLOUT}&on_failure=x", None),
+    ("/rollouts/new?what=limits&app=a/b/c", None),
+    ("/rollouts/new?what=limits&app=A_B", None),
+    ("/rollouts/new?what=sharing&exclude=x", None),
+    ("/rollouts/new?what=sharing&unit_mib=x", None),
+    ("/rollouts/new?what=sharing", None),
+    ("/rollouts", {"query": "what=sharing&policy=spread", "typed": "7"}),
+    ("/rollouts/99/pause", {"typed": "1"}),
+    ("/alerts/test", {}),
+    ("/alerts/999", {"do": "seen"}),
+    ("/alerts/999", {"do": "7200"}),
+    ("/alerts/1", {"do": "99999999"}),
+    ("/alerts/1", {"do": "x"}),
+    ("/audit?before=x", None),
+    ("/link?code=x", None),
+    ("/link", {"code": "x", "password": "a", "again": "b"}),
+    ("/sign-in", {"name": "anna", "password": "wrong"}),
+)
+"""Requests of an admin that are refused, as paths and forms (None: a GET)."""
+
+
+@pytest.mark.parametrize(("path", "form"), REFUSED)
+def test_every_refusal(gallery: Gallery, path: str, form: dict[str, str] | None) -> None:
+    with gallery.site.client(language="zh-CN") as client:
+        if form is None:
+            page = client.get(path)
+        else:
+            page = client.post(path, data={"csrf": "csrf-of-anna", **form}, headers={"origin": "https://console"})
+        assert page.status_code >= 400 or 'role="alert"' in page.text, (page.status_code, page.headers)
+        assert english(page.text) == set()
+
+
+@pytest.mark.parametrize(
+    ("person", "path", "form"),
+    [
+        ("vera", "/people", None),
+        ("vera", "/audit", None),
+        ("vera", "/boxes/hall-2/commands", {"op": "doctor.run"}),
+        ("vera", "/enrol/tokens", {"boxes": "1"}),
+        ("otto", "/people", {"name": "bea"}),
+        ("otto", "/boxes/hall-2/revoke", {"typed": "hall-2"}),
+        ("otto", "/people/anna", None),
+        ("", "/boxes/hall-2/commands", {"op": "doctor.run"}),
+        ("anna", "/boxes/hall-2/commands", {"csrf": "another"}),
+    ],
+)
+def test_what_a_person_may_not_do(gallery: Gallery, person: str, path: str, form: dict[str, str] | None) -> None:
+    with gallery.site.client(person, language="zh-CN") as client:
+        page = client.get(path) if form is None else client.post(path, data={"csrf": f"csrf-of-{person}", **form})
+        assert page.status_code in {401, 403, 404}
+        assert english(page.text) == set()
+
+
+def test_the_words_of_a_box_are_quotes_in_english(gallery: Gallery) -> None:
+    path = f"/boxes/{gallery.devices['gate-2']}"
+    told = "needs 40 vcuda-memory on one card; card 0 has 29 free"
+    chinese = gallery.site.client(language="zh-CN").get(path).text
+    assert f'<q lang="en">{told}</q>' in chinese
+    page = gallery.site.client().get(path).text
+    assert told in page
+    assert "<q" not in page
+
+
+def test_alerts_of_every_kind(gallery: Gallery) -> None:
+    with gallery.site.client(language="zh-CN") as client:
+        page = client.get("/alerts?show=all").text
+    assert "1 项请求被拒绝或失败" in page
+    assert 'plugin 状态异常\N{FULLWIDTH COLON}<q lang="en">card 1 is out of order</q>' in page
+
+
+def test_alarms_of_the_controller_are_in_the_persons_language_and_those_of_boxes_are_quoted(site: ConsoleSite) -> None:
+    box = site.add(1, "hall-1")
+    with site.store.write() as tx:
+        text = phrase("the controller cannot work on it: %(error)s", error=Verbatim("no such file %(x)s"))
+        tx.notes.alarm("rollout.ERROR", device="", text=text, now_s=site.now_s)
+        tx.notes.alarm("disk.FULL", device=box, text="the disk is <full> %(x)s", now_s=site.now_s)
+    AlertTask(site.store, site.alert_config, controller="c", clock=site.clock).look()
+    page = site.client(language="zh-CN").get("/alerts").text
+    assert '控制端无法处理\N{FULLWIDTH COLON}<q lang="en">no such file %(x)s</q>' in page
+    assert '<q lang="en">the disk is &lt;full&gt; %(x)s</q>' in page
+    assert english(page) == set()
+    assert "the controller cannot work on it: no such file %(x)s" in site.client().get("/alerts").text
+    assert [one["text"] for one in site.api().get("/alerts").json()["items"]] == ["the disk is <full> %(x)s", str(text)]
+
+
+def test_what_the_controller_says_of_a_command_is_no_word_of_the_box(site: ConsoleSite) -> None:
+    box = site.add(1, "hall-1")
+    site.connect(box)
+    fleet = Fleet(site.store, clock=site.clock, by="anna")
+    fleet.command(box, "inventory.refresh", {})
+    fleet.revoke(box)
+    page = site.client(language="zh-CN").get(f"/boxes/{box}").text
+    assert page.count("设备已吊销\N{FULLWIDTH COLON}命令可能已执行") == 2, "of the command, and of its last step"
+    assert "the box was revoked: it may have been done" in site.client().get(f"/boxes/{box}").text
+
+
+def test_a_rollout_that_was_stopped_and_returned(tmp_path_factory: pytest.TempPathFactory) -> None:
+    bed = returned_rollout(tmp_path_factory.mktemp("rollout"))
+    site = ConsoleSite(bed.store, now_s=bed.world.clock())
+    with site.client(language="zh-CN") as client:
+        for path in ("/rollouts", "/rollouts/1", "/audit"):
+            assert english(client.get(path).text) == set(), path
+        assert "台设备中有 1 台失败" in client.get("/rollouts/1").text
+    assert "boxes failed, and 100 % have to succeed" in site.client().get("/rollouts/1").text
