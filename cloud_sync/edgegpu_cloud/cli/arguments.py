@@ -1,14 +1,13 @@
 """Arguments and options that commands share: boxes, apps, commands; each completed by the shell."""
 
 import os
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from edgegpu_cloud.cli.common import DEFAULT, LocalCloud, opened
+from edgegpu_cloud.cli.common import DEFAULT, SERVER, Cloud, reached
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.limits.apps import apps_of
 from edgegpu_cloud.fleet.specs import desired_items, read_app
@@ -31,8 +30,7 @@ def app_of(text: str) -> tuple[str, str]:
 
 def complete_boxes(context: typer.Context, incomplete: str) -> list[str]:
     """Return the names of boxes that begin with the incomplete word."""
-    with _open(context) as cloud:
-        return _begin(incomplete, cloud.fleet.names(incomplete)) if cloud else []
+    return _found(context, incomplete, lambda cloud: cloud.fleet.names(incomplete))
 
 
 def complete_box_or_app(context: typer.Context, incomplete: str) -> list[str]:
@@ -46,17 +44,18 @@ def complete_box_or_app(context: typer.Context, incomplete: str) -> list[str]:
 def complete_items(context: typer.Context, incomplete: str) -> list[str]:
     """Return the requested items of sharing of the box that is named before."""
     name = str(context.params.get("name") or "")
-    with _open(context) as cloud:
-        if cloud is None or not name:
-            return []
-        found = desired_items(cloud.fleet.spec(name))
-        return _begin(incomplete, (item for item in found if "/" not in item))
+    if not name:
+        return []
+
+    def look(cloud: Cloud) -> Iterable[str]:
+        return (item for item in desired_items(cloud.fleet.spec(name)) if "/" not in item)
+
+    return _found(context, incomplete, look)
 
 
 def complete_command_ids(context: typer.Context, incomplete: str) -> list[str]:
     """Return the ids of the last commands."""
-    with _open(context) as cloud:
-        return _begin(incomplete, (one.id for one in cloud.fleet.commands(limit=_MOST))) if cloud else []
+    return _found(context, incomplete, lambda cloud: (one.id for one in cloud.fleet.commands(limit=_MOST)))
 
 
 def complete_box_or_op(context: typer.Context, incomplete: str) -> list[str]:
@@ -67,22 +66,22 @@ def complete_box_or_op(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def _apps(context: typer.Context, incomplete: str, box: str) -> list[str]:
-    with _open(context) as cloud:
-        if cloud is None:
-            return []
+    def look(cloud: Cloud) -> Iterable[str]:
         names = [box] if box else cloud.fleet.names(limit=_MOST)
-        found = {app.name for name in names for app in apps_of([cloud.fleet.details(name)])}
-        return _begin(incomplete, sorted(found))
+        return sorted({app.name for name in names for app in apps_of([cloud.fleet.details(name)])})
+
+    return _found(context, incomplete, look)
 
 
-@contextmanager
-def _open(context: typer.Context) -> Iterator[LocalCloud | None]:
+def _found(context: typer.Context, incomplete: str, look: Callable[[Cloud], Iterable[str]]) -> list[str]:
+    """Return what a controller has that begins so; nothing where none can be reached: the shell shows no errors."""
     folder = context.params.get("folder") or os.environ.get("EDGEGPU_CLOUD") or DEFAULT
+    SERVER.set(str(context.find_root().params.get("server") or ""))  # no command runs while the shell completes
     try:
-        with opened(Path(str(folder))) as cloud:
-            yield cloud
+        with reached(Path(str(folder))) as cloud:
+            return _begin(incomplete, look(cloud))
     except (CloudError, OSError):
-        yield None
+        return []
 
 
 def _begin(incomplete: str, names: Iterable[str]) -> list[str]:

@@ -1,5 +1,8 @@
 """`edgegpu-cloud --server`: the commands print the same of a controller here and by the API of one elsewhere."""
 
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +23,7 @@ from edgegpu_cloud.fleet.operations.runner import OperationRunner
 from edgegpu_cloud.fleet.specs import ContainerLimits
 from edgegpu_cloud.fleet.views import BoxDetails
 from edgegpu_cloud.layout import AlertConfig, CloudLayout, TokenConfig, WebhookConfig
-from edgegpu_cloud.store.records import EnrolmentAttempt
+from edgegpu_cloud.store.records import BoxEvent, EnrolmentAttempt
 from edgegpu_cloud.store.store import ControllerStore
 from edgegpu_sync.ids import DeviceId
 from edgegpu_sync.messages.evidence import ContainerEvidence
@@ -284,6 +287,36 @@ def test_people_are_not_managed_from_there_and_it_says_where(pair: Pair, monkeyp
         assert (done.code, "the API has no accounts" in done.json["error"]) == (1, True)
         assert "page" in done.json["remedy"]
         assert "without --server" in done.json["remedy"]
+
+
+def completed(pair: Pair, *words: str) -> list[str]:
+    """Return what bash is offered for the last word, of a controller elsewhere."""
+    line = ("edgegpu-cloud", "--server", pair.url, *words)
+    bash = {"_EDGEGPU_CLOUD_COMPLETE": "complete_bash", "COMP_WORDS": " ".join(line), "COMP_CWORD": str(len(line) - 1)}
+    command = [sys.executable, "-m", "edgegpu_cloud.cli.app"]
+    env = {**os.environ, "EDGEGPU_CLOUD": str(pair.folder / "none"), **bash}
+    return subprocess.run(command, env=env, capture_output=True, text=True, check=True, timeout=60).stdout.split()
+
+
+def test_the_shell_completes_what_is_there(used: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert completed(used, "box", "hall-") == ["hall-1", "hall-2"]
+    assert completed(used, "limits", "set", "hall-1", "d") == ["default/asr"]
+    assert used.there("sharing", "set", "hall-1", "--policy", "spread").code == 0
+    assert completed(used, "sharing", "forget", "hall-1", "p") == ["policy"]
+    assert completed(used, "sharing", "forget", "nobody", "p") == []
+    monkeypatch.setenv(TOKEN, "egt_nobody")
+    assert completed(used, "box", "hall-") == []
+
+
+def test_all_events_of_a_box_are_shown_there(pair: Pair) -> None:
+    (device, *_) = ids(pair)
+    one = BoxEvent(device=device, kind="probe", level="info", text="", about="", box_at=0, at_s=pair.site.now_s)
+    many = [replace(one, text=f"event {number}") for number in range(300)]
+    with pair.site.store.write() as tx:
+        tx.notes.add_events(many)
+    here, there = (how("box", device, "--since", "1h", "--json").json["events"] for how in (pair.here, pair.there))
+    assert len(there) == len(many)
+    assert there == here
 
 
 def test_the_webhook_is_an_admins_and_its_address_stays_there(used: Pair, monkeypatch: pytest.MonkeyPatch) -> None:

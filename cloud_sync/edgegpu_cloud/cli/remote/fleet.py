@@ -16,13 +16,15 @@ from edgegpu_cloud.fleet.limits.requests import RequestedItem
 from edgegpu_cloud.fleet.listing import BoxFilter
 from edgegpu_cloud.fleet.specs import ContainerLimits, SharingSettings
 from edgegpu_cloud.fleet.views import BoxDetails, BoxView, CommandView
+from edgegpu_cloud.store.notes import KEPT_EVENTS
 from edgegpu_cloud.store.records import Alarm, BoxEvent
 from edgegpu_sync.ids import CommandId
+from edgegpu_sync.messages.spec import Spec
 
 _VIEW, _DETAILS, _ALARM = TypeAdapter(BoxView), TypeAdapter(BoxDetails), TypeAdapter(Alarm)
 _COMMAND, _EVENTS = TypeAdapter(CommandView), TypeAdapter(list[BoxEvent])
 _REQUESTS, _HISTORY = TypeAdapter(list[RequestedItem]), TypeAdapter(list[LimitsHistoryEntry])
-_MOST_EVENTS, _MOST_NAMES = 200, 100
+_MOST_NAMES = 100
 
 
 class RemoteFleet:
@@ -55,10 +57,9 @@ class RemoteFleet:
         return read_as(_DETAILS, self._client.get(f"/boxes/{name_in_path(name_or_id)}/details"))
 
     def events(self, device: str, limit: int = 50) -> list[BoxEvent]:
-        """Return the last events of a box, newest first: 200 at most."""
-        return read_as(
-            _EVENTS, self._client.get(f"/boxes/{name_in_path(device)}/events", limit=min(limit, _MOST_EVENTS))
-        )
+        """Return the last events of a box, newest first."""
+        found = self._client.get(f"/boxes/{name_in_path(device)}/events", limit=min(limit, KEPT_EVENTS))
+        return read_as(_EVENTS, found)
 
     def requests(self, device: str) -> list[RequestedItem]:
         """Return what is requested of a box now."""
@@ -69,6 +70,14 @@ class RemoteFleet:
         path = f"{_limits_path(device, (key.namespace, key.app, key.container))}/history"
         entries = self._client.get(path)
         return read_as(_HISTORY, [{**one, "at_s": one["requested_at_s"], "by": one["requested_by"]} for one in entries])
+
+    def spec(self, device: str) -> Spec:
+        """Return the desired document of a box."""
+        return self.details(device).spec
+
+    def names(self, beginning: str = "", *, limit: int = 200) -> list[str]:
+        """Return names of boxes whose name or device id begins so, in order."""
+        return [str(one["name"]) for one in self._client.items("/box-views", most=limit, names=beginning)]
 
     def is_name(self, name: str) -> bool:
         """Whether a box has exactly this name."""

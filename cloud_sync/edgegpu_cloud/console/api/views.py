@@ -6,15 +6,19 @@ from fastapi import APIRouter, Query, Request
 from pydantic import Field
 
 from edgegpu_cloud.console.api.access import ApiFleet
-from edgegpu_cloud.console.api.conditions import MOST_ITEMS, Limit, page_with
+from edgegpu_cloud.console.api.conditions import MOST_ITEMS, page_with
 from edgegpu_cloud.console.api.models.fleet import ApiModel, ApiPage
 from edgegpu_cloud.fleet.limits.requests import RequestedItem
 from edgegpu_cloud.fleet.listing import BoxFilter, PageOrder
 from edgegpu_cloud.fleet.views import BoxDetails, BoxView
+from edgegpu_cloud.store.notes import KEPT_EVENTS
 from edgegpu_cloud.store.records import BoxEvent, BoxState
 from edgegpu_sync.ids import DeviceId
 
 router = APIRouter(tags=["boxes"])
+
+
+EventLimit = Annotated[int, Query(ge=1, le=KEPT_EVENTS, description="How many events the answer has at most.")]
 
 
 class ViewsQuery(ApiModel):
@@ -23,6 +27,7 @@ class ViewsQuery(ApiModel):
     labels: Annotated[str, Field(max_length=500, description="A selector over labels: site=hall,rack!=3.")] = ""
     cluster: Annotated[tuple[str, ...], Field(max_length=100, description="Of one of these clusters.")] = ()
     device: Annotated[tuple[str, ...], Field(max_length=MOST_ITEMS, description="With one of these ids.")] = ()
+    names: Annotated[str, Field(max_length=253, description="Whose name or id begins so.")] = ""
     state: Annotated[tuple[BoxState, ...], Field(max_length=3)] = ()
     restored: bool = False
     limit: Annotated[int, Field(ge=1, le=MOST_ITEMS)] = 50
@@ -35,6 +40,7 @@ def list_views(request: Request, fleet: ApiFleet, where: Annotated[ViewsQuery, Q
     chosen = BoxFilter(
         devices=frozenset(DeviceId(one.replace("\0", "")) for one in where.device) if where.device else None,
         selector=where.labels,
+        names=where.names.replace("\0", ""),
         clusters=frozenset(one.replace("\0", "") for one in where.cluster),
         states=frozenset(where.state),
         restored=where.restored,
@@ -52,7 +58,7 @@ def details(box: str, fleet: ApiFleet) -> BoxDetails:
 
 
 @router.get("/boxes/{box}/events")
-def box_events(box: str, fleet: ApiFleet, limit: Limit = 50) -> list[BoxEvent]:
+def box_events(box: str, fleet: ApiFleet, limit: EventLimit = 50) -> list[BoxEvent]:
     """Return the last events of a box, newest first."""
     return fleet.events(box, limit)
 
