@@ -65,9 +65,8 @@ class Faults:
             self._delay: 5,
             self._refuse: 4,
         }
-
         if site.database is not None:
-            self._hard |= {self._freeze_controller: 5, self._restart_database: 1}
+            self._hard |= {self._freeze_controller: 5, self._restart_database: 3}
 
     def tick(self, ended: int, done: float) -> None:
         """Do what is due; `ended`: how many commands have; `done`: how much of what booted boxes get, 0 to 1."""

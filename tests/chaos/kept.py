@@ -30,11 +30,17 @@ class Kept:
     clock: dict[str, str] = field(default_factory=dict)
     """Variables besides `env` by which it sees another time than this machine's, from its next start on."""
     _process: subprocess.Popen[bytes] | None = None
+    _frozen: bool = False
     _again_at_s: float = 0.0
 
     @property
     def runs(self) -> bool:
         return self._process is not None and self._process.poll() is None
+
+    @property
+    def works(self) -> bool:
+        """Whether it runs, and is not stopped."""
+        return self.runs and not self._frozen
 
     @property
     def pid(self) -> int:
@@ -52,6 +58,7 @@ class Kept:
 
     def _start(self) -> None:
         self.starts += 1
+        self._frozen = False
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=self.env | self.clock
@@ -70,12 +77,14 @@ class Kept:
         if not self.runs:
             return False
         os.kill(self.pid, signal.SIGSTOP)
+        self._frozen = True
         return True
 
     def thaw(self) -> None:
         """Let it go on, if it is still there."""
         if self.runs:
             os.kill(self.pid, signal.SIGCONT)
+        self._frozen = False
 
     def stop(self) -> None:
         """End it in order, and for good."""

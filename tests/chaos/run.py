@@ -22,6 +22,7 @@ from chaos import evidence, lan, machine, site  # noqa: E402  (the path comes fi
 from chaos.booted import Booted, booted  # noqa: E402
 from chaos.faults import AIMED, Faults  # noqa: E402
 from chaos.load import Load  # noqa: E402
+from chaos.moves import PartitionMoves  # noqa: E402
 from chaos.rogue import Rogue, wait_heard  # noqa: E402
 from chaos.verdict import STAND_INS_CANNOT_SHOW, Verdict, judge, ledger_of  # noqa: E402
 from lab.labrun import LabError  # noqa: E402
@@ -68,6 +69,8 @@ class Outcome:
     died: dict[str, int]
     seconds: float
     ledgers: Counter[str] = field(default_factory=Counter)
+    taken_s: list[float] = field(default_factory=list)
+    """How long the partitions of each controller that was away stayed with it."""
     asked: Counter[str] = field(default_factory=Counter)
     """How much was asked of which kind of box."""
 
@@ -88,6 +91,8 @@ class Outcome:
             "ledgers": dict(sorted(self.ledgers.items())),
             "booted": self.plan.booted,
             "controllers": self.plan.controllers,
+            "partitions_taken": len(self.taken_s),
+            "partitions_taken_most_s": round(max(self.taken_s, default=0.0), 1),
             "asked": {kind: self.asked[kind] for kind in ("booted", "stand-in")},
             "stand_ins_cannot_show": list(STAND_INS_CANNOT_SHOW),
             "failed": dict(sorted(verdict.failed.items())),
@@ -109,12 +114,13 @@ def _run(plan: Plan, place: Path, made: list[Booted]) -> Outcome:
     here = site.build(
         place, boxes=plan.boxes, launcher=plan.launcher, rng=rng, booted=made, controllers=plan.controllers
     )
+    moves = PartitionMoves(here.controllers, here.store)
     rogue = Rogue(here.open_port, rng)
     load = Load(here, rng)
     try:
         wait_heard(rogue)
         faults = Faults(here, rogue, rng, aimed=plan.aimed)
-        _storm(plan, here, load, faults)
+        _storm(plan, here, load, faults, moves)
         faults.calm()
         _settle(plan, here, load)
         verdict = _verdict(here, load)
@@ -130,6 +136,7 @@ def _run(plan: Plan, place: Path, made: list[Booted]) -> Outcome:
         skipped=faults.skipped | ({} if plan.booted else {"booted boxes": plan.why_not}),
         died={one.name: one.died for one in here.kept if one.died},
         seconds=time.monotonic() - began,
+        taken_s=moves.taken_s,
         ledgers=Counter(ledger_of(one.op, booted=_is_booted(one.box)) for one in load.asked),
         asked=Counter("booted" if _is_booted(one.box) else "stand-in" for one in load.asked),
     )
@@ -139,7 +146,7 @@ def _is_booted(box: str) -> bool:
     return box.startswith("booted")
 
 
-def _storm(plan: Plan, here: site.Site, load: Load, faults: Faults) -> None:
+def _storm(plan: Plan, here: site.Site, load: Load, faults: Faults, moves: PartitionMoves) -> None:
     """Ask, while everything goes wrong, until all was asked and almost all has ended."""
     told_s, few = time.monotonic(), plan.boxes * 2
     end_s = None
@@ -147,6 +154,7 @@ def _storm(plan: Plan, here: site.Site, load: Load, faults: Faults) -> None:
         here.tend()
         load.pump(plan.commands)
         faults.tick(load.ended, load.real_done)
+        moves.tick()
         if len(load.asked) >= plan.commands and end_s is None:
             end_s = time.monotonic() + 20.0
         if time.monotonic() - told_s > _TELL_S:
@@ -200,6 +208,9 @@ def _tell(outcome: Outcome, target: Path) -> None:
         _say(f"{name}:")
         for kind, count in dict(report[name]).items():  # type: ignore[call-overload]
             sys.stdout.write(f"    {kind:44} {count:6}\n")
+    if outcome.plan.controllers > 1:
+        times, most_s = report["partitions_taken"], report["partitions_taken_most_s"]
+        _say(f"others took the partitions of a controller that was away {times} times, within {most_s} s")
     for kind, why in outcome.skipped.items():
         _say(f"left out: {kind}: {why}")
     _say("what stand-ins cannot show, and booted boxes do:" if outcome.plan.booted else "what this run has not shown:")
