@@ -1,6 +1,7 @@
 """The console as an operator uses it: a real Chromium, mosquitto, the real agent, and a real k3s with simulated cards.
 
 The installer alone has a stand-in, which starts and stops the plugin: a node without systemd has nothing to install on.
+`tests/box/test_cloud_page.py` pastes the console's line on a box that boots.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from e2e.limitsaccount import grant_limits, revoke_limits
 from e2e.manifests import CORE, MEMORY, container, deployment, pod_spec
 from e2e.plugin_node import cards
 from kits.browser import browser
-from kits.people import PASSWORD
+from kits.enrolpage import become_admin, copy_line
 from lab.labkit import wait_until
 from playwright.sync_api import Locator, Page, expect
 
@@ -60,23 +61,10 @@ def bars(page: Page) -> list[list[int]]:
     return [sorted(int(one.get_attribute("width") or 0) // 10 for one in bar) for bar in found if bar]
 
 
-def sign_in(page: Page, cloud: ConsoleNode) -> None:
-    page.goto(cloud.first_link())
-    page.get_by_label("Name").fill("anna")
-    page.get_by_label("Password, at least 12 characters").fill(PASSWORD)
-    page.get_by_label("The same password again").fill(PASSWORD)
-    page.get_by_role("button", name="Save and sign in").click()
-    expect(page.get_by_role("heading", name="Boxes")).to_be_visible()
-
-
 def enrol(page: Page, cloud: ConsoleNode, k3s: K3s, there: DemoBox) -> str:
     """Paste the line that the page shows, and see the box appear there; return the address of the box's page."""
-    page.get_by_role("link", name="Enrol", exact=True).click()
-    page.get_by_label("Name of the box").fill("hall-1")
-    page.get_by_label("Labels").fill("site=hall")
-    page.get_by_role("button", name="Make the token").click()
-    line = page.locator("#line-root").text_content() or ""
-    assert "enrolled as hall-1" in paste(k3s.nodes[SERVER], there, line.strip())
+    line = copy_line(page, "hall-1", "site=hall")
+    assert "enrolled as hall-1" in paste(k3s.nodes[SERVER], there, line)
     arrived = page.get_by_role("link", name="hall-1")
     expect(arrived).to_be_visible(timeout=SOON_MS)
     expect(page.get_by_text("94 of 94 units")).to_be_visible(timeout=SOON_MS)
@@ -154,7 +142,7 @@ def test_a_box_is_enrolled_and_its_apps_limited_from_the_console(k3s: K3s, tmp_p
         browser(cloud.url, "", program=chromium_in(SERVER, tmp_path)) as context,
     ):
         page = context.new_page()
-        sign_in(page, cloud)
+        become_admin(page, cloud.first_link())
         address = enrol(page, cloud, k3s, there)
         run_apps(k3s, fifty=50, forty=40, one=1)
         refused_before_the_button(page, k3s, address)

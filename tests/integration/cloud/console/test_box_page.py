@@ -390,3 +390,11 @@ def test_settings_that_no_box_takes_are_refused(site: ConsoleSite, bad: dict[str
         form = {"csrf": "csrf-of-anna", "rev": "0", **bad}
         assert client.post(f"/boxes/{device}/sharing", data=form).status_code == 400
     assert Fleet(site.store, clock=site.clock, by="anna").box(device).rev == 0
+
+
+def test_a_box_that_edgegpu_was_taken_off_is_not_offline(site: ConsoleSite) -> None:
+    device = site.add(1, "hall-1")
+    site.report(device, saying(box("hall-1", (card("0"),)), TopicKind.STATUS, state="bye", why="uninstall"))
+    for path in ("/", f"/boxes/{device}"):
+        shown = re.findall(r'class="badge[^>]*>([^<]+)<', site.client().get(path).text)
+        assert [word for word in shown if word in {"Offline", "Uninstalled"}] == ["Uninstalled"], path
