@@ -75,7 +75,7 @@ def browser(  # noqa: PLR0913  (each with a default)
             yield context
         finally:
             started.close()
-    assert faults == []
+    assert faults == [], faults
 
 
 def _note(kind: str, text: str, expected: str, faults: list[str]) -> None:
