@@ -36,9 +36,9 @@ class Phrase(str):
         made.one, made.many, made.fields = one, many, fields
         return made
 
-    def __deepcopy__(self, _: object) -> Self:
-        """Return itself: it never changes, and `dataclasses.asdict` copies what it finds."""
-        return self
+    def __getnewargs_ex__(self) -> tuple[tuple[str], dict[str, Any]]:
+        """Return the arguments by which a copy is made: `dataclasses.asdict` and `pickle` copy what they find."""
+        return (str(self),), {"one": self.one, "many": self.many, "fields": dict(self.fields)}
 
 
 def phrase(template: str, /, **fields: object) -> Phrase:
@@ -68,9 +68,14 @@ def joined(texts: Iterable[str]) -> str:
 
 
 def reported(state: str, code: str | None, text: str | None) -> str:
-    """Return what a box has reported of something: its state, a code, and its words."""
-    head = ": ".join(word for word in (state, code) if word)
-    return phrase("%(state)s: %(words)s", state=head, words=Verbatim(text)) if text else head
+    """Return what a box has reported of something: its state, a code, and its words.
+
+    The state is one of an enumeration: where a page has a word for it, it shows that.
+    """
+    found = Phrase(state, one=state, many="", fields={})
+    if code:
+        found = phrase("%(state)s: %(words)s", state=found, words=code)
+    return phrase("%(state)s: %(words)s", state=found, words=Verbatim(text)) if text else found
 
 
 def listed(texts: Iterable[str]) -> str:

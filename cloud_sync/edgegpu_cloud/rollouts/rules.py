@@ -20,6 +20,19 @@ from edgegpu_cloud.store.rollouts.records import (
 
 B, R = RolloutBoxState, RolloutState
 
+STATES = {
+    R.RUNNING: phrase("RUNNING"),
+    R.PAUSED: phrase("PAUSED"),
+    R.STOPPING: phrase("STOPPING"),
+    R.ABORTING: phrase("ABORTING"),
+    R.RETURNING: phrase("RETURNING"),
+    R.DONE: phrase("DONE"),
+    R.STOPPED: phrase("STOPPED"),
+    R.ABORTED: phrase("ABORTED"),
+    R.RETURNED: phrase("RETURNED"),
+}
+"""The states as words of a sentence."""
+
 OPEN = (B.QUEUED, B.CHANGING, B.RETRYING)
 """The states of boxes for which a wave's gate waits."""
 
@@ -190,7 +203,7 @@ def _next_state(box: RolloutBoxRecord, event: RolloutBoxEvent, strategy: Rollout
 def paused(rollout: RolloutRecord, by: str) -> RolloutRecord:
     """Return the rollout paused by a person; ValueError where it does not run."""
     if rollout.state is not R.RUNNING:
-        raise ValueError(phrase("it is %(state)s, not %(other)s", state=rollout.state, other=R.RUNNING))
+        raise ValueError(phrase("it is %(state)s, not %(other)s", state=STATES[rollout.state], other=STATES[R.RUNNING]))
     return replace(rollout, state=R.PAUSED, held=False, reason=phrase("paused by %(by)s", by=by))
 
 
@@ -200,7 +213,7 @@ def resumed(rollout: RolloutRecord) -> RolloutRecord:
     Where a gate holds it, that gate does not count any more: a person has looked, and goes on.
     """
     if rollout.state is not R.PAUSED:
-        raise ValueError(phrase("it is %(state)s, not %(other)s", state=rollout.state, other=R.PAUSED))
+        raise ValueError(phrase("it is %(state)s, not %(other)s", state=STATES[rollout.state], other=STATES[R.PAUSED]))
     waived = max(rollout.waived, rollout.wave + 1) if rollout.held else rollout.waived
     return replace(rollout, state=R.RUNNING, held=False, waived=waived, reason="")
 
@@ -211,7 +224,7 @@ def aborted(rollout: RolloutRecord, by: str, *, returns: bool) -> RolloutRecord:
     A rollout that stops already may be told to return its boxes; one that returns them is not stopped in that.
     """
     if rollout.state.ended or rollout.state is R.RETURNING:
-        raise ValueError(phrase("it is %(state)s", state=rollout.state))
+        raise ValueError(phrase("it is %(state)s", state=STATES[rollout.state]))
     reason = phrase("aborted by %(by)s", by=by)
     return replace(rollout, state=R.ABORTING, held=False, returns=rollout.returns or returns, reason=reason)
 

@@ -18,6 +18,7 @@ from edgegpu_cloud.phrases import Verbatim, phrase
 from edgegpu_cloud.rollouts.boxwork import GONE, BoxWork
 from edgegpu_cloud.rollouts.changes import RolloutKind, read_change
 from edgegpu_cloud.rollouts.rules import (
+    STATES,
     BeginBoxes,
     BoxBack,
     BoxCancelled,
@@ -201,7 +202,7 @@ class _RolloutStep:
             text = phrase(
                 "rollout %(number)s is %(state)s: %(reason)s",
                 number=after.number,
-                state=after.state,
+                state=STATES[after.state],
                 reason=after.reason,
             )
             self._tx.notes.alarm(_ALARM, device="", text=text, now_s=self._now_s)

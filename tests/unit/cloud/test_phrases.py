@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import pickle
 import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -120,8 +121,10 @@ def test_a_record_with_a_phrase_is_copied_with_it() -> None:
     class Row:
         text: str
 
-    kept = asdict(Row(phrase("%(num)d box", num=1)))["text"]
-    assert isinstance(kept, Phrase)
+    text = phrase("%(first)s; %(then)s", first=phrase("%(num)d box", num=1), then=Verbatim("a"))
+    for kept in (asdict(Row(text))["text"], pickle.loads(pickle.dumps(text))):  # noqa: S301  (it was made here)
+        assert isinstance(kept, Phrase)
+        assert (kept, phrase_json(kept)) == (text, phrase_json(text))
 
 
 def calls(tree: ast.AST) -> list[ast.Call]:
