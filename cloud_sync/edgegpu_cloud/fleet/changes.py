@@ -2,10 +2,12 @@
 
 import json
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from edgegpu_cloud.errors import CloudError, ConflictError
+from edgegpu_cloud.fleet.access import Access, Permission
+from edgegpu_cloud.fleet.names import check_name
 from edgegpu_cloud.fleet.operations.outcomes import settle_commands
 from edgegpu_cloud.fleet.specs import checked, revised
 from edgegpu_cloud.fleet.summaries import apps_in, refresh
@@ -60,6 +62,34 @@ def touch(tx: Transaction, box: BoxRecord) -> None:
     tx.boxes.put([replace(box, touched=tx.notes.changed())])
     tx.summaries.mark([box.device])
     refresh(tx, [box], counted=[box.device])
+
+
+def rename_box(tx: Transaction, box: BoxRecord, name: str, who: Author) -> BoxRecord:
+    """Return a box with another name, to be written with `touch`.
+
+    Raises:
+        CloudError: another box has it, or no box can be called so.
+    """
+    check_name(name)
+    if any(one != box.device for one in tx.boxes.with_exact_name(name)):
+        text = phrase("cannot call %(box)s %(name)r: another box is called so, or has this id", box=box.name, name=name)
+        raise CloudError(text, remedy=phrase("choose a name that no other box has"))
+    audit(tx, who, "box.renamed", device=box.device, detail={"from": box.name, "to": name})
+    return replace(box, name=name)
+
+
+def label_box(tx: Transaction, box: BoxRecord, labels: Mapping[str, str], who: Author, access: Access) -> BoxRecord:
+    """Return a box with labels set, to be written with `touch`; one with an empty value is taken away.
+
+    Raises:
+        ForbiddenError: the box would leave the scope of a person who is no admin.
+    """
+    after = {key: value for key, value in {**box.labels, **labels}.items() if value}
+    if not access.sees(after):
+        access.require(Permission.MOVE)
+    tx.summaries.put_labels(box.device, after)
+    audit(tx, who, "box.labels", device=box.device, detail={"before": dict(box.labels), "labels": after})
+    return replace(box, labels=after)
 
 
 def next_enrolment(tx: Transaction, device: DeviceId) -> int:

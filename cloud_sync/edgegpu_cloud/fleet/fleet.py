@@ -15,6 +15,8 @@ from edgegpu_cloud.fleet.changes import (
     end_all,
     give_revision,
     held_spec,
+    label_box,
+    rename_box,
     set_spec,
     touch,
 )
@@ -36,7 +38,7 @@ from edgegpu_cloud.fleet.listing import (
     page_of,
     query_of,
 )
-from edgegpu_cloud.fleet.names import check_name, check_settles, cluster_of, find_box, find_command, refused_names
+from edgegpu_cloud.fleet.names import check_settles, cluster_of, find_box, find_command, refused_names
 from edgegpu_cloud.fleet.selectors import BoxSelector
 from edgegpu_cloud.fleet.specs import (
     ContainerLimits,
@@ -244,36 +246,27 @@ class Fleet:
             touch(tx, confirmed)
 
     def rename(self, device: str, name: str) -> None:
-        """Give a box another name.
+        """Give a box another name; raises as `change_box`."""
+        self.change_box(device, name=name)
+
+    def label(self, device: str, labels: Mapping[str, str]) -> None:
+        """Set labels of a box; one with an empty value is taken away. Raises as `change_box`."""
+        self.change_box(device, labels=labels)
+
+    def change_box(self, device: str, *, name: str | None = None, labels: Mapping[str, str] | None = None) -> None:
+        """Give a box another name, other labels, or both, all or nothing; what is None stays.
 
         Raises:
-            CloudError: another box has it, or no box can be called so.
-        """
-        with self._store.write() as tx:
-            who, box = self._author(Permission.CHANGE), self._find(tx, device)
-            check_name(name)
-            if any(one != box.device for one in tx.boxes.with_exact_name(name)):
-                text = phrase(
-                    "cannot call %(box)s %(name)r: another box is called so, or has this id", box=box.name, name=name
-                )
-                raise CloudError(text, remedy=phrase("choose a name that no other box has"))
-            audit(tx, who, "box.renamed", device=box.device, detail={"from": box.name, "to": name})
-            touch(tx, replace(box, name=name))
-
-    def label(self, device: str, labels: dict[str, str]) -> None:
-        """Set labels of a box; one with an empty value is taken away.
-
-        Raises:
+            CloudError: another box has the name, or no box can be called so.
             ForbiddenError: the box would leave the scope of a person who is no admin.
         """
         with self._store.write() as tx:
             who, box = self._author(Permission.CHANGE), self._find(tx, device)
-            after = {key: value for key, value in {**box.labels, **labels}.items() if value}
-            if not self._access.sees(after):
-                self._access.require(Permission.MOVE)
-            tx.summaries.put_labels(box.device, after)
-            audit(tx, who, "box.labels", device=box.device, detail={"before": dict(box.labels), "labels": after})
-            touch(tx, replace(box, labels=after))
+            if labels:
+                box = label_box(tx, box, labels, who, self._access)
+            if name is not None:
+                box = rename_box(tx, box, name, who)
+            touch(tx, box)
 
     # desired documents
 

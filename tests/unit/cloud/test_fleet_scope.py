@@ -72,6 +72,7 @@ CHANGES: dict[str, Callable[[Fleet, Target], object]] = {
     "rename": lambda fleet, on: fleet.rename(on.box, "other"),
     "label": lambda fleet, on: fleet.label(on.box, {"rack": "3"}),
     "set_spec": lambda fleet, on: fleet.set_spec(on.box, lambda spec: spec),
+    "change_box": lambda fleet, on: fleet.change_box(on.box, name="other", labels={"rack": "3"}),
     "set_limits": lambda fleet, on: fleet.set_limits(on.box, LIMITS),
     "forget_limits": lambda fleet, on: fleet.forget_limits(on.box, "default", "asr"),
     "set_settings": lambda fleet, on: fleet.set_settings(on.box, SharingSettings(policy="spread")),

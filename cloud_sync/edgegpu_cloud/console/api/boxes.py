@@ -146,17 +146,14 @@ def item_body(one: ItemReport) -> ApiItemReport:
 
 @router.patch("/boxes/{box}", response_model=ApiBox)
 def change_box(box: str, body: ApiBoxChange, _: ApiOperator, fleet: ApiFleet, once: Once) -> Response:
-    """Change a box's name or labels."""
+    """Change a box's name, labels or both: all or nothing."""
     return once(lambda: _changed(fleet, box, body))
 
 
 def _changed(fleet: Fleet, box: str, body: ApiBoxChange) -> ApiBox:
     device = fleet.box(box).device
-    if body.labels:
-        words = [f"{key}-" if value is None else f"{key}={value}" for key, value in body.labels.items()]
-        fleet.label(device, read_labels(words))
-    if body.name is not None:
-        fleet.rename(device, body.name)
+    words = [f"{key}-" if value is None else f"{key}={value}" for key, value in (body.labels or {}).items()]
+    fleet.change_box(device, name=body.name, labels=read_labels(words))
     return box_body(fleet.box(device))
 
 

@@ -153,6 +153,18 @@ def test_a_request_that_was_refused_may_be_sent_again_under_its_key(site: Consol
     assert client.post("/boxes/hall-2/commands", json={"op": "doctor.run"}, headers=headers).status_code == 202
 
 
+def test_a_box_gets_its_name_and_its_labels_or_neither(site: ConsoleSite) -> None:
+    site.add(2, "hall-2", site="hall")
+    client, body = site.api("otto"), {"labels": {"rack": "3"}, "name": "hall-2"}
+    for _ in range(2):
+        refused = client.patch("/boxes/hall-1", json=body, headers={"idempotency-key": KEY})
+        assert (refused.status_code, refused.json()["code"]) == (422, "REFUSED")
+        assert client.get("/boxes/hall-1").json()["labels"] == {"site": "hall"}
+    body["name"] = "hall-3"
+    changed = client.patch("/boxes/hall-1", json=body).json()
+    assert (changed["name"], changed["labels"]) == ("hall-3", {"site": "hall", "rack": "3"})
+
+
 def test_a_stale_change_is_stale_under_its_key_too(busy: ConsoleSite) -> None:
     client = busy.api()
     url = LIMITS.format(box="hall-1", namespace="default", app="asr", container="main")
