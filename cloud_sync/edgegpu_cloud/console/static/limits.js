@@ -67,9 +67,21 @@ function hold() {
   for (const button of document.querySelectorAll("[data-sets]")) button.disabled = true;
 }
 
+function differs(field) {
+  if (field.type === "checkbox") return field.checked !== field.defaultChecked;
+  if (field.options) return [...field.options].some((one) => one.defaultSelected && !one.selected);
+  return field.defaultValue !== undefined && field.value !== field.defaultValue;
+}
+
+// Over a slow line one types before this script is there, and a browser that goes back fills in what was typed.
+function catchUp() {
+  if (form && [...form.elements].some(differs)) form.elements.memory.dispatchEvent(new Event("input", { bubbles: true }));
+}
+
 document.addEventListener("pointerdown", begin);
 document.addEventListener("pointermove", move);
 document.addEventListener("pointerup", end);
 document.addEventListener("pointercancel", end);
 document.addEventListener("keydown", key);
 form?.addEventListener("input", hold);
+window.addEventListener("pageshow", catchUp);

@@ -3,7 +3,7 @@
 from kits.browser import browser
 from kits.console import ConsoleSite
 from kits.details import box, card, pod, reported
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, Route, expect
 
 from edgegpu_cloud.fleet.fleet import Fleet
 from edgegpu_sync.ids import DeviceId
@@ -48,6 +48,22 @@ def test_one_to_ten_typed_is_refused_with_its_numbers_before_the_button(site: Co
         expect(page.get_by_text("Fits on card 0")).to_be_visible()
         expect(set_button(page)).to_have_text("Set 2 units (512 MiB), core 1 on 1 box")
     assert Fleet(site.store, clock=site.clock, by="anna").box(device).rev == 0
+
+
+def test_what_is_typed_before_the_scripts_have_come_is_previewed_too(site: ConsoleSite, url: str) -> None:
+    device = hall(site)
+    with browser(url) as context:
+        page = context.new_page()
+        held: list[Route] = []
+        are_there = False
+        page.route("**/*.js", lambda route: route.continue_() if are_there else held.append(route))
+        page.goto(f"{url}/boxes/{device}/{ASR}", wait_until="commit")
+        page.get_by_label("Memory", exact=True).fill("10")
+        are_there = True
+        for one in held:
+            one.continue_()
+        expect(page.get_by_text("Does not fit: missing 6 units on card 0")).to_be_visible()
+        expect(set_button(page)).to_have_text("Ask 1 box for 10 units (2.5 GiB), core 1: it refuses what does not fit")
 
 
 def test_the_edge_is_dragged_and_the_button_sets_what_is_drawn(site: ConsoleSite, url: str) -> None:
