@@ -210,11 +210,8 @@ async def _not_signed_in(request: Request, _: Exception) -> Response:
     if request.method in {"GET", "HEAD"}:
         return RedirectResponse(to, 303)
     form = await request.form()
-    kept = [(name, str(value)) for name, value in form.multi_items() if name != "csrf"]
-    pages: PageRenderer = request.state.pages
-    return pages.page(
-        request, "sign-in.html", {"next": _path(request), "kept": kept, "problem": "", "name": ""}, status=401
-    )
+    fields = [(name, str(value)) for name, value in form.multi_items() if name != "csrf"]
+    return sign_in.page_of_late_form(request, request.state.pages, _path(request), fields)
 
 
 def _path(request: Request) -> str:

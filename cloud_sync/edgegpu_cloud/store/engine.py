@@ -1,6 +1,13 @@
-"""The database engine: SQLite is made durable and lets two processes write; PostgreSQL lets nobody wait for ever."""
+"""The database engine: SQLite is made durable and lets two processes write; PostgreSQL lets nobody wait for ever.
+
+Errors, which stand in logs with their tracebacks, have no values of rows: those are hashes, and receivers' addresses.
+"""
 
 import json
+import os
+import stat
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from pydantic_core import PydanticSerializationError, from_json, to_json
@@ -31,14 +38,32 @@ def open_engine(url: str, *, foreign_keys: bool = True) -> Engine:
         parsed = make_url(url)
         if parsed.get_backend_name() == "postgresql":
             return _open_postgresql(parsed)
-        engine = create_engine(parsed, json_serializer=_to_json, json_deserializer=_from_json)
+        engine = create_engine(parsed, hide_parameters=True, json_serializer=_to_json, json_deserializer=_from_json)
     except (ArgumentError, ValueError) as error:
         remedy = "give a URL like sqlite:////path/file.db or postgresql+psycopg://USER@HOST/DATABASE"
         raise CloudError(f"cannot open the store: {error}", remedy=remedy) from error
     if engine.dialect.name == "sqlite":
+        _keep_private(Path(parsed.database or ""))
         event.listen(engine, "connect", _prepare_sqlite if foreign_keys else _prepare_migration)
         event.listen(engine, "begin", _begin_sqlite)
     return engine
+
+
+def _keep_private(path: Path) -> None:
+    """Let a database's file be for its owner alone, before SQLite makes it; SQLite gives `-wal` and `-shm` its mode.
+
+    A file that is there is not opened: closing it would drop the locks that this process has on it (fcntl(2)).
+    """
+    if path.name in {"", ":memory:"}:
+        return
+    with suppress(OSError):  # SQLite says why the file cannot be used
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    for end in ("", "-wal", "-shm"):
+        with suppress(OSError):
+            file = path.with_name(path.name + end)
+            mode = stat.S_IMODE(file.stat().st_mode)
+            if mode & 0o077:
+                file.chmod(mode & 0o700)
 
 
 def _open_postgresql(url: URL) -> Engine:
@@ -49,6 +74,7 @@ def _open_postgresql(url: URL) -> Engine:
     waits = {} if "connect_timeout" in url.query else {"connect_timeout": _CONNECT_S}
     engine = create_engine(
         url,
+        hide_parameters=True,
         pool_pre_ping=True,
         isolation_level="READ COMMITTED",
         connect_args=waits,

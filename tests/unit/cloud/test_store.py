@@ -1,7 +1,9 @@
 """The store: durable, whole or not at all, shared by processes, and refused where a newer edgegpu has made it."""
 
+import secrets
 import subprocess
 import sys
+import traceback
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -121,6 +123,28 @@ def test_each_commit_is_on_the_disk(tmp_path: Path) -> None:
         assert connection.execute(text("PRAGMA synchronous")).scalar() == 2
         assert connection.execute(text("PRAGMA foreign_keys")).scalar() == 1
     assert (tmp_path / "folder" / "controller.db").exists()
+
+
+def test_the_files_are_for_their_owner_alone_also_those_of_before(tmp_path: Path) -> None:
+    path = tmp_path / "controller.db"
+    files = {path.with_name(path.name + end) for end in ("", "-wal", "-shm")}
+    store = ControllerStore.open_file(path)
+    with store.write() as tx:
+        tx.boxes.add(a_box())
+    assert {one: one.stat().st_mode & 0o777 for one in files} == dict.fromkeys(files, 0o600)
+    for one in files:
+        one.chmod(0o644)
+    ControllerStore.open_file(path).close()
+    assert {one: one.stat().st_mode & 0o777 for one in files} == dict.fromkeys(files, 0o600)
+    store.close()
+
+
+def test_a_fault_of_the_database_has_no_value_of_a_row(store: ControllerStore) -> None:
+    value = secrets.token_hex(16)
+    with pytest.raises(StoreError) as caught, store.write() as tx:
+        tx.boxes.add(replace(a_box(), host=value))
+    told = "".join(traceback.format_exception(caught.value))
+    assert ("INSERT INTO boxes" in told, value in told) == (True, False), told
 
 
 def test_a_reader_sees_one_state_while_another_writes(store: ControllerStore) -> None:

@@ -1,7 +1,9 @@
 """Sign in, sign out, and the one-time links by which people choose their password."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
+from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Form, Query, Request
 from starlette.concurrency import run_in_threadpool
@@ -23,6 +25,9 @@ router = APIRouter()
 KEPT = "kept."
 """The beginning of a hidden field's name in which the sign-in page keeps a field of a form that came too late."""
 
+SECRET_FIELDS = frozenset({"current", "password", "again"})
+"""Fields of forms that no page shows again."""
+
 Secret = Annotated[str, Form(max_length=1_000)]
 Name = Annotated[str, Form(max_length=64)]
 
@@ -31,7 +36,41 @@ Name = Annotated[str, Form(max_length=64)]
 def sign_in_page(request: Request, pages: Pages) -> Response:
     """Show the form."""
     back = own_path(request.query_params.get("next", "/"))
-    return pages.page(request, "sign-in.html", {"next": back, "kept": [], "problem": "", "name": ""})
+    return _sign_in_form(request, pages, {"next": back})
+
+
+def _sign_in_form(
+    request: Request,
+    pages: PageRenderer,
+    values: Mapping[str, object],
+    *,
+    status: int = 200,
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    plain = {"kept": [], "lost": False, "problem": "", "name": ""}
+    return pages.page(request, "sign-in.html", {**plain, **values}, status=status, headers=headers)
+
+
+def page_of_late_form(request: Request, pages: PageRenderer, path: str, fields: Sequence[tuple[str, str]]) -> Response:
+    """Answer a form that came after the session had ended: it is kept to be sent again, unless it has a password.
+
+    Args:
+        request: the form's.
+        pages: draws the page.
+        path: where the form was sent to, with its query.
+        fields: of the form, less the CSRF token.
+    """
+    lost = any(name in SECRET_FIELDS for name, _ in fields)
+    kept = [] if lost else fields
+    values = {"next": path if kept else _page_before(request), "kept": kept, "lost": lost}
+    return _sign_in_form(request, pages, values, status=401)
+
+
+def _page_before(request: Request) -> str:
+    """Return the page of ours that a form was on, as far as the browser says it."""
+    came = urlsplit(request.headers.get("referer", ""))
+    ours = came.scheme == "https" and came.netloc == request.headers.get("host", "")
+    return own_path(came.path) if ours else "/"
 
 
 @router.post("/sign-in")
@@ -40,7 +79,8 @@ async def sign_in(request: Request, pages: Pages, people: Persons, name: Name = 
     check_origin(request)
     form = await request.form()
     back = own_path(str(form.get("next", "/")))
-    kept = [(key.removeprefix(KEPT), str(value)) for key, value in form.multi_items() if key.startswith(KEPT)]
+    fields = [(key.removeprefix(KEPT), str(value)) for key, value in form.multi_items() if key.startswith(KEPT)]
+    kept = [(key, value) for key, value in fields if key not in SECRET_FIELDS]
     try:
         begun = await run_in_threadpool(_begin, request, people, name, password)
     except (SignInRefusedError, LockedOutError) as error:
@@ -51,7 +91,7 @@ async def sign_in(request: Request, pages: Pages, people: Persons, name: Name = 
         else:
             text, status, more = words("Name or password is wrong."), 401, {}
         values = {"next": back, "kept": kept, "problem": text, "name": name}
-        return pages.page(request, "sign-in.html", values, status=status, headers=more)
+        return _sign_in_form(request, pages, values, status=status, headers=more)
     if not kept:
         return _with_session(RedirectResponse(back, 303), begun)
     session = await run_in_threadpool(people.session, begun.session_token)

@@ -126,6 +126,20 @@ def test_a_form_that_comes_after_the_session_is_kept_and_sent_again(site: Consol
         assert 'action="/sign-out"' in again.text
 
 
+def test_a_form_with_a_password_that_comes_after_the_session_is_not_kept(site: ConsoleSite) -> None:
+    with site.client("") as client:
+        form = {"current": PASSWORD, "password": "another one of mine", "again": "another one of mine"}
+        for referer, back in (("https://console/account", "/account"), ("https://elsewhere/account", "/"), ("", "/")):
+            late = client.post("/account/password", data=form, headers={"referer": referer})
+            assert (late.status_code, "A password is not kept" in late.text) == (401, True)
+            assert f'name="next" value="{back}"' in late.text
+            assert not [one for one in (PASSWORD, "another one", "kept.") if one in late.text]
+        make_admin(site, client)
+        kept = {"kept.password": "another one of mine", "kept.memory": "10", "next": "/account/password"}
+        again = client.post("/sign-in", data={"name": "anna", "password": PASSWORD, **kept})
+        assert ('name="memory" value="10"' in again.text, "another one" in again.text) == (True, False)
+
+
 def fetch(asked: str | urllib.request.Request, context: ssl.SSLContext) -> Any:  # noqa: ANN401  (as urllib has it)
     return urllib.request.urlopen(asked, context=context, timeout=20)  # noqa: S310  (https)
 
