@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -40,10 +41,12 @@ def folder(tmp_path: Path) -> Path:
 class Manager:
     """What systemd has heard of a service."""
 
-    def __init__(self, place: Path, log: Path) -> None:
-        self.address, self.log, self.heard = str(place / "notify"), log, list[str]()
+    def __init__(self, log: Path) -> None:
+        self.log, self.heard = log, list[str]()
+        name = f"edgegpu-{secrets.token_hex(8)}"  # abstract: a path may be too long
+        self.address = f"@{name}"
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self._socket.bind(self.address)
+        self._socket.bind(f"\0{name}")
         self._socket.settimeout(READY_S)
 
     def hears(self, text: str) -> None:
@@ -64,7 +67,7 @@ def started(unit: str, folder: Path, instance: str = "") -> Iterator[Manager]:
     place = folder.with_name(f"{unit}{instance}")
     place.mkdir()
     log = place / "log"
-    manager = Manager(place, log)
+    manager = Manager(log)
     env = {**os.environ, "EDGEGPU_CLOUD": str(folder), "NOTIFY_SOCKET": manager.address}
     with log.open("wb") as out:
         words = [sys.executable, "-m", "edgegpu_cloud.cli.app", *command(unit, instance)[1:]]
