@@ -62,7 +62,6 @@ class Day:
         secret = self.book.add("the webhook's secret", f"signs {secrets.token_hex(16)}")
         self.book.add("the webhook's path", hook[0].partition("/hook/")[2])
         self.site.configure(*hook, secret)
-        self.site.start()
         self.office = self.site.box("a box")
         self.device = ""
         self.modes: dict[Path, tuple[int, int]] = {}
@@ -392,6 +391,7 @@ def day(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Day]:
         path = f"/hook/{secrets.token_hex(16)}"
         made = Day(work, (receiver.url.partition("/hook")[0] + path, receiver.ca))
         try:
+            made.site.start()
             made.signs_in()
             made.makes_tokens()
             made.takes_boxes_in()
