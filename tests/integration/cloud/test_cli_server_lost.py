@@ -16,16 +16,17 @@ from kits.details import box, card, pod
 from kits.faultproxy import FaultProxy
 from kits.stores import open_store
 
-from edgegpu_cloud.cli.remote.client import CA_FILE, TOKEN, ApiClient
+from edgegpu_cloud.cli.remote.client import CA_FILE, TOKEN, TOKEN_FILE, ApiClient
 from edgegpu_cloud.console.api.problems import problem
 from edgegpu_cloud.errors import CloudError
+from edgegpu_cloud.fleet.idempotency import TAKEN_OVER_S
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-Loss = Literal["cut", "502", "503", "504", "in flight"]
+Loss = Literal["cut", "302", "502", "503", "504", "in flight"]
 SEEN = "idempotency-key"
 
 
@@ -53,6 +54,12 @@ class LossyApp:
 
         if loss == "in flight":
             await problem(409, "IN_FLIGHT", "it is being done")(scope, receive, send)
+            return
+
+        if loss == "302":
+            headers = [(b"location", b"https://elsewhere.example.com/")]
+            await send({"type": "http.response.start", "status": 302, "headers": headers})
+            await send({"type": "http.response.body"})
             return
 
         async def swallow(_: Message) -> None:
@@ -140,11 +147,54 @@ def test_what_is_lost_for_good_is_told_after_some_tries(far: Far) -> None:
     assert (len(far.lossy.keys), len(set(far.lossy.keys))) == (len(pauses) + 1, 1)
     assert pauses == sorted(pauses)
     far.lossy.losses = ["503"] * 10
-    with pytest.raises(CloudError, match="status 503"):
+    with pytest.raises(CloudError, match="status 503") as caught:
         client.send("POST", "/boxes/hall-1/commands", {"op": "doctor.run"})
+    assert "may have been made" in caught.value.remedy
     far.lossy.losses.clear()
     client.close()
     assert len(far.run("commands", "--json").json) == 2, "each change was made once"
+
+
+def test_a_try_that_died_is_waited_for_until_the_controller_takes_it_over(far: Far) -> None:
+    pauses: list[float] = []
+    client = ApiClient(far.url, "egt_otto", ca=far.ca, sleep=pauses.append)
+    far.lossy.losses = ["in flight"] * 16
+    assert client.send("POST", "/boxes/hall-1/commands", {"op": "doctor.run"})["id"]
+    assert sum(pauses) > TAKEN_OVER_S
+    assert len(set(far.lossy.keys)) == 1
+    far.lossy.losses = ["in flight"] * 100
+    with pytest.raises(CloudError, match="being done") as caught:
+        client.send("POST", "/boxes/hall-1/commands", {"op": "doctor.run"})
+    assert "may have been made" in caught.value.remedy
+    far.lossy.losses.clear()
+    client.close()
+
+
+def test_an_answer_that_sends_elsewhere_is_no_success(far: Far) -> None:
+    far.lossy.losses = ["302"]
+    done = far.run("label", "hall-1", "rack=3")
+    assert done.code == 1
+    assert "https://elsewhere.example.com/" in done.err
+    assert far.audited("box.labels") == 0
+
+
+def test_a_token_that_is_more_than_one_word_is_refused_and_not_printed(
+    far: Far, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv(TOKEN, "egt_otto\nsecret-second")
+    done = far.run("boxes", "--json")
+    assert done.code == 1
+    assert "not one word" in done.out + done.err
+    assert "egt_otto" not in done.out + done.err
+    monkeypatch.delenv(TOKEN)
+    file = tmp_path / "token"
+    file.touch(0o600)
+    file.write_text("# mine\negt_otto\n")
+    monkeypatch.setenv(TOKEN_FILE, str(file))
+    done = far.run("boxes")
+    assert done.code == 1
+    assert "not one word" in done.err
+    assert "egt_otto" not in done.out + done.err
 
 
 def test_who_is_not_there_is_told_at_once() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import ssl
 import stat
 import time
@@ -25,7 +26,10 @@ _TIMEOUT_S = 30.0
 _PART = 200
 _PAUSES_S, _AGAIN_WITHIN_S = (0.5, 1.0, 2.0, 4.0), 60.0
 """The pauses before a request is sent again, in seconds; after so long it is not sent again."""
+_HELD_PAUSES_S = (5.0,) * 14
+"""The pauses after those while the first try is being done: the controller takes a dead one over after 60 s."""
 _NO_ANSWER, _CONFLICT = frozenset({502, 503, 504}), 409
+_MAY_BE_MADE = "the change may have been made, and its answer was lost: look at it, then ask again where it was not"
 _KINDS: Mapping[int, type[CloudError]] = {403: ForbiddenError, 404: NotFoundError, 409: ConflictError}
 
 
@@ -98,11 +102,11 @@ class ApiClient:
         if fields:
             url += "?" + "&".join(f"{name}={quote(value, safe='')}" for name, value in fields)
         text = None if body is None else json.dumps(body)
-        return self._read(self._answer(method, url, headers, text))
+        return self._read(self._answer(method, url, headers, text), changes=method != "GET")
 
     def _answer(self, method: str, url: str, headers: Mapping[str, str], body: str | None) -> urllib3.BaseHTTPResponse:
         """Send a request, and the same again where its answer is lost: under its key a change is made once."""
-        until_s, pauses = time.monotonic() + _AGAIN_WITHIN_S, iter(_PAUSES_S)
+        until_s, pauses, held = time.monotonic() + _AGAIN_WITHIN_S, iter(_PAUSES_S), iter(_HELD_PAUSES_S)
         lost = False
         while True:
             pause_s = next(pauses, None) if time.monotonic() < until_s else None
@@ -113,7 +117,9 @@ class ApiClient:
                 if pause_s is None or not lost:
                     raise self._unreached(error, changed=lost and method != "GET") from error
             else:
-                if pause_s is None or not _has_no_answer(answer):
+                if pause_s is None and _is_in_flight(answer):
+                    pause_s = next(held, None)
+                if pause_s is None or not (answer.status in _NO_ANSWER or _is_in_flight(answer)):
                     return answer
                 lost = True
             self._sleep(pause_s)
@@ -121,13 +127,12 @@ class ApiClient:
     def _unreached(self, error: Exception, *, changed: bool) -> CloudError:
         cause = str(getattr(error, "reason", None) or error).partition("\n")[0]
         remedy = f"is {self._url} the console's URL, does it run, and is {CA_FILE} its authority (ca/servers.crt)?"
-        if changed:
-            remedy = (
-                "the change may have been made, and its answer was lost: look at it, then ask again where it was not"
-            )
-        return CloudError(f"cannot reach {self._url}: {cause}", remedy=remedy)
+        return CloudError(f"cannot reach {self._url}: {cause}", remedy=_MAY_BE_MADE if changed else remedy)
 
-    def _read(self, answer: urllib3.BaseHTTPResponse) -> Any:  # noqa: ANN401  (whatever JSON has)
+    def _read(self, answer: urllib3.BaseHTTPResponse, *, changes: bool) -> Any:  # noqa: ANN401  (whatever JSON has)
+        if 300 <= answer.status < 400:  # noqa: PLR2004  (HTTP's own)
+            text = f"cannot use {self._url}: it sends to {answer.headers.get('location', 'another place')}"
+            raise CloudError(text, remedy="give the URL of the console itself: https://HOST:8444")
         try:
             found = json.loads(answer.data) if answer.data else None
         except ValueError as error:
@@ -143,9 +148,11 @@ class ApiClient:
             raise CloudError(f"cannot use {self._url}: it does not know this token", remedy=remedy)
         if not isinstance(found, dict) or "detail" not in found:
             text = f"cannot use {self._url}: it answers with status {answer.status}"
-            raise CloudError(text, remedy="does the console run behind its proxy? Look what was done, then try again")
-        kind = _KINDS.get(answer.status, CloudError)
-        raise kind(str(found["detail"]), remedy=str(found.get("remedy", "")))
+            remedy = "does the console run behind its proxy?"
+            raise CloudError(text, remedy=_MAY_BE_MADE if changes and answer.status in _NO_ANSWER else remedy)
+        kind, remedy = _KINDS.get(answer.status, CloudError), str(found.get("remedy", ""))
+        lost = changes and (answer.status in _NO_ANSWER or _is_in_flight(answer))
+        raise kind(str(found["detail"]), remedy=_MAY_BE_MADE if lost else remedy)
 
 
 def _is_lost(error: Exception) -> bool:
@@ -154,9 +161,9 @@ def _is_lost(error: Exception) -> bool:
     return cut or isinstance(error, urllib3.exceptions.ProtocolError | urllib3.exceptions.ReadTimeoutError)
 
 
-def _has_no_answer(answer: urllib3.BaseHTTPResponse) -> bool:
-    """Whether a proxy or the store has answered in the place of the controller, or the first try is not done yet."""
-    return answer.status in _NO_ANSWER or (answer.status == _CONFLICT and b'"IN_FLIGHT"' in answer.data)
+def _is_in_flight(answer: urllib3.BaseHTTPResponse) -> bool:
+    """Whether the first try is being done, as far as the controller knows."""
+    return answer.status == _CONFLICT and b'"IN_FLIGHT"' in answer.data
 
 
 def read_as(adapter: TypeAdapter[T], value: object) -> T:
@@ -190,7 +197,7 @@ def read_token() -> str:
         CloudError: there is none, or others may read the file.
     """
     if text := os.environ.get(TOKEN, "").strip():
-        return text
+        return _checked(text, TOKEN)
     path = Path(os.environ.get(TOKEN_FILE) or Path.home() / ".config/edgegpu/token")
     try:
         with path.open(encoding="utf-8") as file:
@@ -201,4 +208,11 @@ def read_token() -> str:
         raise CloudError(f"cannot read a token from {path}: {error}", remedy=remedy) from error
     if stat.S_IMODE(mode) & 0o077:
         raise CloudError(f"cannot use {path}: others may read it", remedy=f"chmod 600 {path}")
+    return _checked(text, str(path))
+
+
+def _checked(text: str, place: str) -> str:
+    """Return a token that a header can carry; the error does not quote it."""
+    if not re.fullmatch(r"[\x21-\x7e]+", text):
+        raise CloudError(f"cannot use the token in {place}: it is not one word", remedy="put the token alone there")
     return text
