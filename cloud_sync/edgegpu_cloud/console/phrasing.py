@@ -78,17 +78,15 @@ class Phrasing:
             return self.quoted(text)
         if not (self.marked and isinstance(text, Phrase)):
             return escape(text)
-        template = self.gettext(text.one)
-        if text.many:
-            template = self.ngettext(text.one, text.many, int(text.fields["num"]))
         if not text.fields:
-            return escape(template)
+            return escape(self.gettext(text.one))
         fields = {
             name: self.said(one) if isinstance(one, Phrase | Verbatim) else one for name, one in text.fields.items()
         }
         try:
-            return escape(template) % fields
-        except (KeyError, TypeError, ValueError):  # a phrase of another version, from the store
+            many = text.many and self.ngettext(text.one, text.many, int(text.fields["num"]))
+            return escape(many or self.gettext(text.one)) % fields
+        except (KeyError, TypeError, ValueError, OverflowError):  # a phrase of another version, from the store
             return escape(text)
 
     def quoted(self, text: str | None) -> Markup:

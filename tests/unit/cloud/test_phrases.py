@@ -196,3 +196,10 @@ def is_plain(node: ast.AST) -> bool:
             return is_plain(node.body) or is_plain(node.orelse)
         case _:
             return False
+
+
+@pytest.mark.parametrize("number", ["many", 1e400, None])
+def test_a_stored_phrase_whose_number_is_none_is_shown_in_english(chinese: Phrasing, number: object) -> None:
+    fields = {} if number is None else {"num": number, "more": 1}
+    parts = {"one": "%(num)d box", "many": "%(num)d boxes", "fields": fields | {"name": "a"}}
+    assert chinese.said(read_phrase("3 boxes", parts)) == "3 boxes"
