@@ -129,10 +129,12 @@ def test_a_viewer_sees_and_changes_nothing_and_an_operator_ends_no_box(cloud: Of
     device = Box(cloud.token(name="hall-1")).enrolled(cloud.desk).device
     with site.client("vera") as client:
         assert "Make the token" not in client.get("/enrol").text
+        assert f"/boxes/{device}/remove" not in client.get(f"/boxes/{device}").text
         assert client.post("/enrol/tokens", data={"csrf": "csrf-of-vera"}).status_code == 403
         assert client.post(f"/boxes/{device}/replace", data={"csrf": "csrf-of-vera"}).status_code == 403
     with site.client("otto") as client:
         data = {"csrf": "csrf-of-otto", "typed": "hall-1"}
+        assert f"/boxes/{device}/remove" in client.get(f"/boxes/{device}").text, "an operator may replace it"
         assert "Revoke 1 box" not in client.get(f"/boxes/{device}/remove").text
         assert client.post(f"/boxes/{device}/revoke", data=data).status_code == 403
         assert client.post(f"/boxes/{device}/forget", data=data).status_code == 403
