@@ -47,8 +47,8 @@ key is (`keys sign`), then `keys add` it here.
 
 \b
 Example, on this machine and then on the other one:
-  edgegpu-cloud controllers add 2 --out /root/controller-2
-  edgegpu-cloud serve --no-https
+  edgegpu-cloud controllers add 2 --out /var/lib/edgegpu-cloud/controller-2
+  edgegpu-cloud serve --no-https --no-console
 
 \b
 --json prints {"name", "folder": PATH, "signed": BOOL}
