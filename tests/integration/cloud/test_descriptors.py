@@ -23,14 +23,15 @@ from edgegpu_sim.ports import free_port
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-DOCS = Path(__file__).resolve().parents[3] / "docs"
-UNIT = re.compile(r"^cat > /etc/systemd/system/(\S+)\.service << 'END'\n(.*?)^END$", re.MULTILINE | re.DOTALL)
+ROOT = Path(__file__).resolve().parents[3]
+DOCS, UNITS = ROOT / "docs", ROOT / "systemd/cloud"
 
 
-def test_each_documented_unit_gives_as_many() -> None:
-    units = dict(UNIT.findall((DOCS / "cloud/set-up.md").read_text(encoding="utf-8")))
-    limits = {name: re.findall(r"^LimitNOFILE=(.*)$", text, re.MULTILINE) for name, text in units.items()}
-    assert limits == {name: [str(DESCRIPTORS)] for name in ("edgegpu-broker", "edgegpu-cloud")}
+def test_each_unit_gives_as_many() -> None:
+    found = {path.stem: path.read_text(encoding="utf-8") for path in UNITS.glob("*.service")}
+    limits = {name: re.findall(r"^LimitNOFILE=(.*)$", text, re.MULTILINE) for name, text in found.items()}
+    assert {"edgegpu-broker", "edgegpu-cloud", "edgegpu-cloud-https", "edgegpu-cloud-controller"} <= limits.keys()
+    assert all(given == [str(DESCRIPTORS)] for given in limits.values()), limits
     assert re.findall(r"LimitNOFILE=(\d+)", (DOCS / "broker.md").read_text(encoding="utf-8")) == [str(DESCRIPTORS)]
 
 
