@@ -1,4 +1,4 @@
-"""An agent that is put together wrongly, on purpose: the worker, link and acts are the real ones, its journal lies.
+"""An agent that is put together wrongly, on purpose: its journal lies, all that bears on commands is the real thing.
 
 A chaos run that finds nothing wrong with this one would find nothing wrong with any.
 """
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgegpu_agent.actions.registry import ActionContext, acts, standard_settlers
+from edgegpu_agent.actions.settlers import SharingOfBox
 from edgegpu_agent.identity.identity_files import BoxIdentity, load_identity
 from edgegpu_agent.identity.machine_id import instance
 from edgegpu_agent.journal.contents import JournalContents
@@ -35,7 +36,7 @@ from edgegpu_sync.signing import Signer
 from edgegpu_sync.topics import box_filter
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from kits.workerworld import BY_FORM, NoTelemetry, SharingUnseen
+from kits.workerworld import BY_FORM, NoTelemetry
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -160,7 +161,7 @@ def _run(place: _Place, identity: BoxIdentity, *, edgegpu: str, bug: str) -> Non
             rng=random.Random(),
             acts=acts(box),
             settlers=standard_settlers(box),
-            sharing=SharingUnseen(),
+            sharing=SharingOfBox(place.layout),
             telemetry=NoTelemetry(),
             clean=BY_FORM,
         )
