@@ -20,6 +20,7 @@ enum {
 	CUDA_ERROR_INVALID_CONTEXT = 201,
 	CUDA_ERROR_OPERATING_SYSTEM = 304,
 	CUDA_ERROR_NOT_FOUND = 500,
+	CUDA_ERROR_NOT_SUPPORTED = 801,
 	CUDA_ERROR_UNKNOWN = 999,
 };
 
@@ -38,6 +39,15 @@ struct cu_ctx {
 	bool primary;
 };
 
+struct cu_function {			/* an exported function, by functions.txt */
+	const char *base;		/* its name without _vN, _ptsz and _ptds */
+	int since;			/* the CUDA version that first has it, as 12060 */
+	bool per_thread;		/* the variant for the per-thread default stream */
+	void *at;
+};
+extern const struct cu_function cu_functions[];
+extern const size_t cu_function_count;
+
 /* Each call begins with one of these. */
 CUresult cu_enter(const char *call);
 CUresult cu_enter_dev(const char *call, CUdevice index, struct cu_dev **dev);
@@ -50,6 +60,8 @@ int cu_visible(const struct sim_driver *drv, struct cu_dev *out, int max);
 
 /* cuda_init.c */
 const struct sim_driver *cu_driver(void);
+int cu_version(void);			/* as cuDriverGetVersion gives it, before cuInit too */
+CUresult cu_not_simulated(const char *call);	/* what a function without a simulation answers */
 struct cu_dev *cu_dev_at(int index);
 int cu_dev_index(const struct cu_dev *dev);
 void cu_lock(void);			/* guards contexts and allocations of this process */

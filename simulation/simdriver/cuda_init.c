@@ -68,20 +68,28 @@ SIM_API CUresult cuInit(unsigned int flags)
 	return ret != CUDA_SUCCESS ? ret : sim_fault(__func__);
 }
 
+int cu_version(void)
+{
+	static bool known;
+	int version;
+
+	cu_lock();
+	if (ready == 0 && !known) {	/* answers before cuInit too */
+		sim_root((const void *)&cu_driver, driver.root, sizeof(driver.root));
+		known = sim_cards_load(&driver) == 0;
+		if (!known)
+			driver.cuda = 0;
+	}
+	version = driver.cuda;
+	cu_unlock();
+	return version;
+}
+
 SIM_API CUresult cuDriverGetVersion(int *out)
 {
-	struct sim_driver *seen = &driver;
-
 	if (out == NULL)
 		return CUDA_ERROR_INVALID_VALUE;
-	cu_lock();
-	if (ready == 0) {		/* answers before cuInit too */
-		sim_root((const void *)&cu_driver, seen->root, sizeof(seen->root));
-		if (sim_cards_load(seen) < 0)
-			seen->cuda = 0;
-	}
-	*out = seen->cuda;
-	cu_unlock();
+	*out = cu_version();
 	return CUDA_SUCCESS;
 }
 
@@ -90,6 +98,13 @@ CUresult cu_enter(const char *call)
 	if (ready != getpid())
 		return CUDA_ERROR_NOT_INITIALIZED;
 	return sim_fault(call);
+}
+
+CUresult cu_not_simulated(const char *call)
+{
+	CUresult ret = cu_enter(call);
+
+	return ret != CUDA_SUCCESS ? ret : CUDA_ERROR_NOT_SUPPORTED;
 }
 
 struct cu_dev *cu_dev_at(int index)

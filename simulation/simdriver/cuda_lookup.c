@@ -1,57 +1,81 @@
-/* cuda_lookup.c - cuGetProcAddress: a name without its version gives the newest that we have. */
-#define _GNU_SOURCE
-#include <dlfcn.h>
+/* cuda_lookup.c - cuGetProcAddress: of a function's variants the one that the asked CUDA version has,
+ * for the default stream that the caller means. */
 #include <stdint.h>
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cuda_core.h"
 
-#define NEWEST 4			/* highest _vN that the driver interface has for these calls */
-#define STATUS_FOUND 0
-#define STATUS_NOT_FOUND 1
+enum {					/* flags */
+	LEGACY_STREAM = 1,
+	PER_THREAD_STREAM = 2,
+};
 
-/* This library's own symbols, never another's that stands in front of it. */
-static void *own(const char *name)
+enum {					/* symbolStatus */
+	STATUS_FOUND = 0,
+	STATUS_NOT_FOUND = 1,
+	STATUS_VERSION_TOO_LOW = 2,
+};
+
+static int by_base(const void *key, const void *entry)
 {
-	static void *self;
-	Dl_info info;
-	void *found;
+	return strcmp(key, ((const struct cu_function *)entry)->base);
+}
 
-	if (self == NULL && dladdr((const void *)&own, &info) != 0)
-		self = dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
-	found = self != NULL ? dlsym(self, name) : NULL;
+/* The first of the function's variants: they lie side by side, the oldest first. */
+static const struct cu_function *first_of(const char *base)
+{
+	const struct cu_function *found;
+
+	found = bsearch(base, cu_functions, cu_function_count, sizeof(*cu_functions), by_base);
+	while (found != NULL && found > cu_functions && strcmp(found[-1].base, base) == 0)
+		found--;
 	return found;
 }
 
-static void *lookup(const char *symbol)
+/* The newest variant not newer than the version; of one age the per-thread one where it is meant. */
+static int choose(const char *base, int version, bool per_thread, void **out)
 {
-	char name[128];
-	void *found;
+	const struct cu_function *end = cu_functions + cu_function_count, *best = NULL;
+	const struct cu_function *f = first_of(base);
 
-	for (int v = NEWEST; v >= 2; v--) {
-		snprintf(name, sizeof(name), "%s_v%d", symbol, v);
-		found = own(name);
-		if (found != NULL)
-			return found;
+	*out = NULL;
+	if (f == NULL)
+		return STATUS_NOT_FOUND;
+	for (; f < end && strcmp(f->base, base) == 0; f++) {
+		if (f->since > version || (f->per_thread && !per_thread))
+			continue;
+		best = f;
 	}
-	return own(symbol);
+	if (best == NULL)
+		return STATUS_VERSION_TOO_LOW;
+	*out = best->at;
+	return STATUS_FOUND;
 }
 
-SIM_API CUresult cuGetProcAddress_v2(const char *symbol, void **out, int version, uint64_t flags,
+static CUresult look_up(const char *base, void **out, int version, uint64_t flags, int *status)
+{
+	if (base == NULL || out == NULL || flags > PER_THREAD_STREAM || version > cu_version())
+		return CUDA_ERROR_INVALID_VALUE;
+	*status = choose(base, version, flags == PER_THREAD_STREAM, out);
+	return CUDA_SUCCESS;
+}
+
+SIM_API CUresult cuGetProcAddress_v2(const char *base, void **out, int version, uint64_t flags,
 				     int *status)
 {
-	(void)version;
-	(void)flags;
-	if (symbol == NULL || out == NULL)
-		return CUDA_ERROR_INVALID_VALUE;
-	*out = strncmp(symbol, "cu", 2) == 0 ? lookup(symbol) : NULL;
-	if (status != NULL)
-		*status = *out != NULL ? STATUS_FOUND : STATUS_NOT_FOUND;
-	return *out != NULL ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+	int unused;
+
+	return look_up(base, out, version, flags, status != NULL ? status : &unused);
 }
 
-SIM_API CUresult cuGetProcAddress(const char *symbol, void **out, int version, uint64_t flags)
+/* CUDA 11's: without a status, the result says that there is none. */
+SIM_API CUresult cuGetProcAddress(const char *base, void **out, int version, uint64_t flags)
 {
-	return cuGetProcAddress_v2(symbol, out, version, flags, NULL);
+	int status;
+	CUresult ret = look_up(base, out, version, flags, &status);
+
+	if (ret == CUDA_SUCCESS && status != STATUS_FOUND)
+		return CUDA_ERROR_NOT_FOUND;
+	return ret;
 }

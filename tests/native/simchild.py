@@ -16,7 +16,19 @@ _OUT = {
     "&u64": ctypes.c_ulonglong,
     "&ptr": ctypes.c_void_p,
     "&text": ctypes.c_char_p,
+    "&symbol": ctypes.c_void_p,
 }
+
+
+class _DlInfo(ctypes.Structure):
+    _fields_ = (
+        ("file", ctypes.c_char_p),
+        ("base", ctypes.c_void_p),
+        ("symbol", ctypes.c_char_p),
+        ("at", ctypes.c_void_p),
+    )
+
+
 _cuda: list[ctypes.CDLL] = []
 _sets: list[Any] = []
 _lock = threading.Lock()
@@ -65,8 +77,16 @@ def _nvml(name: str, args: list[Any]) -> Any:
     return None if isinstance(result, pynvml.c_nvmlDevice_t) else _plain(result)
 
 
+def _symbol_at(address: int | None) -> str | None:
+    """The exported symbol that an address belongs to."""
+    info = _DlInfo()
+    if address is None or not ctypes.CDLL(None).dladdr(ctypes.c_void_p(address), ctypes.byref(info)):
+        return None
+    return str(info.symbol.decode())
+
+
 def _cuda_call(name: str, args: list[Any]) -> list[Any]:
-    """The status and then what came back through each "&type" argument; "&name" is a text buffer."""
+    """The status, then what came back through each "&type" argument: "&buffer" is a text, "&symbol" a pointer."""
     if not _cuda:
         _cuda.append(ctypes.CDLL("libcuda.so.1"))
     real: list[Any] = []
@@ -74,14 +94,14 @@ def _cuda_call(name: str, args: list[Any]) -> list[Any]:
     for arg in args:
         if isinstance(arg, str) and arg.startswith("&"):
             out: Any = ctypes.create_string_buffer(64) if arg == "&buffer" else _OUT[arg]()
-            outs.append(out)
+            outs.append((arg, out))
             real.append(out if arg == "&buffer" else ctypes.byref(out))
         elif isinstance(arg, str):
             real.append(arg.encode())
         else:
             real.append(ctypes.c_ulonglong(arg))
     status = getattr(_cuda[0], name)(*real)
-    return [status, *[_plain(out.value) for out in outs]]
+    return [status, *[_symbol_at(out.value) if kind == "&symbol" else _plain(out.value) for kind, out in outs]]
 
 
 def _answer(request: dict[str, Any]) -> None:

@@ -15,6 +15,7 @@ from typing import Any, Self
 
 CHILD = Path(__file__).with_name("simchild.py")
 DEADLINE_S = 20.0
+DRIVER_FILE = "libcuda.so.560.35.03"
 
 
 class NvmlError(Exception):
@@ -111,3 +112,15 @@ class Child:
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self._lines.put(line)
+
+
+def shadow(folder: Path, sources: Sequence[Path]) -> Path:
+    """Return a library with the driver's SONAME made of C sources, which has the driver itself as its only need."""
+    (folder / "empty.c").touch()
+    stub, made = folder / DRIVER_FILE, folder / "libcuda.so.1"
+    link = ["cc", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
+    subprocess.run([*link, "-nostdlib", f"-Wl,-soname,{DRIVER_FILE}", "-o", stub, folder / "empty.c"], check=True)
+    needs = ["-Wl,--no-as-needed", f"-L{folder}", f"-l:{DRIVER_FILE}", "-ldl"]
+    subprocess.run([*link, "-Wl,-soname,libcuda.so.1", "-o", made, *sources, *needs], check=True)
+    stub.unlink()
+    return made

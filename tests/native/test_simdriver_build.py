@@ -5,6 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from native import cudart
 
 SOURCES = Path(__file__).resolve().parents[2] / "simulation/simdriver"
 
@@ -13,12 +14,20 @@ def _readelf(*args: str | Path) -> str:
     return subprocess.run(["readelf", "-W", *args], check=True, capture_output=True, text=True).stdout
 
 
-@pytest.mark.parametrize("name", ["libnvidia-ml", "libcuda"])
-def test_exports_are_exactly_the_export_map(simdriver_build: Path, name: str) -> None:
-    listed = re.findall(r"^\t\t(\w+);$", (SOURCES / f"{name}.map").read_text(), re.MULTILINE)
-    rows = [line.split() for line in _readelf("--dyn-syms", simdriver_build / f"{name}.so.1").splitlines()]
-    exported = sorted(row[7] for row in rows if len(row) == 8 and row[4] == "GLOBAL" and row[6] != "UND")
-    assert exported == listed == sorted(set(listed))
+def _exported(library: Path) -> list[str]:
+    """What is not simulated is exported as a weak symbol; loaders make no difference."""
+    rows = [line.split() for line in _readelf("--dyn-syms", library).splitlines()]
+    return sorted(row[7] for row in rows if len(row) == 8 and row[4] in {"GLOBAL", "WEAK"} and row[6] != "UND")
+
+
+def test_nvml_exports_exactly_the_export_map(simdriver_build: Path) -> None:
+    listed = re.findall(r"^\t\t(\w+);$", (SOURCES / "libnvidia-ml.map").read_text(), re.MULTILINE)
+    assert _exported(simdriver_build / "libnvidia-ml.so.1") == listed == sorted(set(listed))
+
+
+def test_cuda_exports_exactly_the_functions_of_the_list(simdriver_build: Path) -> None:
+    listed = sorted(function.symbol for function in cudart.functions())
+    assert _exported(simdriver_build / "libcuda.so.1") == listed
 
 
 @pytest.mark.parametrize("name", ["libnvidia-ml", "libcuda"])

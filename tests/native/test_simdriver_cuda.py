@@ -105,13 +105,6 @@ def test_names_of_errors(cuda: Child) -> None:
     assert cuda.call("cuGetErrorName", 12345, "&text") == [1, None]
 
 
-def test_get_proc_address_gives_the_newest(cuda: Child) -> None:
-    status, address, found = cuda.call("cuGetProcAddress_v2", "cuMemAlloc", "&ptr", 12060, 0, "&int")
-    assert (status, found) == (0, 0)
-    assert address == cuda.call("cuGetProcAddress", "cuMemAlloc_v2", "&ptr", 12060, 0)[1]
-    assert cuda.call("cuGetProcAddress_v2", "cuNothing", "&ptr", 12060, 0, "&int") == [500, None, 1]
-
-
 @pytest.mark.parametrize(
     ("visible", "names"),
     [

@@ -1,34 +1,20 @@
 """A library that stands in front of the driver under the driver's SONAME, as the limiter does."""
 
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from native.simkit import Child
+from native.simkit import Child, shadow
 
 from edgegpu_sim.driver import SimDriver
 
 REFUSES_ALL = "int cuMemAlloc_v2(unsigned long long *out, unsigned long bytes) { (void)out; (void)bytes; return 2; }\n"
-DRIVER_FILE = "libcuda.so.560.35.03"
-
-
-def _shadow(folder: Path) -> Path:
-    """SONAME libcuda.so.1, and as its only need the driver under its file name."""
-    (folder / "empty.c").touch()
-    (folder / "shadow.c").write_text(REFUSES_ALL)
-    stub, shadow = folder / DRIVER_FILE, folder / "shadow.so"
-    shared = ["cc", "-shared", "-fPIC", "-nostdlib"]
-    subprocess.run([*shared, f"-Wl,-soname,{DRIVER_FILE}", "-o", stub, folder / "empty.c"], check=True)
-    needs = ["-Wl,--no-as-needed", f"-L{folder}", f"-l:{DRIVER_FILE}"]
-    subprocess.run([*shared, "-Wl,-soname,libcuda.so.1", "-o", shadow, folder / "shadow.c", *needs], check=True)
-    stub.unlink()
-    return shadow
 
 
 def test_a_shadow_meets_the_calls_first_and_the_rest_falls_through(
     box: SimDriver, tmp_path: Path, child: Callable[..., Child]
 ) -> None:
-    user = child(env={"LD_PRELOAD": str(_shadow(tmp_path))})
+    (tmp_path / "refuses.c").write_text(REFUSES_ALL)
+    user = child(env={"LD_PRELOAD": str(shadow(tmp_path, [tmp_path / "refuses.c"]))})
     user.open_cuda()
     assert user.call("cuMemAlloc_v2", "&u64", 1024)[0] == 2
     assert user.call("cuMemAllocManaged", "&u64", 1 << 20, 1)[0] == 0
