@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kits.people import CheapHasher
 from starlette.testclient import TestClient
@@ -94,6 +94,16 @@ class TableVisitors:
 
     def visitor(self, token: str) -> Visitor | None:
         return self.table.get(token)
+
+
+def all_items(client: TestClient, path: str) -> list[dict[str, Any]]:
+    """Return all items of one of the API's lists, which it gives page by page."""
+    found: list[dict[str, Any]] = []
+    while path:
+        page = client.get(path).json()
+        found += page["items"]
+        path = (page["next"] or "").removeprefix("/api/v1")
+    return found
 
 
 class ConsoleSite:

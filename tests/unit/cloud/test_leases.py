@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
 
 import pytest
-from kits.stores import open_store
 
 from edgegpu_cloud.controller.leases import PartitionLeases
 from edgegpu_cloud.controller.partitions import LeaseTimes
@@ -17,18 +15,8 @@ from edgegpu_cloud.store.records import PARTITIONS, ControllerBeat, EnrolledBox,
 from edgegpu_cloud.store.store import ControllerStore, Transaction
 from edgegpu_sync.ids import DeviceId, device_id
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 DEVICES = [device_id(f"{number:016d}") for number in range(40)]
 TIMES = LeaseTimes()
-
-
-@pytest.fixture
-def store(store_url: str) -> Iterator[ControllerStore]:
-    opened = open_store(store_url)
-    yield opened
-    opened.close()
 
 
 def enrol(tx: Transaction, device: DeviceId) -> None:

@@ -1,6 +1,5 @@
 """The list of boxes: what the database selects, sorts, counts and pages is what reading every box would come to."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -61,13 +60,6 @@ def summary_of(number: int) -> BoxSummary:
         problems=int(number % 8 == 0),
         left="uninstall" if number % 9 == 0 else "",
     )
-
-
-@pytest.fixture
-def store(store_url: str) -> Iterator[ControllerStore]:
-    store = open_store(store_url)
-    yield store
-    store.close()
 
 
 @pytest.fixture

@@ -1,10 +1,9 @@
 """Scope and role in alerts, evidence, enrolment and operations: what is not one's own does not exist."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
-from kits.stores import open_store
 
 from edgegpu_cloud.alerts.service import Alerts
 from edgegpu_cloud.enrolment.manager import EnrolmentManager, TokenRequest
@@ -60,13 +59,6 @@ def person(store: ControllerStore, role: Role = Role.ADMIN, scope: str = "") -> 
         EnrolmentManager(store, clock=clock, access=access),
         Operations(store, clock=clock, access=access),
     )
-
-
-@pytest.fixture
-def store(store_url: str) -> Iterator[ControllerStore]:
-    store = open_store(store_url)
-    yield store
-    store.close()
 
 
 @pytest.fixture

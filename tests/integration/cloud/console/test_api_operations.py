@@ -1,12 +1,10 @@
 """Operations, alerts and evidence by the API: started, listed, cancelled, silenced, checked; within the scope."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
-from kits.console import NOW_S, ConsoleSite
+from kits.console import NOW_S, ConsoleSite, all_items
 from kits.details import box, card, pod
-from starlette.testclient import TestClient
 
 from edgegpu_cloud.console.visitor import Visitor
 from edgegpu_cloud.fleet.operations.runner import OperationRunner
@@ -20,16 +18,6 @@ def boxes(site: ConsoleSite) -> Sequence[str]:
     return [site.add(number, f"box-{number}", site="hall" if number < 3 else "yard") for number in range(5)]
 
 
-def items(client: TestClient, path: str) -> list[dict[str, Any]]:
-    """Return all items of a list, part by part."""
-    found: list[dict[str, Any]] = []
-    while path:
-        part = client.get(path).json()
-        found += part["items"]
-        path = (part["next"] or "").removeprefix("/api/v1")
-    return found
-
-
 def test_an_operation_is_started_followed_and_listed(site: ConsoleSite) -> None:
     client = site.api("otto")
     made = client.post("/operations", json={"change": DOCTOR, "labels": "site=hall"})
@@ -40,10 +28,10 @@ def test_an_operation_is_started_followed_and_listed(site: ConsoleSite) -> None:
     path = f"/operations/{made.json()['id']}"
     shown = client.get(path).json()
     assert (shown["state"], shown["outcomes"], shown["settled"]) == ("DONE", {"STORED": 3}, False)
-    found = items(client, f"{path}/boxes?limit=2&outcome=STORED")
+    found = all_items(client, f"{path}/boxes?limit=2&outcome=STORED")
     assert sorted(one["name"] for one in found) == ["box-0", "box-1", "box-2"]
     assert all(client.get(f"/commands/{one['command']}").json()["op"] == "doctor.run" for one in found)
-    assert items(client, f"{path}/boxes?outcome=REFUSED") == []
+    assert all_items(client, f"{path}/boxes?outcome=REFUSED") == []
     assert client.post(f"{path}/cancel").json()["code"] == "CONFLICT"
 
 
@@ -52,7 +40,7 @@ def test_operations_are_paged_and_one_that_waits_is_cancelled(site: ConsoleSite)
     for _ in range(3):
         ids.append(client.post("/operations", json={"change": {"kind": "install"}, "all": True}).json()["id"])
         site.now_s += 1
-    assert [one["id"] for one in items(client, "/operations?limit=2")] == ids[::-1]
+    assert [one["id"] for one in all_items(client, "/operations?limit=2")] == ids[::-1]
     cancelled = client.post(f"/operations/{ids[0]}/cancel").json()
     assert (cancelled["state"], cancelled["outcomes"]) == ("CANCELLED", {"CANCELLED": 5})
 
@@ -71,7 +59,7 @@ def test_operations_are_paged_and_one_that_waits_is_cancelled(site: ConsoleSite)
 def test_what_cannot_be_done_stores_nothing(site: ConsoleSite, body: dict[str, object], status: int) -> None:
     client = site.api("otto")
     assert client.post("/operations", json=body).status_code == status
-    assert items(client, "/operations") == []
+    assert all_items(client, "/operations") == []
 
 
 def test_operations_and_alerts_out_of_scope_do_not_exist(site: ConsoleSite, boxes: Sequence[str]) -> None:
@@ -80,7 +68,7 @@ def test_operations_and_alerts_out_of_scope_do_not_exist(site: ConsoleSite, boxe
     site.api_tokens["egt_yann"] = Visitor(name="yann", role=Role.ADMIN, csrf="", scope="site=yard")
     client = site.api("yann")
     assert client.get(f"/operations/{made['id']}").status_code == 404
-    assert items(client, "/operations") == items(client, "/alerts") == []
+    assert all_items(client, "/operations") == all_items(client, "/alerts") == []
     assert client.get("/boxes/box-0/evidence").status_code == 404
     assert client.post("/operations", json={"change": DOCTOR, "all": True}).json()["boxes"] == 2
 
@@ -97,12 +85,12 @@ def test_alerts_are_paged_and_silenced(site: ConsoleSite, boxes: Sequence[str]) 
     client = site.api("otto")
     for number in range(3):
         alarm(site, boxes[0], number=number)
-    found = items(client, "/alerts?limit=2&box=box-0&kind=drift")
+    found = all_items(client, "/alerts?limit=2&box=box-0&kind=drift")
     assert [one["about"] for one in found] == ["limits/2", "limits/1", "limits/0"]
     assert {one["box"] for one in found} == {"box-0"}
-    assert items(client, "/alerts?box=box-1") == items(client, "/alerts?state=over") == []
+    assert all_items(client, "/alerts?box=box-1") == all_items(client, "/alerts?state=over") == []
     assert client.post(f"/alerts/{found[0]['number']}/silence", json={"for_s": 60}).status_code == 204
-    assert items(client, "/alerts?state=all")[0]["silenced_by"] == "otto"
+    assert all_items(client, "/alerts?state=all")[0]["silenced_by"] == "otto"
     assert client.post("/alerts/999/silence", json={"for_s": 60}).status_code == 404
 
 

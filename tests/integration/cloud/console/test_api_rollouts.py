@@ -1,11 +1,9 @@
 """Rollouts by the API: planned, started, paged, paused, resumed, aborted; refused where boxes or numbers are wrong."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
-from kits.console import ConsoleSite
-from starlette.testclient import TestClient
+from kits.console import ConsoleSite, all_items
 
 from edgegpu_cloud.console.visitor import Visitor
 from edgegpu_cloud.store.people.records import Role
@@ -46,19 +44,12 @@ def test_lists_of_rollouts_and_of_their_boxes_are_paged(site: ConsoleSite, names
     client = site.api("otto")
     for name in names[:3]:
         assert client.post("/rollouts", json={"change": SPREAD, "boxes": [name]}).status_code == 201
-    assert [one["number"] for one in _all(client, "/rollouts?limit=2")] == [3, 2, 1]
+    assert [one["number"] for one in all_items(client, "/rollouts?limit=2")] == [3, 2, 1]
     whole = client.post("/rollouts", json={"change": {"kind": "sharing", "unit_mib": 512}, "boxes": names[3:]}).json()
-    assert [one["name"] for one in _all(client, f"/rollouts/{whole['number']}/boxes?limit=1&state=QUEUED")] == names[3:]
-    assert _all(client, f"/rollouts/{whole['number']}/boxes?state=FAILED") == []
-
-
-def _all(client: TestClient, path: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
-    while path:
-        part = client.get(path).json()
-        found += part["items"]
-        path = (part["next"] or "").removeprefix("/api/v1")
-    return found
+    assert [
+        one["name"] for one in all_items(client, f"/rollouts/{whole['number']}/boxes?limit=1&state=QUEUED")
+    ] == names[3:]
+    assert all_items(client, f"/rollouts/{whole['number']}/boxes?state=FAILED") == []
 
 
 def test_a_rollout_is_paused_resumed_and_aborted_once(site: ConsoleSite, names: Sequence[str]) -> None:
