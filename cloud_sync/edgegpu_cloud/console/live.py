@@ -123,6 +123,16 @@ def named_for(fleet: Fleet, boxes: Collection[DeviceId]) -> list[str]:
     return sorted({*fleet.names_of(boxes), *NO_BOXES.intersection(boxes)})
 
 
+async def gathered(queue: asyncio.Queue[list[DeviceId]], most_s: float) -> set[DeviceId]:
+    """Wait for changes, `most_s` seconds at most; return all that have come by then."""
+    changed: set[DeviceId] = set()
+    with suppress(TimeoutError):
+        changed.update(await asyncio.wait_for(queue.get(), most_s))
+    while not queue.empty():
+        changed.update(queue.get_nowait())
+    return changed
+
+
 @router.get("/live")
 async def live(request: Request, fleet: VisitorFleet) -> EventSourceResponse:
     """Stream the ids of boxes that change; it ends when the session does, also while there are changes all the time."""
@@ -134,16 +144,12 @@ async def live(request: Request, fleet: VisitorFleet) -> EventSourceResponse:
         with parts.watcher.subscription() as queue:
             yield ServerSentEvent(event="hello", data="")
             while True:
-                boxes: set[DeviceId] = set()
-                with suppress(TimeoutError):
-                    boxes.update(await asyncio.wait_for(queue.get(), _CHECK_SESSION_S))
+                boxes = await gathered(queue, _CHECK_SESSION_S)
                 if time.monotonic() - checked_s >= _CHECK_SESSION_S:
                     if await asyncio.to_thread(parts.visitors.visitor, token) is None:
                         yield ServerSentEvent(event="signed-out", data="")
                         return
                     checked_s = time.monotonic()
-                while not queue.empty():
-                    boxes.update(queue.get_nowait())
                 named = await asyncio.to_thread(named_for, fleet, boxes) if boxes else []
                 if named:
                     yield ServerSentEvent(event="boxes", data=json.dumps(named))

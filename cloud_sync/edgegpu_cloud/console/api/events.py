@@ -4,14 +4,13 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Request
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
 from edgegpu_cloud.console.api.access import ApiFleet, ApiVisitor, api_visitor
-from edgegpu_cloud.console.live import ENROL, MOST_NAMED
+from edgegpu_cloud.console.live import ENROL, MOST_NAMED, NO_BOXES, gathered
 from edgegpu_cloud.console.visitor import NotSignedInError
 from edgegpu_cloud.fleet.fleet import Fleet
 from edgegpu_sync.ids import DeviceId
@@ -39,18 +38,14 @@ async def events(request: Request, visitor: ApiVisitor, fleet: ApiFleet) -> Even
         with parts.watcher.subscription() as queue:
             yield ServerSentEvent(event="hello", data="")
             while True:
-                changed: set[DeviceId] = set()
-                with suppress(TimeoutError):
-                    changed.update(await asyncio.wait_for(queue.get(), _CHECK_S))
+                changed = await gathered(queue, _CHECK_S)
                 if time.monotonic() - checked_s >= _CHECK_S:  # also in a fleet that changes all the time
                     if not await _is_valid(request):
                         return
                     checked_s = time.monotonic()
-                while not queue.empty():
-                    changed.update(queue.get_nowait())
                 if ENROL in changed:
                     yield ServerSentEvent(event="enrolment", data="")
-                boxes: set[str] = {one for one in changed if one != ENROL}
+                boxes = changed - NO_BOXES
                 seen = await asyncio.to_thread(_seen, fleet, boxes) if visitor.scope else sorted(boxes)
                 if seen:
                     yield ServerSentEvent(event="boxes", data=json.dumps(seen if len(seen) <= MOST_NAMED else ["all"]))
@@ -66,6 +61,6 @@ async def _is_valid(request: Request) -> bool:
     return True
 
 
-def _seen(fleet: Fleet, boxes: set[str]) -> list[str]:
+def _seen(fleet: Fleet, boxes: set[DeviceId]) -> list[str]:
     """Return those boxes that the person sees."""
     return sorted(fleet.names_of(boxes))
