@@ -1,8 +1,8 @@
 """The console's texts and their translations: `messages.py` brings the Chinese file up to date, `--check` refuses gaps.
 
 A text is what stands in `_()`, `words()`, `ngettext()`, `phrase()`, `phrase_n()` and `{% trans %}` below
-`cloud_sync/edgegpu_cloud`. English is the text itself. `--check` fails where a text has no translation, where the file
-has texts that nothing uses, and where placeholders differ.
+`cloud_sync/edgegpu_cloud`, and in `sentence()` in the core and the protocol. English is the text itself. `--check`
+fails where a text has no translation, where the file has texts that nothing uses, and where placeholders differ.
 """
 
 import argparse
@@ -17,6 +17,7 @@ from babel.messages.pofile import read_po, write_po
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ROOT / "cloud_sync/edgegpu_cloud"
+SENTENCES = [ROOT / "plugin/edgegpu_core", ROOT / "cloud_sync/edgegpu_sync"]
 TRANSLATIONS = SOURCES / "console/locale"
 METHODS = [("**/templates/**.html", "jinja2"), ("**.py", "python")]
 OPTIONS = {"**/templates/**.html": {"trimmed": "true", "silent": "false"}}
@@ -31,6 +32,9 @@ def extracted() -> Catalog:
     found = extract_from_dir(SOURCES, METHODS, OPTIONS, keywords={**plain, **counted})
     for name, _, message, comments, context in found:
         catalog.add(message, None, [(f"cloud_sync/edgegpu_cloud/{name}", 0)], auto_comments=comments, context=context)
+    for folder in SENTENCES:
+        for name, _, message, _, _ in extract_from_dir(folder, METHODS[1:], keywords={"sentence": None}):
+            catalog.add(message, None, [(f"{folder.name}/{name}", 0)])
     return catalog
 
 

@@ -9,6 +9,8 @@ literal texts therefore.
 from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
+from edgegpu_core.sentences import Sentence
+
 Json = dict[str, Any]
 
 
@@ -53,6 +55,19 @@ def phrase_n(one: str, many: str, num: int, /, **fields: object) -> Phrase:
     return Phrase((one if num == 1 else many) % found, one=one, many=many, fields=found)
 
 
+def of_sentence(text: str) -> str:
+    """Return a sentence of the core or of the protocol as a phrase; any other text as it is."""
+    if not isinstance(text, Sentence):
+        return text
+    fields = {name: of_sentence(one) if isinstance(one, str) else one for name, one in text.fields.items()}
+    return Phrase(text, one=text.template, many="", fields=fields)
+
+
+def in_english(text: str, other: Phrase) -> Phrase:
+    """Return a phrase that is another text in English: the words of a box, for which code and numbers stand."""
+    return Phrase(text, one=other.one, many=other.many, fields=other.fields)
+
+
 def _field(value: object) -> str | float:
     if isinstance(value, str | float | int):
         return value
@@ -68,14 +83,15 @@ def joined(texts: Iterable[str]) -> str:
 
 
 def reported(state: str, code: str | None, text: str | None) -> str:
-    """Return what a box has reported of something: its state, a code, and its words.
+    """Return what a box has reported of something: its state, a code, and its words or a phrase for them.
 
     The state is one of an enumeration: where a page has a word for it, it shows that.
     """
     found = Phrase(state, one=state, many="", fields={})
     if code:
         found = phrase("%(state)s: %(words)s", state=found, words=code)
-    return phrase("%(state)s: %(words)s", state=found, words=Verbatim(text)) if text else found
+    words = text if isinstance(text, Phrase) else Verbatim(text or "")
+    return phrase("%(state)s: %(words)s", state=found, words=words) if text else found
 
 
 def listed(texts: Iterable[str]) -> str:

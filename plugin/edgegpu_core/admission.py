@@ -39,7 +39,7 @@ def admission_verdict(pod: PodView, container: ContainerRequest, view: NodeView)
     cards = grant.cards()
     ask = classify(container.request, view.model)
     if isinstance(ask, ImpossibleRequest):
-        return AdmissionVerdict(cards, f"container {container.name} {ask.reason}")
+        return AdmissionVerdict(cards, reasons.impossible(container.name, ask))
     known = {slot.uuid: slot for slot in view.slots}
     missing = [card for card in cards if card not in known]
     if missing:
@@ -118,5 +118,5 @@ def _other_containers(pod: PodView, container: ContainerRequest, view: NodeView)
 
 def _no_room(pod: PodView, container: ContainerRequest, ask: PlaceableRequest, view: NodeView) -> str:
     free = view.free(without=pod.kubelet_uid)
-    who = f"container {container.name} " if len(pod.containers) > 1 else ""
+    who = reasons.of_container(container.name) if len(pod.containers) > 1 else ""
     return reasons.no_card(ask, free, view.model, who=who)

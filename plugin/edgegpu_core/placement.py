@@ -104,17 +104,14 @@ def plan_pod(containers: tuple[ContainerRequest, ...], model: ResourceModel) -> 
     for container in containers:
         ask = classify(container.request, model)
         if isinstance(ask, ImpossibleRequest):
-            return ImpossibleRequest(f"container {container.name} {ask.reason}")
+            return ImpossibleRequest(reasons.impossible(container.name, ask))
         planned.append((container, ask))
     one_card = any(container.role is ContainerRole.INIT for container, _ in planned)
     several = any(ask.cards > 1 for _, ask in planned)
     if one_card and several:
         staying = [ask for container, ask in planned if container.role is not ContainerRole.INIT]
         if len(staying) > 1 or len({ask for _, ask in planned}) > 1:
-            return ImpossibleRequest(
-                "has a GPU init container beside whole cards: kubelet reuses its devices at random, so let the init "
-                "container and one other container ask for exactly the same",
-            )
+            return ImpossibleRequest(reasons.INIT_BESIDE_WHOLE)
     return PodPlan(tuple(planned), one_card, model)
 
 
@@ -274,12 +271,12 @@ def _why(plan: PodPlan, free: FreeAmounts, policy: Policy, *, empty: bool) -> st
     """Return the reason for the first container that finds no room, with what each card has free."""
     seen = FreeAmounts(free.slots) if empty else free.copy()
     if plan.one_card:
-        return reasons.no_card(_joint_request(plan), seen, plan.model, who="with its init container ")
+        return reasons.no_card(_joint_request(plan), seen, plan.model, who=reasons.WITH_INIT)
     for container, ask in plan.containers:
         choice = next(_choices(ask, seen, policy), None)
         if choice is None:
-            who = f"container {container.name} " if len(plan.containers) > 1 else ""
+            who = reasons.of_container(container.name) if len(plan.containers) > 1 else ""
             return reasons.no_card(ask, seen, plan.model, who=who)
         for booking in choice:
             seen.take(*booking)
-    return "its containers do not fit together on the cards of this node"
+    return reasons.NOT_TOGETHER

@@ -5,50 +5,94 @@ from collections.abc import Sequence
 from edgegpu_core.injection import Injection
 from edgegpu_core.inventory import Card, FreeAmounts
 from edgegpu_core.model import CORE_PER_CARD, ResourceModel, short_name
-from edgegpu_core.request import PlaceableRequest
+from edgegpu_core.request import ImpossibleRequest, PlaceableRequest
+from edgegpu_core.sentences import Sentence, listed, sentence
 
 _MOST_NAMES = 3
 _MOST_CARDS = 8
 """An event holds 1 024 characters: on a node with more cards the text names no card."""
 
 
-def need(ask: PlaceableRequest, model: ResourceModel) -> str:
+def need(ask: PlaceableRequest, model: ResourceModel) -> Sentence:
     """Return what a container needs: `20 vcuda-memory and 30 vcuda-core on one card`."""
-    memory_name, core_name = short_name(model.memory_resource), short_name(model.core_resource)
+    units, memory, core = ask.memory_units, short_name(model.memory_resource), short_name(model.core_resource)
     if ask.whole:
-        cards = "one whole empty card" if ask.cards == 1 else f"{ask.cards} whole empty cards"
-        return cards + (f" with {ask.memory_units} {memory_name}" if ask.memory_units else "")
+        one = ask.cards == 1
+        cards = sentence("one whole empty card") if one else sentence("%(cards)d whole empty cards", cards=ask.cards)
+        return (
+            sentence("%(cards)s with %(units)d %(memory)s", cards=cards, units=units, memory=memory) if units else cards
+        )
     if ask.core <= 1:
-        return f"{ask.memory_units} {memory_name} on one card"
-    return f"{ask.memory_units} {memory_name} and {ask.core} {core_name} on one card"
+        return sentence("%(units)d %(memory)s on one card", units=units, memory=memory)
+    return sentence(
+        "%(units)d %(memory)s and %(amount)d %(core)s on one card",
+        units=units,
+        memory=memory,
+        amount=ask.core,
+        core=core,
+    )
 
 
-def no_card(ask: PlaceableRequest, free: FreeAmounts, model: ResourceModel, *, who: str = "") -> str:
+def of_container(name: str) -> Sentence:
+    """Return the beginning of a reason that is about one of several containers."""
+    return sentence("container %(container)s ", container=name)
+
+
+WITH_INIT = sentence("with its init container ")
+INIT_BESIDE_WHOLE = sentence(
+    "has a GPU init container beside whole cards: kubelet reuses its devices at random, so let the init "
+    "container and one other container ask for exactly the same"
+)
+NOT_TOGETHER = sentence("its containers do not fit together on the cards of this node")
+
+
+def impossible(container: str, ask: ImpossibleRequest) -> Sentence:
+    """Return why no card can ever serve a container: `container main asks 150 vcuda-core: …`."""
+    return sentence("%(who)s%(why)s", who=of_container(container), why=ask.reason)
+
+
+def no_card(ask: PlaceableRequest, free: FreeAmounts, model: ResourceModel, *, who: str = "") -> Sentence:
     """Return the text when no card has room: `needs 20 vcuda-memory on one card; card 0 has 9 free`."""
-    head = f"{who}needs {need(ask, model)}"
+    head = sentence("%(who)sneeds %(need)s", who=who, need=need(ask, model))
     if not free.slots:
-        return f"{head}; the node has no card"
+        return sentence("%(head)s; the node has no card", head=head)
     if len(free.slots) > _MOST_CARDS:
-        return f"{head}; no card has that"
+        return sentence("%(head)s; no card has that", head=head)
     show_core = not ask.whole and any(
         free.core[p] < ask.core and free.memory[p] >= ask.memory_units for p in range(len(free.slots))
     )
-    memory_name, core_name = short_name(model.memory_resource), short_name(model.core_resource)
-    told = []
-    for position, slot in enumerate(free.slots):
-        card = f"card {slot.label}"
-        if not slot.healthy:
-            told.append(f"{card} is out of order")
-        elif ask.whole and free.is_empty(position):
-            told.append(f"{card} is empty ({slot.units} {memory_name})")
-        elif ask.whole:
-            used_memory, used_core = slot.units - free.memory[position], CORE_PER_CARD - free.core[position]
-            told.append(f"{card} is in use ({used_memory} {memory_name}, {used_core} {core_name})")
-        elif show_core or ask.core > free.core[position]:
-            told.append(f"{card} has {free.memory[position]} {memory_name} and {free.core[position]} {core_name} free")
-        else:
-            told.append(f"{card} has {free.memory[position]} free")
-    return f"{head}; {', '.join(told)}"
+    cards = listed(_card(ask, free, at, model, show_core=show_core) for at in range(len(free.slots)))
+    return sentence("%(head)s; %(cards)s", head=head, cards=cards)
+
+
+def _card(ask: PlaceableRequest, free: FreeAmounts, at: int, model: ResourceModel, *, show_core: bool) -> Sentence:
+    """Return what the card at a position has for a request that finds no room."""
+    slot, memory, core = free.slots[at], short_name(model.memory_resource), short_name(model.core_resource)
+    if not slot.healthy:
+        return sentence("card %(card)s is out of order", card=slot.label)
+    if ask.whole and free.is_empty(at):
+        return sentence(
+            "card %(card)s is empty (%(units)d %(memory)s)", card=slot.label, units=slot.units, memory=memory
+        )
+    if ask.whole:
+        return sentence(
+            "card %(card)s is in use (%(units)d %(memory)s, %(amount)d %(core)s)",
+            card=slot.label,
+            units=slot.units - free.memory[at],
+            memory=memory,
+            amount=CORE_PER_CARD - free.core[at],
+            core=core,
+        )
+    if show_core or ask.core > free.core[at]:
+        return sentence(
+            "card %(card)s has %(units)d %(memory)s and %(amount)d %(core)s free",
+            card=slot.label,
+            units=free.memory[at],
+            memory=memory,
+            amount=free.core[at],
+            core=core,
+        )
+    return sentence("card %(card)s has %(units)d free", card=slot.label, units=free.memory[at])
 
 
 def grouped(ask: PlaceableRequest, model: ResourceModel, *, who: str = "") -> str:

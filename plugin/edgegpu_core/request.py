@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from edgegpu_core.model import CORE_PER_CARD, ResourceModel, short_name
+from edgegpu_core.sentences import sentence
 
 
 class ContainerRole(Enum):
@@ -87,17 +88,34 @@ def classify(request: RequestedAmounts, model: ResourceModel) -> PlaceableReques
     if core > CORE_PER_CARD and core % CORE_PER_CARD:
         low = core // CORE_PER_CARD * CORE_PER_CARD
         return ImpossibleRequest(
-            f"asks {core} {core_name}: more than one card goes in whole cards only, so ask {low} or "
-            f"{low + CORE_PER_CARD}",
+            sentence(
+                "asks %(amount)d %(core)s: more than one card goes in whole cards only, so ask %(low)d or %(high)d",
+                amount=core,
+                core=core_name,
+                low=low,
+                high=low + CORE_PER_CARD,
+            )
         )
     if core >= CORE_PER_CARD:
         return PlaceableRequest(cards=core // CORE_PER_CARD, memory_units=memory, core=CORE_PER_CARD, whole=True)
     if memory == 0:
         return ImpossibleRequest(
-            f"asks {core} {core_name} without {memory_name}: add {model.memory_resource} to its limits"
+            sentence(
+                "asks %(amount)d %(core)s without %(memory)s: add %(resource)s to its limits",
+                amount=core,
+                core=core_name,
+                memory=memory_name,
+                resource=model.memory_resource,
+            )
         )
     if core == 0 and model.core_required:
         return ImpossibleRequest(
-            f"asks {memory} {memory_name} without {core_name}: add {model.core_resource} (1 to 100) to its limits",
+            sentence(
+                "asks %(units)d %(memory)s without %(core)s: add %(resource)s (1 to 100) to its limits",
+                units=memory,
+                memory=memory_name,
+                core=core_name,
+                resource=model.core_resource,
+            )
         )
     return PlaceableRequest(cards=1, memory_units=memory, core=core, whole=False)

@@ -142,7 +142,8 @@ class Gallery:
         done = {"state": "Applied", "rev": rev}
         self._report("hall-2", rev, app_limits__baetyl_edge__counter__main=done)
         rev = self._ask("gate-2", "detector", 40)
-        numbers = {"need_units": 40, "need_core": 30, "verdict": "never_fits", "cards": []}
+        card_0 = {"node": "gate-2", "card": "0", "free_units": 29, "free_core": 100, "held_by_app_units": 24}
+        numbers = {"need_units": 40, "need_core": 30, "verdict": "never_fits", "cards": [card_0]}
         text = "needs 40 vcuda-memory on one card; card 0 has 29 free"
         refused = {"state": "Rejected", "rev": rev, "code": "NO_ROOM", "text": text, "numbers": numbers}
         self._report("gate-2", rev, app_limits__baetyl_edge__detector__main=refused)

@@ -7,7 +7,9 @@ from datetime import UTC, datetime
 from markupsafe import Markup, escape
 
 from edgegpu_cloud.errors import CloudError
+from edgegpu_cloud.fleet.limits.report_words import report_words
 from edgegpu_cloud.phrases import Phrase, Verbatim
+from edgegpu_sync.messages.uplink import ItemReport
 
 _MINUTE_S, _HOUR_S, _DAY_S = 60, 3_600, 86_400
 _GIB_MIB = 1_024
@@ -36,6 +38,7 @@ class Phrasing:
             "said": self.said,
             "quoted": self.quoted,
             "refusal": self.refusal,
+            "report_words": self.report_words,
             "duration": self.duration,
         }
 
@@ -94,6 +97,10 @@ class Phrasing:
         if not text or not self.marked:
             return escape(text or "")
         return self.said(text) if isinstance(text, Phrase) else Markup('<q lang="en">{}</q>').format(text)
+
+    def report_words(self, report: ItemReport) -> Markup:
+        """Return what a box says of an item."""
+        return self.quoted(report_words(report))
 
     def refusal(self, error: CloudError) -> Markup:
         """Return what an error says, and what to do about it."""

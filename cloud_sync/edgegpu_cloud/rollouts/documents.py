@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from edgegpu_cloud.fleet.limits.apps import is_pod_of
+from edgegpu_cloud.fleet.limits.report_words import report_words
 from edgegpu_cloud.fleet.specs import ContainerLimits, desired_items
 from edgegpu_cloud.fleet.views import current_reports
 from edgegpu_cloud.phrases import joined, phrase, reported
@@ -100,7 +101,7 @@ def _words(reports: Mapping[str, ItemReport | None]) -> str:
     lines = []
     for name, report in reports.items():
         if report is not None:
-            words = reported(report.state.value, report.code, report.text)
+            words = reported(report.state.value, report.code, report_words(report))
             lines.append(phrase("%(item)s %(words)s", item=name, words=words) if len(reports) > 1 else words)
     return joined(lines)
 

@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
+from edgegpu_core.sentences import sentence
 from edgegpu_sync.errors import MessageRefusedError, RefusalReason
 from edgegpu_sync.ids import OpName, op_name
 from edgegpu_sync.messages.spec import (
@@ -62,13 +63,15 @@ class Settlement:
 
 
 OPEN = Settlement(state=ItemState.OPEN)
-NO_SHARING = Settlement.rejected(ResultCode.NOT_INSTALLED, "GPU sharing is not installed on this box")
+NO_SHARING = Settlement.rejected(ResultCode.NOT_INSTALLED, sentence("GPU sharing is not installed on this box"))
 """The settlement of items that need sharing. Its code opens them again when sharing is installed."""
 TAKEN_OFF = Settlement.rejected(
-    ResultCode.NOT_INSTALLED, "GPU sharing was taken off on the box itself; `edgegpu-cloud install` brings it back"
+    ResultCode.NOT_INSTALLED,
+    sentence("GPU sharing was taken off on the box itself; `edgegpu-cloud install` brings it back"),
 )
 PUT_ON = Settlement.rejected(
-    ResultCode.INSTALLED, "GPU sharing was installed on the box itself; `edgegpu-cloud uninstall` takes it off"
+    ResultCode.INSTALLED,
+    sentence("GPU sharing was installed on the box itself; `edgegpu-cloud uninstall` takes it off"),
 )
 """The settlements of `sharing` where somebody else has changed it against the document."""
 

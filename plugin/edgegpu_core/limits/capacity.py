@@ -10,6 +10,7 @@ from edgegpu_core.model import ResourceModel
 from edgegpu_core.nodeview import place_pod
 from edgegpu_core.placement import Placement, PlacementRefusal, Policy, Share
 from edgegpu_core.request import NOTHING, ContainerRequest, RequestedAmounts, total
+from edgegpu_core.sentences import sentence
 
 DEFAULT_MODEL = ResourceModel()
 
@@ -185,12 +186,16 @@ class TrialPlacement:
     def _quota_words(self, need: RequestedAmounts) -> str:
         units, core, pods = self._left
         if pods is not None and pods < 1:
-            return "the namespace's quota lets no further pod in"
-        return (
-            f"the namespace's quota leaves {_left(units)} memory units and {_left(core)} core, "
-            f"a pod counts {need.memory_units} and {need.core}"
+            return sentence("the namespace's quota lets no further pod in")
+        return sentence(
+            "the namespace's quota leaves %(units)s memory units and %(core)s core, "
+            "a pod counts %(units_of_pod)d and %(core_of_pod)d",
+            units=_left(units),
+            core=_left(core),
+            units_of_pod=need.memory_units,
+            core_of_pod=need.core,
         )
 
 
 def _left(value: int | None) -> str:
-    return "any" if value is None else str(max(0, value))
+    return sentence("any") if value is None else str(max(0, value))

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from edgegpu_core.preemption import meets
+from edgegpu_core.sentences import sentence
 
 _KEEPING_AWAY = frozenset({"NoSchedule", "NoExecute"})
 _UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
@@ -75,17 +76,20 @@ class Constraints:
     def refusal(self, name: str, labels: Mapping[str, str], taints: Iterable[Taint]) -> str:
         """Return why a pod cannot go to a node; empty when it can."""
         if self.node_name:
-            return "" if self.node_name == name else f"the pods are bound to node {self.node_name}"
+            return (
+                "" if self.node_name == name else sentence("the pods are bound to node %(node)s", node=self.node_name)
+            )
         for key, value in self.selector.items():
             if labels.get(key) != value:
-                return f"its label {key} is not {value}"
+                return sentence("its label %(key)s is not %(value)s", key=key, value=value)
         if self.terms is not None and not any(
             term and all(one.holds(labels, name) for one in term) for term in self.terms
         ):
-            return "the pods' node affinity leaves it out"
+            return sentence("the pods' node affinity leaves it out")
         for taint in taints:
             if taint.effect in _KEEPING_AWAY and not any(one.tolerates(taint) for one in self.tolerations):
-                return f"its taint {taint.key}{f'={taint.value}' if taint.value else ''} is not tolerated"
+                name = f"{taint.key}={taint.value}" if taint.value else taint.key
+                return sentence("its taint %(taint)s is not tolerated", taint=name)
         return ""
 
 

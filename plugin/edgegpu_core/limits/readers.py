@@ -12,6 +12,7 @@ from edgegpu_core.nodereport import REPORT_ANNOTATION, NodeReport, read_report
 from edgegpu_core.nodeview import shares_held
 from edgegpu_core.podview import PodView, allocatable_amounts, gpu_containers, pod_view, whole_amount
 from edgegpu_core.request import RequestedAmounts, total
+from edgegpu_core.sentences import sentence
 
 Object = Mapping[str, Any]
 
@@ -32,7 +33,7 @@ def read_node(node: Mapping[str, Any], pods: Iterable[PodView], base: ResourceMo
     report = read_report((metadata.get("annotations") or {}).get(REPORT_ANNOTATION))
     name, labels, taints = str(metadata.get("name", "")), dict(metadata.get("labels") or {}), read_taints(node)
     if report is None:
-        return NodeRoom(name=name, labels=labels, taints=taints, problem="has no GPU sharing", model=base)
+        return NodeRoom(name=name, labels=labels, taints=taints, problem=sentence("has no GPU sharing"), model=base)
     model = replace(base, unit_mib=report.unit_mib, core_required=report.core_required)
     stale = _stale_inventory(node, report, base)
     return NodeRoom(
@@ -54,7 +55,11 @@ def _stale_inventory(node: Mapping[str, Any], report: NodeReport, base: Resource
     return (
         ""
         if units == report.units()
-        else f"its inventory is not current: {report.units()} units, kubelet offers {units}"
+        else sentence(
+            "its inventory is not current: %(units)d units, kubelet offers %(offered)d",
+            units=report.units(),
+            offered=units,
+        )
     )
 
 
@@ -88,7 +93,11 @@ def new_pod(template: Object, model: ResourceModel) -> NewPod:
     seen = pod_view(template, model)
     if seen is None:
         return NewPod()
-    problem = f"annotation edgegpu.io/policy: there is no policy {seen.bad_policy!r}" if seen.bad_policy else ""
+    problem = (
+        sentence("annotation edgegpu.io/policy: there is no policy %(policy)r", policy=seen.bad_policy)
+        if seen.bad_policy
+        else ""
+    )
     return NewPod(containers=seen.containers, policy=seen.policy, problem=problem)
 
 

@@ -8,6 +8,7 @@ from edgegpu_core.limits.capacity import NewPod, NodeRoom, OwnPod, PodRefusal, Q
 from edgegpu_core.limits.rollout import fits_beside_old, fits_by_update, nodes_of_new_pods, without_own_pods
 from edgegpu_core.limits.workload import UpdateStrategy, Workload, WorkloadKind
 from edgegpu_core.request import RequestedAmounts
+from edgegpu_core.sentences import Sentence, cut, joined, sentence
 
 _MOST_TEXT = 600
 _MOST_CARDS = 64
@@ -93,7 +94,7 @@ def limits_verdict(change: LimitsChange) -> LimitsVerdict:
     if workload.kind is not WorkloadKind.DAEMON_SET and workload.replicas == 0:
         return _without_replicas(change, verdict)
     if workload.kind is WorkloadKind.DAEMON_SET and count == 0:
-        return replace(verdict, answer=FitResult.NEVER, text="no node of the cluster takes its pods")
+        return replace(verdict, answer=FitResult.NEVER, text=sentence("no node of the cluster takes its pods"))
     verdict = _at_present_replicas(change, trial, verdict)
     if verdict.answer is FitResult.NEVER or change.at_most is None or change.at_most <= workload.replicas:
         return verdict
@@ -109,8 +110,9 @@ def _at_present_replicas(change: LimitsChange, trial: TrialPlacement, verdict: L
     short = _why_not(change, without_own_pods(trial, workload, change.own), workload)
     if short.text:
         return replace(verdict, answer=FitResult.NEVER, text=short.text, stale=short.stale)
-    text = f"it has room only when its own pods have gone: {_why_not(change, trial, workload, own=False).text}"
-    return replace(verdict, answer=FitResult.AFTER_STOP, interrupts=True, text=_cut(text))
+    why = _why_not(change, trial, workload, own=False).text
+    text = sentence("it has room only when its own pods have gone: %(why)s", why=why)
+    return replace(verdict, answer=FitResult.AFTER_STOP, interrupts=True, text=cut(text, _MOST_TEXT))
 
 
 def _without_replicas(change: LimitsChange, verdict: LimitsVerdict) -> LimitsVerdict:
@@ -119,7 +121,7 @@ def _without_replicas(change: LimitsChange, verdict: LimitsVerdict) -> LimitsVer
     short = _why_not(change, TrialPlacement(rooms, one.constraints, NO_QUOTA), one, own=False)
     if not short.text:
         return verdict
-    text = f"it has no replicas now, and none could run: {short.text}"
+    text = sentence("it has no replicas now, and none could run: %(why)s", why=short.text)
     return replace(verdict, answer=FitResult.NEVER, text=text, stale=short.stale)
 
 
@@ -131,8 +133,13 @@ def _at_autoscaler_maximum(
     )
     if not short.text:
         return verdict
-    now = change.workload.replicas
-    text = _cut(f"fits at its {now} replicas now, but not at the {most} of its autoscaler: {short.text}")
+    whole = sentence(
+        "fits at its %(now)d replicas now, but not at the %(most)d of its autoscaler: %(why)s",
+        now=change.workload.replicas,
+        most=most,
+        why=short.text,
+    )
+    text = cut(whole, _MOST_TEXT)
     less = change.request.memory_units <= change.before.memory_units and change.request.core <= change.before.core
     if less:
         return replace(verdict, text=text)
@@ -147,21 +154,29 @@ def _why_not(change: LimitsChange, trial: TrialPlacement, workload: Workload, *,
         if not trial.place(change.pod, only=node):
             refusals = trial.refusals(change.pod, only=node)
             text = _words(refusals)
-            head = f"{done} of {len(nodes)} pods have room, the next {text}" if done else text
-            held = sum(_own_units(change).values()) if own else 0
-            text = _cut(head + (f" (the {held} that it holds itself counted as free)" if held else ""))
-            return _Shortage(text, stale=any(one.stale for one in refusals))
+            if done:
+                text = sentence(
+                    "%(done)d of %(all)d pods have room, the next %(why)s", done=done, all=len(nodes), why=text
+                )
+            if held := sum(_own_units(change).values()) if own else 0:
+                text = sentence("%(why)s (the %(units)d that it holds itself counted as free)", why=text, units=held)
+            return _Shortage(cut(text, _MOST_TEXT), stale=any(one.stale for one in refusals))
     return _Shortage()
 
 
 def _words(refusals: Sequence[PodRefusal]) -> str:
     """Return the refusals of all nodes as one text, without a node's name where a single reason speaks for itself."""
     if not refusals:
-        return "there is no node"
+        return sentence("there is no node")
     if len(refusals) == 1:
         name, why = refusals[0].node, refusals[0].why
-        return why if not name or why.startswith(("needs ", "asks ", "container ", "with ")) else f"node {name}: {why}"
-    return "; ".join(f"node {one.node}: {one.why}" for one in refusals)
+        itself = not name or why.startswith(("needs ", "asks ", "container ", "with "))
+        return why if itself else _at_node(refusals[0])
+    return joined([_at_node(one) for one in refusals])
+
+
+def _at_node(refusal: PodRefusal) -> Sentence:
+    return sentence("node %(node)s: %(why)s", node=refusal.node, why=refusal.why)
 
 
 def _own_units(change: LimitsChange) -> dict[tuple[str, str], int]:
@@ -189,10 +204,6 @@ def _cards(change: LimitsChange, trial: TrialPlacement) -> tuple[CardNumbers, ..
         for at, slot in enumerate(room.slots)
     ]
     return tuple(found[:_MOST_CARDS])
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _MOST_TEXT else text[: _MOST_TEXT - 1] + "…"
 
 
 def manual_step(workload: Workload) -> str:

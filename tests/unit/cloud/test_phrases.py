@@ -12,18 +12,22 @@ from pathlib import Path
 import pytest
 
 import edgegpu_cloud
+import edgegpu_core
+import edgegpu_sync
 from edgegpu_cloud.console.phrasing import Phrasing
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.phrases import (
     Phrase,
     Verbatim,
     joined,
+    of_sentence,
     phrase,
     phrase_json,
     phrase_n,
     read_phrase,
     reported,
 )
+from edgegpu_core.sentences import sentence
 
 SOURCES = Path(edgegpu_cloud.__file__).parent
 OF_PAGES = ("alerts", "fleet", "people", "rollouts", "enrolment/manager.py", "console/pages")
@@ -116,6 +120,19 @@ def test_a_phrase_comes_back_from_the_store() -> None:
     assert read_phrase("old", None) == "old"
 
 
+def test_a_sentence_of_the_core_is_a_phrase() -> None:
+    inner = phrase("%(num)d box", num=1)
+    whole = of_sentence(sentence("%(first)s; %(then)s", first=sentence("100 % of it"), then=inner))
+    assert isinstance(whole, Phrase)
+    assert (whole, whole.one) == ("100 % of it; 1 box", "%(first)s; %(then)s")
+    first, then = whole.fields["first"], whole.fields["then"]
+    assert isinstance(first, Phrase)
+    assert (first.one, first.fields) == ("100 % of it", {})
+    assert then is inner
+    assert of_sentence("words") == "words"
+    assert not isinstance(of_sentence("words"), Phrase)
+
+
 def test_a_record_with_a_phrase_is_copied_with_it() -> None:
     @dataclass
     class Row:
@@ -143,16 +160,17 @@ def name_of(call: ast.Call) -> str:
 
 def test_each_phrase_has_a_literal_template_and_the_fields_that_it_names() -> None:
     wrong, number = [], 0
-    for path in sorted(SOURCES.rglob("*.py")):
+    folders = (SOURCES, Path(edgegpu_core.__file__).parent, Path(edgegpu_sync.__file__).parent)
+    for path in sorted(path for folder in folders for path in folder.rglob("*.py")):
         for call in calls(ast.parse(path.read_text())):
-            forms = {"phrase": 1, "phrase_n": 2}.get(name_of(call), 0)
+            forms = {"phrase": 1, "phrase_n": 2, "sentence": 1}.get(name_of(call), 0)
             if not forms:
                 continue
             number += 1
             texts = [one.value for one in call.args[:forms] if isinstance(one, ast.Constant)]
             given = {one.arg for one in call.keywords} | ({"num"} if forms == 2 else set())
             if len(texts) != forms or set(PLACEHOLDER.findall(str(texts[-1]))) != given:
-                wrong.append(f"{path.relative_to(SOURCES)}:{call.lineno}")
+                wrong.append(f"{path}:{call.lineno}")
     assert wrong == []
     assert number > 200
 

@@ -9,6 +9,7 @@ from edgegpu_core.limits.capacity import NewPod, Quota
 from edgegpu_core.limits.nodes import Constraints, NodeRequirement, Taint, Toleration
 from edgegpu_core.limits.verdict import FitResult, LimitsChange, limits_verdict, manual_step
 from edgegpu_core.limits.workload import UpdateStrategy
+from edgegpu_core.sentences import sentence
 
 FITS, AFTER, NEVER = FitResult.FITS, FitResult.AFTER_STOP, FitResult.NEVER
 FIELD = {"forty": (0, 40), "fifty": (0, 50), "a": (0, 1)}
@@ -215,7 +216,11 @@ ROWS: dict[str, tuple[LimitsChange, FitResult, bool]] = {
         False,
     ),
     "no node at all": (change(recreate(), asks(5)), NEVER, False),
-    "a policy that there is not": (change(recreate(), NewPod(problem="no policy 'x'"), node("a", [29])), NEVER, False),
+    "a policy that there is not": (
+        change(recreate(), NewPod(problem=sentence("no policy 'x'")), node("a", [29])),
+        NEVER,
+        False,
+    ),
 }
 
 
@@ -273,7 +278,7 @@ STALE = replace(node("box-1", [29]), problem="its inventory is not current: 29 u
         (change(daemon(), asks(5), STALE), NEVER, True),
         (change(daemon(), asks(5), node("a", [4]), STALE), NEVER, False),  # a's pod has no room, whatever box-1 reports
         (change(recreate(), asks(5), STALE, quota=Quota(units=4)), NEVER, False),
-        (change(recreate(), NewPod(problem="no policy 'x'"), STALE), NEVER, False),
+        (change(recreate(), NewPod(problem=sentence("no policy 'x'")), STALE), NEVER, False),
         (change(recreate(where=GPU_ONLY), asks(5), STALE), NEVER, False),  # no pod may go there
         (change(recreate(), asks(5), STALE, node("b", [5])), FITS, False),
         (change(recreate(), asks(5), node("a", [4])), NEVER, False),

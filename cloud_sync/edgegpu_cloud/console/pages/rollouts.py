@@ -1,7 +1,8 @@
 """Rollouts: the list, one rollout with its waves and boxes, and a new one with the preview of its waves."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, TypeVar
 from urllib.parse import parse_qsl, urlencode
 
 from fastapi import APIRouter, Depends, Form, Query, Request
@@ -25,6 +26,7 @@ router = APIRouter(prefix="/rollouts")
 
 PAGE = 50
 _MINUTE_S = 60
+_Choice = TypeVar("_Choice", bound=StrEnum)
 
 
 def _rollouts(request: Request, visitor: SignedIn) -> Rollouts:
@@ -87,25 +89,28 @@ def _form(
     return pages.page(request, "rollout-new.html", values, status=400 if problem else 200)
 
 
+def _choice(choices: type[_Choice], text: str) -> _Choice:
+    try:
+        return choices(text)
+    except ValueError as error:
+        raise CloudError(
+            phrase("cannot start a rollout: %(text)r is no value of the form", text=text),
+            remedy=phrase("choose one of the form's values"),
+        ) from error
+
+
 def _wanted(given: Mapping[str, str]) -> RolloutRequest:
     gate = Gate(
         success_percent=_number(given.get("success", "100"), phrase("success share")),
         minimum=_number(given.get("minimum", "1"), phrase("minimum")),
         soak_s=_number(given.get("soak", "0"), phrase("soak time")) * _MINUTE_S,
     )
-    try:
-        on_failure = FailurePolicy(given.get("on_failure", "return"))
-        offline = OfflinePolicy(given.get("offline", "join"))
-    except ValueError as error:
-        raise CloudError(
-            phrase("cannot start a rollout: %(error)s", error=error), remedy=phrase("choose one of the form's values")
-        ) from error
     strategy = RolloutStrategy(
         canary=_number(given.get("canary", "1"), phrase("canary")),
         sizes=read_sizes(given.get("waves", "25%")),
         gate=gate,
-        on_failure=on_failure,
-        offline=offline,
+        on_failure=_choice(FailurePolicy, given.get("on_failure", "return")),
+        offline=_choice(OfflinePolicy, given.get("offline", "join")),
     )
     first = tuple(given.get("first", "").split())
     return RolloutRequest(

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from edgegpu_cloud.fleet.limits.outcomes import OutcomeState, RequestOutcome, outcome_of_settlement
+from edgegpu_cloud.fleet.limits.report_words import report_words
 from edgegpu_cloud.fleet.limits.requests import RequestedItem
 from edgegpu_cloud.store.records import AuditEntry, Json, Revision
 from edgegpu_cloud.store.settlements.records import BoxSettlements, RequestKey
@@ -110,7 +111,7 @@ def _outcome(
         return outcome_of_settlement(settled)
     if later is None and now is not None:
         told = now.report
-        code, text = (told.code or "", told.text or "") if told is not None else ("", "")
+        code, text = (told.code or "", report_words(told)) if told is not None else ("", "")
         return RequestOutcome(state=now.state, code=code, text=text)
     if later is None or entry.at_s < settlements.since_s:
         return RequestOutcome(state=OutcomeState.NOT_KNOWN)

@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from edgegpu_cloud.fleet.limits.report_words import report_words
 from edgegpu_cloud.fleet.views import BoxView, current_report, is_dormant
+from edgegpu_cloud.phrases import phrase
 from edgegpu_cloud.store.settlements.records import StoredSettlement
 from edgegpu_sync.messages.spec import AppLimits, item_name
 from edgegpu_sync.messages.uplink import ItemReport, ItemState
@@ -61,7 +63,8 @@ class LimitsOutcome:
         """The box's own words, with the code before them; empty where it has none."""
         if self.report is None:
             return ""
-        return ": ".join(word for word in (self.report.code, self.report.text) if word)
+        code, words = self.report.code or "", report_words(self.report)
+        return phrase("%(state)s: %(words)s", state=code, words=words) if code and words else code or words
 
     @property
     def is_problem(self) -> bool:

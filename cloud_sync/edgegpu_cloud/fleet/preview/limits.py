@@ -7,7 +7,7 @@ from edgegpu_cloud.fleet.limits.apps import is_pod_of
 from edgegpu_cloud.fleet.reports import CardReports, card_reports
 from edgegpu_cloud.fleet.specs import ContainerLimits, check_app
 from edgegpu_cloud.fleet.views import BoxDetails, reports_to_preview
-from edgegpu_cloud.phrases import Verbatim, phrase
+from edgegpu_cloud.phrases import of_sentence, phrase
 from edgegpu_core.inventory import CardCapacity
 from edgegpu_core.limits.capacity import NewPod, NodeRoom, OwnPod
 from edgegpu_core.limits.verdict import CardNumbers, FitResult, LimitsChange, limits_verdict
@@ -113,7 +113,7 @@ def preview_of(case: PreviewCase, wanted: Limits) -> Preview:
     verdict = limits_verdict(case.change)
     return Preview(
         answer=verdict.answer,
-        text=_text(verdict.text, case.reports),
+        text=of_sentence(verdict.text),
         need_units=wanted.memory_units,
         need_core=wanted.core,
         replicas=case.change.workload.replicas,
@@ -121,15 +121,6 @@ def preview_of(case: PreviewCase, wanted: Limits) -> Preview:
         notes=_notes(case.own, wanted),
         as_of_s=min(one.as_of_s for one in case.reports),
     )
-
-
-def _text(text: str, reports: Iterable[CardReports]) -> str:
-    """Return the core's text: as a phrase where it says what was said here, else as the words of a program."""
-    for one in reports:
-        whole = phrase("node %(node)s: %(why)s", node=one.inventory.node, why=_NO_SHARING)
-        if text == whole:
-            return whole
-    return Verbatim(text) if text else ""
 
 
 def _room(report: CardReports) -> NodeRoom:

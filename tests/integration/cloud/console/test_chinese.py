@@ -1,4 +1,4 @@
-"""A Chinese page has no English sentence: every page and refused form, but for names, commands and quoted words."""
+"""A Chinese page has no English sentence: every page and refused form, but for names, commands and words of boxes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from kits.console import PAGES, ConsoleSite
-from kits.gallery import Gallery, returned_rollout
+from kits.gallery import NAMESPACE, Gallery, returned_rollout
 
 from edgegpu_cloud.alerts.service import AlertTask
 from edgegpu_cloud.fleet.fleet import Fleet
@@ -17,7 +17,7 @@ from edgegpu_cloud.phrases import Verbatim, phrase
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-HIDDEN = {"code", "pre", "script", "style", "q"}
+HIDDEN = {"code", "pre", "script", "style"}
 SHOWN = ("aria-label", "title", "placeholder", "alt")
 VOID = {"br", "col", "hr", "img", "input", "link", "meta"}
 COMMAND = re.compile(r"`[^`]*`")
@@ -28,20 +28,32 @@ ALLOWED = {
     "NVIDIA GeForce GTX": "the beginning of a card's name, NVIDIA GeForce GTX 1650",
 }
 """English words on Chinese pages, with the reason."""
+WORDS_OF_BOXES = {
+    "XID 79: the card has fallen off the bus",
+    "asked 2 minutes ago",
+    "card 1 is out of order",
+    "registered with kubelet",
+    "running for 12 days",
+    "the plugin does not come up with it",
+}
+"""What boxes of the gallery say in words that no code stands for: quoted on a Chinese page."""
 
 
 class ReadTexts(HTMLParser):
-    """The texts of a page that a person reads as its own: no code, and nothing that is marked as English."""
+    """The texts of a page that a person reads, without code: its own, and what it quotes as English."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
         self.texts: list[str] = []
+        self.quotes: list[str] = []
         self._hidden: list[bool] = [False]
+        self._quoted = 0
         self.feed(page)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         given = dict(attrs)
-        hidden = tag in HIDDEN or given.get("lang") == "en" or self._hidden[-1]
+        self._quoted += tag == "q"
+        hidden = tag in HIDDEN or (tag != "q" and given.get("lang") == "en") or self._hidden[-1]
         if not hidden:
             self.texts += [given[name] or "" for name in SHOWN if name in given]
         if tag not in VOID:
@@ -52,27 +64,35 @@ class ReadTexts(HTMLParser):
         if tag not in VOID:
             self._hidden.pop()
 
-    def handle_endtag(self, _: str) -> None:
+    def handle_endtag(self, tag: str) -> None:
+        self._quoted -= tag == "q"
         self._hidden.pop()
 
     def handle_data(self, data: str) -> None:
         if not self._hidden[-1]:
-            self.texts.append(data)
+            (self.quotes if self._quoted else self.texts).append(data)
 
 
 def english(page: str) -> set[str]:
-    """Return the runs of three or more English words on a page; its language is Chinese."""
+    """Return the runs of three or more English words on a page, and quotes that are no words of boxes.
+
+    The page's language is Chinese.
+    """
     assert '<html lang="zh-Hans"' in page
-    found = {one for text in ReadTexts(page).texts for one in SENTENCE.findall(COMMAND.sub("…", text))}
-    return found - set(ALLOWED)
+    read = ReadTexts(page)
+    found = {one for text in read.texts for one in SENTENCE.findall(COMMAND.sub("…", text))}
+    return (found - set(ALLOWED)) | (set(read.quotes) - WORDS_OF_BOXES)
 
 
 def test_english_is_found() -> None:
     page = '<html lang="zh-Hans"><p>文字 {}</p>'
     assert english(page.format("the box is")) == {"the box is"}
     assert english(page.format("<b title='no such box'>盒</b>")) == {"no such box"}
-    for fine in ("Pod, DaemonSet", "`edgegpu agent status`", "<q lang='en'>no such box</q>", "<code>a b c</code>"):
+    for fine in ("Pod, DaemonSet", "`edgegpu agent status`", "<code>a b c</code>"):
         assert english(page.format(fine)) == set()
+    assert english(page.format("<q lang='en'>no such</q>")) == {"no such"}, "a quote is a text that nobody translates"
+    for fine in WORDS_OF_BOXES:
+        assert english(page.format(f"<q lang='en'>{fine}</q>")) == set()
 
 
 @pytest.fixture(scope="module")
@@ -226,14 +246,33 @@ def test_what_a_person_may_not_do(gallery: Gallery, person: str, path: str, form
         assert english(page.text) == set()
 
 
-def test_the_words_of_a_box_are_quotes_in_english(gallery: Gallery) -> None:
+def test_a_refusal_of_a_box_is_told_by_its_numbers(gallery: Gallery) -> None:
     path = f"/boxes/{gallery.devices['gate-2']}"
     told = "needs 40 vcuda-memory on one card; card 0 has 29 free"
     chinese = gallery.site.client(language="zh-CN").get(path).text
-    assert f'<q lang="en">{told}</q>' in chinese
+    assert "每个需要同一张显卡上的 40 个单位、算力 30" in chinese
+    assert "显卡 0 有 29 个单位、算力 100" in chinese
+    assert told not in chinese
     page = gallery.site.client().get(path).text
     assert told in page
     assert "<q" not in page
+
+
+def test_the_words_of_a_box_are_quotes_in_english(gallery: Gallery) -> None:
+    path = f"/boxes/{gallery.devices['hall-3']}"
+    told = "card 1 is out of order"
+    assert f'<q lang="en">{told}</q>' in gallery.site.client(language="zh-CN").get(path).text
+    page = gallery.site.client().get(path).text
+    assert told in page
+    assert "<q" not in page
+
+
+def test_the_editor_says_why_limits_do_not_fit(gallery: Gallery) -> None:
+    """The core's own verdict, where no amount of room helps and the page has no numbers of cards."""
+    path = f"/boxes/{gallery.devices['hall-2']}/limits/{NAMESPACE}/counter/main?memory=4&core=150"
+    page = gallery.site.client(language="zh-CN").get(path).text
+    assert "请求 150 vcuda-core\N{FULLWIDTH COLON}超过一张显卡时只能按整卡请求" in page
+    assert "asks 150 vcuda-core: more than one card goes in whole cards only" in gallery.site.client().get(path).text
 
 
 def test_alerts_of_every_kind(gallery: Gallery) -> None:
@@ -253,7 +292,7 @@ def test_alarms_of_the_controller_are_in_the_persons_language_and_those_of_boxes
     page = site.client(language="zh-CN").get("/alerts").text
     assert '控制端无法处理\N{FULLWIDTH COLON}<q lang="en">no such file %(x)s</q>' in page
     assert '<q lang="en">the disk is &lt;full&gt; %(x)s</q>' in page
-    assert english(page) == set()
+    assert english(page) == {"no such file %(x)s", "the disk is <full> %(x)s"}
     assert "the controller cannot work on it: no such file %(x)s" in site.client().get("/alerts").text
     assert [one["text"] for one in site.api().get("/alerts").json()["items"]] == ["the disk is <full> %(x)s", str(text)]
 

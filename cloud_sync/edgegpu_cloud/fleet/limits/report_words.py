@@ -1,0 +1,92 @@
+"""What boxes say of requested items, as sentences: by its code and its numbers, else as the box's own words; pure."""
+
+from edgegpu_cloud.phrases import Phrase, Verbatim, in_english, listed, of_sentence, phrase, phrase_n
+from edgegpu_core.model import CORE_PER_CARD
+from edgegpu_sync.messages.uplink import CardFreeNumbers, ItemReport, ItemState, Numbers
+from edgegpu_sync.rules.settle import NO_SHARING, PUT_ON, TAKEN_OFF
+from edgegpu_sync.states import ResultCode
+
+_MOST_CARDS = 8
+_CONSTANT = {one.text: of_sentence(one.text) for one in (NO_SHARING, TAKEN_OFF, PUT_ON)}
+"""Texts that are the same on every box of this version."""
+
+
+def report_words(report: ItemReport) -> str:
+    """Return what a box says of an item: in English its own words, and a phrase where code and numbers say the same.
+
+    What the numbers do not explain (a quota, a taint, another container) stands beside them as the box's words.
+    """
+    text = report.text or ""
+    if text in _CONSTANT:
+        return _CONSTANT[text]
+    if report.code != ResultCode.NO_ROOM or not text:
+        return Verbatim(text) if text else ""
+    if report.numbers is not None:
+        return in_english(text, _of_numbers(report.numbers, text))
+    if report.state is ItemState.FAILED and report.restored:
+        whole = phrase("it had no room and was taken back: %(words)s", words=Verbatim(text))
+        return in_english(text, whole)
+    return Verbatim(text)
+
+
+def _of_numbers(numbers: Numbers, text: str) -> Phrase:
+    whole = phrase("%(first)s; %(then)s", first=_needed(numbers), then=_free(numbers))
+    if numbers.verdict == "fits_after_stop":
+        return phrase(
+            "there is room only when the app's own pods have gone, and nobody has allowed to stop them; %(why)s",
+            why=whole,
+        )
+    return whole if _is_explained(numbers) else phrase("%(why)s; %(words)s", why=whole, words=Verbatim(text))
+
+
+def _needed(numbers: Numbers) -> Phrase:
+    """Return what each pod needs."""
+    pods = phrase_n("%(num)d pod", "%(num)d pods", numbers.replicas)
+    if numbers.need_core >= CORE_PER_CARD:
+        cards = phrase_n("%(num)d whole empty card", "%(num)d whole empty cards", numbers.need_core // CORE_PER_CARD)
+        return phrase("%(pods)s, and each needs %(cards)s", pods=pods, cards=cards)
+    return phrase(
+        "%(pods)s, and each needs %(units)s and core %(core)s on one card",
+        pods=pods,
+        units=_units(numbers.need_units),
+        core=numbers.need_core,
+    )
+
+
+def _free(numbers: Numbers) -> Phrase:
+    """Return what is free on the cards, once the app's own pods have gone."""
+    if not numbers.cards:
+        return phrase("no card is there for it")
+    nodes = {card.node for card in numbers.cards}
+    first = listed(_card(card, several=len(nodes) > 1) for card in numbers.cards[:_MOST_CARDS])
+    more = len(numbers.cards) - _MOST_CARDS
+    if more > 0:
+        first = phrase("%(names)s and %(left)s more", names=first, left=more)
+    return phrase("free without its own pods: %(cards)s", cards=first)
+
+
+def _card(card: CardFreeNumbers, *, several: bool) -> Phrase:
+    name = phrase("%(node)s card %(card)s", node=card.node, card=card.card)
+    return phrase(
+        "%(card)s %(units)s and core %(core)s",
+        card=name if several else phrase("card %(card)s", card=card.card),
+        units=_units(card.free_units),
+        core=card.free_core,
+    )
+
+
+def _units(number: int) -> Phrase:
+    return phrase_n("%(num)d unit", "%(num)d units", number)
+
+
+def _is_explained(numbers: Numbers) -> bool:
+    """Whether the cards hold fewer of the pods than there are: then nothing else needs to be said."""
+    if numbers.need_core >= CORE_PER_CARD:
+        return sum(card.free_core >= CORE_PER_CARD for card in numbers.cards) < numbers.replicas
+    return bool(numbers.cards) and sum(_pods_on(card, numbers) for card in numbers.cards) < numbers.replicas
+
+
+def _pods_on(card: CardFreeNumbers, numbers: Numbers) -> int:
+    """Return how many of the pods a card would hold."""
+    asked = ((card.free_units, numbers.need_units), (card.free_core, numbers.need_core))
+    return min((free // need for free, need in asked if need), default=numbers.replicas)

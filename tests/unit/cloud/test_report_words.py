@@ -1,0 +1,94 @@
+"""What pages say of a box's refusal: by its code and its numbers, in the page's language; in English its own words."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from kits.speaking import phrasing
+
+from edgegpu_cloud.fleet.limits.report_words import report_words
+from edgegpu_cloud.phrases import phrase_json, read_phrase
+from edgegpu_sync.messages.uplink import ItemReport
+from edgegpu_sync.rules.settle import NO_SHARING
+
+TOLD = "needs 40 vcuda-memory on one card; card 0 has 29 free"
+WIDE = str.maketrans("\N{FULLWIDTH COMMA}\N{FULLWIDTH SEMICOLON}\N{FULLWIDTH COLON}", ",;:")
+QUOTE = '<q lang="en">{}</q>'
+
+
+def card(units: int, core: int = 100, **more: Any) -> dict[str, Any]:  # noqa: ANN401  (fields of a message)
+    return {"node": "box-1", "card": "0", "free_units": units, "free_core": core} | more
+
+
+def report(text: str = TOLD, **more: Any) -> ItemReport:  # noqa: ANN401  (fields of a message)
+    fields = {"state": "Rejected", "rev": 3, "hash": "0" * 16, "retry": 0, "code": "NO_ROOM", "text": text} | more
+    return ItemReport.model_validate_json(json.dumps(fields))
+
+
+def numbers(*cards: dict[str, Any], **more: Any) -> dict[str, Any]:  # noqa: ANN401  (fields of a message)
+    return {"need_units": 40, "need_core": 30, "verdict": "never_fits", "cards": list(cards)} | more
+
+
+def chinese(one: ItemReport) -> str:
+    text = report_words(one)
+    back = read_phrase(text, json.loads(json.dumps(phrase_json(text))))
+    said = phrasing("zh").quoted(text)
+    assert said == phrasing("zh").quoted(back), "it comes back from the store"
+    assert phrasing("en").quoted(text) == phrasing("en").quoted(one.text), "English is the box's own text"
+    return said.translate(WIDE)
+
+
+def test_numbers_that_explain_it_say_it() -> None:
+    one = report(numbers=numbers(card(29)))
+    assert chinese(one) == (
+        "1 个 Pod,每个需要同一张显卡上的 40 个单位、算力 30;不计它自己的 Pod,空闲:显卡 0 有 29 个单位、算力 100"
+    )
+    several = report(numbers=numbers(card(60), card(29, node="box-2"), replicas=3))
+    assert "3 个 Pod" in chinese(several)
+    assert "box-2 的显卡 0 有 29 个单位" in chinese(several)
+    assert "<q" not in chinese(several)
+
+
+def test_whole_cards_and_many_cards() -> None:
+    assert "每个需要 2 张完整的空闲显卡" in chinese(report(numbers=numbers(card(29, 50), need_core=200)))
+    many = numbers(*(card(at, card=str(at)) for at in range(30)))
+    assert chinese(report(numbers=many)).endswith("等另外 22 个")
+
+
+@pytest.mark.parametrize("cards", [(card(60),), ()])
+def test_what_numbers_do_not_explain_is_quoted_beside_them(cards: tuple[dict[str, Any], ...]) -> None:
+    quota = "the namespace's quota lets no further pod in"
+    assert chinese(report(quota, numbers=numbers(*cards))).endswith(
+        ";" + QUOTE.format("the namespace&#39;s quota lets no further pod in")
+    )
+
+
+def test_a_stop_that_nobody_has_allowed() -> None:
+    one = report(numbers=numbers(card(60), verdict="fits_after_stop"))
+    assert chinese(one).startswith("只有该应用自己的 Pod 结束后才放得下,而请求没有允许停止它们;1 个 Pod")
+    assert "<q" not in chinese(one)
+
+
+def test_limits_that_were_taken_back() -> None:
+    one = report("a waits: no room; the limits before are there again", state="Failed", restored=True)
+    assert chinese(one).startswith("放不下,已恢复原样")
+
+
+def test_texts_that_are_the_same_on_every_box() -> None:
+    one = report(NO_SHARING.text, code="NOT_INSTALLED")
+    assert chinese(one) == "该设备上没有安装 GPU 共享"
+
+
+@pytest.mark.parametrize(("code", "more"), [("NO_ROOM", {}), ("PRECHECK", {}), ("NEW_CODE", {"numbers": numbers()})])
+def test_words_of_an_old_box_stay_quoted(code: str, more: dict[str, Any]) -> None:
+    assert chinese(report(code=code, **more)) == QUOTE.format(TOLD)
+    assert report_words(report(text="", code=code)) == ""
+
+
+def test_a_hostile_report_steers_nothing() -> None:
+    one = report("%(num)s%s", numbers=numbers(card(1, card="<b>%(x)s%n"), card(2)))
+    assert "&lt;b&gt;%(x)s%n" in chinese(one)
+    huge = report(numbers=numbers(card(2**53 - 1, 0), need_units=0, need_core=0, replicas=2**53 - 1))
+    assert chinese(huge).endswith("</q>"), "nothing is divided by what is not needed"
