@@ -95,6 +95,7 @@ class CloudApp:
         settle(layout, self._store)
         self._renew()
         self._write_crl()
+        self._enrolment: EnrolmentService | None = None
         self._server = self._https(BundleFolder(options.bundle, url_of(config))) if options.https else None
         self._linked = self._make_link(watch) if options.link else None
 
@@ -146,7 +147,7 @@ class CloudApp:
 
         layout, config = self._layout, self._config
         ca_pem = authority_of(layout, "servers").cert_pem
-        service = EnrolmentService(
+        self._enrolment = service = EnrolmentService(
             self._store,
             authority=authority_of(layout, "boxes"),
             terms=EnrolmentTerms(
@@ -320,9 +321,17 @@ class CloudApp:
             except queue.Empty:
                 listed = self._complete_crl(listed)
                 self._pass_certificates()
+                self._tell_throttled()
                 if time.monotonic() >= renew_s:
                     self._renew_files()
                     renew_s = time.monotonic() + _CARETAKER_INTERVAL_S
+
+    def _tell_throttled(self) -> None:
+        try:
+            if self._enrolment is not None:
+                self._enrolment.tell_throttled()
+        except CloudError:
+            _LOG.exception("cannot store how many requests to enrol were throttled")
 
     def _complete_crl(self, listed: int) -> int:
         """Write the CRL where the console has revoked a box; return how many certificates it has now."""

@@ -121,6 +121,14 @@ class _FleetCollector(Collector):
         messages = CounterMetricFamily("edgegpu_messages_ingested", "Messages of boxes that a controller has taken.")
         messages.add_metric([], found.messages)
         yield messages
+        refused = CounterMetricFamily(
+            "edgegpu_enrolments_refused",
+            "Requests to enrol that were refused with an alarm, or unread, as their token was refused too often.",
+            labels=["how"],
+        )
+        for how, number in found.refusals.items():
+            refused.add_metric([how.value], number)
+        yield refused
         yield _gauge("edgegpu_numbers_time_seconds", "When these numbers were counted, since 1970.", found.at_s)
 
 

@@ -4,6 +4,7 @@ import hashlib
 import json
 import secrets
 import string
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -23,6 +24,7 @@ from edgegpu_cloud.enrolment.tokens import RefusalCode, RequestRefusedError
 from edgegpu_cloud.fleet.changes import Author, add_box, next_enrolment
 from edgegpu_cloud.fleet.views import is_present
 from edgegpu_cloud.phrases import phrase
+from edgegpu_cloud.store.notes import Refusal
 from edgegpu_cloud.store.records import BoxRecord, BoxState, EnrolledBox, EnrolmentAttempt, RequestState, Token
 from edgegpu_cloud.store.store import ControllerStore, Transaction
 from edgegpu_sync.ids import DeviceId
@@ -65,6 +67,9 @@ class EnrolmentService:
         self._store, self._terms = store, terms
         self._issuer = Issuer(authority, terms.box_days)
         self._revoked, self._clock = revoked, clock
+        self._lock = threading.Lock()
+        self._throttled = 0
+        self._last_throttled: tuple[EnrolAsk, str] | None = None
 
     # checks of the sender
 
@@ -86,6 +91,46 @@ class EnrolmentService:
         with self._store.read() as tx:
             box = tx.boxes.get([DeviceId(ask.device)]).get(DeviceId(ask.device))
         return box is not None and is_signed_by(box.public, signature, RENEW_DOMAIN + signed)
+
+    def refusal(self, ask: EnrolAsk) -> RequestRefusedError | None:
+        """Return why `enrol` would refuse this now, None where it would not; nothing is stored, and no alarm is raised.
+
+        Raises:
+            CloudError: the store does not answer.
+        """
+        now_s = self._clock()
+        try:
+            csr = _read(ask.csr)
+            with self._store.read() as tx:
+                request, _ = _checked(tx, ask, csr, now_s=now_s)
+                if request is not None and request.state is RequestState.REFUSED:
+                    raise _refused_by_person()
+        except RequestRefusedError as error:
+            return error
+        return None
+
+    # requests beyond the throttle of their token
+
+    def throttled(self, ask: EnrolAsk, *, address: str) -> None:
+        """Count a request that was not decided about, because its token was refused too often; nothing is stored."""
+        with self._lock:
+            self._throttled += 1
+            self._last_throttled = ask, address
+
+    def tell_throttled(self) -> None:
+        """Store how many requests were counted since the last call: one alarm has them all. Raises CloudError."""
+        with self._lock:
+            number, last = self._throttled, self._last_throttled
+            self._throttled, self._last_throttled = 0, None
+        if last is None:
+            return
+        text = phrase(
+            "%(who)s: too many refused requests with this token, the last ones were only counted",
+            who=self._sender(*last),
+        )
+        with self._store.write() as tx:
+            tx.notes.refused(Refusal.THROTTLED, number)
+            tx.notes.alarm(f"enrol.{RefusalCode.TOO_MANY}", device="", text=text, now_s=self._clock(), times=number)
 
     # enrol
 
@@ -130,27 +175,19 @@ class EnrolmentService:
     def _decide(
         self, tx: Transaction, ask: EnrolAsk, csr: ca.CertificateRequest, *, address: str, now_s: float
     ) -> tuple[EnrolmentGranted | ApprovalPending, bool]:
-        token_digest = tokens.digest(ask.token)
-        id_ = tokens.digest(f"{token_digest} {ask.request}")[:32]
-        token = tx.enrolments.token(token_digest)
-        if token is None:
-            raise RequestRefusedError(RefusalCode.TOKEN_UNKNOWN)
-        bound = _bound(ask, csr)
-        request = tx.enrolments.request(id_)
+        request, token = _checked(tx, ask, csr, now_s=now_s)
         if request is None:
-            token = tokens.spend(token, now_s)
-            _home(tx, token, ask.instance, now_s)  # refuses here: no token is used, and nobody is asked to approve
             asked = ask.model_dump(mode="json", exclude={"token"}) | {
                 "address": address,
                 "name": tokens.box_name(token),
             }
-            request = EnrolmentAttempt(id=id_, token=token_digest, digest=bound, asked=asked, at_s=now_s)
+            state = RequestState.WAITING if token.approval else RequestState.APPROVED
+            request = EnrolmentAttempt(
+                id=_attempt_id(ask), token=token.digest, digest=_bound(ask, csr), asked=asked, at_s=now_s
+            )
             tx.enrolments.put_token(token)
             tx.enrolments.add_request(request)
-            if not token.approval:
-                request = replace(request, state=RequestState.APPROVED)
-        elif request.digest != bound:
-            raise RequestRefusedError(RefusalCode.TOKEN_USED, alarm=True)
+            request = replace(request, state=state)
         return self._by_state(tx, request, token, csr, now_s=now_s)
 
     def _by_state(
@@ -160,9 +197,7 @@ class EnrolmentService:
             case RequestState.WAITING:
                 return ApprovalPending(), False
             case RequestState.REFUSED:
-                raise RequestRefusedError(
-                    RefusalCode.REFUSED, "a person has refused this box", "ask who runs the cloud"
-                )
+                raise _refused_by_person()
             case RequestState.APPROVED:
                 return self._grant(tx, request, token, csr, now_s=now_s)
             case RequestState.DONE:
@@ -250,6 +285,8 @@ class EnrolmentService:
 
     def _alarm(self, error: RequestRefusedError, kind: str, who: str, *, device: str) -> None:
         with self._store.write() as tx:
+            if kind == "enrol":
+                tx.notes.refused(Refusal.ALARMED)
             tx.notes.alarm(
                 f"{kind}.{error.code}",
                 device=device,
@@ -267,6 +304,33 @@ def _read(csr: str) -> ca.CertificateRequest:
         ) from error
 
 
+def _checked(
+    tx: Transaction, ask: EnrolAsk, csr: ca.CertificateRequest, *, now_s: float
+) -> tuple[EnrolmentAttempt | None, Token]:
+    """Return the attempt that a request repeats and its token; for a new attempt None and the token after its use.
+
+    Nothing is stored: a request that is refused uses no token, and nobody is asked to approve it.
+    """
+    token = tx.enrolments.token(tokens.digest(ask.token))
+    if token is None:
+        raise RequestRefusedError(RefusalCode.TOKEN_UNKNOWN)
+    request = tx.enrolments.request(_attempt_id(ask))
+    if request is None:
+        token = tokens.spend(token, now_s)
+        _home(tx, token, ask.instance, now_s)
+    elif request.digest != _bound(ask, csr):
+        raise RequestRefusedError(RefusalCode.TOKEN_USED, alarm=True)
+    return request, token
+
+
+def _attempt_id(ask: EnrolAsk) -> str:
+    return tokens.digest(f"{tokens.digest(ask.token)} {ask.request}")[:32]
+
+
+def _refused_by_person() -> RequestRefusedError:
+    return RequestRefusedError(RefusalCode.REFUSED, "a person has refused this box", "ask who runs the cloud")
+
+
 def _bound(ask: EnrolAsk, csr: ca.CertificateRequest) -> str:
     """Return a hash of the keys and the machine that an answer belongs to.
 
@@ -280,15 +344,18 @@ def _home(tx: Transaction, token: Token, instance: str, now_s: float) -> BoxReco
     """Return the box that a token is for; None where the token makes a new one.
 
     A machine says itself which one it is, and a hash of its ids is no secret. So only a token that was made for a box
-    makes a machine that box; any other one is refused to a machine that is a box already.
+    makes a machine that box; any other one, for another box too, is refused to a machine that is a box already.
     """
+    same = tx.boxes.with_instance(instance)
     if only := tokens.only_for(token):
         box = tx.boxes.get([DeviceId(only)]).get(DeviceId(only))
         if box is None:
             raise RequestRefusedError(RefusalCode.REFUSED, "the box that this token is for is gone", "get a new token")
         _check_not_aside(box)
+        if same and box.device not in same:
+            raise _another_box(tx.boxes.get(same)[same[-1]], box)
         return box
-    if same := tx.boxes.with_instance(instance):
+    if same:
         box = tx.boxes.get(same)[same[-1]]
         _check_not_aside(box)
         raise _not_for_it(box, now_s)
@@ -309,6 +376,21 @@ def _not_for_it(box: BoxRecord, now_s: float) -> RequestRefusedError:
         )
         remedy = f"{remedy}; a copy of its disk needs a machine id of its own first (`systemd-machine-id-setup`)"
     return RequestRefusedError(RefusalCode.REFUSED, text, remedy, alarm=True, device=box.device)
+
+
+def _another_box(box: BoxRecord, wanted: BoxRecord) -> RequestRefusedError:
+    """Return why a machine that says it is a box is refused to become another: both would have its ids from then on."""
+    text = phrase(
+        "this machine has the machine id of the box %(box)s, and this token is for the box %(wanted)s",
+        box=box.name,
+        wanted=wanted.name,
+    )
+    remedy = (
+        f"if it shall stay {box.name}: `edgegpu-cloud enrol --for {box.name}` gives the token; if it shall be "
+        f"{wanted.name}: `edgegpu-cloud boxes forget {box.name}` first, then this line again; a copy of its disk needs "
+        "a machine id of its own first (`systemd-machine-id-setup`)"
+    )
+    return RequestRefusedError(RefusalCode.REFUSED, text, remedy, alarm=True, device=wanted.device)
 
 
 def _check_not_aside(box: BoxRecord) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from edgegpu_cloud.fleet.views import PRESENT_S
+from edgegpu_cloud.store.notes import Refusal
 from edgegpu_cloud.store.store import ControllerStore
 from edgegpu_cloud.store.summaries.box_list import BoxCounts, BoxQuery
 
@@ -20,7 +21,7 @@ class FleetNumbers:
 
     `commands` by state: those under way, and those that ended within the last hour; `WAITING` has no result yet.
     `partitions` by the name of the controller that holds them; empty: nobody does. `messages`: all that boxes have sent
-    and a controller has taken.
+    and a controller has taken. `refusals`: all requests to enrol that were refused, by kind.
     """
 
     at_s: float
@@ -29,6 +30,7 @@ class FleetNumbers:
     alerts: int
     partitions: Mapping[str, int]
     messages: int
+    refusals: Mapping[Refusal, int]
 
 
 class FleetCounter:
@@ -64,4 +66,5 @@ class FleetCounter:
                 alerts=tx.alerts.firing(),
                 partitions=holders,
                 messages=tx.notes.messages(),
+                refusals=tx.notes.refusals(),
             )

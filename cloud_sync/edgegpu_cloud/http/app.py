@@ -4,6 +4,7 @@ import logging
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 from fastapi import FastAPI, Request
@@ -37,17 +38,23 @@ SIGNATURE = "Edgegpu-Signature"
 _STATUS = {RefusalCode.TOO_MANY: 429, RefusalCode.BAD_REQUEST: 400, RefusalCode.TOKEN_UNKNOWN: 401}
 _FORBIDDEN = 403
 
+REFUSED_WITH_TOKEN, REFUSED_WITH_TOKEN_HERE = 200, 50
+"""Refusals with one token within ten minutes, in all and from one address; what is refused beyond is only counted."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Throttles:
     """The throttles: boxes of a site share an address, so one box must not keep another waiting.
 
     A box with a token of ours, or with the signature of its key, has its own count. Senders with neither have one count
-    for each address.
+    for each address. A token has a count too, and one for each address that sends it: whoever holds it may name a new
+    machine each time. Beyond these, no request is refused that would be granted.
     """
 
     known: Throttle = field(default_factory=Throttle)
     strangers: Throttle = field(default_factory=Throttle)
+    tokens: Throttle = field(default_factory=lambda: Throttle(most=REFUSED_WITH_TOKEN))
+    tokens_here: Throttle = field(default_factory=lambda: Throttle(most=REFUSED_WITH_TOKEN_HERE))
 
 
 def make_app(
@@ -76,12 +83,7 @@ def make_app(
     async def enrol(request: Request) -> Response:
         body, address = await request.body(), _address(request)
 
-        def read() -> _Asked:
-            ask = _read(EnrolAsk, body)
-            who = f"{address} {tokens.digest(ask.token)} {ask.instance}" if service.knows(ask) else ""
-            return _Asked(who, lambda: service.enrol(ask, address=address))
-
-        return await run_in_threadpool(_decide, enrolments, clock, address, read)
+        return await run_in_threadpool(_decide, enrolments, clock, address, partial(_enrolment, service, body, address))
 
     @app.post("/v1/renew")
     async def renew(request: Request) -> Response:
@@ -133,27 +135,58 @@ def _text(content: bytes | None, missing: str) -> Response:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A request and its sender; `who` is empty where nothing shows that the sender is one of ours."""
+    """A request and its sender; `who` is empty where nothing shows that the sender is one of ours.
+
+    `token`: the digest of its token, where it has one of ours. `refusal` looks why it would be refused; `throttled`
+    counts a request that is not decided about.
+    """
 
     who: str
     decide: Callable[[], EnrolmentGranted | ApprovalPending | RenewalAnswer]
+    token: str = ""
+    refusal: Callable[[], RequestRefusedError | None] = lambda: None
+    throttled: Callable[[], None] = lambda: None
+
+    def counts(self, throttles: _Throttles, address: str) -> list[tuple[Throttle, str]]:
+        """Return the throttles that count its refusal, each with the key."""
+        own = (throttles.known, self.who) if self.who else (throttles.strangers, address)
+        if not self.token:
+            return [own]
+        return [own, (throttles.tokens_here, f"{address} {self.token}"), (throttles.tokens, self.token)]
+
+
+def _enrolment(service: EnrolmentService, body: bytes, address: str) -> _Asked:
+    ask = _read(EnrolAsk, body)
+    token = tokens.digest(ask.token) if service.knows(ask) else ""
+    return _Asked(
+        who=f"{address} {token} {ask.instance}" if token else "",
+        decide=lambda: service.enrol(ask, address=address),
+        token=token,
+        refusal=lambda: service.refusal(ask),
+        throttled=lambda: service.throttled(ask, address=address),
+    )
 
 
 def _decide(throttles: _Throttles, clock: Callable[[], float], address: str, read: Callable[[], _Asked]) -> Response:
-    throttle, who = throttles.strangers, address
+    counts = [(throttles.strangers, address)]
     try:
         asked = read()
-        if asked.who:
-            throttle, who = throttles.known, asked.who
-        if wait_s := math.ceil(throttle.wait_s(who, clock())):
+        (own, who), *of_token = counts = asked.counts(throttles, address)
+        if wait_s := math.ceil(own.wait_s(who, clock())):
             text = f"too many wrong tries from {address}"
             remedy = f"wait {wait_s} s" if asked.who else f"paste the whole line again, or wait {wait_s} s"
             return _denied(RequestRefusedError(RefusalCode.TOO_MANY, text, remedy), wait_s=wait_s)
+        wait_s = math.ceil(max((one.wait_s(key, clock()) for one, key in of_token), default=0.0))
+        if wait_s and (refusal := asked.refusal()) is not None:
+            asked.throttled()
+            return _denied(_beyond(refusal, wait_s), wait_s=wait_s)
         answer = asked.decide()
     except RequestRefusedError as error:
+        throttle, who = counts[0]
         if not throttle.wait_s(who, clock()):
             _LOG.warning("refused %s: %s", address, error)
-        throttle.wrong(who, clock())
+        for one, key in counts:
+            one.wrong(key, clock())
         return _denied(error)
     except CloudError as error:
         _LOG.error("cannot decide about a box of %s: %s", address, error)
@@ -161,6 +194,12 @@ def _decide(throttles: _Throttles, clock: Callable[[], float], address: str, rea
             EnrolmentDenied(code="ERROR", text="the cloud cannot decide now: its log says more").model_dump(), 503
         )
     return JSONResponse(answer.model_dump(mode="json"), 202 if isinstance(answer, ApprovalPending) else 200)
+
+
+def _beyond(error: RequestRefusedError, wait_s: int) -> RequestRefusedError:
+    """Return the answer to a request whose token was refused too often: why it is, too, and what helps."""
+    text = f"too many refused requests with this token: {error.text}"
+    return RequestRefusedError(RefusalCode.TOO_MANY, text, f"{error.remedy}; or wait {wait_s} s and try again")
 
 
 def _denied(error: RequestRefusedError, *, wait_s: int = 0) -> Response:

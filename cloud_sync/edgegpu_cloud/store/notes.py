@@ -1,6 +1,7 @@
 """Events, alarms and the audit; the chain of key sets; numbers of the whole store."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from enum import StrEnum
 
 from sqlalchemy import Connection, delete, func, insert, select, text, update
 
@@ -25,6 +26,13 @@ MOST_ALARMS = 50
 MANY_ALARMS, SET_ASIDE = "MANY_ALARMS", "SET_ASIDE"
 CHANGES = "changes"
 _MESSAGES = "messages/"
+
+
+class Refusal(StrEnum):
+    """Requests to enrol that were refused, as they are counted: with an alarm each, or beyond a token's throttle."""
+
+    ALARMED = "alarmed"
+    THROTTLED = "throttled"
 
 
 _NEXT = text(
@@ -68,6 +76,14 @@ class NoteTable:
         query = select(func.sum(_META.c.value)).where(_META.c.key.startswith(_MESSAGES))
         return int(self._connection.execute(query).scalar_one() or 0)
 
+    def refused(self, kind: Refusal, number: int = 1) -> None:
+        """Count refused requests to enrol."""
+        next_number(self._connection, f"refused/{kind}", by=number)
+
+    def refusals(self) -> Mapping[Refusal, int]:
+        """Return how many requests to enrol were ever refused, by kind."""
+        return {kind: self.number(f"refused/{kind}") for kind in Refusal}
+
     # the keys' chain
 
     def chain(self) -> tuple[KeySetLink, ...]:
@@ -110,12 +126,12 @@ class NoteTable:
         unseen = (_ALARMS.c.device == device) & (_ALARMS.c.seen_by == "")
         self._connection.execute(update(_ALARMS).where(unseen).values(seen_by=by))
 
-    def alarm(self, kind: str, *, device: str, text: str, now_s: float) -> None:
-        """Raise an alarm; one that nobody has seen yet is counted, not repeated.
+    def alarm(self, kind: str, *, device: str, text: str, now_s: float, times: int = 1) -> None:
+        """Raise an alarm, for something that has happened so often; one that nobody has seen yet is not repeated.
 
         A box names the kinds of its own alarms: those above `MOST_ALARMS` that nobody has seen become one, MANY_ALARMS.
         """
-        if self._alarm_again(kind, device=device, text=text, now_s=now_s):
+        if self._alarm_again(kind, device=device, text=text, now_s=now_s, times=times):
             return
         c = _ALARMS.c
         unseen = select(func.count()).where(c.device == device, c.seen_by == "")
@@ -124,16 +140,16 @@ class NoteTable:
             text = phrase(
                 "more than %(most)s kinds of alarms wait to be seen, the last: %(last)s", most=MOST_ALARMS, last=text
             )
-            if self._alarm_again(kind, device=device, text=text, now_s=now_s):
+            if self._alarm_again(kind, device=device, text=text, now_s=now_s, times=times):
                 return
-        values = {"kind": kind, "device": device, "text": text, "at_s": now_s, "times": 1, "seen_by": ""}
+        values = {"kind": kind, "device": device, "text": text, "at_s": now_s, "times": times, "seen_by": ""}
         values["phrase"] = phrase_json(text)
         self._connection.execute(insert(_ALARMS).values(values))
 
-    def _alarm_again(self, kind: str, *, device: str, text: str, now_s: float) -> bool:
+    def _alarm_again(self, kind: str, *, device: str, text: str, now_s: float, times: int) -> bool:
         c = _ALARMS.c
         same = (c.kind == kind) & (c.device == device) & (c.seen_by == "")
-        again = {"times": c.times + 1, "text": text, "at_s": now_s, "phrase": phrase_json(text)}
+        again = {"times": c.times + times, "text": text, "at_s": now_s, "phrase": phrase_json(text)}
         return bool(self._connection.execute(update(_ALARMS).where(same).values(again)).rowcount)
 
     def alarms(self, *, unseen: bool = True, limit: int = 1_000, scope: Sequence[LabelTerm] = ()) -> list[Alarm]:

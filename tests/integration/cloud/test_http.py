@@ -8,20 +8,26 @@ import socket
 import ssl
 import subprocess
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 import urllib3
-from kits.enrol import Box
+from fastapi.testclient import TestClient
+from kits.enrol import Box, office
 from kits.https import ARCHIVE, Served, serving
 from kits.mqtt import wait_for
 
+from edgegpu_cloud.enrolment import tokens
 from edgegpu_cloud.enrolment.bootstrap import make_server, read_key
 from edgegpu_cloud.enrolment.enrolment import RENEW_DOMAIN
 from edgegpu_cloud.enrolment.key_files import pin
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.http import guard, server
+from edgegpu_cloud.http.app import REFUSED_WITH_TOKEN, REFUSED_WITH_TOKEN_HERE, make_app
+from edgegpu_cloud.http.release import BundleFolder
 from edgegpu_cloud.http.server import HttpsServer, ServerLimits
+from edgegpu_cloud.store.notes import Refusal
 from edgegpu_sync.wire import to_base64
 
 if TYPE_CHECKING:
@@ -136,6 +142,60 @@ def test_a_box_that_is_refused_for_ever_keeps_no_other_one_waiting(served: Serve
     again = Box(token, request=used.request)
     assert [served.post("/v1/enrol", again.ask())[0] for _ in range(21)] == [403] * 20 + [429]
     assert served.post("/v1/enrol", Box(token).ask())[0] == 200, "another box with the same token"
+
+
+def test_ever_other_machines_with_a_used_token_are_throttled_and_counted_in_one_alarm(served: Served) -> None:
+    box = Box(served.here.token())
+    assert served.post("/v1/enrol", box.ask())[0] == 200
+    refused_s = served.here.clock.now_s
+    statuses = [served.post("/v1/enrol", Box(box.token).ask())[0] for _ in range(REFUSED_WITH_TOKEN_HERE + 30)]
+    assert statuses == [403] * REFUSED_WITH_TOKEN_HERE + [429] * 30, "each is another machine, with keys of its own"
+    body = json.dumps(Box(box.token).ask()).encode()
+    answer = served.pool.request("POST", f"{served.url}/v1/enrol", body=body, retries=False)
+    denied = json.loads(answer.data)
+    assert (answer.status, denied["code"], answer.headers["Retry-After"]) == (429, "TOO_MANY", "600")
+    assert "used already" in denied["text"]
+    assert "edgegpu-cloud enrol" in denied["remedy"]
+    assert served.post("/v1/enrol", box.ask())[0] == 200, "the box itself gets its answer again"
+    assert served.post("/v1/enrol", Box(served.here.token()).ask())[0] == 200, "and its neighbours are taken in"
+    served.here.desk.tell_throttled()
+    served.here.desk.tell_throttled()
+    found = {one.kind: one for one in served.here.fleet.alarms() if one.at_s >= refused_s}
+    assert found["enrol.TOO_MANY"].times == 31
+    assert "box-1 at 127.0.0.1, with the token" in found["enrol.TOO_MANY"].text
+    with served.here.store.read() as tx:
+        assert tx.notes.refusals()[Refusal.THROTTLED] == 31
+    served.here.clock.now_s += 601
+    assert served.post("/v1/enrol", Box(box.token).ask())[0] == 403
+
+
+def test_whoever_holds_a_bulk_token_keeps_no_box_of_its_site_waiting(served: Served) -> None:
+    token = served.here.token(uses=3 * REFUSED_WITH_TOKEN)
+    known = Box(token)
+    assert served.post("/v1/enrol", known.ask())[0] == 200
+    for _ in range(REFUSED_WITH_TOKEN_HERE):
+        assert served.post("/v1/enrol", Box(token, request=known.request).ask())[0] == 403
+    assert served.post("/v1/enrol", Box(token, request=known.request).ask())[0] == 429
+    taken = [served.post("/v1/enrol", Box(token).ask())[0] for _ in range(REFUSED_WITH_TOKEN + 20)]
+    assert taken == [200] * (REFUSED_WITH_TOKEN + 20), "as many as are wanted, from the one address"
+
+
+def test_a_token_that_was_taken_back_is_throttled_whatever_address_sends_it(tmp_path: Path) -> None:
+    here = office(tmp_path / "cloud")
+    text = here.token()
+    with here.store.write() as tx:
+        made = tx.enrolments.token(tokens.digest(text))
+        assert made is not None
+        tx.enrolments.put_token(replace(made, revoked=True))
+    app = make_app(here.desk, BundleFolder(tmp_path, "https://cloud.example"), ca_pem="", clock=here.clock)
+    statuses = [
+        TestClient(app, client=(f"10.0.{at // 40}.{at % 40}", 50_000))
+        .post("/v1/enrol", json=Box(text).ask())
+        .status_code
+        for at in range(REFUSED_WITH_TOKEN + 5)
+    ]
+    assert statuses == [403] * REFUSED_WITH_TOKEN + [429] * 5
+    here.store.close()
 
 
 def test_a_stranger_keeps_no_box_of_its_address_from_renewing(served: Served) -> None:

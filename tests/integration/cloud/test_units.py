@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import signal
@@ -13,12 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import urllib3
 from kits.cloudcli import ok, run
+from kits.enrol import Box
 from kits.mqtt import wait_for
 from kits.storeschema import make_old
 from kits.units import command, view
 
-from edgegpu_cloud.layout import CloudLayout
+from edgegpu_cloud.http.app import REFUSED_WITH_TOKEN_HERE
+from edgegpu_cloud.layout import CloudLayout, load
 from edgegpu_sim.ports import free_port
 
 if TYPE_CHECKING:
@@ -116,6 +120,22 @@ def test_one_that_waits_for_the_tables_says_so_and_goes_on_when_they_are_there(f
         manager.heard.clear()
         manager.hears("STATUS=")
         wait_for(lambda: "boxes enrol at" in manager.log.read_text(), what="it serves")
+
+
+def test_throttled_requests_to_enrol_are_in_one_alarm_soon_after(folder: Path) -> None:
+    layout = CloudLayout(folder)
+    token = json.loads(ok("enrol", "--json", folder=folder).out)["token"]
+    port = load(layout.config).https.port
+    with started(HTTPS, folder) as manager, urllib3.PoolManager(ca_certs=str(layout.ca_cert("servers"))) as pool:
+        manager.hears("READY=1")
+        for _ in range(REFUSED_WITH_TOKEN_HERE + 4):  # the first is taken in
+            pool.request("POST", f"https://127.0.0.1:{port}/v1/enrol", json=Box(token).ask(), retries=False)
+
+        def counted() -> list[int]:
+            found = json.loads(ok("alarms", "--json", folder=folder).out)
+            return [one["times"] for one in found if one["kind"] == "enrol.TOO_MANY"]
+
+        wait_for(lambda: counted() == [3], what="the alarm of the throttled requests")
 
 
 def test_the_port_of_a_console_that_is_not_served_is_refused(folder: Path) -> None:

@@ -239,6 +239,28 @@ def test_a_token_for_one_box_takes_its_place_whatever_machine_it_is(here: Office
     assert refused(gone, here).code == RefusalCode.REFUSED
 
 
+def test_a_machine_that_is_a_box_does_not_become_another_by_a_token_for_that_one(here: Office) -> None:
+    other = Box(here.token(name="hall-2"))
+    stays = other.enrolled(here.desk)
+    first = Box(here.token(name="hall-1")).enrolled(here.desk)
+    online(here, first.device, seen_at_s=NOW_S)
+    wrong = Box(here.token(only_for=first.device), instance=other.instance)
+    error = refused(wrong, here)
+    assert (error.code, error.device) == (RefusalCode.REFUSED, first.device)
+    assert error.text == "this machine has the machine id of the box hall-2, and this token is for the box hall-1"
+    for words in ("edgegpu-cloud enrol --for hall-2", "edgegpu-cloud boxes forget hall-2", "systemd-machine-id-setup"):
+        assert words in error.remedy
+    refused(wrong, here)
+    (alarm,) = here.fleet.alarms()
+    assert (alarm.kind, alarm.device, alarm.times) == ("enrol.REFUSED", first.device, 2)
+    assert [(one.name, one.enrolment) for one in here.fleet.boxes()] == [("hall-1", 1), ("hall-2", 1)]
+    with here.store.read() as tx:
+        assert tx.boxes.with_instance(other.instance) == [stays.device]
+    here.fleet.forget(stays.device)
+    again = wrong.enrolled(here.desk)
+    assert (again.device, again.enrolment) == (first.device, 2), "the token was not used up"
+
+
 def test_a_revoked_machine_comes_back_with_a_token_of_its_own_alone(here: Office) -> None:
     box = Box(here.token())
     first = box.enrolled(here.desk)

@@ -7,6 +7,7 @@ from starlette.testclient import TestClient
 
 from edgegpu_cloud.console.visitor import Visitor
 from edgegpu_cloud.fleet.numbers import FRESH_S
+from edgegpu_cloud.store.notes import Refusal
 from edgegpu_cloud.store.people.records import Role
 
 
@@ -31,6 +32,7 @@ def test_the_fleet_is_counted(site: ConsoleSite) -> None:
     with site.store.write() as tx:
         tx.notes.ingested(3, 7)
         tx.notes.ingested(4, 5)
+        tx.notes.refused(Refusal.THROTTLED, 31)
     answer = client(site, "egt_vera").get("/metrics")
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
     found = values(answer.text)
@@ -38,6 +40,8 @@ def test_the_fleet_is_counted(site: ConsoleSite) -> None:
     assert [found[one] for one in states] == [1, 1, 0]
     assert found["edgegpu_commands{state=WAITING}"] == 1
     assert (found["edgegpu_messages_ingested_total{}"], found["edgegpu_alerts_firing{}"]) == (12, 0)
+    refused = "edgegpu_enrolments_refused_total{how=%s}"
+    assert [found[refused % how] for how in ("alarmed", "throttled")] == [0, 31]
     assert "process_resident_memory_bytes{}" in found
     assert "hall" not in answer.text
 
