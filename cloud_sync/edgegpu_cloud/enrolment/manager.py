@@ -95,8 +95,10 @@ class EnrolmentManager:
         defaults: TokenConfig = DEFAULT_TOKENS,
     ) -> None:
         """Take a store; `clock` returns seconds since 1970, `defaults` are those of tokens."""
-        self._store, self._clock, self._access, self._defaults = store, clock, access, defaults
+        self._store, self._clock, self._access = store, clock, access
         self._scope = access.scope
+        self.defaults = defaults
+        """What a token gets where its request says nothing: on the command line, in the API and in the console."""
 
     # tokens
 
@@ -128,7 +130,7 @@ class EnrolmentManager:
         return made
 
     def _made(self, tx: Transaction, wanted: TokenRequest) -> NewToken:
-        held = self._defaults
+        held = self.defaults
         lasts_s = held.lasts_s if wanted.lasts_s is None else wanted.lasts_s
         uses = held.uses if wanted.uses is None else wanted.uses
         _check(wanted, uses=uses, lasts_s=lasts_s)

@@ -32,7 +32,8 @@ from edgegpu_cloud.store.records import RequestState
 ENROL_HELP = """\
 Make a one-time token and print the line to paste on a box. The line is a secret until it was used.
 
-Without options: one box, within the hour. A second use is refused, and raises an alarm (`edgegpu-cloud alarms`).
+Without options: what `tokens` in controller.yaml has, else one box, within the hour. The console takes the same.
+A second use is refused, and raises an alarm (`edgegpu-cloud alarms`).
 A machine that is a box already needs a token for that box (--for); any other one makes new boxes only.
 
 \b
@@ -63,13 +64,24 @@ Refuse a box that waits, for good. The use of its token is spent.
 --json prints {"id", "state": "REFUSED"}
 """
 
+_DEFAULT = "[default: tokens.%s]"
+
 CountOption = Annotated[
-    int | None, typer.Option("--count", metavar="NUMBER", min=1, max=MOST_USES, help="How many boxes may use it.")
+    int | None,
+    typer.Option(
+        "--count", metavar="NUMBER", min=1, max=MOST_USES, help=f"How many boxes may use it.  {_DEFAULT % 'uses, one'}"
+    ),
 ]
 ExpiresOption = Annotated[
-    str | None, typer.Option("--expires", metavar="TIME", help="How long it lasts: 30m, 12h, 7d  [default: an hour]")
+    str | None,
+    typer.Option(
+        "--expires", metavar="TIME", help=f"How long it lasts: 30m, 12h, 7d.  {_DEFAULT % 'lasts_s, an hour'}"
+    ),
 ]
-ApproveOption = Annotated[bool | None, typer.Option("--approve/--no-approve", help="A person says yes to each box.")]
+ApproveOption = Annotated[
+    bool | None,
+    typer.Option("--approve/--no-approve", help=f"A person says yes to each box.  {_DEFAULT % 'approval, no'}"),
+]
 NameOption = Annotated[
     str, typer.Option("--name", metavar="NAME", help="What the box shall be called; for several, how they begin.")
 ]

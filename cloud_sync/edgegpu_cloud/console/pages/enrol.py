@@ -34,6 +34,7 @@ from edgegpu_cloud.errors import CloudError, NotFoundError
 from edgegpu_cloud.fleet.fleet import Fleet
 from edgegpu_cloud.fleet.selectors import read_labels
 from edgegpu_cloud.fleet.views import BoxDetails
+from edgegpu_cloud.layout import TokenConfig
 from edgegpu_cloud.phrases import phrase
 from edgegpu_cloud.store.records import RequestState, Token
 
@@ -43,23 +44,31 @@ if TYPE_CHECKING:
 router = APIRouter()
 
 LASTS = (3_600, 43_200, 86_400, 604_800, 2_592_000)
-"""How long a token may last, in seconds, as the page offers it."""
+"""How long a token may last, in seconds, as the page offers it beside what the configuration has."""
 
 MOST_SHOWN = 20
 """Boxes of one token whose first report is shown."""
 
 
 class TokenForm(BaseModel):
-    """The form of a token, as it was sent. `each`: a token for each box, as a file; else one for all of them."""
+    """The form of a token, as it was sent. `each`: a token for each box, as a file; else one for all of them.
+
+    What was not sent is None: the configuration of the controller has it. A box that is not ticked is not sent.
+    """
 
     model_config = ConfigDict(frozen=True, str_strip_whitespace=True)
 
     name: Annotated[str, Field(max_length=63)] = ""
     labels: Annotated[str, Field(max_length=500)] = ""
-    lasts_s: Annotated[int, Field(ge=SHORTEST_S, le=LONGEST_S)] = 3_600
-    boxes: Annotated[int, Field(ge=1, le=MOST_USES)] = 1
+    lasts_s: Annotated[int, Field(ge=SHORTEST_S, le=LONGEST_S)] | None = None
+    boxes: Annotated[int, Field(ge=1, le=MOST_USES)] | None = None
     each: bool = False
     approval: bool = False
+
+    @classmethod
+    def of(cls, defaults: TokenConfig) -> "TokenForm":
+        """Return the form as it is shown first: with what the command line and the API take without options."""
+        return cls(lasts_s=defaults.lasts_s, boxes=defaults.uses, approval=defaults.approval)
 
     def request(self) -> TokenRequest:
         """Return the token that is asked for.
@@ -84,7 +93,7 @@ VisitorEnrolment = Annotated[EnrolmentManager, Depends(_manager)]
 def enrol_page(request: Request, enrolment: VisitorEnrolment, pages: Pages) -> Response:
     """Show the form of a token, the boxes that wait, and the tokens that are valid."""
     block = "tokens" if request.query_params.get("part") == "tokens" else "waiting"
-    return _form_page(request, enrolment, pages, TokenForm(), block=block)
+    return _form_page(request, enrolment, pages, TokenForm.of(enrolment.defaults), block=block)
 
 
 def _form_page(
@@ -99,7 +108,7 @@ def _form_page(
     values = {
         "form": form,
         "problem": problem,
-        "lasts": LASTS,
+        "lasts": sorted({*LASTS, form.lasts_s or enrolment.defaults.lasts_s}),
         "most_boxes": MOST_USES,
         "most_tokens": MOST_TOKENS,
         "waiting": enrolment.attempts(RequestState.WAITING),
@@ -132,7 +141,7 @@ def make_token(
 ) -> Response:
     """Make a token, or a file of them; the answer shows it this once."""
     try:
-        made = enrolment.make_many(form.request(), form.boxes if form.each else 1)
+        made = enrolment.make_many(form.request(), (form.boxes or enrolment.defaults.uses) if form.each else 1)
     except CloudError as error:
         return _form_page(request, enrolment, pages, form, problem=error)
     if form.each:

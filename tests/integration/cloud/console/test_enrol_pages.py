@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from kits.browser import browser
 from kits.cert import Authority
+from kits.cloudcli import ok
 from kits.console import ConsoleSite
 from kits.details import box, card
 from kits.enrol import Box, Office, office
@@ -17,6 +18,7 @@ from playwright.sync_api import expect
 from edgegpu_cloud.console.visitor import Visitor
 from edgegpu_cloud.enrolment.bodies import ApprovalPending
 from edgegpu_cloud.enrolment.tokens import RefusalCode, RequestRefusedError
+from edgegpu_cloud.layout import load
 from edgegpu_cloud.store.people.records import Role
 from edgegpu_cloud.store.records import BoxState, RequestState
 
@@ -60,6 +62,25 @@ def test_a_token_is_shown_once_with_its_lines_and_a_box_enrols_with_it(cloud: Of
     with cloud.store.read() as tx:
         made = next(one for one in tx.notes.audits(limit=10) if one.what == "token.made")
     assert (made.by, text in repr(made)) == ("anna", False)
+
+
+def test_page_api_and_command_line_take_the_controllers_defaults(tmp_path: Path) -> None:
+    cloud = office(tmp_path / "own", tokens={"lasts_s": 5_400, "uses": 7, "approval": True})
+    site = ConsoleSite(cloud.store)
+    site.token_config = load(cloud.layout.config).tokens
+    with site.client() as client:
+        page = client.get("/enrol").text
+        assert re.search(r'name="boxes" type="number" value="7"', page)
+        assert re.search(r'name="approval" value="true" checked', page)
+        assert re.findall(r'<option value="(\d+)" selected', page) == ["5400"]
+        client.post("/enrol/tokens", data={**ANNAS, "boxes": "7", "lasts_s": "5400", "approval": "true"})
+        client.post("/enrol/tokens", data={**ANNAS, "approval": "true"})
+    assert site.api().post("/enrolment/tokens", json={}).status_code == 201
+    ok("enrol", folder=cloud.layout.folder)
+    with cloud.store.read() as tx:
+        made = [(one.expires_at_s - one.at_s, one.uses, one.approval) for one in tx.enrolments.tokens()]
+    assert made == [(5_400, 7, True)] * 4
+    cloud.store.close()
 
 
 def test_a_token_for_each_box_comes_as_a_file_whose_tokens_are_valid(cloud: Office, site: ConsoleSite) -> None:
