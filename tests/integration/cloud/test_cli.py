@@ -286,9 +286,13 @@ def test_limits_are_set_on_all_boxes_with_a_label(cloud: Cloud) -> None:
         west.box.verdict = lambda _: Settlement.rejected("NO_ROOM", "needs 60 on one card")
         done = cloud.run(*words, "60", "--wait")
         assert done.code == 1
-        assert [line.split("  ")[0] for line in done.out.splitlines()] == ["BOX", "east", "west"]
-        assert ("Applied" in done.out.splitlines()[1], "NO_ROOM: needs 60" in done.out.splitlines()[2]) == (True, True)
+        assert [line.split()[:2] for line in done.out.splitlines()[2:]] == [["east", "APPLIED"], ["west", "REJECTED"]]
+        assert ("NO_ROOM: needs 60" in done.out, "1 APPLIED, 1 REJECTED" in done.err) == (True, True), "its progress"
+        (one,) = cloud.ok("operations", "list", "--json").json
+        assert done.out.startswith(f"operation {one['operation']['id']}: limits for 2 boxes\n")
         west.box.verdict = lambda _: Settlement.applied()
+        again = cloud.ok(*words, "60", "--wait", "--json").json
+        assert (again["outcomes"], [one["name"] for one in again["results"]]) == ({"APPLIED": 2}, ["east", "west"])
         shown = cloud.ok("limits", "show", "-l", "wing=new", "--json").json
         assert [(one["box"], one["memory_units"]) for one in shown] == [("east", 60), ("west", 60)]
         done = cloud.ok("sharing", "set", "-l", "wing=new", "--policy", "spread", "--wait", "--json")

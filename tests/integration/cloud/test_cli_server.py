@@ -197,6 +197,32 @@ def test_what_came_of_it_is_the_same_here_and_there(used: Pair, monkeypatch: pyt
         assert len(there.out) > len("[]\n"), words
 
 
+def test_limits_of_many_boxes_are_one_operation_from_there_too(pair: Pair) -> None:
+    words = ("limits", "set", "-l", "site=hall", "asr", "--memory", "4")
+    started = pair.there(*words)
+    assert (started.code, started.out.splitlines()[1:]) == (
+        0,
+        ["BOX     OUTCOME  WHY", "hall-1  QUEUED   -", "hall-2  QUEUED   -"],
+    )
+    (one,) = pair.here("operations", "list", "--json").json
+    id_, args = one["operation"]["id"], one["operation"]["args"]
+    assert (one["operation"]["by"], args["container"], args["memory_units"]) == ("otto", "main", 4)
+    assert f"operations show {id_}" in started.err, "it is stored, whatever becomes of this command"
+    OperationRunner(pair.site.store, clock=pair.site.clock).step()
+    assert pair.here("operations", "show", id_, "--json").json["outcomes"] == {"STORED": 2}
+    late = pair.there(*words, "--wait", "--timeout", "1s", "--json")
+    assert (late.code, late.json["outcomes"], len(late.json["results"])) == (EXIT_WAITING, {"QUEUED": 2}, 2)
+
+
+def test_limits_of_many_boxes_whose_app_has_other_containers_are_not_guessed(pair: Pair) -> None:
+    other = box("hall-2", (card("0"),), {"u2": pod("asr-5d98c8c9f7-k2x8v", ("decoder", "0", 4, 1))}, cluster="1" * 36)
+    pair.site.report(ids(pair)[1], other)
+    for asked in (pair.here, pair.there):
+        done = asked("limits", "set", "-l", "site=hall", "asr", "--memory", "4")
+        assert (done.code, "it has decoder, main" in done.err, "--container decoder" in done.err) == (1, True, True)
+    assert pair.here("operations", "list", "--json").json == []
+
+
 def test_an_alert_is_silenced_and_a_check_is_asked_for_from_there(used: Pair) -> None:
     number = str(used.there("alerts", "list", "--json").json[0]["alert"]["number"])
     assert "is silent until" in used.there("alerts", "silence", number, "--for", "2h").out

@@ -7,7 +7,9 @@ from pydantic import TypeAdapter
 
 from edgegpu_cloud.cli.remote.client import ApiClient, name_in_path, read_as
 from edgegpu_cloud.fleet.operations.operations import REMEDY, OperationBoxPage, OperationBoxView, OperationView
-from edgegpu_cloud.store.operations.records import BoxOutcome
+from edgegpu_cloud.store.operations.records import BoxOutcome, OperationKind
+from edgegpu_cloud.store.records import Json
+from edgegpu_sync.ids import DeviceId
 
 _VIEW, _BOX = TypeAdapter(OperationView), TypeAdapter(OperationBoxView)
 
@@ -18,6 +20,11 @@ class RemoteOperations:
     def __init__(self, client: ApiClient) -> None:
         """Take who sends the requests."""
         self._client = client
+
+    def start(self, kind: OperationKind, args: Json, *, devices: Collection[DeviceId]) -> OperationView:
+        """Store a change of these boxes there."""
+        change = {"kind": kind.value, **args}
+        return _view(self._client.send("POST", "/operations", {"change": change, "devices": sorted(devices)}))
 
     def list(self, *, limit: int = 50) -> Sequence[OperationView]:
         """Return the last operations, newest first."""

@@ -17,10 +17,10 @@ from edgegpu_cloud.fleet.views import BoxDetails, BoxView, CommandView
 from edgegpu_cloud.rollouts.rollouts import RolloutPlan, RolloutRequest
 from edgegpu_cloud.rollouts.views import RolloutView
 from edgegpu_cloud.store.alerts.tables import AlertFilter
-from edgegpu_cloud.store.operations.records import BoxOutcome
-from edgegpu_cloud.store.records import Alarm, BoxEvent, RequestState, Token
+from edgegpu_cloud.store.operations.records import BoxOutcome, OperationKind
+from edgegpu_cloud.store.records import Alarm, BoxEvent, Json, RequestState, Token
 from edgegpu_cloud.store.rollouts.records import RolloutBoxRecord, RolloutBoxState
-from edgegpu_sync.ids import CommandId
+from edgegpu_sync.ids import CommandId, DeviceId
 from edgegpu_sync.messages.spec import Spec
 
 
@@ -77,6 +77,7 @@ class RolloutsPort(Protocol):
 class OperationsPort(Protocol):
     """The operations: `Operations` on the controller's machine, `RemoteOperations` elsewhere."""
 
+    def start(self, kind: OperationKind, args: Json, *, devices: Collection[DeviceId]) -> OperationView: ...
     def list(self, *, limit: int = 50) -> Sequence[OperationView]: ...
     def get(self, id_: str) -> OperationView: ...
     def boxes(

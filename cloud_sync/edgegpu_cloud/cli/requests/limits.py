@@ -19,7 +19,7 @@ from edgegpu_cloud.cli.arguments import (
     app_of,
     complete_box_or_app,
 )
-from edgegpu_cloud.cli.box_selection import SELECTED, RefusedBox, askable, chosen, end_by, tried
+from edgegpu_cloud.cli.box_selection import RefusedBox, askable, chosen, end_by, tried
 from edgegpu_cloud.cli.common import (
     DEFAULT,
     EXIT_FAILED,
@@ -33,7 +33,15 @@ from edgegpu_cloud.cli.common import (
     reporting,
 )
 from edgegpu_cloud.cli.requests.limits_history import HISTORY_HELP, history
-from edgegpu_cloud.cli.requests.limits_target import LimitsTarget, box_and_others, container_of, say_if_unknown, targets
+from edgegpu_cloud.cli.requests.limits_target import (
+    LimitsTarget,
+    box_and_others,
+    common_container,
+    container_of,
+    say_if_unknown,
+    targets,
+)
+from edgegpu_cloud.cli.requests.operation_progress import follow_operation
 from edgegpu_cloud.cli.requests.settlements import (
     GOOD,
     TIME_HEADS,
@@ -41,7 +49,6 @@ from edgegpu_cloud.cli.requests.settlements import (
     RequestViews,
     first_line,
     fix,
-    follow_many,
     follow_one,
     time_cells,
     times_document,
@@ -49,27 +56,32 @@ from edgegpu_cloud.cli.requests.settlements import (
 )
 from edgegpu_cloud.errors import NotFoundError
 from edgegpu_cloud.fleet.limits.requests import RequestedItem
+from edgegpu_cloud.fleet.operations.operations import OperationView
 from edgegpu_cloud.fleet.preview.limits import Preview, preview
 from edgegpu_cloud.fleet.specs import ContainerLimits
 from edgegpu_cloud.fleet.views import BoxView, is_problem
+from edgegpu_cloud.store.operations.records import OperationKind
 from edgegpu_sync.messages.spec import AppLimits, OnDrift, item_name
 from edgegpu_sync.messages.uplink import ItemState
 
 app = command_group("Set, show and forget the limits of apps.")
 
-SET_HELP = f"""\
+SET_HELP = """\
 Set the limits of one container of an app on the cluster of a box. --memory 0 takes them away.
 
 The box decides: it changes nothing where the new limits do not fit, and says why. Without --wait its answer is printed
 where it comes at once, so a wrong name is told. The same limits once more are tried once more.
 
-{SELECTED}
+-l SELECTOR in the place of BOX: all boxes with these labels (`edgegpu-cloud label`), of each cluster the one that
+applies its app limits. That is one operation (`edgegpu-cloud operations`): the controller stores it for 500 boxes at a
+time, and goes on whatever becomes of this command. Its outcome on each box is printed, with --wait its progress too.
 
 \b
 Examples:
   edgegpu-cloud limits set asr-hall default/asr --memory 10 --preview
   edgegpu-cloud limits set asr-hall default/asr --container main --memory 10 --core 1 --wait
   edgegpu-cloud limits set -l site=hall default/asr --memory 10 --preview
+  edgegpu-cloud limits set -l site=hall default/asr --memory 10 --wait
 
 \b
 --container is needed only where the app has several that are known to use cards, or none yet and its container is not
@@ -79,8 +91,9 @@ called like the app.
 --on-drift: when somebody else writes the limits back, `report` it, or `enforce` them, three times.
 Exit status: 0 requested, 1 refused (at once or, with --wait, later). With --wait: 0 Applied (with --force also
 Pending), 1 Rejected, Failed, Unsupported, 3 not ended in time.
---json prints {{"box", "item", "rev", "report": {{...}} or null}}, with --preview {{"answer": "fits", "fits_after_stop"
-or "never_fits", "text", "need_units", "need_core", "replicas", "cards": [...], "notes": [TEXT], "as_of_s"}}.
+--json prints {"box", "item", "rev", "report": {...} or null}, with --preview {"answer": "fits", "fits_after_stop" or
+"never_fits", "text", "need_units", "need_core", "replicas", "cards": [...], "notes": [TEXT], "as_of_s"}. With -l it
+prints what `operations show --json` prints, of all boxes, and with --preview a list.
 """
 SHOW_HELP = """\
 Show the limits that were requested on a box, and what became of them; with -l SELECTOR of all boxes with these labels.
@@ -176,8 +189,7 @@ def set_(  # noqa: PLR0913  (one for each option)
             previews = [tried(one.name, partial(_previewed, one, limits, container), many=many) for one in found]
             _print_previews(list(zip((one.name for one in found), previews, strict=True)), many=many, as_json=json)
         elif many:
-            requests = [tried(one.name, partial(_requested, cloud, one, limits, container), many=True) for one in found]
-            follow_many(cloud, requests, _SCREENS, wait_s=wait_s, as_json=json)
+            follow_operation(cloud, _started(cloud, found, limits, container), wait_s=wait_s, as_json=json)
         else:
             follow_one(cloud, _requested(cloud, found[0], limits, container), _SCREENS, wait_s=wait_s, as_json=json)
 
@@ -237,6 +249,17 @@ def _requested(cloud: Cloud, target: LimitsTarget, limits: ContainerLimits, cont
     )
 
 
+def _started(
+    cloud: Cloud, found: Sequence[LimitsTarget], limits: ContainerLimits, container: str | None
+) -> OperationView:
+    """Start one operation for all of these boxes."""
+    mine = replace(limits, container=common_container(found, limits.namespace, limits.app, container))
+    for one in found:
+        say_if_unknown(one, mine.namespace, mine.app)
+    devices = [one.details.box.device for one in found]
+    return cloud.operations.start(OperationKind.LIMITS, asdict(mine), devices=devices)
+
+
 def _print_request(one: Request) -> None:
     for item, report in one.items.items():
         if report is None:
@@ -247,19 +270,12 @@ def _print_request(one: Request) -> None:
             typer.echo(f"  {fix(one.view.name, item)}")
 
 
-def _lines(one: Request | RefusedBox) -> list[tuple[str, str, str]]:
-    if isinstance(one, RefusedBox):
-        return [(one.box, "not requested", one.error.text)]
-    cells = [first_line(report).partition(": ") for report in one.items.values()]
-    return [(one.view.name, state, why or "-") for state, _, why in cells]
-
-
 def _shown(one: Request) -> dict[str, object]:
     ((item, report),) = one.items.items()
     return {"box": one.view.name, "item": item, "rev": one.rev, "report": report}
 
 
-_SCREENS = RequestViews(heads=("BOX", "STATE", "WHY"), tell=_print_request, lines=_lines, document=_shown)
+_SCREENS = RequestViews(tell=_print_request, document=_shown)
 
 # show
 

@@ -84,6 +84,22 @@ def container_of(target: LimitsTarget, namespace: str, app: str, given: str | No
     return known[0]
 
 
+def common_container(found: Sequence[LimitsTarget], namespace: str, app: str, given: str | None) -> str:
+    """Return the container of an app that is meant on all of these boxes, as `container_of` finds it on each.
+
+    Raises:
+        CloudError: several are known, on one box or on several.
+    """
+    if given is not None:
+        return given
+    there = [one for one in found if holders_of((one.details, *one.others), namespace, app)] or found
+    meant = sorted({container_of(one, namespace, app, None) for one in there})
+    if len(meant) > 1:
+        text = f"cannot tell which container of {namespace}/{app} is meant: on these boxes it has {', '.join(meant)}"
+        raise CloudError(text, remedy=f"name it: --container {meant[0]}")
+    return meant[0]
+
+
 def say_if_unknown(target: LimitsTarget, namespace: str, app: str) -> None:
     """Print a line where an app is unknown there and a known one has almost its name."""
     known = apps_of((target.details, *target.others))

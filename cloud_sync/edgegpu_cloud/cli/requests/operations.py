@@ -15,9 +15,14 @@ from edgegpu_cloud.cli.common import (
     moment,
     print_json,
     print_list,
-    print_table,
     reached,
     reporting,
+)
+from edgegpu_cloud.cli.requests.operation_progress import (
+    operation_document,
+    outcomes_text,
+    print_results,
+    results_document,
 )
 from edgegpu_cloud.fleet.operations.operations import OperationView
 from edgegpu_cloud.store.operations.records import BoxOutcome
@@ -25,7 +30,7 @@ from edgegpu_cloud.store.operations.records import BoxOutcome
 app = command_group("Changes of many boxes, and what came of each.")
 
 LIST_HELP = """\
-List the last operations, newest first: changes of many boxes that were started in the console or by its API.
+List the last operations, newest first: changes of many boxes, started by `limits set -l`, in the console or by its API.
 
 \b
 --json prints a list of what `operations show --json` prints, without "results".
@@ -71,21 +76,12 @@ def list_(*, folder: FolderOption = DEFAULT, limit: LimitOption = 20, json: Json
     with reporting(as_json=json), reached(folder) as cloud:
         found = cloud.operations.list(limit=limit)
         heads = ("ID", "WHAT", "ASKED", "BOXES", "OUTCOMES", "BY")
-        print_list(found, heads, _row, none="no operations yet", as_json=json, shown=_document)
+        print_list(found, heads, _row, none="no operations yet", as_json=json, shown=operation_document)
 
 
 def _row(view: OperationView) -> tuple[str, ...]:
     one = view.operation
-    return (one.id, one.kind.value, ago(one.at_s, time.time()), str(one.boxes), _outcomes(view), one.by)
-
-
-def _outcomes(view: OperationView) -> str:
-    words = [f"{number} {outcome.value}" for outcome in BoxOutcome if (number := view.outcomes.get(outcome, 0))]
-    return ", ".join(words) or "-"
-
-
-def _document(view: OperationView) -> dict[str, object]:
-    return {"operation": view.operation, "outcomes": view.outcomes}
+    return (one.id, one.kind.value, ago(one.at_s, time.time()), str(one.boxes), outcomes_text(view), one.by)
 
 
 def show(
@@ -104,17 +100,13 @@ def show(
             view.operation.id, outcomes=[outcome] if outcome else (), after=after, limit=limit
         )
         if json:
-            fields = ("device", "outcome", "text", "remedy", "rev", "command")
-            results = [{"name": one.name, **{name: getattr(one.box, name) for name in fields}} for one in page.boxes]
-            print_json({**_document(view), "results": results})
+            print_json({**operation_document(view), "results": results_document(page.boxes)})
             return
         one = view.operation
         chosen = f", -l {one.selector}" if one.selector else ""
-        typer.echo(f"{one.id}  {one.kind.value}, {counted(one.boxes, 'box')}{chosen}: {_outcomes(view)}")
+        typer.echo(f"{one.id}  {one.kind.value}, {counted(one.boxes, 'box')}{chosen}: {outcomes_text(view)}")
         typer.echo(f"  asked {moment(one.at_s)} by {one.by}: {_args(view)}")
-        rows = [(each.name or each.box.device, each.box.outcome.value, each.box.text or "-") for each in page.boxes]
-        if rows:
-            print_table(("BOX", "OUTCOME", "WHY"), rows)
+        print_results(page.boxes)
         if page.next:
             typer.echo(f"more: edgegpu-cloud operations show {one.id} --after {page.next}")
 
@@ -129,7 +121,7 @@ def cancel(id_: OperationArgument, *, folder: FolderOption = DEFAULT, json: Json
     with reporting(as_json=json), reached(folder) as cloud:
         view = cloud.operations.cancel(id_)
         if json:
-            print_json(_document(view))
+            print_json(operation_document(view))
             return
         left_out = counted(view.outcomes.get(BoxOutcome.CANCELLED, 0), "box")
         typer.echo(f"{view.operation.id}: cancelled for {left_out}; what was stored before goes on")

@@ -63,12 +63,18 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestViews:
-    """The views of requests: one by `tell`, several as a table of their `lines`, each in JSON as its `document`."""
+    """The views of a request: for people by `tell`, in JSON as its `document`."""
+
+    tell: Callable[[Request], None]
+    document: Callable[[Request], Mapping[str, object]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableViews(RequestViews):
+    """The views of one request or several, which are a table of their `lines`."""
 
     heads: Sequence[str]
-    tell: Callable[[Request], None]
     lines: Callable[[Request | RefusedBox], Sequence[Sequence[str]]]
-    document: Callable[[Request], Mapping[str, object]]
 
 
 def follow_one(cloud: Cloud, one: Request, screens: RequestViews, *, wait_s: int, as_json: bool) -> None:
@@ -91,7 +97,7 @@ def follow_one(cloud: Cloud, one: Request, screens: RequestViews, *, wait_s: int
 
 
 def follow_many(
-    cloud: Cloud, requests: Sequence[Request | RefusedBox], screens: RequestViews, *, wait_s: int, as_json: bool
+    cloud: Cloud, requests: Sequence[Request | RefusedBox], screens: TableViews, *, wait_s: int, as_json: bool
 ) -> None:
     """Print what was requested of boxes and its outcome as `follow_one` does; exit with the worst status."""
     print_connection_problem(cloud)

@@ -37,7 +37,7 @@ from edgegpu_cloud.cli.common import (
 from edgegpu_cloud.cli.requests.settlements import (
     TIME_HEADS,
     Request,
-    RequestViews,
+    TableViews,
     first_line,
     fix,
     follow_many,
@@ -151,7 +151,7 @@ def set_(  # noqa: PLR0913  (one for each option)
         if show_preview:
             _print_previews(cloud, views, settings, many=bool(selector), as_json=json)
             return
-        screens = RequestViews(
+        screens = TableViews(
             heads=("BOX", "ITEM", "STATE"), tell=partial(_print_request, waited=wait), lines=_lines, document=_shown
         )
         if name:
