@@ -110,6 +110,10 @@ class SimDriver:
         """Return the MiB that living processes hold on a card, including its MIG instances, or on one instance."""
         return int(self._run("used", uuid))
 
+    def busy_ms(self, uuid: str) -> int:
+        """Return the milliseconds of a card or an instance that living processes used."""
+        return int(self._run("busy", uuid))
+
     def _run(self, *args: str) -> str:
         done = _started([str(self._simctl), str(self.root.absolute()), *args])
         if done.returncode != 0:

@@ -189,6 +189,10 @@ static const char *header(struct sim_driver *drv, const char *key, const char *v
 		return number(value, 1 << 20, &drv->context_mib) ? NULL : key;
 	if (strcmp(key, "reserved_mib") == 0)
 		return number(value, 1 << 20, &drv->reserved_mib) ? NULL : key;
+	if (strcmp(key, "module_mib") == 0)
+		return number(value, 1 << 20, &drv->module_mib) ? NULL : key;
+	if (strcmp(key, "kernel_us") == 0)
+		return number(value, 10000000, &drv->kernel_us) ? NULL : key;
 	if (strcmp(key, "cuda") != 0)
 		return "unknown word at the start of the line";
 	if (sscanf(value, "%2u.%2u%c", &major, &minor, &end) != 2)

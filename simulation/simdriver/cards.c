@@ -44,6 +44,8 @@ int sim_cards_load(struct sim_driver *drv)
 	drv->cuda = 12060;
 	drv->context_mib = 0;
 	drv->reserved_mib = 0;
+	drv->module_mib = 0;
+	drv->kernel_us = 5;
 	strcpy(drv->version, "560.35.03");
 	snprintf(path, sizeof(path), "%s" SIM_FOLDER "/cards", drv->root);
 	file = fopen(path, "re");

@@ -1,7 +1,9 @@
-/* cuda_copy.c - copies check their ranges; what is read from a card is zeros. */
+/* cuda_copy.c - copies check their ranges; what is read from a card is zeros.
+ *
+ * One that is not asynchronous waits for the default stream. Others take no time in their stream. */
 #include <string.h>
 
-#include "cuda_core.h"
+#include "cuda_engine.h"
 
 static CUresult check(const char *call, CUdeviceptr at, size_t bytes)
 {
@@ -17,6 +19,18 @@ static CUresult check(const char *call, CUdeviceptr at, size_t bytes)
 	return valid ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
+static CUresult check_and_wait(const char *call, CUdeviceptr at, size_t bytes)
+{
+	CUresult ret = check(call, at, bytes);
+	struct cu_stream *stream;
+
+	if (ret == CUDA_SUCCESS)
+		ret = cu_enter_stream(call, NULL, &stream);
+	if (ret == CUDA_SUCCESS)
+		cu_wait_stream(stream);
+	return ret;
+}
+
 static CUresult read_zeros(const char *call, void *to, CUdeviceptr from, size_t bytes)
 {
 	CUresult ret = check(call, from, bytes);
@@ -28,7 +42,7 @@ static CUresult read_zeros(const char *call, void *to, CUdeviceptr from, size_t 
 
 SIM_API CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t bytes)
 {
-	return from == NULL ? CUDA_ERROR_INVALID_VALUE : check(__func__, to, bytes);
+	return from == NULL ? CUDA_ERROR_INVALID_VALUE : check_and_wait(__func__, to, bytes);
 }
 
 SIM_API CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t bytes,
@@ -40,7 +54,9 @@ SIM_API CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t b
 
 SIM_API CUresult cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t bytes)
 {
-	return to == NULL ? CUDA_ERROR_INVALID_VALUE : read_zeros(__func__, to, from, bytes);
+	CUresult ret = to == NULL ? CUDA_ERROR_INVALID_VALUE : check_and_wait(__func__, from, bytes);
+
+	return ret != CUDA_SUCCESS ? ret : read_zeros(__func__, to, from, bytes);
 }
 
 SIM_API CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t bytes, CUstream stream)

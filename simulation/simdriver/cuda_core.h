@@ -8,7 +8,7 @@ typedef int CUresult;
 typedef int CUdevice;
 typedef unsigned long long CUdeviceptr;
 typedef struct cu_ctx *CUcontext;
-typedef void *CUstream;
+typedef struct cu_stream *CUstream;
 
 enum {
 	CUDA_SUCCESS = 0,
@@ -18,7 +18,17 @@ enum {
 	CUDA_ERROR_NO_DEVICE = 100,
 	CUDA_ERROR_INVALID_DEVICE = 101,
 	CUDA_ERROR_INVALID_CONTEXT = 201,
+	CUDA_ERROR_ALREADY_MAPPED = 208,
+	CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE = 708,
+	CUDA_ERROR_PEER_ALREADY_ENABLED = 704,
+	CUDA_ERROR_PEER_NOT_ENABLED = 705,
+	CUDA_ERROR_FILE_NOT_FOUND = 301,
 	CUDA_ERROR_OPERATING_SYSTEM = 304,
+	CUDA_ERROR_INVALID_HANDLE = 400,
+	CUDA_ERROR_NOT_READY = 600,
+	CUDA_ERROR_CAPTURE_UNSUPPORTED = 900,
+	CUDA_ERROR_CAPTURE_INVALIDATED = 901,
+	CUDA_ERROR_CAPTURED_EVENT = 907,
 	CUDA_ERROR_NOT_FOUND = 500,
 	CUDA_ERROR_NOT_SUPPORTED = 801,
 	CUDA_ERROR_UNKNOWN = 999,
@@ -31,12 +41,18 @@ struct cu_dev {
 	uint64_t total, limit;		/* bytes; the limit is less what the driver reserves */
 	CUcontext primary;
 	unsigned int primary_users;
+	unsigned int primary_flags;
+	struct cu_pool *pools, *pool, *default_pool, *graph_pool;	/* pool: what cuMemAllocAsync uses */
+	uint64_t turn_at, turn_end;	/* of this process on the card: what is left, in ns */
 };
 
 struct cu_ctx {
 	struct cu_dev *dev;
 	struct cu_ctx *next;
 	bool primary;
+	unsigned int flags, version, peers;
+	unsigned long long id;
+	struct cu_stream *stream;	/* the default one; NULL before it is used */
 };
 
 struct cu_function {			/* an exported function, by functions.txt */
@@ -75,10 +91,11 @@ CUcontext cu_current(void);		/* of this thread; NULL: none */
 CUresult cu_push(CUcontext ctx);
 void cu_pop(void);			/* needs no lock */
 
-/* cuda_mem.c, for cuda_copy.c and cuda_ctx.c; callers of these hold the lock. */
-bool cu_range_valid(CUdeviceptr at, size_t bytes);
+/* cuda_objects.c; callers of these hold the lock. */
 bool cu_take(struct cu_dev *dev, uint64_t bytes);
 void cu_give(struct cu_dev *dev, uint64_t bytes);
-void cu_forget_context(CUcontext ctx);	/* frees what it allocated */
+
+/* cuda_mem.c; the caller holds the lock. */
+bool cu_range_valid(CUdeviceptr at, size_t bytes);
 
 #endif

@@ -2,10 +2,13 @@
 #define _GNU_SOURCE
 #include <stdlib.h>
 
-#include "cuda_core.h"
+#include "cuda_objects.h"
 
-static CUresult make(struct cu_dev *dev, bool primary, CUcontext *out)
+#define CONTEXT_API 3020		/* since CUDA 3.2 contexts have this version */
+
+static CUresult make(struct cu_dev *dev, bool primary, unsigned int flags, CUcontext *out)
 {
+	static unsigned long long ids;
 	CUcontext ctx;
 
 	if (sim_lost(dev->card->entry))
@@ -15,7 +18,8 @@ static CUresult make(struct cu_dev *dev, bool primary, CUcontext *out)
 		free(ctx);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
-	*ctx = (struct cu_ctx){ .dev = dev, .primary = primary };
+	*ctx = (struct cu_ctx){ .dev = dev, .primary = primary, .flags = flags, .id = ++ids,
+				.version = CONTEXT_API };
 	cu_add_context(ctx);
 	sim_lock();
 	sim_context(dev->entry, 1);
@@ -27,7 +31,8 @@ static CUresult make(struct cu_dev *dev, bool primary, CUcontext *out)
 static void drop(CUcontext ctx)
 {
 	cu_remove_context(ctx);
-	cu_forget_context(ctx);
+	cu_drop_all(ctx);
+	cu_pools_reset(ctx->dev);
 	cu_give(ctx->dev, cu_driver()->context_mib * SIM_MIB);
 	sim_lock();
 	sim_context(ctx->dev->entry, -1);
@@ -46,7 +51,7 @@ SIM_API CUresult cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice index)
 		return CUDA_ERROR_INVALID_VALUE;
 	cu_lock();
 	if (dev->primary == NULL)
-		ret = make(dev, true, &dev->primary);
+		ret = make(dev, true, dev->primary_flags, &dev->primary);
 	if (ret == CUDA_SUCCESS) {
 		dev->primary_users++;
 		*out = dev->primary;
@@ -103,34 +108,81 @@ SIM_API CUresult cuDevicePrimaryCtxGetState(CUdevice index, unsigned int *flags,
 		return ret;
 	if (flags == NULL || active == NULL)
 		return CUDA_ERROR_INVALID_VALUE;
-	*flags = 0;
+	*flags = dev->primary_flags;
 	cu_lock();
 	*active = dev->primary != NULL;
 	cu_unlock();
 	return CUDA_SUCCESS;
 }
 
-SIM_API CUresult cuCtxCreate_v2(CUcontext *out, unsigned int flags, CUdevice index)
+SIM_API CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice index, unsigned int flags)
 {
 	struct cu_dev *dev;
 	CUresult ret = cu_enter_dev(__func__, index, &dev);
 
-	(void)flags;
+	if (ret == CUDA_SUCCESS)
+		dev->primary_flags = flags;
+	return ret;
+}
+
+/* The first version is refused while the context is active. */
+SIM_API CUresult cuDevicePrimaryCtxSetFlags(CUdevice index, unsigned int flags)
+{
+	struct cu_dev *dev;
+	CUresult ret = cu_enter_dev(__func__, index, &dev);
+
+	if (ret != CUDA_SUCCESS)
+		return ret;
+	if (dev->primary != NULL)
+		return CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE;
+	dev->primary_flags = flags;
+	return CUDA_SUCCESS;
+}
+
+static CUresult create(const char *call, CUcontext *out, unsigned int flags, CUdevice index)
+{
+	struct cu_dev *dev;
+	CUresult ret = cu_enter_dev(call, index, &dev);
+
 	if (ret != CUDA_SUCCESS)
 		return ret;
 	if (out == NULL)
 		return CUDA_ERROR_INVALID_VALUE;
 	cu_lock();
-	ret = make(dev, false, out);
+	ret = make(dev, false, flags, out);
 	if (ret == CUDA_SUCCESS)
 		ret = cu_push(*out);
 	cu_unlock();
 	return ret;
 }
 
-SIM_API CUresult cuCtxDestroy_v2(CUcontext ctx)
+SIM_API CUresult cuCtxCreate(CUcontext *out, unsigned int flags, CUdevice index)
 {
-	CUresult ret = cu_enter(__func__);
+	return create(__func__, out, flags, index);
+}
+
+SIM_API CUresult cuCtxCreate_v2(CUcontext *out, unsigned int flags, CUdevice index)
+{
+	return create(__func__, out, flags, index);
+}
+
+SIM_API CUresult cuCtxCreate_v3(CUcontext *out, const void *affinity, int count, unsigned int flags,
+				CUdevice index)
+{
+	if ((affinity == NULL) != (count == 0))
+		return CUDA_ERROR_INVALID_VALUE;
+	return create(__func__, out, flags, index);
+}
+
+SIM_API CUresult cuCtxCreate_v4(CUcontext *out, const void *params, unsigned int flags, CUdevice index)
+{
+	(void)params;
+	return create(__func__, out, flags, index);
+}
+
+static CUresult destroy(const char *call, CUcontext ctx)
+{
+	CUresult ret = cu_enter(call);
 
 	if (ret != CUDA_SUCCESS)
 		return ret;
@@ -144,6 +196,16 @@ SIM_API CUresult cuCtxDestroy_v2(CUcontext ctx)
 	}
 	cu_unlock();
 	return ret;
+}
+
+SIM_API CUresult cuCtxDestroy(CUcontext ctx)
+{
+	return destroy(__func__, ctx);
+}
+
+SIM_API CUresult cuCtxDestroy_v2(CUcontext ctx)
+{
+	return destroy(__func__, ctx);
 }
 
 SIM_API CUresult cuCtxSetCurrent(CUcontext ctx)
@@ -214,11 +276,4 @@ SIM_API CUresult cuCtxGetDevice(CUdevice *out)
 		return CUDA_ERROR_INVALID_VALUE;
 	*out = cu_dev_index(ctx->dev);
 	return CUDA_SUCCESS;
-}
-
-SIM_API CUresult cuCtxSynchronize(void)
-{
-	CUcontext ctx;
-
-	return cu_enter_ctx(__func__, &ctx);
 }

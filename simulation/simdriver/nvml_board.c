@@ -31,6 +31,8 @@ SIM_API nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t dev, struct nvml
 	if (dev->card->mig_mode)
 		return NVML_ERROR_NOT_SUPPORTED;
 	out->gpu = sim_utilisation(dev->card->entry);
+	if (out->gpu == 0)		/* nobody set it: what the card did */
+		out->gpu = sim_busy_percent(dev->card->entry);
 	out->memory = out->gpu / 2;
 	return NVML_SUCCESS;
 }

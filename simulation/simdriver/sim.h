@@ -47,6 +47,8 @@ struct sim_driver {
 	int cuda;			/* 12060 for 12.6, as cuDriverGetVersion */
 	uint64_t context_mib;
 	uint64_t reserved_mib;
+	uint64_t module_mib;		/* what each loaded module takes */
+	uint64_t kernel_us;		/* what a launch takes whose kernel's name has no time */
 	unsigned int ncards;
 	struct sim_card cards[SIM_CARDS_MAX];
 };
@@ -106,6 +108,14 @@ uint32_t sim_ring_now(void);
 void sim_ring_put(int entry, uint64_t type, uint64_t data);
 bool sim_ring_next(uint32_t *seen, struct sim_event *out);
 void sim_ring_wait(uint32_t seen, int timeout_ms);
+
+/* clock.c: the time of a card, which its processes share. Times are CLOCK_MONOTONIC's, in ns. */
+uint64_t sim_now_ns(void);
+/* The next stretch of the card's time that is free at `ready` or after it: its start; it ends ns later. */
+uint64_t sim_reserve(int entry, uint64_t ready, uint64_t ns);
+unsigned int sim_busy_percent(int entry);	/* of the last full second */
+uint64_t sim_busy_ns(int entry);		/* of all living processes */
+void sim_sleep_until(uint64_t ns);
 
 /* dials.c: values that people set and the driver shows. */
 int sim_temperature(int entry);

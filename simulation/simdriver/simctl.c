@@ -24,7 +24,8 @@ static const char usage[] =
 	"  clear                     ends every vanish, hang, fail and unload\n"
 	"  temperature UUID CELSIUS\n"
 	"  utilisation UUID PERCENT\n"
-	"  used UUID                 prints MiB taken on a card (its instances too) or an instance\n";
+	"  used UUID                 prints MiB taken on a card (its instances too) or an instance\n"
+	"  busy UUID                 prints the milliseconds that living processes used of a card\n";
 
 static int complain(const char *what, const char *why)
 {
@@ -80,6 +81,17 @@ static int used(const char *uuid)
 		bytes += sim_used(sim_entry(card->mig[m].uuid));
 	sim_unlock();
 	printf("%llu\n", (unsigned long long)(bytes / SIM_MIB));
+	return 0;
+}
+
+static int busy(const char *uuid)
+{
+	uint64_t ns;
+
+	sim_lock();
+	ns = sim_busy_ns(sim_entry(uuid));
+	sim_unlock();
+	printf("%llu\n", (unsigned long long)(ns / 1000000));
 	return 0;
 }
 
@@ -158,6 +170,8 @@ static int run(int argc, char **argv)
 		return complain("state", strerror(-ret));
 	if (argc == 2 && strcmp(argv[0], "used") == 0)
 		return known(argv[1]) ? used(argv[1]) : complain(argv[1], "no such card");
+	if (argc == 2 && strcmp(argv[0], "busy") == 0)
+		return known(argv[1]) ? busy(argv[1]) : complain(argv[1], "no such card");
 	ret = driver_command(argc, argv);
 	return ret == 2 ? card_command(argc, argv) : ret;
 }

@@ -8,11 +8,12 @@
 #include "sim.h"
 
 #define STATE_MAGIC 0x45444753U		/* "EDGS" */
-#define STATE_VERSION 1U
+#define STATE_VERSION 2U
 #define STATE_ENTRIES 128
 #define STATE_SLOTS 512
 #define STATE_RING 64
 #define STATE_FAULTS 16
+#define STATE_TENTHS 16			/* of a second, for which the busy time is kept */
 #define STATE_SLOT_BYTE (1LL << 32)	/* slot n lives while byte STATE_SLOT_BYTE + n is locked */
 
 struct state_entry {			/* a card or a MIG instance */
@@ -21,6 +22,8 @@ struct state_entry {			/* a card or a MIG instance */
 	uint32_t has_temperature;
 	int32_t temperature;
 	uint32_t utilisation;
+	_Atomic uint64_t free_at_ns;	/* when the card has done all that was reserved on it */
+	_Atomic uint64_t busy[STATE_TENTHS];	/* the tenth's number << 32 | busy ns in it */
 };
 
 struct state_slot {			/* a process with a context */
@@ -29,6 +32,7 @@ struct state_slot {			/* a process with a context */
 	uint64_t cookie;		/* random per exec: tells a reused pid from the owner */
 	uint64_t bytes[STATE_ENTRIES];
 	uint32_t contexts[STATE_ENTRIES];
+	_Atomic uint64_t busy_ns[STATE_ENTRIES];
 };
 
 struct state_fault {
