@@ -44,7 +44,7 @@ class Phrase(str):
 
 
 def phrase(template: str, /, **fields: object) -> Phrase:
-    """Return a sentence: `phrase("cannot find a box %(name)r", name=name)`; an error as a field is verbatim."""
+    """Return a sentence: `phrase("cannot find a box %(name)r", name=name)`; an error's own words are verbatim."""
     found = {name: _field(one) for name, one in fields.items()}
     return Phrase(template % found if found else template, one=template, many="", fields=found)
 
@@ -69,9 +69,12 @@ def in_english(text: str, other: Phrase) -> Phrase:
 
 
 def _field(value: object) -> str | float:
-    if isinstance(value, str | float | int):
-        return value
-    return Verbatim(value) if isinstance(value, Exception) else str(value)
+    found = value.args[0] if isinstance(value, Exception) and value.args else value
+    if isinstance(found, Sentence):
+        return of_sentence(found)
+    if isinstance(value, Exception):
+        return found if isinstance(found, Phrase) else Verbatim(value)
+    return value if isinstance(value, str | float | int) else str(value)
 
 
 def joined(texts: Iterable[str]) -> str:

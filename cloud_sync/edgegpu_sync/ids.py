@@ -5,6 +5,7 @@ from typing import Annotated, NewType
 
 from pydantic import AfterValidator
 
+from edgegpu_core.sentences import sentence
 from edgegpu_sync.errors import SyncError
 
 DeviceId = NewType("DeviceId", str)
@@ -30,7 +31,9 @@ def device_id(text: str) -> DeviceId:
     Raises:
         SyncError: for anything else.
     """
-    return DeviceId(_whole(_DEVICE, text, "device id", "16 of a-z and 0-9"))
+    if _DEVICE.fullmatch(text) is None:
+        raise SyncError(sentence("no device id: %(text)r is not 16 of a-z and 0-9", text=text[:64]))
+    return DeviceId(text)
 
 
 def op_name(text: str) -> OpName:
@@ -39,7 +42,9 @@ def op_name(text: str) -> OpName:
     Raises:
         SyncError: for anything else.
     """
-    return OpName(_whole(_OP, text, "op", "words of a-z and 0-9 with dots between"))
+    if _OP.fullmatch(text) is None:
+        raise SyncError(sentence("no op: %(text)r is not words of a-z and 0-9 with dots between", text=text[:64]))
+    return OpName(text)
 
 
 def command_id(text: str) -> CommandId:
@@ -48,13 +53,9 @@ def command_id(text: str) -> CommandId:
     Raises:
         SyncError: for anything else.
     """
-    return CommandId(_whole(_COMMAND, text, "command id", "8 to 40 of a-z, 0-9 and -"))
-
-
-def _whole(pattern: re.Pattern[str], text: str, what: str, right: str) -> str:
-    if pattern.fullmatch(text) is None:
-        raise SyncError(f"no {what}: {text[:64]!r} is not {right}")
-    return text
+    if _COMMAND.fullmatch(text) is None:
+        raise SyncError(sentence("no command id: %(text)r is not 8 to 40 of a-z, 0-9 and -", text=text[:64]))
+    return CommandId(text)
 
 
 CommandIdField = Annotated[CommandId, AfterValidator(command_id)]

@@ -8,7 +8,9 @@ from typing import Annotated, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 
+from edgegpu_core.sentences import sentence
 from edgegpu_sync.errors import MessageRefusedError, RefusalReason, TooLargeError
+from edgegpu_sync.faults import first_fault
 
 WIRE_MAX_BYTES = 65_536
 """The limit of a whole payload, signature line included.
@@ -84,7 +86,13 @@ def encode(body: MessageBody, *, limit_bytes: int = BODY_MAX_BYTES) -> bytes:
     """
     data = body.model_dump_json(exclude_none=True).encode()
     if len(data) > limit_bytes:
-        raise TooLargeError(f"cannot send {type(body).__name__}: {len(data)} bytes, the limit is {limit_bytes}")
+        text = sentence(
+            "cannot send %(what)s: %(size)d bytes, the limit is %(limit)d",
+            what=type(body).__name__,
+            size=len(data),
+            limit=limit_bytes,
+        )
+        raise TooLargeError(text)
     return data
 
 
@@ -100,13 +108,6 @@ def decode(reader: TypeAdapter[T], data: bytes) -> T:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         why = RefusalReason.UNKNOWN_VERSION if first["loc"][-1:] == ("v",) else RefusalReason.MALFORMED
         raise MessageRefusedError(why, first_fault(error, whole="body")[:300]) from error
-
-
-def first_fault(error: ValidationError, *, whole: str = "") -> str:
-    """Return the first thing that is wrong, after the path of its field; `whole` stands for a fault of no field."""
-    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-    where = ".".join(str(part) for part in first["loc"])
-    return f"{where or whole}: {first['msg']}"
 
 
 def digest(value: JsonValue | Mapping[str, JsonValue]) -> str:

@@ -10,8 +10,9 @@ from typing import TypeVar
 from pydantic import ValidationError
 
 from edgegpu_cloud.errors import CloudError, NotFoundError
-from edgegpu_cloud.phrases import Verbatim, phrase
+from edgegpu_cloud.phrases import phrase
 from edgegpu_sync.errors import TooLargeError
+from edgegpu_sync.faults import fault, first_fault
 from edgegpu_sync.messages.downlink import Desired
 from edgegpu_sync.messages.spec import (
     SINGLE_ITEMS,
@@ -24,7 +25,7 @@ from edgegpu_sync.messages.spec import (
     asked,
     item_name,
 )
-from edgegpu_sync.wire import BODY_MAX_BYTES, Json, encode, first_fault
+from edgegpu_sync.wire import BODY_MAX_BYTES, Json, encode
 
 _ROOM = 64
 """Bytes that are left free: numbers grow longer when the same document is sent under a later enrolment."""
@@ -120,7 +121,7 @@ def checked(spec: Spec, *, enrolment: int, rev: int) -> Json:
         encode(Desired(enrolment=enrolment, rev=rev, spec=value), limit_bytes=BODY_MAX_BYTES - _ROOM)
     except ValidationError as error:
         raise CloudError(
-            phrase("cannot set this: %(fault)s", fault=Verbatim(first_fault(error))),
+            phrase("cannot set this: %(fault)s", fault=first_fault(error)),
             remedy=phrase("correct it and set it again"),
         ) from error
     except TooLargeError as error:
@@ -131,7 +132,7 @@ def checked(spec: Spec, *, enrolment: int, rev: int) -> Json:
     for one in asked(value, rev):
         if one.item is None:
             raise CloudError(
-                phrase("cannot set %(name)s: %(fault)s", name=one.name, fault=Verbatim(one.unsupported)),
+                phrase("cannot set %(name)s: %(fault)s", name=one.name, fault=one.unsupported),
                 remedy=phrase("each item once, with known fields"),
             )
     return value
@@ -237,7 +238,7 @@ def _app_limits(limits: ContainerLimits) -> AppLimits:
         return AppLimits(rev=0, cluster=ANY_CLUSTER, **asdict(replace(limits, on_drift=on_drift)))
     except ValidationError as error:
         raise CloudError(
-            phrase("cannot set limits: %(fault)s", fault=Verbatim(first_fault(error))),
+            phrase("cannot set limits: %(fault)s", fault=first_fault(error)),
             remedy=phrase("see docs/app-limits.md"),
         ) from error
 
@@ -284,9 +285,9 @@ def _setting(spec: Spec, name: str, value: dict[str, object]) -> Item:
     try:
         wanted = model.model_validate_json(json.dumps({"rev": 0, **value}))
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        first = error.errors(include_url=False, include_input=False)[0]
         raise CloudError(
-            phrase("cannot set %(name)s: %(fault)s", name=name, fault=Verbatim(first["msg"])),
+            phrase("cannot set %(name)s: %(fault)s", name=name, fault=fault(first)),
             remedy=phrase("see `edgegpu-cloud sharing set --help`"),
         ) from error
     return wanted if now is None else _retried(now, wanted)

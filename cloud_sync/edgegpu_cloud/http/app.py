@@ -28,7 +28,7 @@ from edgegpu_cloud.enrolment.tokens import RefusalCode, RequestRefusedError, Thr
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.http.guard import BODY_MAX_S, WRITE_MAX_S, RequestGuard
 from edgegpu_cloud.http.release import INSTALLER, SUMS, BundleFolder
-from edgegpu_sync.wire import first_fault
+from edgegpu_sync.faults import first_fault
 
 _LOG = logging.getLogger(__name__)
 

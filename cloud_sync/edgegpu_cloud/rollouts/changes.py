@@ -10,6 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.specs import ContainerLimits, SharingSettings, with_limits, with_settings
 from edgegpu_cloud.phrases import listed, phrase, phrase_n
+from edgegpu_sync.faults import first_fault
 from edgegpu_sync.messages.spec import Spec
 from edgegpu_sync.messages.uplink import ItemState
 from edgegpu_sync.rules.ops import UpgradeArgs
@@ -62,11 +63,18 @@ def read_change(kind: str, value: Json) -> RolloutChange:
     Raises:
         CloudError: it is none.
     """
-    try:
-        return _READERS[RolloutKind(kind)].validate_json(json.dumps(value))
-    except (ValidationError, ValueError) as error:
+    reader = next((one for of, one in _READERS.items() if of.value == kind), None)
+    if reader is None:
         raise CloudError(
-            phrase("cannot read what a rollout changes: %(error)s", error=error), remedy=phrase("restore the store")
+            phrase("cannot read what a rollout changes: there is no kind %(kind)r", kind=kind),
+            remedy=phrase("restore the store"),
+        )
+    try:
+        return reader.validate_json(json.dumps(value))
+    except ValidationError as error:
+        raise CloudError(
+            phrase("cannot read what a rollout changes: %(fault)s", fault=first_fault(error)),
+            remedy=phrase("restore the store"),
         ) from error
 
 

@@ -13,6 +13,7 @@ from pydantic_core import to_jsonable_python
 
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.phrases import phrase
+from edgegpu_sync.faults import first_fault
 
 MOST_WAVES = 1_000
 """Waves in one rollout: more would be no waves, and every step reads a count of each."""
@@ -107,7 +108,8 @@ def read_strategy(value: object) -> RolloutStrategy:
         return _STRATEGY.validate_json(json.dumps(value))
     except ValidationError as error:
         raise CloudError(
-            phrase("cannot read the strategy of a rollout: %(error)s", error=error), remedy=phrase("restore the store")
+            phrase("cannot read the strategy of a rollout: %(fault)s", fault=first_fault(error)),
+            remedy=phrase("restore the store"),
         ) from error
 
 

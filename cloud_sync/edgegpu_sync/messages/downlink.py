@@ -5,6 +5,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
+from edgegpu_core.sentences import sentence
 from edgegpu_sync.ids import CommandIdField
 from edgegpu_sync.messages.stamps import Epoch
 from edgegpu_sync.wire import Count, Json, Line, MessageBody, Seconds, WireModel
@@ -39,7 +40,7 @@ class Command(MessageBody):
     @model_validator(mode="after")
     def _floor_below(self) -> Self:
         if self.floor >= self.seq:
-            raise ValueError("floor is not below seq")
+            raise ValueError(sentence("floor is not below seq"))
         return self
 
 

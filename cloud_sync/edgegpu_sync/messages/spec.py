@@ -8,6 +8,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue, ValidationError
 
+from edgegpu_core.sentences import sentence
+from edgegpu_sync.faults import first_fault, not_known
 from edgegpu_sync.wire import (
     ITEM_NAME_MAX,
     Core,
@@ -20,7 +22,6 @@ from edgegpu_sync.wire import (
     WireModel,
     clipped,
     digest,
-    first_fault,
 )
 
 MAX_APP_LIMITS = 100
@@ -177,7 +178,7 @@ def _read(spec: Json, rev: int) -> Iterator[AskedItem]:
     for needed in critical[:MAX_CRITICAL]:
         if not isinstance(needed, str) or needed not in Spec.model_fields:
             text = clipped(str(needed), 64)
-            yield _unsupported(text, spec.get(text), rev=rev, why="this agent does not know it")
+            yield _unsupported(text, spec.get(text), rev=rev, why=sentence("this agent does not know it"))
 
 
 def _as_list(value: JsonValue) -> list[JsonValue]:
@@ -198,12 +199,14 @@ def _item(name: str, model: type[AnyItem], value: JsonValue, *, rev: int) -> Ask
         return _unsupported(name, value, rev=rev, why=first_fault(error))
     if isinstance(item, AppLimits):
         if len(item_name(item)) > ITEM_NAME_MAX:
-            return _unsupported(name, value, rev=rev, why="its names are too long together")
+            return _unsupported(name, value, rev=rev, why=sentence("its names are too long together"))
         name = item_name(item)
     if missing := item.not_understood():
-        return _unsupported(name, value, rev=rev, why=f"this agent does not know {', '.join(missing)}")
+        return _unsupported(name, value, rev=rev, why=not_known(missing))
     return AskedItem(name=name, key=TryKey(item.rev, digest(value), item.retry), item=item)
 
 
 def _unsupported(name: str, value: JsonValue, *, rev: int, why: str) -> AskedItem:
-    return AskedItem(name=name, key=TryKey(rev, digest(value), 0), item=None, unsupported=clipped(why, 200))
+    text = clipped(why, 200)
+    whole = why if why == text else text
+    return AskedItem(name=name, key=TryKey(rev, digest(value), 0), item=None, unsupported=whole)

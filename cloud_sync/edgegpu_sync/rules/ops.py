@@ -8,11 +8,12 @@ from typing import Annotated
 from pydantic import Field, ValidationError
 
 from edgegpu_sync.errors import SyncError
+from edgegpu_sync.faults import first_fault, not_known
 from edgegpu_sync.ids import OpName, op_name
 from edgegpu_sync.messages.telemetry import Uid
 from edgegpu_sync.rules.evidence import MOST_PODS
 from edgegpu_sync.states import ResultCode
-from edgegpu_sync.wire import Count, CriticalPiece, Https, Json, Seconds, Sha256, first_fault
+from edgegpu_sync.wire import Count, CriticalPiece, Https, Json, Seconds, Sha256
 
 
 class RestartRule(StrEnum):
@@ -137,7 +138,7 @@ def read_args(op: Declaration, args: Json) -> Args:
     except ValidationError as error:
         raise BadArgumentsError(ResultCode.BAD_ARGUMENTS, first_fault(error)) from error
     if missing := read.not_understood():
-        raise BadArgumentsError(ResultCode.UNSUPPORTED, f"this agent does not know {', '.join(missing)}")
+        raise BadArgumentsError(ResultCode.UNSUPPORTED, not_known(missing))
     return read
 
 

@@ -16,7 +16,7 @@ import urllib3
 from pydantic import TypeAdapter, ValidationError
 
 from edgegpu_cloud.errors import CloudError, ConflictError, ForbiddenError, NotFoundError
-from edgegpu_sync.wire import first_fault
+from edgegpu_sync.faults import first_fault
 
 T = TypeVar("T")
 

@@ -45,8 +45,8 @@ from edgegpu_cloud.fleet.specs import ContainerLimits, SharingSettings
 from edgegpu_cloud.rollouts.rollouts import RolloutPlan, RolloutRequest
 from edgegpu_cloud.rollouts.views import RolloutView
 from edgegpu_cloud.store.rollouts.records import RolloutBoxRecord, RolloutBoxState, RolloutState
+from edgegpu_sync.faults import first_fault
 from edgegpu_sync.rules.ops import UpgradeArgs
-from edgegpu_sync.wire import first_fault
 
 app = command_group("Change many boxes in waves: limits of an app, settings of sharing, or the agent's version.")
 _start = command_group("Start a rollout.")

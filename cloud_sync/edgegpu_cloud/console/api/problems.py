@@ -12,6 +12,8 @@ from edgegpu_cloud.console.visitor import ForgedFormError, NotAllowedError, NotS
 from edgegpu_cloud.errors import CloudError, ConflictError, ForbiddenError, NotFoundError
 from edgegpu_cloud.fleet.idempotency import InFlightError, KeyReusedError
 from edgegpu_cloud.store.store import StoreError
+from edgegpu_core.sentences import Sentence
+from edgegpu_sync.faults import at_field, fault
 
 _LOG = logging.getLogger(__name__)
 
@@ -108,13 +110,19 @@ async def _visitor_error(_: Request, error: Exception) -> Response:
     return problem(*next(words for kind, words in _OF_VISITOR.items() if isinstance(error, kind)))
 
 
+def request_fault(error: RequestValidationError) -> Sentence:
+    """Return the first fault of a request after the name of its field, without the value: it may be a secret."""
+    first = error.errors()[0]
+    whole, *path = first["loc"]
+    if first["type"] == "json_invalid":  # its path is a place in the text
+        path = []
+    return at_field(".".join(map(str, path)) or str(whole), fault(first))
+
+
 async def _invalid(_: Request, error: Exception) -> Response:
-    """Name the first wrong field, never its value: it may be a secret."""
     if not isinstance(error, RequestValidationError):
         raise error
-    first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"][1:]) or str(first["loc"][0])
-    return problem(422, "INVALID", f"{where}: {first['msg']}", "see /api/v1/openapi.json for what is taken")
+    return problem(422, "INVALID", request_fault(error), "see /api/v1/openapi.json for what is taken")
 
 
 async def _http_error(_: Request, error: Exception) -> Response:

@@ -27,13 +27,14 @@ from edgegpu_cloud.console.api.models.rollouts import (
 from edgegpu_cloud.console.api.problems import ApiRequestError
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.specs import ContainerLimits
+from edgegpu_cloud.phrases import phrase
 from edgegpu_cloud.rollouts.changes import RolloutChange
 from edgegpu_cloud.rollouts.rollouts import RolloutRequest, Rollouts
 from edgegpu_cloud.rollouts.strategy import read_strategy
 from edgegpu_cloud.store.rollouts.records import RolloutBoxState
+from edgegpu_sync.faults import first_fault
 from edgegpu_sync.messages.spec import OnDrift
 from edgegpu_sync.rules.ops import UpgradeArgs
-from edgegpu_sync.wire import first_fault
 
 if TYPE_CHECKING:
     from edgegpu_cloud.console.web import ConsoleParts
@@ -97,9 +98,9 @@ def _change(body: ApiRolloutChange) -> RolloutChange:
             try:
                 return UpgradeArgs.model_validate(body.model_dump(exclude={"kind"}))
             except ValidationError as error:
-                text = f"cannot roll out this release: {first_fault(error)}"
                 raise CloudError(
-                    text, remedy="give version, URL, SHA-256 and signature as the release has them"
+                    phrase("cannot roll out this release: %(fault)s", fault=first_fault(error)),
+                    remedy=phrase("give version, URL, SHA-256 and signature as the release has them"),
                 ) from error
         case _:
             assert_never(body)

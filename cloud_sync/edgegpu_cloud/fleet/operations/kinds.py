@@ -21,14 +21,14 @@ from edgegpu_cloud.fleet.specs import (
     with_sharing,
     without_refused,
 )
-from edgegpu_cloud.phrases import Verbatim, phrase
+from edgegpu_cloud.phrases import phrase
 from edgegpu_cloud.store.operations.records import BoxOutcome, Operation, OperationBox, OperationKind
 from edgegpu_cloud.store.records import BoxRecord, Json
 from edgegpu_cloud.store.store import Transaction
+from edgegpu_sync.faults import first_fault
 from edgegpu_sync.ids import DeviceId, op_name
 from edgegpu_sync.messages.spec import Spec
 from edgegpu_sync.rules.ops import OPS, BadArgumentsError, read_args
-from edgegpu_sync.wire import first_fault
 
 
 class _CommandArgs(BaseModel):
@@ -69,7 +69,7 @@ def checked_args(kind: OperationKind, args: Json) -> Json:
         read = _MODELS[kind].validate_python(args)
     except ValidationError as error:
         raise CloudError(
-            phrase("cannot start %(kind)s: %(fault)s", kind=kind.value, fault=Verbatim(first_fault(error))),
+            phrase("cannot start %(kind)s: %(fault)s", kind=kind.value, fault=first_fault(error)),
             remedy=phrase("correct its arguments"),
         ) from error
     match read:

@@ -291,3 +291,18 @@ def test_a_body_that_is_too_long_and_a_path_that_is_none_are_problems(site: Cons
     assert client.get("/none").json()["code"] == "NOT_FOUND"
     assert client.put("/boxes").json()["code"] == "METHOD_NOT_ALLOWED"
     assert client.post("/enrolment/tokens", content=b"{").json()["code"] == "INVALID"
+
+
+@pytest.mark.parametrize(
+    ("body", "detail"),
+    [
+        (b"{", "body: is not valid JSON"),
+        (b"7", "body: is not an object"),
+        (b'{"uses": "many"}', "uses: is not a whole number"),
+        (b'{"uses": 0}', "uses: must be 1 or more"),
+        (b'{"none": 1}', "none: is not known here"),
+    ],
+)
+def test_a_fault_of_a_body_is_told_in_plain_words(site: ConsoleSite, body: bytes, detail: str) -> None:
+    answer = site.api().post("/enrolment/tokens", content=body, headers={"content-type": "application/json"})
+    assert (answer.status_code, answer.json()["detail"]) == (422, detail)

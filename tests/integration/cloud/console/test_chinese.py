@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING
 import pytest
 from kits.console import PAGES, ConsoleSite
 from kits.gallery import NAMESPACE, Gallery, returned_rollout
+from kits.postgres import need, running
 
 from edgegpu_cloud.alerts.service import AlertTask
 from edgegpu_cloud.fleet.fleet import Fleet
 from edgegpu_cloud.phrases import Verbatim, phrase
+from edgegpu_cloud.store.store import ControllerStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 HIDDEN = {"code", "pre", "script", "style"}
 SHOWN = ("aria-label", "title", "placeholder", "alt")
@@ -207,6 +210,17 @@ REFUSED: tuple[tuple[str, dict[str, str] | None], ...] = (
     ("/alerts/1", {"do": "99999999"}),
     ("/alerts/1", {"do": "x"}),
     ("/audit?before=x", None),
+    ("/audit?before=-1", None),
+    ("/rollouts/x", None),
+    ("/alerts/0", {"do": "seen"}),
+    ("/alerts?before=%3C", None),
+    ("/apps?labels=" + "a" * 600, None),
+    ("/boxes/hall-2/commands", {"op": "x" * 90}),
+    ("/boxes/hall-2/commands", {"op": "a..b"}),
+    ("/boxes/hall-2/sharing", {"policy": "spread"}),
+    ("/account/tokens", {"name": "a", "role": "x"}),
+    ("/account/tokens", {"name": "a", "days": "many"}),
+    ("/enrol/tokens", {"boxes": "many"}),
     ("/link?code=x", None),
     ("/link", {"code": "x", "password": "a", "again": "b"}),
     ("/sign-in", {"name": "anna", "password": "wrong"}),
@@ -223,6 +237,27 @@ def test_every_refusal(gallery: Gallery, path: str, form: dict[str, str] | None)
             page = client.post(path, data={"csrf": "csrf-of-anna", **form}, headers={"origin": "https://console"})
         assert page.status_code >= 400 or 'role="alert"' in page.text, (page.status_code, page.headers)
         assert english(page.text) == set()
+
+
+@pytest.mark.parametrize(
+    ("path", "form", "chinese", "english_"),
+    [
+        ("/audit?before=x", None, "before:不是整数", "before: is not a whole number"),
+        ("/boxes/hall-2/replace", {"lasts_s": "1"}, "lasts_s:必须不小于 60", "lasts_s: must be 60 or more"),
+        ("/boxes/hall-2/sharing", {"policy": "spread"}, "rev:缺失", "rev: is missing"),
+        ("/boxes/hall-2/commands", {"op": "x" * 90}, "op:最多 80 个字符", "op: must have 80 characters or fewer"),
+        ("/account/tokens", {"name": "a", "role": "x"}, "role:必须是以下之一", "role: must be one of"),
+    ],
+)
+def test_a_form_says_which_field_is_wrong(
+    gallery: Gallery, path: str, form: dict[str, str] | None, chinese: str, english_: str
+) -> None:
+    for language, said in (("zh-CN", chinese.replace(":", "\N{FULLWIDTH COLON}")), ("en", english_)):
+        with gallery.site.client(language=language) as client:
+            whole = {"csrf": "csrf-of-anna", **(form or {})}
+            origin = {"origin": "https://console"}
+            page = client.get(path) if form is None else client.post(path, data=whole, headers=origin)
+            assert said in page.text
 
 
 @pytest.mark.parametrize(
@@ -318,3 +353,22 @@ def test_a_rollout_that_was_stopped_and_returned(tmp_path_factory: pytest.TempPa
         assert "台设备中有 1 台失败" in page
         assert "Failed" not in page, "the state that the box has reported"
     assert "boxes failed, and 100 % have to succeed" in site.client().get("/rollouts/1").text
+
+
+def test_a_database_that_is_gone_is_a_cause_in_chinese_and_its_words_are_an_administrators(short_tmp: Path) -> None:
+    need()
+    with running(short_tmp) as server:
+        store = ControllerStore.open(server.new_database())
+        site = ConsoleSite(store)
+        server.stop()
+        admins = site.client("anna", language="zh-CN").get("/boxes/hall-1").text
+        assert "无法连接到它" in admins
+        assert "systemctl status postgresql" in admins
+        assert "上的数据库" in admins
+        assert any("connection" in one for one in ReadTexts(admins).quotes)
+        for path in ("/boxes/hall-1", "/apps", "/rollouts", "/alerts", "/audit"):
+            assert english(site.client("vera", language="zh-CN").get(path).text) == set(), path
+        page = site.client("anna").get("/apps").text
+        assert "cannot use the database" in page
+        assert "is PostgreSQL running there" in page
+        store.close()
