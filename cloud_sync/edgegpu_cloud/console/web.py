@@ -19,7 +19,7 @@ from edgegpu_cloud.alerts.service import Alerts
 from edgegpu_cloud.console import live, metrics
 from edgegpu_cloud.console.api.app import PATH as API_PATH
 from edgegpu_cloud.console.api.app import make_api
-from edgegpu_cloud.console.api.problems import MEDIA_TYPE, problem
+from edgegpu_cloud.console.api.problems import MEDIA_TYPE, problem, request_fault
 from edgegpu_cloud.console.live import ChangeWatcher
 from edgegpu_cloud.console.metrics import ConsoleMetrics, TimedRequests
 from edgegpu_cloud.console.pages import (
@@ -51,7 +51,10 @@ from edgegpu_cloud.fleet.idempotency import IdempotentRequests
 from edgegpu_cloud.fleet.operations.operations import Operations
 from edgegpu_cloud.http.guard import RefusalBody, RequestGuard
 from edgegpu_cloud.people.people import People
+from edgegpu_cloud.phrases import of_sentence
 from edgegpu_cloud.rollouts.rollouts import Rollouts
+from edgegpu_cloud.store.people.records import Role
+from edgegpu_cloud.store.store import StoreError
 
 _LOG = logging.getLogger(__name__)
 
@@ -233,8 +236,19 @@ async def _http_error(request: Request, error: Exception) -> Response:
     return _problem(request, status, "not-found" if status == 404 else "refused", error)  # noqa: PLR2004  (HTTP's own)
 
 
+def _words_of_database(request: Request, error: Exception) -> str:
+    """Return the words of a database's driver for an administrator; the log has them in any case."""
+    if not isinstance(error, StoreError):
+        return ""
+    _LOG.warning("%s", error)
+    visitor: Visitor | None = getattr(request.state, "visitor", None)
+    return error.words if visitor is not None and visitor.may(Role.ADMIN) else ""
+
+
 def _problem(request: Request, status: int, kind: str, error: Exception) -> Response:
     text, remedy = (error.text, error.remedy) if isinstance(error, CloudError) else ("", "")
-    values = {"kind": kind, "text": text, "remedy": remedy}
+    if isinstance(error, RequestValidationError):
+        text = of_sentence(request_fault(error))
+    values = {"kind": kind, "text": text, "remedy": remedy, "words": _words_of_database(request, error)}
     pages: PageRenderer = request.state.pages
     return pages.page(request, "problem.html", values, block="problem", status=status)

@@ -13,6 +13,7 @@ from typing import Any
 from sqlalchemy import Connection, func, inspect, select, text, update
 
 from edgegpu_cloud.errors import CloudError
+from edgegpu_cloud.phrases import phrase
 from edgegpu_cloud.store.engine import open_engine, writing
 from edgegpu_cloud.store.schema import MetaRow, table
 
@@ -69,8 +70,12 @@ def check_not_newer(found: int | None, folder: Path = FOLDER) -> None:
     """
     ours = newest(folder)
     if found is not None and found > ours:
-        remedy = "upgrade edgegpu here, or restore the backup that was taken before"
-        raise CloudError(f"cannot use this store: its tables have version {found}, ours is {ours}", remedy=remedy)
+        raise CloudError(
+            phrase(
+                "cannot use this store: its tables have version %(found)s, ours is %(ours)s", found=found, ours=ours
+            ),
+            remedy=phrase("upgrade edgegpu here, or restore the backup that was taken before"),
+        )
 
 
 def upgrade(url: str, folder: Path = FOLDER) -> int | None:

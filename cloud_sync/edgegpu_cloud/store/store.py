@@ -10,10 +10,11 @@ from sqlalchemy import URL, Connection, Engine, make_url
 from sqlalchemy.exc import DataError, IntegrityError, SQLAlchemyError
 
 from edgegpu_cloud.errors import CloudError
-from edgegpu_cloud.phrases import Phrase, Verbatim, phrase
+from edgegpu_cloud.phrases import in_english, phrase
 from edgegpu_cloud.store.alerts.conditions import Conditions
 from edgegpu_cloud.store.alerts.tables import AlertTable
 from edgegpu_cloud.store.boxes import BoxTable
+from edgegpu_cloud.store.causes import cause_of
 from edgegpu_cloud.store.commands import CommandTable
 from edgegpu_cloud.store.controllers.certificates import ControllerCertificates
 from edgegpu_cloud.store.controllers.leases import ALL, LeaseTable
@@ -53,6 +54,11 @@ def _nobody(_: CommitMoment) -> None:
 
 class StoreError(CloudError):
     """A failure of the database: it is locked for long, full or gone, or something is there twice."""
+
+    def __init__(self, text: str, *, remedy: str = "", words: str = "") -> None:
+        """Make one; `words` are those of the database's driver."""
+        super().__init__(text, remedy=remedy)
+        self.words = words
 
 
 class RecordError(StoreError):
@@ -283,53 +289,24 @@ def _explaining(url: URL) -> Iterator[None]:
 def place_of(url: URL) -> str:
     """Return where a database is, for people: without its password."""
     if url.get_backend_name() == "sqlite":
-        return url.database or "the store"
-    host = url.host or url.query.get("host", "this machine")
-    return f"the database {url.database} at {host}"
+        return url.database or phrase("the store")
+    host = url.host or url.query.get("host", phrase("this machine"))
+    return phrase("the database %(name)s at %(host)s", name=url.database, host=host)
 
-
-_RESTORE = "restore it from a backup (docs/cloud/backup.md says how)"
-_DOWN = "is PostgreSQL running there (systemctl status postgresql), and is `database.url` in controller.yaml right?"
-_RACE = phrase("somebody has written the same at the same time: look again, and try again")
-_REMEDIES = {
-    "not a database": _RESTORE,
-    "malformed": _RESTORE,
-    "is full": "make room on the disk of {place}",
-    "locked": "another process has it open: fuser -v {place}",
-    "UNIQUE": _RACE,
-    "duplicate key": _RACE,
-    "password authentication failed": "put the user's password into the file that `database.password_file` in "
-    "controller.yaml names",
-    "no password supplied": "name a file with the user's password: `database.password_file` in controller.yaml",
-    "No space left": "make room on the disk of its server",
-    "too many": "raise max_connections in its server's postgresql.conf, or stop what else is connected",
-    "no pg_hba.conf entry": "allow this user and this machine in its server's pg_hba.conf",
-    "permission denied": "make controller.yaml's user the database's owner: ALTER DATABASE … OWNER TO …",
-    'role "': "create the user: createuser --pwprompt USER, on the machine of the database",
-    'database "': "create the database: createdb --owner USER DATABASE, on its machine",
-    "connection": _DOWN,
-    "starting up": _DOWN,
-    "shutting down": _DOWN,
-}
-"""What to do, by the words of the cause: the first that fits."""
 
 _CONTENDED = {"40001", "40P01", "55P03"}
 """PostgreSQL's codes: serialization_failure, deadlock_detected, lock_not_available."""
 
 
 def explained(error: SQLAlchemyError, place: str) -> StoreError:
-    """Return our error for one of the database's: the cause in a line, and what to do."""
+    """Return our error for one of the database's: the cause in a line, in English its driver's, and what to do."""
     driver = getattr(error, "orig", None)
     cause = " ".join(str(driver or error).partition("\n")[0].split())
     if getattr(driver, "sqlstate", None) in _CONTENDED:
-        text = phrase(
-            "cannot use %(place)s: another change was in the way (%(cause)s)", place=place, cause=Verbatim(cause)
-        )
-        return ContendedError(text, remedy=phrase("nothing was changed: try again"))
-    remedy = next(
-        (one for words, one in _REMEDIES.items() if words in cause), "look at the disk, and at who has it open"
-    )
+        met = phrase("cannot use %(place)s: another change was in the way", place=place)
+        text = in_english(f"{met} ({cause})", met)
+        return ContendedError(text, remedy=phrase("nothing was changed: try again"), words=cause)
+    known = cause_of(cause, place)
+    whole = phrase("cannot use %(place)s: %(cause)s", place=place, cause=known.what)
     kind = RecordError if isinstance(error, DataError | IntegrityError) else StoreError
-    whole = remedy if isinstance(remedy, Phrase) else Verbatim(remedy.format(place=place))
-    text = phrase("cannot use %(place)s: %(cause)s", place=Verbatim(place), cause=Verbatim(cause))
-    return kind(text, remedy=whole)
+    return kind(in_english(f"cannot use {place}: {cause}", whole), remedy=known.remedy, words=cause)
