@@ -1,6 +1,6 @@
 #!/bin/sh
 # edgegpu-recover-lib.sh: what edgegpu-recover knows of the journal, and how it undoes: files, units, k3s. It is read by
-# edgegpu-recover, which sets ROOT, TX, BASELINE, LOCK, BEGUN, STARTS and DEADMAN.
+# edgegpu-recover, which sets ROOT, TX, BASELINE, LOCK, BEGUN, STARTS, DEADMAN and by.
 # shellcheck disable=SC2034,SC2154  # names that load and the reader of this file set and use
 NEWLINE='
 '
@@ -35,7 +35,7 @@ write_record() { # into a file that has its room already: two take turns, so tha
 
 save() { # state, why
     state=$1 why=$(printf '%.1500s' "$2")
-    echo "$(date -u +%Y-%m-%dT%H:%M:%SZ) $id $op $state $why" 2> /dev/null >> "$TX/log"
+    echo "$(date -u +%Y-%m-%dT%H:%M:%SZ) $id $op $state $by$why" 2> /dev/null >> "$TX/log"
     say "$op $id: $state${why:+: $why}"
     write_record || { say "cannot write $TX/state: make room there, or make it writable"; return 1; }
 }

@@ -66,7 +66,7 @@ class Bed:
 
     def __post_init__(self) -> None:
         for folder in ("etc/rancher/k3s", "etc/systemd/system", "opt/edgegpu", "run", "var/lib", "usr/local", "dev"):
-            (self.root / folder).mkdir(parents=True)
+            (self.root / folder).mkdir(parents=True, exist_ok=True)
         (self.root / "etc/edited").write_text("old\n")
         (self.root / "etc/edited").chmod(0o604)
         (self.root / "etc/removed").write_text("was here\n")

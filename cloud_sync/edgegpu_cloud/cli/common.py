@@ -1,6 +1,5 @@
 """What the commands share: options, the open controller, output, and how an error ends a command."""
 
-import getpass
 import os
 import sys
 import time
@@ -19,6 +18,7 @@ from edgegpu_base.cli import output
 from edgegpu_base.cli.commandline import is_output_fault
 from edgegpu_base.cli.durations import seconds
 from edgegpu_base.cli.output import dumped, dumped_one_of_many, one_line, plain, plain_json
+from edgegpu_base.process.user import invoking_user
 from edgegpu_cloud.alerts.service import Alerts
 from edgegpu_cloud.cli.local_enrolment import LocalEnrolment
 from edgegpu_cloud.cli.remote.alerts import RemoteAlerts
@@ -100,11 +100,7 @@ class LocalCloud(Cloud):
 
 def operator() -> str:
     """Return the name of the operator who runs this command, for the audit and the boxes' journals."""
-    try:
-        name = os.environ.get("SUDO_USER") or getpass.getuser()
-    except (KeyError, OSError):
-        name = str(os.getuid())
-    return f"operator {name}"
+    return f"operator {invoking_user()}"
 
 
 @contextmanager

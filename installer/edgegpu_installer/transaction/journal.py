@@ -131,8 +131,8 @@ class TransactionJournal:
         except (ValueError, KeyError) as error:
             raise TransactionJournalError(f"cannot understand {path}: {error}", "edgegpu-recover show") from error
 
-    def write(self, record: TransactionRecord) -> None:
-        """Write the record to the disk, and a line to the log.
+    def write(self, record: TransactionRecord, *, note: str = "") -> None:
+        """Write the record to the disk, and a line to the log; `note` stands in that line alone.
 
         Raises:
             TransactionJournalError: the state may not follow the present one (a bug of ours).
@@ -141,7 +141,7 @@ class TransactionJournal:
         last = self.read()
         if last is not None and last.id == record.id and not may_follow(last.state, record.state):
             raise TransactionJournalError(f"cannot go from {last.state} to {record.state}")
-        self.log(f"{record.id} {record.op} {record.state} {_one_line(record.why)}".rstrip())
+        self.log(f"{record.id} {record.op} {record.state} {_one_line(f'{note} {record.why}')}".rstrip())
         text = "".join(f"{field.name}={_one_line(_text(getattr(record, field.name)))}\n" for field in fields(record))
         atomic.write(self.folder / "state", text.encode())
 

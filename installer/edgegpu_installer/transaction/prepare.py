@@ -34,6 +34,8 @@ class TransactionMachine:
     version: str = ""
     transaction_id: str = ""
     """The id of the next transaction; when it is empty, the id is random."""
+    user: str = ""
+    """Who runs the installer, for the journal's history."""
     settle_s: int = 10
     wait_s: int = 180
     agent_steady_s: float = 10.0

@@ -16,6 +16,7 @@ from edgegpu_installer.layout import RUN_UNITS, UNITS, Layout
 from edgegpu_installer.machine.atomic import make_folder, read_entry, stage, swap, write
 from edgegpu_installer.machine.cards import make_device_links
 from edgegpu_installer.transaction import agent_health, baseline
+from edgegpu_installer.transaction.ended import RESUME, begin_note
 from edgegpu_installer.transaction.farewell import UNIT as FAREWELL
 from edgegpu_installer.transaction.journal import (
     TargetPath,
@@ -106,6 +107,7 @@ def resume(machine: TransactionMachine, *, verify: Verify) -> TransactionOutcome
         if decision is RecoveryDecision.NOTHING:
             _tidy(machine, lock)
             return TransactionOutcome(record.state, changed=False, why=record.why)
+        journal.log(f"{record.id} {record.op} {record.state} by={RESUME}")
         if decision is RecoveryDecision.VERIFY:
             transaction = _Transaction(machine, record, lock, signals)
             return transaction.run_or_undo(lambda: transaction.continue_after_crash(verify))
@@ -184,7 +186,10 @@ class _Transaction:
                 self._make_folders(prepared, above=target.change.path)
                 stage(self._at(target), target.new)
                 swap(self._at(target), target.new)
-        self._enter(TransactionState.PREPARED)
+        before = read_entry(self._layout.current).link_to
+        machine = self._machine
+        note = begin_note(user=machine.user, version=machine.version, before=Path(before or "").name)
+        self._enter(TransactionState.PREPARED, note=note)
 
     def _make_folders(self, prepared: Prepared, *, above: str = "") -> None:
         """Make the plan's folders, or only those above a path: until PREPARED a boot could not remove the others."""
@@ -244,10 +249,10 @@ class _Transaction:
                 for unit in units:
                     self._system.stop(unit)
 
-    def _enter(self, state: TransactionState, *, attempts: int | None = None) -> None:
+    def _enter(self, state: TransactionState, *, attempts: int | None = None, note: str = "") -> None:
         with self._step(state.value):
             record = next_record(self._record, state, attempts=attempts)
-            self._journal.write(record)
+            self._journal.write(record, note=note)
             self._record = record
 
     def _deadline(self) -> Deadline:

@@ -13,6 +13,7 @@ import typer
 
 from edgegpu_agent.cli.common import CliError, sayer
 from edgegpu_agent.cli.setup.enrol_options import app_limits, is_spent
+from edgegpu_base.process.user import invoking_user
 from edgegpu_installer.changes import LEAVING, Plan
 from edgegpu_installer.cluster.app_limits_account import AppLimitsAccount
 from edgegpu_installer.errors import InstallError
@@ -193,6 +194,7 @@ class InstallerConsole:
             at_step=_at_step,
             version=release.version,
             transaction_id=self.transaction_id,
+            user="" if self.transaction_id else invoking_user(),  # a program that gives an id says no user
         )
 
     def _verifier(self, facts: MachineFacts, site: Site) -> Callable[[bool], Verify]:
