@@ -28,6 +28,7 @@ from edgegpu_agent.journal.journal import BoxJournal, Hook
 from edgegpu_agent.ports import Acts, BoxContext, Clock, Settlers, SharingProbe, TelemetrySource
 from edgegpu_agent.worker.executor import RaisedError, caught
 from edgegpu_agent.worker.worker import Worker, WorkerParts
+from edgegpu_installer.transaction.ended import EndedTransaction
 from edgegpu_sync.keys import public_text
 from edgegpu_sync.link.events import LinkDown, LinkUp, MessageArrived, PublishAcknowledged
 from edgegpu_sync.messages.downlink import KeySetLink
@@ -109,6 +110,8 @@ class Box:
     """Later times are not believed."""
     keys: Sequence[KeySetLink] = ()
     """The key sets that came with its enrolment."""
+    ended: tuple[EndedTransaction, ...] = ()
+    """The transactions of its installer that have ended."""
 
     def start(self) -> "Box":
         world = self.world
@@ -142,6 +145,7 @@ class Box:
                 executor=self.executor,
                 nonce=self._nonce,
                 server_time=self._believes,
+                transactions=lambda: self.ended,
             )
         )
         self.worker.attach(self.link)

@@ -5,7 +5,7 @@ from collections import Counter as Tally
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from kits.workerworld import World
 
-from edgegpu_sync.errors import MessageRefusedError
+from edgegpu_sync.errors import MessageRefusedError, RefusalReason
 from edgegpu_sync.ids import CommandId, OpName, command_id, device_id, op_name
 from edgegpu_sync.keys import next_link, public_text
 from edgegpu_sync.messages.downlink import Command, Desired, Keys, KeySetLink, Receipt
@@ -47,6 +47,7 @@ class Controller:
         self.refused: Tally[str] = Tally()
         self.seen: list[Message] = []
         self.events: list[str] = []
+        self.stored: list[Event] = []
         self.results: dict[CommandId, CommandResult] = {}
         self.made = 0
 
@@ -131,7 +132,8 @@ class Controller:
             return self._hear(parse(topic), payload)
         except MessageRefusedError as error:
             self.refused[error.why] += 1
-            return []
+            known = error.why is RefusalReason.OLD_STAMP and parse(topic).kind is TopicKind.EVENT
+            return [self.receipt()] if known else []
 
     def _hear(self, topic: Topic, payload: bytes) -> list[tuple[str, bytes]]:
         message = read(topic.kind, open_up(topic, payload, public=public_text(BOX_KEY)))
@@ -160,6 +162,7 @@ class Controller:
                 self.tracked[topic.id] = self.tracked[topic.id].on_not_taken(message)
             case Event():
                 self.events.append(message.text)
+                self.stored.append(message)
                 answers = [self.receipt()]
             case _:
                 pass

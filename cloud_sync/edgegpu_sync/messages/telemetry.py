@@ -98,6 +98,38 @@ class BoxHealth(UplinkBody):
     outbox_used: Annotated[float, Field(ge=0, le=1)] = 0.0
 
 
+TRANSACTION = "machine.transaction"
+"""The kind of the event that reports a transaction of the installer."""
+
+CLOUD, PERSON, RECOVERY = "cloud", "person", "recovery"
+"""Who has begun a transaction: a request of the cloud, a person on the box, or edgegpu-recover on its own."""
+
+
+class TransactionReport(WireModel):
+    """A transaction of the box's installer that has ended.
+
+    `author`: `CLOUD` (an item of revision `rev`, or the command with this id), `PERSON` (`user`), or `RECOVERY`.
+    `began`, `ended`: by the box's clock, 0 where it is not known. `before`: the version that was installed until then,
+    where it was another. `recovered`: its installer died, and the box finished it or put it back by itself. `skipped`:
+    how many earlier ones were not reported, for want of room.
+    """
+
+    id: Token
+    op: Token
+    author: Token
+    user: Line = ""
+    item: Line = ""
+    rev: Count = 0
+    result: Token
+    why: Text = ""
+    began: Count = 0
+    ended: Count = 0
+    version: Line = ""
+    before: Line = ""
+    recovered: bool = False
+    skipped: Count = 0
+
+
 class Event(UplinkBody):
     """Something that happened; kept in the outbox until a receipt's `n` has reached it, or room is needed."""
 
@@ -107,6 +139,8 @@ class Event(UplinkBody):
     about: Line = ""
     at: Count
     """Seconds since 1970 by the box's clock, which may be wrong by years: for people."""
+    transaction: TransactionReport | None = None
+    """With the kind `machine.transaction`."""
 
 
 class CardSample(WireModel):

@@ -1,6 +1,7 @@
 """Settlers of the items that the installer carries out (sharing, the plugin's settings), and the probe of sharing."""
 
 import logging
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -25,6 +26,7 @@ from edgegpu_installer.layout import Layout
 from edgegpu_plugin.config import schema
 from edgegpu_plugin.errors import ConfigError
 from edgegpu_sync.messages.spec import (
+    SINGLE_ITEMS,
     AnyItem,
     AppLimits,
     AskedItem,
@@ -84,11 +86,19 @@ class SharingOfBox:
 
 
 _TRANSACTION, _DONE = "transaction", "done"
+_ID = re.compile(r"([a-z][a-z-]*)-([0-9]{1,15})-[0-9a-z]{8}")
 
 _AGAIN_S = 10.0
 _PLUGIN_S = 20.0
 
 T = TypeVar("T", bound=AnyItem)
+
+
+def item_of_transaction(id_: str) -> tuple[str, int] | None:
+    """Return the item and the revision that a transaction has settled; None for one that nobody began for an item."""
+    found = _ID.fullmatch(id_)
+    name = found[1].replace("-", "_") if found else ""
+    return (name, int(found[2])) if found and name in SINGLE_ITEMS else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,7 +30,8 @@ class JournalContents:
     """The contents of the journal that the rules need; notes, bodies, remembered ids and history stay on the disk.
 
     `records` are the commands that have not ended, or whose result waits for its receipt. `settling` is the item that
-    was begun: it is finished before another one, even if a newer revision has come meanwhile.
+    was begun: it is finished before another one, even if a newer revision has come meanwhile. `transactions` are
+    the ids of the installer's last transactions of which an event was kept.
     """
 
     replay_guard: ReplayGuard
@@ -40,6 +41,7 @@ class JournalContents:
     records: Mapping[CommandId, CommandRecord] = field(default_factory=dict)
     outbox: Outbox = field(default_factory=Outbox)
     settling: AskedItem | None = None
+    transactions: tuple[str, ...] = ()
     server_time: int = 0
     heard: LastContact = LastContact()
     refused: Mapping[str, int] = field(default_factory=dict)

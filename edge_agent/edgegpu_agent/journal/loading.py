@@ -38,6 +38,7 @@ def load(link: sqlite3.Connection, limits: OutboxSizes) -> JournalContents | Non
         records=records,
         outbox=_outbox(link, limits, records, values),
         settling=codec.asked_of(values["settling"]),
+        transactions=tuple(json.loads(values.get("transactions", "[]"))),  # versions before this one have none
         server_time=int(values["server_time"]),
         heard=codec.heard_of(values["heard"]),
         refused=codec.counts_of(values["refused"]),

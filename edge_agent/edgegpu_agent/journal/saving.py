@@ -58,6 +58,7 @@ _ONES: dict[str, tuple[Callable[[JournalContents], object], Callable[[Any], str]
         codec.dumps,
     ),
     "settling": (lambda held: held.settling, codec.asked_text),
+    "transactions": (lambda held: held.transactions, codec.dumps),
     "server_time": (lambda held: held.server_time, str),
     "heard": (lambda held: held.heard, codec.heard_text),
     "refused": (lambda held: held.refused, lambda value: codec.dumps(dict(value))),

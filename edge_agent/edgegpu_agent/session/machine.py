@@ -8,10 +8,12 @@ from typing import Literal
 
 from edgegpu_agent.identity.identity_files import BoxIdentity
 from edgegpu_agent.ports import Clock
+from edgegpu_base.files import stamp
 from edgegpu_base.process.clocks import boot_id, boot_s
 from edgegpu_installer.changes import TransactionKind
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.machine import atomic
+from edgegpu_installer.transaction.ended import EndedTransaction, ended_transactions
 from edgegpu_installer.transaction.journal import TransactionJournal
 from edgegpu_installer.transaction.states import TransactionState
 from edgegpu_sync.link.rules import SpokenVersion
@@ -30,6 +32,36 @@ def goodbye_reason(journal: TransactionJournal) -> Literal["stop", "uninstall"]:
         return "stop"
     goes = record is not None and record.op is TransactionKind.UNINSTALL and record.state not in _STAYS
     return "uninstall" if goes else "stop"
+
+
+class TransactionHistory:
+    """The installer's transactions that have ended; the journal is read again only when it has changed."""
+
+    def __init__(self, journal: TransactionJournal) -> None:
+        """Take the installer's journal; nothing is read yet."""
+        self._journal = journal
+        self._mark: tuple[tuple[int, ...], ...] = ()
+        self._ended: tuple[EndedTransaction, ...] = ()
+
+    def ended(self) -> tuple[EndedTransaction, ...]:
+        """Return them, oldest first; the same object while the journal is the same, or cannot be read."""
+        mark = tuple(_stamp(self._journal.folder / name) for name in ("state", "log"))
+        if mark != self._mark:
+            try:
+                record = self._journal.read()  # before the history, which is never behind it then
+            except InstallError as error:
+                _LOG.warning("cannot tell which changes of the machine have ended: %s", error)
+            else:
+                self._ended = ended_transactions(self._journal.history(), record)
+            self._mark = mark
+        return self._ended
+
+
+def _stamp(path: Path) -> tuple[int, ...]:
+    try:
+        return stamp(path)
+    except OSError:
+        return ()
 
 
 class LinkMemory:

@@ -22,7 +22,7 @@ from edgegpu_agent.journal.journal import BoxJournal
 from edgegpu_agent.ports import BoxContext, ClusterIdentity, LinkPort
 from edgegpu_agent.session.capabilities import BoxCapabilities, box_capabilities
 from edgegpu_agent.session.local_api import SOCKET_NAME, LocalApi
-from edgegpu_agent.session.machine import LinkMemory, boot_clock, goodbye_reason, journal_of
+from edgegpu_agent.session.machine import LinkMemory, TransactionHistory, boot_clock, goodbye_reason, journal_of
 from edgegpu_agent.session.watchdog import LoopHealth, LoopHealthTable
 from edgegpu_agent.settings import AgentConfig
 from edgegpu_agent.telemetry.machine import MachineReader
@@ -347,6 +347,7 @@ class BoxLink:
             lacks=box_capabilities.lacks,
             clean=box_capabilities.clean,
             server_time=self._clock.learn_signed,
+            transactions=TransactionHistory(self._installer).ended,
         )
 
     def run(self) -> None:

@@ -36,6 +36,8 @@ from edgegpu_agent.worker.messages import UplinkMessages
 from edgegpu_agent.worker.refreshes import OwedRefreshes
 from edgegpu_agent.worker.sender import UplinkSender
 from edgegpu_agent.worker.telemetry import TelemetrySender
+from edgegpu_agent.worker.transactions import TransactionReporter
+from edgegpu_installer.transaction.ended import EndedTransaction
 from edgegpu_sync.link.events import (
     FiltersGranted,
     LinkDown,
@@ -85,6 +87,8 @@ class WorkerParts:
     """Takes secrets out of messages that the box sends."""
     executor: Executor | None = None
     nonce: Callable[[], str] = lambda: secrets.token_hex(8)
+    transactions: Callable[[], Sequence[EndedTransaction]] = tuple
+    """Returns the installer's transactions that have ended, oldest first; the same object while nothing has changed."""
     server_time: Callable[[int], bool] = lambda _seconds: True
     """Called on the worker's thread with each time that a controller has signed, in seconds since 1970."""
 
@@ -125,6 +129,7 @@ class Worker:
         self._telemetry = TelemetrySender(
             core, messages, sender, refreshes=refreshes, source=parts.telemetry, rng=parts.rng
         )
+        self._transactions = TransactionReporter(core, messages, parts.transactions)
         states = CommandStates(core, sender, ended=refreshes.ended)
         acting = ActionRunner(states, acts=parts.acts, executor=executor)
         self._items = DesiredItems(core, sender, settlers=parts.settlers, sharing=parts.sharing, executor=executor)
@@ -258,6 +263,7 @@ class Worker:
             self._pump_commands,
             self._pump_items,
             self._pump_commands,
+            self._transactions.pump,
             self._sender.pump_birth,
             self._telemetry.pump_asked,
             self._sender.pump,

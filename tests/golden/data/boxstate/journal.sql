@@ -29,6 +29,7 @@ INSERT INTO "one" VALUES('server_time','17');
 INSERT INTO "one" VALUES('settling','{"name":"policy","key":{"rev":5,"digest":"c099b1a533f3c467","retry":0},"type":"PolicyItem","item":{"rev":5,"policy":"best-fit"}}');
 INSERT INTO "one" VALUES('spec','{"sharing":{"rev":3,"retry":1,"critical":["installed"],"installed":true},"isolation":{"rev":4,"mode":"limiter"},"policy":{"rev":5,"policy":"best-fit"},"exclusions":{"rev":6,"cards":["0","0:1","GPU-7d2f0c1e-3a44-4b6e-9d55-0a1b2c3d4e5f"]},"unit_size":{"rev":7,"mib":512},"app_limits":[{"rev":8,"retry":2,"critical":["force"],"cluster":"3c8f2c55-0d0e-4a57-9a0e-1f8d2f7c9b11","namespace":"default","app":"asr","container":"main","memory_units":10,"core":20,"force":true,"interrupt":true,"on_drift":"enforce"},{"rev":9,"cluster":"3c8f2c55-0d0e-4a57-9a0e-1f8d2f7c9b11","namespace":"default","app":"ocr","container":"main","memory_units":0,"core":0}],"critical":["sharing"]}');
 INSERT INTO "one" VALUES('told','');
+INSERT INTO "one" VALUES('transactions','[]');
 CREATE TABLE outbox (
         place INTEGER PRIMARY KEY, part TEXT NOT NULL, key TEXT NOT NULL, alarm INTEGER NOT NULL, body BLOB NOT NULL,
         UNIQUE (part, key)
