@@ -26,7 +26,16 @@ from edgegpu_sync.messages.downlink import Command, Desired, Keys, Receipt, Refr
 from edgegpu_sync.messages.evidence import ContainerEvidence
 from edgegpu_sync.messages.readers import Message
 from edgegpu_sync.messages.stamps import Epoch, Stamp
-from edgegpu_sync.messages.telemetry import Alloc, BoxHealth, Event, Inventory, Metrics, PodAlloc, merged
+from edgegpu_sync.messages.telemetry import (
+    TRANSACTION,
+    Alloc,
+    BoxHealth,
+    Event,
+    Inventory,
+    Metrics,
+    PodAlloc,
+    merged,
+)
 from edgegpu_sync.messages.uplink import Birth, CommandNotTaken, CommandResult, Goodbye, LastWill, Reported, UplinkBody
 from edgegpu_sync.rules.sequence import CommandSequence, check_stamp
 from edgegpu_sync.topics import ResultTopic, Topic, TopicKind
@@ -295,15 +304,17 @@ class BoxSession:
     def _event(self, event: Event) -> None:
         self.answer = self.answer or event.enrolment == self.box.sequence.enrolment
         self._check(event, TopicKind.EVENT)
+        told = event.transaction
         self.events.append(
             BoxEvent(
                 device=self.box.device,
-                kind=event.kind,
+                kind=event.kind if told is None else TRANSACTION,
                 level=event.level,
                 text=event.text,
-                about=event.about,
+                about=event.about if told is None else told.id,
                 box_at=event.at,
                 at_s=self.now_s,
+                transaction=None if told is None else told.model_dump(mode="json"),
             )
         )
         if event.level == "alarm":

@@ -22,7 +22,7 @@ from edgegpu_cloud.fleet.changes import (
 )
 from edgegpu_cloud.fleet.details import box_details
 from edgegpu_cloud.fleet.following import follow
-from edgegpu_cloud.fleet.history.box_history import BoxHistory, box_history
+from edgegpu_cloud.fleet.history.box_history import BoxHistory, MachineChange, box_history
 from edgegpu_cloud.fleet.history.metrics import CardHistory, UseRange, card_histories
 from edgegpu_cloud.fleet.limits.app_page import AppPage, AppQuery, app_page_of
 from edgegpu_cloud.fleet.limits.changes import check_unchanged, history_of, requests_of
@@ -333,9 +333,7 @@ class Fleet:
             NotFoundError: none are requested.
             CloudError: as `set_spec`.
         """
-        return self.set_spec(
-            device, lambda spec: without_limits(spec, namespace, app, container), expect_rev=expect_rev
-        )
+        return self.set_spec(device, lambda one: without_limits(one, namespace, app, container), expect_rev=expect_rev)
 
     def requests(self, device: str) -> list[RequestedItem]:
         """Return what is requested of a box now: when, by whom, and what came of it."""
@@ -374,7 +372,7 @@ class Fleet:
         with self._store.read() as tx:
             return card_histories(tx, self._find(tx, device).device, use_range, now_s=self._clock())
 
-    # commands
+    # commands, alarms and events
 
     def command(self, device: str, op: str, args: Json, *, wait_s: int = WAIT_S) -> CommandId:
         """Queue a command for a box; it may wait `wait_s` seconds until it begins.
@@ -433,6 +431,10 @@ class Fleet:
         with self._store.read() as tx:
             return box_history(tx, self._find(tx, device), before=before, limit=limit, now_s=self._clock())
 
+    def changes(self, device: str) -> list[MachineChange]:
+        """Return the last changes of a box's machine, newest first, whether requested here or made on the box."""
+        return list(self.history(device, limit=1).changes)
+
     def one_command(self, id_: str) -> CommandView:
         """Return one command with its history.
 
@@ -452,8 +454,6 @@ class Fleet:
             NotFoundError: as `one_command`.
         """
         return follow(partial(self.one_command, id_), clock=self._clock, sleep=self._sleep, timeout_s=timeout_s)
-
-    # alarms and events
 
     def alarms(self, *, unseen: bool = True) -> list[Alarm]:
         """Return the alarms, newest first; those that nobody has seen, or all."""

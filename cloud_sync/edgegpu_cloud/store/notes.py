@@ -13,6 +13,7 @@ from edgegpu_cloud.store.records import Alarm, AuditEntry, AuditFilter, BoxEvent
 from edgegpu_cloud.store.schema import AlarmRow, AuditRow, EventRow, KeySetRow, MetaRow, table
 from edgegpu_sync.ids import DeviceId
 from edgegpu_sync.messages.downlink import KeySetLink
+from edgegpu_sync.messages.telemetry import TRANSACTION
 
 _EVENTS, _ALARMS, _AUDIT, _KEYS = table(EventRow), table(AlarmRow), table(AuditRow), table(KeySetRow)
 _META = table(MetaRow)
@@ -98,16 +99,48 @@ class NoteTable:
     # events, alarms and the audit
 
     def add_events(self, events: Sequence[BoxEvent]) -> None:
-        """Store events of boxes."""
-        if events:
-            self._connection.execute(insert(_EVENTS), [values_of(one) for one in events])
+        """Store events of boxes; a transaction of which the box has an event already is left out.
 
-    def events(self, device: DeviceId | None = None, *, limit: int, scope: Sequence[LabelTerm] = ()) -> list[BoxEvent]:
-        """Return the last events of a box, or of all in a scope, newest first."""
+        A box whose journal was lost, or that was enrolled anew, reports its transactions again, under other stamps.
+        """
+        known = self._transactions({one.device for one in events if one.transaction is not None})
+        new = []
+        for one in events:
+            if one.transaction is not None:
+                key = (one.device, one.about)
+                if key in known:
+                    continue
+                known.add(key)
+            new.append(one)
+        if new:
+            self._connection.execute(insert(_EVENTS), [values_of(one) for one in new])
+
+    def _transactions(self, devices: Collection[str]) -> set[tuple[str, str]]:
+        """Return device and id of each transaction that is known of these boxes."""
+        if not devices:
+            return set()
+        c = _EVENTS.c
+        query = select(c.device, c.about).where(c.device.in_(devices), c.kind == TRANSACTION)
+        return {(row.device, row.about) for row in self._connection.execute(query)}
+
+    def events(
+        self,
+        device: DeviceId | None = None,
+        *,
+        limit: int,
+        scope: Sequence[LabelTerm] = (),
+        transactions: bool | None = None,
+    ) -> list[BoxEvent]:
+        """Return the last events of a box, or of all in a scope, newest first.
+
+        `transactions`: those that report a transaction of the installer alone, or all others alone.
+        """
         query = select(_EVENTS).where(*in_scope(_EVENTS.c.device, scope))
         query = query.order_by(_EVENTS.c.number.desc()).limit(limit)
         if device is not None:
             query = query.where(_EVENTS.c.device == device)
+        if transactions is not None:
+            query = query.where((_EVENTS.c.kind == TRANSACTION) == transactions)
         return [record_of(BoxEvent, row) for row in self._connection.execute(query).mappings().all()]
 
     def trim_events(self, *, held: Collection[int] = ALL) -> None:

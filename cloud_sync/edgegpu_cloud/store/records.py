@@ -172,7 +172,10 @@ class Latest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoxEvent:
-    """Something that happened on a box; `box_at` is the box's clock, `at_s` the controller's."""
+    """Something that happened on a box; `box_at` is the box's clock, `at_s` the controller's.
+
+    `transaction`: the fields of `TransactionReport`, where a transaction of the box's installer has ended.
+    """
 
     device: DeviceId
     kind: str
@@ -181,6 +184,7 @@ class BoxEvent:
     about: str
     box_at: int
     at_s: float
+    transaction: Json | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -172,6 +172,7 @@ class EventRow(TableRow):
     about: Mapped[str]
     box_at: Mapped[int]
     at_s: Mapped[float]
+    transaction: Mapped[Json | None]
 
 
 class OrphanRow(TableRow):

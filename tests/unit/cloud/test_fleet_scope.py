@@ -98,6 +98,7 @@ LOOKS: dict[str, Callable[[Fleet, Target], object]] = {
     "limits_history": lambda fleet, on: fleet.limits_history(on.box, ContainerKey("default", "asr", "main")),
     "card_use": lambda fleet, on: fleet.card_use(on.box, UseRange.DAY),
     "history": lambda fleet, on: fleet.history(on.box),
+    "changes": lambda fleet, on: fleet.changes(on.box),
     "one_command": lambda fleet, on: fleet.one_command(on.command),
 }
 

@@ -34,6 +34,7 @@ from edgegpu_cloud.store.schema import TableRow
 from edgegpu_cloud.store.store import CommitMoment, ControllerStore, StoreError
 from edgegpu_sync.ids import CommandId, command_id, device_id, op_name
 from edgegpu_sync.messages.stamps import Epoch, Stamp
+from edgegpu_sync.messages.telemetry import TRANSACTION
 from edgegpu_sync.rules.sequence import CommandSequence
 from edgegpu_sync.rules.tracking import TrackedCommand
 from edgegpu_sync.states import CommandState
@@ -295,3 +296,25 @@ class TestEnrolments:
             assert [(one.serial, one.revoked_at_s) for one in tx.enrolments.revoked()] == [("01", 7.0)]
             tx.enrolments.revoke_certificates(DEVICE, now_s=8.0)
             assert [one.revoked_at_s for one in tx.enrolments.certificates(DEVICE)] == [7.0, 8.0]
+
+
+def test_a_transaction_that_a_box_reports_again_is_stored_once(store: ControllerStore) -> None:
+    said = BoxEvent(device=DEVICE, kind=TRANSACTION, level="info", text="t", about="one", box_at=0, at_s=1.0)
+    one = replace(said, transaction={"id": "one"})
+    other = replace(one, about="two", transaction={"id": "two"})
+    with store.write() as tx:
+        tx.notes.add_events([one, one, replace(said, kind="card.lost")])
+    with store.write() as tx:
+        tx.notes.add_events([replace(one, at_s=9.0), other, replace(said, kind="card.lost")])
+        found = tx.notes.events(DEVICE, limit=9)
+        assert [(event.kind, event.about, event.at_s) for event in found] == [
+            ("card.lost", "one", 1.0),
+            (TRANSACTION, "two", 1.0),
+            ("card.lost", "one", 1.0),
+            (TRANSACTION, "one", 1.0),
+        ]
+        assert [one.transaction for one in tx.notes.events(DEVICE, limit=9, transactions=True)] == [
+            {"id": "two"},
+            {"id": "one"},
+        ]
+        assert [one.kind for one in tx.notes.events(DEVICE, limit=9, transactions=False)] == ["card.lost"] * 2

@@ -15,7 +15,7 @@ from edgegpu_cloud.cli.arguments import (
     complete_boxes,
 )
 from edgegpu_cloud.cli.box_selection import chosen
-from edgegpu_cloud.cli.boxes.show import labels_of, show_box
+from edgegpu_cloud.cli.boxes.show import labels_of, show_box, show_changes
 from edgegpu_cloud.cli.common import (
     DEFAULT,
     FolderOption,
@@ -62,11 +62,13 @@ Examples:
   edgegpu-cloud boxes -o wide -w
 """
 BOX_HELP = """\
-Show one box: who it is, what was asked of it and what became of that, its problems, its cards, its last events.
+Show one box: who it is, what was asked of it and what became of that, its problems, its cards, the last changes of its
+machine (also those that were made on the box itself), its last events.
 
 \b
---since shows events that are younger, all of them: 2h, 7d. Without it the last ten.
---json prints {"box": {...}, "spec": {...}, "latest": {KIND: {...}}, "events": [...], "orphans": [...]}
+--since shows changes and events that are younger: 2h, 7d; of events all. Without it the last ten.
+--json prints {"box": {...}, "spec": {...}, "latest": {KIND: {...}}, "events": [...], "changes": [...],
+"orphans": [...]}
 """
 CONFIRM_HELP = """\
 Go on with a box that is RESTORED: it knows more than this store, which came from a backup.
@@ -233,6 +235,7 @@ def box(
         details = cloud.fleet.details(name)
         found = cloud.fleet.events(details.box.device, _MOST if since else _EVENTS)
         events = [event for event in found if event.at_s >= since_s]
+        changes = [change for change in cloud.fleet.changes(details.box.device) if change.at_s >= since_s]
         if json:
             print_json(
                 {
@@ -240,13 +243,16 @@ def box(
                     "spec": details.spec.to_json(),
                     "latest": {kind.value: one.body for kind, one in details.latest.items()},
                     "events": events,
+                    "changes": changes,
                     "orphans": details.orphans,
                 }
             )
             return
         show_box(details)
+        show_changes(changes)
         for event in events:
-            typer.echo(f"  {moment(event.at_s)}  {event.level:7}  {event.kind}: {one_line(event.text)}")
+            if event.transaction is None:
+                typer.echo(f"  {moment(event.at_s)}  {event.level:7}  {event.kind}: {one_line(event.text)}")
 
 
 def confirm(

@@ -1,19 +1,21 @@
 """`edgegpu-cloud box` as text: the box's identity, its items, its cards, its health."""
 
 import time
+from collections.abc import Sequence
 
 import typer
 
 from edgegpu_base.cli.output import one_line
 from edgegpu_cloud.cli.common import ago, moment, print_table, standing
 from edgegpu_cloud.cli.requests.settlements import fix, reports, requested, state_word
+from edgegpu_cloud.fleet.history.box_history import MachineChange
 from edgegpu_cloud.fleet.preview.capacity import held_units
 from edgegpu_cloud.fleet.reports import card_reports, read_latest
 from edgegpu_cloud.fleet.specs import desired_items
 from edgegpu_cloud.fleet.views import BoxDetails, BoxView, is_problem
 from edgegpu_cloud.store.records import BoxState
 from edgegpu_cloud.store.summaries.box_list import UNINSTALLED
-from edgegpu_sync.messages.telemetry import BoxHealth, CardReport
+from edgegpu_sync.messages.telemetry import CLOUD, PERSON, RECOVERY, BoxHealth, CardReport
 from edgegpu_sync.messages.uplink import ItemReport
 from edgegpu_sync.topics import TopicKind
 
@@ -43,6 +45,35 @@ def show_box(details: BoxDetails) -> None:
 def labels_of(view: BoxView) -> str:
     """Return a box's labels in a line."""
     return ",".join(f"{key}={value}" for key, value in sorted(view.labels.items())) or "-"
+
+
+def show_changes(changes: Sequence[MachineChange]) -> None:
+    """Print the last changes of a box's machine."""
+    rows = [(moment(one.at_s), *map(one_line, (_what(one), _author(one), _result(one)))) for one in changes]
+    if rows:
+        print_table(("CHANGED", "WHAT", "WHO", "WHAT CAME OF IT"), rows)
+
+
+def _what(one: MachineChange) -> str:
+    told = one.transaction
+    if told is None:
+        return one.item
+    return " ".join(filter(None, (told.op, " → ".join(filter(None, (told.before, told.version))))))
+
+
+def _author(one: MachineChange) -> str:
+    told = one.transaction
+    if told is None or told.author == CLOUD:
+        return one.by or "-"
+    person = f"on the box, by {told.user}" if told.user else "on the box"
+    return {PERSON: person, RECOVERY: "on the box, by itself"}.get(told.author, told.author)
+
+
+def _result(one: MachineChange) -> str:
+    if one.transaction is not None:
+        return ": ".join(filter(None, (one.transaction.result, one.transaction.why)))
+    outcome = one.outcome
+    return "-" if outcome is None else ": ".join(filter(None, (outcome.state.value, outcome.code, outcome.text)))
 
 
 def _show_items(details: BoxDetails) -> None:

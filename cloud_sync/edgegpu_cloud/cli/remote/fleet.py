@@ -11,6 +11,7 @@ from edgegpu_cloud.cli.remote.client import ApiClient, name_in_path, read_as
 from edgegpu_cloud.errors import NotFoundError
 from edgegpu_cloud.fleet.fleet import WAIT_S
 from edgegpu_cloud.fleet.following import follow
+from edgegpu_cloud.fleet.history.box_history import MachineChange
 from edgegpu_cloud.fleet.limits.history import ContainerKey, LimitsHistoryEntry
 from edgegpu_cloud.fleet.limits.requests import RequestedItem
 from edgegpu_cloud.fleet.listing import BoxFilter
@@ -24,6 +25,7 @@ from edgegpu_sync.messages.spec import Spec
 _VIEW, _DETAILS, _ALARM = TypeAdapter(BoxView), TypeAdapter(BoxDetails), TypeAdapter(Alarm)
 _COMMAND, _EVENTS = TypeAdapter(CommandView), TypeAdapter(list[BoxEvent])
 _REQUESTS, _HISTORY = TypeAdapter(list[RequestedItem]), TypeAdapter(list[LimitsHistoryEntry])
+_CHANGES = TypeAdapter(list[MachineChange])
 _MOST_NAMES = 100
 
 
@@ -60,6 +62,10 @@ class RemoteFleet:
         """Return the last events of a box, newest first."""
         found = self._client.get(f"/boxes/{name_in_path(device)}/events", limit=min(limit, KEPT_EVENTS))
         return read_as(_EVENTS, found)
+
+    def changes(self, device: str) -> list[MachineChange]:
+        """Return the last changes of a box's machine, newest first."""
+        return read_as(_CHANGES, self._client.get(f"/boxes/{name_in_path(device)}/changes"))
 
     def requests(self, device: str) -> list[RequestedItem]:
         """Return what is requested of a box now."""

@@ -8,6 +8,7 @@ from pydantic import Field
 from edgegpu_cloud.console.api.access import ApiFleet
 from edgegpu_cloud.console.api.conditions import MOST_ITEMS, page_with
 from edgegpu_cloud.console.api.models.fleet import ApiModel, ApiPage
+from edgegpu_cloud.fleet.history.box_history import MachineChange
 from edgegpu_cloud.fleet.limits.requests import RequestedItem
 from edgegpu_cloud.fleet.listing import BoxFilter, PageOrder
 from edgegpu_cloud.fleet.views import BoxDetails, BoxView
@@ -61,6 +62,12 @@ def details(box: str, fleet: ApiFleet) -> BoxDetails:
 def box_events(box: str, fleet: ApiFleet, limit: EventLimit = 50) -> list[BoxEvent]:
     """Return the last events of a box, newest first."""
     return fleet.events(box, limit)
+
+
+@router.get("/boxes/{box}/changes")
+def box_changes(box: str, fleet: ApiFleet) -> list[MachineChange]:
+    """Return the last changes of a box's machine, newest first, whether requested here or made on the box."""
+    return fleet.changes(box)
 
 
 @router.get("/boxes/{box}/requests")

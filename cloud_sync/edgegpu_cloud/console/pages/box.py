@@ -136,7 +136,7 @@ def box_values(fleet: Fleet, details: BoxDetails, view: BoxPageView) -> dict[str
         "requests": fleet.requests(box.device),
         "history": history,
         "doctor": _doctor(history.doctor),
-        "events": fleet.events(box.device, EVENTS),
+        "events": [one for one in fleet.events(box.device, EVENTS) if one.transaction is None],
         "buttons": BUTTONS,
         "editor": _editor(box.device),
     }

@@ -1,28 +1,36 @@
 """What was done on a box: its commands with their steps, its last findings, and the last changes of its machine."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from edgegpu_cloud.fleet.limits.outcomes import RequestOutcome, outcome_of_settlement
 from edgegpu_cloud.fleet.views import CommandTimeline, CommandView, command_view
 from edgegpu_cloud.store.records import BoxRecord
 from edgegpu_cloud.store.store import Transaction
+from edgegpu_sync.ids import CommandId
 from edgegpu_sync.messages.spec import SINGLE_ITEMS
+from edgegpu_sync.messages.telemetry import CLOUD, TransactionReport
 
 _CHANGES = 10
+_TRANSACTIONS = 100
+"""Reports that are looked at: those of requests that are shown as settled are left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineChange:
-    """A setting of a box's sharing that its installer has settled: `item` is its name, `by` who has requested it.
+    """A change of a box's machine by its installer: a requested setting with its outcome, or a transaction.
 
-    `by` is empty where the document that asked for it is not kept any more.
+    `item`, `rev`: the setting and the revision that asked for it, or empty and 0. `by`: who has requested it here;
+    empty for a change that began on the box, and where the request is not kept any more. `at_s`: when the controller
+    heard how it ended. `outcome`: of a setting; `transaction`: of any other change, as the box has reported it.
     """
 
     item: str
     rev: int
     by: str
-    outcome: RequestOutcome
+    at_s: float
+    outcome: RequestOutcome | None = None
+    transaction: TransactionReport | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,12 +73,38 @@ def _doctor(tx: Transaction, box: BoxRecord, now_s: float) -> CommandView | None
 
 
 def _changes(tx: Transaction, box: BoxRecord) -> list[MachineChange]:
+    """Return the last changes, newest first; each once, also where the box has reported it in two ways."""
     authors = {one.rev: one.by for one in tx.boxes.revisions(box.device)}
     settled = [one for one in tx.settlements.of(box.device).by_key.values() if one.key.item in SINGLE_ITEMS]
     newest = sorted(settled, key=lambda one: (one.at_s, one.key), reverse=True)[:_CHANGES]
-    return [
+    settings = [
         MachineChange(
-            item=one.key.item, rev=one.key.rev, by=authors.get(one.key.rev, ""), outcome=outcome_of_settlement(one)
+            item=one.key.item,
+            rev=one.key.rev,
+            by=authors.get(one.key.rev, ""),
+            at_s=one.at_s,
+            outcome=outcome_of_settlement(one),
         )
         for one in newest
     ]
+    reported = _reported(tx, box, authors, shown={(one.key.item, one.key.rev) for one in settled})
+    return sorted([*reported, *settings], key=lambda one: one.at_s, reverse=True)[:_CHANGES]
+
+
+def _reported(
+    tx: Transaction, box: BoxRecord, authors: Mapping[int, str], *, shown: Collection[tuple[str, int]]
+) -> list[MachineChange]:
+    """Return the transactions that the box has reported, newest first, less those of settlements that are `shown`."""
+    events = tx.notes.events(box.device, limit=_TRANSACTIONS, transactions=True)
+    told = [(one.at_s, TransactionReport.model_validate(one.transaction)) for one in events if one.transaction]
+    ids = {CommandId(report.id) for _, report in told}
+    commands = {id_: one.by for id_, one in tx.commands.get(ids).items() if one.device == box.device} if ids else {}
+    changes = []
+    for at_s, report in told:
+        if report.item and (report.item, report.rev) in shown:
+            continue
+        by = authors.get(report.rev, "") if report.item else commands.get(CommandId(report.id), "")
+        # a box that has lost its journal does not know its commands any more
+        known = report.model_copy(update={"author": CLOUD}) if by else report
+        changes.append(MachineChange(item=report.item, rev=report.rev, by=by, at_s=at_s, transaction=known))
+    return changes

@@ -58,7 +58,7 @@ CREATE TABLE commands ( number BIGSERIAL NOT NULL, id VARCHAR(40) NOT NULL, devi
 CREATE INDEX commands_of_box ON commands (device, ended, number);
 CREATE INDEX ix_commands_ended_at_s ON commands (ended_at_s);
 CREATE INDEX ix_commands_next_at_s ON commands (next_at_s);
-CREATE TABLE events ( number BIGSERIAL NOT NULL, device VARCHAR(16) NOT NULL, kind TEXT NOT NULL, level VARCHAR(16) NOT NULL, text TEXT NOT NULL, about TEXT NOT NULL, box_at BIGINT NOT NULL, at_s FLOAT(53) NOT NULL, CONSTRAINT pk_events PRIMARY KEY (number), CONSTRAINT fk_events_device_boxes FOREIGN KEY(device) REFERENCES boxes (device) );
+CREATE TABLE events ( number BIGSERIAL NOT NULL, device VARCHAR(16) NOT NULL, kind TEXT NOT NULL, level VARCHAR(16) NOT NULL, text TEXT NOT NULL, about TEXT NOT NULL, box_at BIGINT NOT NULL, at_s FLOAT(53) NOT NULL, transaction JSON, CONSTRAINT pk_events PRIMARY KEY (number), CONSTRAINT fk_events_device_boxes FOREIGN KEY(device) REFERENCES boxes (device) );
 CREATE INDEX ix_events_device ON events (device);
 CREATE TABLE evidence ( device VARCHAR(16) NOT NULL, uid VARCHAR(64) NOT NULL, container VARCHAR(253) NOT NULL, namespace VARCHAR(253) NOT NULL, pod VARCHAR(253) NOT NULL, verdict VARCHAR(16) NOT NULL, held JSON NOT NULL, seen JSON NOT NULL, lines TEXT NOT NULL, text TEXT NOT NULL, at_s FLOAT(53) NOT NULL, CONSTRAINT pk_evidence PRIMARY KEY (device, uid, container), CONSTRAINT fk_evidence_device_boxes FOREIGN KEY(device) REFERENCES boxes (device) );
 CREATE INDEX ix_evidence_at_s ON evidence (at_s);

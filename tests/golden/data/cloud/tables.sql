@@ -1,4 +1,4 @@
--- version 13;
+-- version 14;
 CREATE TABLE accounts (
  name VARCHAR(64) NOT NULL, 
  password VARCHAR(255) NOT NULL, 
@@ -230,7 +230,7 @@ CREATE TABLE events (
  text TEXT NOT NULL, 
  about TEXT NOT NULL, 
  box_at BIGINT NOT NULL, 
- at_s FLOAT NOT NULL, 
+ at_s FLOAT NOT NULL, "transaction" JSON, 
  CONSTRAINT pk_events PRIMARY KEY (number), 
  CONSTRAINT fk_events_device_boxes FOREIGN KEY(device) REFERENCES boxes (device)
 );

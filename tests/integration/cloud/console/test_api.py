@@ -25,6 +25,7 @@ ENDPOINTS: tuple[tuple[str, str, object, tuple[str, ...]], ...] = (
     ("GET", "/box-views", None, VIEW),
     ("GET", "/boxes/{box}/details", None, VIEW),
     ("GET", "/boxes/{box}/events", None, VIEW),
+    ("GET", "/boxes/{box}/changes", None, VIEW),
     ("GET", "/boxes/{box}/requests", None, VIEW),
     ("GET", "/boxes/{box}", None, VIEW),
     ("PATCH", "/boxes/{box}", {"labels": {"rack": "3"}}, CHANGE),

@@ -15,6 +15,7 @@ from edgegpu_cloud.store.records import BoxEvent, CommandHistoryLine, StoredComm
 from edgegpu_cloud.store.telemetry.records import QUARTER_S
 from edgegpu_sync.ids import DeviceId, command_id, op_name
 from edgegpu_sync.messages.evidence import ContainerEvidence
+from edgegpu_sync.messages.telemetry import TRANSACTION, TransactionReport
 from edgegpu_sync.rules.tracking import TrackedCommand
 from edgegpu_sync.states import CommandState
 from edgegpu_sync.topics import TopicKind
@@ -293,7 +294,7 @@ def test_more_findings_than_an_answer_has_room_for_are_counted(site: ConsoleSite
 def test_the_last_changes_of_the_machine_are_its_settings_and_how_they_ended(site: ConsoleSite) -> None:
     device = hall(site)
     fleet = Fleet(site.store, clock=site.clock, by="anna")
-    assert "Nothing on the machine was changed from here." in words(site.client().get(f"/boxes/{device}").text)
+    assert "Nobody has changed the machine yet." in words(site.client().get(f"/boxes/{device}").text)
     rev = fleet.set_settings(device, SharingSettings(policy="spread"))
     failed = {"state": "Failed", "rev": rev, "code": "VERIFY", "text": HOSTILE, "restored": True}
     site.report(device, reported(box("hall-1"), rev=rev, policy=failed))
@@ -305,6 +306,76 @@ def test_the_last_changes_of_the_machine_are_its_settings_and_how_they_ended(sit
     first, second = clock_time(site.now_s), clock_time(site.now_s - 60)
     assert f"Placement policy anna Applied {first} Placement policy anna Failed {second} VERIFY &lt;script" in told
     assert "<script>alert" not in page
+
+
+def tell(site: ConsoleSite, device: DeviceId, **more: Any) -> None:  # noqa: ANN401  (the report's fields)
+    """Store the report of a transaction, as the controller does."""
+    fields = {"id": "5f2e9c1b7a30", "op": "change", "author": "person", "user": "root", "result": "COMMITTED"}
+    told = TransactionReport(**{**fields, **more})
+    event = BoxEvent(
+        device=device,
+        kind=TRANSACTION,
+        level="info",
+        text="its text",
+        about=told.id,
+        box_at=0,
+        at_s=site.now_s,
+        transaction=told.model_dump(mode="json"),
+    )
+    with site.store.write() as tx:
+        tx.notes.add_events([event])
+
+
+def test_changes_that_people_made_on_the_box_stand_among_those_requested_here_each_once(site: ConsoleSite) -> None:
+    device = hall(site)
+    fleet = Fleet(site.store, clock=site.clock, by="anna")
+    rev = fleet.set_settings(device, SharingSettings(policy="spread"))
+    site.report(device, reported(box("hall-1"), rev=rev, policy={"state": "Applied", "rev": rev}))
+    tell(site, device, id=f"policy-{rev}-0a1b2c3d", author="cloud", user="", item="policy", rev=rev)
+    with site.store.write() as tx:
+        tx.commands.add(ended(device, "agent.upgrade", {}))
+    site.now_s += 60
+    upgrade = {"op": "upgrade", "version": "0.3.0", "before": "0.2.0"}
+    tell(site, device, id="command-of-agent-upgrade", author="cloud", user="", **upgrade)
+    site.now_s += 60
+    undone = {"result": "ROLLED_BACK", "why": HOSTILE, "recovered": True, "skipped": 3}
+    tell(site, device, id="b", op="install", user=HOSTILE, began=1_790_000_000, ended=1_790_000_039, **undone)
+    site.now_s += 60
+    tell(site, device, id="guard-1790000000", op="guard", author="recovery", user="", result="ROLLED_BACK")
+    page = site.client().get(f"/boxes/{device}").text
+    told = words(page)
+    told = told[told.index("Last changes of the machine") :]
+    times = [clock_time(site.now_s - ago) for ago in (0, 60, 120, 180)]
+    assert f"edgegpu taken out of k3s on the box, by itself Put back {times[0]}" in told
+    hostile = "&lt;script&gt;alert(1)&lt;/script&gt;&#34;&#39;&amp;"
+    assert f"Installation on the box, by {hostile} Put back {times[1]}" in told
+    assert "The installer was cut off; the box brought it to its end by itself." in told
+    assert "by the box's clock 2026-09-21 14:13:20 UTC to 2026-09-21 14:13:59 UTC" in told
+    assert "3 changes before this one were not reported" in told
+    assert f"Upgrade 0.2.0 → 0.3.0 anna Applied {times[2]}" in told
+    assert f"Placement policy anna Applied {times[3]}" in told
+    assert told.count(" Applied ") == 2
+    assert "<script>alert" not in page
+    assert "its text" not in page, "the events do not show them again"
+    changes = site.api().get(f"/boxes/{device}/changes").json()
+    assert [(one["item"], one["by"], (one["transaction"] or {}).get("op")) for one in changes] == [
+        ("", "", "guard"),
+        ("", "", "install"),
+        ("", "anna", "upgrade"),
+        ("policy", "anna", None),
+    ]
+    assert "由设备自行" in site.client(language="zh").get(f"/boxes/{device}").text
+
+
+def test_a_requested_change_whose_settlement_nobody_has_is_shown_by_its_transaction(site: ConsoleSite) -> None:
+    device = hall(site)
+    rev = Fleet(site.store, clock=site.clock, by="anna").set_settings(device, SharingSettings(policy="spread"))
+    tell(site, device, id=f"policy-{rev}-0a1b2c3d", author="cloud", user="", item="policy", rev=rev)
+    site.now_s += 60
+    tell(site, device, id="an-old-one-of-another-store", author="cloud", user="", op="later.kind", result="LATER")
+    told = words(site.client().get(f"/boxes/{device}").text)
+    assert f"Change of settings anna Applied {clock_time(site.now_s - 60)}" in told
+    assert f"later.kind from here LATER {clock_time(site.now_s)}" in told
 
 
 @pytest.mark.parametrize("op", ["", "agent.upgrade", "rm -rf", HOSTILE])
