@@ -6,7 +6,7 @@
 
 #define CONTEXT_API 3020		/* since CUDA 3.2 contexts have this version */
 
-static CUresult make(struct cu_dev *dev, bool primary, unsigned int flags, CUcontext *out)
+CUresult cu_context_make(struct cu_dev *dev, bool primary, unsigned int flags, CUcontext *out)
 {
 	static unsigned long long ids;
 	CUcontext ctx;
@@ -28,7 +28,7 @@ static CUresult make(struct cu_dev *dev, bool primary, unsigned int flags, CUcon
 	return CUDA_SUCCESS;
 }
 
-static void drop(CUcontext ctx)
+void cu_context_drop(CUcontext ctx)
 {
 	cu_remove_context(ctx);
 	cu_drop_all(ctx);
@@ -40,10 +40,10 @@ static void drop(CUcontext ctx)
 	free(ctx);
 }
 
-SIM_API CUresult cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice index)
+static CUresult retain(const char *call, CUcontext *out, CUdevice index)
 {
 	struct cu_dev *dev;
-	CUresult ret = cu_enter_dev(__func__, index, &dev);
+	CUresult ret = cu_enter_dev(call, index, &dev);
 
 	if (ret != CUDA_SUCCESS)
 		return ret;
@@ -51,13 +51,18 @@ SIM_API CUresult cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice index)
 		return CUDA_ERROR_INVALID_VALUE;
 	cu_lock();
 	if (dev->primary == NULL)
-		ret = make(dev, true, dev->primary_flags, &dev->primary);
+		ret = cu_context_make(dev, true, dev->primary_flags, &dev->primary);
 	if (ret == CUDA_SUCCESS) {
 		dev->primary_users++;
 		*out = dev->primary;
 	}
 	cu_unlock();
 	return ret;
+}
+
+SIM_API CUresult cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice index)
+{
+	return retain(__func__, out, index);
 }
 
 static CUresult release(const char *call, CUdevice index, bool reset)
@@ -71,12 +76,22 @@ static CUresult release(const char *call, CUdevice index, bool reset)
 	if (dev->primary_users == 0 && !reset)
 		ret = CUDA_ERROR_INVALID_CONTEXT;
 	else if (dev->primary != NULL && (reset || --dev->primary_users == 0)) {
-		drop(dev->primary);
+		cu_context_drop(dev->primary);
 		dev->primary = NULL;
 		dev->primary_users = 0;
 	}
 	cu_unlock();
 	return ret;
+}
+
+CUresult cu_primary_retain(CUdevice index, CUcontext *out)
+{
+	return retain(__func__, out, index);
+}
+
+CUresult cu_primary_release(CUdevice index)
+{
+	return release(__func__, index, false);
 }
 
 SIM_API CUresult cuDevicePrimaryCtxRelease(CUdevice index)
@@ -149,7 +164,7 @@ static CUresult create(const char *call, CUcontext *out, unsigned int flags, CUd
 	if (out == NULL)
 		return CUDA_ERROR_INVALID_VALUE;
 	cu_lock();
-	ret = make(dev, false, flags, out);
+	ret = cu_context_make(dev, false, flags, out);
 	if (ret == CUDA_SUCCESS)
 		ret = cu_push(*out);
 	cu_unlock();
@@ -192,7 +207,7 @@ static CUresult destroy(const char *call, CUcontext ctx)
 	} else {
 		if (cu_current() == ctx)
 			cu_pop();
-		drop(ctx);
+		cu_context_drop(ctx);
 	}
 	cu_unlock();
 	return ret;

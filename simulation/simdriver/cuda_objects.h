@@ -71,10 +71,14 @@ void cu_pools_reset(struct cu_dev *dev);		/* a context ended: gives back what is
 /* cuda_mem.c */
 CUresult cu_allocate(const char *call, CUdeviceptr *out, uint64_t bytes);
 
-static inline void *cu_handle(struct cu_object *object)
-{
-	return object;
-}
+/* cuda_streams.c: of the current context. */
+CUresult cu_stream_make(const char *call, unsigned int flags, int priority, struct cu_stream **out);
+
+/* cuda_ctx.c; callers of the first two hold the lock. */
+CUresult cu_context_make(struct cu_dev *dev, bool primary, unsigned int flags, CUcontext *out);
+void cu_context_drop(CUcontext ctx);
+CUresult cu_primary_retain(CUdevice index, CUcontext *out);
+CUresult cu_primary_release(CUdevice index);
 
 static inline uint64_t cu_key(const void *handle)
 {

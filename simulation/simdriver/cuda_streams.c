@@ -23,12 +23,15 @@ static void finish_stream(struct cu_object *object)
 	cu_engine_remove((struct cu_stream *)object, true);
 }
 
-static CUresult make(const char *call, unsigned int flags, int priority, struct cu_stream **out)
+CUresult cu_stream_make(const char *call, unsigned int flags, int priority, struct cu_stream **out)
 {
 	struct cu_object *object;
-	CUresult ret = cu_make(call, CU_STREAM, sizeof(**out), &object);
 	struct cu_stream *stream;
+	CUresult ret;
 
+	if (out == NULL || flags > NON_BLOCKING)
+		return CUDA_ERROR_INVALID_VALUE;
+	ret = cu_make(call, CU_STREAM, sizeof(**out), &object);
 	if (ret != CUDA_SUCCESS)
 		return ret;
 	stream = (struct cu_stream *)object;
@@ -52,7 +55,7 @@ static CUresult default_stream(const char *call, struct cu_stream **out)
 	if (ret != CUDA_SUCCESS)
 		return ret;
 	if (ctx->stream == NULL) {
-		ret = make(call, 0, 0, out);
+		ret = cu_stream_make(call, 0, 0, out);
 		if (ret != CUDA_SUCCESS)
 			return ret;
 		ctx->stream = *out;
@@ -80,16 +83,12 @@ CUresult cu_enter_stream(const char *call, struct cu_stream *handle, struct cu_s
 
 SIM_API CUresult cuStreamCreateWithPriority(CUstream *out, unsigned int flags, int priority)
 {
-	if (out == NULL || flags > NON_BLOCKING)
-		return CUDA_ERROR_INVALID_VALUE;
-	return make(__func__, flags, priority, out);
+	return cu_stream_make(__func__, flags, priority, out);
 }
 
 SIM_API CUresult cuStreamCreate(CUstream *out, unsigned int flags)
 {
-	if (out == NULL || flags > NON_BLOCKING)
-		return CUDA_ERROR_INVALID_VALUE;
-	return make(__func__, flags, 0, out);
+	return cu_stream_make(__func__, flags, 0, out);
 }
 
 /* Returns at once; what was submitted is still done. */

@@ -1,7 +1,9 @@
 """A program: plays one scenario on the driver by NVIDIA's own Python bindings, and writes what came of it as JSON."""
 # ruff: noqa: ANN401 - the bindings are untyped
 
+import ctypes
 import json
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -253,6 +255,71 @@ def contexts() -> dict[str, Any]:
     return seen
 
 
+def green_contexts() -> dict[str, Any]:
+    seen: dict[str, Any] = {"primary": used_mib()}
+    whole = ok(cu.cuDeviceGetDevResource(0, cu.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM))
+    groups, count, rest = ok(cu.cuDevSmResourceSplitByCount(2, whole, 0, 8))
+    seen["multiprocessors"] = [whole.sm.smCount, count, groups[0].sm.smCount, rest.sm.smCount]
+    description = ok(cu.cuDevResourceGenerateDesc([groups[0]], 1))
+    green = ok(cu.cuGreenCtxCreate(description, 0, cu.CUgreenCtxCreate_flags.CU_GREEN_CTX_DEFAULT_STREAM))
+    seen["created"] = used_mib()
+    stream = ok(cu.cuGreenCtxStreamCreate(green, cu.CUstream_flags.CU_STREAM_NON_BLOCKING, 0))
+    ok(cu.cuCtxPushCurrent(ok(cu.cuCtxFromGreenCtx(green))))
+    launch(kernel("step_1ms"), stream)
+    ok(cu.cuStreamSynchronize(stream))
+    ok(cu.cuMemAlloc(10 * MIB))
+    seen["filled"] = used_mib()
+    ok(cu.cuCtxPopCurrent())
+    ok(cu.cuGreenCtxDestroy(green))
+    seen["destroyed"] = used_mib()
+    return seen
+
+
+def host_memory() -> dict[str, Any]:
+    """What the host can read costs the card only where it is managed; a stream waits for what the host writes there."""
+    seen: dict[str, Any] = {}
+    pinned = ok(cu.cuMemHostAlloc(64 * MIB, 0))
+    ok(cu.cuMemAllocHost(MIB))
+    seen["pinned"] = used_mib()
+    managed = int(ok(cu.cuMemAllocManaged(5 * MIB, cu.CUmemAttach_flags.CU_MEM_ATTACH_GLOBAL.value)))
+    ctypes.c_uint32.from_address(managed).value = 3
+    seen["managed"] = [used_mib(), ctypes.c_uint32.from_address(managed).value]
+    stream = ok(cu.cuStreamCreate(1))
+    ok(cu.cuStreamWaitValue32(stream, managed, 4, 0))
+    ok(cu.cuStreamWriteValue32(stream, managed + 4, 9, 0))
+    time.sleep(0.01)
+    seen["waits"] = name(cu.cuStreamQuery(stream))
+    ctypes.c_uint32.from_address(managed).value = 4
+    ok(cu.cuStreamSynchronize(stream))
+    seen["written"] = ctypes.c_uint32.from_address(managed + 4).value
+    ok(cu.cuMemFreeHost(pinned))
+    seen["freed twice"] = name(cu.cuMemFreeHost(pinned))
+    return seen
+
+
+def peers() -> dict[str, Any]:
+    """Another card's memory, and another process's."""
+    seen: dict[str, Any] = {"reaches": ok(cu.cuDeviceCanAccessPeer(0, 1))}
+    other = ok(cu.cuDevicePrimaryCtxRetain(1))
+    seen["enabled"] = [name(cu.cuCtxEnablePeerAccess(other, 0)) for _ in range(2)]
+    seen["disabled"] = [name(cu.cuCtxDisablePeerAccess(other)) for _ in range(2)]
+    memory_handle = ok(cu.cuIpcGetMemHandle(ok(cu.cuMemAlloc(12 * MIB))))
+    seen["own"] = name(cu.cuIpcOpenMemHandle(memory_handle, 1))
+    text = ctypes.string_at(memory_handle.getPtr(), 64).hex()
+    opened = subprocess.run([sys.executable, __file__, "opens", text], check=True, capture_output=True, text=True)
+    return {**seen, **json.loads(opened.stdout)}
+
+
+def opens() -> dict[str, Any]:
+    handle = cu.CUipcMemHandle()
+    ctypes.memmove(handle.getPtr(), bytes.fromhex(sys.argv[2]), 64)
+    before = used_mib()
+    address = ok(cu.cuIpcOpenMemHandle(handle, 1))
+    seen = {"the other's": before, "opened": used_mib(), "size": int(ok(cu.cuMemGetAddressRange(address))[1]) // MIB}
+    ok(cu.cuIpcCloseMemHandle(address))
+    return seen
+
+
 def share() -> dict[str, Any]:
     """Says the milliseconds of kernels done so far: at first, and after a busy while for each line of stdin."""
     function, done = kernel("step_1ms"), 0
@@ -275,7 +342,22 @@ def main() -> None:
     ok(cu.cuCtxSetCurrent(ok(cu.cuDevicePrimaryCtxRetain(0))))
     plays: dict[str, Callable[[], dict[str, Any]]] = {
         play.__name__: play
-        for play in (memory, pools, virtual_memory, arrays, graphs, captures, times, waits, contexts, share)
+        for play in (
+            memory,
+            pools,
+            virtual_memory,
+            arrays,
+            graphs,
+            captures,
+            times,
+            waits,
+            contexts,
+            green_contexts,
+            host_memory,
+            peers,
+            opens,
+            share,
+        )
     }
     json.dump(plays[sys.argv[1]](), sys.stdout)
 

@@ -146,6 +146,40 @@ def test_contexts_and_modules_cost_what_the_cards_file_says(newest: SimDriver, s
     }
 
 
+def test_a_green_context_costs_a_context(newest: SimDriver, start: Play) -> None:
+    cards = newest.root / "var/lib/nvidia-sim/cards"
+    cards.write_text(cards.read_text().replace("context_mib 0", "context_mib 100"))
+    assert _play(start, "green_contexts") == {
+        "primary": 100,
+        "multiprocessors": [40, 2, 8, 24],
+        "created": 200,
+        "filled": 210,
+        "destroyed": 100,
+    }
+
+
+def test_memory_of_the_host_costs_the_card_nothing(start: Play) -> None:
+    assert _play(start, "host_memory") == {
+        "pinned": 0,
+        "managed": [5, 3],
+        "waits": "ERROR_NOT_READY",
+        "written": 9,
+        "freed twice": "ERROR_INVALID_VALUE",
+    }
+
+
+def test_memory_of_others_counts_where_it_was_made(start: Play) -> None:
+    assert _play(start, "peers") == {
+        "reaches": 1,
+        "enabled": ["SUCCESS", "ERROR_PEER_ACCESS_ALREADY_ENABLED"],
+        "disabled": ["SUCCESS", "ERROR_PEER_ACCESS_NOT_ENABLED"],
+        "own": "ERROR_INVALID_CONTEXT",
+        "the other's": 12,
+        "opened": 12,
+        "size": 12,
+    }
+
+
 def _round(sharers: list["subprocess.Popen[str]"]) -> list[int]:
     """Let all work for one and a half seconds at once."""
     for sharer in sharers:
