@@ -14,7 +14,7 @@ PYTEST_ARGS ?=
 # (JOBS=0: none of that).
 JOBS ?= $(shell expr $$(nproc) + 1)
 
-.PHONY: help setup venv cc simdriver demo test lint e2e box chaos bugs cloud fuzz bench lab lock env bundle clean
+.PHONY: help setup venv cc simdriver limiter demo test native lint e2e box chaos bugs cloud fuzz bench lab lock env bundle clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -31,11 +31,18 @@ simdriver: cc
 	@mkdir -p $(BUILD)
 	@flock $(BUILD)/simdriver.lock $(MAKE) -s -C simulation/simdriver OUT=$(BUILD)/simdriver
 
+limiter: venv ## build the limiter's two libraries (plugin/limiter) into build/limiter
+	@tools/setup toolchain
+	@flock $(BUILD)/limiter.lock $(MAKE) -s -C plugin/limiter
+
 demo: cc venv simdriver ## run the scenarios on simulated cards, then a console until Ctrl-C (ONCE=1: without; DEMO_ARGS="--policy spread")
 	@$(PY) -m edgegpu_sim.demo --out build/demo.json $(if $(ONCE),--no-console) $(DEMO_ARGS)
 
-test: cc venv simdriver ## run every tier that needs no root (TIERS=tests/unit: one; PYTEST_ARGS=-x)
-	@$(PY) -m pytest -m "not e2e and not gpu and not cloud" -n $(JOBS) --dist loadfile $(PYTEST_ARGS) $(HAVE)
+test: cc venv simdriver limiter ## run every tier that needs no root (TIERS=tests/unit: one; PYTEST_ARGS=-x)
+	@$(PY) -m pytest -m "not e2e and not gpu and not cloud and not sanitizer" -n $(JOBS) --dist loadfile $(PYTEST_ARGS) $(HAVE)
+
+native: cc venv simdriver limiter ## the C parts without a card: simulated driver, limiter, under sanitizers too
+	@$(PY) -m pytest -m "not gpu" -n $(JOBS) --dist loadfile $(PYTEST_ARGS) tests/native
 
 lint: venv ## style, types, import contracts, generated code, documents, shell, sizes
 	@tools/lint

@@ -56,6 +56,16 @@ def simdriver_build() -> Path:
     return out
 
 
+@pytest.fixture(scope="session")
+def limiter_build() -> Path:
+    """Return the folder with the limiter's two libraries, built where they are not current."""
+    quiet = {name: value for name, value in os.environ.items() if name not in {"MAKEFLAGS", "MAKELEVEL"}}
+    made = subprocess.run(["make", "-C", ROOT, "limiter"], capture_output=True, text=True, check=False, env=quiet)
+    if made.returncode:
+        pytest.fail(f"cannot build plugin/limiter:\n{made.stdout}{made.stderr}", pytrace=False)
+    return ROOT / "build" / "limiter"
+
+
 @contextmanager
 def _short_folder() -> Iterator[Path]:
     path = Path(tempfile.mkdtemp(prefix="eg-", dir="/tmp"))

@@ -1,0 +1,198 @@
+/* ledger.c - a hash table with open addressing; each call is one short section under a mutex.
+ *
+ * Its memory comes from mmap(): a program that looks for leaks at its end finds none of ours. */
+#define _GNU_SOURCE
+#include <stddef.h>
+#include <sys/mman.h>
+
+#include "ledger.h"
+
+#define FIRST_ROOM 1024			/* a power of two */
+
+static struct ledger *lock_own(void)
+{
+	struct process *own = process_own();
+
+	if (own == NULL)
+		return NULL;
+	mutex_lock(&own->ledger.mutex);
+	return &own->ledger;
+}
+
+static void unlock(struct ledger *ledger)
+{
+	mutex_unlock(&ledger->mutex);
+}
+
+static unsigned int place(const struct ledger *ledger, enum ledger_kind kind, uint64_t key)
+{
+	return (unsigned int)((key ^ (uint64_t)kind << 60) * 0x9e3779b97f4a7c15u >> 32) &
+	       (ledger->room - 1);
+}
+
+/* The entry, or the free place where it would stand. */
+static struct ledger_entry *seek(const struct ledger *ledger, enum ledger_kind kind, uint64_t key)
+{
+	unsigned int at = place(ledger, kind, key);
+
+	while (ledger->entries[at].kind != LEDGER_NONE &&
+	       (ledger->entries[at].kind != kind || ledger->entries[at].key != key))
+		at = (at + 1) & (ledger->room - 1);
+	return &ledger->entries[at];
+}
+
+static struct ledger_entry *find(const struct ledger *ledger, enum ledger_kind kind, uint64_t key)
+{
+	struct ledger_entry *entry;
+
+	if (ledger->room == 0)
+		return NULL;
+	entry = seek(ledger, kind, key);
+	return entry->kind != LEDGER_NONE ? entry : NULL;
+}
+
+static size_t bytes_of(const struct ledger *ledger)
+{
+	return ledger->room * sizeof(*ledger->entries);
+}
+
+static bool grow(struct ledger *ledger)
+{
+	struct ledger old = *ledger;
+
+	if (old.room != 0 && old.count < old.room / 2)
+		return true;
+	ledger->room = old.room != 0 ? old.room * 2 : FIRST_ROOM;
+	ledger->entries = mmap(NULL, bytes_of(ledger), PROT_READ | PROT_WRITE,
+			       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (ledger->entries == MAP_FAILED) {
+		ledger->entries = old.entries;
+		ledger->room = old.room;
+		return old.count + 1 < old.room;
+	}
+	for (unsigned int i = 0; i < old.room; i++)
+		if (old.entries[i].kind != LEDGER_NONE)
+			*seek(ledger, old.entries[i].kind, old.entries[i].key) = old.entries[i];
+	if (old.room != 0)
+		munmap(old.entries, bytes_of(&old));
+	return true;
+}
+
+/* Entries behind the removed one move up, so that a search never ends early at its place. */
+static void drop(struct ledger *ledger, struct ledger_entry *entry)
+{
+	unsigned int mask = ledger->room - 1, hole = (unsigned int)(entry - ledger->entries), at = hole;
+
+	ledger->count--;
+	for (;;) {
+		struct ledger_entry *next;
+		unsigned int home;
+
+		at = (at + 1) & mask;
+		next = &ledger->entries[at];
+		if (next->kind == LEDGER_NONE)
+			break;
+		home = place(ledger, next->kind, next->key);
+		if (((at - home) & mask) < ((at - hole) & mask))
+			continue;
+		ledger->entries[hole] = *next;
+		hole = at;
+	}
+	ledger->entries[hole].kind = LEDGER_NONE;
+}
+
+bool ledger_put(struct ledger_entry entry)
+{
+	struct ledger *ledger = lock_own();
+	struct ledger_entry *at;
+	bool fits;
+
+	if (ledger == NULL)
+		return false;
+	fits = grow(ledger);
+	if (fits) {
+		at = seek(ledger, entry.kind, entry.key);
+		if (at->kind == LEDGER_NONE)
+			ledger->count++;
+		*at = entry;
+	}
+	unlock(ledger);
+	return fits;
+}
+
+bool ledger_take(enum ledger_kind kind, uint64_t key, struct ledger_entry *out)
+{
+	struct ledger *ledger = lock_own();
+	struct ledger_entry *entry;
+
+	if (ledger == NULL)
+		return false;
+	entry = find(ledger, kind, key);
+	if (entry != NULL) {
+		*out = *entry;
+		drop(ledger, entry);
+	}
+	unlock(ledger);
+	return entry != NULL;
+}
+
+bool ledger_has(enum ledger_kind kind, uint64_t key)
+{
+	return ledger_refer(kind, key, 0) >= 0;
+}
+
+int ledger_refer(enum ledger_kind kind, uint64_t key, int change)
+{
+	struct ledger *ledger = lock_own();
+	struct ledger_entry *entry;
+	int left = -1;
+
+	if (ledger == NULL)
+		return left;
+	entry = find(ledger, kind, key);
+	if (entry != NULL) {
+		entry->references += (unsigned int)change;
+		left = (int)entry->references;
+	}
+	unlock(ledger);
+	return left;
+}
+
+/* What drop() moves up to a place behind this one was seen already, or is seen at this very place. */
+void ledger_take_context(uint64_t context, void (*each)(const struct ledger_entry *))
+{
+	struct ledger *ledger = lock_own();
+
+	if (ledger == NULL)
+		return;
+	for (unsigned int i = 0; i < ledger->room; i++) {
+		while (ledger->entries[i].kind != LEDGER_NONE && ledger->entries[i].of == context &&
+		       ledger->entries[i].kind != LEDGER_MAPPING) {
+			struct ledger_entry entry = ledger->entries[i];
+
+			drop(ledger, &ledger->entries[i]);
+			each(&entry);
+		}
+	}
+	unlock(ledger);
+}
+
+bool ledger_take_mapping(uint64_t from, uint64_t bytes, struct ledger_entry *out)
+{
+	struct ledger *ledger = lock_own();
+	bool found = false;
+
+	if (ledger == NULL)
+		return false;
+	for (unsigned int i = 0; i < ledger->room && !found; i++) {
+		struct ledger_entry *entry = &ledger->entries[i];
+
+		if (entry->kind != LEDGER_MAPPING || entry->key - from >= bytes)
+			continue;
+		*out = *entry;
+		drop(ledger, entry);
+		found = true;
+	}
+	unlock(ledger);
+	return found;
+}

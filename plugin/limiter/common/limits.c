@@ -1,0 +1,136 @@
+/* limits.c - keeps the limits of this process's cards current. */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "limits.h"
+#include "settings.h"
+#include "usage.h"
+
+#define LOOK_MS 200			/* a change is followed within a second */
+#define FILE_MAX 8192
+
+static uint64_t now_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+static void apply(struct limits *limits, struct card *card)
+{
+	uint64_t memory = 0, context = 0;
+
+	for (unsigned int i = 0; i < limits->count; i++) {
+		if (memcmp(limits->entries[i].uuid, card->uuid, sizeof(card->uuid)) != 0)
+			continue;
+		memory = limits->entries[i].memory_bytes;
+		context = limits->entries[i].context_bytes;
+	}
+	__atomic_store_n(&card->memory_bytes, memory, __ATOMIC_RELAXED);
+	__atomic_store_n(&card->context_bytes, context, __ATOMIC_RELAXED);
+}
+
+static void load(struct limits *limits, int fd, const struct stat *st)
+{
+	struct limit read_limits[CARDS_MAX];
+	char text[FILE_MAX];
+	ssize_t got = read(fd, text, sizeof(text) - 1);
+	int count;
+
+	if (got < 0 || got == sizeof(text) - 1)
+		return;
+	text[got] = '\0';
+	count = limits_parse(text, read_limits, CARDS_MAX);
+	if (count < 0)
+		return;
+	memcpy(limits->entries, read_limits, sizeof(read_limits[0]) * (unsigned int)count);
+	limits->count = (unsigned int)count;
+	limits->inode = st->st_ino;
+	limits->changed_ns = (uint64_t)st->st_mtim.tv_sec * 1000000000 + (uint64_t)st->st_mtim.tv_nsec;
+	limits->size = (uint64_t)st->st_size;
+	for (unsigned int i = 0; i < limits->ncards; i++)
+		apply(limits, &limits->cards[i]);
+}
+
+static void look(struct limits *limits)
+{
+	char path[SETTING_MAX + 16];
+	struct stat st;
+	int fd;
+
+	if (!setting_path(path, sizeof(path), setting_folder(), "limits"))
+		return;
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return;
+	if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) &&
+	    (st.st_ino != limits->inode || (uint64_t)st.st_size != limits->size ||
+	     (uint64_t)st.st_mtim.tv_sec * 1000000000 + (uint64_t)st.st_mtim.tv_nsec !=
+	     limits->changed_ns))
+		load(limits, fd, &st);
+	close(fd);
+}
+
+static void refresh(void)
+{
+	struct limits *limits = &process_own()->limits;
+	uint64_t now = now_ms(), looked = __atomic_load_n(&limits->looked_ms, __ATOMIC_RELAXED);
+
+	if (now - looked < LOOK_MS ||
+	    !__atomic_compare_exchange_n(&limits->looked_ms, &looked, now, 0, __ATOMIC_RELAXED,
+					 __ATOMIC_RELAXED))
+		return;
+	mutex_lock(&limits->mutex);
+	look(limits);
+	mutex_unlock(&limits->mutex);
+}
+
+static struct card *find(struct limits *limits, const uint8_t uuid[16])
+{
+	unsigned int count = __atomic_load_n(&limits->ncards, __ATOMIC_ACQUIRE);
+
+	for (unsigned int i = 0; i < count; i++)
+		if (memcmp(limits->cards[i].uuid, uuid, 16) == 0)
+			return &limits->cards[i];
+	return NULL;
+}
+
+struct card *limits_card(const uint8_t uuid[16])
+{
+	struct process *own = process_own();
+	struct card *card = own != NULL ? find(&own->limits, uuid) : NULL;
+	struct limits *limits;
+
+	if (card != NULL || own == NULL)
+		return card;
+	limits = &own->limits;
+	mutex_lock(&limits->mutex);
+	card = find(limits, uuid);
+	if (card == NULL && limits->ncards < CARDS_MAX) {
+		card = &limits->cards[limits->ncards];
+		memcpy(card->uuid, uuid, sizeof(card->uuid));
+		card->index = usage_card(uuid);
+		look(limits);
+		apply(limits, card);
+		__atomic_store_n(&limits->ncards, limits->ncards + 1, __ATOMIC_RELEASE);
+	}
+	mutex_unlock(&limits->mutex);
+	return card;
+}
+
+uint64_t limits_memory(const struct card *card)
+{
+	refresh();
+	return __atomic_load_n(&card->memory_bytes, __ATOMIC_RELAXED);
+}
+
+uint64_t limits_context(const struct card *card)
+{
+	refresh();
+	return __atomic_load_n(&card->context_bytes, __ATOMIC_RELAXED);
+}

@@ -1,0 +1,30 @@
+/* limits.h - what the container was given, read from its limits file and read again while it runs.
+ *
+ * The file, which only the device plugin writes (to a temporary name, then renamed):
+ *
+ *     edgegpu-limits 1
+ *     card GPU-1b2c… memory_bytes=1073741824 context_bytes=314572800
+ *
+ * Words that are not known are passed over, so that a newer plugin may write more. A card that it does
+ * not name, and a file that was never readable, mean 0 bytes. A file that cannot be read later, or
+ * makes no sense, changes nothing. */
+#ifndef EDGEGPU_LIMITER_LIMITS_H
+#define EDGEGPU_LIMITER_LIMITS_H
+
+#include <stdbool.h>
+
+#include "process.h"
+
+/* The card of that uuid; NULL: more cards than a container can have, or no memory. */
+struct card *limits_card(const uint8_t uuid[16]);
+
+uint64_t limits_memory(const struct card *card);	/* looks at the file where it is time to */
+uint64_t limits_context(const struct card *card);
+
+/* "GPU-1b2c…" or "MIG-…" to 16 bytes; false: it is none. */
+bool limits_uuid(const char *text, uint8_t out[16]);
+
+/* Read the text of a limits file; the entries, -1: it makes no sense. text is written to. */
+int limits_parse(char *text, struct limit *out, int room);
+
+#endif

@@ -1,0 +1,49 @@
+/* process.c - the page that a forked child does not inherit.
+ *
+ * A child holds no card memory, whatever its parent held, and a mutex that another thread of the
+ * parent had locked would stay locked in it for ever. The kernel clears the pages at any kind of fork
+ * (4.14 and later); before that the pid is compared at each use. */
+#define _GNU_SOURCE
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "process.h"
+
+#ifndef MADV_WIPEONFORK
+#define MADV_WIPEONFORK 18
+#endif
+
+static struct process *own;
+static bool wiped;			/* by the kernel */
+
+static struct process *make(void)
+{
+	struct process *made, *seen = NULL;
+
+	made = mmap(NULL, sizeof(*made), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (made == MAP_FAILED)
+		return NULL;
+	made->epoch = 1;		/* in a child it is 0: what it knew is its parent's */
+	if (madvise(made, sizeof(*made), MADV_WIPEONFORK) == 0)
+		__atomic_store_n(&wiped, true, __ATOMIC_RELAXED);
+	else
+		made->pid = getpid();
+	if (__atomic_compare_exchange_n(&own, &seen, made, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+		return made;
+	munmap(made, sizeof(*made));
+	return seen;
+}
+
+struct process *process_own(void)
+{
+	struct process *seen = __atomic_load_n(&own, __ATOMIC_ACQUIRE);
+
+	if (seen == NULL)
+		return make();
+	if (!__atomic_load_n(&wiped, __ATOMIC_RELAXED) && seen->pid != getpid()) {
+		memset(seen, 0, sizeof(*seen));
+		seen->pid = getpid();
+	}
+	return seen;
+}

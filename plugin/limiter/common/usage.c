@@ -1,0 +1,213 @@
+/* usage.c - reserve, release and sum.
+ *
+ * The truth is in the slots alone, each a single number that its own process changes: a kill at any
+ * instruction leaves them consistent, and the dead process's slot is freed. The lock around "sum,
+ * compare, add" names its holder, so that it can be taken from one that was killed. */
+#define _GNU_SOURCE
+#include <sched.h>
+#include <string.h>
+#include <time.h>
+
+#include "usage_file.h"
+#include "liveness.h"
+
+#define SPINS 200			/* before the core is given up */
+#define YIELDS 1000			/* before it is slept for */
+#define LOOK_MS 2			/* between looks at a holder that does not let go */
+#define WAIT_MS 2000			/* for a stopped holder, then the reservation is refused */
+#define REAP_MS 100
+#define HUGE_BYTES (1ull << 56)		/* more than any card has: somebody wrote it there */
+
+static uint64_t now_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+static inline void pause_core(void)
+{
+#if defined(__x86_64__)
+	__builtin_ia32_pause();
+#endif
+}
+
+static bool holder_lives(const struct usage *map, uint64_t word)
+{
+	unsigned int slot = (unsigned int)(word & 0xffff) - 1;
+
+	return slot < USAGE_SLOTS &&
+	       __atomic_load_n(&map->all[slot].tag, __ATOMIC_ACQUIRE) == word >> 16 &&
+	       usage_slot_lives(map, slot);
+}
+
+static void wait_turn(unsigned int spins)
+{
+	struct timespec pause = { 0, 50000 };
+
+	if (spins < YIELDS)
+		sched_yield();
+	else
+		nanosleep(&pause, NULL);
+}
+
+static bool take(struct usage *map, uint64_t me)
+{
+	uint64_t seen = 0, began = now_ms(), looked = began;
+
+	for (unsigned int spins = 0;; spins++) {
+		if (__atomic_compare_exchange_n(&map->lock, &seen, me, 0, __ATOMIC_ACQUIRE,
+						__ATOMIC_RELAXED))
+			return true;
+		if (spins < SPINS) {
+			pause_core();
+		} else {
+			wait_turn(spins);
+			if (now_ms() - looked >= LOOK_MS) {
+				looked = now_ms();
+				if (looked - began > WAIT_MS)
+					return false;
+				if (!holder_lives(map, seen) &&
+				    __atomic_compare_exchange_n(&map->lock, &seen, me, 0,
+								__ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+					return true;
+			}
+		}
+		seen = 0;
+	}
+}
+
+static void give(struct usage *map, uint64_t me)
+{
+	__atomic_compare_exchange_n(&map->lock, &me, 0, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+}
+
+static uint64_t sum(const struct usage *map, int card)
+{
+	uint64_t total = 0;
+
+	for (unsigned int i = 0; i < usage_high(map); i++) {
+		uint64_t bytes = __atomic_load_n(&map->all[i].cards[card].bytes, __ATOMIC_RELAXED);
+
+		if (__atomic_load_n(&map->all[i].tag, __ATOMIC_ACQUIRE) == 0)
+			continue;
+		total += bytes < HUGE_BYTES ? bytes : HUGE_BYTES;
+	}
+	return total;
+}
+
+static void change(struct usage_slot *slot, int card, uint64_t bytes, bool more)
+{
+	uint64_t *held = &process_own()->use.held[card];
+
+	if (more) {
+		__atomic_add_fetch(held, bytes, __ATOMIC_RELAXED);
+		__atomic_add_fetch(&slot->cards[card].bytes, bytes, __ATOMIC_RELAXED);
+	} else {
+		__atomic_sub_fetch(held, bytes, __ATOMIC_RELAXED);
+		__atomic_sub_fetch(&slot->cards[card].bytes, bytes, __ATOMIC_RELEASE);
+	}
+}
+
+static bool reserve_now(struct usage_slot *slot, int card, uint64_t bytes, uint64_t limit)
+{
+	struct usage *map = usage_map();
+	uint64_t me = __atomic_load_n(&slot->tag, __ATOMIC_RELAXED) << 16 |
+		      (uint64_t)(slot - map->all + 1), used;
+	bool fits;
+
+	if (!take(map, me))
+		return false;
+	used = sum(map, card);
+	fits = bytes <= limit && used <= limit - bytes;
+	if (fits)
+		change(slot, card, bytes, true);
+	give(map, me);
+	return fits;
+}
+
+bool usage_reserve(int card, uint64_t bytes, uint64_t limit)
+{
+	struct usage_slot *slot = card >= 0 ? usage_slot() : NULL;
+
+	if (slot == NULL)
+		return false;
+	if (bytes == 0 || reserve_now(slot, card, bytes, limit))
+		return true;
+	usage_reap(usage_map());	/* before a refusal: does somebody dead still count? */
+	slot = usage_slot();
+	return slot != NULL && reserve_now(slot, card, bytes, limit);
+}
+
+void usage_add(int card, uint64_t bytes)
+{
+	struct usage_slot *slot = card >= 0 ? usage_slot() : NULL;
+
+	if (slot != NULL)
+		change(slot, card, bytes, true);
+}
+
+void usage_release(int card, uint64_t bytes)
+{
+	struct usage_slot *slot = card >= 0 ? usage_slot() : NULL;
+
+	if (slot != NULL)
+		change(slot, card, bytes, false);
+}
+
+void usage_contexts(int card, int more)
+{
+	struct usage_slot *slot = card >= 0 ? usage_slot() : NULL;
+
+	if (slot == NULL)
+		return;
+	__atomic_add_fetch(&process_own()->use.contexts[card], (uint64_t)(int64_t)more,
+			   __ATOMIC_RELAXED);
+	__atomic_add_fetch(&slot->cards[card].contexts, (uint64_t)(int64_t)more, __ATOMIC_RELAXED);
+}
+
+static void reap_sometimes(struct usage *map)
+{
+	struct process *own = process_own();
+	uint64_t now = now_ms();
+
+	if (own == NULL || now - __atomic_load_n(&own->use.reaped_ms, __ATOMIC_RELAXED) < REAP_MS)
+		return;
+	__atomic_store_n(&own->use.reaped_ms, now, __ATOMIC_RELAXED);
+	usage_reap(map);
+}
+
+uint64_t usage_total(int card)
+{
+	struct usage *map = usage_map();
+
+	if (card < 0 || map == NULL)
+		return 0;
+	reap_sometimes(map);
+	return sum(map, card);
+}
+
+unsigned int usage_processes(int card, struct usage_process *out, unsigned int room)
+{
+	struct identity own = identity_own();
+	struct usage *map = usage_map();
+	unsigned int count = 0;
+
+	if (card < 0 || map == NULL)
+		return 0;
+	usage_reap(map);
+	for (unsigned int i = 0; i < usage_high(map); i++) {
+		const struct usage_slot *slot = &map->all[i];
+		struct usage_process seen = { slot->pid, slot->cards[card].bytes };
+
+		if (__atomic_load_n(&slot->tag, __ATOMIC_ACQUIRE) == 0 ||
+		    slot->namespace != own.namespace ||
+		    (seen.bytes == 0 && slot->cards[card].contexts == 0))
+			continue;
+		if (count < room)
+			out[count] = seen;
+		count++;
+	}
+	return count;
+}

@@ -1,0 +1,57 @@
+/* usage.h - the file in which the processes of a container count the card memory that they hold. */
+#ifndef EDGEGPU_LIMITER_USAGE_H
+#define EDGEGPU_LIMITER_USAGE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "process.h"
+
+#define USAGE_MAGIC 0x45474c4du
+#define USAGE_VERSION 1
+#define USAGE_SLOTS 512
+
+struct usage_card {
+	uint64_t bytes;
+	uint64_t contexts;
+};
+
+struct usage_slot {
+	uint64_t tag;			/* 0: free; else drawn anew with each claim */
+	uint64_t start, namespace, image;
+	int64_t pid;
+	struct usage_card cards[CARDS_MAX];
+};
+
+/* All zeros is a file that nobody has used yet. Its writers do not trust what they read in it. */
+struct usage {
+	uint32_t magic, version, size, slots;
+	uint64_t lock;			/* 0, or whose: tag << 16 | slot + 1 */
+	uint64_t tags;			/* the last tag that was drawn */
+	uint32_t high;			/* slots below it may be taken */
+	uint32_t ncards;
+	uint8_t cards[CARDS_MAX][16];	/* uuids */
+	struct usage_slot all[USAGE_SLOTS];
+};
+
+struct usage_process {
+	int64_t pid;
+	uint64_t bytes;
+};
+
+/* The number of a card in the file; -1: the file cannot be used, or holds as many as it can. */
+int usage_card(const uint8_t uuid[16]);
+
+/* Count bytes if all of the container stay within the limit. False: they would not, or this process
+ * cannot be counted (no file, no slot). Cards below 0 have no room. */
+bool usage_reserve(int card, uint64_t bytes, uint64_t limit);
+void usage_add(int card, uint64_t bytes);	/* the same for what is held already */
+void usage_release(int card, uint64_t bytes);
+void usage_contexts(int card, int change);
+
+uint64_t usage_total(int card);
+
+/* The container's processes that the asker can see with something on the card; returns how many. */
+unsigned int usage_processes(int card, struct usage_process *out, unsigned int room);
+
+#endif

@@ -1,0 +1,109 @@
+/* charge.c - which card a call is about, and what the hooks that take memory have in common. */
+#include "charge.h"
+
+__thread int charge_depth __attribute__((tls_model("initial-exec")));
+
+struct seen {
+	CUcontext context;
+	unsigned int epoch;
+	struct card *card;
+};
+
+static __thread struct seen last __attribute__((tls_model("initial-exec")));
+void charge_forget_contexts(void)
+{
+	struct process *own = process_own();
+
+	if (own != NULL)
+		__atomic_add_fetch(&own->epoch, 1, __ATOMIC_RELEASE);
+}
+
+struct card *charge_device_card(CUdevice device)
+{
+	struct CUuuid uuid;
+
+	/* The second form tells instances of one card apart; drivers before 11.4 have the first. */
+	if (CALL(cuDeviceGetUuid_v2, &uuid, device) != CUDA_SUCCESS &&
+	    CALL(cuDeviceGetUuid, &uuid, device) != CUDA_SUCCESS)
+		return NULL;
+	return limits_card(uuid.bytes);
+}
+
+struct card *charge_current_card(CUcontext *context)
+{
+	struct process *own = process_own();
+	CUcontext current = NULL;
+	CUdevice device;
+	unsigned int now;
+
+	if (own == NULL || CALL(cuCtxGetCurrent, &current) != CUDA_SUCCESS || current == NULL)
+		return NULL;
+	*context = current;
+	now = __atomic_load_n(&own->epoch, __ATOMIC_ACQUIRE);
+	if (last.context == current && last.epoch == now)
+		return last.card;
+	if (CALL(cuCtxGetDevice, &device) != CUDA_SUCCESS)
+		return NULL;
+	last = (struct seen){ current, now, charge_device_card(device) };
+	return last.card;
+}
+
+bool charge_card(struct charge *charge, struct card *card, uint64_t bytes)
+{
+	*charge = (struct charge){ card, bytes, 0 };
+	if (card == NULL)
+		return true;
+	return usage_reserve(card->index, bytes, limits_memory(card));
+}
+
+bool charge_current(struct charge *charge, uint64_t bytes)
+{
+	CUcontext context = NULL;
+	struct card *card = charge_current_card(&context);
+	bool fits = charge_card(charge, card, bytes);
+
+	charge->context = (uint64_t)(uintptr_t)context;
+	return fits;
+}
+
+CUresult charge_settle(const struct charge *charge, CUresult ret, enum ledger_kind kind,
+		       uint64_t key)
+{
+	if (charge->card == NULL)
+		return ret;
+	if (ret != CUDA_SUCCESS)
+		usage_release(charge->card->index, charge->bytes);
+	else
+		ledger_put((struct ledger_entry){ .key = key, .bytes = charge->bytes,
+						  .of = charge->context, .references = 1,
+						  .kind = (uint16_t)kind,
+						  .card = (int16_t)charge->card->index });
+	return ret;
+}
+
+void charge_give_back(const struct ledger_entry *entry)
+{
+	usage_release(entry->card, entry->bytes);
+	if (entry->kind == LEDGER_CONTEXT)
+		usage_contexts(entry->card, -1);
+}
+
+struct ledger_entry charge_release(enum ledger_kind kind, uint64_t key)
+{
+	struct ledger_entry entry;
+
+	if (!ledger_take(kind, key, &entry))
+		entry = (struct ledger_entry){ .kind = LEDGER_NONE };
+	return entry;
+}
+
+CUresult charge_released(const struct ledger_entry *entry, CUresult ret)
+{
+	if (entry->kind == LEDGER_NONE)
+		return ret;
+	if (ret == CUDA_SUCCESS)
+		charge_give_back(entry);
+	else
+		ledger_put(*entry);
+	return ret;
+}

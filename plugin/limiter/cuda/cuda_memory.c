@@ -1,0 +1,127 @@
+/* cuda_memory.c - plain, pitched and managed memory.
+ *
+ * Managed memory counts whole, as if all of it were on the card: it can be. */
+#include "charge.h"
+
+#define PITCH_STEP 512			/* what rows are rounded up to at most, before the driver says */
+
+CUresult EXPORT cuMemAlloc(CUdeviceptr_v1 *out, unsigned int bytes)
+{
+	struct charge charge;
+	CUresult ret;
+
+	if (NESTED || out == NULL)
+		return DRIVER(cuMemAlloc)(out, bytes);
+	if (!charge_current(&charge, bytes))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	ret = CALL(cuMemAlloc, out, bytes);
+	return charge_settle(&charge, ret, LEDGER_POINTER, *out);
+}
+
+CUresult EXPORT cuMemAlloc_v2(CUdeviceptr *out, size_t bytes)
+{
+	struct charge charge;
+	CUresult ret;
+
+	if (NESTED || out == NULL)
+		return DRIVER(cuMemAlloc_v2)(out, bytes);
+	if (!charge_current(&charge, bytes))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	ret = CALL(cuMemAlloc_v2, out, bytes);
+	return charge_settle(&charge, ret, LEDGER_POINTER, *out);
+}
+
+CUresult EXPORT cuMemAllocManaged(CUdeviceptr *out, size_t bytes, unsigned int flags)
+{
+	struct charge charge;
+	CUresult ret;
+
+	if (NESTED || out == NULL)
+		return DRIVER(cuMemAllocManaged)(out, bytes, flags);
+	if (!charge_current(&charge, bytes))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	ret = CALL(cuMemAllocManaged, out, bytes, flags);
+	return charge_settle(&charge, ret, LEDGER_POINTER, *out);
+}
+
+/* False: no card is that large. */
+static bool pitched(uint64_t width, uint64_t height, uint64_t *bytes)
+{
+	uint64_t row = (width + PITCH_STEP - 1) / PITCH_STEP * PITCH_STEP;
+
+	return row >= width && !__builtin_mul_overflow(row, height, bytes);
+}
+
+/* The driver chose the pitch: count that. False: the difference passes the limit. */
+static bool correct(struct charge *charge, uint64_t bytes)
+{
+	if (charge->card == NULL)
+		return true;
+	if (bytes > charge->bytes) {
+		if (!usage_reserve(charge->card->index, bytes - charge->bytes,
+				   limits_memory(charge->card)))
+			return false;
+	} else {
+		usage_release(charge->card->index, charge->bytes - bytes);
+	}
+	charge->bytes = bytes;
+	return true;
+}
+
+CUresult EXPORT cuMemAllocPitch(CUdeviceptr_v1 *out, unsigned int *pitch, unsigned int width,
+				unsigned int height, unsigned int element)
+{
+	struct charge charge;
+	uint64_t bytes;
+	CUresult ret;
+
+	if (NESTED || out == NULL || pitch == NULL || !pitched(width, height, &bytes))
+		return DRIVER(cuMemAllocPitch)(out, pitch, width, height, element);
+	if (!charge_current(&charge, bytes))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	ret = CALL(cuMemAllocPitch, out, pitch, width, height, element);
+	if (ret == CUDA_SUCCESS && !correct(&charge, (uint64_t)*pitch * height)) {
+		CALL(cuMemFree, *out);
+		ret = CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	return charge_settle(&charge, ret, LEDGER_POINTER, *out);
+}
+
+CUresult EXPORT cuMemAllocPitch_v2(CUdeviceptr *out, size_t *pitch, size_t width, size_t height,
+				   unsigned int element)
+{
+	struct charge charge;
+	uint64_t bytes;
+	CUresult ret;
+
+	if (NESTED || out == NULL || pitch == NULL || !pitched(width, height, &bytes))
+		return DRIVER(cuMemAllocPitch_v2)(out, pitch, width, height, element);
+	if (!charge_current(&charge, bytes))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	ret = CALL(cuMemAllocPitch_v2, out, pitch, width, height, element);
+	if (ret == CUDA_SUCCESS && !correct(&charge, *pitch * height)) {
+		CALL(cuMemFree_v2, *out);
+		ret = CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	return charge_settle(&charge, ret, LEDGER_POINTER, *out);
+}
+
+CUresult EXPORT cuMemFree(CUdeviceptr_v1 at)
+{
+	struct ledger_entry entry;
+
+	if (NESTED)
+		return DRIVER(cuMemFree)(at);
+	entry = charge_release(LEDGER_POINTER, at);
+	return charge_released(&entry, CALL(cuMemFree, at));
+}
+
+CUresult EXPORT cuMemFree_v2(CUdeviceptr at)
+{
+	struct ledger_entry entry;
+
+	if (NESTED)
+		return DRIVER(cuMemFree_v2)(at);
+	entry = charge_release(LEDGER_POINTER, at);
+	return charge_released(&entry, CALL(cuMemFree_v2, at));
+}

@@ -1,0 +1,11 @@
+/* nvml_card.h - from NVML's device to the container's card. */
+#ifndef EDGEGPU_LIMITER_NVML_CARD_H
+#define EDGEGPU_LIMITER_NVML_CARD_H
+
+#include "limits.h"
+#include "nvml.h"
+#include "usage.h"
+
+struct card *nvml_card(nvmlDevice_t device);	/* NULL: the driver does not know the device */
+
+#endif

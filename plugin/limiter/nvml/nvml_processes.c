@@ -1,0 +1,111 @@
+/* nvml_processes.c - the container's own processes, with pids as they are here.
+ *
+ * The driver is still asked first, for what it makes of the arguments. Processes of other containers
+ * are not shown; graphics is closed to the container, so there are none of that kind. */
+#include "nvml_card.h"
+
+static bool answered(nvmlReturn_t ret)
+{
+	return ret == NVML_SUCCESS || ret == NVML_ERROR_INSUFFICIENT_SIZE;
+}
+
+/* `out` is of the first or the second layout. */
+static nvmlReturn_t own(nvmlDevice_t device, unsigned int room, unsigned int *count, void *out,
+			bool first)
+{
+	struct usage_process list[USAGE_SLOTS];
+	struct card *card = nvml_card(device);
+	unsigned int found = card != NULL ? usage_processes(card->index, list, USAGE_SLOTS) : 0;
+
+	*count = found;
+	if (found > room || (found > 0 && out == NULL))
+		return NVML_ERROR_INSUFFICIENT_SIZE;
+	for (unsigned int i = 0; i < found; i++) {
+		if (first)
+			((struct nvmlProcess_v1 *)out)[i] = (struct nvmlProcess_v1){
+				(unsigned int)list[i].pid, list[i].bytes };
+		else
+			((struct nvmlProcess_v2 *)out)[i] = (struct nvmlProcess_v2){
+				(unsigned int)list[i].pid, list[i].bytes, NVML_NO_INSTANCE,
+				NVML_NO_INSTANCE };
+	}
+	return NVML_SUCCESS;
+}
+
+/* Ask the driver with no room of the program's: it must not write other processes there. */
+#define OWN(name, first)                                                                          \
+	unsigned int room = count != NULL ? *count : 0, none = 0;                                 \
+	nvmlReturn_t ret = DRIVER(name)(device, count != NULL ? &none : NULL, NULL);              \
+                                                                                                  \
+	return answered(ret) ? own(device, room, count, out, first) : ret
+
+#define NONE(name)                                                                                \
+	unsigned int none = 0;                                                                    \
+	nvmlReturn_t ret = DRIVER(name)(device, count != NULL ? &none : NULL, NULL);              \
+                                                                                                  \
+	(void)out;                                                                                \
+	if (!answered(ret))                                                                       \
+		return ret;                                                                       \
+	*count = 0;                                                                               \
+	return NVML_SUCCESS
+
+nvmlReturn_t EXPORT nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t device, unsigned int *count,
+							 struct nvmlProcess_v1 *out)
+{
+	OWN(nvmlDeviceGetComputeRunningProcesses, true);
+}
+
+nvmlReturn_t EXPORT nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t device,
+							    unsigned int *count,
+							    struct nvmlProcess_v2 *out)
+{
+	OWN(nvmlDeviceGetComputeRunningProcesses_v2, false);
+}
+
+nvmlReturn_t EXPORT nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device,
+							    unsigned int *count,
+							    struct nvmlProcess_v2 *out)
+{
+	OWN(nvmlDeviceGetComputeRunningProcesses_v3, false);
+}
+
+nvmlReturn_t EXPORT nvmlDeviceGetGraphicsRunningProcesses(nvmlDevice_t device, unsigned int *count,
+							  struct nvmlProcess_v1 *out)
+{
+	NONE(nvmlDeviceGetGraphicsRunningProcesses);
+}
+
+nvmlReturn_t EXPORT nvmlDeviceGetGraphicsRunningProcesses_v2(nvmlDevice_t device,
+							     unsigned int *count,
+							     struct nvmlProcess_v2 *out)
+{
+	NONE(nvmlDeviceGetGraphicsRunningProcesses_v2);
+}
+
+nvmlReturn_t EXPORT nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t device,
+							     unsigned int *count,
+							     struct nvmlProcess_v2 *out)
+{
+	NONE(nvmlDeviceGetGraphicsRunningProcesses_v3);
+}
+
+nvmlReturn_t EXPORT nvmlDeviceGetMPSComputeRunningProcesses(nvmlDevice_t device,
+							    unsigned int *count,
+							    struct nvmlProcess_v1 *out)
+{
+	NONE(nvmlDeviceGetMPSComputeRunningProcesses);
+}
+
+nvmlReturn_t EXPORT nvmlDeviceGetMPSComputeRunningProcesses_v2(nvmlDevice_t device,
+							       unsigned int *count,
+							       struct nvmlProcess_v2 *out)
+{
+	NONE(nvmlDeviceGetMPSComputeRunningProcesses_v2);
+}
+
+nvmlReturn_t EXPORT nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t device,
+							       unsigned int *count,
+							       struct nvmlProcess_v2 *out)
+{
+	NONE(nvmlDeviceGetMPSComputeRunningProcesses_v3);
+}

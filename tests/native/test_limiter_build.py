@@ -1,0 +1,97 @@
+"""The list of functions, and what the built libraries look like from outside."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pynvml
+import pytest
+from limiter_functions import faults_of, read_table
+from native.limiterkit import LIBRARIES, SOURCES
+
+TABLES = {"libcuda.so.1": SOURCES / "cuda/functions.tsv", "libnvidia-ml.so.1": SOURCES / "nvml/functions.tsv"}
+HOOKED = 42
+OPEN = 51
+"""How many functions can take memory that does not count yet: README.md names them. The number may only fall."""
+
+
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_the_built_library_stands_in_for_the_driver(limiter_build: Path, name: str) -> None:
+    assert faults_of(limiter_build / name, TABLES[name], name, any_glibc=False) == []
+
+
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_each_name_of_the_simulated_driver_is_in_the_list(simdriver_build: Path, name: str) -> None:
+    symbols = subprocess.run(
+        ["nm", "-D", "--defined-only", simdriver_build / name], capture_output=True, text=True, check=True
+    )
+    exported = {line.split()[-1] for line in symbols.stdout.splitlines()}
+    assert exported - {function.name for function in read_table(TABLES[name])} == set()
+
+
+def test_each_name_of_nvidias_own_binding_is_in_the_list() -> None:
+    named = set(re.findall(r'"(nvml[A-Z]\w+)"', Path(pynvml.__file__).read_text()))
+    assert named - {function.name for function in read_table(TABLES["libnvidia-ml.so.1"])} == set()
+
+
+def test_what_is_open_does_not_grow() -> None:
+    functions = read_table(TABLES["libcuda.so.1"])
+    rules = [function.rule for function in functions]
+    assert len(functions) >= 722
+    assert rules.count("hook") >= HOOKED
+    assert rules.count("open") <= OPEN
+
+
+@pytest.mark.parametrize(
+    ("line", "fault"),
+    [
+        ("cuZero\tother\tguess\t1.0\twhy", "needs a rule"),
+        ("cuZero\tother\tpass\t1.0\t", "the reason"),
+        ("cuAaa\tother\tpass\t1.0\twhy", "must not stand after"),
+    ],
+)
+def test_a_line_that_makes_no_sense_stops_the_build(tmp_path: Path, line: str, fault: str) -> None:
+    table = tmp_path / "functions.tsv"
+    table.write_text(TABLES["libcuda.so.1"].read_text() + line + "\n")
+    with pytest.raises(ValueError, match=fault):
+        read_table(table)
+
+
+def test_a_library_for_this_machine_alone_is_refused(limiter_build: Path, tmp_path: Path) -> None:
+    source, table = tmp_path / "new.c", tmp_path / "functions.tsv"
+    source.write_text("#include <stdlib.h>\n#include <unistd.h>\nint cuOne(void) { return close_range(3, 4, 0); }\n")
+    table.write_text("function\trule\twhy\ncuOne\tpass\twhy\ncuTwo\tpass\twhy\n")
+    library = tmp_path / "new.so"
+    subprocess.run(["cc", "-D_GNU_SOURCE", "-shared", "-fPIC", source, "-o", library], check=True)
+    found = "\n".join(faults_of(library, table, "libcuda.so.1", any_glibc=False))
+    assert "does not export cuTwo" in found
+    assert "has not the SONAME" in found
+    if "GLIBC_2.34" in subprocess.run(["nm", "-D", library], capture_output=True, text=True, check=True).stdout:
+        assert "needs GLIBC_2.34" in found
+    assert limiter_build.is_dir()
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+def test_a_function_that_is_named_a_hook_and_has_none_does_not_link(limiter_build: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "limiter"
+    shutil.copytree(SOURCES, copy)
+    table = copy / "cuda/functions.tsv"
+    table.write_text(table.read_text().replace("cuLaunchKernel\tlaunch\tpass", "cuLaunchKernel\tlaunch\thook"))
+    root = SOURCES.parents[1]
+    command: list[str | Path] = [
+        "make",
+        "-C",
+        copy,
+        f"OUT={tmp_path}/out",
+        f"ROOT={root}",
+        f"PYTHON={sys.executable}",
+        "CC=cc",
+    ]
+    made = subprocess.run(
+        [*command, "EXTRA=-Wl,-z,defs", f"{tmp_path}/out/libcuda.so.1"], capture_output=True, text=True, check=False
+    )
+    assert made.returncode != 0
+    assert "cuLaunchKernel" in made.stderr
+    assert limiter_build.is_dir()
