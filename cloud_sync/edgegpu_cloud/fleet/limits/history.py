@@ -107,10 +107,12 @@ def _outcome(
     now: RequestedItem | None,
 ) -> RequestOutcome:
     key = RequestKey(item_name(asked_for), asked_for.rev, asked_for.retry)
+    told = now.report if later is None and now is not None else None
     if (settled := settlements.by_key.get(key)) is not None:
-        return outcome_of_settlement(settled)
+        outcome = outcome_of_settlement(settled)
+        same = told is not None and (told.code or "", told.text or "") == (settled.code, settled.text)
+        return replace(outcome, text=report_words(told)) if told is not None and same else outcome
     if later is None and now is not None:
-        told = now.report
         code, text = (told.code or "", report_words(told)) if told is not None else ("", "")
         return RequestOutcome(state=now.state, code=code, text=text)
     if later is None or entry.at_s < settlements.since_s:

@@ -112,6 +112,7 @@ MORE_PAGES = (
     "/rollouts/new?what=limits&app=baetyl-edge/counter&memory=4&core=2",
     "/rollouts/new?what=sharing&policy=spread&exclude=0&unit_mib=512",
     "/boxes/DEVICE/limits/default/asr/main?memory=900",
+    "/boxes/gate-2/limits/baetyl-edge/detector/main",
     "/boxes/DEVICE/limits/default/asr/main?memory=1&core=200",
     "/alerts?show=all",
     "/account",
