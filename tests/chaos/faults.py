@@ -139,15 +139,15 @@ class Faults:
         self._kill(self._rng.choice(self._site.boxes), "kill agent")
 
     def _kill_controller(self) -> None:
-        away_s = self._rng.uniform(0.0, 6.0 if self._site.further else 2.0)
+        away_s = self._rng.uniform(0.0, 20.0 if self._site.further else 2.0)
         self.counted["kill controller"] += self._rng.choice(self._site.controllers).kill(away_s=away_s)
 
     def _freeze_controller(self) -> None:
-        """Stop a controller for longer than its leases last, then let it go on."""
+        """Stop a controller, often for longer than its leases last, then let it go on: it does not know yet."""
         one = self._rng.choice(self._site.controllers)
         if one.freeze():
             self.counted["controller stopped, then continued"] += 1
-            self._after(1.0, 12.0, one.thaw)
+            self._after(1.0, 30.0, one.thaw)
 
     def _restart_database(self) -> None:
         if (database := self._site.database) is not None:

@@ -13,18 +13,32 @@ if TYPE_CHECKING:
 
     from chaos.kept import Kept
 
+MOST_MOVE_S = 15.0
+"""So long partitions may stay with a controller that is away, while another one works."""
+
 _EVERY_S = 0.2
 
 
 class PartitionMoves:
-    """`tick` it often. `taken_s` has, for each controller that was away long enough, how long it took."""
+    """`tick` it often.
+
+    A move is timed from the moment at which its controller is away, another one works, and the database answers. A
+    controller works from its first beat: before that it starts.
+    """
 
     def __init__(self, controllers: Sequence[Kept], store: ControllerStore) -> None:
         """Watch controllers, whose names in the store are `controller-1` and so on, in this order."""
-        self._controllers, self._store = controllers, store
+        self._controllers = {f"controller-{number}": one for number, one in enumerate(controllers, start=1)}
+        self._store = store
         self._next_s = 0.0
+        self._answers_since_s = 0.0
         self._away_since_s: dict[str, float] = {}
+        self._works_since_s: dict[str, float] = {}
+        self._waited_s: dict[str, float] = {}
+        self._beats: dict[str, tuple[str, int]] = {}
         self.taken_s: list[float] = []
+        self.most_s = 0.0
+        """The longest time for which partitions waited, whether they were taken in the end or not."""
 
     def tick(self) -> None:
         """Look who is away, and who holds what, five times a second."""
@@ -32,24 +46,38 @@ class PartitionMoves:
         if len(self._controllers) < 2 or now < self._next_s:
             return
         self._next_s = now + _EVERY_S
-        for number, one in enumerate(self._controllers, start=1):
+        for name, one in self._controllers.items():
             if one.works:
-                self._away_since_s.pop(f"controller-{number}", None)
+                self._away_since_s.pop(name, None)
+                self._waited_s.pop(name, None)
             else:
-                self._away_since_s.setdefault(f"controller-{number}", now)
-        if not self._away_since_s:
-            return
-        held = self._held()
-        for name in [name for name in self._away_since_s if held is not None and not held[name]]:
-            self.taken_s.append(now - self._away_since_s.pop(name))
-
-    def _held(self) -> dict[str, int] | None:
-        """Return how many partitions each controller holds; None while the database is away."""
-        found: dict[str, int] = defaultdict(int)
+                self._away_since_s.setdefault(name, now)
+                self._works_since_s.pop(name, None)
         try:
-            with self._store.read() as tx:
-                for lease in tx.leases.all():
-                    found[lease.holder] += 1
+            held = self._read(now)
         except StoreError:
-            return None
+            self._answers_since_s = time.monotonic()
+            return
+        for name in [*self._away_since_s]:
+            self._see(name, now, holds=bool(held[name]))
+
+    def _see(self, name: str, now: float, *, holds: bool) -> None:
+        if holds and self._works_since_s:
+            began_s = max(self._away_since_s[name], min(self._works_since_s.values()), self._answers_since_s)
+            self._waited_s[name] = max(0.0, now - began_s)
+            self.most_s = max(self.most_s, self._waited_s[name])
+        elif not holds and name in self._waited_s:
+            self.taken_s.append(self._waited_s.pop(name))
+
+    def _read(self, now: float) -> dict[str, int]:
+        """Return how many partitions each controller holds, and note who has begun to work."""
+        found: dict[str, int] = defaultdict(int)
+        with self._store.read() as tx:
+            for lease in tx.leases.all():
+                found[lease.holder] += 1
+            beats = {one.name: (one.instance, one.beat) for one in tx.leases.controllers()}
+        for name, beat in beats.items():
+            if self._beats.get(name, beat) != beat and self._controllers[name].works:
+                self._works_since_s.setdefault(name, now)
+        self._beats = beats
         return found

@@ -21,11 +21,14 @@ sys.path.insert(0, str(ROOT / "tests"))
 from chaos import evidence, lan, machine, site  # noqa: E402  (the path comes first)
 from chaos.booted import Booted, booted  # noqa: E402
 from chaos.faults import AIMED, Faults  # noqa: E402
+from chaos.fleetwide import FleetChanges  # noqa: E402
 from chaos.load import Load  # noqa: E402
-from chaos.moves import PartitionMoves  # noqa: E402
+from chaos.moves import MOST_MOVE_S, PartitionMoves  # noqa: E402
 from chaos.rogue import Rogue, wait_heard  # noqa: E402
 from chaos.verdict import STAND_INS_CANNOT_SHOW, Verdict, judge, ledger_of  # noqa: E402
 from lab.labrun import LabError  # noqa: E402
+
+from edgegpu_sync.ids import device_id  # noqa: E402
 
 _TURN_S = 0.02
 _TELL_S = 10.0
@@ -70,7 +73,9 @@ class Outcome:
     seconds: float
     ledgers: Counter[str] = field(default_factory=Counter)
     taken_s: list[float] = field(default_factory=list)
-    """How long the partitions of each controller that was away stayed with it."""
+    """How long the partitions of each controller that was away stayed with it, while another could have taken them."""
+    waited_most_s: float = 0.0
+    """The longest of these times; those in which the controller came back before are among them."""
     asked: Counter[str] = field(default_factory=Counter)
     """How much was asked of which kind of box."""
 
@@ -92,7 +97,7 @@ class Outcome:
             "booted": self.plan.booted,
             "controllers": self.plan.controllers,
             "partitions_taken": len(self.taken_s),
-            "partitions_taken_most_s": round(max(self.taken_s, default=0.0), 1),
+            "partitions_waited_most_s": round(self.waited_most_s, 1),
             "asked": {kind: self.asked[kind] for kind in ("booted", "stand-in")},
             "stand_ins_cannot_show": list(STAND_INS_CANNOT_SHOW),
             "failed": dict(sorted(verdict.failed.items())),
@@ -117,13 +122,14 @@ def _run(plan: Plan, place: Path, made: list[Booted]) -> Outcome:
     moves = PartitionMoves(here.controllers, here.store)
     rogue = Rogue(here.open_port, rng)
     load = Load(here, rng)
+    wide = FleetChanges(here.store, {device_id(box.device): box.name for box in here.boxes}) if here.further else None
     try:
         wait_heard(rogue)
         faults = Faults(here, rogue, rng, aimed=plan.aimed)
-        _storm(plan, here, load, faults, moves)
+        _storm(plan, here, load, faults, moves, wide)
         faults.calm()
-        _settle(plan, here, load)
-        verdict = _verdict(here, load)
+        _settle(plan, here, load, wide)
+        verdict = _verdict(here, load, wide)
         verdict.stuck += faults.errors
     finally:
         load.close()
@@ -137,6 +143,7 @@ def _run(plan: Plan, place: Path, made: list[Booted]) -> Outcome:
         died={one.name: one.died for one in here.kept if one.died},
         seconds=time.monotonic() - began,
         taken_s=moves.taken_s,
+        waited_most_s=moves.most_s,
         ledgers=Counter(ledger_of(one.op, booted=_is_booted(one.box)) for one in load.asked),
         asked=Counter("booted" if _is_booted(one.box) else "stand-in" for one in load.asked),
     )
@@ -146,7 +153,9 @@ def _is_booted(box: str) -> bool:
     return box.startswith("booted")
 
 
-def _storm(plan: Plan, here: site.Site, load: Load, faults: Faults, moves: PartitionMoves) -> None:
+def _storm(
+    plan: Plan, here: site.Site, load: Load, faults: Faults, moves: PartitionMoves, wide: FleetChanges | None
+) -> None:
     """Ask, while everything goes wrong, until all was asked and almost all has ended."""
     told_s, few = time.monotonic(), plan.boxes * 2
     end_s = None
@@ -155,6 +164,8 @@ def _storm(plan: Plan, here: site.Site, load: Load, faults: Faults, moves: Parti
         load.pump(plan.commands)
         faults.tick(load.ended, load.real_done)
         moves.tick()
+        if wide is not None:
+            wide.tick(len(load.asked) / plan.commands)
         if len(load.asked) >= plan.commands and end_s is None:
             end_s = time.monotonic() + 20.0
         if time.monotonic() - told_s > _TELL_S:
@@ -163,12 +174,14 @@ def _storm(plan: Plan, here: site.Site, load: Load, faults: Faults, moves: Parti
         time.sleep(_TURN_S)
 
 
-def _settle(plan: Plan, here: site.Site, load: Load) -> None:
+def _settle(plan: Plan, here: site.Site, load: Load, wide: FleetChanges | None) -> None:
     _say(f"all is asked, {load.open} are open; the faults have stopped")
 
     def settled() -> bool:
         load.look()
-        return not load.open and all(box.applied_rev == box.rev for box in here.fleet.boxes())
+        if load.open or (wide is not None and wide.open):
+            return False
+        return all(box.applied_rev == box.rev for box in here.fleet.boxes())
 
     try:
         here.wait(settled, what="everything has ended", timeout_s=plan.settle_s + (300 if plan.booted else 0))
@@ -176,22 +189,25 @@ def _settle(plan: Plan, here: site.Site, load: Load) -> None:
         _say(str(error))
 
 
-def _verdict(here: site.Site, load: Load) -> Verdict:
-    told = evidence.told(here, load.asked)
+def _verdict(here: site.Site, load: Load, wide: FleetChanges | None) -> Verdict:
+    asked = [*load.asked, *(wide.asked() if wide is not None else ())]
+    told = evidence.told(here, asked)
     for box in here.boxes:
         box.agent.stop()
-    boxes = {box.name: evidence.done(here, box, load.asked, told) for box in here.boxes}
+    boxes = {box.name: evidence.done(here, box, asked, told) for box in here.boxes}
     silent = {}
     for one in here.booted:
         try:
             one.settled()
-            boxes[one.name] = evidence.done(here, one, load.asked, told)
+            boxes[one.name] = evidence.done(here, one, asked, told)
         except (LabError, OSError) as error:
             silent[one.name] = f"{one.name} cannot be asked what it did: {error}"
-    heard = [one for one in load.asked if one.box not in silent]
+    heard = [one for one in asked if one.box not in silent]
     booted_boxes = {one.name for one in here.booted} - silent.keys()
     verdict = judge(heard, told, boxes, here.uploads.taken, booted=booted_boxes)
     verdict.stuck += silent.values()
+    if wide is not None:
+        wide.judge(verdict, asked)
     return verdict
 
 
@@ -209,7 +225,7 @@ def _tell(outcome: Outcome, target: Path) -> None:
         for kind, count in dict(report[name]).items():  # type: ignore[call-overload]
             sys.stdout.write(f"    {kind:44} {count:6}\n")
     if outcome.plan.controllers > 1:
-        times, most_s = report["partitions_taken"], report["partitions_taken_most_s"]
+        times, most_s = report["partitions_taken"], report["partitions_waited_most_s"]
         _say(f"others took the partitions of a controller that was away {times} times, within {most_s} s")
     for kind, why in outcome.skipped.items():
         _say(f"left out: {kind}: {why}")
@@ -257,6 +273,9 @@ def main() -> int:
     _tell(outcome, chosen.report)
     if outcome.verdict.clean and not plan.keep:
         shutil.rmtree(place, ignore_errors=True)
+    if outcome.waited_most_s > MOST_MOVE_S:
+        _say(f"partitions stayed with an absent controller for {outcome.waited_most_s:.1f} s, over {MOST_MOVE_S:g}")
+        return 1
     return 0 if outcome.verdict.clean else 1
 
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import yaml
 from chaos import machine
 from chaos.kept import Kept
 from chaos.lan import BUNDLE, LAN
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
     from chaos.machine import Machine
 
 READY_S = 60.0
-RENEW_S, LOST_S = 1.0, 3.0
-"""The times of several controllers' leases: a third of the usual ones, so that partitions move often."""
 
 _CLOUD = str(machine.BIN / "edgegpu-cloud")
 
@@ -193,9 +190,6 @@ def _further(place: Path, layout: CloudLayout, name: str) -> Kept:
     """Make the folder of a further controller; its clock is a minute ahead or behind where faketime is there."""
     folder = place / f"cloud-{name}"
     _cloud(layout, "controllers", "add", name, "--out", str(folder))
-    for one in (CloudLayout(folder), layout):
-        config = yaml.safe_load(one.config.read_text())
-        one.config.write_text(yaml.safe_dump(config | {"leases": {"renew_s": RENEW_S, "lost_s": LOST_S}}))
     kept = _controller(f"controller-{name}", place, CloudLayout(folder), "--no-https")
     if library := next(iter(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1")), None):
         skew = "+60s" if int(name) % 2 == 0 else "-60s"
