@@ -1,0 +1,82 @@
+"""NVIDIA's own CUDA runtime on the limiter: what it asks for leads to the hooks, and else to the driver."""
+
+from pathlib import Path
+
+import pytest
+from limiter_functions import read_table
+from native import cudart
+from native.limiterkit import SOURCES, Container, make_container
+from native.simkit import DRIVER_FILE, Child
+
+from edgegpu_sim.driver import SimCard, SimDriver, SimVersions
+
+pytestmark = pytest.mark.skipif(not cudart.HAVE_CUDART, reason="NVIDIA's runtime wheels are for Linux on x86_64")
+
+LEGACY, PER_THREAD = 1, 2
+HOOKS_ASKED = 15
+HOOKS = {function.name for function in read_table(SOURCES / "cuda/functions.tsv") if function.rule == "hook"}
+
+
+@pytest.fixture
+def newest(tmp_path: Path, two_cards: list[SimCard], simdriver_build: Path) -> SimDriver:
+    return SimDriver.create(tmp_path / "box", two_cards, build=simdriver_build, versions=SimVersions(cuda="13.5"))
+
+
+@pytest.fixture
+def container(tmp_path: Path, limiter_build: Path, newest: SimDriver, two_cards: list[SimCard]) -> Container:
+    made = make_container(tmp_path / "container", limiter_build, newest.libraries)
+    made.limit((two_cards[0], 1024))
+    (made.libraries / DRIVER_FILE).symlink_to("libcuda.so.1")  # what the recorder of requests needs
+    return made
+
+
+def _same(program: list[str | Path], newest: SimDriver, container: Container, tmp_path: Path) -> None:
+    (tmp_path / "bare").mkdir()
+    (tmp_path / "limited").mkdir()
+    bare = cudart.requests_of(program, newest.libraries, tmp_path / "bare")
+    limited = cudart.requests_of(program, container.libraries, tmp_path / "limited")
+    assert limited == bare
+    asked = {request.symbol for request in limited[1]}
+    assert {"cuMemAlloc_v2", "cuMemAllocAsync"} <= asked
+    assert len(HOOKS & asked) >= HOOKS_ASKED
+
+
+@pytest.mark.parametrize("major", ["11", "12", "13"])
+def test_the_shared_runtime_gets_the_same_forms_as_from_the_driver(
+    newest: SimDriver, container: Container, tmp_path: Path, major: str
+) -> None:
+    _same(cudart.shared_program(cudart.SHARED[major]), newest, container, tmp_path)
+
+
+@pytest.mark.parametrize("major", ["12", "13"])
+def test_the_static_runtime_gets_the_same_forms_as_from_the_driver(
+    newest: SimDriver, container: Container, tmp_path: Path, major: str
+) -> None:
+    _same([cudart.static_program(tmp_path, cudart.STATIC[major])], newest, container, tmp_path)
+
+
+def test_each_form_of_each_function_is_the_limiters_or_the_drivers(container: Container) -> None:
+    with Child(container.libraries) as process:
+        process.open_cuda()
+        ours, wrong = set[str](), []
+        for function in cudart.functions():
+            ask = (function.since, PER_THREAD if function.per_thread else LEGACY)
+            symbol = process.call("cuGetProcAddress_v2", function.base, "&symbol", *ask, "&int")[1]
+            address = process.call("cuGetProcAddress_v2", function.base, "&ptr", *ask, "&int")[1]
+            if address is None:
+                continue
+            path = _mapped_at(process.pid, address)
+            if path.startswith(str(container.libraries)):
+                ours.add(symbol)
+            if (symbol in HOOKS) != path.startswith(str(container.libraries)):
+                wrong.append((function.symbol, symbol, path))
+        assert wrong == []
+        assert HOOKS - ours == set()
+
+
+def _mapped_at(pid: int, address: int) -> str:
+    for row in Path(f"/proc/{pid}/maps").read_text().splitlines():
+        low, high = (int(part, 16) for part in row.split()[0].split("-"))
+        if low <= address < high:
+            return row.split()[-1]
+    return ""
