@@ -39,6 +39,8 @@ _OPTIONS = {
     ("broker", "host"): "--broker",
     ("database", "url"): "--database",
     ("database",): "--database-password-file",
+    ("console", "url"): "--console-url",
+    ("console", "trusted_proxies"): "--trusted-proxy",
 }
 
 HELP = """\
@@ -52,6 +54,7 @@ Examples:
   runuser -u edgegpu-cloud -- edgegpu-cloud init --name cloud.example.com   # its folder: /var/lib/edgegpu-cloud
   edgegpu-cloud init --folder ./cloud --name 127.0.0.1 --broker 127.0.0.1:8883
   edgegpu-cloud init --name cloud.example.com --database postgresql://edgegpu@/edgegpu   # docs/cloud/postgresql.md
+  edgegpu-cloud init --name cloud.example.com --console-url https://cloud.example.com --trusted-proxy 10.1.0.7
   edgegpu-cloud init --name cloud.example.com --root 43-CHARACTERS   # the root key is kept offline from the start
 
 \b
@@ -75,6 +78,22 @@ HttpsPortOption = Annotated[
 ]
 ConsolePortOption = Annotated[
     int, typer.Option("--console-port", metavar="PORT", min=1, max=65_535, help="Where people reach the web console.")
+]
+ConsoleUrlOption = Annotated[
+    str,
+    typer.Option(
+        "--console-url",
+        metavar="URL",
+        help="How people reach the web console, behind a proxy  [default: the first name and its port]",
+    ),
+]
+ProxyOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--trusted-proxy",
+        metavar="ADDRESS",
+        help="A proxy before the console, whose forwarded addresses count; several times.",
+    ),
 ]
 ConsoleOption = Annotated[bool, typer.Option("--console/--no-console", help="Serve a web console from here.")]
 DatabaseOption = Annotated[
@@ -103,6 +122,8 @@ def init(  # noqa: PLR0913  (one for each option)
     https_port: HttpsPortOption = _HTTPS_PORT,
     console_port: ConsolePortOption = _CONSOLE_PORT,
     console: ConsoleOption = True,
+    public_url: ConsoleUrlOption = "",
+    trusted_proxy: ProxyOption = None,
     database: DatabaseOption = "",
     database_password_file: PasswordFileOption = None,
     root: RootOption = "",
@@ -115,9 +136,10 @@ def init(  # noqa: PLR0913  (one for each option)
         load_revisions()
         layout = CloudLayout(folder.absolute())
         names = name or [socket.getfqdn()]
-        ports = InitPorts(controllers=controller_port, https=https_port, console=console_port if console else None)
+        ports = InitPorts(controllers=controller_port, https=https_port)
+        web = {"port": console_port, "url": public_url, "trusted_proxies": tuple(trusted_proxy or ())}
         file = str(database_password_file.absolute()) if database_password_file else ""
-        config = _config(names, broker, ports, {"url": database, "password_file": file})
+        config = _config(names, broker, ports, web if console else None, {"url": database, "password_file": file})
         if root:
             check_public(root, option="--root")
         found(
@@ -134,14 +156,19 @@ def init(  # noqa: PLR0913  (one for each option)
 
 @dataclass(frozen=True, slots=True)
 class InitPorts:
-    """The ports of a new controller; `console` is None where there is to be none."""
+    """The ports of a new controller for other controllers and for boxes."""
 
     controllers: int
     https: int
-    console: int | None
 
 
-def _config(names: list[str], broker: str, ports: InitPorts, database: Mapping[str, str]) -> CloudConfig:
+def _config(
+    names: list[str],
+    broker: str,
+    ports: InitPorts,
+    console: Mapping[str, object] | None,
+    database: Mapping[str, str],
+) -> CloudConfig:
     host, port = _address(broker) if broker else (names[0], _PORT)
     try:
         return CloudConfig.model_validate(
@@ -151,7 +178,7 @@ def _config(names: list[str], broker: str, ports: InitPorts, database: Mapping[s
                 "broker": {"host": host, "port": port, "controller_port": ports.controllers},
                 "https": {"port": ports.https, "url": f"https://{_bracketed(names[0])}:{ports.https}"},
                 "database": database,
-                "console": None if ports.console is None else {"port": ports.console},
+                "console": console,
             }
         )
     except ValidationError as error:
