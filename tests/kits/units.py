@@ -30,13 +30,23 @@ def below(path: str) -> str:
 
 def hidden(unit: str) -> list[str]:
     """Return what a unit's process does not see of the controller's folder, but for what `bound` returns."""
-    values = settings(unit, "InaccessiblePaths") + settings(unit, "TemporaryFileSystem")
-    return [below(word) for value in values for word in value.split()]
+    return _paths(unit, "InaccessiblePaths", "TemporaryFileSystem")
 
 
 def bound(unit: str) -> list[str]:
     """Return what it sees again of the folders that are hidden."""
-    return [below(word) for value in settings(unit, "BindReadOnlyPaths") for word in value.split()]
+    return _paths(unit, "BindPaths", "BindReadOnlyPaths")
+
+
+def _paths(unit: str, *keys: str) -> list[str]:
+    return [below(word) for key in keys for value in settings(unit, key) for word in value.split()]
+
+
+def sees(unit: str, path: str) -> bool:
+    """Whether a unit's process sees a path of the controller's folder: the deepest setting above it counts."""
+    above = [Path(path), *Path(path).parents]
+    rules = {Path(name): False for name in hidden(unit)} | {Path(name): True for name in bound(unit)}
+    return next((rules[one] for one in above if one in rules), True)
 
 
 def view(unit: str, folder: Path, new: Path) -> Path:

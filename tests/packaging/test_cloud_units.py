@@ -9,23 +9,27 @@ from pathlib import Path
 
 import pytest
 from kits.cloudcli import run
-from kits.units import FOLDER, PROGRAM, UNITS, bound, command, hidden, settings
+from kits.units import FOLDER, PROGRAM, UNITS, command, sees, settings
 
 from edgegpu_cloud.app import DESCRIPTORS
 from edgegpu_cloud.layout import DEFAULT_FOLDER, CloudLayout
 
 SERVICES = sorted(path.name for path in UNITS.glob("*.service"))
-CONSOLE = "edgegpu-cloud-console@.service"
+CONSOLE, BROKER = "edgegpu-cloud-console@.service", "edgegpu-broker.service"
 PARTS = ("edgegpu-cloud-controller.service", "edgegpu-cloud-https.service", CONSOLE)
 OURS = ("edgegpu-cloud.service", *PARTS)
 TARGET = "edgegpu-cloud.target"
-MOST_EXPOSED = 2.0
+MOST_EXPOSED = 1.6
 """Of 10, by `systemd-analyze security`."""
 LAYOUT = CloudLayout(DEFAULT_FOLDER)
 KEYS = {
-    *(LAYOUT.ca_key(name) for name in ("boxes", "controllers", "servers")),
-    *(LAYOUT.key(name) for name in ("https", "broker", "controller", "console")),
-    *(LAYOUT.signing_key, LAYOUT.root_key),
+    str(path.relative_to(DEFAULT_FOLDER))
+    for path in (
+        *(LAYOUT.ca_key(name) for name in ("boxes", "controllers", "servers")),
+        *(LAYOUT.key(name) for name in ("https", "broker", "controller", "console")),
+        LAYOUT.signing_key,
+        LAYOUT.root_key,
+    )
 }
 
 needs_systemd = pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd-analyze is not installed")
@@ -86,13 +90,24 @@ def test_is_started_again_for_ever_and_bounded(unit: str) -> None:
 def test_works_in_the_controllers_folder_as_its_user_alone(unit: str) -> None:
     assert Path(FOLDER) == DEFAULT_FOLDER
     assert settings(unit, "User") == ["edgegpu-cloud"]
-    assert settings(unit, "ReadWritePaths") == [FOLDER]
+    assert settings(unit, "ReadWritePaths") == [f"{FOLDER}/broker" if unit == BROKER else FOLDER]
     assert settings(unit, "ProtectSystem") == ["strict"]
     assert settings(unit, "CapabilityBoundingSet") == [""]
 
 
-@pytest.mark.parametrize(("unit", "own"), [(CONSOLE, "console"), ("edgegpu-broker.service", "broker")])
+@pytest.mark.parametrize(("unit", "own"), [(CONSOLE, "console"), (BROKER, "broker")])
 def test_a_process_that_others_reach_sees_no_private_key_but_its_own(unit: str, own: str) -> None:
-    paths = {DEFAULT_FOLDER / name for name in hidden(unit)}
-    seen = {key for key in KEYS if not paths & {key, *key.parents}} | {DEFAULT_FOLDER / name for name in bound(unit)}
-    assert seen & KEYS == {DEFAULT_FOLDER / f"tls/{own}.key"}
+    assert {key for key in KEYS if sees(unit, key)} == {f"tls/{own}.key"}
+    assert not sees(unit, "release/install.sh")
+    assert sees(unit, "broker/mosquitto.conf") == (unit == BROKER)
+    assert sees(unit, "controller.db") == (unit == CONSOLE)
+
+
+@pytest.mark.parametrize("unit", SERVICES)
+def test_it_reaches_no_other_process_of_its_user(unit: str) -> None:
+    assert settings(unit, "PrivateUsers") == settings(unit, "NoNewPrivileges") == ["yes"]
+    assert settings(unit, "ProtectProc") == ["invisible"]
+
+
+def test_the_consoles_process_changes_neither_configuration_nor_certificates() -> None:
+    assert settings(CONSOLE, "ReadOnlyPaths") == [f"{FOLDER}/tls {FOLDER}/controller.yaml"]
