@@ -325,15 +325,29 @@ class Fleet:
             return set_spec(tx, box, edit, who, expect_rev=document_rev)
 
     def forget_limits(
-        self, device: str, namespace: str, app: str, container: str | None = None, *, expect_rev: int | None = None
+        self,
+        device: str,
+        namespace: str,
+        app: str,
+        container: str | None = None,
+        *,
+        expect_rev: int | None = None,
+        document_rev: int | None = None,
     ) -> int:
         """Drop the requested limits of an app, or of one container; the limits on the box stay as they are.
 
+        `expect_rev` and `document_rev` are as for `set_limits`; the first is for one container.
+
         Raises:
             NotFoundError: none are requested.
-            CloudError: as `set_spec`.
+            CloudError: as `set_limits`.
         """
-        return self.set_spec(device, lambda one: without_limits(one, namespace, app, container), expect_rev=expect_rev)
+        with self._store.write() as tx:
+            who, box = self._author(Permission.CHANGE), self._find(tx, device)
+            if expect_rev is not None and container is not None:
+                check_unchanged(tx, box, ContainerKey(namespace, app, container), expect_rev)
+            wanted = partial(without_limits, namespace=namespace, app=app, container=container)
+            return set_spec(tx, box, wanted, who, expect_rev=document_rev)
 
     def requests(self, device: str) -> list[RequestedItem]:
         """Return what is requested of a box now: when, by whom, and what came of it."""
@@ -359,12 +373,7 @@ class Fleet:
         return self.set_spec(device, lambda spec: with_settings(spec, settings), expect_rev=expect_rev)
 
     def forget_items(self, device: str, names: Sequence[str], *, expect_rev: int | None = None) -> int:
-        """Take back requested settings of a box's sharing; return the revision. What is set on the box stays.
-
-        Raises:
-            NotFoundError: one was not requested.
-            CloudError: as `set_spec`.
-        """
+        """Take back requested settings of a box's sharing, which stay on it; NotFoundError, or as `set_spec`."""
         return self.set_spec(device, lambda spec: without_items(spec, names), expect_rev=expect_rev)
 
     def card_use(self, device: str, use_range: UseRange) -> Mapping[str, CardHistory]:

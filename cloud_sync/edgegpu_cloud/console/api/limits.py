@@ -155,7 +155,7 @@ def delete_limits(
     once: Once,
 ) -> Response:
     """Drop the requested limits of one container; the limits on the box stay as they are."""
-    return _changed(once, expected, lambda: fleet.forget_limits(box, namespace, app, container, expect_rev=expected))
+    return _changed(once, expected, lambda: fleet.forget_limits(box, namespace, app, container, document_rev=expected))
 
 
 def _changed(once: MadeOnce, expected: int | None, change: Callable[[], int]) -> Response:

@@ -282,9 +282,13 @@ def _chosen(text: str) -> ChosenBox:
 
 @router.post("/boxes/{device}/limits/{namespace}/{app}/{container}/forget")
 def forget_limits(
-    device: Part, key: Annotated[ContainerKey, Depends(_key)], _: Operator, fleet: VisitorFleet
+    device: Part,
+    key: Annotated[ContainerKey, Depends(_key)],
+    _: Operator,
+    fleet: VisitorFleet,
+    rev: Annotated[int, Form(ge=0)],
 ) -> Response:
-    """Take the request back; the limits on the box stay as they are."""
+    """Take back the request that the page showed; the limits on the box stay as they are."""
     asked = cluster_target(fleet, device).asked.box.device
-    fleet.forget_limits(asked, key.namespace, key.app, key.container)
+    fleet.forget_limits(asked, key.namespace, key.app, key.container, expect_rev=rev)
     return RedirectResponse(f"{_path(device, key)}#outcome", 303)

@@ -151,7 +151,7 @@ REFUSED: tuple[tuple[str, dict[str, str] | None], ...] = (
     (LIMITS, {"box": "hall-2:0:4", "core": "1"}),
     (LIMITS, {"box": "hall-2:99:4", "core": "1"}),
     (LIMITS, {"box": "hall-2:1:4", "core": "7000"}),
-    ("/boxes/hall-2/limits/default/nothing/main/forget", {}),
+    ("/boxes/hall-2/limits/default/nothing/main/forget", {"rev": "0"}),
     ("/boxes/hall-2/sharing?typed=yes&unit_mib=x", None),
     ("/boxes/hall-2/sharing?typed=yes&exclude=7", None),
     ("/boxes/hall-2/sharing?typed=yes&exclude=x", None),

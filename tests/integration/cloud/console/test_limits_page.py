@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from kits.console import ConsoleSite
 from kits.details import box, card, pod, reported
+from starlette.testclient import TestClient
 
 from edgegpu_cloud.console.phrasing import clock_time
 from edgegpu_cloud.fleet.fleet import Fleet
@@ -308,10 +309,29 @@ def test_a_request_is_taken_back(site: ConsoleSite) -> None:
     device = hall(site)
     fleet(site).set_limits(device, asr(2))
     with site.client() as client:
-        forget = f"/boxes/{device}/{ASR}/forget"
-        assert client.post(forget, data={"csrf": "csrf-of-anna"}).status_code == 303
-        assert client.post(forget, data={"csrf": "csrf-of-anna"}).status_code == 404
+        forget, form = f"/boxes/{device}/{ASR}/forget", {"csrf": "csrf-of-anna", "rev": seen_rev(client, device)}
+        assert client.post(forget, data=form).status_code == 303
+        assert client.post(forget, data=form | {"rev": "2"}).status_code == 404
     assert fleet(site).spec(device).app_limits == ()
+
+
+def test_what_somebody_has_set_meanwhile_is_not_taken_back_unseen(site: ConsoleSite) -> None:
+    device = hall(site)
+    fleet(site).set_limits(device, asr(2))
+    with site.client() as client:
+        form = {"csrf": "csrf-of-anna", "rev": seen_rev(client, device)}
+        fleet(site, "otto").set_limits(device, asr(9))
+        answer = client.post(f"/boxes/{device}/{ASR}/forget", data=form)
+    assert answer.status_code == 409
+    assert "otto has set 9 units, core 1 meanwhile" in words(answer.text)
+    assert [one.memory_units for one in fleet(site).spec(device).app_limits] == [9]
+
+
+def seen_rev(client: TestClient, device: str) -> str:
+    """Return the revision that the form of the page takes back."""
+    page = client.get(f"/boxes/{device}/{ASR}").text
+    found = re.search(r'/forget">.*?name="rev" value="(\d+)"', page, re.DOTALL)
+    return found[1] if found else "0"
 
 
 def test_an_app_is_chosen_or_named(site: ConsoleSite) -> None:
