@@ -8,6 +8,8 @@ CORE_PER_CARD = 100
 MAX_DEVICES = 25_000
 """Devices of one resource on one node: above it ListAndWatch nears gRPC's 4 MiB message limit (29 500 measured)."""
 
+_GIB_MIB = 1_024
+
 
 class ModelError(ValueError):
     """The resource model cannot work; the text names the value and the remedy."""
@@ -48,3 +50,8 @@ class ResourceModel:
 def short_name(resource: str) -> str:
     """Return a resource name without its domain: `vcuda-memory`."""
     return resource.rpartition("/")[2]
+
+
+def size_text(mib: float) -> str:
+    """Return an amount of memory for people: `512 MiB`, `2.5 GiB`."""
+    return f"{mib:g} MiB" if mib < _GIB_MIB else f"{round(mib / _GIB_MIB, 2):g} GiB"

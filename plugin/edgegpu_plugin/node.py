@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from edgegpu_plugin.cards.inventory_store import InventoryStore, SavedInventory
 from edgegpu_plugin.cards.nvml import Nvml
 from edgegpu_plugin.config.schema import PluginConfig
 from edgegpu_plugin.containers.injector import Injector
+from edgegpu_plugin.containers.memory_use import MemoryUseReader
 from edgegpu_plugin.containers.visibility import VisibilityCheck
 from edgegpu_plugin.kubelet.allocator import Allocator
 from edgegpu_plugin.kubelet.device_list import DeviceList
@@ -64,7 +66,13 @@ class NodePart:
             on_unit=self._unit_changed,
         )
         self._device_list = DeviceList(model)
-        self.nvml = Nvml(config.driver, on_cards=self._on_cards, on_silence=self._cards_lost)
+        self._memory_use = MemoryUseReader()
+        self.nvml = Nvml(
+            config.driver,
+            on_cards=self._on_cards,
+            on_silence=self._cards_lost,
+            on_processes=lambda processes: self._memory_use.take(time.time(), processes),
+        )
         self.injector = Injector(
             config.driver, self.nvml, run=config.paths.run, ask_kubelet=lambda: _kubelet_version(objects, name)
         )
@@ -169,6 +177,7 @@ class NodePart:
             "cards": cards_part(snapshot, names),
             "other_cards": other_cards_part(snapshot),
             "pods": pods_part(snapshot, self.reconciler.refused, self.reconciler.lost, self.reconciler.cardless),
+            "memory_use": self._memory_use.document(snapshot),
             "report_generation": self.publisher.generation,
         }
 

@@ -94,10 +94,10 @@ _WIDEST = 100_000
 
 
 def counted(number: int, noun: str) -> str:
-    """Return a number with its noun: 1 unit, 2 units, 2 boxes."""
+    """Return a number with its noun: 1 unit, 2 units, 2 boxes, 2 processes."""
     if number == 1:
         return f"1 {noun}"
-    return f"{number} {noun}{'es' if noun.endswith('x') else 's'}"
+    return f"{number} {noun}{'es' if noun.endswith(('s', 'x')) else 's'}"
 
 
 def make_console() -> "Console":

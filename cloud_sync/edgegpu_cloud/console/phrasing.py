@@ -9,10 +9,10 @@ from markupsafe import Markup, escape
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.limits.report_words import report_words
 from edgegpu_cloud.phrases import Phrase, Verbatim
+from edgegpu_core.model import size_text
 from edgegpu_sync.messages.uplink import ItemReport
 
 _MINUTE_S, _HOUR_S, _DAY_S = 60, 3_600, 86_400
-_GIB_MIB = 1_024
 NONE = "\N{EN DASH}"
 """What stands in the place of a value that there is not."""
 
@@ -33,7 +33,7 @@ class Phrasing:
             "date_time": date_time,
             "clock_time": clock_time,
             "moment": self.moment,
-            "size": size,
+            "size": size_text,
             "units": self.units,
             "said": self.said,
             "quoted": self.quoted,
@@ -129,10 +129,3 @@ def _written(at_s: float | None, form: str) -> str:
         return datetime.fromtimestamp(at_s, UTC).strftime(form) if at_s else NONE
     except (ValueError, OverflowError, OSError):
         return NONE
-
-
-def size(mib: float) -> str:
-    """Return an amount of memory: `512 MiB`, `2.5 GiB`."""
-    if mib < _GIB_MIB:
-        return f"{mib:g} MiB"
-    return f"{round(mib / _GIB_MIB, 2):g} GiB"

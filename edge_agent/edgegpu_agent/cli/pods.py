@@ -1,5 +1,6 @@
 """`edgegpu pods`: list the GPU containers of this node with their cards."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from edgegpu_agent.cli.clients import completing
-from edgegpu_agent.cli.clients.document import PodRow
+from edgegpu_agent.cli.clients.document import CardRef, PodRow, StatusDocument
 from edgegpu_agent.cli.clients.plugin import fetch_status, find_socket
 from edgegpu_agent.cli.common import (
     EXIT_WRONG,
@@ -20,10 +21,12 @@ from edgegpu_agent.cli.common import (
     print_json,
     reporting,
 )
+from edgegpu_agent.cli.views.memory_use import other_words, others, use_of
 from edgegpu_base.cli.output import counted, is_wide, make_console, print_table, width_of
 
 if TYPE_CHECKING:
     from rich.table import Table
+    from rich.text import Text
 
 JSON_VERSION = 1
 
@@ -58,6 +61,9 @@ States:
   cardless   it runs, and its card did not come into the container; REASON says why
   held       its pod is gone, kubelet has not freed its units yet
 
+USES is the card's memory that its processes use, of what it was given, as the driver lists them twice a minute; `over`:
+it uses more than it was given.
+
 \b
 Examples:
   edgegpu pods
@@ -74,7 +80,10 @@ What is printed there is the container's word. Exit status: 1 if one of them is 
 
 \b
 --json: {"v": 1, "node": TEXT, "pods": [{"namespace", "pod", "uid", "container": TEXT, "units", "core": NUMBER,
-  "cards": [{"index", "uuid": TEXT}], "phase", "state", "reason": TEXT}]}
+  "cards": [{"index", "uuid": TEXT, "given_mib", "used_mib", "processes": NUMBER or null}], "phase", "state",
+  "reason": TEXT}], "measured_at": NUMBER or null, "others": [{"index", "uuid", "uid", "container": TEXT, "used_mib":
+  NUMBER or null, "processes": NUMBER}]}
+  "others" use a card without a share of it; without "uid" they are processes of no pod.
   With --evidence each has "evidence": {"verdict", "lines", "text": TEXT, "seen": [UUID]}
 """
 
@@ -141,15 +150,27 @@ def _look(path: Path, chosen: _Chosen, *, as_json: bool) -> None:
     document = fetch_status(path)
     rows = [row for row in (*document.pods, *document.pending) if row in chosen]
     if as_json:
-        print_json({"v": JSON_VERSION, "node": document.node, "pods": [_as_json(row) for row in rows]})
+        print_json(_whole_json(document, [_as_json(row, document) for row in rows]))
     elif chosen.names and not rows:
         raise CliError(f"cannot find a pod{chosen.words} on {document.node}", remedy="edgegpu pods lists all of them")
     elif not rows:
         typer.echo(f"no pod on {document.node}{chosen.words} asks for a share of a card")
     else:
-        _print(rows)
+        _print(rows, document)
         if document.pending_more:
             typer.echo(f"and {counted(document.pending_more, 'more Pending pod')}", err=True)
+    if not as_json:
+        _print_others(document)
+
+
+def _print_others(document: StatusDocument) -> None:
+    """Print what uses cards without a share of them, and when the use was measured."""
+    if document.use.at is None:
+        return
+    typer.echo()
+    for number, row in others(document):
+        typer.echo(other_words(number, row, document))
+    typer.echo(f"USES as measured at {time.strftime('%H:%M:%S', time.localtime(document.use.at))}, twice a minute")
 
 
 def _look_inside(path: Path, chosen: _Chosen, *, as_json: bool) -> None:
@@ -163,10 +184,10 @@ def _look_inside(path: Path, chosen: _Chosen, *, as_json: bool) -> None:
     if as_json:
         fields = ("verdict", "lines", "text", "seen")
         told = [
-            {**_as_json(row), "evidence": one.model_dump(mode="json", include=set(fields))}
+            {**_as_json(row, document), "evidence": one.model_dump(mode="json", include=set(fields))}
             for row, one in zip(rows, found, strict=True)
         ]
-        print_json({"v": JSON_VERSION, "node": document.node, "pods": told})
+        print_json(_whole_json(document, told))
     elif not rows:
         typer.echo(f"no pod on {document.node}{chosen.words} holds a share of a card")
     else:
@@ -175,27 +196,56 @@ def _look_inside(path: Path, chosen: _Chosen, *, as_json: bool) -> None:
         raise typer.Exit(EXIT_WRONG)
 
 
-def _as_json(row: PodRow) -> dict[str, Any]:
-    return {**asdict(row), "cards": [{"index": card.index, "uuid": card.uuid} for card in row.cards]}
+def _whole_json(document: StatusDocument, pods: list[dict[str, Any]]) -> dict[str, Any]:
+    named = [
+        {
+            "index": number,
+            "uuid": row.card,
+            "uid": row.uid,
+            "container": row.container,
+            "used_mib": row.used_mib,
+            "processes": row.processes,
+        }
+        for number, row in others(document)
+    ]
+    head = {"v": JSON_VERSION, "node": document.node, "pods": pods}
+    return {**head, "measured_at": document.use.at, "others": named}
 
 
-def _print(rows: Sequence[PodRow]) -> None:
+def _as_json(row: PodRow, document: StatusDocument) -> dict[str, Any]:
+    cards = [{"index": ref.index, "uuid": ref.uuid, **use_of(row, ref, document).to_json()} for ref in row.cards]
+    return {**asdict(row), "cards": cards}
+
+
+def _print(rows: Sequence[PodRow], document: StatusDocument) -> None:
     """Print a table; on a terminal too narrow for it, a few lines for each container."""
     from rich.padding import Padding  # noqa: PLC0415  (only text output needs it)
 
-    console, table = make_console(), _table(rows)
+    console, table = make_console(), _table(rows, document)
     if is_wide() or not console.is_terminal or width_of(table, console) <= console.width:
         print_table(table, console)
         return
     for row in rows:
         console.print(f"{row.full_name}  {row.container}", style="bold")
         details = [f"{counted(row.units, 'unit')}, core {row.core}: {row.state}", row.reason]
-        details += [f"card {card.index}  {card.uuid}" for card in row.cards]
+        details += [f"card {ref.index}  {ref.uuid}{_uses_words(row, ref, document)}" for ref in row.cards]
         for detail in filter(None, details):
             console.print(Padding(detail, (0, 0, 0, 2)))
 
 
-def _table(rows: Sequence[PodRow]) -> "Table":
+def _uses_words(row: PodRow, ref: CardRef, document: StatusDocument) -> str:
+    return f"  uses {use_of(row, ref, document)}" if document.use.at is not None else ""
+
+
+def _uses(row: PodRow, document: StatusDocument) -> "Text":
+    """Return the cell of what a container uses of each of its cards."""
+    from rich.text import Text  # noqa: PLC0415  (only text output needs it)
+
+    found = [use_of(row, ref, document) for ref in row.cards]
+    return Text("\n").join(Text(str(one), style="red" if one.is_over else "") for one in found) if found else Text("-")
+
+
+def _table(rows: Sequence[PodRow], document: StatusDocument) -> "Table":
     from rich.table import Table  # noqa: PLC0415  (only text output needs it)
     from rich.text import Text  # noqa: PLC0415
 
@@ -204,16 +254,16 @@ def _table(rows: Sequence[PodRow]) -> "Table":
         table.add_column(name, no_wrap=True)
     for name in ("UNITS", "CORE"):
         table.add_column(name, no_wrap=True, justify="right")
-    wide = ("PHASE", "UID") if is_wide() else ()
-    for name in wide:
+    measured = document.use.at is not None
+    wide = is_wide()
+    for name in (*(("USES",) if measured else ()), *(("PHASE", "UID") if wide else ()), "STATE", "REASON"):
         table.add_column(name, no_wrap=True)
-    table.add_column("STATE", no_wrap=True)
-    table.add_column("REASON", no_wrap=True)
     for row in rows:
         indexes = "\n".join(card.index for card in row.cards) or "-"
         uuids = "\n".join(card.uuid for card in row.cards) or "-"
         style = "red" if row.state in {"refused", "lost", "cardless"} else "" if row.state == "allocated" else "yellow"
-        cells = (row.namespace or "-", row.pod or row.uid, row.container, indexes, uuids)
+        cells = (row.namespace or "-", row.pod or row.uid, row.container, indexes, uuids, str(row.units), str(row.core))
+        uses = (_uses(row, document),) if measured else ()
         more = (row.phase, row.uid) if wide else ()
-        table.add_row(*cells, str(row.units), str(row.core), *more, Text(row.state, style=style), Text(row.reason))
+        table.add_row(*cells, *uses, *more, Text(row.state, style=style), Text(row.reason))
     return table

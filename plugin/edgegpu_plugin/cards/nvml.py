@@ -3,11 +3,11 @@
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from edgegpu_core.inventory import Card
-from edgegpu_plugin.cards.nvml_library import NvmlLibrary
+from edgegpu_plugin.cards.nvml_library import CardProcess, NvmlLibrary
 from edgegpu_plugin.cards.nvml_worker import NvmlWorker
 from edgegpu_plugin.config.schema import Driver
 from edgegpu_plugin.errors import NvmlError, NvmlProblem
@@ -16,6 +16,9 @@ _log = logging.getLogger(__name__)
 
 _START_TIMES = 12
 """How many times longer NVML's start may take: it wakes up every card, seconds for each without persistence mode."""
+
+_PROCESSES_S = 30.0
+"""How often the processes on the cards are listed: three calls for each card, and one file of each process."""
 
 _RECOVERY_POLL_S = 1.0
 """How often the end of a hang is checked for; then the cards are queried again."""
@@ -30,6 +33,7 @@ class Nvml:
         *,
         on_cards: Callable[[tuple[Card, ...]], None] = lambda _cards: None,
         on_silence: Callable[[], None] = lambda: None,
+        on_processes: Callable[[Mapping[str, tuple[CardProcess, ...]]], None] = lambda _processes: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Prepare the watch over the cards without loading NVML.
@@ -39,11 +43,14 @@ class Nvml:
             on_cards: called on the task's thread after the first query and whenever a card or its health changed.
             on_silence: called on the task's thread when NVML could not list the cards, for any reason, for
                 `settings.absent_s`: they count as out of order until `on_cards` is called again.
+            on_processes: called on the task's thread with the processes on each card, by its UUID, twice a minute; a
+                card that cannot tell is left out.
             clock: a monotonic clock in seconds.
         """
         self._settings = settings
         self._on_cards = on_cards
         self._on_silence = on_silence
+        self._on_processes = on_processes
         self._clock = clock
         self._library = NvmlLibrary(root=settings.root, recover_s=settings.recover_s, clock=clock)
         self._worker = NvmlWorker(step=lambda: self._library.step, clock=clock)
@@ -52,7 +59,7 @@ class Nvml:
         self._trouble: NvmlError | None = None
         self._silent_since: float | None = None
         self._is_silent = False
-        self._next_query = clock()
+        self._next_query = self._next_processes = clock()
 
     @property
     def driver_version(self) -> str:
@@ -76,6 +83,7 @@ class Nvml:
             try:
                 if self._is_due():
                     self._report(self.cards())
+                    self._list_processes()
                     self._note(None)
             except NvmlError as error:
                 if not self._stopping.is_set():
@@ -107,6 +115,13 @@ class Nvml:
             return False
         self._next_query = now + self._settings.poll_s
         return True
+
+    def _list_processes(self) -> None:
+        now = self._clock()
+        if now < self._next_processes:
+            return
+        self._next_processes = now + _PROCESSES_S
+        self._on_processes(self._worker.call(self._library.processes, timeout_s=self._settings.nvml_timeout_s))
 
     def _report(self, cards: tuple[Card, ...]) -> None:
         if cards == self._reported:

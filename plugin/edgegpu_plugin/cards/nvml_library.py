@@ -4,7 +4,7 @@ import ctypes
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,12 @@ LIBRARY = "libnvidia-ml.so.1"
 _REINIT_S = 30.0
 """How often NVML is started anew while a card is missing: only then it sees the card again, which costs seconds."""
 
+_PROCESS_LISTS = (
+    "nvmlDeviceGetComputeRunningProcesses",
+    "nvmlDeviceGetGraphicsRunningProcesses",
+    "nvmlDeviceGetMPSComputeRunningProcesses",
+)
+
 _NO_INSTANCE = 0xFFFFFFFF
 _GONE = frozenset(
     {
@@ -30,6 +36,14 @@ _GONE = frozenset(
         pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH,
     }
 )
+
+
+@dataclass(frozen=True, slots=True)
+class CardProcess:
+    """A process on a card, by its pid on this machine; `memory_bytes` is None where the driver does not report it."""
+
+    pid: int
+    memory_bytes: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +94,45 @@ class NvmlLibrary:
             raise _nvml_error(error, self.step) from error
         except OSError as error:
             raise NvmlError(NvmlProblem.FAILED, f"cannot look at the cards ({self.step}): {error}") from error
+
+    def processes(self) -> Mapping[str, tuple[CardProcess, ...]]:
+        """Return the processes on each card of the last query, by its UUID; a card that cannot tell is left out.
+
+        Raises:
+            NvmlError: the driver is not loaded any more.
+        """
+        found: dict[str, tuple[CardProcess, ...]] = {}
+        for uuid, handle in self._found.handles.items():
+            try:
+                listed = self._processes_on(handle)
+            except pynvml.NVMLError as error:
+                if error.value in _GONE:
+                    raise _nvml_error(error, self.step) from error
+                _log.debug("%s does not list its processes (%s): %s", uuid, self.step, error)
+            else:
+                found |= {} if listed is None else {uuid: listed}
+        return found
+
+    def _processes_on(self, handle: Any) -> tuple[CardProcess, ...] | None:  # noqa: ANN401
+        """Return the processes on a card; None where it has no list of those that compute."""
+        lists = [self._listed(name, handle) for name in _PROCESS_LISTS]
+        if lists[0] is None:
+            return None
+        used: dict[int, int | None] = {}
+        for one in (one for some in lists for one in some or ()):  # one that computes and draws is in both lists
+            known = [bytes_ for bytes_ in (used.get(one.pid), one.usedGpuMemory) if bytes_ is not None]
+            used[one.pid] = max(known, default=None)
+        return tuple(CardProcess(pid, memory_bytes) for pid, memory_bytes in used.items())
+
+    def _listed(self, name: str, handle: Any) -> list[Any] | None:  # noqa: ANN401
+        """Return what a list has; None where the driver or the card has no such list."""
+        for version in ("_v3", "_v2"):  # drivers before 510 have only the second
+            try:
+                return list(self._nv(f"{name}{version}", handle))
+            except pynvml.NVMLError as error:
+                if error.value not in (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND):
+                    raise
+        return None
 
     def _drain_events(self) -> None:
         """Take the errors that the driver reported since the last query."""

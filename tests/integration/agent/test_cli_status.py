@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from kits.cli import CARD_0, CARD_1, card, document, edgegpu, http, plugin, pod, raw_server
@@ -183,14 +183,83 @@ def test_pods_of_one_namespace_in_json(short_tmp: Path) -> None:
                 "container": "main",
                 "units": 8,
                 "core": 30,
-                "cards": [{"index": "1", "uuid": CARD_1}],
+                "cards": [{"index": "1", "uuid": CARD_1, "given_mib": 8 * 256, "used_mib": None, "processes": None}],
                 "phase": "Running",
                 "state": "allocated",
                 "reason": "",
             }
         ],
+        "measured_at": None,
+        "others": [],
     }
     assert (none.out, none.code) == ("no pod on box-1 in namespace void asks for a share of a card\n", 0)
+
+
+def used(uid: str, mib: int | None, card: str = CARD_0, *, n: int = 1, container: str = "main") -> dict[str, Any]:
+    whole = {"card": card, "uid": uid, "container": container, "processes": n, "memory_mib": mib}
+    return {name: value for name, value in whole.items() if value not in ("", None)}
+
+
+MEASURED = document(
+    pods=[
+        pod("face", 4, CARD_0),
+        pod("plate", 20, CARD_0),
+        pod("train", 0, CARD_1, core=100),
+        pod("mute", 4, CARD_1),
+        pod("new", 4, CARD_1),
+    ],
+    memory_use={
+        "at": 1_790_000_000,
+        "containers": [
+            used("uid-face", 1_536),
+            used("uid-plate", 0, n=0),
+            used("uid-train", 700, CARD_1, n=2),
+            used("uid-mute", None, CARD_1),
+            used("", 110, n=2, container=""),
+            used("uid-stranger", 2_048, CARD_1, container=""),
+        ],
+    },
+)
+
+
+def test_pods_says_what_each_uses_of_what_it_was_given(short_tmp: Path) -> None:
+    with plugin(short_tmp, MEASURED) as socket:
+        done = edgegpu("pods", "--socket", socket, env={"TZ": "UTC"})
+        bright = edgegpu(
+            "pods", "--socket", socket, env={"FORCE_COLOR": "1", "TERM": "xterm-256color", "COLUMNS": "200"}
+        )
+        narrow = edgegpu("pods", "--socket", socket, env={"FORCE_COLOR": "1", "TERM": "xterm-256color"})
+    table, _, below = done.out.partition("\n\n")
+    head, *rows = table.splitlines()
+    at = slice(head.index("USES"), head.index("STATE"))
+    assert {row.split()[1]: row[at].strip() for row in rows} == {
+        "face": "1.5 GiB of 1 GiB (over)",
+        "plate": "0 MiB of 5 GiB",
+        "train": "700 MiB of 7.25 GiB",
+        "mute": "not reported of 1 GiB",
+        "new": "-",
+    }
+    assert "\x1b[31m1.5 GiB of 1 GiB" in bright.out, "more than it was given"
+    assert "\x1b[31m700 MiB" not in bright.out
+    assert f"card 0  {CARD_0}  uses 1.5 GiB of 1 GiB (over)" in " ".join(narrow.out.split(" ")).replace("\n", " ")
+    assert below.splitlines() == [
+        "card 0: 110 MiB used outside of pods (2 processes)",
+        "card 1: 2 GiB used by the pod with the uid uid-stranger, outside of its shares (1 process)",
+        "USES as measured at 14:13:20, twice a minute",
+    ]
+
+
+def test_pods_in_json_has_the_use_too(short_tmp: Path) -> None:
+    with plugin(short_tmp, MEASURED) as socket:
+        done = json.loads(edgegpu("pods", "--json", "--socket", socket).out)
+    assert done["measured_at"] == 1_790_000_000
+    cards = {row["pod"]: row["cards"][0] for row in done["pods"]}
+    given = {"given_mib": 1_024, "index": "0", "uuid": CARD_0}
+    assert cards["face"] == {**given, "used_mib": 1_536, "processes": 1}
+    assert (cards["mute"]["used_mib"], cards["mute"]["processes"]) == (None, 1)
+    assert (cards["new"]["used_mib"], cards["new"]["processes"]) == (None, None)
+    host = {"index": "0", "uuid": CARD_0, "uid": "", "container": "", "used_mib": 110, "processes": 2}
+    assert done["others"][0] == host
 
 
 def test_version_names_what_is_installed_and_what_runs(short_tmp: Path) -> None:

@@ -7,12 +7,14 @@ import json
 import logging
 import sys
 import threading
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from edgegpu_core.inventory import Card
 from edgegpu_plugin.cards.nvml import Nvml
+from edgegpu_plugin.cards.nvml_library import CardProcess
 from edgegpu_plugin.config.schema import Driver
 from edgegpu_plugin.errors import NvmlError
 
@@ -29,7 +31,17 @@ def _changed(cards: tuple[Card, ...]) -> None:
     _say({"cards": [asdict(card) for card in cards]})
 
 
+_processes: list[dict[str, Any]] = []
+"""What the driver listed, each time."""
+
+
+def _listed(found: Mapping[str, tuple[CardProcess, ...]]) -> None:
+    _processes.append({uuid: [asdict(one) for one in some] for uuid, some in found.items()})
+
+
 def _answer(nvml: Nvml, command: str) -> dict[str, Any]:
+    if command == "processes":
+        return {"processes": _processes}
     try:
         if command == "look":
             return {"look": [asdict(card) for card in nvml.cards()]}
@@ -42,7 +54,7 @@ def main() -> None:
     """Run until stdin ends."""
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(message)s")
     settings = Driver.model_validate(json.loads(sys.argv[1]))
-    nvml = Nvml(settings, on_cards=_changed)
+    nvml = Nvml(settings, on_cards=_changed, on_processes=_listed)
     task = threading.Thread(target=nvml.run, daemon=True)
     if sys.argv[2:] == ["run"]:
         task.start()

@@ -50,6 +50,32 @@ class CardRef:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UseRow:
+    """The memory that processes use of one card, `used_mib` None where the driver does not report it.
+
+    Without `uid`: of no pod; without `container`: of a pod whose container is not known.
+    """
+
+    card: str
+    uid: str = ""
+    container: str = ""
+    processes: int
+    used_mib: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredUse:
+    """The memory use as it was measured at `at`, seconds since 1970; None: not measured yet."""
+
+    at: int | None = None
+    rows: tuple[UseRow, ...] = ()
+
+    def of(self, uid: str, container: str, card: str) -> UseRow | None:
+        """Return what a container uses of a card; None where that was not measured."""
+        return next((one for one in self.rows if (one.uid, one.container, one.card) == (uid, container, card)), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PodRow:
     """One GPU container of a pod; `state` is allocated, waiting, refused, lost, cardless, held or pending."""
 
@@ -118,6 +144,7 @@ class StatusDocument:
     pending_more: int
     """The number of further such pods."""
     nodes: tuple[NodeRow, ...]
+    use: MeasuredUse
     raw: Mapping[str, Any]
 
     @property
@@ -214,6 +241,7 @@ def read_document(value: object) -> StatusDocument:
         pending=tuple(_pod(part) for part in top.parts("pending")),
         pending_more=top.count("pending_more", 0),
         nodes=top.rows("nodes", NodeRow),
+        use=_use(top.part("memory_use")),
         raw=value if isinstance(value, dict) else {},
     )
 
@@ -235,3 +263,17 @@ def _pod(part: _Part) -> PodRow:
 
 def _card_ref(part: _Part) -> CardRef:
     return CardRef(part.text("index"), part.text("uuid"), part.count("units") if part.has("units") else None)
+
+
+def _use(part: _Part) -> MeasuredUse:
+    rows = (
+        UseRow(
+            card=row.text("card"),
+            uid=row.text("uid", ""),
+            container=row.text("container", ""),
+            processes=row.count("processes"),
+            used_mib=row.count("memory_mib") if row.has("memory_mib") else None,
+        )
+        for row in part.parts("containers")
+    )
+    return MeasuredUse(part.count("at") if part.has("at") else None, tuple(rows))

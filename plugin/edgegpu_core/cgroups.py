@@ -1,0 +1,39 @@
+"""The pod and the container of a process, from the names of its cgroups."""
+
+import re
+from dataclasses import dataclass
+
+_UID = r"(?P<uid>[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})"
+_POD = re.compile(
+    rf"kubepods[^\n]*?[/-]pod{_UID}(?:\.slice)?(?:[/:](?:[a-z-]+[:-])?(?P<id>[0-9a-f]{{64}})(?:\.scope)?)?(?=[/\n]|$)"
+)
+"""kubelet's names, with the driver of cgroups (`--cgroup-driver`) cgroupfs, systemd, and systemd with a containerd that
+has cgroupfs; a UID has `_` for each dash in the last two:
+
+    kubepods/burstable/pod<UID>/<ID>
+    kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod<UID>.slice/cri-containerd-<ID>.scope
+    kubepods-burstable-pod<UID>.slice:cri-containerd:<ID>
+
+Pods of the class Guaranteed have no folder of a class. A static pod's UID is a hash without dashes. k3s inside a
+container or a unit has more before `kubepods`, a container that makes cgroups of its own more behind its id.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class CgroupOwner:
+    """The pod of a process by the UID that kubelet uses; `container_id` is the runtime's, empty where none is named."""
+
+    pod_uid: str
+    container_id: str
+
+
+def owner_of(cgroups: str) -> CgroupOwner | None:
+    """Return the pod and the container in the text of /proc/PID/cgroup; None for a process of no pod.
+
+    Version 1 has a line for each controller, version 2 one line. The outermost pod counts: a container may name the
+    cgroups below its own as it likes.
+    """
+    found = _POD.search(cgroups)
+    if found is None:
+        return None
+    return CgroupOwner(found["uid"].replace("_", "-"), found["id"] or "")

@@ -1,0 +1,73 @@
+"""Which pod and container a process belongs to, by every name that kubelet and the runtimes give its cgroups."""
+
+import pytest
+
+from edgegpu_core.cgroups import CgroupOwner, owner_of
+
+UID = "3c8f2c55-0d0e-4a57-9a0e-1f8d2f7c9b11"
+UNIT = UID.replace("-", "_")
+STATIC = "0f3c" * 8
+ID, OUTER = "ab" * 32, "cd" * 32
+SLICE = f"kubepods-burstable-pod{UNIT}.slice"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        f"/kubepods/burstable/pod{UID}/{ID}",
+        f"/kubepods/pod{UID}/{ID}",
+        f"/kubepods.slice/kubepods-burstable.slice/{SLICE}/cri-containerd-{ID}.scope",
+        f"/kubepods.slice/kubepods-pod{UNIT}.slice/cri-containerd-{ID}.scope",
+        f"/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod{UNIT}.slice/crio-{ID}.scope",
+        f"/kubepods.slice/kubepods-burstable.slice/{SLICE}/docker-{ID}.scope",
+        f"/system.slice/containerd.service/{SLICE}:cri-containerd:{ID}",
+        f"/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod{UNIT}.slice/cri-containerd-{ID}.scope",
+        f"/system.slice/k3s.service/kubepods/besteffort/pod{UID}/{ID}",
+        f"/docker/{OUTER}/kubepods/besteffort/pod{UID}/{ID}",
+        f"/../../kubepods/besteffort/pod{UID}/{ID}",
+        f"/kubepods/besteffort/pod{UID}/{ID}/init.scope",
+        f"/kubepods/besteffort/pod{UID}/{ID}/docker/{OUTER}",
+        f"/kubepods/besteffort/pod{UID}/{ID}/kubepods/pod{UID[::-1].replace('-', '0')}/{OUTER}",
+    ],
+)
+def test_a_container_of_a_pod(path: str) -> None:
+    owner = CgroupOwner(UID, ID)
+    assert owner_of(f"0::{path}\n") == owner
+    version1 = f"12:pids:{path}\n11:memory:{path}\n1:name=systemd:{path}\n0::/system.slice/k3s.service\n"
+    assert owner_of(version1) == owner
+
+
+@pytest.mark.parametrize(
+    "path", [f"/kubepods/pod{STATIC}/{ID}", f"/kubepods.slice/kubepods-pod{STATIC}.slice/x-{ID}.scope"]
+)
+def test_a_static_pod_has_a_hash_for_its_uid(path: str) -> None:
+    assert owner_of(f"0::{path}\n") == CgroupOwner(STATIC, ID)
+
+
+@pytest.mark.parametrize("path", [f"/kubepods/burstable/pod{UID}", f"/kubepods/burstable/pod{UID}/other"])
+def test_a_pod_whose_container_is_not_named(path: str) -> None:
+    assert owner_of(f"0::{path}\n") == CgroupOwner(UID, "")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/",
+        "/init.scope",
+        "/system.slice/docker.service",
+        f"/docker/{OUTER}",
+        "/user.slice/user-1000.slice/session-3.scope",
+        "/kubepods.slice",
+        "/kubepods/besteffort",
+        f"/user.slice/pod{UID}/{ID}",
+        f"/kubepods/podcast-{UID}/{ID}",
+        f"/kubepods/pod{UID}0/{ID}",
+    ],
+)
+def test_a_process_of_no_pod(path: str) -> None:
+    assert owner_of(f"0::{path}\n") is None
+
+
+@pytest.mark.parametrize("text", ["", "\n", "0::", "kubepods" * 5_000, "0::/kubepods" + "/pod" * 10_000])
+def test_any_text_is_read(text: str) -> None:
+    assert owner_of(text) is None
