@@ -7,7 +7,7 @@ from typing import Any
 from kits.worker import Wire
 
 from edgegpu_agent.ports import ClusterIdentity
-from edgegpu_sync.messages.telemetry import CardReport, CardSample, CardShare, HealthPart, PodAlloc, Sample
+from edgegpu_sync.messages.telemetry import CardReport, CardSample, CardShare, HealthPart, MemoryUse, PodAlloc, Sample
 
 UUID = "GPU-7d2f0c1e-3a44-4b6e-9d55-0a1b2c3d4e5f"
 
@@ -33,6 +33,7 @@ class Source:
     here: ClusterIdentity = CLUSTER
     blind: bool = False
     silent: bool = False
+    memory_use: tuple[MemoryUse, ...] | None = None
 
     def cluster(self) -> ClusterIdentity:
         return self.here
@@ -61,7 +62,8 @@ class Source:
     def samples(self) -> list[Sample]:
         now = int(self.clock()) // 60 if self.clock else 0
         new, self.taken = now - self.taken if self.taken else 0, now
-        return [Sample(at=60 * now, cards=(CardSample(uuid=UUID, core_used=1.5, memory_used_mib=9),))] * min(new, 60)
+        cards = (CardSample(uuid=UUID, core_used=1.5, memory_used_mib=9),)
+        return [Sample(at=60 * now, cards=cards, memory_use=self.memory_use)] * min(new, 60)
 
 
 def seen(wire: Wire, kind: type) -> list[Any]:

@@ -153,15 +153,41 @@ class CardSample(WireModel):
     power_w: Annotated[float, Field(ge=0, le=10_000)] | None = None
 
 
+MOST_MEMORY_USES = 200
+"""Containers in one sample: with them and a quarter of an hour of eight cards a message is not too large."""
+
+
+class MemoryUse(WireModel):
+    """The memory that a container's processes use of one card.
+
+    Without `uid`: the processes of no pod. Without `container`: those of a pod whose container the box cannot tell.
+    `memory_mib` is None where the driver does not report it of each of them.
+    """
+
+    card: Token
+    uid: Uid | None = None
+    container: Name | None = None
+    processes: Count
+    memory_mib: Count | None = None
+
+
 class Sample(WireModel):
-    """What was measured in the `period_s` seconds before `at`."""
+    """What was measured in the `period_s` seconds before `at`.
+
+    `memory_use` is None where it was not measured. A container that holds a share and is not in it was not measured;
+    one that uses nothing has a 0.
+    """
 
     at: Count
     cards: Annotated[tuple[CardSample, ...], Field(max_length=128)]
+    memory_use: Annotated[tuple[MemoryUse, ...], Field(max_length=MOST_MEMORY_USES)] | None = None
 
 
 class Metrics(UplinkBody):
-    """Measurements, oldest first; the first to be given up when there is no room."""
+    """Measurements, oldest first; the first to be given up when there is no room.
+
+    A box sends the memory use of containers in the last sample alone.
+    """
 
     period_s: Annotated[int, Field(ge=1, le=86_400)]
     samples: Annotated[tuple[Sample, ...], Field(max_length=240)]

@@ -9,13 +9,22 @@ from pydantic import ValidationError
 
 from edgegpu_agent.telemetry.nvidia_smi import CardReading
 from edgegpu_core.model import CORE_PER_CARD
-from edgegpu_sync.messages.telemetry import CardReport, CardShare, HealthPart, PodAlloc
+from edgegpu_sync.messages.telemetry import (
+    MOST_MEMORY_USES,
+    CardReport,
+    CardShare,
+    HealthPart,
+    MemoryUse,
+    PodAlloc,
+)
 from edgegpu_sync.wire import clipped
 
 Document = Mapping[str, Any]
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 _MOST_CARDS = 128
+_OLD_S = 120.0
+"""The plugin measures the memory use twice a minute; what is older was measured before its driver hung."""
 
 
 def inventory(
@@ -136,6 +145,24 @@ def _pieces(row: Document) -> Iterable[CardShare]:
     for number, (card, part) in enumerate(zip(cards, parts, strict=True)):
         mine = core // len(cards) if core >= len(cards) * CORE_PER_CARD else 0 if number else core
         yield CardShare(container=str(row["container"]), card=str(card["uuid"]), memory_units=part, core=mine)
+
+
+def memory_use(document: Document, *, now_s: float) -> tuple[MemoryUse, ...] | None:
+    """Return the memory that containers use of the cards, the most first; None where it was not measured just now."""
+    part = _part(document, "memory_use")
+    at = part.get("at")
+    if not isinstance(at, int | float) or abs(now_s - at) > _OLD_S:
+        return None
+    uses = tuple(_memory_uses(part))
+    return tuple(sorted(uses, key=lambda one: (-one.processes, -(one.memory_mib or 0))))[:MOST_MEMORY_USES]
+
+
+def _memory_uses(part: Document) -> Iterable[MemoryUse]:
+    for row in _rows(part, "containers"):
+        try:
+            yield MemoryUse.model_validate(dict(row))
+        except ValidationError:
+            continue
 
 
 def plugin_parts(document: Document) -> list[HealthPart]:

@@ -12,7 +12,7 @@ from typing import Any
 from edgegpu_agent.ports import ClusterIdentity
 from edgegpu_agent.telemetry import nvidia_smi
 from edgegpu_agent.telemetry.machine import MachineReader
-from edgegpu_agent.telemetry.messages import allocations, driver_version, inventory, plugin_parts
+from edgegpu_agent.telemetry.messages import allocations, driver_version, inventory, memory_use, plugin_parts
 from edgegpu_agent.telemetry.programs import Programs
 from edgegpu_base.http_unix import NoHttpError, get
 from edgegpu_sync.messages.telemetry import HealthPart, PodAlloc, Sample
@@ -140,7 +140,7 @@ class TelemetryReader:
             document = self._ask_plugin()
         if "cards" in fresh:
             cards = nvidia_smi.read(self._programs.output_of(nvidia_smi.QUERY, timeout_s=_SMI_S) or "")
-            self._measured(cards)
+            self._measured(cards, document)
         came_or_went = (document is None) != (view.document is None)
         if "machine" in fresh or came_or_went:
             self._parts = (*self._machine.parts(), *(() if document is not None else (self._machine.plugin_part(),)))
@@ -161,8 +161,11 @@ class TelemetryReader:
             return None
         return document if isinstance(document, dict) else None
 
-    def _measured(self, cards: tuple[nvidia_smi.CardReading, ...]) -> None:
-        samples = tuple(sample for one in cards if (sample := one.sample()) is not None)
-        if samples:
+    def _measured(self, cards: tuple[nvidia_smi.CardReading, ...], document: Mapping[str, Any] | None) -> None:
+        now_s = self._wall()
+        use = None if document is None else memory_use(document, now_s=now_s)
+        measured = tuple(sample for one in cards if (sample := one.sample()) is not None)
+        if measured or use:
+            moment = Sample(at=max(0, int(now_s)), cards=measured, memory_use=use)
             with self._lock:
-                self._samples = [*self._samples, Sample(at=max(0, int(self._wall())), cards=samples)][-_MOST_SAMPLES:]
+                self._samples = [*self._samples, moment][-_MOST_SAMPLES:]

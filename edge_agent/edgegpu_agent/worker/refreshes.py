@@ -1,5 +1,7 @@
 """Requests to send telemetry completely; the result of inventory.refresh goes up after the inventory itself.
 
+That command also sends what was measured, without waiting for it.
+
 This also holds for an agent that was killed in between.
 """
 
@@ -67,7 +69,7 @@ class OwedRefreshes:
 
     def _owe(self, record: CommandRecord, *, looked: bool) -> None:
         self._owed[record.id] = OwedRefresh(self._core.now_s, looked)
-        for want in _FOR:
+        for want in (*_FOR, RefreshRequest.METRICS):
             self.ask(want, 0.0)
 
     def holds(self, record: CommandRecord) -> bool:

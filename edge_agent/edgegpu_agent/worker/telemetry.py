@@ -85,6 +85,7 @@ class TelemetrySender:
         self._alloc: SentAllocations | None = None
         self._health: tuple[Epoch, object] | None = None
         self._samples: list[Sample] = []
+        self._measured: frozenset[tuple[str, str | None, str | None]] = frozenset()
         self._unsayable: set[RefreshRequest] = set()
 
     def on_connected(self) -> None:
@@ -210,10 +211,14 @@ class TelemetrySender:
     # --- metrics
 
     def _gather(self, *, flush: bool) -> None:
+        """Gather samples; keep them for sending when there are enough, and at the first that has other containers."""
         self._samples += self._source.samples()
+        measured = _measured_in(self._samples)
+        flush = flush or (measured is not None and measured != self._measured)
         while len(self._samples) >= BATCH or (flush and self._samples):
             batch, self._samples = self._samples[:BATCH], self._samples[BATCH:]
-            self._keep(tuple(batch))
+            self._measured = self._measured if measured is None else measured
+            self._keep((*(one.model_copy(update={"memory_use": None}) for one in batch[:-1]), batch[-1]))
 
     def _keep(self, samples: tuple[Sample, ...]) -> None:
         """Put samples into the outbox; they are the first to be dropped where there is no room."""
@@ -221,15 +226,29 @@ class TelemetrySender:
         try:
             body = encode(Metrics(**self._messages.head(stamp), period_s=self._source.period_s, samples=samples))
         except TooLargeError:
-            for half in (samples[: len(samples) // 2], samples[len(samples) // 2 :]):
-                if len(samples) > 1:
-                    self._keep(half)
+            for part in _smaller(samples):
+                self._keep(part)
             return
         outbox = core.held.outbox.add_metrics(KeptMessage(stamp, len(body)))
         try:
             core.save(replace(core.held, outbox=outbox), bodies={stamp: body}, spare=True)
         except JournalFullError:
             return
+
+
+def _measured_in(samples: Sequence[Sample]) -> frozenset[tuple[str, str | None, str | None]] | None:
+    """Return the containers of pods, with their cards, in the newest sample; None where it measured none."""
+    use = samples[-1].memory_use if samples else None
+    return None if use is None else frozenset((one.card, one.uid, one.container) for one in use if one.uid)
+
+
+def _smaller(samples: tuple[Sample, ...]) -> tuple[tuple[Sample, ...], ...]:
+    """Return samples that do not fit one message in parts; one that does not fit alone loses its containers."""
+    if len(samples) > 1:
+        half = len(samples) // 2
+        return samples[:half], samples[half:]
+    alone = samples[0]
+    return () if alone.memory_use is None else ((alone.model_copy(update={"memory_use": None}),),)
 
 
 def _worst(parts: Sequence[HealthPart]) -> Literal["ok", "warn", "bad"]:

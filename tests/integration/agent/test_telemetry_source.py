@@ -86,6 +86,34 @@ def test_what_is_seen_of_a_box_that_shares(world: World) -> None:
     assert world.telemetry.samples() == []
 
 
+def used(uid: str, *, at: int = 1_790_000_000) -> dict[str, object]:
+    row = {"card": CARD_0, "uid": uid, "container": "main", "processes": 1, "memory_mib": 700}
+    return {"at": at, "containers": [row]}
+
+
+def test_a_measurement_has_what_containers_use(world: World) -> None:
+    with plugin(world.root / "run", document(memory_use=used("uid-face"))):
+        world.telemetry.refresh()
+    (sample,) = world.telemetry.samples()
+    assert sample.memory_use is not None
+    assert [(one.uid, one.memory_mib) for one in sample.memory_use] == [("uid-face", 700)]
+
+
+def test_cards_whose_load_is_not_known_have_users_all_the_same(world: World) -> None:
+    world.program("nvidia-smi", f"echo '{CARD_0}, 0, A100, 40960, 560.35.03, [N/A], [N/A], [N/A], [N/A]'")
+    with plugin(world.root / "run", document(memory_use=used("uid-face"))):
+        world.telemetry.refresh()
+    (sample,) = world.telemetry.samples()
+    assert (sample.cards, sample.memory_use is not None) == ((), True)
+
+
+def test_what_a_plugin_measured_long_ago_is_not_sent_as_new(world: World) -> None:
+    with plugin(world.root / "run", document(memory_use=used("uid-face", at=1_789_990_000))):
+        world.telemetry.refresh()
+    (sample,) = world.telemetry.samples()
+    assert sample.memory_use is None
+
+
 def test_what_is_seen_of_a_box_whose_plugin_is_down_or_not_installed(world: World) -> None:
     world.telemetry.refresh()
     assert world.telemetry.alloc() is None

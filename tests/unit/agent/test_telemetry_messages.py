@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from kits.cli import CARD_0, CARD_1, card, document, pod
 
-from edgegpu_agent.telemetry.messages import allocations, inventory, plugin_parts
+from edgegpu_agent.telemetry.messages import allocations, inventory, memory_use, plugin_parts
 from edgegpu_agent.telemetry.nvidia_smi import read
 from edgegpu_sync.messages.stamps import Epoch
-from edgegpu_sync.messages.telemetry import Alloc, Inventory
+from edgegpu_sync.messages.telemetry import MOST_MEMORY_USES, Alloc, Inventory, MemoryUse
 
 LINE = f"{CARD_0}, 0, Tesla P4, 7611, 560.35.03, 41, 2310, 61, 52.40"
 UP: dict[str, Any] = {"enrolment": 1, "epoch": Epoch(1, "9f2c4d1a7b3e5f60"), "n": 1}
@@ -140,3 +140,49 @@ def test_health_names_what_is_wrong() -> None:
 
 def test_a_server_without_cards_has_no_kubelet_part() -> None:
     assert {one.name for one in plugin_parts(document(role="extender-only"))} == {"plugin", "api", "extender"}
+
+
+def used(**more: object) -> dict[str, Any]:
+    return {"card": CARD_0, "uid": "uid-face", "container": "main", "processes": 1, "memory_mib": 700, **more}
+
+
+def measured(*rows: object, at: object = 1_000) -> dict[str, Any]:
+    return document(memory_use={"at": at, "containers": list(rows)})
+
+
+def test_the_memory_use_of_containers_comes_the_most_first() -> None:
+    host = {"card": CARD_0, "processes": 2, "memory_mib": 90}
+    mute = {"card": CARD_0, "uid": "uid-x", "processes": 1}
+    idle = used(container="idle", processes=0, memory_mib=0)
+    assert memory_use(measured(idle, mute, host, used()), now_s=1_030) == (
+        MemoryUse(card=CARD_0, processes=2, memory_mib=90),
+        MemoryUse(card=CARD_0, uid="uid-face", container="main", processes=1, memory_mib=700),
+        MemoryUse(card=CARD_0, uid="uid-x", processes=1),
+        MemoryUse(card=CARD_0, uid="uid-face", container="idle", processes=0, memory_mib=0),
+    )
+
+
+def test_more_containers_than_a_message_has_room_for_are_cut_at_the_idle_ones() -> None:
+    idle = [used(uid=f"uid-{number}", processes=0, memory_mib=0) for number in range(MOST_MEMORY_USES + 5)]
+    found = memory_use(measured(*idle, used()), now_s=1_000)
+    assert found is not None
+    assert len(found) == MOST_MEMORY_USES
+    assert found[0].memory_mib == 700
+
+
+@pytest.mark.parametrize("at", [879, 1_121, None, "soon", True])
+def test_a_measurement_of_another_time_is_none(at: object) -> None:
+    assert memory_use(measured(used(), at=at), now_s=1_000) is None
+
+
+def test_a_plugin_that_measures_nothing_is_no_plugin_without_use() -> None:
+    assert memory_use(document(), now_s=1_000) is None
+    assert memory_use(document(memory_use=None), now_s=1_000) is None
+    assert memory_use(measured(), now_s=1_000) == ()
+
+
+@pytest.mark.parametrize(
+    "row", [None, 3, {}, used(processes=-1), used(memory_mib=2.5), used(container="No Such"), used(uid=[])]
+)
+def test_a_use_that_cannot_be_sent_is_left_out(row: object) -> None:
+    assert memory_use(measured(row, used()), now_s=1_000) == (MemoryUse(**used()),)

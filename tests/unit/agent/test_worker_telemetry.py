@@ -4,11 +4,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kits.telemetry import CLUSTER, Source, pod, seen
+from kits.telemetry import CLUSTER, UUID, Source, pod, seen
 from kits.worker import Wire, fast_folder, wired
 
 from edgegpu_agent.ports import ClusterIdentity
-from edgegpu_sync.messages.telemetry import Alloc, BoxHealth, HealthPart, Inventory, Metrics, PodAlloc, merged
+from edgegpu_sync.messages.telemetry import (
+    Alloc,
+    BoxHealth,
+    HealthPart,
+    Inventory,
+    MemoryUse,
+    Metrics,
+    PodAlloc,
+    merged,
+)
 from edgegpu_sync.messages.uplink import Reported
 
 
@@ -138,6 +147,41 @@ def test_measurements_go_up_each_quarter_of_an_hour_and_when_asked(wire: Wire, s
     assert asked.period_s == 30
     assert 1 <= len(asked.samples) <= 4
     assert wire.box.worker.status().metrics_waiting == 0
+
+
+def use(uid: str | None, *, memory_mib: int = 700, container: str | None = "main") -> MemoryUse:
+    return MemoryUse(card=UUID, uid=uid, container=container, processes=1, memory_mib=memory_mib)
+
+
+def test_what_containers_use_goes_up_once_in_a_message(wire: Wire, source: Source) -> None:
+    source.memory_use = (use("77aa"),)
+    wire.pass_time(1_900, 20)
+    first, *later = seen(wire, Metrics)
+    assert [len(one.samples) for one in (first, *later)] == [1, 15, 15]  # new containers do not wait for the batch
+    for message in (first, *later):
+        assert message.samples[-1].memory_use == source.memory_use
+        assert {one.memory_use for one in message.samples[:-1]} <= {None}
+
+
+def test_a_container_that_came_is_told_of_at_once_a_changed_amount_is_not(wire: Wire, source: Source) -> None:
+    source.memory_use = (use("77aa"),)
+    wire.pass_time(130, 10)
+    seen(wire, Metrics)
+    source.memory_use = (use("77aa", memory_mib=900), use(None, container=None))
+    wire.pass_time(130, 10)
+    assert seen(wire, Metrics) == []
+    source.memory_use = (use("77aa"), use("88bb"))
+    wire.pass_time(70, 10)
+    (message,) = seen(wire, Metrics)
+    assert message.samples[-1].memory_use == source.memory_use
+
+
+def test_containers_for_which_there_is_no_room_give_way_to_the_cards(wire: Wire, source: Source) -> None:
+    long = "c" * 253
+    source.memory_use = tuple(use(f"{number:064d}", container=long) for number in range(200))
+    wire.pass_time(70, 10)
+    (message,) = seen(wire, Metrics)
+    assert [one.memory_use for one in message.samples] == [None]
 
 
 def test_measurements_of_days_offline_are_given_up_first(wire: Wire) -> None:
