@@ -5,16 +5,13 @@ from collections.abc import Sequence
 from pydantic import ValidationError
 
 from edgegpu_cloud.store.records import StoredCommand
-from edgegpu_cloud.store.telemetry.records import CardMoment
+from edgegpu_cloud.store.telemetry.records import LATE_S, CardMoment, clock_shift_s
 from edgegpu_sync.messages.evidence import ContainerEvidence, EvidenceReport
 from edgegpu_sync.messages.telemetry import Metrics
 from edgegpu_sync.states import CommandState
 
 EVIDENCE = "evidence.check"
 """The op whose result is kept as evidence."""
-
-LATE_S, EARLY_S = 26 * 3_600, 300
-"""A box keeps a day of samples. By its clock they are at most so old, or so far ahead; else its clock is wrong."""
 
 
 def evidence_in(command: StoredCommand) -> Sequence[ContainerEvidence]:
@@ -33,13 +30,9 @@ def moments_in(message: Metrics, *, now_s: float, live: bool) -> list[CardMoment
     The box's clock is taken as it is, unless it is plainly wrong: then the last sample counts as taken now, and where
     the message has waited for a connection (not `live`) its samples are left out, since nobody knows when that was.
     """
-    if not message.samples:
+    shift_s = clock_shift_s(message, now_s)
+    if shift_s and not live:
         return []
-    newest_s = max(sample.at for sample in message.samples)
-    wrong = not now_s - LATE_S <= newest_s <= now_s + EARLY_S
-    if wrong and not live:
-        return []
-    shift_s = int(now_s) - newest_s if wrong else 0
     return [
         CardMoment(sample.at + shift_s, card)
         for sample in message.samples

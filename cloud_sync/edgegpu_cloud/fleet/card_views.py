@@ -6,8 +6,9 @@ from enum import StrEnum
 
 from edgegpu_cloud.fleet.limits.apps import app_name
 from edgegpu_cloud.fleet.reports import CardReports, LatestMessages, card_reports, read_latest
+from edgegpu_cloud.store.telemetry.records import clock_shift_s
 from edgegpu_core.model import CORE_PER_CARD
-from edgegpu_sync.messages.telemetry import CardReport, CardSample, CardShare, Metrics, PodAlloc
+from edgegpu_sync.messages.telemetry import CardReport, CardSample, CardShare, MemoryUse, Metrics, PodAlloc
 from edgegpu_sync.topics import TopicKind
 
 
@@ -23,6 +24,22 @@ class CardState(StrEnum):
     """The box does not report the card any more, and pods still hold shares of it."""
 
 
+@dataclass(frozen=True, slots=True)
+class UsedMemory:
+    """The memory that processes use of a card; `memory_mib` is None where the driver does not report it."""
+
+    processes: int
+    memory_mib: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class OtherUse:
+    """The use of a card by what holds no share of it: a pod, or where `owner` is empty processes of no pod."""
+
+    owner: str
+    used: UsedMemory
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CardPiece:
     """A container's share of one card, and its place on the card's two bars.
@@ -30,6 +47,7 @@ class CardPiece:
     `whole`: the container has the card alone; it takes all units and all core, whatever it asked for. `asked_units` is
     what it asked for. `enforced`: what the container is held to, as the box reports it: enforced, degraded, off.
     `planned`: a preview has put it there. `since_s`: when kubelet took the pod, seconds since 1970; None: not known.
+    `given_mib` is the memory of its units, 0 where that is not known; `used` is None where it was not measured.
     """
 
     uid: str
@@ -47,6 +65,14 @@ class CardPiece:
     whole: bool = False
     planned: bool = False
     since_s: int | None = None
+    given_mib: int = 0
+    used: UsedMemory | None = None
+
+    @property
+    def uses_too_much(self) -> bool:
+        """Whether its processes use more memory than it was given."""
+        used_mib = self.used.memory_mib if self.used else None
+        return used_mib is not None and 0 < self.given_mib < used_mib
 
     @property
     def owner(self) -> str:
@@ -60,7 +86,8 @@ class CardBar:
 
     `units` are those that the card offers, or would offer where it is excluded; 0 where that is not known.
     `too_many_units` and `too_much_core`: what pods hold beyond what the card has. `sample` is the last measurement,
-    taken `sample_at` by the box's clock (seconds since 1970).
+    taken `sample_at` by the box's clock (seconds since 1970). The memory use of pieces and `others` was measured at
+    `use_at_s`, by the controller's clock; None: it was not.
     """
 
     uuid: str
@@ -74,6 +101,8 @@ class CardBar:
     pieces: tuple[CardPiece, ...]
     sample: CardSample | None = None
     sample_at: int | None = None
+    others: tuple[OtherUse, ...] = ()
+    use_at_s: float | None = None
 
     @property
     def held_units(self) -> int:
@@ -138,7 +167,9 @@ def box_cards(latest: LatestMessages) -> BoxCards | None:
     reports = card_reports(latest)
     if reports is None:
         return None
-    return with_samples(cards_of(reports), read_latest(latest, TopicKind.METRICS))
+    metrics: Metrics | None = read_latest(latest, TopicKind.METRICS)
+    cards = with_samples(cards_of(reports), metrics)
+    return cards if metrics is None else _with_use(cards, metrics, reports.pods, latest[TopicKind.METRICS].at_s)
 
 
 def cards_of(reports: CardReports) -> BoxCards:
@@ -194,6 +225,41 @@ def with_samples(cards: BoxCards, metrics: Metrics | None) -> BoxCards:
         for card in cards.cards
     )
     return replace(cards, cards=tuple(bars))
+
+
+def _with_use(cards: BoxCards, metrics: Metrics, pods: Mapping[str, PodAlloc], heard_s: float) -> BoxCards:
+    """Return the cards with the memory use of the newest sample that has it, as heard at `heard_s`."""
+    newest = max((one for one in metrics.samples if one.memory_use is not None), key=lambda one: one.at, default=None)
+    if newest is None or newest.memory_use is None:
+        return cards
+    at_s = newest.at + clock_shift_s(metrics, heard_s)
+    return replace(cards, cards=tuple(_bar_with_use(card, newest.memory_use, pods, at_s) for card in cards.cards))
+
+
+def _bar_with_use(card: CardBar, uses: Iterable[MemoryUse], pods: Mapping[str, PodAlloc], at_s: float) -> CardBar:
+    here = {(one.uid, one.container): one for one in uses if one.card == card.uuid}
+    if not here:
+        return card
+    pieces = tuple(_piece_with_use(piece, card, here.pop((piece.uid, piece.container), None)) for piece in card.pieces)
+    others = tuple(OtherUse(_owner(one, pods), _used(one)) for one in here.values() if one.processes)
+    return replace(card, pieces=pieces, others=others, use_at_s=at_s)
+
+
+def _piece_with_use(piece: CardPiece, card: CardBar, use: MemoryUse | None) -> CardPiece:
+    given_mib = card.memory_mib if piece.whole else piece.units * card.unit_mib
+    return replace(piece, given_mib=given_mib, used=None if use is None else _used(use))
+
+
+def _used(use: MemoryUse) -> UsedMemory:
+    return UsedMemory(use.processes, use.memory_mib)
+
+
+def _owner(use: MemoryUse, pods: Mapping[str, PodAlloc]) -> str:
+    """Return the name of a pod without a share of the card; its UID where the box does not report the pod."""
+    if use.uid is None:
+        return ""
+    pod = pods.get(use.uid)
+    return use.uid if pod is None else f"{pod.namespace}/{pod.name}"
 
 
 def _bar(card: CardReport, held: Iterable[HeldShare], *, unit_mib: int, sharing: bool) -> CardBar:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kits.details import STAMP, box, card, pod, view
+from kits.details import STAMP, box, card, pod, saying, view
 
-from edgegpu_cloud.fleet.card_views import BoxCards, CardState, box_cards
+from edgegpu_cloud.fleet.card_views import BoxCards, CardState, UsedMemory, box_cards
 from edgegpu_cloud.fleet.preview.capacity import capacity_of
 from edgegpu_cloud.store.records import Latest
 from edgegpu_sync.topics import TopicKind
@@ -110,6 +110,65 @@ def test_the_newest_measurement_of_each_card_is_taken() -> None:
     assert found is not None
     told = [(one.sample_at, one.sample.core_used if one.sample else None) for one in found.cards]
     assert told == [(90, 50.0), (60, 7.0)]
+
+
+PODS = {"u": pod("asr-0", ("main", "0", 4, 10), ("side", "0", 2, 1)), "w": pod("train-0", ("main", "1", 0, 100))}
+
+
+def measured(
+    *uses: dict[str, Any], at: int = 90, heard_s: float = 100.0, pods: dict[str, Any] | None = None
+) -> BoxCards:
+    """Return the cards of a box that was heard to measure what containers use."""
+    details = saying(
+        box(pods=PODS if pods is None else pods),
+        TopicKind.METRICS,
+        period_s=60,
+        samples=[{"at": at - 60, "cards": []}, {"at": at, "cards": [], "memory_use": list(uses)}],
+    )
+    metrics = replace(details.latest[TopicKind.METRICS], at_s=heard_s)
+    return cards(replace(details, latest={**details.latest, TopicKind.METRICS: metrics}))
+
+
+def use(
+    card: str, uid: str | None = None, container: str | None = None, *, n: int = 1, mib: int | None = 0
+) -> dict[str, Any]:
+    whole = {"card": f"GPU-{card}", "uid": uid, "container": container, "processes": n, "memory_mib": mib}
+    return {name: value for name, value in whole.items() if value is not None}
+
+
+def test_each_piece_has_what_its_container_uses_of_what_it_was_given() -> None:
+    first, second = measured(use("0", "u", "main", mib=1_025), use("1", "w", "main", n=2, mib=7_424)).cards
+    main, side = first.pieces
+    assert (main.given_mib, main.used, main.uses_too_much) == (1_024, UsedMemory(1, 1_025), True)
+    assert (side.given_mib, side.used, side.uses_too_much) == (512, None, False)
+    [whole] = second.pieces
+    assert (whole.given_mib, whole.used, whole.uses_too_much) == (7_424, UsedMemory(2, 7_424), False)
+    assert (first.use_at_s, first.others) == (90, ())
+
+
+def test_memory_that_the_driver_does_not_report_is_not_too_much_and_not_nothing() -> None:
+    first, second = measured(use("0", "u", "main", mib=None)).cards
+    assert (first.pieces[0].used, first.pieces[0].uses_too_much) == (UsedMemory(1, None), False)
+    assert (second.use_at_s, second.pieces[0].used) == (None, None), "not a word of this card"
+
+
+def test_what_holds_no_share_of_the_card_stands_apart() -> None:
+    first, _ = measured(
+        use("0", mib=110, n=2), use("0", "w", "main", mib=5), use("0", "x", mib=7), use("0", "y", "z", n=0)
+    ).cards
+    assert [(one.owner, one.used.memory_mib) for one in first.others] == [("", 110), ("default/train-0", 5), ("x", 7)]
+
+
+def test_an_older_box_tells_of_no_use() -> None:
+    details = saying(box(pods=PODS), TopicKind.METRICS, period_s=60, samples=[{"at": 90, "cards": []}])
+    for one in cards(details).cards:
+        assert (one.use_at_s, one.others, {piece.used for piece in one.pieces}) == (None, (), {None})
+
+
+@pytest.mark.parametrize(("at", "at_s"), [(99_990, 99_990), (5, 100_000), (2**53 - 1, 100_000)])
+def test_the_age_of_the_use_is_told_by_the_controllers_clock_where_the_boxs_is_wrong(at: int, at_s: float) -> None:
+    [first, _] = measured(use("0", "u", "main"), at=max(60, at), heard_s=100_000.0).cards
+    assert first.use_at_s == at_s
 
 
 PIECES = st.tuples(st.just("main"), st.sampled_from("012"), st.integers(0, 40), st.integers(0, 200))

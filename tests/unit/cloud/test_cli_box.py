@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+import time
 from dataclasses import replace
 
 import pytest
-from kits.details import STAMP, box, card, pod
+from kits.details import STAMP, box, card, pod, saying
 
 from edgegpu_cloud.cli.boxes.show import show_box
 from edgegpu_sync.messages.spec import PolicyItem, Spec
@@ -34,11 +35,42 @@ def test_cards_and_health_stand_there(capsys: pytest.CaptureFixture[str]) -> Non
     assert "  agent 1.0, driver 580.1" in lines
     assert any(line.startswith("  health: bad, ") for line in lines)
     assert [line for line in lines if "does not answer" in line or "disk" in line] == ["    k3s bad: does not answer"]
-    assert [line.split(None, 1)[1].split("  ", 1)[1].strip() for line in lines[-4:]] == [
+    assert [line.split(None, 1)[1].split("  ", 1)[1].strip() for line in lines[-8:-4]] == [
         "7424 MiB  10 of 29    healthy",
         "7424 MiB  29 of 29    healthy",
         "7424 MiB  0 of 29     not healthy: Xid 79",
         "7424 MiB  0 of 29     excluded",
+    ]
+    assert [re.split(r"\s{2,}", line) for line in lines[-4:]] == [
+        ["POD", "CONTAINER", "CARD", "UNITS", "CORE", "USES"],
+        ["default/asr-1", "main", "0", "4", "1", "-"],
+        ["default/tts-1", "main", "0", "6", "1", "-"],
+        ["default/asr-1", "side", "1", "29", "100", "-"],
+    ]
+
+
+def test_each_pod_has_what_it_uses_and_the_figures_their_age(capsys: pytest.CaptureFixture[str]) -> None:
+    pods = {"u1": pod("asr-1", ("main", "0", 4, 1)), "u2": pod("tts-1", ("main", "0", 6, 1))}
+    now_s = int(time.time())
+    uses = [
+        {"card": "GPU-0", "uid": "u1", "container": "main", "processes": 1, "memory_mib": 1_536},
+        {"card": "GPU-0", "uid": "u2", "container": "main", "processes": 1},
+        {"card": "GPU-0", "uid": "u3", "processes": 1, "memory_mib": 5},
+        {"card": "GPU-0", "processes": 2, "memory_mib": 110},
+    ]
+    samples = [{"at": now_s - 125, "cards": [], "memory_use": uses}]
+    found = saying(box(pods=pods), TopicKind.METRICS, period_s=60, samples=samples)
+    heard = replace(found.latest[TopicKind.METRICS], at_s=now_s - 120)
+    show_box(replace(found, latest={**found.latest, TopicKind.METRICS: heard}))
+    lines = capsys.readouterr().out.splitlines()
+    assert [re.split(r"\s{2,}", line)[-1] for line in lines[-5:-3]] == [
+        "1.5 GiB of 1 GiB (over)",
+        "not reported of 1.5 GiB",
+    ]
+    assert lines[-3:] == [
+        "  card 0: 5 MiB used by u3, without a share of it (1 process)",
+        "  card 0: 110 MiB used outside of pods (2 processes)",
+        "  USES as measured 2 min ago",
     ]
 
 

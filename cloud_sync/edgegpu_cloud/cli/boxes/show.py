@@ -5,9 +5,10 @@ from collections.abc import Sequence
 
 import typer
 
-from edgegpu_base.cli.output import one_line
+from edgegpu_base.cli.output import counted, one_line
 from edgegpu_cloud.cli.common import ago, moment, print_table, standing
 from edgegpu_cloud.cli.requests.settlements import fix, reports, requested, state_word
+from edgegpu_cloud.fleet.card_views import CardPiece, UsedMemory, box_cards
 from edgegpu_cloud.fleet.history.box_history import MachineChange
 from edgegpu_cloud.fleet.preview.capacity import held_units
 from edgegpu_cloud.fleet.reports import card_reports, read_latest
@@ -15,6 +16,7 @@ from edgegpu_cloud.fleet.specs import desired_items
 from edgegpu_cloud.fleet.views import BoxDetails, BoxView, is_problem
 from edgegpu_cloud.store.records import BoxState
 from edgegpu_cloud.store.summaries.box_list import UNINSTALLED
+from edgegpu_core.model import size_text
 from edgegpu_sync.messages.telemetry import CLOUD, PERSON, RECOVERY, BoxHealth, CardReport
 from edgegpu_sync.messages.uplink import ItemReport
 from edgegpu_sync.topics import TopicKind
@@ -40,6 +42,7 @@ def show_box(details: BoxDetails) -> None:
     _show_health(details, now_s)
     _show_items(details)
     _show_cards(details)
+    _show_pods(details, now_s)
 
 
 def labels_of(view: BoxView) -> str:
@@ -122,6 +125,45 @@ def _show_cards(details: BoxDetails) -> None:
         for card in cards
     ]
     print_table(("CARD", "NAME", "MEMORY", "UNITS HELD", "STATE"), rows)
+
+
+def _show_pods(details: BoxDetails, now_s: float) -> None:
+    """Print each container's shares of cards, with what it uses of them."""
+    found = box_cards(details.latest)
+    cards = () if found is None else found.cards
+    rows = [
+        (
+            f"{piece.namespace}/{piece.pod}",
+            piece.container,
+            card.label or card.uuid,
+            str(piece.units),
+            str(piece.core),
+            _uses(piece),
+        )
+        for card in cards
+        for piece in card.pieces
+    ]
+    if rows:
+        print_table(("POD", "CONTAINER", "CARD", "UNITS", "CORE", "USES"), rows)
+    for card in cards:
+        for one in card.others:
+            whose = f"by {one.owner}, without a share of it" if one.owner else "outside of pods"
+            used = f"{_amount(one.used)} used {whose} ({counted(one.used.processes, 'process')})"
+            typer.echo(f"  card {card.label or card.uuid}: {used}")
+    measured = [card.use_at_s for card in cards if card.use_at_s is not None]
+    if measured:
+        typer.echo(f"  USES as measured {ago(min(measured), now_s)}")
+
+
+def _uses(piece: CardPiece) -> str:
+    if piece.used is None:
+        return "-"
+    of = f" of {size_text(piece.given_mib)}" if piece.given_mib else ""
+    return f"{_amount(piece.used)}{of}{' (over)' if piece.uses_too_much else ''}"
+
+
+def _amount(used: UsedMemory) -> str:
+    return "not reported" if used.memory_mib is None else size_text(used.memory_mib)
 
 
 def _state(card: CardReport) -> str:

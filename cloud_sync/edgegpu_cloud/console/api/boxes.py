@@ -22,6 +22,7 @@ from edgegpu_cloud.console.api.models.fleet import (
     ApiPage,
     ApiPiece,
     ApiPod,
+    ApiUsedMemory,
     ApiVisitorView,
 )
 from edgegpu_cloud.console.api.problems import ApiRequestError
@@ -199,6 +200,10 @@ def _pods(found: BoxCards) -> list[ApiPod]:
             card=card.uuid,
             units=piece.units,
             core=piece.core,
+            given_mib=piece.given_mib,
+            used=ApiUsedMemory.model_validate(piece.used) if piece.used else None,
+            uses_too_much=piece.uses_too_much,
+            use_at_s=card.use_at_s,
         )
         for card in found.cards
         for piece in card.pieces

@@ -32,6 +32,9 @@ OLD_S = 900.0
 BUTTONS = ("inventory.refresh", "doctor.run", "plugin.restart", "k3s.restart")
 """The commands that the page has a button for; the others need arguments."""
 
+_PARTS = {"cards": "cards_now", "use": "use"}
+"""The parts of the page that ask for themselves every minute, and their blocks: what was measured is no news."""
+
 Device = Annotated[str, Path(min_length=1, max_length=253)]
 
 
@@ -109,9 +112,9 @@ def box_page(
     view = BoxPageView(details.box.device, use, before.replace("\0", ""))
     if details.box.device != device:
         return RedirectResponse(view.here, 303)
-    part = request.headers.get("hx-target", "")
+    block = _PARTS.get(request.headers.get("hx-target", ""), "live")
     values = box_values(fleet, details, view) | evidence_values(evidence.of_box(device), pages.words(request))
-    return pages.page(request, "box.html", values, block=part if part == "use" else "live")
+    return pages.page(request, "box.html", values, block=block)
 
 
 def box_values(fleet: Fleet, details: BoxDetails, view: BoxPageView) -> dict[str, Any]:

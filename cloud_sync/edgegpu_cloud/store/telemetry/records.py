@@ -3,10 +3,22 @@
 from dataclasses import dataclass
 
 from edgegpu_sync.messages.evidence import SeenCards
-from edgegpu_sync.messages.telemetry import CardSample
+from edgegpu_sync.messages.telemetry import CardSample, Metrics
 
 QUARTER_S = 900
 """A quarter of an hour."""
+
+LATE_S, EARLY_S = 26 * 3_600, 300
+"""A box keeps a day of samples. By its clock they are at most so old, or so far ahead; else its clock is wrong."""
+
+
+def clock_shift_s(message: Metrics, heard_s: float) -> int:
+    """Return what is added to a message's times to have them by the controller's clock, which heard it at `heard_s`.
+
+    It is 0 unless the box's clock is plainly wrong: then the newest sample counts as taken when it was heard.
+    """
+    newest_s = max((sample.at for sample in message.samples), default=int(heard_s))
+    return 0 if heard_s - LATE_S <= newest_s <= heard_s + EARLY_S else int(heard_s) - newest_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from kits.console import ConsoleSite
-from kits.details import box, card, pod, reported
+from kits.details import box, card, pod, reported, saying
 from kits.enrol import Box, Office, office
 
 from edgegpu_cloud.console.visitor import SESSION_COOKIE, Visitor
@@ -14,6 +14,7 @@ from edgegpu_cloud.enrolment.bodies import ApprovalPending
 from edgegpu_cloud.layout import AlertConfig, WebhookConfig
 from edgegpu_cloud.store.people.records import Role
 from edgegpu_sync.ids import DeviceId
+from edgegpu_sync.topics import TopicKind
 
 LIMITS = "/boxes/hall-1/limits/default/asr/main"
 FOUR = {"memory_units": 4, "core": 1}
@@ -85,11 +86,13 @@ ENDPOINTS: tuple[tuple[str, str, object, tuple[str, ...]], ...] = (
 """Each endpoint, a body that it takes, and who may ask it."""
 
 
+PODS = {"u1": pod("asr-5d98c8c9f7-zfpmp", ("main", "0", 10, 1))}
+
+
 @pytest.fixture
-def hall(site: ConsoleSite) -> str:
+def hall(site: ConsoleSite) -> DeviceId:
     device = site.add(1, "hall-1", site="hall")
-    pods = {"u1": pod("asr-5d98c8c9f7-zfpmp", ("main", "0", 10, 1))}
-    site.report(device, box("hall-1", (card("0"), card("1", units=20)), pods, cluster="0" * 36))
+    site.report(device, box("hall-1", (card("0"), card("1", units=20)), PODS, cluster="0" * 36))
     return device
 
 
@@ -189,6 +192,25 @@ def test_what_was_read_is_not_sent_again_and_a_stale_change_is_refused(site: Con
     now = client.get(f"/boxes/{hall}/desired").headers["etag"]
     assert client.delete(LIMITS, headers={"if-match": now}).json() == {"revision": 2}
     assert client.get(LIMITS).status_code == 404
+
+
+def test_cards_and_pods_have_the_memory_that_is_used(site: ConsoleSite, hall: DeviceId) -> None:
+    client = site.api("vera")
+    [pod_] = client.get(f"/boxes/{hall}/pods").json()
+    assert (pod_["used"], pod_["given_mib"], pod_["uses_too_much"], pod_["use_at_s"]) == (None, 0, False, None)
+    use = {"card": "GPU-0", "uid": "u1", "container": "main", "processes": 2, "memory_mib": 2_561}
+    host = {"card": "GPU-0", "processes": 1}
+    at = int(site.now_s) - 60
+    sample = {"at": at, "cards": [], "memory_use": [use, host]}
+    site.report(hall, saying(box("hall-1"), TopicKind.METRICS, period_s=60, samples=[sample]))
+    site.report(hall, box("hall-1", pods=PODS))
+    told = {"used": {"processes": 2, "memory_mib": 2_561}, "given_mib": 2_560, "uses_too_much": True}
+    first, second = client.get(f"/boxes/{hall}/cards").json()["cards"]
+    assert {name: first["pieces"][0][name] for name in told} == told
+    assert first["others"] == [{"owner": "", "used": {"processes": 1, "memory_mib": None}}]
+    assert (first["use_at_s"], second["use_at_s"], second["others"]) == (at, None, [])
+    [pod_] = client.get(f"/boxes/{hall}/pods").json()
+    assert {name: pod_[name] for name in (*told, "use_at_s")} == {**told, "use_at_s": at}
 
 
 def test_cards_pods_and_a_preview_have_the_boxes_numbers(site: ConsoleSite, hall: str) -> None:

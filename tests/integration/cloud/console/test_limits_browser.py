@@ -2,11 +2,12 @@
 
 from kits.browser import browser
 from kits.console import ConsoleSite
-from kits.details import box, card, pod, reported
+from kits.details import box, card, pod, reported, saying
 from playwright.sync_api import Locator, Page, Route, expect
 
 from edgegpu_cloud.fleet.fleet import Fleet
 from edgegpu_sync.ids import DeviceId
+from edgegpu_sync.topics import TopicKind
 
 ASR = "limits/default/asr/main"
 TWO_CARDS = {"a": pod("small-0", ("main", "0", 4, 1)), "b": pod("first-0", ("main", "0", 20, 1))}
@@ -140,6 +141,41 @@ def test_hover_and_focus_say_whose_a_piece_is(site: ConsoleSite, url: str) -> No
         expect(said).to_have_text("default/plate-0/main: 90 units (22.5 GiB), core 1, Running")
         page.locator("a.piece").first.focus()
         expect(said).to_have_text("default/asr-0/main: 1 unit (256 MiB), core 1, Running")
+
+
+def test_hover_and_focus_say_how_much_a_piece_uses_and_a_phone_reads_it_below(site: ConsoleSite, url: str) -> None:
+    device = hall(site)
+    uses = [
+        {"card": "GPU-0", "uid": "u1", "container": "main", "processes": 1, "memory_mib": 700},
+        {"card": "GPU-0", "uid": "u2", "container": "main", "processes": 1, "memory_mib": 1_024},
+    ]
+    sample = {"at": int(site.now_s) - 180, "cards": [], "memory_use": uses}
+    site.report(device, saying(box("hall-1", (card("0", 94),)), TopicKind.METRICS, period_s=60, samples=[sample]))
+    pods = {"u1": pod("asr-0", ("main", "0", 1, 1)), "u2": pod("plate-0", ("main", "0", 90, 1))}
+    site.report(device, box("hall-1", (card("0", 94),), pods))
+    with browser(url) as context:
+        page = context.new_page()
+        page.goto(f"{url}/boxes/{device}")
+        said = page.locator("#piece-words")
+        page.locator("a.piece").nth(1).hover()
+        expect(said).to_contain_text(
+            "default/plate-0/main: 90 units (22.5 GiB), core 1, Running; uses 1 GiB of 22.5 GiB ("
+        )
+        page.locator("a.piece").first.focus()
+        expect(said).to_contain_text("Running; uses 700 MiB of 256 MiB, more than it was given (")
+        over = page.locator("a.piece.over rect").first
+        assert over.evaluate("one => getComputedStyle(one).strokeWidth") == "4px"
+        page.mouse.move(0, 0)
+        page.evaluate("document.activeElement.blur()")
+        page.evaluate("htmx.ajax('GET', location.pathname, {target: '#cards', source: '#cards', swap: 'outerHTML'})")
+        expect(page.locator("#cards .pieces li").first).to_contain_text("uses 700 MiB of 256 MiB")
+        expect(page.locator("#requests")).to_have_count(1)
+    with browser(url, width=360, scripts=False) as context:
+        page = context.new_page()
+        page.goto(f"{url}/boxes/{device}")
+        expect(page.get_by_text("uses 700 MiB of 256 MiB", exact=True)).to_be_visible()
+        expect(page.get_by_text("More than it was given", exact=True)).to_be_visible()
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360
 
 
 def test_the_box_changes_without_reload(site: ConsoleSite, url: str) -> None:

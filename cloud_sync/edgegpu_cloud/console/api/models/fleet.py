@@ -92,6 +92,20 @@ class ApiBoxChange(ApiModel):
     )
 
 
+class ApiUsedMemory(ApiModel):
+    """The memory that processes use of a card."""
+
+    processes: int
+    memory_mib: int | None = Field(description="null where the driver does not report it.")
+
+
+class ApiOtherUse(ApiModel):
+    """The use of a card by what holds no share of it."""
+
+    owner: str = Field(description="NAMESPACE/POD, or a pod's UID; empty: processes of no pod.")
+    used: ApiUsedMemory
+
+
 class ApiPiece(ApiModel):
     """A container's share of a card, and its place on the card's bars of units and of core."""
 
@@ -106,6 +120,9 @@ class ApiPiece(ApiModel):
     first_core: int
     core: int
     whole: bool
+    given_mib: int = Field(description="The memory of its units; 0 where that is not known.")
+    used: ApiUsedMemory | None = Field(description="null where it was not measured.")
+    uses_too_much: bool = Field(description="It uses more than it was given.")
 
 
 class ApiCard(ApiModel):
@@ -122,6 +139,8 @@ class ApiCard(ApiModel):
     free_units: int
     free_core: int
     pieces: list[ApiPiece]
+    others: list[ApiOtherUse]
+    use_at_s: float | None = Field(description="When the memory use was measured; null: it was not.")
 
 
 class ApiCards(ApiModel):
@@ -144,6 +163,10 @@ class ApiPod(ApiModel):
     card: str = Field(description="The card's UUID.")
     units: int
     core: int
+    given_mib: int = Field(description="The memory of its units; 0 where that is not known.")
+    used: ApiUsedMemory | None = Field(description="null where it was not measured.")
+    uses_too_much: bool = Field(description="It uses more than it was given.")
+    use_at_s: float | None = Field(description="When that was measured; null: it was not.")
 
 
 class ApiLimits(ApiModel):
