@@ -5,33 +5,33 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from edgegpu_core.cgroups import CgroupOwner, owner_of
 from edgegpu_plugin.cards.nvml_library import CardProcess
+from edgegpu_plugin.containers.cgroups import CgroupOwner, owner_of
 from edgegpu_plugin.records.node_state import Snapshot
 
 _MIB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class UsedMemory:
+class ProcessMemory:
     """What some processes use of one card; `memory_bytes` is None where the driver does not say it of each of them."""
 
     processes: int = 0
     memory_bytes: int | None = 0
 
-    def plus(self, other: "UsedMemory") -> "UsedMemory":
+    def plus(self, other: "ProcessMemory") -> "ProcessMemory":
         """Return the use of both."""
         known = self.memory_bytes is not None and other.memory_bytes is not None
         total = (self.memory_bytes or 0) + (other.memory_bytes or 0)
-        return UsedMemory(self.processes + other.processes, total if known else None)
+        return ProcessMemory(self.processes + other.processes, total if known else None)
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryUse:
+class MemoryReading:
     """The use of each card that was measured, by the owner of the processes; None stands for processes of no pod."""
 
     at_s: float
-    cards: Mapping[str, Mapping[CgroupOwner | None, UsedMemory]]
+    cards: Mapping[str, Mapping[CgroupOwner | None, ProcessMemory]]
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
@@ -39,11 +39,11 @@ class MemoryUseReader:
     """The last measurement; `take` is called on NVML's thread, `document` on any."""
 
     proc: Path = Path("/proc")
-    last: MemoryUse | None = field(default=None, init=False)
+    last: MemoryReading | None = field(default=None, init=False)
 
     def take(self, at_s: float, processes: Mapping[str, Iterable[CardProcess]]) -> None:
         """Take the processes on each card that was asked; those that have ended meanwhile use nothing any more."""
-        cards: dict[str, dict[CgroupOwner | None, UsedMemory]] = {}
+        cards: dict[str, dict[CgroupOwner | None, ProcessMemory]] = {}
         for card, some in processes.items():
             uses = cards.setdefault(card, {})
             for process in some:
@@ -51,8 +51,8 @@ class MemoryUseReader:
                     owner = owner_of((self.proc / str(process.pid) / "cgroup").read_text("utf-8", "replace"))
                 except OSError:
                     continue
-                uses[owner] = uses.get(owner, UsedMemory()).plus(UsedMemory(1, process.memory_bytes))
-        self.last = MemoryUse(at_s, cards)
+                uses[owner] = uses.get(owner, ProcessMemory()).plus(ProcessMemory(1, process.memory_bytes))
+        self.last = MemoryReading(at_s, cards)
 
     def document(self, snapshot: Snapshot) -> dict[str, Any] | None:
         """Return the measurement for the status document; None before the first.
@@ -64,13 +64,13 @@ class MemoryUseReader:
         last = self.last
         if last is None:
             return None
-        rows: dict[tuple[str, str, str], UsedMemory] = {
-            (card, uid, container): UsedMemory() for uid, container, card in _holders(snapshot) if card in last.cards
+        rows: dict[tuple[str, str, str], ProcessMemory] = {
+            (card, uid, container): ProcessMemory() for uid, container, card in _holders(snapshot) if card in last.cards
         }
         for card, uses in last.cards.items():
             for owner, used in uses.items():
                 key = (card, *_named(owner, snapshot))
-                rows[key] = rows.get(key, UsedMemory()).plus(used)
+                rows[key] = rows.get(key, ProcessMemory()).plus(used)
         unclear = {(card, uid) for card, uid, container in rows if uid and not container}
         rows = {key: used for key, used in rows.items() if used.processes or key[:2] not in unclear}
         return {"at": int(last.at_s), "containers": [_row(*key, used) for key, used in rows.items()]}
@@ -104,7 +104,7 @@ def _named(owner: CgroupOwner | None, snapshot: Snapshot) -> tuple[str, str]:
     return _api_uid(owner.pod_uid, snapshot), running.get(owner.container_id, alone)
 
 
-def _row(card: str, uid: str, container: str, used: UsedMemory) -> dict[str, Any]:
+def _row(card: str, uid: str, container: str, used: ProcessMemory) -> dict[str, Any]:
     memory_mib = None if used.memory_bytes is None else used.memory_bytes // _MIB
     row = {"card": card, "uid": uid, "container": container, "processes": used.processes, "memory_mib": memory_mib}
     return {name: value for name, value in row.items() if value not in ("", None)}

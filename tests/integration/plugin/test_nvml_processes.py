@@ -9,9 +9,9 @@ import pytest
 from integration.plugin.test_nvml import CARDS, WAIT_S, Looker
 from native.simkit import Child
 
-from edgegpu_core.cgroups import CgroupOwner
 from edgegpu_plugin.cards.nvml_library import CardProcess
-from edgegpu_plugin.containers.memory_use import MemoryUseReader, UsedMemory
+from edgegpu_plugin.containers.cgroups import CgroupOwner
+from edgegpu_plugin.containers.memory_use import MemoryUseReader, ProcessMemory
 from edgegpu_sim.driver import SimDriver, make_card
 
 MIB = 1 << 20
@@ -107,6 +107,6 @@ def test_processes_belong_to_pods_by_their_cgroups(tmp_path: Path, driver: SimDr
     assert reader.last is not None
     assert gone.process.poll() is None
     assert reader.last.cards == {
-        FIRST: {CgroupOwner(UID, ID): UsedMemory(2, 612 * MIB), None: UsedMemory(1, 30 * MIB)},
+        FIRST: {CgroupOwner(UID, ID): ProcessMemory(2, 612 * MIB), None: ProcessMemory(1, 30 * MIB)},
         SECOND: {},
     }

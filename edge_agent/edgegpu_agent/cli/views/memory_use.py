@@ -10,7 +10,7 @@ from edgegpu_core.model import CORE_PER_CARD, size_text
 
 
 @dataclass(frozen=True, slots=True)
-class CardUse:
+class UseOfCard:
     """What a container uses of one card; `given_mib` is None where the document does not say what it has there."""
 
     given_mib: int | None
@@ -38,7 +38,7 @@ class CardUse:
         return used if self.given_mib is None else f"{used} of {size_text(self.given_mib)}{over}"
 
 
-def use_of(row: PodRow, ref: CardRef, document: StatusDocument) -> CardUse:
+def use_of(row: PodRow, ref: CardRef, document: StatusDocument) -> UseOfCard:
     """Return what a container uses of one of its cards."""
     card = next((one for one in document.cards if one.uuid == ref.uuid), None)
     if row.core >= CORE_PER_CARD:
@@ -46,7 +46,7 @@ def use_of(row: PodRow, ref: CardRef, document: StatusDocument) -> CardUse:
     else:
         units = ref.units if ref.units is not None else row.units if len(row.cards) == 1 else None
     given_mib = None if units is None else units * document.unit_mib
-    return CardUse(given_mib, document.use.of(row.uid, row.container, ref.uuid))
+    return UseOfCard(given_mib, document.use.of(row.uid, row.container, ref.uuid))
 
 
 def others(document: StatusDocument) -> Iterator[tuple[str, UseRow]]:

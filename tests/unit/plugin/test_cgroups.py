@@ -2,7 +2,7 @@
 
 import pytest
 
-from edgegpu_core.cgroups import CgroupOwner, owner_of
+from edgegpu_plugin.containers.cgroups import CgroupOwner, owner_of
 
 UID = "3c8f2c55-0d0e-4a57-9a0e-1f8d2f7c9b11"
 UNIT = UID.replace("-", "_")
