@@ -77,13 +77,24 @@ PAGES = (
     "/rollouts/new",
     "/rollouts/new?what=sharing&policy=spread",
     "/rollouts/new?what=sharing&waves=x",
+    "/operations",
+    "/operations?q=nothing+like+it",
+    "/operations/0",
+    "/operations/new?kind=limits&which=all&app=asr&memory=4&core=1&filled=yes",
+    "/operations/new?kind=sharing&which=all&policy=spread&filled=yes",
+    "/operations/new?kind=uninstall&which=all&q=hall",
+    "/operations/new?kind=command&which=all&show=connected",
+    "/operations/new?kind=limits&which=selected",
     "/account",
     "/people",
     "/people/anna",
     "/audit",
     "/sign-in",
 )
-"""A new screen is named here; `DEVICE` stands for the id of a box with two cards and a pod."""
+"""A new screen is named here; `DEVICE` stands for the id of a box with two cards and a pod.
+
+`/operations/0` is the one operation there is: all ids begin so.
+"""
 
 
 @dataclass
@@ -135,7 +146,7 @@ class ConsoleSite:
                 alerts=self.alerts,
                 evidence=lambda visitor: EvidenceService(self.store, access=visitor.access, clock=self.clock),
                 enrolment=self.enrolment,
-                operations=lambda visitor: Operations(self.store, clock=self.clock, access=visitor.access),
+                operations=self.operations,
                 metrics=ConsoleMetrics(FleetCounter(self.store, clock=self.clock), sources=self.metrics_from),
                 repeated=self.repeated,
                 enrolment_address=lambda: self.address,
@@ -152,6 +163,10 @@ class ConsoleSite:
     def alerts(self, visitor: Visitor) -> Alerts:
         """Return the alerts as a person sees and silences them."""
         return Alerts(self.store, self.alert_config, access=visitor.access, controller="controller-1", clock=self.clock)
+
+    def operations(self, visitor: Visitor = ANNA) -> Operations:
+        """Return the operations as a person sees and starts them."""
+        return Operations(self.store, clock=self.clock, access=visitor.access)
 
     def enrolment(self, visitor: Visitor) -> EnrolmentManager:
         """Return enrolment as a person sees and changes it."""

@@ -15,9 +15,12 @@ from kits.rolloutbed import RolloutBed
 
 from edgegpu_cloud.alerts.service import AlertTask
 from edgegpu_cloud.fleet.fleet import Fleet
+from edgegpu_cloud.fleet.listing import BoxFilter
+from edgegpu_cloud.fleet.operations.runner import OperationRunner
 from edgegpu_cloud.fleet.specs import ContainerLimits
 from edgegpu_cloud.fleet.summaries import refresh
 from edgegpu_cloud.rollouts.strategy import Gate, RolloutStrategy, WaveSize
+from edgegpu_cloud.store.operations.records import OperationKind
 from edgegpu_cloud.store.people.records import Role
 from edgegpu_cloud.store.records import StoredCommand
 from edgegpu_sync.ids import DeviceId, command_id, op_name
@@ -80,6 +83,7 @@ class Gallery:
         self.site.add(len(BOXES) + 1, "yard-3", site="yard", line="1")
         self._requests()
         self._commands()
+        self._operation()
         self._use()
         self._people()
         self._waiting()
@@ -198,6 +202,12 @@ class Gallery:
             )
             with self.cloud.store.write() as tx:
                 tx.commands.add(command)
+
+    def _operation(self) -> None:
+        """Change the boxes together that have said what cards they have."""
+        args = {"namespace": NAMESPACE, "app": "reader", "container": "main", "memory_units": 6, "core": 10}
+        self.site.operations().start(OperationKind.LIMITS, args, where=BoxFilter(connected=True))
+        OperationRunner(self.cloud.store, clock=self.site.clock).step()
 
     def _use(self) -> None:
         """Let the cards of hall-2 have been used for a day, most by day."""

@@ -8,6 +8,7 @@ from fastapi import Depends, Request
 from edgegpu_cloud.console.rendering import PageRenderer
 from edgegpu_cloud.console.visitor import SignedIn, Visitor
 from edgegpu_cloud.fleet.fleet import Fleet
+from edgegpu_cloud.fleet.operations.operations import Operations
 from edgegpu_cloud.people.people import People
 from edgegpu_cloud.rollouts.rollouts import Rollouts
 from edgegpu_cloud.store.store import ControllerStore
@@ -39,6 +40,15 @@ def _pages(request: Request) -> PageRenderer:
 
 VisitorFleet = Annotated[Fleet, Depends(_fleet)]
 """The fleet as the signed-in person sees and changes it; a route that has it needs a session."""
+
+
+def _operations(request: Request, visitor: SignedIn) -> Operations:
+    parts: ConsoleParts = request.state.parts
+    return parts.operations(visitor)
+
+
+VisitorOperations = Annotated[Operations, Depends(_operations)]
+"""The operations as the signed-in person sees and starts them."""
 
 
 def _people(request: Request) -> People:

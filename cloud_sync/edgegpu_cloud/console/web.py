@@ -39,6 +39,7 @@ from edgegpu_cloud.console.pages import (
     sharing,
     sign_in,
 )
+from edgegpu_cloud.console.pages.operations import new, shown
 from edgegpu_cloud.console.rendering import HERE, PageRenderer
 from edgegpu_cloud.console.security import SecurityHeaders
 from edgegpu_cloud.console.visitor import ForgedFormError, NotAllowedError, NotSignedInError, Visitor, Visitors
@@ -73,6 +74,8 @@ ROUTERS = (
     evidence.router,
     limits.router,
     rollouts.router,
+    new.router,
+    shown.router,
     alerts.router,
     sharing.router,
     apps.router,

@@ -15,7 +15,7 @@ from edgegpu_cloud.store.records import AuditEntry, AuditFilter
 router = APIRouter()
 
 PAGE = 50
-KINDS = ("box", "command", "alarm", "person", "sign_in", "sign_out", "token", "rollout")
+KINDS = ("box", "command", "alarm", "person", "sign_in", "sign_out", "token", "rollout", "operation")
 """The kinds that the page offers; others can be typed into its address."""
 
 _LONGEST = 2_000
@@ -72,6 +72,7 @@ def _kinds(words: Callable[[str], str]) -> dict[str, str]:
         "sign_out": words("Sign out"),
         "token": words("Token"),
         "rollout": words("Rollout"),
+        "operation": words("Change of many boxes"),
     }
 
 

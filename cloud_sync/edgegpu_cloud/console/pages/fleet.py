@@ -12,6 +12,7 @@ from starlette.responses import Response
 from edgegpu_cloud.console.context import Pages, VisitorFleet
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.listing import BoxFilter, BoxPage, PageOrder
+from edgegpu_cloud.store.operations.records import OperationKind
 from edgegpu_cloud.store.records import BoxState
 from edgegpu_cloud.store.summaries.box_list import BoxCounts, BoxSort
 
@@ -54,10 +55,12 @@ class FleetQuery(BaseModel):
     sort: Annotated[str, Field(max_length=20)] = "name"
     down: bool = False
     at: Annotated[str, Field(max_length=1_000)] = ""
+    checked: bool = False
+    """Whether the boxes of the page are selected: the link does it where there is no script."""
 
     def url(self, **changes: str | bool) -> str:
         """Return the address of the list with some of it changed; another list begins at its first page."""
-        other = self.model_copy(update={"at": "", **changes}).model_dump(exclude_defaults=True)
+        other = self.model_copy(update={"at": "", "checked": False, **changes}).model_dump(exclude_defaults=True)
         words = {name: "true" if value is True else value for name, value in other.items()}
         return f"/?{urlencode(words)}" if words else "/"
 
@@ -77,6 +80,11 @@ class FleetQuery(BaseModel):
             free_units=max(typed.free_units, link.free_units),
         )
 
+    @property
+    def searched_by(self) -> Mapping[str, str]:
+        """Return the fields that decide which boxes match, less those that are empty."""
+        return self.model_dump(include={"q", "labels", "free", "agent", "show"}, exclude_defaults=True)
+
     def order(self) -> PageOrder:
         """Return how the list is sorted, and where its page is."""
         return PageOrder(sort=SORTS.get(self.sort, BoxSort.NAME), descending=self.down, limit=PAGE, cursor=self.at)
@@ -93,7 +101,16 @@ def fleet_page(request: Request, fleet: VisitorFleet, pages: Pages, query: Annot
         page, counts = fleet.page(query.filter(), query.order()), fleet.counts(query.searched())
     except CloudError as error:
         page, counts, problem = _NOTHING, BoxCounts(), error
-    values = {"query": query, "page": page, "counts": _counts(counts), "agents": counts.agents, "problem": problem}
+    numbers = _counts(counts)
+    values = {
+        "query": query,
+        "page": page,
+        "counts": numbers,
+        "matching": numbers.get(query.show, counts.boxes),
+        "agents": counts.agents,
+        "kinds": tuple(kind.value for kind in OperationKind),
+        "problem": problem,
+    }
     return pages.page(request, "fleet.html", values, block="list")
 
 

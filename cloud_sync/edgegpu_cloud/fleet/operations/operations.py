@@ -10,9 +10,11 @@ from edgegpu_cloud.fleet.listing import BoxFilter, query_of
 from edgegpu_cloud.fleet.operations.kinds import checked_args
 from edgegpu_cloud.phrases import phrase
 from edgegpu_cloud.store.operations.records import (
+    EVERY_OPERATION,
     BoxOutcome,
     Operation,
     OperationBox,
+    OperationFilter,
     OperationKind,
     OperationState,
 )
@@ -71,6 +73,7 @@ class Operations:
         where: BoxFilter | None = None,
         devices: Collection[DeviceId] = (),
         key: str = "",
+        expect_boxes: int | None = None,
     ) -> OperationView:
         """Store a change of many boxes; the controller applies it from then on, whatever becomes of this process.
 
@@ -80,10 +83,11 @@ class Operations:
             where: the boxes that a filter finds now.
             devices: or these boxes.
             key: chosen by the client: the same request under the same key is the same operation.
+            expect_boxes: refuse where it would be for another number of boxes by now.
 
         Raises:
             CloudError: wrong arguments, no boxes, or boxes both by filter and by name.
-            ConflictError: another request was made under this key.
+            ConflictError: another request was made under this key, or it is for another number of boxes.
             ForbiddenError: the person may not change boxes.
         """
         self._access.require(Permission.CHANGE)
@@ -104,10 +108,9 @@ class Operations:
             )
             if key and (held := tx.operations.with_key(self._access.by, key)) is not None:
                 return self._same(tx, held, new)
-            if not tx.operations.add(new, query):
-                text = phrase("cannot start an operation: it is for no box")
-                raise NotFoundError(text, remedy=phrase("look at the filter"))
+            _check_number(tx.operations.add(new, query), expect_boxes)
             detail: Json = {"id": new.id, "kind": kind.value, "args": wanted, "selector": new.selector}
+            detail |= {"search": chosen.search} if chosen.search else {}
             audit(tx, Author(new.by, now_s), "operation", detail=detail)
             return self._view(tx, new.id)
 
@@ -137,11 +140,13 @@ class Operations:
         with self._store.read() as tx:
             return self._view(tx, self._id_of(tx, id_))
 
-    def list(self, *, before: str = "", limit: int = 50) -> Sequence[OperationView]:
+    def list(
+        self, *, where: OperationFilter = EVERY_OPERATION, before: str = "", limit: int = 50
+    ) -> Sequence[OperationView]:
         """Return operations, newest first; those that are older than the one with the id `before`."""
         self._access.require(Permission.VIEW)
         with self._store.read() as tx:
-            found = tx.operations.last(before=before, limit=limit, scope=self._access.scope.terms)
+            found = tx.operations.last(where=where, before=before, limit=limit, scope=self._access.scope.terms)
             counts = tx.operations.counts([one.id for one in found])
             return [OperationView(one, counts[one.id]) for one in found]
 
@@ -190,6 +195,19 @@ class Operations:
             phrase("cannot tell which operation %(id)r is: several begin so", id=id_),
             remedy=phrase("give more letters"),
         )
+
+
+def _check_number(boxes: int, expected: int | None) -> None:
+    if not boxes:
+        text = phrase("cannot start an operation: it is for no box")
+        raise NotFoundError(text, remedy=phrase("look at the filter"))
+    if expected is not None and expected != boxes:
+        text = phrase(
+            "cannot start the operation: it is for %(num)s boxes by now, not %(expect_boxes)s",
+            num=boxes,
+            expect_boxes=expected,
+        )
+        raise ConflictError(text, remedy=phrase("look at its boxes again, then decide"))
 
 
 def _check_asked(where: BoxFilter | None, devices: Collection[DeviceId], key: str) -> None:

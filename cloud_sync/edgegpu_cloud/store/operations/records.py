@@ -61,6 +61,23 @@ class Operation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OperationFilter:
+    """The operations that are asked for; fields that are empty or None do not count.
+
+    `search` is looked for in ids, people, selectors and arguments, in small and capital letters. `device`: those that
+    concern this box.
+    """
+
+    search: str = ""
+    kind: OperationKind | None = None
+    state: OperationState | None = None
+    device: str = ""
+
+
+EVERY_OPERATION = OperationFilter()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OperationBox:
     """A box of an operation. `rev` is the revision that the change got there, `command` the command.
 

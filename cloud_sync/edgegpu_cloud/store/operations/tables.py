@@ -1,17 +1,20 @@
 """Operations and their boxes in a transaction."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from sqlalchemy import (
     ColumnElement,
     Connection,
     RowMapping,
+    Text,
     and_,
     bindparam,
+    cast,
     func,
     insert,
     literal,
     not_,
+    or_,
     select,
     update,
 )
@@ -19,9 +22,11 @@ from sqlalchemy import (
 from edgegpu_cloud.store.convert import record_of, values_of
 from edgegpu_cloud.store.labels import LabelTerm, in_scope
 from edgegpu_cloud.store.operations.records import (
+    EVERY_OPERATION,
     BoxOutcome,
     Operation,
     OperationBox,
+    OperationFilter,
     OperationKind,
     OperationState,
 )
@@ -74,9 +79,17 @@ class OperationTable:
         row = self._connection.execute(query).mappings().one_or_none()
         return None if row is None else _operation(row)
 
-    def last(self, *, before: str = "", limit: int, scope: Sequence[LabelTerm] = ()) -> list[Operation]:
+    def last(
+        self,
+        *,
+        where: OperationFilter = EVERY_OPERATION,
+        before: str = "",
+        limit: int,
+        scope: Sequence[LabelTerm] = (),
+    ) -> list[Operation]:
         """Return operations whose boxes are all in a scope, newest first; those that are older than `before`."""
-        query = select(_OPERATIONS).where(*_within(scope)).order_by(_OPERATIONS.c.id.desc()).limit(limit)
+        query = select(_OPERATIONS).where(*_within(scope), *_matching(where))
+        query = query.order_by(_OPERATIONS.c.id.desc()).limit(limit)
         if before:
             query = query.where(_OPERATIONS.c.id < before)
         return [_operation(row) for row in self._connection.execute(query).mappings().all()]
@@ -148,6 +161,19 @@ def _within(scope: Sequence[LabelTerm]) -> tuple[ColumnElement[bool], ...]:
         _BOXES.c.operation == _OPERATIONS.c.id, not_(and_(*in_scope(_BOXES.c.device, scope)))
     )
     return (~outside.correlate(_OPERATIONS).exists(),)
+
+
+def _matching(where: OperationFilter) -> Iterator[ColumnElement[bool]]:
+    c = _OPERATIONS.c
+    if where.search:
+        texts = (c.id, c.by, c.selector, cast(c.args, Text))
+        yield or_(*(text.icontains(where.search, autoescape=True) for text in texts))
+    if where.kind is not None:
+        yield c.kind == where.kind.value
+    if where.state is not None:
+        yield c.state == where.state.value
+    if where.device:
+        yield c.id.in_(select(_BOXES.c.operation).where(_BOXES.c.device == where.device))
 
 
 def _operation(row: RowMapping) -> Operation:

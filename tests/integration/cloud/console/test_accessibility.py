@@ -13,8 +13,10 @@ from kits.people import LOCAL, PASSWORD
 
 from edgegpu_cloud.alerts.service import AlertTask
 from edgegpu_cloud.fleet.fleet import Fleet
+from edgegpu_cloud.fleet.listing import BoxFilter
 from edgegpu_cloud.fleet.specs import ContainerLimits, SharingSettings
 from edgegpu_cloud.layout import AlertConfig, WebhookConfig
+from edgegpu_cloud.store.operations.records import OperationKind
 from edgegpu_cloud.store.people.records import Role
 from edgegpu_sync.messages.evidence import ContainerEvidence
 
@@ -39,6 +41,7 @@ def test_axe_finds_nothing_serious(site: ConsoleSite, tmp_path: Path, width: int
         fleet.set_limits(device, replace(asr, memory_units=units))
     fleet.set_settings(device, SharingSettings(policy="spread"))
     fleet.command(device, "doctor.run", {})
+    site.operations().start(OperationKind.COMMAND, {"op": "doctor.run"}, where=BoxFilter(selector="site=hall"))
     site.people.redeem(site.people.create("anna", role=Role.ADMIN, by=LOCAL), "", PASSWORD)
     for agent in ("Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36", "curl/8.0"):
         site.people.sign_in("anna", PASSWORD, address="2001:db8::1", agent=agent)

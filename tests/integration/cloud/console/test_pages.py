@@ -12,7 +12,7 @@ from edgegpu_sync.ids import DeviceId
 
 
 def rows(text: str) -> list[str]:
-    return re.findall(r'<th scope="row"><a href="/boxes/\w+">([^<]+)</a>', text)
+    return re.findall(r'<th scope="row">(?:<label class="select">.*?</label>)?<a href="/boxes/\w+">([^<]+)</a>', text)
 
 
 def test_who_is_not_signed_in_is_sent_to_the_sign_in_and_back(site: ConsoleSite) -> None:

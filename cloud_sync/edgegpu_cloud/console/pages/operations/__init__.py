@@ -1,0 +1,1 @@
+"""Changes of many boxes: begun, listed, followed."""

@@ -1,0 +1,210 @@
+"""A new change of many boxes: what is typed, what would come of it, and its start with the number of boxes typed."""
+
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Annotated
+from urllib.parse import parse_qsl, urlencode
+
+from fastapi import APIRouter, Form, Request
+from pydantic import ValidationError
+from starlette.responses import RedirectResponse, Response
+
+from edgegpu_cloud.console.context import Pages, VisitorFleet, VisitorOperations
+from edgegpu_cloud.console.pages.fleet import FleetQuery
+from edgegpu_cloud.console.rendering import PageRenderer
+from edgegpu_cloud.console.visitor import Operator
+from edgegpu_cloud.errors import CloudError, ConflictError
+from edgegpu_cloud.fleet.fleet import Fleet
+from edgegpu_cloud.fleet.limits.amounts import MemoryMeasure, read_core, read_memory
+from edgegpu_cloud.fleet.listing import BoxFilter
+from edgegpu_cloud.fleet.operations.kinds import checked_args
+from edgegpu_cloud.fleet.operations.operations import KEY_MAX
+from edgegpu_cloud.fleet.operations.preview import SAMPLE, Change, OperationPreview, preview_operation
+from edgegpu_cloud.fleet.specs import ContainerLimits, SharingSettings, read_app
+from edgegpu_cloud.phrases import phrase
+from edgegpu_cloud.store.operations.records import OperationKind
+from edgegpu_cloud.store.records import Json
+from edgegpu_core.placement import Policy
+from edgegpu_sync.ids import DeviceId
+from edgegpu_sync.rules.ops import OPS, EvidenceArgs, NoArgs
+
+router = APIRouter(prefix="/operations")
+
+COMMANDS = tuple(
+    str(op) for op, one in OPS.items() if one.args in {NoArgs, EvidenceArgs} and not op.startswith("sharing.")
+)
+"""The commands that need no arguments."""
+
+_DEVICE = re.compile("[0-9a-z]{16}")
+_WITHOUT_FIELDS = {OperationKind.INSTALL, OperationKind.UNINSTALL}
+_LONGEST_QUERY = 20_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationForm:
+    """A form as its address has it: its fields, and the boxes that were selected."""
+
+    given: Mapping[str, str]
+    boxes: Sequence[DeviceId]
+
+    @property
+    def fields(self) -> Sequence[tuple[str, str]]:
+        """Return what says which boxes the change is for, and its kind: the form sends it along."""
+        kept = ("kind", "which", *FleetQuery.model_fields)
+        whole = self.given.get("which") == "all"
+        boxes = [] if whole else [("box", str(box)) for box in self.boxes]
+        return [*((name, self.given[name]) for name in kept if name in self.given), *boxes]
+
+    @property
+    def query(self) -> str:
+        """Return the form as a query."""
+        more = [(name, text) for name, text in self.given.items() if name not in dict(self.fields)]
+        return urlencode([*self.fields, *more])
+
+    @property
+    def filled(self) -> bool:
+        """Whether the change was typed: some kinds have nothing to type."""
+        return bool(self.given.get("filled")) or self.given.get("kind") in _WITHOUT_FIELDS
+
+
+def _read(pairs: Sequence[tuple[str, str]]) -> OperationForm:
+    boxes = sorted({DeviceId(text) for name, text in pairs if name == "box" and _DEVICE.fullmatch(text)})
+    return OperationForm(given={name: text for name, text in pairs if name != "box"}, boxes=boxes)
+
+
+@router.get("/new")
+def new_page(request: Request, _: Operator, fleet: VisitorFleet, pages: Pages) -> Response:
+    """Show the form; where it was filled in, what would come of it too."""
+    return _page(request, fleet, pages, _read(request.query_params.multi_items()))
+
+
+@router.post("")
+def start(
+    *,
+    request: Request,
+    _: Operator,
+    fleet: VisitorFleet,
+    operations: VisitorOperations,
+    pages: Pages,
+    query: Annotated[str, Form(max_length=_LONGEST_QUERY)] = "",
+    typed: Annotated[str, Form(max_length=10)] = "",
+    key: Annotated[str, Form(max_length=KEY_MAX)] = "",
+) -> Response:
+    """Start what was previewed; the number of boxes was typed, and has to be the number by now."""
+    form = _read(parse_qsl(query, keep_blank_values=True))
+    try:
+        kind = _kind(form)
+        args, _change = _wanted(kind, form.given)
+        view = operations.start(kind, args, where=_where(form), key=key, expect_boxes=_number(typed))
+    except CloudError as error:
+        return _page(request, fleet, pages, form, problem=error)
+    return RedirectResponse(f"/operations/{view.operation.id}", 303)
+
+
+def _page(
+    request: Request, fleet: Fleet, pages: PageRenderer, form: OperationForm, *, problem: CloudError | None = None
+) -> Response:
+    plan: OperationPreview | None = None
+    boxes, kind, args = 0, OperationKind.LIMITS, None
+    try:
+        kind, where = _kind(form), _where(form)
+        boxes = fleet.counts(where).boxes
+        if form.filled:
+            args, change = _wanted(kind, form.given)
+            plan = preview_operation(fleet, where, change)
+    except CloudError as error:
+        problem = problem or error
+    values = {
+        "form": form,
+        "given": form.given,
+        "kind": kind.value,
+        "args": args,
+        "boxes": boxes,
+        "plan": plan if plan is not None and plan.boxes else None,
+        "key": secrets.token_hex(16),
+        "sample": SAMPLE,
+        "policies": tuple(policy.value for policy in Policy),
+        "commands": COMMANDS,
+        "problem": problem,
+    }
+    status = 409 if isinstance(problem, ConflictError) else 400 if problem else 200
+    return pages.page(request, "operation-new.html", values, status=status)
+
+
+def _kind(form: OperationForm) -> OperationKind:
+    text = form.given.get("kind", "")
+    try:
+        return OperationKind(text)
+    except ValueError as error:
+        raise CloudError(
+            phrase("cannot change many boxes: %(text)r is no change", text=text),
+            remedy=phrase("choose one above the list of boxes"),
+        ) from error
+
+
+def _where(form: OperationForm) -> BoxFilter:
+    """Return the boxes: those that match the search of the list, or those that were selected."""
+    if form.given.get("which") == "all":
+        try:
+            return FleetQuery.model_validate(
+                {name: form.given.get(name, "") for name in ("q", "labels", "free", "agent")}
+                | {"show": form.given.get("show", "all")}
+            ).filter()
+        except ValidationError as error:
+            raise CloudError(
+                phrase("cannot change many boxes: the search is too long"), remedy=phrase("look for less")
+            ) from error
+    if not form.boxes:
+        raise CloudError(
+            phrase("cannot change many boxes: none is selected"),
+            remedy=phrase("select some in the list of boxes, or change all that match"),
+        )
+    return BoxFilter(devices=frozenset(form.boxes))
+
+
+def _wanted(kind: OperationKind, given: Mapping[str, str]) -> tuple[Json, Change | None]:
+    """Return the arguments of the operation, and the change of them that can be previewed."""
+    change: Change | None = None
+    args: Json = {}
+    if kind is OperationKind.LIMITS:
+        change = _limits(given)
+        args = asdict(change)
+    elif kind is OperationKind.SHARING:
+        change = _settings(given)
+        args = asdict(change)
+    elif kind is OperationKind.COMMAND:
+        args = {"op": given.get("op", "")}
+    return checked_args(kind, args), change
+
+
+def _limits(given: Mapping[str, str]) -> ContainerLimits:
+    namespace, app = read_app(given.get("app", ""))
+    return ContainerLimits(
+        namespace=namespace,
+        app=app,
+        container=given.get("container", "").strip() or app,
+        memory_units=read_memory(given.get("memory", ""), MemoryMeasure.UNITS, 0).units,
+        core=read_core(given.get("core", "")),
+        force=bool(given.get("force")),
+        interrupt=bool(given.get("interrupt")),
+    )
+
+
+def _settings(given: Mapping[str, str]) -> SharingSettings:
+    unit = given.get("unit_mib", "").strip()
+    return SharingSettings(
+        policy=given.get("policy") or None,
+        exclude=tuple(given.get("exclude", "").split()) or None,
+        unit_mib=_number(unit) if unit else None,
+    )
+
+
+def _number(text: str) -> int:
+    words = text.strip()
+    if not (words.isascii() and words.isdecimal() and len(words) <= 9):  # noqa: PLR2004  (a billion)
+        raise CloudError(
+            phrase("cannot change many boxes: %(text)r is no number", text=text), remedy=phrase("give a whole number")
+        )
+    return int(words)

@@ -1,0 +1,130 @@
+"""Changes of many boxes: the list, and one of them with what came of it on each box."""
+
+from typing import Annotated, Self
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Path, Query, Request
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import RedirectResponse, Response
+
+from edgegpu_cloud.console.context import Pages, VisitorFleet, VisitorOperations
+from edgegpu_cloud.console.rendering import PageRenderer
+from edgegpu_cloud.console.visitor import Operator
+from edgegpu_cloud.errors import CloudError, ConflictError
+from edgegpu_cloud.fleet.operations.operations import Operations
+from edgegpu_cloud.store.operations.records import BoxOutcome, OperationFilter, OperationKind, OperationState
+
+router = APIRouter(prefix="/operations")
+
+PAGE = 50
+OperationId = Annotated[str, Path(min_length=1, max_length=40)]
+
+
+class OperationsQuery(BaseModel):
+    """What a person looks for: words in ids, people, labels and arguments, a kind, a state, a box; the page's place."""
+
+    model_config = ConfigDict(frozen=True)
+
+    q: Annotated[str, Field(max_length=200)] = ""
+    kind: Annotated[str, Field(max_length=20)] = ""
+    state: Annotated[str, Field(max_length=20)] = ""
+    box: Annotated[str, Field(max_length=40)] = ""
+    before: Annotated[str, Field(max_length=40)] = ""
+
+    def at(self, before: str) -> Self:
+        """Return the same search at another page."""
+        return self.model_copy(update={"before": before})
+
+    @property
+    def url(self) -> str:
+        """Return the address of the list."""
+        words = self.model_dump(exclude_defaults=True)
+        return f"/operations?{urlencode(words)}" if words else "/operations"
+
+    def filter(self) -> OperationFilter:
+        """Return the filter of the list; a value that is none of the form's does not count."""
+        return OperationFilter(
+            search=_text(self.q),
+            kind=next((one for one in OperationKind if one == self.kind), None),
+            state=next((one for one in OperationState if one == self.state), None),
+            device=_text(self.box),
+        )
+
+
+def _text(words: str) -> str:
+    return words.replace("\0", "").strip()
+
+
+@router.get("")
+def operations_page(
+    request: Request,
+    operations: VisitorOperations,
+    fleet: VisitorFleet,
+    pages: Pages,
+    query: Annotated[OperationsQuery, Query()],
+) -> Response:
+    """Show a page of the operations that match, newest first."""
+    found = operations.list(where=query.filter(), before=_text(query.before), limit=PAGE + 1)
+    values = {
+        "query": query,
+        "operations": found[:PAGE],
+        "older": found[PAGE - 1].operation.id if len(found) > PAGE else "",
+        "kinds": tuple(kind.value for kind in OperationKind),
+        "states": tuple(state.value for state in OperationState),
+        "box_name": fleet.names_of([query.box]).get(_text(query.box), query.box) if query.box else "",
+    }
+    return pages.page(request, "operations.html", values, block="list")
+
+
+@router.get("/{id_}")
+def operation_page(
+    request: Request,
+    id_: OperationId,
+    operations: VisitorOperations,
+    pages: Pages,
+    *,
+    show: Annotated[str, Query(max_length=20)] = "",
+    after: Annotated[str, Query(max_length=40)] = "",
+) -> Response:
+    """Show an operation: what it changes, how far it is, and its boxes."""
+    return _one(request, id_, operations, pages, show=show, after=_text(after))
+
+
+def _one(
+    request: Request,
+    id_: str,
+    operations: Operations,
+    pages: PageRenderer,
+    *,
+    show: str = "",
+    after: str = "",
+    problem: CloudError | None = None,
+) -> Response:
+    view = operations.get(_text(id_))
+    outcomes = [one for one in BoxOutcome if one == show]
+    page = operations.boxes(view.operation.id, outcomes=outcomes, after=after, limit=PAGE)
+    values = {
+        "view": view,
+        "one": view.operation,
+        "page": page,
+        "show": outcomes[0].value if outcomes else "",
+        "after": after,
+        "queued": view.outcomes.get(BoxOutcome.QUEUED, 0),
+        "ended": sum(
+            number for one, number in view.outcomes.items() if one not in {BoxOutcome.QUEUED, BoxOutcome.STORED}
+        ),
+        "numbers": [(one.value, view.outcomes[one]) for one in BoxOutcome if view.outcomes.get(one)],
+        "problem": problem,
+    }
+    status = 409 if isinstance(problem, ConflictError) else 400 if problem else 200
+    return pages.page(request, "operation.html", values, block="list", status=status)
+
+
+@router.post("/{id_}/cancel")
+def cancel(request: Request, id_: OperationId, _: Operator, operations: VisitorOperations, pages: Pages) -> Response:
+    """Leave out the boxes for which nothing is stored yet."""
+    try:
+        view = operations.cancel(_text(id_))
+    except ConflictError as error:
+        return _one(request, id_, operations, pages, problem=error)
+    return RedirectResponse(f"/operations/{view.operation.id}", 303)
