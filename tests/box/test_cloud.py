@@ -91,6 +91,20 @@ def _the_doctors_remedy_mends(bed: Bed, check: str, begins: str) -> None:
     wait_until(lambda: doctor(bed)[check]["level"] == "ok", what=f"the check {check} is green", every_s=1)
 
 
+def test_what_a_person_changes_on_the_box_is_told(cloud: Cloud) -> None:
+    def told() -> list[tuple[str, str, str, str]]:
+        reports = [one["transaction"] for one in cloud.read("box", HALL)["changes"]]
+        return [(one["op"], one["author"], one["user"], one["result"]) for one in reports if one is not None]
+
+    assert told()[-1] == ("install", "person", "root", "COMMITTED"), "the pasted line's"
+    before = len(told())
+    cloud.bed.edgegpu("install", "--yes", "--policy", "best-fit")
+    wait_until(lambda: len(told()) == before + 1, what="the change on the box is told", every_s=0.5)
+    assert told()[0] == ("change", "person", "root", "COMMITTED")
+    cloud.bed.edgegpu("install", "--yes", "--policy", "first-fit")
+    wait_until(lambda: len(told()) == before + 2, what="the change back is told", every_s=0.5)
+
+
 def test_k3s_is_restarted_once_and_says_so(cloud: Cloud) -> None:
     bed = cloud.bed
     before = bed.restarts()
