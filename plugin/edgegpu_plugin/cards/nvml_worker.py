@@ -49,9 +49,12 @@ class NvmlWorker:
         running = self._running
         if running is None or self._clock() < running[1]:
             return None
+        return self._hung(running[2])
+
+    def _hung(self, since: str) -> NvmlError:
         return NvmlError(
             NvmlProblem.HANGS,
-            f"NVML has hung since {running[2]} in {self._step() or 'a call'}: the driver does not answer; a card may "
+            f"NVML has hung since {since} in {self._step() or 'a call'}: the driver does not answer; a card may "
             "have fallen off the bus: look at `dmesg | grep -i -e nvrm -e xid`; a reboot ends it",
         )
 
@@ -73,11 +76,14 @@ class NvmlWorker:
         self._jobs.put(_Job(work, timeout_s, future))
         either: tuple[Future[Any], ...] = (future, self._stopped)
         wait(either, timeout_s, FIRST_COMPLETED)
-        future.cancel()
-        if future.done() and not future.cancelled():
+        waits = future.cancel()
+        if future.done() and not waits:
             return future.result()
         if self._stopped.done():
             raise NvmlError(NvmlProblem.FAILED, "cannot ask NVML: this process is ending")
+        running = self._running
+        if not waits and running is not None:  # this very call hangs: its own deadline may end a moment later
+            raise self._hung(running[2])
         raise self.hang() or NvmlError(
             NvmlProblem.HANGS, f"NVML has been busy in {self._step() or 'a call'} for more than {timeout_s:g} s"
         )

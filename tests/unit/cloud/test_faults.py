@@ -30,6 +30,7 @@ from edgegpu_sync.rules.ops import OPS, BadArgumentsError, read_args
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+OURS = (f"{edgegpu_cloud.__name__}.", f"{edgegpu_sync.__name__}.")
 GENERAL = "has a value that is not allowed"
 LIMITS = {"rev": 0, "cluster": "0" * 36, "namespace": "a", "app": "b", "container": "c", "memory_units": 1, "core": 1}
 OF_SCHEMAS = {
@@ -86,7 +87,7 @@ def models() -> Iterator[Any]:
     while waiting:
         for one in waiting.pop().__subclasses__():
             waiting.append(one)
-            if one.__module__.startswith("edgegpu_"):
+            if one.__module__.startswith(OURS):
                 yield one.__pydantic_core_schema__
     yield from (TypeAdapter(one).core_schema for one in (ContainerLimits, RolloutStrategy))
 
