@@ -10,6 +10,8 @@ from native.simkit import DRIVER_FILE
 
 from edgegpu_sim.driver import SimCard, SimDriver, SimVersions
 
+pytestmark = pytest.mark.sanitizer
+
 SOURCES = Path(__file__).resolve().parents[2] / "simulation/simdriver"
 STRESS = Path(__file__).with_name("stress.c")
 SCENARIOS = Path(__file__).with_name("bindingschild.py")
