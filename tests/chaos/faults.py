@@ -139,7 +139,7 @@ class Faults:
         self._kill(self._rng.choice(self._site.boxes), "kill agent")
 
     def _kill_controller(self) -> None:
-        away_s = self._rng.uniform(0.0, 20.0 if self._site.further else 2.0)
+        away_s = self._rng.uniform(0.0, 2 * self._site.lost_s if self._site.further else 2.0)
         self.counted["kill controller"] += self._rng.choice(self._site.controllers).kill(away_s=away_s)
 
     def _freeze_controller(self) -> None:
@@ -147,7 +147,7 @@ class Faults:
         one = self._rng.choice(self._site.controllers)
         if one.freeze():
             self.counted["controller stopped, then continued"] += 1
-            self._after(1.0, 30.0, one.thaw)
+            self._after(1.0, 3 * self._site.lost_s, one.thaw)
 
     def _restart_database(self) -> None:
         if (database := self._site.database) is not None:

@@ -28,6 +28,7 @@ from chaos.rogue import Rogue, wait_heard  # noqa: E402
 from chaos.verdict import STAND_INS_CANNOT_SHOW, Verdict, judge, ledger_of  # noqa: E402
 from lab.labrun import LabError  # noqa: E402
 
+from edgegpu_cloud.controller.partitions import LeaseTimes  # noqa: E402
 from edgegpu_sync.ids import device_id  # noqa: E402
 
 _TURN_S = 0.02
@@ -40,6 +41,7 @@ class Plan:
     """What is asked for; `settle_s`: after the last fault, until everything must have ended.
 
     `boxes` have stand-ins for systemd and installer, `booted` have the real ones; `why_not`: why there are none.
+    `lost_s`: of the leases of several controllers; they are away for up to twice, and stopped for up to three times it.
     """
 
     commands: int
@@ -50,6 +52,7 @@ class Plan:
     keep: bool = False
     booted: int = 0
     controllers: int = 1
+    lost_s: float = LeaseTimes().lost_s
     why_not: str = "nobody asked for one"
     aimed: float = AIMED
 
@@ -117,7 +120,13 @@ def run(plan: Plan, place: Path) -> Outcome:
 def _run(plan: Plan, place: Path, made: list[Booted]) -> Outcome:
     began, rng = time.monotonic(), random.Random(plan.seed)
     here = site.build(
-        place, boxes=plan.boxes, launcher=plan.launcher, rng=rng, booted=made, controllers=plan.controllers
+        place,
+        boxes=plan.boxes,
+        launcher=plan.launcher,
+        rng=rng,
+        booted=made,
+        controllers=plan.controllers,
+        lost_s=plan.lost_s,
     )
     moves = PartitionMoves(here.controllers, here.store)
     rogue = Rogue(here.open_port, rng)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import yaml
 from chaos import machine
 from chaos.kept import Kept
 from chaos.lan import BUNDLE, LAN
@@ -20,6 +21,7 @@ from kits.faultproxy import FaultProxy
 from kits.postgres import PostgresServer
 
 from edgegpu_cloud.broker.folder import write_broker
+from edgegpu_cloud.controller.partitions import LeaseTimes
 from edgegpu_cloud.fleet.fleet import Fleet
 from edgegpu_cloud.layout import CloudConfig, CloudLayout, load
 from edgegpu_cloud.store.store import ControllerStore
@@ -59,6 +61,8 @@ class Site:
     """HTTPS, where it is not in the process of the one controller."""
     database: PostgresServer | None = None
     """Where several controllers have their store."""
+    lost_s: float = LeaseTimes().lost_s
+    """After so many seconds the others take the partitions of a controller that is silent."""
 
     @property
     def controllers(self) -> list[Kept]:
@@ -108,6 +112,7 @@ def build(
     rng: random.Random,
     booted: Sequence[Booted] = (),
     controllers: int = 1,
+    lost_s: float = LeaseTimes().lost_s,
 ) -> Site:
     """Make everything and enrol the boxes: stand-ins by a token over HTTPS, booted ones by the line that is pasted.
 
@@ -118,6 +123,7 @@ def build(
         rng: for what goes wrong with uploads.
         booted: those that were made already; this process is on their network then.
         controllers: how many; several have their store in a PostgreSQL.
+        lost_s: of their leases.
     """
     host, layout = LAN if booted else "127.0.0.1", CloudLayout(place / "cloud")
     ports = [free_port() for _ in range(4)]
@@ -129,7 +135,7 @@ def build(
     told = _init(layout, url, host=host, ports=(to_boxes.port, to_controller.port, ports[3]))
     _broker_files(layout, boxes=ports[0], controllers=ports[1], anybody=ports[2])
     store = ControllerStore.open(url or f"sqlite:///{layout.database}")
-    further = [_further(place, layout, str(number)) for number in range(2, controllers + 1)]
+    further = [_further(place, layout, str(number), lost_s) for number in range(2, controllers + 1)]
     bundle = ("--bundle", BUNDLE) if booted else ()
     site = Site(
         place=place,
@@ -147,6 +153,7 @@ def build(
         further=further,
         https=_https(place, layout, *bundle) if further else [],
         database=database,
+        lost_s=lost_s,
     )
     _enrol(site, layout, told)
     return site
@@ -186,10 +193,13 @@ def _controller(name: str, place: Path, layout: CloudLayout, *more: str | Path) 
     return _kept(name, place, _CLOUD, "serve", "--folder", layout.folder, *more)
 
 
-def _further(place: Path, layout: CloudLayout, name: str) -> Kept:
+def _further(place: Path, layout: CloudLayout, name: str, lost_s: float) -> Kept:
     """Make the folder of a further controller; its clock is a minute ahead or behind where faketime is there."""
     folder = place / f"cloud-{name}"
     _cloud(layout, "controllers", "add", name, "--out", str(folder))
+    for one in (CloudLayout(folder), layout):
+        config = yaml.safe_load(one.config.read_text())
+        one.config.write_text(yaml.safe_dump(config | {"leases": {"renew_s": 0.3 * lost_s, "lost_s": lost_s}}))
     kept = _controller(f"controller-{name}", place, CloudLayout(folder), "--no-https")
     if library := next(iter(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1")), None):
         skew = "+60s" if int(name) % 2 == 0 else "-60s"

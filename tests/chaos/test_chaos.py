@@ -13,7 +13,7 @@ from kits.postgres import MISSING, programs
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(900)]
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_three_controllers_on_one_database_lose_nothing_and_do_nothing_twice(
 ) -> None:
     if programs() is None:
         pytest.skip(MISSING)
-    outcome = chaos(Plan(commands=60, boxes=2, seed=14, controllers=3))
+    outcome = chaos(Plan(commands=60, boxes=2, seed=14, controllers=3, lost_s=3.0))
     assert outcome.verdict.clean, outcome.report()["words"]
     assert outcome.report()["controllers"] == 3
 
