@@ -127,14 +127,11 @@ def build(
     """
     host, layout = LAN if booted else "127.0.0.1", CloudLayout(place / "cloud")
     ports = [free_port() for _ in range(4)]
-    to_boxes, to_controller = FaultProxy(ports[0], host=host), FaultProxy(ports[1], host=host)
-    to_boxes.__enter__()
-    to_controller.__enter__()
+    to_boxes, to_controller = _proxy(ports[0], host), _proxy(ports[1], host)
     database = _database(place) if controllers > 1 else None
     url = database.new_database() if database is not None else ""
     told = _init(layout, url, host=host, ports=(to_boxes.port, to_controller.port, ports[3]))
     _broker_files(layout, boxes=ports[0], controllers=ports[1], anybody=ports[2])
-    store = ControllerStore.open(url or f"sqlite:///{layout.database}")
     further = [_further(place, layout, str(number), lost_s) for number in range(2, controllers + 1)]
     bundle = ("--bundle", BUNDLE) if booted else ()
     site = Site(
@@ -146,7 +143,7 @@ def build(
         to_boxes=to_boxes,
         to_controller=to_controller,
         uploads=Uploads(place / "uploads", cert=layout.cert("https"), key=layout.key("https"), rng=rng, host=host),
-        store=store,
+        store=(store := ControllerStore.open(url or f"sqlite:///{layout.database}")),
         fleet=Fleet(store, clock=time.time, by="chaos"),
         open_port=ports[2],
         broker_data=layout.broker / "data",
@@ -157,6 +154,12 @@ def build(
     )
     _enrol(site, layout, told)
     return site
+
+
+def _proxy(port: int, host: str) -> FaultProxy:
+    proxy = FaultProxy(port, host=host)
+    proxy.__enter__()
+    return proxy
 
 
 def _init(layout: CloudLayout, url: str, *, host: str, ports: tuple[int, int, int]) -> dict[str, str]:
