@@ -76,7 +76,9 @@ def _read(pairs: Sequence[tuple[str, str]]) -> OperationForm:
 
 @router.get("/new")
 def new_page(request: Request, _: Operator, fleet: VisitorFleet, pages: Pages) -> Response:
-    """Show the form; where it was filled in, what would come of it too."""
+    """Show the form; where it was filled in, what would come of it too. Without a change, lead to the list of boxes."""
+    if "kind" not in request.query_params:
+        return RedirectResponse("/", 303)
     return _page(request, fleet, pages, _read(request.query_params.multi_items()))
 
 
