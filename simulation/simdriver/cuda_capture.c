@@ -125,12 +125,10 @@ static int status_of(const struct cu_stream *stream)
 SIM_API CUresult cuStreamIsCapturing(CUstream handle, int *out)
 {
 	struct cu_stream *stream;
-	CUresult ret = cu_enter_stream(__func__, handle, &stream);
+	CUresult ret = cu_ask_stream(__func__, handle, out, &stream);
 
 	if (ret != CUDA_SUCCESS)
 		return ret;
-	if (out == NULL)
-		return CUDA_ERROR_INVALID_VALUE;
 	*out = status_of(stream);
 	return CUDA_SUCCESS;
 }
@@ -140,12 +138,10 @@ SIM_API CUresult cuStreamGetCaptureInfo_v2(CUstream handle, int *status, uint64_
 					   size_t *count)
 {
 	struct cu_stream *stream;
-	CUresult ret = cu_enter_stream(__func__, handle, &stream);
+	CUresult ret = cu_ask_stream(__func__, handle, status, &stream);
 
 	if (ret != CUDA_SUCCESS)
 		return ret;
-	if (status == NULL)
-		return CUDA_ERROR_INVALID_VALUE;
 	*status = status_of(stream);
 	if (id != NULL)
 		*id = cu_key(stream->capture);

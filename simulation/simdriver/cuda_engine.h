@@ -77,5 +77,7 @@ void cu_forget_event(struct cu_event *event);
 
 /* cuda_streams.c: from a handle to the stream, with its context current. */
 CUresult cu_enter_stream(const char *call, struct cu_stream *handle, struct cu_stream **out);
+CUresult cu_ask_stream(const char *call, struct cu_stream *handle, const void *answer,
+		       struct cu_stream **out);	/* the same; the answer needs a place */
 
 #endif

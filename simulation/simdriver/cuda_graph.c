@@ -65,3 +65,20 @@ struct cu_graph *cu_graph_copy(const struct cu_graph *graph, enum cu_kind kind)
 	}
 	return copy;
 }
+
+CUresult cu_graph_copied(const char *call, struct cu_graph **out, const struct cu_graph *handle, enum cu_kind kind)
+{
+	CUresult ret = cu_enter(call);
+	struct cu_graph *graph;
+
+	if (ret != CUDA_SUCCESS)
+		return ret;
+	cu_lock();
+	graph = (struct cu_graph *)cu_find(CU_GRAPH, cu_key(handle));
+	if (out == NULL || graph == NULL)
+		ret = CUDA_ERROR_INVALID_VALUE;
+	else
+		*out = cu_graph_copy(graph, kind);
+	cu_unlock();
+	return ret == CUDA_SUCCESS && *out == NULL ? CUDA_ERROR_OUT_OF_MEMORY : ret;
+}

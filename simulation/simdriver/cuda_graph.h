@@ -39,6 +39,8 @@ struct cu_graph {			/* an instantiated one is a copy under another kind */
 /* cuda_graph.c; callers of these hold the lock. */
 struct cu_graph *cu_graph_new(enum cu_kind kind);	/* NULL: no memory on the host */
 struct cu_graph *cu_graph_copy(const struct cu_graph *graph, enum cu_kind kind);
+/* A whole call: copies the graph of a handle, as a clone or an instantiated one. */
+CUresult cu_graph_copied(const char *call, struct cu_graph **out, const struct cu_graph *handle, enum cu_kind kind);
 CUresult cu_graph_add(struct cu_graph *graph, struct cu_node node, struct cu_node **out);
 
 /* cuda_capture.c */

@@ -16,30 +16,13 @@ struct instantiate_params {		/* CUDA_GRAPH_INSTANTIATE_PARAMS */
 	int result;
 };
 
-static CUresult instantiate(const char *call, struct cu_graph **out, const struct cu_graph *handle)
-{
-	CUresult ret = cu_enter(call);
-	struct cu_graph *graph;
-
-	if (ret != CUDA_SUCCESS)
-		return ret;
-	cu_lock();
-	graph = (struct cu_graph *)cu_find(CU_GRAPH, cu_key(handle));
-	if (out == NULL || graph == NULL)
-		ret = CUDA_ERROR_INVALID_VALUE;
-	else
-		*out = cu_graph_copy(graph, CU_GRAPH_EXEC);
-	cu_unlock();
-	return ret == CUDA_SUCCESS && *out == NULL ? CUDA_ERROR_OUT_OF_MEMORY : ret;
-}
-
 SIM_API CUresult cuGraphInstantiate(struct cu_graph **out, struct cu_graph *graph, void *node, char *log,
 				    size_t bytes)
 {
 	(void)node;
 	if (log != NULL && bytes > 0)
 		*log = '\0';
-	return instantiate(__func__, out, graph);
+	return cu_graph_copied(__func__, out, graph, CU_GRAPH_EXEC);
 }
 
 SIM_API CUresult cuGraphInstantiate_v2(struct cu_graph **out, struct cu_graph *graph, void *node,
@@ -52,7 +35,7 @@ SIM_API CUresult cuGraphInstantiateWithFlags(struct cu_graph **out, struct cu_gr
 					     unsigned long long flags)
 {
 	(void)flags;
-	return instantiate(__func__, out, graph);
+	return cu_graph_copied(__func__, out, graph, CU_GRAPH_EXEC);
 }
 
 SIM_API CUresult cuGraphInstantiateWithParams(struct cu_graph **out, struct cu_graph *graph,
@@ -62,7 +45,7 @@ SIM_API CUresult cuGraphInstantiateWithParams(struct cu_graph **out, struct cu_g
 		return CUDA_ERROR_INVALID_VALUE;
 	params->error_node = NULL;
 	params->result = 0;
-	return instantiate(__func__, out, graph);
+	return cu_graph_copied(__func__, out, graph, CU_GRAPH_EXEC);
 }
 
 SIM_API CUresult cuGraphExecDestroy(struct cu_graph *exec)

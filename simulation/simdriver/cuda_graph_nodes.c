@@ -25,21 +25,9 @@ SIM_API CUresult cuGraphDestroy(struct cu_graph *graph)
 	return cu_end(__func__, CU_GRAPH, cu_key(graph), CUDA_ERROR_INVALID_VALUE);
 }
 
-SIM_API CUresult cuGraphClone(struct cu_graph **out, struct cu_graph *handle)
+SIM_API CUresult cuGraphClone(struct cu_graph **out, struct cu_graph *graph)
 {
-	CUresult ret = cu_enter(__func__);
-	struct cu_graph *graph;
-
-	if (ret != CUDA_SUCCESS)
-		return ret;
-	cu_lock();
-	graph = (struct cu_graph *)cu_find(CU_GRAPH, cu_key(handle));
-	if (out == NULL || graph == NULL)
-		ret = CUDA_ERROR_INVALID_VALUE;
-	else
-		*out = cu_graph_copy(graph, CU_GRAPH);
-	cu_unlock();
-	return ret == CUDA_SUCCESS && *out == NULL ? CUDA_ERROR_OUT_OF_MEMORY : ret;
+	return cu_graph_copied(__func__, out, graph, CU_GRAPH);
 }
 
 static CUresult add(const char *call, struct cu_node **out, const struct cu_graph *handle,

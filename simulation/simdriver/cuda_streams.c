@@ -81,6 +81,13 @@ CUresult cu_enter_stream(const char *call, struct cu_stream *handle, struct cu_s
 	return sim_lost((*out)->object.dev->card->entry) ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS;
 }
 
+CUresult cu_ask_stream(const char *call, struct cu_stream *handle, const void *answer, struct cu_stream **out)
+{
+	CUresult ret = cu_enter_stream(call, handle, out);
+
+	return ret == CUDA_SUCCESS && answer == NULL ? CUDA_ERROR_INVALID_VALUE : ret;
+}
+
 SIM_API CUresult cuStreamCreateWithPriority(CUstream *out, unsigned int flags, int priority)
 {
 	return cu_stream_make(__func__, flags, priority, out);
@@ -114,12 +121,10 @@ SIM_API CUresult cuStreamDestroy_v2(CUstream handle)
 SIM_API CUresult cuStreamGetFlags(CUstream handle, unsigned int *out)
 {
 	struct cu_stream *stream;
-	CUresult ret = cu_enter_stream(__func__, handle, &stream);
+	CUresult ret = cu_ask_stream(__func__, handle, out, &stream);
 
 	if (ret != CUDA_SUCCESS)
 		return ret;
-	if (out == NULL)
-		return CUDA_ERROR_INVALID_VALUE;
 	*out = stream->flags;
 	return CUDA_SUCCESS;
 }
@@ -127,12 +132,10 @@ SIM_API CUresult cuStreamGetFlags(CUstream handle, unsigned int *out)
 SIM_API CUresult cuStreamGetPriority(CUstream handle, int *out)
 {
 	struct cu_stream *stream;
-	CUresult ret = cu_enter_stream(__func__, handle, &stream);
+	CUresult ret = cu_ask_stream(__func__, handle, out, &stream);
 
 	if (ret != CUDA_SUCCESS)
 		return ret;
-	if (out == NULL)
-		return CUDA_ERROR_INVALID_VALUE;
 	*out = stream->priority;
 	return CUDA_SUCCESS;
 }
@@ -140,12 +143,10 @@ SIM_API CUresult cuStreamGetPriority(CUstream handle, int *out)
 SIM_API CUresult cuStreamGetId(CUstream handle, unsigned long long *out)
 {
 	struct cu_stream *stream;
-	CUresult ret = cu_enter_stream(__func__, handle, &stream);
+	CUresult ret = cu_ask_stream(__func__, handle, out, &stream);
 
 	if (ret != CUDA_SUCCESS)
 		return ret;
-	if (out == NULL)
-		return CUDA_ERROR_INVALID_VALUE;
 	*out = cu_key(stream);
 	return CUDA_SUCCESS;
 }
@@ -153,12 +154,10 @@ SIM_API CUresult cuStreamGetId(CUstream handle, unsigned long long *out)
 SIM_API CUresult cuStreamGetCtx(CUstream handle, CUcontext *out)
 {
 	struct cu_stream *stream;
-	CUresult ret = cu_enter_stream(__func__, handle, &stream);
+	CUresult ret = cu_ask_stream(__func__, handle, out, &stream);
 
 	if (ret != CUDA_SUCCESS)
 		return ret;
-	if (out == NULL)
-		return CUDA_ERROR_INVALID_VALUE;
 	*out = stream->object.ctx;
 	return CUDA_SUCCESS;
 }
@@ -166,12 +165,10 @@ SIM_API CUresult cuStreamGetCtx(CUstream handle, CUcontext *out)
 SIM_API CUresult cuStreamGetDevice(CUstream handle, CUdevice *out)
 {
 	struct cu_stream *stream;
-	CUresult ret = cu_enter_stream(__func__, handle, &stream);
+	CUresult ret = cu_ask_stream(__func__, handle, out, &stream);
 
 	if (ret != CUDA_SUCCESS)
 		return ret;
-	if (out == NULL)
-		return CUDA_ERROR_INVALID_VALUE;
 	*out = cu_dev_index(stream->object.dev);
 	return CUDA_SUCCESS;
 }
