@@ -22,7 +22,7 @@ from edgegpu_cloud.fleet.changes import (
 )
 from edgegpu_cloud.fleet.details import box_details
 from edgegpu_cloud.fleet.following import follow
-from edgegpu_cloud.fleet.history.box_history import BoxHistory, MachineChange, box_history
+from edgegpu_cloud.fleet.history.box_history import BoxHistory, MachineChange, box_history, machine_changes
 from edgegpu_cloud.fleet.history.metrics import CardHistory, UseRange, card_histories
 from edgegpu_cloud.fleet.limits.app_page import AppPage, AppQuery, app_page_of
 from edgegpu_cloud.fleet.limits.changes import check_unchanged, history_of, requests_of
@@ -442,7 +442,8 @@ class Fleet:
 
     def changes(self, device: str) -> list[MachineChange]:
         """Return the last changes of a box's machine, newest first, whether requested here or made on the box."""
-        return list(self.history(device, limit=1).changes)
+        with self._store.read() as tx:
+            return machine_changes(tx, self._find(tx, device))
 
     def one_command(self, id_: str) -> CommandView:
         """Return one command with its history.

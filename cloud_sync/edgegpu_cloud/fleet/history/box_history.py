@@ -63,7 +63,7 @@ def box_history(tx: Transaction, box: BoxRecord, *, before: str, limit: int, now
         commands=commands,
         older=shown[-1].id if len(found) > limit else "",
         doctor=_doctor(tx, box, now_s),
-        changes=_changes(tx, box),
+        changes=machine_changes(tx, box),
     )
 
 
@@ -72,8 +72,8 @@ def _doctor(tx: Transaction, box: BoxRecord, now_s: float) -> CommandView | None
     return None if found is None else command_view(found, box=box.name, now_s=now_s)
 
 
-def _changes(tx: Transaction, box: BoxRecord) -> list[MachineChange]:
-    """Return the last changes, newest first; each once, also where the box has reported it in two ways."""
+def machine_changes(tx: Transaction, box: BoxRecord) -> list[MachineChange]:
+    """Return the last changes of a machine, newest first; each once, also where the box has reported it in two ways."""
     authors = {one.rev: one.by for one in tx.boxes.revisions(box.device)}
     settled = [one for one in tx.settlements.of(box.device).by_key.values() if one.key.item in SINGLE_ITEMS]
     newest = sorted(settled, key=lambda one: (one.at_s, one.key), reverse=True)[:_CHANGES]
