@@ -95,6 +95,9 @@ class ModelBox:
         self.capabilities: tuple[str, ...] = tuple(OPS)
         self.answers: dict[str, dict[str, Any]] = {}
         """By op: what its result holds as data."""
+        self.ends: dict[str, tuple[CommandState, ResultCode, str]] = {}
+        """By op: how it ends, where not well."""
+        self.agent = "0.2.0"
         self.verdict: Callable[[str], Settlement] = lambda _: Settlement.applied()
 
     # what goes up
@@ -133,7 +136,7 @@ class ModelBox:
                 "state": "birth",
                 "instance": self.instance,
                 "boot": "4a3c9f1e-8a6f-4a34-9d2d-6a0f0b7c1d2e",
-                "versions": BoxVersions(agent="0.2.0"),
+                "versions": BoxVersions(agent=self.agent),
                 "capabilities": self.capabilities,
                 "seq": self.guard.highest,
                 "floor": self.guard.floor,
@@ -292,7 +295,7 @@ class ModelBox:
             return self._sharing(record)
         if record.state is CommandState.ACCEPTED:
             return self._begin(record)
-        return self._act(record) if record.state is CommandState.RUNNING else record.ended(CommandState.SUCCEEDED)
+        return self._act(record) if record.state is CommandState.RUNNING else self._ended(record)
 
     def _begin(self, record: CommandRecord) -> CommandRecord:
         if record not in to_begin(self.records.values(), boot="boot", now_s=self.world.now_s):
@@ -305,6 +308,15 @@ class ModelBox:
         self.acted.add(record.id)
         self.world.done[self.device, record.id] += 1
         return record
+
+    def _ended(self, record: CommandRecord) -> CommandRecord:
+        """End a command as `ends` has it, else well: after an upgrade another version of the agent says the birth."""
+        if record.op in self.ends:
+            return record.ended(*self.ends[record.op])
+        if record.op == "agent.upgrade":
+            self.agent = str(record.args["version"])
+            self.say_birth()
+        return record.ended(CommandState.SUCCEEDED)
 
     def _sharing(self, record: CommandRecord) -> CommandRecord:
         if record.state is CommandState.ACCEPTED:

@@ -1,6 +1,7 @@
 """What a rollout changes: app limits, settings of sharing, or the agent's version; each as it is stored; pure."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from enum import StrEnum
 from typing import Any, assert_never
@@ -37,6 +38,21 @@ _READERS: dict[RolloutKind, TypeAdapter[RolloutChange]] = {
     RolloutKind.SHARING: TypeAdapter(SharingSettings),
     RolloutKind.UPGRADE: TypeAdapter(UpgradeArgs),
 }
+
+
+def read_release(fields: Mapping[str, str]) -> UpgradeArgs:
+    """Read a release of the agent: `version`, `url`, `sha256` and `signature`.
+
+    Raises:
+        CloudError: one of them is not valid.
+    """
+    try:
+        return UpgradeArgs.model_validate(fields)
+    except ValidationError as error:
+        raise CloudError(
+            phrase("cannot roll out this release: %(fault)s", fault=first_fault(error)),
+            remedy=phrase("give version, URL, SHA-256 and signature as the release has them"),
+        ) from error
 
 
 def kind_of(change: RolloutChange) -> RolloutKind:

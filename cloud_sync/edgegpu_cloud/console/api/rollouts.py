@@ -5,7 +5,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, assert_never
 
 from fastapi import APIRouter, Depends, Path, Query, Request
-from pydantic import ValidationError
 from starlette.responses import Response
 
 from edgegpu_cloud.console.api.access import ApiOperator, ApiVisitor
@@ -25,16 +24,12 @@ from edgegpu_cloud.console.api.models.rollouts import (
     ApiUpgradeChange,
 )
 from edgegpu_cloud.console.api.problems import ApiRequestError
-from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.specs import ContainerLimits
-from edgegpu_cloud.phrases import phrase
-from edgegpu_cloud.rollouts.changes import RolloutChange
+from edgegpu_cloud.rollouts.changes import RolloutChange, read_release
 from edgegpu_cloud.rollouts.rollouts import RolloutRequest, Rollouts
 from edgegpu_cloud.rollouts.strategy import read_strategy
 from edgegpu_cloud.store.rollouts.records import RolloutBoxState
-from edgegpu_sync.faults import first_fault
 from edgegpu_sync.messages.spec import OnDrift
-from edgegpu_sync.rules.ops import UpgradeArgs
 
 if TYPE_CHECKING:
     from edgegpu_cloud.console.web import ConsoleParts
@@ -95,13 +90,7 @@ def _change(body: ApiRolloutChange) -> RolloutChange:
         case ApiSharingChange():
             return sharing_settings(body)
         case ApiUpgradeChange():
-            try:
-                return UpgradeArgs.model_validate(body.model_dump(exclude={"kind"}))
-            except ValidationError as error:
-                raise CloudError(
-                    phrase("cannot roll out this release: %(fault)s", fault=first_fault(error)),
-                    remedy=phrase("give version, URL, SHA-256 and signature as the release has them"),
-                ) from error
+            return read_release(body.model_dump(exclude={"kind"}))
         case _:
             assert_never(body)
 

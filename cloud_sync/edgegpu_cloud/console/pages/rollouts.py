@@ -14,7 +14,7 @@ from edgegpu_cloud.console.visitor import Operator, SignedIn
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.specs import ContainerLimits, SharingSettings, read_app
 from edgegpu_cloud.phrases import phrase
-from edgegpu_cloud.rollouts.changes import RolloutChange
+from edgegpu_cloud.rollouts.changes import RolloutChange, RolloutKind, kind_of, read_release
 from edgegpu_cloud.rollouts.rollouts import RolloutRequest, Rollouts
 from edgegpu_cloud.rollouts.strategy import FailurePolicy, Gate, OfflinePolicy, RolloutStrategy, read_sizes
 from edgegpu_cloud.store.rollouts.records import RolloutBoxState
@@ -25,6 +25,15 @@ if TYPE_CHECKING:
 router = APIRouter(prefix="/rollouts")
 
 PAGE = 50
+RELEASE = ("version", "url", "sha256", "signature")
+"""The fields of the form that say which release the boxes upgrade to."""
+
+USUAL = {
+    RolloutKind.SHARING: FailurePolicy.RETURN,
+    RolloutKind.LIMITS: FailurePolicy.RETURN,
+    RolloutKind.UPGRADE: FailurePolicy.STOP,
+}
+"""What follows a failed gate where the form does not say it: boxes take no older version of the agent."""
 _MINUTE_S = 60
 _Choice = TypeVar("_Choice", bound=StrEnum)
 
@@ -100,6 +109,7 @@ def _choice(choices: type[_Choice], text: str) -> _Choice:
 
 
 def _wanted(given: Mapping[str, str]) -> RolloutRequest:
+    change = _change(given)
     gate = Gate(
         success_percent=_number(given.get("success", "100"), phrase("success share")),
         minimum=_number(given.get("minimum", "1"), phrase("minimum")),
@@ -109,17 +119,18 @@ def _wanted(given: Mapping[str, str]) -> RolloutRequest:
         canary=_number(given.get("canary", "1"), phrase("canary")),
         sizes=read_sizes(given.get("waves", "25%")),
         gate=gate,
-        on_failure=_choice(FailurePolicy, given.get("on_failure", "return")),
+        timeout_s=_number(given.get("timeout", "15"), phrase("time of one box")) * _MINUTE_S,
+        on_failure=_choice(FailurePolicy, given.get("on_failure") or USUAL[kind_of(change)]),
         offline=_choice(OfflinePolicy, given.get("offline", "join")),
     )
     first = tuple(given.get("first", "").split())
-    return RolloutRequest(
-        change=_change(given), selector=given.get("labels", "").strip(), first=first, strategy=strategy
-    )
+    return RolloutRequest(change=change, selector=given.get("labels", "").strip(), first=first, strategy=strategy)
 
 
 def _change(given: Mapping[str, str]) -> RolloutChange:
-    if given.get("what") != "limits":
+    if given.get("what") == RolloutKind.UPGRADE:
+        return read_release({name: given.get(name, "").strip() for name in RELEASE})
+    if given.get("what") != RolloutKind.LIMITS:
         unit = given.get("unit_mib", "").strip()
         return SharingSettings(
             policy=given.get("policy") or None,
