@@ -129,7 +129,7 @@ class ConsoleSite:
         self.api_tokens = {f"egt_{name}": replace(one, csrf="") for name, one in self.signed_in.table.items()}
         self.people = People(store, clock=self.clock, passwords=Passwords(CheapHasher()))
         self.repeated = IdempotentRequests(store, clock=self.clock)
-        self.watcher = ChangeWatcher(StoreChanges(store), poll_s=0.05)
+        self.watcher = ChangeWatcher(StoreChanges(store))
         self.metrics_from: tuple[str, ...] = ()
         self.app = self._make()
 
