@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from edgegpu_cloud.fleet.views import BoxDetails
+    from edgegpu_cloud.rollouts.rollouts import Rollouts
 
 NOW_S = 1_790_000_000.0
 _CLOSED_WITHIN_S = 2.0
@@ -56,45 +57,6 @@ OTTO = Visitor(name="otto", role=Role.OPERATOR, csrf="csrf-of-otto")
 VERA = Visitor(name="vera", role=Role.VIEWER, csrf="csrf-of-vera")
 ADDRESS = EnrolmentAddress(url="https://cloud.example.com:8443", ca_sha256="ab" * 32, pin="A" * 43 + "=")
 
-PAGES = (
-    "/enrol",
-    "/boxes/DEVICE/remove",
-    "/",
-    "/?q=nothing+like+it",
-    "/?labels=((",
-    "/no/such/page",
-    "/boxes/DEVICE",
-    "/boxes/DEVICE?use=7d",
-    "/boxes/DEVICE/sharing?typed=yes&policy=spread&unit_mib=512",
-    "/boxes/DEVICE/limits",
-    "/boxes/DEVICE/limits/default/asr/main?memory=4",
-    "/boxes/DEVICE/limits/default/asr/main?memory=90&core=200",
-    "/boxes/DEVICE/limits/default/asr/main?memory=ten",
-    "/apps",
-    "/alerts",
-    "/alerts?show=all&q=nothing+like+it",
-    "/rollouts",
-    "/rollouts/new",
-    "/rollouts/new?what=sharing&policy=spread",
-    "/rollouts/new?what=sharing&waves=x",
-    "/operations",
-    "/operations?q=nothing+like+it",
-    "/operations/0",
-    "/operations/new?kind=limits&which=all&app=asr&memory=4&core=1&filled=yes",
-    "/operations/new?kind=sharing&which=all&policy=spread&filled=yes",
-    "/operations/new?kind=uninstall&which=all&q=hall",
-    "/operations/new?kind=command&which=all&show=connected",
-    "/operations/new?kind=limits&which=selected",
-    "/account",
-    "/people",
-    "/people/anna",
-    "/audit",
-    "/sign-in",
-)
-"""A new screen is named here; `DEVICE` stands for the id of a box with two cards and a pod.
-
-`/operations/0` is the one operation there is: all ids begin so.
-"""
 
 
 @dataclass
@@ -142,7 +104,7 @@ class ConsoleSite:
         return make_console(
             ConsoleParts(
                 fleet=lambda visitor: fleet_of(self.store, visitor, clock=self.clock),
-                rollouts=lambda visitor: rollouts_of(self.store, visitor, clock=self.clock),
+                rollouts=self.rollouts,
                 alerts=self.alerts,
                 evidence=lambda visitor: EvidenceService(self.store, access=visitor.access, clock=self.clock),
                 enrolment=self.enrolment,
@@ -167,6 +129,10 @@ class ConsoleSite:
     def operations(self, visitor: Visitor = ANNA) -> Operations:
         """Return the operations as a person sees and starts them."""
         return Operations(self.store, clock=self.clock, access=visitor.access)
+
+    def rollouts(self, visitor: Visitor = ANNA) -> Rollouts:
+        """Return the rollouts as a person sees and starts them."""
+        return rollouts_of(self.store, visitor, clock=self.clock)
 
     def enrolment(self, visitor: Visitor) -> EnrolmentManager:
         """Return enrolment as a person sees and changes it."""

@@ -7,16 +7,14 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from kits.browser import browser
 from kits.cert import Authority
-from kits.console import PAGES, ConsoleSite
+from kits.console import ConsoleSite
+from kits.consolepages import EVERY_PAGE, Places, visit
 from kits.details import box, card, pod, reported
 from kits.people import LOCAL, PASSWORD
 
-from edgegpu_cloud.alerts.service import AlertTask
 from edgegpu_cloud.fleet.fleet import Fleet
-from edgegpu_cloud.fleet.listing import BoxFilter
 from edgegpu_cloud.fleet.specs import ContainerLimits, SharingSettings
 from edgegpu_cloud.layout import AlertConfig, WebhookConfig
-from edgegpu_cloud.store.operations.records import OperationKind
 from edgegpu_cloud.store.people.records import Role
 from edgegpu_sync.messages.evidence import ContainerEvidence
 
@@ -41,7 +39,6 @@ def test_axe_finds_nothing_serious(site: ConsoleSite, tmp_path: Path, width: int
         fleet.set_limits(device, replace(asr, memory_units=units))
     fleet.set_settings(device, SharingSettings(policy="spread"))
     fleet.command(device, "doctor.run", {})
-    site.operations().start(OperationKind.COMMAND, {"op": "doctor.run"}, where=BoxFilter(selector="site=hall"))
     site.people.redeem(site.people.create("anna", role=Role.ADMIN, by=LOCAL), "", PASSWORD)
     for agent in ("Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36", "curl/8.0"):
         site.people.sign_in("anna", PASSWORD, address="2001:db8::1", agent=agent)
@@ -59,16 +56,15 @@ def test_axe_finds_nothing_serious(site: ConsoleSite, tmp_path: Path, width: int
             {**seen, "verdict": "none", "lines": "No devices found."}, strict=False
         )
         tx.telemetry.put_evidence(device, [evidence], now_s=site.now_s)
-        tx.notes.alarm("card.lost", device=device, text="card 1 fell off the bus", now_s=site.now_s)
-    AlertTask(site.store, site.alert_config, controller="controller-1", clock=site.clock).look()
+    places = Places(site, device)
     found: list[str] = []
     with (
         site.served(tmp_path, Authority("console")) as url,
         browser(url, width=width, dark=theme == "dark", language=language) as context,
     ):
         page = context.new_page()
-        for path in PAGES:
-            page.goto(url + path.replace("DEVICE", device))
+        for path in EVERY_PAGE:
+            visit(page, url, places, path)
             for one in Axe().run(page).response["violations"]:
                 if one["impact"] in _BAD:
                     found += [f"{path}: {one['id']}: {node['html'][:200]}" for node in one["nodes"]]

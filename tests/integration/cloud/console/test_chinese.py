@@ -7,7 +7,8 @@ from html.parser import HTMLParser
 from typing import TYPE_CHECKING
 
 import pytest
-from kits.console import PAGES, ConsoleSite
+from kits.console import ConsoleSite
+from kits.consolepages import PAGES, POSTED, Places, PostedPage
 from kits.gallery import NAMESPACE, Gallery, returned_rollout
 from kits.postgres import need, running
 
@@ -105,6 +106,11 @@ def gallery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gallery]:
     made.close()
 
 
+@pytest.fixture(scope="module")
+def places(gallery: Gallery) -> Places:
+    return Places(gallery.site, gallery.devices["hall-2"])
+
+
 MORE_PAGES = (
     "/boxes/DEVICE/sharing?typed=yes&unit_mib=1",
     "/boxes/DEVICE/sharing?typed=yes&exclude=0",
@@ -120,11 +126,19 @@ MORE_PAGES = (
 
 
 @pytest.mark.parametrize("path", [*PAGES, *MORE_PAGES])
-def test_every_page(gallery: Gallery, path: str) -> None:
+def test_every_page(gallery: Gallery, places: Places, path: str) -> None:
     with gallery.site.client(language="zh-CN") as client:
         for name in ("hall-2", "gate-2", "hall-3", "yard-2") if "DEVICE" in path else ("",):
-            page = client.get(path.replace("DEVICE", gallery.devices.get(name, "")))
+            page = client.get(places.at(path.replace("DEVICE", gallery.devices.get(name, ""))))
             assert english(page.text) == set(), name
+
+
+@pytest.mark.parametrize("page", POSTED, ids=str)
+def test_every_page_that_answers_a_form(gallery: Gallery, places: Places, page: PostedPage) -> None:
+    with gallery.site.client(language="zh-CN") as client:
+        answer = client.post(places.at(page.address), data=places.form(page))
+        assert answer.status_code == 200
+        assert english(answer.text) == set()
 
 
 LIMITS = "/boxes/hall-2/limits/baetyl-edge/counter/main"

@@ -5,7 +5,8 @@ from collections.abc import Callable
 
 import pytest
 from kits.browser import browser
-from kits.console import PAGES, ConsoleSite
+from kits.console import ConsoleSite
+from kits.consolepages import EVERY_PAGE, PAGES, Places, visit
 from kits.details import box, card, pod, reported
 from kits.people import LOCAL, PASSWORD
 from playwright.sync_api import Page, Request, expect
@@ -30,9 +31,14 @@ def hall(site: ConsoleSite) -> DeviceId:
     return device
 
 
+@pytest.fixture
+def places(site: ConsoleSite, hall: DeviceId) -> Places:
+    return Places(site, hall)
+
+
 @pytest.mark.parametrize(("language", "dark"), [("en-GB", True), ("zh-CN", False)])
 def test_every_page_reads_without_scripts(
-    hall: DeviceId,
+    places: Places,
     url: str,
     language: str,
     dark: bool,  # noqa: FBT001  (a parameter of the test)
@@ -40,8 +46,8 @@ def test_every_page_reads_without_scripts(
     bad: list[str] = []
     with browser(url, language=language, dark=dark, scripts=False) as context:
         page = context.new_page()
-        for path in PAGES:
-            page.goto(url + path.replace("DEVICE", hall))
+        for path in EVERY_PAGE:
+            visit(page, url, places, path)
             said = page.locator("main").inner_text().replace("中文", "")
             if page.locator("h1").count() != 1 or len(said.split()) < 2:
                 bad.append(f"{path}: {said[:80]!r}")
@@ -50,7 +56,7 @@ def test_every_page_reads_without_scripts(
     assert bad == []
 
 
-def test_the_first_load_of_each_page_is_small(hall: DeviceId, url: str) -> None:
+def test_the_first_load_of_each_page_is_small(places: Places, url: str) -> None:
     large: list[str] = []
     loaded: list[Request] = []
     with browser(url) as context:
@@ -59,7 +65,7 @@ def test_the_first_load_of_each_page_is_small(hall: DeviceId, url: str) -> None:
         page.on("requestfinished", lambda one: loaded.append(one))  # noqa: PLW0108  (playwright keeps a mark on it)
         for path in PAGES:
             loaded.clear()
-            page.goto(url + path.replace("DEVICE", hall), wait_until="load")
+            visit(page, url, places, path)
             whole = sum(one.sizes()["responseBodySize"] for one in loaded)
             if not 20_000 < whole <= MOST_BYTES:
                 large.append(f"{path}: {whole}")
