@@ -20,7 +20,8 @@ from edgegpu_cloud.console.visitor import SESSION_COOKIE, Visitor, Visitors
 from edgegpu_cloud.console.web import ConsoleParts, make_console
 from edgegpu_cloud.enrolment.install_lines import EnrolmentAddress
 from edgegpu_cloud.enrolment.manager import EnrolmentManager
-from edgegpu_cloud.fleet.changes import Author, add_box
+from edgegpu_cloud.fleet.audit.entries import Author
+from edgegpu_cloud.fleet.changes import add_box
 from edgegpu_cloud.fleet.history.evidence import EvidenceService
 from edgegpu_cloud.fleet.history.settlements import record_settlements
 from edgegpu_cloud.fleet.idempotency import IdempotentRequests

@@ -14,7 +14,8 @@ from kits.modelbox import CHAIN, SIGNING, ModelBox, Payload, World, box_key, ins
 from kits.stores import open_store
 
 from edgegpu_cloud.controller.controller import Controller
-from edgegpu_cloud.fleet.changes import Author, add_box
+from edgegpu_cloud.fleet.audit.entries import Author
+from edgegpu_cloud.fleet.changes import add_box
 from edgegpu_cloud.fleet.fleet import Fleet
 from edgegpu_cloud.store.records import EnrolledBox
 from edgegpu_cloud.store.store import CommitMoment, ControllerStore, Watcher

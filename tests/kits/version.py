@@ -15,7 +15,8 @@ from kits.workercontroller import BOX_KEY, CONTROLLER, DEVICE, INSTANCE, ROOT
 from pydantic import BaseModel
 
 from edgegpu_agent.journal.disk_space import JournalPages
-from edgegpu_cloud.fleet.changes import Author, add_box
+from edgegpu_cloud.fleet.audit.entries import Author
+from edgegpu_cloud.fleet.changes import add_box
 from edgegpu_cloud.store.records import EnrolledBox, Revision
 from edgegpu_sync.keys import next_link, public_text
 from edgegpu_sync.messages import downlink, spec, telemetry, uplink

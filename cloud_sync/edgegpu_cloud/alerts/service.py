@@ -13,7 +13,9 @@ from edgegpu_cloud.alerts.rules import PATIENCE, Alert, AlertEvent, AlertKind, P
 from edgegpu_cloud.alerts.webhook import TIMEOUT_S, WebhookError, WebhookTarget, message, post
 from edgegpu_cloud.errors import CloudError, NotFoundError
 from edgegpu_cloud.fleet.access import Access, Permission
-from edgegpu_cloud.fleet.changes import Author, audit
+from edgegpu_cloud.fleet.audit.entries import Author, audit, difference
+from edgegpu_cloud.fleet.audit.kinds import AuditKind
+from edgegpu_cloud.fleet.changes import see_alarm
 from edgegpu_cloud.fleet.names import find_box
 from edgegpu_cloud.layout import AlertConfig
 from edgegpu_cloud.phrases import phrase, phrase_json, read_phrase
@@ -105,13 +107,17 @@ class Alerts:
         with self._store.write() as tx:
             until_s = self._clock() + for_s
             by, scope = self._access.by, self._access.scope.terms
+            row = tx.alerts.get(number, scope) or {}
             if not tx.alerts.silence(number, until_s=until_s, by=by, scope=scope):
                 raise NotFoundError(
                     phrase("cannot silence alert %(number)s: none fires", number=number),
                     remedy=phrase("edgegpu-cloud alerts list"),
                 )
-            detail = {"number": number, "until_s": until_s}
-            audit(tx, Author(by, self._clock()), "alert.silenced", detail=detail)
+            held = {"until_s": row["silenced_until_s"], "silenced_by": row["silenced_by"]}
+            change = difference(held, {"until_s": until_s, "silenced_by": by})
+            detail = {"number": number, "kind": row["kind"]}
+            who = Author(by, self._clock())
+            audit(tx, who, AuditKind.ALERT_SILENCED, change, device=row["device"], detail=detail)
 
     def alarm_seen(self, number: int) -> None:
         """Mark the alarm as seen that an alert of the kind `alarm` is about: the alert is over at the next look.
@@ -120,7 +126,7 @@ class Alerts:
             NotFoundError: there is no such alert that is not over, or somebody has seen its alarm.
         """
         self._access.require(Permission.CHANGE)
-        by, scope = self._access.by, self._access.scope.terms
+        scope = self._access.scope.terms
         with self._store.write() as tx:
             row = tx.alerts.get(number, scope)
             alert = alert_of(row) if row is not None else None
@@ -135,8 +141,7 @@ class Alerts:
                     remedy=phrase("look at the alerts again"),
                 )
             for one in same:
-                audit(tx, Author(by, self._clock()), "alarm.seen", device=alert.device, detail={"number": one})
-                tx.notes.alarm_seen(one, by=by, scope=scope)
+                see_alarm(tx, one, Author(self._access.by, self._clock()), self._access)
 
     def receivers(self) -> Sequence[str]:
         """Return the hosts of the webhook's receivers: the rest of an address may be a secret."""

@@ -23,7 +23,8 @@ from edgegpu_cloud.cli.common import (
 from edgegpu_cloud.enrolment.further import make_further
 from edgegpu_cloud.enrolment.key_files import load_signing_key, write_file
 from edgegpu_cloud.enrolment.key_sets import add, request_with, sign
-from edgegpu_cloud.fleet.changes import Author, audit
+from edgegpu_cloud.fleet.audit.entries import AuditedChange, Author, audit
+from edgegpu_cloud.fleet.audit.kinds import AuditKind
 from edgegpu_cloud.layout import CloudConfig, CloudLayout
 
 app = command_group("The controllers that share the boxes of one PostgreSQL: show them, add one.")
@@ -114,7 +115,8 @@ def add_(
             else:
                 write_file(target / "request.json", asked.model_dump_json(indent=2) + "\n", private=False)
             with cloud.store.write() as tx:
-                audit(tx, Author(operator(), time.time()), "controller.added", detail={"name": name})
+                added = AuditedChange({}, {"name": name})
+                audit(tx, Author(operator(), time.time()), AuditKind.CONTROLLER_ADDED, added)
         _tell(name, target, signed=key is not None, as_json=json)
 
 

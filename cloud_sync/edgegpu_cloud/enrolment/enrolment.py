@@ -21,7 +21,8 @@ from edgegpu_cloud.enrolment.ca import Authority, RequestError
 from edgegpu_cloud.enrolment.issuing import Issuer
 from edgegpu_cloud.enrolment.manager import token_id
 from edgegpu_cloud.enrolment.tokens import RefusalCode, RequestRefusedError
-from edgegpu_cloud.fleet.changes import Author, add_box, next_enrolment
+from edgegpu_cloud.fleet.audit.entries import Author
+from edgegpu_cloud.fleet.changes import add_box, next_enrolment
 from edgegpu_cloud.fleet.views import is_present
 from edgegpu_cloud.phrases import phrase
 from edgegpu_cloud.store.notes import Refusal

@@ -10,8 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from edgegpu_base.x509 import key_pem
 from edgegpu_cloud.enrolment.key_files import load_signing_key, read_file, write_file
 from edgegpu_cloud.errors import CloudError
+from edgegpu_cloud.fleet.audit.entries import Author, audit, difference
+from edgegpu_cloud.fleet.audit.kinds import AuditKind
 from edgegpu_cloud.layout import CloudLayout
-from edgegpu_cloud.store.records import AuditEntry
 from edgegpu_cloud.store.store import ControllerStore
 from edgegpu_sync.errors import MessageRefusedError
 from edgegpu_sync.keys import KeyRing, KeySet, PublicKey, key_id, next_link, public_text
@@ -162,11 +163,16 @@ def add(layout: CloudLayout, store: ControllerStore, link: KeySetLink, *, by: st
     with store.write() as tx:
         tx.notes.add_link(new.version, link)
         tx.notes.changed()
-        detail = {"version": new.version, "keys": [key_id(public) for public in sorted(publics)]}
-        tx.notes.audit(AuditEntry(at_s=now_s, by=by, what="keys.added", detail=detail))
+        held = _shown(read_set(chain[-1])) if chain else {}
+        audit(tx, Author(by, now_s), AuditKind.KEYS_ADDED, difference(held, _shown(new)))
     if waiting in mine:
         _come_into_effect(layout)
     return new
+
+
+def _shown(keys: KeySet) -> dict[str, object]:
+    """Return what the audit has of a key set."""
+    return {"version": keys.version, "keys": sorted(key_id(key.public) for key in keys.keys)}
 
 
 def _public(path: Path) -> str:

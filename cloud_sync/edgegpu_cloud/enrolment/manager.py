@@ -6,10 +6,12 @@ from dataclasses import dataclass, field, replace
 from edgegpu_cloud.enrolment import tokens
 from edgegpu_cloud.errors import CloudError, ConflictError, NotFoundError
 from edgegpu_cloud.fleet.access import Access, Permission
+from edgegpu_cloud.fleet.audit.entries import AuditedChange, Author, audit
+from edgegpu_cloud.fleet.audit.kinds import AuditKind
 from edgegpu_cloud.fleet.names import check_name, find_box
 from edgegpu_cloud.layout import TokenConfig
 from edgegpu_cloud.phrases import phrase
-from edgegpu_cloud.store.records import AuditEntry, EnrolmentAttempt, Json, RequestState, Token
+from edgegpu_cloud.store.records import EnrolmentAttempt, Json, RequestState, Token
 from edgegpu_cloud.store.store import ControllerStore, Transaction
 from edgegpu_sync.ids import DeviceId
 
@@ -20,6 +22,9 @@ SHORTEST_S, LONGEST_S = 1, 31_536_000
 """How long a token may last."""
 
 DEFAULT_TOKENS = TokenConfig()
+
+_SHOWN = ("uses", "approval", "name", "expires_at_s")
+"""What the audit has of a new token, beside its labels."""
 
 ID_LENGTH = 12
 """Characters of a token's digest by which people name it."""
@@ -153,8 +158,8 @@ class EnrolmentManager:
             labels=dict(wanted.labels) | ({tokens.ONLY_FOR: device} if device else {}),
         )
         tx.enrolments.add_token(token)
-        detail = {"uses": token.uses, "approval": token.approval, "name": token.name, "token": token_id(token)}
-        self._audit(tx, "token.made", detail, device=device or "")
+        made = AuditedChange({}, {name: getattr(token, name) for name in _SHOWN} | {"labels": dict(token.labels)})
+        self._audit(tx, AuditKind.TOKEN_MADE, made, {"token": token_id(token)}, device=device or "")
         return NewToken(token, secret)
 
     def tokens(self) -> list[Token]:
@@ -184,7 +189,8 @@ class EnrolmentManager:
             valid = [one for one in tx.enrolments.tokens() if is_valid(one, now_s) and self._sees(tx, one)]
             token = replace(_the_token(valid, id_), revoked=True)
             tx.enrolments.put_token(token)
-            self._audit(tx, "token.taken_back", {"token": token_id(token)})
+            change = AuditedChange({"revoked": False}, {"revoked": True})
+            self._audit(tx, AuditKind.TOKEN_TAKEN_BACK, change, {"token": token_id(token), "used": token.used})
         return token
 
     # boxes that wait
@@ -240,7 +246,8 @@ class EnrolmentManager:
             after = replace(before, state=state)
             tx.enrolments.put_request(after)
             detail: Json = {"request": after.id, "host": after.asked.get("host", "")}
-            self._audit(tx, f"enrolment.{state.value.lower()}", detail)
+            change = AuditedChange({"state": before.state.value}, {"state": state.value})
+            self._audit(tx, AuditKind(f"enrolment.{state.value.lower()}"), change, detail)
         return AttemptView(attempt=after, made_by=made[after.token].by if after.token in made else "")
 
     # the machinery of both
@@ -253,8 +260,10 @@ class EnrolmentManager:
         boxes = tx.boxes.get([DeviceId(only)]) if only else {}
         return self._scope.matches(next(iter(boxes.values())).labels if boxes else token.labels)
 
-    def _audit(self, tx: Transaction, what: str, detail: Json, *, device: str = "") -> None:
-        tx.notes.audit(AuditEntry(at_s=self._clock(), by=self._access.by, what=what, device=device, detail=detail))
+    def _audit(
+        self, tx: Transaction, what: AuditKind, change: AuditedChange, detail: Json, *, device: str = ""
+    ) -> None:
+        audit(tx, Author(self._access.by, self._clock()), what, change, device=device, detail=detail)
 
 
 def _check(wanted: TokenRequest, *, uses: int, lasts_s: int) -> None:

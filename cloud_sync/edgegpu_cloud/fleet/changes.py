@@ -3,17 +3,20 @@
 import json
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from edgegpu_cloud.errors import CloudError, ConflictError
 from edgegpu_cloud.fleet.access import Access, Permission
+from edgegpu_cloud.fleet.audit.documents import changed_items, without_secrets
+from edgegpu_cloud.fleet.audit.entries import AuditedChange, Author, audit, difference
+from edgegpu_cloud.fleet.audit.kinds import AuditKind
 from edgegpu_cloud.fleet.names import check_name
 from edgegpu_cloud.fleet.operations.outcomes import settle_commands
 from edgegpu_cloud.fleet.specs import checked, revised
 from edgegpu_cloud.fleet.summaries import apps_in, refresh
+from edgegpu_cloud.fleet.views import REVOKED_MEANWHILE
 from edgegpu_cloud.phrases import phrase
 from edgegpu_cloud.store.records import (
-    AuditEntry,
     BoxRecord,
     BoxState,
     EnrolledBox,
@@ -30,6 +33,7 @@ from edgegpu_sync.messages.stamps import Epoch
 from edgegpu_sync.rules.ops import OPS, BadArgumentsError, read_args
 from edgegpu_sync.rules.sequence import CommandSequence
 from edgegpu_sync.rules.tracking import TrackedCommand
+from edgegpu_sync.states import ResultCode
 from edgegpu_sync.topics import TopicKind
 from edgegpu_sync.wire import BODY_MAX_BYTES, digest, encode
 
@@ -38,23 +42,10 @@ _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _ROOM = 512
 
 
-@dataclass(frozen=True, slots=True)
-class Author:
-    """The person who changes something, and when."""
-
-    by: str
-    now_s: float
-
-
 def new_command_id(now_s: float, random_bits: Callable[[int], int] = secrets.randbits) -> CommandId:
     """Return a new command id, a ULID in lower case: milliseconds, then 80 random bits."""
     value = int(now_s * 1000) << 80 | random_bits(80)
     return command_id("".join(_ALPHABET[value >> shift & 31] for shift in range(125, -1, -5)))
-
-
-def audit(tx: Transaction, who: Author, what: str, *, device: str = "", detail: Json | None = None) -> None:
-    """Add a person's change to the audit."""
-    tx.notes.audit(AuditEntry(at_s=who.now_s, by=who.by, what=what, device=device, detail=detail or {}))
 
 
 def touch(tx: Transaction, box: BoxRecord) -> None:
@@ -74,7 +65,7 @@ def rename_box(tx: Transaction, box: BoxRecord, name: str, who: Author) -> BoxRe
     if any(one != box.device for one in tx.boxes.with_exact_name(name)):
         text = phrase("cannot call %(box)s %(name)r: another box is called so, or has this id", box=box.name, name=name)
         raise CloudError(text, remedy=phrase("choose a name that no other box has"))
-    audit(tx, who, "box.renamed", device=box.device, detail={"from": box.name, "to": name})
+    audit(tx, who, AuditKind.BOX_RENAMED, difference({"name": box.name}, {"name": name}), device=box.device)
     return replace(box, name=name)
 
 
@@ -88,7 +79,7 @@ def label_box(tx: Transaction, box: BoxRecord, labels: Mapping[str, str], who: A
     if not access.sees(after):
         access.require(Permission.MOVE)
     tx.summaries.put_labels(box.device, after)
-    audit(tx, who, "box.labels", device=box.device, detail={"before": dict(box.labels), "labels": after})
+    audit(tx, who, AuditKind.BOX_LABELS, difference(box.labels, after), device=box.device)
     return replace(box, labels=after)
 
 
@@ -134,9 +125,17 @@ def add_box(tx: Transaction, enrolled: EnrolledBox, who: Author) -> BoxRecord:
         looks=0,
     )
     tx.summaries.put_labels(box.device, box.labels)
-    audit(tx, who, "box.enrolled", device=box.device, detail={"enrolment": enrolled.enrolment, "name": name})
+    audit(tx, who, AuditKind.BOX_ENROLLED, difference(audited_box(before), audited_box(box)), device=box.device)
     touch(tx, box)
     return box
+
+
+def audited_box(box: BoxRecord | None) -> Json:
+    """Return what the audit has of a box that comes or goes; nothing of one that was not there."""
+    if box is None:
+        return {}
+    own = {"name": box.name, "labels": dict(box.labels), "host": box.host, "state": box.state.value}
+    return own | {"enrolment": box.sequence.enrolment}
 
 
 def _free_name(tx: Transaction, name: str, device: DeviceId) -> None:
@@ -159,6 +158,30 @@ def end_all(tx: Transaction, device: DeviceId, *, now_s: float, code: str = "", 
     tx.commands.put(ended)
     tx.commands.heard([one.history_line(now_s) for one in ended])
     settle_commands(tx, ended)
+
+
+def revoke_box(tx: Transaction, box: BoxRecord, who: Author) -> None:
+    """Ignore a box from now on; its open commands end UNKNOWN, REVOKED.
+
+    Raises:
+        CloudError: it is set aside.
+    """
+    if box.state is BoxState.SET_ASIDE:
+        text = phrase("cannot revoke %(box)s: it is set aside, and ignored already", box=box.name)
+        remedy = phrase("`edgegpu-cloud boxes forget %(box)s` revokes its certificates too", box=box.name)
+        raise CloudError(text, remedy=remedy)
+    end_all(tx, box.device, now_s=who.now_s, code=ResultCode.REVOKED, text=REVOKED_MEANWHILE)
+    tx.enrolments.revoke_certificates(box.device, now_s=who.now_s)
+    change = AuditedChange({"state": box.state.value}, {"state": BoxState.REVOKED.value})
+    audit(tx, who, AuditKind.BOX_REVOKED, change, device=box.device)
+    touch(tx, replace(box, state=BoxState.REVOKED, online=False, look_at_s=None))
+
+
+def forget_box(tx: Transaction, box: BoxRecord, who: Author) -> None:
+    """Drop a box: its certificates are revoked, and all other records go but alarms and audit."""
+    tx.enrolments.revoke_certificates(box.device, now_s=who.now_s)
+    tx.forget_box(box.device, by=who.by)
+    audit(tx, who, AuditKind.BOX_FORGOTTEN, AuditedChange(audited_box(box), {}), device=box.device)
 
 
 def give_revision(tx: Transaction, box: BoxRecord, spec: Json, who: Author) -> BoxRecord:
@@ -192,12 +215,13 @@ def set_spec(
             expect_rev=expect_rev,
         )
         raise ConflictError(text, remedy=phrase("look at it again, then decide"))
-    after = edited(box, held_spec(tx, box), edit)
+    before = held_spec(tx, box)
+    after = edited(box, before, edit)
     if after is None:
         return box.spec_rev
     rev, value = box.sequence.rev + 1, after.to_json()
     tx.summaries.put_apps({box.device: apps_in(after)}, requested=True)
-    audit(tx, who, "box.spec", device=box.device, detail={"rev": rev, "spec": value})
+    audit(tx, who, AuditKind.BOX_SPEC, changed_items(before, after), device=box.device, detail={"rev": rev})
     touch(tx, give_revision(tx, box, value, who))
     return rev
 
@@ -248,9 +272,24 @@ def add_command(tx: Transaction, box: BoxRecord, who: Author, *, op: str, args: 
     check_size(args)
     one = TrackedCommand(id=new_command_id(who.now_s), op=name, args=args, due_at_s=who.now_s + wait_s)
     tx.commands.add(StoredCommand(device=box.device, tracked=one, by=who.by, at_s=who.now_s))
-    audit(tx, who, "command", device=box.device, detail={"id": one.id, "op": op, "args": args, "wait_s": wait_s})
+    audit(tx, who, AuditKind.COMMAND, queued_command(one, wait_s), device=box.device, detail={"id": one.id})
     touch(tx, tx.boxes.get([box.device])[box.device])
     return one.id
+
+
+def queued_command(command: TrackedCommand, wait_s: int) -> AuditedChange:
+    """Return what the audit has of a new command."""
+    return AuditedChange({}, {"op": command.op, "args": without_secrets(command.args), "wait_s": wait_s})
+
+
+def see_alarm(tx: Transaction, number: int, who: Author, access: Access) -> bool:
+    """Mark an alarm as seen by a person; return whether it exists in their scope."""
+    alarm = tx.notes.alarm_seen(number, by=who.by, scope=access.scope.terms)
+    if alarm is None:
+        return False
+    seen = difference({"seen_by": alarm.seen_by}, {"seen_by": who.by})
+    audit(tx, who, AuditKind.ALARM_SEEN, seen, device=alarm.device, detail={"number": number, "kind": alarm.kind})
+    return True
 
 
 def _op(tx: Transaction, box: BoxRecord, op: str, args: Json) -> OpName:

@@ -7,16 +7,19 @@ from functools import partial
 
 from edgegpu_cloud.errors import CloudError, ConflictError, NotFoundError
 from edgegpu_cloud.fleet.access import ALL_BOXES, Access, Permission
+from edgegpu_cloud.fleet.audit.entries import AuditedChange, Author, audit, difference
+from edgegpu_cloud.fleet.audit.kinds import AuditKind
+from edgegpu_cloud.fleet.audit.views import AuditView, audit_views
 from edgegpu_cloud.fleet.changes import (
-    Author,
     add_command,
-    audit,
     check_enrolled,
-    end_all,
+    forget_box,
     give_revision,
     held_spec,
     label_box,
     rename_box,
+    revoke_box,
+    see_alarm,
     set_spec,
     touch,
 )
@@ -38,7 +41,7 @@ from edgegpu_cloud.fleet.listing import (
     page_of,
     query_of,
 )
-from edgegpu_cloud.fleet.names import check_settles, cluster_of, find_box, find_command, refused_names
+from edgegpu_cloud.fleet.names import check_settles, cluster_of, device_named, find_box, find_command, refused_names
 from edgegpu_cloud.fleet.selectors import BoxSelector
 from edgegpu_cloud.fleet.specs import (
     ContainerLimits,
@@ -50,15 +53,14 @@ from edgegpu_cloud.fleet.specs import (
     without_limits,
     without_refused,
 )
-from edgegpu_cloud.fleet.views import REVOKED_MEANWHILE, BoxDetails, BoxView, CommandView, box_views, command_view
+from edgegpu_cloud.fleet.views import BoxDetails, BoxView, CommandView, box_views, command_view
 from edgegpu_cloud.phrases import phrase
 from edgegpu_cloud.store.people.records import Role
-from edgegpu_cloud.store.records import Alarm, AuditEntry, AuditFilter, BoxEvent, BoxRecord, BoxState, Json
+from edgegpu_cloud.store.records import Alarm, AuditFilter, BoxEvent, BoxRecord, Json
 from edgegpu_cloud.store.store import ControllerStore, Transaction
 from edgegpu_cloud.store.summaries.box_list import BoxCounts, BoxQuery
 from edgegpu_sync.ids import CommandId, DeviceId
 from edgegpu_sync.messages.spec import Spec
-from edgegpu_sync.states import ResultCode
 
 WAIT_S = 3_600
 """How long a command may wait for its box by default."""
@@ -195,14 +197,7 @@ class Fleet:
         """
         with self._store.write() as tx:
             who, box = self._author(Permission.REMOVE), self._find(tx, device)
-            if box.state is BoxState.SET_ASIDE:
-                text = phrase("cannot revoke %(box)s: it is set aside, and ignored already", box=box.name)
-                remedy = phrase("`edgegpu-cloud boxes forget %(box)s` revokes its certificates too", box=box.name)
-                raise CloudError(text, remedy=remedy)
-            end_all(tx, box.device, now_s=who.now_s, code=ResultCode.REVOKED, text=REVOKED_MEANWHILE)
-            tx.enrolments.revoke_certificates(box.device, now_s=who.now_s)
-            audit(tx, who, "box.revoked", device=box.device)
-            touch(tx, replace(box, state=BoxState.REVOKED, online=False, look_at_s=None))
+            revoke_box(tx, box, who)
 
     def forget(self, device: str) -> None:
         """Drop a box: its certificates are revoked, and all other records go but alarms and audit.
@@ -214,10 +209,7 @@ class Fleet:
         """
         with self._store.write() as tx:
             who, box = self._author(Permission.REMOVE), self._find(tx, device)
-            tx.enrolments.revoke_certificates(box.device, now_s=who.now_s)
-            tx.forget_box(box.device, by=who.by)
-            detail: Json = {"name": box.name, "host": box.host, "enrolment": box.sequence.enrolment}
-            audit(tx, who, "box.forgotten", device=box.device, detail=detail | {"state": box.state.value})
+            forget_box(tx, box, who)
 
     def is_forgotten(self, device: str) -> bool:
         """Whether this is the device id of a box that was enrolled once and is forgotten."""
@@ -242,7 +234,8 @@ class Fleet:
             if held is not None:
                 confirmed = give_revision(tx, confirmed, held.spec, who)
             tx.commands.wake([box.device])
-            audit(tx, who, "box.confirmed", device=box.device, detail={"rev": confirmed.sequence.rev})
+            before, after = ({"restored": one.restored, "rev": one.rev} for one in (box.sequence, confirmed.sequence))
+            audit(tx, who, AuditKind.BOX_CONFIRMED, difference(before, after), device=box.device)
             touch(tx, confirmed)
 
     def rename(self, device: str, name: str) -> None:
@@ -424,7 +417,8 @@ class Fleet:
                 raise ConflictError(text, remedy=phrase("undo what it did by another command"))
             cancelled = command.tracked.cancelled(who.now_s)
             tx.commands.put([replace(command, tracked=cancelled, cancelled=True, next_at_s=0.0)])
-            audit(tx, who, "command.cancelled", device=command.device, detail={"id": command.id})
+            change = AuditedChange({"cancelled": command.cancelled}, {"cancelled": True})
+            audit(tx, who, AuditKind.COMMAND_CANCELLED, change, device=command.device, detail={"id": command.id})
             touch(tx, box)
 
     def commands(self, device: str | None = None, limit: int = 50, *, before: str = "") -> list[CommandView]:
@@ -478,8 +472,7 @@ class Fleet:
         """
         with self._store.write() as tx:
             who = self._author(Permission.CHANGE)
-            audit(tx, who, "alarm.seen", detail={"number": number})
-            if not tx.notes.alarm_seen(number, by=who.by, scope=self._access.scope.terms):
+            if not see_alarm(tx, number, who, self._access):
                 text = phrase("cannot find alarm %(number)s", number=number)
                 raise NotFoundError(text, remedy=phrase("`edgegpu-cloud alarms` lists them"))
 
@@ -489,12 +482,16 @@ class Fleet:
             of = self._find(tx, device).device if device is not None else None
             return tx.notes.events(of, limit=limit, scope=self._access.scope.terms)
 
-    def audit(self, where: AuditFilter = WHOLE_AUDIT, *, limit: int = 50) -> list[AuditEntry]:
-        """Return who changed what, newest first; with a scope only what was changed on its boxes.
+    def audit(self, where: AuditFilter = WHOLE_AUDIT, *, limit: int = 50) -> list[AuditView]:
+        """Return who changed what, and what came of it, newest first; with a scope only changes of its boxes.
+
+        `where.device` may be a box's name too; a text that names no box is taken for the id of a forgotten one.
 
         Raises:
             ForbiddenError: the person is no admin.
         """
         self._access.require(Permission.AUDIT)
         with self._store.read() as tx:
-            return tx.notes.audit_page(where, limit=limit, scope=self._access.scope.terms)
+            if where.device:
+                where = replace(where, device=device_named(tx, where.device, self._access.scope))
+            return audit_views(tx, tx.notes.audit_page(where, limit=limit, scope=self._access.scope.terms))

@@ -56,6 +56,14 @@ def find_box(tx: Transaction, name_or_id: str, scope: BoxSelector = ALL_BOXES) -
     )
 
 
+def device_named(tx: Transaction, text: str, scope: BoxSelector = ALL_BOXES) -> str:
+    """Return the device id of a box; a text that names none is taken for the id of one that is forgotten."""
+    try:
+        return find_box(tx, text, scope).device
+    except NotFoundError:
+        return text
+
+
 _NAMED, _MOST = 5, 10_000
 
 

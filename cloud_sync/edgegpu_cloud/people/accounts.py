@@ -1,31 +1,25 @@
 """Changes of accounts, each in a transaction of the caller's; each is audited, and none takes the last admin away."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from edgegpu_cloud.errors import ConflictError, NotFoundError
+from edgegpu_cloud.fleet.audit.entries import DONE, AuditedChange, Author, difference, entry_of
+from edgegpu_cloud.fleet.audit.kinds import AuditKind
 from edgegpu_cloud.people.errors import LastAdminError
 from edgegpu_cloud.people.lockout import of_account
 from edgegpu_cloud.people.names import normal_name
 from edgegpu_cloud.people.secret_texts import digest_of, new_secret
 from edgegpu_cloud.phrases import phrase
 from edgegpu_cloud.store.people.records import LinkKind, OneTimeLink, Role, UserAccount
-from edgegpu_cloud.store.records import AuditEntry, Json
+from edgegpu_cloud.store.records import Json
 from edgegpu_cloud.store.store import Transaction
 
 
-@dataclass(frozen=True, slots=True)
-class PeopleChange:
-    """Who changes people, and when."""
-
-    by: str
-    now_s: float
-
-
-def note(tx: Transaction, who: PeopleChange, what: str, person: str, **detail: object) -> None:
+def note(
+    tx: Transaction, who: Author, what: AuditKind, person: str, change: AuditedChange, *, result: str = DONE
+) -> None:
     """Add a change of a person to the audit: what was before and after, never a secret or its hash."""
-    values: Json = {"person": person, **detail}
-    values.setdefault("result", "done")
-    tx.notes.audit(AuditEntry(at_s=who.now_s, by=who.by, what=what, detail=values))
+    tx.notes.audit(entry_of(who, what, change, detail={"person": person}, result=result))
 
 
 def is_whole_admin(account: UserAccount) -> bool:
@@ -47,7 +41,7 @@ def find(tx: Transaction, name: str) -> UserAccount:
     return found
 
 
-def add(tx: Transaction, account: UserAccount, who: PeopleChange) -> None:
+def add(tx: Transaction, account: UserAccount, who: Author) -> None:
     """Write a new account.
 
     Raises:
@@ -59,10 +53,10 @@ def add(tx: Transaction, account: UserAccount, who: PeopleChange) -> None:
             remedy=phrase("choose another"),
         )
     tx.people.add_account(account)
-    note(tx, who, "person.added", account.name, after=_shown(account))
+    note(tx, who, AuditKind.PERSON_ADDED, account.name, AuditedChange({}, _shown(account)))
 
 
-def change(tx: Transaction, after: UserAccount, who: PeopleChange, what: str) -> None:
+def change(tx: Transaction, after: UserAccount, who: Author, what: AuditKind) -> None:
     """Write an account whose role, scope, state or language is another one; nothing where nothing changes.
 
     Raises:
@@ -76,12 +70,10 @@ def change(tx: Transaction, after: UserAccount, who: PeopleChange, what: str) ->
     if after.disabled:
         tx.people.end_sessions(after.name)
         tx.people.drop_links(after.name)
-    old, new = _shown(before), _shown(after)
-    changed = [key for key in old if old[key] != new[key]]
-    note(tx, who, what, after.name, before={key: old[key] for key in changed}, after={key: new[key] for key in changed})
+    note(tx, who, what, after.name, difference(_shown(before), _shown(after)))
 
 
-def remove(tx: Transaction, name: str, who: PeopleChange) -> None:
+def remove(tx: Transaction, name: str, who: Author) -> None:
     """Drop an account with its sessions and tokens; its changes stay in the audit.
 
     Raises:
@@ -91,7 +83,7 @@ def remove(tx: Transaction, name: str, who: PeopleChange) -> None:
     _keep_an_admin(tx, before, None)
     tx.people.remove_account(before.name)
     tx.people.failures.forget_all(of_account(before.name))
-    note(tx, who, "person.removed", before.name, before=_shown(before))
+    note(tx, who, AuditKind.PERSON_REMOVED, before.name, AuditedChange(_shown(before), {}))
 
 
 def _keep_an_admin(tx: Transaction, before: UserAccount, after: UserAccount | None) -> None:
@@ -102,17 +94,20 @@ def _keep_an_admin(tx: Transaction, before: UserAccount, after: UserAccount | No
         raise LastAdminError(before.name)
 
 
-def put_password(tx: Transaction, name: str, hash_: str, who: PeopleChange, *, keep_session: str = "") -> None:
+def put_password(tx: Transaction, name: str, hash_: str, who: Author, *, keep_session: str = "") -> None:
     """Give an account another password: its sessions end but the one with this digest, its links are void, no lock."""
     account = find(tx, name)
     tx.people.put_account(replace(account, password=hash_, password_at_s=who.now_s))
     ended = tx.people.end_sessions(account.name, but=keep_session)
     tx.people.drop_links(account.name)
     tx.people.failures.forget_all(of_account(account.name))
-    note(tx, who, "person.password", account.name, sessions_ended=ended)
+    change = AuditedChange(
+        {"password_at_s": account.password_at_s}, {"password_at_s": who.now_s, "sessions_ended": ended}
+    )
+    note(tx, who, AuditKind.PERSON_PASSWORD, account.name, change)
 
 
-def make_link(tx: Transaction, account: str, who: PeopleChange, *, kind: LinkKind, lasts_s: float) -> str:
+def make_link(tx: Transaction, account: str, who: Author, *, kind: LinkKind, lasts_s: float) -> str:
     """Return the secret of a new one-time link; an earlier one for the same account is void."""
     secret = new_secret()
     tx.people.put_link(
@@ -125,11 +120,11 @@ def make_link(tx: Transaction, account: str, who: PeopleChange, *, kind: LinkKin
             expires_at_s=who.now_s + lasts_s,
         )
     )
-    note(tx, who, "person.link", account, kind=kind.value, lasts_s=int(lasts_s))
+    note(tx, who, AuditKind.PERSON_LINK, account, AuditedChange({}, {"kind": kind.value, "lasts_s": int(lasts_s)}))
     return secret
 
 
-def _shown(account: UserAccount) -> dict[str, object]:
+def _shown(account: UserAccount) -> Json:
     """Return what the audit has of an account."""
     return {
         "role": account.role.value,

@@ -2,7 +2,9 @@
 
 from edgegpu_cloud.errors import CloudError, ConflictError, NotFoundError
 from edgegpu_cloud.fleet.access import both_scopes, read_scope
-from edgegpu_cloud.people.accounts import PeopleChange, find, note
+from edgegpu_cloud.fleet.audit.entries import AuditedChange, Author
+from edgegpu_cloud.fleet.audit.kinds import AuditKind
+from edgegpu_cloud.people.accounts import find, note
 from edgegpu_cloud.people.names import check_token_name
 from edgegpu_cloud.people.secret_texts import digest_of, new_api_token
 from edgegpu_cloud.people.sessions import Session
@@ -18,7 +20,7 @@ _DAY_S = 86_400.0
 
 
 def create(
-    tx: Transaction, owner: str, who: PeopleChange, *, name: str, role: Role, scope: str, days: int
+    tx: Transaction, owner: str, who: Author, *, name: str, role: Role, scope: str, days: int
 ) -> tuple[str, ApiToken]:
     """Write a new token; return its text, which is stored nowhere, and its record.
 
@@ -60,15 +62,15 @@ def create(
     )
     tx.people.add_token(token)
     after = {"name": name, "role": role.value, "scope": token.scope, "days": days}
-    note(tx, who, "person.token_added", account.name, after=after)
+    note(tx, who, AuditKind.PERSON_TOKEN_ADDED, account.name, AuditedChange({}, after))
     return secret, token
 
 
-def revoke(tx: Transaction, token: ApiToken, who: PeopleChange) -> None:
+def revoke(tx: Transaction, token: ApiToken, who: Author) -> None:
     """Drop a token."""
     tx.people.remove_token(token.digest)
     before = {"name": token.name, "role": token.role.value, "scope": token.scope}
-    note(tx, who, "person.token_revoked", token.account, before=before)
+    note(tx, who, AuditKind.PERSON_TOKEN_REVOKED, token.account, AuditedChange(before, {}))
 
 
 def find_token(tx: Transaction, owner: str | None, name_or_id: str) -> ApiToken:

@@ -6,8 +6,10 @@ from dataclasses import replace
 
 from edgegpu_cloud.errors import CloudError, ConflictError, ForbiddenError, NotFoundError
 from edgegpu_cloud.fleet.access import Access, Permission, read_scope
+from edgegpu_cloud.fleet.audit.entries import NOTHING, REFUSED, AuditedChange, Author
+from edgegpu_cloud.fleet.audit.kinds import AuditKind
 from edgegpu_cloud.people import accounts, api_tokens
-from edgegpu_cloud.people.accounts import PeopleChange, find, is_whole_admin, make_link
+from edgegpu_cloud.people.accounts import find, is_whole_admin, make_link
 from edgegpu_cloud.people.errors import (
     HashQueueFullError,
     LastAdminError,
@@ -33,6 +35,7 @@ PASSWORD_LINK_S = 72 * 3_600.0
 """How long a link for a password is valid."""
 
 LANGUAGES = ("", "en", "zh")
+_SESSION_REVOKED = AuditKind.PERSON_SESSION_REVOKED
 
 
 class People:
@@ -113,7 +116,7 @@ class People:
                 )
             tx.people.end_session(found.digest)
             before = {"session": found.id, "address": found.address}
-            accounts.note(tx, self._who(by), "person.session_revoked", found.account, before=before)
+            accounts.note(tx, self._who(by), _SESSION_REVOKED, found.account, AuditedChange(before, {}))
 
     def revoke_sessions(self, name: str, *, by: Access, but: str = "") -> int:
         """End all sessions of a person but the one with this id; return how many.
@@ -124,7 +127,8 @@ class People:
         ended = [one for one in self.sessions(name, by=by) if one.id != but]
         with self._store.write() as tx:
             done = [one for one in ended if tx.people.end_session(one.digest)]
-            accounts.note(tx, self._who(by), "person.session_revoked", normal_name(name), sessions_ended=len(done))
+            change = AuditedChange({"sessions": len(ended)}, {"sessions": len(ended) - len(done)})
+            accounts.note(tx, self._who(by), _SESSION_REVOKED, normal_name(name), change)
         return len(done)
 
     # API tokens
@@ -234,7 +238,7 @@ class People:
             LastAdminError: nobody could manage people any more.
             NotFoundError, ForbiddenError: as `account`.
         """
-        self._change(name, "person.role", by, lambda account: replace(account, role=role))
+        self._change(name, AuditKind.PERSON_ROLE, by, lambda account: replace(account, role=role))
 
     def set_scope(self, name: str, scope: str, *, by: Access) -> None:
         """Give a person another scope: a selector over labels, empty for all boxes.
@@ -244,19 +248,19 @@ class People:
             LastAdminError, NotFoundError, ForbiddenError: as `set_role`.
         """
         text = _checked_scope(scope)
-        self._change(name, "person.scope", by, lambda account: replace(account, scope=text))
+        self._change(name, AuditKind.PERSON_SCOPE, by, lambda account: replace(account, scope=text))
 
     def disable(self, name: str, *, by: Access) -> None:
         """Shut a person out: the sessions end, tokens and links are of no use until `enable`; raises as `set_role`."""
-        self._change(name, "person.disabled", by, lambda account: replace(account, disabled=True))
+        self._change(name, AuditKind.PERSON_DISABLED, by, lambda account: replace(account, disabled=True))
 
     def enable(self, name: str, *, by: Access) -> None:
         """Let a person in again; raises as `set_role`."""
-        self._change(name, "person.enabled", by, lambda account: replace(account, disabled=False))
+        self._change(name, AuditKind.PERSON_ENABLED, by, lambda account: replace(account, disabled=False))
 
     def delete(self, name: str, *, by: Access) -> None:
         """Drop an account with its sessions and tokens; what it changed stays in the audit. Raises as `set_role`."""
-        with self._audited(by, "person.removed", name), self._store.write() as tx:
+        with self._audited(by, AuditKind.PERSON_REMOVED, name), self._store.write() as tx:
             tx.people.hold_accounts()
             accounts.remove(tx, name, self._who(by))
 
@@ -271,22 +275,23 @@ class People:
         checked = _checked_language(language)
         with self._store.write() as tx:
             account = replace(find(tx, name), language=checked)
-            accounts.change(tx, account, self._who(by), "person.language")
+            accounts.change(tx, account, self._who(by), AuditKind.PERSON_LANGUAGE)
 
-    def _change(self, name: str, what: str, by: Access, edit: Callable[[UserAccount], UserAccount]) -> None:
+    def _change(self, name: str, what: AuditKind, by: Access, edit: Callable[[UserAccount], UserAccount]) -> None:
         with self._audited(by, what, name), self._store.write() as tx:
             tx.people.hold_accounts()
             accounts.change(tx, edit(find(tx, name)), self._who(by), what)
 
     @contextmanager
-    def _audited(self, by: Access, what: str, name: str) -> Iterator[None]:
+    def _audited(self, by: Access, what: AuditKind, name: str) -> Iterator[None]:
         """Require the right to manage people; a change that the last admin keeps from is audited as refused."""
         by.require(Permission.PEOPLE)
         try:
             yield
         except LastAdminError as error:
             with self._store.write() as tx:
-                accounts.note(tx, self._who(by), what, normal_name(name), result=f"refused: {error.text}")
+                result = f"{REFUSED}: {error.text}"
+                accounts.note(tx, self._who(by), what, normal_name(name), NOTHING, result=result)
             raise
 
     # passwords and links
@@ -407,7 +412,7 @@ class People:
             self._usable(tx, link)
             if not tx.people.take_link(found.digest):
                 raise LinkRefusedError
-            who = PeopleChange(account, self._clock())
+            who = Author(account, self._clock())
             if found.kind is LinkKind.FIRST_ADMIN:
                 if any(map(is_whole_admin, tx.people.accounts())):
                     raise LinkRefusedError
@@ -422,8 +427,8 @@ class People:
             raise LinkRefusedError
         return found
 
-    def _who(self, by: Access) -> PeopleChange:
-        return PeopleChange(by.by, self._clock())
+    def _who(self, by: Access) -> Author:
+        return Author(by.by, self._clock())
 
 
 def _is_own(by: Access, name: str) -> bool:

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from edgegpu_cloud.errors import CloudError
-from edgegpu_cloud.fleet.changes import Author, add_command, set_spec, touch
+from edgegpu_cloud.fleet.audit.entries import Author
+from edgegpu_cloud.fleet.changes import add_command, set_spec, touch
 from edgegpu_cloud.fleet.names import check_settles, cluster_of
 from edgegpu_cloud.fleet.reports import pods_of, read_latest
 from edgegpu_cloud.fleet.specs import ContainerLimits, revised

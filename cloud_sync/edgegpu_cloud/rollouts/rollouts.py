@@ -7,7 +7,9 @@ from functools import partial
 
 from edgegpu_cloud.errors import CloudError, ConflictError, NotFoundError
 from edgegpu_cloud.fleet.access import Access, Permission
-from edgegpu_cloud.fleet.changes import Author, audit
+from edgegpu_cloud.fleet.audit.documents import without_secrets
+from edgegpu_cloud.fleet.audit.entries import AuditedChange, Author, audit, difference
+from edgegpu_cloud.fleet.audit.kinds import AuditKind
 from edgegpu_cloud.fleet.following import follow
 from edgegpu_cloud.phrases import phrase
 from edgegpu_cloud.rollouts import rules
@@ -155,7 +157,8 @@ class Rollouts:
                 for at, (box, wave) in enumerate(zip(boxes, wave_of_each(sizes), strict=True))
             ]
             number = tx.rollouts.add(rollout, rows)
-            self._audit(tx, "rollout.started", number, {"change": words_of(change), "boxes": len(boxes)})
+            after: Json = {"kind": rollout.kind, "change": without_secrets(rollout.change), "boxes": len(boxes)}
+            self._audit(tx, AuditKind.ROLLOUT_STARTED, number, AuditedChange({}, after))
         return number
 
     # look
@@ -260,8 +263,7 @@ class Rollouts:
                     text, remedy=phrase("`edgegpu-cloud rollouts show %(number)s` shows it", number=number)
                 ) from error
             tx.rollouts.put(after)
-            detail: Json = {"before": rollout.state.value, "after": after.state.value}
-            self._audit(tx, f"rollout.{done}", number, detail | ({"returns": True} if after.returns else {}))
+            self._audit(tx, AuditKind(f"rollout.{done}"), number, difference(_shown(rollout), _shown(after)))
 
     def _within(self) -> BoxQuery | None:
         """Return the boxes that exist for the person; None: all."""
@@ -278,8 +280,13 @@ class Rollouts:
             )
         return found
 
-    def _audit(self, tx: Transaction, what: str, number: int, detail: Json) -> None:
-        audit(tx, Author(self._access.by, self._clock()), what, detail={"rollout": number, **detail})
+    def _audit(self, tx: Transaction, what: AuditKind, number: int, change: AuditedChange) -> None:
+        audit(tx, Author(self._access.by, self._clock()), what, change, detail={"rollout": number})
+
+
+def _shown(rollout: RolloutRecord) -> Json:
+    """Return what the audit has of a rollout that a person pauses, resumes or aborts."""
+    return {"state": rollout.state.value, "returns": rollout.returns}
 
 
 def _check(request: RolloutRequest) -> None:

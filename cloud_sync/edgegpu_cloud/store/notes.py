@@ -193,11 +193,12 @@ class NoteTable:
             query = query.where(_ALARMS.c.seen_by == "")
         return [record_of(Alarm, row) for row in self._connection.execute(query).mappings().all()]
 
-    def alarm_seen(self, number: int, *, by: str, scope: Sequence[LabelTerm] = ()) -> bool:
-        """Mark an alarm as seen by a person; return whether it exists in their scope."""
+    def alarm_seen(self, number: int, *, by: str, scope: Sequence[LabelTerm] = ()) -> Alarm | None:
+        """Mark an alarm as seen by a person; return it as it was before, None where none exists in their scope."""
         where = (_ALARMS.c.number == number, *in_scope(_ALARMS.c.device, scope))
-        done = self._connection.execute(update(_ALARMS).where(*where).values(seen_by=by))
-        return bool(done.rowcount)
+        row = self._connection.execute(select(_ALARMS).where(*where)).mappings().one_or_none()
+        self._connection.execute(update(_ALARMS).where(*where).values(seen_by=by))
+        return None if row is None else record_of(Alarm, row)
 
     def audit(self, *entries: AuditEntry) -> None:
         """Store what a person changed."""

@@ -22,7 +22,8 @@ from kits.cloudprocess import Cloud, parts, running
 from edgegpu_base.x509 import new_key
 from edgegpu_cloud.enrolment.bootstrap import authority_of
 from edgegpu_cloud.enrolment.ca import CertificateRequest
-from edgegpu_cloud.fleet.changes import Author, add_box
+from edgegpu_cloud.fleet.audit.entries import Author
+from edgegpu_cloud.fleet.changes import add_box
 from edgegpu_cloud.fleet.fleet import Fleet
 from edgegpu_cloud.layout import CloudLayout
 from edgegpu_cloud.store.records import EnrolledBox

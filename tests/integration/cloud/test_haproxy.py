@@ -15,7 +15,8 @@ from kits.mqtt import wait_for
 from playwright.sync_api import BrowserContext, Page, expect
 
 from edgegpu_cloud.console.visitor import SESSION_COOKIE
-from edgegpu_cloud.fleet.changes import Author, add_box
+from edgegpu_cloud.fleet.audit.entries import Author
+from edgegpu_cloud.fleet.changes import add_box
 from edgegpu_cloud.layout import CloudLayout, load, store_url
 from edgegpu_cloud.store.records import EnrolledBox
 from edgegpu_cloud.store.store import ControllerStore

@@ -8,7 +8,8 @@ import pytest
 from kits.stores import open_store
 
 from edgegpu_cloud.errors import CloudError, ConflictError, NotFoundError
-from edgegpu_cloud.fleet.changes import Author, add_box, new_command_id, next_enrolment
+from edgegpu_cloud.fleet.audit.entries import Author
+from edgegpu_cloud.fleet.changes import add_box, new_command_id, next_enrolment
 from edgegpu_cloud.fleet.fleet import Fleet
 from edgegpu_cloud.fleet.specs import ContainerLimits
 from edgegpu_cloud.fleet.summaries import refresh
@@ -307,7 +308,7 @@ class TestMembers:
         assert fleet.alarms() == []
         assert [(one.kind, one.seen_by) for one in fleet.alarms(unseen=False)] == [("CLONED", "anna")]
         (entry,) = [one for one in audits(store) if one.what == "box.forgotten"]
-        assert (entry.device, entry.by, entry.detail["name"]) == ("0000000000000003", "anna", "munich")
+        assert (entry.device, entry.by, entry.detail["before"]["name"]) == ("0000000000000003", "anna", "munich")
         assert not fleet.is_forgotten("0000000000000003"), "it never had a certificate"
         take_in(store, enrolled(4, "munich"))
         assert fleet.box("munich").rev == 0, "the name is free again"

@@ -8,7 +8,8 @@ from kits.stores import open_store
 
 from edgegpu_cloud.errors import CloudError, ForbiddenError, NotFoundError
 from edgegpu_cloud.fleet.access import read_scope
-from edgegpu_cloud.fleet.changes import Author, add_box
+from edgegpu_cloud.fleet.audit.entries import Author
+from edgegpu_cloud.fleet.changes import add_box
 from edgegpu_cloud.fleet.fleet import Fleet
 from edgegpu_cloud.fleet.history.metrics import UseRange
 from edgegpu_cloud.fleet.limits.history import ContainerKey
@@ -213,7 +214,7 @@ def test_the_audit_is_paged_and_filtered(store: ControllerStore) -> None:
     bea.set_spec(HALL, lambda _: Spec())
     first = bea.audit(AuditFilter(by="bea", what="box"), limit=3)
     rest = bea.audit(AuditFilter(by="bea", what="box", before=first[-1].number), limit=50)
-    labels = [one.detail["labels"]["rack"] for one in (*first, *rest) if one.what == "box.labels"]
+    labels = [one.after["rack"] for one in (*first, *rest) if one.what == "box.labels" and one.after]
     assert labels == ["4", "3", "2", "1", "0"]
     assert {one.by for one in bea.audit(AuditFilter(by="bea/ci"))} == {"bea/ci"}
     assert bea.audit(AuditFilter(by="be")) == []

@@ -7,7 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from edgegpu_cloud.errors import CloudError, ConflictError
-from edgegpu_cloud.fleet.changes import Author, audit
+from edgegpu_cloud.fleet.audit.entries import NOTHING, Author, audit
+from edgegpu_cloud.fleet.audit.kinds import AuditKind
 from edgegpu_cloud.fleet.idempotency import (
     LASTS_S,
     TAKEN_OVER_S,
@@ -49,14 +50,14 @@ class Site:
         def make() -> StoredAnswer:
             first()
             with self.store.write() as tx:
-                audit(tx, Author("otto", self.now_s), "made", detail={})
+                audit(tx, Author("otto", self.now_s), AuditKind.TOKEN_MADE, NOTHING)
             return StoredAnswer(201, f'{{"number": {self.made()}}}')
 
         return make
 
     def made(self) -> int:
         with self.store.read() as tx:
-            return len(tx.notes.audit_page(AuditFilter(what="made"), limit=50, scope=()))
+            return len(tx.notes.audit_page(AuditFilter(what="token.made"), limit=50, scope=()))
 
 
 @pytest.fixture

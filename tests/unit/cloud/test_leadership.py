@@ -15,7 +15,8 @@ from edgegpu_cloud.alerts.service import Alerts, AlertTask
 from edgegpu_cloud.controller.leases import PartitionLeases
 from edgegpu_cloud.controller.partitions import LeaseTimes
 from edgegpu_cloud.fleet.access import Access
-from edgegpu_cloud.fleet.changes import Author, add_box
+from edgegpu_cloud.fleet.audit.entries import Author
+from edgegpu_cloud.fleet.changes import add_box
 from edgegpu_cloud.fleet.operations.operations import Operations
 from edgegpu_cloud.fleet.operations.runner import OperationRunner
 from edgegpu_cloud.fleet.specs import SharingSettings

@@ -9,7 +9,8 @@ import pytest
 from edgegpu_cloud.controller.leases import PartitionLeases
 from edgegpu_cloud.controller.partitions import LeaseTimes
 from edgegpu_cloud.errors import CloudError
-from edgegpu_cloud.fleet.changes import Author, add_box
+from edgegpu_cloud.fleet.audit.entries import Author
+from edgegpu_cloud.fleet.changes import add_box
 from edgegpu_cloud.store.controllers.leadership import LeasesLostError
 from edgegpu_cloud.store.records import PARTITIONS, ControllerBeat, EnrolledBox, Lease, partition_of
 from edgegpu_cloud.store.store import ControllerStore, Transaction

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from itertools import pairwise
 from typing import Any
 
+from edgegpu_cloud.fleet.audit.documents import changed_items
 from edgegpu_cloud.fleet.limits.history import (
     ContainerKey,
     LimitsHistoryEntry,
@@ -12,6 +15,7 @@ from edgegpu_cloud.fleet.limits.history import (
     with_outcomes,
 )
 from edgegpu_cloud.fleet.limits.outcomes import OutcomeState
+from edgegpu_cloud.fleet.specs import desired_items
 from edgegpu_cloud.store.records import AuditEntry, Revision
 from edgegpu_cloud.store.settlements.records import BoxSettlements, RequestKey, StoredSettlement
 from edgegpu_sync.messages.spec import AppLimits, Sharing, Spec
@@ -65,6 +69,44 @@ def test_documents_that_the_store_has_dropped_come_from_the_audit() -> None:
     ]
     found = limits_history(revisions_of([document(2, item(2))], audits), ASR)
     assert [told(one) for one in found] == [(2, "ann", 1, 2), (1, "ann", None, 1)]
+
+
+def test_documents_are_made_of_the_items_that_the_audit_has_of_each_later_change() -> None:
+    other, sharing = item(7, app="plate"), Sharing(rev=5, installed=True)
+    specs = [
+        Spec(app_limits=(item(1),)),
+        Spec(app_limits=(item(1), other)),
+        Spec(app_limits=(item(4, rev=3), other)),
+        Spec(app_limits=(other,)),
+        Spec(app_limits=(other,), sharing=sharing),
+        Spec(app_limits=(other, item(9, rev=7)), sharing=sharing),
+    ]
+    revs = (1, 2, 3, 4, 5, 7)  # 6 was given when the box was confirmed: the same document, and no change of it
+    changes = [changed_items(before, after) for before, after in pairwise([Spec(), *specs])]
+    audits = [
+        AuditEntry(
+            at_s=rev * 60.0,
+            by="bob",
+            what="box.spec",
+            detail={"rev": rev, "before": change.before, "after": change.after},
+        )
+        for rev, change in zip(revs, changes, strict=True)
+    ]
+    newest = Revision(rev=7, spec=specs[-1].to_json(), at_s=1.0, by="ann")
+    found = revisions_of([newest], audits)
+    assert [one.rev for one in found] == [*revs]
+    read = [desired_items(Spec.model_validate_json(json.dumps(one.spec))) for one in found]
+    assert read == [desired_items(one) for one in specs]
+    history = limits_history(found, ASR)
+    assert [told(one) for one in history] == [
+        (7, "ann", None, 9),
+        (4, "bob", 4, None),
+        (3, "bob", 1, 4),
+        (1, "bob", None, 1),
+    ]
+    old = AuditEntry(at_s=1.0, by="old", what="box.spec", detail={"rev": 1, "spec": specs[0].to_json()})
+    assert [one.spec for one in revisions_of([newest], [old, *audits[1:]])] == [one.spec for one in found]
+    assert next(one.by for one in revisions_of([newest], [old, *audits[1:]])) == "old"
 
 
 def test_a_document_that_this_version_cannot_read_has_no_limits() -> None:

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from kits.stores import open_store
 
 from edgegpu_cloud.errors import CloudError
-from edgegpu_cloud.fleet.changes import Author, add_box
+from edgegpu_cloud.fleet.audit.entries import Author
+from edgegpu_cloud.fleet.changes import add_box
 from edgegpu_cloud.fleet.fleet import Fleet
 from edgegpu_cloud.fleet.listing import BoxFilter, PageOrder, page_of, query_of
 from edgegpu_cloud.fleet.selectors import read_selector

@@ -9,7 +9,8 @@ from edgegpu_cloud.alerts.service import Alerts
 from edgegpu_cloud.enrolment.manager import EnrolmentManager, TokenRequest
 from edgegpu_cloud.errors import CloudError, ForbiddenError, NotFoundError
 from edgegpu_cloud.fleet.access import Access, read_scope
-from edgegpu_cloud.fleet.changes import Author, add_box
+from edgegpu_cloud.fleet.audit.entries import Author
+from edgegpu_cloud.fleet.changes import add_box
 from edgegpu_cloud.fleet.fleet import Fleet
 from edgegpu_cloud.fleet.history.evidence import EvidenceService
 from edgegpu_cloud.fleet.listing import BoxFilter

@@ -119,18 +119,16 @@ def list_audit(
     fleet: ApiFleet,
     *,
     by: Annotated[str, Query(max_length=128, description="A person, with the person's tokens.")] = "",
+    box: Annotated[str, Query(max_length=253, description="Its id or name, or the id of a forgotten one.")] = "",
     what: Annotated[str, Query(max_length=64, description="A kind, or the beginning of several: `box`.")] = "",
     limit: Limit = 50,
     cursor: NumberCursor = 0,
 ) -> ApiPage[ApiAuditEntry]:
-    """Return who changed what, newest first."""
-    found = fleet.audit(AuditFilter(by=_text(by), what=_text(what), before=cursor), limit=limit + 1)
+    """Return who changed what, before and after, and what came of it, newest first."""
+    where = AuditFilter(by=_text(by), device=_text(box), what=_text(what), before=cursor)
+    found = fleet.audit(where, limit=limit + 1)
     more = str(found[limit - 1].number) if len(found) > limit else ""
-    items = [
-        ApiAuditEntry.model_validate({name: getattr(one, name) for name in ApiAuditEntry.model_fields})
-        for one in found[:limit]
-    ]
-    return page_with(request, items, more)
+    return page_with(request, [ApiAuditEntry.model_validate(one) for one in found[:limit]], more)
 
 
 def _text(words: str) -> str:

@@ -1,4 +1,4 @@
-"""The audit: who changed what, before and after; by person, box and kind, a page at a time."""
+"""The audit: who changed what, before and after, and what came of it; by person, box and kind, a page at a time."""
 
 import json
 from collections.abc import Callable
@@ -8,9 +8,10 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from edgegpu_cloud.console.context import Pages, VisitorFleet
-from edgegpu_cloud.errors import NotFoundError
-from edgegpu_cloud.fleet.fleet import Fleet
-from edgegpu_cloud.store.records import AuditEntry, AuditFilter
+from edgegpu_cloud.fleet.audit.documents import shown_values
+from edgegpu_cloud.fleet.audit.kinds import AuditKind
+from edgegpu_cloud.fleet.audit.views import AuditView
+from edgegpu_cloud.store.records import AuditFilter, Json
 
 router = APIRouter()
 
@@ -35,30 +36,19 @@ def audit_page(
 ) -> Response:
     """Show a page of the audit."""
     by, box, what = (text.replace("\0", "").strip() for text in (by, box, what))
-    device = _device(fleet, box) if box else ""
-    where = AuditFilter(by=by, device=device, what=what, before=before)
+    where = AuditFilter(by=by, device=box, what=what, before=before)
     found = fleet.audit(where, limit=PAGE + 1)
     shown, words = found[:PAGE], pages.words(request)
     kinds = _kinds(words)
-    names = fleet.names_of({one.device for one in shown if one.device})
     values = {
         "query": {"by": by, "box": box, "what": what},
         "kinds": {kind: kinds[kind] for kind in KINDS},
-        "names": kinds | _names(words),
-        "results": {"done": words("done"), "refused": words("refused")},
-        "entries": [(entry, names.get(entry.device, ""), _parts(entry)) for entry in shown],
+        "names": kinds | {kind.value: name for kind, name in kind_names(words).items()},
+        "entries": [(entry, _parts(entry)) for entry in shown],
         "older": shown[-1].number if len(found) > PAGE else 0,
         "is_first": not before,
     }
     return pages.page(request, "audit.html", values)
-
-
-def _device(fleet: Fleet, box: str) -> str:
-    """Return the device id of a box; a text that names none is taken for the id of one that is forgotten."""
-    try:
-        return fleet.box(box).device
-    except NotFoundError:
-        return box
 
 
 def _kinds(words: Callable[[str], str]) -> dict[str, str]:
@@ -76,58 +66,56 @@ def _kinds(words: Callable[[str], str]) -> dict[str, str]:
     }
 
 
-def _names(words: Callable[[str], str]) -> dict[str, str]:
-    """Return the names of changes for people."""
+def kind_names(words: Callable[[str], str]) -> dict[AuditKind, str]:
+    """Return the names of all changes for people."""
     return {
-        "alarm.seen": words("Alarm seen"),
-        "alert.silenced": words("Alert silenced"),
-        "box.confirmed": words("Box confirmed"),
-        "box.enrolled": words("Box enrolled"),
-        "box.forgotten": words("Box forgotten"),
-        "box.labels": words("Labels changed"),
-        "box.renamed": words("Box renamed"),
-        "box.revoked": words("Box revoked"),
-        "box.spec": words("Settings requested"),
-        "command": words("Command sent"),
-        "command.cancelled": words("Command cancelled"),
-        "controller.added": words("Controller added"),
-        "enrolment.approved": words("Enrolment approved"),
-        "enrolment.refused": words("Enrolment refused"),
-        "keys.added": words("Key set added"),
-        "operation": words("Operation started"),
-        "operation.cancelled": words("Operation cancelled"),
-        "person.added": words("Account added"),
-        "person.disabled": words("Account disabled"),
-        "person.enabled": words("Account enabled"),
-        "person.link": words("One-time link made"),
-        "person.password": words("Password changed"),
-        "person.removed": words("Account removed"),
-        "person.role": words("Role changed"),
-        "person.scope": words("Scope changed"),
-        "person.session_revoked": words("Session ended"),
-        "person.token_added": words("API token made"),
-        "person.token_revoked": words("API token revoked"),
-        "rollout.aborted": words("Rollout aborted"),
-        "rollout.paused": words("Rollout paused"),
-        "rollout.resumed": words("Rollout resumed"),
-        "rollout.started": words("Rollout started"),
-        "sign_in": words("Signed in"),
-        "sign_in.refused": words("Sign-in refused"),
-        "sign_out": words("Signed out"),
-        "token.made": words("Token made"),
-        "token.taken_back": words("Token taken back"),
+        AuditKind.ALARM_SEEN: words("Alarm seen"),
+        AuditKind.ALERT_SILENCED: words("Alert silenced"),
+        AuditKind.BOX_CONFIRMED: words("Box confirmed"),
+        AuditKind.BOX_ENROLLED: words("Box enrolled"),
+        AuditKind.BOX_FORGOTTEN: words("Box forgotten"),
+        AuditKind.BOX_LABELS: words("Labels changed"),
+        AuditKind.BOX_RENAMED: words("Box renamed"),
+        AuditKind.BOX_REVOKED: words("Box revoked"),
+        AuditKind.BOX_SPEC: words("Settings requested"),
+        AuditKind.COMMAND: words("Command sent"),
+        AuditKind.COMMAND_CANCELLED: words("Command cancelled"),
+        AuditKind.CONTROLLER_ADDED: words("Controller added"),
+        AuditKind.ENROLMENT_APPROVED: words("Enrolment approved"),
+        AuditKind.ENROLMENT_REFUSED: words("Enrolment refused"),
+        AuditKind.KEYS_ADDED: words("Key set added"),
+        AuditKind.OPERATION: words("Operation started"),
+        AuditKind.OPERATION_CANCELLED: words("Operation cancelled"),
+        AuditKind.PERSON_ADDED: words("Account added"),
+        AuditKind.PERSON_DISABLED: words("Account disabled"),
+        AuditKind.PERSON_ENABLED: words("Account enabled"),
+        AuditKind.PERSON_LANGUAGE: words("Language changed"),
+        AuditKind.PERSON_LINK: words("One-time link made"),
+        AuditKind.PERSON_PASSWORD: words("Password changed"),
+        AuditKind.PERSON_REMOVED: words("Account removed"),
+        AuditKind.PERSON_ROLE: words("Role changed"),
+        AuditKind.PERSON_SCOPE: words("Scope changed"),
+        AuditKind.PERSON_SESSION_REVOKED: words("Session ended"),
+        AuditKind.PERSON_TOKEN_ADDED: words("API token made"),
+        AuditKind.PERSON_TOKEN_REVOKED: words("API token revoked"),
+        AuditKind.ROLLOUT_ABORTED: words("Rollout aborted"),
+        AuditKind.ROLLOUT_PAUSED: words("Rollout paused"),
+        AuditKind.ROLLOUT_RESUMED: words("Rollout resumed"),
+        AuditKind.ROLLOUT_STARTED: words("Rollout started"),
+        AuditKind.SIGN_IN: words("Signed in"),
+        AuditKind.SIGN_IN_REFUSED: words("Sign-in refused"),
+        AuditKind.SIGN_OUT: words("Signed out"),
+        AuditKind.TOKEN_MADE: words("Token made"),
+        AuditKind.TOKEN_TAKEN_BACK: words("Token taken back"),
     }
 
 
-def _parts(entry: AuditEntry) -> dict[str, str]:
+def _parts(entry: AuditView) -> dict[str, str]:
     """Return what the page shows of an entry: before, after, and the rest, as text."""
-    detail = dict(entry.detail)
-    before, after, result = detail.pop("before", None), detail.pop("after", None), detail.pop("result", "")
-    return {"before": _text(before), "after": _text(after), "rest": _text(detail or None), "result": str(result)}
+    before, after = shown_values(entry.before), shown_values(entry.after)
+    return {"before": _text(before), "after": _text(after), "rest": _text(entry.detail)}
 
 
-def _text(value: object) -> str:
-    if value is None:
-        return ""
-    text = json.dumps(value, ensure_ascii=False, sort_keys=True)
+def _text(values: Json) -> str:
+    text = json.dumps(values, ensure_ascii=False, sort_keys=True) if values else ""
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

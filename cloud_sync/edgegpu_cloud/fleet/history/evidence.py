@@ -8,7 +8,8 @@ from typing import assert_never
 
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.access import Access, Permission
-from edgegpu_cloud.fleet.changes import Author, add_command, check_enrolled
+from edgegpu_cloud.fleet.audit.entries import Author
+from edgegpu_cloud.fleet.changes import add_command, check_enrolled
 from edgegpu_cloud.fleet.names import find_box
 from edgegpu_cloud.fleet.reports import pods_of, read_latest
 from edgegpu_cloud.fleet.views import is_present

@@ -3,14 +3,15 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from edgegpu_cloud.fleet.audit.documents import document_before
+from edgegpu_cloud.fleet.audit.entries import AuditedChange
+from edgegpu_cloud.fleet.audit.kinds import AuditKind
 from edgegpu_cloud.fleet.limits.outcomes import OutcomeState, RequestOutcome, outcome_of_settlement
 from edgegpu_cloud.fleet.limits.report_words import report_words
 from edgegpu_cloud.fleet.limits.requests import RequestedItem
 from edgegpu_cloud.store.records import AuditEntry, Json, Revision
 from edgegpu_cloud.store.settlements.records import BoxSettlements, RequestKey
 from edgegpu_sync.messages.spec import AppLimits, asked, item_name
-
-_SPEC = "box.spec"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +46,22 @@ class LimitsHistoryEntry:
 
 
 def revisions_of(stored: Iterable[Revision], audits: Iterable[AuditEntry]) -> list[Revision]:
-    """Return a box's documents by revision, oldest first: those in the store, and older ones from the audit."""
-    found = {
-        int(entry.detail["rev"]): Revision(
-            rev=int(entry.detail["rev"]), spec=entry.detail["spec"], at_s=entry.at_s, by=entry.by
-        )
-        for entry in audits
-        if entry.what == _SPEC and {"rev", "spec"} <= entry.detail.keys()
-    }
-    found |= {one.rev: one for one in stored}
+    """Return a box's documents by revision, oldest first: those in the store, and older ones from the audit.
+
+    The audit has of each revision the items that it changed, so a document is made of the one after it. Entries of
+    earlier versions have the whole document.
+    """
+    found = {one.rev: one for one in stored}
+    document: Json = found[min(found)].spec if found else {}
+    entries = [one for one in audits if one.what == AuditKind.BOX_SPEC and "rev" in one.detail]
+    for entry in sorted(entries, key=lambda one: int(one.detail["rev"]), reverse=True):
+        rev, detail = int(entry.detail["rev"]), entry.detail
+        if rev not in found:
+            document = detail.get("spec", document)
+            found[rev] = Revision(rev=rev, spec=document, at_s=entry.at_s, by=entry.by)
+        document = found[rev].spec
+        if {"before", "after"} <= detail.keys():
+            document = document_before(document, AuditedChange(detail["before"], detail["after"]))
     return [found[rev] for rev in sorted(found)]
 
 

@@ -8,7 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from edgegpu_cloud.errors import CloudError
-from edgegpu_cloud.fleet.changes import Author, check_enrolled, check_size, edited, new_command_id
+from edgegpu_cloud.fleet.audit.documents import changed_items
+from edgegpu_cloud.fleet.audit.entries import AuditedChange, Author, entry_of
+from edgegpu_cloud.fleet.audit.kinds import AuditKind
+from edgegpu_cloud.fleet.changes import check_enrolled, check_size, edited, new_command_id, queued_command
 from edgegpu_cloud.fleet.specs import desired_items
 from edgegpu_cloud.fleet.summaries import apps_in, refresh
 from edgegpu_cloud.store.records import AuditEntry, BoxRecord, Json, Revision, StoredCommand
@@ -56,18 +59,18 @@ class BoxBatch:
                 self.refused[box.device] = error
                 continue
             if after is not None:
-                revisions.append((box.device, self._revised(box, after)))
+                revisions.append((box.device, self._revised(box, before, after)))
                 apps[box.device] = apps_in(after)
             self._expect(box.device, before, after or before)
         if revisions:
             self.tx.boxes.add_specs(revisions)
             self.tx.summaries.put_apps(apps, requested=True)
 
-    def _revised(self, box: BoxRecord, after: Spec) -> Revision:
+    def _revised(self, box: BoxRecord, before: Spec, after: Spec) -> Revision:
         value = after.to_json()
         sequence = box.sequence.give_rev(digest(value))
         self.boxes[box.device] = replace(box, sequence=sequence, spec_rev=sequence.rev)
-        self._audit("box.spec", box.device, {"rev": sequence.rev, "spec": value})
+        self._audit(AuditKind.BOX_SPEC, box.device, changed_items(before, after), {"rev": sequence.rev})
         return Revision(rev=sequence.rev, spec=value, at_s=self.who.now_s, by=self.who.by)
 
     def _expect(self, device: DeviceId, before: Spec, after: Spec) -> None:
@@ -91,8 +94,7 @@ class BoxBatch:
             one = TrackedCommand(id=new_command_id(now_s), op=op, args=args(box.device), due_at_s=now_s + wait_s)
             new.append(StoredCommand(device=box.device, tracked=one, by=self.who.by, at_s=now_s))
             self.commands[box.device] = one.id
-            detail = {"id": one.id, "op": op, "args": one.args, "wait_s": wait_s}
-            self._audit("command", box.device, detail)
+            self._audit(AuditKind.COMMAND, box.device, queued_command(one, wait_s), {"id": one.id})
         if new:
             self.tx.commands.add(*new)
 
@@ -111,5 +113,5 @@ class BoxBatch:
     def _free(self) -> Sequence[BoxRecord]:
         return [box for device, box in self.boxes.items() if device not in self.refused]
 
-    def _audit(self, what: str, device: DeviceId, detail: Json) -> None:
-        self._audits.append(AuditEntry(at_s=self.who.now_s, by=self.who.by, what=what, device=device, detail=detail))
+    def _audit(self, what: AuditKind, device: DeviceId, change: AuditedChange, detail: Json) -> None:
+        self._audits.append(entry_of(self.who, what, change, device=device, detail=detail))

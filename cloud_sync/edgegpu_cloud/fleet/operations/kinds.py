@@ -7,7 +7,8 @@ from typing import Any, assert_never
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from edgegpu_cloud.errors import CloudError
-from edgegpu_cloud.fleet.changes import LONGEST_WAIT_S, Author, check_size
+from edgegpu_cloud.fleet.audit.entries import Author
+from edgegpu_cloud.fleet.changes import LONGEST_WAIT_S, check_size
 from edgegpu_cloud.fleet.names import CLUSTER_KINDS, check_holder, cluster_in, refused_in
 from edgegpu_cloud.fleet.operations.batches import BoxBatch
 from edgegpu_cloud.fleet.reports import LatestMessages

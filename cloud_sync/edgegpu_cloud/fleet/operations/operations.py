@@ -5,7 +5,10 @@ from dataclasses import dataclass
 
 from edgegpu_cloud.errors import CloudError, ConflictError, NotFoundError
 from edgegpu_cloud.fleet.access import Access, Permission
-from edgegpu_cloud.fleet.changes import Author, audit, new_command_id
+from edgegpu_cloud.fleet.audit.documents import without_secrets
+from edgegpu_cloud.fleet.audit.entries import AuditedChange, Author, audit
+from edgegpu_cloud.fleet.audit.kinds import AuditKind
+from edgegpu_cloud.fleet.changes import new_command_id
 from edgegpu_cloud.fleet.listing import BoxFilter, query_of
 from edgegpu_cloud.fleet.operations.kinds import checked_args
 from edgegpu_cloud.phrases import phrase
@@ -108,10 +111,12 @@ class Operations:
             )
             if key and (held := tx.operations.with_key(self._access.by, key)) is not None:
                 return self._same(tx, held, new)
-            _check_number(tx.operations.add(new, query), expect_boxes)
-            detail: Json = {"id": new.id, "kind": kind.value, "args": wanted, "selector": new.selector}
+            boxes = tx.operations.add(new, query)
+            _check_number(boxes, expect_boxes)
+            change = AuditedChange({}, {"kind": kind.value, "args": without_secrets(wanted), "boxes": boxes})
+            detail: Json = {"id": new.id, "selector": new.selector}
             detail |= {"search": chosen.search} if chosen.search else {}
-            audit(tx, Author(new.by, now_s), "operation", detail=detail)
+            audit(tx, Author(new.by, now_s), AuditKind.OPERATION, change, detail=detail)
             return self._view(tx, new.id)
 
     def _same(self, tx: Transaction, held: Operation, new: Operation) -> OperationView:
@@ -180,8 +185,9 @@ class Operations:
                 raise ConflictError(text, remedy=phrase("take the change back by another operation"))
             gone = tx.operations.cancel_queued(found.id)
             tx.operations.end(found.id, OperationState.CANCELLED, now_s=now_s)
-            who = Author(self._access.by, now_s)
-            audit(tx, who, "operation.cancelled", detail={"id": found.id, "boxes": gone})
+            who, after = Author(self._access.by, now_s), OperationState.CANCELLED
+            change = AuditedChange({"state": found.state.value}, {"state": after.value, "cancelled_boxes": gone})
+            audit(tx, who, AuditKind.OPERATION_CANCELLED, change, detail={"id": found.id})
             return self._view(tx, found.id)
 
     def _id_of(self, tx: Transaction, id_: str) -> str:

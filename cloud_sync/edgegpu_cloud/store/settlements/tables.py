@@ -33,9 +33,8 @@ class SettlementTable:
         """Return the settlements of a box that are kept."""
         query = select(_ROWS).where(_ROWS.c.device == device)
         found = [_settlement(row) for row in self._connection.execute(query).mappings().all()]
-        since = self._connection.execute(select(_META.c.value).where(_META.c.key == SINCE)).scalar_one_or_none()
         dropped_s = min(one.at_s for one in found) if len(found) >= KEPT_SETTLEMENTS else 0.0
-        return BoxSettlements(by_key={one.key: one for one in found}, since_s=max(float(since or 0), dropped_s))
+        return BoxSettlements(by_key={one.key: one for one in found}, since_s=max(self._since_s(), dropped_s))
 
     def held(self, wanted: Keyed) -> dict[DeviceId, dict[RequestKey, StoredSettlement]]:
         """Return the settlements of these requests that are stored."""
@@ -46,6 +45,20 @@ class SettlementTable:
             one = _settlement(row)
             found[DeviceId(row["device"])][one.key] = one
         return found
+
+    def since(self, devices: Collection[DeviceId]) -> dict[DeviceId, float]:
+        """Return from when on all settlements of these boxes are kept, as `BoxSettlements.since_s`."""
+        c = _ROWS.c
+        query = select(c.device, func.min(c.at_s)).where(c.device.in_(sorted(devices))).group_by(c.device)
+        full = query.having(func.count() >= KEPT_SETTLEMENTS)
+        dropped = {DeviceId(device): float(at_s) for device, at_s in self._connection.execute(full).all()}
+        since_s = self._since_s()
+        return {device: max(since_s, dropped.get(device, 0.0)) for device in devices}
+
+    def _since_s(self) -> float:
+        """Return from when on settlements are written."""
+        since = self._connection.execute(select(_META.c.value).where(_META.c.key == SINCE)).scalar_one_or_none()
+        return float(since or 0)
 
     def add(self, settled: Sequence[tuple[DeviceId, StoredSettlement]]) -> None:
         """Store settlements of requests that had none; the oldest of each box are dropped."""

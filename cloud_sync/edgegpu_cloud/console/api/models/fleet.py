@@ -6,6 +6,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from edgegpu_cloud.enrolment.manager import LONGEST_S, MOST_USES, SHORTEST_S
+from edgegpu_cloud.fleet.audit.results import ResultState
 from edgegpu_cloud.fleet.changes import LONGEST_WAIT_S
 from edgegpu_cloud.fleet.limits.outcomes import OutcomeState
 from edgegpu_cloud.fleet.specs import SharingSettings
@@ -357,15 +358,29 @@ class ApiAlarm(ApiModel):
     seen_by: str
 
 
+class ApiAuditResult(ApiModel):
+    """What came of a change, by what is stored now; `text` says why, or on how many boxes."""
+
+    state: ResultState
+    text: str
+    at_s: float | None = Field(description="When that was stored; null where it is not known.")
+
+
 class ApiAuditEntry(ApiModel):
-    """A change by a person: who, when, what, of which box."""
+    """A change by a person: who, when, what, of which box, before and after, and what came of it."""
 
     number: int
     at_s: float
     by: str
     what: str
     device: str
-    detail: dict[str, Any]
+    box: str = Field(description="The box's name now; empty where there is none.")
+    before: dict[str, Any] | None = Field(
+        description="The changed values before: empty where there were none, null where an old entry has not kept them."
+    )
+    after: dict[str, Any] | None = Field(description="The same values after the change.")
+    detail: dict[str, Any] = Field(description="What else says which thing was changed, as the id of a command.")
+    result: ApiAuditResult
 
 
 class ApiTokenRequest(ApiModel):
