@@ -6,7 +6,7 @@ import typer
 
 from edgegpu_base.cli.helptext import command_line, put, version_option
 from edgegpu_base.cli.output import with_output
-from edgegpu_cloud.cli import alerts, broker, controllers, init, keys, people, serve
+from edgegpu_cloud.cli import alerts, audit, broker, controllers, init, keys, people, serve
 from edgegpu_cloud.cli.boxes import boxes, enrol, evidence, revoke, tokens
 from edgegpu_cloud.cli.common import SERVER
 from edgegpu_cloud.cli.database import backup, migrate, restore
@@ -64,6 +64,7 @@ put(app, "revoke", revoke.revoke, revoke.REVOKE_HELP, "Revoke a box.")
 put(app, "kick", revoke.kick, revoke.KICK_HELP, "Cut the connection of a revoked box.")
 put(app, "confirm", boxes.confirm, boxes.CONFIRM_HELP, "Go on with a box that is RESTORED.")
 put(app, "alarms", boxes.alarms, boxes.ALARMS_HELP, "What a person has to look at.")
+put(app, "audit", audit.audit, audit.HELP, "Who changed what, and what came of it.")
 app.add_typer(alerts.app, name="alerts")
 app.add_typer(limits.app, name="limits")
 app.add_typer(sharing.app, name="sharing")

@@ -42,6 +42,8 @@ def test_a_further_controller_has_a_name_a_certificate_and_a_key_that_boxes_obey
     first, _ = made(tmp_path, postgres_server)
     out = tmp_path / "second"
     assert ok("controllers", "add", "2", "--out", str(out), "--json", folder=first).json["signed"]
+    (added,) = ok("audit", "--what", "controller", "--json", folder=first).json
+    assert (added["before"], added["after"], added["result"]["state"]) == ({}, {"name": "2"}, "done")
     layout = CloudLayout(out)
     config = load(layout.config)
     assert (config.controller_name, config.console) == ("controller-2", None)

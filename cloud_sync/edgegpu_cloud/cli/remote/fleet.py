@@ -9,7 +9,8 @@ from pydantic import TypeAdapter
 
 from edgegpu_cloud.cli.remote.client import ApiClient, name_in_path, read_as
 from edgegpu_cloud.errors import NotFoundError
-from edgegpu_cloud.fleet.fleet import WAIT_S
+from edgegpu_cloud.fleet.audit.views import AuditView
+from edgegpu_cloud.fleet.fleet import WAIT_S, WHOLE_AUDIT
 from edgegpu_cloud.fleet.following import follow
 from edgegpu_cloud.fleet.history.box_history import MachineChange
 from edgegpu_cloud.fleet.limits.history import ContainerKey, LimitsHistoryEntry
@@ -18,7 +19,7 @@ from edgegpu_cloud.fleet.listing import BoxFilter
 from edgegpu_cloud.fleet.specs import ContainerLimits, SharingSettings
 from edgegpu_cloud.fleet.views import BoxDetails, BoxView, CommandView
 from edgegpu_cloud.store.notes import KEPT_EVENTS
-from edgegpu_cloud.store.records import Alarm, BoxEvent
+from edgegpu_cloud.store.records import Alarm, AuditFilter, BoxEvent
 from edgegpu_sync.ids import CommandId
 from edgegpu_sync.messages.spec import Spec
 
@@ -26,6 +27,7 @@ _VIEW, _DETAILS, _ALARM = TypeAdapter(BoxView), TypeAdapter(BoxDetails), TypeAda
 _COMMAND, _EVENTS = TypeAdapter(CommandView), TypeAdapter(list[BoxEvent])
 _REQUESTS, _HISTORY = TypeAdapter(list[RequestedItem]), TypeAdapter(list[LimitsHistoryEntry])
 _CHANGES = TypeAdapter(list[MachineChange])
+_AUDIT = TypeAdapter(AuditView)
 _MOST_NAMES = 100
 
 
@@ -201,6 +203,11 @@ class RemoteFleet:
     def alarm_seen(self, number: int) -> None:
         """Mark an alarm as seen."""
         self._client.send("POST", f"/alarms/{number}/seen")
+
+    def audit(self, where: AuditFilter = WHOLE_AUDIT, *, limit: int = 50) -> list[AuditView]:
+        """Return who changed what, and what came of it, newest first."""
+        found = self._client.items("/audit", most=limit, by=where.by, box=where.device, what=where.what)
+        return [read_as(_AUDIT, one) for one in found]
 
 
 def _limits_path(device: str, key: Sequence[str]) -> str:

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from edgegpu_cloud.alerts.service import AlertView
 from edgegpu_cloud.enrolment.install_lines import EnrolLine
 from edgegpu_cloud.enrolment.manager import AttemptView, TokenRequest
+from edgegpu_cloud.fleet.audit.views import AuditView
 from edgegpu_cloud.fleet.history.box_history import MachineChange
 from edgegpu_cloud.fleet.history.evidence import BoxEvidence
 from edgegpu_cloud.fleet.limits.history import ContainerKey, LimitsHistoryEntry
@@ -19,7 +20,7 @@ from edgegpu_cloud.rollouts.rollouts import RolloutPlan, RolloutRequest
 from edgegpu_cloud.rollouts.views import RolloutView
 from edgegpu_cloud.store.alerts.tables import AlertFilter
 from edgegpu_cloud.store.operations.records import BoxOutcome, OperationKind
-from edgegpu_cloud.store.records import Alarm, BoxEvent, Json, RequestState, Token
+from edgegpu_cloud.store.records import Alarm, AuditFilter, BoxEvent, Json, RequestState, Token
 from edgegpu_cloud.store.rollouts.records import RolloutBoxRecord, RolloutBoxState
 from edgegpu_sync.ids import CommandId, DeviceId
 from edgegpu_sync.messages.spec import Spec
@@ -58,6 +59,7 @@ class FleetPort(Protocol):
     def follow(self, id_: str, *, timeout_s: float) -> Iterator[CommandView]: ...
     def alarms(self) -> list[Alarm]: ...
     def alarm_seen(self, number: int) -> None: ...
+    def audit(self, where: AuditFilter = ..., *, limit: int = 50) -> list[AuditView]: ...
 
 
 class RolloutsPort(Protocol):
