@@ -311,7 +311,7 @@ class CloudApp:
 
     def _run_caretaker(self) -> None:
         """Raise alarms, renew this controller's own certificates in time, and keep the CRL complete."""
-        renew_s, listed = time.monotonic() + _CARETAKER_INTERVAL_S, -1
+        renew_s, listed = time.monotonic() + _CARETAKER_INTERVAL_S, ""
         while True:
             try:
                 one = self._care.get(timeout=_CRL_INTERVAL_S)
@@ -333,19 +333,19 @@ class CloudApp:
         except CloudError:
             _LOG.exception("cannot store how many requests to enrol were throttled")
 
-    def _complete_crl(self, listed: int) -> int:
-        """Write the CRL where the console has revoked a box; return how many certificates it has now."""
+    def _complete_crl(self, listed: str) -> str:
+        """Write the CRL where the console has revoked a box; return the mark of the certificates that it has now."""
         if not self._layout.ca_key("boxes").exists():
             return listed
         try:
             with self._store.read() as tx:
-                revoked = tx.enrolments.revoked_count()
+                revoked = tx.enrolments.revoked_mark()
             if revoked != listed and complete_crl(self._layout, self._store, clock=self._clock):
                 text = phrase("a box was revoked: the broker has to read %(crl)s again", crl=self._layout.crl)
                 self._alarm(AlarmNote("broker.CRL", text))
         except (CloudError, ValueError):
             _LOG.exception("cannot write the list of revoked certificates; tried again")
-            return -1
+            return ""
         return revoked
 
     def _alarm(self, one: AlarmNote) -> None:

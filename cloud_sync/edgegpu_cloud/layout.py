@@ -268,6 +268,9 @@ class RetentionConfig(_Section):
     """What containers saw of their cards."""
     use_days: KeptDays = 30
     """The use of each card, a row for each quarter of an hour."""
+    enrolments_days: KeptDays = 90
+    """Enrolment tokens after the time until which they were valid, with what came of them; certificates of boxes after
+    their end: until then the revoked ones are on the list that the broker reads."""
     audit_days: Annotated[int, Field(ge=0, le=36_500)] = 0
     """0: for ever."""
 

@@ -28,7 +28,7 @@ from edgegpu_cloud.enrolment.issuing import write_crl
 from edgegpu_cloud.enrolment.key_files import PrivateKey
 from edgegpu_cloud.fleet.fleet import Fleet
 from edgegpu_cloud.layout import CloudConfig, CloudLayout
-from edgegpu_cloud.store.records import Token
+from edgegpu_cloud.store.records import ONLY_FOR, Token
 from edgegpu_cloud.store.store import ControllerStore
 from edgegpu_sync.keys import public_text
 from edgegpu_sync.wire import to_base64
@@ -116,7 +116,7 @@ class Office:
 
     def token(self, *, uses: int = 1, approval: bool = False, name: str = "", only_for: str = "") -> str:
         text = tokens.mint()
-        labels = {tokens.ONLY_FOR: only_for} if only_for else {}
+        labels = {ONLY_FOR: only_for} if only_for else {}
         one = Token(
             digest=tokens.digest(text),
             by="operator anna",

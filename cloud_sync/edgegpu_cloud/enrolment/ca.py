@@ -94,7 +94,7 @@ class Authority:
         )
 
     def revoke(self, serials: Sequence[str], *, number: int, now_s: float) -> str:
-        """Return the revocation list, PEM, with all serials that were ever revoked.
+        """Return the revocation list, PEM, with these serials.
 
         The list is valid as long as the authority: a broker refuses every box when its list is out of date.
 

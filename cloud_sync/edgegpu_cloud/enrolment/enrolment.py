@@ -26,7 +26,15 @@ from edgegpu_cloud.fleet.changes import add_box, next_enrolment
 from edgegpu_cloud.fleet.views import is_present
 from edgegpu_cloud.phrases import phrase
 from edgegpu_cloud.store.notes import Refusal
-from edgegpu_cloud.store.records import BoxRecord, BoxState, EnrolledBox, EnrolmentAttempt, RequestState, Token
+from edgegpu_cloud.store.records import (
+    ONLY_FOR,
+    BoxRecord,
+    BoxState,
+    EnrolledBox,
+    EnrolmentAttempt,
+    RequestState,
+    Token,
+)
 from edgegpu_cloud.store.store import ControllerStore, Transaction
 from edgegpu_sync.ids import DeviceId
 from edgegpu_sync.keys import is_signed_by
@@ -216,7 +224,7 @@ class EnrolmentService:
             public=asked["sign_key"],
             instance=asked["instance"],
             name=home.name if home else _free_name(tx, asked["name"] or asked["host"], device),
-            labels={key: value for key, value in token.labels.items() if key != tokens.ONLY_FOR},
+            labels={key: value for key, value in token.labels.items() if key != ONLY_FOR},
             host=asked["host"],
         )
         add_box(tx, enrolled, Author(token.by, now_s))

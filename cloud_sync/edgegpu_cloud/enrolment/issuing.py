@@ -101,6 +101,7 @@ def _revoked(store: ControllerStore) -> list[str]:
 
 
 def _write(layout: CloudLayout, serials: Sequence[str], *, clock: Callable[[], float], also: Sequence[str]) -> None:
-    listed = [*serials, *also]
-    text = authority_of(layout, "boxes").revoke(listed, number=len(listed) + 1, now_s=clock())
+    now_s = clock()
+    number = int(now_s * 1_000)  # it has to rise, also where certificates that have ended leave the list
+    text = authority_of(layout, "boxes").revoke([*serials, *also], number=number, now_s=now_s)
     write_file(layout.crl, text, private=False)

@@ -1,5 +1,6 @@
 """Tokens and waiting boxes for people: the command line, the console and the API use this and nothing else."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -11,9 +12,9 @@ from edgegpu_cloud.fleet.audit.kinds import AuditKind
 from edgegpu_cloud.fleet.names import check_name, find_box
 from edgegpu_cloud.layout import TokenConfig
 from edgegpu_cloud.phrases import phrase
-from edgegpu_cloud.store.records import EnrolmentAttempt, Json, RequestState, Token
+from edgegpu_cloud.store.enrolments import AttemptFilter, EnrolmentPlace, TokenFilter
+from edgegpu_cloud.store.records import ONLY_FOR, EnrolmentAttempt, Json, RequestState, Token
 from edgegpu_cloud.store.store import ControllerStore, Transaction
-from edgegpu_sync.ids import DeviceId
 
 MOST_USES, MOST_TOKENS = 100_000, 1_000
 """Boxes that one token may enrol, and tokens that are made at once."""
@@ -28,6 +29,12 @@ _SHOWN = ("uses", "approval", "name", "expires_at_s")
 
 ID_LENGTH = 12
 """Characters of a token's digest by which people name it."""
+
+PAGE, MOST_LISTED = 50, 10_000
+"""How many tokens or attempts a page has, and how many a command lists at most."""
+
+_TOLD = 10
+"""So many are looked at where the beginning of an id names several."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,18 +162,36 @@ class EnrolmentManager:
             uses=1 if device else uses,
             approval=held.approval if wanted.approval is None else wanted.approval,
             name=wanted.name,
-            labels=dict(wanted.labels) | ({tokens.ONLY_FOR: device} if device else {}),
+            labels=dict(wanted.labels) | ({ONLY_FOR: device} if device else {}),
         )
         tx.enrolments.add_token(token)
         made = AuditedChange({}, {name: getattr(token, name) for name in _SHOWN} | {"labels": dict(token.labels)})
         self._audit(tx, AuditKind.TOKEN_MADE, made, {"token": token_id(token)}, device=device or "")
         return NewToken(token, secret)
 
-    def tokens(self) -> list[Token]:
-        """Return the tokens that a box may still come with, oldest first."""
-        now_s = self._clock()
+    def tokens(self, search: str = "", *, after: str = "", limit: int = PAGE) -> list[Token]:
+        """Return tokens that a box may still come with, oldest first.
+
+        Args:
+            search: looked for in ids, names, labels and people; empty: all.
+            after: `place_of` the last one of the page before; empty: from the first one.
+            limit: how many at most.
+
+        Raises:
+            CloudError: `after` is no place.
+        """
+        where, place = self._valid(search), _place(after)
         with self._store.read() as tx:
-            return [one for one in tx.enrolments.tokens() if is_valid(one, now_s) and self._sees(tx, one)]
+            return tx.enrolments.tokens(where, after=place, limit=limit)
+
+    def token_count(self, search: str = "") -> int:
+        """Return how many tokens there are that a box may still come with."""
+        with self._store.read() as tx:
+            return tx.enrolments.token_count(self._valid(search))
+
+    def _valid(self, search: str = "", *, begins: str = "") -> TokenFilter:
+        terms = self._scope.terms
+        return TokenFilter(scope=terms, begins=begins, search=_text(search), valid_at_s=self._clock())
 
     def token(self, id_: str) -> Token:
         """Return a token, valid or not, by the beginning of its hash.
@@ -175,7 +200,7 @@ class EnrolmentManager:
             NotFoundError: none, or more than one.
         """
         with self._store.read() as tx:
-            return _the_token([one for one in tx.enrolments.tokens() if self._sees(tx, one)], id_)
+            return _the_token(tx, TokenFilter(scope=self._scope.terms, begins=_text(id_)), id_)
 
     def take_back(self, id_: str) -> Token:
         """Make a valid token worthless at once.
@@ -184,10 +209,8 @@ class EnrolmentManager:
             NotFoundError: none of this id is valid, or more than one.
         """
         self._access.require(Permission.ENROL)
-        now_s = self._clock()
         with self._store.write() as tx:
-            valid = [one for one in tx.enrolments.tokens() if is_valid(one, now_s) and self._sees(tx, one)]
-            token = replace(_the_token(valid, id_), revoked=True)
+            token = replace(_the_token(tx, self._valid(begins=_text(id_)), id_), revoked=True)
             tx.enrolments.put_token(token)
             change = AuditedChange({"revoked": False}, {"revoked": True})
             self._audit(tx, AuditKind.TOKEN_TAKEN_BACK, change, {"token": token_id(token), "used": token.used})
@@ -195,30 +218,51 @@ class EnrolmentManager:
 
     # boxes that wait
 
-    def attempts(self, state: RequestState | None = None, *, token: str = "") -> list[AttemptView]:
-        """Return attempts of boxes to enrol, oldest first: those in a state, those with a token, or all.
+    def attempts(
+        self,
+        state: RequestState | None = None,
+        *,
+        token: str = "",
+        search: str = "",
+        after: str = "",
+        newest_first: bool = False,
+        limit: int = PAGE,
+    ) -> list[AttemptView]:
+        """Return attempts of boxes to enrol: those in a state, those with a token, or all.
 
         Args:
             state: None for every state.
             token: the beginning of a token's hash; empty for every token.
+            search: looked for in names, hosts, addresses, ids and the tokens' makers; empty: all.
+            after: `place_of` the last one of the page before; empty: from the first one.
+            newest_first: the order; else the oldest ones come first.
+            limit: how many at most.
+
+        Raises:
+            CloudError: `after` is no place.
         """
+        where, place = self._asked(state, token=token, search=search), _place(after)
         with self._store.read() as tx:
-            made = {one.digest: one for one in tx.enrolments.tokens() if self._sees(tx, one)}
-            found = [
-                one
-                for one in tx.enrolments.requests(state)
-                if one.token.startswith(token) and (one.token in made or not self._scope.terms)
-            ]
+            found = tx.enrolments.requests(where, after=place, newest_first=newest_first, limit=limit)
+            made = tx.enrolments.tokens_of({one.token for one in found})
             known = tx.boxes.get([one.device for one in found if one.device])
-            names = {device: box for device, box in known.items() if self._scope.matches(box.labels)}
+            names = {device: box.name for device, box in known.items() if self._scope.matches(box.labels)}
         return [
             AttemptView(
                 attempt=one,
                 made_by=made[one.token].by if one.token in made else "",
-                box=names[one.device].name if one.device in names else "",
+                box=names.get(one.device, "") if one.device else "",
             )
             for one in found
         ]
+
+    def attempt_count(self, state: RequestState | None = None, *, token: str = "", search: str = "") -> int:
+        """Return how many attempts there are, as `attempts` takes them."""
+        with self._store.read() as tx:
+            return tx.enrolments.request_count(self._asked(state, token=token, search=search))
+
+    def _asked(self, state: RequestState | None, *, token: str, search: str) -> AttemptFilter:
+        return AttemptFilter(scope=self._scope.terms, state=state, token=_text(token), search=_text(search))
 
     def decide(self, id_: str, state: RequestState) -> AttemptView:
         """Approve or refuse a box that waits; the HTTPS process issues its certificate when the box asks again.
@@ -233,9 +277,8 @@ class EnrolmentManager:
         """
         self._access.require(Permission.ENROL)
         with self._store.write() as tx:
-            made = {one.digest: one for one in tx.enrolments.tokens() if self._sees(tx, one)}
-            seen = [one for one in tx.enrolments.requests() if one.token in made or not self._scope.terms]
-            before = _the_attempt(seen, id_)
+            before = _the_attempt(tx, AttemptFilter(scope=self._scope.terms, begins=_text(id_)), id_)
+            token = tx.enrolments.token(before.token)
             if before.state is not RequestState.WAITING:
                 text = phrase(
                     "cannot decide about %(id)s: it is %(state)s already",
@@ -248,17 +291,7 @@ class EnrolmentManager:
             detail: Json = {"request": after.id, "host": after.asked.get("host", "")}
             change = AuditedChange({"state": before.state.value}, {"state": state.value})
             self._audit(tx, AuditKind(f"enrolment.{state.value.lower()}"), change, detail)
-        return AttemptView(attempt=after, made_by=made[after.token].by if after.token in made else "")
-
-    # the machinery of both
-
-    def _sees(self, tx: Transaction, token: Token) -> bool:
-        """Whether the boxes of a token are, or would be, within the person's scope."""
-        if not self._scope.terms:
-            return True
-        only = tokens.only_for(token)
-        boxes = tx.boxes.get([DeviceId(only)]) if only else {}
-        return self._scope.matches(next(iter(boxes.values())).labels if boxes else token.labels)
+        return AttemptView(attempt=after, made_by=token.by if token else "")
 
     def _audit(
         self, tx: Transaction, what: AuditKind, change: AuditedChange, detail: Json, *, device: str = ""
@@ -275,23 +308,23 @@ def _check(wanted: TokenRequest, *, uses: int, lasts_s: int) -> None:
     if not SHORTEST_S <= lasts_s <= LONGEST_S:
         text = phrase("cannot let a token last %(seconds)s s", seconds=lasts_s)
         raise CloudError(text, remedy=phrase("give %(least)s to %(most)s s", least=SHORTEST_S, most=LONGEST_S))
-    if tokens.ONLY_FOR in wanted.labels:
+    if ONLY_FOR in wanted.labels:
         raise CloudError(
-            phrase("cannot give a box the label %(only_for)s", only_for=tokens.ONLY_FOR),
+            phrase("cannot give a box the label %(only_for)s", only_for=ONLY_FOR),
             remedy=phrase("choose another label"),
         )
 
 
-def _the_token(found: list[Token], id_: str) -> Token:
-    named = [one for one in found if id_ and one.digest.startswith(id_)]
+def _the_token(tx: Transaction, where: TokenFilter, id_: str) -> Token:
+    named = tx.enrolments.tokens(where, limit=_TOLD) if where.begins else []
     if len(named) != 1:
         text = phrase("cannot tell which token %(id)r is: %(num)s begin so", id=id_[:80], num=len(named))
         raise NotFoundError(text, remedy=phrase("`edgegpu-cloud tokens` lists them"))
     return named[0]
 
 
-def _the_attempt(found: list[EnrolmentAttempt], id_: str) -> EnrolmentAttempt:
-    named = [one for one in found if id_ and one.id.startswith(id_)]
+def _the_attempt(tx: Transaction, where: AttemptFilter, id_: str) -> EnrolmentAttempt:
+    named = tx.enrolments.requests(where, limit=_TOLD) if where.begins else []
     if not named:
         raise NotFoundError(
             phrase("cannot find a box that waits as %(id)r", id=id_[:80]),
@@ -303,3 +336,29 @@ def _the_attempt(found: list[EnrolmentAttempt], id_: str) -> EnrolmentAttempt:
             remedy=phrase("give more letters of its id"),
         )
     return named[0]
+
+
+def place_of(one: Token | EnrolmentAttempt) -> str:
+    """Return the place of a token or an attempt in its list, after which the next page begins."""
+    return f"{one.at_s!r} {one.digest if isinstance(one, Token) else one.id}"
+
+
+def _place(text: str) -> EnrolmentPlace | None:
+    if not text:
+        return None
+    at_s, _, key = _text(text).partition(" ")
+    try:
+        place = EnrolmentPlace(float(at_s), key)
+    except ValueError:
+        place = EnrolmentPlace(math.inf, "")
+    if not math.isfinite(place.at_s):
+        raise CloudError(
+            phrase("cannot show this page: its cursor belongs to no page of this list"),
+            remedy=phrase("open the first page"),
+        )
+    return place
+
+
+def _text(words: str) -> str:
+    """Return a text without the one character that PostgreSQL has in no text."""
+    return words.replace("\0", "").strip()

@@ -6,12 +6,10 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from edgegpu_cloud.phrases import phrase
-from edgegpu_cloud.store.records import Token
+from edgegpu_cloud.store.records import ONLY_FOR, Token
 
 TEXT_LENGTH = 32
 """Characters of a token: 160 random bits in the alphabet below, which nobody guesses."""
-ONLY_FOR = "edgegpu.io/only-for"
-"""The label of a token that is for one box; it never becomes a label of the box."""
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
 
 

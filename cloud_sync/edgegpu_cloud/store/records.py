@@ -200,6 +200,10 @@ class Orphan:
     at_s: float
 
 
+ONLY_FOR = "edgegpu.io/only-for"
+"""The label of a token that is for one box; it never becomes a label of the box."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Token:
     """An enrolment token, by the SHA-256 (64 hexadecimal digits) of its text."""

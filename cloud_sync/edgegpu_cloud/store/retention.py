@@ -8,9 +8,20 @@ from sqlalchemy import ColumnElement, Connection, Table, delete, select, tuple_
 from edgegpu_cloud.store.alerts.schema import AlertRow
 from edgegpu_cloud.store.controllers.leases import ALL, of_partitions
 from edgegpu_cloud.store.operations.schema import OperationBoxRow, OperationRow
-from edgegpu_cloud.store.records import LEADER
+from edgegpu_cloud.store.records import LEADER, RequestState
 from edgegpu_cloud.store.rollouts.schema import RolloutBoxRow, RolloutRow
-from edgegpu_cloud.store.schema import AlarmRow, AuditRow, CommandRow, EventRow, HistoryRow, table
+from edgegpu_cloud.store.schema import (
+    AlarmRow,
+    AuditRow,
+    BoxRow,
+    CertificateRow,
+    CommandRow,
+    EventRow,
+    HistoryRow,
+    RequestRow,
+    TokenRow,
+    table,
+)
 from edgegpu_cloud.store.telemetry.schema import CardUseRow, EvidenceRow
 
 PURGED_AT_ONCE = 1_000
@@ -21,6 +32,7 @@ _COMMANDS, _HISTORY, _EVENTS = table(CommandRow), table(HistoryRow), table(Event
 _ROLLOUTS, _ROLLOUT_BOXES = table(RolloutRow), table(RolloutBoxRow)
 _OPERATIONS, _OPERATION_BOXES = table(OperationRow), table(OperationBoxRow)
 _ALERTS, _ALARMS, _AUDIT = table(AlertRow), table(AlarmRow), table(AuditRow)
+_TOKENS, _REQUESTS, _CERTIFICATES, _BOXES = table(TokenRow), table(RequestRow), table(CertificateRow), table(BoxRow)
 _EVIDENCE, _USE = table(EvidenceRow), table(CardUseRow)
 
 
@@ -63,6 +75,11 @@ class Retention(Protocol):
         ...
 
     @property
+    def enrolments_days(self) -> int:
+        """Of tokens, with the attempts that have ended, and of certificates, after their end."""
+        ...
+
+    @property
     def audit_days(self) -> int:
         """Of the audit; 0: for ever."""
         ...
@@ -90,6 +107,7 @@ class Purge:
         self._delete(_ALARMS, (_ALARMS.c.seen_by != "") & (_ALARMS.c.at_s < over_s))
         self._delete(_EVIDENCE, _EVIDENCE.c.at_s < self._before(self._keep.evidence_days))
         self._delete(_USE, _USE.c.quarter_s < int(self._before(self._keep.use_days)))
+        self._enrolments(self._before(self._keep.enrolments_days))
         if self._keep.audit_days:
             self._delete(_AUDIT, _AUDIT.c.at_s < self._before(self._keep.audit_days))
 
@@ -111,6 +129,23 @@ class Purge:
             self._connection.execute(delete(_HISTORY).where(_HISTORY.c.command.in_(ids)))
             self._connection.execute(delete(_COMMANDS).where(_COMMANDS.c.id.in_(ids)))
         self.more |= len(ids) >= PURGED_AT_ONCE
+
+    def _enrolments(self, over_s: float) -> None:
+        """Purge tokens that ended before then, after their attempts, and certificates.
+
+        An attempt stays as long as its token: a box that asks again has to get the same answer. One that waits, or that
+        is approved and has not been answered, is open. A certificate whose box has no later one stays too: alerts and
+        people read its end there.
+        """
+        t, r, c = _TOKENS.c, _REQUESTS.c, _CERTIFICATES.c
+        lasting = select(t.digest).where(t.expires_at_s >= over_s)
+        ended = r.state.in_([RequestState.REFUSED.value, RequestState.DONE.value]) & (r.at_s < over_s)
+        self._delete(_REQUESTS, ended & r.token.not_in(lasting))
+        self._delete(_TOKENS, (t.expires_at_s < over_s) & t.digest.not_in(select(r.token)))
+        later = _CERTIFICATES.alias().c
+        last = ~select(later.serial).where(later.device == c.device, later.not_after_s > c.not_after_s).exists()
+        kept = last & c.revoked_at_s.is_(None) & c.device.in_(select(_BOXES.c.device))
+        self._delete(_CERTIFICATES, (c.not_after_s < over_s) & ~kept)
 
     def _with_boxes(self, of: Table, boxes: Table, refers: ColumnElement[object], days: int) -> None:
         """Purge the oldest one that has ended, after its boxes: of ten thousand a part each time."""

@@ -212,6 +212,7 @@ class TokenRow(TableRow):
     name: Mapped[str]
     labels: Mapped[Json]
     revoked: Mapped[bool]
+    __table_args__ = (Index("tokens_in_order", "at_s", "digest"), Index("tokens_by_end", "expires_at_s"))
 
 
 class RequestRow(TableRow):
@@ -219,13 +220,17 @@ class RequestRow(TableRow):
 
     __tablename__ = "requests"
     id: Mapped[str] = mapped_column(String(64), primary_key=True)
-    token: Mapped[str] = mapped_column(String(64), index=True)
-    state: Mapped[str] = mapped_column(String(16), index=True)
+    token: Mapped[str] = mapped_column(String(64))
+    state: Mapped[str] = mapped_column(String(16))
     digest: Mapped[str] = mapped_column(String(64))
     asked: Mapped[Json]
     answer: Mapped[Json | None]
     device: Mapped[str | None] = mapped_column(String(16))
     at_s: Mapped[float]
+    __table_args__ = (
+        Index("requests_of_token", "token", "at_s", "id"),
+        Index("requests_of_state", "state", "at_s", "id"),
+    )
 
 
 class CertificateRow(TableRow):
@@ -238,8 +243,8 @@ class CertificateRow(TableRow):
     csr_sha256: Mapped[str] = mapped_column(String(64), index=True)
     pem: Mapped[str]
     not_before_s: Mapped[float]
-    not_after_s: Mapped[float]
-    revoked_at_s: Mapped[float | None]
+    not_after_s: Mapped[float] = mapped_column(index=True)
+    revoked_at_s: Mapped[float | None] = mapped_column(index=True)
 
 
 class AlarmRow(TableRow):

@@ -15,6 +15,7 @@ from kits.enrol import NOW_S, Box, Office, desk_over, office, subject
 from edgegpu_cloud.enrolment import tokens
 from edgegpu_cloud.enrolment.bodies import ApprovalPending, EnrolmentGranted
 from edgegpu_cloud.enrolment.tokens import RefusalCode, RequestRefusedError
+from edgegpu_cloud.store.enrolments import AttemptFilter
 from edgegpu_cloud.store.records import BoxState, RequestState
 from edgegpu_cloud.store.store import CommitMoment, ControllerStore
 from edgegpu_sync.ids import device_id
@@ -42,7 +43,7 @@ def refused(box: Box, here: Office, **more: object) -> RequestRefusedError:
 
 def decide(here: Office, state: RequestState) -> None:
     with here.store.write() as tx:
-        (waiting,) = tx.enrolments.requests(RequestState.WAITING)
+        (waiting,) = tx.enrolments.requests(AttemptFilter(state=RequestState.WAITING))
         tx.enrolments.put_request(replace(waiting, state=state))
 
 
@@ -192,7 +193,7 @@ def test_a_token_that_is_not_for_a_box_makes_no_machine_that_box(here: Office, m
     assert victim.renew(here.desk, granted).certificate == granted.certificate, "the box notices nothing"
     assert here.crls == []
     with here.store.read() as tx:
-        assert tx.enrolments.requests(RequestState.WAITING) == [], "nobody is asked to approve it"
+        assert tx.enrolments.requests(AttemptFilter(state=RequestState.WAITING)) == [], "nobody is asked to approve it"
         token_left = tx.enrolments.token(tokens.digest(theirs.token))
     assert token_left is not None
     assert token_left.used == 0

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from kits.storeschema import DEVICE, make_released, row_of
 from pydantic import ValidationError
-from sqlalchemy import Table, func, insert, select, update
+from sqlalchemy import Table, delete, func, insert, select, update
 
 from edgegpu_cloud.layout import CloudConfig, RetentionConfig
 from edgegpu_cloud.store.controllers.leases import ALL
@@ -33,6 +33,8 @@ WHEN = {
     "alerts": ("resolved_at_s", "alerts_days"),
     "evidence": ("at_s", "evidence_days"),
     "card_use": ("quarter_s", "use_days"),
+    "tokens": ("expires_at_s", "enrolments_days"),
+    "certificates": ("not_after_s", "enrolments_days"),
     "audit": ("at_s", "audit_days"),
 }
 LATER = ("rollouts", "rollout_boxes", "operations", "operation_boxes", "alerts", "evidence", "card_use")
@@ -131,6 +133,46 @@ def test_the_audit_is_kept_for_ever_by_default_and_the_fleets_kinds_are_the_lead
     purge(connection, RetentionConfig())
     assert counts(connection)["audit"] == before["audit"]
     assert sum(counts(connection)[name] for name in WHEN if name != "audit") == 0
+
+
+def test_an_attempt_goes_with_its_token_and_one_that_is_open_keeps_it(connection: Connection) -> None:
+    tokens, requests = TABLES["tokens"], TABLES["requests"]
+    for table in (requests, tokens):
+        connection.execute(delete(table))
+    old_s, states = NOW_S - 11 * DAY_S, ("WAITING", "APPROVED", "REFUSED", "DONE")
+    for number, state in enumerate(states):
+        for end, ends_s in (("old", old_s), ("new", NOW_S)):
+            digest = f"{state}-{end}"
+            token = row_of(tokens, number) | {"digest": digest, "expires_at_s": ends_s, "at_s": 1.0}
+            connection.execute(insert(tokens).values(token))
+            asked = row_of(requests, number) | {"id": digest, "token": digest, "state": state, "at_s": 1.0}
+            connection.execute(insert(requests).values(asked))
+    connection.execute(insert(requests).values(asked | {"id": "of-no-token", "token": "gone"}))
+    purge(connection)
+    kept = {"WAITING-old", "APPROVED-old", *(f"{state}-new" for state in states)}
+    assert set(connection.execute(select(tokens.c.digest)).scalars()) == kept
+    assert set(connection.execute(select(requests.c.id)).scalars()) == kept
+
+
+def test_a_certificate_is_kept_while_it_could_be_used_and_a_boxes_last_one_for_good(connection: Connection) -> None:
+    table, boxes = TABLES["certificates"], TABLES["boxes"]
+    connection.execute(delete(table))
+    box = connection.execute(select(boxes.c.device).limit(1)).scalar_one()
+    old_s, now_s = NOW_S - 11 * DAY_S, NOW_S - 9 * DAY_S
+
+    def add(serial: str, device: str, not_after_s: float, revoked_at_s: float | None) -> None:
+        values = {"serial": serial, "device": device, "not_after_s": not_after_s, "revoked_at_s": revoked_at_s}
+        connection.execute(insert(table).values(row_of(table, 1) | values))
+
+    add("first", box, old_s - 1, None)
+    add("last", box, old_s, None)
+    add("forgotten-revoked", "f" * 16, old_s, 1.0)
+    add("forgotten-listed", "f" * 16, now_s, 1.0)
+    purge(connection)
+    assert set(connection.execute(select(table.c.serial)).scalars()) == {"last", "forgotten-listed"}
+    connection.execute(update(table).values(revoked_at_s=1.0))
+    purge(connection)
+    assert set(connection.execute(select(table.c.serial)).scalars()) == {"forgotten-listed"}
 
 
 def test_days_are_checked() -> None:

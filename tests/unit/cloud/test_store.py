@@ -17,6 +17,7 @@ from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.layout import RetentionConfig
 from edgegpu_cloud.store.boxes import KEPT_REVISIONS
 from edgegpu_cloud.store.commands import KEPT_ORPHANS
+from edgegpu_cloud.store.enrolments import AttemptFilter
 from edgegpu_cloud.store.notes import KEPT_EVENTS, MOST_ALARMS
 from edgegpu_cloud.store.records import (
     BoxEvent,
@@ -290,7 +291,7 @@ class TestEnrolments:
             for one in (old, new):
                 tx.enrolments.add_certificate(one)
             assert tx.enrolments.token(token.digest) == token
-            assert tx.enrolments.requests(RequestState.WAITING) == [request]
+            assert tx.enrolments.requests(AttemptFilter(state=RequestState.WAITING)) == [request]
             assert tx.enrolments.certificate_for(DEVICE, 3, "c" * 64) == new
             tx.enrolments.revoke_certificates(DEVICE, now_s=7.0, below_enrolment=3)
             assert [(one.serial, one.revoked_at_s) for one in tx.enrolments.revoked()] == [("01", 7.0)]

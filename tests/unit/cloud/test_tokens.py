@@ -8,7 +8,7 @@ import pytest
 
 from edgegpu_cloud.enrolment import tokens
 from edgegpu_cloud.enrolment.tokens import RefusalCode, RequestRefusedError, Throttle
-from edgegpu_cloud.store.records import Token
+from edgegpu_cloud.store.records import ONLY_FOR, Token
 
 NOW_S = 1_790_000_000.0
 
@@ -90,7 +90,7 @@ def test_what_is_stored_is_no_token() -> None:
 
 def test_a_token_for_one_box() -> None:
     assert tokens.only_for(token()) == ""
-    mine = replace(token(), labels={tokens.ONLY_FOR: "k3f9x2m7q1w8e5r4"})
+    mine = replace(token(), labels={ONLY_FOR: "k3f9x2m7q1w8e5r4"})
     assert tokens.only_for(mine) == "k3f9x2m7q1w8e5r4"
 
 

@@ -25,7 +25,7 @@ from edgegpu_cloud.cli.common import (
 )
 from edgegpu_cloud.controller.status import no_bundle
 from edgegpu_cloud.enrolment.install_lines import EnrolLine
-from edgegpu_cloud.enrolment.manager import MOST_USES, AttemptView, TokenRequest
+from edgegpu_cloud.enrolment.manager import MOST_LISTED, MOST_USES, AttemptView, TokenRequest
 from edgegpu_cloud.fleet.selectors import read_labels
 from edgegpu_cloud.store.records import RequestState
 
@@ -163,7 +163,7 @@ def pending(*, folder: FolderOption = DEFAULT, json: JsonOption = False) -> None
             cells = (str(shown(view)[name])[:24] for name in ("host", "name", "instance", "address", "by"))
             return (view.attempt.id[:8], ago(view.attempt.at_s, now_s), *cells)
 
-        waiting = cloud.enrolment.attempts(RequestState.WAITING)
+        waiting = cloud.enrolment.attempts(RequestState.WAITING, limit=MOST_LISTED)
         print_list(waiting, _PENDING, row, none="no box waits", as_json=json, shown=shown)
 
 

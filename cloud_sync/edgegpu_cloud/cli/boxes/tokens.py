@@ -13,7 +13,7 @@ from edgegpu_cloud.cli.common import (
     reached,
     reporting,
 )
-from edgegpu_cloud.enrolment.manager import token_id
+from edgegpu_cloud.enrolment.manager import MOST_LISTED, token_id
 from edgegpu_cloud.enrolment.tokens import only_for
 from edgegpu_cloud.store.records import Token
 
@@ -33,7 +33,7 @@ def tokens(*, folder: FolderOption = DEFAULT, take_back: BackOption = None, json
     with reporting(as_json=json), reached(folder) as cloud:
         if take_back is not None:
             cloud.enrolment.take_back(take_back)
-        good = cloud.enrolment.tokens()
+        good = cloud.enrolment.tokens(limit=MOST_LISTED)
         print_list(good, _HEADS, _row, none="no tokens", as_json=json, shown=_shown)
 
 

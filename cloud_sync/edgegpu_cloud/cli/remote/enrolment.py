@@ -8,9 +8,8 @@ from pydantic import TypeAdapter
 
 from edgegpu_cloud.cli.remote.client import ApiClient, name_in_path, read_as
 from edgegpu_cloud.enrolment.install_lines import EnrolLine
-from edgegpu_cloud.enrolment.manager import AttemptView, TokenRequest
-from edgegpu_cloud.enrolment.tokens import ONLY_FOR
-from edgegpu_cloud.store.records import RequestState, Token
+from edgegpu_cloud.enrolment.manager import PAGE, AttemptView, TokenRequest
+from edgegpu_cloud.store.records import ONLY_FOR, RequestState, Token
 
 _LINE, _TOKEN, _ATTEMPT = TypeAdapter(EnrolLine), TypeAdapter(Token), TypeAdapter(AttemptView)
 _ASKED = ("host", "instance", "address", "versions")
@@ -29,18 +28,19 @@ class RemoteEnrolment:
         made = self._client.send("POST", "/enrolment/tokens", body)
         return read_as(_LINE, {**made, "expires_at": int(made["expires_at_s"])})
 
-    def tokens(self) -> Sequence[Token]:
+    def tokens(self, *, limit: int = PAGE) -> Sequence[Token]:
         """Return the tokens that a box may still come with, oldest first: of each the beginning of its hash alone."""
-        return [_token(one) for one in self._client.get("/enrolment/tokens")]
+        return [_token(one) for one in self._client.items("/enrolment/tokens", most=limit)]
 
     def take_back(self, id_: str) -> Token:
         """Make a valid token worthless at once."""
         path = name_in_path(id_, what="a token", remedy="`edgegpu-cloud tokens` lists them")
         return _token(self._client.send("DELETE", f"/enrolment/tokens/{path}"))
 
-    def attempts(self, state: RequestState) -> Sequence[AttemptView]:
+    def attempts(self, state: RequestState, *, limit: int = PAGE) -> Sequence[AttemptView]:
         """Return attempts of boxes to enrol in a state, oldest first."""
-        return [_attempt(one) for one in self._client.get("/enrolment/attempts", state=state.value)]
+        found = self._client.items("/enrolment/attempts", most=limit, state=state.value)
+        return [_attempt(one) for one in found]
 
     def decide(self, id_: str, state: RequestState) -> AttemptView:
         """Approve or refuse a box that waits."""

@@ -6,28 +6,42 @@ from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import Response
 
 from edgegpu_cloud.console.api.access import ApiEnrolment, ApiOperator, ApiVisitor
+from edgegpu_cloud.console.api.conditions import Cursor, Limit, page_with
 from edgegpu_cloud.console.api.idempotency import Once
-from edgegpu_cloud.console.api.models.fleet import ApiAttempt, ApiEnrolmentToken, ApiNewToken, ApiTokenRequest
+from edgegpu_cloud.console.api.models.fleet import ApiAttempt, ApiEnrolmentToken, ApiNewToken, ApiPage, ApiTokenRequest
 from edgegpu_cloud.enrolment.install_lines import enrol_line
-from edgegpu_cloud.enrolment.manager import AttemptView, EnrolmentManager, TokenRequest, token_id
-from edgegpu_cloud.enrolment.tokens import ONLY_FOR, only_for
+from edgegpu_cloud.enrolment.manager import AttemptView, EnrolmentManager, TokenRequest, place_of, token_id
+from edgegpu_cloud.enrolment.tokens import only_for
 from edgegpu_cloud.fleet.selectors import read_labels
-from edgegpu_cloud.store.records import RequestState, Token
+from edgegpu_cloud.store.records import ONLY_FOR, RequestState, Token
 
 if TYPE_CHECKING:
     from edgegpu_cloud.console.web import ConsoleParts
 
 router = APIRouter(prefix="/enrolment", tags=["enrolment"])
 
+Search = Annotated[
+    str, Query(max_length=200, description="Looked for in names, hosts, addresses, labels, ids and people.")
+]
 IdPath = Annotated[
     str, Path(min_length=1, max_length=64, pattern="^[0-9a-f]+$", description="The beginning of an id will do.")
 ]
 
 
 @router.get("/tokens")
-def list_tokens(_: ApiVisitor, enrolment: ApiEnrolment) -> list[ApiEnrolmentToken]:
-    """Return the tokens that a box may still come with."""
-    return [ApiEnrolmentToken.model_validate(_token(one)) for one in enrolment.tokens()]
+def list_tokens(
+    request: Request,
+    _: ApiVisitor,
+    enrolment: ApiEnrolment,
+    *,
+    search: Search = "",
+    limit: Limit = 50,
+    cursor: Cursor = "",
+) -> ApiPage[ApiEnrolmentToken]:
+    """Return the tokens that a box may still come with, oldest first."""
+    found = enrolment.tokens(search, after=cursor, limit=limit + 1)
+    more = place_of(found[limit - 1]) if len(found) > limit else ""
+    return page_with(request, [ApiEnrolmentToken.model_validate(_token(one)) for one in found[:limit]], more)
 
 
 def _token(one: Token) -> dict[str, object]:
@@ -70,10 +84,19 @@ def take_back(id_: IdPath, _: ApiOperator, enrolment: ApiEnrolment, once: Once) 
 
 @router.get("/attempts")
 def list_attempts(
-    _: ApiVisitor, enrolment: ApiEnrolment, state: Annotated[RequestState, Query()] = RequestState.WAITING
-) -> list[ApiAttempt]:
+    request: Request,
+    _: ApiVisitor,
+    enrolment: ApiEnrolment,
+    *,
+    state: Annotated[RequestState, Query()] = RequestState.WAITING,
+    search: Search = "",
+    limit: Limit = 50,
+    cursor: Cursor = "",
+) -> ApiPage[ApiAttempt]:
     """Return attempts of boxes to enrol in a state, oldest first; those that wait unless `state` says otherwise."""
-    return [_attempt(one) for one in enrolment.attempts(state)]
+    found = enrolment.attempts(state, search=search, after=cursor, limit=limit + 1)
+    more = place_of(found[limit - 1].attempt) if len(found) > limit else ""
+    return page_with(request, [_attempt(one) for one in found[:limit]], more)
 
 
 @router.post("/attempts/{id_}/approve", response_model=ApiAttempt)

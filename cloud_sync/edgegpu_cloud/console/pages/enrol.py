@@ -6,9 +6,10 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
+from urllib.parse import urlencode
 
 import segno
-from fastapi import APIRouter, Depends, Form, Request
+from fastapi import APIRouter, Depends, Form, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import RedirectResponse, Response
 
@@ -21,12 +22,14 @@ from edgegpu_cloud.enrolment.manager import (
     LONGEST_S,
     MOST_TOKENS,
     MOST_USES,
+    PAGE,
     SHORTEST_S,
     AttemptView,
     EnrolmentManager,
     NewToken,
     TokenRequest,
     is_valid,
+    place_of,
     token_id,
 )
 from edgegpu_cloud.enrolment.tokens import only_for
@@ -47,7 +50,25 @@ LASTS = (3_600, 43_200, 86_400, 604_800, 2_592_000)
 """How long a token may last, in seconds, as the page offers it beside what the configuration has."""
 
 MOST_SHOWN = 20
-"""Boxes of one token whose first report is shown."""
+"""Boxes of one token whose first report is shown on a page."""
+
+Place = Annotated[str, Query(max_length=100)]
+
+
+class EnrolQuery(BaseModel):
+    """What a person looks for in both lists, the part that is asked for alone, and where the page of each begins."""
+
+    model_config = ConfigDict(frozen=True, str_strip_whitespace=True)
+
+    q: Annotated[str, Field(max_length=200)] = ""
+    part: Annotated[str, Field(max_length=10)] = ""
+    waiting: Annotated[str, Field(max_length=100)] = ""
+    tokens: Annotated[str, Field(max_length=100)] = ""
+
+    def url(self, **changes: str) -> str:
+        """Return the address of the page with some of it changed."""
+        words = self.model_copy(update={"part": "", **changes}).model_dump(exclude_defaults=True)
+        return f"/enrol?{urlencode(words)}" if words else "/enrol"
 
 
 class TokenForm(BaseModel):
@@ -81,6 +102,9 @@ class TokenForm(BaseModel):
         return TokenRequest(lasts_s=self.lasts_s, uses=uses, approval=self.approval, name=self.name, labels=labels)
 
 
+EVERYTHING = EnrolQuery()
+
+
 def _manager(request: Request, visitor: SignedIn) -> EnrolmentManager:
     parts: ConsoleParts = request.state.parts
     return parts.enrolment(visitor)
@@ -90,10 +114,11 @@ VisitorEnrolment = Annotated[EnrolmentManager, Depends(_manager)]
 
 
 @router.get("/enrol")
-def enrol_page(request: Request, enrolment: VisitorEnrolment, pages: Pages) -> Response:
-    """Show the form of a token, the boxes that wait, and the tokens that are valid."""
-    block = "tokens" if request.query_params.get("part") == "tokens" else "waiting"
-    return _form_page(request, enrolment, pages, TokenForm.of(enrolment.defaults), block=block)
+def enrol_page(
+    request: Request, enrolment: VisitorEnrolment, pages: Pages, query: Annotated[EnrolQuery, Query()]
+) -> Response:
+    """Show the form of a token, a page of the boxes that wait, and one of the tokens that are valid."""
+    return _form_page(request, enrolment, pages, TokenForm.of(enrolment.defaults), query=query)
 
 
 def _form_page(
@@ -102,18 +127,26 @@ def _form_page(
     pages: PageRenderer,
     form: TokenForm,
     *,
+    query: EnrolQuery = EVERYTHING,
     problem: CloudError | None = None,
-    block: str = "",
 ) -> Response:
+    waiting = enrolment.attempts(RequestState.WAITING, search=query.q, after=query.waiting, limit=PAGE + 1)
+    tokens = enrolment.tokens(query.q, after=query.tokens, limit=PAGE + 1)
     values = {
+        "query": query,
         "form": form,
         "problem": problem,
         "lasts": sorted({*LASTS, form.lasts_s or enrolment.defaults.lasts_s}),
         "most_boxes": MOST_USES,
         "most_tokens": MOST_TOKENS,
-        "waiting": enrolment.attempts(RequestState.WAITING),
-        "tokens": [_shown(token) for token in enrolment.tokens()],
+        "waiting": waiting[:PAGE],
+        "waiting_count": enrolment.attempt_count(RequestState.WAITING, search=query.q),
+        "more_waiting": place_of(waiting[PAGE - 1].attempt) if len(waiting) > PAGE else "",
+        "tokens": [_shown(token) for token in tokens[:PAGE]],
+        "token_count": enrolment.token_count(query.q),
+        "more_tokens": place_of(tokens[PAGE - 1]) if len(tokens) > PAGE else "",
     }
+    block = "tokens" if query.part == "tokens" else "waiting"
     return pages.page(request, "enrol.html", values, block=block, status=400 if problem else 200)
 
 
@@ -172,9 +205,11 @@ def _file(made: Sequence[NewToken], address: EnrolmentAddress) -> Response:
 
 
 @router.get("/enrol/tokens/{id_}")
-def one_token(request: Request, id_: str, enrolment: VisitorEnrolment, fleet: VisitorFleet, pages: Pages) -> Response:
-    """Show a token without its text, and the boxes that came with it."""
-    return token_page(request, pages, enrolment, fleet, _whole_id(enrolment, id_))
+def one_token(
+    request: Request, id_: str, enrolment: VisitorEnrolment, fleet: VisitorFleet, pages: Pages, *, before: Place = ""
+) -> Response:
+    """Show a token without its text, and a page of the boxes that came with it, newest first."""
+    return token_page(request, pages, enrolment, fleet, _whole_id(enrolment, id_), before=before)
 
 
 def _whole_id(enrolment: EnrolmentManager, id_: str) -> Token:
@@ -199,17 +234,19 @@ def token_page(
     token: Token,
     *,
     line: EnrolLine | None = None,
+    before: str = "",
 ) -> Response:
     """Answer with the page of a token; `line` is there once, in the answer in which the token was made."""
-    attempts = enrolment.attempts(token=token.digest)
-    arrived = [ArrivingBox(one, _details(fleet, one)) for one in attempts[-MOST_SHOWN:]]
+    attempts = enrolment.attempts(token=token.digest, after=before, newest_first=True, limit=MOST_SHOWN + 1)
+    arrived = [ArrivingBox(one, _details(fleet, one)) for one in attempts[:MOST_SHOWN]]
     parts: ConsoleParts = request.state.parts
     values = {
         "token": _shown(token),
         "is_valid": is_valid(token, parts.clock()),
         "arrived": arrived,
         "live": " ".join(["enrol", *(one.details.box.device for one in arrived if one.details)]),
-        "more": max(0, len(attempts) - MOST_SHOWN),
+        "before": before,
+        "older": place_of(attempts[MOST_SHOWN - 1].attempt) if len(attempts) > MOST_SHOWN else "",
         "line": line,
         "uninstall_line": UNINSTALL_LINE,
         "qr": qr_code(line.line_sudo) if line else "",

@@ -55,5 +55,6 @@ class RolloutBoxRow(TableRow):
     message_phrase: Mapped[Json | None]
     __table_args__ = (
         Index("rollout_boxes_of_state", "rollout", "state", "wave", "position"),
+        Index("rollout_boxes_in_order", "rollout", "position"),
         Index("rollout_boxes_of_device", "device"),
     )

@@ -1,4 +1,4 @@
--- version 14;
+-- version 15;
 CREATE TABLE accounts (
  name VARCHAR(64) NOT NULL, 
  password VARCHAR(255) NOT NULL, 
@@ -286,6 +286,8 @@ CREATE INDEX ix_boxes_touched ON boxes (touched);
 CREATE INDEX ix_card_use_quarter_s ON card_use (quarter_s);
 CREATE INDEX ix_certificates_csr_sha256 ON certificates (csr_sha256);
 CREATE INDEX ix_certificates_device ON certificates (device);
+CREATE INDEX ix_certificates_not_after_s ON certificates (not_after_s);
+CREATE INDEX ix_certificates_revoked_at_s ON certificates (revoked_at_s);
 CREATE INDEX ix_commands_ended_at_s ON commands (ended_at_s);
 CREATE INDEX ix_commands_next_at_s ON commands (next_at_s);
 CREATE INDEX ix_events_device ON events (device);
@@ -295,8 +297,6 @@ CREATE INDEX ix_idempotency_keys_at_s ON idempotency_keys (at_s);
 CREATE INDEX ix_one_time_links_account ON one_time_links (account);
 CREATE INDEX ix_operation_boxes_command ON operation_boxes (command);
 CREATE INDEX ix_operations_state ON operations (state);
-CREATE INDEX ix_requests_state ON requests (state);
-CREATE INDEX ix_requests_token ON requests (token);
 CREATE INDEX ix_rollouts_ended_at_s ON rollouts (ended_at_s);
 CREATE INDEX ix_rollouts_state ON rollouts (state);
 CREATE INDEX ix_sign_in_failures_last_at_s ON sign_in_failures (last_at_s);
@@ -397,6 +397,8 @@ CREATE TABLE requests (
  at_s FLOAT NOT NULL, 
  CONSTRAINT pk_requests PRIMARY KEY (id)
 );
+CREATE INDEX requests_of_state ON requests (state, at_s, id);
+CREATE INDEX requests_of_token ON requests (token, at_s, id);
 CREATE TABLE rollout_boxes (
  rollout INTEGER NOT NULL, 
  device VARCHAR(16) NOT NULL, 
@@ -418,6 +420,7 @@ CREATE TABLE rollout_boxes (
  CONSTRAINT pk_rollout_boxes PRIMARY KEY (rollout, device), 
  CONSTRAINT fk_rollout_boxes_rollout_rollouts FOREIGN KEY(rollout) REFERENCES rollouts (number)
 );
+CREATE INDEX rollout_boxes_in_order ON rollout_boxes (rollout, position);
 CREATE INDEX rollout_boxes_of_device ON rollout_boxes (device);
 CREATE INDEX rollout_boxes_of_state ON rollout_boxes (rollout, state, wave, position);
 CREATE TABLE rollouts (
@@ -486,6 +489,8 @@ CREATE TABLE tokens (
  revoked BOOLEAN NOT NULL, 
  CONSTRAINT pk_tokens PRIMARY KEY (digest)
 );
+CREATE INDEX tokens_by_end ON tokens (expires_at_s);
+CREATE INDEX tokens_in_order ON tokens (at_s, digest);
 CREATE TABLE web_sessions (
  digest VARCHAR(64) NOT NULL, 
  account VARCHAR(64) NOT NULL, 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from kits.console import ConsoleSite
+from kits.console import ConsoleSite, all_items
 from kits.consoleworld import ConsoleWorld, SiteObjects, console_world
 from kits.details import box, card, pod, reported, saying
 from kits.enrol import Box, Office, office
@@ -372,9 +372,19 @@ def test_a_token_is_in_its_answer_alone(site: ConsoleSite, caplog: pytest.LogCap
     secrets = (made["token"], "egt_otto", "egt_anna")
     assert not [one for one in secrets if one in caplog.text + listed + audit]
     assert client.delete(f"/enrolment/tokens/{made['id']}").status_code == 200
-    assert client.get("/enrolment/tokens").json() == []
+    assert client.get("/enrolment/tokens").json() == {"items": [], "next": None}
     invalid = client.post("/enrolment/tokens", json={"lasts_s": "a-secret-value"})
     assert (invalid.status_code, "a-secret-value" in invalid.text) == (422, False)
+
+
+def test_tokens_are_searched_and_read_in_parts(site: ConsoleSite) -> None:
+    client = site.api("otto")
+    for number in range(5):
+        assert client.post("/enrolment/tokens", json={"name": f"hall-{number}", "lasts_s": 60}).status_code == 201
+    found = all_items(client, "/enrolment/tokens?limit=2")
+    assert sorted(one["name"] for one in found) == [f"hall-{number}" for number in range(5)]
+    assert [one["name"] for one in all_items(client, "/enrolment/tokens?search=HALL-3")] == ["hall-3"]
+    assert client.get("/enrolment/tokens?cursor=nonsense").status_code == 422
 
 
 def test_a_box_that_waits_is_approved_by_a_program(tmp_path: Path) -> None:
@@ -383,11 +393,11 @@ def test_a_box_that_waits_is_approved_by_a_program(tmp_path: Path) -> None:
     made = client.post("/enrolment/tokens", json={"approval": True}).json()
     new = Box(made["token"])
     assert isinstance(new.enrol(cloud.desk), ApprovalPending)
-    (waiting,) = client.get("/enrolment/attempts").json()
+    (waiting,) = client.get("/enrolment/attempts").json()["items"]
     assert client.post(f"/enrolment/attempts/{waiting['id']}/approve").json()["state"] == "APPROVED"
     assert client.post(f"/enrolment/attempts/{waiting['id']}/refuse").json()["code"] == "CONFLICT"
     device = new.enrolled(cloud.desk).device
-    assert client.get("/enrolment/attempts?state=DONE").json()[0]["device"] == device
+    assert client.get("/enrolment/attempts?state=DONE").json()["items"][0]["device"] == device
     cloud.store.close()
 
 

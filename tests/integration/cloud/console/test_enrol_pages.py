@@ -1,6 +1,7 @@
 """The pages of enrolment over a controller that enrols: tokens, boxes that wait, the end of a box."""
 
 import csv
+import html
 import io
 import re
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from edgegpu_cloud.console.visitor import Visitor
 from edgegpu_cloud.enrolment.bodies import ApprovalPending
 from edgegpu_cloud.enrolment.tokens import RefusalCode, RequestRefusedError
 from edgegpu_cloud.layout import load
+from edgegpu_cloud.store.enrolments import AttemptFilter
 from edgegpu_cloud.store.people.records import Role
 from edgegpu_cloud.store.records import BoxState, RequestState
 
@@ -115,7 +117,7 @@ def test_a_box_waits_until_somebody_approves_it(cloud: Office, site: ConsoleSite
     assert isinstance(waiting.enrol(cloud.desk), ApprovalPending)
     assert isinstance(other.enrol(cloud.desk), ApprovalPending)
     with cloud.store.read() as tx:
-        ids = {one.asked["host"]: one.id for one in tx.enrolments.requests(RequestState.WAITING)}
+        ids = {one.asked["host"]: one.id for one in tx.enrolments.requests(AttemptFilter(state=RequestState.WAITING))}
     with site.client() as client:
         page = client.get("/enrol").text
         assert "asr-7" in page
@@ -133,6 +135,37 @@ def test_a_box_waits_until_somebody_approves_it(cloud: Office, site: ConsoleSite
     with pytest.raises(RequestRefusedError) as refused:
         other.enrol(cloud.desk)
     assert refused.value.code is RefusalCode.REFUSED
+
+
+def test_both_lists_and_the_boxes_of_a_token_are_searched_and_paged(cloud: Office, site: ConsoleSite) -> None:
+    text = cloud.token(name="plant", approval=True, uses=60)
+    for number in range(52):
+        assert isinstance(Box(text, host=f"asr-{number:02d}").enrol(cloud.desk), ApprovalPending)
+    with site.client() as client:
+        client.post("/enrol/tokens", data={**ANNAS, "name": "yard", "boxes": "51", "each": "true"})
+
+        def shown(address: str) -> tuple[str, int, int]:
+            page = client.get(address).text
+            return page, page.count("/approve"), page.count("/take-back")
+
+        page, boxes, tokens = shown("/enrol")
+        assert (boxes, tokens) == (50, 50)
+        assert re.findall(r'<b class="count">(\d+)</b>', page) == ["52", "52"]
+        older, more = (html.unescape(one) for one in re.findall(r'rel="next" href="([^"]+)"', page))
+        assert [shown(older)[1:], shown(more)[1:]] == [(2, 50), (50, 2)]
+        page, boxes, tokens = shown("/enrol?q=ASR-07")
+        assert (boxes, tokens, "No token matches" in page) == (1, 0, True)
+        assert shown("/enrol?q=yard-5")[1:] == (0, 3), "yard-5, yard-50, yard-51"
+        id_ = next(one for one in re.findall(r'href="/enrol/tokens/(\w+)"', shown("/enrol?q=plant")[0]))
+        hosts, address = list[set[str]](), f"/enrol/tokens/{id_}"
+        while address:
+            page = client.get(address).text
+            hosts.append(set(re.findall(r"asr-\d\d", page)))
+            address = html.unescape("".join(re.findall(r'rel="next" href="([^"]+)"', page)))
+        assert "Newest" in page
+        assert [len(part) for part in hosts] == [20, 20, 12]
+        assert len(set.union(*hosts)) == 52
+        assert client.get("/enrol?waiting=nonsense").status_code == 400
 
 
 def test_a_token_that_is_taken_back_enrols_nobody(cloud: Office, site: ConsoleSite) -> None:
@@ -175,7 +208,7 @@ def test_who_sees_a_part_of_the_boxes_makes_and_sees_tokens_for_them_alone(cloud
         assert "outside of the boxes that you may see" in outside.text
         assert client.post("/enrol/tokens", data={"csrf": "c", "labels": "site=hall"}).status_code == 200
         with cloud.store.read() as tx:
-            (waiting,) = tx.enrolments.requests(RequestState.WAITING)
+            (waiting,) = tx.enrolments.requests(AttemptFilter(state=RequestState.WAITING))
         assert client.post(f"/enrol/waiting/{waiting.id}/approve", data={"csrf": "c"}).status_code == 404
 
 

@@ -196,7 +196,7 @@ class Day:
         self.wait_online()
         waiting = Box(self.enrol_token("approval"), host="asr-7")
         self.asks(waiting, 202)
-        (attempt,) = self.programs["olga"].get("/enrolment/attempts").json
+        (attempt,) = self.programs["olga"].get("/enrolment/attempts").json["items"]
         self.people["olga"].post(f"/enrol/waiting/{attempt['id']}/approve", {})
         self.asks(waiting, 200)
         once = self.enrol_token("file")
@@ -332,7 +332,7 @@ class Day:
             name: program.get(path).json["items"][0]
             for name, path in (("command", "/commands"), ("operation", "/operations"), ("rollout", "/rollouts"))
         }
-        (attempt, *_) = self.programs["anna"].get("/enrolment/tokens").json
+        (attempt, *_) = self.programs["anna"].get("/enrolment/tokens").json["items"]
         values = {
             "device": self.device,
             "box": self.device,
