@@ -199,6 +199,16 @@ class People:
         with self._store.read() as tx:
             return tx.people.accounts()
 
+    def page(self, search: str = "", *, after: str = "", limit: int, by: Access) -> list[UserAccount]:
+        """Return accounts by name, those after a name; `search` is looked for in names, scopes and roles.
+
+        Raises:
+            ForbiddenError: without the right to manage people.
+        """
+        by.require(Permission.PEOPLE)
+        with self._store.read() as tx:
+            return tx.people.page(search=search, after=after, limit=limit)
+
     def account(self, name: str, *, by: Access) -> UserAccount:
         """Return an account.
 

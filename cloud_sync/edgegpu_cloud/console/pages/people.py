@@ -2,28 +2,52 @@
 
 from collections.abc import Callable
 from typing import Annotated
+from urllib.parse import urlencode
 
-from fastapi import APIRouter, Form, Request
+from fastapi import APIRouter, Form, Query, Request
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import RedirectResponse, Response
 
 from edgegpu_cloud.console.context import Pages, Persons
 from edgegpu_cloud.console.rendering import LANGUAGES, PageRenderer
 from edgegpu_cloud.console.visitor import SignedIn, Visitor
 from edgegpu_cloud.errors import CloudError, ForbiddenError, NotFoundError
+from edgegpu_cloud.fleet.access import Permission
 from edgegpu_cloud.people.people import People
 from edgegpu_cloud.phrases import phrase
 from edgegpu_cloud.store.people.records import Role
 
 router = APIRouter()
 
+PAGE = 50
+
 Scope = Annotated[str, Form(max_length=500)]
 FormRole = Annotated[Role, Form()]
 
 
+class PeopleQuery(BaseModel):
+    """What is looked for in names, scopes and roles; the name after which the page begins."""
+
+    model_config = ConfigDict(frozen=True)
+
+    q: Annotated[str, Field(max_length=200)] = ""
+    after: Annotated[str, Field(max_length=64)] = ""
+
+    def url(self, after: str = "") -> str:
+        """Return the address of the list at another page."""
+        words = self.model_copy(update={"after": after}).model_dump(exclude_defaults=True)
+        return f"/people?{urlencode(words)}" if words else "/people"
+
+
+EVERYBODY = PeopleQuery()
+
+
 @router.get("/people")
-def people_page(request: Request, visitor: SignedIn, people: Persons, pages: Pages) -> Response:
-    """Show the accounts, and the form for a new one."""
-    return _list(request, visitor, people, pages, {"name": "", "role": Role.VIEWER, "scope": ""})
+def people_page(
+    request: Request, visitor: SignedIn, people: Persons, pages: Pages, query: Annotated[PeopleQuery, Query()]
+) -> Response:
+    """Show a page of the accounts, and the form for a new one."""
+    return _list(request, visitor, people, pages, {"name": "", "role": Role.VIEWER, "scope": ""}, query=query)
 
 
 def _list(
@@ -32,11 +56,22 @@ def _list(
     people: People,
     pages: PageRenderer,
     form: dict[str, object],
+    *,
+    query: PeopleQuery = EVERYBODY,
     problem: CloudError | None = None,
 ) -> Response:
-    values = {"people": people.all(by=visitor.access), "roles": list(Role), "form": form, "problem": problem}
-    more = {"names_of_languages": LANGUAGES}
-    return pages.page(request, "people.html", values | more, status=400 if problem else 200)
+    search, after = (text.replace("\0", "").strip() for text in (query.q, query.after))
+    found = people.page(search, after=after, limit=PAGE + 1, by=visitor.access)
+    values = {
+        "query": query,
+        "people": found[:PAGE],
+        "next": found[PAGE - 1].name if len(found) > PAGE else "",
+        "roles": list(Role),
+        "form": form,
+        "problem": problem,
+        "names_of_languages": LANGUAGES,
+    }
+    return pages.page(request, "people.html", values, status=400 if problem else 200)
 
 
 @router.post("/people")
@@ -57,7 +92,7 @@ def add_person(
         raise
     except CloudError as error:
         form: dict[str, object] = {"name": name, "role": role, "scope": scope}
-        return _list(request, visitor, people, pages, form, error)
+        return _list(request, visitor, people, pages, form, problem=error)
     return _person(request, visitor, people, pages, name, code=code)
 
 
@@ -78,8 +113,7 @@ def _person(
     problem: CloudError | None = None,
 ) -> Response:
     by = visitor.access
-    if not people.all(by=by):  # an admin alone comes here, also to their own account
-        raise NotFoundError(phrase("cannot find people"), remedy=phrase("sign in again"))
+    by.require(Permission.PEOPLE)  # an admin alone comes here, also to their own account
     account = people.account(name, by=by)
     values = {
         "person": account,

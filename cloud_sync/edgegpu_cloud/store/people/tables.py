@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 
-from sqlalchemy import ColumnElement, Connection, RowMapping, Table, delete, insert, select, update
+from sqlalchemy import ColumnElement, Connection, RowMapping, Table, delete, insert, or_, select, update
 
 from edgegpu_cloud.store.convert import record_of
 from edgegpu_cloud.store.people.failures import SignInFailureTable
@@ -55,6 +55,13 @@ class PeopleTable:
     def accounts(self) -> list[UserAccount]:
         """Return all accounts, by name."""
         return [_account(row) for row in self._rows(_ACCOUNTS, order="name")]
+
+    def page(self, *, search: str, after: str, limit: int) -> list[UserAccount]:
+        """Return accounts by name, those after a name; `search` is looked for in names, scopes and roles."""
+        c = _ACCOUNTS.c
+        found = (one.icontains(search, autoescape=True) for one in (c.name, c.scope, c.role))
+        query = select(_ACCOUNTS).where(c.name > after, *([or_(*found)] if search else []))
+        return [_account(row) for row in self._connection.execute(query.order_by(c.name).limit(limit)).mappings().all()]
 
     def hold_accounts(self) -> None:
         """Hold all accounts until the end of the transaction, before one of them: two who hold one each would wait."""

@@ -54,6 +54,20 @@ class Person:
         return answer.status_code, answer.headers.get("location", "") or answer.text
 
 
+def test_accounts_are_searched_and_paged(site: ConsoleSite) -> None:
+    for number in range(60):
+        site.people.create(f"vera-{number:02d}", role=Role.VIEWER, scope="site=yard", by=LOCAL)
+    anna = Person(site, "anna")
+    first = anna.get("/people")
+    assert first.count('<th scope="row"><a href="/people/') == 50
+    (address,) = (one.replace("&amp;", "&") for one in re.findall(r'rel="next" href="([^"]+)"', first))
+    assert re.findall(r'href="/people/(vera-[0-9]+)"', anna.get(address))[-1] == "vera-59"
+    assert re.findall(r'<a href="/people/([^"]+)"', anna.get("/people?q=VERA-07")) == ["vera-07"]
+    assert re.findall(r'<a href="/people/([^"]+)"', anna.get("/people?q=site%3Dhall")) == ["hal"]
+    assert re.findall(r'<a href="/people/([^"]+)"', anna.get("/people?q=operator")) == ["otto"]
+    assert "Nobody matches" in anna.get("/people?q=%25")
+
+
 def test_sessions_are_shown_and_ended_there(site: ConsoleSite) -> None:
     here, there, third = (Person(site, "otto") for _ in range(3))
     page = here.get("/account")
