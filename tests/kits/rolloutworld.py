@@ -19,7 +19,7 @@ from edgegpu_cloud.rollouts.rules import (
     after_box_event,
     decide,
 )
-from edgegpu_cloud.rollouts.strategy import RolloutStrategy, wave_of_each, wave_sizes
+from edgegpu_cloud.rollouts.strategy import RolloutStrategy, wave_sizes
 from edgegpu_cloud.store.rollouts.records import (
     RolloutBoxRecord,
     RolloutBoxState,
@@ -62,7 +62,7 @@ class RolloutWorld:
     def __post_init__(self) -> None:
         sizes = wave_sizes(self.number, self.strategy)
         self.rollout = replace(NEW, waves=len(sizes), at_s=self.now_s)
-        for position, wave in enumerate(wave_of_each(sizes)):
+        for position, wave in enumerate(wave for wave, size in enumerate(sizes) for _ in range(size)):
             device = DeviceId(f"{position:016d}")
             self.boxes.append(RolloutBoxRecord(device=device, name=device, position=position, wave=wave))
             self.had[device] = self.has[device] = f"before {position}"

@@ -1,9 +1,11 @@
 """Rollouts for operators: planned, started, seen, paused, resumed, aborted. Used by the CLI, the API and the pages."""
 
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import accumulate
 
 from edgegpu_cloud.errors import CloudError, ConflictError, NotFoundError
 from edgegpu_cloud.fleet.access import Access, Permission
@@ -28,17 +30,24 @@ from edgegpu_cloud.rollouts.strategy import (
     RolloutStrategy,
     check_strategy,
     strategy_json,
-    wave_of_each,
     wave_sizes,
 )
-from edgegpu_cloud.rollouts.targets import PlannedBox, planned_boxes
+from edgegpu_cloud.rollouts.targets import PlannedBox, boxes_at, targets_of
 from edgegpu_cloud.rollouts.views import RolloutView, rollout_view
 from edgegpu_cloud.store.records import Json
-from edgegpu_cloud.store.rollouts.records import RolloutBoxRecord, RolloutBoxState, RolloutRecord
+from edgegpu_cloud.store.rollouts.records import (
+    EVERY_ROLLOUT,
+    RolloutBoxRecord,
+    RolloutBoxState,
+    RolloutFilter,
+    RolloutRecord,
+)
 from edgegpu_cloud.store.store import ControllerStore, Transaction
 from edgegpu_cloud.store.summaries.box_list import BoxQuery
 
-_AT_ONCE = 500
+OUTLINED_WAVES, OUTLINED_BOXES = 25, 8
+"""Of so many waves an outline names boxes, and so many of each."""
+
 _DONE = {"paused": phrase("paused"), "resumed": phrase("resumed"), "aborted": phrase("aborted")}
 
 
@@ -59,15 +68,16 @@ class RolloutRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedWave:
-    """A wave as it would be: its name and its boxes in order."""
+    """A wave as it would be: its name, how many boxes it has, and those of them that were asked for, in order."""
 
     name: str
+    size: int
     boxes: Sequence[PlannedBox]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutPlan:
-    """What a rollout would do; `notes` are for people."""
+    """What a rollout would do: all its waves, of its boxes those that were asked for; `notes` are for people."""
 
     words: str
     waves: Sequence[PlannedWave]
@@ -98,23 +108,45 @@ class Rollouts:
 
     # plan and start
 
-    def preview(self, request: RolloutRequest) -> RolloutPlan:
-        """Return the waves of a rollout as they would be now.
+    def preview(self, request: RolloutRequest, *, limit: int = 50, offset: int = 0) -> RolloutPlan:
+        """Return the waves of a rollout as they would be now, with `limit` of its boxes after the first `offset`.
 
         Raises:
             CloudError: as `start`.
         """
+        return self._plan(request, lambda _: [range(offset, offset + limit)])
+
+    def outline(self, request: RolloutRequest) -> RolloutPlan:
+        """Return the waves of a rollout as they would be now, with the first boxes of each, but of some waves alone.
+
+        Raises:
+            CloudError: as `start`.
+        """
+
+        def heads(sizes: Sequence[int]) -> list[range]:
+            begins = accumulate(sizes, initial=0)
+            both = zip(begins, sizes[:OUTLINED_WAVES], strict=False)
+            return [range(begin, begin + min(size, OUTLINED_BOXES)) for begin, size in both]
+
+        return self._plan(request, heads)
+
+    def _plan(self, request: RolloutRequest, positions: Callable[[Sequence[int]], Sequence[range]]) -> RolloutPlan:
+        """Return a plan with the boxes at some positions, by the sizes of its waves."""
         self._access.require(Permission.VIEW)
         _check(request)
         with self._store.read() as tx:
-            boxes, notes = planned_boxes(tx, request, self._access.scope, now_s=self._clock())
-        sizes = wave_sizes(len(boxes), request.strategy)
-        ends = [sum(sizes[: at + 1]) for at in range(len(sizes))]
+            targets = targets_of(tx, request, self._access.scope, now_s=self._clock())
+            sizes = wave_sizes(targets.boxes, request.strategy)
+            boxes = boxes_at(tx, targets, positions(sizes))
+        ends = list(accumulate(sizes))
+        of_waves: list[list[PlannedBox]] = [[] for _ in sizes]
+        for box in boxes:
+            of_waves[bisect_right(ends, box.position)].append(box)
         waves = [
-            PlannedWave(name=wave_name(at, request.strategy), boxes=boxes[end - size : end])
-            for at, (size, end) in enumerate(zip(sizes, ends, strict=True))
+            PlannedWave(name=wave_name(at, request.strategy), size=size, boxes=of_wave)
+            for at, (size, of_wave) in enumerate(zip(sizes, of_waves, strict=True))
         ]
-        return RolloutPlan(words=words_of(request.change), waves=waves, boxes=len(boxes), notes=notes)
+        return RolloutPlan(words=words_of(request.change), waves=waves, boxes=targets.boxes, notes=targets.notes)
 
     def start(self, request: RolloutRequest, *, expect_boxes: int | None = None) -> int:
         """Start a rollout; return its number.
@@ -131,16 +163,7 @@ class Rollouts:
         _check(request)
         change, now_s = request.change, self._clock()
         with self._store.write() as tx:
-            boxes, _ = planned_boxes(tx, request, self._access.scope, now_s=now_s)
-            if expect_boxes is not None and expect_boxes != len(boxes):
-                text = phrase(
-                    "cannot start the rollout: it concerns %(num)s boxes by now, not %(expect_boxes)s",
-                    num=len(boxes),
-                    expect_boxes=expect_boxes,
-                )
-                raise ConflictError(text, remedy=phrase("look at its waves again, then decide"))
-            _check_free(tx, subject_of(change), boxes)
-            sizes = wave_sizes(len(boxes), request.strategy)
+            targets = targets_of(tx, request, self._access.scope, now_s=now_s)
             rollout = RolloutRecord(
                 kind=kind_of(change).value,
                 subject=subject_of(change),
@@ -148,26 +171,25 @@ class Rollouts:
                 strategy=strategy_json(request.strategy),
                 by=self._access.by,
                 at_s=now_s,
-                waves=len(sizes),
+                waves=1,
             )
-            rows = [
-                RolloutBoxRecord(
-                    device=box.device, name=box.name, position=at, wave=wave, since_s=now_s, others=tuple(box.others)
-                )
-                for at, (box, wave) in enumerate(zip(boxes, wave_of_each(sizes), strict=True))
-            ]
-            number = tx.rollouts.add(rollout, rows)
-            after: Json = {"kind": rollout.kind, "change": without_secrets(rollout.change), "boxes": len(boxes)}
+            number, boxes = tx.rollouts.add(rollout, targets.plan)
+            _check_number(boxes, expect_boxes)
+            _check_free(tx, subject_of(change), number)
+            tx.rollouts.divide(number, wave_sizes(boxes, request.strategy))
+            after: Json = {"kind": rollout.kind, "change": without_secrets(rollout.change), "boxes": boxes}
             self._audit(tx, AuditKind.ROLLOUT_STARTED, number, AuditedChange({}, after))
         return number
 
     # look
 
-    def all(self, *, limit: int = 50, before: int | None = None) -> list[RolloutView]:
-        """Return the last rollouts, newest first; those with lower numbers than `before`."""
+    def all(
+        self, *, where: RolloutFilter = EVERY_ROLLOUT, limit: int = 50, before: int | None = None
+    ) -> list[RolloutView]:
+        """Return the last rollouts that match, newest first; those with lower numbers than `before`."""
         self._access.require(Permission.VIEW)
         with self._store.read() as tx:
-            found = tx.rollouts.all(limit=limit, before=before, within=self._within())
+            found = tx.rollouts.all(where=where, limit=limit, before=before, within=self._within())
             return [rollout_view(tx, one, now_s=self._clock()) for one in found]
 
     def show(self, number: int) -> RolloutView:
@@ -299,14 +321,22 @@ def _check(request: RolloutRequest) -> None:
         )
 
 
-def _check_free(tx: Transaction, subject: str, boxes: Sequence[PlannedBox]) -> None:
-    for at in range(0, len(boxes), _AT_ONCE):
-        devices = [box.device for box in boxes[at : at + _AT_ONCE]]
-        if found := tx.rollouts.active_with(subject, devices):
-            number, name = found[0]
-            text = phrase(
-                "cannot start the rollout: rollout %(number)s changes the same on %(name)s", number=number, name=name
-            )
-            raise ConflictError(
-                text, remedy=phrase("wait for its end, or `edgegpu-cloud rollouts abort %(number)s`", number=number)
-            )
+def _check_number(boxes: int, expected: int | None) -> None:
+    if expected is not None and expected != boxes:
+        text = phrase(
+            "cannot start the rollout: it concerns %(num)s boxes by now, not %(expect_boxes)s",
+            num=boxes,
+            expect_boxes=expected,
+        )
+        raise ConflictError(text, remedy=phrase("look at its waves again, then decide"))
+
+
+def _check_free(tx: Transaction, subject: str, number: int) -> None:
+    if found := tx.rollouts.active_beside(number, subject):
+        other, name = found
+        text = phrase(
+            "cannot start the rollout: rollout %(number)s changes the same on %(name)s", number=other, name=name
+        )
+        raise ConflictError(
+            text, remedy=phrase("wait for its end, or `edgegpu-cloud rollouts abort %(number)s`", number=other)
+        )

@@ -3,7 +3,6 @@
 import json
 import math
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -189,8 +188,3 @@ def wave_sizes(total: int, strategy: RolloutStrategy) -> list[int]:
             )
             raise CloudError(text, remedy=phrase("give larger waves"))
     return found
-
-
-def wave_of_each(sizes: Sequence[int]) -> list[int]:
-    """Return the number of the wave of each box in the order of the rollout, from 0."""
-    return [wave for wave, size in enumerate(sizes) for _ in range(size)]

@@ -27,6 +27,7 @@ from edgegpu_cloud.store.operations.tables import OperationTable
 from edgegpu_cloud.store.people.tables import PeopleTable
 from edgegpu_cloud.store.records import LEADER
 from edgegpu_cloud.store.retention import Purge, Retention
+from edgegpu_cloud.store.rollouts.planned import PlanTable
 from edgegpu_cloud.store.rollouts.tables import RolloutTable
 from edgegpu_cloud.store.settlements.tables import SettlementTable
 from edgegpu_cloud.store.summaries.box_list import BoxList
@@ -94,7 +95,7 @@ class Transaction:
         self.settlements = SettlementTable(connection)
         self.idempotency = IdempotencyTable(connection, hold=writes)
         self.leases, self.controller_certificates = LeaseTable(connection), ControllerCertificates(connection)
-        self.rollouts = RolloutTable(connection, hold=writes)
+        self.rollouts, self.rollout_plans = RolloutTable(connection, hold=writes), PlanTable(connection)
         self.alerts, self.conditions = AlertTable(connection), Conditions(connection)
 
     def forget_box(self, device: DeviceId, *, by: str) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pydantic import TypeAdapter
 
 from edgegpu_cloud.cli.remote.client import ApiClient, read_as
+from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.following import follow
 from edgegpu_cloud.rollouts.changes import change_json, kind_of
 from edgegpu_cloud.rollouts.rollouts import RolloutPlan, RolloutRequest
@@ -13,6 +14,8 @@ from edgegpu_cloud.rollouts.strategy import strategy_json
 from edgegpu_cloud.rollouts.views import RolloutView
 from edgegpu_cloud.store.rollouts.records import RolloutBoxRecord, RolloutBoxState
 
+_PART = 200
+"""Boxes of a plan that one request asks for."""
 _VIEW, _PLAN, _BOX = TypeAdapter(RolloutView), TypeAdapter(RolloutPlan), TypeAdapter(RolloutBoxRecord)
 
 
@@ -23,9 +26,19 @@ class RemoteRollouts:
         """Take who sends the requests."""
         self._client = client
 
-    def preview(self, request: RolloutRequest) -> RolloutPlan:
-        """Return the waves of a rollout as they would be now."""
-        return read_as(_PLAN, self._client.send("POST", "/rollouts/preview", _body(request)))
+    def preview(self, request: RolloutRequest, *, limit: int = 50) -> RolloutPlan:
+        """Return the waves of a rollout as they would be now, with so many of its boxes."""
+        body = _body(request)
+        found = self._client.send("POST", f"/rollouts/preview?limit={min(limit, _PART)}", body)
+        at = _PART
+        while at < min(limit, found["boxes"]):
+            part = self._client.send("POST", f"/rollouts/preview?limit={min(limit - at, _PART)}&cursor={at}", body)
+            if part["boxes"] != found["boxes"]:
+                raise CloudError("cannot read the plan: its boxes have changed meanwhile", remedy="ask again")
+            for wave, more in zip(found["waves"], part["waves"], strict=True):
+                wave["boxes"] += more["boxes"]
+            at += _PART
+        return read_as(_PLAN, found)
 
     def start(self, request: RolloutRequest) -> int:
         """Start a rollout; return its number."""

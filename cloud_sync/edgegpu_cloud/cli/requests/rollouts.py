@@ -131,6 +131,9 @@ Exit status: 0 DONE and no box has failed, 1 another end, 3 not ended within --t
 --json prints one document per line.
 """
 
+MOST_BOXES = 10_000
+"""Boxes that a command prints at most."""
+
 NumberArgument = Annotated[int, typer.Argument(metavar="NUMBER", help="As `rollouts list` shows it.", min=1)]
 WaitOption = Annotated[bool, typer.Option("--wait", help="Follow it to its end.")]
 TimeoutOption = Annotated[
@@ -142,7 +145,7 @@ StateOption = Annotated[
     typer.Option("--state", metavar="STATE", help="Only boxes in this state; several times.", case_sensitive=False),
 ]
 ReturnOption = Annotated[bool, typer.Option("--return", help="Give changed boxes back what they had.")]
-LimitOption = Annotated[int, typer.Option("--limit", metavar="NUMBER", min=1, max=10_000, help="How many.")]
+LimitOption = Annotated[int, typer.Option("--limit", metavar="NUMBER", min=1, max=MOST_BOXES, help="How many.")]
 VersionOption = Annotated[str, typer.Option("--version", metavar="VERSION", help="The release: 1.2.3.")]
 UrlOption = Annotated[str, typer.Option("--url", metavar="URL", help="Where boxes fetch it: https://...")]
 ShaOption = Annotated[str, typer.Option("--sha256", metavar="HEX", help="Its SHA-256.")]
@@ -185,7 +188,7 @@ def start_limits(  # noqa: PLR0913  (one for each option)
 
 def _with_container(cloud: Cloud, request: RolloutRequest, limits: ContainerLimits) -> ContainerLimits:
     """Return the limits with the container that is meant, by what is known of the first box."""
-    plan = cloud.rollouts.preview(request)
+    plan = cloud.rollouts.preview(request, limit=1)
     first = targets(cloud, [cloud.fleet.box(plan.waves[0].boxes[0].device)])[0]
     found = container_of(first, limits.namespace, limits.app, None)
     return replace(limits, container=found)
@@ -240,7 +243,7 @@ def start_upgrade(  # noqa: PLR0913  (one for each option)
 
 def _started(cloud: Cloud, request: RolloutRequest, wait_s: int, *, preview: bool, as_json: bool) -> None:
     if preview:
-        _print_plan(cloud.rollouts.preview(request), as_json=as_json)
+        _print_plan(cloud.rollouts.preview(request, limit=MOST_BOXES), as_json=as_json)
         return
     number = cloud.rollouts.start(request)
     print_connection_problem(cloud)
@@ -261,15 +264,16 @@ def _print_plan(plan: RolloutPlan, *, as_json: bool) -> None:
         print_json(plan)
         return
     typer.echo(f"{plan.words}: {counted(plan.boxes, 'box')} in {counted(len(plan.waves), 'wave')}")
-    rows = [(wave.name, str(len(wave.boxes)), _names([box.name for box in wave.boxes])) for wave in plan.waves]
+    rows = [(wave.name, str(wave.size), _names([box.name for box in wave.boxes], wave.size)) for wave in plan.waves]
     print_table(("WAVE", "BOXES", "WHICH"), rows)
     for note in plan.notes:
         typer.echo(f"note: {note}")
 
 
-def _names(names: Sequence[str], most: int = 8) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+def _names(names: Sequence[str], of: int, most: int = 8) -> str:
+    shown = names[:most]
+    more = f"{' and ' if shown else ''}{of - len(shown)} more" if of > len(shown) else ""
+    return ", ".join(shown) + more
 
 
 # look

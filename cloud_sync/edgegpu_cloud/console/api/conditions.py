@@ -56,7 +56,12 @@ ExpectedRevision = Annotated[int | None, Depends(_expected)]
 
 def page_with(request: Request, items: Sequence[T], cursor: str) -> ApiPage[T]:
     """Return a part of a list; `cursor` is that of the next part, empty where there is none."""
+    return ApiPage(items=list(items), next=next_address(request, cursor))
+
+
+def next_address(request: Request, cursor: str) -> str | None:
+    """Return the address of the part that a cursor leads to."""
     if not cursor:
-        return ApiPage(items=list(items), next=None)
+        return None
     query = [(name, value) for name, value in request.query_params.multi_items() if name != "cursor"]
-    return ApiPage(items=list(items), next=f"{request.url.path}?{urlencode([*query, ('cursor', cursor)])}")
+    return f"{request.url.path}?{urlencode([*query, ('cursor', cursor)])}"

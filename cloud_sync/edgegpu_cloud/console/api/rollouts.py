@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request
 from starlette.responses import Response
 
 from edgegpu_cloud.console.api.access import ApiOperator, ApiVisitor
-from edgegpu_cloud.console.api.conditions import Limit, NumberCursor, page_with
+from edgegpu_cloud.console.api.conditions import Limit, NumberCursor, next_address, page_with
 from edgegpu_cloud.console.api.idempotency import Once
 from edgegpu_cloud.console.api.models.fleet import ApiPage, sharing_settings
 from edgegpu_cloud.console.api.models.rollouts import (
@@ -58,9 +58,14 @@ def list_rollouts(
 
 
 @router.post("/preview")
-def preview_rollout(body: ApiRolloutRequest, rollouts: ApiRollouts) -> ApiRolloutPlan:
-    """Return the waves of a rollout as they would be now; nothing is changed."""
-    return ApiRolloutPlan.model_validate(rollouts.preview(_wanted(body)))
+def preview_rollout(
+    request: Request, body: ApiRolloutRequest, rollouts: ApiRollouts, limit: Limit = 50, cursor: NumberCursor = 0
+) -> ApiRolloutPlan:
+    """Return the waves of a rollout as they would be now, with a part of its boxes; nothing is changed."""
+    plan = rollouts.preview(_wanted(body), limit=limit, offset=cursor)
+    more = str(cursor + limit) if cursor + limit < plan.boxes else ""
+    values = {name: getattr(plan, name) for name in ("words", "boxes", "waves", "notes")}
+    return ApiRolloutPlan.model_validate(values | {"next": next_address(request, more)})
 
 
 @router.post("", status_code=201, response_model=ApiRollout)

@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Self, TypeVar
 from urllib.parse import parse_qsl, urlencode
 
 from fastapi import APIRouter, Depends, Form, Query, Request
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import RedirectResponse, Response
 
 from edgegpu_cloud.console.context import Pages
@@ -17,7 +18,7 @@ from edgegpu_cloud.phrases import phrase
 from edgegpu_cloud.rollouts.changes import RolloutChange, RolloutKind, kind_of, read_release
 from edgegpu_cloud.rollouts.rollouts import RolloutRequest, Rollouts
 from edgegpu_cloud.rollouts.strategy import FailurePolicy, Gate, OfflinePolicy, RolloutStrategy, read_sizes
-from edgegpu_cloud.store.rollouts.records import RolloutBoxState
+from edgegpu_cloud.store.rollouts.records import RolloutBoxState, RolloutFilter, RolloutState
 
 if TYPE_CHECKING:
     from edgegpu_cloud.console.web import ConsoleParts
@@ -47,10 +48,49 @@ VisitorRollouts = Annotated[Rollouts, Depends(_rollouts)]
 Number = Annotated[int, Query(ge=1)]
 
 
+class RolloutsQuery(BaseModel):
+    """What a person looks for: words in people and changes or a number, a kind, a state; the place of the page."""
+
+    model_config = ConfigDict(frozen=True)
+
+    q: Annotated[str, Field(max_length=200)] = ""
+    kind: Annotated[str, Field(max_length=20)] = ""
+    state: Annotated[str, Field(max_length=20)] = ""
+    before: Annotated[str, Field(max_length=16, pattern="^[0-9]*$")] = ""
+
+    def at(self, before: str) -> Self:
+        """Return the same search at another page."""
+        return self.model_copy(update={"before": before})
+
+    @property
+    def url(self) -> str:
+        """Return the address of the list."""
+        words = self.model_dump(exclude_defaults=True)
+        return f"/rollouts?{urlencode(words)}" if words else "/rollouts"
+
+    def filter(self) -> RolloutFilter:
+        """Return the filter of the list; a value that is none of the form's does not count."""
+        return RolloutFilter(
+            search=self.q.replace("\0", "").strip(),
+            kind=next((one.value for one in RolloutKind if one == self.kind), ""),
+            state=next((one for one in RolloutState if one == self.state), None),
+        )
+
+
 @router.get("")
-def rollouts_page(request: Request, rollouts: VisitorRollouts, pages: Pages) -> Response:
-    """Show the last rollouts."""
-    return pages.page(request, "rollouts.html", {"rollouts": rollouts.all(limit=PAGE)}, block="list")
+def rollouts_page(
+    request: Request, rollouts: VisitorRollouts, pages: Pages, query: Annotated[RolloutsQuery, Query()]
+) -> Response:
+    """Show a page of the rollouts that match, newest first."""
+    found = rollouts.all(where=query.filter(), before=int(query.before) if query.before else None, limit=PAGE + 1)
+    values = {
+        "query": query,
+        "rollouts": found[:PAGE],
+        "older": str(found[PAGE - 1].number) if len(found) > PAGE else "",
+        "kinds": tuple(kind.value for kind in RolloutKind),
+        "states": tuple(state.value for state in RolloutState),
+    }
+    return pages.page(request, "rollouts.html", values, block="list")
 
 
 @router.get("/new")
@@ -91,7 +131,7 @@ def _form(
     plan = None
     if given and problem is None:
         try:
-            plan = rollouts.preview(_wanted(given))
+            plan = rollouts.outline(_wanted(given))
         except CloudError as error:
             problem = error
     values = {"given": given, "plan": plan, "problem": problem, "query": urlencode(given)}

@@ -83,6 +83,22 @@ class RolloutRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutFilter:
+    """The rollouts that are asked for; fields that are empty or None do not count.
+
+    `search` is looked for in people and in what is changed, in small and capital letters, or is a number. `kind`: what
+    is changed, as in `RolloutRecord`.
+    """
+
+    search: str = ""
+    kind: str = ""
+    state: RolloutState | None = None
+
+
+EVERY_ROLLOUT = RolloutFilter()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutBoxRecord:
     """A box of a rollout; `position` is its place in the order of the rollout, from 0.
 

@@ -1,18 +1,24 @@
 """Rollouts and their boxes in the store."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict
+from itertools import groupby
+from typing import Any
 
 from sqlalchemy import (
     ColumnElement,
     Connection,
     RowMapping,
     Select,
+    Subquery,
+    Text,
     and_,
     bindparam,
     case,
+    cast,
     func,
     insert,
+    literal,
     or_,
     select,
     update,
@@ -21,16 +27,20 @@ from sqlalchemy import (
 from edgegpu_cloud.phrases import phrase_json, read_phrase
 from edgegpu_cloud.store.convert import Values, record_of
 from edgegpu_cloud.store.records import BoxState
+from edgegpu_cloud.store.rollouts.planned import PlanQuery, members_query, planned
 from edgegpu_cloud.store.rollouts.records import (
+    EVERY_ROLLOUT,
     RolloutBoxRecord,
     RolloutBoxState,
+    RolloutFilter,
     RolloutRecord,
     RolloutState,
     WaveCounts,
 )
 from edgegpu_cloud.store.rollouts.schema import RolloutBoxRow, RolloutRow
 from edgegpu_cloud.store.schema import BoxRow, CommandRow, LatestRow, table
-from edgegpu_cloud.store.summaries.box_list import BoxQuery, devices_where
+from edgegpu_cloud.store.summaries.box_list import BoxQuery, boxes_of, devices_where
+from edgegpu_cloud.store.summaries.schema import SummaryRow
 from edgegpu_sync.ids import CommandId, DeviceId
 from edgegpu_sync.topics import TopicKind
 
@@ -41,7 +51,8 @@ B = RolloutBoxState
 RETURNABLE = (B.APPLIED, B.REJECTED, B.FAILED)
 """Boxes that have ended, and get back what they had where the rollout has changed it."""
 _ENDED = (*RETURNABLE, B.SKIPPED)
-_AT_ONCE = 500
+_PLANNED = ("device", "name", "position", "others")
+"""What a plan says of each box; all else of a new rollout's boxes is the same."""
 
 
 class RolloutTable:
@@ -53,16 +64,40 @@ class RolloutTable:
 
     # rollouts
 
-    def add(self, rollout: RolloutRecord, boxes: Sequence[RolloutBoxRecord]) -> int:
-        """Write a new rollout with its boxes; return its number."""
+    def add(self, rollout: RolloutRecord, plan: PlanQuery) -> tuple[int, int]:
+        """Write a new rollout with the boxes of a plan, all in one wave; return its number, and how many they are."""
         values = asdict(rollout) | {"state": rollout.state.value, "reason_phrase": phrase_json(rollout.reason)}
         del values["number"]
         done = self._connection.execute(insert(_ROLLOUTS).values(values))
         number = int(done.inserted_primary_key[0])  # type: ignore[index]  # one row, with a key
-        for at in range(0, len(boxes), _AT_ONCE):
-            rows = [_box_values(box) | {"rollout": number} for box in boxes[at : at + _AT_ONCE]]
-            self._connection.execute(insert(_OF), rows)
-        return number
+        of = planned(plan)
+        new = RolloutBoxRecord(rollout=number, device=DeviceId(""), name="", position=0, wave=0, since_s=rollout.at_s)
+        same = {name: value for name, value in _box_values(new).items() if value is not None and name not in _PLANNED}
+        values = (literal(value, _OF.c[name].type).label(name) for name, value in same.items())
+        found = select(of.c.device, of.c.name, of.c.position, self._others(plan, of), *values)
+        self._connection.execute(insert(_OF).from_select([*_PLANNED, *same], found))
+        count = select(func.count()).where(_OF.c.rollout == number)
+        return number, int(self._connection.execute(count).scalar_one())
+
+    def _others(self, plan: PlanQuery, of: Subquery) -> ColumnElement[Any]:
+        """Return the devices of the cluster of a planned box, less its own, as the list that is stored."""
+        nobody = literal([], _OF.c.others.type)
+        if not plan.one_of_each_cluster:
+            return nobody
+        b, s = _BOXES.c, table(SummaryRow).c
+        is_sqlite = self._connection.dialect.name == "sqlite"
+        listed: ColumnElement[Any] = (
+            func.json_group_array(b.device) if is_sqlite else func.coalesce(func.json_agg(b.device), nobody)
+        )
+        beside = (s.cluster == of.c.cluster, of.c.cluster != "", b.device != of.c.device)
+        return boxes_of(select(listed), members_query(plan)).where(*beside).correlate(of).scalar_subquery()
+
+    def divide(self, number: int, sizes: Sequence[int]) -> None:
+        """Divide the boxes of a new rollout into waves of these sizes, in its order."""
+        self._connection.execute(
+            update(_OF).where(_OF.c.rollout == number).values(wave=_wave_at(_OF.c.position, sizes))
+        )
+        self._connection.execute(update(_ROLLOUTS).where(_ROLLOUTS.c.number == number).values(waves=len(sizes)))
 
     def get(self, number: int) -> RolloutRecord | None:
         """Return a rollout; a transaction that writes holds it until its end: no other process works on it then."""
@@ -77,15 +112,23 @@ class RolloutTable:
         values |= {"state": rollout.state.value, "reason_phrase": phrase_json(rollout.reason)}
         self._connection.execute(update(_ROLLOUTS).where(_ROLLOUTS.c.number == rollout.number).values(values))
 
-    def all(self, *, limit: int, before: int | None = None, within: BoxQuery | None = None) -> list[RolloutRecord]:
+    def all(
+        self,
+        *,
+        where: RolloutFilter = EVERY_ROLLOUT,
+        limit: int,
+        before: int | None = None,
+        within: BoxQuery | None = None,
+    ) -> list[RolloutRecord]:
         """Return the last rollouts, newest first.
 
         Args:
+            where: those that are asked for.
             limit: how many at most.
             before: only those with lower numbers.
             within: only those all of whose boxes are among these.
         """
-        query = select(_ROLLOUTS).order_by(_ROLLOUTS.c.number.desc()).limit(limit)
+        query = select(_ROLLOUTS).where(*_matching(where)).order_by(_ROLLOUTS.c.number.desc()).limit(limit)
         if before is not None:
             query = query.where(_ROLLOUTS.c.number < before)
         if within is not None:
@@ -109,15 +152,18 @@ class RolloutTable:
         query = select(_ROLLOUTS.c.number).where(_ROLLOUTS.c.state.in_(open_)).order_by(_ROLLOUTS.c.number)
         return [int(number) for number in self._connection.execute(query).scalars()]
 
-    def active_with(self, subject: str, devices: Collection[DeviceId]) -> list[tuple[int, str]]:
-        """Return number and box of rollouts under way that change the same thing on one of these boxes, ten at most."""
+    def active_beside(self, number: int, subject: str) -> tuple[int, str] | None:
+        """Return number and box of another rollout under way that changes the same thing on a box of this one."""
         open_ = [state.value for state in RolloutState if not state.ended]
+        mine = _OF.alias()
         query = (
             select(_OF.c.rollout, _OF.c.name)
             .join(_ROLLOUTS, _ROLLOUTS.c.number == _OF.c.rollout)
-            .where(_ROLLOUTS.c.subject == subject, _ROLLOUTS.c.state.in_(open_), _OF.c.device.in_(devices))
+            .join(mine, (mine.c.device == _OF.c.device) & (mine.c.rollout == number))
+            .where(_ROLLOUTS.c.subject == subject, _ROLLOUTS.c.state.in_(open_), _OF.c.rollout != number)
         )
-        return [(int(number), name) for number, name in self._connection.execute(query.limit(10))]
+        found = self._connection.execute(query.limit(1)).first()
+        return None if found is None else (int(found[0]), found[1])
 
     # the boxes of a rollout
 
@@ -270,6 +316,28 @@ class RolloutTable:
             )
             for row in self._connection.execute(query).mappings().all()
         ]
+
+
+def _wave_at(position: ColumnElement[int], sizes: Sequence[int]) -> ColumnElement[int]:
+    """Return the wave of the box at a position: waves of one size that follow each other are one term of it."""
+    terms, begin, wave = list[tuple[ColumnElement[bool], ColumnElement[int]]](), 0, 0
+    for size, same in groupby(sizes):
+        number = sum(1 for _ in same)
+        terms.append((position < begin + number * size, (position - begin) // size + wave))
+        begin, wave = begin + number * size, wave + number
+    return case(*terms)
+
+
+def _matching(where: RolloutFilter) -> Iterator[ColumnElement[bool]]:
+    c = _ROLLOUTS.c
+    if where.search:
+        texts = (c.by, c.subject, cast(c.change, Text))
+        number = cast(c.number, Text) == where.search
+        yield or_(number, *(text.icontains(where.search, autoescape=True) for text in texts))
+    if where.kind:
+        yield c.kind == where.kind
+    if where.state is not None:
+        yield c.state == where.state.value
 
 
 def _rollout(row: RowMapping) -> RolloutRecord:

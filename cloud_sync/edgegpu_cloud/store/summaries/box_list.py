@@ -152,7 +152,7 @@ class BoxList:
         backwards = order.before is not None
         downwards = order.descending is not backwards
         columns = [*(_BOXES.c[name] for name in _OWN), *(_SUMMARIES.c[name] for name in _SUMMARY)]
-        connected = case((_connected(query), 1), else_=0).label("connected")
+        connected = case((is_connected(query), 1), else_=0).label("connected")
         found = boxes_of(select(*columns, connected, value.label("sort_value")), query)
         if place := order.before or order.after:
             found = found.where(_beyond(value, place, downwards=downwards))
@@ -188,7 +188,7 @@ class BoxList:
 
     def counts(self, query: BoxQuery) -> BoxCounts:
         """Return how many boxes there are of each kind: one query goes through them, once for all kinds."""
-        connected, s = _connected(query), _SUMMARIES.c
+        connected, s = is_connected(query), _SUMMARIES.c
         enrolled = _BOXES.c.state == BoxState.ENROLLED.value
         kinds: dict[str, ColumnElement[bool]] = {
             "boxes": true(),
@@ -233,7 +233,8 @@ def _listed(row: dict[str, object]) -> ListedBox:
     )
 
 
-def _connected(query: BoxQuery) -> ColumnElement[bool]:
+def is_connected(query: BoxQuery) -> ColumnElement[bool]:
+    """Return the condition that a box counts as connected."""
     return and_(_BOXES.c.online, _BOXES.c.seen_at_s > query.present_since_s)
 
 
@@ -244,7 +245,7 @@ def _sort_value(sort: BoxSort, query: BoxQuery) -> ColumnElement[Any]:
     values: Mapping[BoxSort, ColumnElement[Any]] = {
         BoxSort.NAME: _BOXES.c.name,
         BoxSort.SEEN: _BOXES.c.seen_at_s,
-        BoxSort.HEALTH: case((not_(_connected(query)), len(_WORST_FIRST)), *ranks, else_=len(_WORST_FIRST)),
+        BoxSort.HEALTH: case((not_(is_connected(query)), len(_WORST_FIRST)), *ranks, else_=len(_WORST_FIRST)),
         BoxSort.CARDS: func.coalesce(s.cards, -1),
         BoxSort.FREE: s.free_units,
         BoxSort.PROBLEMS: s.problems,
@@ -297,12 +298,12 @@ def _conditions(query: BoxQuery) -> Iterator[ColumnElement[bool]]:
         yield b.state.in_([state.value for state in query.states])
     yield from _quantities(query)
     if query.askable:
-        gone = not_(_connected(query)) & (s.left == UNINSTALLED)
+        gone = not_(is_connected(query)) & (s.left == UNINSTALLED)
         yield and_(b.state == BoxState.ENROLLED.value, not_(gone))
 
 
 def _quantities(query: BoxQuery) -> Iterator[ColumnElement[bool]]:
-    s, connected = _SUMMARIES.c, _connected(query)
+    s, connected = _SUMMARIES.c, is_connected(query)
     if query.connected is not None:
         yield connected if query.connected else not_(connected)
     if query.health:

@@ -40,6 +40,20 @@ def test_a_rollout_is_planned_started_and_shown(site: ConsoleSite, names: Sequen
     assert len(names) == 5
 
 
+def test_a_plan_is_read_in_parts(site: ConsoleSite, names: Sequence[str]) -> None:
+    client, wanted = site.api("otto"), {"change": SPREAD, "all": True, "strategy": TWO_WAVES}
+    found: list[list[str]] = [[], [], []]
+    address: str | None = "/rollouts/preview?limit=2"
+    while address:
+        plan = client.post(address.removeprefix("/api/v1"), json=wanted).json()
+        assert [wave["size"] for wave in plan["waves"]] == [1, 2, 2]
+        assert sum(len(wave["boxes"]) for wave in plan["waves"]) <= 2
+        for wave, part in zip(found, plan["waves"], strict=True):
+            wave += [box["name"] for box in part["boxes"]]
+        address = plan["next"]
+    assert found == [names[:1], names[1:3], names[3:]]
+
+
 def test_lists_of_rollouts_and_of_their_boxes_are_paged(site: ConsoleSite, names: Sequence[str]) -> None:
     client = site.api("otto")
     for name in names[:3]:

@@ -1,11 +1,15 @@
 """The console's pages of rollouts: the waves before, one rollout, pause and abort with the number of boxes typed."""
 
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from kits.console import ConsoleSite
 from kits.stores import open_store
+
+from edgegpu_cloud.store.rollouts.records import RolloutState
 
 CSRF = "0" * 8
 
@@ -78,6 +82,29 @@ def test_a_wrong_value_is_said_and_the_form_stays(site: ConsoleSite, wrong: dict
         assert page.status_code == 400
         assert 'role="alert"' in page.text
         assert 'value="box-3"' in page.text
+
+
+def test_the_list_is_searched_and_paged(site: ConsoleSite) -> None:
+    for policy in ("first-fit", "best-fit") * 26:
+        number = (
+            site.api("otto")
+            .post("/rollouts", json={"change": {"kind": "sharing", "policy": policy}, "boxes": ["box-1"]})
+            .json()["number"]
+        )
+        with site.store.write() as tx:
+            rollout = tx.rollouts.get(number)
+            assert rollout is not None
+            tx.rollouts.put(replace(rollout, state=RolloutState.ABORTED))
+    with site.client() as client:
+        page = client.get("/rollouts").text
+        assert page.count('<th scope="row"><a href="/rollouts/') == 50
+        assert 'rel="next" href="/rollouts?before=3"' in page
+        older = client.get("/rollouts?before=3").text
+        assert re.findall(r'<a href="/rollouts/(\d+)"', older) == ["2", "1"]
+        assert '<a href="/rollouts">Newest</a>' in older
+        assert client.get("/rollouts?q=BEST-fit").text.count('<th scope="row">') == 26
+        assert client.get("/rollouts?kind=sharing&state=ABORTED&q=52").text.count('<th scope="row">') == 1
+        assert "No rollout matches" in client.get("/rollouts?kind=limits").text
 
 
 def test_the_pages_are_in_chinese_too(site: ConsoleSite) -> None:

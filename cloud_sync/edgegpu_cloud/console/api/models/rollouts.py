@@ -112,22 +112,25 @@ class ApiPlannedBox(ApiModel):
     name: str
     present: bool = Field(description="Whether it is online.")
     others: list[str] = Field(description="The ids of the other boxes of its cluster.")
+    position: int = Field(description="Its place in the order of the rollout, from 0.")
 
 
 class ApiPlannedWave(ApiModel):
     """A wave as it would be."""
 
     name: str
-    boxes: list[ApiPlannedBox]
+    size: int = Field(description="How many boxes it has.")
+    boxes: list[ApiPlannedBox] = Field(description="Those of them that are in this part of the plan.")
 
 
 class ApiRolloutPlan(ApiModel):
-    """What a rollout would do."""
+    """What a rollout would do: all its waves, and a part of its boxes."""
 
     words: str = Field(description="The change, for people.")
-    boxes: int
+    boxes: int = Field(description="How many boxes it concerns.")
     waves: list[ApiPlannedWave]
     notes: list[str]
+    next: str | None = Field(description="Where the same request is answered with the next part of the boxes.")
 
 
 class ApiWave(ApiModel):
