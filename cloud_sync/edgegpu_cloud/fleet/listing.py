@@ -4,14 +4,14 @@ import base64
 import binascii
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.selectors import read_selector
 from edgegpu_cloud.fleet.views import PRESENT_S
 from edgegpu_cloud.phrases import phrase
 from edgegpu_cloud.store.labels import LabelTerm
-from edgegpu_cloud.store.records import BoxState
+from edgegpu_cloud.store.records import BoxState, Json
 from edgegpu_cloud.store.store import Transaction
 from edgegpu_cloud.store.summaries.box_list import BoxOrder, BoxPlace, BoxQuery, BoxSort, ListedBox
 from edgegpu_sync.ids import DeviceId
@@ -107,6 +107,20 @@ def query_of(where: BoxFilter, *, now_s: float, scope: Sequence[LabelTerm] = ())
         restored=where.restored,
         askable=where.askable,
     )
+
+
+def filter_json(where: BoxFilter) -> Json:
+    """Return the fields of a filter that count, as an operation stores them, without boxes that were named."""
+    found: Json = {}
+    for one in fields(where):
+        value = getattr(where, one.name)
+        if one.name != "devices" and value != one.default:
+            found[one.name] = sorted(map(str, value)) if isinstance(value, frozenset) else _stored(value)
+    return found
+
+
+def _stored(value: str | int | None) -> str | int | None:
+    return _text(value) if isinstance(value, str) else value
 
 
 def _text(words: str) -> str:

@@ -10,13 +10,17 @@ from kits.controller import Bed, KilledError, Killer
 
 from edgegpu_cloud.errors import CloudError, ConflictError, ForbiddenError, NotFoundError
 from edgegpu_cloud.fleet.access import Access, read_scope
+from edgegpu_cloud.fleet.fleet import Fleet
 from edgegpu_cloud.fleet.listing import BoxFilter
+from edgegpu_cloud.fleet.operations.box_set import BoxSet
 from edgegpu_cloud.fleet.operations.operations import Operations
 from edgegpu_cloud.fleet.operations.runner import OperationRunner
 from edgegpu_cloud.fleet.specs import ContainerLimits
-from edgegpu_cloud.store.operations.records import BoxOutcome, OperationKind, OperationState
+from edgegpu_cloud.phrases import Phrase
+from edgegpu_cloud.store.operations.records import BoxArgs, BoxOutcome, OperationKind, OperationState
 from edgegpu_cloud.store.people.records import Role
 from edgegpu_cloud.store.records import Json
+from edgegpu_sync.ids import DeviceId
 from edgegpu_sync.rules.settle import Settlement
 from edgegpu_sync.states import ResultCode
 
@@ -119,6 +123,105 @@ class TestLimits:
         assert {one.device for one in lines if one.what == "box.spec"} == set(bed.devices[: BOXES // 2])
 
 
+class TestWhatBoxesHaveOfTheirOwn:
+    def own(self, bed: Bed, units: int = 8) -> dict[DeviceId, BoxArgs]:
+        """Return other units for the first box, and the revision that each has."""
+        revs = {device: bed.fleet.box(device).rev for device in bed.devices}
+        first = bed.devices[0]
+        return {one: BoxArgs(args={"memory_units": units} if one == first else {}, seen_rev=revs[one]) for one in revs}
+
+    def test_each_box_gets_its_own_amount(self, bed: Bed) -> None:
+        view = operations(bed).start(OperationKind.LIMITS, LIMITS, devices=bed.devices, own=self.own(bed))
+        assert view.operation.per_box
+        run_all(bed)
+        bed.settle()
+        assert outcomes(bed, view.operation.id) == {"APPLIED": BOXES}
+        assert [bed.fleet.spec(one).app_limits[0].memory_units for one in bed.devices] == [8] + [4] * (BOXES - 1)
+
+    def test_a_box_that_somebody_has_changed_meanwhile_is_refused_with_who_and_what(self, bed: Bed) -> None:
+        id_ = operations(bed).start(OperationKind.LIMITS, LIMITS, devices=bed.devices, own=self.own(bed)).operation.id
+        bob = Fleet(bed.store, clock=bed.world.clock, by="bob")
+        bob.set_limits(bed.devices[1], ContainerLimits(**LIMITS | {"memory_units": 2}))
+        bob.set_limits(bed.devices[2], ContainerLimits(**LIMITS | {"app": "plate"}))
+        run_all(bed)
+        (refused,) = operations(bed).boxes(id_, outcomes=[BoxOutcome.REFUSED]).boxes
+        assert refused.name == "box-2"
+        assert "bob has set 2 units, core 1 meanwhile" in refused.box.text
+        assert bed.fleet.spec(bed.devices[1]).app_limits[0].memory_units == 2
+        assert outcomes(bed, id_) == {"REFUSED": 1, "STORED": BOXES - 1}
+
+    def test_of_two_operators_the_later_overwrites_nothing(self, bed: Bed) -> None:
+        other = Operations(bed.store, clock=bed.world.clock, access=Access("bob", Role.OPERATOR))
+        seen = self.own(bed)
+        first = operations(bed).start(OperationKind.LIMITS, LIMITS, devices=bed.devices, own=seen).operation.id
+        bed.world.now_s += 1
+        second = other.start(OperationKind.LIMITS, LIMITS | {"core": 7}, devices=bed.devices, own=seen).operation.id
+        run_all(bed)
+        assert (outcomes(bed, first), outcomes(bed, second)) == ({"STORED": BOXES}, {"REFUSED": BOXES})
+        texts = {one.box.text.rpartition(": ")[2] for one in operations(bed).boxes(second).boxes}
+        assert texts == {"anna has set 4 units, core 1 meanwhile", "anna has set 8 units, core 1 meanwhile"}
+        assert {bed.fleet.spec(device).app_limits[0].core for device in bed.devices} == {1}
+
+    @pytest.mark.parametrize("seed", range(3))
+    def test_a_runner_that_is_killed_between_batches_refuses_no_box_for_its_own_change(
+        self, bed: Bed, seed: int
+    ) -> None:
+        rng = random.Random(seed)
+        kills = Killer(lambda _: rng.random() < 0.5)
+        id_ = operations(bed).start(OperationKind.LIMITS, LIMITS, devices=bed.devices, own=self.own(bed)).operation.id
+        bed.watcher = kills
+        while operations(bed).get(id_).operation.state is OperationState.RUNNING:
+            try:
+                OperationRunner(bed.store, clock=bed.world.clock, at_once=1).step()
+            except KilledError:
+                continue
+        kills.off = True
+        assert kills.kills
+        assert outcomes(bed, id_) == {"STORED": BOXES}
+        assert [bed.fleet.spec(one).app_limits[0].memory_units for one in bed.devices] == [8] + [4] * (BOXES - 1)
+        assert {bed.fleet.spec(one).app_limits[0].retry for one in bed.devices} == {0}
+
+    @pytest.mark.parametrize(
+        ("kind", "args", "own"),
+        [
+            (OperationKind.LIMITS, LIMITS, {"memory_units": -1}),
+            (OperationKind.LIMITS, LIMITS, {"memory_units": "x"}),
+            (OperationKind.LIMITS, LIMITS, {"memory_units": [2]}),
+            (OperationKind.LIMITS, LIMITS, {"namespace": "other"}),
+            (OperationKind.LIMITS, LIMITS, {"force": True}),
+            (OperationKind.COMMAND, {"op": "doctor.run"}, {}),
+        ],
+    )
+    def test_what_is_wrong_for_one_box_starts_nothing(
+        self, bed: Bed, kind: OperationKind, args: Json, own: Json
+    ) -> None:
+        with pytest.raises(CloudError, match="cannot"):
+            operations(bed).start(kind, args, devices=bed.devices, own={bed.devices[3]: BoxArgs(args=own)})
+        assert operations(bed).list() == []
+
+
+class TestWhyABoxWasRefused:
+    def test_it_is_stored_as_a_sentence_that_a_page_can_translate(self, bed: Bed) -> None:
+        bed.fleet.revoke(bed.devices[0])
+        bed.box(bed.devices[1]).verdict = lambda _: Settlement.rejected(ResultCode.NO_ROOM, "3 units free")
+        id_ = operations(bed).start(OperationKind.LIMITS, LIMITS, where=BoxFilter()).operation.id
+        bed.fleet.forget(bed.devices[2])
+        run_all(bed)
+        bed.settle()
+        bad = [BoxOutcome.REFUSED, BoxOutcome.REJECTED]
+        revoked, rejected, forgotten = (one.box for one in operations(bed).boxes(id_, outcomes=bad).boxes)
+        templates = [one.text.one for one in (revoked, rejected, forgotten) if isinstance(one.text, Phrase)]
+        assert templates == [
+            "cannot send anything to %(box)s: it is revoked",
+            "%(state)s: %(words)s",
+            "the box was forgotten meanwhile",
+        ]
+        assert isinstance(revoked.text, Phrase)
+        assert revoked.text.fields == {"box": "box-1"}
+        assert isinstance(revoked.remedy, Phrase)
+        assert rejected.text == "Rejected: NO_ROOM: 3 units free"
+
+
 class TestOtherKinds:
     def test_sharing_settings(self, bed: Bed) -> None:
         args: Json = {"policy": "spread", "unit_mib": 512}
@@ -193,6 +296,56 @@ class TestWhoAndWhich:
         with pytest.raises(ConflictError, match="was another request"):
             operations(bed).start(OperationKind.LIMITS, LIMITS | {"core": 2}, where=BoxFilter(), key="k1")
         assert len(operations(bed).list()) == 1
+
+    def test_a_key_stands_for_its_boxes_and_their_amounts_too(self, bed: Bed) -> None:
+        first, second = bed.devices[:2]
+        own = {first: BoxArgs(args={"memory_units": 2})}
+        made = operations(bed).start(OperationKind.LIMITS, LIMITS, devices=[first, second], own=own, key="k1")
+        again = operations(bed).start(OperationKind.LIMITS, LIMITS, devices=[second, first], own=own, key="k1")
+        assert again == made
+        with pytest.raises(ConflictError, match="was another request"):
+            operations(bed).start(OperationKind.LIMITS, LIMITS, devices=[second], key="k1")
+        other = {first: BoxArgs(args={"memory_units": 3})}
+        with pytest.raises(ConflictError, match="was another request"):
+            operations(bed).start(OperationKind.LIMITS, LIMITS, devices=[first, second], own=other, key="k1")
+        operations(bed).start(OperationKind.LIMITS, LIMITS, where=BoxFilter(search="box"), key="k2")
+        with pytest.raises(ConflictError, match="was another request"):
+            operations(bed).start(OperationKind.LIMITS, LIMITS, where=BoxFilter(search="box-1"), key="k2")
+
+    def test_a_box_that_leaves_while_another_joins_is_noticed_and_both_are_named(self, bed: Bed) -> None:
+        where = BoxFilter(selector="half=low")
+        seen = operations(bed).seen(where)
+        bed.fleet.label(bed.devices[0], {"half": "high"})
+        bed.fleet.label(bed.devices[-1], {"half": "low"})
+        with pytest.raises(ConflictError) as refused:
+            operations(bed).start(OperationKind.LIMITS, LIMITS, where=where, expect=seen)
+        assert refused.value.text == (
+            "cannot start the operation: it is for 3 boxes, but not for the same ones; joined: box-6; left: box-1"
+        )
+        bed.fleet.label(bed.devices[0], {"half": "low"})
+        with pytest.raises(ConflictError, match="it is for 4 boxes by now, not 3; joined: box-6; look at its boxes"):
+            operations(bed).start(OperationKind.LIMITS, LIMITS, where=where, expect=seen)
+        bed.fleet.forget(bed.devices[-1])
+        assert operations(bed).list() == []
+        assert operations(bed).start(OperationKind.LIMITS, LIMITS, where=where, expect=seen).operation.boxes == 3
+
+    def test_boxes_that_were_forgotten_are_told_as_others(self, bed: Bed) -> None:
+        seen = BoxSet.of(bed.devices)
+        bed.fleet.forget(bed.devices[0])
+        with pytest.raises(ConflictError, match="for 5 boxes by now, not 6; and others, which cannot be named"):
+            operations(bed).start(OperationKind.LIMITS, LIMITS, devices=bed.devices, expect=seen)
+
+    def test_the_whole_filter_is_kept(self, bed: Bed) -> None:
+        where = BoxFilter(selector="half=low", search="box", connected=True, health=frozenset({"bad", "ok", "unknown"}))
+        made = operations(bed).start(OperationKind.LIMITS, LIMITS, where=where).operation
+        assert made.filter == {
+            "selector": "half=low",
+            "search": "box",
+            "connected": True,
+            "health": ["bad", "ok", "unknown"],
+        }
+        assert operations(bed).start(OperationKind.LIMITS, LIMITS, where=BoxFilter()).operation.filter == {}
+        assert operations(bed).start(OperationKind.LIMITS, LIMITS, devices=bed.devices).operation.filter is None
 
     @pytest.mark.parametrize(("by_filter", "named"), [(True, True), (False, False)])
     def test_boxes_are_given_by_a_filter_or_by_name(self, bed: Bed, *, by_filter: bool, named: bool) -> None:

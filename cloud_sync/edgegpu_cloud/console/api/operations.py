@@ -64,6 +64,10 @@ class ApiOperation(ApiModel):
     by: str
     at_s: float
     selector: str
+    filter: dict[str, Any] | None = Field(
+        description="What the boxes were found by, `selector` included; null where they were named."
+    )
+    per_box: bool = Field(description="Boxes have arguments of their own.")
     boxes: int
     state: OperationState
     ended_at_s: float | None
@@ -82,6 +86,10 @@ class ApiOperationBox(ApiModel):
     remedy: str
     rev: int | None
     command: str | None
+    args: dict[str, Any] = Field(description="What the box has of its own in the place of the operation's arguments.")
+    seen_rev: int | None = Field(
+        description="The revision that the person has seen: a later change is not overwritten."
+    )
 
 
 def _operations(request: Request, visitor: ApiVisitor) -> Operations:

@@ -11,9 +11,9 @@ from starlette.responses import Response
 
 from edgegpu_cloud.console.context import Pages, VisitorFleet
 from edgegpu_cloud.errors import CloudError
-from edgegpu_cloud.fleet.listing import BoxFilter, BoxPage, PageOrder
+from edgegpu_cloud.fleet.listing import BoxFilter, BoxPage, PageOrder, filter_json
 from edgegpu_cloud.store.operations.records import OperationKind
-from edgegpu_cloud.store.records import BoxState
+from edgegpu_cloud.store.records import BoxState, Json
 from edgegpu_cloud.store.summaries.box_list import BoxCounts, BoxSort
 
 router = APIRouter()
@@ -34,6 +34,17 @@ SHOWN: Mapping[str, BoxFilter] = {
     "ignored": BoxFilter(states=_IGNORED),
 }
 """The links above the list, and what each shows."""
+
+
+def as_searched(found: Json) -> Json:
+    """Return a stored filter in the words of this page: the fields that one of its links stands for are its `show`."""
+    links = {name: filter_json(link) for name, link in SHOWN.items()}
+    fitting = [show for show, link in links.items() if all(found.get(name) == value for name, value in link.items())]
+    show = max(fitting, key=lambda one: len(links[one]))
+    if show == "all":
+        return found
+    return {"show": show} | {name: value for name, value in found.items() if name not in links[show]}
+
 
 SORTS = {"name": BoxSort.NAME, "free": BoxSort.FREE, "agent": BoxSort.AGENT, "seen": BoxSort.SEEN}
 

@@ -1,5 +1,6 @@
 """What each kind of operation does to a batch of boxes."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, assert_never
@@ -9,6 +10,8 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.audit.entries import Author
 from edgegpu_cloud.fleet.changes import LONGEST_WAIT_S, check_size
+from edgegpu_cloud.fleet.limits.changes import check_unchanged
+from edgegpu_cloud.fleet.limits.history import ContainerKey
 from edgegpu_cloud.fleet.names import CLUSTER_KINDS, check_holder, cluster_in, refused_in
 from edgegpu_cloud.fleet.operations.batches import BoxBatch
 from edgegpu_cloud.fleet.reports import LatestMessages
@@ -23,7 +26,7 @@ from edgegpu_cloud.fleet.specs import (
     without_refused,
 )
 from edgegpu_cloud.phrases import phrase
-from edgegpu_cloud.store.operations.records import BoxOutcome, Operation, OperationBox, OperationKind
+from edgegpu_cloud.store.operations.records import BoxArgs, BoxOutcome, Operation, OperationBox, OperationKind
 from edgegpu_cloud.store.records import BoxRecord, Json
 from edgegpu_cloud.store.store import Transaction
 from edgegpu_sync.faults import first_fault
@@ -90,6 +93,30 @@ def checked_args(kind: OperationKind, args: Json) -> Json:
     return dumped
 
 
+def check_own(kind: OperationKind, args: Json, own: Mapping[DeviceId, BoxArgs]) -> None:
+    """Check what boxes of an operation have of their own: amounts of limits, and the revisions that a person has seen.
+
+    Raises:
+        CloudError: it is another kind of operation, another argument, or wrong for a box.
+    """
+    if own and kind is not OperationKind.LIMITS:
+        raise CloudError(
+            phrase("cannot start %(kind)s: boxes have no arguments of their own there", kind=kind.value),
+            remedy=phrase("give limits, or the same for all boxes"),
+        )
+    if wrong := {name for one in own.values() for name in one.args} - _OWN:
+        names = ", ".join(sorted(wrong))
+        raise CloudError(
+            phrase("cannot start %(kind)s: a box has no %(names)s of its own", kind=kind.value, names=names),
+            remedy=phrase("correct its arguments"),
+        )
+    for amounts in {json.dumps(one.args, sort_keys=True): one.args for one in own.values()}.values():
+        checked_args(kind, args | amounts)
+
+
+_OWN = {"memory_units", "core"}
+
+
 def _check_command(wanted: _CommandArgs) -> None:
     if wanted.op not in OPS or wanted.op.startswith("sharing."):
         there = ", ".join(op for op in OPS if not op.startswith("sharing."))
@@ -109,17 +136,17 @@ def apply_operation(tx: Transaction, operation: Operation, rows: Sequence[Operat
     """Store an operation's change for some of its boxes; each gets its outcome in the same transaction."""
     devices = [row.device for row in rows]
     batch = BoxBatch(tx, Author(operation.by, now_s), tx.boxes.get(devices))
-    _change(batch, operation)
+    _change(batch, operation, rows)
     batch.save()
     force = bool(operation.args.get("force", False))
     tx.operations.put([_stored(batch, replace(row, force=force)) for row in rows])
 
 
-def _change(batch: BoxBatch, operation: Operation) -> None:
+def _change(batch: BoxBatch, operation: Operation, rows: Sequence[OperationBox]) -> None:
     args = _MODELS[operation.kind].validate_python(operation.args)
     match operation.kind:
         case OperationKind.LIMITS:
-            _limits(batch, args)
+            _limits(batch, args, {row.device: row for row in rows})
         case OperationKind.SHARING:
             batch.edit(lambda _, spec: with_settings(spec, args))
         case OperationKind.INSTALL | OperationKind.UNINSTALL:
@@ -133,7 +160,8 @@ def _change(batch: BoxBatch, operation: Operation) -> None:
             assert_never(operation.kind)
 
 
-def _limits(batch: BoxBatch, limits: ContainerLimits) -> None:
+def _limits(batch: BoxBatch, limits: ContainerLimits, rows: Mapping[DeviceId, OperationBox]) -> None:
+    key = ContainerKey(limits.namespace, limits.app, limits.container)
     said: dict[DeviceId, LatestMessages] = {device: {} for device in batch.boxes}
     for (device, kind), one in batch.tx.boxes.latest(list(batch.boxes), CLUSTER_KINDS).items():
         said[device] = {**said[device], kind: one}
@@ -148,8 +176,12 @@ def _limits(batch: BoxBatch, limits: ContainerLimits) -> None:
     def edit(box: BoxRecord, spec: Spec) -> Spec:
         cluster = clusters[box.device]
         if holders.get(cluster, box.device) != box.device:
-            check_holder(box, said[box.device], "another box settles the app limits of its cluster")
-        wanted = with_limits(spec, limits, cluster=cluster)
+            settles = phrase("another box settles the app limits of its cluster")
+            check_holder(box, said[box.device], settles)
+        row = rows[box.device]
+        if row.seen_rev is not None:
+            check_unchanged(batch.tx, box, key, row.seen_rev)
+        wanted = with_limits(spec, replace(limits, **row.args), cluster=cluster)
         return without_refused(wanted, limits, refused_in(said[box.device]))
 
     batch.edit(edit)
@@ -158,7 +190,7 @@ def _limits(batch: BoxBatch, limits: ContainerLimits) -> None:
 def _stored(batch: BoxBatch, row: OperationBox) -> OperationBox:
     device = row.device
     if device not in batch.boxes:
-        return replace(row, outcome=BoxOutcome.REFUSED, text="the box was forgotten meanwhile")
+        return replace(row, outcome=BoxOutcome.REFUSED, text=phrase("the box was forgotten meanwhile"))
     if (error := batch.refused.get(device)) is not None:
         return replace(row, outcome=BoxOutcome.REFUSED, text=error.text, remedy=error.remedy)
     document, command = batch.documents.get(device), batch.commands.get(device)

@@ -1,7 +1,7 @@
 """Operations: a change of many boxes is stored at once, applied to 500 boxes at a time, and followed box by box."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from edgegpu_cloud.errors import CloudError, ConflictError, NotFoundError
 from edgegpu_cloud.fleet.access import Access, Permission
@@ -9,11 +9,13 @@ from edgegpu_cloud.fleet.audit.documents import without_secrets
 from edgegpu_cloud.fleet.audit.entries import AuditedChange, Author, audit
 from edgegpu_cloud.fleet.audit.kinds import AuditKind
 from edgegpu_cloud.fleet.changes import new_command_id
-from edgegpu_cloud.fleet.listing import BoxFilter, query_of
-from edgegpu_cloud.fleet.operations.kinds import checked_args
-from edgegpu_cloud.phrases import phrase
+from edgegpu_cloud.fleet.listing import EVERY_BOX, BoxFilter, filter_json, query_of
+from edgegpu_cloud.fleet.operations.box_set import BoxSet
+from edgegpu_cloud.fleet.operations.kinds import check_own, checked_args
+from edgegpu_cloud.phrases import joined, phrase
 from edgegpu_cloud.store.operations.records import (
     EVERY_OPERATION,
+    BoxArgs,
     BoxOutcome,
     Operation,
     OperationBox,
@@ -23,9 +25,15 @@ from edgegpu_cloud.store.operations.records import (
 )
 from edgegpu_cloud.store.records import Json
 from edgegpu_cloud.store.store import ControllerStore, Transaction
+from edgegpu_cloud.store.summaries.box_list import BoxQuery
 from edgegpu_sync.ids import DeviceId
+from edgegpu_sync.wire import digest
 
 KEY_MAX, MOST_NAMED = 64, 10_000
+_MOST_TOLD = 5
+"""Boxes that a refusal names."""
+
+NOTHING_OWN: Mapping[DeviceId, BoxArgs] = {}
 REMEDY = phrase("`edgegpu-cloud operations list` lists them")
 
 
@@ -68,6 +76,18 @@ class Operations:
         """Take a store; `clock` returns seconds since 1970."""
         self._store, self._clock, self._access = store, clock, access
 
+    def seen(self, where: BoxFilter) -> BoxSet:
+        """Return the set of the boxes that a filter finds now, for `start` to compare.
+
+        Raises:
+            CloudError: the filter's selector is none.
+        """
+        with self._store.read() as tx:
+            return BoxSet.of(tx.list.ids(self._query(where)))
+
+    def _query(self, where: BoxFilter) -> BoxQuery:
+        return query_of(where, now_s=self._clock(), scope=self._access.scope.terms)
+
     def start(
         self,
         kind: OperationKind,
@@ -75,8 +95,9 @@ class Operations:
         *,
         where: BoxFilter | None = None,
         devices: Collection[DeviceId] = (),
+        own: Mapping[DeviceId, BoxArgs] = NOTHING_OWN,
         key: str = "",
-        expect_boxes: int | None = None,
+        expect: BoxSet | None = None,
     ) -> OperationView:
         """Store a change of many boxes; the controller applies it from then on, whatever becomes of this process.
 
@@ -85,42 +106,66 @@ class Operations:
             args: as `kinds` has them.
             where: the boxes that a filter finds now.
             devices: or these boxes.
+            own: what boxes have of their own, of those that are named: amounts, and the revision that was seen.
             key: chosen by the client: the same request under the same key is the same operation.
-            expect_boxes: refuse where it would be for another number of boxes by now.
+            expect: refuse where it would be for another set of boxes by now.
 
         Raises:
             CloudError: wrong arguments, no boxes, or boxes both by filter and by name.
-            ConflictError: another request was made under this key, or it is for another number of boxes.
+            ConflictError: another request was made under this key, or it is for other boxes.
             ForbiddenError: the person may not change boxes.
         """
         self._access.require(Permission.CHANGE)
         wanted = checked_args(kind, args)
         _check_asked(where, devices, key)
+        check_own(kind, wanted, own)
         chosen = where or BoxFilter(devices=frozenset(devices))
-        now_s = self._clock()
-        query = query_of(chosen, now_s=now_s, scope=self._access.scope.terms)
+        query, request = self._query(chosen), _digest(kind, wanted, chosen, own)
+        new = replace(self._new(kind, wanted, chosen), key=key or None, per_box=any(one.args for one in own.values()))
         with self._store.write() as tx:
-            new = Operation(
-                id=new_command_id(now_s),
-                kind=kind,
-                args=wanted,
-                by=self._access.by,
-                at_s=now_s,
-                selector=chosen.selector,
-                key=key or None,
-            )
-            if key and (held := tx.operations.with_key(self._access.by, key)) is not None:
-                return self._same(tx, held, new)
-            boxes = tx.operations.add(new, query)
-            _check_number(boxes, expect_boxes)
-            change = AuditedChange({}, {"kind": kind.value, "args": without_secrets(wanted), "boxes": boxes})
-            detail: Json = {"id": new.id, "selector": new.selector}
-            detail |= {"search": chosen.search} if chosen.search else {}
-            audit(tx, Author(new.by, now_s), AuditKind.OPERATION, change, detail=detail)
+            held = tx.operations.with_key(new.by, key) if key else None
+            if held is None and not tx.operations.add(new, query, request=request, own=own):
+                held = tx.operations.with_key(new.by, key)  # another press of the button was the first
+            if held is not None:
+                return self._same(tx, held, new, request)
+            boxes = tx.operations.devices(new.id)
+            self._check_boxes(tx, boxes, expect)
+            _audit_start(tx, new, len(boxes))
             return self._view(tx, new.id)
 
-    def _same(self, tx: Transaction, held: Operation, new: Operation) -> OperationView:
-        if (held.kind, held.args, held.selector) != (new.kind, new.args, new.selector):
+    def _new(self, kind: OperationKind, args: Json, chosen: BoxFilter) -> Operation:
+        now_s = self._clock()
+        return Operation(
+            id=new_command_id(now_s),
+            kind=kind,
+            args=args,
+            by=self._access.by,
+            at_s=now_s,
+            selector=chosen.selector,
+            filter=filter_json(chosen) if chosen.devices is None else None,
+        )
+
+    def _check_boxes(self, tx: Transaction, devices: Collection[DeviceId], expect: BoxSet | None) -> None:
+        """Refuse an operation for no box, or for other boxes than the person has seen: how many, and which differ."""
+        if not devices:
+            text = phrase("cannot start an operation: it is for no box")
+            raise NotFoundError(text, remedy=phrase("look at the filter"))
+        if expect is None or expect == BoxSet.of(devices):
+            return
+        found = expect.difference(devices, tx.list.ids(self._query(EVERY_BOX)))
+        texts = [_numbers(len(devices), expect.number)]
+        if found.joined:
+            texts.append(phrase("joined: %(names)s", names=_names(tx, found.joined)))
+        if found.left:
+            texts.append(phrase("left: %(names)s", names=_names(tx, found.left)))
+        if found.others:
+            texts.append(phrase("and others, which cannot be named"))
+        raise ConflictError(joined(texts), remedy=phrase("look at its boxes again, then decide"))
+
+    def _same(self, tx: Transaction, held: Operation, new: Operation, request: str) -> OperationView:
+        before = tx.operations.request_of(held.id)
+        same_change = (held.kind, held.args, held.selector) == (new.kind, new.args, new.selector)
+        if before not in {request, None} or not same_change:
             text = phrase(
                 "cannot start an operation under the key %(key)s: %(held)s was another request under it",
                 key=held.key,
@@ -203,17 +248,36 @@ class Operations:
         )
 
 
-def _check_number(boxes: int, expected: int | None) -> None:
-    if not boxes:
-        text = phrase("cannot start an operation: it is for no box")
-        raise NotFoundError(text, remedy=phrase("look at the filter"))
-    if expected is not None and expected != boxes:
-        text = phrase(
-            "cannot start the operation: it is for %(num)s boxes by now, not %(expect_boxes)s",
-            num=boxes,
-            expect_boxes=expected,
-        )
-        raise ConflictError(text, remedy=phrase("look at its boxes again, then decide"))
+def _audit_start(tx: Transaction, new: Operation, boxes: int) -> None:
+    change = AuditedChange({}, {"kind": new.kind.value, "args": without_secrets(new.args), "boxes": boxes})
+    detail: Json = {"id": new.id, "selector": new.selector}
+    detail |= {"filter": new.filter} if new.filter else {}
+    audit(tx, Author(new.by, new.at_s), AuditKind.OPERATION, change, detail=detail)
+
+
+def _digest(kind: OperationKind, args: Json, chosen: BoxFilter, own: Mapping[DeviceId, BoxArgs]) -> str:
+    """Return the digest of what is asked for."""
+    asked: Json = {"kind": kind.value, "args": args, "filter": filter_json(chosen)}
+    asked["boxes"] = sorted(chosen.devices or ())
+    asked["own"] = {device: [one.args, one.seen_rev] for device, one in own.items()}
+    return digest(asked)
+
+
+def _numbers(boxes: int, expected: int) -> str:
+    if boxes == expected:
+        return phrase("cannot start the operation: it is for %(num)s boxes, but not for the same ones", num=boxes)
+    return phrase(
+        "cannot start the operation: it is for %(num)s boxes by now, not %(expect_boxes)s",
+        num=boxes,
+        expect_boxes=expected,
+    )
+
+
+def _names(tx: Transaction, devices: Collection[DeviceId]) -> str:
+    """Return the names of some boxes, and how many more there are."""
+    names = ", ".join(sorted(box.name for box in tx.boxes.get(sorted(devices)[:_MOST_TOLD]).values()))
+    more = len(devices) - _MOST_TOLD
+    return phrase("%(names)s and %(left)s more", names=names, left=more) if more > 0 else names
 
 
 def _check_asked(where: BoxFilter | None, devices: Collection[DeviceId], key: str) -> None:

@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from edgegpu_cloud.fleet.limits.report_words import report_words
+from edgegpu_cloud.phrases import reported
 from edgegpu_cloud.store.operations.records import BoxOutcome, OperationBox
 from edgegpu_cloud.store.records import StoredCommand
 from edgegpu_cloud.store.store import Transaction
@@ -31,8 +33,8 @@ def _settled(row: OperationBox, items: Mapping[str, ItemReport]) -> OperationBox
     bad = next((one for one in ends if one.state not in good), None)
     if bad is None:
         return replace(row, outcome=BoxOutcome.APPLIED)
-    words = [word for word in (bad.state.value, bad.code, bad.text) if word]
-    return replace(row, outcome=BoxOutcome.REJECTED, text=": ".join(words))
+    text = reported(bad.state.value, bad.code, report_words(bad))
+    return replace(row, outcome=BoxOutcome.REJECTED, text=text)
 
 
 def settle_commands(tx: Transaction, commands: Iterable[StoredCommand]) -> None:
@@ -46,6 +48,6 @@ def settle_commands(tx: Transaction, commands: Iterable[StoredCommand]) -> None:
         if one is not None and one.state is CommandState.SUCCEEDED:
             after.append(replace(row, outcome=BoxOutcome.APPLIED))
         elif one is not None and one.state is not None:
-            words = [word for word in (one.state.value, one.code, one.text) if word]
-            after.append(replace(row, outcome=BoxOutcome.REJECTED, text=": ".join(words)))
+            text = reported(one.state.value, one.code, one.text)
+            after.append(replace(row, outcome=BoxOutcome.REJECTED, text=text))
     tx.operations.put(after)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from edgegpu_cloud.fleet.operations.kinds import apply_operation
-from edgegpu_cloud.phrases import phrase
+from edgegpu_cloud.phrases import Verbatim, phrase
 from edgegpu_cloud.store.controllers.leadership import Leadership, LeasesLostError, SoleLeader
 from edgegpu_cloud.store.operations.records import (
     BoxOutcome,
@@ -21,6 +21,9 @@ _LOG = logging.getLogger(__name__)
 
 POLL_S = 0.25
 """How often the runner looks for operations."""
+
+_MOST_WORDS = 450
+"""Of an error that nobody foresaw, as they stand in the store."""
 
 AT_ONCE = 500
 """Boxes whose change is stored in one transaction."""
@@ -124,7 +127,8 @@ class OperationRunner:
                 if failed is None or (isinstance(error, StoreError) and not isinstance(error, RecordError)):
                     raise
                 _LOG.exception("cannot store operation %s for %s", id_, failed.device)
-                text = f"the controller cannot store this: {type(error).__name__}: {error}"[:500]
+                words = Verbatim(f"{type(error).__name__}: {error}"[:_MOST_WORDS])
+                text = phrase("the controller cannot store this: %(words)s", words=words)
                 remedy = phrase("this is a fault of edgegpu: report it with serve's log")
                 with self._leadership.lead() as tx:
                     tx.operations.put([replace(failed, outcome=BoxOutcome.REFUSED, text=text, remedy=remedy)])

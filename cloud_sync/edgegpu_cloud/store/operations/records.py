@@ -45,7 +45,9 @@ class BoxOutcome(StrEnum):
 class Operation:
     """A change of many boxes. `selector` is as it was written; empty where boxes were named.
 
-    `key` is chosen by the client: the same request with the same key is the same operation.
+    `filter`: what the boxes were found by, the selector included, empty for every box; None where they were named, or
+    an earlier version has started it. `per_box`: boxes have arguments of their own. `key` is chosen by the client: the
+    same request with the same key is the same operation.
     """
 
     id: str
@@ -58,13 +60,15 @@ class Operation:
     boxes: int = 0
     state: OperationState = OperationState.RUNNING
     ended_at_s: float | None = None
+    filter: Json | None = None
+    per_box: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationFilter:
     """The operations that are asked for; fields that are empty or None do not count.
 
-    `search` is looked for in ids, people, selectors and arguments, in small and capital letters. `device`: those that
+    `search` is looked for in ids, people, filters and arguments, in small and capital letters. `device`: those that
     concern this box.
     """
 
@@ -78,11 +82,22 @@ EVERY_OPERATION = OperationFilter()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BoxArgs:
+    """What a box of an operation has of its own: `args` stand in the place of the operation's.
+
+    `seen_rev`: the revision of its document that the person has seen; None: whatever it is by then.
+    """
+
+    args: Json = field(default_factory=dict)
+    seen_rev: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OperationBox:
     """A box of an operation. `rev` is the revision that the change got there, `command` the command.
 
     `items`: by name, the revision and the number of the try that the box has to report on. `text` says why it was
-    refused or rejected.
+    refused or rejected. `args` and `seen_rev` are as in `BoxArgs`.
     """
 
     operation: str
@@ -95,3 +110,5 @@ class OperationBox:
     items: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     force: bool = False
     """Whether a pod that waits counts as applied."""
+    args: Json = field(default_factory=dict)
+    seen_rev: int | None = None

@@ -20,6 +20,10 @@ class OperationRow(TableRow):
     boxes: Mapped[int]
     state: Mapped[str] = mapped_column(String(16), index=True)
     ended_at_s: Mapped[float | None]
+    filter: Mapped[Json | None]
+    per_box: Mapped[bool | None]
+    request: Mapped[str | None] = mapped_column(String(16))
+    """The digest of what was asked for: the same again under the same key is the same operation."""
     __table_args__ = (Index("operations_by_key", "by", "key", unique=True),)
 
 
@@ -36,6 +40,10 @@ class OperationBoxRow(TableRow):
     command: Mapped[str | None] = mapped_column(String(40), index=True)
     items: Mapped[Json]
     force: Mapped[bool]
+    args: Mapped[Json | None]
+    seen_rev: Mapped[int | None]
+    text_phrase: Mapped[Json | None]
+    remedy_phrase: Mapped[Json | None]
     __table_args__ = (
         Index("operation_boxes_by_outcome", "operation", "outcome", "device"),
         Index("operation_boxes_of_box", "device", "outcome"),

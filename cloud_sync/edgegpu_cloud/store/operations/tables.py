@@ -18,11 +18,14 @@ from sqlalchemy import (
     select,
     update,
 )
+from sqlalchemy.dialects import postgresql, sqlite
 
+from edgegpu_cloud.phrases import phrase_json, read_phrase
 from edgegpu_cloud.store.convert import record_of, values_of
 from edgegpu_cloud.store.labels import LabelTerm, in_scope
 from edgegpu_cloud.store.operations.records import (
     EVERY_OPERATION,
+    BoxArgs,
     BoxOutcome,
     Operation,
     OperationBox,
@@ -45,19 +48,38 @@ class OperationTable:
         """Use a connection; `hold`: operations that are read here are locked, because they are to be written."""
         self._connection, self._hold = connection, hold
 
-    def add(self, operation: Operation, query: BoxQuery) -> int:
-        """Write a new operation with the boxes that a query finds now; return how many they are."""
-        self._connection.execute(insert(_OPERATIONS).values(_values(operation)))
-        new = OperationBox(operation=operation.id, device=DeviceId(""))
-        names = [name for name in _box_values(new) if name not in {"operation", "device"}]
-        values = [literal(_box_values(new)[name], _BOXES.c[name].type).label(name) for name in names]
-        found = boxes_of(select(literal(operation.id), _ALL_BOXES.c.device, *values), query)
+    def add(self, operation: Operation, query: BoxQuery, *, request: str, own: Mapping[DeviceId, BoxArgs]) -> bool:
+        """Write a new operation with the boxes that a query finds now, unless its key is another's by now.
+
+        Args:
+            operation: the new one; its number of boxes does not count.
+            query: the boxes.
+            request: the digest of what was asked for.
+            own: what boxes have of their own.
+
+        Returns:
+            Whether it is written. PostgreSQL waits here for a transaction that has written the same key.
+        """
+        upsert = postgresql.insert if self._connection.dialect.name == "postgresql" else sqlite.insert
+        new = upsert(_OPERATIONS).values(_values(operation) | {"request": request})
+        new = new.on_conflict_do_nothing(index_elements=["by", "key"])
+        if self._connection.execute(new.returning(_OPERATIONS.c.id)).one_or_none() is None:
+            return False
+        self._add_boxes(operation.id, query, own)
+        boxes = select(func.count()).where(_BOXES.c.operation == operation.id).scalar_subquery()
+        self._connection.execute(update(_OPERATIONS).where(_OPERATIONS.c.id == operation.id).values(boxes=boxes))
+        return True
+
+    def _add_boxes(self, id_: str, query: BoxQuery, own: Mapping[DeviceId, BoxArgs]) -> None:
+        new = _box_values(OperationBox(operation=id_, device=DeviceId("")))
+        names = [name for name, value in new.items() if name not in {"operation", "device"} and value is not None]
+        values = [literal(new[name], _BOXES.c[name].type).label(name) for name in names]
+        found = boxes_of(select(literal(id_), _ALL_BOXES.c.device, *values), query)
         self._connection.execute(insert(_BOXES).from_select(["operation", "device", *names], found))
-        mine = _BOXES.c.operation == operation.id
-        boxes = int(self._connection.execute(select(func.count()).where(mine)).scalar_one())
-        where = _OPERATIONS.c.id == operation.id
-        self._connection.execute(update(_OPERATIONS).where(where).values(boxes=boxes))
-        return boxes
+        if own:
+            at = (_BOXES.c.operation == id_) & (_BOXES.c.device == bindparam("at_device"))
+            rows = [{"at_device": device, "args": one.args, "seen_rev": one.seen_rev} for device, one in own.items()]
+            self._connection.execute(update(_BOXES).where(at), rows)
 
     def get(self, id_: str) -> Operation | None:
         """Return an operation."""
@@ -78,6 +100,11 @@ class OperationTable:
         query = select(_OPERATIONS).where(_OPERATIONS.c.by == by, _OPERATIONS.c.key == key)
         row = self._connection.execute(query).mappings().one_or_none()
         return None if row is None else _operation(row)
+
+    def request_of(self, id_: str) -> str | None:
+        """Return the digest of what was asked for by an operation; None where an earlier version has started it."""
+        query = select(_OPERATIONS.c.request).where(_OPERATIONS.c.id == id_)
+        return self._connection.execute(query).scalar_one_or_none()
 
     def last(
         self,
@@ -114,6 +141,11 @@ class OperationTable:
         for id_, outcome, number in self._connection.execute(query.group_by(c.operation, c.outcome)):
             found[id_][BoxOutcome(outcome)] = number
         return found
+
+    def devices(self, id_: str) -> list[DeviceId]:
+        """Return the ids of all boxes of an operation."""
+        query = select(_BOXES.c.device).where(_BOXES.c.operation == id_)
+        return [DeviceId(device) for device in self._connection.execute(query).scalars()]
 
     def boxes(
         self, id_: str, *, outcomes: Collection[BoxOutcome] = (), after: str = "", limit: int
@@ -166,7 +198,7 @@ def _within(scope: Sequence[LabelTerm]) -> tuple[ColumnElement[bool], ...]:
 def _matching(where: OperationFilter) -> Iterator[ColumnElement[bool]]:
     c = _OPERATIONS.c
     if where.search:
-        texts = (c.id, c.by, c.selector, cast(c.args, Text))
+        texts = (c.id, c.by, c.selector, cast(c.args, Text), cast(c.filter, Text))
         yield or_(*(text.icontains(where.search, autoescape=True) for text in texts))
     if where.kind is not None:
         yield c.kind == where.kind.value
@@ -177,7 +209,8 @@ def _matching(where: OperationFilter) -> Iterator[ColumnElement[bool]]:
 
 
 def _operation(row: RowMapping) -> Operation:
-    return record_of(Operation, row, kind=OperationKind(row["kind"]), state=OperationState(row["state"]))
+    kind, state = OperationKind(row["kind"]), OperationState(row["state"])
+    return record_of(Operation, row, kind=kind, state=state, per_box=bool(row["per_box"]))
 
 
 def _values(operation: Operation) -> dict[str, object]:
@@ -187,9 +220,18 @@ def _values(operation: Operation) -> dict[str, object]:
 def _box(row: RowMapping) -> OperationBox:
     items: Mapping[str, Sequence[int]] = row["items"]
     known = {name: (rev, retry) for name, (rev, retry) in items.items()}
-    return record_of(OperationBox, row, outcome=BoxOutcome(row["outcome"]), items=known)
+    return record_of(
+        OperationBox,
+        row,
+        outcome=BoxOutcome(row["outcome"]),
+        items=known,
+        args=row["args"] or {},
+        text=read_phrase(row["text"], row["text_phrase"]),
+        remedy=read_phrase(row["remedy"], row["remedy_phrase"]),
+    )
 
 
 def _box_values(box: OperationBox) -> dict[str, object]:
     items = {name: list(key) for name, key in box.items.items()}
-    return values_of(box) | {"outcome": box.outcome.value, "items": items}
+    phrases = {"text_phrase": phrase_json(box.text), "remedy_phrase": phrase_json(box.remedy)}
+    return values_of(box) | {"outcome": box.outcome.value, "items": items, **phrases}

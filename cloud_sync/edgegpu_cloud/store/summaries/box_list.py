@@ -167,6 +167,10 @@ class BoxList:
         rows = self._connection.execute(found.order_by(_BOXES.c.name).limit(limit))
         return [(name, DeviceId(device)) for name, device in rows]
 
+    def ids(self, query: BoxQuery) -> list[DeviceId]:
+        """Return the device ids of all boxes of a query, and nothing more of them."""
+        return [DeviceId(device) for device in self._connection.execute(devices_where(query)).scalars()]
+
     def apps(self, query: BoxQuery, *, words: str, after: str = "", limit: int) -> list[str]:
         """Return the apps (NAMESPACE/APP) of the query's boxes by name, after `after`, whose names hold these words."""
         app = _APPS.c.app

@@ -349,7 +349,7 @@ CREATE TABLE operation_boxes (
  rev BIGINT, 
  command VARCHAR(40), 
  items JSON NOT NULL, 
- force BOOLEAN NOT NULL, 
+ force BOOLEAN NOT NULL, args JSON, seen_rev BIGINT, text_phrase JSON, remedy_phrase JSON, 
  CONSTRAINT pk_operation_boxes PRIMARY KEY (operation, device), 
  CONSTRAINT fk_operation_boxes_operation_operations FOREIGN KEY(operation) REFERENCES operations (id)
 );
@@ -365,7 +365,7 @@ CREATE TABLE operations (
  "key" VARCHAR(64), 
  boxes BIGINT NOT NULL, 
  state VARCHAR(16) NOT NULL, 
- ended_at_s FLOAT, 
+ ended_at_s FLOAT, filter JSON, per_box BOOLEAN, request VARCHAR(16), 
  CONSTRAINT pk_operations PRIMARY KEY (id)
 );
 CREATE UNIQUE INDEX operations_by_key ON operations ("by", "key");

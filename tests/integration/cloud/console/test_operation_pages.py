@@ -217,9 +217,35 @@ class TestStart:
         assert "Type 6, the number of boxes, to confirm" in answer.text
         assert 'value="asr"' in answer.text, "the form keeps what was typed"
         assert all_operations(site) == 0
+        assert "joined: box-9" in answer.text
         form = previewed(client, which="selected", box=list(devices[:3]))
         Fleet(site.store, clock=site.clock, by="anna").forget(devices[0])
         assert "it is for 2 boxes by now, not 3" in client.post("/operations", data={**form, "typed": "3"}).text
+        assert all_operations(site) == 0
+
+    def test_one_box_that_leaves_while_another_joins_is_noticed(
+        self, site: ConsoleSite, devices: Sequence[DeviceId]
+    ) -> None:
+        client = site.client()
+        fleet = Fleet(site.store, clock=site.clock, by="anna")
+        form = previewed(client, labels="site=hall")
+        fleet.label(devices[0], {"site": "yard"})
+        fleet.label(devices[6], {"site": "hall"})
+        answer = client.post("/operations", data={**form, "typed": "5"})
+        assert answer.status_code == 409
+        assert "it is for 5 boxes, but not for the same ones; joined: box-7; left: box-1" in answer.text
+        assert all_operations(site) == 0
+        form = form_of(answer.text)
+        assert client.post("/operations", data={**form, "typed": "5"}).status_code == 303
+
+    @pytest.mark.parametrize("seen", ["", "7", "7.AAAA", "x"])
+    def test_a_form_that_does_not_say_which_boxes_starts_nothing(
+        self, site: ConsoleSite, devices: Sequence[DeviceId], seen: str
+    ) -> None:
+        assert devices
+        client = site.client()
+        form = previewed(client)
+        assert client.post("/operations", data={**form, "typed": "7", "seen": seen}).status_code == 400
         assert all_operations(site) == 0
 
     @pytest.mark.parametrize("typed", ["", "4", "x", "-5", "5 boxes"])
@@ -242,7 +268,7 @@ class TestStart:
         site.signed_in.table["lisa"] = lisa = Visitor(name="lisa", role=Role.OPERATOR, csrf="c", scope="site=yard")
         client = site.client("lisa")
         form = previewed(client, which="selected", box=[devices[0], devices[5], devices[6]])
-        assert client.post("/operations", data={**form, "typed": "3"}).status_code == 409
+        assert client.post("/operations", data={**form, "typed": "3"}).status_code == 400
         assert client.post("/operations", data={**form, "typed": "2"}).status_code == 303
         site.operations(ANNA).start(OperationKind.COMMAND, {"op": "doctor.run"}, where=BoxFilter())
         [hers] = site.operations(lisa).list()
@@ -279,6 +305,38 @@ class TestPages:
         assert devices[1] not in refused
         assert "No box matches" in client.get(path, params={"show": "REJECTED"}).text
         assert client.get("/operations/9ZZ").status_code == 404
+
+    def test_it_says_what_its_boxes_were_found_by(self, site: ConsoleSite, devices: Sequence[DeviceId]) -> None:
+        client = site.client()
+        for typed, params in [
+            ("4", {"q": "box", "labels": "site=hall", "show": "room", "free": "4"}),
+            ("2", {"show": "offline"}),
+            ("7", {}),
+            ("2", {"which": "selected", "box": list(devices[:2])}),
+        ]:
+            site.now_s += 1
+            form = previewed(client, **params)
+            assert client.post("/operations", data={**form, "typed": typed}).status_code == 303
+        views = site.operations().list()
+        pages = [client.get(f"/operations/{one.operation.id}").text for one in views[::-1]]
+        labels = [re.findall(r'class="label">([^<]*)<', page) for page in pages]
+        assert labels == [["Labels: site=hall", "Words: box", "Free units, at least: 4"], ["Offline"], [], []]
+        assert ["every box" in page for page in pages] == [False, False, True, False]
+        listed = client.get("/operations").text
+        assert re.findall(r'class="label">([^<]*)<', listed) == ["Offline", *labels[0]]
+        assert "离线" in client.get("/operations", headers={"accept-language": "zh"}).text
+        assert client.get("/operations", params={"q": "site=hall"}).text.count('<th scope="row">') == 1
+
+    def test_why_a_box_was_refused_is_said_in_chinese_too(self, site: ConsoleSite, devices: Sequence[DeviceId]) -> None:
+        Fleet(site.store, clock=site.clock, by="anna").revoke(devices[0])
+        args = {"namespace": "default", "app": "asr", "container": "main", "memory_units": 4, "core": 1}
+        id_ = site.operations().start(OperationKind.LIMITS, args, where=BoxFilter()).operation.id
+        Fleet(site.store, clock=site.clock, by="anna").forget(devices[1])
+        run(site)
+        page = site.client(language="zh").get(f"/operations/{id_}", params={"show": "REFUSED"}).text
+        assert '<q lang="en">' not in page
+        assert "该设备在此期间已被删除" in page
+        assert "it is revoked" not in page
 
     def test_its_boxes_come_page_by_page(self, site: ConsoleSite) -> None:
         for number in range(60):

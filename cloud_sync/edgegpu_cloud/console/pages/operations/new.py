@@ -13,14 +13,16 @@ from starlette.responses import RedirectResponse, Response
 
 from edgegpu_cloud.console.context import Pages, VisitorFleet, VisitorOperations
 from edgegpu_cloud.console.pages.fleet import FleetQuery
+from edgegpu_cloud.console.pages.operations.confirmation import check_typed
 from edgegpu_cloud.console.rendering import PageRenderer
 from edgegpu_cloud.console.visitor import Operator
 from edgegpu_cloud.errors import CloudError, ConflictError
 from edgegpu_cloud.fleet.fleet import Fleet
 from edgegpu_cloud.fleet.limits.amounts import MemoryMeasure, read_core, read_memory
 from edgegpu_cloud.fleet.listing import BoxFilter
+from edgegpu_cloud.fleet.operations.box_set import BoxSet
 from edgegpu_cloud.fleet.operations.kinds import checked_args
-from edgegpu_cloud.fleet.operations.operations import KEY_MAX
+from edgegpu_cloud.fleet.operations.operations import KEY_MAX, Operations
 from edgegpu_cloud.fleet.operations.preview import SAMPLE, Change, OperationPreview, preview_operation
 from edgegpu_cloud.fleet.specs import ContainerLimits, SharingSettings, read_app
 from edgegpu_cloud.phrases import phrase
@@ -40,6 +42,7 @@ COMMANDS = tuple(
 _DEVICE = re.compile("[0-9a-z]{16}")
 _WITHOUT_FIELDS = {OperationKind.INSTALL, OperationKind.UNINSTALL}
 _LONGEST_QUERY = 20_000
+_LONGEST_SET = 4_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,11 +78,13 @@ def _read(pairs: Sequence[tuple[str, str]]) -> OperationForm:
 
 
 @router.get("/new")
-def new_page(request: Request, _: Operator, fleet: VisitorFleet, pages: Pages) -> Response:
+def new_page(
+    request: Request, _: Operator, fleet: VisitorFleet, operations: VisitorOperations, pages: Pages
+) -> Response:
     """Show the form; where it was filled in, what would come of it too. Without a change, lead to the list of boxes."""
     if "kind" not in request.query_params:
         return RedirectResponse("/", 303)
-    return _page(request, fleet, pages, _read(request.query_params.multi_items()))
+    return _Page(request, fleet, operations, pages).answer(_read(request.query_params.multi_items()))
 
 
 @router.post("")
@@ -92,47 +97,58 @@ def start(
     pages: Pages,
     query: Annotated[str, Form(max_length=_LONGEST_QUERY)] = "",
     typed: Annotated[str, Form(max_length=10)] = "",
+    seen: Annotated[str, Form(max_length=_LONGEST_SET)] = "",
     key: Annotated[str, Form(max_length=KEY_MAX)] = "",
 ) -> Response:
-    """Start what was previewed; the number of boxes was typed, and has to be the number by now."""
+    """Start what was previewed; the number of boxes was typed, and they have to be the same ones by now."""
     form = _read(parse_qsl(query, keep_blank_values=True))
     try:
         kind = _kind(form)
         args, _change = _wanted(kind, form.given)
-        view = operations.start(kind, args, where=_where(form), key=key, expect_boxes=_number(typed))
+        expect = BoxSet.read(seen)
+        check_typed(typed, expect.number)
+        view = operations.start(kind, args, where=_where(form), key=key, expect=expect)
     except CloudError as error:
-        return _page(request, fleet, pages, form, problem=error)
+        return _Page(request, fleet, operations, pages).answer(form, problem=error)
     return RedirectResponse(f"/operations/{view.operation.id}", 303)
 
 
-def _page(
-    request: Request, fleet: Fleet, pages: PageRenderer, form: OperationForm, *, problem: CloudError | None = None
-) -> Response:
-    plan: OperationPreview | None = None
-    boxes, kind, args = 0, OperationKind.LIMITS, None
-    try:
-        kind, where = _kind(form), _where(form)
-        boxes = fleet.counts(where).boxes
-        if form.filled:
-            args, change = _wanted(kind, form.given)
-            plan = preview_operation(fleet, where, change)
-    except CloudError as error:
-        problem = problem or error
-    values = {
-        "form": form,
-        "given": form.given,
-        "kind": kind.value,
-        "args": args,
-        "boxes": boxes,
-        "plan": plan if plan is not None and plan.boxes else None,
-        "key": secrets.token_hex(16),
-        "sample": SAMPLE,
-        "policies": tuple(policy.value for policy in Policy),
-        "commands": COMMANDS,
-        "problem": problem,
-    }
-    status = 409 if isinstance(problem, ConflictError) else 400 if problem else 200
-    return pages.page(request, "operation-new.html", values, status=status)
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """What the page of a new change of many boxes is made with."""
+
+    request: Request
+    fleet: Fleet
+    operations: Operations
+    pages: PageRenderer
+
+    def answer(self, form: OperationForm, *, problem: CloudError | None = None) -> Response:
+        """Show the form, and where it is filled in its preview with the set of boxes that it is of."""
+        plan: OperationPreview | None = None
+        seen, kind, args = BoxSet.of(()), OperationKind.LIMITS, None
+        try:
+            kind, where = _kind(form), _where(form)
+            seen = self.operations.seen(where)
+            if form.filled:
+                args, change = _wanted(kind, form.given)
+                plan = preview_operation(self.fleet, where, change)
+        except CloudError as error:
+            problem = problem or error
+        values = {
+            "form": form,
+            "given": form.given,
+            "kind": kind.value,
+            "args": args,
+            "seen": seen,
+            "plan": plan if seen.number else None,
+            "key": secrets.token_hex(16),
+            "sample": SAMPLE,
+            "policies": tuple(policy.value for policy in Policy),
+            "commands": COMMANDS,
+            "problem": problem,
+        }
+        status = 409 if isinstance(problem, ConflictError) else 400 if problem else 200
+        return self.pages.page(self.request, "operation-new.html", values, status=status)
 
 
 def _kind(form: OperationForm) -> OperationKind:

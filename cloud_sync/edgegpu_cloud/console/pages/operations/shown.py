@@ -8,11 +8,19 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import RedirectResponse, Response
 
 from edgegpu_cloud.console.context import Pages, VisitorFleet, VisitorOperations
+from edgegpu_cloud.console.pages.fleet import as_searched
 from edgegpu_cloud.console.rendering import PageRenderer
 from edgegpu_cloud.console.visitor import Operator
 from edgegpu_cloud.errors import CloudError, ConflictError
 from edgegpu_cloud.fleet.operations.operations import Operations
-from edgegpu_cloud.store.operations.records import BoxOutcome, OperationFilter, OperationKind, OperationState
+from edgegpu_cloud.store.operations.records import (
+    BoxOutcome,
+    Operation,
+    OperationFilter,
+    OperationKind,
+    OperationState,
+)
+from edgegpu_cloud.store.records import Json
 
 router = APIRouter(prefix="/operations")
 
@@ -51,6 +59,13 @@ class OperationsQuery(BaseModel):
         )
 
 
+def _found_by(operation: Operation) -> Json | None:
+    """Return what the boxes of an operation were found by, as the list of boxes has it; None where they were named."""
+    if operation.filter is not None:
+        return as_searched(operation.filter)
+    return {"selector": operation.selector} if operation.selector else None
+
+
 def _text(words: str) -> str:
     return words.replace("\0", "").strip()
 
@@ -68,6 +83,7 @@ def operations_page(
     values = {
         "query": query,
         "operations": found[:PAGE],
+        "found_of": _found_by,
         "older": found[PAGE - 1].operation.id if len(found) > PAGE else "",
         "kinds": tuple(kind.value for kind in OperationKind),
         "states": tuple(state.value for state in OperationState),
@@ -106,6 +122,7 @@ def _one(
     values = {
         "view": view,
         "one": view.operation,
+        "found": _found_by(view.operation),
         "page": page,
         "show": outcomes[0].value if outcomes else "",
         "after": after,

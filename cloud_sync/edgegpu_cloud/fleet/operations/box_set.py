@@ -1,0 +1,103 @@
+"""The set of boxes that a person saw, as small as a form can carry it, and what differs from it by now; pure."""
+
+import base64
+import binascii
+import hashlib
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+
+from edgegpu_cloud.errors import CloudError
+from edgegpu_cloud.phrases import phrase
+from edgegpu_sync.ids import DeviceId
+
+_CELLS, _CELL_BYTES = 512, 4
+"""2 KiB, however many boxes: the server takes no more than 32 KiB of a form."""
+
+
+@dataclass(frozen=True, slots=True)
+class SetDifference:
+    """The boxes that have joined a set and those that have left it, as far as they are told apart.
+
+    `others`: there are more of them, several with one cell, or boxes that were forgotten.
+    """
+
+    joined: frozenset[DeviceId]
+    left: frozenset[DeviceId]
+    others: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BoxSet:
+    """A set of boxes: their number, and cells of which each is the XOR of the hashes of the boxes that fall into it.
+
+    Two sets are equal where their cells are. A cell that one box has entered or left differs by this box's hash.
+    """
+
+    number: int
+    cells: bytes
+
+    @classmethod
+    def of(cls, devices: Collection[DeviceId]) -> "BoxSet":
+        """Return the set of these boxes, each of them there once."""
+        cells = [0] * _CELLS
+        for device in devices:
+            cell, mark = _place(device)
+            cells[cell] ^= mark
+        return cls(len(devices), b"".join(mark.to_bytes(_CELL_BYTES, "big") for mark in cells))
+
+    @classmethod
+    def read(cls, text: str) -> "BoxSet":
+        """Read a set as a form carries it.
+
+        Raises:
+            CloudError: it is none.
+        """
+        number, _, cells = text.partition(".")
+        try:
+            found = base64.urlsafe_b64decode(cells)
+        except (ValueError, binascii.Error):
+            found = b""
+        if len(found) != _CELLS * _CELL_BYTES or not (number.isascii() and number.isdecimal()):
+            raise CloudError(
+                phrase("cannot start an operation: the form does not say which boxes its page has shown"),
+                remedy=phrase("open the page again"),
+            )
+        return cls(int(number), found)
+
+    @property
+    def text(self) -> str:
+        """Return the set as a form carries it."""
+        return f"{self.number}.{base64.urlsafe_b64encode(self.cells).decode()}"
+
+    def difference(self, now: Collection[DeviceId], known: Iterable[DeviceId]) -> SetDifference:
+        """Return what differs by now.
+
+        Args:
+            now: the boxes of the set as it is.
+            known: boxes that may have been in it.
+        """
+        changed = dict(self._changed(BoxSet.of(now)))
+        here = frozenset(now)
+        joined = frozenset(device for device in here if _is_in(device, changed))
+        left = frozenset(device for device in known if device not in here and _is_in(device, changed))
+        explained = {_place(device)[0] for device in joined | left}
+        return SetDifference(joined, left, others=bool(changed.keys() - explained))
+
+    def _changed(self, now: "BoxSet") -> Iterator[tuple[int, int]]:
+        """Return the cells that differ, each with what it differs by."""
+        for cell in range(_CELLS):
+            part = slice(cell * _CELL_BYTES, (cell + 1) * _CELL_BYTES)
+            by = int.from_bytes(self.cells[part], "big") ^ int.from_bytes(now.cells[part], "big")
+            if by:
+                yield cell, by
+
+
+def _is_in(device: DeviceId, changed: dict[int, int]) -> bool:
+    cell, mark = _place(device)
+    return changed.get(cell) == mark
+
+
+def _place(device: DeviceId) -> tuple[int, int]:
+    """Return the cell of a box, and its mark there."""
+    found = hashlib.sha256(device.encode()).digest()
+    return int.from_bytes(found[:2], "big") % _CELLS, int.from_bytes(found[2 : 2 + _CELL_BYTES], "big")

@@ -1,0 +1,67 @@
+"""The set of boxes that a form carries: every change of it is noticed, and the boxes are named where they can be."""
+
+import random
+
+import pytest
+
+from edgegpu_cloud.errors import CloudError
+from edgegpu_cloud.fleet.operations.box_set import BoxSet
+from edgegpu_sync.ids import DeviceId, device_id
+
+FLEET = [device_id(f"{number:016d}") for number in range(10_000)]
+
+
+def test_it_comes_back_from_its_text_and_a_form_can_carry_it() -> None:
+    for devices in ([], FLEET[:1], FLEET):
+        made = BoxSet.of(devices)
+        assert BoxSet.read(made.text) == made
+        assert made.number == len(devices)
+        assert len(made.text) < 3_000
+
+
+def test_the_order_of_boxes_does_not_count() -> None:
+    assert BoxSet.of(FLEET[:50]) == BoxSet.of(FLEET[:50][::-1])
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("number", [1, 2, 50, 5_000])
+def test_one_that_leaves_while_another_joins_is_noticed_and_both_are_named(seed: int, number: int) -> None:
+    rng = random.Random(seed)
+    before = rng.sample(FLEET, number)
+    gone, come = rng.choice(before), rng.choice([one for one in FLEET if one not in set(before)])
+    now = [come, *(one for one in before if one != gone)]
+    seen = BoxSet.of(before)
+    assert seen != BoxSet.of(now)
+    assert seen.number == BoxSet.of(now).number
+    found = seen.difference(now, FLEET)
+    assert (found.joined, found.left, found.others) == ({come}, {gone}, False)
+
+
+def test_a_box_that_nobody_knows_any_more_is_one_of_the_others() -> None:
+    seen = BoxSet.of(FLEET[:5])
+    found = seen.difference(FLEET[1:6], FLEET[1:])
+    assert (found.joined, found.left, found.others) == ({FLEET[5]}, set(), True)
+
+
+@pytest.mark.parametrize("number", [20, 4_000])
+def test_of_many_changes_none_is_named_that_is_none(number: int) -> None:
+    before, now = FLEET[:6_000], FLEET[number:]
+    found = BoxSet.of(before).difference(now, FLEET)
+    assert found.joined <= set(FLEET[6_000:])
+    assert found.left <= set(FLEET[:number])
+    assert found.others
+
+
+def test_the_same_set_has_no_difference() -> None:
+    found = BoxSet.of(FLEET).difference(FLEET, FLEET)
+    assert (found.joined, found.left, found.others) == (frozenset(), frozenset(), False)
+
+
+@pytest.mark.parametrize("text", ["", "5", "5.", "x.AAAA", "5.AAAA", "5.\N{SNOWMAN}", f"-5.{'A' * 2_731}="])
+def test_a_text_that_no_page_has_made_is_refused(text: str) -> None:
+    with pytest.raises(CloudError, match="does not say which boxes"):
+        BoxSet.read(text)
+
+
+def test_a_device_id_is_all_that_counts() -> None:
+    assert BoxSet.of([DeviceId("a" * 16)]) != BoxSet.of([DeviceId("b" * 16)])
