@@ -1,14 +1,16 @@
 """The limit editor: new limits of an app, what would come of them on every box concerned, and their history."""
 
+import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Form, Path, Query, Request
 from starlette.responses import RedirectResponse, Response
 
 from edgegpu_cloud.console.bars import tones_of
-from edgegpu_cloud.console.context import Pages, VisitorFleet
+from edgegpu_cloud.console.context import Pages, VisitorFleet, VisitorOperations
+from edgegpu_cloud.console.pages.operations.confirmation import check_typed
 from edgegpu_cloud.console.visitor import Operator
 from edgegpu_cloud.errors import CloudError, ConflictError
 from edgegpu_cloud.fleet.card_views import BoxCards
@@ -18,25 +20,24 @@ from edgegpu_cloud.fleet.limits.apps import apps_of
 from edgegpu_cloud.fleet.limits.editor import MOST_BOXES, EditedBox, LimitsEdit, TypedLimits, edit_limits
 from edgegpu_cloud.fleet.limits.history import ContainerKey
 from edgegpu_cloud.fleet.limits.targets import cluster_target
+from edgegpu_cloud.fleet.operations.box_set import BoxSet
+from edgegpu_cloud.fleet.operations.operations import KEY_MAX, Operations
 from edgegpu_cloud.fleet.specs import ContainerLimits, check_app
 from edgegpu_cloud.phrases import phrase
+from edgegpu_cloud.store.operations.records import BoxArgs, OperationKind
+from edgegpu_sync.errors import SyncError
+from edgegpu_sync.ids import DeviceId, device_id
 from edgegpu_sync.messages.spec import OnDrift
 
 router = APIRouter()
 
 OLD_S = 900.0
 _HISTORY = 30
+_LONGEST_BOX, _LARGEST_REV = 300, 2**63 - 1
+"""Of a box as the button names it: longer than any name with its numbers, and the largest revision of a store."""
 
 Part = Annotated[str, Path(min_length=1, max_length=253)]
 Words = Annotated[str, Query(max_length=500)]
-
-
-@dataclass(frozen=True, slots=True)
-class BoxFailure:
-    """A box on which limits were not set, and why."""
-
-    box: str
-    error: CloudError
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +142,8 @@ def editor(
     )
 
 
-def editor_values(fleet: Fleet, device: str, edit: LimitsEdit, failures: Sequence[BoxFailure] = ()) -> dict[str, Any]:
-    """Return what the editor shows."""
+def editor_values(fleet: Fleet, device: str, edit: LimitsEdit, refused: CloudError | None = None) -> dict[str, Any]:
+    """Return what the editor shows; `refused` says why limits were not set."""
     asked = edit.main.target.asked
     history = fleet.limits_history(asked.box.device, edit.key)
     drawn = {one.target.asked.box.device: _drawn(one) for one in edit.boxes}
@@ -160,7 +161,8 @@ def editor_values(fleet: Fleet, device: str, edit: LimitsEdit, failures: Sequenc
         "old_s": OLD_S,
         "history": history[:_HISTORY],
         "request_of_app": next((one for one in fleet.requests(asked.box.device) if one.name == edit.key.item), None),
-        "failures": failures,
+        "refused": refused,
+        "once": secrets.token_hex(16),
     }
 
 
@@ -191,12 +193,38 @@ def _edge(one: EditedBox) -> EdgeHandle | None:
 
 
 @dataclass(frozen=True, slots=True)
+class Confirmation:
+    """The number of boxes as it was typed, and the key under which the button is pressed once."""
+
+    number: str
+    once: str
+
+
+@dataclass(frozen=True, slots=True)
 class LimitsForm:
-    """What the button of the editor sends: the limits but for the units, which each box has of its own."""
+    """What the button of the editor sends: the limits but for the units, which each box has of its own.
+
+    `typed`: the amount as it was typed, and the other boxes.
+    """
 
     limits: ContainerLimits
     boxes: Sequence[ChosenBox]
-    also: str
+    typed: TypedLimits
+    confirmed: Confirmation
+
+
+def _confirmation(
+    number: Annotated[str, Form(max_length=10)] = "", once: Annotated[str, Form(max_length=KEY_MAX)] = ""
+) -> Confirmation:
+    return Confirmation(number, once)
+
+
+def _amount(
+    memory: Annotated[str, Form(max_length=20)] = "",
+    measure: Annotated[str, Form(max_length=8)] = MemoryMeasure.UNITS,
+    also: Annotated[str, Form(max_length=500)] = "",
+) -> TypedLimits:
+    return TypedLimits(memory=memory, measure=measure, also=also)
 
 
 def _form(
@@ -207,7 +235,8 @@ def _form(
     on_drift: Annotated[OnDrift | None, Form()] = None,
     force: Annotated[str, Form(max_length=8)] = "",
     interrupt: Annotated[str, Form(max_length=8)] = "",
-    also: Annotated[str, Form(max_length=500)] = "",
+    amount: Annotated[TypedLimits, Depends(_amount)],
+    confirmed: Annotated[Confirmation, Depends(_confirmation)],
 ) -> LimitsForm:
     chosen = [_chosen(text) for text in box or ()]
     if not 1 <= len(chosen) <= MOST_BOXES:
@@ -224,7 +253,15 @@ def _form(
         interrupt=bool(interrupt),
         on_drift=on_drift,
     )
-    return LimitsForm(limits, chosen, also)
+    typed = replace(
+        amount,
+        memory=amount.memory or str(limits.memory_units),
+        core=str(core),
+        force=limits.force,
+        interrupt=limits.interrupt,
+        on_drift=on_drift.value if on_drift else "",
+    )
+    return LimitsForm(limits, chosen, typed, confirmed)
 
 
 @router.post("/boxes/{device}/limits/{namespace}/{app}/{container}")
@@ -236,31 +273,55 @@ def set_limits(
     _: Operator,
     form: Annotated[LimitsForm, Depends(_form)],
     fleet: VisitorFleet,
+    operations: VisitorOperations,
     pages: Pages,
 ) -> Response:
-    """Set the limits as the button said, on the boxes that it counted; what another person has set meanwhile stays."""
-    failures = []
-    for one in form.boxes:
-        try:
-            fleet.set_limits(one.device, replace(form.limits, memory_units=one.units), expect_rev=one.rev)
-        except CloudError as error:
-            failures.append(BoxFailure(one.device, error))
-    if not failures:
-        return RedirectResponse(f"{_path(device, key)}#outcome", 303)
-    limits = form.limits
-    typed = TypedLimits(
-        memory=str(limits.memory_units),
-        core=str(limits.core),
-        force=limits.force,
-        interrupt=limits.interrupt,
-        on_drift=limits.on_drift.value if limits.on_drift else "",
-        also=form.also,
+    """Set the limits as the button said, on the boxes that it counted; what another person has set meanwhile stays.
+
+    On one box they are set at once; on several they are one operation, with the number of boxes typed.
+    """
+    try:
+        if len(form.boxes) > 1:
+            return RedirectResponse(f"/operations/{_start(operations, form)}", 303)
+        [one] = form.boxes
+        fleet.set_limits(one.device, form.limits, expect_rev=one.rev)
+    except CloudError as error:
+        edit = edit_limits(fleet, device, key, form.typed)
+        status = 409 if isinstance(error, ConflictError) else 400
+        return pages.page(request, "limits.html", editor_values(fleet, device, edit, error), status=status)
+    return RedirectResponse(f"{_path(device, key)}#outcome", 303)
+
+
+def _start(operations: Operations, form: LimitsForm) -> str:
+    """Start the operation that sets the limits on several boxes; return its id.
+
+    Raises:
+        CloudError: the number of boxes was not typed, or as `Operations.start`.
+    """
+    amount = form.limits.memory_units
+    own = {
+        _device(one): BoxArgs(args={} if one.units == amount else {"memory_units": one.units}, seen_rev=one.rev)
+        for one in form.boxes
+    }
+    check_typed(form.confirmed.number, len(own))
+    args = asdict(form.limits)
+    view = operations.start(
+        OperationKind.LIMITS, args, devices=own.keys(), own=own, key=form.confirmed.once, expect=BoxSet.of(own.keys())
     )
-    edit = edit_limits(fleet, device, key, typed)
-    names = {str(one.target.asked.box.device): one.name for one in edit.boxes}
-    named = [BoxFailure(names.get(one.box, one.box), one.error) for one in failures]
-    status = 409 if any(isinstance(one.error, ConflictError) for one in failures) else 400
-    return pages.page(request, "limits.html", editor_values(fleet, device, edit, named), status=status)
+    return view.operation.id
+
+
+def _device(chosen: ChosenBox) -> DeviceId:
+    try:
+        return device_id(chosen.device)
+    except SyncError as error:
+        raise _no_boxes() from error
+
+
+def _no_boxes() -> CloudError:
+    return CloudError(
+        phrase("cannot set limits: the form names no box, revision and units"), remedy=phrase("open the editor again")
+    )
 
 
 def _chosen(text: str) -> ChosenBox:
@@ -272,11 +333,8 @@ def _chosen(text: str) -> ChosenBox:
     device, _, rest = text.partition(":")
     rev, _, units = rest.partition(":")
     numbers = rev.isascii() and rev.isdecimal() and units.isascii() and units.isdecimal()
-    if not numbers or len(text) > 300 or int(units) > MOST_UNITS:  # noqa: PLR2004  (longer than any name and numbers)
-        raise CloudError(
-            phrase("cannot set limits: the form names no box, revision and units"),
-            remedy=phrase("open the editor again"),
-        )
+    if not numbers or len(text) > _LONGEST_BOX or int(units) > MOST_UNITS or int(rev) > _LARGEST_REV:
+        raise _no_boxes()
     return ChosenBox(device, int(rev), int(units))
 
 

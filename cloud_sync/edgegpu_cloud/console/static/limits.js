@@ -78,10 +78,19 @@ function catchUp() {
   if (form && [...form.elements].some(differs)) form.elements.memory.dispatchEvent(new Event("input", { bubbles: true }));
 }
 
+// While the number of boxes is being typed, the preview does not draw itself anew when a box reports: it would take the
+// number away.
+function confirming() {
+  const number = document.querySelector("#set input[name=number]");
+  const held = Boolean(number && (number.value || number === document.activeElement));
+  form?.querySelector("fieldset").toggleAttribute("data-editing", held);
+}
+
 document.addEventListener("pointerdown", begin);
 document.addEventListener("pointermove", move);
 document.addEventListener("pointerup", end);
 document.addEventListener("pointercancel", end);
 document.addEventListener("keydown", key);
 form?.addEventListener("input", hold);
+for (const event of ["input", "focusin", "focusout", "htmx:afterSettle"]) document.addEventListener(event, confirming);
 window.addEventListener("pageshow", catchUp);

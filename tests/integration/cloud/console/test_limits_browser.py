@@ -98,6 +98,33 @@ def test_the_edge_is_dragged_and_the_button_sets_what_is_drawn(site: ConsoleSite
     assert (item.memory_units, item.core) == (21, 1)
 
 
+def test_on_two_boxes_the_number_is_typed_while_they_report_and_the_operation_is_followed(
+    site: ConsoleSite, url: str
+) -> None:
+    devices = [site.add(number, f"hall-{number}", site="hall") for number in (1, 2)]
+    for number, device in enumerate(devices):
+        site.report(device, reported(box(f"hall-{number + 1}", (card("0", 94),)), cluster=f"c0ffee0{number}"))
+        site.connect(device)
+    with browser(url) as context:
+        page = context.new_page()
+        page.goto(f"{url}/boxes/{devices[0]}/{ASR}?memory=4&also=site%3Dhall")
+        expect(set_button(page)).to_have_text("Set 4 units (1 GiB), core 1 on 2 boxes")
+        number = page.get_by_label("Type 2, the number of boxes, to confirm")
+        number.press_sequentially("2")
+        page.evaluate("document.getElementById('set').dataset.kept = 'yes'")
+        with page.expect_request(lambda one: "/live" not in one.url and "hx-request" in one.headers):
+            site.now_s += 1
+            site.report(devices[0], reported(box("hall-1", (card("0", 94),)), cluster="c0ffee00"))
+        expect(page.locator("#set")).to_have_attribute(
+            "data-kept", "yes"
+        )  # other parts are drawn anew, this one is not
+        expect(number).to_have_value("2")
+        set_button(page).click()
+        expect(page.get_by_role("link", name="queued 2")).to_be_visible()
+    [view] = site.operations().list()
+    assert view.operation.boxes == 2
+
+
 def test_the_edge_is_moved_by_keys_alone(site: ConsoleSite, url: str) -> None:
     device = hall(site, others=40)
     with browser(url) as context:

@@ -11,7 +11,9 @@ from starlette.testclient import TestClient
 
 from edgegpu_cloud.console.phrasing import clock_time
 from edgegpu_cloud.fleet.fleet import Fleet
+from edgegpu_cloud.fleet.operations.runner import OperationRunner
 from edgegpu_cloud.fleet.specs import ContainerLimits
+from edgegpu_cloud.store.operations.records import BoxOutcome
 from edgegpu_sync.ids import DeviceId
 
 HOSTILE = "<script>alert(1)</script>\"'&"
@@ -209,12 +211,85 @@ def test_a_session_that_ends_keeps_what_was_typed(site: ConsoleSite) -> None:
 def test_the_same_on_other_boxes_by_their_labels(site: ConsoleSite) -> None:
     one, two = hall(site, 1, {}), hall(site, 2, {}, unit_mib=512)
     with site.client() as client:
-        typed = {"memory": "2", "measure": "GiB", "also": "site=hall"}
-        page = client.get(f"/boxes/{one}/{ASR}", params=typed).text
+        page = client.get(f"/boxes/{one}/{ASR}", params=BOTH).text
         assert button(page) == "Set 2 GiB, core 1 on 2 boxes"
+        assert "Type 2, the number of boxes, to confirm" in words(page)
         assert hidden(page)["box"] == [f"{one}:0:8", f"{two}:0:4"]
-        assert client.post(f"/boxes/{one}/{ASR}", data=hidden(page)).status_code == 303
+        answer = client.post(f"/boxes/{one}/{ASR}", data=hidden(page) | {"number": "2"})
+        [view] = site.operations().list()
+        assert (answer.status_code, answer.headers["location"]) == (303, f"/operations/{view.operation.id}")
+        assert fleet(site).box(one).rev == 0
+        OperationRunner(site.store, clock=site.clock, at_once=1).step()
+        assert [fleet(site).box(device).rev for device in (one, two)] == [1, 0]
+        run(site)
+        told = words(client.get(f"/operations/{view.operation.id}").text)
     assert [fleet(site).spec(device).app_limits[0].memory_units for device in (one, two)] == [8, 4]
+    assert "each box its own units, core 1" in told
+    assert "hall-2 4 units" in told
+
+
+BOTH = {"memory": "2", "measure": "GiB", "also": "site=hall"}
+
+
+def run(site: ConsoleSite) -> None:
+    runner = OperationRunner(site.store, clock=site.clock)
+    while runner.step():
+        pass
+
+
+@pytest.mark.parametrize("number", ["", "1", "3", "two"])
+def test_several_boxes_need_their_number_typed_and_what_was_typed_is_kept(site: ConsoleSite, number: str) -> None:
+    one, two = hall(site, 1, {}), hall(site, 2, {}, unit_mib=512)
+    with site.client() as client:
+        page = client.get(f"/boxes/{one}/{ASR}", params=BOTH).text
+        answer = client.post(f"/boxes/{one}/{ASR}", data=hidden(page) | {"number": number})
+    assert answer.status_code == 400
+    assert "the number of boxes is 2, and " in words(answer.text)
+    assert button(answer.text) == "Set 2 GiB, core 1 on 2 boxes"
+    assert site.operations().list() == []
+    assert [fleet(site).box(device).rev for device in (one, two)] == [0, 0]
+
+
+def test_two_presses_are_one_operation(site: ConsoleSite) -> None:
+    one, _ = hall(site, 1, {}), hall(site, 2, {})
+    with site.client() as client:
+        form = hidden(client.get(f"/boxes/{one}/{ASR}", params=BOTH).text) | {"number": "2"}
+        first = client.post(f"/boxes/{one}/{ASR}", data=form).headers["location"]
+        run(site)
+        assert client.post(f"/boxes/{one}/{ASR}", data=form).headers["location"] == first
+    assert len(site.operations().list()) == 1
+    assert fleet(site).box(one).rev == 1
+
+
+def test_of_several_boxes_the_one_that_somebody_has_changed_meanwhile_is_left_to_them(site: ConsoleSite) -> None:
+    one, two = hall(site, 1, {}), hall(site, 2, {})
+    with site.client() as client:
+        form = hidden(client.get(f"/boxes/{one}/{ASR}", params=BOTH).text) | {"number": "2"}
+        path = client.post(f"/boxes/{one}/{ASR}", data=form).headers["location"]
+        fleet(site, "bob").set_limits(two, asr(3))
+        run(site)
+        told = words(client.get(path).text)
+    assert [fleet(site).spec(device).app_limits[0].memory_units for device in (one, two)] == [8, 3]
+    [refused] = site.operations().boxes(path.rpartition("/")[2], outcomes=[BoxOutcome.REFUSED]).boxes
+    assert refused.box.device == two
+    assert "cannot change default/asr/main on hall-2: bob has set 3 units, core 1 meanwhile" in told
+    with site.client(language="zh") as client:
+        chinese = client.get(path).text
+    assert "bob" in words(chinese)
+    assert "meanwhile" not in chinese
+    assert '<q lang="en">' not in chinese
+
+
+def test_a_box_that_is_gone_by_then_starts_nothing(site: ConsoleSite) -> None:
+    one, two = hall(site, 1, {}), hall(site, 2, {})
+    with site.client() as client:
+        form = hidden(client.get(f"/boxes/{one}/{ASR}", params=BOTH).text) | {"number": "2"}
+        fleet(site).forget(two)
+        answer = client.post(f"/boxes/{one}/{ASR}", data=form)
+    assert answer.status_code == 409
+    assert "it is for 1 boxes by now, not 2" in words(answer.text)
+    assert button(answer.text) == "Set 8 units (2 GiB), core 1 on 1 box"
+    assert site.operations().list() == []
 
 
 def test_a_box_of_a_cluster_that_another_settles_for_asks_that_one(site: ConsoleSite) -> None:
@@ -296,6 +371,12 @@ def test_names_are_those_of_kubernetes(site: ConsoleSite, path: str, status: int
         {"box": "hall-1:0:1", "core": "x"},
         {"box": "hall-1:0:1", "on_drift": "never"},
         {"box": "hall-1:0:1", "also": "a" * 501},
+        {"box": ["hall-1:0:1", "hall-2:0:1"], "number": "2"},
+        {"box": [f"{'0' * 15}1:0:1", f"{'0' * 15}9:0:1"], "number": "2"},
+        {"box": [f"{'0' * 15}1:0:1", f"{'0' * 15}2:0:1"], "number": "2", "once": "k" * 65},
+        {"box": [f"{'0' * 15}1:0:1", "\0:0:1"], "number": "2"},
+        {"box": [f"{'0' * 15}1:0:1", f"{'0' * 15}2:{2**63}:1"], "number": "2"},
+        {"box": [f"{'0' * 15}1:0:1", f"{'0' * 15}1:0:1"], "number": "2"},
     ],
 )
 def test_a_form_that_no_page_has_sent_changes_nothing(site: ConsoleSite, form: dict[str, Any]) -> None:
