@@ -5,7 +5,7 @@ import random
 import pytest
 
 from edgegpu_cloud.errors import CloudError
-from edgegpu_cloud.fleet.operations.box_set import BoxSet
+from edgegpu_cloud.fleet.operations.box_set import BoxSet, SetDifference
 from edgegpu_sync.ids import DeviceId, device_id
 
 FLEET = [device_id(f"{number:016d}") for number in range(10_000)]
@@ -34,13 +34,13 @@ def test_one_that_leaves_while_another_joins_is_noticed_and_both_are_named(seed:
     assert seen != BoxSet.of(now)
     assert seen.number == BoxSet.of(now).number
     found = seen.difference(now, FLEET)
-    assert (found.joined, found.left, found.others) == ({come}, {gone}, False)
+    assert found == SetDifference(frozenset({come}), frozenset({gone}), others=False)
 
 
 def test_a_box_that_nobody_knows_any_more_is_one_of_the_others() -> None:
     seen = BoxSet.of(FLEET[:5])
     found = seen.difference(FLEET[1:6], FLEET[1:])
-    assert (found.joined, found.left, found.others) == ({FLEET[5]}, set(), True)
+    assert found == SetDifference(frozenset({FLEET[5]}), frozenset(), others=True)
 
 
 @pytest.mark.parametrize("number", [20, 4_000])
@@ -54,7 +54,7 @@ def test_of_many_changes_none_is_named_that_is_none(number: int) -> None:
 
 def test_the_same_set_has_no_difference() -> None:
     found = BoxSet.of(FLEET).difference(FLEET, FLEET)
-    assert (found.joined, found.left, found.others) == (frozenset(), frozenset(), False)
+    assert found == SetDifference(frozenset(), frozenset(), others=False)
 
 
 @pytest.mark.parametrize("text", ["", "5", "5.", "x.AAAA", "5.AAAA", "5.\N{SNOWMAN}", f"-5.{'A' * 2_731}="])

@@ -102,8 +102,8 @@ def test_on_two_boxes_the_number_is_typed_while_they_report_and_the_operation_is
     site: ConsoleSite, url: str
 ) -> None:
     devices = [site.add(number, f"hall-{number}", site="hall") for number in (1, 2)]
-    for number, device in enumerate(devices):
-        site.report(device, reported(box(f"hall-{number + 1}", (card("0", 94),)), cluster=f"c0ffee0{number}"))
+    for at, device in enumerate(devices):
+        site.report(device, reported(box(f"hall-{at + 1}", (card("0", 94),)), cluster=f"c0ffee0{at}"))
         site.connect(device)
     with browser(url) as context:
         page = context.new_page()

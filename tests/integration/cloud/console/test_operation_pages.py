@@ -308,12 +308,13 @@ class TestPages:
 
     def test_it_says_what_its_boxes_were_found_by(self, site: ConsoleSite, devices: Sequence[DeviceId]) -> None:
         client = site.client()
-        for typed, params in [
+        searches: Sequence[tuple[str, dict[str, Any]]] = [
             ("4", {"q": "box", "labels": "site=hall", "show": "room", "free": "4"}),
             ("2", {"show": "offline"}),
             ("7", {}),
             ("2", {"which": "selected", "box": list(devices[:2])}),
-        ]:
+        ]
+        for typed, params in searches:
             site.now_s += 1
             form = previewed(client, **params)
             assert client.post("/operations", data={**form, "typed": typed}).status_code == 303
