@@ -59,7 +59,6 @@ VERA = Visitor(name="vera", role=Role.VIEWER, csrf="csrf-of-vera")
 ADDRESS = EnrolmentAddress(url="https://cloud.example.com:8443", ca_sha256="ab" * 32, pin="A" * 43 + "=")
 
 
-
 @dataclass
 class TableVisitors:
     """The sessions of a test, by token."""

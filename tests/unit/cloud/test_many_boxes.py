@@ -15,7 +15,8 @@ from sqlalchemy import Engine, event
 from edgegpu_cloud.enrolment.manager import EnrolmentManager, TokenRequest, place_of
 from edgegpu_cloud.errors import CloudError, ConflictError
 from edgegpu_cloud.fleet.access import Access, read_scope
-from edgegpu_cloud.fleet.changes import Author, add_box
+from edgegpu_cloud.fleet.audit.entries import Author
+from edgegpu_cloud.fleet.changes import add_box
 from edgegpu_cloud.fleet.specs import ContainerLimits, SharingSettings
 from edgegpu_cloud.rollouts.rollouts import OUTLINED_BOXES, RolloutPlan, RolloutRequest, Rollouts
 from edgegpu_cloud.rollouts.strategy import RolloutStrategy, WaveSize

@@ -12,7 +12,8 @@ from sqlalchemy import text
 
 from edgegpu_cloud.errors import ConflictError
 from edgegpu_cloud.fleet.access import Access
-from edgegpu_cloud.fleet.changes import Author, add_box
+from edgegpu_cloud.fleet.audit.entries import Author
+from edgegpu_cloud.fleet.changes import add_box
 from edgegpu_cloud.fleet.operations.operations import Operations
 from edgegpu_cloud.store.engine import open_engine
 from edgegpu_cloud.store.operations.records import BoxArgs, OperationKind

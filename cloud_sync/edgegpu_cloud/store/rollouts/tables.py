@@ -73,8 +73,8 @@ class RolloutTable:
         of = planned(plan)
         new = RolloutBoxRecord(rollout=number, device=DeviceId(""), name="", position=0, wave=0, since_s=rollout.at_s)
         same = {name: value for name, value in _box_values(new).items() if value is not None and name not in _PLANNED}
-        values = (literal(value, _OF.c[name].type).label(name) for name, value in same.items())
-        found = select(of.c.device, of.c.name, of.c.position, self._others(plan, of), *values)
+        of_all = (literal(value, _OF.c[name].type).label(name) for name, value in same.items())
+        found = select(of.c.device, of.c.name, of.c.position, self._others(plan, of), *of_all)
         self._connection.execute(insert(_OF).from_select([*_PLANNED, *same], found))
         count = select(func.count()).where(_OF.c.rollout == number)
         return number, int(self._connection.execute(count).scalar_one())

@@ -16,7 +16,8 @@ from kits.stores import open_store
 from pydantic import ValidationError
 
 from edgegpu_cloud.alerts.service import AlertTask
-from edgegpu_cloud.fleet.changes import Author, add_box
+from edgegpu_cloud.fleet.audit.entries import Author
+from edgegpu_cloud.fleet.changes import add_box
 from edgegpu_cloud.fleet.fleet import Fleet
 from edgegpu_cloud.fleet.specs import SharingSettings
 from edgegpu_cloud.phrases import Verbatim
@@ -61,7 +62,7 @@ def hostile(key: str) -> str:
     """Return a text that breaks out of whatever does not escape it: of text, of attributes, of scripts and comments."""
     tag = f"{EVIL}-{key}"
     ends = "</title></textarea></script>-->"
-    return f"seen-{key} \"'><{tag} {tag}=1>{ends}<img src=x onerror={EVIL}()> {tag}=\"1\" '%(x)s"
+    return f'seen-{key} "\'><{tag} {tag}=1>{ends}<img src=x onerror={EVIL}()> {tag}="1" \'%(x)s'
 
 
 class Breakouts(HTMLParser):
@@ -112,7 +113,7 @@ def test_an_address_that_runs_a_script_is_found(page: str) -> None:
 
 def test_a_page_that_escapes_is_fine() -> None:
     text = hostile("x").replace("&", "&amp;").replace("<", "&lt;").replace('"', "&#34;").replace("'", "&#39;")
-    assert Breakouts(f'<p title="{text}" data-x=\'{text}\'>{text}</p>').found == []
+    assert Breakouts(f"<p title=\"{text}\" data-x='{text}'>{text}</p>").found == []
 
 
 class HostileBox:

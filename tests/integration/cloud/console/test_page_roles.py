@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    import httpx
+    import httpx2 as httpx
     from kits.consoleworld import ConsoleWorld
 
 EVERYBODY = ("anna", "otto", "vera", "")

@@ -9,6 +9,7 @@ import pytest
 from kits.people import LOCAL, PASSWORD, CheapHasher, PeopleBed, StillClock
 from kits.stores import open_store
 
+from edgegpu_cloud.fleet.audit.kinds import AuditKind
 from edgegpu_cloud.people.errors import LockedOutError, SignInRefusedError
 from edgegpu_cloud.people.passwords import HashGate
 from edgegpu_cloud.people.sign_in_audit import KEPT, REFUSED
@@ -223,7 +224,7 @@ def test_refused_sign_ins_never_fill_the_audit(bed: PeopleBed) -> None:
         tx.notes.trim_audit(REFUSED, keep=10)
         left = [one.detail["address"] for one in tx.notes.audits(limit=1_000) if one.what == REFUSED]
     assert left == [f"203.0.113.{number}" for number in range(39, 29, -1)], "the newest stay"
-    assert most < KEPT["sign_in"]
+    assert most < KEPT[AuditKind.SIGN_IN]
 
 
 def test_no_secret_is_in_the_store_the_audit_a_repr_or_the_log(

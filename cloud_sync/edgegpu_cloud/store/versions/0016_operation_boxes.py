@@ -1,10 +1,10 @@
-"""Revision 0015: the filter of operations, what their boxes have of their own, the sentences why one was refused."""
+"""Revision 0016: the filter of operations, what their boxes have of their own, the sentences why one was refused."""
 
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0015"
-down_revision = "0014"
+revision = "0016"
+down_revision = "0015"
 branch_labels = None
 depends_on = None
 
