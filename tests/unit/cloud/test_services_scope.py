@@ -14,6 +14,7 @@ from edgegpu_cloud.fleet.changes import add_box
 from edgegpu_cloud.fleet.fleet import Fleet
 from edgegpu_cloud.fleet.history.evidence import EvidenceService
 from edgegpu_cloud.fleet.listing import BoxFilter
+from edgegpu_cloud.fleet.operations.box_set import BoxSet
 from edgegpu_cloud.fleet.operations.operations import Operations
 from edgegpu_cloud.layout import AlertConfig
 from edgegpu_cloud.store.alerts.tables import AlertFilter
@@ -156,7 +157,7 @@ def test_the_webhook_is_for_those_who_see_all_boxes(
 
 
 def test_every_method_of_the_services_is_in_these_tables() -> None:
-    lists = {"alerts.firing", "operations.list", "operations.start"}
+    lists = {"alerts.firing", "operations.list", "operations.seen", "operations.start"}
     lists |= {f"enrolment.{one}" for one in ("tokens", "token_count", "attempts", "attempt_count")}
     parts = {"alerts": Alerts, "evidence": EvidenceService, "enrolment": EnrolmentManager, "operations": Operations}
     public = {f"{name}.{one}" for name, part in parts.items() for one in vars(part) if not one.startswith("_")}
@@ -171,6 +172,7 @@ def test_lists_have_what_is_in_scope_alone(store: ControllerStore, things: dict[
         assert [one.attempt.id for one in mine.enrolment.attempts()] == [own.attempt]
         assert [one.digest[:12] for one in mine.enrolment.tokens()] == [own.token]
         assert [one.operation.id for one in mine.operations.list()] == [own.operation]
+        assert mine.operations.seen(BoxFilter()) == BoxSet.of([box])
     whole = person(store)
     assert [one.box for one in whole.alerts.list()] == ["", YARD, HALL]
     assert (whole.alerts.firing(), len(whole.operations.list()), len(whole.enrolment.tokens())) == (3, 3, 2)
