@@ -14,6 +14,10 @@ PYTEST_ARGS ?=
 # (JOBS=0: none of that).
 JOBS ?= $(shell expr $$(nproc) + 1)
 
+# Some machines forbid Python its cache of compiled files. Each of the thousands of processes that tests start would
+# compile the product again then.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help setup venv cc simdriver limiter demo test native lint e2e box chaos bugs cloud fuzz bench lab lock env bundle clean
 
 help: ## list the commands

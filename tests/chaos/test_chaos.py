@@ -13,7 +13,7 @@ from kits.postgres import MISSING, programs
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(1_800)]
 
 
 @pytest.fixture

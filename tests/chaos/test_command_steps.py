@@ -22,7 +22,7 @@ ALL = (*sorted(OPS.keys() - IN_THE_BOX), LIMITS)
 
 
 @pytest.mark.chaos
-@pytest.mark.timeout(1_200)
+@pytest.mark.timeout(2_400)
 def test_every_command_killed_at_each_of_its_steps_ends_once_and_right(tmp_path: Path, short_tmp: Path) -> None:
     with Site(tmp_path, short_tmp) as site:
         steps = {op: steps_of(site, op) for op in ALL}
@@ -39,7 +39,6 @@ def test_every_command_killed_at_each_of_its_steps_ends_once_and_right(tmp_path:
 
 
 @pytest.mark.chaos
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("op", "program"),
     [("plugin.restart", ("systemctl", "restart", "edgegpu-plugin.service")), ("doctor.run", ("edgegpu", "doctor"))],

@@ -42,7 +42,6 @@ def left_of(folder: Path) -> list[str]:
     return [line for line in lines if str(folder) in line]
 
 
-@pytest.mark.timeout(240)
 @pytest.mark.chaos  # make demo does it too: this takes its time and says what was told
 @pytest.mark.usefixtures("simdriver_build")
 def test_limits_are_refused_and_set_and_sharing_goes_and_comes() -> None:
@@ -127,7 +126,6 @@ def call(*command: str | Path) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.usefixtures("simdriver_build")
 def test_the_console_is_up_with_its_boxes_until_the_end_and_nothing_is_left() -> None:
     said: list[str] = []

@@ -12,7 +12,7 @@ from edgegpu_plugin.records.collector import KEPT_S
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.chaos
 
 
 def test_a_pod_gets_the_card_of_the_last_one_though_nobody_else_comes(simdriver_build: Path) -> None:

@@ -13,7 +13,7 @@ from edgegpu_agent.cli.clients.plugin import fetch_status
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.chaos
 
 LATE_S = 2.0
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 LACKS = missing() + missing("image")
 LACKS_BOX = missing("box")
-pytestmark = [pytest.mark.e2e, pytest.mark.skipif(bool(LACKS), reason="; ".join(LACKS)), pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.e2e, pytest.mark.skipif(bool(LACKS), reason="; ".join(LACKS))]
 
 SERVER, AGENT = "smoke", "smoke-agent"
 SCHEDULER_FILE = """\
@@ -159,7 +159,6 @@ def own_boxes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.mark.skipif(bool(LACKS_BOX), reason="; ".join(LACKS_BOX))
-@pytest.mark.timeout(300)
 def test_a_box_that_is_on_its_way_keeps_its_disk_when_the_last_other_one_goes(own_boxes: Path, tmp_path: Path) -> None:
     leaving = Box("leaving")
     leaving.up()

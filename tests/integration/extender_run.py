@@ -16,7 +16,7 @@ from edgegpu_plugin.config.schema import ExtenderSection, PluginConfig, Tls
 from edgegpu_plugin.extender.bind import HoldBackTime
 from edgegpu_plugin.extender.extender import Extender
 
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 
 
 class Clock:

@@ -31,7 +31,7 @@ from edgegpu_plugin.pb import (
 )
 
 MODEL = ResourceModel()
-WAIT_S = 10.0
+WAIT_S = 60.0
 CARD = Card(uuid="GPU-1", index=0, name="T4", memory_mib=1024, pci="00000000:01:00.0", minor=0)
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from edgegpu_cloud.fleet.views import BoxView, CommandView
 
-WAIT_S = 60.0
+WAIT_S = 180.0
 SYSTEMCTL = """\
 echo "$@" >> "$BOX/systemctl"
 case "$1" in

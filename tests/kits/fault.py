@@ -39,8 +39,8 @@ UNITS = 4
 WAIT_S = 60.0
 """Far more than anything here takes: the machine may be busy with other things."""
 
-STOP_S = 5.0
-"""What the process may take for its end."""
+STOP_S = 30.0
+"""What the process may take for its end before it is said to hang; its unit gives it 10 s."""
 
 _LOOK_S = 0.05
 _SAVED = ("uuid", "name", "pci", "minor")

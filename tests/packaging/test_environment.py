@@ -18,7 +18,6 @@ ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = ("edgegpu", "edgegpu-plugin")
 NATIVE = "cryptography.hazmat.bindings._rust, ctypes, grpc._cython.cygrpc, pydantic_core, sqlite3, ssl, yaml._yaml"
 SIMULATED = re.compile(rb"edgegpu_sim\b|simdriver")
-pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture(scope="module")

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 DEVICE = "k3f9x2m7q1w8e5r4"
 HEALTHY: dict[str, Any] = {
     "device": DEVICE,

@@ -19,7 +19,7 @@ from edgegpu_installer.transaction.journal import is_alive
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 ROLLS_BACK = """\
 echo "$@" >> "$BOX/calls"

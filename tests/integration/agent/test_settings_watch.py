@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import secrets
 import threading
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -67,6 +66,4 @@ def test_a_file_that_makes_no_sense_is_told_and_the_rest_goes_on(agent: Agent) -
     told = json.loads((agent.root / "run/edgegpu/agent-identity.json").read_text())
     assert told["stand"] == "broken"
     assert "'ftp://cloud' is not an https address" in told["text"]
-    started = time.monotonic()
     assert agent.end() == 0
-    assert time.monotonic() - started < WAIT_S

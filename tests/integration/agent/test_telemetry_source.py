@@ -17,7 +17,7 @@ from edgegpu_agent.telemetry.source import TelemetryReader
 if TYPE_CHECKING:
     from pathlib import Path
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 SMI = f"echo '{CARD_0}, 0, Tesla P4, 7611, 560.35.03, 41, 2310, 61, 52.40'"
 UNITS = (
     r'printf "Id=%s\nLoadState=%s\nActiveState=%s\n\n" k3s.service loaded active edgegpu-plugin.service loaded failed'

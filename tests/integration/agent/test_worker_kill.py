@@ -8,7 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from kits.worker import Box, Wire, fast_folder, wired
 from kits.workercontroller import INSTALL, RESTART, Controller
 from kits.workerworld import World
@@ -86,7 +85,6 @@ def main(folder: Path) -> None:
     sys.stdout.write(json.dumps(told))
 
 
-@pytest.mark.timeout(60)
 def test_what_a_killed_process_has_left_is_brought_to_its_end() -> None:
     with fast_folder() as folder:
         paths = os.pathsep.join([str(Path(__file__).parents[1]), str(Path(__file__).parents[2])])

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from edgegpu_agent.ports import SettlerNotes
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 NAME = "app_limits/default/asr/main"
 
 

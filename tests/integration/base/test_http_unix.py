@@ -14,7 +14,7 @@ import pytest
 from edgegpu_base.errors import EdgegpuError
 from edgegpu_base.http_unix import LocalServer, Response, get
 
-WAIT_S = 10.0
+WAIT_S = 60.0
 
 
 def answer(target: str) -> Response:

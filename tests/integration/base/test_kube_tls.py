@@ -10,7 +10,7 @@ from kits.cert import Certs, Pair, make_certs, server_context
 from edgegpu_base.kube import Handlers, KubeClient, KubeError, Reflector, Unavailable, load_kubeconfig
 from edgegpu_base.kube.connection import ApiConnection
 
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from edgegpu_base.kube import (
     Unavailable,
 )
 
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 
 
 def pod(name: str, *, node: str = "", kind: str = "gpu") -> Json:

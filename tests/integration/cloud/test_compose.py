@@ -192,7 +192,7 @@ def test_the_documents_name_its_services_and_our_commands() -> None:
     assert set(removed[1].split()) == volumes - {f"{project[1]}_controller-2"}
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 def test_its_processes_share_one_database_and_one_broker(tmp_path: Path, postgres_server: PostgresServer) -> None:
     """The commands and the environment of the file; a folder in place of each volume, ports of this machine."""
     services, folder = compose()["services"], tmp_path / "cloud"

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from edgegpu_cloud.store.records import Lease
     from edgegpu_sync.ids import CommandId
 
-pytestmark = pytest.mark.timeout(300)
 
 RENEW_S, LOST_S = 0.6, 2.0
 BOXES = 6

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from kits.postgres import PostgresServer
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(600)
 WRONG = "not the password"
 AGAIN_MS = 30_000
 

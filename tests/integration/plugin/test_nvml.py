@@ -17,7 +17,7 @@ import pytest
 from edgegpu_sim.driver import SimCard, SimDriver, make_card
 
 CHILD = Path(__file__).with_name("nvml_child.py")
-WAIT_S = 20.0
+WAIT_S = 60.0
 CARDS = (make_card(0, "Tesla T4", 15360), make_card(1, "Tesla P4", 7611))
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = [pytest.mark.timeout(180), pytest.mark.usefixtures("simdriver_build")]
+pytestmark = pytest.mark.usefixtures("simdriver_build")
 
 DEMO = [sys.executable, "-m", "edgegpu_sim.demo"]
 UUID = re.compile(r"GPU-[0-9a-f-]{36}")

@@ -13,7 +13,7 @@ from edgegpu_sim.demo.box import box
 from edgegpu_sim.demo.embedded import embedded
 from edgegpu_sim.demo.processes import Processes
 
-pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("simdriver_build")]
+pytestmark = pytest.mark.usefixtures("simdriver_build")
 
 
 def test_a_container_of_the_demo_prints_the_card_that_it_has() -> None:

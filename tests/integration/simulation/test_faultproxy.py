@@ -14,7 +14,7 @@ from kits.faultproxy import FaultProxy
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-WAIT_S = 10.0
+WAIT_S = 60.0
 CALLERS = 5
 
 

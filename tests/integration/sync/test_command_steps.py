@@ -23,7 +23,6 @@ def site(tmp_path: Path, short_tmp: Path) -> Iterator[Site]:
         yield made
 
 
-@pytest.mark.timeout(240)
 def test_a_command_whose_agent_is_killed_ends_once_and_right(site: Site) -> None:
     found = list(struck(site, SOME))
     assert [one.wrong for one in found] == [""] * len(SOME), found

@@ -1,5 +1,6 @@
 """Migrations: the revisions give the tables of the row classes, whole or not at all, and lose no row."""
 
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -164,15 +165,19 @@ class TestReferences:
         assert (children(foreign_keys=True), children(foreign_keys=False)) == ([], [DEVICE])
 
 
+MOST_APART = 6
+"""So many changes apart are the kills, drawn anew in each run: one at each change takes minutes."""
+
 _KILLED = """
-import os, signal, sys
+import os, random, signal, sys
 from pathlib import Path
 import alembic.migration, alembic.operations, alembic.script
 from kits.storeschema import dump
 from sqlalchemy import Engine, event
 from edgegpu_cloud.store.migrations import upgrade
 
-url, folder = sys.argv[1], Path(sys.argv[2])
+url, folder, seed = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
+draw = random.Random(seed)
 
 def migrate_until(moment):
     seen = 0
@@ -190,13 +195,13 @@ def migrate_until(moment):
 
 before, moment, status = dump(url), 0, None
 while status != 0:
-    moment += 1
+    moment += draw.randint(1, MOST_APART)
     pid = os.fork()
     if not pid:
         migrate_until(moment)
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     assert status in (0, -signal.SIGKILL), status
-    assert status == 0 or dump(url) == before, moment
+    assert status == 0 or dump(url) == before, (moment, seed)
 print(moment)
 """
 
@@ -206,14 +211,14 @@ print(moment)
 def test_a_migration_killed_at_any_change_leaves_the_old_tables(
     store_url: str, tmp_path: Path, *, released: bool
 ) -> None:
-    folder = with_revision(tmp_path / "more", ADD_COLUMN)
+    folder, seed = with_revision(tmp_path / "more", ADD_COLUMN), random.randrange(2**32)
     if released:
         make_released(store_url)
     else:
         upgrade(store_url)
     path = ":".join([str(Path(__file__).parents[2]), *filter(None, sys.path)])
     killed = subprocess.run(
-        [sys.executable, "-c", _KILLED, store_url, str(folder)],
+        [sys.executable, "-c", _KILLED.replace("MOST_APART", str(MOST_APART)), store_url, str(folder), str(seed)],
         env={"PYTHONPATH": path}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert killed.returncode == 0, killed.stderr

@@ -172,7 +172,8 @@ def test_lists_have_what_is_in_scope_alone(store: ControllerStore, things: dict[
         assert [one.attempt.id for one in mine.enrolment.attempts()] == [own.attempt]
         assert [one.digest[:12] for one in mine.enrolment.tokens()] == [own.token]
         assert [one.operation.id for one in mine.operations.list()] == [own.operation]
-        assert mine.operations.seen(BoxFilter()) == BoxSet.of([box])
+        (of_own,) = mine.operations.boxes(own.operation).boxes
+        assert mine.operations.seen(BoxFilter()) == BoxSet.of([of_own.box.device])
     whole = person(store)
     assert [one.box for one in whole.alerts.list()] == ["", YARD, HALL]
     assert (whole.alerts.firing(), len(whole.operations.list()), len(whole.enrolment.tokens())) == (3, 3, 2)
