@@ -212,8 +212,12 @@ class Fleet:
             forget_box(tx, box, who)
 
     def is_forgotten(self, device: str) -> bool:
-        """Whether this is the device id of a box that was enrolled once and is forgotten."""
-        self._access.require(Permission.SETTINGS)
+        """Whether this is the device id of a box that was enrolled once and is forgotten.
+
+        A forgotten box has no labels, so it is in nobody's scope: it does not exist for who may not see all boxes.
+        """
+        if not self._access.may(Permission.SETTINGS):
+            return False
         id_ = DeviceId(device)
         with self._store.read() as tx:
             return not tx.boxes.get([id_]) and bool(tx.enrolments.certificates(id_))

@@ -250,6 +250,7 @@ def token_page(
         "line": line,
         "uninstall_line": UNINSTALL_LINE,
         "qr": qr_code(line.line_sudo) if line else "",
+        "uninstall_qr": qr_code(UNINSTALL_LINE),
     }
     return pages.page(request, "enrol-token.html", values, block="arrived")
 

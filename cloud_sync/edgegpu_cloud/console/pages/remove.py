@@ -6,7 +6,7 @@ from fastapi import APIRouter, Form, Request
 from starlette.responses import RedirectResponse, Response
 
 from edgegpu_cloud.console.context import Pages, VisitorFleet
-from edgegpu_cloud.console.pages.enrol import LASTS, VisitorEnrolment, kick_lines, new_line, token_page
+from edgegpu_cloud.console.pages.enrol import LASTS, VisitorEnrolment, kick_lines, new_line, qr_code, token_page
 from edgegpu_cloud.console.rendering import PageRenderer
 from edgegpu_cloud.console.visitor import Admin, Operator, SignedIn
 from edgegpu_cloud.enrolment.install_lines import UNINSTALL_LINE
@@ -41,6 +41,7 @@ def _page(
         "problem": problem,
         "lasts": LASTS,
         "uninstall_line": UNINSTALL_LINE,
+        "uninstall_qr": qr_code(UNINSTALL_LINE),
         "kick_lines": kick_lines(device),
     }
     return pages.page(request, "remove.html", values, status=400 if problem else 200)

@@ -52,7 +52,7 @@ def test_a_token_is_shown_once_with_its_lines_and_a_box_enrols_with_it(cloud: Of
         text = token_in(page.text)
         assert "--url https://cloud.example.com:8443 --ca-sha256 abab" in page.text
         assert "sudo edgegpu uninstall" in page.text
-        assert re.search(r'<svg[^>]* class="qr"', page.text)
+        assert len(re.findall(r'<svg[^>]* class="qr"', page.text)) == 2, "to install, and to uninstall"
         assert "style=" not in page.text
         again = client.get("/enrol/tokens/" + re.findall(r"/enrol/tokens/(\w+)", page.text)[0])
         assert again.status_code == 200
@@ -222,12 +222,17 @@ def test_a_box_ends_after_its_name_was_typed_and_comes_back_by_a_token_of_its_ow
         assert (wrong.status_code, "type its name, hall-1" in wrong.text) == (400, True)
         assert client.post(f"/boxes/{device}/revoke", data={**ANNAS, "typed": "hall-1"}).status_code == 303
         assert cloud.fleet.box(device).state is BoxState.REVOKED
-        assert f"edgegpu-cloud kick {device}" in client.get(f"/boxes/{device}/remove").text
+        page = client.get(f"/boxes/{device}/remove").text
+        assert f"edgegpu-cloud kick {device}" in page
+        assert {"line-kick", "line-uninstall"} == {*re.findall(r'data-copy="([^"]+)"', page)}
+        assert re.search(r'<svg[^>]* class="qr"', page), "the line that takes edgegpu off, for who stands before the box"
         again = client.post(f"/boxes/{device}/replace", data={**ANNAS, "lasts_s": "3600"})
         granted = Box(token_in(again.text), host="new-machine").enrolled(cloud.desk)
         assert (granted.device, granted.name, granted.enrolment) == (device, "hall-1", 2)
         assert client.post(f"/boxes/{device}/forget", data={**ANNAS, "typed": "hall-1"}).status_code == 303
         assert "The box is forgotten" in client.get(f"/boxes/{device}/remove").text
+        with site.client("otto") as operator:
+            assert operator.get(f"/boxes/{device}/remove").status_code == 404
         assert client.get("/boxes/none/remove").status_code == 404
 
 
