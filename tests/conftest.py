@@ -41,6 +41,15 @@ def pytest_report_header(config: pytest.Config) -> str:
     return f"examples of this run: --hypothesis-seed={config.getoption(SEED)}"
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """Fail a test that leaves this process at real-time priority: it and all that it starts would starve the others."""
+    if os.sched_getscheduler(0) != os.SCHED_OTHER:
+        for task in Path("/proc/self/task").iterdir():
+            os.sched_setscheduler(int(task.name), os.SCHED_OTHER, os.sched_param(0))
+        pytest.fail(f"{item.nodeid} has left this process at real-time priority", pytrace=False)
+
+
 @pytest.fixture(scope="session")
 def simdriver_build() -> Path:
     """Return the folder of the simulated driver (libraries, nvidia-smi, simctl), built where it is not current."""

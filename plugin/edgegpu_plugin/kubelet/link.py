@@ -121,6 +121,7 @@ class KubeletLink:
                 if CHECKPOINT in made:
                     self._on_checkpoint()
         finally:
+            self._urgency.give_back()
             for endpoint in self._endpoints:
                 endpoint.close()
             self._loop.close()
