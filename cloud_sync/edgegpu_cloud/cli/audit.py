@@ -39,7 +39,7 @@ BoxOption = Annotated[
     typer.Option(
         "--box",
         metavar="BOX",
-        help="What concerns a box: its name or device id, also a forgotten one's.",
+        help="What concerns a box: its name, or its device id, also of a forgotten one.",
         autocompletion=complete_boxes,
     ),
 ]

@@ -278,7 +278,6 @@ class EnrolmentManager:
         self._access.require(Permission.ENROL)
         with self._store.write() as tx:
             before = _the_attempt(tx, AttemptFilter(scope=self._scope.terms, begins=_text(id_)), id_)
-            token = tx.enrolments.token(before.token)
             if before.state is not RequestState.WAITING:
                 text = phrase(
                     "cannot decide about %(id)s: it is %(state)s already",
@@ -291,6 +290,8 @@ class EnrolmentManager:
             detail: Json = {"request": after.id, "host": after.asked.get("host", "")}
             change = AuditedChange({"state": before.state.value}, {"state": state.value})
             self._audit(tx, AuditKind(f"enrolment.{state.value.lower()}"), change, detail)
+        with self._store.read() as tx:  # a write would lock it after the attempt: a box that asks locks it before
+            token = tx.enrolments.token(after.token)
         return AttemptView(attempt=after, made_by=token.by if token else "")
 
     def _audit(

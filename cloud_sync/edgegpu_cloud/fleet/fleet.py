@@ -212,10 +212,7 @@ class Fleet:
             forget_box(tx, box, who)
 
     def is_forgotten(self, device: str) -> bool:
-        """Whether this is the device id of a box that was enrolled once and is forgotten.
-
-        A forgotten box has no labels, so it is in nobody's scope: it does not exist for who may not see all boxes.
-        """
+        """Whether a box of this id was enrolled once and is forgotten: it is in no scope but that of all boxes."""
         if not self._access.may(Permission.SETTINGS):
             return False
         id_ = DeviceId(device)
@@ -489,10 +486,11 @@ class Fleet:
     def audit(self, where: AuditFilter = WHOLE_AUDIT, *, limit: int = 50) -> list[AuditView]:
         """Return who changed what, and what came of it, newest first; with a scope only changes of its boxes.
 
-        `where.device` may be a box's name too; a text that names no box is taken for the id of a forgotten one.
+        `where.device` may be a box's name too, or the id of a forgotten one.
 
         Raises:
             ForbiddenError: the person is no admin.
+            NotFoundError: `where.device` names no box, or more than one.
         """
         self._access.require(Permission.AUDIT)
         with self._store.read() as tx:

@@ -10,7 +10,8 @@ from edgegpu_cloud.phrases import phrase
 from edgegpu_cloud.store.records import BoxRecord, Latest, StoredCommand
 from edgegpu_cloud.store.store import Transaction
 from edgegpu_cloud.store.summaries.box_list import BoxQuery
-from edgegpu_sync.ids import DeviceId
+from edgegpu_sync.errors import SyncError
+from edgegpu_sync.ids import DeviceId, device_id
 from edgegpu_sync.messages.uplink import ItemState
 from edgegpu_sync.states import ResultCode
 from edgegpu_sync.topics import TopicKind
@@ -57,11 +58,18 @@ def find_box(tx: Transaction, name_or_id: str, scope: BoxSelector = ALL_BOXES) -
 
 
 def device_named(tx: Transaction, text: str, scope: BoxSelector = ALL_BOXES) -> str:
-    """Return the device id of a box; a text that names none is taken for the id of one that is forgotten."""
+    """Return the device id of a box, or the whole id of one that is forgotten.
+
+    Raises:
+        NotFoundError: neither.
+    """
     try:
         return find_box(tx, text, scope).device
-    except NotFoundError:
-        return text
+    except NotFoundError as error:
+        try:
+            return device_id(text)
+        except SyncError:
+            raise error from None
 
 
 _NAMED, _MOST = 5, 10_000

@@ -1,6 +1,6 @@
 """The boxes of a rollout that is planned, in the order in which they are changed; the database finds them."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NoReturn, Protocol
 
@@ -73,7 +73,7 @@ def targets_of(tx: Transaction, wanted: BoxSelection, scope: BoxSelector, *, now
         CloudError: no selector, none of the boxes can be asked, or a first box is not among them.
     """
     query = _query(tx, wanted, scope, now_s=now_s)
-    first = {name: find_box(tx, name).device for name in wanted.first}
+    first = {name: find_box(tx, name, scope).device for name in wanted.first}
     once = isinstance(wanted.change, ContainerLimits)
     devices = tuple(dict.fromkeys(first.values()))
     plan = PlanQuery(boxes=replace(query, askable=True), first=devices, one_of_each_cluster=once)
@@ -96,16 +96,25 @@ def boxes_at(tx: Transaction, targets: RolloutTargets, positions: Sequence[range
     rows = tx.rollout_plans.part(plan, positions)
     clusters = {row.cluster for row in rows if row.cluster} if plan.one_of_each_cluster else set[str]()
     members = tx.rollout_plans.members(plan, clusters)
+    seen = _seen(tx, plan, members)
     return [
         PlannedBox(
             device=row.device,
             name=row.name,
             present=row.present,
-            others=[one for one in members.get(row.cluster, ()) if one != row.device],
+            others=[one for one in members.get(row.cluster, ()) if one != row.device and one in seen],
             position=row.position,
         )
         for row in rows
     ]
+
+
+def _seen(tx: Transaction, plan: PlanQuery, members: Mapping[str, Sequence[DeviceId]]) -> Collection[DeviceId]:
+    """Return those members of clusters that the person sees; the plan itself knows all of them."""
+    every = frozenset(device for devices in members.values() for device in devices)
+    if not plan.boxes.scope:
+        return every
+    return {*tx.list.ids(BoxQuery(present_since_s=0.0, scope=plan.boxes.scope, devices=every))}
 
 
 def _notes(counts: PlanCounts, *, found: int, all_of_them: int, once: bool) -> list[str]:
@@ -144,7 +153,7 @@ def _query(tx: Transaction, wanted: BoxSelection, scope: BoxSelector, *, now_s: 
         raise CloudError(
             phrase("cannot select boxes by names and by labels at once"), remedy=phrase("give one of the two")
         )
-    devices = frozenset(find_box(tx, name).device for name in wanted.boxes) if wanted.boxes else None
+    devices = frozenset(find_box(tx, name, scope).device for name in wanted.boxes) if wanted.boxes else None
     query = query_of(BoxFilter(selector=wanted.selector, devices=devices), now_s=now_s)
     return replace(query, scope=scope.terms)
 

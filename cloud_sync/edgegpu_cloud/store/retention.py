@@ -143,7 +143,8 @@ class Purge:
         self._delete(_REQUESTS, ended & r.token.not_in(lasting))
         self._delete(_TOKENS, (t.expires_at_s < over_s) & t.digest.not_in(select(r.token)))
         later = _CERTIFICATES.alias().c
-        last = ~select(later.serial).where(later.device == c.device, later.not_after_s > c.not_after_s).exists()
+        beside = (later.device == c.device) & later.revoked_at_s.is_(None)
+        last = ~select(later.serial).where(beside, later.not_after_s > c.not_after_s).exists()
         kept = last & c.revoked_at_s.is_(None) & c.device.in_(select(_BOXES.c.device))
         self._delete(_CERTIFICATES, (c.not_after_s < over_s) & ~kept)
 

@@ -15,6 +15,7 @@ from kits.people import LOCAL
 import edgegpu_cloud
 from edgegpu_cloud.console.pages.audit import kind_names
 from edgegpu_cloud.enrolment.manager import TokenRequest
+from edgegpu_cloud.errors import NotFoundError
 from edgegpu_cloud.fleet.audit.kinds import AuditKind
 from edgegpu_cloud.fleet.specs import SharingSettings
 from edgegpu_cloud.store.people.records import Role
@@ -228,5 +229,7 @@ def test_a_box_is_named_or_its_id_given(site: AuditSite) -> None:
     site.fleet.label(HALL, {"rack": "5"})
     assert [one.what for one in site.fleet.audit(AuditFilter(device=HALL))] == ["box.labels", "box.enrolled"]
     assert [one.box for one in site.fleet.audit(AuditFilter(device=DEVICE))] == [HALL, HALL]
-    assert site.fleet.audit(AuditFilter(device="yard")) == []
+    assert site.fleet.audit(AuditFilter(device="0" * 16)) == [], "the id of a box that was forgotten long ago"
+    with pytest.raises(NotFoundError):
+        site.fleet.audit(AuditFilter(device="yard"))
     assert DeviceId(site.fleet.audit(limit=1)[0].device) == DEVICE

@@ -13,10 +13,11 @@ import pytest
 from sqlalchemy import Engine, event
 
 from edgegpu_cloud.enrolment.manager import EnrolmentManager, TokenRequest, place_of
-from edgegpu_cloud.errors import CloudError, ConflictError
+from edgegpu_cloud.errors import CloudError, ConflictError, NotFoundError
 from edgegpu_cloud.fleet.access import Access, read_scope
 from edgegpu_cloud.fleet.audit.entries import Author
 from edgegpu_cloud.fleet.changes import add_box
+from edgegpu_cloud.fleet.fleet import Fleet
 from edgegpu_cloud.fleet.specs import ContainerLimits, SharingSettings
 from edgegpu_cloud.rollouts.rollouts import OUTLINED_BOXES, RolloutPlan, RolloutRequest, Rollouts
 from edgegpu_cloud.rollouts.strategy import RolloutStrategy, WaveSize
@@ -235,6 +236,23 @@ class TestRollouts:
         assert [box.others for box in boxes_of(plan)] == [[], [], []]
         assert plan.notes == ["3 boxes without a reported cluster: app limits are refused there"]
 
+    def test_boxes_out_of_ones_scope_are_not_named_and_do_not_exist(self, store: ControllerStore) -> None:
+        take_in(store, 4, clusters=2)
+        fleet = Fleet(store, clock=lambda: NOW_S, by="anna")
+        for name in ("box-0000", "box-0001"):
+            fleet.label(name, {"site": "hall"})
+        mine = rollouts_of(store, "site=hall")
+        assert {box.name: box.others for box in boxes_of(mine.preview(RolloutRequest(change=LIMITS)))} == {
+            "box-0000": [],
+            "box-0001": [],
+        }
+        for named in ("box-0002", "box-0004"):
+            for request in (RolloutRequest(change=SPREAD, first=[named]), RolloutRequest(change=SPREAD, boxes=[named])):
+                with pytest.raises(NotFoundError, match=f"cannot find a box '{named}'"):
+                    mine.preview(request)
+        with pytest.raises(NotFoundError, match=r"2 begin so \(box-0000, box-0001\)"):
+            mine.preview(RolloutRequest(change=SPREAD, boxes=["box"]))
+
     def test_what_is_refused_leaves_nothing(self, store: ControllerStore) -> None:
         take_in(store, 6)
         rollouts = rollouts_of(store)
@@ -262,7 +280,8 @@ class TestRollouts:
         assert found(RolloutFilter(state=RolloutState.PAUSED)) == [numbers[0]]
         assert found(RolloutFilter(search="spread"), before=numbers[2]) == [numbers[1], numbers[0]]
         assert found(RolloutFilter(search=str(numbers[1]))) == [numbers[1]]
-        assert found(RolloutFilter(search="bert")) == []
+        for nothing in ("bert", "exclude", "null", "container"):
+            assert found(RolloutFilter(search=nothing)) == []
 
 
 def boxes_of(plan: RolloutPlan) -> list[Any]:

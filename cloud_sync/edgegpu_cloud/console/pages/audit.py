@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from edgegpu_cloud.console.context import Pages, VisitorFleet
+from edgegpu_cloud.errors import NotFoundError
 from edgegpu_cloud.fleet.audit.documents import shown_values
 from edgegpu_cloud.fleet.audit.kinds import AuditKind
 from edgegpu_cloud.fleet.audit.views import AuditView
@@ -37,7 +38,11 @@ def audit_page(
     """Show a page of the audit."""
     by, box, what = (text.replace("\0", "").strip() for text in (by, box, what))
     where = AuditFilter(by=by, device=box, what=what, before=before)
-    found = fleet.audit(where, limit=PAGE + 1)
+    problem: NotFoundError | None = None
+    try:
+        found = fleet.audit(where, limit=PAGE + 1)
+    except NotFoundError as error:
+        found, problem = [], error
     shown, words = found[:PAGE], pages.words(request)
     kinds = _kinds(words)
     values = {
@@ -47,8 +52,9 @@ def audit_page(
         "entries": [(entry, _parts(entry)) for entry in shown],
         "older": shown[-1].number if len(found) > PAGE else 0,
         "is_first": not before,
+        "problem": problem,
     }
-    return pages.page(request, "audit.html", values)
+    return pages.page(request, "audit.html", values, status=404 if problem else 200)
 
 
 def _kinds(words: Callable[[str], str]) -> dict[str, str]:

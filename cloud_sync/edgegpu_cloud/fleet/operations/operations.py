@@ -249,7 +249,10 @@ class Operations:
 
 
 def _audit_start(tx: Transaction, new: Operation, boxes: int) -> None:
-    change = AuditedChange({}, {"kind": new.kind.value, "args": without_secrets(new.args), "boxes": boxes})
+    after: Json = {"kind": new.kind.value, "args": without_secrets(new.args), "boxes": boxes}
+    if new.per_box:
+        after["per_box"] = True  # amounts of its own for each: `box.spec` has them
+    change = AuditedChange({}, after)
     detail: Json = {"id": new.id, "selector": new.selector}
     detail |= {"filter": new.filter} if new.filter else {}
     audit(tx, Author(new.by, new.at_s), AuditKind.OPERATION, change, detail=detail)

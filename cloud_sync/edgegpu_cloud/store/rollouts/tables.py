@@ -51,6 +51,8 @@ B = RolloutBoxState
 RETURNABLE = (B.APPLIED, B.REJECTED, B.FAILED)
 """Boxes that have ended, and get back what they had where the rollout has changed it."""
 _ENDED = (*RETURNABLE, B.SKIPPED)
+_SEARCHED = ("policy", "isolation", "exclude", "unit_mib", "version", "url")
+"""Of what a rollout changes, the values that people look for; apps are in the subject."""
 _PLANNED = ("device", "name", "position", "others")
 """What a plan says of each box; all else of a new rollout's boxes is the same."""
 
@@ -65,7 +67,12 @@ class RolloutTable:
     # rollouts
 
     def add(self, rollout: RolloutRecord, plan: PlanQuery) -> tuple[int, int]:
-        """Write a new rollout with the boxes of a plan, all in one wave; return its number, and how many they are."""
+        """Write a new rollout with the boxes of a plan, all in one wave; return its number, and how many they are.
+
+        Rollouts of one subject are written one after the other, so each sees the boxes of those before.
+        """
+        if self._connection.dialect.name == "postgresql":  # with SQLite there is one that writes
+            self._connection.execute(select(func.pg_advisory_xact_lock(func.hashtext(rollout.subject))))
         values = asdict(rollout) | {"state": rollout.state.value, "reason_phrase": phrase_json(rollout.reason)}
         del values["number"]
         done = self._connection.execute(insert(_ROLLOUTS).values(values))
@@ -331,9 +338,9 @@ def _wave_at(position: ColumnElement[int], sizes: Sequence[int]) -> ColumnElemen
 def _matching(where: RolloutFilter) -> Iterator[ColumnElement[bool]]:
     c = _ROLLOUTS.c
     if where.search:
-        texts = (c.by, c.subject, cast(c.change, Text))
-        number = cast(c.number, Text) == where.search
-        yield or_(number, *(text.icontains(where.search, autoescape=True) for text in texts))
+        shown = (c.change[name].as_string() for name in _SEARCHED)
+        texts = (text.icontains(where.search, autoescape=True) for text in (c.by, c.subject, *shown))
+        yield or_(cast(c.number, Text) == where.search, *texts)
     if where.kind:
         yield c.kind == where.kind
     if where.state is not None:

@@ -225,7 +225,7 @@ def test_a_box_ends_after_its_name_was_typed_and_comes_back_by_a_token_of_its_ow
         page = client.get(f"/boxes/{device}/remove").text
         assert f"edgegpu-cloud kick {device}" in page
         assert {"line-kick", "line-uninstall"} == {*re.findall(r'data-copy="([^"]+)"', page)}
-        assert re.search(r'<svg[^>]* class="qr"', page), "the line that takes edgegpu off, for who stands before the box"
+        assert re.search(r'<svg[^>]* class="qr"', page), "of the line that takes edgegpu off"
         again = client.post(f"/boxes/{device}/replace", data={**ANNAS, "lasts_s": "3600"})
         granted = Box(token_in(again.text), host="new-machine").enrolled(cloud.desk)
         assert (granted.device, granted.name, granted.enrolment) == (device, "hall-1", 2)
