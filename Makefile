@@ -62,11 +62,11 @@ box: cc venv simdriver ## install, break and uninstall booted boxes (root): a te
 chaos: cc venv simdriver ## commands to boxes, as root one is booted, while everything is killed, cut, forged (COMMANDS=1000, SEED=1)
 	@$(PY) tests/chaos/run.py --commands $(or $(COMMANDS),1000) $(if $(SEED),--seed $(SEED)) $(CHAOS_ARGS)
 
-bugs: cc venv simdriver ## the minutes-long tests: chaos and fuzz find agents with bugs, kills at each step, clocks, lost brokers
-	@$(PY) -m pytest -m "chaos or fuzz" -n $(JOBS) --dist loadfile $(PYTEST_ARGS) tests/chaos tests/fuzz
+bugs: cc venv simdriver ## the minutes-long tests: chaos and fuzz find agents with bugs, kills at steps (FULL=1: at each), clocks, lost brokers
+	@TEST_FULL='$(FULL)' $(PY) -m pytest -m "chaos or fuzz" -n $(JOBS) --dist loadfile $(PYTEST_ARGS) tests/chaos tests/fuzz
 
-cloud: cc venv simdriver ## the tests of the cloud with all its parts: Chromium, the API, controllers, the command line, kills at each step
-	@$(PY) -m pytest -m cloud -n $(JOBS) --dist loadfile $(PYTEST_ARGS) tests/unit tests/integration
+cloud: cc venv simdriver ## the tests of the cloud with all its parts: Chromium, the API, controllers, the command line, kills (FULL=1: all)
+	@TEST_FULL='$(FULL)' $(PY) -m pytest -m cloud -n $(JOBS) --dist loadfile $(PYTEST_ARGS) tests/unit tests/integration
 
 fuzz: cc venv simdriver ## lie to an agent over its broker, and fuzz what reads messages on both sides (MESSAGES=10000, SEED=1)
 	@$(PY) tests/fuzz/run.py --messages $(or $(MESSAGES),10000) $(if $(SEED),--seed $(SEED)) $(FUZZ_ARGS)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
-import os
 import re
 from typing import TYPE_CHECKING
 
@@ -56,11 +54,6 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "sharing.install": _SHARING,
 }
 """Those of commands; `tx`: the installer waits there, else the agent."""
-
-
-def today() -> int:
-    """Return the number of the day that chooses the cells: BOX_DAY, else the date's."""
-    return int(os.environ.get("BOX_DAY") or dt.datetime.now(tz=dt.UTC).date().toordinal())
 
 
 def groups(steps: Iterable[str]) -> list[tuple[str, ...]]:

@@ -13,6 +13,7 @@ from box.bed import ROOT, WITH_K3S, Bed
 from box.cloudbed import Cloud
 from box.commandfaults import AGENT, CUT, INSTALLER, KILL, OPS, Cell, Faults, Step, write
 from box.commandjudge import INSTALL, RESTART, UNINSTALL
+from kits.daily import today
 
 from edgegpu_agent.worker.steps import STEPS
 
@@ -41,7 +42,7 @@ def faults(bed: Bed) -> Iterator[Faults]:
 def _cells(faults: Faults) -> Iterator[tuple[str, Step, str]]:
     """Return all or today's; sharing goes and comes by turns, so that each command finds something to do."""
     if not FULL:
-        day = rotation.today()
+        day = today()
         found = [(op, _step(name), fault) for op, name, fault in rotation.cells(rotation.COMMANDS, day=day)]
         print(f"BOX_DAY={day}: {[(op, str(step), fault) for op, step, fault in found]}", flush=True)  # noqa: T201
         yield from found

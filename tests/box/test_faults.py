@@ -6,6 +6,7 @@ import pytest
 from box import rotation
 from box.bed import ROOT, Bed
 from box.faults import OPS, Cell, steps, struck, write
+from kits.daily import today
 
 OUT = ROOT / "build/box"
 FULL = bool(os.environ.get("BOX_FULL"))
@@ -15,7 +16,7 @@ FAULTS = (rotation.KILL, rotation.CUT)
 def cells_of(bed: Bed, name: str) -> list[tuple[str, str]]:
     """Return steps and faults of an operation, all or those of today."""
     if not FULL:
-        found = rotation.cells(rotation.INSTALLER, day=rotation.today())
+        found = rotation.cells(rotation.INSTALLER, day=today())
         return [(step, fault) for op, step, fault in found if op == name]
     seen = steps(bed, OPS[name])
     assert [*map(_kind, rotation.groups(seen))] == [*map(_kind, rotation.groups(rotation.INSTALLER[name]))]
@@ -32,7 +33,7 @@ def test_the_box_comes_back_whatever_dies_at_which_step(bed: Bed, installed: str
     assert installed
     OUT.mkdir(parents=True, exist_ok=True)
     chosen = cells_of(bed, name)
-    print(f"BOX_DAY={rotation.today()}: {name} {chosen}", flush=True)  # noqa: T201  (what is run again by it)
+    print(f"BOX_DAY={today()}: {name} {chosen}", flush=True)  # noqa: T201  (what is run again by it)
     for step, fault in chosen:
         log = OUT / f"{name}-{step}-{fault}.log"
         log.unlink(missing_ok=True)

@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
-from box import rotation
 from box.rotation import COMMANDS, INSTALLER, RUNS, cells, groups
+from kits.daily import of_the_day, today
 
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs/testing.md"
 
@@ -37,11 +37,21 @@ def test_each_number_of_a_step_has_its_day() -> None:
     assert seen >= set(files)
 
 
-def test_the_document_says_how_many_a_run_has(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_document_says_how_many_a_run_has() -> None:
     text = " ".join(DOCUMENT.read_text().split())
     for table in (INSTALLER, COMMANDS):
         counts = {len(cells(table, day=day)) for day in range(RUNS)}
         total = sum(len(groups(steps)) for steps in table.values())
         assert f"`make box` takes {min(counts)} or {max(counts)} cells of {total}" in text
-    monkeypatch.setenv("BOX_DAY", "7")
-    assert rotation.today() == 7
+
+
+def test_so_many_days_take_every_item_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TEST_FULL", raising=False)
+    taken: list[int] = []
+    for day in range(7, 10):
+        monkeypatch.setenv("BOX_DAY", str(day))
+        assert today() == day
+        taken += of_the_day(range(10), parts=3)
+    assert sorted(taken) == [*range(10)]
+    monkeypatch.setenv("TEST_FULL", "1")
+    assert of_the_day(range(10), parts=3) == [*range(10)]

@@ -1,4 +1,4 @@
-"""Every page without scripts, in both languages; its first load; and the way to an app's limits by keys alone."""
+"""Every page without scripts, in one language a day; its first load; and the way to an app's limits by keys alone."""
 
 import re
 from collections.abc import Callable
@@ -7,6 +7,7 @@ import pytest
 from kits.browser import browser
 from kits.console import ConsoleSite
 from kits.consolepages import EVERY_PAGE, PAGES, Places, visit
+from kits.daily import of_the_day
 from kits.details import box, card, pod, reported
 from kits.people import LOCAL, PASSWORD
 from playwright.sync_api import Page, Request, expect
@@ -36,7 +37,7 @@ def places(site: ConsoleSite, hall: DeviceId) -> Places:
     return Places(site, hall)
 
 
-@pytest.mark.parametrize(("language", "dark"), [("en-GB", True), ("zh-CN", False)])
+@pytest.mark.parametrize(("language", "dark"), of_the_day([("en-GB", True), ("zh-CN", False)], parts=2))
 def test_every_page_reads_without_scripts(
     places: Places,
     url: str,

@@ -1,0 +1,22 @@
+"""Which part of a long table a run takes: another one each day, so that some days see all of it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+T = TypeVar("T")
+
+
+def today() -> int:
+    """Return the number of the day that chooses: BOX_DAY, else the date's."""
+    return int(os.environ.get("BOX_DAY") or dt.datetime.now(tz=dt.UTC).date().toordinal())
+
+
+def of_the_day(items: Sequence[T], parts: int) -> list[T]:
+    """Return every one of so many items, counted from today's; with TEST_FULL=1 all of them."""
+    return list(items) if os.environ.get("TEST_FULL") else list(items[today() % parts :: parts])
