@@ -67,7 +67,7 @@ def test_from_nothing_to_a_fleet_of_two_boxes(bed: Bed, second: Bed, controller:
         shown = controller.paste(block("boxes -l site=hall"), timeout_s=120)
         rows = [line.split()[:2] for line in shown.splitlines()]
         assert [row for row in rows if row[1:] == ["online"]] == [["hall-1", "online"], ["hall-2", "online"]]
-        assert len(re.findall(r"^hall-[12] .* SUCCEEDED$", shown, re.MULTILINE)) == 2
+        assert len(re.findall(r"^hall-[12] +APPLIED ", shown, re.MULTILINE)) == 2
         assert len(re.findall(r"^hall-[12] +fits ", shown, re.MULTILINE)) == 2
         _by_units_of_single_processes(controller)
         _leave_by_the_page(page, bed)

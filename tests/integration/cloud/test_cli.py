@@ -221,9 +221,9 @@ def test_what_the_doctor_of_a_box_has_found_is_printed_and_is_the_exit_status(cl
         assert "Fix: systemctl start k3s" in cloud.run("watch", id_).out
         live.box.answers["doctor.run"] = {"version": "1", "level": "ok", "checks": 14, "troubled": []}
         cloud.ok("label", "ill", "ward=1")
-        done = cloud.ok("command", "-l", "ward=1", "doctor.run", "--wait")
-        assert done.out.splitlines()[2:] == ["ill:", "  all is well", "  14 checks made"]
-        assert [one["state"] for one in cloud.ok("command", "-l", "ward", "doctor.run", "--json").json] == [None]
+        (found,) = cloud.ok("command", "-l", "ward=1", "doctor.run", "--wait", "--json").json["results"]
+        assert (found["name"], found["outcome"]) == ("ill", "APPLIED"), "that it has looked"
+        assert cloud.ok("watch", found["command"]).out == "SUCCEEDED\n  all is well\n  14 checks made\n"
     assert cloud.run("command", "doctor.run").code == 2
     assert cloud.run("commands", "--since", "soon").code == 2
 
@@ -295,11 +295,9 @@ def test_limits_are_set_on_all_boxes_with_a_label(cloud: Cloud) -> None:
         assert (again["outcomes"], [one["name"] for one in again["results"]]) == ({"APPLIED": 2}, ["east", "west"])
         shown = cloud.ok("limits", "show", "-l", "wing=new", "--json").json
         assert [(one["box"], one["memory_units"]) for one in shown] == [("east", 60), ("west", 60)]
-        done = cloud.ok("sharing", "set", "-l", "wing=new", "--policy", "spread", "--wait", "--json")
-        assert [(one["box"], one["items"]["policy"]["state"]) for one in done.json] == [
-            ("east", "Applied"),
-            ("west", "Applied"),
-        ]
+        words = ("sharing", "set", "-l", "wing=new", "--policy", "spread")
+        for asked in (words, ("uninstall", "-l", "wing=new"), ("install", "-l", "wing=new")):
+            assert cloud.ok(*asked, "--wait", "--json").json["outcomes"] == {"APPLIED": 2}, asked
         gone = cloud.ok("limits", "forget", "-l", "wing=new", "asr", "--json").json
         assert [(one["box"], one["items"]) for one in gone] == [
             (n, ["app_limits/default/asr/main"]) for n in ("east", "west")

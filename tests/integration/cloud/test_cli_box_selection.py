@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 from kits.cloudcli import ok, run
 from kits.enrol import Box, Office, office
 
+from edgegpu_cloud.fleet.operations.runner import OperationRunner
 from edgegpu_sync.messages.spec import AppLimits
 
 if TYPE_CHECKING:
@@ -32,12 +34,57 @@ def here(tmp_path: Path) -> Office:
     return made
 
 
-def test_each_box_has_a_row_and_one_that_refuses_stops_none(here: Office) -> None:
+@pytest.mark.parametrize(
+    ("words", "kind", "args"),
+    [
+        (
+            ("command", *HALL, "logs.collect", "--arg", "url=https://logs.example.com/", "--valid", "2h"),
+            "command",
+            {"op": "logs.collect", "args": {"url": "https://logs.example.com/"}, "wait_s": 7_200},
+        ),
+        (("install", *HALL), "install", {"wait_s": 3_600}),
+        (("uninstall", *HALL, "--valid", "10m"), "uninstall", {"wait_s": 600}),
+        (
+            ("sharing", "set", *HALL, "--policy", "spread", "--exclude", "none"),
+            "sharing",
+            {"policy": "spread", "exclude": ["none"], "isolation": None, "unit_mib": None},
+        ),
+    ],
+    ids=["command", "install", "uninstall", "sharing"],
+)
+def test_a_change_is_one_operation_for_the_boxes_that_can_be_asked(
+    here: Office, words: tuple[str, ...], kind: str, args: dict[str, object]
+) -> None:
     folder = here.layout.folder
-    done = run("command", *HALL, "no.such", folder=folder)
-    rows = [line.split() for line in done.out.splitlines()]
-    assert (done.code, [row[0] for row in rows]) == (1, ["BOX", "b-well"]), done.err
-    assert "not asked: cannot ask for no.such" in done.out
+    done = ok(*words, "--json", folder=folder).json
+    started = done["operation"]
+    assert (started["kind"], started["args"], started["boxes"]) == (kind, args, 1)
+    assert started["filter"] == {"selector": "site=hall", "askable": True}
+    assert [(one["name"], one["outcome"]) for one in done["results"]] == [("b-well", "QUEUED")]
+    assert here.fleet.commands() == [], "the controller stores it, not the command"
+    OperationRunner(here.store, clock=time.time).step()
+    shown = ok("operations", "show", started["id"], folder=folder).out
+    assert f"{kind}, 1 box, -l site=hall: 1 STORED" in shown
+    queued = here.fleet.commands()
+    assert [round(one.due_at_s - one.at_s) for one in queued] == [args.get("wait_s")] * len(queued)
+    assert [one.op.removeprefix("sharing.") for one in queued] == [args.get("op", kind)] * (kind != "sharing")
+
+
+def test_what_is_wrong_for_every_box_starts_nothing(here: Office) -> None:
+    folder = here.layout.folder
+    for words, why in (
+        (("command", *HALL, "no.such"), "cannot ask for 'no.such'"),
+        (("sharing", "set", *HALL), "no setting is given"),
+        (("sharing", "set", *HALL, "--policy", "worst-fit"), "cannot set policy"),
+        (("install", *HALL, "--valid", "100d"), "cannot let a command wait"),
+    ):
+        done = run(*words, folder=folder)
+        assert (done.code, done.out, why in done.err) == (1, "", True), done.err
+    assert ok("operations", "list", "--json", folder=folder).json == []
+
+
+def test_one_box_that_refuses_stops_none(here: Office) -> None:
+    folder = here.layout.folder
     done = run("limits", "forget", *HALL, "asr", "--json", folder=folder)
     assert (done.code, [one["box"] for one in done.json]) == (1, ["b-well", "a-ill", "c-ill"])
     assert ["set aside" in one.get("error", "") for one in done.json] == [False, True, True]

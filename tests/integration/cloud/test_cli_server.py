@@ -218,6 +218,43 @@ def test_limits_of_many_boxes_are_one_operation_from_there_too(pair: Pair) -> No
     assert (late.code, late.json["outcomes"], len(late.json["results"])) == (EXIT_WAITING, {"QUEUED": 2}, 2)
 
 
+@pytest.mark.parametrize(
+    ("words", "args"),
+    [
+        (("command", "doctor.run", "--valid", "2h"), {"op": "doctor.run", "args": {}, "wait_s": 7_200}),
+        (("uninstall", "--valid", "2h"), {"wait_s": 7_200}),
+        (
+            ("sharing", "set", "--exclude", "0"),
+            {"policy": None, "exclude": ["0"], "isolation": None, "unit_mib": None},
+        ),
+    ],
+    ids=["command", "uninstall", "sharing"],
+)
+def test_other_changes_of_many_boxes_are_one_operation_from_there_too(
+    pair: Pair, words: Sequence[str], args: dict[str, object]
+) -> None:
+    fleet_of(pair.site.store, ANNA, clock=pair.site.clock).revoke("hall-2")
+    late = pair.there(*words, "-l", "site=hall", "--wait", "--timeout", "1s", "--json")
+    assert (late.code, late.json["outcomes"]) == (EXIT_WAITING, {"QUEUED": 1}), "without the revoked one"
+    (one,) = pair.here("operations", "list", "--json").json
+    assert f"operations show {one['operation']['id']}" in late.err
+    assert (one["operation"]["by"], one["operation"]["args"]) == ("otto", args)
+    assert one["operation"]["filter"] == {"selector": "site=hall", "askable": True}
+    assert pair.there(*words, "-l", "site=yard").code == 1
+
+
+def test_a_box_without_the_card_is_refused_and_the_others_are_not(pair: Pair) -> None:
+    pair.site.report(ids(pair)[1], box("hall-2", (card("0"),), cluster="1" * 36))
+    words = ("sharing", "set", "-l", "site=hall", "--exclude", "1", "--wait", "--timeout", "1s", "--json")
+    id_ = pair.there(*words).json["operation"]["id"]
+    OperationRunner(pair.site.store, clock=pair.site.clock).step()
+    stored, refused = pair.here("operations", "show", id_, "--json").json["results"]
+    assert (stored["name"], stored["outcome"]) == ("hall-1", "STORED")
+    assert (refused["name"], refused["outcome"]) == ("hall-2", "REFUSED")
+    assert refused["text"] == "cannot exclude 1 on hall-2: there is no such card"
+    assert refused["remedy"] == "it has 0 (GPU-0)"
+
+
 def test_limits_of_many_boxes_whose_app_has_other_containers_are_not_guessed(pair: Pair) -> None:
     other = box("hall-2", (card("0"),), {"u2": pod("asr-5d98c8c9f7-k2x8v", ("decoder", "0", 4, 1))}, cluster="1" * 36)
     pair.site.report(ids(pair)[1], other)

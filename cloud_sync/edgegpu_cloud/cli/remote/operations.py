@@ -6,6 +6,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from edgegpu_cloud.cli.remote.client import ApiClient, name_in_path, read_as
+from edgegpu_cloud.fleet.listing import BoxFilter
 from edgegpu_cloud.fleet.operations.operations import REMEDY, OperationBoxPage, OperationBoxView, OperationView
 from edgegpu_cloud.store.operations.records import BoxOutcome, OperationKind
 from edgegpu_cloud.store.records import Json
@@ -21,10 +22,14 @@ class RemoteOperations:
         """Take who sends the requests."""
         self._client = client
 
-    def start(self, kind: OperationKind, args: Json, *, devices: Collection[DeviceId]) -> OperationView:
-        """Store a change of these boxes there."""
-        change = {"kind": kind.value, **args}
-        return _view(self._client.send("POST", "/operations", {"change": change, "devices": sorted(devices)}))
+    def start(
+        self, kind: OperationKind, args: Json, *, where: BoxFilter | None = None, devices: Collection[DeviceId] = ()
+    ) -> OperationView:
+        """Store a change of the boxes of a filter there, or of these; the API takes a filter's selector and askable."""
+        boxes: Json = {"devices": sorted(devices)}
+        if where is not None:
+            boxes = {"labels": where.selector, "askable": where.askable}
+        return _view(self._client.send("POST", "/operations", {"change": {"kind": kind.value, **args}, **boxes}))
 
     def list(self, *, limit: int = 50) -> Sequence[OperationView]:
         """Return the last operations, newest first."""

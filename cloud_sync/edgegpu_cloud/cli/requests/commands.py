@@ -3,7 +3,6 @@
 import json
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Annotated
 
 import typer
@@ -17,10 +16,9 @@ from edgegpu_cloud.cli.arguments import (
     complete_box_or_op,
     complete_boxes,
 )
-from edgegpu_cloud.cli.box_selection import SELECTED, RefusedBox, askable, chosen, tried
+from edgegpu_cloud.cli.box_selection import SELECTED, chosen
 from edgegpu_cloud.cli.common import (
     DEFAULT,
-    Cloud,
     FolderOption,
     JsonOption,
     WatchedRows,
@@ -33,9 +31,11 @@ from edgegpu_cloud.cli.common import (
     reporting,
     since_of,
 )
-from edgegpu_cloud.cli.requests.following import CommandArgument, finish, finish_many, line_of
-from edgegpu_cloud.fleet.views import BoxView, CommandView
-from edgegpu_sync.ids import CommandId, DeviceId, OpName
+from edgegpu_cloud.cli.requests.following import CommandArgument, finish, line_of
+from edgegpu_cloud.cli.requests.operation_progress import operate
+from edgegpu_cloud.fleet.views import CommandView
+from edgegpu_cloud.store.operations.records import OperationKind
+from edgegpu_sync.ids import OpName
 from edgegpu_sync.rules.ops import OPS, Args
 from edgegpu_sync.wire import Json
 
@@ -104,8 +104,8 @@ def _wrong(text: str) -> typer.BadParameter:
 _WAIT = "30m"
 
 _EXITS = f"""
-Exit status with --wait: 0 SUCCEEDED, 1 any other end (its code and text are printed), 3 it has not ended within
---timeout (it goes on; `watch` looks again). Without --wait: 0, it is queued.
+Exit status for one box with --wait: 0 SUCCEEDED, 1 any other end (its code and text are printed), 3 it has not ended
+within --timeout (it goes on; `watch` looks again). Without --wait: 0, it is queued.
 
 {SELECTED}
 """
@@ -122,20 +122,22 @@ Examples:
   edgegpu-cloud command asr-hall logs.collect --arg url=https://logs.example.com/put --arg since_s=3600 --wait
 {_EXITS}
 doctor.run --wait prints what is not well on the box, and what mends it: status 0 then means that all is well, 1 that
-something is not.
+something is not. With -l status 0 means only that each box has looked: `edgegpu-cloud watch ID` prints what it has
+found, and with --json all that a command has brought back. `edgegpu-cloud commands BOX` has the ID.
 
 \b
---json prints the command as it stands last: {{"id", "device", "box", "op", "state", "code", "text", "data", ...}}
+--json for one box prints the command as it stands last: {{"id", "device", "box", "op", "state", "code", "text", "data",
+...}}
 """
 INSTALL_HELP = f"""\
 Let GPU sharing be installed on a box.
 {_EXITS}
---json prints what `command --json` does.
+--json for one box prints what `command --json` does.
 """
 UNINSTALL_HELP = f"""\
 Let GPU sharing be taken off a box; the agent stays, so that it can be installed again from here.
 {_EXITS}
---json prints what `command --json` does.
+--json for one box prints what `command --json` does.
 """
 COMMANDS_HELP = """\
 List the last commands, newest first: to one box, or to all. -w goes on, oldest first, until ctrl-C.
@@ -189,14 +191,12 @@ def command(
     name, op = "" if selector else words[0], words[-1]
     args = read_args(op, name or "BOX", arg or [])
     with reporting(as_json=json), reached(folder) as cloud:
-        _each(
-            cloud,
-            chosen(cloud, name, selector),
-            lambda device: cloud.fleet.command(device, op, args, wait_s=valid_s),
-            wait_s,
-            many=bool(selector),
-            as_json=json,
-        )
+        if selector:
+            asked: Json = {"op": op, "args": args, "wait_s": valid_s}
+            operate(cloud, selector, OperationKind.COMMAND, asked, wait_s=wait_s, as_json=json)
+        else:
+            device = chosen(cloud, name, selector)[0].device
+            finish(cloud, cloud.fleet.command(device, op, args, wait_s=valid_s), wait_s, as_json=json)
 
 
 def _asking(*, installs: bool) -> Callable[..., None]:
@@ -214,33 +214,18 @@ def _asking(*, installs: bool) -> Callable[..., None]:
     ) -> None:
         wait_s, valid_s = waiting_s(timeout, wait=wait, default=_WAIT), seconds(valid, option="--valid")
         with reporting(as_json=json), reached(folder) as cloud:
-            views = chosen(cloud, name, selector)
-            verb = cloud.fleet.install if installs else cloud.fleet.uninstall
-            _each(cloud, views, partial(verb, wait_s=valid_s), wait_s, many=bool(selector), as_json=json)
+            if selector and not name:
+                kind = OperationKind.INSTALL if installs else OperationKind.UNINSTALL
+                operate(cloud, selector, kind, {"wait_s": valid_s}, wait_s=wait_s, as_json=json)
+            else:
+                verb = cloud.fleet.install if installs else cloud.fleet.uninstall
+                device = chosen(cloud, name, selector)[0].device
+                finish(cloud, verb(device, wait_s=valid_s), wait_s, as_json=json)
 
     return ask
 
 
 install, uninstall = _asking(installs=True), _asking(installs=False)
-
-
-def _each(
-    cloud: Cloud,
-    views: list[BoxView],
-    ask: Callable[[DeviceId], CommandId],
-    wait_s: int,
-    *,
-    many: bool,
-    as_json: bool,
-) -> None:
-    """Ask one box, or each of many that can be asked."""
-    if not many:
-        finish(cloud, ask(views[0].device), wait_s, as_json=as_json)
-        return
-    asked = [tried(view.name, partial(ask, view.device), many=True) for view in askable(views)]
-    ids = [one for one in asked if not isinstance(one, RefusedBox)]
-    refused = [one for one in asked if isinstance(one, RefusedBox)]
-    finish_many(cloud, ids, refused, wait_s, as_json=as_json)
 
 
 def commands(

@@ -1,7 +1,7 @@
 """`edgegpu-cloud watch`, and `--wait`: a command followed to its end."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Annotated
 
@@ -10,7 +10,6 @@ import typer
 from edgegpu_base.cli.durations import seconds
 from edgegpu_base.cli.output import counted, one_line, plain
 from edgegpu_cloud.cli.arguments import complete_command_ids
-from edgegpu_cloud.cli.box_selection import RefusedBox, end_by
 from edgegpu_cloud.cli.common import (
     DEFAULT,
     EXIT_FAILED,
@@ -23,7 +22,6 @@ from edgegpu_cloud.cli.common import (
     print_connection_problem,
     print_json,
     print_json_line,
-    print_table,
     reached,
     reporting,
     say,
@@ -71,34 +69,6 @@ def finish(cloud: Cloud, id_: CommandId, wait_s: int, *, as_json: bool) -> None:
     if as_json:
         print_json(view)
     _exit_with_status(view, as_json=as_json)
-
-
-def finish_many(
-    cloud: Cloud, ids: Sequence[CommandId], refused: Sequence[RefusedBox], wait_s: int, *, as_json: bool
-) -> None:
-    """Show how commands to many boxes end, a line for each box, refused ones too; exit with the worst status."""
-    print_connection_problem(cloud)
-    ends_s = time.monotonic() + wait_s
-    ended = []
-    for id_ in ids:
-        with _note_on_interrupt(id_, as_json=False):
-            left_s = max(0.0, ends_s - time.monotonic())
-            ended.append(_last(cloud, id_, left_s) if wait_s else cloud.fleet.one_command(id_))
-    if as_json:
-        print_json([*ended, *(one.document for one in refused)])
-    else:
-        rows = [(one.box, str(one.id), line_of(one)) for one in ended]
-        rows += [(one.box, "-", f"not asked: {one.error.text}") for one in refused]
-        print_table(("BOX", "ID", "STATE"), rows)
-        for one in ended:
-            if found := findings(one):
-                typer.echo(f"{one.box}:\n{found}")
-    end_by([*([status_of(one) for one in ended] if wait_s else []), *(EXIT_FAILED for _ in refused)])
-
-
-def _last(cloud: Cloud, id_: CommandId, wait_s: float) -> CommandView:
-    *_, last = cloud.fleet.follow(id_, timeout_s=wait_s)
-    return last
 
 
 def status_of(view: CommandView) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 import typer
 
 from edgegpu_base.cli.output import counted
-from edgegpu_cloud.cli.box_selection import end_by
+from edgegpu_cloud.cli.box_selection import askable, chosen, end_by
 from edgegpu_cloud.cli.common import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
@@ -19,8 +19,10 @@ from edgegpu_cloud.cli.common import (
     say,
 )
 from edgegpu_cloud.controller.status import trouble
+from edgegpu_cloud.fleet.listing import BoxFilter
 from edgegpu_cloud.fleet.operations.operations import OperationBoxView, OperationView
-from edgegpu_cloud.store.operations.records import BoxOutcome
+from edgegpu_cloud.store.operations.records import BoxOutcome, OperationKind
+from edgegpu_cloud.store.records import Json
 
 _LOOK_S = 0.3
 _SOON_S = 3.0
@@ -51,6 +53,17 @@ def print_results(boxes: Sequence[OperationBoxView]) -> None:
     rows = [(one.name or one.box.device, one.box.outcome.value, one.box.text or "-") for one in boxes]
     if rows:
         print_table(("BOX", "OUTCOME", "WHY"), rows)
+
+
+def operate(cloud: Cloud, selector: str, kind: OperationKind, args: Json, *, wait_s: int, as_json: bool) -> None:
+    """Start one operation for the boxes of a selector that can be asked, and follow it as `follow_operation` does.
+
+    Raises:
+        CloudError: the selector matches no box, none of them can be asked, or the arguments are wrong for every box.
+    """
+    askable(chosen(cloud, "", selector))
+    view = cloud.operations.start(kind, args, where=BoxFilter(selector=selector, askable=True))
+    follow_operation(cloud, view, wait_s=wait_s, as_json=as_json)
 
 
 def follow_operation(cloud: Cloud, view: OperationView, *, wait_s: int, as_json: bool) -> None:

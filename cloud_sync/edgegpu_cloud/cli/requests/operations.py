@@ -30,7 +30,8 @@ from edgegpu_cloud.store.operations.records import BoxOutcome
 app = command_group("Changes of many boxes, and what came of each.")
 
 LIST_HELP = """\
-List the last operations, newest first: changes of many boxes, started by `limits set -l`, in the console or by its API.
+List the last operations, newest first: changes of many boxes. They are started with -l (`limits set`, `sharing set`,
+`command`, `install`, `uninstall`), in the console, or by its API.
 
 \b
 --json prints a list of what `operations show --json` prints, without "results".
@@ -46,6 +47,8 @@ REJECTED   the box refused it or failed at it, and says why
 REFUSED    it cannot be requested of this box
 CANCELLED  the operation was cancelled before
 \b
+What a command has brought back from a box: `edgegpu-cloud watch ID --json`. The ID is "command" here with --json, and
+`edgegpu-cloud commands BOX` has it.
 --outcome shows boxes with this outcome alone. --limit: how many boxes; --after DEVICE: those after that one.
 --json prints {"operation": {"id", "kind", "args", "by", "at_s", "selector", "boxes", "state", ...},
 "outcomes": {OUTCOME: NUMBER}, "results": [{"name", "device", "outcome", "text", "remedy", "rev", "command"}]}

@@ -1,13 +1,12 @@
 """The outcome of what was requested of a box: waited for, in words, and as an exit status."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import typer
 
 from edgegpu_base.cli.output import counted, plain
-from edgegpu_cloud.cli.box_selection import RefusedBox, end_by
 from edgegpu_cloud.cli.common import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
@@ -17,7 +16,6 @@ from edgegpu_cloud.cli.common import (
     moment,
     print_connection_problem,
     print_json,
-    print_table,
     say,
 )
 from edgegpu_cloud.controller.status import trouble
@@ -69,14 +67,6 @@ class RequestViews:
     document: Callable[[Request], Mapping[str, object]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableViews(RequestViews):
-    """The views of one request or several, which are a table of their `lines`."""
-
-    heads: Sequence[str]
-    lines: Callable[[Request | RefusedBox], Sequence[Sequence[str]]]
-
-
 def follow_one(cloud: Cloud, one: Request, screens: RequestViews, *, wait_s: int, as_json: bool) -> None:
     """Print what was requested of a box and its outcome, and exit with its status.
 
@@ -85,7 +75,7 @@ def follow_one(cloud: Cloud, one: Request, screens: RequestViews, *, wait_s: int
     print_connection_problem(cloud, one.view)
     if not as_json:
         typer.echo(f"{', '.join(one.items)} on {one.view.name}: requested, revision {one.rev}")
-    ended = _looked(cloud, one, wait_s, wait_s)
+    ended = replace(one, items=_settled(cloud, one, wait_s) if wait_s else _soon(cloud, one))
     if as_json:
         print_json(screens.document(ended))
     else:
@@ -94,27 +84,6 @@ def follow_one(cloud: Cloud, one: Request, screens: RequestViews, *, wait_s: int
         if status == EXIT_WAITING:
             say(f"the box has not ended it yet; it goes on: `{one.looks}` looks again")
         raise typer.Exit(status)
-
-
-def follow_many(
-    cloud: Cloud, requests: Sequence[Request | RefusedBox], screens: TableViews, *, wait_s: int, as_json: bool
-) -> None:
-    """Print what was requested of boxes and its outcome as `follow_one` does; exit with the worst status."""
-    print_connection_problem(cloud)
-    ends_s = time.monotonic() + wait_s
-    ended = [
-        one if isinstance(one, RefusedBox) else _looked(cloud, one, wait_s, ends_s - time.monotonic())
-        for one in requests
-    ]
-    if as_json:
-        print_json([one.document if isinstance(one, RefusedBox) else screens.document(one) for one in ended])
-    else:
-        print_table(screens.heads, [line for one in ended for line in screens.lines(one)])
-    end_by([EXIT_FAILED if isinstance(one, RefusedBox) else one.status(waited=bool(wait_s)) for one in ended])
-
-
-def _looked(cloud: Cloud, one: Request, wait_s: int, left_s: float) -> Request:
-    return replace(one, items=_settled(cloud, one, left_s) if wait_s else _soon(cloud, one))
 
 
 def _settled(cloud: Cloud, one: Request, wait_s: float) -> Reports:

@@ -34,13 +34,13 @@ from edgegpu_cloud.cli.common import (
     reporting,
     say,
 )
+from edgegpu_cloud.cli.requests.operation_progress import operate
 from edgegpu_cloud.cli.requests.settlements import (
     TIME_HEADS,
     Request,
-    TableViews,
+    RequestViews,
     first_line,
     fix,
-    follow_many,
     follow_one,
     reports,
     requested,
@@ -53,6 +53,7 @@ from edgegpu_cloud.fleet.preview.reported_sharing import ReportedSharing, report
 from edgegpu_cloud.fleet.preview.sharing import ItemPreview, check_settings, preview_settings
 from edgegpu_cloud.fleet.specs import SharingSettings, desired_items, with_settings
 from edgegpu_cloud.fleet.views import BoxDetails, BoxView, is_problem
+from edgegpu_cloud.store.operations.records import OperationKind
 from edgegpu_sync.messages.spec import AnyItem
 from edgegpu_sync.messages.uplink import ItemReport
 
@@ -75,14 +76,15 @@ Examples:
 
 \b
 --preview changes nothing: what the box would make of it by what it reported last; exit status 1 where it would not do
-it. --json prints {{NAME: {{"answer": "as_it_is", "changed", "rejected" or "unsupported", "text"}}}} then.
+it. --json prints {{NAME: {{"answer": "as_it_is", "changed", "rejected" or "unsupported", "text"}}}} then, with -l
+[{{"box", "items": THAT}}].
 A card that the box does not have is refused.
 --unit-mib is rejected by a box where pods hold shares: their amounts would be others.
 --isolation limiter and mps are refused by boxes of this version: services are placed, not held to their limits.
-Exit status: 0 requested, 1 refused. With --wait: 0 all Applied, 1 one is Rejected, Failed or Unsupported, 3 not ended
-within --timeout.
---json prints {{"box", "rev", "items": {{NAME: {{"state", "code", "text", ...}} or null}}}}, NAME being policy,
-exclusions, unit_size or isolation; null: the box has not told of it yet.
+Exit status for one box: 0 requested, 1 refused. With --wait: 0 all Applied, 1 one is Rejected, Failed or Unsupported,
+3 not ended within --timeout.
+--json for one box prints {{"box", "rev", "items": {{NAME: {{"state", "code", "text", ...}} or null}}}}, NAME being
+policy, exclusions, unit_size or isolation; null: the box has not told of it yet.
 """
 SHOW_HELP = """\
 Show how a box shares its cards, item by item: what was requested, what became of it and why, and what the box reported
@@ -147,18 +149,15 @@ def set_(  # noqa: PLR0913  (one for each option)
         isolation=isolation, policy=policy, exclude=None if exclude is None else tuple(exclude), unit_mib=unit_mib
     )
     with reporting(as_json=json), reached(folder) as cloud:
+        if selector and not (name or show_preview):
+            operate(cloud, selector, OperationKind.SHARING, asdict(settings), wait_s=wait_s, as_json=json)
+            return
         views = chosen(cloud, name, selector) if name else askable(chosen(cloud, name, selector))
         if show_preview:
             _print_previews(cloud, views, settings, many=bool(selector), as_json=json)
-            return
-        screens = TableViews(
-            heads=("BOX", "ITEM", "STATE"), tell=partial(_print_request, waited=wait), lines=_lines, document=_shown
-        )
-        if name:
-            follow_one(cloud, _requested(cloud, views[0], settings), screens, wait_s=wait_s, as_json=json)
         else:
-            requests = [tried(view.name, partial(_requested, cloud, view, settings), many=True) for view in views]
-            follow_many(cloud, requests, screens, wait_s=wait_s, as_json=json)
+            screens = RequestViews(tell=partial(_print_request, waited=wait), document=_shown)
+            follow_one(cloud, _requested(cloud, views[0], settings), screens, wait_s=wait_s, as_json=json)
 
 
 def _print_previews(
@@ -221,12 +220,6 @@ def _print_request(one: Request, *, waited: bool) -> None:
             typer.echo(f"  {fix(one.view.name, name)}")
     if not waited and None in one.items.values():
         typer.echo(f"{words(None)}: {one.looks}")
-
-
-def _lines(one: Request | RefusedBox) -> list[tuple[str, str, str]]:
-    if isinstance(one, RefusedBox):
-        return [(one.box, "-", f"not requested: {one.error.text}")]
-    return [(one.view.name, name, first_line(report)) for name, report in one.items.items()]
 
 
 def _shown(one: Request) -> dict[str, object]:

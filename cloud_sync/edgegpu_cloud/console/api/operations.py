@@ -53,6 +53,9 @@ class ApiOperationRequest(ApiModel):
     devices: Annotated[tuple[BoxId, ...], Field(max_length=MOST_BOXES, description="Ids of boxes.")] = ()
     labels: Annotated[str, Field(max_length=500, description="A selector over labels: site=hall,rack!=3.")] = ""
     all: bool = Field(default=False, description="Every box that you see.")
+    askable: bool = Field(
+        default=False, description="Of `labels` or `all`, without boxes that are revoked, set aside or uninstalled."
+    )
 
 
 class ApiOperation(ApiModel):
@@ -116,9 +119,12 @@ def start_operation(body: ApiOperationRequest, _: ApiOperator, operations: ApiOp
     if bool(body.devices) + bool(body.labels) + body.all != 1:
         text = "cannot tell which boxes the operation is for"
         raise ApiRequestError(text, remedy="give either `devices`, or `labels`, or `all`: true")
+    if body.devices and body.askable:
+        text = "cannot leave out boxes that are named"
+        raise ApiRequestError(text, remedy="name those that can be asked, or give `askable` with `labels` or `all`")
     args = body.change.model_dump(exclude={"kind"})
     kind = OperationKind(body.change.kind)
-    where = None if body.devices else BoxFilter(selector=body.labels)
+    where = None if body.devices else BoxFilter(selector=body.labels, askable=body.askable)
     devices = [DeviceId(one) for one in body.devices]
     return once(lambda: _body(operations.start(kind, args, where=where, devices=devices)), status=202)
 

@@ -14,6 +14,7 @@ from edgegpu_cloud.fleet.limits.changes import check_unchanged
 from edgegpu_cloud.fleet.limits.history import ContainerKey
 from edgegpu_cloud.fleet.names import CLUSTER_KINDS, check_holder, cluster_in, refused_in
 from edgegpu_cloud.fleet.operations.batches import BoxBatch
+from edgegpu_cloud.fleet.preview.sharing import check_told
 from edgegpu_cloud.fleet.reports import LatestMessages
 from edgegpu_cloud.fleet.specs import (
     ANY_CLUSTER,
@@ -33,6 +34,7 @@ from edgegpu_sync.faults import first_fault
 from edgegpu_sync.ids import DeviceId, op_name
 from edgegpu_sync.messages.spec import Spec
 from edgegpu_sync.rules.ops import OPS, BadArgumentsError, read_args
+from edgegpu_sync.topics import TopicKind
 
 
 class _CommandArgs(BaseModel):
@@ -148,7 +150,7 @@ def _change(batch: BoxBatch, operation: Operation, rows: Sequence[OperationBox])
         case OperationKind.LIMITS:
             _limits(batch, args, {row.device: row for row in rows})
         case OperationKind.SHARING:
-            batch.edit(lambda _, spec: with_settings(spec, args))
+            _settings(batch, args)
         case OperationKind.INSTALL | OperationKind.UNINSTALL:
             installed = operation.kind is OperationKind.INSTALL
             batch.edit(lambda _, spec: with_sharing(spec, installed=installed))
@@ -183,6 +185,18 @@ def _limits(batch: BoxBatch, limits: ContainerLimits, rows: Mapping[DeviceId, Op
             check_unchanged(batch.tx, box, key, row.seen_rev)
         wanted = with_limits(spec, replace(limits, **row.args), cluster=cluster)
         return without_refused(wanted, limits, refused_in(said[box.device]))
+
+    batch.edit(edit)
+
+
+def _settings(batch: BoxBatch, settings: SharingSettings) -> None:
+    judged = settings.exclude is not None or settings.isolation is not None
+    told = batch.tx.boxes.latest(list(batch.boxes), [TopicKind.INVENTORY]) if judged else {}
+    by_box: Mapping[DeviceId, LatestMessages] = {device: {kind: one} for (device, kind), one in told.items()}
+
+    def edit(box: BoxRecord, spec: Spec) -> Spec:
+        check_told(box.name, spec, by_box.get(box.device, {}), settings)
+        return with_settings(spec, settings)
 
     batch.edit(edit)
 

@@ -9,7 +9,7 @@ from edgegpu_cloud.fleet.fleet import Fleet
 from edgegpu_cloud.fleet.limits.targets import ClusterTarget, cluster_target
 from edgegpu_cloud.fleet.listing import BoxFilter, PageOrder
 from edgegpu_cloud.fleet.preview.limits import preview
-from edgegpu_cloud.fleet.preview.sharing import preview_settings
+from edgegpu_cloud.fleet.preview.sharing import check_settings, preview_settings
 from edgegpu_cloud.fleet.reports import read_latest
 from edgegpu_cloud.fleet.specs import ContainerLimits, SharingSettings, desired_items, with_settings
 from edgegpu_cloud.fleet.views import BoxDetails
@@ -114,15 +114,23 @@ def _of_limits(device: str, name: str, target: ClusterTarget, limits: ContainerL
 def _of_settings(details: BoxDetails, settings: SharingSettings) -> BoxVerdict:
     try:
         judged = preview_settings(details, desired_items(with_settings(Spec(), settings)))
-        bad = next((one for one in judged.values() if not one.good), None)
-        verdict = OperationVerdict.FITS if bad is None else OperationVerdict.REFUSES
-        text = bad.text if bad is not None else ""
+        text = next((one.text for one in judged.values() if not one.good), "") or _refusal(details, settings)
+        verdict = OperationVerdict.REFUSES if text else OperationVerdict.FITS
     except CloudError as error:
         verdict, text = OperationVerdict.NOT_KNOWN, error.text
     box = details.box
     return BoxVerdict(
         device=box.device, name=box.name, asked="", verdict=verdict, text=text, unit_mib=_unit_mib(details)
     )
+
+
+def _refusal(details: BoxDetails, settings: SharingSettings) -> str:
+    """Return why settings are not requested of a box at all; empty where they are."""
+    try:
+        check_settings(details, settings)
+    except CloudError as error:
+        return error.text
+    return ""
 
 
 def _unit_mib(details: BoxDetails) -> int:

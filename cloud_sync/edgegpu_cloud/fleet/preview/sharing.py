@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from edgegpu_cloud.errors import CloudError
-from edgegpu_cloud.fleet.reports import CardReports, read_latest
+from edgegpu_cloud.fleet.reports import CardReports, LatestMessages, read_latest
 from edgegpu_cloud.fleet.specs import SharingSettings
 from edgegpu_cloud.fleet.views import BoxDetails, reports_to_preview
 from edgegpu_cloud.phrases import joined, phrase
-from edgegpu_sync.messages.spec import AnyItem, Exclusions, Isolation, IsolationMode, PolicyItem, UnitSize
+from edgegpu_sync.messages.spec import AnyItem, Exclusions, Isolation, IsolationMode, PolicyItem, Spec, UnitSize
 from edgegpu_sync.messages.telemetry import CardReport, Inventory
 from edgegpu_sync.topics import TopicKind
 
@@ -54,16 +54,20 @@ def preview_settings(details: BoxDetails, items: Mapping[str, AnyItem]) -> dict[
 
 
 def check_settings(details: BoxDetails, settings: SharingSettings) -> None:
-    """Refuse at once what a box would refuse in any case, by its last report; nothing where there is none.
+    """Refuse at once what a box would refuse in any case, as `check_told` does."""
+    check_told(details.box.name, details.spec, details.latest, settings)
+
+
+def check_told(box: str, spec: Spec, latest: LatestMessages, settings: SharingSettings) -> None:
+    """Refuse what the box of this name would refuse in any case, by its last report; nothing where there is none.
 
     Raises:
         CloudError: a card that it does not have, or an isolation that boxes of this version do not know.
     """
-    told: Inventory | None = read_latest(details.latest, TopicKind.INVENTORY)
-    box = details.box.name
+    told: Inventory | None = read_latest(latest, TopicKind.INVENTORY)
     if told is None:
         return
-    before = details.spec.exclusions.cards if details.spec.exclusions else ()
+    before = spec.exclusions.cards if spec.exclusions else ()
     asked = () if settings.exclude in {None, ("none",)} else settings.exclude or ()
     unknown = [word for word in asked if not _is_known(word, told.cards) and word not in before]
     if unknown and told.cards:

@@ -52,6 +52,7 @@ def test_operations_are_paged_and_one_that_waits_is_cancelled(site: ConsoleSite)
         ({"change": DOCTOR, "all": True, "labels": "site=hall"}, 400),
         ({"change": DOCTOR, "labels": "site=nowhere"}, 404),
         ({"change": DOCTOR, "devices": ["f" * 16]}, 404),
+        ({"change": DOCTOR, "devices": ["f" * 16], "askable": True}, 400),
         ({"change": {"kind": "command", "op": "no.such"}, "all": True}, 422),
         ({"change": {"kind": "sharing"}, "all": True}, 422),
     ],
@@ -60,6 +61,14 @@ def test_what_cannot_be_done_stores_nothing(site: ConsoleSite, body: dict[str, o
     client = site.api("otto")
     assert client.post("/operations", json=body).status_code == status
     assert all_items(client, "/operations") == []
+
+
+def test_boxes_that_cannot_be_asked_are_left_out_where_that_is_asked_for(site: ConsoleSite) -> None:
+    site.api("anna").post("/boxes/box-0/revoke", json={"confirm": "box-0"})
+    client, hall = site.api("otto"), {"change": DOCTOR, "labels": "site=hall"}
+    assert client.post("/operations", json={**hall, "askable": True}).json()["boxes"] == 2
+    assert client.post("/operations", json={"change": DOCTOR, "all": True, "askable": True}).json()["boxes"] == 4
+    assert client.post("/operations", json=hall).json()["boxes"] == 3
 
 
 def test_operations_and_alerts_out_of_scope_do_not_exist(site: ConsoleSite, boxes: Sequence[str]) -> None:

@@ -163,6 +163,14 @@ class TestPreview:
         assert 'role="alert"' in page.text
         assert '<form method="post" action="/operations"' not in page.text
 
+    def test_the_preview_refuses_a_card_that_boxes_do_not_have(
+        self, site: ConsoleSite, devices: Sequence[DeviceId]
+    ) -> None:
+        assert devices
+        page = site.client().get("/operations/new", params={"kind": "sharing", "exclude": "7", "which": "all"})
+        assert page.status_code == 200
+        assert page.text.count("there is no such card") == HALL, "the others have said nothing"
+
     @pytest.mark.parametrize("kind", ["install", "uninstall"])
     def test_what_has_no_fields_is_confirmed_at_once(
         self, site: ConsoleSite, devices: Sequence[DeviceId], kind: str
@@ -327,6 +335,13 @@ class TestPages:
         assert re.findall(r'class="label">([^<]*)<', listed) == ["Offline", *labels[0]]
         assert "离线" in client.get("/operations", headers={"accept-language": "zh"}).text
         assert client.get("/operations", params={"q": "site=hall"}).text.count('<th scope="row">') == 1
+
+    @pytest.mark.usefixtures("devices")
+    def test_that_boxes_were_left_out_is_no_search_for_boxes(self, site: ConsoleSite) -> None:
+        where = BoxFilter(selector="site=hall", askable=True)
+        id_ = site.operations().start(OperationKind.INSTALL, {}, where=where).operation.id
+        for path in (f"/operations/{id_}", "/operations"):
+            assert re.findall(r'class="label">([^<]*)<', site.client().get(path).text) == ["Labels: site=hall"]
 
     def test_why_a_box_was_refused_is_said_in_chinese_too(self, site: ConsoleSite, devices: Sequence[DeviceId]) -> None:
         Fleet(site.store, clock=site.clock, by="anna").revoke(devices[0])

@@ -60,9 +60,12 @@ class OperationsQuery(BaseModel):
 
 
 def _found_by(operation: Operation) -> Json | None:
-    """Return what the boxes of an operation were found by, as the list of boxes has it; None where they were named."""
+    """Return what the boxes of an operation were found by, as the list of boxes has it; None where they were named.
+
+    That boxes which cannot be asked were left out is no search of that list.
+    """
     if operation.filter is not None:
-        return as_searched(operation.filter)
+        return as_searched({name: value for name, value in operation.filter.items() if name != "askable"})
     return {"selector": operation.selector} if operation.selector else None
 
 
