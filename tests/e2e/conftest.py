@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from e2e.apireads import ApiReads
 from e2e.cluster import add_extender, grant
 from e2e.k3s import EXTENDER, K3s
 from e2e.plugin_node import PluginNode
@@ -55,8 +56,11 @@ def k3s(simdriver_build: Path) -> Iterator[K3s]:
         for node in cluster.nodes.values():
             node.configure(extender={"listen": EXTENDER})
         cluster.kubectl("create", "namespace", "baetyl-edge")
+        cluster.reads = ApiReads(server)
         yield cluster
     finally:
+        if cluster.reads is not None:
+            cluster.reads.stop()
         for node in cluster.nodes.values():
             with contextlib.suppress(Exception):
                 node.stop()

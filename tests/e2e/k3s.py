@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
+from e2e.apireads import KINDS, ApiReads
 from e2e.machine import Machine
 from e2e.manifests import CORE, MEMORY, Manifest
 from e2e.plugin_node import PluginNode
@@ -63,6 +64,8 @@ class K3s:
     def __init__(self, server: Machine) -> None:
         self.server = server
         self.nodes: dict[str, PluginNode] = {}
+        self.reads: ApiReads | None = None
+        """Where there are some, what tests look at often is read by them; else by kubectl."""
 
     def kubectl(self, *args: str, text: str = "", check: bool = True) -> str:
         """Run kubectl and return what it prints."""
@@ -75,6 +78,9 @@ class K3s:
 
     def get(self, kind: str, name: str = "", *, namespace: str = "", selector: str = "") -> dict[str, Any]:
         """Read one object or a list."""
+        if self.reads is not None and kind in KINDS:
+            query = {"labelSelector": selector} if selector else {}
+            return self.reads.get(kind, name, namespace=namespace, query=query)
         args = ["get", kind, *([name] if name else []), "-o", "json"]
         args += ["-n", namespace] if namespace else ["-A"] if not name else []
         args += ["-l", selector] if selector else []
@@ -122,8 +128,11 @@ class K3s:
     def events(self, namespace: str, pod: Mapping[str, Any]) -> str:
         """Return the messages of a pod's events, a line each."""
         selector = f"involvedObject.uid={pod['metadata']['uid']}"
+        if self.reads is not None:
+            found = self.reads.get("events", "", namespace=namespace, query={"fieldSelector": selector})
+            return _told(found["items"])
         events = json.loads(self.kubectl("get", "events", "-n", namespace, "--field-selector", selector, "-o", "json"))
-        return "\n".join(f"{event['reason']}: {event.get('message', '')}" for event in events["items"])
+        return _told(events["items"])
 
     def sees(self, namespace: str, pod: str, container: str = "main") -> list[str]:
         """Return the lines that `nvidia-smi -L` prints in a container."""
@@ -170,6 +179,10 @@ class K3s:
             return not self.pods(namespace) and not [r for r in held if r["namespace"] in {namespace, ""}]
 
         wait_until(gone, what=f"{namespace} is empty", every_s=0.3)
+
+
+def _told(events: list[dict[str, Any]]) -> str:
+    return "\n".join(f"{event['reason']}: {event.get('message', '')}" for event in events)
 
 
 def measured(action: Callable[[], T]) -> tuple[float, T]:
