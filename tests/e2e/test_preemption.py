@@ -10,7 +10,7 @@ from e2e.k3s import K3s
 from e2e.manifests import Manifest, container, deployment, pod, pod_spec
 from e2e.plugin_node import cards
 from integration.extender_world import cards_of
-from lab.labkit import wait_until
+from lab.labkit import LabError, wait_until
 
 ROUNDS = 3
 PRIORITIES = {"edgegpu-low": 1, "edgegpu-high": 1000}
@@ -41,9 +41,16 @@ def low_pods(k3s: K3s, namespace: str, *, phase: str, count: int) -> dict[str, M
     return wait_until(probe, what=f"{count} low pods are {phase}", every_s=0.3)
 
 
-def wait_words(k3s: K3s, item: Manifest, words: str) -> None:
-    """Wait until a pod's events say something."""
-    wait_until(lambda: words in k3s.events(item["metadata"]["namespace"], item), what=f"a pod's events say {words!r}")
+def wait_words(k3s: K3s, item: Manifest, *either: str) -> None:
+    """Wait until a pod's events say one of these."""
+
+    def probe() -> bool:
+        said = k3s.events(item["metadata"]["namespace"], item)
+        if not any(words in said for words in either):
+            raise LabError(f"they say: {said[-600:]}")
+        return True
+
+    wait_until(probe, what=f"a pod's events say one of {either}", every_s=0.3)
 
 
 def test_two_pods_of_one_card_go_for_one_and_nobody_else(k3s: K3s, namespace: str) -> None:
@@ -59,7 +66,7 @@ def test_two_pods_of_one_card_go_for_one_and_nobody_else(k3s: K3s, namespace: st
         wait_consistent(k3s)
         # Their successors are tried, find no card, and evict nobody.
         for waits in low_pods(k3s, namespace, phase="Pending", count=2).values():
-            wait_words(k3s, waits, "card 0 has 4 free, card 1 has 9 free")
+            wait_words(k3s, waits, "card 0 has 4 free, card 1 has 9 free", "card 0 has 9 free, card 1 has 4 free")
         assert low_pods(k3s, namespace, phase="Running", count=2).keys() == after.keys()
         k3s.wait_phase(namespace, high, "Running")
         k3s.kubectl("delete", "pod", high, "-n", namespace, "--now")
