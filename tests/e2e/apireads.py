@@ -14,6 +14,8 @@ from lab.labrun import LabError, Process, wait_until
 from edgegpu_base.http_unix import NoHttpError, get
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from e2e.machine import Machine
 
 _SOCKET = "/run/edgegpu-test-api.sock"
@@ -25,11 +27,11 @@ KINDS = {"pods": "pods", "events": "events", "node": "nodes"}
 class ApiReads:
     """The proxy of a node, from its start to `stop`; k3s may come and go meanwhile."""
 
-    def __init__(self, server: Machine) -> None:
-        """Start it in the server's node."""
+    def __init__(self, server: Machine, log: Path) -> None:
+        """Start it in the server's node; it logs to a file."""
         self._socket = server.path(_SOCKET)
         self._socket.unlink(missing_ok=True)
-        self._proxy: Process = server.popen("k3s", "kubectl", "proxy", f"--unix-socket={_SOCKET}")
+        self._proxy: Process = server.popen("k3s", "kubectl", "proxy", f"--unix-socket={_SOCKET}", log=log)
         wait_until(self._socket.is_socket, what="the proxy of the API server listens")
 
     def get(self, kind: str, name: str, *, namespace: str, query: dict[str, str]) -> dict[str, Any]:

@@ -56,7 +56,7 @@ def k3s(simdriver_build: Path) -> Iterator[K3s]:
         for node in cluster.nodes.values():
             node.configure(extender={"listen": EXTENDER})
         cluster.kubectl("create", "namespace", "baetyl-edge")
-        cluster.reads = ApiReads(server)
+        cluster.reads = ApiReads(server, LOGS / "proxy.log")
         yield cluster
     finally:
         if cluster.reads is not None:
