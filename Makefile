@@ -55,7 +55,7 @@ e2e: cc venv simdriver ## run the tests on a real k3s (root; the lab's k3s where
 	@tools/setup root "make e2e"
 	@EDGEGPU_K3S='$(EDGEGPU_K3S)' $(PY) -m pytest -m e2e $(PYTEST_ARGS) tests/e2e
 
-box: cc venv simdriver ## install, break and uninstall booted boxes (root): a tenth of the faults, by the day; FULL=1: all, hours
+box: cc venv simdriver ## install, break and uninstall booted boxes (root): a twentieth of the faults, by the day; FULL=1: all, hours
 	@tools/setup root "make box"
 	@BOX_FULL='$(FULL)' $(PY) -m pytest -m box -s $(PYTEST_ARGS) tests/box
 

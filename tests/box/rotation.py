@@ -1,4 +1,4 @@
-"""Which cells of the matrices a run strikes: a tenth, another one each day, so that ten runs see every step. Pure."""
+"""Which cells of the matrices a run strikes: a twentieth, another one each day; twenty runs see all. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-RUNS = 10
+RUNS = 20
 """So many runs see all; twice as many see each step with both faults."""
 
 KILL, CUT = "kill", "cut"
@@ -67,7 +67,7 @@ def groups(steps: Iterable[str]) -> list[tuple[str, ...]]:
 def cells(steps: Mapping[str, Sequence[str]], *, day: int) -> list[tuple[str, str, str]]:
     """Return operation, step and fault of the cells of a day.
 
-    Of steps that differ in their number alone a day has one, another one ten days later; the faults change places then.
+    Of steps that differ in their number alone a day has one, the next one `RUNS` days later with the faults changed.
     """
     all_of_them = [(op, group) for op, found in steps.items() for group in groups(found)]
     turn, round_ = day % RUNS, day // RUNS

@@ -1,4 +1,4 @@
-"""The command matrix: agent killed, power cut, at each step of each command that restarts k3s, or at a tenth."""
+"""The command matrix: agent killed, power cut, at each step of each command that restarts k3s, or at a twentieth."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fault matrix: the installer killed, the power cut, at each step of each operation (BOX_FULL=1) or at a tenth."""
+"""The fault matrix: the installer killed, the power cut, at each step of each operation (BOX_FULL=1) or a twentieth."""
 
 import os
 

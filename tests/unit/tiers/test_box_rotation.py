@@ -1,4 +1,4 @@
-"""Ten runs of `make box` see every step, twenty each with both faults; what the documents say of it."""
+"""Twenty runs of `make box` see every step, forty each with both faults; what the documents say of it."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def kind(step: str) -> str:
 
 @pytest.mark.parametrize("first", [0, 739_000, 739_003])
 @pytest.mark.parametrize("table", [INSTALLER, COMMANDS])
-def test_ten_days_see_every_step_and_twenty_both_faults(table: dict[str, tuple[str, ...]], first: int) -> None:
+def test_twenty_days_see_every_step_and_forty_both_faults(table: dict[str, tuple[str, ...]], first: int) -> None:
     wanted = {(op, kind(step)) for op, steps in table.items() for step in steps}
     days = [cells(table, day=day) for day in range(first, first + 2 * RUNS)]
-    ten = {(op, kind(step)) for some in days[:RUNS] for op, step, _ in some}
-    assert ten == wanted
-    twenty = {(op, kind(step), fault) for some in days for op, step, fault in some}
-    assert len(twenty) == 2 * len(wanted)
+    once = {(op, kind(step)) for some in days[:RUNS] for op, step, _ in some}
+    assert once == wanted
+    twice = {(op, kind(step), fault) for some in days for op, step, fault in some}
+    assert len(twice) == 2 * len(wanted)
     for some in days:
         assert {fault for _, _, fault in some} == {"kill", "cut"}
         assert len(some) == len(set(some))
