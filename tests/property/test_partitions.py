@@ -302,6 +302,18 @@ def test_a_controller_that_was_killed_begins_at_once_where_its_folder_shows_that
     assert not elsewhere.acts_for(0.5)
 
 
+def test_what_a_killed_controller_held_above_its_new_share_goes_to_who_joined_meanwhile() -> None:
+    shared, now_s = Shared(), 0.0
+    Process(shared, Tenure(name="a", instance="1", place="here"), 0.0, 0.0).tick(0.0)
+    joined = Process(shared, Tenure(name="b", instance="2", place="there"), 0.0, 0.0)
+    again = Process(shared, Tenure(name="a", instance="3", place="here"), 0.0, 0.0)
+    for _ in range(5):
+        now_s += TIMES.look_s
+        joined.tick(now_s)
+        again.tick(now_s)
+    assert [len(one.acts_for(now_s)) for one in (joined, again)] == [PARTITIONS / 2, PARTITIONS / 2]
+
+
 def test_a_store_that_was_away_makes_nobody_take_the_others_for_dead() -> None:
     shared, now_s = Shared(), 0.0
     processes = [Process(shared, Tenure(name=name, instance=name), 0.0, 0.0) for name in "ab"]

@@ -164,11 +164,13 @@ class Tenure:
         )
 
     def plan(self, leases: Sequence[Lease]) -> LeasePlan:
-        """Return the next step; what stands under this name without being held is left by a process that died."""
-        own = [one for one in leases if one.holder == self.name and one.number not in self.fences]
-        left = {one.number for one in own}
-        known = [one if one.number not in left else Lease(one.number, "", one.fence) for one in leases]
-        return next_step(self.name, known, self.watch.live() | {self.name})
+        """Return the next step.
+
+        What stands under this name without being held is left by a process that died. All of it is taken, also what is
+        above the share: for the others it is a live controller's, so this one alone can give it up, by its next step.
+        """
+        left = tuple(one for one in leases if one.holder == self.name and one.number not in self.fences)
+        return LeasePlan(take=left) if left else next_step(self.name, leases, self.watch.live() | {self.name})
 
     def renewed(self, began_s: float) -> None:
         """Note that a renewal which began then has succeeded."""
