@@ -288,7 +288,7 @@ def test_limits_are_set_on_all_boxes_with_a_label(cloud: Cloud) -> None:
         assert done.code == 1
         assert [line.split()[:2] for line in done.out.splitlines()[2:]] == [["east", "APPLIED"], ["west", "REJECTED"]]
         assert ("NO_ROOM: needs 60" in done.out, "1 APPLIED, 1 REJECTED" in done.err) == (True, True), "its progress"
-        (one,) = cloud.ok("operations", "list", "--json").json
+        one, *_ = cloud.ok("operations", "list", "--json").json
         assert done.out.startswith(f"operation {one['operation']['id']}: limits for 2 boxes\n")
         west.box.verdict = lambda _: Settlement.applied()
         again = cloud.ok(*words, "60", "--wait", "--json").json

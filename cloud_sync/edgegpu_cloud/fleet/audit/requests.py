@@ -3,7 +3,7 @@
 import json
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from edgegpu_cloud.fleet.audit.reading import StoredChange
 from edgegpu_cloud.fleet.limits.outcomes import OutcomeState, RequestOutcome, outcome_of_settlement, state_of
@@ -87,8 +87,19 @@ def _outcomes(
     if keys is None:
         return None
     return {
-        key.item: outcome_of_settlement(held[key]) if key in held else _unsettled(at_s, key, present) for key in keys
+        key.item: _settled(held[key], key, present) if key in held else _unsettled(at_s, key, present) for key in keys
     }
+
+
+def _settled(one: StoredSettlement, key: RequestKey, present: _Present | None) -> RequestOutcome:
+    """Return what came of a request by its settlement; of the present one the report has the numbers too."""
+    outcome = outcome_of_settlement(one)
+    item = present.items.get(key.item) if present is not None else None
+    if present is None or item is None or (item.rev, item.retry) != (key.rev, key.retry):
+        return outcome
+    report = current_report(present.told.get(key.item), item)
+    same = report is not None and (report.code or "", report.text or "") == (one.code, one.text)
+    return replace(outcome, text=report_words(report)) if report is not None and same else outcome
 
 
 def _unsettled(at_s: float, key: RequestKey, present: _Present | None) -> RequestOutcome:

@@ -167,7 +167,9 @@ class TestPreview:
         self, site: ConsoleSite, devices: Sequence[DeviceId]
     ) -> None:
         assert devices
-        page = site.client().get("/operations/new", params={"kind": "sharing", "exclude": "7", "which": "all"})
+        page = site.client().get(
+            "/operations/new", params={"kind": "sharing", "exclude": "7", "which": "all", "filled": "1"}
+        )
         assert page.status_code == 200
         assert page.text.count("there is no such card") == HALL, "the others have said nothing"
 

@@ -13,8 +13,10 @@ from kits.people import PASSWORD
 
 from edgegpu_cloud.console.visitor import Visitor
 from edgegpu_cloud.console.web import ROUTERS
+from edgegpu_cloud.fleet.operations.box_set import BoxSet
 from edgegpu_cloud.layout import AlertConfig, WebhookConfig
 from edgegpu_cloud.store.people.records import Role
+from edgegpu_sync.ids import DeviceId
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -113,7 +115,7 @@ ROWS = (
     post("/enrol/waiting/{id_}/approve", CHANGE),
     post("/enrol/waiting/{id_}/refuse", CHANGE),
     post("/link", EVERYBODY, code="{code}", password=OTHER, again=OTHER),
-    post("/operations", CHANGE, query="kind=uninstall&which=all&q=hall", typed="1", key="a"),
+    post("/operations", CHANGE, query="kind=uninstall&which=all&q=hall", typed="1", seen="{seen}", key="a"),
     post("/operations/{id_}/cancel", CHANGE),
     post("/people", END, 200, name="bea", role="viewer"),
     post("/people/{name}/disable", END),
@@ -158,6 +160,7 @@ def values_of(world: ConsoleWorld, row: Row, person: str) -> dict[str, str]:
         "id_": own or next((id_ for start, id_ in others.items() if row.path.startswith(start)), ""),
         "rev": str(world.fleet.box(of.device).rev),
         "code": world.code,
+        "seen": BoxSet.of([DeviceId(of.device)]).text,
     }
 
 

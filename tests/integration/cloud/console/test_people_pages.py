@@ -255,7 +255,7 @@ def test_a_person_signs_in_adds_another_and_signs_out_in_a_real_browser(site: Co
         page.get_by_label("Password").fill(PASSWORD)
         page.get_by_role("button", name="Sign in").click()
         expect(page.get_by_role("heading", name="People")).to_be_visible()
-        page.get_by_label("Name").fill("bea")
+        page.get_by_label("Name", exact=True).fill("bea")
         page.get_by_role("button", name="Add", exact=True).click()
         expect(page.get_by_text("/link?code=")).to_be_visible()
         page.goto(f"{url}/account")
