@@ -41,6 +41,7 @@ class SimVersions:
     driver: str = "560.35.03"
     cuda: str = "12.6"
     context_mib: int = 0
+    module_mib: int = 0
     reserved_mib: int = 0
 
 
@@ -77,6 +78,7 @@ def cards_text(cards: Sequence[SimCard], versions: SimVersions) -> str:
     lines = [
         f"driver {versions.driver}",
         f"cuda {versions.cuda}",
+        f"module_mib {versions.module_mib}",
         f"context_mib {versions.context_mib}",
         f"reserved_mib {versions.reserved_mib}",
     ]

@@ -54,6 +54,11 @@ uint64_t sim_reserve(int index, uint64_t ready, uint64_t ns)
 	return start;
 }
 
+uint64_t sim_free_at(int index)
+{
+	return state_map()->entries[index].free_at_ns;
+}
+
 unsigned int sim_busy_percent(int index)
 {
 	struct state_entry *entry = &state_map()->entries[index];

@@ -39,7 +39,7 @@ static CUresult allocate(const char *call, CUdeviceptr *out, uint64_t bytes, CUs
 	pool = pool_of(stream->object.dev, from);
 	at = cu_addresses(bytes, bytes < 2 * SIM_MIB ? 512 : 2 * SIM_MIB);
 	ret = pool == NULL ? CUDA_ERROR_INVALID_VALUE :
-		cu_pool_take(pool, stream->object.ctx, at, bytes);
+		cu_pool_take(pool, at, bytes);
 	cu_unlock();
 	if (ret == CUDA_SUCCESS)
 		*out = at;

@@ -34,6 +34,9 @@ enum {
 	CUDA_ERROR_UNKNOWN = 999,
 };
 
+#define MULTIPROCESSORS 40
+#define THREADS_EACH 1024		/* that a multiprocessor can run at once */
+
 struct cu_dev {
 	const struct sim_card *card;
 	const struct sim_mig *mig;	/* NULL: the whole card */
@@ -52,6 +55,8 @@ struct cu_ctx {
 	bool primary;
 	unsigned int flags, version, peers;
 	unsigned long long id;
+	size_t settings[3];		/* stack, printf buffer, heap, as they were set; 0: never */
+	uint64_t setting_bytes;		/* what they take of the card */
 	struct cu_stream *stream;	/* the default one; NULL before it is used */
 };
 

@@ -33,7 +33,7 @@ void cu_context_drop(CUcontext ctx)
 	cu_remove_context(ctx);
 	cu_drop_all(ctx);
 	cu_pools_reset(ctx->dev);
-	cu_give(ctx->dev, cu_driver()->context_mib * SIM_MIB);
+	cu_give(ctx->dev, cu_driver()->context_mib * SIM_MIB + ctx->setting_bytes);
 	sim_lock();
 	sim_context(ctx->dev->entry, -1);
 	sim_unlock();

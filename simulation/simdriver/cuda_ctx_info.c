@@ -1,7 +1,12 @@
-/* cuda_ctx_info.c - what a context says of itself, and its settings, which change nothing here. */
+/* cuda_ctx_info.c - what a context says of itself, and its settings.
+ *
+ * Stack, printf buffer and heap take card memory where they are set larger (cuCtxSetLimit); a stack for
+ * each thread that the card can run at once. The other settings change nothing here. */
 #include "cuda_objects.h"
 
 #define LIMITS 16
+#define SIZED 3			/* the first of them */
+#define THREADS_AT_ONCE (MULTIPROCESSORS * THREADS_EACH)
 
 static const size_t limits[LIMITS] = { 1024, 1 << 20, 8 << 20, 2, 2048 };	/* stack, printf, heap, … */
 
@@ -90,7 +95,33 @@ SIM_API CUresult cuCtxGetLimit(size_t *out, int which)
 		return ret;
 	if (out == NULL || which < 0 || which >= LIMITS)
 		return CUDA_ERROR_INVALID_VALUE;
-	*out = limits[which];
+	*out = which < SIZED && ctx->settings[which] != 0 ? ctx->settings[which] : limits[which];
+	return CUDA_SUCCESS;
+}
+
+static uint64_t bytes_of(const size_t values[SIZED])
+{
+	uint64_t bytes = 0;
+
+	for (int i = 0; i < SIZED; i++)
+		if (values[i] > limits[i])
+			bytes += (values[i] - limits[i]) * (i == 0 ? THREADS_AT_ONCE : 1);
+	return bytes;
+}
+
+static CUresult resize(CUcontext ctx, int which, size_t value)
+{
+	size_t values[SIZED] = { ctx->settings[0], ctx->settings[1], ctx->settings[2] };
+	uint64_t bytes;
+
+	values[which] = value;
+	bytes = bytes_of(values);
+	if (bytes > ctx->setting_bytes && !cu_take(ctx->dev, bytes - ctx->setting_bytes))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	if (bytes < ctx->setting_bytes)
+		cu_give(ctx->dev, ctx->setting_bytes - bytes);
+	ctx->setting_bytes = bytes;
+	ctx->settings[which] = value;
 	return CUDA_SUCCESS;
 }
 
@@ -99,10 +130,16 @@ SIM_API CUresult cuCtxSetLimit(int which, size_t value)
 	CUcontext ctx;
 	CUresult ret = cu_enter_ctx(__func__, &ctx);
 
-	(void)value;
 	if (ret != CUDA_SUCCESS)
 		return ret;
-	return which < 0 || which >= LIMITS ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+	if (which < 0 || which >= LIMITS)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (which >= SIZED)
+		return CUDA_SUCCESS;
+	cu_lock();
+	ret = resize(ctx, which, value);
+	cu_unlock();
+	return ret;
 }
 
 SIM_API CUresult cuCtxGetCacheConfig(int *out)

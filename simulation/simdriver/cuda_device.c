@@ -113,9 +113,9 @@ static const int fixed[][2] = {
 	{ 1, 1024 }, { 2, 1024 }, { 3, 1024 }, { 4, 64 },		/* threads per block, x, y, z */
 	{ 5, 2147483647 }, { 6, 65535 }, { 7, 65535 },		/* grid x, y, z */
 	{ 8, 49152 }, { 9, 65536 }, { 10, 32 },			/* shared, constant, warp */
-	{ 12, 65536 }, { 13, 1590000 }, { 16, 40 },		/* registers, kHz, multiprocessors */
+	{ 12, 65536 }, { 13, 1590000 }, { 16, MULTIPROCESSORS },		/* registers, kHz, multiprocessors */
 	{ 19, 1 }, { 31, 1 }, { 36, 5001000 }, { 37, 256 },	/* host map, concurrent, memory */
-	{ 38, 4194304 }, { 39, 1024 }, { 40, 3 }, { 41, 1 },	/* L2, threads, copy engines, UVA */
+	{ 38, 4194304 }, { 39, THREADS_EACH }, { 40, 3 }, { 41, 1 },	/* L2, threads, copy engines, UVA */
 	{ 83, 1 }, { 115, 1 },					/* managed memory, pools */
 };
 

@@ -76,6 +76,7 @@ static bool do_light(struct cu_stream *stream, bool thread, uint64_t *wake)
 	case OP_KERNEL:
 		return false;
 	case OP_RECORD:
+		ready = cu_turn_for(stream, ready);
 		if (op->event != NULL) {
 			op->event->at = ready;
 			op->event->scheduled = op->record;

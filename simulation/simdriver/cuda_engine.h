@@ -55,6 +55,9 @@ void cu_value_write(const struct cu_value *value);
 /* cuda_turns.c: true where the stream's first kernel got time, else when to look again. */
 bool cu_run_kernel(struct cu_stream *stream, uint64_t *wake);
 
+/* When the card comes to what needs no time of it but is this process's, in ns from a time on. */
+uint64_t cu_turn_for(const struct cu_stream *stream, uint64_t from);
+
 /* cuda_engine.c: the queues of the streams; one thread of a process goes on with them. */
 void cu_engine_lock(void);
 void cu_engine_unlock(void);

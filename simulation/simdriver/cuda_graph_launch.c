@@ -54,7 +54,7 @@ SIM_API CUresult cuGraphExecDestroy(struct cu_graph *exec)
 }
 
 /* The caller holds the lock. */
-static CUresult run_memory(const struct cu_node *node, CUcontext ctx)
+static CUresult run_memory(const struct cu_node *node)
 {
 	struct cu_object *memory = cu_find(CU_MEMORY, node->key);
 	struct cu_pool *pool;
@@ -69,20 +69,20 @@ static CUresult run_memory(const struct cu_node *node, CUcontext ctx)
 	pool = cu_pool_graphs(node->dev);
 	if (pool == NULL)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	return cu_pool_take(pool, ctx, node->key, node->bytes);
+	return cu_pool_take(pool, node->key, node->bytes);
 }
 
 /* Of a launch that fails in the middle nothing stays. */
-static CUresult take_memory(const struct cu_graph *graph, CUcontext ctx)
+static CUresult take_memory(const struct cu_graph *graph)
 {
 	CUresult ret = CUDA_SUCCESS;
 	const struct cu_node *n;
 
 	for (n = graph->first; n != NULL && ret == CUDA_SUCCESS; n = n->next) {
 		if (n->kind == NODE_ALLOC || n->kind == NODE_FREE)
-			ret = run_memory(n, ctx);
+			ret = run_memory(n);
 		else if (n->kind == NODE_GRAPH)
-			ret = take_memory(n->child, ctx);
+			ret = take_memory(n->child);
 		if (ret != CUDA_SUCCESS)
 			break;
 	}
@@ -134,7 +134,7 @@ SIM_API CUresult cuGraphLaunch(struct cu_graph *handle, CUstream to)
 	if (exec == NULL)
 		ret = CUDA_ERROR_INVALID_VALUE;
 	else if (cu_capture_of(stream) == NULL)
-		ret = take_memory(exec, stream->object.ctx);
+		ret = take_memory(exec);
 	cu_unlock();
 	if (ret != CUDA_SUCCESS)
 		return ret;

@@ -7,7 +7,6 @@
 #include "cuda_objects.h"
 
 #define RESOURCE_SM 1
-#define MULTIPROCESSORS 40
 #define SMALLEST 2
 #define DEFAULT_STREAM 1U		/* the only flag, and it has to be given */
 

@@ -59,12 +59,14 @@ struct cu_pool {
 	struct cu_pool_memory *members;
 	uint64_t used, used_high, reserved_high, threshold;	/* reserved: the object's bytes */
 	int reuse[3];
+	bool destroyed;			/* what is not freed yet keeps it */
 };
 CUresult cu_pool_make(struct cu_dev *dev, struct cu_pool **out);
 struct cu_pool *cu_pool_default(struct cu_dev *dev);	/* NULL: no memory on the host */
 struct cu_pool *cu_pool_graphs(struct cu_dev *dev);	/* what graphs allocate: kept until trimmed */
-CUresult cu_pool_take(struct cu_pool *pool, CUcontext ctx, uint64_t key, uint64_t bytes);
+CUresult cu_pool_take(struct cu_pool *pool, uint64_t key, uint64_t bytes);
 void cu_pool_trim(struct cu_pool *pool, uint64_t keep);
+void cu_pool_end(struct cu_pool *pool);
 void cu_pools_synchronised(struct cu_dev *dev);	/* gives back what is above each threshold */
 void cu_pools_reset(struct cu_dev *dev);		/* a context ended: gives back what is unused */
 

@@ -51,7 +51,7 @@ SIM_API CUresult cuMemPoolDestroy(struct cu_pool *handle)
 	if (pool == NULL || built_in(pool))
 		ret = CUDA_ERROR_INVALID_VALUE;
 	else
-		cu_drop(&pool->object);
+		cu_pool_end(pool);
 	cu_unlock();
 	return ret;
 }

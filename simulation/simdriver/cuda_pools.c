@@ -1,4 +1,7 @@
-/* cuda_pools.c - memory pools: a pool holds what it once took until a synchronisation or a trim. */
+/* cuda_pools.c - memory pools: a pool holds what it once took until a synchronisation or a trim.
+ *
+ * As NVIDIA documents it: what comes from a pool is of no context and outlives all of them, also a reset
+ * (cuCtxDestroy, cudaDeviceReset); a destroyed pool lasts until all of it is freed (cuMemPoolDestroy). */
 #define _GNU_SOURCE
 #include <stdlib.h>
 
@@ -17,14 +20,21 @@ static void drop_pool(struct cu_object *object)
 {
 	struct cu_pool *pool = (struct cu_pool *)object, **at = &pool->dev->pools;
 
-	while (pool->members != NULL)
-		cu_drop(&pool->members->object);
 	while (*at != pool)
 		at = &(*at)->next;
 	*at = pool->next;
 	if (pool->dev->pool == pool)
 		pool->dev->pool = pool->dev->default_pool;
-	free(pool);
+	pool->destroyed = pool->members != NULL;
+	if (!pool->destroyed)
+		free(pool);
+}
+
+void cu_pool_end(struct cu_pool *pool)
+{
+	cu_pool_trim(pool, 0);
+	pool->object.bytes = 0;		/* what is used goes back with each free */
+	cu_drop(&pool->object);
 }
 
 CUresult cu_pool_make(struct cu_dev *dev, struct cu_pool **out)
@@ -64,10 +74,16 @@ static void release(struct cu_object *object)
 {
 	struct cu_pool_memory *memory = (struct cu_pool_memory *)object;
 
-	memory->pool->used -= memory->held;
+	struct cu_pool *pool = memory->pool;
+
+	pool->used -= memory->held;
 	*memory->at = memory->next;
 	if (memory->next != NULL)
 		memory->next->at = memory->at;
+	if (pool->destroyed)
+		cu_give(pool->dev, memory->held);
+	if (pool->destroyed && pool->members == NULL)
+		free(pool);
 	free(memory);
 }
 
@@ -90,7 +106,7 @@ static bool grow(struct cu_pool *pool, uint64_t bytes)
 	return true;
 }
 
-CUresult cu_pool_take(struct cu_pool *pool, CUcontext ctx, uint64_t key, uint64_t bytes)
+CUresult cu_pool_take(struct cu_pool *pool, uint64_t key, uint64_t bytes)
 {
 	struct cu_pool_memory *memory = calloc(1, sizeof(*memory));
 
@@ -98,8 +114,8 @@ CUresult cu_pool_take(struct cu_pool *pool, CUcontext ctx, uint64_t key, uint64_
 		free(memory);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
-	memory->object = (struct cu_object){ .kind = CU_MEMORY, .key = key, .ctx = ctx, .dev = pool->dev,
-					     .size = bytes, .drop = release };
+	memory->object = (struct cu_object){ .kind = CU_MEMORY, .key = key, .dev = pool->dev, .size = bytes,
+					     .drop = release };
 	memory->pool = pool;
 	memory->held = bytes;
 	memory->next = pool->members;

@@ -42,3 +42,11 @@ bool cu_run_kernel(struct cu_stream *stream, uint64_t *wake)
 		dev->turn_at = from + ns;
 	return true;
 }
+
+uint64_t cu_turn_for(const struct cu_stream *stream, uint64_t from)
+{
+	const struct cu_dev *dev = stream->object.dev;
+	uint64_t free_at = from <= dev->turn_end ? from : sim_free_at(dev->entry);
+
+	return free_at > from ? free_at : from;
+}

@@ -113,6 +113,7 @@ void sim_ring_wait(uint32_t seen, int timeout_ms);
 uint64_t sim_now_ns(void);
 /* The next stretch of the card's time that is free at `ready` or after it: its start; it ends ns later. */
 uint64_t sim_reserve(int entry, uint64_t ready, uint64_t ns);
+uint64_t sim_free_at(int entry);		/* when all that was reserved is over */
 unsigned int sim_busy_percent(int entry);	/* of the last full second */
 uint64_t sim_busy_ns(int entry);		/* of all living processes */
 void sim_sleep_until(uint64_t ns);

@@ -70,10 +70,14 @@ def pools() -> dict[str, Any]:
     props.allocType = cu.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
     props.location.type = cu.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
     own = ok(cu.cuMemPoolCreate(props))
-    ok(cu.cuMemAllocFromPoolAsync(30 * MIB, own, 0))
+    third = ok(cu.cuMemAllocFromPoolAsync(30 * MIB, own, 0))
+    ok(cu.cuMemFreeAsync(ok(cu.cuMemAllocFromPoolAsync(20 * MIB, own, 0)), 0))
     seen["own pool"] = used_mib()
     ok(cu.cuMemPoolDestroy(own))
-    seen["destroyed"] = used_mib()
+    seen["destroyed, not freed"] = used_mib()
+    ok(cu.cuMemFreeAsync(third, 0))
+    ok(cu.cuStreamSynchronize(0))
+    seen["freed"] = used_mib()
     seen["too much"] = name(cu.cuMemAllocAsync(1 << 40, 0))
     return seen
 
@@ -234,12 +238,13 @@ def contexts() -> dict[str, Any]:
     own = ok(cu.cuCtxCreate(None, 0, 0))
     seen["own"] = used_mib()
     ok(cu.cuMemAlloc(50 * MIB))
-    ok(cu.cuMemAllocAsync(50 * MIB, 0))
+    pooled = ok(cu.cuMemAllocAsync(50 * MIB, 0))
     launch(kernel("step_50ms"))
     seen["filled"] = used_mib()
     ok(cu.cuCtxDestroy(own))
     seen["destroyed"] = used_mib()
     ok(cu.cuMemAlloc(50 * MIB))
+    ok(cu.cuMemFree(pooled))
     ok(cu.cuDevicePrimaryCtxReset(0))
     ok(cu.cuCtxSetCurrent(ok(cu.cuDevicePrimaryCtxRetain(0))))
     seen["reset"] = used_mib()

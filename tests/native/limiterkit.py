@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from edgegpu_plugin.containers.container_folder import CardLimits, limits_text
 from edgegpu_sim.driver import SimCard
 
 SOURCES = Path(__file__).resolve().parents[2] / "plugin/limiter"
@@ -15,10 +16,12 @@ CARDS, SLOTS = 16, 512
 LIBRARIES = ("libcuda.so.1", "libnvidia-ml.so.1")
 NULL_CARD = "GPU-abababab-abab-abab-abab-abababababab"
 """The card of plugin/limiter/tests/nulldriver.c."""
-_HEAD = struct.Struct(f"=4I2Q2I{16 * CARDS}x")
+_HEAD = struct.Struct(f"=4I2Q2I{16 * CARDS}x{64 * CARDS}x")
+BUCKETS_AT = _HEAD.size - 64 * CARDS
+"""Where the buckets of GPU time begin, 64 bytes for each card."""
 _SLOT = struct.Struct(f"=5Q{2 * CARDS}Q")
 USAGE_BYTES = _HEAD.size + SLOTS * _SLOT.size
-_MAGIC, _VERSION = 0x45474C4D, 1
+_MAGIC, _VERSION = 0x45474C4D, 2
 _SETTING_BYTES = 256
 _FLAGS = ("-O1", "-g", "-Wall", "-Wextra", "-Werror", "-std=gnu11")
 
@@ -37,13 +40,20 @@ class Container:
     def usage(self) -> Path:
         return self.folder / "usage"
 
-    def limit(self, *cards: tuple[SimCard | str, int], context_mib: int = 0) -> None:
-        """Write the limits file as the plugin is to do it: cards with their MiB."""
-        lines = ["edgegpu-limits 1"]
-        for card, mib in cards:
-            uuid = card if isinstance(card, str) else card.uuid
-            lines.append(f"card {uuid} memory_bytes={mib * MIB} context_bytes={context_mib * MIB}")
-        self.write_limits("\n".join([*lines, ""]))
+    def limit(
+        self, *cards: tuple[SimCard | str, int], context_mib: int = 0, core: int | None = None, policy: str = "strict"
+    ) -> None:
+        """Write the limits file as the plugin does, or with a policy that it does not write.
+
+        Args:
+            cards: cards with their MiB.
+            context_mib: what counts for each CUDA context.
+            core: percent of each card's time; None: no limit.
+            policy: strict, elastic or off.
+        """
+        limits = {card if isinstance(card, str) else card.uuid: CardLimits(mib * MIB, core or 0) for card, mib in cards}
+        text = limits_text(limits, context_bytes=context_mib * MIB)
+        self.write_limits(text.replace("policy=strict", f"policy={policy}"))
 
     def write_limits(self, text: str) -> None:
         new = self.folder / "limits.new"

@@ -136,6 +136,73 @@ bool ledger_take(enum ledger_kind kind, uint64_t key, struct ledger_entry *out)
 	return entry != NULL;
 }
 
+bool ledger_get(enum ledger_kind kind, uint64_t key, struct ledger_entry *out)
+{
+	struct ledger *ledger = lock_own();
+	struct ledger_entry *entry;
+
+	if (ledger == NULL)
+		return false;
+	entry = find(ledger, kind, key);
+	if (entry != NULL)
+		*out = *entry;
+	unlock(ledger);
+	return entry != NULL;
+}
+
+bool ledger_set(enum ledger_kind kind, uint64_t key, uint64_t bytes, struct ledger_entry *out)
+{
+	struct ledger *ledger = lock_own();
+	struct ledger_entry *entry;
+
+	if (ledger == NULL)
+		return false;
+	entry = find(ledger, kind, key);
+	if (entry != NULL) {
+		*out = *entry;
+		entry->bytes = bytes;
+	}
+	unlock(ledger);
+	return entry != NULL;
+}
+
+bool ledger_next(enum ledger_kind kind, unsigned int *at, struct ledger_entry *out)
+{
+	struct ledger *ledger = lock_own();
+	bool found = false;
+
+	if (ledger == NULL)
+		return false;
+	for (; *at < ledger->room && !found; ++*at) {
+		if (ledger->entries[*at].kind != kind)
+			continue;
+		*out = ledger->entries[*at];
+		found = true;
+	}
+	unlock(ledger);
+	return found;
+}
+
+bool ledger_take_of(enum ledger_kind kind, uint64_t of, struct ledger_entry *out)
+{
+	struct ledger *ledger = lock_own();
+	bool found = false;
+
+	if (ledger == NULL)
+		return false;
+	for (unsigned int i = 0; i < ledger->room && !found; i++) {
+		struct ledger_entry *entry = &ledger->entries[i];
+
+		if (entry->kind != kind || entry->of != of)
+			continue;
+		*out = *entry;
+		drop(ledger, entry);
+		found = true;
+	}
+	unlock(ledger);
+	return found;
+}
+
 bool ledger_has(enum ledger_kind kind, uint64_t key)
 {
 	return ledger_refer(kind, key, 0) >= 0;
@@ -167,7 +234,7 @@ void ledger_take_context(uint64_t context, void (*each)(const struct ledger_entr
 		return;
 	for (unsigned int i = 0; i < ledger->room; i++) {
 		while (ledger->entries[i].kind != LEDGER_NONE && ledger->entries[i].of == context &&
-		       ledger->entries[i].kind != LEDGER_MAPPING) {
+		       ledger->entries[i].kind < LEDGER_BACKING) {
 			struct ledger_entry entry = ledger->entries[i];
 
 			drop(ledger, &ledger->entries[i]);

@@ -9,12 +9,21 @@
 
 enum ledger_kind {
 	LEDGER_NONE,
+	/* What ends with its context, if it has one. */
 	LEDGER_POINTER,
 	LEDGER_ARRAY,
 	LEDGER_MIPMAP,
+	LEDGER_CONTEXT,
+	LEDGER_MODULE,
+	LEDGER_LIBRARY,
+	LEDGER_SETTING,			/* cuCtxSetLimit */
+	/* What outlives any. */
 	LEDGER_BACKING,			/* cuMemCreate */
 	LEDGER_MAPPING,			/* cuMemMap; `bytes` of address, `of` is its backing */
-	LEDGER_CONTEXT,
+	LEDGER_POOL,			/* `bytes` that it holds of the card */
+	LEDGER_POOLED,			/* memory of a pool; the pool counts, `of` is its handle */
+	LEDGER_GRAPHS,			/* what graphs hold of a device, which is the key */
+	LEDGER_EXECUTABLE,		/* cuda_graph.h */
 };
 
 struct ledger_entry {
@@ -31,6 +40,17 @@ bool ledger_put(struct ledger_entry entry);
 
 bool ledger_take(enum ledger_kind kind, uint64_t key, struct ledger_entry *out);	/* and forget */
 bool ledger_has(enum ledger_kind kind, uint64_t key);
+
+bool ledger_get(enum ledger_kind kind, uint64_t key, struct ledger_entry *out);
+
+/* Set an entry's bytes; out is what it was. False: there is none such. */
+bool ledger_set(enum ledger_kind kind, uint64_t key, uint64_t bytes, struct ledger_entry *out);
+
+/* Copy the next of a kind, from place *at on. What moves meanwhile may be passed over. */
+bool ledger_next(enum ledger_kind kind, unsigned int *at, struct ledger_entry *out);
+
+/* Take any of a kind with that `of`. False: there is none. */
+bool ledger_take_of(enum ledger_kind kind, uint64_t of, struct ledger_entry *out);
 
 /* Change an entry's references; the number that it has then, -1: there is none such. */
 int ledger_refer(enum ledger_kind kind, uint64_t key, int change);

@@ -12,6 +12,7 @@
 
 #define LOOK_MS 200			/* a change is followed within a second */
 #define FILE_MAX 8192
+#define CORE_UNKNOWN 1			/* percent: the least that there is */
 
 static uint64_t now_ms(void)
 {
@@ -24,15 +25,18 @@ static uint64_t now_ms(void)
 static void apply(struct limits *limits, struct card *card)
 {
 	uint64_t memory = 0, context = 0;
+	unsigned int core = CORE_UNKNOWN;
 
 	for (unsigned int i = 0; i < limits->count; i++) {
 		if (memcmp(limits->entries[i].uuid, card->uuid, sizeof(card->uuid)) != 0)
 			continue;
 		memory = limits->entries[i].memory_bytes;
 		context = limits->entries[i].context_bytes;
+		core = limits->entries[i].core;
 	}
 	__atomic_store_n(&card->memory_bytes, memory, __ATOMIC_RELAXED);
 	__atomic_store_n(&card->context_bytes, context, __ATOMIC_RELAXED);
+	__atomic_store_n(&card->core, core, __ATOMIC_RELAXED);
 }
 
 static void load(struct limits *limits, int fd, const struct stat *st)
@@ -133,4 +137,10 @@ uint64_t limits_context(const struct card *card)
 {
 	refresh();
 	return __atomic_load_n(&card->context_bytes, __ATOMIC_RELAXED);
+}
+
+unsigned int limits_core(const struct card *card)
+{
+	refresh();
+	return __atomic_load_n(&card->core, __ATOMIC_RELAXED);
 }

@@ -3,11 +3,12 @@
  * The file, which only the device plugin writes (to a temporary name, then renamed):
  *
  *     edgegpu-limits 1
- *     card GPU-1b2c… memory_bytes=1073741824 context_bytes=314572800
+ *     card GPU-1b2c… memory_bytes=1073741824 context_bytes=314572800 core_percent=30 policy=strict
  *
  * Words that are not known are passed over, so that a newer plugin may write more. A card that it does
- * not name, and a file that was never readable, mean 0 bytes. A file that cannot be read later, or
- * makes no sense, changes nothing. */
+ * not name, and a file that was never readable, mean 0 bytes and 1 percent. A file that cannot be read
+ * later, or makes no sense, changes nothing. A card without core_percent, or with policy=off, has no limit
+ * of its time; any other policy is strict. */
 #ifndef EDGEGPU_LIMITER_LIMITS_H
 #define EDGEGPU_LIMITER_LIMITS_H
 
@@ -20,6 +21,7 @@ struct card *limits_card(const uint8_t uuid[16]);
 
 uint64_t limits_memory(const struct card *card);	/* looks at the file where it is time to */
 uint64_t limits_context(const struct card *card);
+unsigned int limits_core(const struct card *card);	/* percent, 0: no limit of its time */
 
 /* "GPU-1b2c…" or "MIG-…" to 16 bytes; false: it is none. */
 bool limits_uuid(const char *text, uint8_t out[16]);

@@ -39,25 +39,46 @@ static bool number(const char *text, uint64_t *out)
 	return errno == 0 && *end == '\0';
 }
 
+/* What follows "name=" in a word; NULL: it is another word. */
+static const char *value(const char *word, const char *name)
+{
+	size_t length = strlen(name);
+
+	return strncmp(word, name, length) == 0 && word[length] == '=' ? word + length + 1 : NULL;
+}
+
+static bool parse_word(const char *word, struct limit *out, bool *has_memory, bool *off)
+{
+	const char *text;
+	uint64_t percent;
+
+	if ((text = value(word, "memory_bytes")) != NULL)
+		return *has_memory = number(text, &out->memory_bytes);
+	if ((text = value(word, "context_bytes")) != NULL)
+		return number(text, &out->context_bytes);
+	if ((text = value(word, "core_percent")) != NULL) {
+		if (!number(text, &percent) || percent < 1 || percent > 100)
+			return false;
+		out->core = percent < 100 ? (unsigned int)percent : 0;
+	}
+	if ((text = value(word, "policy")) != NULL)
+		*off = strcmp(text, "off") == 0;
+	return true;
+}
+
 static bool parse_card(char **rest, struct limit *out)
 {
-	static const char memory[] = "memory_bytes=", context[] = "context_bytes=";
 	char *word = strtok_r(NULL, " ", rest);
-	bool has_memory = false;
+	bool has_memory = false, off = false;
 
 	*out = (struct limit){ 0 };
 	if (word == NULL || !limits_uuid(word, out->uuid))
 		return false;
-	while ((word = strtok_r(NULL, " ", rest)) != NULL) {
-		if (strncmp(word, memory, sizeof(memory) - 1) == 0) {
-			has_memory = number(word + sizeof(memory) - 1, &out->memory_bytes);
-			if (!has_memory)
-				return false;
-		} else if (strncmp(word, context, sizeof(context) - 1) == 0 &&
-			   !number(word + sizeof(context) - 1, &out->context_bytes)) {
+	while ((word = strtok_r(NULL, " ", rest)) != NULL)
+		if (!parse_word(word, out, &has_memory, &off))
 			return false;
-		}
-	}
+	if (off)
+		out->core = 0;
 	return has_memory;
 }
 

@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "bucket.h"
 #include "mutex.h"
 
 #define CARDS_MAX 16			/* cards of one container */
@@ -16,11 +17,14 @@ struct card {
 	int index;			/* in the usage file; -1: it has no room, nothing can be reserved */
 	uint64_t memory_bytes;		/* the limit, followed live; atomic */
 	uint64_t context_bytes;		/* what one context takes; atomic */
+	unsigned int core;		/* percent of its time, 0: all of it; atomic */
+	struct bucket spent;		/* GPU time of this process alone */
 };
 
 struct limit {
 	uint8_t uuid[16];
 	uint64_t memory_bytes, context_bytes;
+	unsigned int core;		/* as in struct card */
 };
 
 struct limits {
@@ -34,6 +38,7 @@ struct limits {
 };
 
 struct ledger_entry;
+struct gpu_table;
 
 struct ledger {
 	struct mutex mutex;
@@ -50,6 +55,14 @@ struct slot_use {
 	uint64_t contexts[CARDS_MAX];
 };
 
+#define REUSED_MAX 16
+
+/* Memory of graphs that a further launch on this stream, or of this executable, can use again. */
+struct reused {
+	uint64_t key, bytes;
+	int card;
+};
+
 struct process {
 	pid_t pid;			/* 0: the kernel clears this page in a child */
 	unsigned int epoch;		/* atomic: moves when what threads know of contexts is out of date */
@@ -57,7 +70,17 @@ struct process {
 	struct ledger ledger;
 	struct slot_use use;
 	struct mutex contexts;	/* held while a context is made or ended */
+	struct gpu_table *gpu;		/* GPU time that is being measured; atomic */
 	struct mutex virtual;	/* held while backing or mappings change */
+	struct mutex accounts;	/* held while the driver says what pools and graphs hold */
+	unsigned int accounts_known;	/* how many; atomic */
+	bool pooled;		/* something is in the ledger as LEDGER_POOLED, or was; atomic */
+	bool accounts_moved;	/* something was freed since they were last looked at; atomic */
+	struct mutex modules;	/* held while code is loaded or unloaded, and what it takes measured */
+	struct mutex graphs;	/* guards the two below */
+	unsigned int reused_next;
+	struct reused reused[REUSED_MAX];
+	unsigned int executables;	/* those that take memory; atomic */
 	uint64_t primary[DEVICES_MAX];	/* each device's primary context */
 };
 

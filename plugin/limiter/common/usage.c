@@ -211,3 +211,10 @@ unsigned int usage_processes(int card, struct usage_process *out, unsigned int r
 	}
 	return count;
 }
+
+struct bucket *usage_bucket(int card)
+{
+	struct usage *map = usage_map();
+
+	return card >= 0 && map != NULL ? &map->buckets[card] : NULL;
+}

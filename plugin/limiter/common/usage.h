@@ -1,4 +1,5 @@
-/* usage.h - the file in which the processes of a container count the card memory that they hold. */
+/* usage.h - the file in which the processes of a container count the card memory that they hold,
+ * and the GPU time that they took. */
 #ifndef EDGEGPU_LIMITER_USAGE_H
 #define EDGEGPU_LIMITER_USAGE_H
 
@@ -8,7 +9,7 @@
 #include "process.h"
 
 #define USAGE_MAGIC 0x45474c4du
-#define USAGE_VERSION 1
+#define USAGE_VERSION 2
 #define USAGE_SLOTS 512
 
 struct usage_card {
@@ -31,6 +32,7 @@ struct usage {
 	uint32_t high;			/* slots below it may be taken */
 	uint32_t ncards;
 	uint8_t cards[CARDS_MAX][16];	/* uuids */
+	struct bucket buckets[CARDS_MAX];	/* each card's GPU time */
 	struct usage_slot all[USAGE_SLOTS];
 };
 
@@ -50,6 +52,8 @@ void usage_release(int card, uint64_t bytes);
 void usage_contexts(int card, int change);
 
 uint64_t usage_total(int card);
+
+struct bucket *usage_bucket(int card);	/* of the container; NULL: it has none */
 
 /* The container's processes that the asker can see with something on the card; returns how many. */
 unsigned int usage_processes(int card, struct usage_process *out, unsigned int room);

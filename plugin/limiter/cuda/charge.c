@@ -1,5 +1,5 @@
 /* charge.c - which card a call is about, and what the hooks that take memory have in common. */
-#include "charge.h"
+#include "account.h"
 
 __thread int charge_depth __attribute__((tls_model("initial-exec")));
 
@@ -48,12 +48,29 @@ struct card *charge_current_card(CUcontext *context)
 	return last.card;
 }
 
-bool charge_card(struct charge *charge, struct card *card, uint64_t bytes)
+struct card *charge_indexed_card(int index)
+{
+	struct process *own = process_own();
+	unsigned int count = own == NULL || index < 0 ? 0 :
+		__atomic_load_n(&own->limits.ncards, __ATOMIC_ACQUIRE);
+
+	for (unsigned int i = 0; i < count; i++)
+		if (own->limits.cards[i].index == index)
+			return &own->limits.cards[i];
+	return NULL;
+}
+
+bool charge_fits(struct charge *charge, struct card *card, uint64_t bytes)
 {
 	*charge = (struct charge){ card, bytes, 0 };
-	if (card == NULL)
-		return true;
-	return usage_reserve(card->index, bytes, limits_memory(card));
+	return card == NULL || usage_reserve(card->index, bytes, limits_memory(card));
+}
+
+/* Before a refusal the driver gives up what pools and graphs keep unused, as it does on a full card. */
+bool charge_card(struct charge *charge, struct card *card, uint64_t bytes)
+{
+	return charge_fits(charge, card, bytes) ||
+	       (account_make_room(card) && charge_fits(charge, card, bytes));
 }
 
 bool charge_current(struct charge *charge, uint64_t bytes)
@@ -83,7 +100,8 @@ CUresult charge_settle(const struct charge *charge, CUresult ret, enum ledger_ki
 
 void charge_give_back(const struct ledger_entry *entry)
 {
-	usage_release(entry->card, entry->bytes);
+	if (entry->kind != LEDGER_POOLED)
+		usage_release(entry->card, entry->bytes);
 	if (entry->kind == LEDGER_CONTEXT)
 		usage_contexts(entry->card, -1);
 }
@@ -97,8 +115,21 @@ struct ledger_entry charge_release(enum ledger_kind kind, uint64_t key)
 	return entry;
 }
 
+struct ledger_entry charge_release_pointer(uint64_t at)
+{
+	struct ledger_entry entry = charge_release(LEDGER_POINTER, at);
+	struct process *own = process_own();
+
+	if (entry.kind != LEDGER_NONE || own == NULL ||
+	    !__atomic_load_n(&own->pooled, __ATOMIC_ACQUIRE))
+		return entry;
+	return charge_release(LEDGER_POOLED, at);
+}
+
 CUresult charge_released(const struct ledger_entry *entry, CUresult ret)
 {
+	if (entry->kind == LEDGER_NONE || entry->kind == LEDGER_POOLED)
+		accounts_moved();
 	if (entry->kind == LEDGER_NONE)
 		return ret;
 	if (ret == CUDA_SUCCESS)

@@ -31,11 +31,15 @@ struct charge {
 
 struct card *charge_device_card(CUdevice device);
 struct card *charge_current_card(CUcontext *context);	/* of the calling thread; NULL: no context */
+struct card *charge_indexed_card(int index);	/* in the usage file; NULL: none */
 void charge_forget_contexts(void);	/* a context ended: its address may come again */
 
 /* False: that would pass the limit. */
 bool charge_current(struct charge *charge, uint64_t bytes);
 bool charge_card(struct charge *charge, struct card *card, uint64_t bytes);
+
+/* The same of a card, but nothing is given up to make room. */
+bool charge_fits(struct charge *charge, struct card *card, uint64_t bytes);
 
 /* The driver answered ret: remember the thing, or give back. Returns ret. */
 CUresult charge_settle(const struct charge *charge, CUresult ret, enum ledger_kind kind,
@@ -45,6 +49,7 @@ void charge_give_back(const struct ledger_entry *entry);
 
 /* The driver is about to free the thing: it leaves the ledger before its address can come again. */
 struct ledger_entry charge_release(enum ledger_kind kind, uint64_t key);
+struct ledger_entry charge_release_pointer(uint64_t at);	/* a pool's as well */
 CUresult charge_released(const struct ledger_entry *entry, CUresult ret);
 
 #endif

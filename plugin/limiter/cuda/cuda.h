@@ -12,10 +12,20 @@ typedef unsigned int CUdeviceptr_v1;
 typedef unsigned long long CUdeviceptr;
 typedef struct CUctx_st *CUcontext;
 typedef struct CUstream_st *CUstream;
+typedef struct CUevent_st *CUevent;
+typedef struct CUgraphExec_st *CUgraphExec;
 typedef struct CUmemPoolHandle_st *CUmemoryPool;
 typedef struct CUarray_st *CUarray;
 typedef struct CUmipmappedArray_st *CUmipmappedArray;
 typedef unsigned long long CUmemGenericAllocationHandle;
+typedef struct CUevent_st *CUevent;
+typedef struct CUgraph_st *CUgraph;
+typedef struct CUgraphNode_st *CUgraphNode;
+typedef struct CUgraphExec_st *CUgraphExec;
+typedef struct CUmod_st *CUmodule;
+typedef struct CUlib_st *CUlibrary;
+typedef struct CUkern_st *CUkernel;
+typedef struct CUgreenCtx_st *CUgreenCtx;
 
 enum {
 	CUDA_SUCCESS = 0,
@@ -67,6 +77,20 @@ struct CUmem_location {
 
 #define CU_MEM_LOCATION_DEVICE 1
 
+struct CUlaunch_config {		/* of cuLaunchKernelEx */
+	unsigned int grid[3], block[3], shared;
+	CUstream stream;
+	void *attributes;
+	unsigned int count;
+};
+
+struct CUlaunch_params {		/* of a cooperative launch on several cards */
+	void *function;
+	unsigned int grid[3], block[3], shared;
+	CUstream stream;
+	void **params;
+};
+
 struct CUmem_allocation_prop {
 	int type, handle_types;
 	struct CUmem_location location;
@@ -77,5 +101,42 @@ struct CUmem_allocation_prop {
 		unsigned char reserved[4];
 	} flags;
 };
+
+struct CUmem_pool_props {
+	int type, handle_types;
+	struct CUmem_location location;
+	void *win32;
+	size_t most;
+	unsigned short usage;
+	unsigned char reserved[54];
+};
+
+#define CU_MEM_ALLOCATION_PINNED 1
+
+struct CUmem_alloc_node {
+	struct CUmem_pool_props props;
+	const void *access;
+	size_t access_count, bytes;
+	CUdeviceptr at;			/* out */
+};
+
+_Static_assert(sizeof(struct CUmem_alloc_node) == 120, "as in cuda.h");
+
+struct CUgraph_instantiate_params {
+	uint64_t flags;
+	CUstream upload;
+	CUgraphNode error_node;
+	int result;
+};
+
+#define PER_THREAD_STREAM ((CUstream)2)
+#define LAST_SPECIAL_STREAM 2		/* handles up to it name default streams */
+
+enum { CU_CAPTURE_RELAXED = 2 };
+enum { CU_MEMPOOL_RESERVED = 5, CU_MEMPOOL_USED = 7, CU_GRAPH_MEM_RESERVED = 2 };
+enum { CU_POINTER_MEMORY_TYPE = 2, CU_POINTER_IS_MANAGED = 8, CU_MEMORYTYPE_HOST = 1 };
+enum { CU_GRAPH_NODE_GRAPH = 4, CU_GRAPH_NODE_ALLOC = 10, CU_GRAPH_NODE_FREE = 11 };
+enum { CU_LIMIT_STACK = 0, CU_LIMIT_PRINTF = 1, CU_LIMIT_HEAP = 2 };
+enum { CU_ATTRIBUTE_MULTIPROCESSORS = 16, CU_ATTRIBUTE_THREADS_PER_MULTIPROCESSOR = 39 };
 
 #endif

@@ -1,5 +1,5 @@
 /* cuda_answer.c - how large the card is, and how much of it is free: as if it had the limit's size. */
-#include "charge.h"
+#include "account.h"
 
 #define UINT_BYTES 0xffffffffu
 
@@ -29,6 +29,7 @@ CUresult EXPORT cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
 
 	if (ret != CUDA_SUCCESS || NESTED || free_bytes == NULL || total == NULL)
 		return ret;
+	accounts_renew();
 	card = charge_current_card(&context);
 	if (card == NULL)
 		return ret;
@@ -52,6 +53,7 @@ CUresult EXPORT cuMemGetInfo(unsigned int *free_bytes, unsigned int *total)
 
 	if (ret != CUDA_SUCCESS || NESTED || free_bytes == NULL || total == NULL)
 		return ret;
+	accounts_renew();
 	card = charge_current_card(&context);
 	if (card == NULL)
 		return ret;

@@ -3,12 +3,14 @@
  * How much a context takes stands in the limits file. The driver is asked whether a primary context
  * is there, before and after: it alone knows who else retained it. One mutex around these calls, so
  * that a context's address does not come again before its memory left the ledger. */
-#include "charge.h"
+#include "account.h"
+#include "gpu_time.h"
 
 static struct process *lock(void)
 {
 	struct process *own = process_own();
 
+	gpu_time_settle();
 	if (own != NULL)
 		mutex_lock(&own->contexts);
 	return own;
@@ -38,7 +40,9 @@ static bool charge_context(struct charge *charge, CUdevice device)
 static void forget(CUcontext context)
 {
 	ledger_take_context((uint64_t)(uintptr_t)context, charge_give_back);
+	gpu_time_forget(context);
 	charge_forget_contexts();
+	accounts_renew();
 }
 
 CUresult EXPORT cuCtxCreate(CUcontext *out, unsigned int flags, CUdevice device)
@@ -92,6 +96,87 @@ CUresult EXPORT cuCtxCreate_v4(CUcontext *out, void *params, unsigned int flags,
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	ret = CALL(cuCtxCreate_v4, out, params, flags, device);
 	return settle(&charge, ret, *out);
+}
+
+/* Contexts for graphics are as others. */
+CUresult EXPORT cuGLCtxCreate(CUcontext *out, unsigned int flags, CUdevice device)
+{
+	struct charge charge;
+	CUresult ret;
+
+	if (NESTED || out == NULL)
+		return DRIVER(cuGLCtxCreate)(out, flags, device);
+	if (!charge_context(&charge, device))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	ret = CALL(cuGLCtxCreate, out, flags, device);
+	return settle(&charge, ret, *out);
+}
+
+CUresult EXPORT cuGLCtxCreate_v2(CUcontext *out, unsigned int flags, CUdevice device)
+{
+	struct charge charge;
+	CUresult ret;
+
+	if (NESTED || out == NULL)
+		return DRIVER(cuGLCtxCreate_v2)(out, flags, device);
+	if (!charge_context(&charge, device))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	ret = CALL(cuGLCtxCreate_v2, out, flags, device);
+	return settle(&charge, ret, *out);
+}
+
+CUresult EXPORT cuVDPAUCtxCreate(CUcontext *out, unsigned int flags, CUdevice device,
+				 uint32_t display, void *find)
+{
+	struct charge charge;
+	CUresult ret;
+
+	if (NESTED || out == NULL)
+		return DRIVER(cuVDPAUCtxCreate)(out, flags, device, display, find);
+	if (!charge_context(&charge, device))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	ret = CALL(cuVDPAUCtxCreate, out, flags, device, display, find);
+	return settle(&charge, ret, *out);
+}
+
+CUresult EXPORT cuVDPAUCtxCreate_v2(CUcontext *out, unsigned int flags, CUdevice device,
+				    uint32_t display, void *find)
+{
+	struct charge charge;
+	CUresult ret;
+
+	if (NESTED || out == NULL)
+		return DRIVER(cuVDPAUCtxCreate_v2)(out, flags, device, display, find);
+	if (!charge_context(&charge, device))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	ret = CALL(cuVDPAUCtxCreate_v2, out, flags, device, display, find);
+	return settle(&charge, ret, *out);
+}
+
+CUresult EXPORT cuCtxAttach(CUcontext *out, unsigned int flags)
+{
+	CUresult ret = CALL(cuCtxAttach, out, flags);
+
+	if (ret == CUDA_SUCCESS && !NESTED && out != NULL)
+		ledger_refer(LEDGER_CONTEXT, (uint64_t)(uintptr_t)*out, 1);
+	return ret;
+}
+
+/* The last one that lets go of a context ends it. */
+CUresult EXPORT cuCtxDetach(CUcontext context)
+{
+	struct process *own;
+	CUresult ret;
+
+	if (NESTED)
+		return DRIVER(cuCtxDetach)(context);
+	own = lock();
+	ret = CALL(cuCtxDetach, context);
+	if (ret == CUDA_SUCCESS &&
+	    ledger_refer(LEDGER_CONTEXT, (uint64_t)(uintptr_t)context, -1) == 0)
+		forget(context);
+	unlock(own);
+	return ret;
 }
 
 CUresult EXPORT cuCtxDestroy(CUcontext context)
@@ -240,4 +325,90 @@ CUresult EXPORT cuDevicePrimaryCtxReset_v2(CUdevice device)
 		return DRIVER(cuDevicePrimaryCtxReset_v2)(device);
 	own = lock();
 	return ended(own, device, CALL(cuDevicePrimaryCtxReset_v2, device), true);
+}
+
+/* A primary context that somebody else keeps: its handle, without keeping it ourselves. */
+static void see_primary(struct process *own, CUdevice device)
+{
+	CUcontext primary = NULL;
+
+	if (own == NULL || CALL(cuDevicePrimaryCtxRetain, &primary, device) != CUDA_SUCCESS)
+		return;
+	count_late(device, primary);
+	if (device >= 0 && device < DEVICES_MAX)
+		own->primary[device] = (uint64_t)(uintptr_t)primary;
+	CALL(cuDevicePrimaryCtxRelease_v2, device);
+}
+
+/* A green context keeps the primary one. What it takes itself nobody published: as much as a context. */
+CUresult EXPORT cuGreenCtxCreate(CUgreenCtx *out, void *description, CUdevice device,
+				 unsigned int flags)
+{
+	struct charge charge, primary = { NULL, 0, 0 };
+	CUcontext context = NULL;
+	struct process *own;
+	CUresult ret = CUDA_ERROR_OUT_OF_MEMORY;
+
+	if (NESTED || out == NULL)
+		return DRIVER(cuGreenCtxCreate)(out, description, device, flags);
+	own = lock();
+	if (charge_context(&charge, device)) {
+		if (active(device) || charge_context(&primary, device))
+			ret = CALL(cuGreenCtxCreate, out, description, device, flags);
+		if (primary.card != NULL)	/* counted below, when it is seen */
+			usage_release(primary.card->index, primary.bytes);
+		if (ret == CUDA_SUCCESS) {
+			see_primary(own, device);
+			CALL(cuCtxFromGreenCtx, &context, *out);
+		}
+		ret = settle(&charge, ret, context);
+	}
+	unlock(own);
+	return ret;
+}
+
+/* What was allocated in a green context may outlive it, for its addresses are the primary's: the driver
+ * is asked for each. Arrays and code cannot be asked for, and count until they are freed. */
+static void forget_green(CUcontext green, uint64_t primary)
+{
+	static const enum ledger_kind kept[] = { LEDGER_POINTER, LEDGER_ARRAY, LEDGER_MIPMAP,
+						 LEDGER_MODULE, LEDGER_LIBRARY };
+	struct ledger_entry entry;
+	CUdeviceptr base;
+	size_t bytes;
+
+	for (unsigned int i = 0; i < sizeof(kept) / sizeof(*kept); i++)
+		while (ledger_take_of(kept[i], (uintptr_t)green, &entry)) {
+			entry.of = primary;
+			if (entry.kind == LEDGER_POINTER &&
+			    CALL(cuMemGetAddressRange_v2, &base, &bytes, entry.key) != CUDA_SUCCESS)
+				charge_give_back(&entry);
+			else
+				ledger_put(entry);
+		}
+	forget(green);
+}
+
+CUresult EXPORT cuGreenCtxDestroy(CUgreenCtx green)
+{
+	CUcontext context = NULL;
+	CUdevice device = -1;
+	struct process *own;
+	CUresult ret;
+
+	if (NESTED)
+		return DRIVER(cuGreenCtxDestroy)(green);
+	own = lock();
+	if (own != NULL && CALL(cuCtxFromGreenCtx, &context, green) == CUDA_SUCCESS &&
+	    CALL(cuCtxPushCurrent_v2, context) == CUDA_SUCCESS) {
+		CALL(cuCtxGetDevice, &device);
+		CALL(cuCtxPopCurrent_v2, &context);
+	}
+	ret = CALL(cuGreenCtxDestroy, green);
+	if (ret == CUDA_SUCCESS && device >= 0 && device < DEVICES_MAX) {
+		forget_green(context, own->primary[device]);
+		end_primary(own, device, false);
+	}
+	unlock(own);
+	return ret;
 }

@@ -112,7 +112,7 @@ CUresult EXPORT cuMemFree(CUdeviceptr_v1 at)
 
 	if (NESTED)
 		return DRIVER(cuMemFree)(at);
-	entry = charge_release(LEDGER_POINTER, at);
+	entry = charge_release_pointer(at);
 	return charge_released(&entry, CALL(cuMemFree, at));
 }
 
@@ -122,6 +122,6 @@ CUresult EXPORT cuMemFree_v2(CUdeviceptr at)
 
 	if (NESTED)
 		return DRIVER(cuMemFree_v2)(at);
-	entry = charge_release(LEDGER_POINTER, at);
+	entry = charge_release_pointer(at);
 	return charge_released(&entry, CALL(cuMemFree_v2, at));
 }

@@ -1,61 +1,224 @@
 /* cuda_pool.c - memory in a stream's order, from the card's own pool or one of the program's.
  *
- * What is allocated counts, from the call that allocates to the call that frees. What a pool keeps
- * between them does not count yet (README.md, "What escapes today"). */
-#include "charge.h"
+ * A pool counts with all that it holds, used or kept (cuda_account.c). An allocation reserves what it
+ * may need at most; then the driver says what the pool holds, and that counts. In a capture nothing
+ * is taken: what the graph takes counts where it is launched (cuda_graph.c).
+ *
+ * A destroyed pool lives on with what was not freed, and answers no more. So what comes from pools
+ * that can be destroyed is remembered, and counts by itself then. */
+#include "account.h"
+
+#define BUILT_IN 1u			/* references of a pool that cannot be destroyed */
+
+struct order {
+	CUstream stream;
+	bool per_thread;		/* 0 stands for the thread's own default stream */
+};
+
+struct pooled {
+	struct charge charge;
+	CUmemoryPool pool;
+	struct ledger_entry account;	/* of the pool; LEDGER_NONE: the driver does not say what it holds */
+	bool capturing;
+};
+
+static bool capturing(const struct order *order)
+{
+	int status = 0;
+
+	return (order->per_thread ? CALL(cuStreamIsCapturing_ptsz, order->stream, &status) :
+		CALL(cuStreamIsCapturing, order->stream, &status)) == CUDA_SUCCESS && status != 0;
+}
+
+static bool device_of(const struct order *order, CUdevice *device)
+{
+	CUcontext current = NULL, of = NULL;
+	CUresult ret;
+
+	if (CALL(cuCtxGetDevice, device) != CUDA_SUCCESS)
+		return false;
+	if ((uintptr_t)order->stream <= LAST_SPECIAL_STREAM ||
+	    CALL(cuCtxGetCurrent, &current) != CUDA_SUCCESS ||
+	    CALL(cuStreamGetCtx, order->stream, &of) != CUDA_SUCCESS || of == current)
+		return true;
+	if (CALL(cuCtxPushCurrent_v2, of) != CUDA_SUCCESS)
+		return true;
+	ret = CALL(cuCtxGetDevice, device);
+	CALL(cuCtxPopCurrent_v2, &of);
+	return ret == CUDA_SUCCESS;
+}
+
+/* The account of a device's current pool. */
+static bool find_current(struct pooled *pooled, const struct order *order, struct card **card)
+{
+	CUmemoryPool own = NULL;
+	CUdevice device;
+	uint64_t held, used;
+
+	if (!device_of(order, &device) ||
+	    CALL(cuDeviceGetMemPool, &pooled->pool, device) != CUDA_SUCCESS)
+		return false;
+	if (ledger_get(LEDGER_POOL, (uintptr_t)pooled->pool, &pooled->account))
+		return true;
+	*card = charge_device_card(device);
+	if (*card == NULL || !account_pool(pooled->pool, &held, &used))
+		return false;
+	CALL(cuDeviceGetDefaultMemPool, &own, device);
+	account_open(LEDGER_POOL, (uintptr_t)pooled->pool, (*card)->index,
+		     own == pooled->pool ? BUILT_IN : 0);
+	return ledger_get(LEDGER_POOL, (uintptr_t)pooled->pool, &pooled->account);
+}
+
+/* Of a pool that nobody saw being made the first memory tells where it is. */
+static bool on_host(CUdeviceptr at)
+{
+	unsigned int type = 0, managed = 0;
+
+	return CALL(cuPointerGetAttribute, &type, CU_POINTER_MEMORY_TYPE, at) == CUDA_SUCCESS &&
+	       type == CU_MEMORYTYPE_HOST &&
+	       CALL(cuPointerGetAttribute, &managed, CU_POINTER_IS_MANAGED, at) == CUDA_SUCCESS &&
+	       managed == 0;
+}
+
+static bool reserve(struct pooled *pooled, struct card *card, uint64_t bytes,
+		    const struct order *order)
+{
+	uint64_t held, used, kept;
+
+	if (charge_fits(&pooled->charge, card, bytes))
+		return true;
+	if (pooled->account.kind != LEDGER_NONE && account_pool(pooled->pool, &held, &used) &&
+	    usage_total(card->index) <= limits_memory(card)) {
+		kept = held > used ? held - used : 0;
+		if (charge_fits(&pooled->charge, card, bytes > kept ? bytes - kept : 0))
+			return true;
+	}
+	pooled->capturing = capturing(order);
+	return pooled->capturing ? charge_fits(&pooled->charge, card, 0) :
+	       charge_card(&pooled->charge, card, bytes);
+}
+
+/* pool NULL: the current one of the stream's device. */
+static bool begin(struct pooled *pooled, CUmemoryPool pool, uint64_t bytes,
+		  const struct order *order)
+{
+	CUcontext context = NULL;
+	struct card *card = charge_current_card(&context);
+
+	*pooled = (struct pooled){ .pool = pool };
+	if (card == NULL)
+		return true;
+	if (pool != NULL)
+		ledger_get(LEDGER_POOL, (uintptr_t)pool, &pooled->account);
+	else
+		find_current(pooled, order, &card);
+	if (pooled->account.kind != LEDGER_NONE) {
+		card = charge_indexed_card(pooled->account.card);
+		if (card == NULL)	/* on the host */
+			return true;
+	}
+	return card == NULL || reserve(pooled, card, bytes, order);
+}
+
+/* The driver answered ret and gave `at`. */
+static CUresult taken(struct pooled *pooled, CUresult ret, CUdeviceptr at, uint64_t bytes)
+{
+	const struct charge *charge = &pooled->charge;
+	uint64_t held, used;
+
+	if (charge->card == NULL)
+		return ret;
+	if (ret != CUDA_SUCCESS || pooled->capturing || (pooled->account.kind == LEDGER_NONE && on_host(at))) {
+		usage_release(charge->card->index, charge->bytes);
+		return ret;
+	}
+	if (pooled->account.kind == LEDGER_NONE) {
+		if (pooled->pool == NULL || !account_pool(pooled->pool, &held, &used))
+			return charge_settle(charge, ret, LEDGER_POINTER, at);
+		account_open(LEDGER_POOL, (uintptr_t)pooled->pool, charge->card->index, 0);
+	}
+	if (!account_settle(charge, LEDGER_POOL, (uintptr_t)pooled->pool))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	if (pooled->account.references == BUILT_IN)
+		return ret;
+	__atomic_store_n(&process_own()->pooled, true, __ATOMIC_RELEASE);
+	ledger_put((struct ledger_entry){ .key = at, .bytes = bytes, .kind = LEDGER_POOLED,
+					  .of = (uintptr_t)pooled->pool,
+					  .card = (int16_t)charge->card->index });
+	return ret;
+}
+
+/* The pool took more than the limit leaves: it goes back, as if it had not been there. */
+static CUresult refused(const struct pooled *pooled)
+{
+	CALL(cuMemPoolTrimTo, pooled->pool, 0);
+	accounts_renew();
+	return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static CUresult allocate(CUdeviceptr *out, size_t bytes, CUmemoryPool pool, struct order order)
+{
+	struct pooled pooled;
+	CUresult ret;
+
+	if (!begin(&pooled, pool, bytes, &order))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	if (pool != NULL)
+		ret = order.per_thread ?
+			CALL(cuMemAllocFromPoolAsync_ptsz, out, bytes, pool, order.stream) :
+			CALL(cuMemAllocFromPoolAsync, out, bytes, pool, order.stream);
+	else
+		ret = order.per_thread ? CALL(cuMemAllocAsync_ptsz, out, bytes, order.stream) :
+			CALL(cuMemAllocAsync, out, bytes, order.stream);
+	if (ret == CUDA_SUCCESS && !pooled.capturing && pooled.account.kind == LEDGER_NONE)
+		pooled.capturing = capturing(&order);
+	if (taken(&pooled, ret, *out, bytes) == ret)
+		return ret;
+	if (order.per_thread)
+		CALL(cuMemFreeAsync_ptsz, *out, order.stream);
+	else
+		CALL(cuMemFreeAsync, *out, order.stream);
+	return refused(&pooled);
+}
 
 CUresult EXPORT cuMemAllocAsync(CUdeviceptr *out, size_t bytes, CUstream stream)
 {
-	struct charge charge;
-	CUresult ret;
-
 	if (NESTED || out == NULL)
 		return DRIVER(cuMemAllocAsync)(out, bytes, stream);
-	if (!charge_current(&charge, bytes))
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	ret = CALL(cuMemAllocAsync, out, bytes, stream);
-	return charge_settle(&charge, ret, LEDGER_POINTER, *out);
+	return allocate(out, bytes, NULL, (struct order){ stream, false });
 }
 
 CUresult EXPORT cuMemAllocAsync_ptsz(CUdeviceptr *out, size_t bytes, CUstream stream)
 {
-	struct charge charge;
-	CUresult ret;
-
 	if (NESTED || out == NULL)
 		return DRIVER(cuMemAllocAsync_ptsz)(out, bytes, stream);
-	if (!charge_current(&charge, bytes))
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	ret = CALL(cuMemAllocAsync_ptsz, out, bytes, stream);
-	return charge_settle(&charge, ret, LEDGER_POINTER, *out);
+	return allocate(out, bytes, NULL, (struct order){ stream, true });
 }
 
 CUresult EXPORT cuMemAllocFromPoolAsync(CUdeviceptr *out, size_t bytes, CUmemoryPool pool,
 					CUstream stream)
 {
-	struct charge charge;
-	CUresult ret;
-
-	if (NESTED || out == NULL)
+	if (NESTED || out == NULL || pool == NULL)
 		return DRIVER(cuMemAllocFromPoolAsync)(out, bytes, pool, stream);
-	if (!charge_current(&charge, bytes))
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	ret = CALL(cuMemAllocFromPoolAsync, out, bytes, pool, stream);
-	return charge_settle(&charge, ret, LEDGER_POINTER, *out);
+	return allocate(out, bytes, pool, (struct order){ stream, false });
 }
 
 CUresult EXPORT cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *out, size_t bytes, CUmemoryPool pool,
 					     CUstream stream)
 {
-	struct charge charge;
-	CUresult ret;
-
-	if (NESTED || out == NULL)
+	if (NESTED || out == NULL || pool == NULL)
 		return DRIVER(cuMemAllocFromPoolAsync_ptsz)(out, bytes, pool, stream);
-	if (!charge_current(&charge, bytes))
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	ret = CALL(cuMemAllocFromPoolAsync_ptsz, out, bytes, pool, stream);
-	return charge_settle(&charge, ret, LEDGER_POINTER, *out);
+	return allocate(out, bytes, pool, (struct order){ stream, true });
+}
+
+/* A free in a capture is a node of the graph: nothing is free yet. */
+static CUresult freed(const struct ledger_entry *entry, CUresult ret, struct order order)
+{
+	if (entry->kind != LEDGER_NONE && ret == CUDA_SUCCESS && capturing(&order)) {
+		ledger_put(*entry);
+		return ret;
+	}
+	return charge_released(entry, ret);
 }
 
 CUresult EXPORT cuMemFreeAsync(CUdeviceptr at, CUstream stream)
@@ -64,8 +227,8 @@ CUresult EXPORT cuMemFreeAsync(CUdeviceptr at, CUstream stream)
 
 	if (NESTED)
 		return DRIVER(cuMemFreeAsync)(at, stream);
-	entry = charge_release(LEDGER_POINTER, at);
-	return charge_released(&entry, CALL(cuMemFreeAsync, at, stream));
+	entry = charge_release_pointer(at);
+	return freed(&entry, CALL(cuMemFreeAsync, at, stream), (struct order){ stream, false });
 }
 
 CUresult EXPORT cuMemFreeAsync_ptsz(CUdeviceptr at, CUstream stream)
@@ -74,6 +237,69 @@ CUresult EXPORT cuMemFreeAsync_ptsz(CUdeviceptr at, CUstream stream)
 
 	if (NESTED)
 		return DRIVER(cuMemFreeAsync_ptsz)(at, stream);
-	entry = charge_release(LEDGER_POINTER, at);
-	return charge_released(&entry, CALL(cuMemFreeAsync_ptsz, at, stream));
+	entry = charge_release_pointer(at);
+	return freed(&entry, CALL(cuMemFreeAsync_ptsz, at, stream), (struct order){ stream, true });
+}
+
+CUresult EXPORT cuMemPoolCreate(CUmemoryPool *out, const struct CUmem_pool_props *props)
+{
+	CUresult ret = CALL(cuMemPoolCreate, out, props);
+	struct card *card = NULL;
+
+	if (ret != CUDA_SUCCESS || NESTED)
+		return ret;
+	if (props->location.type == CU_MEM_LOCATION_DEVICE)
+		card = charge_device_card(props->location.id);
+	else if (props->type != CU_MEM_ALLOCATION_PINNED)
+		return ret;		/* managed: the first memory tells */
+	account_open(LEDGER_POOL, (uintptr_t)*out, card != NULL ? card->index : -1, 0);
+	return ret;
+}
+
+/* What was not freed counts by itself from now on, what the pool kept does not. */
+static void destroyed(uint64_t pool)
+{
+	struct ledger_entry account, memory;
+	uint64_t left = 0;
+
+	while (ledger_take_of(LEDGER_POOLED, pool, &memory)) {
+		memory.kind = LEDGER_POINTER;
+		memory.of = 0;
+		left += memory.bytes;
+		ledger_put(memory);
+	}
+	if (!account_close(LEDGER_POOL, pool, &account) || account.card < 0)
+		return;
+	usage_add(account.card, left);
+	usage_release(account.card, account.bytes);
+}
+
+CUresult EXPORT cuMemPoolDestroy(CUmemoryPool pool)
+{
+	CUresult ret;
+
+	if (NESTED)
+		return DRIVER(cuMemPoolDestroy)(pool);
+	accounts_synchronised();
+	ret = CALL(cuMemPoolDestroy, pool);
+	if (ret == CUDA_SUCCESS)
+		destroyed((uintptr_t)pool);
+	return ret;
+}
+
+static CUresult changed(CUresult ret)
+{
+	if (ret == CUDA_SUCCESS && !NESTED)
+		accounts_renew();
+	return ret;
+}
+
+CUresult EXPORT cuMemPoolTrimTo(CUmemoryPool pool, size_t keep)
+{
+	return changed(DRIVER(cuMemPoolTrimTo)(pool, keep));
+}
+
+CUresult EXPORT cuMemPoolSetAttribute(CUmemoryPool pool, int attribute, void *value)
+{
+	return changed(DRIVER(cuMemPoolSetAttribute)(pool, attribute, value));
 }

@@ -11,6 +11,30 @@ CUresult cuCtxGetDevice(CUdevice *out);
 CUresult cuDeviceGetUuid(struct CUuuid *out, CUdevice device);
 CUresult cuDeviceGetUuid_v2(struct CUuuid *out, CUdevice device);
 CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags, int *active);
+CUresult cuCtxPushCurrent_v2(CUcontext context);
+CUresult cuCtxPopCurrent_v2(CUcontext *out);
+CUresult cuCtxGetLimit(size_t *out, int which);
+CUresult cuCtxFromGreenCtx(CUcontext *out, CUgreenCtx green);
+CUresult cuDeviceGetAttribute(int *out, int which, CUdevice device);
+CUresult cuDeviceGetMemPool(CUmemoryPool *out, CUdevice device);
+CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *out, CUdevice device);
+CUresult cuDeviceGetGraphMemAttribute(CUdevice device, int which, void *out);
+CUresult cuMemPoolGetAttribute(CUmemoryPool pool, int which, void *out);
+CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdeviceptr at);
+CUresult cuPointerGetAttribute(void *out, int which, CUdeviceptr at);
+CUresult cuStreamGetCtx(CUstream stream, CUcontext *out);
+CUresult cuStreamIsCapturing(CUstream stream, int *status);
+CUresult cuStreamIsCapturing_ptsz(CUstream stream, int *status);
+CUresult cuThreadExchangeStreamCaptureMode(int *mode);
+CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode *nodes, size_t *count);
+CUresult cuGraphNodeGetType(CUgraphNode node, int *type);
+CUresult cuGraphMemAllocNodeGetParams(CUgraphNode node, struct CUmem_alloc_node *out);
+CUresult cuGraphMemFreeNodeGetParams(CUgraphNode node, CUdeviceptr *out);
+CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph *out);
+CUresult cuEventCreate(CUevent *out, unsigned int flags);
+CUresult cuEventRecord(CUevent event, CUstream stream);
+CUresult cuEventQuery(CUevent event);
+CUresult cuEventElapsedTime(float *ms, CUevent from, CUevent to);
 
 /* cuda_memory.c */
 CUresult cuMemAlloc(CUdeviceptr_v1 *out, unsigned int bytes);
@@ -31,6 +55,50 @@ CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *out, size_t bytes, CUmemoryPo
 				      CUstream stream);
 CUresult cuMemFreeAsync(CUdeviceptr at, CUstream stream);
 CUresult cuMemFreeAsync_ptsz(CUdeviceptr at, CUstream stream);
+CUresult cuMemPoolCreate(CUmemoryPool *out, const struct CUmem_pool_props *props);
+CUresult cuMemPoolDestroy(CUmemoryPool pool);
+CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep);
+CUresult cuMemPoolSetAttribute(CUmemoryPool pool, int attribute, void *value);
+
+/* cuda_graph.c */
+CUresult cuGraphInstantiate(CUgraphExec *out, CUgraph graph, CUgraphNode *node, char *log,
+			    size_t bytes);
+CUresult cuGraphInstantiate_v2(CUgraphExec *out, CUgraph graph, CUgraphNode *node, char *log,
+			       size_t bytes);
+CUresult cuGraphInstantiateWithFlags(CUgraphExec *out, CUgraph graph, unsigned long long flags);
+CUresult cuGraphInstantiateWithParams(CUgraphExec *out, CUgraph graph,
+				      struct CUgraph_instantiate_params *params);
+CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec *out, CUgraph graph,
+					   struct CUgraph_instantiate_params *params);
+CUresult cuGraphExecUpdate(CUgraphExec exec, CUgraph graph, CUgraphNode *node, int *result);
+CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, void *result);
+CUresult cuGraphExecDestroy(CUgraphExec exec);
+CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream);
+CUresult cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream);
+CUresult cuGraphUpload(CUgraphExec exec, CUstream stream);
+CUresult cuGraphUpload_ptsz(CUgraphExec exec, CUstream stream);
+CUresult cuDeviceGraphMemTrim(CUdevice device);
+
+/* cuda_module.c */
+CUresult cuModuleLoad(CUmodule *out, const char *path);
+CUresult cuModuleLoadData(CUmodule *out, const void *image);
+CUresult cuModuleLoadDataEx(CUmodule *out, const void *image, unsigned int number, int *options,
+			    void **values);
+CUresult cuModuleLoadFatBinary(CUmodule *out, const void *image);
+CUresult cuModuleUnload(CUmodule module);
+CUresult cuLibraryLoadData(CUlibrary *out, const void *code, int *jit, void **jit_values,
+			   unsigned int jit_count, int *options, void **values, unsigned int number);
+CUresult cuLibraryLoadFromFile(CUlibrary *out, const char *path, int *jit, void **jit_values,
+			       unsigned int jit_count, int *options, void **values,
+			       unsigned int number);
+CUresult cuLibraryUnload(CUlibrary library);
+CUresult cuLibraryGetModule(CUmodule *out, CUlibrary library);
+CUresult cuLibraryGetKernel(CUkernel *out, CUlibrary library, const char *name);
+CUresult cuLibraryGetGlobal(CUdeviceptr *out, size_t *bytes, CUlibrary library, const char *name);
+CUresult cuLibraryGetManaged(CUdeviceptr *out, size_t *bytes, CUlibrary library, const char *name);
+
+/* cuda_setting.c */
+CUresult cuCtxSetLimit(int which, size_t value);
 
 /* cuda_array.c */
 CUresult cuArrayCreate(CUarray *out, const struct CUarray_descriptor_v1 *wanted);
@@ -57,6 +125,16 @@ CUresult cuCtxCreate_v2(CUcontext *out, unsigned int flags, CUdevice device);
 CUresult cuCtxCreate_v3(CUcontext *out, void *affinity, int count, unsigned int flags,
 			CUdevice device);
 CUresult cuCtxCreate_v4(CUcontext *out, void *params, unsigned int flags, CUdevice device);
+CUresult cuGLCtxCreate(CUcontext *out, unsigned int flags, CUdevice device);
+CUresult cuGLCtxCreate_v2(CUcontext *out, unsigned int flags, CUdevice device);
+CUresult cuVDPAUCtxCreate(CUcontext *out, unsigned int flags, CUdevice device, uint32_t display,
+			  void *find);
+CUresult cuVDPAUCtxCreate_v2(CUcontext *out, unsigned int flags, CUdevice device, uint32_t display,
+			     void *find);
+CUresult cuGreenCtxCreate(CUgreenCtx *out, void *description, CUdevice device, unsigned int flags);
+CUresult cuGreenCtxDestroy(CUgreenCtx green);
+CUresult cuCtxAttach(CUcontext *out, unsigned int flags);
+CUresult cuCtxDetach(CUcontext context);
 CUresult cuCtxDestroy(CUcontext context);
 CUresult cuCtxDestroy_v2(CUcontext context);
 CUresult cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice device);
@@ -70,6 +148,39 @@ CUresult cuMemGetInfo(unsigned int *free_bytes, unsigned int *total);
 CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total);
 CUresult cuDeviceTotalMem(unsigned int *out, CUdevice device);
 CUresult cuDeviceTotalMem_v2(size_t *out, CUdevice device);
+
+/* cuda_launch.c */
+CUresult cuLaunch(void *function);
+CUresult cuLaunchGrid(void *function, int width, int height);
+CUresult cuLaunchGridAsync(void *function, int width, int height, CUstream stream);
+CUresult cuLaunchKernel(void *function, unsigned int gx, unsigned int gy, unsigned int gz,
+			unsigned int bx, unsigned int by, unsigned int bz, unsigned int shared,
+			CUstream stream, void **params, void **extra);
+CUresult cuLaunchKernel_ptsz(void *function, unsigned int gx, unsigned int gy, unsigned int gz,
+			     unsigned int bx, unsigned int by, unsigned int bz, unsigned int shared,
+			     CUstream stream, void **params, void **extra);
+CUresult cuLaunchKernelEx(const struct CUlaunch_config *config, void *function, void **params,
+			  void **extra);
+CUresult cuLaunchKernelEx_ptsz(const struct CUlaunch_config *config, void *function, void **params,
+			       void **extra);
+CUresult cuLaunchCooperativeKernel(void *function, unsigned int gx, unsigned int gy, unsigned int gz,
+				   unsigned int bx, unsigned int by, unsigned int bz,
+				   unsigned int shared, CUstream stream, void **params);
+CUresult cuLaunchCooperativeKernel_ptsz(void *function, unsigned int gx, unsigned int gy,
+					unsigned int gz, unsigned int bx, unsigned int by,
+					unsigned int bz, unsigned int shared, CUstream stream,
+					void **params);
+CUresult cuLaunchCooperativeKernelMultiDevice(struct CUlaunch_params *list, unsigned int count,
+					      unsigned int flags);
+
+/* cuda_wait.c */
+CUresult cuStreamSynchronize(CUstream stream);
+CUresult cuStreamSynchronize_ptsz(CUstream stream);
+CUresult cuCtxSynchronize(void);
+CUresult cuCtxSynchronize_v2(CUcontext context);
+CUresult cuEventSynchronize(CUevent event);
+CUresult cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t bytes);
+CUresult cuMemcpyDtoH_v2_ptds(void *to, CUdeviceptr from, size_t bytes);
 
 /* cuda_lookup.c */
 CUresult cuGetProcAddress(const char *symbol, void **out, int version, uint64_t flags);

@@ -12,9 +12,6 @@
 CUresult cuInit(unsigned int flags);
 CUresult cuCtxSetCurrent(CUcontext context);
 CUresult cuParamSetf(void *function, int offset, float value);
-CUresult cuLaunchKernel(void *function, unsigned int gx, unsigned int gy, unsigned int gz,
-			unsigned int bx, unsigned int by, unsigned int bz, unsigned int shared,
-			CUstream stream, void **params, void **extra);
 
 #define MIB (1ull << 20)
 

@@ -47,16 +47,41 @@ static void pitched(void)
 
 static void pools(void)
 {
+	CUmemoryPool card, missing = NULL;
 	CUdeviceptr at, more;
 
+	MUST(CU(cuDeviceGetMemPool)(&card, 0) == CUDA_SUCCESS);
 	MUST(CU(cuMemAllocAsync)(&at, LEFT, NULL) == CUDA_SUCCESS && client_free() == 0);
-	MUST(CU(cuMemAllocFromPoolAsync)(&more, 1, NULL, NULL) == OOM);
+	MUST(CU(cuMemAllocFromPoolAsync)(&more, 1, card, NULL) == OOM);
 	MUST(CU(cuMemFreeAsync)(at, NULL) == CUDA_SUCCESS && client_free() == LEFT);
-	MUST(CU(cuMemAllocFromPoolAsync)(&at, LEFT, NULL, NULL) == CUDA_SUCCESS);
+	MUST(CU(cuMemAllocFromPoolAsync)(&at, LEFT, card, NULL) == CUDA_SUCCESS);
 	MUST(CU(cuMemAllocAsync)(&more, 1, NULL) == OOM);
 	MUST(CU(cuMemFree_v2)(at) == CUDA_SUCCESS && client_free() == LEFT);
+	MUST(CU(cuMemAllocAsync)(&at, 0, NULL) == CUDA_ERROR_INVALID_VALUE);
+	MUST(CU(cuMemAllocFromPoolAsync)(&at, 1, missing, NULL) == CUDA_ERROR_INVALID_VALUE);
 	/* A form that this driver does not have. */
-	MUST(CU(cuMemAllocFromPoolAsync_ptsz)(&at, 1, NULL, NULL) == CUDA_ERROR_NOT_SUPPORTED);
+	MUST(CU(cuMemAllocFromPoolAsync_ptsz)(&at, 1, card, NULL) == CUDA_ERROR_NOT_SUPPORTED);
+	MUST(client_free() == LEFT);
+}
+
+/* What was not freed outlives its pool; a pool on the host takes nothing of the card. */
+static void own_pools(void)
+{
+	struct CUmem_pool_props props = { .type = 1, .location = { CU_MEM_LOCATION_DEVICE, 0 } };
+	CUmemoryPool pool;
+	CUdeviceptr at;
+
+	MUST(CU(cuMemPoolCreate)(&pool, NULL) == CUDA_ERROR_INVALID_VALUE);
+	MUST(CU(cuMemPoolCreate)(&pool, &props) == CUDA_SUCCESS && client_free() == LEFT);
+	MUST(CU(cuMemAllocFromPoolAsync)(&at, LEFT + 1, pool, NULL) == OOM);
+	MUST(CU(cuMemAllocFromPoolAsync)(&at, MIB, pool, NULL) == CUDA_SUCCESS);
+	MUST(client_free() == LEFT - MIB && CU(cuMemPoolDestroy)(pool) == CUDA_SUCCESS);
+	MUST(client_free() == LEFT - MIB && CU(cuMemFreeAsync)(at, NULL) == CUDA_SUCCESS);
+	MUST(client_free() == LEFT);
+	props.location.type = 2;
+	MUST(CU(cuMemPoolCreate)(&pool, &props) == CUDA_SUCCESS);
+	MUST(CU(cuMemAllocFromPoolAsync)(&at, 2 * LIMIT, pool, NULL) == CUDA_SUCCESS);
+	MUST(client_free() == LEFT && CU(cuMemPoolDestroy)(pool) == CUDA_SUCCESS);
 	MUST(client_free() == LEFT);
 }
 
@@ -126,6 +151,27 @@ static void contexts(void)
 	MUST(CU(cuMemFree_v2)(at) == CUDA_SUCCESS);
 }
 
+/* A context ends with its last user. */
+static void attached(void)
+{
+	CUcontext own, same;
+	CUdeviceptr at;
+
+	MUST(CU(cuGLCtxCreate_v2)(&own, 0, 0) == CUDA_SUCCESS && client_free() == LEFT - CONTEXT);
+	MUST(CU(cuMemAlloc_v2)(&at, MIB) == CUDA_SUCCESS);
+	MUST(CU(cuCtxAttach)(&same, 0) == CUDA_SUCCESS && same == own);
+	MUST(CU(cuCtxDetach)(own) == CUDA_SUCCESS && client_free() == LEFT - CONTEXT - MIB);
+	MUST(CU(cuCtxDetach)(own) == CUDA_SUCCESS);
+	client_start();
+	MUST(client_free() == LEFT && CU(cuDevicePrimaryCtxRelease_v2)(0) == CUDA_SUCCESS);
+	MUST(CU(cuMemAlloc_v2)(&at, LEFT) == CUDA_SUCCESS);
+	MUST(CU(cuGLCtxCreate_v2)(&own, 0, 0) == OOM);
+	MUST(CU(cuVDPAUCtxCreate_v2)(&own, 0, 0, 0, NULL) == OOM);
+	MUST(CU(cuMemFree_v2)(at) == CUDA_SUCCESS);
+	MUST(CU(cuVDPAUCtxCreate_v2)(&own, 0, 0, 0, NULL) == CUDA_ERROR_NOT_SUPPORTED);
+	MUST(client_free() == LEFT);
+}
+
 static void lookup(void)
 {
 	void *found;
@@ -183,9 +229,11 @@ int main(int argc, char **argv)
 	plain();
 	pitched();
 	pools();
+	own_pools();
 	arrays();
 	virtual_memory();
 	contexts();
+	attached();
 	lookup();
 	trampolines();
 	forked();

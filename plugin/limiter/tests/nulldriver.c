@@ -1,4 +1,4 @@
-/* nulldriver.c - a driver that answers at once and keeps no books: for races, for what a call costs,
+/* nulldriver.c - a driver that answers at once and keeps few books: for races, for what a call costs,
  * and for kinds of memory that the simulated driver does not have. One card of 16 GiB. */
 #define _GNU_SOURCE
 #include <stdlib.h>
@@ -96,6 +96,31 @@ API CUresult cuCtxCreate_v2(CUcontext *out, unsigned int flags, CUdevice device)
 	return device == 0 ? CUDA_SUCCESS : 101;
 }
 
+/* A context with users: it ends with the last. */
+static int users;
+
+API CUresult cuGLCtxCreate_v2(CUcontext *out, unsigned int flags, CUdevice device)
+{
+	users = 1;
+	return cuCtxCreate_v2(out, flags, device);
+}
+
+API CUresult cuCtxAttach(CUcontext *out, unsigned int flags)
+{
+	users++;
+	*out = current;
+	return flags == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+API CUresult cuCtxDetach(CUcontext context)
+{
+	if (--users == 0) {
+		current = NULL;
+		free(context);
+	}
+	return CUDA_SUCCESS;
+}
+
 API CUresult cuCtxDestroy_v2(CUcontext context)
 {
 	if (current == context)
@@ -132,35 +157,108 @@ API CUresult cuMemAllocPitch_v2(CUdeviceptr *out, size_t *pitch, size_t width, s
 	return allocate(out, *pitch * height);
 }
 
+/* Pools hold what is used, to the byte. A pointer of theirs has its size in it. */
+struct CUmemPoolHandle_st {
+	uint64_t used;
+};
+
+#define POOLED (1ull << 62)
+#define SIZE_BITS 40
+
+static struct CUmemPoolHandle_st card_pool, *own_pool;
+
+static CUresult pooled(CUdeviceptr *out, size_t bytes, CUmemoryPool pool)
+{
+	if (current == NULL || bytes == 0 || bytes >> SIZE_BITS != 0)
+		return current == NULL ? 201 : CUDA_ERROR_INVALID_VALUE;
+	__atomic_add_fetch(&pool->used, bytes, __ATOMIC_RELAXED);
+	*out = POOLED | bytes | (pool == own_pool) * (1ull << 61);
+	return CUDA_SUCCESS;
+}
+
+static CUresult give(CUdeviceptr at)
+{
+	CUmemoryPool pool = (at & (1ull << 61)) != 0 ? own_pool : &card_pool;
+
+	if ((at & POOLED) != 0 && pool != NULL)
+		__atomic_sub_fetch(&pool->used, at & ((1ull << SIZE_BITS) - 1), __ATOMIC_RELAXED);
+	return at != 0xdead ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+API CUresult cuDeviceGetMemPool(CUmemoryPool *out, CUdevice device)
+{
+	*out = &card_pool;
+	return device == 0 ? CUDA_SUCCESS : 101;
+}
+
+API CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *out, CUdevice device)
+{
+	return cuDeviceGetMemPool(out, device);
+}
+
+API CUresult cuMemPoolGetAttribute(CUmemoryPool pool, int which, void *out)
+{
+	*(uint64_t *)out = __atomic_load_n(&pool->used, __ATOMIC_RELAXED);
+	return which == CU_MEMPOOL_RESERVED || which == CU_MEMPOOL_USED ? CUDA_SUCCESS
+									 : CUDA_ERROR_INVALID_VALUE;
+}
+
+API CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep)
+{
+	(void)keep;
+	return pool != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* One beside the card's own. */
+API CUresult cuMemPoolCreate(CUmemoryPool *out, const struct CUmem_pool_props *props)
+{
+	if (props == NULL || own_pool != NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	*out = own_pool = calloc(1, sizeof(*own_pool));
+	return CUDA_SUCCESS;
+}
+
+API CUresult cuMemPoolDestroy(CUmemoryPool pool)
+{
+	free(pool);
+	own_pool = NULL;
+	return CUDA_SUCCESS;
+}
+
+API CUresult cuStreamIsCapturing(CUstream stream, int *status)
+{
+	(void)stream;
+	*status = 0;
+	return CUDA_SUCCESS;
+}
+
 API CUresult cuMemAllocAsync(CUdeviceptr *out, size_t bytes, CUstream stream)
 {
 	(void)stream;
-	return allocate(out, bytes);
+	return pooled(out, bytes, &card_pool);
 }
 
 API CUresult cuMemAllocAsync_ptsz(CUdeviceptr *out, size_t bytes, CUstream stream)
 {
-	(void)stream;
-	return allocate(out, bytes);
+	return cuMemAllocAsync(out, bytes, stream);
 }
 
 API CUresult cuMemAllocFromPoolAsync(CUdeviceptr *out, size_t bytes, CUmemoryPool pool,
 				     CUstream stream)
 {
-	(void)pool;
 	(void)stream;
-	return allocate(out, bytes);
+	return pool != NULL ? pooled(out, bytes, pool) : CUDA_ERROR_INVALID_VALUE;
 }
 
 API CUresult cuMemFree_v2(CUdeviceptr at)
 {
-	return at != 0xdead ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+	return give(at);
 }
 
 API CUresult cuMemFreeAsync(CUdeviceptr at, CUstream stream)
 {
 	(void)stream;
-	return at != 0xdead ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+	return give(at);
 }
 
 API CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
@@ -212,6 +310,44 @@ API CUresult cuMemCreate(CUmemGenericAllocationHandle *out, size_t bytes,
 	return CUDA_SUCCESS;
 }
 
+/* Events are over at once, but for while a kernel spins: SPIN begins that, RELEASE ends it. */
+#define SPIN ((void *)0x51)
+#define RELEASE ((void *)0x52)
+
+static int spinning;
+
+API CUresult cuEventCreate(CUevent *out, unsigned int flags)
+{
+	*out = (CUevent)fresh();
+	return flags == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+API CUresult cuEventRecord(CUevent event, CUstream stream)
+{
+	(void)stream;
+	return event != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+API CUresult cuEventQuery(CUevent event)
+{
+	(void)event;
+	return __atomic_load_n(&spinning, __ATOMIC_SEQ_CST) ? 600 : CUDA_SUCCESS;
+}
+
+API CUresult cuEventElapsedTime(float *out, CUevent from, CUevent to)
+{
+	(void)from;
+	(void)to;
+	*out = 0;
+	return CUDA_SUCCESS;
+}
+
+API CUresult cuThreadExchangeStreamCaptureMode(int *mode)
+{
+	*mode = 0;
+	return CUDA_SUCCESS;
+}
+
 static uint64_t last_mapped;
 
 API CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
@@ -249,6 +385,10 @@ API CUresult cuLaunchKernel(void *function, unsigned int gx, unsigned int gy, un
 			    unsigned int bx, unsigned int by, unsigned int bz, unsigned int shared,
 			    CUstream stream, void **params, void **extra)
 {
+	if (function == SPIN || function == RELEASE) {
+		__atomic_store_n(&spinning, function == SPIN, __ATOMIC_SEQ_CST);
+		return CUDA_SUCCESS;
+	}
 	return function == (void *)1 && gx == 2 && gy == 3 && gz == 4 && bx == 5 && by == 6 &&
 	       bz == 7 && shared == 8 && stream == (CUstream)9 && params == (void **)10 &&
 	       extra == (void **)11 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;

@@ -81,6 +81,32 @@ static void ledger(void)
 		MUST(ledger_has(LEDGER_POINTER, key << 9) == (model[key] != 0 && key % 2 == 0));
 }
 
+/* Entries that are looked through, changed in place, and taken by what they belong to. */
+static void ledger_groups(void)
+{
+	struct ledger_entry entry;
+	uint64_t sum = 0;
+
+	for (uint64_t key = 1; key <= 3000; key++)
+		MUST(ledger_put((struct ledger_entry){ .key = key, .bytes = 1, .of = 10 + key % 3,
+						       .kind = LEDGER_POOLED }));
+	MUST(!ledger_get(LEDGER_POOL, 7, &entry) && !ledger_set(LEDGER_POOL, 7, 1, &entry));
+	MUST(ledger_set(LEDGER_POOLED, 7, 5, &entry) && entry.bytes == 1);
+	MUST(ledger_get(LEDGER_POOLED, 7, &entry) && entry.bytes == 5 && entry.of == 11);
+	for (unsigned int at = 0; ledger_next(LEDGER_POOLED, &at, &entry);)
+		sum += entry.bytes;
+	MUST(sum == 3004);
+	swept = 0;
+	ledger_take_context(11, sweep);	/* what is of a pool is of no context */
+	MUST(swept == 0);
+	for (int of = 10; of < 13; of++)
+		for (int i = 0; i < 1000; i++)
+			MUST(ledger_take_of(LEDGER_POOLED, (uint64_t)of, &entry) &&
+			     entry.of == (uint64_t)of);
+	for (int of = 10; of < 13; of++)
+		MUST(!ledger_take_of(LEDGER_POOLED, (uint64_t)of, &entry));
+}
+
 #define UUID "GPU-00112233-4455-6677-8899-aabbccddeeff"
 
 static int parsed(const char *text, struct limit *out)
@@ -107,8 +133,19 @@ static void limits(void)
 	MUST(parsed("edgegpu-limits 1\ncard " UUID " memory_bytes=-1\n", out) == -1);
 	MUST(parsed("edgegpu-limits 1\ncard " UUID " memory_bytes=99999999999999999999\n", out) == -1);
 	MUST(parsed("edgegpu-limits 1\ncard " UUID " memory_bytes=1x\n", out) == -1);
+	MUST(out[0].core == 0);
+	MUST(parsed("edgegpu-limits 1\ncard " UUID " memory_bytes=7 core_percent=30 policy=strict\n", out) == 1);
+	MUST(out[0].core == 30);
+	MUST(parsed("edgegpu-limits 1\ncard " UUID " policy=elastic memory_bytes=7 core_percent=1\n", out) == 1);
+	MUST(out[0].core == 1);
+	MUST(parsed("edgegpu-limits 1\ncard " UUID " memory_bytes=7 policy=off core_percent=30\n", out) == 1);
+	MUST(out[0].core == 0);
+	MUST(parsed("edgegpu-limits 1\ncard " UUID " memory_bytes=7 core_percent=100\n", out) == 1);
+	MUST(out[0].core == 0);
+	MUST(parsed("edgegpu-limits 1\ncard " UUID " memory_bytes=7 core_percent=0\n", out) == -1);
+	MUST(parsed("edgegpu-limits 1\ncard " UUID " memory_bytes=7 core_percent=101\n", out) == -1);
 	for (int i = 0; i < 100000; i++) {	/* no text makes it read or write where it must not */
-		static const char bits[] = "card \nGPU-0f memory_bytes=context1 9edgegpu-limits";
+		static const char bits[] = "card \nGPU-0f memory_bytes=context1 9edgegpu-limits core_percent";
 		char text[128] = "edgegpu-limits 1\n";
 		unsigned int at = 17, length = 17 + draw() % 100;
 
@@ -141,6 +178,81 @@ static void reserve_some(void)
 	usage_processes(card, list, 4);
 	usage_release(card, 1000);
 	usage_contexts(card, 1);
+	if (usage_bucket(card) != NULL)
+		bucket_wait(usage_bucket(card), 30, bucket_now());
+}
+
+#define SECOND 1000000000ull
+#define MS 1000000ull
+
+/* Somebody works whenever he may, for 20 seconds: how much of 1000 did he get? */
+static uint64_t worked(struct bucket *bucket, unsigned int percent, uint64_t kernel, uint64_t now)
+{
+	uint64_t began = now, done = 0;
+
+	while (now - began < 20 * SECOND) {
+		uint64_t wait = bucket_wait(bucket, percent, now);
+
+		now += wait + (wait != 0 ? draw() % MS : 0);	/* it wakes late */
+		MUST(bucket_cover(bucket, now, now + kernel, now + kernel) == kernel);
+		bucket_charge(bucket, percent, now, kernel);
+		now += kernel;
+		done += kernel;
+	}
+	return done * 1000 / (now + bucket_wait(bucket, percent, now) - began);
+}
+
+static void shares(void)
+{
+	static const unsigned int percents[] = { 1, 10, 30, 50, 70, 99 };
+	static const uint64_t kernels[] = { 5000, 100000, MS, 50 * MS, 900 * MS };
+	uint64_t now = 1000 * SECOND;
+
+	for (unsigned int i = 0; i < 6; i++)
+		for (unsigned int j = 0; j < 5; j++) {
+			struct bucket bucket = { 0 };
+			uint64_t got = worked(&bucket, percents[i], kernels[j], now);
+
+			MUST(got + 5 >= percents[i] * 10 && got <= percents[i] * 10 + 5);
+		}
+}
+
+static void buckets(void)
+{
+	struct bucket bucket = { 0 };
+	uint64_t now = 1000 * SECOND;
+
+	shares();
+	/* Idle for an hour: no more than the credit is saved up. */
+	bucket_charge(&bucket, 50, now, MS);
+	now += 3600 * SECOND;
+	MUST(bucket_wait(&bucket, 50, now) == 0);
+	bucket_charge(&bucket, 50, now, 25 * MS + 5 * MS);
+	MUST(bucket_wait(&bucket, 50, now) == 10 * MS);
+	/* Another share scales what is left. */
+	MUST(bucket_wait(&bucket, 5, now) == 100 * MS && bucket_wait(&bucket, 100, now) == 5 * MS);
+	/* Each ns is charged once, in whatever order it is reported. */
+	bucket = (struct bucket){ 0 };
+	MUST(bucket_cover(&bucket, now - 100 * MS, now - 50 * MS, now) == 50 * MS);
+	MUST(bucket_cover(&bucket, now - 40 * MS, now - 20 * MS, now) == 20 * MS);
+	MUST(bucket_cover(&bucket, now - 110 * MS, now, now) == 40 * MS);
+	MUST(bucket_cover(&bucket, now - 100 * MS, now - 50 * MS, now) == 0);
+	/* Whatever stands in it: a wait is bounded and ends, and work is charged at last. */
+	for (int i = 0; i < 100000; i++) {
+		uint64_t before;
+
+		bucket.level = (uint64_t)draw() << 40 ^ (uint64_t)draw() << 20 ^ draw();
+		for (int j = 0; j < BUCKET_STRETCHES; j++)
+			bucket.covered[j] = (uint64_t)draw() << 40 ^ (uint64_t)draw() << 20 ^ draw();
+		before = bucket_wait(&bucket, 1 + draw() % 99, now);
+		MUST(before <= BUCKET_DEBT_NS && bucket_wait(&bucket, 50, now + 120 * SECOND) == 0);
+		MUST(bucket_cover(&bucket, now - SECOND, now, now) <= SECOND);
+		bucket_charge(&bucket, 50, now + 120 * SECOND, 10 * SECOND);
+		MUST(bucket_wait(&bucket, 50, now + 120 * SECOND) >= 19 * SECOND);
+	}
+	bucket.level = 0;		/* wiped: that buys nothing */
+	bucket_charge(&bucket, 50, now, MS);
+	MUST(bucket_wait(&bucket, 50, now) == 2 * MS);
 }
 
 /* Whatever stands in the file: no crash, no hang, and never more than the limit from us. */
@@ -236,8 +348,10 @@ int main(int argc, char **argv)
 	test_folder = argv[1];
 	printf("%zu\n", sizeof(struct usage));
 	ledger();
+	ledger_groups();
 	limits();
 	garbage();
+	buckets();
 	slots();
 	return 0;
 }

@@ -60,6 +60,8 @@ class DemoBox:
         (root / "proc").symlink_to("/proc")
         (root / "etc/machine-id").write_text(f"{secrets.token_hex(16)}\n")
         layout.plugin_socket.symlink_to(self._bed.socket)
+        mark = layout.plugin_socket.with_suffix(".changed")
+        mark.symlink_to(self._bed.socket.with_suffix(".changed"))
         layout.plugin_yaml.write_bytes(self._bed.config.read_bytes())
         layout.at(LIMITS_KUBECONFIG).write_bytes(self._bed.kubeconfig.read_bytes())
         (layout.units / PLUGIN_UNIT).touch()

@@ -1,0 +1,150 @@
+/* cuda_account.c - what pools and graphs hold, as the driver says it.
+ *
+ * A pool keeps memory after a free until a synchronisation finds more than its threshold unused, or
+ * until it is trimmed; graphs of a device keep theirs until they are trimmed. Both answer how much
+ * they hold, and that is what counts: it is what the card lacks. */
+#include "account.h"
+
+static bool held(const struct ledger_entry *account, uint64_t *bytes)
+{
+	if (account->kind == LEDGER_POOL)
+		return CALL(cuMemPoolGetAttribute, (CUmemoryPool)(uintptr_t)account->key,
+			    CU_MEMPOOL_RESERVED, bytes) == CUDA_SUCCESS;
+	return CALL(cuDeviceGetGraphMemAttribute, (CUdevice)account->key, CU_GRAPH_MEM_RESERVED,
+		    bytes) == CUDA_SUCCESS;
+}
+
+bool account_pool(CUmemoryPool pool, uint64_t *reserved, uint64_t *used)
+{
+	return CALL(cuMemPoolGetAttribute, pool, CU_MEMPOOL_RESERVED, reserved) == CUDA_SUCCESS &&
+	       CALL(cuMemPoolGetAttribute, pool, CU_MEMPOOL_USED, used) == CUDA_SUCCESS;
+}
+
+void account_open(enum ledger_kind kind, uint64_t key, int card, unsigned int references)
+{
+	struct process *own = process_own();
+
+	if (own == NULL)
+		return;
+	mutex_lock(&own->accounts);
+	if (!ledger_has(kind, key) &&
+	    ledger_put((struct ledger_entry){ .key = key, .kind = (uint16_t)kind, .card = (int16_t)card,
+					      .references = references }))
+		__atomic_add_fetch(&own->accounts_known, 1, __ATOMIC_RELEASE);
+	mutex_unlock(&own->accounts);
+}
+
+bool account_close(enum ledger_kind kind, uint64_t key, struct ledger_entry *out)
+{
+	struct process *own = process_own();
+	bool there;
+
+	if (own == NULL)
+		return false;
+	mutex_lock(&own->accounts);
+	there = ledger_take(kind, key, out);
+	if (there)
+		__atomic_sub_fetch(&own->accounts_known, 1, __ATOMIC_RELEASE);
+	mutex_unlock(&own->accounts);
+	return there;
+}
+
+/* Memory of graphs went back to the card: nobody can tell whose it was. */
+static void forget_reuse(struct process *own, int card)
+{
+	mutex_lock(&own->graphs);
+	for (int i = 0; i < REUSED_MAX; i++)
+		if (own->reused[i].card == card)
+			own->reused[i].bytes = 0;
+	mutex_unlock(&own->graphs);
+}
+
+/* Count what the account holds, less what was reserved for it. True: it holds more than that. */
+static bool count(struct process *own, const struct ledger_entry *account, uint64_t reserved)
+{
+	struct ledger_entry before = *account;
+	uint64_t bytes = 0;
+	bool more = false;
+
+	mutex_lock(&own->accounts);
+	if (!held(account, &bytes) || !ledger_set(account->kind, account->key, bytes, &before))
+		bytes = before.bytes;
+	if (bytes > before.bytes + reserved) {
+		usage_add(account->card, bytes - before.bytes - reserved);
+		more = true;
+	} else if (bytes != before.bytes + reserved) {
+		usage_release(account->card, before.bytes + reserved - bytes);
+	}
+	mutex_unlock(&own->accounts);
+	if (account->kind == LEDGER_GRAPHS && bytes < before.bytes)
+		forget_reuse(own, account->card);
+	return more;
+}
+
+bool account_settle(const struct charge *charge, enum ledger_kind kind, uint64_t key)
+{
+	struct ledger_entry account = { .kind = (uint16_t)kind, .key = key,
+					.card = (int16_t)charge->card->index };
+	struct process *own = process_own();
+
+	return own == NULL || !count(own, &account, charge->bytes) ||
+	       usage_total(charge->card->index) <= limits_memory(charge->card);
+}
+
+static const enum ledger_kind kinds[] = { LEDGER_POOL, LEDGER_GRAPHS };
+
+void accounts_renew(void)
+{
+	struct process *own = process_own();
+	struct ledger_entry account;
+
+	if (own == NULL || __atomic_load_n(&own->accounts_known, __ATOMIC_ACQUIRE) == 0)
+		return;
+	for (unsigned int kind = 0; kind < sizeof(kinds) / sizeof(*kinds); kind++)
+		for (unsigned int at = 0; ledger_next(kinds[kind], &at, &account);)
+			if (account.card >= 0)
+				count(own, &account, 0);
+}
+
+void accounts_moved(void)
+{
+	struct process *own = process_own();
+
+	if (own != NULL && __atomic_load_n(&own->accounts_known, __ATOMIC_RELAXED) != 0)
+		__atomic_store_n(&own->accounts_moved, true, __ATOMIC_RELAXED);
+}
+
+void accounts_synchronised(void)
+{
+	struct process *own = process_own();
+
+	if (own == NULL || !__atomic_load_n(&own->accounts_moved, __ATOMIC_RELAXED))
+		return;
+	__atomic_store_n(&own->accounts_moved, false, __ATOMIC_RELAXED);
+	accounts_renew();
+}
+
+/* In relaxed mode: it must not end another thread's capture. */
+bool account_make_room(const struct card *card)
+{
+	struct process *own = process_own();
+	struct ledger_entry account;
+	int mode = CU_CAPTURE_RELAXED;
+
+	if (own == NULL || card == NULL ||
+	    __atomic_load_n(&own->accounts_known, __ATOMIC_ACQUIRE) == 0)
+		return false;
+	CALL(cuThreadExchangeStreamCaptureMode, &mode);
+	for (unsigned int kind = 0; kind < sizeof(kinds) / sizeof(*kinds); kind++)
+		for (unsigned int at = 0; ledger_next(kinds[kind], &at, &account);) {
+			if (account.card != card->index)
+				continue;
+			if (account.kind == LEDGER_POOL)
+				CALL(cuMemPoolTrimTo, (CUmemoryPool)(uintptr_t)account.key, 0);
+			else
+				CALL(cuDeviceGraphMemTrim, (CUdevice)account.key);
+		}
+	CALL(cuThreadExchangeStreamCaptureMode, &mode);
+	accounts_renew();
+	return true;
+}

@@ -1,0 +1,114 @@
+/* cuda_launch.c - every function by which a program has the card compute, graphs apart (cuda_graph.c).
+ *
+ * Copies and fills are not among them: engines of their own do the former, and the time of an engine is
+ * not that of the multiprocessors, of which a container has its share (README.md, "What escapes today"). */
+#include "gpu_time.h"
+
+#define MULTI_MAX 16			/* cards of one cooperative launch */
+
+CUresult EXPORT cuLaunchKernel(void *function, unsigned int gx, unsigned int gy, unsigned int gz,
+			       unsigned int bx, unsigned int by, unsigned int bz, unsigned int shared,
+			       CUstream stream, void **params, void **extra)
+{
+	MEASURED(cuLaunchKernel, stream, false, function, gx, gy, gz, bx, by, bz, shared, stream, params,
+		 extra);
+}
+
+CUresult EXPORT cuLaunchKernel_ptsz(void *function, unsigned int gx, unsigned int gy, unsigned int gz,
+				    unsigned int bx, unsigned int by, unsigned int bz, unsigned int shared,
+				    CUstream stream, void **params, void **extra)
+{
+	MEASURED(cuLaunchKernel_ptsz, stream, true, function, gx, gy, gz, bx, by, bz, shared, stream,
+		 params, extra);
+}
+
+/* Without a configuration the driver says what is wrong; nothing runs. */
+CUresult EXPORT cuLaunchKernelEx(const struct CUlaunch_config *config, void *function, void **params,
+				 void **extra)
+{
+	if (config == NULL)
+		return DRIVER(cuLaunchKernelEx)(config, function, params, extra);
+	MEASURED(cuLaunchKernelEx, config->stream, false, config, function, params, extra);
+}
+
+CUresult EXPORT cuLaunchKernelEx_ptsz(const struct CUlaunch_config *config, void *function, void **params,
+				      void **extra)
+{
+	if (config == NULL)
+		return DRIVER(cuLaunchKernelEx_ptsz)(config, function, params, extra);
+	MEASURED(cuLaunchKernelEx_ptsz, config->stream, true, config, function, params, extra);
+}
+
+CUresult EXPORT cuLaunchCooperativeKernel(void *function, unsigned int gx, unsigned int gy,
+					  unsigned int gz, unsigned int bx, unsigned int by,
+					  unsigned int bz, unsigned int shared, CUstream stream,
+					  void **params)
+{
+	MEASURED(cuLaunchCooperativeKernel, stream, false, function, gx, gy, gz, bx, by, bz, shared, stream,
+		 params);
+}
+
+CUresult EXPORT cuLaunchCooperativeKernel_ptsz(void *function, unsigned int gx, unsigned int gy,
+					       unsigned int gz, unsigned int bx, unsigned int by,
+					       unsigned int bz, unsigned int shared, CUstream stream,
+					       void **params)
+{
+	MEASURED(cuLaunchCooperativeKernel_ptsz, stream, true, function, gx, gy, gz, bx, by, bz, shared,
+		 stream, params);
+}
+
+/* Measures with the stream's own context current; the driver wants no particular one. */
+static void begin_in(struct launch *launch, CUstream stream)
+{
+	CUcontext context;
+
+	launch->percent = 0;
+	if (CALL(cuStreamGetCtx, stream, &context) != CUDA_SUCCESS ||
+	    CALL(cuCtxPushCurrent_v2, context) != CUDA_SUCCESS)
+		return;
+	gpu_time_begin(launch, stream, false);
+	CALL(cuCtxPopCurrent_v2, &context);
+}
+
+static void end_in(struct launch *launch, CUstream stream, CUresult ret)
+{
+	CUcontext context;
+
+	if (launch->percent == 0 || CALL(cuStreamGetCtx, stream, &context) != CUDA_SUCCESS ||
+	    CALL(cuCtxPushCurrent_v2, context) != CUDA_SUCCESS)
+		return;
+	gpu_time_end(launch, ret);
+	CALL(cuCtxPopCurrent_v2, &context);
+}
+
+CUresult EXPORT cuLaunchCooperativeKernelMultiDevice(struct CUlaunch_params *list, unsigned int count,
+						     unsigned int flags)
+{
+	struct launch launches[MULTI_MAX];
+	unsigned int known = count < MULTI_MAX ? count : MULTI_MAX;
+	CUresult ret;
+
+	if (NESTED || list == NULL)
+		return DRIVER(cuLaunchCooperativeKernelMultiDevice)(list, count, flags);
+	for (unsigned int i = 0; i < known; i++)
+		begin_in(&launches[i], list[i].stream);
+	ret = CALL(cuLaunchCooperativeKernelMultiDevice, list, count, flags);
+	for (unsigned int i = 0; i < known; i++)
+		end_in(&launches[i], list[i].stream, ret);
+	return ret;
+}
+
+CUresult EXPORT cuLaunch(void *function)
+{
+	MEASURED(cuLaunch, NULL, false, function);
+}
+
+CUresult EXPORT cuLaunchGrid(void *function, int width, int height)
+{
+	MEASURED(cuLaunchGrid, NULL, false, function, width, height);
+}
+
+CUresult EXPORT cuLaunchGridAsync(void *function, int width, int height, CUstream stream)
+{
+	MEASURED(cuLaunchGridAsync, stream, false, function, width, height, stream);
+}

@@ -1,0 +1,40 @@
+/* gpu_time.h - what each launch calls: first it is held, then its time on the card is measured. */
+#ifndef EDGEGPU_LIMITER_GPU_TIME_H
+#define EDGEGPU_LIMITER_GPU_TIME_H
+
+#include "charge.h"
+
+struct gpu_segment;
+
+struct launch {
+	struct card *card;
+	struct gpu_stream *stream;	/* NULL: not measured */
+	struct gpu_segment *segment;	/* claimed for this launch; NULL: none was free */
+	CUstream handle;		/* of the stream, for any thread's calls */
+	unsigned int percent;		/* 0: nothing to do */
+	unsigned int length;		/* launches that the segment is to have */
+	bool first;			/* of its segment */
+};
+
+/* Before and after the driver's own launch. It sleeps where the container is in debt, and holds nothing
+ * meanwhile. per_thread: the form of the function whose stream 0 is the thread's own. */
+void gpu_time_begin(struct launch *launch, CUstream stream, bool per_thread);
+CUresult gpu_time_end(struct launch *launch, CUresult ret);	/* returns ret */
+
+/* The program is about to wait for a stream: what is being measured there ends. */
+void gpu_time_close(CUstream stream, bool per_thread);
+
+void gpu_time_settle(void);		/* charge what is over, of the thread's context */
+void gpu_time_forget(CUcontext context);	/* it ended: its events are gone */
+
+/* Call the driver's launch function `name` in its hook, measured, and return from the hook. */
+#define MEASURED(name, stream, per_thread, ...)                                                   \
+	do {                                                                                      \
+		struct launch launch;                                                             \
+		if (NESTED)                                                                       \
+			return DRIVER(name)(__VA_ARGS__);                                         \
+		gpu_time_begin(&launch, stream, per_thread);                                      \
+		return gpu_time_end(&launch, CALL(name, __VA_ARGS__));                            \
+	} while (0)
+
+#endif

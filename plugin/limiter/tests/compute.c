@@ -1,0 +1,276 @@
+/* compute.c - programs that keep a card busy: `compute share NS DEPTH SECONDS PROCESSES` and others below.
+ *
+ * What is measured is work: the kernels that were let in between the first and the last, and their time on
+ * the simulated card, against the time that went by. */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "client.h"
+
+typedef struct CUmod_st *CUmodule;
+typedef struct CUgraph_st *CUgraph;
+
+CUresult cuModuleLoadData(CUmodule *out, const void *image);
+CUresult cuModuleGetFunction(void **out, CUmodule module, const char *name);
+CUresult cuStreamCreate(CUstream *out, unsigned int flags);
+CUresult cuStreamDestroy_v2(CUstream stream);
+CUresult cuStreamBeginCapture_v2(CUstream stream, int mode);
+CUresult cuStreamEndCapture(CUstream stream, CUgraph *out);
+CUresult cuGraphInstantiateWithFlags(CUgraphExec *out, CUgraph graph, unsigned long long flags);
+CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr at, uint32_t value, unsigned int flags);
+CUresult cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr at, uint32_t value, unsigned int flags);
+
+#define NS 1000000000ull
+
+struct shared {				/* between the processes of one run */
+	int ready;
+	uint64_t first, last, count;
+};
+
+static __typeof__(&cuLaunchKernel) launch_kernel;
+static void *spin;
+
+static uint64_t now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * NS + (uint64_t)now.tv_nsec;
+}
+
+static void pause_ms(long ms)
+{
+	nanosleep(&(struct timespec){ ms / 1000, ms % 1000 * 1000000 }, NULL);
+}
+
+static void load(void)
+{
+	CUmodule module;
+
+	MUST(CU(cuModuleLoadData)(&module, "image") == CUDA_SUCCESS);
+	MUST(CU(cuModuleGetFunction)(&spin, module, "sim_spin") == CUDA_SUCCESS);
+	launch_kernel = CU(cuLaunchKernel);
+}
+
+static void start(void)
+{
+	client_open("libcuda.so.1");
+	client_start();
+	load();
+}
+
+static void launch(CUstream stream, uint64_t ns)
+{
+	void *params[] = { &ns };
+
+	MUST(launch_kernel(spin, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL) == CUDA_SUCCESS);
+}
+
+static void admitted(struct shared *shared)
+{
+	uint64_t now = now_ns(), none = 0;
+
+	__atomic_add_fetch(&shared->count, 1, __ATOMIC_SEQ_CST);
+	__atomic_compare_exchange_n(&shared->first, &none, now, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&shared->last, now, __ATOMIC_SEQ_CST);
+}
+
+static void work(struct shared *shared, uint64_t ns, int depth, uint64_t until)
+{
+	CUstream stream;
+
+	MUST(CU(cuStreamCreate)(&stream, 0) == CUDA_SUCCESS);
+	while (now_ns() < until) {
+		for (int i = 0; i < depth && now_ns() < until; i++) {
+			launch(stream, ns);
+			admitted(shared);
+		}
+		MUST(CU(cuStreamSynchronize)(stream) == CUDA_SUCCESS);
+	}
+}
+
+static struct shared *shared_page(void)
+{
+	struct shared *shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,
+				     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	MUST(shared != MAP_FAILED);
+	return shared;
+}
+
+/* The percent of the card that the processes got together. */
+static int share(uint64_t ns, int depth, double seconds, int processes)
+{
+	struct shared *shared = shared_page();
+	int status;
+
+	for (int i = 0; i < processes; i++) {
+		if (fork() != 0)
+			continue;
+		start();
+		__atomic_add_fetch(&shared->ready, 1, __ATOMIC_SEQ_CST);
+		while (__atomic_load_n(&shared->ready, __ATOMIC_SEQ_CST) < processes)
+			pause_ms(1);
+		work(shared, ns, depth, now_ns() + (uint64_t)(seconds * 1e9));
+		_exit(0);
+	}
+	for (int i = 0; i < processes; i++)
+		MUST(wait(&status) > 0 && status == 0);
+	printf("%.2f\n", 100.0 * (double)((shared->count - 1) * ns) / (double)(shared->last - shared->first));
+	return 0;
+}
+
+/* The percent of each window, until nobody reads. */
+static int follow(uint64_t ns, double seconds)
+{
+	struct shared shared;
+
+	setlinebuf(stdout);
+	start();
+	do {
+		memset(&shared, 0, sizeof(shared));
+		work(&shared, ns, 1, now_ns() + (uint64_t)(seconds * 1e9));
+	} while (printf("%.2f\n", shared.count < 2 ? 0 : 100.0 * (double)((shared.count - 1) * ns) /
+			(double)(shared.last - shared.first)) > 0);
+	return 0;
+}
+
+/* A stream waits for a value that another stream writes after its own kernel, many times over. */
+static int values(int rounds)
+{
+	CUstream one, other;
+	CUdeviceptr at;
+
+	start();
+	MUST(CU(cuMemAlloc_v2)(&at, 4096) == CUDA_SUCCESS);
+	MUST(CU(cuStreamCreate)(&one, 1) == CUDA_SUCCESS && CU(cuStreamCreate)(&other, 1) == CUDA_SUCCESS);
+	for (int i = 1; i <= rounds; i++) {
+		MUST(CU(cuStreamWaitValue32_v2)(one, at, (uint32_t)i, 1) == CUDA_SUCCESS);
+		launch(one, 100000);
+		launch(one, 1000);
+		launch(other, 100000);
+		MUST(CU(cuStreamWriteValue32_v2)(other, at, (uint32_t)i, 0) == CUDA_SUCCESS);
+		MUST(CU(cuStreamSynchronize)(one) == CUDA_SUCCESS);
+	}
+	return 0;
+}
+
+static int capturing;
+
+static void *beside(void *unused)
+{
+	CUstream stream;
+	(void)unused;
+
+	client_start();
+	MUST(CU(cuStreamCreate)(&stream, 1) == CUDA_SUCCESS);
+	while (__atomic_load_n(&capturing, __ATOMIC_SEQ_CST))
+		launch(stream, 200000);
+	return NULL;
+}
+
+/* Threads launch and measure while another captures: the graph has the kernels, and nothing of ours. It
+ * prints the percent that launches of the graph get. */
+static int capture(void)
+{
+	struct shared shared = { 0 };
+	pthread_t thread;
+	CUgraphExec exec;
+	CUstream stream;
+	CUgraph graph;
+	size_t nodes;
+
+	start();
+	MUST(CU(cuStreamCreate)(&stream, 1) == CUDA_SUCCESS);
+	for (int i = 0; i < 3; i++)
+		launch(stream, 1000);	/* one may be open when the capture begins */
+	for (int mode = 0; mode < 3; mode++) {
+		capturing = 1;
+		MUST(pthread_create(&thread, NULL, beside, NULL) == 0);
+		MUST(CU(cuStreamBeginCapture_v2)(stream, mode) == CUDA_SUCCESS);
+		for (int i = 0; i < 100; i++) {
+			launch(stream, 20000);
+			if (i % 10 == 0)
+				pause_ms(1);
+		}
+		MUST(CU(cuStreamEndCapture)(stream, &graph) == CUDA_SUCCESS);
+		MUST(CU(cuGraphGetNodes)(graph, NULL, &nodes) == CUDA_SUCCESS && nodes == 100);
+		__atomic_store_n(&capturing, 0, __ATOMIC_SEQ_CST);
+		MUST(pthread_join(thread, NULL) == 0);
+	}
+	MUST(CU(cuGraphInstantiateWithFlags)(&exec, graph, 0) == CUDA_SUCCESS);
+	for (int i = 0; i < 120; i++) {
+		MUST(CU(cuGraphLaunch)(exec, stream) == CUDA_SUCCESS);
+		admitted(&shared);
+	}
+	printf("%.2f\n", 100.0 * 119 * 2e6 / (double)(shared.last - shared.first));
+	return 0;
+}
+
+/* A context ends with its kernel in flight: what ran until then is charged to the next one. It prints for
+ * how many ms the next one's kernel was held. */
+static int destroy(uint64_t ns)
+{
+	CUcontext first, second;
+	uint64_t began;
+
+	client_open("libcuda.so.1");
+	MUST(CU(cuInit)(0) == CUDA_SUCCESS);
+	MUST(CU(cuCtxCreate_v2)(&first, 0, 0) == CUDA_SUCCESS);
+	load();
+	launch(NULL, 10 * ns);
+	pause_ms((long)(ns / 1000000));
+	MUST(CU(cuCtxDestroy_v2)(first) == CUDA_SUCCESS);
+	for (int i = 0; i < 100; i++) {	/* more than are known at once */
+		MUST(CU(cuCtxCreate_v2)(&second, 0, 0) == CUDA_SUCCESS);
+		if (i < 99)
+			MUST(CU(cuCtxDestroy_v2)(second) == CUDA_SUCCESS);
+	}
+	load();
+	began = now_ns();
+	launch(NULL, 1000);
+	printf("%.0f\n", (double)(now_ns() - began) / 1e6);
+	return 0;
+}
+
+/* More streams than there is room for, of all families; each stream ends with its work. */
+static int streams(int rounds)
+{
+	CUstream stream[48];
+
+	start();
+	for (int i = 0; i < rounds; i++) {
+		for (int j = 0; j < 48; j++) {
+			MUST(CU(cuStreamCreate)(&stream[j], 1) == CUDA_SUCCESS);
+			launch(stream[j], 1000);
+			launch(stream[j], 1000);
+		}
+		for (int j = 0; j < 48; j++)
+			MUST(CU(cuStreamDestroy_v2)(stream[j]) == CUDA_SUCCESS);
+	}
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	const char *what = argc > 1 ? argv[1] : "";
+
+	if (strcmp(what, "share") == 0 && argc == 6)
+		return share(strtoull(argv[2], NULL, 10), atoi(argv[3]), atof(argv[4]), atoi(argv[5]));
+	if (strcmp(what, "follow") == 0 && argc == 4)
+		return follow(strtoull(argv[2], NULL, 10), atof(argv[3]));
+	if (strcmp(what, "values") == 0 && argc == 3)
+		return values(atoi(argv[2]));
+	if (strcmp(what, "capture") == 0)
+		return capture();
+	if (strcmp(what, "destroy") == 0 && argc == 3)
+		return destroy(strtoull(argv[2], NULL, 10));
+	if (strcmp(what, "streams") == 0 && argc == 3)
+		return streams(atoi(argv[2]));
+	return 2;
+}

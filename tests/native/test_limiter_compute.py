@@ -1,0 +1,213 @@
+"""The limiter's shares of a card's time, in front of the simulated driver: work that was done against native's."""
+
+import itertools
+import os
+import random
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from native.limiterkit import BUCKETS_AT, SOURCES, Container, compile_program, make_container
+
+from edgegpu_sim.driver import SimCard, SimDriver, make_card
+
+POINTS = 2.0
+TRIES = 4
+"""This machine is nobody's alone: a program that does not run for a while loses what it could have had."""
+ALONE = bool(os.environ.get("TEST_FULL"))
+AT_LOAD = 0.4
+"""The part of a share that a program gets at least beside other tests."""
+US, MS = 1_000, 1_000_000
+KERNELS = {100 * US: 2, MS: 2, 50 * MS: 10}
+"""Their ns, and the seconds for which they are measured."""
+CASES = list(itertools.product((70, 50, 30, 10), KERNELS, (1, 50), (1, 3)))
+PAIRS = [(30, 60), (50, 50), (70, 30)]
+
+Make = Callable[..., Container]
+
+
+@pytest.fixture(scope="module")
+def card() -> SimCard:
+    return make_card(0, "Tesla T4", 8192)
+
+
+@pytest.fixture
+def driver(tmp_path: Path, card: SimCard, simdriver_build: Path) -> SimDriver:
+    return SimDriver.create(tmp_path / "box", [card], build=simdriver_build)
+
+
+@pytest.fixture(scope="module")
+def compute(limiter_build: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compile_program(tmp_path_factory.mktemp("compute") / "compute", limiter_build, ["tests/compute.c"])
+
+
+@pytest.fixture
+def make(tmp_path: Path, limiter_build: Path, driver: SimDriver, card: SimCard) -> Make:
+    """Lays out containers with so many percent of the card."""
+    numbers = itertools.count()
+
+    def container(core: int | None, policy: str = "strict") -> Container:
+        made = make_container(tmp_path / f"container{next(numbers)}", limiter_build, driver.libraries)
+        made.limit((card, 1024), core=core, policy=policy)
+        return made
+
+    return container
+
+
+def _start(container: Container, *command: object) -> subprocess.Popen[str]:
+    words = [str(word) for word in command]
+    return subprocess.Popen(words, env=container.environment(), stdout=subprocess.PIPE, text=True)
+
+
+def _shares(compute: Path, containers: list[Container], *args: object) -> list[float]:
+    """Run the same work in containers side by side; the percent of the card that each got."""
+    running = [_start(container, compute, "share", *args) for container in containers]
+    texts = [process.communicate(timeout=120)[0] for process in running]
+    assert [process.returncode for process in running] == [0] * len(running)
+    return [float(text) for text in texts]
+
+
+def _near(measure: Callable[[], list[float]], wanted: list[float], points: float = POINTS) -> None:
+    """Hold shares to what was given, from above; from below as well where the machine is the test's alone (FULL=1)."""
+    seen = []
+    for _ in range(TRIES):
+        seen.append(measure())
+        least = [share - points if ALONE else AT_LOAD * share for share in wanted]
+        if all(low <= got <= share + points for low, got, share in zip(least, seen[-1], wanted, strict=True)):
+            return
+    pytest.fail(f"wanted {wanted}, got {seen}")
+
+
+@pytest.mark.parametrize(("core", "ns", "depth", "processes"), [(50, MS, 1, 1), (30, 100 * US, 50, 3)])
+def test_a_share_is_what_was_given(make: Make, compute: Path, core: int, ns: int, depth: int, processes: int) -> None:
+    container = make(core)
+    _near(lambda: _shares(compute, [container], ns, depth, 0.6, processes), [core])
+
+
+@pytest.mark.shares
+@pytest.mark.parametrize(("core", "ns", "depth", "processes"), CASES)
+def test_every_share(make: Make, compute: Path, core: int, ns: int, depth: int, processes: int) -> None:
+    container = make(core)
+    _near(lambda: _shares(compute, [container], ns, depth, KERNELS[ns], processes), [core])
+
+
+def test_two_containers_side_by_side(make: Make, compute: Path) -> None:
+    containers = [make(30), make(60)]
+    _near(lambda: _shares(compute, containers, MS, 1, 0.8, 1), [30, 60])
+
+
+@pytest.mark.shares
+@pytest.mark.parametrize("depth", [1, 50])
+@pytest.mark.parametrize("pair", PAIRS)
+def test_every_pair_of_containers(make: Make, compute: Path, pair: tuple[int, int], depth: int) -> None:
+    """Where a card is given away whole, turns of others lie between events: less is got, never more."""
+    containers = [make(core) for core in pair]
+    got = _shares(compute, containers, MS, depth, 4, 1)
+    assert all(share <= core + POINTS for share, core in zip(got, pair, strict=True)), got
+    assert all(share >= 0.75 * core for share, core in zip(got, pair, strict=True)), got
+
+
+@pytest.mark.parametrize(("core", "policy"), [(None, "strict"), (30, "off"), (100, "strict")])
+def test_without_a_limit_nothing_is_held(make: Make, compute: Path, core: int | None, policy: str) -> None:
+    container = make(core, policy)
+    assert any(_shares(compute, [container], MS, 50, 0.2, 1)[0] > 60 for _ in range(TRIES))
+
+
+def test_elastic_is_held_to_what_is_guaranteed(make: Make, compute: Path) -> None:
+    container = make(50, "elastic")
+    _near(lambda: _shares(compute, [container], MS, 1, 0.4, 1), [50])
+
+
+def test_a_card_of_which_nothing_is_known_gets_the_least(make: Make, compute: Path) -> None:
+    container = make(50)
+    container.write_limits("edgegpu-limits 1\n")
+    assert _shares(compute, [container], 100 * US, 1, 0.4, 1)[0] < 1 + POINTS
+
+
+def test_a_share_that_changes_is_followed(make: Make, compute: Path, card: SimCard) -> None:
+    container = make(10)
+    with _start(container, compute, "follow", MS, 0.25) as process:
+        assert process.stdout is not None
+        for core in (10, 80, 10):
+            container.limit((card, 1024), core=core)
+            lines = itertools.islice(process.stdout, 20)
+            assert any(AT_LOAD * core <= float(line) <= core + 2 * POINTS for line in lines), core
+        process.kill()
+
+
+def test_streams_that_wait_for_each_other_come_to_an_end(make: Make, compute: Path) -> None:
+    make(10).run(compute, "values", "15")
+
+
+def test_a_kernel_that_spins_gets_the_launch_it_waits_for(limiter_build: Path, tmp_path: Path) -> None:
+    null, spin = tmp_path / "null", tmp_path / "spin"
+    null.mkdir()
+    compile_program(null / "libcuda.so.1", limiter_build, ["tests/nulldriver.c"], "-O2", "-shared", "-fPIC")
+    compile_program(spin, limiter_build, ["tests/spin.c"])
+    container = make_container(tmp_path / "spinning", limiter_build, null)
+    container.write_limits(_null_limits(10))
+    container.run(spin)
+
+
+def _null_limits(core: int) -> str:
+    uuid = "GPU-abababab-abab-abab-abab-abababababab"
+    return f"edgegpu-limits 1\ncard {uuid} memory_bytes=1048576 core_percent={core} policy=strict\n"
+
+
+def test_captures_are_left_alone_and_graphs_are_charged(make: Make, compute: Path) -> None:
+    container = make(50)
+    _near(lambda: [float(container.run(compute, "capture"))], [50], 2 * POINTS)
+
+
+def test_what_a_context_ran_when_it_ended_is_charged(make: Make, compute: Path) -> None:
+    held_ms = float(make(10).run(compute, "destroy", str(20 * MS)))
+    assert held_ms > 100
+
+
+def test_more_streams_than_are_known_at_once(make: Make, compute: Path) -> None:
+    make(50).run(compute, "streams", "5")
+
+
+def test_killed_processes_hold_nobody(make: Make, compute: Path) -> None:
+    container, seed = make(50), random.randrange(2**32)
+    draw = random.Random(seed)
+    with _start(container, compute, "follow", MS, 0.02) as survivor:
+        assert survivor.stdout is not None
+        for _ in range(12):
+            with _start(container, compute, "follow", MS, 0.02) as victim:
+                time.sleep(draw.uniform(0.02, 0.08))
+                victim.kill()
+            asked = time.monotonic()
+            survivor.stdout.readline()
+            assert time.monotonic() - asked < 5, seed
+        survivor.kill()
+    _near(lambda: _shares(compute, [container], MS, 1, 0.4, 1), [50])
+
+
+def test_a_bucket_that_somebody_empties_frees_no_process(make: Make, compute: Path) -> None:
+    container = make(3)  # it is held for longer than a process sleeps at once
+    with _start(container, compute, "share", MS, 1, 0.6, 1) as process, container.usage.open("r+b", 0) as file:
+        while process.poll() is None:
+            file.seek(BUCKETS_AT)
+            file.write(b"\0" * 64)
+            time.sleep(0.0005)
+        assert process.stdout is not None
+        assert float(process.stdout.read()) < 3 + POINTS
+
+
+@pytest.mark.sanitizer
+@pytest.mark.parametrize("sanitizer", ["thread", "address,undefined"])
+def test_under_a_sanitizer(
+    tmp_path: Path, limiter_build: Path, driver: SimDriver, card: SimCard, sanitizer: str
+) -> None:
+    flag, build = f"-fsanitize={sanitizer}", tmp_path / "build"
+    options: list[str | Path] = ["make", "-s", "-C", SOURCES, f"OUT={build}", "CC=cc", f"EXTRA={flag}"]
+    done = subprocess.run(options, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    container = make_container(tmp_path / "container", build, driver.libraries)
+    container.limit((card, 1024), core=50)
+    program = compile_program(tmp_path / "program", limiter_build, ["tests/compute.c"], flag)
+    for command in (("share", str(MS), "50", "0.5", "2"), ("capture",), ("destroy", str(MS)), ("streams", "3")):
+        container.run(program, *command)

@@ -1,0 +1,185 @@
+"""Ways to take card memory past 1 GiB, on the simulated driver: what it says it gave is within the limit."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from native.limiterkit import MIB, SOURCES, Container, compile_program, make_container
+from native.simkit import Child
+
+from edgegpu_sim.driver import SimCard, SimDriver, SimVersions
+
+STRESS = Path(__file__).with_name("stress.c")
+SCENARIO_PROGRAM = Path(__file__).with_name("bindingschild.py")
+LIMIT_MIB, CONTEXT_MIB, MODULE_MIB = 1024, 100, 18
+EACH_MIB = 64
+OOM = 2
+LEAST_WAYS = 20
+SCENARIOS = (
+    "memory",
+    "pools",
+    "virtual_memory",
+    "arrays",
+    "graphs",
+    "captures",
+    "contexts",
+    "host_memory",
+    "peers",
+)
+"""Not green contexts: code that was loaded in one counts until it is unloaded, whatever the driver makes of it."""
+
+Play = Callable[[], "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def driver(tmp_path: Path, two_cards: list[SimCard], simdriver_build: Path) -> SimDriver:
+    versions = SimVersions(context_mib=CONTEXT_MIB, module_mib=MODULE_MIB, cuda="13.5")
+    return SimDriver.create(tmp_path / "box", two_cards, build=simdriver_build, versions=versions)
+
+
+@pytest.fixture
+def container(tmp_path: Path, limiter_build: Path, driver: SimDriver, two_cards: list[SimCard]) -> Container:
+    made = make_container(tmp_path / "container", limiter_build, driver.libraries)
+    made.limit((two_cards[0], LIMIT_MIB), context_mib=CONTEXT_MIB)
+    return made
+
+
+@pytest.fixture
+def play(tmp_path: Path, limiter_build: Path, container: Container) -> Iterator[Play]:
+    program = compile_program(tmp_path / "escapes", limiter_build, ["tests/escapes.c"])
+    with ExitStack() as stack:
+
+        def start() -> "subprocess.Popen[str]":
+            process = subprocess.Popen(
+                [program],
+                env=container.environment(),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+            stack.enter_context(process)
+            stack.callback(process.kill)
+            return process
+
+        yield start
+
+
+def _said(processes: list["subprocess.Popen[str]"]) -> list[str]:
+    """Return the next line of each: what it prints when it waits."""
+    return [process.stdout.readline().strip() for process in processes if process.stdout is not None]
+
+
+def _go_on(processes: list["subprocess.Popen[str]"]) -> None:
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+
+
+def test_what_pools_and_graphs_keep_counts_and_is_used_again(
+    tmp_path: Path, limiter_build: Path, container: Container, driver: SimDriver, two_cards: list[SimCard]
+) -> None:
+    container.run(compile_program(tmp_path / "kept", limiter_build, ["tests/kept.c"]))
+    assert driver.used_mib(two_cards[0].uuid) == 0
+    assert container.counted() == CONTEXT_MIB * MIB  # of a process that has ended, until somebody looks
+
+
+def test_a_synchronisation_gives_back_to_the_others_what_a_pool_kept(container: Container) -> None:
+    with Child(container.libraries) as first, Child(container.libraries) as second:
+        first.open_cuda()
+        second.open_cuda()
+        status, address = first.call("cuMemAllocAsync", "&u64", 600 * MIB, 0)
+        assert status == 0
+        assert first.call("cuMemFreeAsync", address, 0) == [0]
+        assert second.call("cuMemAlloc_v2", "&u64", 800 * MIB)[0] == OOM
+        assert first.call("cuStreamSynchronize", 0) == [0]
+        second.alloc(800)
+
+
+def _sanitized(tmp_path: Path, driver: SimDriver, card: SimCard, flag: str) -> Container:
+    """Lay out a container whose limiter was built with a sanitizer."""
+    build = tmp_path / "build"
+    make: list[str | Path] = ["make", "-s", "-C", SOURCES, f"OUT={build}", "CC=cc", f"EXTRA={flag}"]
+    subprocess.run(make, check=True, capture_output=True, text=True)
+    made = make_container(tmp_path / "sanitized", build, driver.libraries)
+    made.limit((card, LIMIT_MIB), context_mib=CONTEXT_MIB)
+    return made
+
+
+@pytest.mark.sanitizer
+def test_what_pools_and_graphs_keep_under_a_sanitizer(
+    tmp_path: Path, limiter_build: Path, driver: SimDriver, two_cards: list[SimCard]
+) -> None:
+    flag = "-fsanitize=address,undefined"
+    container = _sanitized(tmp_path, driver, two_cards[0], flag)
+    container.run(compile_program(tmp_path / "kept", limiter_build, ["tests/kept.c"], flag))
+
+
+@pytest.mark.sanitizer
+def test_threads_that_do_everything_at_once_race_for_nothing(
+    tmp_path: Path, driver: SimDriver, two_cards: list[SimCard]
+) -> None:
+    container = _sanitized(tmp_path, driver, two_cards[0], "-fsanitize=thread")
+    program = tmp_path / "stress"
+    link = [f"-L{container.libraries}", "-l:libcuda.so.1", "-lpthread"]
+    subprocess.run(["cc", "-g", "-O1", "-fsanitize=thread", "-o", program, STRESS, *link], check=True)
+    rounds, threads = 10, 6
+    assert (
+        container.run(program, str(rounds)) == f"{rounds * threads} {(CONTEXT_MIB + MODULE_MIB) * MIB}\n"
+    )  # one module stays
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_no_way_leads_past_the_limit(
+    play: Play, container: Container, driver: SimDriver, two_cards: list[SimCard], count: int
+) -> None:
+    processes = [play() for _ in range(count)]
+    wrong: list[tuple[object, ...]] = []
+    ways = 0
+    assert set(_said(processes)) == {"ready 0"}
+    _go_on(processes)
+    while all(lines := _said(processes)):
+        names = {line.split()[0] for line in lines}
+        assert len(names) == 1, lines
+        used = driver.used_mib(two_cards[0].uuid)
+        _go_on(processes)
+        # A library's code is there before its size is known: one too much in each process, and no further.
+        most = LIMIT_MIB + (count * MODULE_MIB if names == {"library"} else 0)
+        # Full but for what one more would take; contexts are the largest.
+        if not LIMIT_MIB - EACH_MIB - CONTEXT_MIB < used <= most:
+            wrong.append((lines, used))
+        back = _said(processes)
+        assert {line.split()[1] for line in back} == {"back"}, (lines, back)
+        left = driver.used_mib(two_cards[0].uuid)
+        counted = container.counted() / MIB
+        if left != count * CONTEXT_MIB or counted != left:
+            wrong.append((back, left, counted))
+        _go_on(processes)
+        ways += 1
+    assert wrong == []
+    assert ways > LEAST_WAYS
+    assert [process.wait(20) for process in processes] == [0] * count
+
+
+@pytest.mark.sanitizer
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_nvidias_bindings_play_alike_with_and_without_the_limiter(
+    container: Container, driver: SimDriver, two_cards: list[SimCard], scenario: str
+) -> None:
+    container.limit(*((card, card.mib) for card in two_cards), context_mib=CONTEXT_MIB)
+
+    def played(libraries: Path) -> dict[str, object]:
+        environment = {**os.environ, "LD_LIBRARY_PATH": str(libraries)}
+        command: list[str | Path] = [sys.executable, SCENARIO_PROGRAM, scenario]
+        done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True, timeout=60)
+        said: dict[str, object] = json.loads(done.stdout)
+        said.pop("milliseconds", None)
+        return said
+
+    assert played(container.libraries) == played(driver.libraries)
