@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from edgegpu_core.deviceid import DeviceKind, count_by_card
@@ -23,6 +23,8 @@ class CheckpointEntry:
     container: str
     resource: str
     device_ids: tuple[str, ...]
+    answer: str = field(default="", compare=False, repr=False)
+    """The device plugin's answer to Allocate, which kubelet replays at each start: the message in base64."""
 
 
 def parse_checkpoint(text: str | bytes) -> tuple[CheckpointEntry, ...]:
@@ -47,7 +49,8 @@ def _entry(value: Any) -> CheckpointEntry:  # noqa: ANN401  (foreign JSON)
     found = tuple(text for part in lists for text in part or ())
     names = (value["PodUID"], value["ContainerName"], value["ResourceName"])
     "".join((*names, *found))  # raises TypeError for what is no text, at a fifth of the cost of checking each
-    return CheckpointEntry(*names, found)
+    answer = value.get("AllocResp")
+    return CheckpointEntry(*names, found, answer if isinstance(answer, str) else "")
 
 
 class Grant:

@@ -18,6 +18,14 @@ class ConfigError(PluginError):
         super().__init__("\n".join(self.problems))
 
 
+class UnknownContainerError(PluginError):
+    """There is no such container, or it holds no devices."""
+
+
+class LiveLimitError(PluginError):
+    """A live limit that a container cannot have; nothing has changed."""
+
+
 class PodResourcesError(PluginError):
     """kubelet's PodResources service is there but did not answer."""
 

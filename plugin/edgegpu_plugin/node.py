@@ -3,8 +3,9 @@
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,12 @@ from edgegpu_core.podview import PodView, pod_view
 from edgegpu_core.reasons import cardless
 from edgegpu_plugin.cards.inventory_store import InventoryStore, SavedInventory
 from edgegpu_plugin.cards.nvml import Nvml
+from edgegpu_plugin.cards.nvml_library import CardProcess
 from edgegpu_plugin.config.schema import PluginConfig
 from edgegpu_plugin.containers.injector import Injector
+from edgegpu_plugin.containers.isolation import IsolatedContainers
+from edgegpu_plugin.containers.limit_requests import LimitRequests
+from edgegpu_plugin.containers.live_limits import LiveLimits
 from edgegpu_plugin.containers.memory_use import MemoryUseReader
 from edgegpu_plugin.containers.visibility import VisibilityCheck
 from edgegpu_plugin.kubelet.allocator import Allocator
@@ -36,7 +41,7 @@ from edgegpu_plugin.records.node_state import NodeState, Snapshot
 from edgegpu_plugin.records.publisher import Publisher
 from edgegpu_plugin.records.reconciler import Reconciler, RefusedPod
 from edgegpu_plugin.records.sharing_change import SharingChange
-from edgegpu_plugin.status import cards_part, other_cards_part, pods_part
+from edgegpu_plugin.status import cards_part, mark_changed, other_cards_part, pods_part
 
 _LOG = logging.getLogger(__name__)
 
@@ -50,14 +55,12 @@ class NodePart:
     """The node's part of the process; `tasks` lists what runs."""
 
     def __init__(self, config: PluginConfig, client: KubeClient, *, beat: Callable[[], None]) -> None:
-        model, name = config.model(), config.node_name
-        objects = KubeObjects(client)
-        self._config = config
+        model, name, unit_mib = config.model(), config.node_name, config.resources.unit_mib
+        objects, self._config = KubeObjects(client), config
         self._store = InventoryStore(config.paths.state)
         self._sharing_change = SharingChange(config.paths.state)
         self._saved = self._store.load()
         model = replace(model, unit_mib=self._saved.unit_mib or model.unit_mib)
-        unit_mib = config.resources.unit_mib
         self.state = NodeState(
             model=model,
             policy=config.policy,
@@ -67,15 +70,15 @@ class NodePart:
         )
         self._device_list = DeviceList(model)
         self._memory_use = MemoryUseReader()
+        self._isolation = _isolated(config, self.state)
         self.nvml = Nvml(
             config.driver,
             on_cards=self._on_cards,
             on_silence=self._cards_lost,
-            on_processes=lambda processes: self._memory_use.take(time.time(), processes),
+            on_processes=self._on_processes,
+            processes_s=lambda: self._isolation.look_s,
         )
-        self.injector = Injector(
-            config.driver, self.nvml, run=config.paths.run, ask_kubelet=lambda: _kubelet_version(objects, name)
-        )
+        self.injector = self._injector(objects)
         self._kubelet_file = config.paths.state / "kubelet-version"
         self.injector.learn_kubelet(_read_line(self._kubelet_file))
         self._kubelet_pods = KubeletPods(node=name, objects=objects, folder=config.kubelet.folder / "pods")
@@ -95,10 +98,22 @@ class NodePart:
             beat=beat,
             missing_s=config.driver.absent_s,
             find_cardless=self._find_cardless,
+            changed=partial(mark_changed, config.paths.run),
+            clean_containers=self._isolation.clean,
         )
         self._stopping = threading.Event()
         self._past: dict[str, Card] = {}
         """The cards that this machine has or had, as last seen, the earliest first."""
+
+    def _injector(self, objects: KubeObjects) -> Injector:
+        config = self._config
+        return Injector(
+            config.driver,
+            self.nvml,
+            run=config.paths.run,
+            isolation=self._isolation,
+            ask_kubelet=lambda: _kubelet_version(objects, config.node_name),
+        )
 
     def _kubelet_link(self, model: ResourceModel, kubelet_facts: NodeKubeletFacts) -> KubeletLink:
         allocator = Allocator(state=self.state, injector=self.injector, kubelet_pods=kubelet_facts.pods)
@@ -126,6 +141,10 @@ class NodePart:
             ),
             params={"fieldSelector": f"spec.nodeName={self._config.node_name}"},
         )
+
+    def limit_requests(self) -> LimitRequests:
+        """Return what answers requests for live limits on the status socket."""
+        return LimitRequests(self._isolation, changed=partial(mark_changed, self._config.paths.run))
 
     def load_saved(self) -> None:
         """Offer the cards from the saved inventory, before NVML is asked."""
@@ -163,6 +182,7 @@ class NodePart:
         names = {card.uuid: card.name for card in self.state.cards()}
         return {
             "injection": {"mode": self.injector.mode, "why": self.injector.why},
+            **self._isolation.document(by_runtime=self.injector.is_by_runtime),
             "driver": {"version": self.nvml.driver_version, "problem": self.nvml.problem},
             "kubelet": {
                 "registered": self.link.registered,
@@ -176,10 +196,20 @@ class NodePart:
             "unit_wanted_mib": self.state.unit_wanted_mib,
             "cards": cards_part(snapshot, names),
             "other_cards": other_cards_part(snapshot),
-            "pods": pods_part(snapshot, self.reconciler.refused, self.reconciler.lost, self.reconciler.cardless),
+            "pods": self._pods_part(snapshot),
             "memory_use": self._memory_use.document(snapshot),
             "report_generation": self.publisher.generation,
         }
+
+    def _pods_part(self, snapshot: Snapshot) -> list[dict[str, Any]]:
+        rows = pods_part(snapshot, self.reconciler.refused, self.reconciler.lost, self.reconciler.cardless)
+        states = self._isolation.states(snapshot, by_runtime=self.injector.is_by_runtime)
+        uids = {pod.uid: uid for uid, pod in snapshot.view.pods.items()}
+        for row in rows:
+            found = states.get((uids.get(row["uid"], row["uid"]), row["container"]))
+            if found is not None:
+                row["isolation"] = found.to_json()
+        return rows
 
     def _find_cardless(self, snapshot: Snapshot) -> tuple[RefusedPod, ...]:
         """Return the containers that run without their cards, and why."""
@@ -232,6 +262,12 @@ class NodePart:
         self._offer(offered)
         self._saved = SavedInventory(cards, gone)
         self._save()
+
+    def _on_processes(self, processes: Mapping[str, tuple[CardProcess, ...]]) -> None:
+        """Take the processes on each card; runs on NVML's thread."""
+        self._memory_use.take(time.time(), processes)
+        if self._isolation.look(processes):
+            mark_changed(self._config.paths.run)
 
     def _unit_changed(self, model: ResourceModel) -> None:
         """Offer the cards in units of another size, now that no pod holds a share."""
@@ -301,6 +337,10 @@ class NodePart:
         if self._device_list.set(cards):
             told = (f"card {card.label} {card.name} {card.memory_mib} MiB" for card in cards if card.healthy)
             _LOG.info("offering %s", ", ".join(told) or "no card")
+
+
+def _isolated(config: PluginConfig, state: NodeState) -> IsolatedContainers:
+    return IsolatedContainers(config.isolation, state, run=config.paths.run, live=LiveLimits(config.paths.state))
 
 
 def _publisher(

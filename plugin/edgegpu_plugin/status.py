@@ -1,11 +1,12 @@
 """The status document, one JSON object on a Unix socket, which the command line and tests read."""
 
 import json
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from edgegpu_base.http_unix import LocalServer, Response
+from edgegpu_base.http_unix import ChangeRequest, LocalServer, Response
 from edgegpu_core.deviceid import DeviceKind, count_by_card
 from edgegpu_core.ledger import Grant
 from edgegpu_core.nodeview import is_complete
@@ -13,10 +14,26 @@ from edgegpu_core.podview import PodView
 from edgegpu_plugin.records.node_state import Snapshot
 from edgegpu_plugin.records.reconciler import RefusedPod
 
+_LOG = logging.getLogger(__name__)
+
 SOCKET_NAME = "plugin.sock"
 """The socket's name in the run folder; its mode is 0600."""
 
+CHANGED_NAME = "plugin.changed"
+"""The name, beside the socket, of an empty file that is touched when what the document says of pods or cards changes.
+
+Who follows the document looks at the file's time, which costs neither process anything, and asks when it is another.
+"""
+
 STATUS_VERSION = 1
+
+
+def mark_changed(run_folder: Path) -> None:
+    """Touch the file that says that the document has changed; a follower that sees no mark asks at intervals."""
+    try:
+        (run_folder / CHANGED_NAME).touch(mode=0o600)
+    except OSError as error:
+        _LOG.warning("cannot mark the change of the status document: %s", error)
 
 
 def cards_part(snapshot: Snapshot, names: dict[str, str]) -> list[dict[str, Any]]:
@@ -139,14 +156,21 @@ def _pod_rows(pod: PodView, snapshot: Snapshot, trouble: str, reason: str) -> li
 
 
 class StatusServer(LocalServer):
-    """The server of the status document at RUN/plugin.sock."""
+    """The server of the status document at RUN/plugin.sock; `change` answers what asks for another limit."""
 
-    def __init__(self, run_folder: Path, document: Callable[[], dict[str, Any]]) -> None:
+    def __init__(
+        self,
+        run_folder: Path,
+        document: Callable[[], dict[str, Any]],
+        *,
+        change: Callable[[ChangeRequest], Response] | None = None,
+    ) -> None:
         super().__init__(
             run_folder / SOCKET_NAME,
             self._said,
             owner="edgegpu-plugin",
             remedy="set paths.run to a folder of root's",
+            change=change,
         )
         self._document = document
 

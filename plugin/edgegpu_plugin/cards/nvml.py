@@ -34,6 +34,7 @@ class Nvml:
         on_cards: Callable[[tuple[Card, ...]], None] = lambda _cards: None,
         on_silence: Callable[[], None] = lambda: None,
         on_processes: Callable[[Mapping[str, tuple[CardProcess, ...]]], None] = lambda _processes: None,
+        processes_s: Callable[[], float | None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Prepare the watch over the cards without loading NVML.
@@ -43,14 +44,16 @@ class Nvml:
             on_cards: called on the task's thread after the first query and whenever a card or its health changed.
             on_silence: called on the task's thread when NVML could not list the cards, for any reason, for
                 `settings.absent_s`: they count as out of order until `on_cards` is called again.
-            on_processes: called on the task's thread with the processes on each card, by its UUID, twice a minute; a
-                card that cannot tell is left out.
+            on_processes: called on the task's thread with the processes on each card, by its UUID; a card that
+                cannot tell is left out.
+            processes_s: returns the seconds between two such lists; None: twice a minute.
             clock: a monotonic clock in seconds.
         """
         self._settings = settings
         self._on_cards = on_cards
         self._on_silence = on_silence
         self._on_processes = on_processes
+        self._processes_s = processes_s
         self._clock = clock
         self._library = NvmlLibrary(root=settings.root, recover_s=settings.recover_s, clock=clock)
         self._worker = NvmlWorker(step=lambda: self._library.step, clock=clock)
@@ -59,7 +62,8 @@ class Nvml:
         self._trouble: NvmlError | None = None
         self._silent_since: float | None = None
         self._is_silent = False
-        self._next_query = self._next_processes = clock()
+        self._next_query = clock()
+        self._listed_at: float | None = None
 
     @property
     def driver_version(self) -> str:
@@ -81,15 +85,19 @@ class Nvml:
         """Query the cards until `stop`; an exception of `on_cards` ends the task."""
         while not self._stopping.is_set():
             try:
-                if self._is_due():
+                due = self._is_due()
+                if due:
                     self._report(self.cards())
+                if due or self._trouble is None:
                     self._list_processes()
+                if due:
                     self._note(None)
             except NvmlError as error:
                 if not self._stopping.is_set():
                     self._note(error)
             poll_s = self._settings.poll_s
-            self._stopping.wait(poll_s if self._trouble is None else min(_RECOVERY_POLL_S, poll_s))
+            often_s = (self._processes_s() or poll_s) if self._trouble is None else _RECOVERY_POLL_S
+            self._stopping.wait(min(often_s, poll_s))
 
     def stop(self) -> None:
         """Make `run` end, even while a call hangs."""
@@ -118,9 +126,10 @@ class Nvml:
 
     def _list_processes(self) -> None:
         now = self._clock()
-        if now < self._next_processes:
+        every_s = self._processes_s() or _PROCESSES_S
+        if self._listed_at is not None and now < self._listed_at + every_s:
             return
-        self._next_processes = now + _PROCESSES_S
+        self._listed_at = now
         self._on_processes(self._worker.call(self._library.processes, timeout_s=self._settings.nvml_timeout_s))
 
     def _report(self, cards: tuple[Card, ...]) -> None:

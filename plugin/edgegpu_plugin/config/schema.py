@@ -130,6 +130,43 @@ class Driver(Section):
     ] = 300.0
 
 
+class PluginIsolation(StrEnum):
+    """What holds a container to the memory that it was given."""
+
+    NONE = "none"
+    LIMITER = "limiter"
+
+
+class BypassPolicy(StrEnum):
+    """What is done with a process that uses a card past the limiter."""
+
+    REPORT = "report"
+    KILL = "kill"
+
+
+class ComputePolicy(StrEnum):
+    """How the limiter holds a container to its share of a card's time."""
+
+    STRICT = "strict"
+    OFF = "off"
+
+
+class IsolationSection(Section):
+    """What holds containers to their shares, for those that are given devices from now on."""
+
+    mode: Annotated[PluginIsolation, says("one of none, limiter")] = PluginIsolation.NONE
+    context_mib: Annotated[
+        StrictInt, Field(ge=0), says("the MiB that count for each CUDA context, a whole number from 0 on")
+    ] = 256
+    compute: Annotated[ComputePolicy, says("one of strict, off")] = ComputePolicy.STRICT
+    on_bypass: Annotated[BypassPolicy, says("one of report, kill")] = BypassPolicy.REPORT
+    libraries: Annotated[
+        AbsolutePath | None,
+        BeforeValidator(none_if_auto),
+        says("auto, or the folder with the limiter's libraries, an absolute path"),
+    ] = None
+
+
 class Tls(Section):
     """The extender's certificate, and the authority that signs the certificates of its clients."""
 
@@ -174,6 +211,7 @@ class PluginConfig(Section):
     kubelet: KubeletSection = KubeletSection()
     kubernetes: Kubernetes = Kubernetes()
     driver: Driver = Driver()
+    isolation: IsolationSection = IsolationSection()
     extender: ExtenderSection = ExtenderSection()
     paths: Paths = Paths()
     log_level: Annotated[Literal["debug", "info", "warning", "error"], says("one of debug, info, warning, error")] = (

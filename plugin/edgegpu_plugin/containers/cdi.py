@@ -9,9 +9,15 @@ from typing import Any
 from edgegpu_base.files import write_if_changed
 from edgegpu_core.inventory import Card
 from edgegpu_plugin.containers.driver_files import DriverFiles
+from edgegpu_plugin.containers.limiter_files import DRIVER_FOLDER, LimiterFiles
 
 KIND = "edgegpu.io/gpu"
 FILE_NAME = "edgegpu.json"
+
+LIMITED_KIND = "edgegpu.io/limited-gpu"
+"""The same cards, with the limiter over the driver's libraries. A kind of its own: kubelet replays a pod's names for
+the pod's life, and what they bring must not change with the setting."""
+LIMITED_FILE_NAME = "edgegpu-limited.json"
 
 _VERSION = "0.5.0"
 """The newest that containerd 1.7 understands; nothing newer is needed."""
@@ -21,12 +27,18 @@ _SOCKET = ["nosuid", "nodev", "noexec", "rbind", "rprivate"]
 _READ_WRITE = ["rbind", "nosuid", "nodev", "rprivate"]
 
 
-def cdi_name(uuid: str) -> str:
-    """Return the CDI name of a card: `edgegpu.io/gpu=GPU-…`."""
-    return f"{KIND}={_device_name(uuid)}"
+def cdi_name(uuid: str, *, limited: bool = False) -> str:
+    """Return the CDI name of a card: `edgegpu.io/gpu=GPU-…`, or that with the limiter."""
+    return f"{LIMITED_KIND if limited else KIND}={_device_name(uuid)}"
 
 
-def build_spec(cards: Sequence[Card], files: DriverFiles, *, machine: str = platform.machine()) -> dict[str, Any]:
+def build_spec(
+    cards: Sequence[Card],
+    files: DriverFiles,
+    *,
+    limiter: LimiterFiles | None = None,
+    machine: str = platform.machine(),
+) -> dict[str, Any]:
     """Return the CDI spec: one device for each card, and the edits that all of them need.
 
     Device nodes are named by path alone, since their numbers change from boot to boot. Libraries go into both usual
@@ -35,16 +47,17 @@ def build_spec(cards: Sequence[Card], files: DriverFiles, *, machine: str = plat
     Args:
         cards: the cards, at least one.
         files: the driver's files.
+        limiter: the limiter's libraries where they lie over the driver's; None for the driver alone.
         machine: the processor as `uname -m` names it, for Debian's library folder.
     """
     return {
         "cdiVersion": _VERSION,
-        "kind": KIND,
+        "kind": KIND if limiter is None else LIMITED_KIND,
         "containerEdits": {
             # comes after the pod's own environment, so that an nvidia default runtime adds nothing
             "env": ["NVIDIA_VISIBLE_DEVICES=void"],
             "deviceNodes": [_node(files.root, name) for name in files.control_nodes],
-            "mounts": list(_mounts(files, machine)),
+            "mounts": list(_mounts(files, limiter, machine)),
         },
         "devices": [
             {
@@ -62,7 +75,8 @@ def write_spec(folder: Path, spec: dict[str, Any]) -> bool:
     Raises:
         PluginError: the spec cannot be written.
     """
-    return write_if_changed(folder / FILE_NAME, json.dumps(spec, indent=1) + "\n")
+    name = FILE_NAME if spec["kind"] == KIND else LIMITED_FILE_NAME
+    return write_if_changed(folder / name, json.dumps(spec, indent=1) + "\n")
 
 
 def node_names(card: Card) -> tuple[str, ...]:
@@ -82,11 +96,14 @@ def _node(root: Path, name: str) -> dict[str, str]:
     return node
 
 
-def _mounts(files: DriverFiles, machine: str) -> Iterator[dict[str, Any]]:
+def _mounts(files: DriverFiles, limiter: LimiterFiles | None, machine: str) -> Iterator[dict[str, Any]]:
     for library in files.libraries:
+        soname, over = (None, library.path) if limiter is None else limiter.over(library)
         for folder in (f"/usr/lib/{machine}-linux-gnu", "/usr/lib64"):
             for name in library.names:
-                yield _mount(library.path, f"{folder}/{name}", _READ_ONLY)
+                yield _mount(over, f"{folder}/{name}", _READ_ONLY)
+        if soname is not None:
+            yield _mount(library.path, f"{DRIVER_FOLDER}/{soname}", _READ_ONLY)
     for tool in files.tools:
         yield _mount(tool, f"/usr/bin/{tool.name}", _READ_ONLY)
     for path in files.read_only:

@@ -15,7 +15,9 @@ from edgegpu_plugin.config.schema import Driver
 from edgegpu_plugin.containers import driver_files, runtime
 from edgegpu_plugin.containers.cdi import build_spec, cdi_name, node_names, write_spec
 from edgegpu_plugin.containers.driver_files import CONTROL_NODES, DriverFiles
+from edgegpu_plugin.containers.isolation import BY_RUNTIME, IsolatedContainers
 from edgegpu_plugin.containers.kubelet_injection import DeviceNodeInjection
+from edgegpu_plugin.containers.limiter_files import LimiterFiles
 from edgegpu_plugin.errors import PluginError
 from edgegpu_plugin.pb import Allocation
 
@@ -32,12 +34,12 @@ class CdiSpecInjection:
         self._settings = settings
         self._left_out: tuple[str, ...] = ()
 
-    def allocation(self, cards: Sequence[str]) -> Allocation:
-        """Return the allocation with the CDI names of these cards."""
-        return Allocation(cdi_devices=[cdi_name(card) for card in cards])
+    def allocation(self, cards: Sequence[str], *, limited: bool = False) -> Allocation:
+        """Return the allocation with the CDI names of these cards, with the limiter over the driver or without."""
+        return Allocation(cdi_devices=[cdi_name(card, limited=limited) for card in cards])
 
-    def make(self, cards: Sequence[Card], driver_version: str) -> DriverFiles:
-        """Make device nodes and links that are missing after a boot, then the spec; return the driver's files.
+    def make(self, cards: Sequence[Card], driver_version: str, limiter: LimiterFiles | None) -> DriverFiles:
+        """Make device nodes and links that are missing after a boot, then the specs; return the driver's files.
 
         Raises:
             PluginError: a part of the driver is missing, or a file cannot be written.
@@ -53,6 +55,8 @@ class CdiSpecInjection:
         self._left_out = files.left_out
         if write_spec(self._settings.cdi_folder, build_spec(cards, files)):
             _LOG.info("CDI spec written for %d cards, driver %s", len(cards), files.version or "of unknown version")
+        if limiter is not None:
+            write_spec(self._settings.cdi_folder, build_spec(cards, files, limiter=limiter))
         return files
 
 
@@ -63,13 +67,22 @@ class Injector:
     Therefore spec and links are made in every mode, as far as this machine allows.
     """
 
-    def __init__(self, settings: Driver, nvml: Nvml, *, run: Path, ask_kubelet: Callable[[], str] = str) -> None:
+    def __init__(
+        self,
+        settings: Driver,
+        nvml: Nvml,
+        *,
+        run: Path,
+        isolation: IsolatedContainers | None = None,
+        ask_kubelet: Callable[[], str] = str,
+    ) -> None:
         """Choose the injection mode by what is known without the API server.
 
         Args:
             settings: the section `driver` of the configuration.
             nvml: the source of the driver's version and problems.
             run: the folder below which the links for the mode `devices` are made.
+            isolation: what holds containers to their memory; None for nothing.
             ask_kubelet: returns kubelet's version, or "" when it cannot be learned now; called until it is known.
 
         Raises:
@@ -77,6 +90,8 @@ class Injector:
         """
         self._settings = settings
         self._nvml = nvml
+        self._isolation = isolation
+        self._limiter_problem = ""
         self._cdi = CdiSpecInjection(settings)
         self._devices = DeviceNodeInjection(root=settings.root, folder=run / "driver")
         self._ask_kubelet = ask_kubelet
@@ -126,18 +141,25 @@ class Injector:
         """Whether the mode needs kubelet's version, which is still unknown: an old kubelet ignores CDI silently."""
         return not self.kubelet and self._choice.mode is Injection.CDI and self._settings.injection is Injection.AUTO
 
-    def allocation(self, cards: Sequence[str]) -> Allocation:
+    @property
+    def is_by_runtime(self) -> bool:
+        """Whether the nvidia runtime brings the driver's files, so that the limiter cannot lie over them."""
+        return self._choice.mode is Injection.RUNTIME
+
+    def allocation(self, cards: Sequence[str], ids: Sequence[str] = ()) -> Allocation:
         """Return what kubelet shall give a container with these cards; kubelet stores and replays it."""
         if self._asks_first:
             self.learn_kubelet(self._ask_kubelet())
-        match self._choice.mode:
-            case Injection.RUNTIME:
-                return Allocation(envs={"NVIDIA_VISIBLE_DEVICES": ",".join(cards)})
-            case Injection.DEVICES:
-                known = self._saved | self._cards
-                return self._devices.allocation([known[card] for card in cards if card in known])
-            case _:
-                return self._cdi.allocation(cards)
+        isolation = self._isolation if self._isolation is not None and self._isolation.is_on else None
+        if self.is_by_runtime:
+            return Allocation(envs={"NVIDIA_VISIBLE_DEVICES": ",".join(cards)})
+        if self._choice.mode is Injection.DEVICES:
+            known = self._saved | self._cards
+            some = [known[card] for card in cards if card in known]
+            given = self._devices.allocation(some, limited=isolation is not None)
+        else:
+            given = self._cdi.allocation(cards, limited=isolation is not None)
+        return given if isolation is None else isolation.add_to(given, ids)
 
     def use(self, cards: Sequence[Card]) -> None:
         """Take the cards that NVML found and make the files for containers, before waiting starts continue."""
@@ -151,11 +173,16 @@ class Injector:
                 self._cards = {card.uuid: card for card in cards}
                 self._changed.notify_all()
 
-    def prepare(self, cards: Sequence[str]) -> None:
+    def prepare(self, cards: Sequence[str], owner: tuple[str, str] | None = None) -> None:
         """Make all files that the allocation of these cards refers to, before their container starts.
 
+        Args:
+            cards: the container's cards.
+            owner: kubelet's UID of its pod, and its name.
+
         Raises:
-            PluginError: the driver does not answer in time, a card is missing, or a file cannot be made.
+            PluginError: the driver does not answer in time, a card is missing, a file cannot be made, or the limiter
+                cannot hold the container.
         """
         deadline = time.monotonic() + DRIVER_WAIT_S
         with self._changed:
@@ -171,23 +198,39 @@ class Injector:
             raise PluginError(f"card {missing[0]} is not in this machine any more: delete the pod to place it anew")
         with self._making:
             self._make(tuple(self._cards.values()) or present)  # NVML may have found other cards meanwhile
+        if self._isolation is not None and owner is not None:
+            self._isolation.prepare(*owner)
 
     def _make(self, cards: tuple[Card, ...]) -> None:
         """Make the files that allocations refer to; each start calls this, mostly without anything to do."""
-        mode = self._choice.mode
+        mode, limiter = self._choice.mode, self._limiter()
         try:
-            files = self._cdi.make(cards, self._nvml.driver_version)
+            files = self._cdi.make(cards, self._nvml.driver_version, limiter)
         except (EdgegpuError, OSError) as error:
             if mode is not Injection.RUNTIME:
                 raise
             _LOG.debug("neither CDI spec nor links are kept, and the nvidia runtime needs none: %s", error)
             return
         try:
-            self._devices.make(cards, files)
+            self._devices.make(cards, files, limiter)
         except EdgegpuError as error:
             if mode is Injection.DEVICES:
                 raise
             _LOG.warning("pods of before, whose cards came in kubelet's own answer, may not start again: %s", error)
+
+    def _limiter(self) -> LimiterFiles | None:
+        """Return the limiter's libraries; without them only the containers that they hold cannot start."""
+        if self._isolation is None or not self._isolation.is_needed:
+            return None
+        limiter, problem = None, ""
+        try:
+            limiter = self._isolation.libraries()
+        except PluginError as error:
+            problem = str(error)
+        if problem and problem != self._limiter_problem:
+            _LOG.error("containers that the limiter holds cannot start: %s", problem)
+        self._limiter_problem = problem
+        return limiter
 
     def _choose(self, *, before: InjectionChoice | None = None) -> InjectionChoice:
         settings = self._settings
@@ -200,6 +243,8 @@ class Injector:
         if choice.mode is Injection.RUNTIME:
             _LOG.warning("a pod that sets NVIDIA_VISIBLE_DEVICES itself sees the cards that it names; CDI forbids it")
             _LOG.warning("pods need runtimeClassName: nvidia to see their cards, unless it is containerd's default")
+            if self._isolation is not None and self._isolation.is_on:
+                _LOG.error("isolation.mode is limiter, and nothing holds containers to their memory: %s", BY_RUNTIME)
         if choice.mode is Injection.CDI and choice.cdi_problem:
             _LOG.warning("containers start without their cards: %s; set driver.injection to auto", choice.cdi_problem)
         return choice

@@ -11,6 +11,7 @@ from edgegpu_core.inventory import Card
 from edgegpu_plugin.containers import driver_files
 from edgegpu_plugin.containers.cdi import node_names
 from edgegpu_plugin.containers.driver_files import CONTROL_NODES, DriverFiles
+from edgegpu_plugin.containers.limiter_files import DRIVER_FOLDER, LIBRARIES, LimiterFiles
 from edgegpu_plugin.errors import PluginError
 from edgegpu_plugin.pb import Allocation, DeviceNode, Mount
 
@@ -42,8 +43,8 @@ class DeviceNodeInjection:
         """Whether the driver's files are known."""
         return self._files is not None
 
-    def allocation(self, cards: Sequence[Card]) -> Allocation:
-        """Return what kubelet shall give a container with these cards."""
+    def allocation(self, cards: Sequence[Card], *, limited: bool = False) -> Allocation:
+        """Return what kubelet shall give a container with these cards, with the limiter over the driver or without."""
         files = self._known()
         control = CONTROL_NODES if files is None else files.control_nodes
         devices = [DeviceNode(f"/dev/{name}", str(self.root / "dev" / name)) for name in control]
@@ -51,10 +52,12 @@ class DeviceNodeInjection:
             for number, name in enumerate(node_names(card)):
                 devices.append(DeviceNode(f"/dev/{name}", str(self._node_link(card, number))))
         # keeps an nvidia runtime from adding cards; it overrides the image's variable, not the pod's
-        return Allocation(envs={"NVIDIA_VISIBLE_DEVICES": "void"}, devices=devices, mounts=list(self._mounts(files)))
+        return Allocation(
+            envs={"NVIDIA_VISIBLE_DEVICES": "void"}, devices=devices, mounts=list(self._mounts(files, limited))
+        )
 
-    def make(self, cards: Iterable[Card], files: DriverFiles) -> None:
-        """Point the links to this driver's files and to these cards' nodes.
+    def make(self, cards: Iterable[Card], files: DriverFiles, limiter: LimiterFiles | None = None) -> None:
+        """Point the links to this driver's files, to the limiter's where it can be used, and to these cards' nodes.
 
         Raises:
             PluginError: a link cannot be made.
@@ -62,6 +65,8 @@ class DeviceNodeInjection:
         self._files = files
         wanted = {self.folder / "files" / _plain(name, files.version): path for name, path in _libraries(files)}
         wanted |= {self.folder / "files" / path.name: path for path in files.tools}
+        if limiter is not None:
+            wanted |= {self.folder / "files" / _limiter(name): path for name, path in limiter.libraries.items()}
         for card in cards:
             for number, name in enumerate(node_names(card)):
                 wanted[self._node_link(card, number)] = self.root / "dev" / name
@@ -85,13 +90,16 @@ class DeviceNodeInjection:
                 return None  # a start waits for the driver and reports what it lacks
         return self._files
 
-    def _mounts(self, files: DriverFiles | None) -> Iterator[Mount]:
+    def _mounts(self, files: DriverFiles | None, limited: bool) -> Iterator[Mount]:  # noqa: FBT001  (one caller)
         names = [(name, _plain(name, "")) for name in _MINIMUM_LIBRARIES]
         if files is not None:
             names = [(name, _plain(name, files.version)) for name, _ in _libraries(files)]
         for name, link in names:
+            over = next((_limiter(one) for one in LIBRARIES if limited and name.startswith(one[:-2])), link)
             for folder in (f"/usr/lib/{platform.machine()}-linux-gnu", "/usr/lib64"):
-                yield Mount(f"{folder}/{name}", str(self.folder / "files" / link))
+                yield Mount(f"{folder}/{name}", str(self.folder / "files" / over))
+        for name in LIBRARIES if limited else ():
+            yield Mount(f"{DRIVER_FOLDER}/{name}", str(self.folder / "files" / name))
         if files is None:
             return
         for tool in files.tools:
@@ -107,6 +115,11 @@ def _libraries(files: DriverFiles) -> Iterator[tuple[str, Path]]:
     for library in files.libraries:
         for name in library.names:
             yield name, library.path
+
+
+def _limiter(name: str) -> str:
+    """Return the name of the link to the limiter's library of a SONAME."""
+    return f"limiter-{name}"
 
 
 def _plain(name: str, version: str) -> str:

@@ -89,19 +89,23 @@ def _api_uid(kubelet_uid: str, snapshot: Snapshot) -> str:
     return kubelet_uid if pod is None else pod.uid
 
 
-def _named(owner: CgroupOwner | None, snapshot: Snapshot) -> tuple[str, str]:
-    """Return the pod's UID in the API and the container's name; empty texts for what is not known.
+def container_of(owner: CgroupOwner, snapshot: Snapshot) -> str:
+    """Return the name of a process's container; empty when it is not known.
 
     Before the API has told of a start, the one container of the pod that holds a share is taken for it: no other has
     the device.
     """
-    if owner is None:
-        return "", ""
     pod = snapshot.view.pods.get(owner.pod_uid)
     holders = tuple(snapshot.view.ledger.grants(owner.pod_uid))
     running = {} if pod is None else {id_: name for name, id_ in pod.running}
-    alone = holders[0] if len(holders) == 1 else ""
-    return _api_uid(owner.pod_uid, snapshot), running.get(owner.container_id, alone)
+    return running.get(owner.container_id, holders[0] if len(holders) == 1 else "")
+
+
+def _named(owner: CgroupOwner | None, snapshot: Snapshot) -> tuple[str, str]:
+    """Return the pod's UID in the API and the container's name; empty texts for what is not known."""
+    if owner is None:
+        return "", ""
+    return _api_uid(owner.pod_uid, snapshot), container_of(owner, snapshot)
 
 
 def _row(card: str, uid: str, container: str, used: ProcessMemory) -> dict[str, Any]:

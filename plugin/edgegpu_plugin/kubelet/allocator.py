@@ -32,14 +32,21 @@ class CardInjector(Protocol):
     def answers_at_once(self) -> bool:
         """Whether `allocation` can answer now without disk or network."""
 
-    def allocation(self, cards: Sequence[str]) -> Allocation:
-        """Return what kubelet shall give a container with these cards; the answer is frozen for the pod's life."""
+    def allocation(self, cards: Sequence[str], ids: Sequence[str]) -> Allocation:
+        """Return what kubelet shall give a container with these ids of one resource, which lie on these cards.
 
-    def prepare(self, cards: Sequence[str]) -> None:
-        """Make all files that such an allocation refers to; this may wait for the driver after a boot.
+        The answer is frozen for the pod's life.
+        """
+
+    def prepare(self, cards: Sequence[str], owner: tuple[str, str]) -> None:
+        """Make all files that the allocations of a container refer to; this may wait for the driver after a boot.
+
+        Args:
+            cards: the container's cards.
+            owner: kubelet's UID of its pod, and its name.
 
         Raises:
-            PluginError: a card is missing, or cannot be injected.
+            PluginError: a card is missing or cannot be injected, or the container cannot be held to its memory.
         """
 
 
@@ -91,7 +98,7 @@ class Allocator:
         cards = sorted({card_of(text) for text in given})
         who = "a container of no known pod" if want is None else _name(want.pod, want.container.name)
         _LOG.info("%s gets %d %s on %s", who, len(given), kind.name.lower(), ", ".join(cards))
-        return self.injector.allocation(cards)
+        return self.injector.allocation(cards, given)
 
     def pre_start(self, kind: DeviceKind, ids: Sequence[str]) -> None:
         """Answer PreStartContainer.
@@ -119,7 +126,7 @@ class Allocator:
                 if not verdict.admitted:
                     raise CallRefusedError(f"edgegpu: refused: {verdict.reason}")
                 self.state.admit(owner[0], owner[1], verdict.cards)
-        self.injector.prepare(sorted({card_of(text) for text in ids}))
+        self.injector.prepare(sorted({card_of(text) for text in ids}), owner)
 
     def _verdict(self, pod: PodView, name: str, view: NodeView) -> AdmissionVerdict:
         container = next((one for one in pod.containers if one.name == name), None)

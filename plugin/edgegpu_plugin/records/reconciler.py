@@ -81,6 +81,10 @@ class Reconciler:
     missing_s: float
     """How long a pod waits for a card that is gone or not offered."""
     find_cardless: Callable[[Snapshot], tuple[RefusedPod, ...]] = lambda _: ()
+    changed: Callable[[], None] = lambda: None
+    """Called after a step that a change of the state has led to."""
+    clean_containers: Callable[[], None] = lambda: None
+    """Removes what was made for containers that are gone."""
     pause: Callable[[float], None] = time.sleep
     clock: Callable[[], float] = time.monotonic
     _missing_since: dict[str, float] = field(default_factory=dict, init=False)
@@ -96,11 +100,15 @@ class Reconciler:
 
     def run(self, stopping: Callable[[], bool]) -> None:
         """Reconcile until `stopping` returns true; the state's `changed` wakes the worker."""
+        woken = True
         while not stopping():
             self.state.changed.clear()
             wait_s = self.step()
+            if woken:
+                self.changed()
             self.beat()
-            if self.state.changed.wait(wait_s):
+            woken = self.state.changed.wait(wait_s)
+            if woken:
                 self.pause(GATHER_S)
 
     def step(self) -> float:
@@ -123,6 +131,7 @@ class Reconciler:
             self._handle_refused(self.state.snapshot())
             self._handle_cardless(self.state.snapshot())
             self._delete_dead_pods(snapshot)
+            self.clean_containers()
         except (KubeError, OSError) as error:
             if str(error) != self.last_error:
                 _LOG.warning("cannot keep the cluster's records in step: %s; trying again", error)
@@ -141,9 +150,14 @@ class Reconciler:
         return EAGER_S if now_s - self._held_since < EAGER_FOR_S else PATIENT_S
 
     def _adopt(self, snapshot: Snapshot) -> None:
-        """Promise admitted pods without a placement the cards that they have."""
+        """Promise admitted pods without a placement the cards that they have.
+
+        Whose the devices are is a guess until kubelet has written them: a twin would be promised what another got, and
+        the other would be refused at its start.
+        """
         view = snapshot.view
-        for uid, pod in view.pods.items():
+        for uid in view.pods.keys() - snapshot.unwritten:
+            pod = view.pods[uid]
             for container in pod.containers:
                 promised = view.promises.get(uid, {}).get(container.name)
                 if promised is None and is_complete(container, view.ledger.grant(uid, container.name)):

@@ -19,11 +19,11 @@ class NoInjector:
 
     answers_at_once = True
 
-    def allocation(self, cards: object) -> Allocation:
+    def allocation(self, cards: object, ids: object) -> Allocation:
         """Return an empty answer."""
-        return Allocation(envs={"CARDS": str(cards)})
+        return Allocation(envs={"CARDS": str(cards), "IDS": str(ids)})
 
-    def prepare(self, cards: object) -> None:
+    def prepare(self, cards: object, owner: object) -> None:
         """Make nothing."""
 
 

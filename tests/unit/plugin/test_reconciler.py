@@ -1,6 +1,7 @@
 """Who is evicted, and above all who is not."""
 
 import json
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 from property.cases import MODEL, NODE, box, pod_of
 
 from edgegpu_base.kube import KubeError
-from edgegpu_core.deviceid import core_ids, memory_ids
+from edgegpu_core.deviceid import DeviceKind, core_ids, memory_ids
 from edgegpu_core.inventory import Card
 from edgegpu_core.nodereport import REPORT_ANNOTATION, read_report, write_report
 from edgegpu_core.placement import Policy, Share
@@ -70,6 +71,16 @@ class Silent:
         return None
 
 
+def write_books(folder: Path, **booked: dict[str, tuple[str, ...]]) -> None:
+    """Write kubelet's checkpoint: the ids by resource of each pod's container `main`."""
+    entries = [
+        {"PodUID": uid, "ContainerName": "main", "ResourceName": name, "DeviceIDs": {"-1": list(some)}}
+        for uid, ids in booked.items()
+        for name, some in ids.items()
+    ]
+    (folder / "checkpoint").write_text(json.dumps({"Data": {"PodDeviceEntries": entries}}))
+
+
 class Bench:
     """A reconciler over a node on which the pod `u` has 4 units and 10 hundredths of `GPU-1`."""
 
@@ -89,11 +100,7 @@ class Bench:
             MODEL.memory_resource: memory_ids("GPU-1", 4),
             MODEL.core_resource: core_ids("GPU-1")[:10],
         }
-        entries = [
-            {"PodUID": "u", "ContainerName": "main", "ResourceName": name, "DeviceIDs": {"-1": list(some)}}
-            for name, some in ids.items()
-        ]
-        (folder / "checkpoint").write_text(json.dumps({"Data": {"PodDeviceEntries": entries}}))
+        write_books(folder, u=ids)
         cards: Cards = {"main": ("GPU-1",)}
         self.state.put_pod(pod_of("u", box("main", 4, 10), cards=cards, controlled=controlled, phase=phase))
         self.reconciler = Reconciler(
@@ -317,6 +324,25 @@ def test_dead_pods_are_deleted_where_a_controller_has_made_new_ones(
     assert bool([one for one in bench.pods.told if one.startswith("dead GPUAdmissionFailed")]) is deleted
 
 
+def test_a_guess_whose_devices_they_are_promises_nothing(tmp_path: Path) -> None:
+    """Kubelet admits `late`, its call is taken for its older twin `early`: `late` was refused what it got."""
+    bench = Bench(tmp_path)
+    bench.offer(0, 1)
+    bench.state.drop_pod("u")
+    write_books(tmp_path)
+    for uid in ("early", "late"):
+        bench.state.put_pod(pod_of(uid, box("main", 0, 100), created=uid))
+    given = core_ids("GPU-0")
+    bench.state.matcher.allocated(DeviceKind.CORE, given, bench.state.snapshot().view, now_s=1.0)
+    bench.state.invalidate()
+    assert bench.state.snapshot().unwritten == {"early"}
+    bench.reconciler.step()
+    assert bench.state.snapshot().view.promises == {}
+    write_books(tmp_path, late={MODEL.core_resource: given})
+    bench.reconciler.step()
+    assert bench.state.snapshot().view.promises == {"late": {"main": ("GPU-0",)}}
+
+
 def test_a_correction_that_the_api_refuses_is_asked_for_once(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     bench.state.put_pod(pod_of("u", box("main", 4, 10), controlled=True))
@@ -340,3 +366,19 @@ def test_a_container_that_runs_without_its_card_is_told_of_and_left_alone(tmp_pa
     assert not bench.pods.evicted
     (row,) = pods_part(bench.state.snapshot(), (), (), bench.reconciler.cardless)
     assert (row["state"], row["reason"]) == ("cardless", "container main runs without its card 1")
+
+
+def test_a_change_is_told_once_it_is_worked_in(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    reconciler, told = bench.reconciler, threading.Semaphore(0)
+    reconciler.changed = told.release
+    ended = threading.Event()
+    thread = threading.Thread(target=reconciler.run, args=(ended.is_set,))
+    thread.start()
+    assert told.acquire(timeout=30), "the first step"
+    bench.state.drop_pod("u")
+    assert told.acquire(timeout=30)
+    ended.set()
+    bench.state.changed.set()
+    thread.join(30)
+    assert not thread.is_alive()

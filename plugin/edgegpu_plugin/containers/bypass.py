@@ -1,0 +1,169 @@
+"""Processes that use a card past the limiter: what the driver lists is compared with what the limiter counts.
+
+A container's author may bring an own copy of the driver, take the limiter's mount away, or lower the count of another
+process. Nothing here prevents that; it is found and told, and by setting the process is killed.
+"""
+
+import logging
+import os
+import re
+import signal
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from edgegpu_plugin.cards.nvml_library import CardProcess
+from edgegpu_plugin.containers.cgroups import CgroupOwner, owner_of
+
+_LOG = logging.getLogger(__name__)
+
+LOOK_S = 2.0
+"""Seconds between two lists of the cards' processes while the limiter holds a container.
+
+A process counts from the second list on that has it, so it is found within five seconds.
+"""
+
+SLACK = 1.02
+"""By how much the driver's own figure of a container may be over its limit, as a factor."""
+
+_MIB = 1 << 20
+
+ContainerKey = tuple[str, str]
+"""kubelet's UID of the pod, and the container's name."""
+
+
+@dataclass(frozen=True, slots=True)
+class CountedContainer:
+    """A container that the limiter holds: its usage files, and its limits in bytes by card."""
+
+    usage: Sequence[Path]
+    limits: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """A process of a container on a card; `began` tells it from a later one with its number."""
+
+    pid: int
+    began: str
+    card: str
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class BypassDetector:
+    """What was found at the last look; `look` is called on one thread, `reason` on any."""
+
+    kills: bool
+    """Whether a process that does not count in its container's usage file is killed."""
+    proc: Path = Path("/proc")
+    _suspects: frozenset[object] = field(default=frozenset(), init=False)
+    _reasons: Mapping[ContainerKey, str] = field(default_factory=dict, init=False)
+
+    def reason(self, key: ContainerKey) -> str:
+        """Return why a container is not held although the limiter is in it; empty when nothing was found."""
+        return self._reasons.get(key, "")
+
+    def look(
+        self,
+        processes: Mapping[str, Iterable[CardProcess]],
+        held: Mapping[ContainerKey, CountedContainer],
+        key_of: Callable[[CgroupOwner], ContainerKey],
+    ) -> bool:
+        """Compare the processes on each card with what held containers count; return whether the answers changed.
+
+        Args:
+            processes: the processes by the card's UUID, as the driver lists them now.
+            held: the containers that the limiter holds.
+            key_of: returns the container of a process.
+        """
+        found: dict[ContainerKey, dict[object, str]] = {}
+        used: dict[tuple[ContainerKey, str], int | None] = {}
+        for card, some in processes.items():
+            for one in some:
+                key = self._container(one.pid, key_of)
+                if key is None or key not in held:
+                    continue
+                known = used.get((key, card), 0)
+                used[key, card] = None if known is None or one.memory_bytes is None else known + one.memory_bytes
+                if (seen := self._past(one.pid, card, held[key])) is not None:
+                    found.setdefault(key, {})[seen] = f"process {one.pid} uses card {card} past the limiter"
+        for (key, card), bytes_ in used.items():
+            limit = held[key].limits.get(card, 0)
+            if bytes_ is not None and bytes_ > limit * SLACK:
+                words = (
+                    f"it uses {bytes_ // _MIB} MiB of card {card} by the driver's count, and may use {limit // _MIB}"
+                )
+                found.setdefault(key, {})[key, card] = words
+        return self._take(found)
+
+    def _take(self, found: Mapping[ContainerKey, Mapping[object, str]]) -> bool:
+        """Take what was found: what the look before this had as well is told, the rest may have begun this moment."""
+        reasons: dict[ContainerKey, str] = {}
+        for key, some in found.items():
+            lasting = {one: words for one, words in some.items() if one in self._suspects}
+            if not lasting:
+                continue
+            reasons[key] = "; ".join(lasting.values())
+            for one in lasting if self.kills else ():
+                if isinstance(one, _Seen):
+                    self._kill(one)
+        self._suspects = frozenset(one for some in found.values() for one in some)
+        for key in reasons.keys() - self._reasons.keys():
+            _LOG.warning("container %s of pod %s is not held: %s", key[1], key[0], reasons[key])
+        changed = reasons != self._reasons
+        self._reasons = reasons
+        return changed
+
+    def _container(self, pid: int, key_of: Callable[[CgroupOwner], ContainerKey]) -> ContainerKey | None:
+        try:
+            owner = owner_of((self.proc / str(pid) / "cgroup").read_text("utf-8", "replace"))
+        except OSError:  # it has ended
+            return None
+        return None if owner is None else key_of(owner)
+
+    def _past(self, pid: int, card: str, container: CountedContainer) -> _Seen | None:
+        """Return a process that does not have its container's usage file mapped; each that counts there has.
+
+        The limiter maps the file before it first asks the driver for a context, so before the driver can list it.
+        """
+        folder = self.proc / str(pid)
+        try:
+            maps = (folder / "maps").read_bytes()
+        except OSError:
+            return None
+        began = _began(folder)
+        if not maps or not began or any(_is_mapped(path, maps) for path in container.usage):
+            return None  # without maps it is ending
+        return _Seen(pid, began, card)
+
+    def _kill(self, one: _Seen) -> None:
+        """Kill a process, and no other that has its number by now."""
+        with suppress(OSError):
+            handle = os.pidfd_open(one.pid)
+            try:
+                if _began(self.proc / str(one.pid)) == one.began:
+                    signal.pidfd_send_signal(handle, signal.SIGKILL)
+                    _LOG.warning("process %d is killed: it used card %s past the limiter", one.pid, one.card)
+            finally:
+                os.close(handle)
+
+
+def _is_mapped(path: Path, maps: bytes) -> bool:
+    """Return whether a line of /proc/PID/maps has a file's inode.
+
+    The device is not compared: on btrfs the kernel names another one there than `stat` does.
+    """
+    try:
+        inode = path.stat().st_ino
+    except OSError:
+        return False
+    return re.search(rf"(?m)^\S+ \S+ \S+ \S+ {inode}\s".encode(), maps) is not None
+
+
+def _began(process: Path) -> str:
+    """Return when a process began, in the kernel's ticks; empty when it has ended."""
+    try:
+        return (process / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""

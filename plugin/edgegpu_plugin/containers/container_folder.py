@@ -1,0 +1,171 @@
+"""The folder of a container that the limiter holds: its limits, its usage file, places for the driver's libraries."""
+
+import hashlib
+import os
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgegpu_base.errors import EdgegpuError
+from edgegpu_base.files import write_if_changed
+from edgegpu_plugin.containers.limiter_files import FOLDER, LIBRARIES
+from edgegpu_plugin.containers.usage_file import USAGE_BYTES, UsageCounts, read_usage, users_of, uuid_digits
+from edgegpu_plugin.errors import PluginError
+from edgegpu_plugin.pb import Mount
+
+_HEAD = "edgegpu-limits 1"
+_NAME_DIGITS = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerFolders:
+    """The folders below RUN/containers, one for each container; only root may look into them on this machine."""
+
+    root: Path
+    proc: Path = Path("/proc")
+
+    def of(self, ids: Iterable[str]) -> Path:
+        """Return the folder of the container with these device ids.
+
+        kubelet gives the ids at Allocate and at each start. A device belongs to one container at a time; where an app
+        container takes over all devices of an init container that has ended, both have the same folder in turn.
+        """
+        text = "\n".join(sorted(ids))
+        return self.root / hashlib.sha256(text.encode()).hexdigest()[:_NAME_DIGITS]
+
+    def mounts(self, folder: Path) -> list[Mount]:
+        """Return what kubelet shall mount: the folder, read-only inside, and the usage file over it."""
+        return [Mount(FOLDER, str(folder)), Mount(f"{FOLDER}/usage", str(folder / "usage"), read_only=False)]
+
+    def make(self, folder: Path, limits: str) -> None:
+        """Make a container's folder whole before its start, with a usage file that nobody has used.
+
+        Files that are mounted in a running container are never replaced: the kernel would take the mount away.
+
+        Raises:
+            PluginError: a file cannot be made, or processes of the container's last run still hold card memory.
+        """
+        usage = folder / "usage"
+        try:
+            (folder / "driver").mkdir(parents=True, exist_ok=True)
+            self.root.chmod(0o700)
+            for name in LIBRARIES:
+                (folder / "driver" / name).touch()  # places for mounts
+            if left := self.users(folder):
+                raise PluginError(
+                    f"processes of the container's last run still hold card memory (process {left[0]}): it starts when "
+                    "they have ended"
+                )
+            write_if_changed(folder / "limits", limits)
+            _write_zeros(usage)
+        except OSError as error:
+            raise PluginError(f"cannot make {folder}: {error}; check the folder") from error
+
+    def write_limits(self, folder: Path, limits: str) -> None:
+        """Give a container other limits, which its processes follow while they run.
+
+        Raises:
+            PluginError: the file cannot be written.
+        """
+        try:
+            write_if_changed(folder / "limits", limits)
+        except EdgegpuError as error:
+            raise PluginError(f"cannot change the limits in {folder}: {error}") from error
+
+    def users(self, folder: Path) -> list[int]:
+        """Return the processes of a container that count their card memory in its folder."""
+        usage = folder / "usage"
+        try:
+            counts = read_usage(_content(usage))
+        except OSError:
+            return []
+        return [] if counts is None else users_of(usage, counts.namespaces, self.proc)
+
+    def state(self, folder: Path) -> "FolderState | None":
+        """Return the limits and counts of a container; None when its folder is not whole."""
+        try:
+            limits, counts = (folder / "limits").read_text("ascii"), read_usage(_content(folder / "usage"))
+        except (OSError, UnicodeDecodeError):
+            return None
+        return None if counts is None else FolderState(_read_limits(limits), counts)
+
+    def names(self) -> list[Path]:
+        """Return the folders that are there."""
+        try:
+            return list(self.root.iterdir())
+        except OSError:
+            return []
+
+    def remove(self, folder: Path) -> None:
+        """Remove the folder of a container that is gone.
+
+        Raises:
+            EdgegpuError: it cannot be removed.
+        """
+        try:
+            shutil.rmtree(folder)
+        except OSError as error:
+            raise EdgegpuError(f"cannot remove {folder}: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class CardLimits:
+    """What a container may use of one card: bytes of its memory, and percent of its time, 0 for any."""
+
+    memory_bytes: int
+    core_percent: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FolderState:
+    """A container's limits by card, and what its processes have counted."""
+
+    limits: Mapping[str, CardLimits]
+    counts: UsageCounts
+
+    def counted(self, card: str) -> int:
+        """Return the bytes that the container's processes hold on a card by their own count."""
+        return self.counts.bytes.get(uuid_digits(card), 0)
+
+
+def limits_text(limits: Mapping[str, CardLimits], *, context_bytes: int) -> str:
+    """Return the text of a limits file (`plugin/limiter/common/limits.h`).
+
+    Args:
+        limits: by card.
+        context_bytes: what counts for each CUDA context.
+    """
+    lines = [_HEAD]
+    for card, one in limits.items():
+        compute = f" core_percent={one.core_percent} policy=strict" if one.core_percent else ""
+        lines.append(f"card {card} memory_bytes={one.memory_bytes} context_bytes={context_bytes}{compute}")
+    return "\n".join([*lines, ""])
+
+
+def _read_limits(text: str) -> dict[str, CardLimits]:
+    found = {}
+    for line in text.splitlines()[1:]:
+        word, card, *rest = line.split()
+        values = dict(one.partition("=")[::2] for one in rest)
+        memory, core = values.get("memory_bytes", ""), values.get("core_percent", "0")
+        if word == "card" and memory.isdigit() and core.isdigit():
+            found[card] = CardLimits(int(memory), int(core))
+    return found
+
+
+def _content(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(USAGE_BYTES + 1)
+    except FileNotFoundError:
+        return b""
+
+
+def _write_zeros(path: Path) -> None:
+    """Replace the usage file; without content it takes no memory until it is used."""
+    temp = path.with_name(".usage.new")
+    with temp.open("wb") as file:
+        os.fchmod(file.fileno(), 0o666)
+        file.truncate(USAGE_BYTES)
+    temp.replace(path)

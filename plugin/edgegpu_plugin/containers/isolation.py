@@ -1,0 +1,368 @@
+"""The containers that the limiter holds to their memory: their folders, and the state of each."""
+
+import base64
+import binascii
+import logging
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from edgegpu_base.errors import EdgegpuError
+from edgegpu_core.deviceid import DeviceKind, count_by_card, parse
+from edgegpu_core.ledger import CheckpointEntry
+from edgegpu_core.model import CORE_PER_CARD
+from edgegpu_core.nodeview import NodeView
+from edgegpu_core.request import ContainerRequest, ContainerRole
+from edgegpu_plugin.cards.nvml_library import CardProcess
+from edgegpu_plugin.config.schema import BypassPolicy, ComputePolicy, IsolationSection, PluginIsolation
+from edgegpu_plugin.containers.bypass import LOOK_S, BypassDetector, ContainerKey, CountedContainer
+from edgegpu_plugin.containers.container_folder import CardLimits, ContainerFolders, FolderState, limits_text
+from edgegpu_plugin.containers.limiter_files import LimiterFiles, find_limiter, limiter_stamps
+from edgegpu_plugin.containers.live_limits import LiveLimit, LiveLimits
+from edgegpu_plugin.containers.memory_use import container_of
+from edgegpu_plugin.containers.usage_file import uuid_digits
+from edgegpu_plugin.errors import LiveLimitError, PluginError, UnknownContainerError
+from edgegpu_plugin.pb import Allocation
+from edgegpu_plugin.records.node_state import NodeState, Snapshot
+
+_LOG = logging.getLogger(__name__)
+
+_MIB = 1 << 20
+_MARK = "edgegpu.io/isolation"
+"""The annotation in kubelet's answer by which later starts know that the limiter holds the container."""
+
+BY_RUNTIME = "the nvidia runtime brings the driver's files, and the limiter cannot lie over them"
+_BEFORE = "its pod was admitted before isolation.mode was limiter: delete the pod to have it made anew"
+_NOT_WHOLE = "its files in {folder} are not whole: its processes get no more card memory until it is started again"
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerIsolation:
+    """The state of one container: `enforced`, `degraded` with a reason, or `off`; amounts are by card, in bytes.
+
+    A limit below what it holds (`held`) is a live one. `core`: percent of each card's time that it is held to; a card
+    that is missing there has no such limit. `unit_bytes`: the bytes of a unit of memory.
+    """
+
+    state: str
+    reason: str = ""
+    limits: Mapping[str, int] = field(default_factory=dict)
+    counted: Mapping[str, int] = field(default_factory=dict)
+    held: Mapping[str, int] = field(default_factory=dict)
+    core: Mapping[str, int] = field(default_factory=dict)
+    unit_bytes: int = _MIB
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it for the status document."""
+        cards = [
+            {
+                "card": card,
+                "limit_mib": limit // _MIB,
+                "counted_mib": -(-self.counted.get(card, 0) // _MIB),
+                "limit_units": limit // self.unit_bytes,
+                "held_units": self.held.get(card, limit) // self.unit_bytes,
+                "core_percent": self.core.get(card, 0),
+            }
+            for card, limit in self.limits.items()
+        ]
+        return {"state": self.state, "reason": self.reason, "cards": cards}
+
+
+class IsolatedContainers:
+    """The containers that the limiter holds; calls come from gRPC's threads and the reconciler's."""
+
+    def __init__(self, settings: IsolationSection, state: NodeState, *, run: Path, live: LiveLimits) -> None:
+        self.folders = ContainerFolders(root=run / "containers")
+        self._live = live
+        self._settings = settings
+        self._state = state
+        self._libraries: tuple[object, LimiterFiles] | None = None
+        self._bypass = BypassDetector(kills=settings.on_bypass is BypassPolicy.KILL)
+        self._changing = threading.Lock()
+        """Held while folders or limits are made, changed or removed; the state's lock is taken inside it alone."""
+        self._has_renewed = False
+
+    @property
+    def is_on(self) -> bool:
+        """Whether containers that are given devices from now on are held by the limiter."""
+        return self._settings.mode is PluginIsolation.LIMITER
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether the limiter holds containers, from now on or by answers that kubelet replays."""
+        return self.is_on or any(is_limited(entry) for entry in self._state.recorded())
+
+    def libraries(self) -> LimiterFiles:
+        """Return the limiter's libraries; they are looked at again when they change.
+
+        Raises:
+            PluginError: they are missing, or cannot be used on this machine.
+        """
+        stamps = limiter_stamps(self._settings.libraries)
+        known = self._libraries
+        if known is None or known[0] != stamps:
+            known = self._libraries = (stamps, find_limiter(self._settings.libraries))
+        return known[1]
+
+    def add_to(self, given: Allocation, ids: Iterable[str]) -> Allocation:
+        """Return what kubelet shall give a container that the limiter holds, for one resource.
+
+        A container has a folder for its memory units. It may hold a whole card without asking for memory, so a whole
+        card's core brings a folder as well. Of two folders kubelet mounts all of one, by chance; both are made.
+        """
+        ids = tuple(ids)
+        mounts = self.folders.mounts(self.folders.of(ids)) if _has_folder(ids) else []
+        annotations = {**given.annotations, _MARK: PluginIsolation.LIMITER.value}
+        return replace(given, annotations=annotations, mounts=[*given.mounts, *mounts])
+
+    def prepare(self, uid: str, container: str) -> None:
+        """Make what the limiter needs in a container before its start, if kubelet's answer for it names the limiter.
+
+        Raises:
+            PluginError: the limiter cannot hold the container; it must not start without.
+        """
+        snapshot = self._state.snapshot()
+        held = self._entries_of(snapshot.view, uid, container)
+        marked = {is_limited(entry) for entry in held}
+        if True not in marked:
+            return
+        if False in marked:
+            raise PluginError("its devices were given under two settings of isolation.mode: delete the pod")
+        self.libraries()
+        grant = snapshot.view.ledger.grant(uid, container)
+        if nameless := [card for card in grant.cards() if not uuid_digits(card)]:
+            raise PluginError(f"the limiter cannot name card {nameless[0]}: set isolation.mode to none, delete the pod")
+        with self._changing:
+            text = self._limits_text(snapshot.view, uid, container, self._live.units(uid, container))
+            for folder in self._folders(held):
+                self.folders.make(folder, text)
+
+    def set_live_limit(self, uid: str, container: str, memory_units: Mapping[str, int]) -> ContainerIsolation:
+        """Hold a container to less than it holds, or to all of it again, while it runs and at each later start.
+
+        Args:
+            uid: its pod's UID, in the API or in kubelet's records.
+            container: its name.
+            memory_units: the units that it may use, by card; a card that is left out keeps all that is held there.
+
+        Returns:
+            The container's state with the new limit.
+
+        Raises:
+            UnknownContainerError: there is no such container, or it has no devices.
+            LiveLimitError: nothing holds it to its memory, it holds less, or it has no such card.
+            PluginError: a file cannot be written; asking again is safe.
+        """
+        with self._changing:
+            view = self._state.snapshot().view
+            uid = next((kubelet_uid for kubelet_uid, pod in view.pods.items() if pod.uid == uid), uid)
+            entries = self._entries_of(view, uid, container)
+            _check_live(self._container(entries, view, by_runtime=False), view, entries, memory_units)
+            held = _units(view, uid, container)
+            units = {card: count for card, count in memory_units.items() if count < held[card]}
+            if units:  # after a crash in between, the plugin's next start does what the store says
+                self._live.put(LiveLimit(uid, container, units))
+            self._renew(view, uid, container, units)
+            self._live.put(LiveLimit(uid, container, units))
+            return self._container(entries, view, by_runtime=False)
+
+    def clean(self) -> None:
+        """Remove the folders of containers that are gone.
+
+        A folder is made after kubelet has booked the devices. So whoever is not in the snapshot that is taken here,
+        under the lock, is gone, or will wait for the lock and make the folder anew. Where the checkpoint was removed,
+        processes that use their folder keep it.
+        """
+        with self._changing:
+            found, live = self.folders.names(), self._live.all()
+            snapshot = self._state.snapshot() if found or live else None
+            if snapshot is None or not snapshot.checkpoint_read:
+                return
+            ledger = snapshot.view.ledger
+            self._keep_live(snapshot.view)
+            grants = [grant for uid in ledger.pods() for grant in ledger.grants(uid).values()]
+            wanted = {self.folders.of(ids) for grant in grants for ids in grant.ids.values()}
+            for folder in found:
+                if folder not in wanted and not self.folders.users(folder):
+                    try:
+                        self.folders.remove(folder)
+                    except EdgegpuError as error:
+                        _LOG.warning("%s", error)
+                    else:
+                        _LOG.info("the folder of a container that is gone is removed: %s", folder.name)
+
+    def states(self, snapshot: Snapshot, *, by_runtime: bool) -> dict[tuple[str, str], ContainerIsolation]:
+        """Return the state of each container with devices, by kubelet's UID of its pod and by name."""
+        held: dict[tuple[str, str], list[CheckpointEntry]] = {}
+        for entry in self._entries(snapshot.view):
+            held.setdefault((entry.pod_uid, entry.container), []).append(entry)
+        view = snapshot.view
+        states = {key: self._container(entries, view, by_runtime=by_runtime) for key, entries in held.items()}
+        past = {key: reason for key in states if (reason := self._bypass.reason(key))}
+        return states | {key: replace(states[key], state="degraded", reason=reason) for key, reason in past.items()}
+
+    def look(self, processes: Mapping[str, Iterable[CardProcess]]) -> bool:
+        """Compare the processes on each card with what held containers count; return whether a state changed."""
+        snapshot = self._state.snapshot()
+        return self._bypass.look(
+            processes,
+            self._held(snapshot),
+            lambda owner: (owner.pod_uid, container_of(owner, snapshot)),
+        )
+
+    @property
+    def look_s(self) -> float | None:
+        """Seconds between two looks at the cards' processes; None while the limiter holds nothing."""
+        return LOOK_S if self.folders.names() else None
+
+    def _held(self, snapshot: Snapshot) -> dict[ContainerKey, CountedContainer]:
+        """Return what each container is held to: all that it holds, for a live limit takes nothing away."""
+        view = snapshot.view
+        found: dict[ContainerKey, list[CheckpointEntry]] = {}
+        for entry in self._entries(view):
+            if is_limited(entry):
+                found.setdefault((entry.pod_uid, entry.container), []).append(entry)
+        unit_bytes = view.model.unit_mib * _MIB
+        return {
+            key: CountedContainer(
+                [folder / "usage" for folder in self._folders(entries)],
+                {card: units * unit_bytes for card, units in _units(view, *key).items()},
+            )
+            for key, entries in found.items()
+        }
+
+    def document(self, *, by_runtime: bool) -> dict[str, str]:
+        """Return this node's entries of the status document: the mode, and why it does not hold."""
+        problem = ""
+        if self.is_on:
+            try:
+                self.libraries()
+            except PluginError as error:
+                problem = str(error)
+            else:
+                problem = BY_RUNTIME if by_runtime else ""
+        return {"isolation": self._settings.mode.value, "isolation_problem": problem}
+
+    def _keep_live(self, view: NodeView) -> None:
+        """Forget the live limits of pods that are gone; once, write those again that a crash may have kept from it."""
+        try:
+            self._live.keep(view.ledger.pods())
+            if not self._has_renewed:
+                for limit in self._live.all():
+                    self._renew(view, limit.uid, limit.container, limit.memory_units)
+            self._has_renewed = True
+        except PluginError as error:
+            _LOG.warning("%s", error)
+
+    def _renew(self, view: NodeView, uid: str, container: str, live: Mapping[str, int]) -> None:
+        """Write a container's limits into the folders that it has; a start makes those that are missing."""
+        for folder in self._folders(self._entries_of(view, uid, container)):
+            if folder.is_dir():
+                self.folders.write_limits(folder, self._limits_text(view, uid, container, live))
+
+    def _limits_text(self, view: NodeView, uid: str, container: str, live: Mapping[str, int]) -> str:
+        """Return the text of a container's limits file: what it holds by card, or less where `live` says so."""
+        unit_bytes, core = view.model.unit_mib * _MIB, self._core(view, uid, container)
+        limits = {
+            card: CardLimits(min(held, live.get(card, held)) * unit_bytes, core.get(card, 0))
+            for card, held in _units(view, uid, container).items()
+        }
+        return limits_text(limits, context_bytes=self._settings.context_mib * _MIB)
+
+    def _core(self, view: NodeView, uid: str, container: str) -> dict[str, int]:
+        """Return the percent of each card's time that a container is held to; none for what was given without."""
+        if self._settings.compute is ComputePolicy.OFF:
+            return {}
+        return count_by_card(view.ledger.grant(uid, container).ids.get(DeviceKind.CORE, ()))
+
+    def _folders(self, entries: list[CheckpointEntry]) -> list[Path]:
+        return [self.folders.of(entry.device_ids) for entry in entries if _has_folder(entry.device_ids)]
+
+    def _container(self, entries: list[CheckpointEntry], view: NodeView, *, by_runtime: bool) -> ContainerIsolation:
+        if not any(is_limited(entry) for entry in entries):
+            if not self.is_on:
+                return ContainerIsolation("off")
+            return ContainerIsolation("degraded", BY_RUNTIME if by_runtime else _BEFORE)
+        folders = self._folders(entries)
+        states = [state for folder in folders if (state := self.folders.state(folder)) is not None]
+        if not states or len(states) < len(folders):
+            return ContainerIsolation("degraded", _NOT_WHOLE.format(folder=", ".join(map(str, folders))))
+        limits, unit_bytes = states[0].limits, view.model.unit_mib * _MIB
+        units = _units(view, entries[0].pod_uid, entries[0].container)
+        return ContainerIsolation(
+            "enforced",
+            limits={card: one.memory_bytes for card, one in limits.items()},
+            core={card: one.core_percent for card, one in limits.items() if one.core_percent},
+            counted={card: _counted(states, card) for card in limits},
+            held={card: count * unit_bytes for card, count in units.items()},
+            unit_bytes=unit_bytes,
+        )
+
+    def _entries_of(self, view: NodeView, uid: str, container: str) -> list[CheckpointEntry]:
+        return [entry for entry in self._entries(view) if (entry.pod_uid, entry.container) == (uid, container)]
+
+    def _entries(self, view: NodeView) -> Iterator[CheckpointEntry]:
+        """Yield the entries of our resources in kubelet's checkpoint of pods that still hold something."""
+        names = {view.model.memory_resource, view.model.core_resource}
+        for entry in self._state.recorded():
+            if entry.resource in names and entry.container in view.ledger.grants(entry.pod_uid):
+                yield entry
+
+
+def is_limited(entry: CheckpointEntry) -> bool:
+    """Return whether kubelet's answer for these devices names the limiter."""
+    try:
+        return _MARK.encode() in base64.b64decode(entry.answer)
+    except (binascii.Error, ValueError):
+        return False
+
+
+def _has_folder(ids: Iterable[str]) -> bool:
+    """Return whether the answer for these ids of one resource brings a container's folder."""
+    ids = tuple(ids)
+    return bool(ids) and (parse(ids[0]).kind is DeviceKind.MEMORY or len(ids) >= CORE_PER_CARD)
+
+
+def _check_live(
+    now: ContainerIsolation, view: NodeView, entries: list[CheckpointEntry], memory_units: Mapping[str, int]
+) -> None:
+    """Check that a container can have a live limit. Raises UnknownContainerError, LiveLimitError."""
+    if not entries:
+        raise UnknownContainerError("no container of this pod and name holds devices: `edgegpu pods` lists all")
+    if now.state != "enforced":
+        why = now.reason or "isolation.mode is none, or was when its pod was admitted"
+        raise LiveLimitError(f"nothing holds this container to its memory ({now.state}): {why}")
+    uid, name = entries[0].pod_uid, entries[0].container
+    if any(one.name == name and one.role is ContainerRole.INIT for one in _containers(view, uid)):
+        raise LiveLimitError("an init container hands its devices on, and keeps the limit that it was given")
+    held = _units(view, uid, name)
+    for card, count in memory_units.items():
+        if card not in held:
+            raise LiveLimitError(f"the container has no card {card}; it has {', '.join(held)}")
+        if not 1 <= count <= held[card]:
+            raise LiveLimitError(
+                f"{count} units cannot be its limit: the container holds {held[card]} on card {card}, and a live limit "
+                "is at least 1 and no more than that; more needs a new pod"
+            )
+
+
+def _containers(view: NodeView, uid: str) -> tuple[ContainerRequest, ...]:
+    pod = view.pods.get(uid)
+    return () if pod is None else pod.containers
+
+
+def _units(view: NodeView, uid: str, container: str) -> dict[str, int]:
+    """Return the memory units that a container holds, by card; a whole card counts with all its units."""
+    grant = view.ledger.grant(uid, container)
+    units = count_by_card(grant.ids.get(DeviceKind.MEMORY, ()))
+    core = count_by_card(grant.ids.get(DeviceKind.CORE, ()))
+    slots = {slot.uuid: slot.units for slot in view.slots}
+    whole = {card: slots.get(card, 0) for card, count in core.items() if count == CORE_PER_CARD}
+    return {card: max(units.get(card, 0), whole.get(card, 0)) for card in sorted(units | core)}
+
+
+def _counted(states: list[FolderState], card: str) -> int:
+    """Return what is counted on a card; of two folders the container uses one, and the other has nothing."""
+    return max(state.counted(card) for state in states)

@@ -1,0 +1,94 @@
+"""The limiter's usage file: its size, what it counts, and whether processes of a container still use it.
+
+The form is `struct usage` of `plugin/limiter/common/usage.h`; a test compares both. The container's processes write
+the file, so nothing in it is trusted.
+"""
+
+import os
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+_CARDS, _SLOTS = 16, 512
+_MAGIC, _VERSION = 0x45474C4D, 2
+_BUCKET_BYTES = 64
+"""Each card's GPU time, which the container's processes alone read."""
+_HEAD = struct.Struct(f"=4I2Q2I{16 * _CARDS}s{_BUCKET_BYTES * _CARDS}x")
+_SLOT = struct.Struct(f"=4Qq{2 * _CARDS}Q")
+_MOST_BYTES = 1 << 56
+"""More than any card has: the limiter counts no more for one process."""
+
+USAGE_BYTES = _HEAD.size + _SLOTS * _SLOT.size
+"""The size of the file; the limiter gives no memory with a file of another size."""
+
+
+class _Slot(NamedTuple):
+    namespace: int
+    bytes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class UsageCounts:
+    """What the processes of a container have counted, by the 32 hexadecimal digits of a card's UUID."""
+
+    bytes: dict[str, int]
+    namespaces: frozenset[int]
+    """The PID namespaces, by inode, of the processes that took a slot."""
+
+
+def uuid_digits(card: str) -> str:
+    """Return the hexadecimal digits of a card's UUID; empty when the limiter cannot read it.
+
+    Drivers before 470 named MIG devices `MIG-GPU-…/7/0`, which are no UUIDs.
+    """
+    kind, _, rest = card.partition("-")
+    digits = rest.replace("-", "").lower()
+    is_uuid = kind in {"GPU", "MIG"} and len(digits) == 32 and set(digits) <= set("0123456789abcdef")  # noqa: PLR2004
+    return digits if is_uuid else ""
+
+
+def read_usage(data: bytes) -> UsageCounts | None:
+    """Return what a usage file counts; None when it is none, so that the limiter would give no memory."""
+    if len(data) != USAGE_BYTES:
+        return None
+    magic, version, size, slots, _, _, high, cards, uuids = _HEAD.unpack_from(data)
+    if magic == 0:  # nobody has used it yet
+        return UsageCounts({}, frozenset())
+    if (magic, version, size, slots) != (_MAGIC, _VERSION, USAGE_BYTES, _SLOTS):
+        return None
+    taken = list(_taken(data, min(high, _SLOTS)))
+    names = [uuids[16 * number : 16 * number + 16].hex() for number in range(min(cards, _CARDS))]
+    counts = {name: sum(min(slot.bytes[number], _MOST_BYTES) for slot in taken) for number, name in enumerate(names)}
+    return UsageCounts(counts, frozenset(slot.namespace for slot in taken))
+
+
+def _taken(data: bytes, high: int) -> Iterator[_Slot]:
+    for number in range(high):
+        tag, _, namespace, _, _, *numbers = _SLOT.unpack_from(data, _HEAD.size + number * _SLOT.size)
+        if tag != 0:
+            yield _Slot(namespace, tuple(numbers[::2]))
+
+
+def users_of(path: Path, namespaces: frozenset[int], proc: Path = Path("/proc")) -> list[int]:
+    """Return the processes of some PID namespaces that have a usage file mapped.
+
+    A process that has ended by all but name (a zombie) maps nothing. The limiter tells in the same way who lives.
+    """
+    try:
+        inode = str(path.stat().st_ino)
+    except OSError:
+        return []
+    folders = proc.iterdir() if namespaces else iter(())
+    return [int(one.name) for one in folders if one.name.isdigit() and _maps(one, namespaces, inode)]
+
+
+def _maps(process: Path, namespaces: frozenset[int], inode: str) -> bool:
+    try:
+        if os.stat(process / "ns/pid").st_ino not in namespaces:  # noqa: PTH116  (the link's target is no path)
+            return False
+        lines = (process / "maps").read_text("utf-8", "replace").splitlines()
+    except OSError:  # it has just ended
+        return False
+    return any(line.split(maxsplit=5)[4] == inode for line in lines if line)

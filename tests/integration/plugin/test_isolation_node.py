@@ -1,0 +1,212 @@
+"""The limiter's files on a node, from kubelet's Allocate to the container's end; the embedded kubelet."""
+
+import json
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from contract.bed import EmbeddedBed, Json, main, phase, pod
+from contract.test_plugin import CORE, offered, runs, share, told
+from kits.cli import edgegpu
+
+from edgegpu_plugin.containers.limiter_files import LIBRARIES
+from edgegpu_sim.cluster import EmbeddedCluster
+from edgegpu_sim.driver import make_card
+from edgegpu_sim.node import NodeSpec
+
+CARDS = [make_card(index, "Tesla T4", 7611) for index in range(2)]
+MIB = 1 << 20
+
+
+@pytest.fixture
+def libraries(limiter_build: Path, tmp_path: Path) -> Path:
+    """Return a folder with the limiter's libraries, for a test to take away."""
+    for name in LIBRARIES:
+        shutil.copy(limiter_build / name, tmp_path / name)
+    return tmp_path
+
+
+@pytest.fixture(params=["cdi", "devices"])
+def bed(simdriver_build: Path, libraries: Path, request: pytest.FixtureRequest) -> Iterator[EmbeddedBed]:
+    assert simdriver_build.is_dir()
+    config = {
+        "driver": {"injection": request.param, "poll_s": 0.2},
+        "isolation": {"mode": "limiter", "context_mib": 64, "libraries": str(libraries)},
+    }
+    with EmbeddedCluster([NodeSpec(name="box", cards=CARDS, config=config)]) as cluster:
+        cluster.start_plugin("box")
+        made = EmbeddedBed(cluster)
+        offered(made)
+        yield made
+
+
+def folders(bed: EmbeddedBed) -> list[Path]:
+    root = bed.cluster.nodes["box"].run_folder / "containers"
+    return sorted(root.iterdir()) if root.exists() else []
+
+
+def root_of(bed: EmbeddedBed, name: str) -> Path:
+    """Return the root folder of a pod's one container, with links in the place of mounts."""
+    uid = (bed.get("Pod", name) or {})["metadata"]["uid"]
+    return bed.cluster.nodes["box"].runtime.view(uid, "main").root
+
+
+def isolation(bed: EmbeddedBed, name: str) -> Json:
+    socket = bed.cluster.nodes["box"].run_folder / "plugin.sock"
+    rows = json.loads(edgegpu("pods", "--json", "--socket", socket).out)["pods"]
+    return dict(next(row["isolation"] for row in rows if row["pod"] == name))
+
+
+def reboot(bed: EmbeddedBed) -> None:
+    """Reboot the node; as its unit does, the plugin answers before kubelet starts."""
+    node = bed.cluster.nodes["box"]
+    bed.kill_plugin("box")
+    node.kubelet.stop()
+    node.runtime.forget_all()
+    for folder in (node.cdi_folder, node.run_folder):
+        shutil.rmtree(folder)
+    bed.start_plugin("box")
+    bed.wait(lambda: "those are the cards as saved" in node.log_tail(200), what="the plugin offers its cards")
+    bed.wait((node.run_folder / "plugin.sock").exists, what="the plugin answers")
+    node.kubelet.start()
+
+
+def runs_again(bed: EmbeddedBed, name: str) -> bool:
+    """Return whether a pod's container runs, by the runtime: after a reboot the API says so in any case."""
+    uid = (bed.get("Pod", name) or {})["metadata"]["uid"]
+    found = bed.cluster.nodes["box"].runtime.containers(uid).get("main")
+    return found is not None and found.is_running(time.time())
+
+
+def test_the_limiter_lies_over_the_driver(bed: EmbeddedBed, libraries: Path) -> None:
+    bed.apply(pod("held", share(4)))
+    runs(bed, "held")
+    root, driver = root_of(bed, "held"), bed.cluster.nodes["box"].folder / "d/usr/lib/x86_64-linux-gnu"
+    for name in LIBRARIES:
+        over = list((root / "usr").rglob(f"{name.removesuffix('.1')}*"))
+        assert len(over) >= 4  # in both folders, by SONAME and by the driver's own file name
+        assert {path.resolve() for path in over} == {libraries / name}
+        assert (root / "run/edgegpu/container/driver" / name).resolve() == (driver / name).resolve()
+    (folder,) = folders(bed)
+    assert (root / "run/edgegpu/container/usage").resolve() == folder / "usage"
+    assert f"memory_bytes={1024 * MIB} context_bytes={64 * MIB}" in (root / "run/edgegpu/container/limits").read_text()
+    found = isolation(bed, "held")
+    assert found["state"] == "enforced"
+    assert [(one["limit_mib"], one["counted_mib"]) for one in found["cards"]] == [(1024, 0)]
+
+
+def test_after_a_reboot_the_old_answer_finds_all_its_files(bed: EmbeddedBed) -> None:
+    bed.apply(pod("held", share(4)))
+    runs(bed, "held")
+    before = folders(bed)
+    reboot(bed)
+    bed.wait(lambda: runs_again(bed, "held"), what="it runs again")
+    assert (root_of(bed, "held") / "run/edgegpu/container/limits").exists()
+    assert folders(bed) == before
+    assert isolation(bed, "held")["state"] == "enforced"
+
+
+def test_a_live_limit_stays_over_restart_and_reboot_and_touches_no_pod(bed: EmbeddedBed) -> None:
+    bed.apply(pod("held", share(4)))
+    runs(bed, "held")
+    node = bed.cluster.nodes["box"]
+
+    def limit(*words: str) -> Json:
+        done = edgegpu("limit", "held", "main", *words, "--json", "--socket", node.run_folder / "plugin.sock")
+        assert done.code == 0, done
+        (card,) = json.loads(done.out)["isolation"]["cards"]
+        return dict(card)
+
+    def told() -> tuple[int, int]:
+        (card,) = isolation(bed, "held")["cards"]
+        return card["limit_units"], card["limit_mib"]
+
+    def knows_it() -> bool:
+        done = edgegpu("pods", "held", "--json", "--socket", node.run_folder / "plugin.sock")
+        return done.code == 0 and any(row["isolation"] for row in json.loads(done.out)["pods"])
+
+    def inside() -> str:
+        return (root_of(bed, "held") / "run/edgegpu/container/limits").read_text()
+
+    before, mark = bed.get("Pod", "held"), (node.run_folder / "plugin.changed").stat().st_mtime_ns
+    assert limit("--memory", "2")["limit_mib"] == 512
+    assert f"memory_bytes={512 * MIB} context_bytes={64 * MIB}" in inside()
+    assert (node.run_folder / "plugin.changed").stat().st_mtime_ns > mark  # the agent reports it at once
+    assert bed.get("Pod", "held") == before
+    refused = edgegpu("limit", "held", "main", "--memory", "5", "--socket", node.run_folder / "plugin.sock")
+    assert refused.code == 1
+    assert "the container holds 4 on card" in refused.err
+    bed.kill_plugin("box")
+    bed.start_plugin("box")
+    bed.wait(knows_it, what="the plugin knows the pod again")
+    assert told() == (2, 512)
+    reboot(bed)
+    bed.wait(lambda: runs_again(bed, "held"), what="it runs again")
+    bed.wait(knows_it, what="the plugin knows the pod again")
+    assert told() == (2, 512)
+    assert f"memory_bytes={512 * MIB} " in inside()
+    assert limit("--reset")["limit_units"] == 4
+    limit("--memory", "3")
+    bed.delete("Pod", "held")
+    (path,) = node.folder.rglob("live-limits.json")
+    bed.wait(lambda: json.loads(path.read_text())["limits"] == [], what="the limit goes with its pod")
+
+
+def test_a_folder_goes_with_its_container_and_with_no_other(bed: EmbeddedBed) -> None:
+    bed.apply(pod("stays", share(4)))
+    runs(bed, "stays")
+    stays = folders(bed)
+    bed.apply(pod("goes", share(6)))
+    runs(bed, "goes")
+    assert len(folders(bed)) == 2
+    bed.kill_plugin("box")
+    bed.start_plugin("box")
+    bed.delete("Pod", "goes")
+    bed.wait(lambda: folders(bed) == stays, what="the folder of the pod that is gone is removed")
+    bed.apply(pod("next", share(6)))
+    runs(bed, "next")
+    assert len(folders(bed)) == 2
+    assert isolation(bed, "stays")["state"] == "enforced"
+
+
+def test_a_whole_card_without_memory_is_held_too(bed: EmbeddedBed) -> None:
+    bed.apply(pod("whole", {CORE: 100}))
+    runs(bed, "whole")
+    assert isolation(bed, "whole")["cards"][0]["limit_mib"] == 29 * 256
+
+
+def test_an_init_container_and_the_one_after_it_start_with_nothing_counted(bed: EmbeddedBed) -> None:
+    bed.apply(pod("both", share(4), init=[main(share(4), name="before", command=["true"])]))
+    runs(bed, "both")
+    assert len(folders(bed)) == 1
+    assert isolation(bed, "both")["state"] == "enforced"
+
+
+def test_without_the_limiter_nothing_starts_unheld(bed: EmbeddedBed, libraries: Path) -> None:
+    kept = (libraries / LIBRARIES[0]).read_bytes()
+    (libraries / LIBRARIES[0]).unlink()
+    bed.apply(pod("waits", share(4)))
+    told(bed, "waits", "install edgegpu's bundle again, or set isolation.mode to none and delete the pod")
+    assert phase(bed, "waits") == "Pending"
+    socket = bed.cluster.nodes["box"].run_folder / "plugin.sock"
+    said = edgegpu("status", "--json", "--socket", socket)
+    assert said.code == 1
+    assert any("containers are not held to their memory" in one for one in json.loads(said.out)["problems"])
+    (libraries / LIBRARIES[0]).write_bytes(kept)
+    runs(bed, "waits")
+
+
+def test_a_pod_keeps_the_limiter_when_the_setting_goes(bed: EmbeddedBed) -> None:
+    bed.apply(pod("held", share(4)))
+    runs(bed, "held")
+    node = bed.cluster.nodes["box"]
+    node.config_path.write_text(node.config_path.read_text().replace("mode: limiter", "mode: none"))
+    reboot(bed)
+    bed.wait(lambda: runs_again(bed, "held"), what="it runs again")
+    bed.apply(pod("free", share(4)))
+    runs(bed, "free")
+    assert isolation(bed, "held")["state"] == "enforced"
+    assert isolation(bed, "free") == {"state": "off", "reason": "", "cards": []}
+    assert len(folders(bed)) == 1

@@ -1,0 +1,154 @@
+"""Processes past the limiter: which are found, after how many looks, and which are killed."""
+
+import mmap
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from edgegpu_plugin.cards.nvml_library import CardProcess
+from edgegpu_plugin.containers.bypass import BypassDetector, CountedContainer
+from edgegpu_plugin.containers.cgroups import CgroupOwner
+
+CARD, OTHER = "GPU-1", "GPU-2"
+MIB = 1 << 20
+UID = "3c8f2c55-0d0e-4a57-9a0e-1f8d2f7c9b11"
+KEY = (UID, "main")
+GROUP = f"/kubepods/besteffort/pod{UID}/{'ab' * 32}"
+
+
+class Machine:
+    """A /proc with processes, and one container that is held to 1 GiB."""
+
+    def __init__(self, folder: Path, *, kills: bool = False) -> None:
+        self.proc, self.usage = folder / "proc", folder / "usage"
+        self.proc.mkdir()
+        self.usage.touch()
+        self.detector = BypassDetector(kills=kills, proc=self.proc)
+        self.held = {KEY: CountedContainer([self.usage], {CARD: 1024 * MIB})}
+
+    def process(self, pid: int, *, counts: bool, group: str = GROUP, began: str = "77") -> None:
+        folder = self.proc / str(pid)
+        folder.mkdir(exist_ok=True)
+        inode = self.usage.stat().st_ino + (not counts)
+        lines = ["5571-5572 r-xp 00000000 fe:01 12 /bin/app", f"7f71-7f72 rw-s 00000000 00:1b {inode} /usage"]
+        (folder / "maps").write_text("\n".join([*lines, "7ffc-7ffd rw-p 00000000 00:00 0 [stack]", ""]))
+        (folder / "cgroup").write_text(f"0::{group}\n")
+        (folder / "stat").write_text(f"{pid} (a b) c) S {' '.join(['0'] * 18)} {began} 0\n")
+
+    def look(self, *processes: CardProcess, card: str = CARD) -> bool:
+        return self.detector.look({card: processes}, self.held, _key)
+
+    @property
+    def reason(self) -> str:
+        return self.detector.reason(KEY)
+
+
+def _key(owner: CgroupOwner) -> tuple[str, str]:
+    return owner.pod_uid, "main"
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+def test_a_process_that_counts_is_no_bypass(machine: Machine) -> None:
+    machine.process(7, counts=True)
+    for _ in range(3):
+        assert not machine.look(CardProcess(7, 1024 * MIB))
+    assert machine.reason == ""
+
+
+def test_a_process_that_does_not_count_is_told_at_the_second_look_until_it_is_gone(machine: Machine) -> None:
+    machine.process(7, counts=False)
+    assert not machine.look(CardProcess(7, MIB))
+    assert machine.reason == ""
+    assert machine.look(CardProcess(7, MIB))
+    assert machine.reason == "process 7 uses card GPU-1 past the limiter"
+    assert not machine.look(CardProcess(7, MIB))
+    assert machine.look()
+    assert machine.reason == ""
+
+
+def test_another_process_of_the_same_number_begins_anew(machine: Machine) -> None:
+    machine.process(7, counts=False)
+    machine.look(CardProcess(7, MIB))
+    machine.process(7, counts=False, began="78")
+    assert not machine.look(CardProcess(7, MIB))
+    assert machine.look(CardProcess(7, MIB))
+
+
+def test_who_is_held_by_nobody_or_ends_just_now_is_left_alone(machine: Machine) -> None:
+    machine.process(7, counts=False, group="/system.slice/ssh.service")
+    machine.process(8, counts=False, group=GROUP.replace(UID, UID.replace("3", "4")))
+    machine.process(9, counts=False)
+    (machine.proc / "9/maps").write_text("")
+    for _ in range(3):
+        assert not machine.look(CardProcess(7, MIB), CardProcess(8, MIB), CardProcess(9, MIB), CardProcess(10, MIB))
+
+
+def test_more_than_the_limit_by_the_drivers_count_is_told(machine: Machine) -> None:
+    for pid in (7, 8):
+        machine.process(pid, counts=True)
+    for _ in range(2):
+        assert not machine.look(CardProcess(7, 1000 * MIB), CardProcess(8, 44 * MIB))
+    assert not machine.look(CardProcess(7, 1000 * MIB), CardProcess(8, 45 * MIB))
+    assert machine.look(CardProcess(7, 1000 * MIB), CardProcess(8, 45 * MIB))
+    assert machine.reason == "it uses 1045 MiB of card GPU-1 by the driver's count, and may use 1024"
+    assert machine.look(CardProcess(7, None), CardProcess(8, 2000 * MIB))  # the driver does not tell of each
+    assert machine.reason == ""
+
+
+def test_a_card_that_the_container_was_not_given_counts_from_the_first_byte(machine: Machine) -> None:
+    machine.process(7, counts=True)
+    machine.look(CardProcess(7, MIB), card=OTHER)
+    assert machine.look(CardProcess(7, MIB), card=OTHER)
+    assert machine.reason == "it uses 1 MiB of card GPU-2 by the driver's count, and may use 0"
+
+
+@pytest.fixture
+def child() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(["sleep", "600"]) as child:
+        yield child
+        child.kill()
+
+
+@pytest.mark.parametrize("kills", [True, False])
+def test_it_is_killed_where_the_setting_says_so(tmp_path: Path, child: subprocess.Popen[bytes], *, kills: bool) -> None:
+    machine = Machine(tmp_path, kills=kills)
+    machine.process(child.pid, counts=False)
+    machine.look(CardProcess(child.pid, MIB))
+    assert child.poll() is None
+    machine.look(CardProcess(child.pid, MIB))
+    assert machine.reason
+    if kills:
+        assert child.wait(30) == -9
+    else:
+        assert child.poll() is None
+
+
+def test_who_uses_too_much_and_counts_is_not_killed(tmp_path: Path, child: subprocess.Popen[bytes]) -> None:
+    machine = Machine(tmp_path, kills=True)
+    machine.process(child.pid, counts=True)
+    for _ in range(3):
+        machine.look(CardProcess(child.pid, 2048 * MIB))
+    assert machine.reason
+    assert child.poll() is None
+
+
+def test_the_kernels_own_files_are_read(machine: Machine) -> None:
+    pid = os.getpid()
+    machine.process(pid, counts=False)
+    for name in ("maps", "stat"):
+        (machine.proc / str(pid) / name).unlink()
+        (machine.proc / str(pid) / name).symlink_to(f"/proc/self/{name}")
+    machine.usage.write_bytes(bytes(4096))
+    with machine.usage.open("r+b") as file, mmap.mmap(file.fileno(), 0):
+        for _ in range(2):
+            assert not machine.look(CardProcess(pid, MIB))
+    machine.look(CardProcess(pid, MIB))
+    assert machine.look(CardProcess(pid, MIB))
+    assert machine.reason == f"process {pid} uses card GPU-1 past the limiter"
