@@ -5,6 +5,7 @@ command's start-up.
 """
 
 import contextlib
+import itertools
 import logging
 import re
 import socket
@@ -20,6 +21,9 @@ _LOG = logging.getLogger(__name__)
 _LONGEST_LINE = 1_000
 _PROBE_S = 1.0
 _MOST_BYTES = 32 * 1024 * 1024
+_CHANGES = ("PUT", "DELETE")
+_MOST_HEADERS = 50
+_LONGEST_BODY = 64 * 1024
 _CHUNK = 1 << 16
 _STATUS = re.compile(rb"HTTP/1\.[01] ([1-5][0-9]{2})\b")
 _LENGTH = re.compile(rb"^content-length:[ \t]*([0-9]+)[ \t]*\r?$", re.IGNORECASE | re.MULTILINE)
@@ -36,10 +40,27 @@ def get(path: Path, target: str, *, timeout_s: float) -> tuple[int, bytes]:
         OSError: no process listens, no permission, or no data for `timeout_s`.
         NoHttpError: the answer is no HTTP, or incomplete.
     """
+    return _exchange(path, f"GET {target} HTTP/1.0\r\nHost: localhost\r\n\r\n".encode(), timeout_s)
+
+
+def send(path: Path, request: "ChangeRequest", *, timeout_s: float) -> tuple[int, bytes]:
+    """Send a request that changes something, and return status and body of the answer.
+
+    Raises:
+        OSError: no process listens, no permission, or no data for `timeout_s`.
+        NoHttpError: the answer is no HTTP, or incomplete.
+    """
+    head = (
+        f"{request.method} {request.target} HTTP/1.0\r\nHost: localhost\r\nContent-Length: {len(request.body)}\r\n\r\n"
+    )
+    return _exchange(path, head.encode() + request.body, timeout_s)
+
+
+def _exchange(path: Path, request: bytes, timeout_s: float) -> tuple[int, bytes]:
     with socket.socket(socket.AF_UNIX) as link:
         link.settimeout(timeout_s)
         link.connect(str(path))
-        link.sendall(f"GET {target} HTTP/1.0\r\nHost: localhost\r\n\r\n".encode())
+        link.sendall(request)
         answer = bytearray()
         while (chunk := link.recv(_CHUNK)) and len(answer) < _MOST_BYTES:
             answer += chunk
@@ -65,10 +86,27 @@ class Response:
     body: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class ChangeRequest:
+    """A request that changes something: the method PUT or DELETE, the target (path and query), and a JSON body."""
+
+    method: str
+    target: str
+    body: bytes = b""
+
+
 class LocalServer:
     """An HTTP server on a socket of mode 0600, between `open` and `close`; `run` needs its own thread."""
 
-    def __init__(self, path: Path, answer: Callable[[str], Response], *, owner: str, remedy: str = "") -> None:
+    def __init__(
+        self,
+        path: Path,
+        answer: Callable[[str], Response],
+        *,
+        owner: str,
+        remedy: str = "",
+        change: Callable[[ChangeRequest], Response] | None = None,
+    ) -> None:
         """Build the local server.
 
         Args:
@@ -76,8 +114,10 @@ class LocalServer:
             answer: called with a request's target (path and query), on a thread for that request.
             owner: the program's name, for errors and the log.
             remedy: what to do if the folder cannot be written.
+            change: called in the same way with a PUT or DELETE; None: nothing can be changed here.
         """
         self._path, self._answer, self._owner, self._remedy = path, answer, owner, remedy
+        self._change = change
         self._server: _Server | None = None
         self._stopping = False
 
@@ -92,7 +132,7 @@ class LocalServer:
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._path.unlink(missing_ok=True)
-            server = _Server(self._path, self._answer, self._owner)
+            server = _Server(self._path, self._answer, self._change, self._owner)
             self._path.chmod(0o600)
         except OSError as error:
             remedy = f"; {self._remedy}" if self._remedy else ""
@@ -132,13 +172,19 @@ class LocalServer:
 class _Server(socketserver.ThreadingUnixStreamServer):
     daemon_threads = True
 
-    def __init__(self, path: Path, answer: Callable[[str], Response], owner: str) -> None:
-        self.answer, self.owner = answer, owner
+    def __init__(
+        self,
+        path: Path,
+        answer: Callable[[str], Response],
+        change: Callable[[ChangeRequest], Response] | None,
+        owner: str,
+    ) -> None:
+        self.answer, self.change, self.owner = answer, change, owner
         super().__init__(str(path), _Handler)
 
 
 class _Handler(socketserver.StreamRequestHandler):
-    """The handler of one request, which reads only the first line: all clients are ours."""
+    """The handler of one request, which reads only the first line of a GET: all clients are ours."""
 
     server: _Server
     timeout = 10
@@ -147,13 +193,37 @@ class _Handler(socketserver.StreamRequestHandler):
         """Answer one request."""
         with contextlib.suppress(OSError):  # a client that has gone or sends nothing gets no answer
             words = self.rfile.readline(_LONGEST_LINE).decode("latin-1").split()
-            said = self._said(words[1] if len(words) > 1 else "")
+            method, target = words[0] if words else "", words[1] if len(words) > 1 else ""
+            said = self._changed(method, target) if method in _CHANGES else self._said(target)
             head = f"HTTP/1.0 {said.status} -\r\nContent-Type: application/json\r\nContent-Length: {len(said.body)}\r\n"
             self.wfile.write(head.encode() + b"\r\n" + said.body)
 
+    def _changed(self, method: str, target: str) -> Response:
+        change, body = self.server.change, self._body()
+        if change is None:
+            return Response(405, b'{"error": "nothing can be changed here"}')
+        if body is None:
+            return Response(400, b'{"error": "the body is too long, or ends early"}')
+        return self._guarded(lambda: change(ChangeRequest(method, target, body)), target)
+
+    def _body(self) -> bytes | None:
+        """Return the body of a request; None when it is too long or incomplete."""
+        head = b"\r\n".join(itertools.islice(iter(self._header, b""), _MOST_HEADERS))
+        found = _LENGTH.search(head)
+        length = int(found[1]) if found is not None else 0
+        body = self.rfile.read(min(length, 2 * _LONGEST_BODY))  # what is left unread resets the connection
+        return body if len(body) == length <= _LONGEST_BODY else None
+
+    def _header(self) -> bytes:
+        """Return the next line of the head; empty at its end."""
+        return self.rfile.readline(_LONGEST_LINE).strip(b"\r\n")
+
     def _said(self, target: str) -> Response:
+        return self._guarded(lambda: self.server.answer(target), target)
+
+    def _guarded(self, answer: Callable[[], Response], target: str) -> Response:
         try:
-            return self.server.answer(target)
+            return answer()
         except Exception:  # noqa: BLE001  (a request's border)
             _LOG.exception("cannot answer %s", target)
             return Response(500, f'{{"error": "see the log of {self.server.owner}"}}'.encode())

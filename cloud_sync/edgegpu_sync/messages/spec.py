@@ -39,6 +39,10 @@ class IsolationMode(StrEnum):
     MPS = "mps"
 
 
+LIMITER = "isolation.limiter"
+"""The capability of a box that takes isolation `limiter`."""
+
+
 class OnDrift(StrEnum):
     """What is done when somebody else writes an app's limits back."""
 
@@ -84,7 +88,10 @@ class UnitSize(Item):
 
 
 class AppLimits(Item):
-    """The limits of one container of an app; both amounts 0 take them away."""
+    """The limits of one container of an app; both amounts 0 take them away.
+
+    `live`: where the limiter holds all of its pods and they hold enough, only what holds them changes.
+    """
 
     cluster: Annotated[str, Field(pattern=r"^[0-9a-f-]{8,64}$")]
     namespace: Name
@@ -94,6 +101,7 @@ class AppLimits(Item):
     core: Core
     force: bool = False
     interrupt: bool = False
+    live: bool = False
     on_drift: OnDrift = OnDrift.REPORT
 
 

@@ -38,17 +38,19 @@ class Inventory(UplinkBody):
 
 
 class CardShare(WireModel):
-    """What one container holds of one card."""
+    """What one container holds of one card; `live_units`: the fewer units that it is held to now, None where not."""
 
     container: Name
     card: Token
     memory_units: Units
     core: Core
+    live_units: Units | None = None
 
 
 class PodAlloc(WireModel):
-    """A pod and its pieces; `enforced` is what its containers are held to: enforced, degraded, off.
+    """A pod and its pieces; `enforced` is the least that holds its containers: enforced, degraded, off.
 
+    `enforced_reason`: why it is degraded, None where nothing is to be said.
     `started_at`: when kubelet took it, seconds since 1970 by the cluster's clock; None where the box does not know.
     """
 
@@ -56,6 +58,7 @@ class PodAlloc(WireModel):
     name: Name
     phase: Token
     enforced: Token = "off"
+    enforced_reason: Line | None = None
     started_at: Count | None = None
     pieces: Annotated[tuple[CardShare, ...], Field(max_length=64)]
 

@@ -240,7 +240,7 @@ def settlers(change: InstallerChange, layout: Layout) -> Settlers:
     not_while_held = partial(_not_while_held, socket=layout.plugin_socket, timer=change.installer.timer)
     return {
         Sharing: SharingSettler(change, layout),
-        Isolation: SettingSettler(change, layout, _isolation),
+        Isolation: SettingSettler(change, layout, partial(_isolation, layout=layout)),
         PolicyItem: SettingSettler(change, layout),
         Exclusions: SettingSettler(change, layout),
         UnitSize: SettingSettler(change, layout, not_while_held),
@@ -256,17 +256,24 @@ def _options(item: AnyItem) -> Sequence[str]:
             return [word for card in item.cards or ("none",) for word in ("--exclude", card)]
         case UnitSize():
             return ("--unit-mib", str(item.mib))
+        case Isolation(mode=IsolationMode.NONE | IsolationMode.LIMITER):
+            return ("--isolation", item.mode.value)
         case Sharing() | Isolation() | AppLimits():
             return ()
         case _:
             assert_never(item)
 
 
-def _isolation(item: Isolation) -> Settlement:
-    if item.mode is IsolationMode.NONE:
-        return Settlement.applied("it was so already")
-    text = f"this version places services on cards and does not hold them to their limits by {item.mode.value} yet"
-    return Settlement.unsupported(text)
+def _isolation(item: Isolation, layout: Layout) -> Settlement | None:
+    """Settle isolation that is so already, or that this version does not have."""
+    if item.mode is IsolationMode.MPS:
+        return Settlement.unsupported("this version has isolation none and limiter, and no mps yet")
+    path = layout.plugin_yaml
+    try:
+        present = schema.load(path).isolation.mode.value if path.exists() else IsolationMode.NONE.value
+    except ConfigError as error:
+        return Settlement.rejected(ResultCode.PRECHECK, f"cannot say what holds containers here: {error}")
+    return Settlement.applied("it was so already") if item.mode.value == present else None
 
 
 def _not_while_held(item: UnitSize, socket: Path, timer: ActionTimer) -> Settlement | None:

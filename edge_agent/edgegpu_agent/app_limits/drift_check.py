@@ -7,6 +7,7 @@ from edgegpu_agent.app_limits.change_record import ChangeNote
 from edgegpu_agent.app_limits.cluster_snapshot import ClusterSnapshot
 from edgegpu_agent.app_limits.drift import MOST_FIGHTS, current_amounts, drifted, missing
 from edgegpu_agent.app_limits.lease import LeaseHolding
+from edgegpu_agent.app_limits.live import LiveLimiter, LiveNote
 from edgegpu_agent.app_limits.patches import amounts_patch, back_patch, wanted, written
 from edgegpu_agent.app_limits.progress import RolloutStage, progress, selector
 from edgegpu_agent.kube.apps import Apps, FoundWorkload
@@ -29,6 +30,7 @@ class DriftResult:
     `landed`: the new settlement of a Pending item; None: nothing new. `again`: the item was settled as Elsewhere, this
     agent now holds the lease, so the item is to be tried. `conditions`: None where this agent cannot know them.
     `interest`: what to watch for the next change. `set_again`: the limits were just set again; a rollout takes time.
+    `regularly`: no watch shows all that can change, so it is checked again after a while in any case.
     """
 
     landed: Settlement | None = None
@@ -36,12 +38,14 @@ class DriftResult:
     again: bool = False
     interest: AppWatch = field(default_factory=AppWatch)
     set_again: bool = False
+    regularly: bool = False
 
 
 class DriftChecker:
     """The settler's check of whether settled limits still hold; it sets drifted ones again where that is requested."""
 
-    def __init__(self, apps: Apps, snapshot: ClusterSnapshot, lease: LeaseHolding) -> None:
+    def __init__(self, apps: Apps, snapshot: ClusterSnapshot, lease: LeaseHolding, live: LiveLimiter) -> None:
+        self._live = live
         self._apps = apps
         self._snapshot = snapshot
         self._lease = lease
@@ -62,9 +66,17 @@ class DriftChecker:
             self._apps.patch(found[0], back)
         if settled.state not in {ItemState.APPLIED, ItemState.PENDING}:
             return DriftResult(conditions=())
+        note = LiveNote.read(notes) if settled.state is ItemState.APPLIED else None
+        if note is not None and note.uid == found[0].uid and self._template(found[0], limits) == note.template:
+            condition = self._live.look(found[0], limits, note.template)
+            interest = AppWatch(frozenset({found[0].ref.kind}), selector(found[0]))
+            return DriftResult(conditions=(condition,), interest=interest, regularly=True)
         waits = selector(found[0]) if settled.state is ItemState.PENDING else ""
         sight = self._stands(found[0], limits, settled, notes=notes)
         return replace(sight, interest=AppWatch(frozenset({found[0].ref.kind}), waits))
+
+    def _template(self, found: FoundWorkload, limits: AppLimits) -> RequestedAmounts | None:
+        return current_amounts(found, limits.container, self._snapshot.model())
 
     def _stands(
         self, found: FoundWorkload, limits: AppLimits, settled: Settlement, *, notes: SettlerNotes

@@ -10,6 +10,7 @@ from edgegpu_agent.app_limits.drift import current_amounts, words
 from edgegpu_agent.app_limits.drift_check import DriftChecker, DriftResult
 from edgegpu_agent.app_limits.errors import LimitsRefusedError, refused
 from edgegpu_agent.app_limits.lease import LeaseHolding
+from edgegpu_agent.app_limits.live import LiveLimiter, LiveLimitPort, NoLiveLimits, PluginLimitError
 from edgegpu_agent.app_limits.patches import amounts_patch, aside_patch, back_patch, merged, wanted, written
 from edgegpu_agent.app_limits.progress import Progress, RolloutStage
 from edgegpu_agent.app_limits.rollout import Rollout
@@ -42,6 +43,7 @@ class AppLimitsSettler:
         model: Callable[[], ResourceModel],
         installed: Callable[[], bool],
         timer: SettlementTimer | None = None,
+        port: LiveLimitPort | None = None,
     ) -> None:
         """Build the settler.
 
@@ -51,13 +53,15 @@ class AppLimitsSettler:
             model: returns the resource names that this box's plugin uses.
             installed: returns whether GPU sharing is installed on this box.
             timer: the clock, the pauses and the timeouts.
+            port: the containers of this box that can be held to less than they hold; None where none can.
         """
         self._apps = apps
         self._lease = lease
         self._installed = installed
         self._timer = timer or SettlementTimer()
         self._snapshot = ClusterSnapshot(apps, model)
-        self._drift_checker = DriftChecker(apps, self._snapshot, lease)
+        self._live = LiveLimiter(self._snapshot, port or NoLiveLimits())
+        self._drift_checker = DriftChecker(apps, self._snapshot, lease, self._live)
         self._busy = threading.Lock()
 
     def stop(self) -> None:
@@ -111,7 +115,7 @@ class AppLimitsSettler:
         self._check_holder(limits)
         found = self._find(limits)
         rollout = Rollout(self._apps, self._snapshot, self._timer, ref=found.ref, container=limits.container)
-        run = _Run(self._snapshot, self._timer, rollout, limits=limits, notes=notes)
+        run = _Run(self._snapshot, self._timer, rollout, limits=limits, notes=notes, live=self._live)
         note = ChangeNote.read(notes)
         if note is not None and note.uid == found.uid:
             resumed = run.resume(note, found)
@@ -161,7 +165,9 @@ class _Run:
         *,
         limits: AppLimits,
         notes: SettlerNotes,
+        live: LiveLimiter,
     ) -> None:
+        self._live = live
         self._snapshot = snapshot
         self._timer = timer
         self._rollout = rollout
@@ -174,8 +180,13 @@ class _Run:
         self._rollout.restore_aside()  # an earlier try may have left something aside
         found = self._rollout.read()
         model = self._snapshot.model()
-        if current_amounts(found, self._limits.container, model) == self._asked:
+        template = current_amounts(found, self._limits.container, model)
+        if template == self._asked:
             return self._already(found)
+        if template is not None:
+            settled = self._live.settle(found, self._limits, template, self._notes)
+            if settled is not None:
+                return settled
         verdict = self._judge(found)
         self._check(verdict)
         now = written(found.template.get("spec") or {}, self._limits.container, model)
@@ -219,7 +230,11 @@ class _Run:
         raise LimitsRefusedError(Settlement.rejected(ResultCode.NO_ROOM, clipped(text), numbers_of(verdict)))
 
     def _already(self, found: FoundWorkload) -> Settlement:
-        """Settle limits that are there already; nothing was changed, so nothing is put back."""
+        """Settle limits that are there already; nothing was changed, so nothing is put back. A live limit ends."""
+        try:
+            self._live.end(found, self._limits.container)
+        except PluginLimitError as error:
+            return Settlement.failed(ResultCode.ERROR, clipped(str(error)), restored=False)
         text = manual_step(read_workload(found.ref.kind, found.item))
         if text:
             return Settlement.applied(text)

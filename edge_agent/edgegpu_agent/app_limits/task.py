@@ -9,6 +9,7 @@ from pathlib import Path
 
 from edgegpu_agent.app_limits.drift_check import DriftResult
 from edgegpu_agent.app_limits.lease import DURATION_S, NAME, NAMESPACE, LeaseKeeper
+from edgegpu_agent.app_limits.live import PluginLimits
 from edgegpu_agent.app_limits.settler import AppLimitsSettler
 from edgegpu_agent.kube.apps import Apps
 from edgegpu_agent.kube.client import AgentClient
@@ -51,6 +52,8 @@ class _Kept:
     """Each check moves this 20 s on; the next one waits while it is more than 60 s ahead."""
     interest: AppWatch | None = None
     """What to watch for the item; None before its first check, which finds its kind: a watch costs a thread."""
+    regularly: bool = False
+    """Whether it is checked after a while though no watch shows a change."""
 
 
 class AppLimitsService:
@@ -73,7 +76,11 @@ class AppLimitsService:
         leases = Leases(client, namespace=NAMESPACE, name=NAME, duration_s=DURATION_S)
         self._lease = LeaseKeeper(leases, me=node, told=self._lease_news)
         self.settler = AppLimitsSettler(
-            self._apps, self._lease, model=self._model, installed=lambda: layout.has_sharing
+            self._apps,
+            self._lease,
+            model=self._model,
+            installed=lambda: layout.has_sharing,
+            port=PluginLimits(layout.plugin_socket),
         )
         self._stopping, self._wake = threading.Event(), threading.Event()
         self._watches = Watches(client, self._wake.set)
@@ -169,14 +176,16 @@ class AppLimitsService:
         key = (one.asked.key, one.settlement.state)
         if one.settlement.state not in _STANDING:
             return key
-        shown = self._watches.state(_app(one), waits=one.settlement.state is State.PENDING)
+        interest = self._kept[one.asked.name].interest
+        waits = one.settlement.state is State.PENDING or (interest is not None and bool(interest.pods))
+        shown = self._watches.state(_app(one), waits=waits)
         return None if shown is None else (key, shown)
 
     def _due_s(self, one: SettledItem) -> float:
         """Return in how many seconds an item must be checked."""
         kept, state, now_s = self._kept[one.asked.name], self._state(one), time.monotonic()
         if state is not None and state == kept.saw:
-            return _NEVER
+            return max(0.0, kept.since_s + self._look_s - now_s) if kept.regularly else _NEVER
         due_s = kept.since_s + self._look_s if state is None and kept.interest is not None else now_s
         return max(due_s, kept.not_before_s) - now_s
 
@@ -203,7 +212,7 @@ class AppLimitsService:
         if sight == DriftResult():  # an item is being settled
             kept.not_before_s = now_s + min(_BUSY_S, self._look_s)
             return
-        kept.saw, kept.since_s, kept.interest = state, now_s, sight.interest
+        kept.saw, kept.since_s, kept.interest, kept.regularly = state, now_s, sight.interest, sight.regularly
         if state is not None:
             kept.paid_s = max(now_s, kept.paid_s) + _APART_S
         kept.not_before_s = now_s + self._look_s if sight.set_again else kept.paid_s - _AT_ONCE * _APART_S

@@ -87,7 +87,12 @@ RootOption = Annotated[
     str | None, typer.Option("--driver-root", metavar="FOLDER", help="Where the NVIDIA driver is installed.")
 ]
 IsolationOption = Annotated[
-    str, typer.Option("--isolation", metavar="MODE", help="none. limiter and mps come with a later version.")
+    str | None,
+    typer.Option(
+        "--isolation",
+        metavar="MODE",
+        help="none or limiter: what holds new containers to their shares.",
+    ),
 ]
 JoinOption = Annotated[
     str,
@@ -150,7 +155,7 @@ def install(  # noqa: PLR0913  (one for each option)
     unit_mib: UnitOption = None,
     reserve_mib: ReserveOption = None,
     driver_root: RootOption = None,
-    isolation: IsolationOption = "none",
+    isolation: IsolationOption = None,
     join: JoinOption = "",
     show_join: ShowJoinOption = False,
     token: TokenOption = "",
@@ -168,7 +173,7 @@ def install(  # noqa: PLR0913  (one for each option)
 ) -> None:
     """Put edgegpu on this machine, change what is on it, or upgrade it to this version."""
     with reporting(as_json=json):
-        _begin(isolation)
+        _begin()
         from edgegpu_agent.cli.setup.enrol_options import with_cloud  # noqa: PLC0415  (slow to load)
         from edgegpu_agent.cli.setup.installing import this_machine  # noqa: PLC0415
         from edgegpu_installer.plan.site import InstallOptions  # noqa: PLC0415
@@ -180,6 +185,7 @@ def install(  # noqa: PLR0913  (one for each option)
             unit_mib=unit_mib,
             reserve_mib=reserve_mib,
             driver_root=driver_root,
+            isolation=_isolation(isolation),
             nodes=tuple(node or ()),
             token=_token(token, token_file),
             join=join,
@@ -218,22 +224,29 @@ def _end(
         raise typer.Exit(EXIT_WRONG)
 
 
-def _begin(isolation: str) -> None:
-    _refuse_isolation(isolation)
+def _begin() -> None:
     need_root("cannot install")
     for name in _SECRET_VARIABLES:  # programs that are started from here on do not inherit them
         os.environ.pop(name, None)
 
 
-def _refuse_isolation(isolation: str) -> None:
-    if isolation in {"limiter", "mps"}:
-        raise CliError(
-            f"cannot install with --isolation {isolation}: this version places services on cards and does not hold "
-            "them to their limits yet",
-            remedy="leave the option out (none), and give shares only to services that you trust",
-        )
-    if isolation != "none":
-        raise CliError(f"cannot install with --isolation {isolation}: there is no such mode", remedy="give none")
+def _isolation(text: str | None) -> str | None:
+    from edgegpu_installer.layout import Layout  # noqa: PLC0415  (slow to load)
+    from edgegpu_plugin.config import schema  # noqa: PLC0415
+    from edgegpu_plugin.containers.limiter_files import find_limiter  # noqa: PLC0415
+    from edgegpu_plugin.errors import PluginError  # noqa: PLC0415
+
+    if text not in {None, *schema.PluginIsolation}:
+        why = "it comes with a later version" if text == "mps" else "there is no such mode"
+        raise CliError(f"cannot install with --isolation {text}: {why}", remedy="give none or limiter")
+    if text == schema.PluginIsolation.LIMITER:
+        path = Layout().plugin_yaml
+        try:
+            find_limiter(schema.load(path).isolation.libraries if path.exists() else None)
+        except PluginError as error:
+            remedy = "install from a bundle for this machine's processor, or give --isolation none"
+            raise CliError(f"cannot install with --isolation limiter: {error}", remedy=remedy) from error
+    return text
 
 
 def _role(text: str | None) -> "MachineRole | None":

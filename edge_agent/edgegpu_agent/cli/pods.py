@@ -21,6 +21,7 @@ from edgegpu_agent.cli.common import (
     print_json,
     reporting,
 )
+from edgegpu_agent.cli.views.isolation import full_reason, held_words, holds_any
 from edgegpu_agent.cli.views.memory_use import other_words, others, use_of
 from edgegpu_base.cli.output import counted, is_wide, make_console, print_table, width_of
 
@@ -64,6 +65,11 @@ States:
 USES is the card's memory that its processes use, of what it was given, as the driver lists them twice a minute; `over`:
 it uses more than it was given.
 
+HELD says what holds the container to its memory, where a container of the node is held or the node is told to hold
+them: `enforced` its programs get no more, with what they have counted of their limit and their share of the card's
+time (`core 30`), and `2 of 4 units (live)` where `edgegpu limit` or an app limit of the cloud holds it to less than
+its share; `degraded` nothing holds it, REASON says why; `off` it was given its share without.
+
 \b
 Examples:
   edgegpu pods
@@ -81,8 +87,9 @@ What is printed there is the container's word. Exit status: 1 if one of them is 
 \b
 --json: {"v": 1, "node": TEXT, "pods": [{"namespace", "pod", "uid", "container": TEXT, "units", "core": NUMBER,
   "cards": [{"index", "uuid": TEXT, "given_mib", "used_mib", "processes": NUMBER or null}], "phase", "state",
-  "reason": TEXT}], "measured_at": NUMBER or null, "others": [{"index", "uuid", "uid", "container": TEXT, "used_mib":
-  NUMBER or null, "processes": NUMBER}]}
+  "reason": TEXT, "isolation": {"state", "reason": TEXT, "cards": [{"card": UUID, "limit_mib", "counted_mib",
+  "limit_units", "held_units": NUMBER, "core_percent": NUMBER}]} or null}], "measured_at": NUMBER or null,
+  "others": [{"index", "uuid", "uid", "container": TEXT, "used_mib": NUMBER or null, "processes": NUMBER}]}
   "others" use a card without a share of it; without "uid" they are processes of no pod.
   With --evidence each has "evidence": {"verdict", "lines", "text": TEXT, "seen": [UUID]}
 """
@@ -227,7 +234,8 @@ def _print(rows: Sequence[PodRow], document: StatusDocument) -> None:
         return
     for row in rows:
         console.print(f"{row.full_name}  {row.container}", style="bold")
-        details = [f"{counted(row.units, 'unit')}, core {row.core}: {row.state}", row.reason]
+        details = [f"{counted(row.units, 'unit')}, core {row.core}: {row.state}", full_reason(row)]
+        details += [f"held: {held_words(row)}"] if holds_any(document) else []
         details += [f"card {ref.index}  {ref.uuid}{_uses_words(row, ref, document)}" for ref in row.cards]
         for detail in filter(None, details):
             console.print(Padding(detail, (0, 0, 0, 2)))
@@ -256,7 +264,9 @@ def _table(rows: Sequence[PodRow], document: StatusDocument) -> "Table":
         table.add_column(name, no_wrap=True, justify="right")
     measured = document.use.at is not None
     wide = is_wide()
-    for name in (*(("USES",) if measured else ()), *(("PHASE", "UID") if wide else ()), "STATE", "REASON"):
+    held = holds_any(document)
+    more_names = (*(("USES",) if measured else ()), *(("HELD",) if held else ()), *(("PHASE", "UID") if wide else ()))
+    for name in (*more_names, "STATE", "REASON"):
         table.add_column(name, no_wrap=True)
     for row in rows:
         indexes = "\n".join(card.index for card in row.cards) or "-"
@@ -264,6 +274,6 @@ def _table(rows: Sequence[PodRow], document: StatusDocument) -> "Table":
         style = "red" if row.state in {"refused", "lost", "cardless"} else "" if row.state == "allocated" else "yellow"
         cells = (row.namespace or "-", row.pod or row.uid, row.container, indexes, uuids, str(row.units), str(row.core))
         uses = (_uses(row, document),) if measured else ()
-        more = (row.phase, row.uid) if wide else ()
-        table.add_row(*cells, *uses, *more, Text(row.state, style=style), Text(row.reason))
+        more = ((held_words(row),) if held else ()) + ((row.phase, row.uid) if wide else ())
+        table.add_row(*cells, *uses, *more, Text(row.state, style=style), Text(full_reason(row)))
     return table

@@ -36,13 +36,17 @@ Examples:
   {"v": 1, "version", "node", "role", "policy": TEXT, "unit_mib": NUMBER,
    "unit_wanted_mib": NUMBER that is configured and counts when no pod holds a share, or null,
    "resources": {"memory", "core": TEXT}, "injection": {"mode", "why": TEXT}, "driver": {"version", "problem": TEXT},
+   "isolation": "none" or "limiter", "isolation_problem": TEXT,
    "kubelet": {"registered": BOOL, "registered_ms": NUMBER or null, "waiting_for": TEXT},
    "api": {"synced": BOOL, "problem": TEXT}, "extender": null or {"listen": TEXT, "healthy", "insecure": BOOL},
    "cards": [{"index", "uuid", "name": TEXT, "units", "units_free", "core_free": NUMBER, "healthy": BOOL}],
    "pods": [{"namespace", "pod", "uid", "container": TEXT, "memory_units", "core": NUMBER,
              "cards": [{"index", "uuid": TEXT, "units": NUMBER of this card}], "phase": TEXT,
              "state": "allocated", "waiting", "refused", "lost" (its card is gone),
-                       "cardless" (it runs without its card) or "held", "reason": TEXT}],
+                       "cardless" (it runs without its card) or "held", "reason": TEXT,
+             "isolation": {"state": "enforced", "degraded" or "off", "reason": TEXT,
+                           "cards": [{"card": UUID, "limit_mib", "counted_mib", "limit_units",
+                                      "held_units": NUMBER, "core_percent": NUMBER}]}}],
    "other_cards": [{"index", "uuid", "name": TEXT, "gone": BOOL}], cards that are not offered and in use,
    "pending": [as in "pods", of pods that no node has taken, with "state": "pending" and the numbers in "reason"],
    "pending_more": NUMBER of further such pods, both where this node's extender runs,
@@ -89,6 +93,8 @@ def problems(document: StatusDocument) -> list[str]:
     if document.has_cards:
         if document.driver_problem:
             found.append(f"driver: {document.driver_problem}")
+        if document.isolation_problem:
+            found.append(f"isolation: containers are not held to their memory: {document.isolation_problem}")
         if not document.registered:
             found.append(f"kubelet: not registered, waiting for {document.waiting_for or 'kubelet'}")
         found += [f"card {card.index} is out of order ({card.uuid})" for card in document.cards if not card.healthy]

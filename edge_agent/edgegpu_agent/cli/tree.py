@@ -7,6 +7,7 @@ from edgegpu_agent.cli import (
     doctor,
     install,
     journal,
+    limit,
     pods,
     status,
     transaction,
@@ -32,6 +33,7 @@ Exit status: 0 all is well, 1 something is wrong (said), 2 a usage error.
 app = command_line("edgegpu", _HELP)
 put(app, "status", status.status, status.HELP, "Cards, who holds what, what is wrong.")
 put(app, "pods", pods.pods, pods.HELP, "Which container has which card.")
+put(app, "limit", limit.limit, limit.HELP, "Hold a running container to less card memory.")
 app.add_typer(config.app, name="config")
 put(app, "install", install.install, install.HELP, "Put edgegpu on this machine, or change it there.")
 put(app, "uninstall", uninstall.uninstall, uninstall.HELP, "Take edgegpu off this machine.")

@@ -178,7 +178,9 @@ class CloudSupervisor:
         self._identity.trouble("")
         if self._stopping or self._identity.identity != identity:
             box.stop()
+        self._telemetry.set_listener(box.worker.measured)
         box.run()
+        self._telemetry.set_listener(None)
         self._box = None
         return None
 

@@ -23,6 +23,9 @@ Document = Mapping[str, Any]
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 _MOST_CARDS = 128
+_LEAST_HELD = {"degraded": 0, "off": 1, "enforced": 2}
+"""What a pod's containers are held to, the one first by which the whole pod is judged."""
+
 _OLD_S = 120.0
 """The plugin measures the memory use twice a minute; what is older was measured before its driver hung."""
 
@@ -115,17 +118,29 @@ def _add(pods: dict[str, PodAlloc], row: Document) -> None:
     """Add a container to its pod; a pod whose object is gone gets its UID as its name."""
     uid = str(row.get("uid") or "")
     before = pods.get(uid)
+    enforced, reason = _enforced(row)
+    if before is not None and _LEAST_HELD[before.enforced] <= _LEAST_HELD[enforced]:
+        enforced, reason = before.enforced, before.enforced_reason or ""
     try:
         pieces = tuple(_pieces(row))
         pods[uid] = PodAlloc(
             namespace=str(row.get("namespace") or "unknown"),
             name=str(row.get("pod") or uid.lower()),
             phase=str(row.get("phase") or "Unknown"),
+            enforced=enforced,
+            enforced_reason=clipped(reason, 253) or None,
             started_at=_seconds(row.get("started")),
             pieces=(*(before.pieces if before else ()), *pieces),
         )
     except (ValidationError, LookupError, TypeError):
         return
+
+
+def _enforced(row: Document) -> tuple[str, str]:
+    """Return what holds a container, and why nothing does; `off` where the plugin does not say."""
+    found = _part(row, "isolation")
+    state = str(found.get("state") or "off")
+    return (state, str(found.get("reason") or "")) if state in _LEAST_HELD else ("off", "")
 
 
 def _seconds(text: object) -> int | None:
@@ -142,9 +157,23 @@ def _pieces(row: Document) -> Iterable[CardShare]:
     parts = [_count(card["units"]) for card in cards if "units" in card]
     if len(parts) != len(cards):
         cards, parts = cards[:1], [units]
+    live = dict(_live_units(row))
     for number, (card, part) in enumerate(zip(cards, parts, strict=True)):
-        mine = core // len(cards) if core >= len(cards) * CORE_PER_CARD else 0 if number else core
-        yield CardShare(container=str(row["container"]), card=str(card["uuid"]), memory_units=part, core=mine)
+        uuid, mine = (
+            str(card["uuid"]),
+            core // len(cards) if core >= len(cards) * CORE_PER_CARD else 0 if number else core,
+        )
+        yield CardShare(
+            container=str(row["container"]), card=uuid, memory_units=part, core=mine, live_units=live.get(uuid)
+        )
+
+
+def _live_units(row: Document) -> Iterable[tuple[str, int]]:
+    """Yield the cards on which a container is held to fewer units than it holds, each with those units."""
+    for one in _rows(_part(row, "isolation"), "cards"):
+        limit, held = one.get("limit_units"), _count(one.get("held_units"))
+        if isinstance(limit, int) and 0 <= limit < held:
+            yield str(one.get("card")), limit
 
 
 def memory_use(document: Document, *, now_s: float) -> tuple[MemoryUse, ...] | None:

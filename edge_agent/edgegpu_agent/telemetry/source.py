@@ -21,6 +21,9 @@ from edgegpu_sync.messages.uplink import BoxVersions
 _LOG = logging.getLogger(__name__)
 
 PLUGIN_S, MACHINE_S = 10.0, 60.0
+WATCH_S = 0.25
+"""Seconds between two looks at the mark that the plugin touches when pods or cards have changed."""
+
 _CALL_S = 5.0
 _SMI_S = 20.0
 _OK = 200
@@ -35,6 +38,10 @@ class BoxSnapshot:
     cards: tuple[nvidia_smi.CardReading, ...] = ()
     parts: tuple[HealthPart, ...] = ()
     versions: BoxVersions | None = None
+
+
+def _nothing() -> None:
+    """Ignore a change of the plugin's status."""
 
 
 class TelemetryReader:
@@ -64,6 +71,8 @@ class TelemetryReader:
         """
         self._socket, self._machine, self._programs = socket, machine, programs
         self._node, self.period_s = node, period_s
+        self._mark_path, self._mark = socket.with_suffix(".changed"), 0
+        self._changed: Callable[[], None] = _nothing
         self._cluster: Callable[[], ClusterIdentity] = ClusterIdentity
         self._clock, self._wall = clock, wall
         self._wake = threading.Event()
@@ -78,6 +87,10 @@ class TelemetryReader:
     def set_cluster_source(self, cluster: Callable[[], ClusterIdentity]) -> None:
         """Set the function that returns the cluster; it must return at once, on any thread."""
         self._cluster = cluster
+
+    def set_listener(self, changed: Callable[[], None] | None) -> None:
+        """Set the function that the reader calls, on its thread, when the plugin says something else; None: none."""
+        self._changed = changed or _nothing
 
     # --- for the worker
 
@@ -124,12 +137,28 @@ class TelemetryReader:
         while not self._stopping:
             with self._looking:
                 self._look()
-            self._wake.wait(max(0.1, min(self._due.values()) - self._clock()))
+            self._wait()
 
     def stop(self) -> None:
         """Let `run` end; a running program may delay that for some seconds."""
         self._stopping = True
         self._wake.set()
+
+    def _wait(self) -> None:
+        """Wait until something is due, or the plugin has marked a change."""
+        ends = self._clock() + max(0.1, min(self._due.values()) - self._clock())
+        while not self._stopping and (left_s := ends - self._clock()) > 0:
+            self._wake.wait(min(left_s, WATCH_S))
+            if self._plugin_mark() != self._mark:
+                self._due["plugin"] = 0.0
+                return
+
+    def _plugin_mark(self) -> int:
+        """Return the time of the plugin's mark; 0 where there is none."""
+        try:
+            return self._mark_path.stat().st_mtime_ns
+        except OSError:
+            return 0
 
     def _look(self) -> None:
         now = self._clock()
@@ -137,6 +166,7 @@ class TelemetryReader:
         document, cards = view.document, view.cards
         fresh = {name for name, due in self._due.items() if due <= now}
         if "plugin" in fresh:
+            self._mark = self._plugin_mark()  # before the answer: a change after it is seen by its mark
             document = self._ask_plugin()
         if "cards" in fresh:
             cards = nvidia_smi.read(self._programs.output_of(nvidia_smi.QUERY, timeout_s=_SMI_S) or "")
@@ -151,6 +181,8 @@ class TelemetryReader:
         for name, period_s in (("plugin", PLUGIN_S), ("machine", MACHINE_S), ("cards", self.period_s)):
             if name in fresh:
                 self._due[name] = now + period_s
+        if document != view.document:
+            self._changed()
 
     def _ask_plugin(self) -> Mapping[str, Any] | None:
         try:

@@ -34,7 +34,10 @@ from edgegpu_sync.wire import clipped, encode
 _LOG = logging.getLogger(__name__)
 
 LOOK_S = 5.0
-"""Seconds between two reads of the source; a change waits at most so long, and nothing is sent more often."""
+"""Seconds between two reads of the source that has told of no change."""
+
+SOON_S = 1.0
+"""Seconds between two reads at least, however often the source changes: nothing is sent more often."""
 
 ALL_S = 600.0
 """Seconds after which inventory and health are sent although nothing has changed."""
@@ -79,7 +82,7 @@ class TelemetrySender:
         """
         self._core, self._messages, self._sender, self._source, self._rng = core, messages, sender, source, rng
         self._refreshes = refreshes
-        self._look_at_s = 0.0
+        self._look_at_s = self._looked_s = 0.0
         self._due: dict[TopicKind, float] = {}
         self._inventory: tuple[Epoch, Mapping[str, Any]] | None = None
         self._alloc: SentAllocations | None = None
@@ -93,6 +96,10 @@ class TelemetrySender:
         self._look_at_s = 0.0
         self._refreshes.on_connected()
 
+    def on_changed(self) -> None:
+        """Read the source soon: it has changed."""
+        self._look_at_s = min(self._look_at_s, self._looked_s + SOON_S)
+
     def pump_asked(self) -> None:
         """Send requested telemetry that is due; called before results are sent."""
         if self._refreshes.due():
@@ -104,7 +111,7 @@ class TelemetrySender:
         asked = self._refreshes.due()
         if now_s < self._look_at_s and not asked:
             return
-        self._look_at_s = now_s + LOOK_S
+        self._looked_s, self._look_at_s = now_s, now_s + LOOK_S
         self._gather(flush=RefreshRequest.METRICS in asked)
         self._refreshes.done(RefreshRequest.METRICS)
         if self._sender.connection is None:

@@ -47,7 +47,7 @@ from edgegpu_sync.link.events import (
     PublishAcknowledged,
 )
 from edgegpu_sync.messages.downlink import KeySetLink
-from edgegpu_sync.messages.spec import AppLimits, Sharing, TryKey
+from edgegpu_sync.messages.spec import LIMITER, AppLimits, Isolation, Sharing, TryKey
 from edgegpu_sync.messages.uplink import Condition
 from edgegpu_sync.rules.outbox import KeptMessage
 from edgegpu_sync.rules.settle import Settlement
@@ -223,6 +223,10 @@ class Worker:
         """
         return self._core.ask(lambda: answers.history(self._core, limit))
 
+    def measured(self) -> None:
+        """Queue a read of the telemetry's source, which has changed."""
+        self._queue.put(self._telemetry.on_changed)
+
     # --- the worker's thread
 
     def run(self) -> None:
@@ -358,4 +362,5 @@ def _capabilities(parts: WorkerParts) -> tuple[str, ...]:
     if Sharing in parts.settlers:
         able |= SHARING
     limits = {"app_limits"} if AppLimits in parts.settlers else set()
-    return tuple(sorted({*able, *limits}))
+    limiter = {LIMITER} if Isolation in parts.settlers else set()
+    return tuple(sorted({*able, *limits, *limiter}))

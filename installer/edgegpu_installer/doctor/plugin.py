@@ -139,4 +139,14 @@ def check_limiter(probe: BoxProbe) -> CheckResult:
         return result_of(
             [warning(f"/etc/ld.so.preload of this machine loads {', '.join(strange)}", "sudoedit /etc/ld.so.preload")],
         )
-    return info("the limiter is not part of this version: shares are placed, not enforced (isolation none)")
+    status = probe.known_status
+    mode, problem = str(status.get("isolation") or "none"), str(status.get("isolation_problem") or "")
+    if mode == "none":
+        return info("shares are placed, not enforced (isolation.mode none)")
+    states = [row["isolation"] for row in status.get("pods") or () if row.get("isolation")]
+    loose = [one["reason"] for one in states if one["state"] == "degraded"]
+    problems = [broken(f"containers are not held to their memory: {problem}", _LOG)] if problem else []
+    problems += [warning(f"a container is not held to its memory: {reason}", "edgegpu pods") for reason in loose]
+    held = sum(one["state"] == "enforced" for one in states)
+    many = "1 container to its memory" if held == 1 else f"{held} containers to their memory"
+    return result_of(problems, ok=f"the limiter holds {many}")

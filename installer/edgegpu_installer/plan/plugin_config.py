@@ -22,6 +22,7 @@ _DEFAULTS: dict[str, Any] = {
     "placement.exclude": [],
     "resources.unit_mib": 256,
     "resources.reserve_mib": 0,
+    "isolation.mode": "none",
     "driver.root": "/",
     "kubelet.folder": KUBELET,
     "kubernetes.kubeconfig": KUBECONFIG,
@@ -42,6 +43,7 @@ def plugin_yaml(existing: str | None, *, site: Site, options: InstallOptions, ro
         "placement.exclude": None if options.exclude is None else list(options.exclude),
         "resources.unit_mib": options.unit_mib,
         "resources.reserve_mib": options.reserve_mib,
+        "isolation.mode": options.isolation,
         "driver.root": options.driver_root,
         "kubelet.folder": site.kubelet_folder,
     }

@@ -81,9 +81,10 @@ class Looks:
             thread.join(WAIT_S)
             assert not thread.is_alive()
 
-    def settled(self, *asked: AskedItem, state: State = State.APPLIED) -> None:
+    def settled(self, *asked: AskedItem, state: State = State.APPLIED, notes: Paper | None = None) -> None:
         """Let the worker have settled these."""
-        self._items = [SettledItem(asked=one, settlement=Settlement(state=state), notes=Paper()) for one in asked]
+        paper = notes or Paper()
+        self._items = [SettledItem(asked=one, settlement=Settlement(state=state), notes=paper) for one in asked]
         for tell in self._tell:
             tell()
 

@@ -187,6 +187,7 @@ def test_pods_of_one_namespace_in_json(short_tmp: Path) -> None:
                 "phase": "Running",
                 "state": "allocated",
                 "reason": "",
+                "isolation": None,
             }
         ],
         "measured_at": None,
@@ -247,6 +248,39 @@ def test_pods_says_what_each_uses_of_what_it_was_given(short_tmp: Path) -> None:
         "card 1: 2 GiB used by the pod with the uid uid-stranger, outside of its shares (1 process)",
         "USES as measured at 14:13:20, twice a minute",
     ]
+
+
+def test_pods_and_status_say_what_holds_each_to_its_memory(short_tmp: Path) -> None:
+    units = {"limit_units": 4, "held_units": 4}
+    cards = [{"card": CARD_0, "limit_mib": 1_024, "counted_mib": 320, **units, "core_percent": 30}]
+    held = {"state": "enforced", "reason": "", "cards": cards}
+    live = held | {"cards": [cards[0] | {"limit_mib": 512, "limit_units": 2}]}
+    loose = {"state": "degraded", "reason": "its pod was admitted before", "cards": []}
+    rows = [
+        pod("held", 4, CARD_0, isolation=held),
+        pod("loose", 4, CARD_0, isolation=loose),
+        pod("new", 4, CARD_0),
+        pod("live", 4, CARD_0, isolation=live),
+    ]
+    with plugin(short_tmp, document(pods=rows, isolation="limiter", isolation_problem="no library")) as socket:
+        done = edgegpu("pods", "--socket", socket)
+        said = json.loads(edgegpu("pods", "--json", "--socket", socket).out)
+        whole = edgegpu("status", "--socket", socket)
+    head, *lines = done.out.splitlines()
+    at = slice(head.index("HELD"), head.index("STATE"))
+    assert [line[at].strip() for line in lines] == [
+        "enforced (320 MiB of 1 GiB, core 30)",
+        "degraded",
+        "-",
+        "enforced (320 MiB of 512 MiB, core 30; 2 of 4 units (live))",
+    ]
+    assert "not held to its memory: its pod was admitted before" in lines[1]
+    assert [row["isolation"] for row in said["pods"]] == [held, loose, None, live]
+    assert "isolation  limiter: no library" in whole.out
+    assert whole.code == 1
+    assert "containers are not held to their memory: no library" in whole.out + whole.err
+    with plugin(short_tmp, document(pods=[pod("off", 4, CARD_0, isolation=loose | {"state": "off"})])) as socket:
+        assert "HELD" not in edgegpu("pods", "--socket", socket).out
 
 
 def test_pods_in_json_has_the_use_too(short_tmp: Path) -> None:

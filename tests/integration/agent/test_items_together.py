@@ -307,10 +307,17 @@ def notes(tmp_path: Path) -> DocumentNotes:
 @pytest.mark.parametrize("stands", [OPEN, NOT_INSTALLED, APPLIED], ids=["imaged anew", "set before", "had it before"])
 def test_sharing_comes_as_the_whole_document_says(bench: Bench, notes: DocumentNotes, stands: Settlement) -> None:
     unknown = AskedItem(name="gone", key=UNIT.key, item=None, unsupported="it is new")
-    document = (INSTALL, item("isolation", mode="none"), POLICY, CARDS, UNIT, unknown)
+    document = (INSTALL, item("isolation", mode="limiter"), POLICY, CARDS, UNIT, unknown)
     notes.document = [(one, stands) for one in document]
     assert settle(bench, INSTALL, notes).state is ItemState.APPLIED
-    assert bench.said("done") == [f"{SET_UP} --json --transaction-id {id_of(notes)}"]
+    whole = SET_UP.replace("--yes", "--yes --isolation limiter")
+    assert bench.said("done") == [f"{whole} --json --transaction-id {id_of(notes)}"]
+
+
+def test_an_isolation_that_no_version_has_does_not_stop_the_installation(bench: Bench, notes: DocumentNotes) -> None:
+    notes.document = [(item("isolation", mode="mps"), OPEN), (POLICY, OPEN), (CARDS, OPEN), (UNIT, OPEN)]
+    assert settle(bench, INSTALL, notes).state is ItemState.APPLIED
+    assert words(bench) == [SET_UP]
 
 
 def test_what_was_refused_for_another_reason_is_not_carried_along(bench: Bench, notes: DocumentNotes) -> None:

@@ -13,6 +13,7 @@ from kits.cli import CARD_0, document, plugin
 from edgegpu_agent.telemetry.machine import MachineReader
 from edgegpu_agent.telemetry.programs import Programs
 from edgegpu_agent.telemetry.source import TelemetryReader
+from edgegpu_plugin.status import mark_changed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -155,6 +156,24 @@ def test_each_thing_is_looked_at_in_its_time(world: World) -> None:
     world.telemetry._look()  # noqa: SLF001
     assert (world.root / "smi").read_text() == "x\nx\n"
     assert (world.root / "k3s").read_text() == "x\n"
+
+
+def test_a_change_that_the_plugin_marks_is_read_at_once_and_told(world: World) -> None:
+    """The clock stands still: nothing is due."""
+    answer, told = document(), threading.Event()
+    with plugin(world.root / "run", answer):
+        world.telemetry.refresh()
+        world.telemetry.set_listener(told.set)
+        thread = threading.Thread(target=world.telemetry.run)
+        thread.start()
+        assert world.telemetry.alloc()
+        answer["pods"] = []
+        mark_changed(world.root / "run")
+        assert told.wait(WAIT_S)
+        assert world.telemetry.alloc() == {}
+        world.telemetry.stop()
+        thread.join(WAIT_S)
+    assert not thread.is_alive()
 
 
 def test_a_program_that_hangs_is_left_and_not_asked_for_a_while(world: World) -> None:

@@ -116,6 +116,33 @@ def test_a_container_with_several_cards_has_a_piece_on_each() -> None:
     ]
 
 
+def test_a_pod_is_held_as_the_least_held_of_its_containers_with_the_reason() -> None:
+    def row(container: str, state: str, reason: str = "", **card: object) -> dict[str, Any]:
+        cards = [{"card": CARD_0, **card}] if card else []
+        return pod("a", 4, CARD_0, container=container, isolation={"state": state, "reason": reason, "cards": cards})
+
+    def held(*rows: dict[str, Any]) -> tuple[str, str | None]:
+        (found,) = allocations({"pods": list(rows)}).values()
+        return found.enforced, found.enforced_reason
+
+    well, off, ill = row("main", "enforced"), row("side", "off"), row("old", "degraded", "its files are not whole")
+    assert held(well) == ("enforced", None)
+    assert held(well, off) == held(off, well) == ("off", None)
+    assert held(well, ill, off) == held(off, ill) == held(ill, well) == ("degraded", "its files are not whole")
+    assert held(pod("a", 4, CARD_0)) == held(row("main", "of a newer plugin")) == ("off", None)
+    assert held(row("main", "degraded", "x" * 400))[1] == "x" * 252 + "…"
+
+
+def test_a_piece_has_its_live_limit_only_where_that_is_below_what_it_holds() -> None:
+    def live(limit_units: object) -> int | None:
+        cards = [{"card": CARD_0, "held_units": 4, "limit_units": limit_units}]
+        rows = [pod("a", 4, CARD_0, isolation={"state": "enforced", "reason": "", "cards": cards})]
+        (found,) = allocations({"pods": rows}).values()
+        return found.pieces[0].live_units
+
+    assert [live(one) for one in (2, 4, 5, None, "2")] == [2, None, None, None, None]
+
+
 def test_health_names_what_is_wrong() -> None:
     assert {one.state for one in plugin_parts(document())} == {"ok"}
     sick = document(

@@ -199,3 +199,17 @@ def test_measurements_of_days_offline_are_given_up_first(wire: Wire) -> None:
     wire.exchange(300)
     after = wire.box.worker.status()
     assert (after.events_waiting, after.metrics_waiting) == (0, 0)
+
+
+def test_a_change_that_the_source_tells_of_goes_up_within_a_second_and_no_faster(wire: Wire, source: Source) -> None:
+    wire.pass_time(6)
+    seen(wire, Alloc)
+    source.pods = {"a1": pod("asr")}
+    wire.box.worker.measured()
+    wire.pass_time(1)
+    assert len(seen(wire, Alloc)) == 1
+    for number in range(20):
+        source.pods = {f"a{number}": pod("asr")}
+        wire.box.worker.measured()
+        wire.pass_time(0.1, 0.1)
+    assert 1 <= len(seen(wire, Alloc)) <= 3

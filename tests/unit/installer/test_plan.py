@@ -9,6 +9,7 @@ from kits.scheduler import KUBECONFIG
 from edgegpu_installer.changes import FileChange, Plan
 from edgegpu_installer.cluster.rbac import ClusterRights
 from edgegpu_installer.errors import InstallError
+from edgegpu_installer.layout import PLUGIN_YAML
 from edgegpu_installer.machine.k3s_config import SCHEDULER_ARG, CommandLine, ConfigFile, effective
 from edgegpu_installer.plan import certificates, shared_config
 from edgegpu_installer.plan.certificates import Certificates
@@ -329,3 +330,20 @@ def test_an_old_k3s_reads_no_drop_ins(box: FakeBox) -> None:
     assert box.facts().k3s.data == "/var/lib/rancher/k3s"  # type: ignore[union-attr]
     box.k3s(version="v1.21.0+k3s1")
     assert box.facts().k3s.data == "/data"  # type: ignore[union-attr]
+
+
+def test_isolation_is_written_when_it_is_asked_for_and_is_not_the_default(box: FakeBox) -> None:
+    box.k3s()
+    box.gpu()
+
+    def isolation() -> object:
+        text = files_of(plan_of(box, options=options))[PLUGIN_YAML].content
+        return yaml.safe_load(text or b"").get("isolation")
+
+    options = InstallOptions(isolation="limiter")
+    assert isolation() == {"mode": "limiter"}
+    box.write(PLUGIN_YAML, "version: 1\nnode_name: box\nisolation: {mode: limiter, context_mib: 300}\n")
+    options = InstallOptions()
+    assert isolation() == {"mode": "limiter", "context_mib": 300}, "what a person has set stays"
+    options = InstallOptions(isolation="none")
+    assert isolation() == {"context_mib": 300}

@@ -75,6 +75,36 @@ class MeasuredUse:
         return next((one for one in self.rows if (one.uid, one.container, one.card) == (uid, container, card)), None)
 
 
+@dataclass(frozen=True, slots=True)
+class CardLimit:
+    """The memory limit that a container is held to on a card, and what its processes have counted there.
+
+    `limit_units` below `held_units`, what it holds, is a live limit; both are 0 where the plugin is older.
+    `core_percent` is the share of the card's time that it is held to; 0 where it is held to none.
+    """
+
+    card: str
+    limit_mib: int
+    counted_mib: int
+    limit_units: int = 0
+    held_units: int = 0
+    core_percent: int = 0
+
+    @property
+    def is_live(self) -> bool:
+        """Whether the container is held to less than it holds."""
+        return self.limit_units < self.held_units
+
+
+@dataclass(frozen=True, slots=True)
+class IsolationRow:
+    """What holds a container to its memory: `state` is enforced, degraded or off; `reason` says why it is degraded."""
+
+    state: str
+    reason: str = ""
+    cards: tuple[CardLimit, ...] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodRow:
     """One GPU container of a pod; `state` is allocated, waiting, refused, lost, cardless, held or pending."""
@@ -89,6 +119,8 @@ class PodRow:
     phase: str
     state: str
     reason: str
+    isolation: IsolationRow | None = None
+    """None where it is not known: the container has no devices yet, or the plugin is older."""
 
     @property
     def full_name(self) -> str:
@@ -128,6 +160,10 @@ class StatusDocument:
     """The configured size of a unit, where it does not apply yet because pods hold shares."""
     injection_mode: str
     injection_why: str
+    isolation: str
+    """What the node was told to hold containers by; empty where the plugin does not say."""
+    isolation_problem: str
+    """Why that does not hold; empty where it does."""
     driver_version: str
     driver_problem: str
     registered: bool
@@ -227,6 +263,8 @@ def read_document(value: object) -> StatusDocument:
         unit_wanted_mib=top.count("unit_wanted_mib") if top.has("unit_wanted_mib") else None,
         injection_mode=injection.text("mode", ""),
         injection_why=injection.text("why", ""),
+        isolation=top.text("isolation", ""),
+        isolation_problem=top.text("isolation_problem", ""),
         driver_version=driver.text("version", ""),
         driver_problem=driver.text("problem", ""),
         registered=kubelet.flag("registered", default=False),
@@ -258,7 +296,12 @@ def _pod(part: _Part) -> PodRow:
         phase=part.text("phase", ""),
         state=part.text("state"),
         reason=part.text("reason", ""),
+        isolation=_isolation(part.part("isolation")) if part.has("isolation") else None,
     )
+
+
+def _isolation(part: _Part) -> IsolationRow:
+    return IsolationRow(part.text("state"), part.text("reason", ""), part.rows("cards", CardLimit))
 
 
 def _card_ref(part: _Part) -> CardRef:

@@ -1,11 +1,12 @@
 """The client for the running plugin's status, over its Unix socket."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 from edgegpu_agent.cli.clients.document import DocumentError, StatusDocument, read_document
 from edgegpu_agent.cli.common import CliError, with_sudo
-from edgegpu_base.http_unix import NoHttpError, get
+from edgegpu_base.http_unix import ChangeRequest, NoHttpError, get, send
 
 DEFAULT_CONFIG = Path("/etc/edgegpu/plugin.yaml")
 DEFAULT_SOCKET = Path("/run/edgegpu/plugin.sock")
@@ -50,6 +51,30 @@ def fetch_status(path: Path, *, timeout_s: float = TIMEOUT_S) -> StatusDocument:
     except (OSError, NoHttpError) as error:
         raise _unreachable(path, error, timeout_s) from error
     return _read(path, status, body)
+
+
+def change_live_limit(path: Path, *, uid: str, container: str, memory_units: Mapping[str, int]) -> None:
+    """Set a container's live limit, in units by card; without units, end it.
+
+    Raises:
+        NotRunningError: nothing answers on the socket.
+        CliError: no permission, no answer in time, or the plugin refuses it.
+    """
+    body = json.dumps({"memory_units": dict(memory_units)}).encode() if memory_units else b""
+    request = ChangeRequest("PUT" if memory_units else "DELETE", f"/v1/pods/{uid}/{container}/live-limit", body)
+    try:
+        status, answer = send(path, request, timeout_s=TIMEOUT_S)
+    except (OSError, NoHttpError) as error:
+        raise _unreachable(path, error, TIMEOUT_S) from error
+    if status != _OK:
+        raise CliError(f"cannot change the limit of {container}: {_error_in(answer)}")
+
+
+def _error_in(answer: bytes) -> str:
+    try:
+        return str(json.loads(answer)["error"])
+    except (ValueError, KeyError, TypeError):
+        return "the plugin does not say why; `edgegpu version` names both versions"
 
 
 def _read(path: Path, status: int, body: bytes) -> StatusDocument:

@@ -74,6 +74,8 @@ def _head(document: StatusDocument) -> Iterator[Text]:
         yield _fact("driver", document.driver_version or "unknown", document.driver_problem)
         why = f" ({document.injection_why})" if document.injection_why else ""
         yield _fact("injection", f"{document.injection_mode or 'unknown'}{why}")
+        if document.isolation not in {"", "none"}:
+            yield _fact("isolation", document.isolation, document.isolation_problem)
         took = "" if document.registered_ms is None else f" in {document.registered_ms:.0f} ms"
         waiting = "" if document.registered else f"waiting for {document.waiting_for or 'kubelet'}"
         yield _fact("kubelet", f"registered{took}" if document.registered else "not registered", waiting)
