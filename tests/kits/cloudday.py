@@ -10,7 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,14 +50,14 @@ class Processes:
             self._look(os.getpid())
 
     def _look(self, parent: int) -> None:
-        for task in Path(f"/proc/{parent}/task").glob("*/children"):
-            try:
-                children = [int(one) for one in task.read_text().split()]
-            except OSError:
-                continue
-            for child in children:
-                self._keep(child)
-                self._look(child)
+        children: list[int] = []
+        with suppress(OSError):  # it has ended
+            for task in Path(f"/proc/{parent}/task").glob("*/children"):
+                with suppress(OSError):  # this thread has
+                    children += [int(one) for one in task.read_text().split()]
+        for child in children:
+            self._keep(child)
+            self._look(child)
 
     def _keep(self, pid: int) -> None:
         try:

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import html
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
@@ -146,3 +148,12 @@ def visit(page: Page, url: str, places: Places, one: str | PostedPage) -> None:
     page.route(there, send)
     page.goto(there, wait_until="load")
     page.unroute(there, send)
+
+
+def fields(page: str, action: str) -> dict[str, str]:
+    """Return what a form of a page would send."""
+    form = re.search(rf'<form method="post" action="{re.escape(action)}".*?</form>', page, re.DOTALL)
+    assert form is not None, page
+    found = re.findall(r'name="([^"]+)"[^>]*? value="([^"]*)"', form[0])
+    found += re.findall(r'<textarea name="([^"]+)"[^>]*>([^<]*)<', form[0])
+    return {name: html.unescape(value) for name, value in found}

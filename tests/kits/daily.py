@@ -20,3 +20,8 @@ def today() -> int:
 def of_the_day(items: Sequence[T], parts: int) -> list[T]:
     """Return every one of so many items, counted from today's; with TEST_FULL=1 all of them."""
     return list(items) if os.environ.get("TEST_FULL") else list(items[today() % parts :: parts])
+
+
+def how_many(a_day: int, whole: int) -> int:
+    """Return how many examples a run takes: those of a day; with TEST_FULL=1 the whole."""
+    return whole if os.environ.get("TEST_FULL") else a_day

@@ -22,8 +22,11 @@ from edgegpu_cloud.fleet.summaries import refresh
 from edgegpu_cloud.rollouts.strategy import Gate, RolloutStrategy, WaveSize
 from edgegpu_cloud.store.operations.records import OperationKind
 from edgegpu_cloud.store.people.records import Role
-from edgegpu_cloud.store.records import StoredCommand
+from edgegpu_cloud.store.records import BoxEvent, StoredCommand
 from edgegpu_sync.ids import DeviceId, command_id, op_name
+from edgegpu_sync.messages.evidence import ContainerEvidence, SeenCards
+from edgegpu_sync.messages.telemetry import TRANSACTION, TransactionReport
+from edgegpu_sync.rules.ops import OPS
 from edgegpu_sync.rules.tracking import TrackedCommand
 from edgegpu_sync.states import CommandState
 from edgegpu_sync.topics import TopicKind
@@ -83,6 +86,7 @@ class Gallery:
         self.site.add(len(BOXES) + 1, "yard-3", site="yard", line="1")
         self._requests()
         self._commands()
+        self._changes()
         self._operation()
         self._use()
         self._people()
@@ -119,7 +123,8 @@ class Gallery:
             {"name": "extender", "state": "ok", "text": "asked 2 minutes ago"},
         ]
         made = saying(made, TopicKind.HEALTH, state=one.state, parts=parts)
-        made = saying(made, TopicKind.STATUS, versions={**VERSIONS, "agent": one.agent}, state="birth")
+        versions = {**VERSIONS, "agent": one.agent}
+        made = saying(made, TopicKind.STATUS, versions=versions, state="birth", capabilities=list(OPS))
         return saying(made, TopicKind.METRICS, period_s=60, samples=self._samples(one))
 
     def _samples(self, one: PicturedBox) -> list[dict[str, Any]]:
@@ -136,8 +141,42 @@ class Gallery:
                 }
                 for index, (_, _, mib) in enumerate(one.cards)
             ]
-            found.append({"at": at, "cards": used})
+            found.append({"at": at, "cards": used, "memory_use": self._memory_use(one)})
         return found
+
+    def _memory_use(self, one: PicturedBox) -> list[dict[str, Any]]:
+        """Return what the pods use: three quarters of what they were given."""
+        return [
+            {
+                "card": uuid(one.name, index),
+                "uid": f"u-{app}",
+                "container": "main",
+                "processes": 1,
+                "memory_mib": units * 192,
+            }
+            for app, (units, _, index) in one.apps.items()
+        ]
+
+    def _changes(self) -> None:
+        """Let a person have upgraded hall-2 on the box itself, and a change have been put back there before."""
+        upgrade = {"op": "upgrade", "before": "0.1.0", "version": "0.2.0", "result": "COMMITTED"}
+        undone = {"op": "change", "result": "ROLLED_BACK", "why": "k3s did not become ready within 900 s"}
+        for ago_s, told in ((7_200, undone), (3_600, upgrade)):
+            report = TransactionReport.model_validate(
+                {"id": f"picture-{ago_s}", "author": "person", "user": "root", **told}
+            )
+            event = BoxEvent(
+                device=self.devices["hall-2"],
+                kind=TRANSACTION,
+                level="info",
+                text=report.op,
+                about=report.id,
+                box_at=0,
+                at_s=self.site.now_s - ago_s,
+                transaction=report.model_dump(mode="json"),
+            )
+            with self.cloud.store.write() as tx:
+                tx.notes.add_events([event])
 
     def _requests(self) -> None:
         """Ask for limits: applied on hall-2, refused on gate-2, not yet heard by gate-3."""
@@ -175,13 +214,23 @@ class Gallery:
         """Put the evidence of hall-2 and a doctor's finding there."""
         device, now_s = self.devices["hall-2"], self.site.now_s
         seen = [
-            {"uid": f"u-{app}", "namespace": NAMESPACE, "pod": pod_name("hall-2", app), "container": "main"}
-            | {"verdict": "own", "lines": f"GPU 0: NVIDIA Tesla P4 (UUID: {uuid('hall-2', of[2])})"}
+            ContainerEvidence(
+                uid=f"u-{app}",
+                namespace=NAMESPACE,
+                pod=pod_name("hall-2", app),
+                container="main",
+                verdict=SeenCards.OWN,
+                held=(uuid("hall-2", of[2]),),
+                seen=(uuid("hall-2", of[2]),),
+                lines=f"GPU 0: NVIDIA Tesla P4 (UUID: {uuid('hall-2', of[2])})",
+            )
             for app, of in next(one for one in BOXES if one.name == "hall-2").apps.items()
         ]
+        with self.cloud.store.write() as tx:
+            tx.telemetry.put_evidence(device, seen, now_s=now_s - 1_200)
         for op, data, ago_s in (
             ("doctor.run", {"level": "ok"}, 3_500),
-            ("evidence.check", {"containers": seen}, 1_200),
+            ("evidence.check", {"containers": []}, 1_200),
         ):
             tracked = TrackedCommand(
                 id=command_id(f"picture-{op.replace('.', '-')}"),

@@ -35,8 +35,11 @@ def tones_of(cards: Iterable[CardBar]) -> Callable[[str, str], int]:
 
 
 def ticks(units: int, height: int) -> str:
-    """Return a path with a line between two units, or at every eighth on a card of many units."""
-    step = 1 if units <= _MOST_TICKS else 8
+    """Return a path with a line between two units, or at every eighth on a card of many units.
+
+    A box may say of a card what no card has: of so many units there are no more lines than of the largest.
+    """
+    step = 1 if units <= _MOST_TICKS else max(8, -(-units // _MOST_TICKS))
     return "".join(f"M{at * UNIT_WIDTH} 0v{height}" for at in range(step, units, step))
 
 

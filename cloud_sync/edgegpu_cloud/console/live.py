@@ -1,13 +1,15 @@
 """Live pages: one watcher of the database in each process wakes every open page whose boxes have changed."""
 
 import asyncio
+import hashlib
 import json
 import logging
+import re
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from fastapi import APIRouter, Request
 from sse_starlette import EventSourceResponse, ServerSentEvent
@@ -29,10 +31,6 @@ MOST_NAMED = 200
 """Boxes that one event names; where more have changed, it says `all`."""
 _CHECK_SESSION_S = 15.0
 
-Changed = Callable[[int], tuple[int, list[DeviceId]]]
-"""Takes the number after which changes are wanted; returns the newest number, and the boxes that have changed."""
-
-
 ENROL = "enrol"
 """What an event names beside boxes, when a box has asked to enrol, or a token has changed: `data-live="enrol"`."""
 ALERTS = "alerts"
@@ -40,20 +38,52 @@ ALERTS = "alerts"
 NO_BOXES = frozenset({ENROL, ALERTS})
 
 
+class Position(NamedTuple):
+    """How far the changes of the store have come: the number of the last change of a box, and marks of the others."""
+
+    number: int
+    enrolments: str
+    alerts: str
+
+    def __str__(self) -> str:
+        """Return the text that a page keeps."""
+        return "-".join(map(str, self))
+
+    @classmethod
+    def of(cls, text: str) -> Self | None:
+        """Return the position that a page has kept; None where the text is none."""
+        found = _POSITION.fullmatch(text)
+        return cls(int(found[1]), found[2], found[3]) if found else None
+
+
+_POSITION = re.compile("([0-9]{1,18})-([0-9a-f]{12})-([0-9a-f]{12})")
+
+Changed = Callable[[Position | None], tuple[Position, list[DeviceId]]]
+"""Takes the position after which changes are wanted (None: no changes); returns the newest, and what has changed."""
+
+
 class StoreChanges:
-    """The boxes that have changed, and `ENROL` and `ALERTS` where these have; for one watcher, which asks again."""
+    """The boxes that have changed, and `ENROL` and `ALERTS` where these have."""
 
     def __init__(self, store: ControllerStore) -> None:
-        self._store, self._last = store, dict[str, str]()
+        self._store = store
 
-    def __call__(self, number: int) -> tuple[int, list[DeviceId]]:
-        """Return the newest number of changes, and what has changed after `number`; -1: the number alone."""
-        newest, boxes = self._store.changed_boxes(number)
+    def __call__(self, since: Position | None) -> tuple[Position, list[DeviceId]]:
+        """Return the newest position, and what has changed after `since`; None: the position alone."""
+        newest, boxes = self._store.changed_boxes(-1 if since is None else since.number)
         with self._store.read() as tx:
-            now = {ENROL: tx.enrolments.mark(), ALERTS: tx.alerts.mark()}
-        others = [DeviceId(name) for name, mark in now.items() if self._last.get(name, mark) != mark]
-        self._last = now
-        return newest, [*boxes, *others]
+            now = Position(newest, _digest(tx.enrolments.mark()), _digest(tx.alerts.mark()))
+        if since is None:
+            return now, []
+        if now.enrolments != since.enrolments:
+            boxes.append(DeviceId(ENROL))
+        if now.alerts != since.alerts:
+            boxes.append(DeviceId(ALERTS))
+        return now, boxes
+
+
+def _digest(mark: str) -> str:
+    return hashlib.sha256(mark.encode()).hexdigest()[:12]
 
 
 class ChangeWatcher:
@@ -68,17 +98,33 @@ class ChangeWatcher:
             CloudError: the store does not answer.
         """
         self._changed, self._poll_s = changed, poll_s
-        self._number, _ = changed(-1)
+        self._position, _ = changed(None)
         self._stopped = threading.Event()
         self._lock = threading.Lock()
         self._subscribers: dict[asyncio.Queue[list[DeviceId]], asyncio.AbstractEventLoop] = {}
+
+    @property
+    def position(self) -> Position:
+        """A position that what is read from the store from now on is not behind."""
+        return self._position
+
+    def missed(self, since: str) -> list[DeviceId] | None:
+        """Return what has changed after the position that a page has kept; None: it is not known, so all may have.
+
+        Raises:
+            CloudError: the store does not answer.
+        """
+        known = Position.of(since)
+        if known is None or known.number > self._changed(None)[0].number:  # the store was restored from a backup
+            return None
+        return self._changed(known)[1]
 
     def run(self) -> None:
         """Watch until `stop`."""
         failing = False
         while not self._stopped.wait(self._poll_s):
             try:
-                newest, boxes = self._changed(self._number)
+                position, boxes = self._changed(self._position)
             except CloudError as error:
                 if not failing:
                     _LOG.warning("cannot watch the store: %s; tried again", error)
@@ -87,7 +133,7 @@ class ChangeWatcher:
             failing = False
             if boxes:
                 self._tell(boxes)
-            self._number = newest
+            self._position = position
 
     def stop(self) -> None:
         """End `run`."""
@@ -113,14 +159,27 @@ class ChangeWatcher:
 
 router = APIRouter()
 
+ALL = "all"
+"""What an event names where too many boxes have changed, or it is not known which."""
+
 
 def named_for(fleet: Fleet, boxes: Collection[DeviceId]) -> list[str]:
     """Return what an event names to a person: the boxes that exist for them, and what is no box; or `all`."""
     if len(boxes) > MOST_NAMED:
-        return ["all"]
+        return [ALL]
     if fleet.access.is_whole:
         return sorted(boxes)
     return sorted({*fleet.names_of(boxes), *NO_BOXES.intersection(boxes)})
+
+
+def _missed(watcher: ChangeWatcher, fleet: Fleet, since: str) -> list[str]:
+    """Return what an event names to a person whose page was drawn at a position."""
+    try:
+        boxes = watcher.missed(since)
+        return [ALL] if boxes is None else named_for(fleet, boxes)
+    except CloudError as error:
+        _LOG.warning("cannot tell what has changed since a page was drawn: %s; all of it is drawn anew", error)
+        return [ALL]
 
 
 async def gathered(queue: asyncio.Queue[list[DeviceId]], most_s: float) -> set[DeviceId]:
@@ -134,8 +193,11 @@ async def gathered(queue: asyncio.Queue[list[DeviceId]], most_s: float) -> set[D
 
 
 @router.get("/live")
-async def live(request: Request, fleet: VisitorFleet) -> EventSourceResponse:
-    """Stream the ids of boxes that change; it ends when the session does, also while there are changes all the time."""
+async def live(request: Request, fleet: VisitorFleet, since: str = "") -> EventSourceResponse:
+    """Stream the ids of boxes that change; it ends when the session does, also while there are changes all the time.
+
+    `since` is the position that the page was drawn at: what has changed between the page and its stream comes first.
+    """
     parts: ConsoleParts = request.state.parts
     token = request.cookies.get(SESSION_COOKIE, "")
 
@@ -143,6 +205,9 @@ async def live(request: Request, fleet: VisitorFleet) -> EventSourceResponse:
         checked_s = time.monotonic()
         with parts.watcher.subscription() as queue:
             yield ServerSentEvent(event="hello", data="")
+            missed = await asyncio.to_thread(_missed, parts.watcher, fleet, since)
+            if missed:
+                yield ServerSentEvent(event="boxes", data=json.dumps(missed))
             while True:
                 boxes = await gathered(queue, _CHECK_SESSION_S)
                 if time.monotonic() - checked_s >= _CHECK_SESSION_S:

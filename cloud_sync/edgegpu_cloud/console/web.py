@@ -136,11 +136,12 @@ class _WithParts:
     """Gives each request what it works with: the routes hold nothing, and are built once in a process."""
 
     def __init__(self, app: ASGIApp, parts: ConsoleParts, pages: PageRenderer) -> None:
-        self._app, self._state = app, {"parts": parts, "pages": pages}
+        self._app, self._parts, self._pages = app, parts, pages
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request, whose `request.state` has the parts and the pages."""
-        scope.setdefault("state", {}).update(self._state)
+        """Serve one request, whose `request.state` has the parts, the pages and `since`, the store's position now."""
+        since = str(self._parts.watcher.position)  # before the request reads anything: its page's stream begins here
+        scope.setdefault("state", {}).update({"parts": self._parts, "pages": self._pages, "since": since})
         await self._app(scope, receive, send)
 
 

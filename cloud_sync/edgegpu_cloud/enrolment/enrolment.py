@@ -83,7 +83,7 @@ class EnrolmentService:
     # checks of the sender
 
     def knows(self, ask: EnrolAsk) -> bool:
-        """Whether this token was ever made here, valid or not.
+        """Whether the store has this token, valid or not; one that retention has deleted is a stranger's.
 
         Raises:
             CloudError: the store does not answer.

@@ -45,7 +45,8 @@ class CardPiece:
     """A container's share of one card, and its place on the card's two bars.
 
     `whole`: the container has the card alone; it takes all units and all core, whatever it asked for. `asked_units` is
-    what it asked for. `enforced`: what the container is held to, as the box reports it: enforced, degraded, off.
+    what it asked for. `enforced`: what holds the pod's containers, as the box reports it: enforced, degraded, off;
+    `enforced_reason` says why it is degraded. `live_units`: the fewer units that it is held to now, None where not.
     `planned`: a preview has put it there. `since_s`: when kubelet took the pod, seconds since 1970; None: not known.
     `given_mib` is the memory of its units, 0 where that is not known; `used` is None where it was not measured.
     """
@@ -57,6 +58,8 @@ class CardPiece:
     app: str
     phase: str
     enforced: str
+    enforced_reason: str = ""
+    live_units: int | None = None
     first_unit: int
     units: int
     asked_units: int
@@ -318,6 +321,8 @@ def pieces_in_place(held: Iterable[HeldShare], card_units: int) -> tuple[CardPie
             app=app_name(one.pod.name),
             phase=one.pod.phase,
             enforced=one.pod.enforced,
+            enforced_reason=one.pod.enforced_reason or "",
+            live_units=one.share.live_units,
             first_unit=unit,
             units=max(card_units, one.share.memory_units) if whole else one.share.memory_units,
             asked_units=one.share.memory_units,

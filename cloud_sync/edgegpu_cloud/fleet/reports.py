@@ -17,12 +17,14 @@ LatestMessages = Mapping[TopicKind, Latest]
 class CardReports:
     """A box's last reports of its cards, and of the pods that hold shares of them, by uid.
 
-    `as_of_s`: when the older of the two was heard, seconds since 1970.
+    `as_of_s`: when the older of the two was heard, seconds since 1970. `capabilities`: of its last birth;
+    None where it has said goodbye since, or was lost.
     """
 
     inventory: Inventory
     pods: Mapping[str, PodAlloc]
     as_of_s: float
+    capabilities: frozenset[str] | None = None
 
 
 def read_latest(latest: LatestMessages, kind: TopicKind) -> Any:  # noqa: ANN401  (the model of the kind)
@@ -43,4 +45,12 @@ def card_reports(latest: LatestMessages) -> CardReports | None:
     if inventory is None:
         return None
     heard_s = [latest[kind].at_s for kind in (TopicKind.INVENTORY, TopicKind.ALLOC) if kind in latest]
-    return CardReports(inventory, pods_of(latest), min(heard_s))
+    return CardReports(inventory, pods_of(latest), min(heard_s), capabilities_of(latest))
+
+
+def capabilities_of(latest: LatestMessages) -> frozenset[str] | None:
+    """Return the capabilities in a box's last birth; None where its last status is no birth."""
+    status = latest.get(TopicKind.STATUS)
+    if status is None or status.body.get("state") != "birth":
+        return None
+    return frozenset(status.body.get("capabilities", ()))

@@ -51,6 +51,7 @@ class ContainerLimits:
     core: int
     force: bool = False
     interrupt: bool = False
+    live: bool = False
     on_drift: OnDrift | None = None
     """None: as it was before, else `report`."""
 

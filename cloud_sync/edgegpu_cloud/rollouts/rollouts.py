@@ -3,7 +3,7 @@
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import accumulate
 
@@ -13,7 +13,9 @@ from edgegpu_cloud.fleet.audit.documents import without_secrets
 from edgegpu_cloud.fleet.audit.entries import AuditedChange, Author, audit, difference
 from edgegpu_cloud.fleet.audit.kinds import AuditKind
 from edgegpu_cloud.fleet.following import follow
-from edgegpu_cloud.phrases import phrase
+from edgegpu_cloud.fleet.operations.box_set import BoxSet
+from edgegpu_cloud.fleet.operations.seen_boxes import difference_words
+from edgegpu_cloud.phrases import joined, phrase
 from edgegpu_cloud.rollouts import rules
 from edgegpu_cloud.rollouts.changes import (
     RolloutChange,
@@ -32,7 +34,7 @@ from edgegpu_cloud.rollouts.strategy import (
     strategy_json,
     wave_sizes,
 )
-from edgegpu_cloud.rollouts.targets import PlannedBox, boxes_at, targets_of
+from edgegpu_cloud.rollouts.targets import PlannedBox, RolloutTargets, boxes_at, seen_of, targets_of
 from edgegpu_cloud.rollouts.views import RolloutView, rollout_view
 from edgegpu_cloud.store.records import Json
 from edgegpu_cloud.store.rollouts.records import (
@@ -77,12 +79,17 @@ class PlannedWave:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutPlan:
-    """What a rollout would do: all its waves, of its boxes those that were asked for; `notes` are for people."""
+    """What a rollout would do: all its waves, of its boxes those that were asked for; `notes` are for people.
+
+    `seen`: the set of all its boxes (`BoxSet.text`), for `Rollouts.start` to compare. Of a cluster of which one box is
+    taken it has all: which one is taken changes with who is online.
+    """
 
     words: str
     waves: Sequence[PlannedWave]
     boxes: int
     notes: Sequence[str]
+    seen: str
 
 
 class Rollouts:
@@ -138,6 +145,7 @@ class Rollouts:
             targets = targets_of(tx, request, self._access.scope, now_s=self._clock())
             sizes = wave_sizes(targets.boxes, request.strategy)
             boxes = boxes_at(tx, targets, positions(sizes))
+            seen = BoxSet.of(tx.list.ids(targets.plan.boxes)).text
         ends = list(accumulate(sizes))
         of_waves: list[list[PlannedBox]] = [[] for _ in sizes]
         for box in boxes:
@@ -146,14 +154,17 @@ class Rollouts:
             PlannedWave(name=wave_name(at, request.strategy), size=size, boxes=of_wave)
             for at, (size, of_wave) in enumerate(zip(sizes, of_waves, strict=True))
         ]
-        return RolloutPlan(words=words_of(request.change), waves=waves, boxes=targets.boxes, notes=targets.notes)
+        return RolloutPlan(
+            words=words_of(request.change), waves=waves, boxes=targets.boxes, notes=targets.notes, seen=seen
+        )
 
-    def start(self, request: RolloutRequest, *, expect_boxes: int | None = None) -> int:
+    def start(self, request: RolloutRequest, *, expect_boxes: int | None = None, expect: BoxSet | None = None) -> int:
         """Start a rollout; return its number.
 
         Args:
             request: what is asked for.
             expect_boxes: refuse where it would concern another number of boxes by now.
+            expect: refuse where it would concern other boxes by now, as many as they are.
 
         Raises:
             ConflictError: it would, or another rollout changes the same thing on one of the boxes.
@@ -164,6 +175,7 @@ class Rollouts:
         change, now_s = request.change, self._clock()
         with self._store.write() as tx:
             targets = targets_of(tx, request, self._access.scope, now_s=now_s)
+            self._check_same(tx, targets, expect)
             rollout = RolloutRecord(
                 kind=kind_of(change).value,
                 subject=subject_of(change),
@@ -180,6 +192,18 @@ class Rollouts:
             after: Json = {"kind": rollout.kind, "change": without_secrets(rollout.change), "boxes": boxes}
             self._audit(tx, AuditKind.ROLLOUT_STARTED, number, AuditedChange({}, after))
         return number
+
+    def _check_same(self, tx: Transaction, targets: RolloutTargets, expect: BoxSet | None) -> None:
+        """Refuse a rollout of other boxes than the person has seen, and name those that differ."""
+        if expect is None:
+            return
+        devices = tx.list.ids(targets.plan.boxes)
+        if expect == BoxSet.of(devices):
+            return
+        every = BoxQuery(present_since_s=0.0, scope=targets.plan.boxes.scope)
+        texts: list[str] = [phrase("cannot start the rollout: it concerns other boxes by now")]
+        texts += difference_words(tx, expect, devices, tx.list.ids(every))
+        raise ConflictError(joined(texts), remedy=phrase("look at its waves again, then decide"))
 
     # look
 
@@ -213,13 +237,18 @@ class Rollouts:
     ) -> list[RolloutBoxRecord]:
         """Return boxes of a rollout in its order, where each stands: those in one of the states, or all.
 
+        `others` of a box has those alone that the person sees.
+
         Raises:
             NotFoundError: there is none of this number.
         """
         self._access.require(Permission.VIEW)
         with self._store.read() as tx:
             self._find(tx, number)
-            return tx.rollouts.boxes(number, states, wave=wave, limit=limit, offset=offset)
+            found = tx.rollouts.boxes(number, states, wave=wave, limit=limit, offset=offset)
+            others = (device for one in found for device in one.others)
+            seen = seen_of(tx, others, self._access.scope.terms)
+        return [replace(one, others=tuple(device for device in one.others if device in seen)) for one in found]
 
     def follow(self, number: int, *, timeout_s: float) -> Iterator[RolloutView]:
         """Yield a rollout, and again each time it has changed, until it has ended or the time is over.

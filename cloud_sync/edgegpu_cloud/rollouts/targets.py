@@ -1,6 +1,6 @@
 """The boxes of a rollout that is planned, in the order in which they are changed; the database finds them."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NoReturn, Protocol
 
@@ -11,6 +11,7 @@ from edgegpu_cloud.fleet.selectors import BoxSelector
 from edgegpu_cloud.fleet.specs import ContainerLimits
 from edgegpu_cloud.phrases import phrase, phrase_n
 from edgegpu_cloud.rollouts.changes import RolloutChange
+from edgegpu_cloud.store.labels import LabelTerm
 from edgegpu_cloud.store.rollouts.planned import PlanCounts, PlanQuery
 from edgegpu_cloud.store.store import Transaction
 from edgegpu_cloud.store.summaries.box_list import BoxQuery
@@ -96,7 +97,7 @@ def boxes_at(tx: Transaction, targets: RolloutTargets, positions: Sequence[range
     rows = tx.rollout_plans.part(plan, positions)
     clusters = {row.cluster for row in rows if row.cluster} if plan.one_of_each_cluster else set[str]()
     members = tx.rollout_plans.members(plan, clusters)
-    seen = _seen(tx, plan, members)
+    seen = seen_of(tx, [one for devices in members.values() for one in devices], plan.boxes.scope)
     return [
         PlannedBox(
             device=row.device,
@@ -109,12 +110,12 @@ def boxes_at(tx: Transaction, targets: RolloutTargets, positions: Sequence[range
     ]
 
 
-def _seen(tx: Transaction, plan: PlanQuery, members: Mapping[str, Sequence[DeviceId]]) -> Collection[DeviceId]:
-    """Return those members of clusters that the person sees; the plan itself knows all of them."""
-    every = frozenset(device for devices in members.values() for device in devices)
-    if not plan.boxes.scope:
+def seen_of(tx: Transaction, devices: Iterable[DeviceId], scope: Sequence[LabelTerm]) -> Collection[DeviceId]:
+    """Return those of these boxes that a person with a scope sees; the plan and the rollout know all of them."""
+    every = frozenset(devices)
+    if not scope or not every:
         return every
-    return {*tx.list.ids(BoxQuery(present_since_s=0.0, scope=plan.boxes.scope, devices=every))}
+    return {*tx.list.ids(BoxQuery(present_since_s=0.0, scope=scope, devices=every))}
 
 
 def _notes(counts: PlanCounts, *, found: int, all_of_them: int, once: bool) -> list[str]:

@@ -257,7 +257,7 @@ def test_a_typo_is_told_at_once_and_what_can_be_inferred_is_done(cloud: Cloud) -
             True,
         )
         done = cloud.run("sharing", "set", "typist", "--isolation", "limiter")
-        assert (done.code, "hold them to nothing" in done.err) == (1, True)
+        assert (done.code, "its agent is older" in done.err) == (1, True)
         assert cloud.ok("sharing", "show", "typist", "--json").json["rev"] == cloud.box("typist")["rev"]
 
         live.box.verdict = lambda _: Settlement.rejected("PRECHECK", "no")
@@ -310,12 +310,12 @@ def test_who_fights_for_limits_is_asked_for_and_kept(cloud: Cloud) -> None:
     words = ("limits", "set", "drifter", "asr", "--core", "1", "--wait", "--memory")
     with cloud.live("drifter"):
         cloud.ok(*words, "4", "--on-drift", "enforce")
-        cloud.ok(*words, "5")
+        cloud.ok(*words, "5", "--live")
         (item,) = cloud.ok("limits", "show", "drifter", "--json").json
-        assert (item["memory_units"], item["on_drift"]) == (5, "enforce")
+        assert (item["memory_units"], item["on_drift"], item["live"]) == (5, "enforce", True)
         cloud.ok(*words, "5", "--on-drift", "report")
         (item,) = cloud.ok("limits", "show", "drifter", "--json").json
-        assert (item["on_drift"], item["rev"], item["retry"]) == ("report", 3, 0)
+        assert (item["on_drift"], item["rev"], item["retry"], item["live"]) == ("report", 3, 0, False)
         for never, why in (("kube-system/asr", "never changed"), ("ASR", "no name of an app")):
             for more in ((), ("--preview",)):
                 done = cloud.run("limits", "set", "drifter", never, "--memory", "1", "--core", "1", *more)

@@ -51,7 +51,7 @@ def heard(name: str, *, cluster: str) -> BoxDetails:
     """Return the last messages of a box with a pod."""
     pods = {"u1": pod("asr-5d98c8c9f7-zfpmp", ("main", "0", 10, 1))}
     details = box(name, (card("0"), card("1", units=20)), pods, cluster=cluster)
-    return saying(details, TopicKind.STATUS, state="online", capabilities=["evidence.check"])
+    return saying(details, TopicKind.STATUS, state="birth", capabilities=["evidence.check"])
 
 
 @pytest.fixture

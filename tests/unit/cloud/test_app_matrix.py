@@ -113,6 +113,17 @@ def test_pods_of_one_app_that_hold_different_amounts_are_uneven() -> None:
     assert not cell(app_matrix([asr(3)])).is_uneven
 
 
+def test_a_live_limit_counts_as_what_its_pod_runs_with() -> None:
+    held = pod("asr-0", ("main", "0", 4, 1)) | {"enforced": "enforced"}
+    held["pieces"] = [{**held["pieces"][0], "live_units": 2}]
+    found = cell(app_matrix([with_limits(box(pods={"u": held}), asked(2), report=told(ItemState.APPLIED))]))
+    assert not found.is_uneven
+    (one,) = found.running
+    assert (one.amounts, one.held_units) == (RequestedAmounts(2, 1), 4)
+    assert [one.takes_live(RequestedAmounts(units, 1)) for units in (0, 1, 4, 5)] == [False, True, True, False]
+    assert not one.takes_live(RequestedAmounts(2, 2))
+
+
 def test_a_request_without_a_pod_and_a_box_without_reports() -> None:
     silent = replace(with_limits(box(), asked(3)), latest={})
     found = cell(app_matrix([silent]))

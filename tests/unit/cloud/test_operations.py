@@ -17,7 +17,7 @@ from edgegpu_cloud.fleet.operations.operations import Operations
 from edgegpu_cloud.fleet.operations.runner import OperationRunner
 from edgegpu_cloud.fleet.specs import ContainerLimits
 from edgegpu_cloud.phrases import Phrase
-from edgegpu_cloud.store.operations.records import BoxArgs, BoxOutcome, OperationKind, OperationState
+from edgegpu_cloud.store.operations.records import BoxArgs, BoxOutcome, OperationFilter, OperationKind, OperationState
 from edgegpu_cloud.store.people.records import Role
 from edgegpu_cloud.store.records import Json
 from edgegpu_sync.ids import DeviceId
@@ -346,6 +346,25 @@ class TestWhoAndWhich:
         }
         assert operations(bed).start(OperationKind.LIMITS, LIMITS, where=BoxFilter()).operation.filter == {}
         assert operations(bed).start(OperationKind.LIMITS, LIMITS, devices=bed.devices).operation.filter is None
+
+    def test_the_search_goes_by_values_and_not_by_names_of_fields(self, bed: Bed) -> None:
+        by = operations(bed)
+        made = {
+            "limits": by.start(OperationKind.LIMITS, LIMITS, where=BoxFilter(search="Box")),
+            "policy": by.start(OperationKind.SHARING, {"policy": "best-fit"}, devices=bed.devices),
+            "command": by.start(OperationKind.COMMAND, {"op": "doctor.run"}, where=BoxFilter(selector="half=low")),
+        }
+        kinds = {one.operation.id: name for name, one in made.items()}
+
+        def found(text: str) -> set[str]:
+            return {kinds[one.operation.id] for one in by.list(where=OperationFilter(search=text))}
+
+        assert found("DOCTOR.run") == found("half=low") == {"command"}
+        assert found("best-fit") == {"policy"}
+        assert found(str(LIMITS["app"])) == found("bOX") == {"limits"}
+        assert found(made["policy"].operation.id.lower()) == {"policy"}
+        for name in ("null", "unit_mib", "on_drift", "force", "wait_s", "search", "{", '"', "%", "_"):
+            assert found(name) == set(), name
 
     @pytest.mark.parametrize(("by_filter", "named"), [(True, True), (False, False)])
     def test_boxes_are_given_by_a_filter_or_by_name(self, bed: Bed, *, by_filter: bool, named: bool) -> None:

@@ -1,13 +1,15 @@
 """What would come of other settings: by the box's last report, in words that name the pods."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from kits.details import view
 from kits.telemetry import CLUSTER
 
 from edgegpu_cloud.errors import CloudError
-from edgegpu_cloud.fleet.preview.sharing import ItemPreview, PreviewVerdict, preview_settings
+from edgegpu_cloud.fleet.preview.sharing import ItemPreview, PreviewVerdict, check_settings, preview_settings
+from edgegpu_cloud.fleet.specs import SharingSettings
 from edgegpu_cloud.fleet.views import BoxDetails
 from edgegpu_cloud.store.records import Latest
 from edgegpu_sync.ids import device_id
@@ -15,11 +17,19 @@ from edgegpu_sync.messages.spec import AnyItem, Exclusions, Isolation, Isolation
 from edgegpu_sync.messages.stamps import Epoch, Stamp
 from edgegpu_sync.topics import TopicKind
 
+Json = dict[str, Any]
 DEVICE = device_id("k3f9x2m7q1w8e5r4")
 STAMP = Stamp(enrolment=1, epoch=Epoch(1, "0" * 16), n=1)
 
 
-def details(*, sharing: bool = True, held: bool = True, told: bool = True) -> BoxDetails:
+WILL = {"state": "will"}
+
+
+def birth(*capabilities: str) -> Json:
+    return {"state": "birth", "capabilities": list(capabilities)}
+
+
+def details(*, sharing: bool = True, held: bool = True, told: bool = True, status: Json | None = None) -> BoxDetails:
     head = {"enrolment": 1, "epoch": {"count": 1, "nonce": "0" * 16}, "n": 1, "age_s": 0}
     cards = [
         {"uuid": f"GPU-{at}", "label": str(at), "name": "T4", "memory_mib": 15_360, "units": 60, "healthy": True}
@@ -31,6 +41,7 @@ def details(*, sharing: bool = True, held: bool = True, told: bool = True) -> Bo
     pieces = [{"container": "main", "card": "GPU-0", "memory_units": 4, "core": 1}]
     pod = {"namespace": "default", "name": "asr-0", "phase": "Running", "pieces": pieces}
     bodies = {TopicKind.INVENTORY: inventory, TopicKind.ALLOC: {**head, "pods": {"u1": pod} if held else {}}}
+    bodies |= {} if status is None else {TopicKind.STATUS: {**head, **status}}
     latest = {kind: Latest(device=DEVICE, kind=kind, stamp=STAMP, at_s=1.0, body=body) for kind, body in bodies.items()}
     box = replace(view("asr-hall"), device=DEVICE, seen_at_s=1.0, enrolled_at_s=1.0, cluster="")
     return BoxDetails(box=box, spec=Spec(), latest=latest if told else {}, orphans=())
@@ -53,7 +64,8 @@ def of(item: AnyItem, box: BoxDetails) -> ItemPreview:
         (UnitSize(rev=0, mib=256), PreviewVerdict.AS_IT_IS, ""),
         (UnitSize(rev=0, mib=512), PreviewVerdict.REJECTED, "stop them: default/asr-0"),
         (Isolation(rev=0, mode=IsolationMode.NONE), PreviewVerdict.AS_IT_IS, ""),
-        (Isolation(rev=0, mode=IsolationMode.MPS), PreviewVerdict.UNSUPPORTED, "hold them to nothing"),
+        (Isolation(rev=0, mode=IsolationMode.LIMITER), PreviewVerdict.CHANGED, "new pods alone"),
+        (Isolation(rev=0, mode=IsolationMode.MPS), PreviewVerdict.UNSUPPORTED, "no version has mps yet"),
     ],
     ids=str,
 )
@@ -70,6 +82,19 @@ def test_another_unit_fits_where_nobody_holds_shares_and_the_node_stays_small() 
 
 def test_without_sharing_nothing_can_be_set() -> None:
     assert of(PolicyItem(rev=0, policy="spread"), details(sharing=False)).answer is PreviewVerdict.REJECTED
+
+
+def test_an_older_agent_does_not_take_the_limiter() -> None:
+    limiter = Isolation(rev=0, mode=IsolationMode.LIMITER)
+    able, older, lost = (details(status=one) for one in (birth("isolation.limiter"), birth("app_limits"), WILL))
+    assert [of(limiter, box).answer for box in (able, lost)] == [PreviewVerdict.CHANGED] * 2
+    assert of(limiter, older).answer is PreviewVerdict.UNSUPPORTED
+    check_settings(able, SharingSettings(isolation="limiter"))
+    for box, mode in ((older, "limiter"), (able, "mps"), (lost, "mps")):
+        with pytest.raises(
+            CloudError, match=f"cannot set isolation {mode} on asr-hall: (its agent is older|no version)"
+        ):
+            check_settings(box, SharingSettings(isolation=mode))
 
 
 def test_a_box_that_has_told_nothing_cannot_be_foreseen() -> None:

@@ -133,6 +133,8 @@ class RemoteFleet:
     def set_limits(self, device: str, limits: ContainerLimits) -> int:
         """Set the limits of one container of an app; return the revision."""
         body = {name: getattr(limits, name) for name in ("memory_units", "core", "force", "interrupt", "on_drift")}
+        if limits.live:
+            body["live"] = True  # an older console knows no such field
         return self._revision("PUT", device, (limits.namespace, limits.app, limits.container), body)
 
     def forget_limits(self, device: str, namespace: str, app: str, container: str | None = None) -> int:

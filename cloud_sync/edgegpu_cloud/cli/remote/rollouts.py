@@ -33,7 +33,7 @@ class RemoteRollouts:
         at = _PART
         while at < min(limit, found["boxes"]):
             part = self._client.send("POST", f"/rollouts/preview?limit={min(limit - at, _PART)}&cursor={at}", body)
-            if part["boxes"] != found["boxes"]:
+            if part["seen"] != found["seen"]:
                 raise CloudError("cannot read the plan: its boxes have changed meanwhile", remedy="ask again")
             for wave, more in zip(found["waves"], part["waves"], strict=True):
                 wave["boxes"] += more["boxes"]

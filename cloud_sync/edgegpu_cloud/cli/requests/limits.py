@@ -88,6 +88,8 @@ Examples:
 called like the app.
 --preview changes nothing: what would come of it by what the box has reported last. Exit status 1 where it does not fit.
 --force: apply it though it does not fit; the pod waits Pending.  --interrupt: stop the app where it fits only then.
+--live: change memory without a new pod, within what the pods hold, where the limiter holds all of them on the box that
+applies the limits; else as without it.
 --on-drift: when somebody else writes the limits back, `report` it, or `enforce` them, three times.
 Exit status: 0 requested, 1 refused (at once or, with --wait, later). With --wait: 0 Applied (with --force also
 Pending), 1 Rejected, Failed, Unsupported, 3 not ended in time.
@@ -142,6 +144,7 @@ CoreOption = Annotated[
 ]
 ForceOption = Annotated[bool, typer.Option("--force", help="Apply them though they do not fit.")]
 InterruptOption = Annotated[bool, typer.Option("--interrupt", help="Stop the app where it fits only then.")]
+LiveOption = Annotated[bool, typer.Option("--live", help="Without a new pod where its pods are held and hold enough.")]
 DriftOption = Annotated[
     OnDrift | None,
     typer.Option(
@@ -163,6 +166,7 @@ def set_(  # noqa: PLR0913  (one for each option)
     container: ContainerOption = None,
     force: ForceOption = False,
     interrupt: InterruptOption = False,
+    live: LiveOption = False,
     on_drift: DriftOption = None,
     show_preview: PreviewOption = False,
     wait: WaitOption = False,
@@ -180,6 +184,7 @@ def set_(  # noqa: PLR0913  (one for each option)
         core=(1 if memory else 0) if core is None else core,
         force=force,
         interrupt=interrupt,
+        live=live,
         on_drift=on_drift,
     )
     with reporting(as_json=json), reached(folder) as cloud:

@@ -71,6 +71,7 @@ def _limits(request: RequestedItem, one: AppLimits) -> ApiLimits:
         core=one.core,
         force=one.force,
         interrupt=one.interrupt,
+        live=one.live,
         on_drift=one.on_drift.value,
         report=None if request.report is None else item_body(request.report),
         requested_at_s=request.requested_at_s,
@@ -138,6 +139,7 @@ def put_limits(
         core=body.core,
         force=body.force,
         interrupt=body.interrupt,
+        live=body.live,
         on_drift=None if body.on_drift is None else OnDrift(body.on_drift),
     )
     return _changed(once, expected, lambda: fleet.set_limits(box, limits, document_rev=expected))

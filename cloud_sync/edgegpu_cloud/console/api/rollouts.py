@@ -24,6 +24,7 @@ from edgegpu_cloud.console.api.models.rollouts import (
     ApiUpgradeChange,
 )
 from edgegpu_cloud.console.api.problems import ApiRequestError
+from edgegpu_cloud.fleet.operations.box_set import BoxSet
 from edgegpu_cloud.fleet.specs import ContainerLimits
 from edgegpu_cloud.rollouts.changes import RolloutChange, read_release
 from edgegpu_cloud.rollouts.rollouts import RolloutRequest, Rollouts
@@ -64,14 +65,19 @@ def preview_rollout(
     """Return the waves of a rollout as they would be now, with a part of its boxes; nothing is changed."""
     plan = rollouts.preview(_wanted(body), limit=limit, offset=cursor)
     more = str(cursor + limit) if cursor + limit < plan.boxes else ""
-    values = {name: getattr(plan, name) for name in ("words", "boxes", "waves", "notes")}
+    values = {name: getattr(plan, name) for name in ("words", "boxes", "waves", "notes", "seen")}
     return ApiRolloutPlan.model_validate(values | {"next": next_address(request, more)})
 
 
 @router.post("", status_code=201, response_model=ApiRollout)
 def start_rollout(body: ApiRolloutStart, _: ApiOperator, rollouts: ApiRollouts, once: Once) -> Response:
     """Start a rollout."""
-    return once(lambda: _shown(rollouts, rollouts.start(_wanted(body), expect_boxes=body.expect_boxes)), status=201)
+    expect = None if body.expect is None else BoxSet.read(body.expect)
+
+    def start() -> ApiRollout:
+        return _shown(rollouts, rollouts.start(_wanted(body), expect_boxes=body.expect_boxes, expect=expect))
+
+    return once(start, status=201)
 
 
 def _wanted(body: ApiRolloutRequest) -> RolloutRequest:

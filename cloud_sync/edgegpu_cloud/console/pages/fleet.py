@@ -117,6 +117,8 @@ def fleet_page(request: Request, fleet: VisitorFleet, pages: Pages, query: Annot
         "query": query,
         "page": page,
         "counts": numbers,
+        "units": counts.units,
+        "free_units": counts.free_units,
         "matching": numbers.get(query.show, counts.boxes),
         "agents": counts.agents,
         "kinds": tuple(kind.value for kind in OperationKind),

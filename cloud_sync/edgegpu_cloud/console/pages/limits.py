@@ -103,6 +103,7 @@ def _typed(
     also: Words = "",
     force: Words = "",
     interrupt: Words = "",
+    live: Words = "",
 ) -> TypedLimits:
     return TypedLimits(
         memory=memory,
@@ -110,6 +111,7 @@ def _typed(
         core=core,
         force=bool(force),
         interrupt=bool(interrupt),
+        live=bool(live),
         on_drift=on_drift,
         also=also.strip(),
     )
@@ -227,7 +229,7 @@ def _amount(
     return TypedLimits(memory=memory, measure=measure, also=also)
 
 
-def _form(
+def _form(  # noqa: PLR0913  (one for each field)
     *,
     key: Annotated[ContainerKey, Depends(_key)],
     box: Annotated[list[str] | None, Form()] = None,
@@ -235,6 +237,7 @@ def _form(
     on_drift: Annotated[OnDrift | None, Form()] = None,
     force: Annotated[str, Form(max_length=8)] = "",
     interrupt: Annotated[str, Form(max_length=8)] = "",
+    live: Annotated[str, Form(max_length=8)] = "",
     amount: Annotated[TypedLimits, Depends(_amount)],
     confirmed: Annotated[Confirmation, Depends(_confirmation)],
 ) -> LimitsForm:
@@ -251,6 +254,7 @@ def _form(
         core=core,
         force=bool(force),
         interrupt=bool(interrupt),
+        live=bool(live),
         on_drift=on_drift,
     )
     typed = replace(
@@ -259,6 +263,7 @@ def _form(
         core=str(core),
         force=limits.force,
         interrupt=limits.interrupt,
+        live=limits.live,
         on_drift=on_drift.value if on_drift else "",
     )
     return LimitsForm(limits, chosen, typed, confirmed)

@@ -13,6 +13,7 @@ from edgegpu_cloud.console.context import Pages
 from edgegpu_cloud.console.rendering import PageRenderer
 from edgegpu_cloud.console.visitor import Operator, SignedIn
 from edgegpu_cloud.errors import CloudError
+from edgegpu_cloud.fleet.operations.box_set import LONGEST_SET, BoxSet
 from edgegpu_cloud.fleet.specs import ContainerLimits, SharingSettings, read_app
 from edgegpu_cloud.phrases import phrase
 from edgegpu_cloud.rollouts.changes import RolloutChange, RolloutKind, kind_of, read_release
@@ -108,13 +109,14 @@ def start(
     *,
     query: Annotated[str, Form(max_length=4_000)] = "",
     typed: Annotated[str, Form(max_length=10)] = "",
+    seen: Annotated[str, Form(max_length=LONGEST_SET)] = "",
 ) -> Response:
-    """Start what was previewed; the number of boxes was typed, and has to be the number by now."""
+    """Start what was previewed; the number of boxes was typed, and they have to be the same ones by now."""
     given = dict(parse_qsl(query, keep_blank_values=True))
     try:
         wanted = _wanted(given)
         boxes = _number(typed or "0", phrase("number of boxes"))
-        number = rollouts.start(wanted, expect_boxes=boxes)
+        number = rollouts.start(wanted, expect_boxes=boxes, expect=BoxSet.read(seen))
     except CloudError as error:
         return _form(request, rollouts, pages, given, problem=error)
     return RedirectResponse(f"/rollouts/{number}", 303)

@@ -18,15 +18,17 @@ from edgegpu_cloud.fleet.specs import SharingSettings, desired_items, with_setti
 from edgegpu_cloud.fleet.views import BoxDetails
 from edgegpu_cloud.phrases import phrase
 from edgegpu_core.placement import Policy
+from edgegpu_sync.messages.spec import IsolationMode
 
 router = APIRouter()
 
 Device = Annotated[str, Path(min_length=1, max_length=253)]
-_NAMES = {"policy": "policy", "exclude": "exclusions", "unit_mib": "unit_size"}
+_NAMES = {"policy": "policy", "exclude": "exclusions", "unit_mib": "unit_size", "isolation": "isolation"}
+_ISOLATIONS = (IsolationMode.NONE.value, IsolationMode.LIMITER.value)
 
 
 @router.get("/boxes/{device}/sharing")
-def sharing_page(
+def sharing_page(  # noqa: PLR0913, PLR0917  (one for each field)
     request: Request,
     device: Device,
     fleet: VisitorFleet,
@@ -34,13 +36,14 @@ def sharing_page(
     policy: Annotated[str, Query(max_length=40)] = "",
     exclude: Annotated[list[str] | None, Query(max_length=64)] = None,
     unit_mib: Annotated[str, Query(max_length=12)] = "",
+    isolation: Annotated[str, Query(max_length=20)] = "",
     typed: Annotated[str, Query(max_length=8)] = "",
 ) -> Response:
     """Show how the box shares its cards, and what a change would do there."""
     details = fleet.details(device)
     values, problem = _values(fleet, details), None
     if typed:
-        shown = TypedSharing(policy, exclude or [], unit_mib)
+        shown = TypedSharing(policy, exclude or [], unit_mib, isolation)
         values |= _typed_values(details, shown)
         problem = values["problem"]
     part = request.headers.get("hx-target", "")
@@ -56,6 +59,7 @@ class TypedSharing:
     policy: str
     exclude: list[str]
     unit_mib: str
+    isolation: str
 
 
 def _typed_values(details: BoxDetails, typed: TypedSharing, *, problem: CloudError | None = None) -> dict[str, Any]:
@@ -77,6 +81,7 @@ def _values(fleet: Fleet, details: BoxDetails) -> dict[str, Any]:
         "reported": reported_sharing_of(details),
         "cards": cards,
         "holders": sorted(names),
+        "isolations": _ISOLATIONS,
         "policies": [one.value for one in Policy],
         "requests": [one for one in fleet.requests(details.box.device) if not one.name.startswith("app_limits/")],
         "now": _now(details),
@@ -93,6 +98,7 @@ def _now(details: BoxDetails) -> Mapping[str, Any]:
         "policy": spec.policy.policy if spec.policy else (told.policy if told else None) or Policy.FIRST_FIT.value,
         "exclude": list(spec.exclusions.cards if spec.exclusions else (told.exclusions if told else None) or ()),
         "unit_mib": spec.unit_size.mib if spec.unit_size else (told.unit_size if told else None) or 256,
+        "isolation": spec.isolation.mode.value if spec.isolation else (told.isolation if told else None) or "none",
     }
 
 
@@ -109,6 +115,7 @@ def _settings(details: BoxDetails, typed: TypedSharing) -> SharingSettings | Non
         policy=typed.policy if typed.policy and typed.policy != now["policy"] else None,
         exclude=(tuple(cards) or ("none",)) if cards != sorted(now["exclude"]) else None,
         unit_mib=unit if unit != now["unit_mib"] else None,
+        isolation=typed.isolation if typed.isolation and typed.isolation != now["isolation"] else None,
     )
     if settings == SharingSettings():
         return None
@@ -134,7 +141,7 @@ def _previews(details: BoxDetails, settings: SharingSettings) -> dict[str, ItemP
 
 
 @router.post("/boxes/{device}/sharing")
-def set_sharing(
+def set_sharing(  # noqa: PLR0913  (one for each field)
     *,
     request: Request,
     device: Device,
@@ -145,9 +152,10 @@ def set_sharing(
     policy: Annotated[str, Form(max_length=40)] = "",
     exclude: Annotated[list[str] | None, Form(max_length=64)] = None,
     unit_mib: Annotated[str, Form(max_length=12)] = "",
+    isolation: Annotated[str, Form(max_length=20)] = "",
 ) -> Response:
     """Request other settings of a box's sharing, as they were previewed; what was typed is kept where that fails."""
-    details, typed = fleet.details(device), TypedSharing(policy, exclude or [], unit_mib)
+    details, typed = fleet.details(device), TypedSharing(policy, exclude or [], unit_mib, isolation)
     try:
         _request_settings(fleet, details, typed, rev)
     except ForbiddenError:

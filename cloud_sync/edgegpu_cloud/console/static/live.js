@@ -1,16 +1,17 @@
 // Live pages: one stream for each visible tab. A hidden tab closes its stream, for a browser has six connections to a host.
 //
 // An element with data-live="boxes" asks for itself again when any box changes, one with data-live="DEVICE" when that
-// box does, one with data-live="enrol" when a token or a box that waits does, one with data-live="alerts" when an alert does; htmx does the asking (hx-trigger="live"). Bursts are
-// gathered, so a busy fleet costs one request a second.
+// box does, one with data-live="enrol" when a token or a box that waits does, one with data-live="alerts" when an alert does; htmx does the asking (hx-trigger="live"). The first
+// change of a burst is asked for at once, the others are gathered: a busy fleet costs one request a second.
 
+const SOON_MS = 50;
 const GATHER_MS = 800;
 const AGAIN_MS = 3000;
 
 let stream = null;
 let gathered = new Set();
 let timer = 0;
-let missed = false;
+let woken = 0;
 
 function affected(element, boxes) {
   const wanted = element.dataset.live;
@@ -19,6 +20,7 @@ function affected(element, boxes) {
 
 function wake() {
   timer = 0;
+  woken = performance.now();
   const boxes = gathered;
   gathered = new Set();
   for (const element of document.querySelectorAll("[data-live]")) {
@@ -31,7 +33,7 @@ function wake() {
 
 function note(boxes) {
   for (const box of boxes) gathered.add(box);
-  if (!timer) timer = window.setTimeout(wake, GATHER_MS);
+  if (!timer) timer = window.setTimeout(wake, Math.max(SOON_MS, woken ? woken + GATHER_MS - performance.now() : 0));
 }
 
 function show(connected) {
@@ -40,16 +42,12 @@ function show(connected) {
 
 function open() {
   if (stream || document.hidden || !document.querySelector("[data-live]")) return;
-  stream = new EventSource("/live");
-  stream.addEventListener("hello", () => {
-    show(true);
-    if (missed) note(["all"]);
-    missed = false;
-  });
+  // The stream begins where the page was drawn, also when it is opened again: nothing is missed in between.
+  stream = new EventSource(`/live?since=${document.body.dataset.since}`);
+  stream.addEventListener("hello", () => show(true));
   stream.addEventListener("boxes", (event) => note(JSON.parse(event.data)));
   stream.addEventListener("signed-out", () => window.location.reload());
   stream.onerror = () => {
-    missed = true;
     show(false);
     if (stream.readyState === EventSource.CLOSED) {
       close();
@@ -65,7 +63,6 @@ function close() {
 
 document.addEventListener("visibilitychange", () => {
   if (document.hidden) {
-    missed = true;
     close();
   } else {
     open();

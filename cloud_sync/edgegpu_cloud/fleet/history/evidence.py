@@ -11,7 +11,7 @@ from edgegpu_cloud.fleet.access import Access, Permission
 from edgegpu_cloud.fleet.audit.entries import Author
 from edgegpu_cloud.fleet.changes import add_command, check_enrolled
 from edgegpu_cloud.fleet.names import find_box
-from edgegpu_cloud.fleet.reports import pods_of, read_latest
+from edgegpu_cloud.fleet.reports import capabilities_of, pods_of, read_latest
 from edgegpu_cloud.fleet.views import is_present
 from edgegpu_cloud.phrases import Phrase, phrase
 from edgegpu_cloud.store.records import BoxRecord, BoxState, Latest
@@ -209,6 +209,6 @@ def _cannot(
         return CannotCheck.UNINSTALLED
     if not is_present(box, now_s=now_s):
         return CannotCheck.OFFLINE
-    if OP not in body.get("capabilities", ()):
+    if OP not in (capabilities_of(latest) or ()):
         return CannotCheck.OLD_AGENT
     return None if containers else CannotCheck.NO_CONTAINER

@@ -16,6 +16,7 @@ from edgegpu_cloud.fleet.reports import read_latest
 from edgegpu_cloud.fleet.specs import ContainerLimits, check_app
 from edgegpu_cloud.phrases import phrase
 from edgegpu_cloud.store.records import BoxState
+from edgegpu_core.request import RequestedAmounts
 from edgegpu_sync.messages.spec import OnDrift
 from edgegpu_sync.messages.telemetry import Inventory
 from edgegpu_sync.topics import TopicKind
@@ -35,6 +36,7 @@ class TypedLimits:
     core: str = ""
     force: bool = False
     interrupt: bool = False
+    live: bool = False
     on_drift: str = ""
     also: str = ""
 
@@ -57,6 +59,15 @@ class EditedBox:
     def rev(self) -> int:
         """The revision that a person sees."""
         return self.target.asked.box.rev
+
+    @property
+    def is_live(self) -> bool:
+        """Whether the limits change at once and without a new pod, by what the box has reported."""
+        limits, cell = self.limits, self.cell
+        if limits is None or not limits.live or cell is None or cell.device != self.target.asked.box.device:
+            return False
+        wanted = RequestedAmounts(limits.memory_units, limits.core)
+        return bool(cell.running) and all(one.takes_live(wanted) for one in cell.running)
 
     @property
     def name(self) -> str:
@@ -140,6 +151,7 @@ def _filled(typed: TypedLimits, cell: MatrixCell | None) -> TypedLimits:
         core=typed.core or str(now.core if now else 1),
         force=typed.force,
         interrupt=typed.interrupt,
+        live=typed.live,
         on_drift=typed.on_drift or (asked.on_drift.value if asked else OnDrift.REPORT.value),
         also=typed.also,
     )
@@ -189,6 +201,7 @@ def _edited(target: ClusterTarget, key: ContainerKey, typed: TypedLimits, proble
         core=read_core(typed.core),
         force=typed.force,
         interrupt=typed.interrupt,
+        live=typed.live,
         on_drift=_drift(typed.on_drift),
     )
     try:

@@ -13,6 +13,9 @@ from edgegpu_sync.ids import DeviceId
 _CELLS, _CELL_BYTES = 512, 4
 """2 KiB, however many boxes: the server takes no more than 32 KiB of a form."""
 
+LONGEST_SET = 4_000
+"""More characters than any set has as a text."""
+
 
 @dataclass(frozen=True, slots=True)
 class SetDifference:
@@ -59,8 +62,8 @@ class BoxSet:
             found = b""
         if len(found) != _CELLS * _CELL_BYTES or not (number.isascii() and number.isdecimal()):
             raise CloudError(
-                phrase("cannot start an operation: the form does not say which boxes its page has shown"),
-                remedy=phrase("open the page again"),
+                phrase("cannot start: the request does not say which boxes were shown"),
+                remedy=phrase("look at its boxes again, then decide"),
             )
         return cls(int(number), found)
 

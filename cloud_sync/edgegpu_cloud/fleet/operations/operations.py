@@ -12,6 +12,7 @@ from edgegpu_cloud.fleet.changes import new_command_id
 from edgegpu_cloud.fleet.listing import EVERY_BOX, BoxFilter, filter_json, query_of
 from edgegpu_cloud.fleet.operations.box_set import BoxSet
 from edgegpu_cloud.fleet.operations.kinds import check_own, checked_args
+from edgegpu_cloud.fleet.operations.seen_boxes import difference_words
 from edgegpu_cloud.phrases import joined, phrase
 from edgegpu_cloud.store.operations.records import (
     EVERY_OPERATION,
@@ -30,8 +31,6 @@ from edgegpu_sync.ids import DeviceId
 from edgegpu_sync.wire import digest
 
 KEY_MAX, MOST_NAMED = 64, 10_000
-_MOST_TOLD = 5
-"""Boxes that a refusal names."""
 
 NOTHING_OWN: Mapping[DeviceId, BoxArgs] = {}
 REMEDY = phrase("`edgegpu-cloud operations list` lists them")
@@ -152,14 +151,8 @@ class Operations:
             raise NotFoundError(text, remedy=phrase("look at the filter"))
         if expect is None or expect == BoxSet.of(devices):
             return
-        found = expect.difference(devices, tx.list.ids(self._query(EVERY_BOX)))
-        texts = [_numbers(len(devices), expect.number)]
-        if found.joined:
-            texts.append(phrase("joined: %(names)s", names=_names(tx, found.joined)))
-        if found.left:
-            texts.append(phrase("left: %(names)s", names=_names(tx, found.left)))
-        if found.others:
-            texts.append(phrase("and others, which cannot be named"))
+        differs = difference_words(tx, expect, devices, tx.list.ids(self._query(EVERY_BOX)))
+        texts = [_numbers(len(devices), expect.number), *differs]
         raise ConflictError(joined(texts), remedy=phrase("look at its boxes again, then decide"))
 
     def _same(self, tx: Transaction, held: Operation, new: Operation, request: str) -> OperationView:
@@ -274,13 +267,6 @@ def _numbers(boxes: int, expected: int) -> str:
         num=boxes,
         expect_boxes=expected,
     )
-
-
-def _names(tx: Transaction, devices: Collection[DeviceId]) -> str:
-    """Return the names of some boxes, and how many more there are."""
-    names = ", ".join(sorted(box.name for box in tx.boxes.get(sorted(devices)[:_MOST_TOLD]).values()))
-    more = len(devices) - _MOST_TOLD
-    return phrase("%(names)s and %(left)s more", names=names, left=more) if more > 0 else names
 
 
 def _check_asked(where: BoxFilter | None, devices: Collection[DeviceId], key: str) -> None:

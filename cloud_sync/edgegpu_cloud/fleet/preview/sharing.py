@@ -1,15 +1,24 @@
 """The preview of other settings of a box's sharing, by its last report; pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from edgegpu_cloud.errors import CloudError
-from edgegpu_cloud.fleet.reports import CardReports, LatestMessages, read_latest
+from edgegpu_cloud.fleet.reports import CardReports, LatestMessages, capabilities_of, read_latest
 from edgegpu_cloud.fleet.specs import SharingSettings
 from edgegpu_cloud.fleet.views import BoxDetails, reports_to_preview
 from edgegpu_cloud.phrases import joined, phrase
-from edgegpu_sync.messages.spec import AnyItem, Exclusions, Isolation, IsolationMode, PolicyItem, Spec, UnitSize
+from edgegpu_sync.messages.spec import (
+    LIMITER,
+    AnyItem,
+    Exclusions,
+    Isolation,
+    IsolationMode,
+    PolicyItem,
+    Spec,
+    UnitSize,
+)
 from edgegpu_sync.messages.telemetry import CardReport, Inventory
 from edgegpu_sync.topics import TopicKind
 
@@ -76,25 +85,31 @@ def check_told(box: str, spec: Spec, latest: LatestMessages, settings: SharingSe
             phrase("cannot exclude %(unknown)s on %(box)s: there is no such card", unknown=", ".join(unknown), box=box),
             remedy=phrase("it has %(there)s", there=there),
         )
-    if settings.isolation in {IsolationMode.LIMITER, IsolationMode.MPS} and told.sharing:
+    if settings.isolation not in set(IsolationMode) or not told.sharing:
+        return
+    mode = IsolationMode(settings.isolation)
+    if why := _no_isolation(mode, capabilities_of(latest)):
         text = phrase(
-            "cannot set isolation %(isolation)s on %(box)s: %(no_isolation)s",
-            isolation=settings.isolation,
-            box=box,
-            no_isolation=_NO_ISOLATION,
+            "cannot set isolation %(isolation)s on %(box)s: %(no_isolation)s", isolation=mode, box=box, no_isolation=why
         )
-        raise CloudError(text, remedy=phrase("leave it at --isolation none"))
+        raise CloudError(text, remedy=phrase("upgrade its agent, or leave it at --isolation none"))
 
 
-_NO_ISOLATION = phrase("boxes of this version place services, and hold them to nothing")
+def _no_isolation(mode: IsolationMode, capabilities: Collection[str] | None) -> str:
+    """Return why a box with these capabilities does not take an isolation; empty when it does, or may."""
+    if mode is IsolationMode.LIMITER and capabilities is not None and LIMITER not in capabilities:
+        return phrase("its agent is older, and places services without holding them to anything")
+    if mode is IsolationMode.MPS:
+        return phrase("no version has mps yet")
+    return ""
 
 
 def _of(item: AnyItem, reports: CardReports) -> ItemPreview:
     match item:
-        case Isolation(mode=IsolationMode.NONE):
+        case Isolation(mode=mode) if mode.value == reports.inventory.mode:
             return ItemPreview(PreviewVerdict.AS_IT_IS)
-        case Isolation():
-            return ItemPreview(PreviewVerdict.UNSUPPORTED, _NO_ISOLATION)
+        case Isolation(mode=mode) if why := _no_isolation(mode, reports.capabilities):
+            return ItemPreview(PreviewVerdict.UNSUPPORTED, why)
         case PolicyItem(policy=reports.inventory.policy):
             return ItemPreview(PreviewVerdict.AS_IT_IS)
         case Exclusions(cards=cards):

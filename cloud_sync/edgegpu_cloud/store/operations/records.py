@@ -68,7 +68,8 @@ class Operation:
 class OperationFilter:
     """The operations that are asked for; fields that are empty or None do not count.
 
-    `search` is looked for in ids, people, filters and arguments, in small and capital letters. `device`: those that
+    `search` is looked for, in small and capital letters, in ids, people and
+    the values that were asked for or searched by. `device`: those that
     concern this box.
     """
 

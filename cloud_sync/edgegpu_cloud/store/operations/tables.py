@@ -6,10 +6,8 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     RowMapping,
-    Text,
     and_,
     bindparam,
-    cast,
     func,
     insert,
     literal,
@@ -39,6 +37,14 @@ from edgegpu_cloud.store.summaries.box_list import BoxQuery, boxes_of
 from edgegpu_sync.ids import CommandId, DeviceId
 
 _OPERATIONS, _BOXES, _ALL_BOXES = table(OperationRow), table(OperationBoxRow), table(BoxRow)
+
+_SEARCHED = (
+    *("namespace", "app", "container", "policy", "isolation", "exclude", "unit_mib", "op"),
+    *(("args", name) for name in ("version", "url")),
+)
+"""Of what an operation asks for, the values that people look for; names of fields are no part of them."""
+_WORDS = ("search", "agent")
+"""Of what its boxes were found by, the words that a person has typed; the selector has a column of its own."""
 
 
 class OperationTable:
@@ -198,7 +204,11 @@ def _within(scope: Sequence[LabelTerm]) -> tuple[ColumnElement[bool], ...]:
 def _matching(where: OperationFilter) -> Iterator[ColumnElement[bool]]:
     c = _OPERATIONS.c
     if where.search:
-        texts = (c.id, c.by, c.selector, cast(c.args, Text), cast(c.filter, Text))
+        asked, found_by = (
+            (c.args[name].as_string() for name in _SEARCHED),
+            (c.filter[name].as_string() for name in _WORDS),
+        )
+        texts = (c.id, c.by, c.selector, *asked, *found_by)
         yield or_(*(text.icontains(where.search, autoescape=True) for text in texts))
     if where.kind is not None:
         yield c.kind == where.kind.value

@@ -106,7 +106,7 @@ def busy(site: ConsoleSite, hall: DeviceId) -> ConsoleSite:
     """Return a console in which each change finds something: a box with a pod, an alarm, boxes that wait."""
     pods = {"u1": pod("asr-5d98c8c9f7-zfpmp", ("main", "0", 10, 1))}
     details = box("hall-1", (card("0"),), pods, cluster="0" * 36)
-    site.report(hall, saying(details, TopicKind.STATUS, state="online", capabilities=["evidence.check"]))
+    site.report(hall, saying(details, TopicKind.STATUS, state="birth", capabilities=["evidence.check"]))
     with site.store.write() as tx:
         held = tx.boxes.get([hall])[hall]
         tx.boxes.put([replace(held, sequence=replace(held.sequence, restored=True))])

@@ -1,9 +1,11 @@
 """Rollouts by the API: planned, started, paged, paused, resumed, aborted; refused where boxes or numbers are wrong."""
 
+import json
 from collections.abc import Sequence
 
 import pytest
 from kits.console import ConsoleSite, all_items
+from kits.details import box, card, reported
 
 from edgegpu_cloud.console.visitor import Visitor
 from edgegpu_cloud.store.people.records import Role
@@ -119,3 +121,38 @@ def test_a_rollout_with_boxes_out_of_scope_does_not_exist(site: ConsoleSite, nam
         assert client.request(method, f"/rollouts/{number}{path}").status_code == 404
     assert client.get("/rollouts").json()["items"] == []
     assert client.post("/rollouts", json={"change": LIMITS, "all": True}).json()["boxes"] == 2
+
+
+def test_a_box_of_a_rollout_names_those_boxes_of_its_cluster_that_are_in_scope(site: ConsoleSite) -> None:
+    devices = {}
+    for number, (name, where) in enumerate((("h-1", "hall"), ("h-2", "hall"), ("y-1", "yard"))):
+        devices[name] = site.add(number, name, site=where)
+        site.report(devices[name], reported(box(name, (card("0"),), {}), holder=name == "h-1"))
+        site.connect(devices[name])
+    site.api_tokens["egt_hana"] = Visitor(name="hana", role=Role.OPERATOR, csrf="", scope="site=hall")
+    number = site.api("hana").post("/rollouts", json={"change": LIMITS, "boxes": ["h-1"]}).json()["number"]
+    of = {
+        who: sorted(site.api(who).get(f"/rollouts/{number}/boxes").json()["items"][0]["others"])
+        for who in ("hana", "anna")
+    }
+    assert of == {"hana": [devices["h-2"]], "anna": [devices["h-2"], devices["y-1"]]}
+
+
+@pytest.mark.parametrize("value", [0.0, 1, "yes"])
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/rollouts", {"change": {**LIMITS, "force": "VALUE"}, "all": True}),
+        ("/rollouts", {"change": SPREAD, "all": "VALUE"}),
+        ("/rollouts", {"change": SPREAD, "all": True, "strategy": {"sizes": [{"number": 2, "percent": "VALUE"}]}}),
+        ("/enrolment/tokens", {"uses": 1, "approval": "VALUE"}),
+    ],
+    ids=["force", "all", "percent", "approval"],
+)
+def test_what_is_no_boolean_is_not_taken_for_one(
+    site: ConsoleSite, names: Sequence[str], path: str, body: dict[str, object], value: object
+) -> None:
+    sent = json.loads(json.dumps(body).replace('"VALUE"', json.dumps(value)))
+    refused = site.api("anna").post(path, json=sent)
+    assert (refused.status_code, refused.json()["code"]) == (422, "INVALID"), refused.text
+    assert names

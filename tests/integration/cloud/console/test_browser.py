@@ -13,12 +13,12 @@ def test_the_fleet_changes_without_reload(site: ConsoleSite, url: str) -> None:
     site.report(hall, box("hall-1", (card("0"),)))
     with browser(url) as context:
         page = context.new_page()
-        with page.expect_response("**/live"):
+        with page.expect_response("**/live?*"):
             page.goto(url)
-        expect(page.get_by_text("29 of 29 units")).to_be_visible()
+        expect(page.get_by_text("29 of 29 units free")).to_be_visible()
         site.now_s += 5
         site.report(hall, box("hall-1", (card("0"),), {"u1": pod("asr-5d98c8c9f7-zfpmp", ("main", "0", 10, 1))}))
-        expect(page.get_by_text("19 of 29 units")).to_be_visible(timeout=5_000)
+        expect(page.get_by_text("19 of 29 units free")).to_be_visible(timeout=5_000)
 
 
 def test_the_list_is_searched_while_one_types_and_the_address_says_so(site: ConsoleSite, url: str) -> None:

@@ -14,6 +14,7 @@ from kits.postgres import need, running
 
 from edgegpu_cloud.alerts.service import AlertTask
 from edgegpu_cloud.fleet.fleet import Fleet
+from edgegpu_cloud.fleet.operations.box_set import BoxSet
 from edgegpu_cloud.phrases import Verbatim, phrase
 from edgegpu_cloud.store.store import ControllerStore
 
@@ -36,6 +37,7 @@ WORDS_OF_BOXES = {
     "XID 79: the card has fallen off the bus",
     "asked 2 minutes ago",
     "card 1 is out of order",
+    "k3s did not become ready within 900 s",
     "registered with kubelet",
     "running for 12 days",
     "the plugin does not come up with it",
@@ -115,6 +117,7 @@ MORE_PAGES = (
     "/boxes/DEVICE/sharing?typed=yes&unit_mib=1",
     "/boxes/DEVICE/sharing?typed=yes&exclude=0",
     "/boxes/DEVICE/sharing?typed=yes&policy=best-fit",
+    "/boxes/DEVICE/sharing?typed=yes&isolation=limiter",
     "/rollouts/new?what=limits&app=baetyl-edge/counter&memory=4&core=2",
     "/rollouts/new?what=sharing&policy=spread&exclude=0&unit_mib=512",
     "/boxes/DEVICE/limits/default/asr/main?memory=900",
@@ -169,6 +172,8 @@ REFUSED: tuple[tuple[str, dict[str, str] | None], ...] = (
     ("/boxes/hall-2/sharing?typed=yes&unit_mib=x", None),
     ("/boxes/hall-2/sharing?typed=yes&exclude=7", None),
     ("/boxes/hall-2/sharing?typed=yes&exclude=x", None),
+    ("/boxes/hall-2/sharing?typed=yes&isolation=mps", None),
+    ("/boxes/hall-2/sharing?typed=yes&isolation=x", None),
     ("/boxes/hall-2/sharing", {"rev": "99", "policy": "spread"}),
     ("/boxes/hall-2/sharing", {"rev": "1"}),
     ("/boxes/hall-2/commands", {"op": "rm"}),
@@ -218,6 +223,7 @@ REFUSED: tuple[tuple[str, dict[str, str] | None], ...] = (
     ("/rollouts/new?what=sharing&unit_mib=x", None),
     ("/rollouts/new?what=sharing", None),
     ("/rollouts", {"query": "what=sharing&policy=spread", "typed": "7"}),
+    ("/rollouts", {"query": "what=sharing&policy=spread", "typed": "7", "seen": BoxSet.of(()).text}),
     ("/rollouts/99/pause", {"typed": "1"}),
     ("/alerts/test", {}),
     ("/alerts/999", {"do": "seen"}),

@@ -27,7 +27,7 @@ CHECK = {"csrf": "csrf-of-otto"}
 def hall(site: ConsoleSite, *capabilities: str, pods: dict[str, Any] = PODS) -> DeviceId:
     device = site.add(1, "hall-1", site="hall")
     details = box("hall-1", (card("0"), card("1")), pods)
-    status = {"state": "online", "capabilities": [*capabilities]}
+    status = {"state": "birth", "capabilities": [*capabilities]}
     site.report(device, saying(details, TopicKind.STATUS, **status))
     site.connect(device)
     return device
@@ -125,11 +125,11 @@ def test_the_answer_comes_to_an_open_page_within_two_seconds(site: ConsoleSite, 
     device = hall(site, "evidence.check")
     with browser(url) as context:
         page = context.new_page()
-        with page.expect_response("**/live"):
+        with page.expect_response("**/live?*"):
             page.goto(f"{url}/boxes/{device}")
         page.get_by_role("button", name="Check what containers see").click()
         page.get_by_text("Being checked").wait_for()
-        with page.expect_response("**/live"):
+        with page.expect_response("**/live?*"):
             page.reload()
         checked(site, device)
         with site.store.write() as tx:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import html
-import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from kits.browser import browser
 from kits.console import ConsoleSite
+from kits.consolepages import fields
 from kits.details import box, card, pod, reported
 from kits.enrol import office
 from kits.people import LOCAL, PASSWORD
@@ -38,15 +37,6 @@ def hall(site: ConsoleSite) -> DeviceId:
     site.report(device, reported(box("hall-1", (card("0"), card("1")), pods)))
     site.connect(device)
     return device
-
-
-def fields(page: str, action: str) -> dict[str, str]:
-    """Return what a form of a page would send."""
-    form = re.search(rf'<form method="post" action="{re.escape(action)}".*?</form>', page, re.DOTALL)
-    assert form is not None, page
-    found = re.findall(r'name="([^"]+)"[^>]*? value="([^"]*)"', form[0])
-    found += re.findall(r'<textarea name="([^"]+)"[^>]*>([^<]*)<', form[0])
-    return {name: html.unescape(value) for name, value in found}
 
 
 class LateForms:
@@ -174,7 +164,7 @@ def test_two_operators_at_one_app_see_each_other_and_neither_overwrites(site: Co
     editor = f"{url}/boxes/{device}/{ASR}"
     with browser(url, "otto") as context:
         otto = context.new_page()
-        with otto.expect_response("**/live"):
+        with otto.expect_response("**/live?*"):
             otto.goto(editor)
         otto.get_by_label("Memory", exact=True).fill("7")
         expect(otto.locator("[data-sets]")).to_have_text("Set 7 units (1.75 GiB), core 1 on 1 box")

@@ -113,14 +113,32 @@ def test_the_button_says_what_will_happen(site: ConsoleSite, typed: dict[str, st
     assert button(site.client().get(f"/boxes/{device}/{ASR}", params=typed).text) == what
 
 
+@pytest.mark.parametrize(
+    ("memory", "enforced", "is_live"),
+    [(2, "enforced", True), (4, "enforced", True), (5, "enforced", False), (2, "off", False)],
+)
+def test_the_button_says_where_no_pod_is_touched(
+    site: ConsoleSite, *, memory: int, enforced: str, is_live: bool
+) -> None:
+    device = hall(site, pods={"a": {**pod("asr-0", ("main", "0", 4, 1)), "enforced": enforced}})
+    asked = {"memory": str(memory), "live": "yes"}
+    page = site.client().get(f"/boxes/{device}/{ASR}", params=asked).text
+    assert button(page).endswith("at once on 1 box: no pod is touched") is is_live
+    assert ("none is made anew" in words(page)) is is_live
+    del asked["live"]
+    assert "at once" not in button(site.client().get(f"/boxes/{device}/{ASR}", params=asked).text)
+
+
 def test_the_form_of_the_button_sets_what_it_says(site: ConsoleSite) -> None:
     device = hall(site)
     with site.client() as client:
-        page = client.get(f"/boxes/{device}/{ASR}", params={"memory": "3", "core": "5", "on_drift": "enforce"}).text
+        page = client.get(
+            f"/boxes/{device}/{ASR}", params={"memory": "3", "core": "5", "on_drift": "enforce", "live": "yes"}
+        ).text
         answer = client.post(f"/boxes/{device}/{ASR}", data=hidden(page))
         assert (answer.status_code, answer.headers["location"]) == (303, f"/boxes/{device}/{ASR}#outcome")
         [item] = fleet(site).spec(device).app_limits
-        assert (item.memory_units, item.core, item.on_drift.value) == (3, 5, "enforce")
+        assert (item.memory_units, item.core, item.on_drift.value, item.live) == (3, 5, "enforce", True)
         told = words(client.get(f"/boxes/{device}/{ASR}").text)
         assert "Requested 3 units (768 MiB), core 5 requested" in told
         assert "Waiting for the box" in told

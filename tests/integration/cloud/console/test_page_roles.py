@@ -126,7 +126,7 @@ ROWS = (
     post("/people/{name}/scope", END, scope="site=hall"),
     post("/people/{name}/sessions/end", END),
     post("/preferences", EVERYBODY, theme="dark"),
-    post("/rollouts", CHANGE, query="what=sharing&policy=spread&labels=site%3Dhall", typed="1"),
+    post("/rollouts", CHANGE, query="what=sharing&policy=spread&labels=site%3Dhall", typed="1", seen="{seen}"),
     post("/rollouts/{number}/{verb}", CHANGE, typed="1"),
     post("/sign-in", EVERYBODY, name="vera", password=PASSWORD),
     post("/sign-out", VIEW),

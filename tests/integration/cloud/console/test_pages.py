@@ -128,3 +128,13 @@ def test_the_menu_leads_to_screens_that_there_are(site: ConsoleSite) -> None:
         paths = re.findall(r'href="([^"]+)"', menu)
         assert {"/", "/enrol"} <= set(paths)
         assert {path: client.get(path).status_code for path in paths} == dict.fromkeys(paths, 200)
+
+
+def test_the_units_of_all_boxes_that_match_are_added_up(site: ConsoleSite) -> None:
+    held = {"u1": pod("asr-5d98c8c9f7-zfpmp", ("main", "0", 10, 1))}
+    for number, name in enumerate(("hall-1", "hall-2", "yard-1")):
+        site.report(site.add(number, name), box(name, (card("0"),), held if name == "hall-1" else {}))
+    assert "77 of 87 units are free" in site.client().get("/").text
+    assert "48 of 58 units are free" in site.client().get("/?q=hall").text
+    assert "units are free" not in site.client().get("/?q=nothing").text
+    assert "其中空闲 77 个" in site.client(language="zh-CN").get("/").text

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 from kits.console import ConsoleSite
+from kits.consolepages import fields
 from kits.stores import open_store
 
+from edgegpu_cloud.fleet.fleet import Fleet
 from edgegpu_cloud.store.rollouts.records import RolloutState
 
 CSRF = "0" * 8
@@ -38,13 +40,12 @@ def test_the_waves_are_previewed_then_started_with_the_number_typed(site: Consol
         assert page.status_code == 200
         assert page.text.count("<li>") == 3
         assert "5 boxes offline now" in page.text
-        query = page.text.split('name="query" value="')[1].split('"')[0].replace("&amp;", "&")
-        token = csrf_of(page.text)
-        refused = client.post("/rollouts", data={"csrf": token, "query": query, "typed": "4"})
+        form = fields(page.text, "/rollouts")
+        refused = client.post("/rollouts", data=form | {"typed": "4"})
         assert refused.status_code == 400
         assert "it concerns 5 boxes by now, not 4" in refused.text
         assert 'value="site=hall"' in refused.text, "the form keeps what was typed"
-        started = client.post("/rollouts", data={"csrf": token, "query": query, "typed": "5"})
+        started = client.post("/rollouts", data=form | {"typed": "5"})
         assert (started.status_code, started.headers["location"]) == (303, "/rollouts/1")
         one = client.get("/rollouts/1")
         assert "sharing policy spread" in one.text
@@ -55,12 +56,40 @@ def test_the_waves_are_previewed_then_started_with_the_number_typed(site: Consol
         assert "box-3" not in client.get("/rollouts/1", params={"show": "FAILED"}).text
 
 
+def test_other_boxes_than_the_page_has_shown_are_not_changed_though_they_are_as_many(site: ConsoleSite) -> None:
+    with site.client() as client:
+        form = fields(client.get("/rollouts/new", params=FORM).text, "/rollouts") | {"typed": "5"}
+        Fleet(site.store, clock=site.clock, by="anna").label("box-2", {"site": "yard"})
+        Fleet(site.store, clock=site.clock, by="anna").label("box-6", {"site": "hall"})
+        refused = client.post("/rollouts", data=form)
+        assert refused.status_code == 400
+        assert "it concerns other boxes by now; joined: box-6; left: box-2" in refused.text
+        again = fields(refused.text, "/rollouts") if "Start on" in refused.text else {}
+        assert not again, "the waves are looked at again first"
+        unsaid = client.post("/rollouts", data={**form, "seen": ""})
+        assert (unsaid.status_code, "does not say which boxes were shown" in unsaid.text) == (400, True)
+        assert "No rollout yet" in client.get("/rollouts").text
+
+
+def test_the_api_compares_the_boxes_of_a_preview(site: ConsoleSite) -> None:
+    api = site.api("otto")
+    body = {"change": {"kind": "sharing", "policy": "spread"}, "labels": "site=hall"}
+    seen = api.post("/rollouts/preview?limit=1", json=body).json()["seen"]
+    assert api.post("/rollouts/preview?limit=1&cursor=1", json=body).json()["seen"] == seen, "each part has all of it"
+    Fleet(site.store, clock=site.clock, by="anna").label("box-2", {"site": "yard"})
+    Fleet(site.store, clock=site.clock, by="anna").label("box-6", {"site": "hall"})
+    refused = api.post("/rollouts", json=body | {"expect": seen})
+    assert (refused.status_code, "joined: box-6; left: box-2" in refused.json()["detail"]) == (409, True)
+    assert api.post("/rollouts", json=body | {"expect": "5-x"}).status_code == 422
+    fresh = api.post("/rollouts/preview", json=body).json()["seen"]
+    assert api.post("/rollouts", json=body | {"expect": fresh}).status_code == 201
+
+
 def test_it_is_paused_resumed_and_aborted_by_forms(site: ConsoleSite) -> None:
     with site.client() as client:
         page = client.get("/rollouts/new", params=FORM)
-        query = page.text.split('name="query" value="')[1].split('"')[0].replace("&amp;", "&")
-        data = {"csrf": csrf_of(page.text), "typed": "5"}
-        client.post("/rollouts", data={**data, "query": query})
+        data = fields(page.text, "/rollouts") | {"typed": "5"}
+        client.post("/rollouts", data=data)
         assert client.post("/rollouts/1/pause", data={**data, "typed": "3"}).status_code == 400
         assert client.post("/rollouts/1/pause", data=data).status_code == 303
         assert "Paused" in client.get("/rollouts/1").text

@@ -35,7 +35,7 @@ def test_one_of_twenty_fails_and_the_pages_show_the_stop_and_the_return(tmp_path
         page = context.new_page()
         started(page, url)
         expect(page.get_by_role("link", name="5 queued").first).to_be_visible()
-        with page.expect_response("**/live"):
+        with page.expect_response("**/live?*"):
             page.reload()
         bed.until(lambda: bed.rollouts.show(1).wave == 1)
         site.now_s = bed.world.clock()

@@ -1,13 +1,13 @@
 """A rollout of another version of the agent, from the form to its end: six boxes made of rules, and a console."""
 
 import html
-import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from kits.console import ConsoleSite
+from kits.consolepages import fields
 from kits.modelbox import ModelBox
 from kits.rolloutbed import EachCommit, RolloutBed
 from starlette.testclient import TestClient
@@ -48,8 +48,7 @@ class UpgradeBed:
         self.site.now_s = self.bed.world.clock()
         page = self.client.get("/rollouts/new", params={**FORM, **more})
         assert page.status_code == 200, page.text
-        query = re.findall(r'name="query" value="([^"]*)"', page.text)[0]
-        form = {"csrf": "csrf-of-otto", "query": html.unescape(query)}
+        form = fields(page.text, "/rollouts")
         refused = self.client.post("/rollouts", data={**form, "typed": "5"})
         assert (refused.status_code, f'value="{NEW}"' in refused.text) == (400, True), "the form keeps what was typed"
         started = self.client.post("/rollouts", data={**form, "typed": "6"})
@@ -145,8 +144,7 @@ def test_a_failed_box_is_upgraded_by_another_rollout_that_asks_the_others_nothin
 
     hall.box(3).ends.clear()
     page = hall.client.get("/rollouts/new", params=FORM)
-    query = html.unescape(re.findall(r'name="query" value="([^"]*)"', page.text)[0])
-    again = hall.client.post("/rollouts", data={"csrf": "csrf-of-otto", "query": query, "typed": "6"})
+    again = hall.client.post("/rollouts", data=fields(page.text, "/rollouts") | {"typed": "6"})
     assert again.headers["location"] == "/rollouts/2"
     hall.bed.to_the_end(2)
     assert hall.bed.rollouts.show(2).states == {B.APPLIED: 6}
@@ -195,7 +193,6 @@ def test_a_release_that_no_box_takes_is_refused_and_the_form_stays(
 def test_a_form_that_says_nothing_of_failures_stops_an_upgrade_and_returns_the_others(hall: UpgradeBed) -> None:
     for form, on_failure in ((FORM, "stop"), ({"what": "sharing", "policy": "spread"}, "return")):
         page = hall.client.get("/rollouts/new", params={**form, "on_failure": ""})
-        query = html.unescape(re.findall(r'name="query" value="([^"]*)"', page.text)[0])
-        started = hall.client.post("/rollouts", data={"csrf": "csrf-of-otto", "query": query, "typed": "6"})
+        started = hall.client.post("/rollouts", data=fields(page.text, "/rollouts") | {"typed": "6"})
         number = int(started.headers["location"].rsplit("/", 1)[1])
         assert hall.bed.rollouts.show(number).strategy.on_failure == on_failure

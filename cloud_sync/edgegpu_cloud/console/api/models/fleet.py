@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, StrictBool
 
 from edgegpu_cloud.enrolment.manager import LONGEST_S, MOST_USES, SHORTEST_S
 from edgegpu_cloud.fleet.audit.results import ResultState
@@ -115,7 +115,9 @@ class ApiPiece(ApiModel):
     container: str
     app: str
     phase: str
-    enforced: str
+    enforced: str = Field(description="The least that holds the pod's containers: enforced, degraded or off.")
+    enforced_reason: str = Field(description="Why it is degraded; else empty.")
+    live_units: int | None = Field(description="The units that it is held to now, where they are fewer; else null.")
     first_unit: int
     units: int
     first_core: int
@@ -183,6 +185,7 @@ class ApiLimits(ApiModel):
     core: int
     force: bool
     interrupt: bool
+    live: bool
     on_drift: str
     report: ApiItemReport | None
     requested_at_s: float | None = Field(description="null where it is older than what is kept.")
@@ -201,6 +204,7 @@ class ApiPastLimits(ApiModel):
     core: int
     force: bool
     interrupt: bool
+    live: bool
     on_drift: str
     rev: int = Field(description="The revision of the document in which they were set.")
     retry: int = Field(description="How often they were asked for again.")
@@ -232,8 +236,9 @@ class ApiLimitsRequest(ApiModel):
 
     memory_units: Annotated[int, Field(ge=0, le=MOST_UNITS)]
     core: Annotated[int, Field(ge=0, le=MOST_CORE)]
-    force: bool = Field(default=False, description="Apply what does not fit: the pod then waits Pending.")
-    interrupt: bool = Field(default=False, description="The app may be stopped for it.")
+    force: StrictBool = Field(default=False, description="Apply what does not fit: the pod then waits Pending.")
+    interrupt: StrictBool = Field(default=False, description="The app may be stopped for it.")
+    live: StrictBool = Field(default=False, description="Without a new pod where its pods are held and hold enough.")
     on_drift: Literal["report", "enforce"] | None = None
 
 
@@ -394,7 +399,7 @@ class ApiTokenRequest(ApiModel):
         default=None, description="Seconds. null, here and in `uses` and `approval`: as the controller's configuration."
     )
     uses: Annotated[int, Field(ge=1, le=MOST_USES)] | None = None
-    approval: bool | None = None
+    approval: StrictBool | None = None
     only_for: Annotated[str, Field(max_length=253)] = Field(
         default="", description="Name or id of the box that is enrolled anew, and no other."
     )

@@ -2,9 +2,10 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, StrictBool
 
 from edgegpu_cloud.console.api.models.fleet import MOST_CORE, MOST_UNITS, ApiModel, ApiSharingRequest, KubeName
+from edgegpu_cloud.fleet.operations.box_set import LONGEST_SET
 from edgegpu_cloud.rollouts.strategy import FailurePolicy, OfflinePolicy
 from edgegpu_cloud.store.rollouts.records import RolloutBoxState, RolloutState
 
@@ -22,8 +23,9 @@ class ApiLimitsChange(ApiModel):
     container: KubeName
     memory_units: Annotated[int, Field(ge=0, le=MOST_UNITS)]
     core: Annotated[int, Field(ge=0, le=MOST_CORE)]
-    force: bool = Field(default=False, description="Apply what does not fit: the pod then waits Pending.")
-    interrupt: bool = Field(default=False, description="The app may be stopped for it.")
+    force: StrictBool = Field(default=False, description="Apply what does not fit: the pod then waits Pending.")
+    interrupt: StrictBool = Field(default=False, description="The app may be stopped for it.")
+    live: StrictBool = Field(default=False, description="Without a new pod where its pods are held and hold enough.")
     on_drift: Literal["report", "enforce"] | None = None
 
 
@@ -50,7 +52,7 @@ class ApiWaveSize(ApiModel):
     """The size of a wave: a number of boxes, or a share of all boxes in percent."""
 
     number: Annotated[int, Field(ge=1, le=999_999)]
-    percent: bool = False
+    percent: StrictBool = False
 
 
 class ApiGate(ApiModel):
@@ -86,7 +88,7 @@ class ApiRolloutRequest(ApiModel):
     change: ApiRolloutChange
     boxes: Annotated[tuple[BoxName, ...], Field(max_length=MOST_BOXES, description="Names or ids.")] = ()
     labels: Annotated[str, Field(max_length=500, description="A selector over labels: site=hall,rack!=3.")] = ""
-    all: bool = Field(default=False, description="Every box that you see.")
+    all: StrictBool = Field(default=False, description="Every box that you see.")
     first: Annotated[tuple[BoxName, ...], Field(max_length=MOST_BOXES, description="These come first.")] = ()
     strategy: ApiRolloutStrategy = ApiRolloutStrategy()
 
@@ -97,12 +99,15 @@ class ApiRolloutStart(ApiRolloutRequest):
     expect_boxes: Annotated[int, Field(ge=1, le=1_000_000)] | None = Field(
         default=None, description="Refuse (409) where it would concern another number of boxes."
     )
+    expect: Annotated[str, Field(max_length=LONGEST_SET)] | None = Field(
+        default=None, description="`seen` of a preview: refuse (409) where it would concern other boxes."
+    )
 
 
 class ApiRolloutAbort(ApiModel):
     """How a rollout is aborted."""
 
-    returns: bool = Field(default=False, description="Boxes that it has changed get back what they had.")
+    returns: StrictBool = Field(default=False, description="Boxes that it has changed get back what they had.")
 
 
 class ApiPlannedBox(ApiModel):
@@ -111,7 +116,7 @@ class ApiPlannedBox(ApiModel):
     device: str
     name: str
     present: bool = Field(description="Whether it is online.")
-    others: list[str] = Field(description="The ids of the other boxes of its cluster.")
+    others: list[str] = Field(description="The ids of the other boxes of its cluster that you see.")
     position: int = Field(description="Its place in the order of the rollout, from 0.")
 
 
@@ -130,6 +135,7 @@ class ApiRolloutPlan(ApiModel):
     boxes: int = Field(description="How many boxes it concerns.")
     waves: list[ApiPlannedWave]
     notes: list[str]
+    seen: str = Field(description="The set of its boxes, for `expect` when it is started.")
     next: str | None = Field(description="Where the same request is answered with the next part of the boxes.")
 
 
@@ -182,5 +188,5 @@ class ApiRolloutBox(ApiModel):
     command: str | None
     before: dict[str, Any] | None = Field(description="What the box had before.")
     wrote: dict[str, Any] | None = Field(description="What the rollout has requested of it.")
-    others: list[str]
+    others: list[str] = Field(description="The ids of the other boxes of its cluster that you see.")
     checked_s: float

@@ -20,7 +20,7 @@ from edgegpu_cloud.errors import CloudError, ConflictError
 from edgegpu_cloud.fleet.fleet import Fleet
 from edgegpu_cloud.fleet.limits.amounts import MemoryMeasure, read_core, read_memory
 from edgegpu_cloud.fleet.listing import BoxFilter
-from edgegpu_cloud.fleet.operations.box_set import BoxSet
+from edgegpu_cloud.fleet.operations.box_set import LONGEST_SET, BoxSet
 from edgegpu_cloud.fleet.operations.kinds import checked_args
 from edgegpu_cloud.fleet.operations.operations import KEY_MAX, Operations
 from edgegpu_cloud.fleet.operations.preview import SAMPLE, Change, OperationPreview, preview_operation
@@ -42,7 +42,6 @@ COMMANDS = tuple(
 _DEVICE = re.compile("[0-9a-z]{16}")
 _WITHOUT_FIELDS = {OperationKind.INSTALL, OperationKind.UNINSTALL}
 _LONGEST_QUERY = 20_000
-_LONGEST_SET = 4_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +96,7 @@ def start(
     pages: Pages,
     query: Annotated[str, Form(max_length=_LONGEST_QUERY)] = "",
     typed: Annotated[str, Form(max_length=10)] = "",
-    seen: Annotated[str, Form(max_length=_LONGEST_SET)] = "",
+    seen: Annotated[str, Form(max_length=LONGEST_SET)] = "",
     key: Annotated[str, Form(max_length=KEY_MAX)] = "",
 ) -> Response:
     """Start what was previewed; the number of boxes was typed, and they have to be the same ones by now."""
