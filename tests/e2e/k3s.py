@@ -106,8 +106,9 @@ class K3s:
 
         def probe() -> dict[str, Any]:
             pod = self.the_pod(namespace, app)
-            now = pod["status"].get("phase")
-            ready = all(s["ready"] for s in pod["status"].get("containerStatuses", [])) if phase == "Running" else True
+            now, statuses = pod["status"].get("phase"), pod["status"].get("containerStatuses", [])
+            # A node that has just come back may say Running before it has told of the containers.
+            ready = phase != "Running" or (bool(statuses) and all(one["ready"] for one in statuses))
             if now != phase or not ready:
                 raise LabError(f"{app} is {now} {pod['status'].get('reason', '')} {self.events(namespace, pod)[-400:]}")
             return pod

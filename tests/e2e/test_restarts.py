@@ -8,6 +8,7 @@ the pause is short. So these two kinds may lose now and then; their controller m
 
 import os
 from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 
 import pytest
 from e2e.conftest import AGENT, SERVER, insert_cards
@@ -64,6 +65,16 @@ def wait_whole(k3s: K3s, namespace: str, apps: Iterable[str]) -> None:
             k3s.wait_phase(namespace, app, "Running")
 
 
+def settled(k3s: K3s, namespace: str, apps: AbstractSet[str]) -> tuple[set[str], dict[str, frozenset[str]]] | None:
+    """Return the pods' names and the cards of each app; None while a pod is refused, ends, or is not made yet.
+
+    A refused pod that is deleted stays until kubelet has ended it, and holds no cards.
+    """
+    now, cards = names(k3s, namespace), cards_of(k3s, namespace)
+    whole = len(now) == len(apps) and cards.keys() == apps
+    return (now, cards) if whole and now == names(k3s, namespace) else None
+
+
 def test_twenty_kills_of_k3s(k3s: K3s, namespace: str) -> None:
     first = container("first", 3, 1, command=["true"])
     crash = container(memory=1, core=1, command=["sh", "-c", "sleep 1; exit 1"])
@@ -94,12 +105,14 @@ def test_twenty_kills_of_k3s(k3s: K3s, namespace: str) -> None:
         took, _ = measured(lambda: wait_whole(k3s, namespace, specs.keys()))
         wait_consistent(k3s)
         assert running(k3s, namespace, steady) == alive, f"kill {turn + 1}"
-        now = names(k3s, namespace)
-        assert len(now) == len(specs), f"kill {turn + 1}: a dead pod was left behind"
+        now, after = wait_until(
+            lambda: settled(k3s, namespace, specs.keys()),
+            what=f"kill {turn + 1}: no dead pod is left behind, and every app has its cards",
+            timeout_s=GOOD_AGAIN_S,
+        )
         if now != pods:
             lost.append(took)
             pods, before = now, {app: c for app, c in before.items() if app in steady}
-        after = cards_of(k3s, namespace)
         assert before.items() <= after.items(), f"kill {turn + 1}"
         before = after
     k3s.report("kubelet_registered_ms", registered, limit=150.0)

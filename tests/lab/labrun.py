@@ -31,7 +31,7 @@ def missing(part: str = "direct") -> list[str]:
     return lines or ([f"tests/lab/need {part} failed with {done.returncode}"] if done.returncode else [])
 
 
-def wait_until(probe: Callable[[], T], *, what: str, timeout_s: float = 120.0, every_s: float = 0.1) -> T:
+def wait_until(probe: Callable[[], T | None], *, what: str, timeout_s: float = 120.0, every_s: float = 0.1) -> T:
     """Return the first answer of probe that is true.
 
     A LabError in probe counts as no answer yet.

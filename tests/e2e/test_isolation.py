@@ -1,0 +1,209 @@
+"""The limiter in containers of a real kubelet and containerd: what a pod gets, and what it sees of its card."""
+
+import json
+import subprocess
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from e2e.conftest import LOGS, SERVER, insert_cards
+from e2e.k3s import EXTENDER, K3s
+from e2e.manifests import Manifest, container, pod, pod_spec
+from e2e.plugin_node import cards
+from lab.labkit import LabError, wait_until
+
+from edgegpu_base.http_unix import ChangeRequest, send
+
+UNITS, CONTEXT_MIB = 4, 64
+LIMIT_MIB = UNITS * 256
+OOM = "2"
+FOLDERS = "/run/edgegpu/containers"
+
+
+@pytest.fixture(scope="module")
+def client() -> Path:
+    """Return the folder with a program that asks for card memory; containers mount it."""
+    folder = LOGS / "client"
+    folder.mkdir(parents=True, exist_ok=True)
+    source = Path(__file__).with_name("memory_client.c")
+    subprocess.run(["cc", "-O1", "-o", folder / "memory_client", source, "-ldl"], check=True)
+    return folder
+
+
+@pytest.fixture
+def by(k3s: K3s, limiter_build: Path, request: pytest.FixtureRequest) -> Iterator[str]:
+    """Have the limiter hold containers, in this injection mode, and no containers afterwards."""
+    node, mode = k3s.nodes[SERVER], str(request.param)
+    isolation = {"mode": "limiter", "context_mib": CONTEXT_MIB, "libraries": str(limiter_build)}
+    node.configure(extender={"listen": EXTENDER}, driver={"injection": mode}, isolation=isolation)
+    insert_cards(k3s, {SERVER: cards(7611)})
+    yield mode
+    node.configure(extender={"listen": EXTENDER})
+    insert_cards(k3s, {SERVER: cards(7611)})
+
+
+def held(*command: str) -> Manifest:
+    """Return a container with four units that has the program; it runs a command, or waits."""
+    mounts = [{"name": "client", "mountPath": "/client", "readOnly": True}]
+    more: dict[str, Any] = {"args": list(command)} if command else {}
+    return container(memory=UNITS, core=10, volumeMounts=mounts, **more)
+
+
+def spec_of(client: Path, *containers: Manifest) -> Manifest:
+    return pod_spec(*containers, volumes=[{"name": "client", "hostPath": {"path": str(client)}}])
+
+
+def run(k3s: K3s, namespace: str, name: str, *command: str) -> list[str]:
+    return k3s.kubectl("exec", "-n", namespace, name, "--", *command).split()
+
+
+def folders(k3s: K3s) -> list[Path]:
+    root = k3s.nodes[SERVER].lab.path(FOLDERS)
+    return sorted(root.iterdir()) if root.exists() else []
+
+
+def isolation(k3s: K3s, name: str) -> dict[str, Any]:
+    """Return the isolation of a pod's one container as the plugin reports it, which has just started perhaps."""
+
+    def found() -> dict[str, Any]:
+        rows = [row for row in k3s.nodes[SERVER].status()["pods"] if row["pod"] == name]
+        return dict(rows[0]["isolation"]) if rows else {}
+
+    return wait_until(found, what=f"the plugin knows the pod {name}")
+
+
+@pytest.mark.parametrize("by", ["cdi", "devices"], indirect=True)
+def test_a_container_gets_its_memory_and_not_more(k3s: K3s, namespace: str, client: Path, by: str) -> None:
+    k3s.apply(pod("held", spec_of(client, held()), namespace=namespace))
+    k3s.wait_phase(namespace, "held", "Running")
+    assert k3s.nodes[SERVER].status()["injection"]["mode"] == by
+    left = LIMIT_MIB - CONTEXT_MIB
+    assert run(k3s, namespace, "held", "/client/memory_client", str(left), "1") == ["0", OOM]
+    assert run(k3s, namespace, "held", "/client/memory_client", str(left + 1), str(left)) == [OOM, "0"]
+    assert run(k3s, namespace, "held", "env", "-i", "/client/memory_client", str(left + 1)) == [OOM]
+    query = ("nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits")
+    assert run(k3s, namespace, "held", *query) == [str(LIMIT_MIB)]
+    with pytest.raises(LabError):
+        run(k3s, namespace, "held", "sh", "-c", "echo > /run/edgegpu/container/limits")
+    found = isolation(k3s, "held")
+    assert (found["state"], [card["limit_mib"] for card in found["cards"]]) == ("enforced", [LIMIT_MIB])
+    assert [card["core_percent"] for card in found["cards"]] == [10]
+
+
+@pytest.mark.parametrize("by", ["cdi"], indirect=True)
+def test_a_running_process_follows_its_limit(k3s: K3s, namespace: str, client: Path, by: str) -> None:
+    assert by == "cdi"
+    watching = held("/client/memory_client", "--watch", "1500")
+    k3s.apply(pod("watch", spec_of(client, watching), namespace=namespace))
+    k3s.wait_phase(namespace, "watch", "Running")
+    limits = folders(k3s)[0] / "limits"
+
+    def said(count: int) -> list[list[str]]:
+        lines = [line.split() for line in k3s.kubectl("logs", "-n", namespace, "watch").splitlines()]
+        if len(lines) < count:
+            raise LabError(f"it says {lines}")
+        return lines
+
+    assert wait_until(lambda: said(1), what="the first answer")[0][1] == OOM
+    took_s = []
+    for count, (mib, status) in enumerate([(2048, "0"), (512, OOM)], start=2):
+        text = limits.read_text()
+        old = next(word for word in text.split() if word.startswith("memory_bytes="))
+        fresh = limits.with_name("limits.new")
+        fresh.write_text(text.replace(old, f"memory_bytes={mib << 20}"))
+        at_s = time.time()
+        fresh.replace(limits)
+        line = wait_until(partial(said, count), what="the next answer", every_s=0.2)[-1]
+        assert line[1] == status
+        took_s.append(int(line[0]) / 1000 - at_s)
+    assert max(took_s) < 10  # the figure is a fifth of a second and the pause between two questions
+    found = isolation(k3s, "watch")["cards"][0]
+    assert (found["limit_mib"], found["counted_mib"]) == (512, CONTEXT_MIB)
+
+
+@pytest.mark.parametrize("by", ["cdi"], indirect=True)
+def test_a_live_limit_holds_the_running_container_and_touches_no_pod(
+    k3s: K3s, namespace: str, client: Path, by: str
+) -> None:
+    assert by == "cdi"
+    k3s.apply(pod("live", spec_of(client, held()), namespace=namespace))
+    k3s.wait_phase(namespace, "live", "Running")
+    query = "jsonpath={.metadata.uid} {.status.containerStatuses}"
+    before = k3s.kubectl("get", "pod", "-n", namespace, "live", "-o", query)
+    socket, card = k3s.nodes[SERVER].lab.path("/run/edgegpu/plugin.sock"), isolation(k3s, "live")["cards"][0]["card"]
+    target = f"/v1/pods/{before.split()[0]}/main/live-limit"
+
+    def asks(mib: int) -> str:
+        """Return what a new process in the running container gets that asks for so much at once."""
+        return run(k3s, namespace, "live", "/client/memory_client", str(mib - CONTEXT_MIB))[0]
+
+    for units in (2, 3, 1):
+        body = json.dumps({"memory_units": {card: units}}).encode()
+        assert send(socket, ChangeRequest("PUT", target, body), timeout_s=30)[0] == 200
+        assert (asks(units * 256), asks(units * 256 + 1)) == ("0", OOM)
+    refused = send(socket, ChangeRequest("PUT", target, json.dumps({"memory_units": {card: 5}}).encode()), timeout_s=30)
+    assert refused[0] == 409
+    assert send(socket, ChangeRequest("DELETE", target), timeout_s=30)[0] == 200
+    assert (asks(LIMIT_MIB), asks(LIMIT_MIB + 1)) == ("0", OOM)
+    assert k3s.kubectl("get", "pod", "-n", namespace, "live", "-o", query) == before
+
+
+@pytest.mark.parametrize("by", ["cdi"], indirect=True)
+def test_a_folder_lives_as_long_as_its_container(k3s: K3s, namespace: str, client: Path, by: str) -> None:
+    assert by == "cdi"
+    node = k3s.nodes[SERVER]
+    k3s.apply(pod("gone", spec_of(client, held()), namespace=namespace))
+    k3s.wait_phase(namespace, "gone", "Running")
+    assert len(folders(k3s)) == 1
+    node.kill()
+    node.start()
+    wait_until(lambda: node.status()["kubelet"]["registered"], what="the plugin is back")
+    assert isolation(k3s, "gone")["state"] == "enforced"
+    assert run(k3s, namespace, "gone", "/client/memory_client", "2000") == [OOM]
+    k3s.clear(namespace)
+
+    def no_folder() -> bool:
+        return not folders(k3s)
+
+    wait_until(no_folder, what="the folder is removed")
+
+
+KEEP = "/client/memory_client --keep"
+PAST = {
+    "folder": f"LD_LIBRARY_PATH=/run/edgegpu/container/driver exec {KEEP} 1500",
+    "copy": f"cp /run/edgegpu/container/driver/* /tmp && LD_LIBRARY_PATH=/tmp exec {KEEP} 1500",
+    "count": f"{KEEP} 900 & sleep 1; dd if=/dev/zero of=/run/edgegpu/container/usage bs=64k count=1 conv=notrunc; "
+    f"{KEEP} 900",
+}
+"""What a container's author does to get more than 1 GiB, which the limiter does not prevent: by the driver's own
+folder, by a copy of the driver, and by setting a process's count to zero."""
+TOLD_S = 5.0
+
+
+@pytest.mark.parametrize("by", ["cdi"], indirect=True)
+def test_who_goes_past_the_limiter_is_told(k3s: K3s, namespace: str, client: Path, by: str) -> None:
+    assert by == "cdi"
+    took_s = []
+    for name, way in PAST.items():
+        k3s.apply(pod(name, spec_of(client, held("sh", "-c", way)), namespace=namespace))
+        wait_until(partial(_took_all, k3s, namespace, name), what=f"{name}: the memory is taken", every_s=0.2)
+        began = time.monotonic()
+        reason = wait_until(partial(_told, k3s, name), what=f"{name}: the plugin tells of it", every_s=0.2)
+        took_s.append(time.monotonic() - began)
+        assert ("past the limiter" if name != "count" else "by the driver's count") in reason
+        k3s.kubectl("delete", "pod", "-n", namespace, name, "--grace-period=0", "--force")
+    k3s.report("isolation_bypass_told_s", took_s, limit=TOLD_S)
+
+
+def _took_all(k3s: K3s, namespace: str, name: str) -> bool:
+    said = [line for line in k3s.kubectl("logs", "-n", namespace, name).splitlines() if line.isdigit()]
+    assert OOM not in said
+    return len(said) == PAST[name].count(KEEP)
+
+
+def _told(k3s: K3s, name: str) -> str:
+    found = isolation(k3s, name)
+    return str(found["reason"]) if found["state"] == "degraded" else ""
