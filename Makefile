@@ -18,7 +18,7 @@ JOBS ?= $(shell expr $$(nproc) + 1)
 # compile the product again then.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup venv cc simdriver limiter demo test native lint e2e box chaos bugs cloud fuzz bench lab lock env bundle clean
+.PHONY: help setup venv cc simdriver limiter demo test native gpu lint e2e box chaos bugs cloud fuzz bench lab lock env bundle clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -43,10 +43,14 @@ demo: cc venv simdriver ## run the scenarios on simulated cards, then a console 
 	@$(PY) -m edgegpu_sim.demo --out build/demo.json $(if $(ONCE),--no-console) $(DEMO_ARGS)
 
 test: cc venv simdriver limiter ## run every tier that needs no root (TIERS=tests/unit: one; PYTEST_ARGS=-x)
-	@$(PY) -m pytest -m "not e2e and not gpu and not cloud and not sanitizer" -n $(JOBS) --dist loadfile $(PYTEST_ARGS) $(HAVE)
+	@$(PY) -m pytest -m "not e2e and not gpu and not cloud and not sanitizer and not shares" -n $(JOBS) --dist loadfile $(PYTEST_ARGS) $(HAVE)
 
-native: cc venv simdriver limiter ## the C parts without a card: simulated driver, limiter, under sanitizers too
-	@$(PY) -m pytest -m "not gpu" -n $(JOBS) --dist loadfile $(PYTEST_ARGS) tests/native
+native: cc venv simdriver limiter ## the C parts without a card: simulated driver, limiter, under sanitizers too (FULL=1, alone: every share)
+	@TEST_FULL='$(FULL)' $(PY) -m pytest -m "not gpu$(if $(FULL),, and not shares)" -n $(JOBS) --dist loadfile $(PYTEST_ARGS) tests/native
+
+gpu: cc venv limiter ## on a machine with an NVIDIA card: nvidia-smi's formats, and the limiter against its limits
+	@$(PY) -m pytest -m gpu $(PYTEST_ARGS) tests/gpu
+	@$(PY) tests/gpu/limiter/run.py || test $$? = 77
 
 lint: venv ## style, types, import contracts, generated code, documents, shell, sizes
 	@tools/lint

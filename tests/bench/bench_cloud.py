@@ -140,22 +140,18 @@ def _limit_for_all(site: FleetSite) -> float:
 
 
 def _broker_restarted(site: FleetSite) -> float:
-    """Restart the broker; return the seconds from its first answer until the controller knows that all are there."""
+    """Restart the broker; return the seconds from its first answer until the store has a new birth of every box."""
+    births = site.fewest_births()
     site.cloud.stop_broker()
     site.wait(lambda: not site.told.get("born"), what="all boxes have noticed", timeout_s=60.0)
     site.cloud.start_broker()
-    began, now_s = time.monotonic(), time.time()
+    began = time.monotonic()
 
     def back() -> bool:
-        return site.all_born() and site.all_online() and _heard_since(site, now_s)
+        return site.all_born() and site.all_online() and site.fewest_births() > births
 
     site.wait(back, what="all boxes are back", timeout_s=BACK_S)
     return time.monotonic() - began
-
-
-def _heard_since(site: FleetSite, at_s: float) -> bool:
-    page = site.fleet.page(BoxFilter(), PageOrder(sort=BoxSort.SEEN, limit=1))
-    return page.boxes[0].seen_at_s >= at_s
 
 
 def _say(text: str) -> None:

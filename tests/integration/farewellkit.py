@@ -74,7 +74,9 @@ class Machine:
             (self.tools / name).symlink_to(shutil.which(name) or name)
         self.answers(amounts=AMOUNTS, limits="")
         self.write("/run/edgegpu/plugin.sock", "")
+        self.write("/run/edgegpu/containers/0123/limits", "edgegpu-limits 1\n")
         self.write("/var/run/cdi/edgegpu.json", "{}")
+        self.write("/var/run/cdi/edgegpu-limited.json", "{}")
         self.write("/var/lib/rancher/k3s/agent/kubelet.kubeconfig", "")
         self.checkpoint(MEMORY, CORE)
 

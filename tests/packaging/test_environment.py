@@ -83,6 +83,13 @@ def test_gives_its_children_nothing_of_its_own(moved: Path, bare: dict[str, str]
     )
 
 
+def test_the_plugin_finds_the_limiters_libraries_in_it(moved: Path, bare: dict[str, str]) -> None:
+    code = "from edgegpu_plugin.containers.limiter_files import find_limiter as f; print(*f().libraries.values())"
+    found = say(moved, code, bare).split()
+    assert found == [str(moved / "limiter" / name) for name in ("libcuda.so.1", "libnvidia-ml.so.1")]
+    assert not [path for path in found if str(ROOT).encode() in Path(path).read_bytes()]
+
+
 def test_a_child_finds_the_same_packages(moved: Path, bare: dict[str, str]) -> None:
     code = "import subprocess as s, sys; s.run([sys.executable, '-c', 'import grpc; print(grpc.__file__)'], check=True)"
     assert say(moved, code, bare).startswith(str(moved / "lib/grpc"))

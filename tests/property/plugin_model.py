@@ -101,8 +101,9 @@ class PluginModel:
     def adopt(self) -> None:
         """Promise pods that nobody placed, and that are in their right, the cards which they have."""
         view = self.view()
+        unwritten = self.matcher.unwritten()
         for uid, pod in view.pods.items():
-            for container in pod.containers:
+            for container in () if uid in unwritten else pod.containers:
                 grant = view.ledger.grant(uid, container.name)
                 if container.name not in view.promises.get(uid, {}) and grant.ids:
                     verdict = admission_verdict(pod, container, view)

@@ -18,6 +18,7 @@ from bench.cloud.simbox import instance_of, public_of
 from cryptography.hazmat.primitives import serialization
 from kits import postgres
 from kits.cloudprocess import Cloud, parts, running
+from sqlalchemy import func, select
 
 from edgegpu_base.x509 import new_key
 from edgegpu_cloud.enrolment.bootstrap import authority_of
@@ -26,7 +27,9 @@ from edgegpu_cloud.fleet.audit.entries import Author
 from edgegpu_cloud.fleet.changes import add_box
 from edgegpu_cloud.fleet.fleet import Fleet
 from edgegpu_cloud.layout import CloudLayout
+from edgegpu_cloud.store.engine import open_engine
 from edgegpu_cloud.store.records import EnrolledBox
+from edgegpu_cloud.store.schema import BoxRow
 from edgegpu_cloud.store.store import ControllerStore
 from edgegpu_sim.ports import free_port
 from edgegpu_sync.ids import DeviceId, device_id
@@ -53,6 +56,8 @@ class FleetSite:
     further: Mapping[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     """The controllers after the first, by name."""
     told: dict[str, Any] = field(default_factory=dict)
+    url: str = ""
+    """The URL of the controllers' database."""
 
     def read(self) -> None:
         """Keep the last line that the boxes' process has printed."""
@@ -108,6 +113,19 @@ class FleetSite:
         counts = self.fleet.counts()
         return counts.connected == len(self.devices) == counts.healthy == counts.with_room
 
+    def fewest_births(self) -> int:
+        """Return the number of the birth that the store has of the box that is furthest behind.
+
+        When a box was last heard does not tell it: that is stored every 30 s, and a birth which the broker retained
+        does not change it.
+        """
+        engine = open_engine(self.url)
+        try:
+            with engine.connect() as connection:
+                return int(connection.execute(select(func.min(BoxRow.epoch_count))).scalar_one() or 0)
+        finally:
+            engine.dispose()
+
 
 @contextmanager
 def fleet_site(work: Path, *, boxes: int, controllers: int = 0) -> Iterator[FleetSite]:
@@ -126,7 +144,8 @@ def fleet_site(work: Path, *, boxes: int, controllers: int = 0) -> Iterator[Flee
         words += ["--database", url] if url else []
         cloud = stack.enter_context(running(work, *words))
         layout = CloudLayout(cloud.folder)
-        store = ControllerStore.open(url) if url else ControllerStore.open_file(layout.database)
+        url = url or f"sqlite:///{layout.database}"
+        store = ControllerStore.open(url)
         further = stack.enter_context(_further(cloud, controllers))
         _enrol(store, layout, devices, certs := work / "boxes")
         words = [sys.executable, "-m", "bench.cloud.boxes", "--port", str(cloud.broker_port), "--ca", str(cloud.ca)]
@@ -134,7 +153,7 @@ def fleet_site(work: Path, *, boxes: int, controllers: int = 0) -> Iterator[Flee
             [*words, "--folder", str(certs)], stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": f"{ROOT}/tests"}
         )
         site = FleetSite(
-            cloud, store, Fleet(store, clock=time.time, by="bench"), devices, process, console_port, further
+            cloud, store, Fleet(store, clock=time.time, by="bench"), devices, process, console_port, further, url=url
         )
         reader = threading.Thread(target=site.read, daemon=True)
         reader.start()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from edgegpu_base.errors import EdgegpuError
-from edgegpu_base.http_unix import LocalServer, Response, get
+from edgegpu_base.http_unix import ChangeRequest, LocalServer, Response, get, send
 
 WAIT_S = 60.0
 
@@ -23,9 +23,15 @@ def answer(target: str) -> Response:
     return Response(200, f'"{target}"'.encode())
 
 
+def change(request: ChangeRequest) -> Response:
+    if request.target == "/broken":
+        raise ValueError("no figures")
+    return Response(201, f"{request.method} {request.target} {request.body.decode()}".encode())
+
+
 @contextmanager
-def served(path: Path) -> Iterator[Path]:
-    server = LocalServer(path, answer, owner="edgegpu-toy")
+def served(path: Path, *, changes: bool = False) -> Iterator[Path]:
+    server = LocalServer(path, answer, owner="edgegpu-toy", change=change if changes else None)
     server.open()
     thread = threading.Thread(target=server.run)
     thread.start()
@@ -81,3 +87,24 @@ def test_a_folder_that_cannot_be_made_is_said_with_what_to_do(short_tmp: Path) -
     server = LocalServer(short_tmp / "file/toy.sock", answer, owner="edgegpu-toy", remedy="set paths.run")
     with pytest.raises(EdgegpuError, match=r"cannot make .*/file/toy\.sock: .*; set paths\.run$"):
         server.open()
+
+
+def test_a_change_comes_with_its_body_and_only_where_it_is_wanted(short_tmp: Path) -> None:
+    body = b'{"n": "' + b"x" * 30_000 + b'"}'
+    with served(short_tmp / "toy.sock", changes=True) as path:
+        assert send(path, ChangeRequest("PUT", "/v1/a", body), timeout_s=WAIT_S) == (201, b"PUT /v1/a " + body)
+        assert send(path, ChangeRequest("DELETE", "/v1/a"), timeout_s=WAIT_S) == (201, b"DELETE /v1/a ")
+        assert send(path, ChangeRequest("PUT", "/v1/a", b"x" * 70_000), timeout_s=WAIT_S)[0] == 400
+        assert send(path, ChangeRequest("PUT", "/broken"), timeout_s=WAIT_S)[0] == 500
+        assert get(path, "/v1/a", timeout_s=WAIT_S) == (200, b'"/v1/a"')
+    with served(short_tmp / "toy.sock") as path:
+        assert send(path, ChangeRequest("PUT", "/v1/a"), timeout_s=WAIT_S)[0] == 405
+
+
+def test_a_change_that_is_cut_off_has_no_effect(short_tmp: Path) -> None:
+    with served(short_tmp / "toy.sock", changes=True) as path, socket.socket(socket.AF_UNIX) as half:
+        half.settimeout(WAIT_S)
+        half.connect(str(path))
+        half.sendall(b"PUT /v1/a HTTP/1.0\r\nContent-Length: 9\r\n\r\nhalf")
+        half.shutdown(socket.SHUT_WR)
+        assert half.recv(1_000).startswith(b"HTTP/1.0 400 ")

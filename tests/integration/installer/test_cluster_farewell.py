@@ -61,6 +61,8 @@ def test_pods_with_shares_keep_what_they_stand_on(machine: Machine, run: Callabl
     one.said("waiting for the last pods with shares: apps/one \n")
     assert machine.called("replace")  # the node need not wait for them
     assert machine.at("/var/run/cdi/edgegpu.json").exists()
+    assert machine.at("/var/run/cdi/edgegpu-limited.json").exists()
+    assert machine.at("/run/edgegpu/containers/0123/limits").exists()  # what holds them to their memory
     machine.answers(limits="apps/other cpu\n")
     assert one.ended() == 0
     assert machine.cleaned()

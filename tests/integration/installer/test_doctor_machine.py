@@ -172,6 +172,18 @@ def test_a_foreign_preload_library(box: Box) -> None:
     box.expect("limiter", CheckLevel.WARNING, "/usr/local/vgpu/libvgpu.so", "/etc/ld.so.preload")
 
 
+def test_what_holds_containers_to_their_memory(box: Box) -> None:
+    assert box.see("limiter").text == "shares are placed, not enforced (isolation.mode none)"
+    held = pod("held", 4, CARD_0, isolation={"state": "enforced", "reason": ""})
+    loose = pod("loose", 4, CARD_0, isolation={"state": "degraded", "reason": "its pod was admitted before"})
+    box.status |= {"isolation": "limiter", "isolation_problem": "", "pods": [held, pod("new", 4)]}
+    assert box.see("limiter").text == "the limiter holds 1 container to its memory"
+    box.status["pods"] = [held, loose]
+    box.expect("limiter", CheckLevel.WARNING, "its pod was admitted before", "edgegpu pods")
+    box.status["isolation_problem"] = "the nvidia runtime brings the driver's files"
+    box.expect("limiter", CheckLevel.BROKEN, "the nvidia runtime brings the driver's files", "journalctl")
+
+
 def test_the_simulated_driver_below_a_root_of_its_own(box: Box, simdriver_build: Path) -> None:
     root = box.at("/run/edgegpu-sim")
     root.mkdir()
