@@ -47,7 +47,7 @@ from edgegpu_cloud.rollouts.rules import (
 )
 from edgegpu_cloud.rollouts.strategy import RolloutStrategy
 from edgegpu_cloud.store.records import BoxRecord, BoxState, Latest, StoredCommand
-from edgegpu_cloud.store.rollouts.records import Json, RolloutBoxRecord, RolloutRecord
+from edgegpu_cloud.store.rollouts.records import BAD_HEALTH, Json, RolloutBoxRecord, RolloutRecord
 from edgegpu_cloud.store.store import Transaction
 from edgegpu_sync.ids import CommandId, DeviceId
 from edgegpu_sync.messages.spec import Spec
@@ -56,7 +56,7 @@ from edgegpu_sync.rules.ops import UpgradeArgs
 from edgegpu_sync.states import CommandState
 from edgegpu_sync.topics import TopicKind
 
-_KINDS = (TopicKind.STATUS, TopicKind.REPORTED, TopicKind.INVENTORY, TopicKind.ALLOC)
+_KINDS = (TopicKind.STATUS, TopicKind.HEALTH, TopicKind.REPORTED, TopicKind.INVENTORY, TopicKind.ALLOC)
 GONE = phrase("the box was revoked, set aside or forgotten")
 """The message of a box of which nothing can be asked any more."""
 
@@ -83,6 +83,11 @@ class _Known:
     def version(self) -> str:
         one = self.latest.get(TopicKind.STATUS)
         return str((one.body if one is not None else {}).get("versions", {}).get("agent", ""))
+
+    @property
+    def health(self) -> str:
+        one = self.latest.get(TopicKind.HEALTH)
+        return str((one.body if one is not None else {}).get("state", ""))
 
 
 class BoxWork:
@@ -156,7 +161,7 @@ class BoxWork:
         args = release.model_dump(mode="json", exclude_defaults=True)
         wait_s = self._strategy.timeout_s
         id_ = add_command(self._tx, known.box, self._who, op=UPGRADE_OP, args=args, wait_s=wait_s)
-        before = row.before or {"version": known.version}
+        before = row.before or {"version": known.version, "health": known.health}
         return replace(self._after(row, BoxBegun()), command=id_, before=before)
 
     def _requested(self, row: RolloutBoxRecord, known: _Known, change: RolloutChange) -> RolloutBoxRecord:
@@ -243,7 +248,7 @@ class BoxWork:
         written = []
         for row in rows:
             mine = known.get(row.device)
-            if mine is None or isinstance(self._change, UpgradeArgs):
+            if mine is None:
                 written.append(replace(row, checked_s=self._now_s))
                 continue
             event = outcome(row.wrote or {}, mine.held, mine.told, good_states(self._change))
@@ -251,6 +256,15 @@ class BoxWork:
             written.append(replace(after, checked_s=mine.told_s))
         self._tx.rollouts.put_boxes(written)
         return len(written)
+
+    def watch_upgraded(self, rows: Sequence[RolloutBoxRecord]) -> int:
+        """Note applied boxes that run another version by now, or that are not well since; return how many."""
+        if not isinstance(self._change, UpgradeArgs):
+            raise TypeError("a document is no upgrade")
+        known = self._known(rows)
+        events = [(row, _lost_upgrade(row, known[row.device], self._change)) for row in rows if row.device in known]
+        self._tx.rollouts.put_boxes([self._after(row, event) for row, event in events if event is not None])
+        return sum(event is not None for _, event in events)
 
     # the way back
 
@@ -320,6 +334,15 @@ def _back(lost: Sequence[str]) -> RolloutBoxEvent:
             "%(items)s: nobody had requested it before, and what it was is not known: it stays", items=", ".join(lost)
         )
     )
+
+
+def _lost_upgrade(row: RolloutBoxRecord, known: _Known, release: UpgradeArgs) -> RolloutBoxEvent | None:
+    """Return the end of a box that was upgraded and has not stayed so; None where all is well."""
+    if known.version not in {"", release.version}:
+        return BoxFailed(phrase("it runs version %(version)s by now", version=known.version))
+    if known.health == BAD_HEALTH != (row.before or {}).get("health"):
+        return BoxFailed(phrase("the box is not well since the upgrade: its page says what is wrong"))
+    return None
 
 
 def _command_end(command: StoredCommand | None) -> RolloutBoxEvent | None:

@@ -127,10 +127,13 @@ class _RolloutStep:
         """Yield boxes to which something may have happened since the last step, with what notes it for them."""
         rollout, now_s, tx = self._rollout, self._now_s, self._tx.rollouts
         late_s = now_s - self._strategy.timeout_s
-        ended = tx.ended_by_command if rollout.kind == RolloutKind.UPGRADE else tx.maybe_changed
+        upgrades = rollout.kind == RolloutKind.UPGRADE
+        ended = tx.ended_by_command if upgrades else tx.maybe_changed
         yield self._boxes.look_at, ended(rollout.number, late_s=late_s, limit=self._left)
         if rollout.state in {R.RUNNING, R.PAUSED} and self._strategy.gate.soak_s and rollout.wave < rollout.waves:
-            yield self._boxes.watch, tx.newly_reported(rollout.number, rollout.wave, limit=self._left)
+            watch = self._boxes.watch_upgraded if upgrades else self._boxes.watch
+            reported = tx.upgrade_lost if upgrades else tx.newly_reported
+            yield watch, reported(rollout.number, rollout.wave, limit=self._left)
         if rollout.state is R.RUNNING:
             yield from self._come_and_go()
         if rollout.state is R.RETURNING:

@@ -24,7 +24,8 @@ traffic: kubelet writes its status when anything in it changes."""
 SETTLE_S, SETTLE_CHECK_S = 30.0, 2.0
 """After a registration kubelet publishes what it offers within some 15 s (its status has a period of 10 s). If a
 scheduler asks in that moment, an extender that sees the change a little later may answer "inventory not current", and
-the scheduler would not ask again for minutes. So the Node is read often for that long, and a write follows a change."""
+the scheduler would not ask again for minutes. So the Node is read often for that long, and a write follows a change.
+Another write follows at the end: kubelet may have offered nothing and everything again between two reads."""
 
 
 REPORT_LABEL = "edgegpu.io/report"
@@ -66,7 +67,7 @@ class Publisher:
         self._last: NodeReport | None = None
         self._echo_at_s: float | None = None
         self._checked_at_s = -CHECK_S
-        self._settled_at_s = clock()
+        self._settled_at_s = self._settle_written_s = clock()
         self._offered: object = None
         self._needs_label = False
         self.generation = 0
@@ -85,7 +86,10 @@ class Publisher:
         now_s = self._clock()
         fresh = report_of(snapshot, boot=self._boot)
         last = self._last
-        echo = self._echo_at_s is not None and now_s >= self._echo_at_s
+        settled_at_s = self._settled_at_s
+        settled = settled_at_s != self._settle_written_s and now_s >= settled_at_s
+        echoed = self._echo_at_s is not None and now_s >= self._echo_at_s
+        echo = echoed or settled
         if now_s - self._checked_at_s >= self._check_every_s(now_s):
             node = self._read()
             self._checked_at_s = now_s
@@ -103,8 +107,10 @@ class Publisher:
         self._write({REPORT_ANNOTATION: write_report(report)}, labels)
         if last is None or _released(last, fresh):
             self._echo_at_s = now_s + ECHO_S
-        elif echo:
+        elif echoed:
             self._echo_at_s = None  # an echo that is due later stays due: this write may be too early to replace it
+        if settled:
+            self._settle_written_s = settled_at_s
         self._last = report
 
     @property
@@ -112,6 +118,8 @@ class Publisher:
         """The seconds until a write or a read of the Node is due by itself; None when none is."""
         now_s = self._clock()
         due = [] if self._echo_at_s is None else [self._echo_at_s]
+        if self._settled_at_s != self._settle_written_s:
+            due.append(self._settled_at_s)
         if now_s < self._settled_at_s:
             due.append(self._checked_at_s + SETTLE_CHECK_S)
         return max(0.0, min(due) - now_s) if due else None

@@ -103,7 +103,26 @@ def test_what_kubelet_offers_after_a_registration_is_followed_by_a_write() -> No
     desk.now_s += desk.publisher.wait_s or 0.0
     assert desk.publish("a") == 1
     desk.now_s += SETTLE_S
+    assert desk.publisher.wait_s == 0.0
+    assert desk.publish("a") == 1
     assert desk.publisher.wait_s is None
+
+
+def test_a_write_follows_a_registration_though_every_read_finds_the_same_offer() -> None:
+    desk = settled("a")
+    desk.publisher.kubelet_registered()
+    while desk.publisher.wait_s:
+        desk.now_s += desk.publisher.wait_s
+        due = desk.now_s >= 1000.0 + ECHO_S + SETTLE_S
+        assert desk.publish("a") == due
+    assert desk.publisher.wait_s is None
+    desk.publisher.kubelet_registered()
+    desk.now_s += SETTLE_S / 2
+    desk.publisher.kubelet_registered()
+    desk.now_s += SETTLE_S / 2
+    assert desk.publish("a") == 0, "another registration begins the time anew"
+    desk.now_s += SETTLE_S / 2
+    assert desk.publish("a") == 1
 
 
 @pytest.mark.parametrize(("kubelet", "bumps"), [("v1.28.15+k3s1", True), ("v1.33.1+k3s1", False), ("odd", False)])

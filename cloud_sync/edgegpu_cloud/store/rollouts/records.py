@@ -9,6 +9,9 @@ from edgegpu_sync.ids import CommandId, DeviceId
 
 Json = dict[str, Any]
 
+BAD_HEALTH = "bad"
+"""The health of a box that is not well, as it reports it."""
+
 
 class RolloutState(StrEnum):
     """Where a rollout stands. The last four are ends."""

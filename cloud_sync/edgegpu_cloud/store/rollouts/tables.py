@@ -29,6 +29,7 @@ from edgegpu_cloud.store.convert import Values, record_of
 from edgegpu_cloud.store.records import BoxState
 from edgegpu_cloud.store.rollouts.planned import PlanQuery, members_query, planned
 from edgegpu_cloud.store.rollouts.records import (
+    BAD_HEALTH,
     EVERY_ROLLOUT,
     RolloutBoxRecord,
     RolloutBoxState,
@@ -46,6 +47,7 @@ from edgegpu_sync.topics import TopicKind
 
 _ROLLOUTS, _OF = table(RolloutRow), table(RolloutBoxRow)
 _BOXES, _COMMANDS, _LATEST = table(BoxRow), table(CommandRow), table(LatestRow)
+_SUMMARIES = table(SummaryRow)
 
 B = RolloutBoxState
 RETURNABLE = (B.APPLIED, B.REJECTED, B.FAILED)
@@ -278,6 +280,24 @@ class RolloutTable:
         )
         where = (_OF.c.wave == wave) & _OF.c.changed & told.exists()
         return self._of_boxes(number, B.APPLIED, where, limit)
+
+    def upgrade_lost(self, number: int, wave: int, *, limit: int) -> list[RolloutBoxRecord]:
+        """Return upgraded boxes of a wave that have said since that they run another version, or are not well.
+
+        Those that were not well before the upgrade are left out.
+        """
+        version = select(_ROLLOUTS.c.change["version"].as_string()).where(_ROLLOUTS.c.number == number)
+        s, health = _SUMMARIES.c, func.coalesce(_OF.c.before["health"].as_string(), "")
+        other = s.agent.not_in(["", version.scalar_subquery()]) & self._said_since(TopicKind.STATUS)
+        unwell = (s.health == BAD_HEALTH) & (health != BAD_HEALTH) & self._said_since(TopicKind.HEALTH)
+        lost = select(s.device).where(s.device == _OF.c.device, other | unwell)
+        return self._of_boxes(number, B.APPLIED, (_OF.c.wave == wave) & _OF.c.changed & lost.exists(), limit)
+
+    def _said_since(self, kind: TopicKind) -> ColumnElement[bool]:
+        said = select(_LATEST.c.device).where(
+            _LATEST.c.device == _OF.c.device, _LATEST.c.kind == kind.value, _LATEST.c.at_s > _OF.c.since_s
+        )
+        return said.exists()
 
     def offline(self, number: int, wave: int, *, heard_s: float, limit: int) -> list[RolloutBoxRecord]:
         """Return boxes of the waves up to this one that are queued, and not connected or not heard since then."""

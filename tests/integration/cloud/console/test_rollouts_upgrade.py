@@ -13,7 +13,9 @@ from kits.rolloutbed import EachCommit, RolloutBed
 from starlette.testclient import TestClient
 
 from edgegpu_cloud.store.rollouts.records import RolloutBoxState, RolloutState
+from edgegpu_sync.messages.telemetry import BoxHealth
 from edgegpu_sync.states import CommandState, ResultCode
+from edgegpu_sync.topics import TopicKind
 
 B, R = RolloutBoxState, RolloutState
 OLD, NEW = "0.2.0", "0.3.0"
@@ -38,6 +40,12 @@ class UpgradeBed:
 
     def box(self, number: int) -> ModelBox:
         return self.bed.box(self.bed.devices[number - 1])
+
+    def say_health(self, number: int, state: str) -> None:
+        box = self.box(number)
+        health = BoxHealth.model_validate({**box._up(), "state": state, "parts": ()})  # noqa: SLF001
+        box.say(box.plain(TopicKind.HEALTH), health)
+        self.bed.settle(3)
 
     def page(self, path: str, **params: str) -> str:
         self.site.now_s = self.bed.world.clock()
@@ -196,3 +204,44 @@ def test_a_form_that_says_nothing_of_failures_stops_an_upgrade_and_returns_the_o
         started = hall.client.post("/rollouts", data=fields(page.text, "/rollouts") | {"typed": "6"})
         number = int(started.headers["location"].rsplit("/", 1)[1])
         assert hall.bed.rollouts.show(number).strategy.on_failure == on_failure
+
+
+SOAK = {"canary": "2", "waves": "2", "soak": "10", "first": "box-1 box-2", "success": "100"}
+
+
+def test_a_box_that_runs_another_version_in_the_soak_fails_the_gate(hall: UpgradeBed) -> None:
+    number = hall.start(**SOAK)
+    hall.bed.until(lambda: hall.bed.rollouts.show(number).states.get(B.APPLIED) == 2)
+    assert hall.bed.rollouts.show(number).soaks_until_s is not None
+    hall.bed.settle(5)
+    assert hall.bed.rollouts.show(number).state is R.RUNNING
+
+    hall.box(2).agent = OLD
+    hall.box(2).say_birth()
+
+    hall.bed.to_the_end(number)
+    assert hall.bed.rollouts.show(number).state is R.STOPPED
+    assert hall.told()["box-2"] == (B.FAILED, f"it runs version {OLD} by now")
+    assert hall.begun() == [1, 1, 0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("before", ["ok", "bad"])
+def test_a_box_that_is_not_well_since_the_upgrade_fails_the_gate(hall: UpgradeBed, before: str) -> None:
+    hall.say_health(2, before)
+    number = hall.start(**SOAK)
+    hall.bed.until(lambda: hall.bed.rollouts.show(number).states.get(B.APPLIED) == 2)
+    hall.say_health(1, "warn")
+    hall.say_health(2, "bad")
+
+    hall.bed.settle(5)
+    if before == "bad":
+        hall.bed.until(lambda: hall.begun()[3] == 1)
+        assert hall.told()["box-2"][0] is B.APPLIED, "it was not well before"
+        return
+    hall.bed.to_the_end(number)
+    assert hall.bed.rollouts.show(number).state is R.STOPPED
+    assert {name: state for name, (state, _) in hall.told().items() if state is not B.CANCELLED} == {
+        "box-1": B.APPLIED,
+        "box-2": B.FAILED,
+    }
+    assert "not well since the upgrade" in hall.page("/rollouts/1")
