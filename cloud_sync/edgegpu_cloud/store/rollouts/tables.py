@@ -290,14 +290,14 @@ class RolloutTable:
         s, health = _SUMMARIES.c, func.coalesce(_OF.c.before["health"].as_string(), "")
         other = s.agent.not_in(["", version.scalar_subquery()]) & self._said_since(TopicKind.STATUS)
         unwell = (s.health == BAD_HEALTH) & (health != BAD_HEALTH) & self._said_since(TopicKind.HEALTH)
-        lost = select(s.device).where(s.device == _OF.c.device, other | unwell)
+        lost = select(s.device).where(s.device == _OF.c.device, other | unwell).correlate(_OF)
         return self._of_boxes(number, B.APPLIED, (_OF.c.wave == wave) & _OF.c.changed & lost.exists(), limit)
 
     def _said_since(self, kind: TopicKind) -> ColumnElement[bool]:
         said = select(_LATEST.c.device).where(
             _LATEST.c.device == _OF.c.device, _LATEST.c.kind == kind.value, _LATEST.c.at_s > _OF.c.since_s
         )
-        return said.exists()
+        return said.correlate(_OF).exists()  # it stands two queries deep: by itself it correlates with one
 
     def offline(self, number: int, wave: int, *, heard_s: float, limit: int) -> list[RolloutBoxRecord]:
         """Return boxes of the waves up to this one that are queued, and not connected or not heard since then."""
