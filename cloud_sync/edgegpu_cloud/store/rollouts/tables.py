@@ -93,7 +93,7 @@ class RolloutTable:
         nobody = literal([], _OF.c.others.type)
         if not plan.one_of_each_cluster:
             return nobody
-        b, s = _BOXES.c, table(SummaryRow).c
+        b, s = _BOXES.c, _SUMMARIES.c
         is_sqlite = self._connection.dialect.name == "sqlite"
         listed: ColumnElement[Any] = (
             func.json_group_array(b.device) if is_sqlite else func.coalesce(func.json_agg(b.device), nobody)
