@@ -1,8 +1,9 @@
 """The console's texts and their translations: `messages.py` brings the Chinese file up to date, `--check` refuses gaps.
 
 A text is what stands in `_()`, `words()`, `ngettext()`, `phrase()`, `phrase_n()` and `{% trans %}` below
-`cloud_sync/edgegpu_cloud`, and in `sentence()` in the core and the protocol. English is the text itself. `--check`
-fails where a text has no translation, where the file has texts that nothing uses, and where placeholders differ.
+`cloud_sync/edgegpu_cloud`, and in `sentence()` and `box_sentence()` in the core and the protocol. English is the text
+itself. `--check` fails where a text has no translation, where the file has texts that nothing uses, and where
+placeholders differ.
 """
 
 import argparse
@@ -21,6 +22,7 @@ SENTENCES = [ROOT / "plugin/edgegpu_core", ROOT / "cloud_sync/edgegpu_sync"]
 TRANSLATIONS = SOURCES / "console/locale"
 METHODS = [("**/templates/**.html", "jinja2"), ("**.py", "python")]
 OPTIONS = {"**/templates/**.html": {"trimmed": "true", "silent": "false"}}
+_SENTENCES = {"sentence": None, "box_sentence": None}
 _PLACEHOLDER = re.compile(r"%\(\w+\)[a-z]|%[a-z]")
 
 
@@ -33,7 +35,7 @@ def extracted() -> Catalog:
     for name, _, message, comments, context in found:
         catalog.add(message, None, [(f"cloud_sync/edgegpu_cloud/{name}", 0)], auto_comments=comments, context=context)
     for folder in SENTENCES:
-        for name, _, message, _, _ in extract_from_dir(folder, METHODS[1:], keywords={"sentence": None}):
+        for name, _, message, _, _ in extract_from_dir(folder, METHODS[1:], keywords=_SENTENCES):
             catalog.add(message, None, [(f"{folder.name}/{name}", 0)])
     return catalog
 

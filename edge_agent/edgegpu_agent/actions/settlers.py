@@ -38,6 +38,7 @@ from edgegpu_sync.messages.spec import (
     UnitSize,
 )
 from edgegpu_sync.messages.uplink import ItemState
+from edgegpu_sync.rules.box_sentences import SHARES_HELD, SO_ALREADY
 from edgegpu_sync.rules.settle import NO_SHARING, Settlement, SharingFound
 from edgegpu_sync.states import ResultCode
 
@@ -166,7 +167,7 @@ class InstallerChange:
 def _settlement(end: End) -> Settlement:
     match end:
         case TransactionCommitted(changed):
-            return Settlement.applied("" if changed else "it was so already")
+            return Settlement.applied("" if changed else SO_ALREADY.of())
         case TransactionRolledBack(why):
             return Settlement.failed(ResultCode.ERROR, why, restored=True)
         case TransactionBroken(why):
@@ -273,7 +274,7 @@ def _isolation(item: Isolation, layout: Layout) -> Settlement | None:
         present = schema.load(path).isolation.mode.value if path.exists() else IsolationMode.NONE.value
     except ConfigError as error:
         return Settlement.rejected(ResultCode.PRECHECK, f"cannot say what holds containers here: {error}")
-    return Settlement.applied("it was so already") if item.mode.value == present else None
+    return Settlement.applied(SO_ALREADY.of()) if item.mode.value == present else None
 
 
 def _not_while_held(item: UnitSize, socket: Path, timer: ActionTimer) -> Settlement | None:
@@ -283,10 +284,8 @@ def _not_while_held(item: UnitSize, socket: Path, timer: ActionTimer) -> Settlem
     except PluginUnreachableError as error:
         return Settlement.rejected(ResultCode.PRECHECK, f"cannot say whether pods hold shares: {error}")
     if now.unit_mib == item.mib:
-        return Settlement.applied("it was so already")
+        return Settlement.applied(SO_ALREADY.of())
     if not now.holders:
         return None
     names = ", ".join(now.holders[:10])
-    return Settlement.rejected(
-        ResultCode.PRECHECK, f"pods hold shares in units of {now.unit_mib} MiB, stop them: {names}"
-    )
+    return Settlement.rejected(ResultCode.PRECHECK, SHARES_HELD.of(unit=str(now.unit_mib), pods=names))

@@ -25,6 +25,7 @@ from edgegpu_core.model import ResourceModel
 from edgegpu_core.request import RequestedAmounts
 from edgegpu_sync.messages.spec import AppLimits, AskedItem
 from edgegpu_sync.messages.uplink import ItemState
+from edgegpu_sync.rules import box_sentences as said
 from edgegpu_sync.rules.settle import NO_SHARING, Settlement
 from edgegpu_sync.states import ResultCode
 from edgegpu_sync.wire import clipped
@@ -111,7 +112,7 @@ class AppLimitsSettler:
 
     def _settled(self, limits: AppLimits, notes: SettlerNotes) -> Settlement:
         if limits.namespace == SYSTEM:
-            raise refused(ResultCode.PRECHECK, f"apps in {SYSTEM} are never changed")
+            raise refused(ResultCode.PRECHECK, said.NEVER_CHANGED.of(namespace=SYSTEM))
         self._check_holder(limits)
         found = self._find(limits)
         rollout = Rollout(self._apps, self._snapshot, self._timer, ref=found.ref, container=limits.container)
@@ -128,29 +129,28 @@ class AppLimitsSettler:
         self._lease.known(patience.holder_s)
         if not self._lease.holds():
             who = self._lease.holder or "another agent of the cluster"
-            raise LimitsRefusedError(
-                Settlement(state=ItemState.ELSEWHERE, text=f"{who} settles the app limits of its cluster")
-            )
+            raise LimitsRefusedError(Settlement(state=ItemState.ELSEWHERE, text=said.SETTLED_ELSEWHERE.of(agent=who)))
         uid = self._timer.retry_reads(self._apps.cluster_uid)
         if uid != limits.cluster:
-            raise refused(ResultCode.PRECHECK, f"this box is in cluster {uid}, the limits are for {limits.cluster}")
+            raise refused(ResultCode.PRECHECK, said.OTHER_CLUSTER.of(cluster=uid, meant=limits.cluster))
         if not self._installed():
             raise LimitsRefusedError(NO_SHARING)
         if not self._timer.retry_reads(self._snapshot.shared):
-            raise refused(ResultCode.PRECHECK, "no node of the cluster offers GPU shares: `edgegpu doctor` says why")
+            raise refused(ResultCode.PRECHECK, said.NO_SHARES.of())
 
     def _find(self, limits: AppLimits) -> FoundWorkload:
         name = f"{limits.namespace}/{limits.app}"
         found = self._timer.retry_reads(lambda: self._apps.find(limits.namespace, limits.app))
         if not found:
-            raise refused(ResultCode.PRECHECK, f"there is no Deployment, StatefulSet or DaemonSet {name}")
+            raise refused(ResultCode.PRECHECK, said.NO_WORKLOAD.of(app=name))
         if len(found) > 1:
             kinds = " and a ".join(one.ref.kind.value for one in found)
-            raise refused(ResultCode.PRECHECK, f"{name} is a {kinds}: it is not clear which one is meant; rename one")
+            raise refused(ResultCode.PRECHECK, said.SEVERAL_WORKLOADS.of(app=name, kinds=kinds))
         spec = found[0].template.get("spec") or {}
         if container_of(spec, limits.container) is None:
             names = ", ".join(one["name"] for one in spec.get("containers") or ())
-            raise refused(ResultCode.PRECHECK, f"{found[0].ref} has no container {limits.container}; it has {names}")
+            words = said.NO_CONTAINER.of(workload=str(found[0].ref), container=limits.container, containers=names)
+            raise refused(ResultCode.PRECHECK, words)
         return found[0]
 
 
@@ -260,9 +260,7 @@ class _Run:
             if now.request(model) == self._asked:
                 return None  # the patch was written, and the answer was lost
             if now != note.before:
-                raise refused(
-                    ResultCode.SUPERSEDED, "somebody else has changed its limits at the same moment: try again"
-                )
+                raise refused(ResultCode.SUPERSEDED, said.CHANGED_MEANWHILE.of())
             change = amounts_patch(spec, container, note.asked)
             return merged(change, aside_patch(found)) if stops else change
 
@@ -312,7 +310,7 @@ class _Run:
                 if ended.changed:
                     return Settlement.failed(ResultCode.SUPERSEDED, clipped(ended.text), restored=False)
                 why = ended.text or "nothing says why"
-                text = f"the rollout has not ended, and its limits are not at fault, so they stay: {why}"
+                text = said.NOT_AT_FAULT.of(why=why)
                 return Settlement.failed(ResultCode.TIMED_OUT, clipped(text), restored=False)
 
     def _restore(self, note: ChangeNote) -> Settlement:
@@ -339,9 +337,9 @@ class _Run:
 def _of_error(error: KubeError, limits: AppLimits, *, begun: bool) -> Settlement:
     text = str(error)
     if isinstance(error, Forbidden):
-        text = f"edgegpu may not change apps in namespace {limits.namespace}: grant it (docs/app-limits.md): {text}"
+        text = said.NO_PERMISSION.of(namespace=limits.namespace, why=text)
     if isinstance(error, NotFound):
-        text = f"{limits.namespace}/{limits.app} is gone: {text}"
+        text = said.APP_GONE.of(app=f"{limits.namespace}/{limits.app}", why=text)
     if begun:
         return Settlement.failed(ResultCode.ERROR, clipped(text), restored=False)
     return Settlement.rejected(ResultCode.ERROR, clipped(text))

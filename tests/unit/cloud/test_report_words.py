@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from kits.speaking import phrasing
 from edgegpu_cloud.fleet.limits.report_words import report_words
 from edgegpu_cloud.phrases import phrase_json, read_phrase
 from edgegpu_sync.messages.uplink import ItemReport
+from edgegpu_sync.rules.box_sentences import BOX_SENTENCES, NO_CONTAINER, NO_PERMISSION, NO_WORKLOAD, BoxSentence
 from edgegpu_sync.rules.settle import NO_SHARING
 
 TOLD = "needs 40 vcuda-memory on one card; card 0 has 29 free"
@@ -79,6 +81,29 @@ def test_limits_that_were_taken_back() -> None:
 def test_texts_that_are_the_same_on_every_box() -> None:
     one = report(NO_SHARING.text, code="NOT_INSTALLED")
     assert chinese(one) == "该设备上没有安装 GPU 共享"
+
+
+def fields_of(one: BoxSentence) -> dict[str, str]:
+    return {name: f"{name}-of-it" for name in re.findall(r"%\((\w+)\)s", one.template)}
+
+
+@pytest.mark.parametrize("one", BOX_SENTENCES, ids=lambda one: one.template[:30])
+def test_each_refusal_of_an_agent_is_read_back_and_said_in_chinese(one: BoxSentence) -> None:
+    fields = fields_of(one)
+    text = one.of(**fields)
+    assert one.read(text) == fields
+    assert [other for other in BOX_SENTENCES if other.read(text) is not None] == [one], "no text is two of them"
+    said = chinese(report(text, code="PRECHECK"))
+    assert one.template.split("%")[0].strip() not in said or one.template.startswith("%")
+    assert all(value in said for value in fields.values())
+
+
+def test_names_stand_in_the_sentence_and_reasons_are_quoted() -> None:
+    assert chinese(report(NO_WORKLOAD.of(app="default/asr"), code="PRECHECK")).startswith("没有 Deployment")
+    text = NO_CONTAINER.of(workload="Deployment default/asr", container="main", containers="a, b")
+    assert "<q" not in chinese(report(text, code="PRECHECK"))
+    refused = NO_PERMISSION.of(namespace="shop", why="403: <b>no</b>")
+    assert QUOTE.format("403: &lt;b&gt;no&lt;/b&gt;") in chinese(report(refused, code="ERROR"))
 
 
 @pytest.mark.parametrize(("code", "more"), [("NO_ROOM", {}), ("PRECHECK", {}), ("NEW_CODE", {"numbers": numbers()})])

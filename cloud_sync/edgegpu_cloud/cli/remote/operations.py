@@ -6,7 +6,9 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from edgegpu_cloud.cli.remote.client import ApiClient, name_in_path, read_as
+from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.listing import BoxFilter
+from edgegpu_cloud.fleet.operations.box_set import MOST_BOXES
 from edgegpu_cloud.fleet.operations.operations import REMEDY, OperationBoxPage, OperationBoxView, OperationView
 from edgegpu_cloud.store.operations.records import BoxOutcome, OperationKind
 from edgegpu_cloud.store.records import Json
@@ -25,7 +27,16 @@ class RemoteOperations:
     def start(
         self, kind: OperationKind, args: Json, *, where: BoxFilter | None = None, devices: Collection[DeviceId] = ()
     ) -> OperationView:
-        """Store a change of the boxes of a filter there, or of these; the API takes a filter's selector and askable."""
+        """Store a change of the boxes of a filter there, or of these; the API takes a filter's selector and askable.
+
+        Raises:
+            CloudError: more boxes are named than one request takes, or the controller refuses it.
+        """
+        if len(devices) > MOST_BOXES:
+            text = f"cannot name {len(devices):,} boxes to a controller on another machine: it takes {MOST_BOXES:,}"
+            raise CloudError(
+                text, remedy="`edgegpu-cloud rollouts start` selects by labels there; or narrow the labels"
+            )
         boxes: Json = {"devices": sorted(devices)}
         if where is not None:
             boxes = {"labels": where.selector, "askable": where.askable}

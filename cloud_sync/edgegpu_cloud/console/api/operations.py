@@ -10,10 +10,11 @@ from edgegpu_cloud.console.api.access import ApiOperator, ApiVisitor
 from edgegpu_cloud.console.api.conditions import Cursor, Limit, page_with
 from edgegpu_cloud.console.api.idempotency import Once
 from edgegpu_cloud.console.api.models.fleet import ApiModel, ApiPage
-from edgegpu_cloud.console.api.models.rollouts import MOST_BOXES, ApiLimitsChange, ApiSharingChange
+from edgegpu_cloud.console.api.models.rollouts import ApiLimitsChange, ApiSharingChange
 from edgegpu_cloud.console.api.problems import ApiRequestError
 from edgegpu_cloud.fleet.changes import LONGEST_WAIT_S
 from edgegpu_cloud.fleet.listing import BoxFilter
+from edgegpu_cloud.fleet.operations.box_set import MOST_BOXES
 from edgegpu_cloud.fleet.operations.operations import Operations, OperationView
 from edgegpu_cloud.store.operations.records import BoxOutcome, OperationKind, OperationState
 from edgegpu_sync.ids import DeviceId

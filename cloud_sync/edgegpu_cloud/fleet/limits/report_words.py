@@ -3,6 +3,7 @@
 from edgegpu_cloud.phrases import Phrase, Verbatim, in_english, listed, of_sentence, phrase, phrase_n
 from edgegpu_core.model import CORE_PER_CARD
 from edgegpu_sync.messages.uplink import CardFreeNumbers, ItemReport, ItemState, Numbers
+from edgegpu_sync.rules.box_sentences import BOX_SENTENCES
 from edgegpu_sync.rules.settle import NO_SHARING, PUT_ON, TAKEN_OFF
 from edgegpu_sync.states import ResultCode
 
@@ -19,6 +20,8 @@ def report_words(report: ItemReport) -> str:
     text = report.text or ""
     if text in _CONSTANT:
         return _CONSTANT[text]
+    if told := _of_sentence(text):
+        return told
     if report.code != ResultCode.NO_ROOM or not text:
         return Verbatim(text) if text else ""
     if report.numbers is not None:
@@ -27,6 +30,16 @@ def report_words(report: ItemReport) -> str:
         whole = phrase("it had no room and was taken back: %(words)s", words=Verbatim(text))
         return in_english(text, whole)
     return Verbatim(text)
+
+
+def _of_sentence(text: str) -> Phrase | None:
+    """Return a sentence that agents of this version say; its reason stays the box's own words."""
+    for one in BOX_SENTENCES:
+        fields = one.read(text)
+        if fields is not None:
+            shown = {name: Verbatim(value) if name == "why" else value for name, value in fields.items()}
+            return in_english(text, phrase(one.template, **shown))
+    return None
 
 
 def _of_numbers(numbers: Numbers, text: str) -> Phrase:

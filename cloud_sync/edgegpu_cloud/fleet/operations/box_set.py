@@ -16,6 +16,9 @@ _CELLS, _CELL_BYTES = 512, 4
 LONGEST_SET = 4_000
 """More characters than any set has as a text."""
 
+MOST_BOXES = 1_000
+"""Boxes that one request of the API names."""
+
 
 @dataclass(frozen=True, slots=True)
 class SetDifference:

@@ -5,12 +5,11 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StrictBool
 
 from edgegpu_cloud.console.api.models.fleet import MOST_CORE, MOST_UNITS, ApiModel, ApiSharingRequest, KubeName
-from edgegpu_cloud.fleet.operations.box_set import LONGEST_SET
+from edgegpu_cloud.fleet.operations.box_set import LONGEST_SET, MOST_BOXES
 from edgegpu_cloud.rollouts.strategy import FailurePolicy, OfflinePolicy
 from edgegpu_cloud.store.rollouts.records import RolloutBoxState, RolloutState
 
 _DAY_S = 86_400
-MOST_BOXES = 1_000
 BoxName = Annotated[str, Field(min_length=1, max_length=253)]
 
 
