@@ -54,6 +54,14 @@ def test_no_way_to_the_functions_leads_past_the_limiter(container: Container, pr
     container.run(programs("ways"))
 
 
+def test_a_static_program_that_loads_the_driver_is_held(container: Container, tmp_path: Path) -> None:
+    """Such a program has a loader of its own, which no LD_PRELOAD reaches."""
+    source, program = SOURCES / "tests/loader.c", tmp_path / "loader"
+    subprocess.run(["cc", "-O1", "-w", "-static", "-o", program, source, "-ldl"], capture_output=True, check=True)
+    assert container.run(program, str(LEFT), "1") == "0 2\n"
+    assert container.run(program, str(LEFT + 1)) == "2\n"
+
+
 def test_a_program_that_links_the_driver_is_held(container: Container, programs: Compile) -> None:
     container.run(programs("linked", container.libraries / "libcuda.so.1"))
 

@@ -10,7 +10,8 @@
 #define PITCH 256
 
 static uint64_t next_address = 0x7f0000000000;
-static __thread CUcontext current;
+/* Static programs that load a library have no __tls_get_addr that works. */
+static __thread CUcontext current __attribute__((tls_model("initial-exec")));
 static int retained;
 static char primary;
 
