@@ -30,6 +30,7 @@ def client() -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     source = Path(__file__).with_name("memory_client.c")
     subprocess.run(["cc", "-O1", "-o", folder / "memory_client", source, "-ldl"], check=True)
+    subprocess.run(["cc", "-O1", "-w", "-static", "-o", folder / "memory_client_static", source, "-ldl"], check=True)
     return folder
 
 
@@ -45,10 +46,21 @@ def by(k3s: K3s, limiter_build: Path, request: pytest.FixtureRequest) -> Iterato
     insert_cards(k3s, {SERVER: cards(7611)})
 
 
-def held(*command: str) -> Manifest:
+HELD = (
+    ("/client/memory_client",),
+    ("env", "-i", "/client/memory_client"),
+    ("env", "LD_LIBRARY_PATH=/lib64", "/client/memory_client_static"),
+    ("env", "LD_PRELOAD=libcuda.so.1", "/client/memory_client"),
+    ("unshare", "-Urm", "/client/memory_client"),
+)
+"""How a program is started that the limiter holds all the same."""
+
+
+def held(*command: str, **more: Any) -> Manifest:  # noqa: ANN401  (fields of a container)
     """Return a container with four units that has the program; it runs a command, or waits."""
     mounts = [{"name": "client", "mountPath": "/client", "readOnly": True}]
-    more: dict[str, Any] = {"args": list(command)} if command else {}
+    if command:
+        more["args"] = list(command)
     return container(memory=UNITS, core=10, volumeMounts=mounts, **more)
 
 
@@ -83,7 +95,8 @@ def test_a_container_gets_its_memory_and_not_more(k3s: K3s, namespace: str, clie
     left = LIMIT_MIB - CONTEXT_MIB
     assert run(k3s, namespace, "held", "/client/memory_client", str(left), "1") == ["0", OOM]
     assert run(k3s, namespace, "held", "/client/memory_client", str(left + 1), str(left)) == [OOM, "0"]
-    assert run(k3s, namespace, "held", "env", "-i", "/client/memory_client", str(left + 1)) == [OOM]
+    for way in HELD:
+        assert run(k3s, namespace, "held", *way, str(left + 1), str(left)) == [OOM, "0"], way
     query = ("nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits")
     assert run(k3s, namespace, "held", *query) == [str(LIMIT_MIB)]
     with pytest.raises(LabError):
@@ -171,15 +184,25 @@ def test_a_folder_lives_as_long_as_its_container(k3s: K3s, namespace: str, clien
     wait_until(no_folder, what="the folder is removed")
 
 
-KEEP = "/client/memory_client --keep"
+KEEP, DRIVER = "/client/memory_client --keep", "/run/edgegpu/container/driver"
+_OVER = f"for file in $(find /usr /lib -name 'libcuda.so*'); do mount --bind {DRIVER}/libcuda.so.1 $file; done"
 PAST = {
-    "folder": f"LD_LIBRARY_PATH=/run/edgegpu/container/driver exec {KEEP} 1500",
-    "copy": f"cp /run/edgegpu/container/driver/* /tmp && LD_LIBRARY_PATH=/tmp exec {KEEP} 1500",
+    "folder": f"LD_LIBRARY_PATH={DRIVER} exec {KEEP} 1500",
+    "preload": f"LD_PRELOAD={DRIVER}/libcuda.so.1 exec {KEEP} 1500",
+    "copy": f"cp {DRIVER}/* /tmp && LD_LIBRARY_PATH=/tmp exec {KEEP} 1500",
+    "static": f"cp {DRIVER}/* /tmp && LD_LIBRARY_PATH=/tmp:/lib64 exec /client/memory_client_static --keep 1500",
+    "namespace": f'unshare -Urm sh -c "{_OVER.replace("$", chr(92) + "$")}; exec {KEEP} 1500"',
+    "privileged": f"{_OVER}; exec {KEEP} 1500",
+}
+"""How a container's author gets more than 1 GiB, which the limiter does not prevent: by the driver's own folder, as a
+library that is loaded first, by a copy of the driver (from a static program too), by mounts of its own in an own mount
+namespace, or where the container is privileged."""
+BY_COUNT = {
     "count": f"{KEEP} 900 & sleep 1; dd if=/dev/zero of=/run/edgegpu/container/usage bs=64k count=1 conv=notrunc; "
     f"{KEEP} 900",
+    "ptrace": "/client/memory_client --rob 900",
 }
-"""What a container's author does to get more than 1 GiB, which the limiter does not prevent: by the driver's own
-folder, by a copy of the driver, and by setting a process's count to zero."""
+"""How a process's count is set to zero, so that another gets as much: in the shared file, or in its own memory."""
 TOLD_S = 5.0
 
 
@@ -187,13 +210,14 @@ TOLD_S = 5.0
 def test_who_goes_past_the_limiter_is_told(k3s: K3s, namespace: str, client: Path, by: str) -> None:
     assert by == "cdi"
     took_s = []
-    for name, way in PAST.items():
-        k3s.apply(pod(name, spec_of(client, held("sh", "-c", way)), namespace=namespace))
+    for name, way in (PAST | BY_COUNT).items():
+        more = {"securityContext": {"privileged": True}} if name == "privileged" else {}
+        k3s.apply(pod(name, spec_of(client, held("sh", "-c", way, **more)), namespace=namespace))
         wait_until(partial(_took_all, k3s, namespace, name), what=f"{name}: the memory is taken", every_s=0.2)
         began = time.monotonic()
         reason = wait_until(partial(_told, k3s, name), what=f"{name}: the plugin tells of it", every_s=0.2)
         took_s.append(time.monotonic() - began)
-        assert ("past the limiter" if name != "count" else "by the driver's count") in reason
+        assert ("past the limiter" if name in PAST else "by the driver's count") in reason, name
         k3s.kubectl("delete", "pod", "-n", namespace, name, "--grace-period=0", "--force")
     k3s.report("isolation_bypass_told_s", took_s, limit=TOLD_S)
 
@@ -201,7 +225,7 @@ def test_who_goes_past_the_limiter_is_told(k3s: K3s, namespace: str, client: Pat
 def _took_all(k3s: K3s, namespace: str, name: str) -> bool:
     said = [line for line in k3s.kubectl("logs", "-n", namespace, name).splitlines() if line.isdigit()]
     assert OOM not in said
-    return len(said) == PAST[name].count(KEEP)
+    return len(said) == (1 if name in PAST else 2)
 
 
 def _told(k3s: K3s, name: str) -> str:
