@@ -3,10 +3,12 @@
 import json
 import os
 import re
+from pathlib import Path
 from typing import Any
 
-from box.bed import APPS, RECOVER, WAITS, WITH_EDGEGPU, WITH_K3S, Bed, differences
+from box.bed import APPS, INSTALLED, RECOVER, WAITS, WITH_EDGEGPU, WITH_K3S, Bed, differences
 from e2e.manifests import container, deployment, pod, pod_spec
+from e2e.memoryclient import make_memory_client
 from lab.labrun import wait_until
 
 FULL = bool(os.environ.get("BOX_FULL"))
@@ -50,6 +52,33 @@ def equal_in_the_end(bed: Bed, before: dict[str, str], node: dict[str, Any]) -> 
         wait_until(as_before, what="the box is as it was", timeout_s=FAREWELL_S, every_s=5)
     finally:
         print(differences(before, bed.disk()), bed.node_object())  # noqa: T201  (what a failure is looked for with)
+
+
+CLIENT, HELD_UNITS = "/srv/client", 4
+TOO_MUCH_MIB = HELD_UNITS * 256 + 1
+GRANTED, OOM = "0", "2"
+
+
+def test_a_container_is_held_on_when_edgegpu_has_gone(bed: Bed, installed: str, tmp_path: Path) -> None:
+    bed.fresh(installed)
+    bed.edgegpu("install", "--isolation", "limiter")
+    bed.offered()
+    bed.machine.push(*make_memory_client(tmp_path).iterdir(), to=CLIENT)
+    mounts = [{"name": "client", "mountPath": CLIENT, "readOnly": True}]
+    held = container(memory=HELD_UNITS, core=1, volumeMounts=mounts)
+    spec = pod_spec(held, volumes=[{"name": "client", "hostPath": {"path": CLIENT}}])
+    bed.cluster.apply(pod("held", spec, namespace="default"))
+    bed.cluster.wait_phase("default", "held", "Running")
+
+    def asked() -> list[str]:
+        program = (f"{CLIENT}/memory_client", str(TOO_MUCH_MIB), "256")
+        return bed.cluster.kubectl("exec", "-n", "default", "held", "--", *program).split()
+
+    assert asked() == [OOM, GRANTED]
+    bed.edgegpu("uninstall", "--yes", "--force")
+    bed.machine.ready()
+    assert bed.machine.exec("test", "-e", Path(INSTALLED).parent, check=False).returncode != 0
+    assert asked() == [OOM, GRANTED]
 
 
 WAITING = {"waits": 15, "bare": 16}

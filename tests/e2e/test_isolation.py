@@ -1,7 +1,6 @@
 """The limiter in containers of a real kubelet and containerd: what a pod gets, and what it sees of its card."""
 
 import json
-import subprocess
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -12,6 +11,7 @@ import pytest
 from e2e.conftest import LOGS, SERVER, insert_cards
 from e2e.k3s import EXTENDER, K3s
 from e2e.manifests import Manifest, container, pod, pod_spec
+from e2e.memoryclient import make_memory_client
 from e2e.plugin_node import cards
 from lab.labkit import LabError, wait_until
 
@@ -26,12 +26,7 @@ FOLDERS = "/run/edgegpu/containers"
 @pytest.fixture(scope="module")
 def client() -> Path:
     """Return the folder with a program that asks for card memory; containers mount it."""
-    folder = LOGS / "client"
-    folder.mkdir(parents=True, exist_ok=True)
-    source = Path(__file__).with_name("memory_client.c")
-    subprocess.run(["cc", "-O1", "-o", folder / "memory_client", source, "-ldl"], check=True)
-    subprocess.run(["cc", "-O1", "-w", "-static", "-o", folder / "memory_client_static", source, "-ldl"], check=True)
-    return folder
+    return make_memory_client(LOGS / "client")
 
 
 @pytest.fixture
