@@ -75,7 +75,7 @@ cloud: cc venv simdriver ## the tests of the cloud with all its parts: Chromium,
 fuzz: cc venv simdriver ## lie to an agent over its broker, and fuzz what reads messages on both sides (MESSAGES=10000, SEED=1)
 	@$(PY) tests/fuzz/run.py --messages $(or $(MESSAGES),10000) $(if $(SEED),--seed $(SEED)) $(FUZZ_ARGS)
 
-bench: cc venv simdriver ## measure against the limits, best of three decides; writes build/bench/*.json (ONLY=placement, agent, cloud, e2e: that part)
+bench: cc venv simdriver limiter ## measure against the limits, best of three decides; writes build/bench/*.json (ONLY=placement, agent, cloud, limiter-cost, e2e: that part)
 	@$(PY) tests/bench/run.py $(if $(SLACK),--slack $(SLACK)) $(if $(E2E_RAN),--e2e-ran) $(ONLY)
 
 lab: ## make the lab's k3s from source (Go; minutes the first time)

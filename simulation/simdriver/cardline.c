@@ -191,6 +191,8 @@ static const char *header(struct sim_driver *drv, const char *key, const char *v
 		return number(value, 1 << 20, &drv->reserved_mib) ? NULL : key;
 	if (strcmp(key, "module_mib") == 0)
 		return number(value, 1 << 20, &drv->module_mib) ? NULL : key;
+	if (strcmp(key, "init_ms") == 0)
+		return number(value, 60000, &drv->init_ms) ? NULL : key;
 	if (strcmp(key, "kernel_us") == 0)
 		return number(value, 10000000, &drv->kernel_us) ? NULL : key;
 	if (strcmp(key, "cuda") != 0)

@@ -45,6 +45,7 @@ int sim_cards_load(struct sim_driver *drv)
 	drv->context_mib = 0;
 	drv->reserved_mib = 0;
 	drv->module_mib = 0;
+	drv->init_ms = 0;
 	drv->kernel_us = 5;
 	strcpy(drv->version, "560.35.03");
 	snprintf(path, sizeof(path), "%s" SIM_FOLDER "/cards", drv->root);

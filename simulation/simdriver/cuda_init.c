@@ -49,6 +49,7 @@ static CUresult start(void)
 	ndevs = cu_visible(&driver, devs, SIM_CARDS_MAX);
 	if (ndevs == 0)
 		return CUDA_ERROR_NO_DEVICE;
+	sim_sleep_until(sim_now_ns() + driver.init_ms * 1000000);
 	ready = getpid();
 	return CUDA_SUCCESS;
 }

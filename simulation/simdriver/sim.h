@@ -48,6 +48,7 @@ struct sim_driver {
 	uint64_t context_mib;
 	uint64_t reserved_mib;
 	uint64_t module_mib;		/* what each loaded module takes */
+	uint64_t init_ms;		/* what cuInit takes */
 	uint64_t kernel_us;		/* what a launch takes whose kernel's name has no time */
 	unsigned int ncards;
 	struct sim_card cards[SIM_CARDS_MAX];

@@ -19,6 +19,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 from bench import (  # noqa: E402  (the path comes first)
     bench_agent,
     bench_cloud,
+    bench_limiter,
     bench_placement,
     judging,
 )
@@ -30,8 +31,8 @@ BENCHES: Mapping[str, Callable[[Path], list[Figure]]] = {
     "placement": bench_placement.run,
     "agent": bench_agent.run,
     "cloud": bench_cloud.run,
+    "limiter-cost": bench_limiter.run,
 }
-
 
 E2E = "e2e"
 OUT = ROOT / "build/bench"

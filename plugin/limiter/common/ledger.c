@@ -24,10 +24,31 @@ static void unlock(struct ledger *ledger)
 	mutex_unlock(&ledger->mutex);
 }
 
+static unsigned int hash(enum ledger_kind kind, uint64_t key)
+{
+	return (unsigned int)((key ^ (uint64_t)kind << 60) * 0x9e3779b97f4a7c15u >> 32);
+}
+
 static unsigned int place(const struct ledger *ledger, enum ledger_kind kind, uint64_t key)
 {
-	return (unsigned int)((key ^ (uint64_t)kind << 60) * 0x9e3779b97f4a7c15u >> 32) &
-	       (ledger->room - 1);
+	return hash(kind, key) & (ledger->room - 1);
+}
+
+static uint32_t *mark(struct ledger *ledger, enum ledger_kind kind, uint64_t key)
+{
+	return &ledger->marks[hash(kind, key) & (LEDGER_MARKS - 1)];
+}
+
+/* Of a thing that is not there nobody waits for the mutex: whoever asks for one that is has had it since
+ * after it was put. */
+static struct ledger *lock_if_marked(enum ledger_kind kind, uint64_t key)
+{
+	struct process *own = process_own();
+
+	if (own == NULL || __atomic_load_n(mark(&own->ledger, kind, key), __ATOMIC_RELAXED) == 0)
+		return NULL;
+	mutex_lock(&own->ledger.mutex);
+	return &own->ledger;
 }
 
 /* The entry, or the free place where it would stand. */
@@ -82,7 +103,9 @@ static bool grow(struct ledger *ledger)
 static void drop(struct ledger *ledger, struct ledger_entry *entry)
 {
 	unsigned int mask = ledger->room - 1, hole = (unsigned int)(entry - ledger->entries), at = hole;
+	uint32_t *marks = mark(ledger, entry->kind, entry->key);
 
+	__atomic_store_n(marks, *marks - 1, __ATOMIC_RELAXED);
 	ledger->count--;
 	for (;;) {
 		struct ledger_entry *next;
@@ -112,8 +135,12 @@ bool ledger_put(struct ledger_entry entry)
 	fits = grow(ledger);
 	if (fits) {
 		at = seek(ledger, entry.kind, entry.key);
-		if (at->kind == LEDGER_NONE)
+		if (at->kind == LEDGER_NONE) {
+			uint32_t *marks = mark(ledger, entry.kind, entry.key);
+
+			__atomic_store_n(marks, *marks + 1, __ATOMIC_RELAXED);
 			ledger->count++;
+		}
 		*at = entry;
 	}
 	unlock(ledger);
@@ -122,7 +149,7 @@ bool ledger_put(struct ledger_entry entry)
 
 bool ledger_take(enum ledger_kind kind, uint64_t key, struct ledger_entry *out)
 {
-	struct ledger *ledger = lock_own();
+	struct ledger *ledger = lock_if_marked(kind, key);
 	struct ledger_entry *entry;
 
 	if (ledger == NULL)
@@ -138,7 +165,7 @@ bool ledger_take(enum ledger_kind kind, uint64_t key, struct ledger_entry *out)
 
 bool ledger_get(enum ledger_kind kind, uint64_t key, struct ledger_entry *out)
 {
-	struct ledger *ledger = lock_own();
+	struct ledger *ledger = lock_if_marked(kind, key);
 	struct ledger_entry *entry;
 
 	if (ledger == NULL)
@@ -210,7 +237,7 @@ bool ledger_has(enum ledger_kind kind, uint64_t key)
 
 int ledger_refer(enum ledger_kind kind, uint64_t key, int change)
 {
-	struct ledger *ledger = lock_own();
+	struct ledger *ledger = lock_if_marked(kind, key);
 	struct ledger_entry *entry;
 	int left = -1;
 

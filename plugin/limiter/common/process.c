@@ -14,34 +14,37 @@
 #define MADV_WIPEONFORK 18
 #endif
 
+struct process *process_known;
 static struct process *own;
-static bool wiped;			/* by the kernel */
 
 static struct process *make(void)
 {
 	struct process *made, *seen = NULL;
+	bool wiped;
 
 	made = mmap(NULL, sizeof(*made), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (made == MAP_FAILED)
 		return NULL;
 	made->epoch = 1;		/* in a child it is 0: what it knew is its parent's */
-	if (madvise(made, sizeof(*made), MADV_WIPEONFORK) == 0)
-		__atomic_store_n(&wiped, true, __ATOMIC_RELAXED);
-	else
+	wiped = madvise(made, sizeof(*made), MADV_WIPEONFORK) == 0;
+	if (!wiped)
 		made->pid = getpid();
-	if (__atomic_compare_exchange_n(&own, &seen, made, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
-		return made;
-	munmap(made, sizeof(*made));
-	return seen;
+	if (!__atomic_compare_exchange_n(&own, &seen, made, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+		munmap(made, sizeof(*made));
+		return seen;
+	}
+	if (wiped)
+		__atomic_store_n(&process_known, made, __ATOMIC_RELEASE);
+	return made;
 }
 
-struct process *process_own(void)
+struct process *process_find(void)
 {
 	struct process *seen = __atomic_load_n(&own, __ATOMIC_ACQUIRE);
 
 	if (seen == NULL)
 		return make();
-	if (!__atomic_load_n(&wiped, __ATOMIC_RELAXED) && seen->pid != getpid()) {
+	if (seen->pid != 0 && seen->pid != getpid()) {
 		memset(seen, 0, sizeof(*seen));
 		seen->pid = getpid();
 	}

@@ -3,6 +3,7 @@
 #define EDGEGPU_LIMITER_PROCESS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -40,10 +41,13 @@ struct limits {
 struct ledger_entry;
 struct gpu_table;
 
+#define LEDGER_MARKS 4096		/* a power of two */
+
 struct ledger {
 	struct mutex mutex;
 	struct ledger_entry *entries;
 	unsigned int room, count;
+	uint32_t marks[LEDGER_MARKS];	/* entries with that hash; atomic: 0 is known without the mutex */
 };
 
 struct slot_use {
@@ -53,6 +57,16 @@ struct slot_use {
 	uint64_t reaped_ms;
 	uint64_t held[CARDS_MAX];	/* atomic: what our slot must say */
 	uint64_t contexts[CARDS_MAX];
+};
+
+#define POOLS_SEEN 8
+
+/* A pool's account as it was last counted, to be read without a lock (cuda_account.c); each atomic. */
+struct pool_seen {
+	uint64_t key;			/* 0: free */
+	uint64_t bytes;
+	int card;
+	unsigned int references;
 };
 
 #define REUSED_MAX 16
@@ -73,6 +87,7 @@ struct process {
 	struct gpu_table *gpu;		/* GPU time that is being measured; atomic */
 	struct mutex virtual;	/* held while backing or mappings change */
 	struct mutex accounts;	/* held while the driver says what pools and graphs hold */
+	struct pool_seen pools[POOLS_SEEN];
 	unsigned int accounts_known;	/* how many; atomic */
 	bool pooled;		/* something is in the ledger as LEDGER_POOLED, or was; atomic */
 	bool accounts_moved;	/* something was freed since they were last looked at; atomic */
@@ -84,7 +99,15 @@ struct process {
 	uint64_t primary[DEVICES_MAX];	/* each device's primary context */
 };
 
+struct process *process_find(void);	/* for process_own alone */
+extern struct process *process_known;	/* NULL: not made yet, or the pid has to be compared; atomic */
+
 /* The one of this process; NULL: no memory. A forked child begins with an empty one. */
-struct process *process_own(void);
+static inline struct process *process_own(void)
+{
+	struct process *known = __atomic_load_n(&process_known, __ATOMIC_ACQUIRE);
+
+	return known != NULL ? known : process_find();
+}
 
 #endif

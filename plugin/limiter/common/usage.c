@@ -13,7 +13,7 @@
 
 #define SPINS 200			/* before the core is given up */
 #define YIELDS 1000			/* before it is slept for */
-#define LOOK_MS 2			/* between looks at a holder that does not let go */
+#define LOOK_MS 10			/* between looks at a holder that does not let go */
 #define WAIT_MS 2000			/* for a stopped holder, then the reservation is refused */
 #define REAP_MS 100
 #define HUGE_BYTES (1ull << 56)		/* more than any card has: somebody wrote it there */
@@ -78,9 +78,11 @@ static bool take(struct usage *map, uint64_t me)
 	}
 }
 
+/* Nobody takes the lock from one that lives: whose it was, and still is, lets go with a plain store. */
 static void give(struct usage *map, uint64_t me)
 {
-	__atomic_compare_exchange_n(&map->lock, &me, 0, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+	if (__atomic_load_n(&map->lock, __ATOMIC_RELAXED) == me)
+		__atomic_store_n(&map->lock, 0, __ATOMIC_RELEASE);
 }
 
 static uint64_t sum(const struct usage *map, int card)

@@ -17,10 +17,12 @@
 #include "settings.h"
 #include "usage_file.h"
 
-#define LOCK_TRIES 2000			/* of a millisecond each */
+#define LOCK_WAIT_NS 2000000000u	/* for a holder that does not let go */
+#define PAUSE_MIN_NS 20000u
+#define PAUSE_MAX_NS 1000000u
 
 static struct usage *mapped;
-static uint64_t inode;
+static uint64_t inode;			/* of the file; set before it is mapped for others */
 
 struct usage *usage_map(void)
 {
@@ -36,44 +38,34 @@ unsigned int usage_high(const struct usage *map)
 
 static bool lock_file(int fd)
 {
-	struct timespec pause = { 0, 1000000 };
+	uint64_t waited = 0, pause = PAUSE_MIN_NS;
 
-	for (int tries = 0; tries < LOCK_TRIES; tries++) {
-		if (flock(fd, LOCK_EX | LOCK_NB) == 0)
-			return true;
-		if (errno != EWOULDBLOCK && errno != EINTR)
+	while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+		if ((errno != EWOULDBLOCK && errno != EINTR) || waited > LOCK_WAIT_NS)
 			return false;
-		nanosleep(&pause, NULL);
+		nanosleep(&(struct timespec){ 0, (long)pause }, NULL);
+		waited += pause;
+		pause = pause < PAUSE_MAX_NS / 2 ? 2 * pause : PAUSE_MAX_NS;
 	}
-	return false;
+	return true;
 }
 
-static bool map_file(int fd)
+static bool is_ours(const struct usage *seen)
 {
-	struct stat st;
-	struct usage *seen;
+	return __atomic_load_n(&seen->magic, __ATOMIC_ACQUIRE) == USAGE_MAGIC &&
+	       seen->version == USAGE_VERSION && seen->size == sizeof(*seen) && seen->slots == USAGE_SLOTS;
+}
 
-	if (usage_map() != NULL)
-		return true;
-	if (fstat(fd, &st) < 0 || st.st_size != sizeof(*seen))
-		return false;
-	seen = mmap(NULL, sizeof(*seen), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	if (seen == MAP_FAILED)
-		return false;
-	if (seen->magic == 0) {		/* under the lock: nobody else is here */
+/* Nobody else is here: the file is locked. */
+static bool begin_file(struct usage *seen)
+{
+	if (seen->magic == 0) {
 		seen->version = USAGE_VERSION;
 		seen->size = sizeof(*seen);
 		seen->slots = USAGE_SLOTS;
 		__atomic_store_n(&seen->magic, USAGE_MAGIC, __ATOMIC_RELEASE);
 	}
-	if (seen->magic != USAGE_MAGIC || seen->version != USAGE_VERSION ||
-	    seen->size != sizeof(*seen) || seen->slots != USAGE_SLOTS) {
-		munmap(seen, sizeof(*seen));
-		return false;
-	}
-	inode = identity_mapped(st.st_ino);
-	__atomic_store_n(&mapped, seen, __ATOMIC_RELEASE);
-	return true;
+	return is_ours(seen);
 }
 
 /* A child that another thread forks meanwhile has the description as well: unlock, then close. */
@@ -83,8 +75,43 @@ static void close_locked(int fd)
 	close(fd);
 }
 
-/* The file, locked. -1: it cannot be used. */
-static int open_locked(void)
+static void publish(struct usage *seen, uint64_t number)
+{
+	struct usage *none = NULL;
+
+	__atomic_store_n(&inode, number, __ATOMIC_RELAXED);
+	if (!__atomic_compare_exchange_n(&mapped, &none, seen, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+		munmap(seen, sizeof(*seen));	/* another thread was faster */
+}
+
+/* All that takes long is done before the lock, for which all programs of the container may wait. */
+static bool map_file(int fd)
+{
+	struct usage *seen;
+	struct stat st;
+	bool ours;
+
+	if (usage_map() != NULL)
+		return true;
+	if (fstat(fd, &st) < 0 || st.st_size != sizeof(*seen))
+		return false;
+	seen = mmap(NULL, sizeof(*seen), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (seen == MAP_FAILED)
+		return false;
+	ours = is_ours(seen);
+	if (!ours && lock_file(fd)) {
+		ours = begin_file(seen);
+		flock(fd, LOCK_UN);
+	}
+	if (ours)
+		publish(seen, identity_mapped(st.st_ino));
+	else
+		munmap(seen, sizeof(*seen));
+	return ours;
+}
+
+/* The file, mapped. -1: it cannot be used. */
+static int open_mapped(void)
 {
 	char path[SETTING_MAX + 16];
 	int fd;
@@ -92,8 +119,20 @@ static int open_locked(void)
 	if (!setting_path(path, sizeof(path), setting_folder(), "usage"))
 		return -1;
 	fd = open(path, O_RDWR | O_CLOEXEC);
-	if (fd >= 0 && (!lock_file(fd) || !map_file(fd))) {
-		close_locked(fd);
+	if (fd >= 0 && !map_file(fd)) {
+		close(fd);
+		return -1;
+	}
+	return fd;
+}
+
+/* The file, mapped and locked. -1: it cannot be used. */
+static int open_locked(void)
+{
+	int fd = open_mapped();
+
+	if (fd >= 0 && !lock_file(fd)) {
+		close(fd);
 		return -1;
 	}
 	return fd;
@@ -145,9 +184,11 @@ static int slot_of(const struct usage *map, const struct identity *own)
 	return -1;
 }
 
-static int fill_slot(struct usage *map, const struct identity *own, const struct slot_use *use)
+/* In a free slot below an end; -1: there is none. */
+static int fill_slot(struct usage *map, const struct identity *own, const struct slot_use *use,
+		     unsigned int end)
 {
-	for (unsigned int i = 0; i < USAGE_SLOTS; i++) {
+	for (unsigned int i = 0; i < end; i++) {
 		struct usage_slot *slot = &map->all[i];
 
 		if (__atomic_load_n(&slot->tag, __ATOMIC_ACQUIRE) != 0)
@@ -174,6 +215,20 @@ static int fill_slot(struct usage *map, const struct identity *own, const struct
 	return -1;
 }
 
+/* To look who lives costs some 50 us for each: when many begin at once, not each looks at all the others,
+ * only one whenever the slots in use have doubled. */
+static int take_slot(struct usage *map, const struct identity *own, const struct slot_use *use)
+{
+	unsigned int high = usage_high(map);
+	int slot = fill_slot(map, own, use, high);
+
+	if (slot >= 0)
+		return slot;
+	if ((high & (high - 1)) == 0)
+		usage_reap(map);
+	return fill_slot(map, own, use, USAGE_SLOTS);
+}
+
 static void claim(struct slot_use *use)
 {
 	struct identity own = identity_own();
@@ -182,10 +237,8 @@ static void claim(struct slot_use *use)
 	if (fd < 0)
 		return;
 	slot = slot_of(mapped, &own);
-	if (slot < 0) {
-		usage_reap(mapped);
-		slot = fill_slot(mapped, &own, use);
-	}
+	if (slot < 0)
+		slot = take_slot(mapped, &own, use);
 	if (slot >= 0) {
 		use->slot = (unsigned int)slot;
 		__atomic_store_n(&use->tag, mapped->all[slot].tag, __ATOMIC_RELEASE);
@@ -221,23 +274,46 @@ struct usage_slot *usage_slot(void)
 	return slot;
 }
 
+static int find_card(const struct usage *map, const uint8_t uuid[16], uint32_t count)
+{
+	for (uint32_t i = 0; i < count; i++)
+		if (memcmp(map->cards[i], uuid, sizeof(map->cards[i])) == 0)
+			return (int)i;
+	return -1;
+}
+
+static uint32_t known_cards(const struct usage *map)
+{
+	uint32_t count = __atomic_load_n(&map->ncards, __ATOMIC_ACQUIRE);
+
+	return count < CARDS_MAX ? count : CARDS_MAX;
+}
+
+static int add_card(struct usage *map, const uint8_t uuid[16])
+{
+	uint32_t count = known_cards(map);
+	int found = find_card(map, uuid, count);
+
+	if (found >= 0 || count == CARDS_MAX)
+		return found;
+	memcpy(map->cards[count], uuid, sizeof(map->cards[count]));
+	__atomic_store_n(&map->ncards, count + 1, __ATOMIC_RELEASE);
+	return (int)count;
+}
+
+/* Only the container's first program writes the card down; the others need no lock to find it. */
 int usage_card(const uint8_t uuid[16])
 {
-	int fd = open_locked(), found = -1;
+	int fd = open_mapped(), found;
 	struct usage *map = usage_map();
-	uint32_t count;
 
 	if (fd < 0)
 		return -1;
-	count = map->ncards < CARDS_MAX ? map->ncards : CARDS_MAX;
-	for (uint32_t i = 0; i < count && found < 0; i++)
-		if (memcmp(map->cards[i], uuid, sizeof(map->cards[i])) == 0)
-			found = (int)i;
-	if (found < 0 && count < CARDS_MAX) {
-		memcpy(map->cards[count], uuid, sizeof(map->cards[count]));
-		__atomic_store_n(&map->ncards, count + 1, __ATOMIC_RELEASE);
-		found = (int)count;
+	found = find_card(map, uuid, known_cards(map));
+	if (found < 0 && lock_file(fd)) {
+		found = add_card(map, uuid);
+		flock(fd, LOCK_UN);
 	}
-	close_locked(fd);
+	close(fd);
 	return found;
 }

@@ -6,10 +6,12 @@ __thread int charge_depth __attribute__((tls_model("initial-exec")));
 struct seen {
 	CUcontext context;
 	unsigned int epoch;
+	CUdevice device;
 	struct card *card;
 };
 
 static __thread struct seen last __attribute__((tls_model("initial-exec")));
+
 void charge_forget_contexts(void)
 {
 	struct process *own = process_own();
@@ -29,7 +31,7 @@ struct card *charge_device_card(CUdevice device)
 	return limits_card(uuid.bytes);
 }
 
-struct card *charge_current_card(CUcontext *context)
+struct card *charge_current_place(CUcontext *context, CUdevice *of)
 {
 	struct process *own = process_own();
 	CUcontext current = NULL;
@@ -40,12 +42,20 @@ struct card *charge_current_card(CUcontext *context)
 		return NULL;
 	*context = current;
 	now = __atomic_load_n(&own->epoch, __ATOMIC_ACQUIRE);
-	if (last.context == current && last.epoch == now)
-		return last.card;
-	if (CALL(cuCtxGetDevice, &device) != CUDA_SUCCESS)
-		return NULL;
-	last = (struct seen){ current, now, charge_device_card(device) };
+	if (last.context != current || last.epoch != now) {
+		if (CALL(cuCtxGetDevice, &device) != CUDA_SUCCESS)
+			return NULL;
+		last = (struct seen){ current, now, device, charge_device_card(device) };
+	}
+	*of = last.device;
 	return last.card;
+}
+
+struct card *charge_current_card(CUcontext *context)
+{
+	CUdevice device;
+
+	return charge_current_place(context, &device);
 }
 
 struct card *charge_indexed_card(int index)

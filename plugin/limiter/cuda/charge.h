@@ -31,6 +31,7 @@ struct charge {
 
 struct card *charge_device_card(CUdevice device);
 struct card *charge_current_card(CUcontext *context);	/* of the calling thread; NULL: no context */
+struct card *charge_current_place(CUcontext *context, CUdevice *device);	/* the same, and its device */
 struct card *charge_indexed_card(int index);	/* in the usage file; NULL: none */
 void charge_forget_contexts(void);	/* a context ended: its address may come again */
 

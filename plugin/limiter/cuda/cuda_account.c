@@ -20,6 +20,51 @@ bool account_pool(CUmemoryPool pool, uint64_t *reserved, uint64_t *used)
 	       CALL(cuMemPoolGetAttribute, pool, CU_MEMPOOL_USED, used) == CUDA_SUCCESS;
 }
 
+/* The place of a pool's account, or of none: a free one. NULL: all are taken by others. */
+static struct pool_seen *seen(struct process *own, uint64_t key)
+{
+	struct pool_seen *free = NULL;
+
+	for (int i = 0; i < POOLS_SEEN; i++) {
+		uint64_t there = __atomic_load_n(&own->pools[i].key, __ATOMIC_ACQUIRE);
+
+		if (there == key)
+			return &own->pools[i];
+		if (there == 0 && free == NULL)
+			free = &own->pools[i];
+	}
+	return free;
+}
+
+/* With the mutex of the accounts: what was counted last can be read without it from now on. */
+static void see(struct process *own, const struct ledger_entry *account, uint64_t bytes)
+{
+	struct pool_seen *place = account->kind == LEDGER_POOL ? seen(own, account->key) : NULL;
+
+	if (place == NULL)
+		return;
+	__atomic_store_n(&place->bytes, bytes, __ATOMIC_RELAXED);
+	__atomic_store_n(&place->card, account->card, __ATOMIC_RELAXED);
+	__atomic_store_n(&place->references, account->references, __ATOMIC_RELAXED);
+	__atomic_store_n(&place->key, account->key, __ATOMIC_RELEASE);
+}
+
+/* A pool's handle comes again only after the pool was destroyed, and so after its place was freed. */
+bool account_find_pool(CUmemoryPool pool, struct ledger_entry *out)
+{
+	struct process *own = process_own();
+	uint64_t key = (uintptr_t)pool;
+	const struct pool_seen *place = own != NULL ? seen(own, key) : NULL;
+
+	if (place == NULL || __atomic_load_n(&place->key, __ATOMIC_ACQUIRE) != key)
+		return ledger_get(LEDGER_POOL, key, out);
+	*out = (struct ledger_entry){ .key = key, .kind = LEDGER_POOL,
+				      .bytes = __atomic_load_n(&place->bytes, __ATOMIC_RELAXED),
+				      .references = __atomic_load_n(&place->references, __ATOMIC_RELAXED),
+				      .card = (int16_t)__atomic_load_n(&place->card, __ATOMIC_RELAXED) };
+	return true;
+}
+
 void account_open(enum ledger_kind kind, uint64_t key, int card, unsigned int references)
 {
 	struct process *own = process_own();
@@ -43,6 +88,12 @@ bool account_close(enum ledger_kind kind, uint64_t key, struct ledger_entry *out
 		return false;
 	mutex_lock(&own->accounts);
 	there = ledger_take(kind, key, out);
+	if (there && kind == LEDGER_POOL) {
+		struct pool_seen *place = seen(own, key);
+
+		if (place != NULL)
+			__atomic_store_n(&place->key, 0, __ATOMIC_RELEASE);
+	}
 	if (there)
 		__atomic_sub_fetch(&own->accounts_known, 1, __ATOMIC_RELEASE);
 	mutex_unlock(&own->accounts);
@@ -69,6 +120,8 @@ static bool count(struct process *own, const struct ledger_entry *account, uint6
 	mutex_lock(&own->accounts);
 	if (!held(account, &bytes) || !ledger_set(account->kind, account->key, bytes, &before))
 		bytes = before.bytes;
+	else
+		see(own, &before, bytes);
 	if (bytes > before.bytes + reserved) {
 		usage_add(account->card, bytes - before.bytes - reserved);
 		more = true;
@@ -81,11 +134,28 @@ static bool count(struct process *own, const struct ledger_entry *account, uint6
 	return more;
 }
 
+/* A pool that holds what was counted last: then all that was reserved goes back, and no lock is needed. */
+static bool unchanged(const struct ledger_entry *account, uint64_t reserved)
+{
+	struct ledger_entry last;
+	uint64_t bytes;
+
+	if (account->kind != LEDGER_POOL || !account_find_pool((CUmemoryPool)(uintptr_t)account->key, &last) ||
+	    !held(account, &bytes) || bytes != last.bytes)
+		return false;
+	if (reserved != 0)
+		usage_release(account->card, reserved);
+	return true;
+}
+
 bool account_settle(const struct charge *charge, enum ledger_kind kind, uint64_t key)
 {
 	struct ledger_entry account = { .kind = (uint16_t)kind, .key = key,
 					.card = (int16_t)charge->card->index };
 	struct process *own = process_own();
+
+	if (unchanged(&account, charge->bytes))
+		return true;
 
 	return own == NULL || !count(own, &account, charge->bytes) ||
 	       usage_total(charge->card->index) <= limits_memory(charge->card);

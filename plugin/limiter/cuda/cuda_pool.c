@@ -30,15 +30,13 @@ static bool capturing(const struct order *order)
 		CALL(cuStreamIsCapturing, order->stream, &status)) == CUDA_SUCCESS && status != 0;
 }
 
-static bool device_of(const struct order *order, CUdevice *device)
+/* The current context's device becomes the stream's. False: it cannot be told. */
+static bool device_of(const struct order *order, CUcontext current, CUdevice *device)
 {
-	CUcontext current = NULL, of = NULL;
+	CUcontext of = NULL;
 	CUresult ret;
 
-	if (CALL(cuCtxGetDevice, device) != CUDA_SUCCESS)
-		return false;
 	if ((uintptr_t)order->stream <= LAST_SPECIAL_STREAM ||
-	    CALL(cuCtxGetCurrent, &current) != CUDA_SUCCESS ||
 	    CALL(cuStreamGetCtx, order->stream, &of) != CUDA_SUCCESS || of == current)
 		return true;
 	if (CALL(cuCtxPushCurrent_v2, of) != CUDA_SUCCESS)
@@ -49,16 +47,14 @@ static bool device_of(const struct order *order, CUdevice *device)
 }
 
 /* The account of a device's current pool. */
-static bool find_current(struct pooled *pooled, const struct order *order, struct card **card)
+static bool find_current(struct pooled *pooled, CUdevice device, struct card **card)
 {
 	CUmemoryPool own = NULL;
-	CUdevice device;
 	uint64_t held, used;
 
-	if (!device_of(order, &device) ||
-	    CALL(cuDeviceGetMemPool, &pooled->pool, device) != CUDA_SUCCESS)
+	if (CALL(cuDeviceGetMemPool, &pooled->pool, device) != CUDA_SUCCESS)
 		return false;
-	if (ledger_get(LEDGER_POOL, (uintptr_t)pooled->pool, &pooled->account))
+	if (account_find_pool(pooled->pool, &pooled->account))
 		return true;
 	*card = charge_device_card(device);
 	if (*card == NULL || !account_pool(pooled->pool, &held, &used))
@@ -66,7 +62,7 @@ static bool find_current(struct pooled *pooled, const struct order *order, struc
 	CALL(cuDeviceGetDefaultMemPool, &own, device);
 	account_open(LEDGER_POOL, (uintptr_t)pooled->pool, (*card)->index,
 		     own == pooled->pool ? BUILT_IN : 0);
-	return ledger_get(LEDGER_POOL, (uintptr_t)pooled->pool, &pooled->account);
+	return account_find_pool(pooled->pool, &pooled->account);
 }
 
 /* Of a pool that nobody saw being made the first memory tells where it is. */
@@ -103,15 +99,16 @@ static bool begin(struct pooled *pooled, CUmemoryPool pool, uint64_t bytes,
 		  const struct order *order)
 {
 	CUcontext context = NULL;
-	struct card *card = charge_current_card(&context);
+	CUdevice device;
+	struct card *card = charge_current_place(&context, &device);
 
 	*pooled = (struct pooled){ .pool = pool };
 	if (card == NULL)
 		return true;
 	if (pool != NULL)
-		ledger_get(LEDGER_POOL, (uintptr_t)pool, &pooled->account);
-	else
-		find_current(pooled, order, &card);
+		account_find_pool(pool, &pooled->account);
+	else if (device_of(order, context, &device))
+		find_current(pooled, device, &card);
 	if (pooled->account.kind != LEDGER_NONE) {
 		card = charge_indexed_card(pooled->account.card);
 		if (card == NULL)	/* on the host */
