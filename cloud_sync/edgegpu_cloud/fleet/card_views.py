@@ -78,6 +78,11 @@ class CardPiece:
         return used_mib is not None and 0 < self.given_mib < used_mib
 
     @property
+    def idle_units(self) -> int:
+        """The units that it keeps and may not use while a live limit holds it to fewer."""
+        return 0 if self.live_units is None or self.whole else max(0, self.units - self.live_units)
+
+    @property
     def owner(self) -> str:
         """The pod and the container: NAMESPACE/POD/CONTAINER."""
         return f"{self.namespace}/{self.pod}/{self.container}"

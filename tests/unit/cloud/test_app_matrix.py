@@ -119,9 +119,7 @@ def test_a_live_limit_counts_as_what_its_pod_runs_with() -> None:
     found = cell(app_matrix([with_limits(box(pods={"u": held}), asked(2), report=told(ItemState.APPLIED))]))
     assert not found.is_uneven
     (one,) = found.running
-    assert (one.amounts, one.held_units) == (RequestedAmounts(2, 1), 4)
-    assert [one.takes_live(RequestedAmounts(units, 1)) for units in (0, 1, 4, 5)] == [False, True, True, False]
-    assert not one.takes_live(RequestedAmounts(2, 2))
+    assert (one.amounts, one.live_of_units) == (RequestedAmounts(2, 1), 4)
 
 
 def test_a_request_without_a_pod_and_a_box_without_reports() -> None:

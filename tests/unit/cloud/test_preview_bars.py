@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 from kits.details import box, card, pod
 
 from edgegpu_cloud.fleet.card_views import BoxCards
 from edgegpu_cloud.fleet.limits.preview_bars import BarsPreview, CardPlace, bars_preview
 from edgegpu_cloud.fleet.specs import ContainerLimits
+from edgegpu_cloud.fleet.preview.live import PodChange
 from edgegpu_cloud.fleet.views import BoxDetails
 from edgegpu_core.limits.verdict import FitResult
 
 
-def ask(here: BoxDetails, *others: BoxDetails, units: int, core: int = 1, app: str = "asr") -> BarsPreview:
-    wanted = ContainerLimits(namespace="default", app=app, container="main", memory_units=units, core=core)
+def ask(
+    here: BoxDetails, *others: BoxDetails, units: int, core: int = 1, app: str = "asr", live: bool = False
+) -> BarsPreview:
+    wanted = ContainerLimits(namespace="default", app=app, container="main", memory_units=units, core=core, live=live)
     return bars_preview(here, others, wanted)
 
 
@@ -114,3 +120,76 @@ def test_the_cards_of_the_whole_cluster_are_shown() -> None:
     assert [one.node for one in found.before] == ["box1", "box2"]
     assert found.places == (CardPlace("box2", "9"),)
     assert drawn(found.after[0])[0] == [("plate", 0, 25, False)]
+
+
+def held(name: str, *pieces: tuple[str, str, int, int], to: int | None = None) -> dict[str, Any]:
+    """Return a pod that the limiter holds, perhaps to fewer units."""
+    made = pod(name, *pieces)
+    shares = [{**one, "live_units": to} if to is not None else one for one in made["pieces"]]
+    return {**made, "enforced": "enforced", "pieces": shares}
+
+
+FULL = {"a": held("asr-0", ("main", "1", 8, 1)), "b": pod("plate-0", ("main", "1", 21, 1))}
+"""An app that is held on a card without a free unit."""
+
+
+def test_fewer_units_live_stay_taken_and_no_pod_moves() -> None:
+    found = ask(box(pods=FULL), units=2, live=True)
+    assert (found.pods, found.places, found.not_live, found.is_refused) == (
+        PodChange.HELD,
+        (CardPlace("box1", "1"),),
+        "",
+        False,
+    )
+    [_, bar] = found.after[0].cards
+    [mine, _] = bar.pieces
+    assert (mine.first_unit, mine.units, mine.live_units, mine.idle_units, mine.planned) == (0, 8, 2, 6, True)
+    assert (bar.held_units, bar.free_units) == (29, 0)
+    anew = ask(box(pods=FULL), units=2)
+    assert (anew.pods, anew.after[0].cards[0].held_units) == (PodChange.NEW, 2)
+
+
+def test_a_live_limit_goes_up_again_to_all_that_is_held() -> None:
+    low = box(pods=FULL | {"a": held("asr-0", ("main", "1", 8, 1), to=2)})
+    for units, idle in ((5, 3), (8, 0)):
+        found = ask(low, units=units, live=True)
+        mine = found.after[0].cards[1].pieces[0]
+        assert (found.pods, mine.units, mine.idle_units) == (PodChange.HELD, 8, idle)
+    assert ask(low, units=9, live=True).not_live == "asr-0 holds fewer units"
+
+
+def test_what_holds_already_needs_no_stop() -> None:
+    found = ask(box(cards=(card("1"),), pods=FULL), units=8)
+    assert (found.pods, found.places) == (PodChange.NONE, (CardPlace("box1", "1"),))
+    assert drawn(found.after[0]) == [[("asr", 0, 8, True), ("plate", 8, 21, False)]]
+
+
+def test_a_live_limit_needs_no_card_for_new_pods() -> None:
+    closed = box(cards=(card("0"), card("1", excluded=True)), pods=FULL)
+    assert ask(closed, units=2, live=True).pods is PodChange.HELD
+    alone = box(cards=(card("1", excluded=True),), pods=FULL)
+    assert [ask(alone, units=2, live=live).is_refused for live in (True, False)] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("pods", "core", "why"),
+    [
+        ({}, 1, "no pod of the app holds a share"),
+        ({"a": pod("asr-0", ("main", "0", 8, 1))}, 1, "nothing holds asr-0 to its memory"),
+        ({"a": held("asr-0", ("main", "0", 8, 1), ("main", "1", 8, 1))}, 1, "asr-0 does not hold just one card"),
+        ({"a": held("asr-0", ("main", "0", 8, 1))}, 7, "asr-0 has core 1, and core needs new pods"),
+        ({"a": held("asr-0", ("main", "0", 8, 1))}, 100, "whole cards need new pods"),
+        ({"a": held("asr-0", ("main", "0", 1, 1))}, 1, "asr-0 holds fewer units"),
+        ({"a": held("asr-0", ("other", "0", 8, 1))}, 1, "asr-0 does not hold just one card"),
+    ],
+)
+def test_it_is_said_why_limits_are_not_set_live(pods: dict[str, Any], core: int, why: str) -> None:
+    found = ask(box(pods=pods), units=2, core=core, live=True)
+    assert (found.pods, found.not_live) == (PodChange.NEW, why)
+
+
+def test_a_pod_on_another_box_of_the_cluster_is_made_anew() -> None:
+    there = box("box2", pods={"z": held("asr-1", ("main", "0", 8, 1))})
+    here = box(pods={"a": held("asr-0", ("main", "0", 8, 1))})
+    assert ask(here, there, units=2, live=True).not_live == "asr-1 is on another box of the cluster"
+    assert ask(here, units=2, live=True).pods is PodChange.HELD

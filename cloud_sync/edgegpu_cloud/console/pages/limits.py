@@ -189,7 +189,7 @@ def _edge(one: EditedBox) -> EdgeHandle | None:
             for piece in card.pieces:
                 mine = piece.planned and piece.container == one.limits.container and not piece.whole
                 if mine:
-                    end = piece.first_unit + piece.units
+                    end = piece.first_unit + one.limits.memory_units
                     return EdgeHandle(node=cards.node, card=card.uuid, at=end, now=one.limits.memory_units, most=most)
     return None
 

@@ -9,7 +9,6 @@ from edgegpu_cloud.fleet.limits.history import ContainerKey
 from edgegpu_cloud.fleet.limits.outcomes import LimitsOutcome, outcome_of
 from edgegpu_cloud.fleet.reports import CardReports, card_reports
 from edgegpu_cloud.fleet.views import BoxDetails
-from edgegpu_core.model import CORE_PER_CARD
 from edgegpu_core.request import RequestedAmounts
 from edgegpu_sync.ids import DeviceId
 from edgegpu_sync.messages.spec import AppLimits
@@ -18,22 +17,14 @@ from edgegpu_sync.messages.telemetry import CardShare
 
 @dataclass(frozen=True, slots=True)
 class PodAmounts:
-    """What a container may use in one pod, and on which cards (UUIDs).
-
-    `held_units` is what it holds, which is more while a live limit holds it to less; `is_held`: the limiter holds it.
-    """
+    """What a container may use in one pod, and on which cards (UUIDs); a live limit is less than what it holds."""
 
     uid: str
     pod: str
     amounts: RequestedAmounts
     cards: tuple[str, ...]
-    held_units: int = 0
-    is_held: bool = False
-
-    def takes_live(self, wanted: RequestedAmounts) -> bool:
-        """Return whether other memory needs no new pod, by what its box has reported."""
-        within = 0 < wanted.memory_units <= self.held_units and wanted.core == self.amounts.core < CORE_PER_CARD
-        return self.is_held and len(self.cards) == 1 and within
+    live_of_units: int | None = None
+    """What it holds, where it is held to less than that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,11 +120,16 @@ def _running(reports: CardReports | None, requested: Iterable[ContainerKey]) -> 
                 pod=pod.name,
                 amounts=RequestedAmounts(sum(_used(piece) for piece in pieces), sum(piece.core for piece in pieces)),
                 cards=tuple(piece.card for piece in pieces),
-                held_units=sum(piece.memory_units for piece in pieces),
-                is_held=pod.enforced == "enforced",
+                live_of_units=_live_of(pieces),
             )
             found.setdefault(ContainerKey(pod.namespace, app, container), []).append(one)
     return found
+
+
+def _live_of(pieces: Sequence[CardShare]) -> int | None:
+    """Return the units that a container holds where it is held to less; else None."""
+    held, used = sum(piece.memory_units for piece in pieces), sum(_used(piece) for piece in pieces)
+    return held if used < held else None
 
 
 def _used(piece: CardShare) -> int:

@@ -12,11 +12,11 @@ from edgegpu_cloud.fleet.limits.history import ContainerKey
 from edgegpu_cloud.fleet.limits.preview_bars import BarsPreview, bars_preview
 from edgegpu_cloud.fleet.limits.targets import ClusterTarget, cluster_target
 from edgegpu_cloud.fleet.listing import BoxFilter, PageOrder
+from edgegpu_cloud.fleet.preview.live import PodChange
 from edgegpu_cloud.fleet.reports import read_latest
 from edgegpu_cloud.fleet.specs import ContainerLimits, check_app
 from edgegpu_cloud.phrases import phrase
 from edgegpu_cloud.store.records import BoxState
-from edgegpu_core.request import RequestedAmounts
 from edgegpu_sync.messages.spec import OnDrift
 from edgegpu_sync.messages.telemetry import Inventory
 from edgegpu_sync.topics import TopicKind
@@ -62,12 +62,13 @@ class EditedBox:
 
     @property
     def is_live(self) -> bool:
-        """Whether the limits change at once and without a new pod, by what the box has reported."""
-        limits, cell = self.limits, self.cell
-        if limits is None or not limits.live or cell is None or cell.device != self.target.asked.box.device:
-            return False
-        wanted = RequestedAmounts(limits.memory_units, limits.core)
-        return bool(cell.running) and all(one.takes_live(wanted) for one in cell.running)
+        """Whether the limits change at once and without a new pod, by what the boxes have reported."""
+        return self.bars is not None and self.bars.pods is PodChange.HELD
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the box would refuse them for want of room."""
+        return self.bars is not None and self.bars.is_refused
 
     @property
     def name(self) -> str:
@@ -145,13 +146,14 @@ def _filled(typed: TypedLimits, cell: MatrixCell | None) -> TypedLimits:
     """Return what was typed, with the present amounts where nothing was."""
     now = cell.amounts if cell is not None else None
     asked = cell.requested if cell is not None else None
+    opened = not typed.memory
     return TypedLimits(
         memory=typed.memory or str(now.memory_units if now else 1),
         measure=typed.measure,
         core=typed.core or str(now.core if now else 1),
         force=typed.force,
         interrupt=typed.interrupt,
-        live=typed.live,
+        live=typed.live or (opened and asked is not None and asked.live),
         on_drift=typed.on_drift or (asked.on_drift.value if asked else OnDrift.REPORT.value),
         also=typed.also,
     )

@@ -1,10 +1,11 @@
 """The preview of new limits as bars: where an app's pods go, or what each card lacks; pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from edgegpu_cloud.fleet.card_views import BoxCards, CardPiece, cards_of
+from edgegpu_cloud.fleet.card_views import BoxCards, CardBar, CardPiece, cards_of
 from edgegpu_cloud.fleet.preview.limits import Limits, Preview, PreviewCase, preview_case, preview_of
+from edgegpu_cloud.fleet.preview.live import PodChange, pod_change, why_not_live
 from edgegpu_cloud.fleet.reports import CardReports
 from edgegpu_cloud.fleet.views import BoxDetails
 from edgegpu_core.limits.outcome import CardShortage, PlannedPod, planned_pods, shortages
@@ -30,6 +31,8 @@ class BarsPreview:
     have gone; None where they do not fit. `missing` is what each card lacks; empty where they fit, and where no amount
     of room helps: then `preview.text` says why. `overfull` are the cards with the new share on each that lacks
     something, beyond the card's end; empty where nothing is missing, or whole cards are asked for.
+    `pods`: whether the pods stay; then `after` has them where they are, with the units that they keep, and `beside`
+    their cards. `not_live`: why limits that were to change without new pods cannot; else empty.
     """
 
     preview: Preview
@@ -39,11 +42,19 @@ class BarsPreview:
     after_stop: Sequence[CardPlace] | None
     missing: Sequence[CardShortage]
     overfull: Sequence[BoxCards] = ()
+    pods: PodChange = PodChange.NEW
+    not_live: str = ""
 
     @property
     def places(self) -> Sequence[CardPlace]:
         """The cards that the bars show: beside the old pods if they fit so, else after these have gone."""
-        return (self.beside if self.preview.answer is FitResult.FITS else None) or self.after_stop or ()
+        shown = self.preview.answer is FitResult.FITS or self.pods is not PodChange.NEW
+        return (self.beside if shown else None) or self.after_stop or ()
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether a box would refuse them for want of room."""
+        return self.pods is PodChange.NEW and not self.preview.fits
 
 
 def bars_preview(box: BoxDetails, others: Iterable[BoxDetails], wanted: Limits) -> BarsPreview:
@@ -54,6 +65,9 @@ def bars_preview(box: BoxDetails, others: Iterable[BoxDetails], wanted: Limits) 
     """
     case = preview_case(box, others, wanted)
     found = preview_of(case, wanted)
+    change = pod_change(case, wanted)
+    if change is not PodChange.NEW:
+        return _kept(case, found, wanted, change)
     beside = planned_pods(case.change, beside_old=True) if found.fits else None
     after_stop = planned_pods(case.change, beside_old=False) if found.fits else None
     pods = beside if found.answer is FitResult.FITS else after_stop
@@ -67,7 +81,41 @@ def bars_preview(box: BoxDetails, others: Iterable[BoxDetails], wanted: Limits) 
         after_stop=_places(case, after_stop),
         missing=missing,
         overfull=_overfull(case, wanted, missing) if wanted.core < CORE_PER_CARD else (),
+        not_live=why_not_live(case, wanted) if wanted.live else "",
     )
+
+
+def _kept(case: PreviewCase, found: Preview, wanted: Limits, change: PodChange) -> BarsPreview:
+    """Return the bars where the app's pods stay: on their cards, with their units, perhaps held to fewer."""
+    before = [cards_of(one) for one in case.reports]
+    shares = [(node, card) for node, card, piece in _own_pieces(case, before) if piece.container == wanted.container]
+    return BarsPreview(
+        preview=found,
+        before=before,
+        after=[_with_held(one, case.own, wanted, change) for one in before],
+        beside=tuple(dict.fromkeys(CardPlace(node, card.label or card.uuid) for node, card in shares)),
+        after_stop=None,
+        missing=(),
+        pods=change,
+    )
+
+
+def _own_pieces(case: PreviewCase, boxes: Iterable[BoxCards]) -> Iterator[tuple[str, CardBar, CardPiece]]:
+    """Yield the pieces of an app's pods, each with its node and its card."""
+    for cards in boxes:
+        for card in cards.cards:
+            yield from ((cards.node, card, piece) for piece in card.pieces if piece.uid in case.own)
+
+
+def _with_held(cards: BoxCards, own: Mapping[str, PodAlloc], wanted: Limits, change: PodChange) -> BoxCards:
+    def held(piece: CardPiece) -> CardPiece:
+        if piece.uid not in own or piece.container != wanted.container:
+            return piece
+        fewer = change is PodChange.HELD and wanted.memory_units < piece.asked_units
+        return replace(_marked(piece, wanted.app), live_units=wanted.memory_units if fewer else None)
+
+    bars = (replace(card, pieces=tuple(held(piece) for piece in card.pieces)) for card in cards.cards)
+    return replace(cards, cards=tuple(bars))
 
 
 def _places(case: PreviewCase, pods: Sequence[PlannedPod] | None) -> Sequence[CardPlace] | None:

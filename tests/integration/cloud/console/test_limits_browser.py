@@ -1,5 +1,6 @@
 """The limit editor in a real Chromium: typing, dragging, keys; the refusal before the button; no reload."""
 
+import pytest
 from kits.browser import browser
 from kits.console import ConsoleSite
 from kits.details import box, card, pod, reported, saying
@@ -156,6 +157,70 @@ def test_four_and_twenty_and_twenty_on_two_cards_as_drawn(site: ConsoleSite, url
         page.goto(f"{url}/boxes/{device}")
         bars = page.locator(".card .bar:not(.core)")
         assert [widths(bar) for bar in bars.all()] == [["0+40", "40+200"], ["0+200"]]
+
+
+@pytest.mark.parametrize(
+    ("language", "at_once", "sets", "stays"),
+    [
+        (
+            "en-GB",
+            "At once on card 0: none of its pods is made anew",
+            "Set 4 units (1 GiB) at once on 1 box: no pod is touched",
+            "held to 4 of its 10 units",
+        ),
+        (
+            "zh-CN",
+            "在 显卡 0",
+            "4 个单位 (1 GiB)",
+            "10 个单位",
+        ),
+    ],
+    ids=["en", "zh"],
+)
+def test_live_limits_keep_the_piece_and_its_units(
+    site: ConsoleSite, url: str, language: str, at_once: str, sets: str, stays: str
+) -> None:
+    device = site.add(1, "hall-1")
+    held = {**pod("asr-0", ("main", "0", 10, 1)), "enforced": "enforced"}
+    pods = {"u1": held, "u2": pod("plate-0", ("main", "0", 84, 1))}
+    site.report(device, reported(box("hall-1", (card("0", 94),), pods)))
+    site.connect(device)
+    with browser(url, language=language) as context:
+        page = context.new_page()
+        page.goto(f"{url}/boxes/{device}/{ASR}")
+        bar, live = page.locator("#preview .bar:not(.core)"), page.locator("#edit input[name=live]")
+        page.locator("#memory").fill("4")
+        expect(page.locator(".verdict.stop")).to_be_visible()
+        assert widths(bar) == ["0+40", "40+840"]
+        live.check()
+        expect(page.locator(".verdict.fits")).to_contain_text(at_once)
+        expect(set_button(page)).to_contain_text(sets)
+        assert widths(bar) == ["0+100", "40+60", "100+840"], "the piece, what it may not use of it, the other one"
+        expect(page.locator("#preview .legend li").first).to_contain_text(stays)
+        expect(page.locator("#edge")).to_have_attribute("aria-valuenow", "4")
+        page.locator("#edge").focus()
+        page.keyboard.press("ArrowRight")
+        expect(page.locator("#preview .idle")).to_have_attribute("width", "50")
+        page.locator("#memory").fill("11")
+        expect(page.locator(".verdict.never")).to_be_visible()
+        page.locator("#memory").fill("4")
+        expect(set_button(page)).to_contain_text(sets)
+        set_button(page).click()
+        expect(page.locator("#outcome .badge").first).to_be_visible()
+        held["pieces"] = [{**held["pieces"][0], "live_units": 4}]
+        site.now_s += 1
+        site.report(
+            device,
+            reported(
+                box("hall-1", (card("0", 94),), pods), app_limits__default__asr__main={"state": "Applied", "rev": 1}
+            ),
+        )
+        expect(page.locator("#outcome")).to_contain_text(stays.rpartition("of its ")[2], timeout=5_000)
+        expect(live).to_be_checked()
+        page.goto(f"{url}/boxes/{device}")
+        assert widths(page.locator(".card .bar:not(.core)").first) == ["0+100", "40+60", "100+840"]
+    [item] = Fleet(site.store, clock=site.clock, by="anna").spec(device).app_limits
+    assert (item.memory_units, item.live) == (4, True)
 
 
 def test_hover_and_focus_say_whose_a_piece_is(site: ConsoleSite, url: str) -> None:

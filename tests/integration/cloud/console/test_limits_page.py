@@ -115,7 +115,7 @@ def test_the_button_says_what_will_happen(site: ConsoleSite, typed: dict[str, st
 
 @pytest.mark.parametrize(
     ("memory", "enforced", "is_live"),
-    [(2, "enforced", True), (4, "enforced", True), (5, "enforced", False), (2, "off", False)],
+    [(2, "enforced", True), (4, "enforced", False), (5, "enforced", False), (2, "off", False)],
 )
 def test_the_button_says_where_no_pod_is_touched(
     site: ConsoleSite, *, memory: int, enforced: str, is_live: bool
@@ -124,7 +124,9 @@ def test_the_button_says_where_no_pod_is_touched(
     asked = {"memory": str(memory), "live": "yes"}
     page = site.client().get(f"/boxes/{device}/{ASR}", params=asked).text
     assert button(page).endswith("at once on 1 box: no pod is touched") is is_live
-    assert ("none is made anew" in words(page)) is is_live
+    assert ("At once on card 0: none of its pods is made anew" in words(page)) is is_live
+    assert ("As it is on card 0" in words(page)) is (memory == 4)
+    assert ("Not at once: " in words(page)) is (memory == 5 or enforced == "off")
     del asked["live"]
     assert "at once" not in button(site.client().get(f"/boxes/{device}/{ASR}", params=asked).text)
 
@@ -140,7 +142,8 @@ def test_the_form_of_the_button_sets_what_it_says(site: ConsoleSite) -> None:
         [item] = fleet(site).spec(device).app_limits
         assert (item.memory_units, item.core, item.on_drift.value, item.live) == (3, 5, "enforce", True)
         told = words(client.get(f"/boxes/{device}/{ASR}").text)
-        assert "Requested 3 units (768 MiB), core 5 requested" in told
+        assert "Requested 3 units (768 MiB), core 5 (at once where possible) requested" in told
+        assert 'name="live" value="yes" checked' in client.get(f"/boxes/{device}/{ASR}").text
         assert "Waiting for the box" in told
 
 
