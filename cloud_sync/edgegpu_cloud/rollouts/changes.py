@@ -152,6 +152,16 @@ def _settings_words(change: SharingSettings) -> str:
     return listed(found)
 
 
+def _permissions(change: ContainerLimits) -> list[str]:
+    """Return in words what a person has allowed for new limits."""
+    allowed = {
+        phrase("at once where possible"): change.live,
+        phrase("the app may be stopped"): change.interrupt,
+        phrase("though they do not fit"): change.force,
+    }
+    return [words for words, is_so in allowed.items() if is_so]
+
+
 def words_of(change: RolloutChange) -> str:
     """Return a change in words, as `limits default/asr main: 10 units, core 1`."""
     match change:
@@ -160,9 +170,10 @@ def words_of(change: RolloutChange) -> str:
             if not (change.memory_units or change.core):
                 return phrase("limits %(container)s: none", container=whole)
             units = phrase_n("%(num)d unit", "%(num)d units", change.memory_units)
-            return phrase(
+            what = phrase(
                 "limits %(container)s: %(units)s, core %(core)s", container=whole, units=units, core=change.core
             )
+            return listed([what, *_permissions(change)])
         case SharingSettings():
             return phrase("sharing %(settings)s", settings=_settings_words(change))
         case UpgradeArgs():

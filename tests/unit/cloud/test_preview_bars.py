@@ -9,8 +9,8 @@ from kits.details import box, card, pod
 
 from edgegpu_cloud.fleet.card_views import BoxCards
 from edgegpu_cloud.fleet.limits.preview_bars import BarsPreview, CardPlace, bars_preview
-from edgegpu_cloud.fleet.specs import ContainerLimits
 from edgegpu_cloud.fleet.preview.live import PodChange
+from edgegpu_cloud.fleet.specs import ContainerLimits
 from edgegpu_cloud.fleet.views import BoxDetails
 from edgegpu_core.limits.verdict import FitResult
 

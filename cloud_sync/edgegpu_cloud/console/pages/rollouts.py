@@ -178,6 +178,7 @@ def _change(given: Mapping[str, str]) -> RolloutChange:
             policy=given.get("policy") or None,
             exclude=tuple(given.get("exclude", "").split()) or None,
             unit_mib=_number(unit, phrase("unit")) if unit else None,
+            isolation=given.get("isolation") or None,
         )
     namespace, app = read_app(given.get("app", ""))
     return ContainerLimits(
@@ -186,6 +187,9 @@ def _change(given: Mapping[str, str]) -> RolloutChange:
         container=given.get("container", "").strip() or app,
         memory_units=_number(given.get("memory", "0"), phrase("memory")),
         core=_number(given.get("core", "1"), phrase("core")),
+        force=bool(given.get("force")),
+        interrupt=bool(given.get("interrupt")),
+        live=bool(given.get("live")),
     )
 
 

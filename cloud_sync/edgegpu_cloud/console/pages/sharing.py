@@ -18,13 +18,11 @@ from edgegpu_cloud.fleet.specs import SharingSettings, desired_items, with_setti
 from edgegpu_cloud.fleet.views import BoxDetails
 from edgegpu_cloud.phrases import phrase
 from edgegpu_core.placement import Policy
-from edgegpu_sync.messages.spec import IsolationMode
 
 router = APIRouter()
 
 Device = Annotated[str, Path(min_length=1, max_length=253)]
 _NAMES = {"policy": "policy", "exclude": "exclusions", "unit_mib": "unit_size", "isolation": "isolation"}
-_ISOLATIONS = (IsolationMode.NONE.value, IsolationMode.LIMITER.value)
 
 
 @router.get("/boxes/{device}/sharing")
@@ -81,7 +79,6 @@ def _values(fleet: Fleet, details: BoxDetails) -> dict[str, Any]:
         "reported": reported_sharing_of(details),
         "cards": cards,
         "holders": sorted(names),
-        "isolations": _ISOLATIONS,
         "policies": [one.value for one in Policy],
         "requests": [one for one in fleet.requests(details.box.device) if not one.name.startswith("app_limits/")],
         "now": _now(details),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from kits.browser import browser
 from kits.console import ANNA, ConsoleSite
-from kits.details import box, card, pod, reported
+from kits.details import box, card, pod, reported, saying
 from kits.people import LOCAL, PASSWORD
 from playwright.sync_api import expect
 
@@ -20,6 +20,9 @@ from edgegpu_cloud.fleet.listing import BoxFilter
 from edgegpu_cloud.fleet.operations.runner import OperationRunner
 from edgegpu_cloud.store.operations.records import OperationKind
 from edgegpu_cloud.store.people.records import Role
+from edgegpu_sync.messages.spec import LIMITER
+from edgegpu_sync.rules.ops import OPS
+from edgegpu_sync.topics import TopicKind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -136,6 +139,32 @@ class TestPreview:
         assert "the first 20 boxes by name" in page
         assert "Type 30, the number of boxes, to confirm" in page
         assert page.count('<th scope="row">') == 20
+
+    @pytest.mark.parametrize(
+        ("typed", "args", "words"),
+        [
+            ({"live": "yes"}, {"live": True}, "at once where possible"),
+            ({"kind": "sharing", "isolation": "limiter"}, {"isolation": "limiter"}, "the limiter"),
+            ({"kind": "command", "op": "doctor.run"}, {"op": "doctor.run"}, "Command: Run the doctor"),
+        ],
+    )
+    def test_what_the_form_has_is_kept_said_and_started(
+        self,
+        site: ConsoleSite,
+        devices: Sequence[DeviceId],
+        typed: dict[str, str],
+        args: dict[str, object],
+        words: str,
+    ) -> None:
+        for device in devices:
+            site.report(device, saying(box("box"), TopicKind.STATUS, state="birth", capabilities=[*OPS, LIMITER]))
+        with site.client() as client:
+            page = client.get("/operations/new", params={**LIMITS, "which": "all", **typed}).text
+            assert words in " ".join(re.sub(r"<[^>]+>", " ", page).split())
+            assert re.search(r'name="live"[^>]* checked|value="(limiter|doctor.run)" selected', page)
+            assert client.post("/operations", data={**form_of(page), "typed": "7"}).status_code == 303
+        [view] = site.operations().list()
+        assert args.items() <= view.operation.args.items()
 
     @pytest.mark.parametrize(
         "wrong",

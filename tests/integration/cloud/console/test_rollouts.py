@@ -10,7 +10,9 @@ from kits.console import ConsoleSite
 from kits.consolepages import fields
 from kits.stores import open_store
 
+from edgegpu_cloud.fleet.access import Access
 from edgegpu_cloud.fleet.fleet import Fleet
+from edgegpu_cloud.rollouts.rollouts import Rollouts
 from edgegpu_cloud.store.rollouts.records import RolloutState
 
 CSRF = "0" * 8
@@ -54,6 +56,31 @@ def test_the_waves_are_previewed_then_started_with_the_number_typed(site: Consol
         assert "style=" not in one.text
         assert "queued" in client.get("/rollouts/1", params={"show": "QUEUED"}).text
         assert "box-3" not in client.get("/rollouts/1", params={"show": "FAILED"}).text
+
+
+@pytest.mark.parametrize(
+    ("typed", "words", "change"),
+    [
+        ({"what": "sharing", "isolation": "limiter"}, "sharing isolation limiter", {"isolation": "limiter"}),
+        (
+            {"what": "limits", "app": "asr", "memory": "4", "live": "yes", "interrupt": "yes", "force": "yes"},
+            "4 units, core 1, at once where possible, the app may be stopped, though they do not fit",
+            {"live": True, "interrupt": True, "force": True},
+        ),
+    ],
+)
+def test_all_that_the_form_allows_is_rolled_out(
+    site: ConsoleSite, typed: dict[str, str], words: str, change: dict[str, object]
+) -> None:
+    with site.client() as client:
+        page = client.get("/rollouts/new", params={"waves": "9", **typed}).text
+        assert page.count(" checked>") == (3 if "live" in typed else 0)
+        assert ('value="limiter" selected' in page) is ("isolation" in typed)
+        started = client.post("/rollouts", data=fields(page, "/rollouts") | {"typed": "7"})
+        assert started.headers["location"] == "/rollouts/1", started.text
+        assert words in client.get("/rollouts/1").text
+    view = Rollouts(site.store, clock=site.clock, access=Access("anna")).show(1)
+    assert change.items() <= view.change.items()
 
 
 def test_other_boxes_than_the_page_has_shown_are_not_changed_though_they_are_as_many(site: ConsoleSite) -> None:

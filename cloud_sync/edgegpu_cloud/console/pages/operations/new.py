@@ -206,6 +206,7 @@ def _limits(given: Mapping[str, str]) -> ContainerLimits:
         core=read_core(given.get("core", "")),
         force=bool(given.get("force")),
         interrupt=bool(given.get("interrupt")),
+        live=bool(given.get("live")),
     )
 
 
@@ -215,6 +216,7 @@ def _settings(given: Mapping[str, str]) -> SharingSettings:
         policy=given.get("policy") or None,
         exclude=tuple(given.get("exclude", "").split()) or None,
         unit_mib=_number(unit) if unit else None,
+        isolation=given.get("isolation") or None,
     )
 
 
