@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from fastapi import APIRouter, Form, Query, Request
 from starlette.concurrency import run_in_threadpool
@@ -96,7 +96,16 @@ async def sign_in(request: Request, pages: Pages, people: Persons, name: Name = 
         return _with_session(RedirectResponse(back, 303), begun)
     session = await run_in_threadpool(people.session, begun.session_token)
     csrf = session.csrf if session is not None else ""
-    return _with_session(pages.page(request, "send-again.html", {"to": back, "kept": kept, "csrf": csrf}), begun)
+    values = {"to": back, "kept": kept, "typed": _typed(kept), "csrf": csrf}
+    return _with_session(pages.page(request, "send-again.html", values), begun)
+
+
+def _typed(kept: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return the fields of a form with those of its preview, which it carries as a query."""
+    found: list[tuple[str, str]] = []
+    for name, text in kept:
+        found += parse_qsl(text) if name == "query" else [(name, text)]
+    return [(name, text) for name, text in found if text]
 
 
 @router.post("/sign-out")

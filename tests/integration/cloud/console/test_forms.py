@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from fastapi.routing import APIRoute
 from kits.browser import browser
 from kits.console import ConsoleSite
 from kits.consolepages import fields
@@ -15,6 +17,7 @@ from playwright.sync_api import expect
 
 from edgegpu_cloud.console.people_visitors import PeopleVisitors
 from edgegpu_cloud.console.visitor import SESSION_COOKIE
+from edgegpu_cloud.console.web import ROUTERS
 from edgegpu_cloud.fleet.fleet import Fleet
 from edgegpu_cloud.fleet.specs import SharingSettings
 from edgegpu_cloud.store.people.records import Role
@@ -100,6 +103,42 @@ def test_a_rollout_that_comes_after_the_session_is_kept_and_started(late: LateFo
     form = fields(page, "/rollouts") | {"typed": "1"}
     started = late.sent_late("/rollouts", form)
     assert (started.status_code, started.headers["location"]) == (303, "/rollouts/1")
+
+
+WITHOUT_SESSION = {"/sign-in", "/link", "/preferences"}
+"""Where a form needs no session."""
+
+
+def every_form() -> list[str]:
+    """Return the routes of all forms that need a session."""
+    found = [one for router in ROUTERS for one in router.routes if isinstance(one, APIRoute)]
+    return [one.path for one in found if "POST" in (one.methods or ()) and one.path not in WITHOUT_SESSION]
+
+
+@pytest.mark.parametrize("path", every_form())
+def test_every_form_that_comes_after_the_session_is_kept_or_says_that_it_is_not(late: LateForms, path: str) -> None:
+    there = re.sub(r"{\w+}", "x", path)
+    page = late.client.get("/account").text
+    csrf = fields(page, "/account/language")["csrf"]
+    late.site.people.sign_out(late.client.cookies[SESSION_COOKIE])
+    form = {"csrf": csrf, "name": "a <b>", "typed": "7"}
+    answer = late.client.post(there, data=form)
+    kept = fields(answer.text, "/sign-in")
+    assert (answer.status_code, kept["kept.name"], kept["kept.typed"], kept["next"]) == (401, "a <b>", "7", there)
+    secret = late.client.post(there, data={**form, "password": PASSWORD})
+    assert (secret.status_code, "A password is not kept" in secret.text, PASSWORD in secret.text) == (401, True, False)
+
+
+def test_what_was_typed_is_shown_in_the_words_of_its_form(late: LateForms) -> None:
+    device = hall(late.site)
+    path = f"/boxes/{device}/{ASR}"
+    late.site.people.sign_out(late.client.cookies[SESSION_COOKIE])
+    kept = {"kept.box": f"{device}:0:7", "kept.memory": "7", "kept.live": "yes", "kept.query": "waves=2&soak=5"}
+    again = late.client.post("/sign-in", data={**kept, "name": "anna", "password": PASSWORD, "next": path}).text
+    shown = dict(re.findall(r"<dt>([^<]+)</dt><dd>(?:<code>)?([^<]+)<", again))
+    assert (shown["Page"], shown["Memory"], shown["Sizes of the waves"]) == (path, "7", "2")
+    assert (shown["Watched for so many minutes"], "yes" in shown.values()) == ("5", True)
+    assert f">{device}:0:7<" not in again
 
 
 @pytest.mark.parametrize(
