@@ -99,6 +99,7 @@ def test_a_container_gets_its_memory_and_not_more(k3s: K3s, namespace: str, clie
     found = isolation(k3s, "held")
     assert (found["state"], [card["limit_mib"] for card in found["cards"]]) == ("enforced", [LIMIT_MIB])
     assert [card["core_percent"] for card in found["cards"]] == [10]
+    assert [card["refusals"] for card in found["cards"]] == [2 + len(HELD)]
 
 
 @pytest.mark.parametrize("by", ["cdi"], indirect=True)

@@ -16,12 +16,12 @@ CARDS, SLOTS = 16, 512
 LIBRARIES = ("libcuda.so.1", "libnvidia-ml.so.1")
 NULL_CARD = "GPU-abababab-abab-abab-abab-abababababab"
 """The card of plugin/limiter/tests/nulldriver.c."""
-_HEAD = struct.Struct(f"=4I2Q2I{16 * CARDS}x{64 * CARDS}x")
+_HEAD = struct.Struct(f"=4I2Q2I{16 * CARDS}x{CARDS}Q16s{64 * CARDS}x")
 BUCKETS_AT = _HEAD.size - 64 * CARDS
 """Where the buckets of GPU time begin, 64 bytes for each card."""
 _SLOT = struct.Struct(f"=5Q{2 * CARDS}Q")
 USAGE_BYTES = _HEAD.size + SLOTS * _SLOT.size
-_MAGIC, _VERSION = 0x45474C4D, 2
+_MAGIC, _VERSION = 0x45474C4D, 3
 _SETTING_BYTES = 256
 _FLAGS = ("-O1", "-g", "-Wall", "-Wextra", "-Werror", "-std=gnu11")
 
@@ -77,12 +77,16 @@ class Container:
         slots = (_SLOT.unpack_from(data, _HEAD.size + index * _SLOT.size) for index in range(SLOTS))
         return sum(sum(slot[5::2]) for slot in slots if slot[0] != 0)
 
+    def refused(self) -> int:
+        """Return how often a program was told that there is no memory on the first card."""
+        return int(_HEAD.unpack_from(self.usage.read_bytes())[8])
+
     def fill_slots(self, count: int) -> None:
         """Take slots for this process, which must have the file mapped to count as living."""
         start = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
         namespace = Path("/proc/self/ns/pid").stat().st_ino
         slot = _SLOT.pack(1, start, namespace, 1, os.getpid(), *([0] * 2 * CARDS))
-        head = _HEAD.pack(_MAGIC, _VERSION, USAGE_BYTES, SLOTS, 0, 1, count, 0)
+        head = _HEAD.pack(_MAGIC, _VERSION, USAGE_BYTES, SLOTS, 0, 1, count, 0, *([0] * CARDS), b"")
         with self.usage.open("r+b") as file:
             file.write(head + slot * count)
 

@@ -56,7 +56,9 @@ def _wait_for(what: Callable[[], bool], within_s: float) -> None:
         time.sleep(0.01)
 
 
-def test_under_at_and_over_the_limit(start: Start, driver: SimDriver, two_cards: list[SimCard]) -> None:
+def test_under_at_and_over_the_limit(
+    start: Start, container: Container, driver: SimDriver, two_cards: list[SimCard]
+) -> None:
     process = start()
     process.open_cuda()
     process.alloc(LEFT_MIB - 1)
@@ -64,6 +66,7 @@ def test_under_at_and_over_the_limit(start: Start, driver: SimDriver, two_cards:
     last = process.alloc(1)
     assert _free_mib(process) == 0
     assert process.call("cuMemAlloc_v2", "&u64", 1) == [OOM, 0]
+    assert container.refused() == 2
     assert driver.used_mib(two_cards[0].uuid) == LIMIT_MIB
     assert process.call("cuMemFree_v2", last) == [0]
     assert process.call("cuMemFree_v2", last) == [1]

@@ -47,6 +47,8 @@ class CardPiece:
     `whole`: the container has the card alone; it takes all units and all core, whatever it asked for. `asked_units` is
     what it asked for. `enforced`: what holds the pod's containers, as the box reports it: enforced, degraded, off;
     `enforced_reason` says why it is degraded. `live_units`: the fewer units that it is held to now, None where not.
+    `refusals`: at least so often its programs were told that there is no memory, since its start. `limiter`: the
+    version of the limiter that it started with; empty where the box does not say.
     `planned`: a preview has put it there. `since_s`: when kubelet took the pod, seconds since 1970; None: not known.
     `given_mib` is the memory of its units, 0 where that is not known; `used` is None where it was not measured.
     """
@@ -60,6 +62,8 @@ class CardPiece:
     enforced: str
     enforced_reason: str = ""
     live_units: int | None = None
+    refusals: int = 0
+    limiter: str = ""
     first_unit: int
     units: int
     asked_units: int
@@ -328,6 +332,8 @@ def pieces_in_place(held: Iterable[HeldShare], card_units: int) -> tuple[CardPie
             enforced=one.pod.enforced,
             enforced_reason=one.pod.enforced_reason or "",
             live_units=one.share.live_units,
+            refusals=one.share.refusals,
+            limiter=one.share.limiter or "",
             first_unit=unit,
             units=max(card_units, one.share.memory_units) if whole else one.share.memory_units,
             asked_units=one.share.memory_units,

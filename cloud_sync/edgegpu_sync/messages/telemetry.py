@@ -38,13 +38,19 @@ class Inventory(UplinkBody):
 
 
 class CardShare(WireModel):
-    """What one container holds of one card; `live_units`: the fewer units that it is held to now, None where not."""
+    """What one container holds of one card; `live_units`: the fewer units that it is held to now, None where not.
+
+    `refusals`: at least so often its programs were told that there is no memory, since its start; 1, 2, 5, 10, 20 …
+    `limiter`: the version of the limiter that it started with; None until a program of it has used a card.
+    """
 
     container: Name
     card: Token
     memory_units: Units
     core: Core
     live_units: Units | None = None
+    refusals: Count = 0
+    limiter: Token | None = None
 
 
 class PodAlloc(WireModel):

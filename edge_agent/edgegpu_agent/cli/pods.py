@@ -67,8 +67,9 @@ it uses more than it was given.
 
 HELD says what holds the container to its memory, where a container of the node is held or the node is told to hold
 them: `enforced` its programs get no more, with what they have counted of their limit and their share of the card's
-time (`core 30`), and `2 of 4 units (live)` where `edgegpu limit` or an app limit of the cloud holds it to less than
-its share; `degraded` nothing holds it, REASON says why; `off` it was given its share without.
+time (`core 30`), `2 of 4 units (live)` where `edgegpu limit` or an app limit of the cloud holds it to less than its
+share, and `3 refused` where its programs were told so often since its start that there is no memory; `degraded`
+nothing holds it, REASON says why; `off` it was given its share without.
 
 \b
 Examples:
@@ -88,7 +89,8 @@ What is printed there is the container's word. Exit status: 1 if one of them is 
 --json: {"v": 1, "node": TEXT, "pods": [{"namespace", "pod", "uid", "container": TEXT, "units", "core": NUMBER,
   "cards": [{"index", "uuid": TEXT, "given_mib", "used_mib", "processes": NUMBER or null}], "phase", "state",
   "reason": TEXT, "isolation": {"state", "reason": TEXT, "cards": [{"card": UUID, "limit_mib", "counted_mib",
-  "limit_units", "held_units": NUMBER, "core_percent": NUMBER}]} or null}], "measured_at": NUMBER or null,
+  "limit_units", "held_units", "core_percent", "refusals": NUMBER}], "limiter": TEXT} or null}],
+  "measured_at": NUMBER or null,
   "others": [{"index", "uuid", "uid", "container": TEXT, "used_mib": NUMBER or null, "processes": NUMBER}]}
   "others" use a card without a share of it; without "uid" they are processes of no pod.
   With --evidence each has "evidence": {"verdict", "lines", "text": TEXT, "seen": [UUID]}

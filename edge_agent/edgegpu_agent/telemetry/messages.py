@@ -26,6 +26,7 @@ _MOST_CARDS = 128
 _LEAST_HELD = {"degraded": 0, "off": 1, "enforced": 2}
 """What a pod's containers are held to, the one first by which the whole pod is judged."""
 
+_VERSION_LENGTH = 32
 _OLD_S = 120.0
 """The plugin measures the memory use twice a minute; what is older was measured before its driver hung."""
 
@@ -157,6 +158,7 @@ def _pieces(row: Document) -> Iterable[CardShare]:
     parts = [_count(card["units"]) for card in cards if "units" in card]
     if len(parts) != len(cards):
         cards, parts = cards[:1], [units]
+    limits = {str(one.get("card")): one for one in _rows(_part(row, "isolation"), "cards")}
     live = dict(_live_units(row))
     for number, (card, part) in enumerate(zip(cards, parts, strict=True)):
         uuid, mine = (
@@ -164,8 +166,20 @@ def _pieces(row: Document) -> Iterable[CardShare]:
             core // len(cards) if core >= len(cards) * CORE_PER_CARD else 0 if number else core,
         )
         yield CardShare(
-            container=str(row["container"]), card=uuid, memory_units=part, core=mine, live_units=live.get(uuid)
+            container=str(row["container"]),
+            card=uuid,
+            memory_units=part,
+            core=mine,
+            live_units=live.get(uuid),
+            refusals=_at_least(_count(limits.get(uuid, {}).get("refusals"))),
+            limiter=clipped(str(_part(row, "isolation").get("limiter") or ""), _VERSION_LENGTH) or None,
         )
+
+
+def _at_least(count: int) -> int:
+    """Return the largest of 1, 2, 5, 10, 20, 50 … up to a count: one that runs makes few messages."""
+    power = 10 ** (len(str(count)) - 1)
+    return next((step * power for step in (5, 2, 1) if step * power <= count), 0)
 
 
 def _live_units(row: Document) -> Iterable[tuple[str, int]]:

@@ -128,6 +128,10 @@ class FolderState:
         """Return the bytes that the container's processes hold on a card by their own count."""
         return self.counts.bytes.get(uuid_digits(card), 0)
 
+    def refused(self, card: str) -> int:
+        """Return how often a program was told that there is no memory on a card, since the container's start."""
+        return self.counts.refusals.get(uuid_digits(card), 0)
+
 
 def limits_text(limits: Mapping[str, CardLimits], *, context_bytes: int) -> str:
     """Return the text of a limits file (`plugin/limiter/common/limits.h`).

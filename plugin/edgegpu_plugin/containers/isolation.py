@@ -43,7 +43,8 @@ class ContainerIsolation:
     """The state of one container: `enforced`, `degraded` with a reason, or `off`; amounts are by card, in bytes.
 
     A limit below what it holds (`held`) is a live one. `core`: percent of each card's time that it is held to; a card
-    that is missing there has no such limit. `unit_bytes`: the bytes of a unit of memory.
+    that is missing there has no such limit. `unit_bytes`: the bytes of a unit of memory. `refusals`: how often its
+    programs were told that there is no memory, since its start. `limiter`: the version that it started with.
     """
 
     state: str
@@ -53,6 +54,8 @@ class ContainerIsolation:
     held: Mapping[str, int] = field(default_factory=dict)
     core: Mapping[str, int] = field(default_factory=dict)
     unit_bytes: int = _MIB
+    refusals: Mapping[str, int] = field(default_factory=dict)
+    limiter: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Return it for the status document."""
@@ -64,10 +67,11 @@ class ContainerIsolation:
                 "limit_units": limit // self.unit_bytes,
                 "held_units": self.held.get(card, limit) // self.unit_bytes,
                 "core_percent": self.core.get(card, 0),
+                "refusals": self.refusals.get(card, 0),
             }
             for card, limit in self.limits.items()
         ]
-        return {"state": self.state, "reason": self.reason, "cards": cards}
+        return {"state": self.state, "reason": self.reason, "limiter": self.limiter, "cards": cards}
 
 
 class IsolatedContainers:
@@ -298,6 +302,8 @@ class IsolatedContainers:
             counted={card: _counted(states, card) for card in limits},
             held={card: count * unit_bytes for card, count in units.items()},
             unit_bytes=unit_bytes,
+            refusals={card: max(state.refused(card) for state in states) for card in limits},
+            limiter=next((state.counts.limiter for state in states if state.counts.limiter), ""),
         )
 
     def _entries_of(self, view: NodeView, uid: str, container: str) -> list[CheckpointEntry]:

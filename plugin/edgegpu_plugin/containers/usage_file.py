@@ -5,20 +5,25 @@ the file, so nothing in it is trusted.
 """
 
 import os
+import re
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 _CARDS, _SLOTS = 16, 512
-_MAGIC, _VERSION = 0x45474C4D, 2
+_MAGIC, _VERSION = 0x45474C4D, 3
+_BUILD_BYTES = 16
 _BUCKET_BYTES = 64
 """Each card's GPU time, which the container's processes alone read."""
-_HEAD = struct.Struct(f"=4I2Q2I{16 * _CARDS}s{_BUCKET_BYTES * _CARDS}x")
+_HEAD = struct.Struct(f"=4I2Q2I{16 * _CARDS}s{8 * _CARDS}s{_BUILD_BYTES}s{_BUCKET_BYTES * _CARDS}x")
 _SLOT = struct.Struct(f"=4Qq{2 * _CARDS}Q")
 _MOST_BYTES = 1 << 56
 """More than any card has: the limiter counts no more for one process."""
+_MOST_REFUSALS = 10**9
+
+_VERSION_TEXT = re.compile(r"[0-9A-Za-z.+-]{1,15}")
 
 USAGE_BYTES = _HEAD.size + _SLOTS * _SLOT.size
 """The size of the file; the limiter gives no memory with a file of another size."""
@@ -36,6 +41,10 @@ class UsageCounts:
     bytes: dict[str, int]
     namespaces: frozenset[int]
     """The PID namespaces, by inode, of the processes that took a slot."""
+    refusals: dict[str, int] = field(default_factory=dict)
+    """The requests for memory beyond the limit since the container's start, by card as `bytes`."""
+    limiter: str = ""
+    """The version of the limiter with which the container's first program started; empty before."""
 
 
 def uuid_digits(card: str) -> str:
@@ -53,7 +62,7 @@ def read_usage(data: bytes) -> UsageCounts | None:
     """Return what a usage file counts; None when it is none, so that the limiter would give no memory."""
     if len(data) != USAGE_BYTES:
         return None
-    magic, version, size, slots, _, _, high, cards, uuids = _HEAD.unpack_from(data)
+    magic, version, size, slots, _, _, high, cards, uuids, refusals, build = _HEAD.unpack_from(data)
     if magic == 0:  # nobody has used it yet
         return UsageCounts({}, frozenset())
     if (magic, version, size, slots) != (_MAGIC, _VERSION, USAGE_BYTES, _SLOTS):
@@ -61,7 +70,15 @@ def read_usage(data: bytes) -> UsageCounts | None:
     taken = list(_taken(data, min(high, _SLOTS)))
     names = [uuids[16 * number : 16 * number + 16].hex() for number in range(min(cards, _CARDS))]
     counts = {name: sum(min(slot.bytes[number], _MOST_BYTES) for slot in taken) for number, name in enumerate(names)}
-    return UsageCounts(counts, frozenset(slot.namespace for slot in taken))
+    refused = [min(one, _MOST_REFUSALS) for one in struct.unpack(f"={_CARDS}Q", refusals)][: len(names)]
+    return UsageCounts(
+        counts, frozenset(slot.namespace for slot in taken), dict(zip(names, refused, strict=True)), _version(build)
+    )
+
+
+def _version(build: bytes) -> str:
+    text = build.partition(b"\0")[0].decode("ascii", "replace")
+    return text if _VERSION_TEXT.fullmatch(text) else ""
 
 
 def _taken(data: bytes, high: int) -> Iterator[_Slot]:

@@ -169,6 +169,14 @@ void usage_contexts(int card, int more)
 	__atomic_add_fetch(&slot->cards[card].contexts, (uint64_t)(int64_t)more, __ATOMIC_RELAXED);
 }
 
+void usage_refused(int card)
+{
+	struct usage *map = usage_map();
+
+	if (card >= 0 && map != NULL)
+		__atomic_add_fetch(&map->refusals[card], 1, __ATOMIC_RELAXED);
+}
+
 static void reap_sometimes(struct usage *map)
 {
 	struct process *own = process_own();

@@ -9,8 +9,9 @@
 #include "process.h"
 
 #define USAGE_MAGIC 0x45474c4du
-#define USAGE_VERSION 2
+#define USAGE_VERSION 3
 #define USAGE_SLOTS 512
+#define USAGE_BUILD 16
 
 struct usage_card {
 	uint64_t bytes;
@@ -32,6 +33,8 @@ struct usage {
 	uint32_t high;			/* slots below it may be taken */
 	uint32_t ncards;
 	uint8_t cards[CARDS_MAX][16];	/* uuids */
+	uint64_t refusals[CARDS_MAX];	/* requests beyond the limit; for the plugin to tell */
+	char build[USAGE_BUILD];	/* the version of the limiter that began the file; likewise */
 	struct bucket buckets[CARDS_MAX];	/* each card's GPU time */
 	struct usage_slot all[USAGE_SLOTS];
 };
@@ -50,6 +53,7 @@ bool usage_reserve(int card, uint64_t bytes, uint64_t limit);
 void usage_add(int card, uint64_t bytes);	/* the same for what is held already */
 void usage_release(int card, uint64_t bytes);
 void usage_contexts(int card, int change);
+void usage_refused(int card);		/* a program was told that there is no memory */
 
 uint64_t usage_total(int card);
 

@@ -21,6 +21,8 @@
 #define PAUSE_MIN_NS 20000u
 #define PAUSE_MAX_NS 1000000u
 
+_Static_assert(sizeof(LIMITER_VERSION) <= USAGE_BUILD, "the version fits into the usage file");
+
 static struct usage *mapped;
 static uint64_t inode;			/* of the file; set before it is mapped for others */
 
@@ -63,6 +65,7 @@ static bool begin_file(struct usage *seen)
 		seen->version = USAGE_VERSION;
 		seen->size = sizeof(*seen);
 		seen->slots = USAGE_SLOTS;
+		memcpy(seen->build, LIMITER_VERSION, sizeof(LIMITER_VERSION));
 		__atomic_store_n(&seen->magic, USAGE_MAGIC, __ATOMIC_RELEASE);
 	}
 	return is_ours(seen);

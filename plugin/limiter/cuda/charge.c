@@ -79,8 +79,12 @@ bool charge_fits(struct charge *charge, struct card *card, uint64_t bytes)
 /* Before a refusal the driver gives up what pools and graphs keep unused, as it does on a full card. */
 bool charge_card(struct charge *charge, struct card *card, uint64_t bytes)
 {
-	return charge_fits(charge, card, bytes) ||
-	       (account_make_room(card) && charge_fits(charge, card, bytes));
+	bool fits = charge_fits(charge, card, bytes) ||
+		    (account_make_room(card) && charge_fits(charge, card, bytes));
+
+	if (!fits)
+		usage_refused(card->index);
+	return fits;
 }
 
 bool charge_current(struct charge *charge, uint64_t bytes)

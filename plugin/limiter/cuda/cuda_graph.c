@@ -244,7 +244,7 @@ CUresult EXPORT cuGraphExecDestroy(CUgraphExec exec)
 static CUresult instantiated(CUresult ret, CUgraphExec *out, CUgraph graph, unsigned long long flags)
 {
 	struct graph_launch launch;
-	bool fits = true;
+	struct card *full = NULL;
 
 	if (ret != CUDA_SUCCESS || NESTED)
 		return ret;
@@ -254,13 +254,14 @@ static CUresult instantiated(CUresult ret, CUgraphExec *out, CUgraph graph, unsi
 		launch.charges[i] = (struct charge){ charge_indexed_card(launch.parts[i].card), 0, 0 };
 		if (!account_settle(&launch.charges[i], LEDGER_GRAPHS,
 				    (uint64_t)device_of(&launch.parts[i])))
-			fits = false;
+			full = launch.charges[i].card;
 	}
-	if (fits)
+	if (full == NULL)
 		return ret;
 	destroy(*out);
 	*out = NULL;
-	account_make_room(launch.charges[0].card);
+	account_make_room(full);
+	usage_refused(full->index);
 	return CUDA_ERROR_OUT_OF_MEMORY;
 }
 

@@ -252,9 +252,11 @@ static CUresult live(struct measure *measure, CUresult ret, CUlibrary library)
 	entry.of = (uintptr_t)measure->context;
 	entry.references = 2;
 	ledger_put(entry);
-	return ret == CUDA_SUCCESS && bytes > 0 &&
-	       usage_total(measure->card->index) > limits_memory(measure->card) ?
-		CUDA_ERROR_OUT_OF_MEMORY : ret;
+	if (ret != CUDA_SUCCESS || bytes == 0 ||
+	    usage_total(measure->card->index) <= limits_memory(measure->card))
+		return ret;
+	usage_refused(measure->card->index);
+	return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 #define ASK(name, library, ...)                                                                   \

@@ -150,6 +150,7 @@ static CUresult refused(const struct pooled *pooled)
 {
 	CALL(cuMemPoolTrimTo, pooled->pool, 0);
 	accounts_renew();
+	usage_refused(pooled->charge.card->index);
 	return CUDA_ERROR_OUT_OF_MEMORY;
 }
 

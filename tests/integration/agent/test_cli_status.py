@@ -252,10 +252,10 @@ def test_pods_says_what_each_uses_of_what_it_was_given(short_tmp: Path) -> None:
 
 def test_pods_and_status_say_what_holds_each_to_its_memory(short_tmp: Path) -> None:
     units = {"limit_units": 4, "held_units": 4}
-    cards = [{"card": CARD_0, "limit_mib": 1_024, "counted_mib": 320, **units, "core_percent": 30}]
-    held = {"state": "enforced", "reason": "", "cards": cards}
-    live = held | {"cards": [cards[0] | {"limit_mib": 512, "limit_units": 2}]}
-    loose = {"state": "degraded", "reason": "its pod was admitted before", "cards": []}
+    cards = [{"card": CARD_0, "limit_mib": 1_024, "counted_mib": 320, **units, "core_percent": 30, "refusals": 0}]
+    held = {"state": "enforced", "reason": "", "cards": cards, "limiter": "0.1.0"}
+    live = held | {"cards": [cards[0] | {"limit_mib": 512, "limit_units": 2, "refusals": 7}]}
+    loose = {"state": "degraded", "reason": "its pod was admitted before", "cards": [], "limiter": ""}
     rows = [
         pod("held", 4, CARD_0, isolation=held),
         pod("loose", 4, CARD_0, isolation=loose),
@@ -272,7 +272,7 @@ def test_pods_and_status_say_what_holds_each_to_its_memory(short_tmp: Path) -> N
         "enforced (320 MiB of 1 GiB, core 30)",
         "degraded",
         "-",
-        "enforced (320 MiB of 512 MiB, core 30; 2 of 4 units (live))",
+        "enforced (320 MiB of 512 MiB, core 30; 2 of 4 units (live); 7 refused)",
     ]
     assert "not held to its memory: its pod was admitted before" in lines[1]
     assert [row["isolation"] for row in said["pods"]] == [held, loose, None, live]

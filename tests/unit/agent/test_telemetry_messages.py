@@ -10,7 +10,7 @@ from kits.cli import CARD_0, CARD_1, card, document, pod
 from edgegpu_agent.telemetry.messages import allocations, inventory, memory_use, plugin_parts
 from edgegpu_agent.telemetry.nvidia_smi import read
 from edgegpu_sync.messages.stamps import Epoch
-from edgegpu_sync.messages.telemetry import MOST_MEMORY_USES, Alloc, Inventory, MemoryUse
+from edgegpu_sync.messages.telemetry import MOST_MEMORY_USES, Alloc, CardShare, Inventory, MemoryUse
 
 LINE = f"{CARD_0}, 0, Tesla P4, 7611, 560.35.03, 41, 2310, 61, 52.40"
 UP: dict[str, Any] = {"enrolment": 1, "epoch": Epoch(1, "9f2c4d1a7b3e5f60"), "n": 1}
@@ -141,6 +141,18 @@ def test_a_piece_has_its_live_limit_only_where_that_is_below_what_it_holds() -> 
         return found.pieces[0].live_units
 
     assert [live(one) for one in (2, 4, 5, None, "2")] == [2, None, None, None, None]
+
+
+def test_refusals_are_told_in_steps_so_that_a_program_that_asks_on_makes_few_messages() -> None:
+    def piece(refusals: object, limiter: object = "0.1.0") -> CardShare:
+        isolation = {"state": "enforced", "limiter": limiter, "cards": [{"card": CARD_0, "refusals": refusals}]}
+        (found,) = allocations({"pods": [pod("a", 4, CARD_0, isolation=isolation)]}).values()
+        return found.pieces[0]
+
+    seen = [piece(count).refusals for count in (0, 1, 2, 4, 5, 9, 10, 49, 99, 10**9, -1, "7", None)]
+    assert seen == [0, 1, 2, 2, 5, 5, 10, 20, 50, 10**9, 0, 0, 0]
+    assert len({piece(count).refusals for count in range(1, 1000)}) == 9
+    assert [piece(0, one).limiter for one in ("0.1.0", "", None)] == ["0.1.0", None, None]
 
 
 def test_health_names_what_is_wrong() -> None:

@@ -108,7 +108,9 @@ def folders(box: Box) -> list[Path]:
 def used(*slots: tuple[int, int], cards: tuple[str, ...] = (CARD,)) -> bytes:
     """Return a usage file whose slots, each of a PID namespace, hold bytes on the first card."""
     uuids = b"".join(bytes.fromhex(card.removeprefix("GPU-").replace("-", "")) for card in cards).ljust(256, b"\0")
-    head = struct.pack("=4I2Q2I256s1024x", 0x45474C4D, 2, USAGE_BYTES, 512, 0, 1, len(slots), len(cards), uuids)
+    told = struct.pack("=16Q16s", 3, 2**64 - 1, *([0] * 14), b"0.1.0")
+    head = struct.pack("=4I2Q2I256s", 0x45474C4D, 3, USAGE_BYTES, 512, 0, 1, len(slots), len(cards), uuids)
+    head += told + bytes(1024)
     body = b"".join(struct.pack("=4Qq32Q", 1, 1, space, 1, 1, held, 1, *([0] * 30)) for space, held in slots)
     return (head + body).ljust(USAGE_BYTES, b"\0")
 
@@ -200,6 +202,7 @@ def test_what_a_container_is_held_to_and_has_counted(box: Box) -> None:
     told = box.state_of()
     assert getattr(told, "state", "") == "enforced"
     assert (getattr(told, "limits", {}), getattr(told, "counted", {})) == ({CARD: 1024 * MIB}, {CARD: 8 * MIB})
+    assert (getattr(told, "refusals", {}), getattr(told, "limiter", "")) == ({CARD: 3}, "0.1.0")
     (folder / "usage").write_bytes(b"\xff" * USAGE_BYTES)
     told = box.state_of()
     assert getattr(told, "state", "") == "degraded"
@@ -312,8 +315,15 @@ def test_what_is_no_usage_file(data: bytes) -> None:
 
 
 def test_numbers_that_a_container_writes_break_nothing() -> None:
-    data = bytearray(used((7, 1 << 63)))
+    data = bytearray(used((7, 1 << 63), cards=(CARD, OTHER)))
     struct.pack_into("=2I", data, 32, 0xFFFFFFFF, 0xFFFFFFFF)
     counts = read_usage(bytes(data))
     assert counts is not None
     assert max(counts.bytes.values()) == 1 << 56
+    assert max(counts.refusals.values()) == 10**9
+    build_at = 40 + (16 + 8) * 16
+    for text in (b"\xff" * 16, b"0.1.0\n\x1b[2J", b"x" * 16):
+        data[build_at : build_at + 16] = text.ljust(16, b"\0")
+        counts = read_usage(bytes(data))
+        assert counts is not None
+        assert counts.limiter == ""

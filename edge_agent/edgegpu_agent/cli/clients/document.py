@@ -80,7 +80,8 @@ class CardLimit:
     """The memory limit that a container is held to on a card, and what its processes have counted there.
 
     `limit_units` below `held_units`, what it holds, is a live limit; both are 0 where the plugin is older.
-    `core_percent` is the share of the card's time that it is held to; 0 where it is held to none.
+    `core_percent` is the share of the card's time that it is held to; 0 where it is held to none. `refusals`: how often
+    its programs were told that there is no memory, since its start.
     """
 
     card: str
@@ -89,6 +90,7 @@ class CardLimit:
     limit_units: int = 0
     held_units: int = 0
     core_percent: int = 0
+    refusals: int = 0
 
     @property
     def is_live(self) -> bool:
@@ -98,11 +100,15 @@ class CardLimit:
 
 @dataclass(frozen=True, slots=True)
 class IsolationRow:
-    """What holds a container to its memory: `state` is enforced, degraded or off; `reason` says why it is degraded."""
+    """What holds a container to its memory: `state` is enforced, degraded or off; `reason` says why it is degraded.
+
+    `limiter` is the version of the limiter that it started with; empty until a program of it has used a card.
+    """
 
     state: str
     reason: str = ""
     cards: tuple[CardLimit, ...] = ()
+    limiter: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -301,7 +307,9 @@ def _pod(part: _Part) -> PodRow:
 
 
 def _isolation(part: _Part) -> IsolationRow:
-    return IsolationRow(part.text("state"), part.text("reason", ""), part.rows("cards", CardLimit))
+    return IsolationRow(
+        part.text("state"), part.text("reason", ""), part.rows("cards", CardLimit), part.text("limiter", "")
+    )
 
 
 def _card_ref(part: _Part) -> CardRef:

@@ -23,7 +23,9 @@ def _amounts(one: CardLimit) -> str:
     text = f"{size_text(one.counted_mib)} of {size_text(one.limit_mib)}"
     if one.core_percent:
         text = f"{text}, core {one.core_percent}"
-    return f"{text}; {one.limit_units} of {one.held_units} units (live)" if one.is_live else text
+    if one.is_live:
+        text = f"{text}; {one.limit_units} of {one.held_units} units (live)"
+    return f"{text}; {one.refusals} refused" if one.refusals else text
 
 
 def full_reason(row: PodRow) -> str:

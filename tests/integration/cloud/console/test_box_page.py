@@ -89,12 +89,12 @@ def test_a_piece_says_what_holds_it_to_its_memory(site: ConsoleSite) -> None:
         "u2": {**FIELD["u2"], "enforced": "degraded", "enforced_reason": f"its files are gone {HOSTILE}"},
         "u3": {**FIELD["u3"], "enforced": "enforced"},
     }
-    pods["u3"]["pieces"] = [{**pods["u3"]["pieces"][0], "live_units": 2}]
+    pods["u3"]["pieces"] = [{**pods["u3"]["pieces"][0], "live_units": 2, "refusals": 20, "limiter": "0.1.0"}]
     site.report(device, box("hall-1", pods=pods))
     page = site.client().get(f"/boxes/{device}").text
     assert 'data-words="default/asr-0/main: 4 units (1 GiB), core 1, Running, held to its memory"' in page
     assert "Running, not held to its memory: its files are gone &lt;script&gt;" in page
-    assert 'core 1, Running, held to 2 of its 3 units"' in page
+    assert 'core 1, Running, held to 2 of its 3 units, memory refused 20 times or more"' in page
     assert "<script>alert" not in page
     assert words(page).count("Not held") == 1
     found = site.client().get(f"/api/v1/boxes/{device}/cards").json()
@@ -104,6 +104,7 @@ def test_a_piece_says_what_holds_it_to_its_memory(site: ConsoleSite) -> None:
         ("degraded", None),
         ("enforced", 2),
     ]
+    assert [(one["refusals"], one["limiter"]) for one in pieces] == [(0, ""), (0, ""), (20, "0.1.0")]
 
 
 def test_a_name_leads_to_the_device_and_an_unknown_box_to_nothing(site: ConsoleSite) -> None:

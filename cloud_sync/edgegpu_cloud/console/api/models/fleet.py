@@ -118,6 +118,8 @@ class ApiPiece(ApiModel):
     enforced: str = Field(description="The least that holds the pod's containers: enforced, degraded or off.")
     enforced_reason: str = Field(description="Why it is degraded; else empty.")
     live_units: int | None = Field(description="The units that it is held to now, where they are fewer; else null.")
+    refusals: int = Field(description="At least so often its programs were told that there is no memory; 1, 2, 5, 10 …")
+    limiter: str = Field(description="The version of the limiter that it started with; empty where that is not known.")
     first_unit: int
     units: int
     first_core: int
