@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from edgegpu_cloud.errors import CloudError, ConflictError
 from edgegpu_cloud.fleet.access import Access, Permission
-from edgegpu_cloud.fleet.audit.documents import changed_items, without_secrets
+from edgegpu_cloud.fleet.audit.arguments import audited_args
+from edgegpu_cloud.fleet.audit.documents import changed_items
 from edgegpu_cloud.fleet.audit.entries import AuditedChange, Author, audit, difference
 from edgegpu_cloud.fleet.audit.kinds import AuditKind
 from edgegpu_cloud.fleet.names import check_name
@@ -279,7 +280,7 @@ def add_command(tx: Transaction, box: BoxRecord, who: Author, *, op: str, args: 
 
 def queued_command(command: TrackedCommand, wait_s: int) -> AuditedChange:
     """Return what the audit has of a new command."""
-    return AuditedChange({}, {"op": command.op, "args": without_secrets(command.args), "wait_s": wait_s})
+    return AuditedChange({}, {"op": command.op, "args": audited_args(command.args), "wait_s": wait_s})
 
 
 def see_alarm(tx: Transaction, number: int, who: Author, access: Access) -> bool:

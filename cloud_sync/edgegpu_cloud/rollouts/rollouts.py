@@ -9,7 +9,7 @@ from itertools import accumulate
 
 from edgegpu_cloud.errors import CloudError, ConflictError, NotFoundError
 from edgegpu_cloud.fleet.access import Access, Permission
-from edgegpu_cloud.fleet.audit.documents import without_secrets
+from edgegpu_cloud.fleet.audit.arguments import audited_args
 from edgegpu_cloud.fleet.audit.entries import AuditedChange, Author, audit, difference
 from edgegpu_cloud.fleet.audit.kinds import AuditKind
 from edgegpu_cloud.fleet.following import follow
@@ -189,7 +189,7 @@ class Rollouts:
             _check_number(boxes, expect_boxes)
             _check_free(tx, subject_of(change), number)
             tx.rollouts.divide(number, wave_sizes(boxes, request.strategy))
-            after: Json = {"kind": rollout.kind, "change": without_secrets(rollout.change), "boxes": boxes}
+            after: Json = {"kind": rollout.kind, "change": audited_args(rollout.change), "boxes": boxes}
             self._audit(tx, AuditKind.ROLLOUT_STARTED, number, AuditedChange({}, after))
         return number
 

@@ -1,7 +1,6 @@
 """Desired documents in the audit: which items a revision changed, and the document before it; pure."""
 
 from collections.abc import Iterable, Mapping
-from urllib.parse import urlsplit
 
 from edgegpu_cloud.fleet.audit.entries import AuditedChange, difference
 from edgegpu_cloud.fleet.specs import desired_items
@@ -69,28 +68,3 @@ def _shown_item(value: object) -> object:
         return value
     hidden = _OF_PROTOCOL | (_KEY if value.keys() >= _KEY else set())
     return {name: one for name, one in value.items() if name not in hidden}
-
-
-def without_secrets(args: Json) -> Json:
-    """Return the arguments of a command without what opens something: user and query of an address."""
-    return {name: _shown(value) for name, value in args.items()}
-
-
-def _shown(value: object) -> object:
-    match value:
-        case dict():
-            return without_secrets(value)
-        case list():
-            return [_shown(one) for one in value]
-        case str() if "://" in value:
-            return _address(value)
-        case _:
-            return value
-
-
-def _address(text: str) -> str:
-    try:
-        parts = urlsplit(text)
-    except ValueError:
-        return text.partition("://")[0] + "://"
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()

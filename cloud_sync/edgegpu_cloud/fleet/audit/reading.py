@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from edgegpu_cloud.fleet.audit.documents import stored_items, without_secrets
+from edgegpu_cloud.fleet.audit.arguments import audited_args
+from edgegpu_cloud.fleet.audit.documents import stored_items
 from edgegpu_cloud.fleet.audit.kinds import AuditKind
 from edgegpu_cloud.store.records import AuditEntry, Json
 
@@ -32,7 +33,7 @@ def read_entry(entry: AuditEntry) -> StoredChange:
         case AuditKind.BOX_RENAMED, {"from": str(old), "to": str(new)}:
             before, after, detail = {"name": old}, {"name": new}, {}
         case AuditKind.COMMAND | AuditKind.OPERATION, {"args": dict(args)}:
-            detail = detail | {"args": without_secrets(args)}
+            detail = detail | {"args": audited_args(args)}
         case AuditKind.BOX_SPEC, {"rev": int(rev), "spec": dict(spec)}:
             edited = {name: item for name, item in stored_items(spec).items() if _rev(item) == rev}
             after, detail = edited or None, {"rev": rev} if edited else detail

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from edgegpu_cloud.errors import CloudError, ConflictError, NotFoundError
 from edgegpu_cloud.fleet.access import Access, Permission
-from edgegpu_cloud.fleet.audit.documents import without_secrets
+from edgegpu_cloud.fleet.audit.arguments import audited_args
 from edgegpu_cloud.fleet.audit.entries import AuditedChange, Author, audit
 from edgegpu_cloud.fleet.audit.kinds import AuditKind
 from edgegpu_cloud.fleet.changes import new_command_id
@@ -242,7 +242,7 @@ class Operations:
 
 
 def _audit_start(tx: Transaction, new: Operation, boxes: int) -> None:
-    after: Json = {"kind": new.kind.value, "args": without_secrets(new.args), "boxes": boxes}
+    after: Json = {"kind": new.kind.value, "args": audited_args(new.args), "boxes": boxes}
     if new.per_box:
         after["per_box"] = True  # amounts of its own for each: `box.spec` has them
     change = AuditedChange({}, after)
