@@ -3,20 +3,19 @@
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from kits.cert import Authority
-from kits.cloudcli import Done, ok, run
-from kits.console import ANNA, OTTO, ConsoleSite
+from kits.clipair import Pair, made_pair
+from kits.cloudcli import run
+from kits.console import ANNA, OTTO
 from kits.details import box, card, pod, reported, saying
 
 from edgegpu_cloud.alerts.service import AlertTask
 from edgegpu_cloud.cli.common import EXIT_WAITING
-from edgegpu_cloud.cli.remote.client import CA_FILE, TOKEN, TOKEN_FILE
+from edgegpu_cloud.cli.remote.client import TOKEN, TOKEN_FILE
 from edgegpu_cloud.console.context import fleet_of
 from edgegpu_cloud.enrolment.install_lines import enrolment_address
 from edgegpu_cloud.fleet.operations.runner import OperationRunner
@@ -24,27 +23,11 @@ from edgegpu_cloud.fleet.specs import ContainerLimits
 from edgegpu_cloud.fleet.views import BoxDetails
 from edgegpu_cloud.layout import AlertConfig, CloudLayout, TokenConfig, WebhookConfig
 from edgegpu_cloud.store.records import BoxEvent, EnrolmentAttempt
-from edgegpu_cloud.store.store import ControllerStore
 from edgegpu_sync.ids import DeviceId
 from edgegpu_sync.messages.evidence import ContainerEvidence
 from edgegpu_sync.topics import TopicKind
 
 USAGE_ERROR = 2
-
-
-@dataclass(frozen=True)
-class Pair:
-    """A controller's folder, and the URL of its console."""
-
-    folder: Path
-    url: str
-    site: ConsoleSite
-
-    def here(self, *words: str) -> Done:
-        return run(*words, folder=self.folder)
-
-    def there(self, *words: str) -> Done:
-        return run("--server", self.url, *words)
 
 
 def heard(name: str, *, cluster: str) -> BoxDetails:
@@ -56,22 +39,12 @@ def heard(name: str, *, cluster: str) -> BoxDetails:
 
 @pytest.fixture
 def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pair]:
-    folder = tmp_path / "cloud"
-    ok("init", "--name", "localhost", "--folder", str(folder))
-    store = ControllerStore.open_file(CloudLayout(folder).database)
-    site = ConsoleSite(store, now_s=time.time())
-    for number, name in enumerate(("hall-1", "hall-2")):
-        device = site.add(number, name, site="hall")
-        site.report(device, heard(name, cluster=f"{number}" * 36))
-    authority = Authority("authority")
-    (tmp_path / "ca.crt").write_text(authority.pem)
-    monkeypatch.setenv(CA_FILE, str(tmp_path / "ca.crt"))
-    monkeypatch.setenv(TOKEN, "egt_otto")
-    monkeypatch.setenv("EDGEGPU_DEBUG", "")
-    site.address = enrolment_address(CloudLayout(folder), "https://localhost:8443")
-    with site.served(tmp_path, authority) as url:
-        yield Pair(folder, url, site)
-    store.close()
+    with made_pair(tmp_path, monkeypatch) as pair:
+        for number, name in enumerate(("hall-1", "hall-2")):
+            device = pair.site.add(number, name, site="hall")
+            pair.site.report(device, heard(name, cluster=f"{number}" * 36))
+        pair.site.address = enrolment_address(CloudLayout(pair.folder), "https://localhost:8443")
+        yield pair
 
 
 SAME: tuple[Sequence[str], ...] = (

@@ -1,11 +1,14 @@
 """The set of boxes that a form carries: every change of it is noticed, and the boxes are named where they can be."""
 
+import base64
 import random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from edgegpu_cloud.errors import CloudError
-from edgegpu_cloud.fleet.operations.box_set import BoxSet, SetDifference
+from edgegpu_cloud.fleet.operations.box_set import LONGEST_SET, BoxSet, SetDifference
 from edgegpu_sync.ids import DeviceId, device_id
 
 FLEET = [device_id(f"{number:016d}") for number in range(10_000)]
@@ -57,7 +60,28 @@ def test_the_same_set_has_no_difference() -> None:
     assert found == SetDifference(frozenset(), frozenset(), others=False)
 
 
-@pytest.mark.parametrize("text", ["", "5", "5.", "x.AAAA", "5.AAAA", "5.\N{SNOWMAN}", f"-5.{'A' * 2_731}="])
+def test_of_a_few_boxes_it_is_short_and_a_whole_one_of_an_earlier_version_is_read() -> None:
+    few = BoxSet.of(FLEET[:5])
+    assert len(few.text) < 50
+    whole = f"5.{base64.urlsafe_b64encode(few.cells).decode()}"
+    assert BoxSet.read(whole) == few
+
+
+@given(st.lists(st.sampled_from(FLEET), unique=True, max_size=600))
+def test_each_set_comes_back_from_its_text(devices: list[DeviceId]) -> None:
+    made = BoxSet.of(devices)
+    assert BoxSet.read(made.text) == made
+    assert len(made.text) <= LONGEST_SET
+
+
+WRONG = (
+    *("", "5", "5.", "x.AAAA", "5.AAAA", "5.\N{SNOWMAN}", f"-5.{'A' * 2_731}="),
+    *("5:AAAA", "5:\N{SNOWMAN}", "5:!", "x:AHkxOw5a", f"{'9' * 5_000}:AHkxOw5a", ":", "2:AgAxOw5a"),
+    "2:AHkxOw5aAHkxOw5a",
+)
+
+
+@pytest.mark.parametrize("text", WRONG)
 def test_a_text_that_no_page_has_made_is_refused(text: str) -> None:
     with pytest.raises(CloudError, match="does not say which boxes"):
         BoxSet.read(text)

@@ -13,6 +13,7 @@ from edgegpu_cloud.fleet.history.evidence import BoxEvidence
 from edgegpu_cloud.fleet.limits.history import ContainerKey, LimitsHistoryEntry
 from edgegpu_cloud.fleet.limits.requests import RequestedItem
 from edgegpu_cloud.fleet.listing import BoxFilter
+from edgegpu_cloud.fleet.operations.box_set import BoxSet
 from edgegpu_cloud.fleet.operations.operations import OperationBoxPage, OperationView
 from edgegpu_cloud.fleet.specs import ContainerLimits, SharingSettings
 from edgegpu_cloud.fleet.views import BoxDetails, BoxView, CommandView
@@ -66,7 +67,7 @@ class RolloutsPort(Protocol):
     """The rollouts: `Rollouts` on the controller's machine, `RemoteRollouts` elsewhere."""
 
     def preview(self, request: RolloutRequest, *, limit: int = ...) -> RolloutPlan: ...
-    def start(self, request: RolloutRequest) -> int: ...
+    def start(self, request: RolloutRequest, *, expect: BoxSet | None = None) -> int: ...
     def all(self, *, limit: int = 50) -> list[RolloutView]: ...
     def show(self, number: int) -> RolloutView: ...
     def boxes(

@@ -8,6 +8,7 @@ from pydantic import TypeAdapter
 from edgegpu_cloud.cli.remote.client import ApiClient, read_as
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.following import follow
+from edgegpu_cloud.fleet.operations.box_set import BoxSet
 from edgegpu_cloud.rollouts.changes import change_json, kind_of
 from edgegpu_cloud.rollouts.rollouts import RolloutPlan, RolloutRequest
 from edgegpu_cloud.rollouts.strategy import strategy_json
@@ -40,9 +41,10 @@ class RemoteRollouts:
             at += _PART
         return read_as(_PLAN, found)
 
-    def start(self, request: RolloutRequest) -> int:
-        """Start a rollout; return its number."""
-        return int(self._client.send("POST", "/rollouts", _body(request))["number"])
+    def start(self, request: RolloutRequest, *, expect: BoxSet | None = None) -> int:
+        """Start a rollout, for the boxes that are expected if any are; return its number."""
+        seen = {} if expect is None else {"expect": expect.text}
+        return int(self._client.send("POST", "/rollouts", _body(request) | seen)["number"])
 
     def all(self, *, limit: int = 50) -> list[RolloutView]:
         """Return the last rollouts, newest first."""

@@ -1,8 +1,8 @@
 """The options that every `rollouts start` takes: which boxes, how large the waves, what their gates ask for."""
 
 import inspect
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Annotated, Any
 
@@ -11,6 +11,7 @@ import typer
 from edgegpu_base.cli.durations import seconds
 from edgegpu_cloud.cli.arguments import SelectorOption, complete_boxes
 from edgegpu_cloud.errors import CloudError
+from edgegpu_cloud.fleet.operations.box_set import BoxSet
 from edgegpu_cloud.rollouts.changes import RolloutChange
 from edgegpu_cloud.rollouts.rollouts import RolloutRequest
 from edgegpu_cloud.rollouts.strategy import FailurePolicy, Gate, OfflinePolicy, RolloutStrategy, WaveSize, read_sizes
@@ -25,6 +26,10 @@ Gate after each wave: --success 100 percent of the boxes that ended have applied
 --soak TIME passes, in which a box that loses the change counts as failed.
 --on-failure return (changed boxes get back what they had), stop (they keep the change) or pause (a person decides).
 Offline boxes: --offline join (when they are back, within --join-within 7d) or skip.
+\b
+--preview prints a token: --expect TOKEN starts the rollout for the boxes that were shown, and refuses it with the names
+of those that have joined or left since. On a terminal, without --expect and --yes, the waves are shown and you are
+asked; the answer is for the boxes shown.
 """
 
 BoxesOption = Annotated[
@@ -62,8 +67,29 @@ FailureOption = Annotated[
     ),
 ]
 
-Asked = Callable[[RolloutChange], RolloutRequest]
-"""Makes the request of what is changed."""
+ExpectOption = Annotated[
+    str, typer.Option("--expect", metavar="TOKEN", help="As --preview prints it: start for those boxes alone.")
+]
+YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What the options ask for. `expect`: the boxes that a preview has shown; `yes`: nobody is asked any more."""
+
+    boxes: Sequence[str]
+    selector: str
+    first: Sequence[str]
+    strategy: RolloutStrategy
+    on_failure: FailurePolicy | None
+    expect: BoxSet | None
+    yes: bool
+
+    def request(self, change: RolloutChange) -> RolloutRequest:
+        """Return the request for a change."""
+        usual = FailurePolicy.STOP if isinstance(change, UpgradeArgs) else FailurePolicy.RETURN
+        whole = replace(self.strategy, on_failure=self.on_failure or usual)
+        return RolloutRequest(change=change, boxes=self.boxes, selector=self.selector, first=self.first, strategy=whole)
 
 
 def asked(  # noqa: PLR0913  (one for each option)
@@ -84,6 +110,8 @@ def asked(  # noqa: PLR0913  (one for each option)
     offline: OfflineOption = OfflinePolicy.JOIN,
     join_within: JoinOption = "7d",
     on_failure: FailureOption = None,
+    expect: ExpectOption = "",
+    yes: YesOption = False,
 ) -> Asked:
     """Return what the options ask for; what is changed is added later.
 
@@ -104,14 +132,22 @@ def asked(  # noqa: PLR0913  (one for each option)
         offline=offline,
         join_within_s=seconds(join_within, option="--join-within"),
     )
-    names, begin = tuple(box or ()), tuple(first or ())
+    return Asked(
+        boxes=tuple(box or ()),
+        selector=selector,
+        first=tuple(first or ()),
+        strategy=strategy,
+        on_failure=on_failure,
+        expect=_expected(expect) if expect else None,
+        yes=yes,
+    )
 
-    def request(change: RolloutChange) -> RolloutRequest:
-        usual = FailurePolicy.STOP if isinstance(change, UpgradeArgs) else FailurePolicy.RETURN
-        whole = replace(strategy, on_failure=on_failure or usual)
-        return RolloutRequest(change=change, boxes=names, selector=selector, first=begin, strategy=whole)
 
-    return request
+def _expected(text: str) -> BoxSet:
+    try:
+        return BoxSet.read(text)
+    except CloudError as error:
+        raise typer.BadParameter("it is no token that --preview prints", param_hint="--expect") from error
 
 
 def _sizes(text: str) -> tuple[WaveSize, ...]:

@@ -1,5 +1,6 @@
 """`edgegpu-cloud rollouts`: one change for many boxes, in waves; started, seen, paused, resumed, aborted."""
 
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -41,7 +42,9 @@ from edgegpu_cloud.cli.requests.limits import (
 from edgegpu_cloud.cli.requests.limits_target import container_of, targets
 from edgegpu_cloud.cli.requests.rollout_options import OPTIONS_HELP, Asked, with_rollout_options
 from edgegpu_cloud.cli.requests.sharing import ExcludeOption, IsolationOption, PolicyOption, UnitOption
+from edgegpu_cloud.fleet.operations.box_set import BoxSet
 from edgegpu_cloud.fleet.specs import ContainerLimits, SharingSettings
+from edgegpu_cloud.rollouts.changes import RolloutChange
 from edgegpu_cloud.rollouts.rollouts import RolloutPlan, RolloutRequest
 from edgegpu_cloud.rollouts.views import RolloutView
 from edgegpu_cloud.store.rollouts.records import RolloutBoxRecord, RolloutBoxState, RolloutState
@@ -55,7 +58,7 @@ _EXITS = """\
 --preview shows the waves and starts nothing. --wait follows it to its end, for at most --timeout.
 Exit status: 0 started, 1 refused. With --wait: 0 DONE and no box has failed, 1 another end, 3 not ended in that time.
 --json prints {"number", "words", "state", "reason", "wave", "waves": [{"name", "boxes", "states"}], "states", ...};
-with --preview {"words", "boxes", "waves": [{"name", "boxes": [...]}], "notes": [TEXT]}.
+with --preview {"words", "boxes", "waves": [{"name", "size", "boxes": [...]}], "notes": [TEXT], "seen": TOKEN}.
 """
 LIMITS_HELP = f"""\
 Roll out the limits of one container of an app. Of each cluster the box is changed that applies its app limits.
@@ -182,8 +185,8 @@ def start_limits(  # noqa: PLR0913  (one for each option)
     )
     with reporting(as_json=json), reached(folder) as cloud:
         if container is None:
-            limits = _with_container(cloud, request(limits), limits)
-        _started(cloud, request(limits), wait_s, preview=show_preview, as_json=json)
+            limits = _with_container(cloud, request.request(limits), limits)
+        _started(cloud, request, limits, wait_s=wait_s, preview=show_preview, as_json=json)
 
 
 def _with_container(cloud: Cloud, request: RolloutRequest, limits: ContainerLimits) -> ContainerLimits:
@@ -214,7 +217,7 @@ def start_sharing(  # noqa: PLR0913  (one for each option)
         isolation=isolation, policy=policy, exclude=None if exclude is None else tuple(exclude), unit_mib=unit_mib
     )
     with reporting(as_json=json), reached(folder) as cloud:
-        _started(cloud, request(settings), wait_s, preview=show_preview, as_json=json)
+        _started(cloud, request, settings, wait_s=wait_s, preview=show_preview, as_json=json)
 
 
 @with_rollout_options
@@ -238,14 +241,24 @@ def start_upgrade(  # noqa: PLR0913  (one for each option)
     except ValidationError as error:
         raise typer.BadParameter(first_fault(error)) from error
     with reporting(as_json=json), reached(folder) as cloud:
-        _started(cloud, request(release), wait_s, preview=show_preview, as_json=json)
+        _started(cloud, request, release, wait_s=wait_s, preview=show_preview, as_json=json)
 
 
-def _started(cloud: Cloud, request: RolloutRequest, wait_s: int, *, preview: bool, as_json: bool) -> None:
+def _started(cloud: Cloud, asked: Asked, change: RolloutChange, *, wait_s: int, preview: bool, as_json: bool) -> None:
+    request = asked.request(change)
+    if preview and asked.expect is not None:
+        raise typer.BadParameter(
+            "it prints a token, and --expect takes one: give one of the two", param_hint="--preview"
+        )
     if preview:
-        _print_plan(cloud.rollouts.preview(request, limit=MOST_BOXES), as_json=as_json)
+        plan = cloud.rollouts.preview(request, limit=MOST_BOXES)
+        _print_plan(plan, as_json=as_json)
+        if not as_json:
+            typer.echo(f"to start it for these boxes, --expect in the place of --preview:\n  --expect {plan.seen}")
         return
-    number = cloud.rollouts.start(request)
+    asks = sys.stdin.isatty() and asked.expect is None and not (asked.yes or as_json)
+    expect = _confirmed(cloud, request) if asks else asked.expect
+    number = cloud.rollouts.start(request, expect=expect)
     print_connection_problem(cloud)
     view = cloud.rollouts.show(number)
     if wait_s:
@@ -257,6 +270,19 @@ def _started(cloud: Cloud, request: RolloutRequest, wait_s: int, *, preview: boo
         f"{counted(len(view.waves), 'wave')}\nedgegpu-cloud rollouts follow {number} follows it"
     )
     answer(view, text, as_json=as_json)
+
+
+def _confirmed(cloud: Cloud, request: RolloutRequest) -> BoxSet:
+    """Show the waves of a rollout and ask whether to start it; return the boxes that were shown.
+
+    Raises:
+        typer.Abort: it is not to start.
+    """
+    plan = cloud.rollouts.preview(request, limit=MOST_BOXES)
+    _print_plan(plan, as_json=False)
+    if not typer.confirm(f"start it for {counted(plan.boxes, 'box')}?", err=True):
+        raise typer.Abort
+    return BoxSet.read(plan.seen)
 
 
 def _print_plan(plan: RolloutPlan, *, as_json: bool) -> None:

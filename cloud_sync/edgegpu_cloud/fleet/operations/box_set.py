@@ -10,8 +10,14 @@ from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.phrases import phrase
 from edgegpu_sync.ids import DeviceId
 
-_CELLS, _CELL_BYTES = 512, 4
+_CELLS, _CELL_BYTES, _NUMBER_BYTES = 512, 4, 2
 """2 KiB, however many boxes: the server takes no more than 32 KiB of a form."""
+
+_WHOLE, _SPARSE = ".", ":"
+"""The mark behind the number in a text: all cells follow, or each that is filled with its own number before it."""
+
+_DIGITS = 9
+"""Of the number of boxes: a text is read before anybody knows who has written it."""
 
 LONGEST_SET = 4_000
 """More characters than any set has as a text."""
@@ -58,22 +64,28 @@ class BoxSet:
         Raises:
             CloudError: it is none.
         """
-        number, _, cells = text.partition(".")
+        sparse = _SPARSE in text
+        number, _, coded = text.partition(_SPARSE if sparse else _WHOLE)
         try:
-            found = base64.urlsafe_b64decode(cells)
+            found = base64.b64decode(coded, altchars=b"-_", validate=True)
+            cells = _spread(found) if sparse else found
         except (ValueError, binascii.Error):
-            found = b""
-        if len(found) != _CELLS * _CELL_BYTES or not (number.isascii() and number.isdecimal()):
+            cells = b""
+        known = number.isascii() and number.isdecimal() and len(number) <= _DIGITS
+        if not known or len(cells) != _CELLS * _CELL_BYTES:
             raise CloudError(
                 phrase("cannot start: the request does not say which boxes were shown"),
                 remedy=phrase("look at its boxes again, then decide"),
             )
-        return cls(int(number), found)
+        return cls(int(number), cells)
 
     @property
     def text(self) -> str:
-        """Return the set as a form carries it."""
-        return f"{self.number}.{base64.urlsafe_b64encode(self.cells).decode()}"
+        """Return the set as a form or a command line carries it: 8 characters for each of a few boxes."""
+        filled = [(cell, self.cells[part]) for cell in range(_CELLS) if any(self.cells[part := _part(cell)])]
+        sparse = b"".join(cell.to_bytes(_NUMBER_BYTES, "big") + mark for cell, mark in filled)
+        mark, coded = (_SPARSE, sparse) if len(sparse) < len(self.cells) else (_WHOLE, self.cells)
+        return f"{self.number}{mark}{base64.urlsafe_b64encode(coded).decode()}"
 
     def difference(self, now: Collection[DeviceId], known: Iterable[DeviceId]) -> SetDifference:
         """Return what differs by now.
@@ -92,10 +104,27 @@ class BoxSet:
     def _changed(self, now: "BoxSet") -> Iterator[tuple[int, int]]:
         """Return the cells that differ, each with what it differs by."""
         for cell in range(_CELLS):
-            part = slice(cell * _CELL_BYTES, (cell + 1) * _CELL_BYTES)
+            part = _part(cell)
             by = int.from_bytes(self.cells[part], "big") ^ int.from_bytes(now.cells[part], "big")
             if by:
                 yield cell, by
+
+
+def _part(cell: int) -> slice:
+    return slice(cell * _CELL_BYTES, (cell + 1) * _CELL_BYTES)
+
+
+def _spread(sparse: bytes) -> bytes:
+    """Return all cells, of which those that are filled are given, in order; nothing where they are not so."""
+    step = _NUMBER_BYTES + _CELL_BYTES
+    rows = [sparse[at : at + step] for at in range(0, len(sparse), step)]
+    numbers = [int.from_bytes(row[:_NUMBER_BYTES], "big") for row in rows]
+    if len(sparse) % step or numbers != sorted(set(numbers)) or (numbers and numbers[-1] >= _CELLS):
+        return b""
+    found = bytearray(_CELLS * _CELL_BYTES)
+    for number, row in zip(numbers, rows, strict=True):
+        found[_part(number)] = row[_NUMBER_BYTES:]
+    return bytes(found)
 
 
 def _is_in(device: DeviceId, changed: dict[int, int]) -> bool:
