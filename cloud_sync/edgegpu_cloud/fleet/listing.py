@@ -31,7 +31,7 @@ class BoxFilter:
     is a device id; `names` is the beginning of a name or device id. `app` is NAMESPACE/APP; `apps`: any of these.
     `health`: ok, warn, bad, unknown. `agent` is the version of the agent. `free_units`: so many are free at least.
     `problems`, `waiting`, `restored`: only those with any, or that are so. `askable`: those of which something can be
-    asked.
+    asked. `one_of_each_cluster`: in the place of the boxes of a cluster the one that applies its app limits.
     """
 
     selector: str = ""
@@ -49,6 +49,7 @@ class BoxFilter:
     waiting: bool = False
     restored: bool = False
     askable: bool = False
+    one_of_each_cluster: bool = False
     devices: frozenset[DeviceId] | None = None
     """Only these: for the rows of a page that have changed."""
 
@@ -106,6 +107,7 @@ def query_of(where: BoxFilter, *, now_s: float, scope: Sequence[LabelTerm] = ())
         waiting=where.waiting,
         restored=where.restored,
         askable=where.askable,
+        one_of_each_cluster=where.one_of_each_cluster,
     )
 
 

@@ -1,20 +1,24 @@
 """The operations of a controller on another machine: what the commands use of `Operations`, by the API."""
 
 from collections.abc import Collection, Sequence
+from dataclasses import asdict
 from typing import Any
+from urllib.parse import quote
 
 from pydantic import TypeAdapter
 
 from edgegpu_cloud.cli.remote.client import ApiClient, name_in_path, read_as
-from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.listing import BoxFilter
-from edgegpu_cloud.fleet.operations.box_set import MOST_BOXES
+from edgegpu_cloud.fleet.operations.limits_preview import LimitsPreviewPage
 from edgegpu_cloud.fleet.operations.operations import REMEDY, OperationBoxPage, OperationBoxView, OperationView
+from edgegpu_cloud.fleet.specs import ContainerLimits
 from edgegpu_cloud.store.operations.records import BoxOutcome, OperationKind
 from edgegpu_cloud.store.records import Json
-from edgegpu_sync.ids import DeviceId
 
 _VIEW, _BOX = TypeAdapter(OperationView), TypeAdapter(OperationBoxView)
+_PREVIEWS = TypeAdapter(LimitsPreviewPage)
+_PART = 200
+"""Boxes whose preview one request asks for."""
 
 
 class RemoteOperations:
@@ -24,23 +28,23 @@ class RemoteOperations:
         """Take who sends the requests."""
         self._client = client
 
-    def start(
-        self, kind: OperationKind, args: Json, *, where: BoxFilter | None = None, devices: Collection[DeviceId] = ()
-    ) -> OperationView:
-        """Store a change of the boxes of a filter there, or of these; the API takes a filter's selector and askable.
+    def start(self, kind: OperationKind, args: Json, *, where: BoxFilter) -> OperationView:
+        """Store a change of the boxes of a filter there; the API takes what `_boxes` sends of it."""
+        return _view(
+            self._client.send("POST", "/operations", {"change": {"kind": kind.value, **args}, **_boxes(where)})
+        )
 
-        Raises:
-            CloudError: more boxes are named than one request takes, or the controller refuses it.
-        """
-        if len(devices) > MOST_BOXES:
-            text = f"cannot name {len(devices):,} boxes to a controller on another machine: it takes {MOST_BOXES:,}"
-            raise CloudError(
-                text, remedy="`edgegpu-cloud rollouts start` selects by labels there; or narrow the labels"
-            )
-        boxes: Json = {"devices": sorted(devices)}
-        if where is not None:
-            boxes = {"labels": where.selector, "askable": where.askable}
-        return _view(self._client.send("POST", "/operations", {"change": {"kind": kind.value, **args}, **boxes}))
+    def preview_limits(
+        self, limits: ContainerLimits, where: BoxFilter, *, after: str = "", limit: int = 50
+    ) -> LimitsPreviewPage:
+        """Return what boxes of a filter would make of limits now, by name, those after `after`."""
+        body = {"change": {"kind": OperationKind.LIMITS.value, **asdict(limits)}, **_boxes(where)}
+        cursor = f"&cursor={quote(after, safe='')}" if after else ""
+        found = self._client.send("POST", f"/operations/preview?limit={min(limit, _PART)}{cursor}", body)
+        amounts = {"need_units": limits.memory_units, "need_core": limits.core}
+        boxes = [{**one, "preview": one["preview"] and {**one["preview"], **amounts}} for one in found["items"]]
+        more = boxes[-1]["name"] if found["next"] else ""
+        return read_as(_PREVIEWS, {"container": found["container"], "boxes": boxes, "next": more})
 
     def list(self, *, limit: int = 50) -> Sequence[OperationView]:
         """Return the last operations, newest first."""
@@ -64,6 +68,12 @@ class RemoteOperations:
     def cancel(self, id_: str) -> OperationView:
         """Take out the boxes for which nothing is stored yet; what is stored goes on."""
         return _view(self._client.send("POST", f"{_path(id_)}/cancel"))
+
+
+def _boxes(where: BoxFilter) -> Json:
+    """Return the fields that say which boxes are meant; an older console knows no `one_of_each_cluster`."""
+    boxes: Json = {"labels": where.selector, "askable": where.askable}
+    return boxes | ({"one_of_each_cluster": True} if where.one_of_each_cluster else {})
 
 
 def _path(id_: str) -> str:

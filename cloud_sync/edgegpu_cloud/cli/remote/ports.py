@@ -14,6 +14,7 @@ from edgegpu_cloud.fleet.limits.history import ContainerKey, LimitsHistoryEntry
 from edgegpu_cloud.fleet.limits.requests import RequestedItem
 from edgegpu_cloud.fleet.listing import BoxFilter
 from edgegpu_cloud.fleet.operations.box_set import BoxSet
+from edgegpu_cloud.fleet.operations.limits_preview import LimitsPreviewPage
 from edgegpu_cloud.fleet.operations.operations import OperationBoxPage, OperationView
 from edgegpu_cloud.fleet.specs import ContainerLimits, SharingSettings
 from edgegpu_cloud.fleet.views import BoxDetails, BoxView, CommandView
@@ -23,7 +24,7 @@ from edgegpu_cloud.store.alerts.tables import AlertFilter
 from edgegpu_cloud.store.operations.records import BoxOutcome, OperationKind
 from edgegpu_cloud.store.records import Alarm, AuditFilter, BoxEvent, Json, RequestState, Token
 from edgegpu_cloud.store.rollouts.records import RolloutBoxRecord, RolloutBoxState
-from edgegpu_sync.ids import CommandId, DeviceId
+from edgegpu_sync.ids import CommandId
 from edgegpu_sync.messages.spec import Spec
 
 
@@ -82,9 +83,10 @@ class RolloutsPort(Protocol):
 class OperationsPort(Protocol):
     """The operations: `Operations` on the controller's machine, `RemoteOperations` elsewhere."""
 
-    def start(
-        self, kind: OperationKind, args: Json, *, where: BoxFilter | None = None, devices: Collection[DeviceId] = ()
-    ) -> OperationView: ...
+    def start(self, kind: OperationKind, args: Json, *, where: BoxFilter) -> OperationView: ...
+    def preview_limits(
+        self, limits: ContainerLimits, where: BoxFilter, *, after: str = "", limit: int = ...
+    ) -> LimitsPreviewPage: ...
     def list(self, *, limit: int = 50) -> Sequence[OperationView]: ...
     def get(self, id_: str) -> OperationView: ...
     def boxes(

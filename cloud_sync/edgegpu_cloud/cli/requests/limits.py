@@ -1,6 +1,6 @@
 """`edgegpu-cloud limits set`, `show`, `history`, `forget`: the limits of apps, on one box or on many."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Annotated, TypedDict
@@ -19,7 +19,7 @@ from edgegpu_cloud.cli.arguments import (
     app_of,
     complete_box_or_app,
 )
-from edgegpu_cloud.cli.box_selection import RefusedBox, askable, chosen, end_by, tried
+from edgegpu_cloud.cli.box_selection import RefusedBox, chosen, end_by, tried
 from edgegpu_cloud.cli.common import (
     DEFAULT,
     EXIT_FAILED,
@@ -36,10 +36,9 @@ from edgegpu_cloud.cli.requests.limits_history import HISTORY_HELP, history
 from edgegpu_cloud.cli.requests.limits_target import (
     LimitsTarget,
     box_and_others,
-    common_container,
     container_of,
     say_if_unknown,
-    targets,
+    target_of,
 )
 from edgegpu_cloud.cli.requests.operation_progress import follow_operation
 from edgegpu_cloud.cli.requests.settlements import (
@@ -54,15 +53,18 @@ from edgegpu_cloud.cli.requests.settlements import (
     times_document,
     words,
 )
-from edgegpu_cloud.errors import NotFoundError
+from edgegpu_cloud.errors import CloudError, NotFoundError
 from edgegpu_cloud.fleet.limits.requests import RequestedItem
-from edgegpu_cloud.fleet.operations.operations import OperationView
+from edgegpu_cloud.fleet.listing import BoxFilter
 from edgegpu_cloud.fleet.preview.limits import Preview, preview
 from edgegpu_cloud.fleet.specs import ContainerLimits
 from edgegpu_cloud.fleet.views import BoxView, is_problem
 from edgegpu_cloud.store.operations.records import OperationKind
 from edgegpu_sync.messages.spec import AppLimits, OnDrift, item_name
 from edgegpu_sync.messages.uplink import ItemState
+
+_PREVIEWED = 200
+"""Boxes whose preview one request asks for."""
 
 app = command_group("Set, show and forget the limits of apps.")
 
@@ -188,15 +190,19 @@ def set_(  # noqa: PLR0913  (one for each option)
         on_drift=on_drift,
     )
     with reporting(as_json=json), reached(folder) as cloud:
-        views, many = chosen(cloud, name, selector), bool(selector)
-        found = targets(cloud, views if name else askable(views))
+        if selector:
+            where = BoxFilter(selector=selector, askable=True, one_of_each_cluster=True)
+            if show_preview:
+                _print_previews(list(_previews(cloud, limits, where)), many=True, as_json=json)
+            else:
+                started = cloud.operations.start(OperationKind.LIMITS, asdict(limits), where=where)
+                follow_operation(cloud, started, wait_s=wait_s, as_json=json)
+            return
+        target = target_of(cloud, cloud.fleet.box(name))
         if show_preview:
-            previews = [tried(one.name, partial(_previewed, one, limits, container), many=many) for one in found]
-            _print_previews(list(zip((one.name for one in found), previews, strict=True)), many=many, as_json=json)
-        elif many:
-            follow_operation(cloud, _started(cloud, found, limits, container), wait_s=wait_s, as_json=json)
+            _print_previews([(target.name, _previewed(target, limits, container))], many=False, as_json=json)
         else:
-            follow_one(cloud, _requested(cloud, found[0], limits, container), _SCREENS, wait_s=wait_s, as_json=json)
+            follow_one(cloud, _requested(cloud, target, limits, container), _SCREENS, wait_s=wait_s, as_json=json)
 
 
 def _names(words: Sequence[str], selector: str) -> tuple[str, str, str]:
@@ -219,6 +225,19 @@ def _meant(target: LimitsTarget, limits: ContainerLimits, container: str | None)
 
 def _previewed(target: LimitsTarget, limits: ContainerLimits, container: str | None) -> Preview:
     return preview(target.details, target.others, _meant(target, limits, container))
+
+
+def _previews(cloud: Cloud, limits: ContainerLimits, where: BoxFilter) -> Iterator[tuple[str, Preview | RefusedBox]]:
+    """Yield what each box of a filter would make of limits, by name; the controller finds the boxes, page by page."""
+    after = ""
+    while True:
+        page = cloud.operations.preview_limits(limits, where, after=after, limit=_PREVIEWED)
+        for one in page.boxes:
+            refused = RefusedBox(one.name, CloudError(one.text, remedy=one.remedy))
+            yield one.name, refused if one.preview is None else one.preview
+        limits, after = replace(limits, container=page.container), page.next
+        if not after:
+            return
 
 
 def _print_previews(found: Sequence[tuple[str, Preview | RefusedBox]], *, many: bool, as_json: bool) -> None:
@@ -252,17 +271,6 @@ def _requested(cloud: Cloud, target: LimitsTarget, limits: ContainerLimits, cont
         items={f"app_limits/{mine.namespace}/{mine.app}/{mine.container}": None},
         good=GOOD | {ItemState.PENDING} if mine.force else GOOD,
     )
-
-
-def _started(
-    cloud: Cloud, found: Sequence[LimitsTarget], limits: ContainerLimits, container: str | None
-) -> OperationView:
-    """Start one operation for all of these boxes."""
-    mine = replace(limits, container=common_container(found, limits.namespace, limits.app, container))
-    for one in found:
-        say_if_unknown(one, mine.namespace, mine.app)
-    devices = [one.details.box.device for one in found]
-    return cloud.operations.start(OperationKind.LIMITS, asdict(mine), devices=devices)
 
 
 def _print_request(one: Request) -> None:

@@ -4,8 +4,8 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from edgegpu_cloud.cli.common import Cloud, say
-from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.limits.apps import apps_of, holders_of, near
+from edgegpu_cloud.fleet.limits.containers import meant_container
 from edgegpu_cloud.fleet.listing import BoxFilter
 from edgegpu_cloud.fleet.views import BoxDetails, BoxView
 from edgegpu_cloud.store.records import BoxState
@@ -24,21 +24,16 @@ class LimitsTarget:
         return self.details.box.name
 
 
-def targets(cloud: Cloud, views: Sequence[BoxView]) -> list[LimitsTarget]:
-    """Return the boxes to be asked: of each cluster the one that applies its app limits, else the one that was named.
+def target_of(cloud: Cloud, view: BoxView) -> LimitsTarget:
+    """Return the box to be asked: of the box's cluster the one that applies its app limits, else the box itself.
 
     A line on stderr names a box that is asked in the place of another.
     """
-    everyone = _enrolled(cloud, {view.cluster for view in views})
-    found: dict[str, BoxView] = {}
-    for view in views:
-        asked = _settler(view, everyone)
-        if asked.device != view.device:
-            say(f"edgegpu-cloud: {asked.name} applies the app limits of {view.name}'s cluster, and is asked")
-        found.setdefault(view.cluster or view.device, asked)
-    return [
-        LimitsTarget(cloud.fleet.details(asked.device), _others(cloud, asked, everyone)) for asked in found.values()
-    ]
+    everyone = _enrolled(cloud, {view.cluster})
+    asked = _settler(view, everyone)
+    if asked.device != view.device:
+        say(f"edgegpu-cloud: {asked.name} applies the app limits of {view.name}'s cluster, and is asked")
+    return LimitsTarget(cloud.fleet.details(asked.device), _others(cloud, asked, everyone))
 
 
 def box_and_others(cloud: Cloud, view: BoxView) -> LimitsTarget:
@@ -75,29 +70,7 @@ def container_of(target: LimitsTarget, namespace: str, app: str, given: str | No
     asked = {
         item.container for item in target.details.spec.app_limits if (item.namespace, item.app) == (namespace, app)
     }
-    known = sorted(holders_of(boxes, namespace, app) or asked)
-    if app in known or not known:
-        return app
-    if len(known) > 1:
-        text = f"cannot tell which container of {namespace}/{app} is meant: it has {', '.join(known)}"
-        raise CloudError(text, remedy=f"name it: --container {known[0]}")
-    return known[0]
-
-
-def common_container(found: Sequence[LimitsTarget], namespace: str, app: str, given: str | None) -> str:
-    """Return the container of an app that is meant on all of these boxes, as `container_of` finds it on each.
-
-    Raises:
-        CloudError: several are known, on one box or on several.
-    """
-    if given is not None:
-        return given
-    there = [one for one in found if holders_of((one.details, *one.others), namespace, app)] or found
-    meant = sorted({container_of(one, namespace, app, None) for one in there})
-    if len(meant) > 1:
-        text = f"cannot tell which container of {namespace}/{app} is meant: on these boxes it has {', '.join(meant)}"
-        raise CloudError(text, remedy=f"name it: --container {meant[0]}")
-    return meant[0]
+    return meant_container(holders_of(boxes, namespace, app) or asked, namespace, app)
 
 
 def say_if_unknown(target: LimitsTarget, namespace: str, app: str) -> None:

@@ -39,7 +39,7 @@ from edgegpu_cloud.cli.requests.limits import (
     InterruptOption,
     MemoryOption,
 )
-from edgegpu_cloud.cli.requests.limits_target import container_of, targets
+from edgegpu_cloud.cli.requests.limits_target import container_of, target_of
 from edgegpu_cloud.cli.requests.rollout_options import OPTIONS_HELP, Asked, with_rollout_options
 from edgegpu_cloud.cli.requests.sharing import ExcludeOption, IsolationOption, PolicyOption, UnitOption
 from edgegpu_cloud.fleet.operations.box_set import BoxSet
@@ -192,7 +192,7 @@ def start_limits(  # noqa: PLR0913  (one for each option)
 def _with_container(cloud: Cloud, request: RolloutRequest, limits: ContainerLimits) -> ContainerLimits:
     """Return the limits with the container that is meant, by what is known of the first box."""
     plan = cloud.rollouts.preview(request, limit=1)
-    first = targets(cloud, [cloud.fleet.box(plan.waves[0].boxes[0].device)])[0]
+    first = target_of(cloud, cloud.fleet.box(plan.waves[0].boxes[0].device))
     found = container_of(first, limits.namespace, limits.app, None)
     return replace(limits, container=found)
 

@@ -36,7 +36,7 @@ from edgegpu_cloud.fleet.idempotency import InFlightError
 from edgegpu_cloud.fleet.limits.history import ContainerKey, LimitsHistoryEntry
 from edgegpu_cloud.fleet.limits.requests import RequestedItem
 from edgegpu_cloud.fleet.listing import BoxFilter
-from edgegpu_cloud.fleet.preview.limits import preview
+from edgegpu_cloud.fleet.preview.limits import Preview, preview
 from edgegpu_cloud.fleet.specs import ContainerLimits
 from edgegpu_cloud.fleet.views import BoxDetails
 from edgegpu_cloud.store.records import BoxState
@@ -188,7 +188,11 @@ def preview_limits(box: str, body: ApiLimitsPreviewRequest, fleet: ApiFleet) -> 
         memory_units=body.memory_units,
         core=body.core,
     )
-    found = preview(details, _others(fleet, details), wanted)
+    return preview_body(preview(details, _others(fleet, details), wanted))
+
+
+def preview_body(found: Preview) -> ApiLimitsPreview:
+    """Return a preview as the API has it."""
     return ApiLimitsPreview(
         answer=found.answer.value,
         text=found.text,

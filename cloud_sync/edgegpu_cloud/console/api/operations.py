@@ -7,10 +7,11 @@ from pydantic import Field
 from starlette.responses import Response
 
 from edgegpu_cloud.console.api.access import ApiOperator, ApiVisitor
-from edgegpu_cloud.console.api.conditions import Cursor, Limit, page_with
+from edgegpu_cloud.console.api.conditions import Cursor, Limit, next_address, page_with
 from edgegpu_cloud.console.api.idempotency import Once
-from edgegpu_cloud.console.api.models.fleet import ApiModel, ApiPage
-from edgegpu_cloud.console.api.models.rollouts import ApiLimitsChange, ApiSharingChange
+from edgegpu_cloud.console.api.limits import preview_body
+from edgegpu_cloud.console.api.models.fleet import ApiLimitsPreview, ApiModel, ApiPage
+from edgegpu_cloud.console.api.models.rollouts import ApiLimitsChange, ApiSharingChange, limits_of
 from edgegpu_cloud.console.api.problems import ApiRequestError
 from edgegpu_cloud.fleet.changes import LONGEST_WAIT_S
 from edgegpu_cloud.fleet.listing import BoxFilter
@@ -45,18 +46,62 @@ class ApiCommandChange(ApiModel):
     wait_s: WaitS = 3_600
 
 
-class ApiOperationRequest(ApiModel):
-    """A change of many boxes. The boxes: either `devices`, or `labels`, or `all`."""
+class ApiOperationLimits(ApiLimitsChange):
+    """The limits of one container of an app on boxes; both amounts 0 take them away."""
 
-    change: Annotated[
-        ApiLimitsChange | ApiSharingChange | ApiInstallChange | ApiCommandChange, Field(discriminator="kind")
-    ]
+    container: Annotated[
+        str,
+        Field(
+            max_length=253,
+            description="Empty: the one that is meant on all of the boxes, by their reports; refused if several are.",
+        ),
+    ] = ""
+
+
+class ApiOperationTarget(ApiModel):
+    """The boxes of an operation: either `devices`, or `labels`, or `all`."""
+
     devices: Annotated[tuple[BoxId, ...], Field(max_length=MOST_BOXES, description="Ids of boxes.")] = ()
     labels: Annotated[str, Field(max_length=500, description="A selector over labels: site=hall,rack!=3.")] = ""
     all: bool = Field(default=False, description="Every box that you see.")
     askable: bool = Field(
         default=False, description="Of `labels` or `all`, without boxes that are revoked, set aside or uninstalled."
     )
+    one_of_each_cluster: bool = Field(
+        default=False,
+        description="Of `labels` or `all`, for limits: in the place of the boxes of a cluster the one that applies its "
+        "app limits, which need not be one of them.",
+    )
+
+
+class ApiOperationRequest(ApiOperationTarget):
+    """A change of many boxes. The boxes: either `devices`, or `labels`, or `all`."""
+
+    change: Annotated[
+        ApiOperationLimits | ApiSharingChange | ApiInstallChange | ApiCommandChange, Field(discriminator="kind")
+    ]
+
+
+class ApiOperationPreviewRequest(ApiOperationTarget):
+    """Limits for many boxes whose effect is asked for. The boxes: either `devices`, or `labels`, or `all`."""
+
+    change: ApiOperationLimits
+
+
+class ApiBoxPreview(ApiModel):
+    """What a box would make of limits, in its whole cluster."""
+
+    device: str
+    name: str
+    preview: ApiLimitsPreview | None = Field(description="null where that is not known: `text` says why.")
+    text: str
+    remedy: str
+
+
+class ApiOperationPreview(ApiPage[ApiBoxPreview]):
+    """What boxes would make of limits: a part of them, by name."""
+
+    container: str = Field(description="The one that is meant; give it with the request for the next part.")
 
 
 class ApiOperation(ApiModel):
@@ -117,17 +162,55 @@ def list_operations(
 @router.post("", status_code=202, response_model=ApiOperation)
 def start_operation(body: ApiOperationRequest, _: ApiOperator, operations: ApiOperations, once: Once) -> Response:
     """Change many boxes: it is stored with its boxes at once, and applied to 500 boxes at a time from then on."""
+    args = body.change.model_dump(exclude={"kind"})
+    kind = OperationKind(body.change.kind)
+    where, named = _target(body), tuple(map(DeviceId, body.devices))
+    if named:
+        return once(lambda: _body(operations.start(kind, args, devices=named)), status=202)
+    return once(lambda: _body(operations.start(kind, args, where=where)), status=202)
+
+
+def _target(body: ApiOperationTarget) -> BoxFilter:
+    """Return the boxes that a request is for."""
     if bool(body.devices) + bool(body.labels) + body.all != 1:
         text = "cannot tell which boxes the operation is for"
         raise ApiRequestError(text, remedy="give either `devices`, or `labels`, or `all`: true")
-    if body.devices and body.askable:
+    if body.devices and (body.askable or body.one_of_each_cluster):
         text = "cannot leave out boxes that are named"
-        raise ApiRequestError(text, remedy="name those that can be asked, or give `askable` with `labels` or `all`")
-    args = body.change.model_dump(exclude={"kind"})
-    kind = OperationKind(body.change.kind)
-    where = None if body.devices else BoxFilter(selector=body.labels, askable=body.askable)
-    devices = [DeviceId(one) for one in body.devices]
-    return once(lambda: _body(operations.start(kind, args, where=where, devices=devices)), status=202)
+        remedy = "name those that can be asked, or give `askable` and `one_of_each_cluster` with `labels` or `all`"
+        raise ApiRequestError(text, remedy=remedy)
+    devices = frozenset(map(DeviceId, body.devices)) if body.devices else None
+    return BoxFilter(
+        selector=body.labels,
+        devices=devices,
+        askable=body.askable,
+        one_of_each_cluster=body.one_of_each_cluster,
+    )
+
+
+@router.post("/preview")
+def preview_operation(
+    request: Request,
+    body: ApiOperationPreviewRequest,
+    operations: ApiOperations,
+    limit: Limit = 50,
+    cursor: Cursor = "",
+) -> ApiOperationPreview:
+    """Say what boxes would make of limits, by the last reports of their clusters; nothing is changed."""
+    found = operations.preview_limits(
+        limits_of(body.change), _target(body), after=cursor.replace("\0", ""), limit=limit
+    )
+    items = [
+        ApiBoxPreview(
+            device=one.device,
+            name=one.name,
+            preview=None if one.preview is None else preview_body(one.preview),
+            text=one.text,
+            remedy=one.remedy,
+        )
+        for one in found.boxes
+    ]
+    return ApiOperationPreview(container=found.container, items=items, next=next_address(request, found.next))
 
 
 def _body(view: OperationView) -> ApiOperation:

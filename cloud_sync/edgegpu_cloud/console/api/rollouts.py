@@ -22,15 +22,14 @@ from edgegpu_cloud.console.api.models.rollouts import (
     ApiRolloutStart,
     ApiSharingChange,
     ApiUpgradeChange,
+    limits_of,
 )
 from edgegpu_cloud.console.api.problems import ApiRequestError
 from edgegpu_cloud.fleet.operations.box_set import BoxSet
-from edgegpu_cloud.fleet.specs import ContainerLimits
 from edgegpu_cloud.rollouts.changes import RolloutChange, read_release
 from edgegpu_cloud.rollouts.rollouts import RolloutRequest, Rollouts
 from edgegpu_cloud.rollouts.strategy import read_strategy
 from edgegpu_cloud.store.rollouts.records import RolloutBoxState
-from edgegpu_sync.messages.spec import OnDrift
 
 if TYPE_CHECKING:
     from edgegpu_cloud.console.web import ConsoleParts
@@ -96,8 +95,7 @@ def _wanted(body: ApiRolloutRequest) -> RolloutRequest:
 def _change(body: ApiRolloutChange) -> RolloutChange:
     match body:
         case ApiLimitsChange():
-            drift = None if body.on_drift is None else OnDrift(body.on_drift)
-            return ContainerLimits(**body.model_dump(exclude={"kind", "on_drift"}), on_drift=drift)
+            return limits_of(body)
         case ApiSharingChange():
             return sharing_settings(body)
         case ApiUpgradeChange():

@@ -2,7 +2,7 @@
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from edgegpu_cloud.fleet.reports import pods_of
@@ -56,9 +56,13 @@ def apps_of(boxes: Iterable[BoxDetails]) -> list[FleetApp]:
 
 def holders_of(boxes: Iterable[BoxDetails], namespace: str, app: str) -> frozenset[str]:
     """Return the containers of an app that hold shares now."""
-    held = (pod for details in boxes for pod in pods_of(details.latest).values())
-    pods = [pod for pod in held if is_pod_of(pod, namespace, app)]
-    return frozenset(piece.container for pod in pods for piece in pod.pieces)
+    return frozenset().union(*(containers_in(pods_of(details.latest), namespace, app) for details in boxes))
+
+
+def containers_in(pods: Mapping[str, PodAlloc], namespace: str, app: str) -> frozenset[str]:
+    """Return the containers of an app that hold shares by one box's report of its pods."""
+    mine = (pod for pod in pods.values() if is_pod_of(pod, namespace, app))
+    return frozenset(piece.container for pod in mine for piece in pod.pieces)
 
 
 def near(known: Iterable[FleetApp], namespace: str, app: str) -> list[str]:

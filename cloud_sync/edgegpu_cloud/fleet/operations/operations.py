@@ -1,7 +1,7 @@
 """Operations: a change of many boxes is stored at once, applied to 500 boxes at a time, and followed box by box."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from edgegpu_cloud.errors import CloudError, ConflictError, NotFoundError
 from edgegpu_cloud.fleet.access import Access, Permission
@@ -9,10 +9,13 @@ from edgegpu_cloud.fleet.audit.arguments import audited_args
 from edgegpu_cloud.fleet.audit.entries import AuditedChange, Author, audit
 from edgegpu_cloud.fleet.audit.kinds import AuditKind
 from edgegpu_cloud.fleet.changes import new_command_id
+from edgegpu_cloud.fleet.limits.containers import common_container
 from edgegpu_cloud.fleet.listing import EVERY_BOX, BoxFilter, filter_json, query_of
 from edgegpu_cloud.fleet.operations.box_set import BoxSet
 from edgegpu_cloud.fleet.operations.kinds import check_own, checked_args
-from edgegpu_cloud.fleet.operations.seen_boxes import difference_words
+from edgegpu_cloud.fleet.operations.limits_preview import LimitsPreviewPage, limits_preview_page
+from edgegpu_cloud.fleet.operations.seen_boxes import difference_words, names_of_some
+from edgegpu_cloud.fleet.specs import ContainerLimits
 from edgegpu_cloud.phrases import joined, phrase
 from edgegpu_cloud.store.operations.records import (
     EVERY_OPERATION,
@@ -102,7 +105,7 @@ class Operations:
 
         Args:
             kind: what is changed.
-            args: as `kinds` has them.
+            args: as `kinds` has them; limits without a container: the one that is meant on all of the boxes.
             where: the boxes that a filter finds now.
             devices: or these boxes.
             own: what boxes have of their own, of those that are named: amounts, and the revision that was seen.
@@ -115,11 +118,13 @@ class Operations:
             ForbiddenError: the person may not change boxes.
         """
         self._access.require(Permission.CHANGE)
-        wanted = checked_args(kind, args)
         _check_asked(where, devices, key)
-        check_own(kind, wanted, own)
         chosen = where or BoxFilter(devices=frozenset(devices))
-        query, request = self._query(chosen), _digest(kind, wanted, chosen, own)
+        query = self._query(chosen)
+        wanted = checked_args(kind, self._with_container(kind, args, query))
+        check_own(kind, wanted, own)
+        _check_once(kind, chosen)
+        request = _digest(kind, wanted, chosen, own)
         new = replace(self._new(kind, wanted, chosen), key=key or None, per_box=any(one.args for one in own.values()))
         with self._store.write() as tx:
             held = tx.operations.with_key(new.by, key) if key else None
@@ -128,7 +133,7 @@ class Operations:
             if held is not None:
                 return self._same(tx, held, new, request)
             boxes = tx.operations.devices(new.id)
-            self._check_boxes(tx, boxes, expect)
+            self._check_boxes(tx, boxes, chosen, expect)
             _audit_start(tx, new, len(boxes))
             return self._view(tx, new.id)
 
@@ -144,16 +149,42 @@ class Operations:
             filter=filter_json(chosen) if chosen.devices is None else None,
         )
 
-    def _check_boxes(self, tx: Transaction, devices: Collection[DeviceId], expect: BoxSet | None) -> None:
+    def _with_container(self, kind: OperationKind, args: Json, query: BoxQuery) -> Json:
+        """Return the arguments of an operation with the container that is meant, where limits have none."""
+        if kind is not OperationKind.LIMITS or args.get("container"):
+            return args
+        with self._store.read() as tx:
+            container = common_container(tx, query, str(args.get("namespace", "")), str(args.get("app", "")))
+        return {**args, "container": container}
+
+    def _check_boxes(
+        self, tx: Transaction, devices: Collection[DeviceId], chosen: BoxFilter, expect: BoxSet | None
+    ) -> None:
         """Refuse an operation for no box, or for other boxes than the person has seen: how many, and which differ."""
         if not devices:
-            text = phrase("cannot start an operation: it is for no box")
-            raise NotFoundError(text, remedy=phrase("look at the filter"))
+            raise self._none(tx, chosen)
         if expect is None or expect == BoxSet.of(devices):
             return
         differs = difference_words(tx, expect, devices, tx.list.ids(self._query(EVERY_BOX)))
         texts = [_numbers(len(devices), expect.number), *differs]
         raise ConflictError(joined(texts), remedy=phrase("look at its boxes again, then decide"))
+
+    def _none(self, tx: Transaction, chosen: BoxFilter) -> CloudError:
+        """Return why a filter finds no box."""
+        if left := tx.list.ids(self._query(replace(chosen, askable=False, one_of_each_cluster=False))):
+            names = names_of_some(tx, left)
+            text = phrase(
+                "cannot ask any box with these labels: revoked, set aside or uninstalled: %(names)s", names=names
+            )
+            remedy = phrase(
+                "`edgegpu-cloud enrol --for BOX` takes a revoked one in again, `edgegpu-cloud boxes forget` drops one"
+            )
+            return CloudError(text, remedy=remedy)
+        if chosen.selector:
+            text = phrase("cannot find a box by %(selector)r: none has these labels", selector=chosen.selector)
+            return NotFoundError(text, remedy=phrase("`edgegpu-cloud boxes -o wide` shows labels"))
+        text = phrase("cannot start an operation: it is for no box")
+        return NotFoundError(text, remedy=phrase("look at the filter"))
 
     def _same(self, tx: Transaction, held: Operation, new: Operation, request: str) -> OperationView:
         before = tx.operations.request_of(held.id)
@@ -172,6 +203,30 @@ class Operations:
         if found is None:
             raise NotFoundError(phrase("cannot find an operation %(id)r", id=id_), remedy=REMEDY)
         return OperationView(found, tx.operations.counts([id_])[id_])
+
+    def preview_limits(
+        self, limits: ContainerLimits, where: BoxFilter, *, after: str = "", limit: int = 50
+    ) -> LimitsPreviewPage:
+        """Return what boxes of a filter would make of limits now, by name, those after `after`; nothing is changed.
+
+        Args:
+            limits: without a container: the one that is meant on all of the boxes.
+            where: the boxes.
+            after: `next` of the page before; its `container` belongs into `limits` then.
+            limit: so many boxes at most.
+
+        Raises:
+            CloudError: no boxes, or no box can have such limits.
+        """
+        self._access.require(Permission.VIEW)
+        query = self._query(where)
+        wanted = checked_args(OperationKind.LIMITS, self._with_container(OperationKind.LIMITS, asdict(limits), query))
+        found = replace(limits, container=wanted["container"])
+        with self._store.read() as tx:
+            page = limits_preview_page(tx, query, found, after=after, limit=limit, now_s=self._clock())
+            if not page.boxes and not after:
+                raise self._none(tx, where)
+        return page
 
     def get(self, id_: str) -> OperationView:
         """Return an operation by its id, or the beginning of it.
@@ -267,6 +322,14 @@ def _numbers(boxes: int, expected: int) -> str:
         num=boxes,
         expect_boxes=expected,
     )
+
+
+def _check_once(kind: OperationKind, chosen: BoxFilter) -> None:
+    if chosen.one_of_each_cluster and kind is not OperationKind.LIMITS:
+        raise CloudError(
+            phrase("cannot start %(kind)s on one box of each cluster: each box has its own", kind=kind.value),
+            remedy=phrase("ask all of the boxes; one of a cluster applies the limits of apps alone"),
+        )
 
 
 def _check_asked(where: BoxFilter | None, devices: Collection[DeviceId], key: str) -> None:

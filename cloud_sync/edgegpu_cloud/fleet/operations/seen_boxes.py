@@ -24,15 +24,15 @@ def difference_words(
     found = seen.difference(now, known)
     words: list[str] = []
     if found.joined:
-        words.append(phrase("joined: %(names)s", names=_names(tx, found.joined)))
+        words.append(phrase("joined: %(names)s", names=names_of_some(tx, found.joined)))
     if found.left:
-        words.append(phrase("left: %(names)s", names=_names(tx, found.left)))
+        words.append(phrase("left: %(names)s", names=names_of_some(tx, found.left)))
     if found.others:
         words.append(phrase("and others, which cannot be named"))
     return words
 
 
-def _names(tx: Transaction, devices: Collection[DeviceId]) -> str:
+def names_of_some(tx: Transaction, devices: Collection[DeviceId]) -> str:
     """Return the names of some boxes, and how many more there are."""
     names = ", ".join(sorted(box.name for box in tx.boxes.get(sorted(devices)[:_MOST_TOLD]).values()))
     more = len(devices) - _MOST_TOLD

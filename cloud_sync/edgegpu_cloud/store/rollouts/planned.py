@@ -20,7 +20,7 @@ from sqlalchemy import (
 
 from edgegpu_cloud.store.convert import record_of
 from edgegpu_cloud.store.schema import BoxRow, table
-from edgegpu_cloud.store.summaries.box_list import BoxQuery, boxes_of, is_connected
+from edgegpu_cloud.store.summaries.box_list import BoxQuery, boxes_of, is_connected, own_cluster, settles_first
 from edgegpu_cloud.store.summaries.schema import SummaryRow
 from edgegpu_sync.ids import DeviceId
 
@@ -120,9 +120,8 @@ def planned(plan: PlanQuery) -> Subquery:
     here = case((present, 1), else_=0).label("present")
     columns: list[ColumnElement[Any]] = [b.device, b.name, s.cluster, here, place.label("place")]
     if plan.one_of_each_cluster:
-        ranks = (case((one, 0), else_=1) for one in (and_(s.holder, present), present, b.device.in_(plan.first)))
-        cluster = func.coalesce(func.nullif(s.cluster, ""), b.device)
-        rank = func.row_number().over(partition_by=cluster, order_by=(*ranks, b.name))
+        begins = case((b.device.in_(plan.first), 0), else_=1)
+        rank = func.row_number().over(partition_by=own_cluster(), order_by=(*settles_first(plan.boxes), begins, b.name))
         columns.append(rank.label("rank"))
     found = boxes_of(select(*columns), plan.boxes).subquery("found").c
     number = func.row_number().over(order_by=(found.place, found.present.desc(), found.name))

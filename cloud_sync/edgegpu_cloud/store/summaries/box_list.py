@@ -1,11 +1,11 @@
 """Lists of boxes: selected, searched, sorted, counted and paged by the database."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, and_, case, func, not_, or_, select, true
+from sqlalchemy import CTE, ColumnElement, Connection, Select, and_, case, func, not_, or_, select, true
 
 from edgegpu_cloud.store.convert import record_of
 from edgegpu_cloud.store.labels import LabelTerm, has_label
@@ -31,7 +31,8 @@ class BoxQuery:
     `present_since_s` is no condition: a box whose link is up and that was heard since then counts as connected.
     `scope` are the terms by which a person sees boxes at all. `search` is looked for in names, hosts, labels and apps,
     in small and capital letters, or is a device id. `health` may hold `UNKNOWN_HEALTH`. `askable`: enrolled, and
-    edgegpu was not taken off it.
+    edgegpu was not taken off it. `one_of_each_cluster`: in the place of the boxes of a cluster that are found, the box
+    that applies its app limits, which need not be one of them but is in the scope; where none is known to, the first.
     """
 
     present_since_s: float
@@ -54,6 +55,7 @@ class BoxQuery:
     restored: bool = False
     askable: bool = False
     holder: bool = False
+    one_of_each_cluster: bool = False
 
 
 class BoxSort(StrEnum):
@@ -140,6 +142,15 @@ class BoxCounts:
     agents: Mapping[str, int] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppHolder:
+    """A box that has an app. One that has reported no cluster is one of its own."""
+
+    name: str
+    device: DeviceId
+    cluster: str
+
+
 class BoxList:
     """The lists of boxes of one transaction."""
 
@@ -185,6 +196,20 @@ class BoxList:
         query = select(s.cluster, b.device).join(_BOXES, b.device == s.device).order_by(b.name.desc())
         where = and_(s.cluster.in_(clusters), s.holder, b.online, b.state == BoxState.ENROLLED.value)
         return {cluster: DeviceId(device) for cluster, device in self._connection.execute(query.where(where))}
+
+    def with_apps(
+        self, query: BoxQuery, apps: Collection[str], *, requested: bool, after: str = "", limit: int
+    ) -> list[AppHolder]:
+        """Return boxes of the query's clusters that have one of these apps, by name, those after `after`.
+
+        `requested`: limits of it were requested there; else: its pods hold shares there.
+        """
+        b, asked = _BOXES.c, boxes_of(select(_BOXES.c.device, _SUMMARIES.c.cluster), query).cte()
+        there = BoxQuery(present_since_s=query.present_since_s, scope=query.scope, states=[BoxState.ENROLLED])
+        have = select(_APPS.c.device).where(_APPS.c.app.in_(sorted(apps)), _APPS.c.requested == requested)
+        found = boxes_of(select(b.name, b.device, own_cluster().label("cluster")), there)
+        found = found.where(_is_beside(asked), b.device.in_(have), b.name > after).order_by(b.name).limit(limit)
+        return [record_of(AppHolder, row) for row in self._connection.execute(found).mappings().all()]
 
     def number(self, query: BoxQuery) -> int:
         """Return how many boxes there are."""
@@ -242,6 +267,34 @@ def is_connected(query: BoxQuery) -> ColumnElement[bool]:
     return and_(_BOXES.c.online, _BOXES.c.seen_at_s > query.present_since_s)
 
 
+def settles_first(query: BoxQuery) -> tuple[ColumnElement[Any], ColumnElement[Any]]:
+    """Return the order in which a box of a cluster is asked for app limits: who applies them, then who is connected."""
+    connected = is_connected(query)
+    return case((and_(_SUMMARIES.c.holder, connected), 0), else_=1), case((connected, 0), else_=1)
+
+
+def own_cluster() -> ColumnElement[Any]:
+    """Return a box's cluster; a box that has reported none is one of its own."""
+    return func.coalesce(func.nullif(_SUMMARIES.c.cluster, ""), _BOXES.c.device)
+
+
+def _is_beside(asked: CTE) -> ColumnElement[bool]:
+    """Return the condition that a box is one of these, or in the cluster of one."""
+    clusters = select(asked.c.cluster).where(asked.c.cluster != "")
+    return or_(_BOXES.c.device.in_(select(asked.c.device)), _SUMMARIES.c.cluster.in_(clusters))
+
+
+def _one_of_each_cluster(query: BoxQuery) -> Select[Any]:
+    """Return the device ids of the boxes that are asked for app limits in the place of the boxes of a query."""
+    b, asked = _BOXES.c, boxes_of(select(_BOXES.c.device, _SUMMARIES.c.cluster), query).cte()
+    there = BoxQuery(present_since_s=query.present_since_s, scope=query.scope)
+    settles = and_(_SUMMARIES.c.holder, is_connected(query), b.state == BoxState.ENROLLED.value)
+    place = func.row_number().over(partition_by=own_cluster(), order_by=(*settles_first(query), b.name))
+    found = boxes_of(select(b.device, place.label("place")), there)
+    beside = found.where(_is_beside(asked), or_(settles, b.device.in_(select(asked.c.device)))).subquery()
+    return select(beside.c.device).where(beside.c.place == 1)
+
+
 def _sort_value(sort: BoxSort, query: BoxQuery) -> ColumnElement[Any]:
     """Return the value by which boxes are sorted; it is never NULL."""
     s = _SUMMARIES.c
@@ -277,8 +330,10 @@ def devices_where(query: BoxQuery) -> Select[Any]:
 
 def boxes_of(found: Select[Any], query: BoxQuery) -> Select[Any]:
     """Return a query over boxes and their summaries with all of these conditions."""
-    both = _BOXES.join(_SUMMARIES, _SUMMARIES.c.device == _BOXES.c.device)
-    return found.select_from(both).where(*_conditions(query))
+    both = found.select_from(_BOXES.join(_SUMMARIES, _SUMMARIES.c.device == _BOXES.c.device))
+    if query.one_of_each_cluster:
+        return both.where(_BOXES.c.device.in_(_one_of_each_cluster(replace(query, one_of_each_cluster=False))))
+    return both.where(*_conditions(query))
 
 
 def _conditions(query: BoxQuery) -> Iterator[ColumnElement[bool]]:

@@ -65,6 +65,12 @@ ENDPOINTS: tuple[tuple[str, str, object, tuple[str, ...]], ...] = (
     ("POST", "/boxes/{box}/evidence/check", None, CHANGE),
     ("GET", "/operations", None, VIEW),
     ("POST", "/operations", {"all": True, "change": {"kind": "command", "op": "doctor.run"}}, CHANGE),
+    (
+        "POST",
+        "/operations/preview",
+        {"all": True, "change": {"kind": "limits", "namespace": "default", "app": "asr", **FOUR}},
+        VIEW,
+    ),
     ("GET", "/operations/{id_}", None, VIEW),
     ("GET", "/operations/{id_}/boxes", None, VIEW),
     ("POST", "/operations/{id_}/cancel", None, CHANGE),

@@ -53,7 +53,11 @@ CHANGING: tuple[tuple[str, str, object], ...] = (
 )
 """Each request that changes something, in an order in which each finds what it changes."""
 
-PREVIEWS = {("POST", "/boxes/{box}/limits/preview"), ("POST", "/rollouts/preview")}
+PREVIEWS = {
+    ("POST", "/boxes/{box}/limits/preview"),
+    ("POST", "/operations/preview"),
+    ("POST", "/rollouts/preview"),
+}
 
 
 @pytest.fixture(autouse=True)

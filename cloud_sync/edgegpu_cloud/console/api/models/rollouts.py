@@ -6,8 +6,10 @@ from pydantic import Field, StrictBool
 
 from edgegpu_cloud.console.api.models.fleet import MOST_CORE, MOST_UNITS, ApiModel, ApiSharingRequest, KubeName
 from edgegpu_cloud.fleet.operations.box_set import LONGEST_SET, MOST_BOXES
+from edgegpu_cloud.fleet.specs import ContainerLimits
 from edgegpu_cloud.rollouts.strategy import FailurePolicy, OfflinePolicy
 from edgegpu_cloud.store.rollouts.records import RolloutBoxState, RolloutState
+from edgegpu_sync.messages.spec import OnDrift
 
 _DAY_S = 86_400
 BoxName = Annotated[str, Field(min_length=1, max_length=253)]
@@ -26,6 +28,12 @@ class ApiLimitsChange(ApiModel):
     interrupt: StrictBool = Field(default=False, description="The app may be stopped for it.")
     live: StrictBool = Field(default=False, description="Without a new pod where its pods are held and hold enough.")
     on_drift: Literal["report", "enforce"] | None = None
+
+
+def limits_of(body: ApiLimitsChange) -> ContainerLimits:
+    """Return the limits that a change asks for."""
+    drift = None if body.on_drift is None else OnDrift(body.on_drift)
+    return ContainerLimits(**body.model_dump(exclude={"kind", "on_drift"}), on_drift=drift)
 
 
 class ApiSharingChange(ApiSharingRequest):

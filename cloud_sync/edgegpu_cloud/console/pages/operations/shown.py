@@ -25,6 +25,7 @@ from edgegpu_cloud.store.records import Json
 router = APIRouter(prefix="/operations")
 
 PAGE = 50
+_NO_SEARCH = {"askable", "one_of_each_cluster"}
 OperationId = Annotated[str, Path(min_length=1, max_length=40)]
 
 
@@ -62,10 +63,10 @@ class OperationsQuery(BaseModel):
 def _found_by(operation: Operation) -> Json | None:
     """Return what the boxes of an operation were found by, as the list of boxes has it; None where they were named.
 
-    That boxes which cannot be asked were left out is no search of that list.
+    That boxes which cannot be asked were left out, or one of each cluster was asked, is no search of that list.
     """
     if operation.filter is not None:
-        return as_searched({name: value for name, value in operation.filter.items() if name != "askable"})
+        return as_searched({name: value for name, value in operation.filter.items() if name not in _NO_SEARCH})
     return {"selector": operation.selector} if operation.selector else None
 
 
