@@ -219,10 +219,13 @@ def test_what_the_doctor_of_a_box_has_found_is_printed_and_is_the_exit_status(cl
         assert lines[1:] == ["  broken: k3s: it does not answer", "    Fix: systemctl start k3s", "  14 checks made"]
         id_ = cloud.ok("commands", "ill", "--json").json[0]["id"]
         assert "Fix: systemctl start k3s" in cloud.run("watch", id_).out
-        live.box.answers["doctor.run"] = {"version": "1", "level": "ok", "checks": 14, "troubled": []}
         cloud.ok("label", "ill", "ward=1")
+        done = cloud.run("command", "-l", "ward=1", "doctor.run", "--wait")
+        told = ["ill  APPLIED  broken: 1 finding", "ill:", *lines[1:]]
+        assert (done.code, done.out.splitlines()[2:]) == (1, told), "that one is not well is no success"
+        live.box.answers["doctor.run"] = {"version": "1", "level": "ok", "checks": 14, "troubled": []}
         (found,) = cloud.ok("command", "-l", "ward=1", "doctor.run", "--wait", "--json").json["results"]
-        assert (found["name"], found["outcome"]) == ("ill", "APPLIED"), "that it has looked"
+        assert (found["name"], found["outcome"], found["data"]["level"]) == ("ill", "APPLIED", "ok")
         assert cloud.ok("watch", found["command"]).out == "SUCCEEDED\n  all is well\n  14 checks made\n"
     assert cloud.run("command", "doctor.run").code == 2
     assert cloud.run("commands", "--since", "soon").code == 2

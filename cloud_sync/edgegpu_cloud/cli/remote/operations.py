@@ -55,12 +55,19 @@ class RemoteOperations:
         return _view(self._client.get(_path(id_)))
 
     def boxes(
-        self, id_: str, *, outcomes: Collection[BoxOutcome] = (), after: str = "", limit: int = 100
+        self,
+        id_: str,
+        *,
+        outcomes: Collection[BoxOutcome] = (),
+        after: str = "",
+        limit: int = 100,
+        data: bool = False,
     ) -> OperationBoxPage:
         """Return a page of the boxes of an operation, those with some outcomes, or all."""
-        query = {"outcome": sorted(one.value for one in outcomes), "cursor": after}
+        query: Json = {"outcome": sorted(one.value for one in outcomes), "cursor": after}
+        query |= {"data": True} if data else {}
         found = [
-            read_as(_BOX, {"name": one["name"], "box": {"operation": id_, **one}})
+            read_as(_BOX, {"name": one["name"], "data": one.get("data"), "box": {"operation": id_, **one}})
             for one in self._client.items(f"{_path(id_)}/boxes", most=limit, **query)
         ]
         return OperationBoxPage(found, found[-1].box.device if len(found) == limit else "")

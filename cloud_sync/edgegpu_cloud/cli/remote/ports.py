@@ -90,7 +90,13 @@ class OperationsPort(Protocol):
     def list(self, *, limit: int = 50) -> Sequence[OperationView]: ...
     def get(self, id_: str) -> OperationView: ...
     def boxes(
-        self, id_: str, *, outcomes: Collection[BoxOutcome] = (), after: str = "", limit: int = 100
+        self,
+        id_: str,
+        *,
+        outcomes: Collection[BoxOutcome] = (),
+        after: str = "",
+        limit: int = 100,
+        data: bool = False,
     ) -> OperationBoxPage: ...
     def cancel(self, id_: str) -> OperationView: ...
 

@@ -122,8 +122,9 @@ Examples:
   edgegpu-cloud command asr-hall logs.collect --arg url=https://logs.example.com/put --arg since_s=3600 --wait
 {_EXITS}
 doctor.run --wait prints what is not well on the box, and what mends it: status 0 then means that all is well, 1 that
-something is not. With -l status 0 means only that each box has looked: `edgegpu-cloud watch ID` prints what it has
-found, and with --json all that a command has brought back. `edgegpu-cloud commands BOX` has the ID.
+something is not, with -l on one of the boxes. inventory.refresh, evidence.check and the others print what they have
+brought back too. With -l that is the column WHY, and below the table what has no room there;
+`edgegpu-cloud operations show ID` prints it again, page by page.
 
 \b
 --json for one box prints the command as it stands last: {{"id", "device", "box", "op", "state", "code", "text", "data",

@@ -1,14 +1,14 @@
 """`edgegpu-cloud watch`, and `--wait`: a command followed to its end."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated
 
 import typer
 
 from edgegpu_base.cli.durations import seconds
-from edgegpu_base.cli.output import counted, one_line, plain
+from edgegpu_base.cli.output import plain
 from edgegpu_cloud.cli.arguments import complete_command_ids
 from edgegpu_cloud.cli.common import (
     DEFAULT,
@@ -26,12 +26,12 @@ from edgegpu_cloud.cli.common import (
     reporting,
     say,
 )
+from edgegpu_cloud.cli.requests.brought_back import is_well, lines
 from edgegpu_cloud.fleet.views import CommandView
 from edgegpu_sync.ids import CommandId
 from edgegpu_sync.states import CommandState
 
 _NEW_S = 0.5
-_DOCTOR = "doctor.run"
 
 WATCH_HELP = """\
 Follow one command to its end, or show what comes in of all: commands as they change, until ctrl-C or --timeout is over.
@@ -75,31 +75,15 @@ def status_of(view: CommandView) -> int:
     """Return the exit status of a command that was waited for; that of the doctor depends on its findings."""
     if not view.ended:
         return EXIT_WAITING
-    well = view.state is CommandState.SUCCEEDED and (view.op != _DOCTOR or _level(view) in {"", "ok"})
+    well = view.state is CommandState.SUCCEEDED and is_well(view.op, view.data or {})
     return 0 if well else EXIT_FAILED
 
 
-def _level(view: CommandView) -> str:
-    return str((view.data or {}).get("level", ""))
-
-
 def findings(view: CommandView) -> str:
-    """Return the findings of a box's doctor, as lines for people; empty for other commands."""
-    if view.op != _DOCTOR or view.data is None:
+    """Return what a command has brought back, as lines for people; empty where it is nothing."""
+    if not view.data or view.state is not CommandState.SUCCEEDED:
         return ""
-    troubled, checks = view.data.get("troubled", ()), view.data.get("checks", 0)
-    if isinstance(troubled, int):
-        lines = [f"{counted(troubled, 'check')} not well, too many for one answer: `edgegpu doctor` on the box"]
-    else:
-        lines = [line for one in troubled for line in _finding(one)]
-    lines = lines or ["all is well"]
-    return "\n".join(f"  {one_line(line)}" for line in [*lines, f"{counted(checks, 'check')} made"])
-
-
-def _finding(one: Mapping[str, object]) -> list[str]:
-    text = str(one.get("text", ""))
-    lines = [": ".join(word for word in (str(one.get("level", "")), str(one.get("name", "")), text) if word)]
-    return [*lines, f"  Fix: {one['remedy']}"] if one.get("remedy") else lines
+    return "\n".join(f"  {line}" for line in lines(view.op, view.data))
 
 
 @contextmanager

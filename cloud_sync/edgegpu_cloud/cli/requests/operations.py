@@ -19,10 +19,11 @@ from edgegpu_cloud.cli.common import (
     reporting,
 )
 from edgegpu_cloud.cli.requests.operation_progress import (
+    op_of,
     operation_document,
     outcomes_text,
     print_results,
-    results_document,
+    results_of,
 )
 from edgegpu_cloud.fleet.operations.operations import OperationView
 from edgegpu_cloud.store.operations.records import BoxOutcome
@@ -47,11 +48,13 @@ REJECTED   the box refused it or failed at it, and says why
 REFUSED    it cannot be requested of this box
 CANCELLED  the operation was cancelled before
 \b
-What a command has brought back from a box: `edgegpu-cloud watch ID --json`. The ID is "command" here with --json, and
-`edgegpu-cloud commands BOX` has it.
+WHY says of a command what it has brought back from the box; below the table is what has no room there, as the doctor's
+findings, each with what mends it.
 --outcome shows boxes with this outcome alone. --limit: how many boxes; --after DEVICE: those after that one.
 --json prints {"operation": {"id", "kind", "args", "by", "at_s", "selector", "boxes", "state", ...},
-"outcomes": {OUTCOME: NUMBER}, "results": [{"name", "device", "outcome", "text", "remedy", "rev", "command"}]}
+"outcomes": {OUTCOME: NUMBER}, "results": [{"name", "device", "outcome", "text", "remedy", "rev", "command"}]}. For a
+command each result has "data", what it has brought back, or null; of that 8 MiB are printed, and
+"data_left_out_after" is the box behind which it is left out, or null.
 """
 CANCEL_HELP = """\
 Cancel an operation: boxes for which nothing is stored yet are left out. What is stored goes on.
@@ -100,16 +103,17 @@ def show(
     with reporting(as_json=json), reached(folder) as cloud:
         view = cloud.operations.get(id_)
         page = cloud.operations.boxes(
-            view.operation.id, outcomes=[outcome] if outcome else (), after=after, limit=limit
+            view.operation.id, outcomes=[outcome] if outcome else (), after=after, limit=limit, data=bool(op_of(view))
         )
+        found = results_of(view, [page])
         if json:
-            print_json({**operation_document(view), "results": results_document(page.boxes)})
+            print_json({**operation_document(view), **found.document})
             return
         one = view.operation
         chosen = f", -l {one.selector}" if one.selector else ""
         typer.echo(f"{one.id}  {one.kind.value}, {counted(one.boxes, 'box')}{chosen}: {outcomes_text(view)}")
         typer.echo(f"  asked {moment(one.at_s)} by {one.by}: {_args(view)}")
-        print_results(page.boxes)
+        print_results(found, one.id)
         if page.next:
             typer.echo(f"more: edgegpu-cloud operations show {one.id} --after {page.next}")
 

@@ -139,6 +139,9 @@ class ApiOperationBox(ApiModel):
     seen_rev: int | None = Field(
         description="The revision that the person has seen: a later change is not overwritten."
     )
+    data: dict[str, Any] | None = Field(
+        description="What the command has brought back, where `data` asks for it; null: nothing yet."
+    )
 
 
 def _operations(request: Request, visitor: ApiVisitor) -> Operations:
@@ -233,14 +236,18 @@ def operation_boxes(
     outcome: Annotated[
         tuple[BoxOutcome, ...], Query(description="With one of these outcomes; none: all.", max_length=10)
     ] = (),
+    data: Annotated[bool, Query(description="Also what the commands have brought back.")] = False,
     limit: Limit = 50,
     cursor: Cursor = "",
 ) -> ApiPage[ApiOperationBox]:
     """Return the boxes of an operation by id, and what came of it on each."""
     after = cursor.replace("\0", "")
-    found = operations.boxes(id_.replace("\0", ""), outcomes=outcome, after=after, limit=limit)
-    names = [name for name in ApiOperationBox.model_fields if name != "name"]
-    items = [ApiOperationBox(name=one.name, **{name: getattr(one.box, name) for name in names}) for one in found.boxes]
+    found = operations.boxes(id_.replace("\0", ""), outcomes=outcome, after=after, limit=limit, data=data)
+    names = [name for name in ApiOperationBox.model_fields if name not in {"name", "data"}]
+    items = [
+        ApiOperationBox(name=one.name, data=one.data, **{name: getattr(one.box, name) for name in names})
+        for one in found.boxes
+    ]
     return page_with(request, items, found.next)
 
 

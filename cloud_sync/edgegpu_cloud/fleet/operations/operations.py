@@ -54,10 +54,14 @@ class OperationView:
 
 @dataclass(frozen=True, slots=True)
 class OperationBoxView:
-    """A box of an operation with its name; a box that was forgotten since has none."""
+    """A box of an operation with its name; a box that was forgotten since has none.
+
+    `data`: what its command has brought back, where that is asked for; None: nothing yet.
+    """
 
     name: str
     box: OperationBox
+    data: Json | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,9 +253,22 @@ class Operations:
             return [OperationView(one, counts[one.id]) for one in found]
 
     def boxes(
-        self, id_: str, *, outcomes: Collection[BoxOutcome] = (), after: str = "", limit: int = 100
+        self,
+        id_: str,
+        *,
+        outcomes: Collection[BoxOutcome] = (),
+        after: str = "",
+        limit: int = 100,
+        data: bool = False,
     ) -> OperationBoxPage:
         """Return a page of the boxes of an operation, those with some outcomes, or all.
+
+        Args:
+            id_: of the operation, or the beginning of it.
+            outcomes: of the boxes; none: all.
+            after: the device id behind which the page begins.
+            limit: so many boxes at most.
+            data: also what their commands have brought back.
 
         Raises:
             NotFoundError: no such operation.
@@ -260,7 +277,16 @@ class Operations:
         with self._store.read() as tx:
             found = tx.operations.boxes(self._id_of(tx, id_), outcomes=outcomes, after=after, limit=limit)
             known = tx.boxes.get([one.device for one in found])
-            views = [OperationBoxView(known[one.device].name if one.device in known else "", one) for one in found]
+            commands = tx.commands.get([one.command for one in found if one.command is not None]) if data else {}
+        brought = {command: one.data for command, one in commands.items()}
+        views = [
+            OperationBoxView(
+                known[one.device].name if one.device in known else "",
+                one,
+                brought.get(one.command) if one.command is not None else None,
+            )
+            for one in found
+        ]
         return OperationBoxPage(views, found[-1].device if len(found) == limit else "")
 
     def cancel(self, id_: str) -> OperationView:
