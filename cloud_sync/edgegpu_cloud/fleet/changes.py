@@ -321,9 +321,14 @@ def _op(tx: Transaction, box: BoxRecord, op: str, args: Json) -> OpName:
 
 def check_size(args: Json) -> None:
     """Refuse arguments that could never be sent: a command's other fields take less than the room that is left here."""
-    body = Command(enrolment=0, epoch=Epoch(0, "0" * 16), seq=1, floor=0, valid_s=0, args=args)
     try:
+        body = Command(enrolment=0, epoch=Epoch(0, "0" * 16), seq=1, floor=0, valid_s=0, args=args)
         encode(body, limit_bytes=BODY_MAX_BYTES - _ROOM)
+    except ValueError as error:  # numbers that JSON has not, halves of characters
+        raise CloudError(
+            phrase("cannot ask for this: its arguments are no JSON that can be sent"),
+            remedy=phrase("give finite numbers and whole characters"),
+        ) from error
     except TooLargeError as error:
         raise CloudError(
             phrase("cannot ask for this: %(error)s", error=error),

@@ -1,14 +1,16 @@
 """Operations, alerts and evidence by the API: started, listed, cancelled, silenced, checked; within the scope."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from kits.console import NOW_S, ConsoleSite, all_items
-from kits.details import box, card, pod
+from kits.details import box, card, pod, reported, saying
 
 from edgegpu_cloud.console.visitor import Visitor
 from edgegpu_cloud.fleet.operations.runner import OperationRunner
 from edgegpu_cloud.store.people.records import Role
+from edgegpu_sync.topics import TopicKind
 
 DOCTOR = {"kind": "command", "op": "doctor.run"}
 
@@ -114,3 +116,79 @@ def test_evidence_says_why_a_box_cannot_be_asked(site: ConsoleSite, boxes: Seque
     assert shown["cannot"] == "the box is offline"
     refused = client.post("/boxes/box-0/evidence/check").json()
     assert (refused["code"], "offline" in refused["detail"]) == ("REFUSED", True)
+
+
+ASR = {"kind": "limits", "namespace": "default", "app": "asr", "memory_units": 4, "core": 1}
+
+
+def test_limits_are_previewed_page_by_page_for_one_box_of_each_cluster(site: ConsoleSite, boxes: Sequence[str]) -> None:
+    pods = {"u1": pod("asr-5d98c8c9f7-zfpmp", ("main", "0", 2, 1))}
+    for number, device in enumerate(boxes):
+        said = box(f"box-{number}", (card("0"),), pods if number == 1 else {})
+        told = reported(said, cluster=f"{number // 2:036d}", holder=number % 2 == 0)
+        site.report(device, told)  # type: ignore[arg-type]
+        site.connect(device)  # type: ignore[arg-type]
+    client, wanted = site.api("vera"), {"change": ASR, "all": True, "one_of_each_cluster": True}
+    found = [client.post("/operations/preview?limit=2", json=wanted).json()]
+    while path := found[-1]["next"]:
+        found.append(client.post(path.removeprefix("/api/v1"), json=wanted).json())
+    assert [one["container"] for one in found] == ["main", "main"]
+    assert [one["name"] for page in found for one in page["items"]] == ["box-0", "box-2", "box-4"]
+    assert {one["preview"]["answer"] for page in found for one in page["items"]} == {"fits"}
+    named = client.post("/operations/preview", json={"change": ASR, "devices": boxes}).json()
+    assert [one["name"] for one in named["items"]] == [f"box-{number}" for number in range(5)]
+    started = site.api("otto").post("/operations", json=wanted).json()
+    assert (started["boxes"], started["args"]["container"]) == (3, "main")
+    assert started["filter"] == {"one_of_each_cluster": True}
+    shown = site.api("otto").get(f"/operations/{started['id']}/boxes").json()["items"]
+    assert [one["name"] for one in shown] == ["box-0", "box-2", "box-4"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        ("/preview", {"change": ASR}, 400),
+        ("/preview", {"change": ASR, "devices": ["f" * 16]}, 404),
+        ("/preview", {"change": ASR, "devices": ["f" * 16], "one_of_each_cluster": True}, 400),
+        ("/preview", {"change": ASR, "labels": "(("}, 422),
+        ("/preview", {"change": {"kind": "install"}, "all": True}, 422),
+        ("/preview", {"change": {**ASR, "app": "a\0b"}, "all": True}, 422),
+        ("/preview", {"change": {**ASR, "app": "-" * 253}, "all": True}, 422),
+        ("/preview", {"change": {**ASR, "container": "\0"}, "all": True}, 422),
+        ("/preview", {"change": {**ASR, "memory_units": 10**30}, "all": True}, 422),
+        ("/preview?cursor=%00", {"change": ASR, "all": True}, 200),
+        ("/preview?limit=201", {"change": ASR, "all": True}, 422),
+        ("", {"change": {"kind": "install"}, "all": True, "one_of_each_cluster": True}, 422),
+        ("", {"change": ASR, "labels": "site=nowhere", "one_of_each_cluster": True}, 404),
+    ],
+)
+def test_wrong_requests_for_limits_of_many_boxes_are_told(
+    site: ConsoleSite, path: str, body: dict[str, object], status: int
+) -> None:
+    assert site.api("otto").post(f"/operations{path}", json=body).status_code == status
+    assert all_items(site.api(), "/operations") == []
+
+
+def test_what_commands_have_brought_back_is_there_where_it_is_asked_for(site: ConsoleSite) -> None:
+    client = site.api("otto")
+    made = client.post("/operations", json={"change": DOCTOR, "labels": "site=hall"}).json()
+    OperationRunner(site.store, clock=site.clock).step()
+    path = f"/operations/{made['id']}/boxes"
+    one = client.get(path).json()["items"][0]
+    with site.store.write() as tx:
+        command = tx.commands.get([one["command"]])[one["command"]]
+        tx.commands.put([replace(command, data={"level": "ok"})])
+    assert [row["data"] for row in client.get(f"{path}?data=true").json()["items"]] == [{"level": "ok"}, None, None]
+    assert [row["data"] for row in client.get(path).json()["items"]] == [None] * 3
+    site.api_tokens["egt_yann"] = Visitor(name="yann", role=Role.ADMIN, csrf="", scope="site=yard")
+    assert site.api("yann").get(f"{path}?data=true").status_code == 404
+
+
+@pytest.mark.parametrize("args", ['{"x": NaN}', '{"x": 1e999}', '{"x": "\\ud800"}', '{"x": {"\\ud800": 1}}'])
+def test_arguments_that_cannot_be_sent_are_refused(site: ConsoleSite, boxes: Sequence[str], args: str) -> None:
+    odd = saying(box("box-0"), TopicKind.STATUS, state="birth", capabilities=["model.load"])
+    site.report(boxes[0], odd)  # type: ignore[arg-type]
+    body, headers = f'{{"op": "model.load", "args": {args}}}', {"content-type": "application/json"}
+    answer = site.api("otto").post("/boxes/box-0/commands", content=body, headers=headers)
+    assert (answer.status_code, "no JSON that can be sent" in answer.json()["detail"]) == (422, True)
+    assert all_items(site.api(), "/commands") == []
