@@ -113,8 +113,8 @@ def about_of(name: str) -> str:
 def _not_applied(conditions: Conditions) -> Iterator[AlertFinding]:
     for one in conditions.problems():
         text = phrase_n(
-            "%(num)d request refused or failed: edgegpu-cloud box %(box)s has why, and what to do",
-            "%(num)d requests refused or failed: edgegpu-cloud box %(box)s has why, and what to do",
+            "%(num)d request refused or failed: its page, or `edgegpu-cloud box %(box)s`, has why",
+            "%(num)d requests refused or failed: its page, or `edgegpu-cloud box %(box)s`, has why",
             int(one.number),
             box=one.name,
         )

@@ -1,5 +1,6 @@
 """Values in the words of a screen: times, amounts, states, sentences; each is a filter of the templates."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,6 +14,7 @@ from edgegpu_core.model import size_text
 from edgegpu_sync.messages.uplink import ItemReport
 
 _MINUTE_S, _HOUR_S, _DAY_S = 60, 3_600, 86_400
+_BACKTICKS = re.compile("`([^`]+)`")
 NONE = "\N{EN DASH}"
 """What stands in the place of a value that there is not."""
 
@@ -40,6 +42,7 @@ class Phrasing:
             "refusal": self.refusal,
             "report_words": self.report_words,
             "duration": self.duration,
+            "commands": commands,
         }
 
     def ago(self, at_s: float | None) -> str:
@@ -75,20 +78,20 @@ class Phrasing:
     def said(self, text: str) -> Markup:
         """Return a sentence of ours in this language; a text that is no phrase, as it is.
 
-        What fills a template in is escaped, and never a template itself.
+        What fills a template in is escaped, and never a template itself. A command in a template's backticks is code.
         """
         if isinstance(text, Verbatim):
             return self.quoted(text)
-        if not (self.marked and isinstance(text, Phrase)):
+        if not isinstance(text, Phrase) or not (self.marked or "`" in text.one):
             return escape(text)
         if not text.fields:
-            return escape(self.gettext(text.one))
+            return commands(self.gettext(text.one))
         fields = {
             name: self.said(one) if isinstance(one, Phrase | Verbatim) else one for name, one in text.fields.items()
         }
         try:
             many = text.many and self.ngettext(text.one, text.many, int(text.fields["num"]))
-            return escape(many or self.gettext(text.one)) % fields
+            return commands(many or self.gettext(text.one)) % fields
         except (KeyError, TypeError, ValueError, OverflowError):  # a phrase of another version, from the store
             return escape(text)
 
@@ -111,6 +114,11 @@ class Phrasing:
 
     def _count(self, one: str, many: str, number: int) -> str:
         return self.ngettext(one, many, number) % {"num": number}
+
+
+def commands(text: str) -> Markup:
+    """Return a text of ours with what stands in backticks as code."""
+    return Markup(_BACKTICKS.sub(r"<code>\1</code>", str(escape(text))))  # noqa: S704  (escaped before)
 
 
 def date_time(at_s: float | None) -> str:
