@@ -25,6 +25,7 @@ from edgegpu_cloud.store.people.records import Role
 from edgegpu_cloud.store.records import BoxEvent, StoredCommand
 from edgegpu_sync.ids import DeviceId, command_id, op_name
 from edgegpu_sync.messages.evidence import ContainerEvidence, SeenCards
+from edgegpu_sync.messages.spec import LIMITER
 from edgegpu_sync.messages.telemetry import TRANSACTION, TransactionReport
 from edgegpu_sync.rules.ops import OPS
 from edgegpu_sync.rules.tracking import TrackedCommand
@@ -55,6 +56,15 @@ class PicturedBox:
     online: bool = True
     state: str = "ok"
     agent: str = "0.2.0"
+    live: Mapping[str, int] | None = None
+    """The units that apps are held to by the limiter; None: nothing holds them. Who is not named may use all."""
+
+    def held(self, app: str, made: dict[str, Any]) -> dict[str, Any]:
+        """Return a pod as the box reports it: what holds it, and to how much."""
+        if self.live is None:
+            return made
+        pieces = [{**piece, "live_units": self.live.get(app)} for piece in made["pieces"]]
+        return {**made, "enforced": "enforced", "pieces": pieces}
 
 
 BOXES = (
@@ -62,7 +72,7 @@ BOXES = (
     PicturedBox("gate-2", (P4,), {"detector": (24, 30, 0)}, line="2"),
     PicturedBox("gate-3", (P4,), {"detector": (20, 30, 0)}, line="2", online=False),
     PicturedBox("hall-1", (TITAN,), {"detector": (50, 40, 0), "tracker": (40, 30, 0), "counter": (1, 1, 0)}),
-    PicturedBox("hall-2", (P4, P4), {"counter": (4, 1, 0), "detector": (20, 30, 0), "tracker": (20, 30, 1)}),
+    PicturedBox("hall-2", (P4, P4), {"counter": (4, 1, 0), "detector": (20, 30, 0), "tracker": (20, 30, 1)}, live={"tracker": 16}),
     PicturedBox("hall-3", (P4, P4), {"counter": (4, 1, 0), "tracker": (12, 20, 0)}, line="2", state="bad"),
     PicturedBox("hall-4", (TITAN,), {"detector": (50, 40, 0), "counter": (4, 1, 0)}, line="2"),
     PicturedBox("press-1", (GTX, GTX), {"reader": (8, 10, 0), "writer": (8, 10, 1)}, state="warn", agent="0.1.0"),
@@ -112,9 +122,9 @@ class Gallery:
         )
         if one.state == "bad":
             cards = (*cards[:-1], {**cards[-1], "healthy": False, "text": "XID 79: the card has fallen off the bus"})
-        pods = {f"u-{app}": pod_of(one.name, app, of) for app, of in one.apps.items()}
+        pods = {f"u-{app}": one.held(app, pod_of(one.name, app, of)) for app, of in one.apps.items()}
         sharing = one.name != "yard-2"
-        made = box(one.name, cards, pods, sharing=sharing)
+        made = box(one.name, cards, pods, sharing=sharing, mode="none" if one.live is None else "limiter")
         made = reported(made, cluster=hashlib.sha256(one.name.encode()).hexdigest()[:8], rev=rev, **items)
         text = {"ok": "", "warn": "the driver is older than the cards want", "bad": "card 1 is out of order"}[one.state]
         parts = [
@@ -124,7 +134,7 @@ class Gallery:
         ]
         made = saying(made, TopicKind.HEALTH, state=one.state, parts=parts)
         versions = {**VERSIONS, "agent": one.agent}
-        made = saying(made, TopicKind.STATUS, versions=versions, state="birth", capabilities=list(OPS))
+        made = saying(made, TopicKind.STATUS, versions=versions, state="birth", capabilities=[*OPS, LIMITER])
         return saying(made, TopicKind.METRICS, period_s=60, samples=self._samples(one))
 
     def _samples(self, one: PicturedBox) -> list[dict[str, Any]]:
@@ -287,8 +297,8 @@ class Gallery:
 
     def _waiting(self) -> None:
         """Let two boxes wait for approval."""
-        token = self.cloud.token(approval=True, uses=4, name="press")
-        for host in ("press-line-3", "press-line-4"):
+        token = self.cloud.token(approval=True, uses=4, name="dock")
+        for host in ("dock-line-3", "dock-line-4"):
             Box(token, host=host).enrol(self.cloud.desk)
 
 
