@@ -68,8 +68,8 @@ it uses more than it was given.
 HELD says what holds the container to its memory, where a container of the node is held or the node is told to hold
 them: `enforced` its programs get no more, with what they have counted of their limit and their share of the card's
 time (`core 30`), `2 of 4 units (live)` where `edgegpu limit` or an app limit of the cloud holds it to less than its
-share, and `3 refused` where its programs were told so often since its start that there is no memory; `degraded`
-nothing holds it, REASON says why; `off` it was given its share without.
+share, and `3 refused` where its programs were told so often since its start that there is no memory; `degraded` not
+all of its programs are held, REASON says why; `off` it was given its share without.
 
 \b
 Examples:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from edgegpu_base.errors import EdgegpuError
 from edgegpu_base.files import write_if_changed
-from edgegpu_plugin.containers.limiter_files import FOLDER, LIBRARIES
+from edgegpu_plugin.containers.limiter_files import DRIVER_FOLDER, FOLDER, LIBRARIES, PRELOADED
 from edgegpu_plugin.containers.usage_file import USAGE_BYTES, UsageCounts, read_usage, users_of, uuid_digits
 from edgegpu_plugin.errors import PluginError
 from edgegpu_plugin.pb import Mount
@@ -48,10 +48,11 @@ class ContainerFolders:
         """
         usage = folder / "usage"
         try:
-            (folder / "driver").mkdir(parents=True, exist_ok=True)
+            for name in (*(f"{DRIVER_FOLDER}/{one}" for one in LIBRARIES), PRELOADED):
+                place = folder / Path(name).relative_to(FOLDER)
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.touch()  # something is mounted there
             self.root.chmod(0o700)
-            for name in LIBRARIES:
-                (folder / "driver" / name).touch()  # places for mounts
             if left := self.users(folder):
                 raise PluginError(
                     f"processes of the container's last run still hold card memory (process {left[0]}): it starts when "

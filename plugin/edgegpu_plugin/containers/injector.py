@@ -15,7 +15,7 @@ from edgegpu_plugin.config.schema import Driver
 from edgegpu_plugin.containers import driver_files, runtime
 from edgegpu_plugin.containers.cdi import build_spec, cdi_name, node_names, write_spec
 from edgegpu_plugin.containers.driver_files import CONTROL_NODES, DriverFiles
-from edgegpu_plugin.containers.isolation import BY_RUNTIME, IsolatedContainers
+from edgegpu_plugin.containers.isolation import PRELOAD_ONLY, IsolatedContainers
 from edgegpu_plugin.containers.kubelet_injection import DeviceNodeInjection
 from edgegpu_plugin.containers.limiter_files import LimiterFiles
 from edgegpu_plugin.errors import PluginError
@@ -143,7 +143,7 @@ class Injector:
 
     @property
     def is_by_runtime(self) -> bool:
-        """Whether the nvidia runtime brings the driver's files, so that the limiter cannot lie over them."""
+        """Whether the nvidia runtime brings the driver's files, so that the limiter is preloaded alone."""
         return self._choice.mode is Injection.RUNTIME
 
     def allocation(self, cards: Sequence[str], ids: Sequence[str] = ()) -> Allocation:
@@ -152,8 +152,10 @@ class Injector:
             self.learn_kubelet(self._ask_kubelet())
         isolation = self._isolation if self._isolation is not None and self._isolation.is_on else None
         if self.is_by_runtime:
-            return Allocation(envs={"NVIDIA_VISIBLE_DEVICES": ",".join(cards)})
-        if self._choice.mode is Injection.DEVICES:
+            preload = () if isolation is None else self._devices.preload()
+            given = Allocation(envs={"NVIDIA_VISIBLE_DEVICES": ",".join(cards)}, mounts=preload)
+            isolation = isolation if preload else None
+        elif self._choice.mode is Injection.DEVICES:
             known = self._saved | self._cards
             some = [known[card] for card in cards if card in known]
             given = self._devices.allocation(some, limited=isolation is not None)
@@ -244,7 +246,7 @@ class Injector:
             _LOG.warning("a pod that sets NVIDIA_VISIBLE_DEVICES itself sees the cards that it names; CDI forbids it")
             _LOG.warning("pods need runtimeClassName: nvidia to see their cards, unless it is containerd's default")
             if self._isolation is not None and self._isolation.is_on:
-                _LOG.error("isolation.mode is limiter, and nothing holds containers to their memory: %s", BY_RUNTIME)
+                _LOG.error("isolation.mode is limiter, and does not hold every program: %s", PRELOAD_ONLY)
         if choice.mode is Injection.CDI and choice.cdi_problem:
             _LOG.warning("containers start without their cards: %s; set driver.injection to auto", choice.cdi_problem)
         return choice

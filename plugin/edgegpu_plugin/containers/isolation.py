@@ -19,7 +19,7 @@ from edgegpu_plugin.cards.nvml_library import CardProcess
 from edgegpu_plugin.config.schema import BypassPolicy, ComputePolicy, IsolationSection, PluginIsolation
 from edgegpu_plugin.containers.bypass import LOOK_S, BypassDetector, ContainerKey, CountedContainer
 from edgegpu_plugin.containers.container_folder import CardLimits, ContainerFolders, FolderState, limits_text
-from edgegpu_plugin.containers.limiter_files import LimiterFiles, find_limiter, limiter_stamps
+from edgegpu_plugin.containers.limiter_files import PRELOAD_LIST, LimiterFiles, find_limiter, limiter_stamps
 from edgegpu_plugin.containers.live_limits import LiveLimit, LiveLimits
 from edgegpu_plugin.containers.memory_use import container_of
 from edgegpu_plugin.containers.usage_file import uuid_digits
@@ -33,7 +33,11 @@ _MIB = 1 << 20
 _MARK = "edgegpu.io/isolation"
 """The annotation in kubelet's answer by which later starts know that the limiter holds the container."""
 
-BY_RUNTIME = "the nvidia runtime brings the driver's files, and the limiter cannot lie over them"
+PRELOAD_ONLY = (
+    "preload only: the nvidia runtime brings the driver's files, so that programs are held which ask for the driver by "
+    "its usual name, and those that open its file or are static are not; driver.injection cdi or devices hold all"
+)
+_NOT_PRELOADED = "the limiter could not be preloaded when its pod was admitted: delete the pod to have it made anew"
 _BEFORE = "its pod was admitted before isolation.mode was limiter: delete the pod to have it made anew"
 _NOT_WHOLE = "its files in {folder} are not whole: its processes get no more card memory until it is started again"
 
@@ -204,8 +208,13 @@ class IsolatedContainers:
             held.setdefault((entry.pod_uid, entry.container), []).append(entry)
         view = snapshot.view
         states = {key: self._container(entries, view, by_runtime=by_runtime) for key, entries in held.items()}
-        past = {key: reason for key in states if (reason := self._bypass.reason(key))}
-        return states | {key: replace(states[key], state="degraded", reason=reason) for key, reason in past.items()}
+        loose = {key: reason for key, entries in held.items() if (reason := self._why_loose(key, entries))}
+        return states | {key: replace(states[key], state="degraded", reason=reason) for key, reason in loose.items()}
+
+    def _why_loose(self, key: ContainerKey, entries: list[CheckpointEntry]) -> str:
+        """Return why programs of a container may use its card without the limiter although it has its files."""
+        preload = PRELOAD_ONLY if any(is_preloaded(entry) for entry in entries) else ""
+        return "; ".join(why for why in (self._bypass.reason(key), preload) if why)
 
     def look(self, processes: Mapping[str, Iterable[CardProcess]]) -> bool:
         """Compare the processes on each card with what held containers count; return whether a state changed."""
@@ -246,7 +255,7 @@ class IsolatedContainers:
             except PluginError as error:
                 problem = str(error)
             else:
-                problem = BY_RUNTIME if by_runtime else ""
+                problem = PRELOAD_ONLY if by_runtime else ""
         return {"isolation": self._settings.mode.value, "isolation_problem": problem}
 
     def _keep_live(self, view: NodeView) -> None:
@@ -288,7 +297,7 @@ class IsolatedContainers:
         if not any(is_limited(entry) for entry in entries):
             if not self.is_on:
                 return ContainerIsolation("off")
-            return ContainerIsolation("degraded", BY_RUNTIME if by_runtime else _BEFORE)
+            return ContainerIsolation("degraded", _NOT_PRELOADED if by_runtime else _BEFORE)
         folders = self._folders(entries)
         states = [state for folder in folders if (state := self.folders.state(folder)) is not None]
         if not states or len(states) < len(folders):
@@ -319,10 +328,19 @@ class IsolatedContainers:
 
 def is_limited(entry: CheckpointEntry) -> bool:
     """Return whether kubelet's answer for these devices names the limiter."""
+    return _MARK.encode() in _answer(entry)
+
+
+def is_preloaded(entry: CheckpointEntry) -> bool:
+    """Return whether kubelet's answer for these devices has the limiter preloaded, and not mounted over the driver."""
+    return PRELOAD_LIST.encode() in _answer(entry)
+
+
+def _answer(entry: CheckpointEntry) -> bytes:
     try:
-        return _MARK.encode() in base64.b64decode(entry.answer)
+        return base64.b64decode(entry.answer)
     except (binascii.Error, ValueError):
-        return False
+        return b""
 
 
 def _has_folder(ids: Iterable[str]) -> bool:

@@ -7,16 +7,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from edgegpu_base.errors import EdgegpuError
+from edgegpu_base.files import write_if_changed
 from edgegpu_core.inventory import Card
 from edgegpu_plugin.containers import driver_files
 from edgegpu_plugin.containers.cdi import node_names
 from edgegpu_plugin.containers.driver_files import CONTROL_NODES, DriverFiles
-from edgegpu_plugin.containers.limiter_files import DRIVER_FOLDER, LIBRARIES, LimiterFiles
+from edgegpu_plugin.containers.limiter_files import DRIVER_FOLDER, LIBRARIES, PRELOAD_LIST, PRELOADED, LimiterFiles
 from edgegpu_plugin.errors import PluginError
 from edgegpu_plugin.pb import Allocation, DeviceNode, Mount
 
 _MINIMUM_LIBRARIES = ("libcuda.so.1", "libcuda.so", "libnvidia-ml.so.1")
 """The libraries that a container always gets, also while the driver's files are unknown."""
+
+_PRELOAD_NAME = "ld.so.preload"
+"""The list with the limiter's library, beside the links; it is mounted as it is."""
 
 _ABSENT = "absent"
 """The target of a link whose file this driver does not have: without a target the container would not start."""
@@ -56,6 +60,21 @@ class DeviceNodeInjection:
             envs={"NVIDIA_VISIBLE_DEVICES": "void"}, devices=devices, mounts=list(self._mounts(files, limited))
         )
 
+    def preload(self) -> tuple[Mount, ...]:
+        """Return what puts the limiter before every program of a container whose driver somebody else brings.
+
+        Nothing is returned while the driver's files are unknown: the limiter opens the driver's own library as a file
+        that is mounted beside it.
+        """
+        if self._known() is None:
+            return ()
+        files = self.folder / "files"
+        return (
+            Mount(PRELOAD_LIST, str(self.folder / _PRELOAD_NAME)),
+            Mount(PRELOADED, str(files / _limiter(Path(PRELOADED).name))),
+            *(Mount(f"{DRIVER_FOLDER}/{name}", str(files / name)) for name in LIBRARIES),
+        )
+
     def make(self, cards: Iterable[Card], files: DriverFiles, limiter: LimiterFiles | None = None) -> None:
         """Point the links to this driver's files, to the limiter's where it can be used, and to these cards' nodes.
 
@@ -75,6 +94,7 @@ class DeviceNodeInjection:
             for folder in ("files", "nodes"):
                 (self.folder / folder).mkdir(parents=True, exist_ok=True)
             absent.touch()
+            write_if_changed(self.folder / _PRELOAD_NAME, PRELOADED + "\n")
             there = [path for path in (self.folder / "files").iterdir() if not path.name.startswith(".")]
             gone = {path: absent for path in there if path not in wanted}
             for link, target in (gone | wanted).items():

@@ -15,10 +15,17 @@ FOLDER = "/run/edgegpu/container"
 DRIVER_FOLDER = f"{FOLDER}/driver"
 """Where the limiter opens the driver's own libraries in a container."""
 
+PRELOAD_LIST = "/etc/ld.so.preload"
+"""Where glibc's loader reads which libraries it loads into every program before all others."""
+
+PRELOADED = f"{FOLDER}/preload/libcuda.so.1"
+"""Where the limiter's library is in a container into which it is preloaded. The one for NVML is not: a second library
+in every program costs more than a start may be slowed down."""
+
 LIBRARIES = ("libcuda.so.1", "libnvidia-ml.so.1")
 """The SONAMEs that the limiter stands in for, and the names under which it opens the driver's own libraries."""
 
-_MACHINES = {"x86_64": 62, "aarch64": 183}
+MACHINES = {"x86_64": 62, "aarch64": 183}
 """ELF's number of each processor."""
 _MACHINE_AT = 18
 _MARK_BYTES = 32
@@ -89,11 +96,23 @@ def _problem(path: Path, name: str, machine: str) -> str:
     if soname(path) != name:
         return f"it is no library of the name {name}"
     number = int.from_bytes(content[_MACHINE_AT : _MACHINE_AT + 2], "little")
-    if number != _MACHINES.get(machine):
+    if number != MACHINES.get(machine):
         return f"it is not made for this machine's processor ({machine})"
+    if wrong := _other_folder(content):
+        return f"it was not made for the folder {wrong}"
+    return others
+
+
+def is_limiter(content: bytes) -> bool:
+    """Return whether a file is a library of the limiter that finds its files in the folders of a container."""
+    return not _other_folder(content)
+
+
+def _other_folder(content: bytes) -> str:
+    """Return the folder for which a library was not made; empty when it was made for both."""
     for setting, value in _SETTINGS.items():
         mark = f"edgegpu-limiter-{setting}:".encode().ljust(_MARK_BYTES, b"\0")
         at = content.find(mark) + len(mark)
         if mark not in content or not content.startswith(value.encode() + b"\0", at):
-            return f"it was not made for the folder {value}"
-    return others
+            return value
+    return ""

@@ -4,6 +4,7 @@ import json
 import shutil
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -31,8 +32,14 @@ def libraries(limiter_build: Path, tmp_path: Path) -> Path:
 @pytest.fixture(params=["cdi", "devices"])
 def bed(simdriver_build: Path, libraries: Path, request: pytest.FixtureRequest) -> Iterator[EmbeddedBed]:
     assert simdriver_build.is_dir()
+    with bed_by(request.param, libraries) as made:
+        yield made
+
+
+@contextmanager
+def bed_by(injection: str, libraries: Path) -> Iterator[EmbeddedBed]:
     config = {
-        "driver": {"injection": request.param, "poll_s": 0.2},
+        "driver": {"injection": injection, "poll_s": 0.2},
         "isolation": {"mode": "limiter", "context_mib": 64, "libraries": str(libraries)},
     }
     with EmbeddedCluster([NodeSpec(name="box", cards=CARDS, config=config)]) as cluster:
@@ -210,3 +217,31 @@ def test_a_pod_keeps_the_limiter_when_the_setting_goes(bed: EmbeddedBed) -> None
     assert isolation(bed, "held")["state"] == "enforced"
     assert isolation(bed, "free") == {"state": "off", "reason": "", "cards": []}
     assert len(folders(bed)) == 1
+
+
+def test_where_the_nvidia_runtime_brings_the_driver_the_limiter_is_preloaded_and_told_so(
+    simdriver_build: Path, libraries: Path
+) -> None:
+    assert simdriver_build.is_dir()
+    with bed_by("runtime", libraries) as bed:
+        bed.apply(pod("held", share(4)))
+        runs(bed, "held")
+        driver = bed.cluster.nodes["box"].folder / "d/usr/lib/x86_64-linux-gnu"
+
+        def is_laid_out() -> None:
+            root = root_of(bed, "held")
+            assert (root / "etc/ld.so.preload").read_text() == "/run/edgegpu/container/preload/libcuda.so.1\n"
+            assert (root / "run/edgegpu/container/preload/libcuda.so.1").resolve() == libraries / "libcuda.so.1"
+            for name in LIBRARIES:
+                assert (root / "run/edgegpu/container/driver" / name).resolve() == (driver / name).resolve()
+            assert f"memory_bytes={1024 * MIB} " in (root / "run/edgegpu/container/limits").read_text()
+
+        is_laid_out()
+        found = isolation(bed, "held")
+        assert (found["state"], found["cards"][0]["limit_mib"]) == ("degraded", 1024)
+        assert found["reason"].startswith("preload only: ")
+        reboot(bed)
+        bed.wait(lambda: runs_again(bed, "held"), what="it runs again")
+        is_laid_out()
+        bed.delete("Pod", "held")
+        bed.wait(lambda: folders(bed) == [], what="the folder is removed")

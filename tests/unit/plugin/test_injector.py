@@ -7,14 +7,22 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from unit.plugin.test_isolation import library
 
 from edgegpu_base.errors import EdgegpuError
+from edgegpu_core.deviceid import memory_ids
 from edgegpu_core.injection import Injection
 from edgegpu_core.inventory import Card
+from edgegpu_core.model import ResourceModel
+from edgegpu_core.placement import Policy
 from edgegpu_plugin.cards.nvml import Nvml
-from edgegpu_plugin.config.schema import Driver
+from edgegpu_plugin.config.schema import Driver, IsolationSection, PluginIsolation
 from edgegpu_plugin.containers.injector import Injector
+from edgegpu_plugin.containers.isolation import IsolatedContainers
+from edgegpu_plugin.containers.limiter_files import LIBRARIES as LIMITER
+from edgegpu_plugin.containers.live_limits import LiveLimits
 from edgegpu_plugin.pb import Allocation
+from edgegpu_plugin.records.node_state import NodeState
 
 LIBRARIES = "usr/lib/x86_64-linux-gnu"
 CARDS = [Card(uuid=f"GPU-{n}", index=n, name="T4", memory_mib=15360, pci=f"0000:0{n}:00.0", minor=n) for n in range(2)]
@@ -46,7 +54,14 @@ class Machine:
         for stem in ("cuda", "nvidia-ml", "nvidia-gpucomp"):
             self.file(f"{LIBRARIES}/lib{stem}.so.{version}")
 
-    def injector(self, kubelet: str, *, asked: Callable[[], str] = str, **settings: object) -> Injector:
+    def injector(
+        self,
+        kubelet: str,
+        *,
+        asked: Callable[[], str] = str,
+        isolation: IsolatedContainers | None = None,
+        **settings: object,
+    ) -> Injector:
         """Return an injector that was told kubelet's version."""
         driver = self.settings.model_copy(update=settings)
 
@@ -54,7 +69,7 @@ class Machine:
             self.asked += 1
             return asked()
 
-        made = Injector(driver, Nvml(driver), run=self.run, ask_kubelet=ask)
+        made = Injector(driver, Nvml(driver), run=self.run, isolation=isolation, ask_kubelet=ask)
         made.learn_kubelet(kubelet)
         return made
 
@@ -137,6 +152,48 @@ def test_kubelets_own_answer_brings_the_card_and_the_driver(machine: Machine) ->
     for path in (f"{debian}/libcuda.so.570.1", f"{debian}/libcuda.so", "/usr/lib64/libcuda.so.570.1"):
         assert inside[path] == machine.root / LIBRARIES / "libcuda.so.570.1"
     assert inside["/usr/bin/nvidia-smi"] == machine.root / "usr/bin/nvidia-smi"
+
+
+@pytest.fixture
+def limited(machine: Machine, tmp_path: Path) -> IsolatedContainers:
+    """Return an isolation whose limiter is in the folder `limiter`."""
+    (tmp_path / "limiter").mkdir()
+    for name in LIMITER:
+        (tmp_path / "limiter" / name).write_bytes(library(name))
+    settings = IsolationSection(mode=PluginIsolation.LIMITER, libraries=tmp_path / "limiter")
+    state = NodeState(model=ResourceModel(), policy=Policy.FIRST_FIT, checkpoint=tmp_path / "checkpoint")
+    return IsolatedContainers(settings, state, run=machine.run, live=LiveLimits(tmp_path))
+
+
+def test_where_the_nvidia_runtime_brings_the_driver_the_limiter_is_preloaded(
+    machine: Machine, limited: IsolatedContainers, tmp_path: Path
+) -> None:
+    for name in LIMITER:  # the driver's own have the same SONAMEs
+        (machine.root / LIBRARIES / f"{name.removesuffix('1')}570.1").write_bytes(library(name))
+    injector = machine.injector("v1.33.4+k3s1", isolation=limited, injection=Injection.RUNTIME)
+    injector.use(CARDS)
+    given = injector.allocation(["GPU-1"], memory_ids("GPU-1", 4))
+    assert given.envs == {"NVIDIA_VISIBLE_DEVICES": "GPU-1"}
+    assert all(mount.read_only for mount in given.mounts if not mount.container_path.endswith("/usage"))
+    limited.folders.make(limited.folders.of(memory_ids("GPU-1", 4)), "edgegpu-limits 1\n")
+    inside = followed(given)
+    assert inside["/etc/ld.so.preload"].read_text() == "/run/edgegpu/container/preload/libcuda.so.1\n"
+    assert inside["/run/edgegpu/container/preload/libcuda.so.1"] == tmp_path / "limiter/libcuda.so.1"
+    for name in LIMITER:
+        assert inside[f"/run/edgegpu/container/driver/{name}"].parent == machine.root / LIBRARIES
+    assert [path for path in inside if path.startswith("/usr")] == []  # the runtime brings those
+
+
+def test_where_the_runtimes_driver_is_not_found_nothing_is_preloaded(
+    machine: Machine, limited: IsolatedContainers
+) -> None:
+    for path in (machine.root / LIBRARIES).iterdir():
+        path.unlink()
+    injector = machine.injector("v1.33.4+k3s1", isolation=limited, injection=Injection.RUNTIME)
+    given = injector.allocation(["GPU-1"], memory_ids("GPU-1", 4))
+    assert given == Allocation(envs={"NVIDIA_VISIBLE_DEVICES": "GPU-1"})
+    bare = machine.injector("v1.33.4+k3s1", injection=Injection.RUNTIME).allocation(["GPU-1"])
+    assert bare == given
 
 
 def test_an_answer_outlives_the_driver_that_it_was_given_with(machine: Machine) -> None:

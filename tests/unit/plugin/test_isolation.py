@@ -6,6 +6,7 @@ import mmap
 import os
 import stat
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -15,12 +16,12 @@ from edgegpu_core.inventory import Card
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.placement import Policy
 from edgegpu_plugin.config.schema import ComputePolicy, IsolationSection, PluginIsolation
-from edgegpu_plugin.containers.isolation import BY_RUNTIME, IsolatedContainers
-from edgegpu_plugin.containers.limiter_files import LIBRARIES, find_limiter
+from edgegpu_plugin.containers.isolation import PRELOAD_ONLY, IsolatedContainers
+from edgegpu_plugin.containers.limiter_files import LIBRARIES, PRELOAD_LIST, find_limiter
 from edgegpu_plugin.containers.live_limits import LiveLimits
 from edgegpu_plugin.containers.usage_file import USAGE_BYTES, read_usage, users_of
 from edgegpu_plugin.errors import PluginError
-from edgegpu_plugin.pb import Allocation
+from edgegpu_plugin.pb import Allocation, Mount
 from edgegpu_plugin.pb.device_messages import allocation_message
 from edgegpu_plugin.records.node_state import NodeState
 
@@ -53,10 +54,11 @@ class Box:
         settings = IsolationSection(mode=mode, context_mib=64, libraries=self.libraries)
         return IsolatedContainers(settings, self.state, run=self.run, live=LiveLimits(self.saved))
 
-    def book(self, uid: str, *resources: tuple[str, ...], limited: bool = True) -> None:
+    def book(self, uid: str, *resources: tuple[str, ...], limited: bool = True, mounts: Sequence[Mount] = ()) -> None:
         """Give a container devices as kubelet does: it keeps the answer with them."""
         for ids in resources:
-            answer = self.limiter.add_to(Allocation(), ids) if limited else Allocation()
+            given = Allocation(mounts=list(mounts))
+            answer = self.limiter.add_to(given, ids) if limited else given
             text = base64.b64encode(allocation_message(answer).SerializeToString()).decode()
             name = MODEL.memory_resource if "::m" in ids[0] else MODEL.core_resource
             entry = {"PodUID": uid, "ContainerName": "main", "ResourceName": name, "AllocResp": text}
@@ -152,8 +154,18 @@ def test_a_container_from_before_the_setting_is_left_alone_and_told_of(box: Box)
     told = box.state_of()
     assert getattr(told, "state", "") == "degraded"
     assert "admitted before isolation.mode was limiter" in getattr(told, "reason", "")
-    assert getattr(box.state_of(by_runtime=True), "reason", "") == BY_RUNTIME
+    assert "could not be preloaded" in getattr(box.state_of(by_runtime=True), "reason", "")
     assert getattr(box.state_of(isolation=box.isolation(PluginIsolation.NONE)), "state", "") == "off"
+
+
+def test_a_container_into_which_the_limiter_is_preloaded_is_limited_and_degraded(box: Box) -> None:
+    box.book("u", MEMORY, CORE, mounts=[Mount(PRELOAD_LIST, "/list")])
+    box.limiter.prepare("u", "main")
+    (told,) = box.limiter.states(box.state.snapshot(), by_runtime=True).values()
+    assert (told.state, told.reason, dict(told.limits)) == ("degraded", PRELOAD_ONLY, {CARD: 1024 * MIB})
+    assert told.reason.startswith("preload only: ")
+    live = box.limiter.set_live_limit("u", "main", {CARD: 2})
+    assert dict(live.limits) == {CARD: 512 * MIB}
 
 
 def test_a_whole_card_without_memory_has_all_units_of_the_card(box: Box) -> None:
@@ -300,8 +312,8 @@ def test_the_built_libraries_are_usable_where_they_are_built(limiter_build: Path
         find_limiter(limiter_build, machine="aarch64")
 
 
-def test_a_node_whose_driver_comes_by_the_nvidia_runtime_says_that_nothing_is_held(box: Box) -> None:
-    assert box.limiter.document(by_runtime=True) == {"isolation": "limiter", "isolation_problem": BY_RUNTIME}
+def test_a_node_whose_driver_comes_by_the_nvidia_runtime_says_that_it_preloads_alone(box: Box) -> None:
+    assert box.limiter.document(by_runtime=True) == {"isolation": "limiter", "isolation_problem": PRELOAD_ONLY}
     assert box.limiter.document(by_runtime=False) == {"isolation": "limiter", "isolation_problem": ""}
     assert box.isolation(PluginIsolation.NONE).document(by_runtime=True) == {
         "isolation": "none",
