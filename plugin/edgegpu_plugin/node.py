@@ -99,6 +99,7 @@ class NodePart:
             missing_s=config.driver.absent_s,
             find_cardless=self._find_cardless,
             changed=partial(mark_changed, config.paths.run),
+            look_at_images=self._look_at_images,
             clean_containers=self._isolation.clean,
         )
         self._stopping = threading.Event()
@@ -224,6 +225,10 @@ class NodePart:
             )
             for one in found
         )
+
+    def _look_at_images(self, snapshot: Snapshot) -> None:
+        if self._isolation.look_at_images(snapshot):
+            mark_changed(self._config.paths.run)
 
     def _on_node(self, node: Json) -> Json:
         """Take kubelet's version from this machine's Node object, and save it for the next start without an API."""

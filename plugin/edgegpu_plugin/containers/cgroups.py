@@ -1,7 +1,10 @@
 """The pod and the container of a process, from the names of its cgroups."""
 
 import re
+from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 _UID = r"(?P<uid>[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})"
 _POD = re.compile(
@@ -37,3 +40,19 @@ def owner_of(cgroups: str) -> CgroupOwner | None:
     if found is None:
         return None
     return CgroupOwner(found["uid"].replace("_", "-"), found["id"] or "")
+
+
+_CONTAINER_ID = re.compile(rb"[0-9a-f]{64}")
+
+
+def first_processes(proc: Path, containers: Collection[str]) -> dict[str, int]:
+    """Return the lowest process of each of these containers, by the runtime's id; /proc is not read without need."""
+    found: dict[str, int] = {}
+    for folder in proc.iterdir() if containers else ():
+        if folder.name.isdigit():
+            with suppress(OSError):  # it has just ended
+                for id_ in _CONTAINER_ID.findall((folder / "cgroup").read_bytes()):
+                    name = id_.decode()
+                    if name in containers:
+                        found[name] = min(int(folder.name), found.get(name, 1 << 31))
+    return found

@@ -19,6 +19,7 @@ from edgegpu_plugin.cards.nvml_library import CardProcess
 from edgegpu_plugin.config.schema import BypassPolicy, ComputePolicy, IsolationSection, PluginIsolation
 from edgegpu_plugin.containers.bypass import LOOK_S, BypassDetector, ContainerKey, CountedContainer
 from edgegpu_plugin.containers.container_folder import CardLimits, ContainerFolders, FolderState, limits_text
+from edgegpu_plugin.containers.image.image_check import ImageCheck
 from edgegpu_plugin.containers.limiter_files import PRELOAD_LIST, LimiterFiles, find_limiter, limiter_stamps
 from edgegpu_plugin.containers.live_limits import LiveLimit, LiveLimits
 from edgegpu_plugin.containers.memory_use import container_of
@@ -81,13 +82,22 @@ class ContainerIsolation:
 class IsolatedContainers:
     """The containers that the limiter holds; calls come from gRPC's threads and the reconciler's."""
 
-    def __init__(self, settings: IsolationSection, state: NodeState, *, run: Path, live: LiveLimits) -> None:
+    def __init__(
+        self,
+        settings: IsolationSection,
+        state: NodeState,
+        *,
+        run: Path,
+        live: LiveLimits,
+        proc: Path = Path("/proc"),
+    ) -> None:
         self.folders = ContainerFolders(root=run / "containers")
         self._live = live
         self._settings = settings
         self._state = state
         self._libraries: tuple[object, LimiterFiles] | None = None
         self._bypass = BypassDetector(kills=settings.on_bypass is BypassPolicy.KILL)
+        self._images = ImageCheck(proc=proc)
         self._changing = threading.Lock()
         """Held while folders or limits are made, changed or removed; the state's lock is taken inside it alone."""
         self._has_renewed = False
@@ -214,7 +224,21 @@ class IsolatedContainers:
     def _why_loose(self, key: ContainerKey, entries: list[CheckpointEntry]) -> str:
         """Return why programs of a container may use its card without the limiter although it has its files."""
         preload = PRELOAD_ONLY if any(is_preloaded(entry) for entry in entries) else ""
-        return "; ".join(why for why in (self._bypass.reason(key), preload) if why)
+        return "; ".join(why for why in (self._bypass.reason(key), self._images.reason(key), preload) if why)
+
+    def look_at_images(self, snapshot: Snapshot) -> bool:
+        """Look at the images of containers that have started with the limiter mounted; return whether a state changed.
+
+        Where it is preloaded the driver comes from elsewhere, and the state is known without a look.
+        """
+        held = {
+            (entry.pod_uid, entry.container)
+            for entry in self._entries(snapshot.view)
+            if is_limited(entry) and not is_preloaded(entry)
+        }
+        pods = snapshot.view.pods.items()
+        started = {id_: (uid, name) for uid, pod in pods for name, id_ in pod.running if (uid, name) in held}
+        return self._images.check(started)
 
     def look(self, processes: Mapping[str, Iterable[CardProcess]]) -> bool:
         """Compare the processes on each card with what held containers count; return whether a state changed."""

@@ -1,8 +1,6 @@
 """The check that running containers see the cards that kubelet gave them, since the injection may have failed."""
 
-import contextlib
 import os
-import re
 import stat
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -11,12 +9,11 @@ from pathlib import Path
 from edgegpu_core.inventory import Card
 from edgegpu_core.podview import PodView
 from edgegpu_plugin.containers.cdi import node_names
+from edgegpu_plugin.containers.cgroups import first_processes
 from edgegpu_plugin.records.node_state import Snapshot
 
 _MAX_ATTEMPTS = 5
 """How often a container's processes are searched for; a container that is not found is not checked."""
-
-_CONTAINER_ID = re.compile(rb"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,26 +50,14 @@ class VisibilityCheck:
         self._attempts = {id_: count for id_, count in self._attempts.items() if id_ in running}
         self._missing = {id_: cards for id_, cards in self._missing.items() if id_ in running}
         wanted = {id_ for id_, (_, _, cards) in running.items() if cards and self._attempts.get(id_, 0) < _MAX_ATTEMPTS}
-        for id_, pid in self._processes(wanted).items():
+        for id_ in wanted:
+            self._attempts[id_] = self._attempts.get(id_, 0) + 1
+        for id_, pid in first_processes(self.proc, wanted).items():
             missing = self._without(pid, {card: nodes[card] for card in running[id_][2]})
             if missing is not None:
                 self._attempts[id_] = _MAX_ATTEMPTS
                 self._missing[id_] = missing
         return tuple(ContainerWithoutCards(*running[id_][:2], cards) for id_, cards in self._missing.items() if cards)
-
-    def _processes(self, wanted: set[str]) -> Mapping[str, int]:
-        """Return a process of each of these containers, by its cgroup's name; /proc is not read without need."""
-        found: dict[str, int] = {}
-        for id_ in wanted:
-            self._attempts[id_] = self._attempts.get(id_, 0) + 1
-        for folder in self.proc.iterdir() if wanted else ():
-            if folder.name.isdigit():
-                with contextlib.suppress(OSError):  # it has just ended
-                    for id_ in _CONTAINER_ID.findall((folder / "cgroup").read_bytes()):
-                        name = id_.decode()
-                        if name in wanted:
-                            found[name] = min(int(folder.name), found.get(name, 1 << 31))
-        return found
 
     def _without(self, pid: int, nodes: Mapping[str, str]) -> tuple[str, ...] | None:
         """Return the cards whose device node a process does not see; None when it has ended or cannot be inspected.

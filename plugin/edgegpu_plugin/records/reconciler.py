@@ -83,6 +83,8 @@ class Reconciler:
     find_cardless: Callable[[Snapshot], tuple[RefusedPod, ...]] = lambda _: ()
     changed: Callable[[], None] = lambda: None
     """Called after a step that a change of the state has led to."""
+    look_at_images: Callable[[Snapshot], None] = lambda _: None
+    """Looks at the images of containers that have started since the last step."""
     clean_containers: Callable[[], None] = lambda: None
     """Removes what was made for containers that are gone."""
     pause: Callable[[float], None] = time.sleep
@@ -121,6 +123,7 @@ class Reconciler:
             waits.append(self._collect())
             self.beat()  # a call to a silent API server may take as long as the watchdog allows
             snapshot = self.state.snapshot()
+            self.look_at_images(snapshot)
             if snapshot.view.slots:
                 self.publisher.publish(snapshot)
                 if self.publisher.wait_s is not None:

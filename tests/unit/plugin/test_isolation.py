@@ -7,9 +7,12 @@ import os
 import stat
 import struct
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from property.cases import box as container
+from property.cases import pod_of
 
 from edgegpu_core.deviceid import core_ids, memory_ids
 from edgegpu_core.inventory import Card
@@ -52,7 +55,9 @@ class Box:
 
     def isolation(self, mode: PluginIsolation = PluginIsolation.LIMITER) -> IsolatedContainers:
         settings = IsolationSection(mode=mode, context_mib=64, libraries=self.libraries)
-        return IsolatedContainers(settings, self.state, run=self.run, live=LiveLimits(self.saved))
+        return IsolatedContainers(
+            settings, self.state, run=self.run, live=LiveLimits(self.saved), proc=self.run.parent / "proc"
+        )
 
     def book(self, uid: str, *resources: tuple[str, ...], limited: bool = True, mounts: Sequence[Mount] = ()) -> None:
         """Give a container devices as kubelet does: it keeps the answer with them."""
@@ -166,6 +171,30 @@ def test_a_container_into_which_the_limiter_is_preloaded_is_limited_and_degraded
     assert told.reason.startswith("preload only: ")
     live = box.limiter.set_live_limit("u", "main", {CARD: 2})
     assert dict(live.limits) == {CARD: 512 * MIB}
+
+
+def test_a_container_whose_image_does_not_load_the_limiter_is_degraded_and_still_limited(
+    box: Box, tmp_path: Path
+) -> None:
+    process = tmp_path / "proc/4711"
+    (process / "root/lib").mkdir(parents=True)
+    (process / "root/lib/ld-musl-x86_64.so.1").write_bytes(b"musl")
+    (process / "cgroup").write_text(f"0::/kubepods/podu/{'ab' * 32}\n")
+    (process / "exe").symlink_to("/bin/true")
+    (process / "environ").touch()
+    box.book("u", MEMORY, CORE)
+    box.state.replace_pods([replace(pod_of("u", container("main", 4, 10)), running=(("main", "ab" * 32),))])
+    box.limiter.prepare("u", "main")
+    assert getattr(box.state_of(), "state", "") == "enforced"
+    assert box.limiter.look_at_images(box.state.snapshot())
+    told = box.state_of()
+    assert (getattr(told, "state", ""), dict(getattr(told, "limits", {}))) == ("degraded", {CARD: 1024 * MIB})
+    assert "its image has musl" in getattr(told, "reason", "")
+    assert not box.limiter.look_at_images(box.state.snapshot())
+    box.release("u")
+    box.book("u", MEMORY, CORE, mounts=[Mount(PRELOAD_LIST, "/list")])
+    assert box.limiter.look_at_images(box.state.snapshot())
+    assert getattr(box.state_of(), "reason", "") == PRELOAD_ONLY  # of such a container no image is looked at
 
 
 def test_a_whole_card_without_memory_has_all_units_of_the_card(box: Box) -> None:

@@ -1,0 +1,105 @@
+"""The look at the image of each container that the limiter holds: once after its start, bounded in time."""
+
+import logging
+import os
+import platform
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from edgegpu_plugin.containers.bypass import ContainerKey
+from edgegpu_plugin.containers.cgroups import first_processes
+from edgegpu_plugin.containers.image.loaders import FirstProcess, interpreter_of, why_not_held
+from edgegpu_plugin.containers.image.root_files import ContainerRoot, read_all
+
+_LOG = logging.getLogger(__name__)
+
+_MOST_ATTEMPTS = 5
+"""How often a container's processes are searched for; one without a process uses no card."""
+
+_MOST_STUCK = 4
+"""How many looks may hang at a time; each ends with its container at the latest."""
+
+_HEAD_BYTES, _ENVIRON_BYTES, _PATH_CHARACTERS = 64 << 10, 1 << 20, 16 << 10
+_LIBRARY_PATH = b"LD_LIBRARY_PATH="
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class ImageCheck:
+    """What the images of running containers mean for the limiter; `check` is called on one thread, `reason` on any."""
+
+    proc: Path = Path("/proc")
+    machine: str = platform.machine()
+    limit_s: float = 2.0
+    """How long one look may take: a container's author can have a file system there that never answers."""
+    _attempts: dict[str, int] = field(default_factory=dict, init=False)
+    _found: Mapping[str, str] = field(default_factory=dict, init=False)
+    _reasons: Mapping[ContainerKey, str] = field(default_factory=dict, init=False)
+    _stuck: list[threading.Thread] = field(default_factory=list, init=False)
+
+    def reason(self, key: ContainerKey) -> str:
+        """Return why the limiter does not hold a container by its image; empty while nothing is known against it."""
+        return self._reasons.get(key, "")
+
+    def check(self, running: Mapping[str, ContainerKey]) -> bool:
+        """Look at the containers that have started since the last call; return whether a reason changed.
+
+        Args:
+            running: the containers that run with the limiter mounted, by the runtime's id.
+        """
+        self._attempts = {id_: count for id_, count in self._attempts.items() if id_ in running}
+        found = {id_: reason for id_, reason in self._found.items() if id_ in running}
+        wanted = {id_ for id_ in running if id_ not in found and self._attempts.get(id_, 0) < _MOST_ATTEMPTS}
+        for id_ in wanted:
+            self._attempts[id_] = self._attempts.get(id_, 0) + 1
+        for id_, pid in first_processes(self.proc, wanted).items():
+            found[id_] = self._look(pid)
+            if found[id_]:
+                key = running[id_]
+                _LOG.warning("container %s of pod %s may not be held: %s", key[1], key[0], found[id_])
+        self._found = found
+        reasons = {running[id_]: reason for id_, reason in found.items() if reason}
+        changed = reasons != self._reasons
+        self._reasons = reasons
+        return changed
+
+    def _look(self, pid: int) -> str:
+        """Return what `why_not_held` says of a container, or that there was no answer in time."""
+        self._stuck = [thread for thread in self._stuck if thread.is_alive()]
+        if len(self._stuck) >= _MOST_STUCK:
+            return _unseen("others do not answer")
+        answers: list[str] = []
+        thread = threading.Thread(target=lambda: answers.append(self._answer(pid)), name="image", daemon=True)
+        thread.start()
+        thread.join(self.limit_s)
+        if answers:
+            return answers[0]
+        self._stuck.append(thread)
+        return _unseen(f"its files do not answer within {self.limit_s:g} s")
+
+    def _answer(self, pid: int) -> str:
+        folder = self.proc / str(pid)
+        try:
+            root = ContainerRoot(folder / "root")
+        except OSError as error:
+            return "" if not folder.exists() else _unseen(error.strerror or str(error))
+        try:
+            return why_not_held(root, first_process(folder), machine=self.machine)
+        except OSError as error:  # what has ended meanwhile uses no card
+            return "" if not folder.exists() else _unseen(error.strerror or str(error))
+        finally:
+            root.close()
+
+
+def _unseen(why: str) -> str:
+    return f"whether its image loads the limiter is not known, {why}: start the container again"
+
+
+def first_process(folder: Path) -> FirstProcess:
+    """Return what a process says of its loader. Raises OSError."""
+    program = read_all(os.open(folder / "exe", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), most=_HEAD_BYTES)
+    environ = read_all(os.open(folder / "environ", os.O_RDONLY | os.O_CLOEXEC), most=_ENVIRON_BYTES)
+    named = next((one for one in environ.split(b"\0") if one.startswith(_LIBRARY_PATH)), b"")
+    path = named.removeprefix(_LIBRARY_PATH)[:_PATH_CHARACTERS].decode("utf-8", "surrogateescape")
+    return FirstProcess(interpreter=interpreter_of(program), library_path=path)
