@@ -131,29 +131,34 @@ def faults_of(library: Path, table: Path, soname: str, *, any_glibc: bool) -> li
     found += [f"exports {name}" for name in sorted(defined - wanted)]
     if f"soname: [{soname}]" not in dynamic:
         found.append(f"has not the SONAME {soname}")
-    if any_glibc:
-        return found
-    needed = set(re.findall(r"NEEDED.*\[(.*?)\]", dynamic))
-    found += [f"needs {name}, which not every image has" for name in sorted(needed - ALWAYS_THERE)]
-    for glibc in sorted(set(re.findall(r"GLIBC_([0-9.]+)", readelf("-V", library)))):
-        if tuple(int(part) for part in glibc.split(".")) > NEWEST_GLIBC:
-            found.append(f"needs GLIBC_{glibc}: images with an older libc could start no program")
-    return found
+    return found if any_glibc else found + needs_of(library)
+
+
+def needs_of(binary: Path) -> list[str]:
+    """Return what a library or a program needs that not every machine has."""
+    needed = set(re.findall(r"NEEDED.*\[(.*?)\]", readelf("-d", binary)))
+    found = [f"needs {name}, which not every image has" for name in sorted(needed - ALWAYS_THERE)]
+    versions = sorted(set(re.findall(r"GLIBC_([0-9.]+)", readelf("-V", binary))))
+    newer = [one for one in versions if tuple(int(part) for part in one.split(".")) > NEWEST_GLIBC]
+    return found + [f"needs GLIBC_{one}: images with an older libc could start no program" for one in newer]
 
 
 def main() -> int:
-    """Generate, or check a library; return 1 when it has faults."""
+    """Generate, or check a library or a program; return 1 when it has faults."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("table", type=Path)
-    parser.add_argument("soname")
-    parser.add_argument("path", type=Path, help="the folder to write to, or the library to check")
+    parser.add_argument("path", type=Path, help="the folder to write to, or the library or program to check")
+    parser.add_argument("--table", type=Path, help="the list of functions of a library")
+    parser.add_argument("--soname", default="")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--any-glibc", action="store_true", help="for this machine alone, no versions of symbols")
     args = parser.parse_args()
-    if not args.check:
+    if args.table is None:
+        faults = [] if args.any_glibc else needs_of(args.path)
+    elif not args.check:
         generate(args.table, args.soname, args.path, versioned=not args.any_glibc)
         return 0
-    faults = faults_of(args.path, args.table, args.soname, any_glibc=args.any_glibc)
+    else:
+        faults = faults_of(args.path, args.table, args.soname, any_glibc=args.any_glibc)
     sys.stderr.writelines(f"{args.path}: {fault}\n" for fault in faults)
     return 1 if faults else 0
 

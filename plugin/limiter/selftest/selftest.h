@@ -1,0 +1,89 @@
+/* selftest.h - a small program that tries the limiter on this machine's cards. */
+#ifndef EDGEGPU_SELFTEST_H
+#define EDGEGPU_SELFTEST_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define MIB (1ull << 20)
+#define EACH (32 * MIB)			/* of one allocation */
+#define TRIES 4				/* allocations of one way: 128 MiB at most, and given back */
+#define PAYLOAD (100 * MIB)		/* the limit above a context: three of them */
+
+#define CARDS_TRIED 64
+#define PATH_ROOM 256			/* as much as the limiter has for a folder (settings.h) */
+#define CARD_ROOM 64
+#define ERROR_ROOM 160
+
+#define SECONDS_MAX 60
+#define ROOM (768 * MIB)		/* a card with less free is left alone: others need it */
+#define ALL_S 300			/* no run begins later than that */
+
+enum step {
+	STEP_LOAD, STEP_INIT, STEP_DEVICE, STEP_CONTEXT, STEP_INFO, STEP_WAYS, STEP_HOLD, STEP_DONE
+};
+
+enum way { WAY_PLAIN, WAY_MANAGED, WAY_ASYNC, WAY_VIRTUAL, WAYS };
+
+struct taken {
+	int granted;			/* allocations */
+	int code;			/* of the first that was not; 0: there was none */
+	bool missing;			/* the driver has no such function */
+};
+
+/* What a run has seen so far, in memory that its parent shares: a crash loses nothing of it. */
+struct run {
+	enum step step;			/* that was begun last */
+	int way;			/* in STEP_WAYS */
+	int code;			/* of the call at which the run ended early; 0: none */
+	uint64_t init_us;		/* from cuInit to the context */
+	int64_t context_bytes;		/* -1: not known */
+	uint64_t total_bytes, free_bytes;	/* by cuMemGetInfo */
+	int64_t nvml_total_bytes;	/* -1: not known */
+	struct taken ways[WAYS], hold;
+	bool no_room;			/* less than ROOM was free: nothing was begun */
+	char error[ERROR_ROOM];		/* of the loader */
+};
+
+enum ended { ENDED_EXIT, ENDED_SIGNAL, ENDED_LATE, NOT_BEGUN };
+
+struct outcome {
+	enum ended ended;
+	int number;			/* status or signal */
+	struct run run;
+};
+
+struct setup {
+	char id[CARD_ROOM];
+	char work[PATH_ROOM], limiter[PATH_ROOM], driver[PATH_ROOM];
+	char cards[CARDS_TRIED][CARD_ROOM];
+	unsigned int count;
+	unsigned int seconds;		/* of one run */
+};
+
+struct libraries {			/* as the loader takes them */
+	char cuda[PATH_ROOM + 32], nvml[PATH_ROOM + 32];
+};
+
+/* request.c */
+bool request_read(const char *work, struct setup *out);
+
+/* stamp.c: a copy of a library of the limiter in memory, with these folders in it; -1: none. */
+int stamp_library(const char *path, const char *folder, const char *driver);
+
+/* program.c: what a process that uses a card does. It ends with the process. */
+void program_first(const struct libraries *libraries, struct run *run, int go, bool needs_room)
+	__attribute__((noreturn));
+void program_second(const struct libraries *libraries, struct run *run) __attribute__((noreturn));
+
+/* memory.c: take memory in one way until it is refused, TRIES at most; give it back unless it is to be held. */
+void memory_take(void *cuda, enum way way, bool hold, struct taken *out);
+
+/* answer.c: what was seen, as JSON. */
+struct card_outcome {
+	struct outcome native, held, second;	/* second: beside the held one, while it holds its memory */
+};
+
+bool answer_write(const struct setup *setup, const struct card_outcome *cards);
+
+#endif

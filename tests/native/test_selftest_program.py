@@ -1,0 +1,226 @@
+"""edgegpu-selftest on the simulated driver: what it sees with the limiter, and with what none should be."""
+
+import json
+import os
+import shutil
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from native.limiterkit import LIBRARIES
+
+from edgegpu_plugin.containers.limiter_files import LimiterFiles
+from edgegpu_plugin.records.selftest_results import CardResult, Verdict
+from edgegpu_plugin.selftest.observation import Observations, judge
+from edgegpu_plugin.selftest.runner import SelftestError, SelftestRunner
+from edgegpu_sim.driver import SimDriver, SimVersions, make_card
+
+STANDIN = Path(__file__).with_name("selftest_standin.c")
+CARD = make_card(0, "Tesla T4", 15360)
+OTHER = make_card(1, "NVIDIA A2", 16384, cc="8.6")
+MIB = 1 << 20
+
+
+@pytest.fixture
+def driver(tmp_path: Path, simdriver_build: Path) -> SimDriver:
+    versions = SimVersions(context_mib=200)
+    return SimDriver.create(tmp_path / "box", [CARD, OTHER], build=simdriver_build, versions=versions)
+
+
+@pytest.fixture
+def tried(tmp_path: Path, driver: SimDriver, limiter_build: Path) -> "Tried":
+    return Tried(tmp_path, driver, limiter_build)
+
+
+class Tried:
+    """A machine on which a limiter is tried."""
+
+    def __init__(self, folder: Path, driver: SimDriver, build: Path) -> None:
+        self.driver, self.build = driver, build
+        self.runner = SelftestRunner(folder / "run", program=build / "edgegpu-selftest", seconds=2)
+        self.work = folder / "run/selftest"
+        self._folder = folder
+
+    def standin(self, *flags: str) -> Path:
+        """Return a folder with another library in the place of the limiter's CUDA."""
+        place = self._folder / "standin"
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir()
+        shutil.copy(self.build / LIBRARIES[1], place)
+        command = ["cc", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", *flags]
+        subprocess.run([*command, "-o", place / LIBRARIES[0], STANDIN, "-ldl"], check=True)
+        return place
+
+    def see(self, *cards: str, limiter: Path | None = None) -> Observations:
+        folder = limiter or self.build
+        files = LimiterFiles({name: folder / name for name in LIBRARIES})
+        return self.runner.run(cards or (CARD.uuid,), root=self.driver.root, version="560.35.03", limiter=files)
+
+    def judge(self, limiter: Path | None = None) -> CardResult:
+        seen = self.see(limiter=limiter)
+        return judge(seen, seen.cards[0], key="k", at_s=1)
+
+
+def test_the_limiter_holds_on_each_card_in_four_ways_and_two_processes(tried: Tried) -> None:
+    seen = tried.see(CARD.uuid, OTHER.uuid)
+    results = [judge(seen, card, key="k", at_s=1) for card in seen.cards]
+    assert [(one.card, one.verdict, one.reason) for one in results] == [
+        (card.uuid, Verdict.PASSED, "") for card in (CARD, OTHER)
+    ]
+    assert results[0].granted == {"plain": 3, "managed": 3, "async": 3, "virtual": 3}
+    assert results[0].context_mib == 200 + 16
+    assert results[0].native_us
+    assert results[0].held_us
+    assert {card.held.total_bytes for card in seen.cards} == {300 * MIB}
+    assert {card.held.nvml_total_bytes for card in seen.cards} == {300 * MIB}
+    assert {card.second.code for card in seen.cards} == {2}
+
+
+def test_nothing_is_left_on_the_card_nor_among_the_processes(tried: Tried) -> None:
+    tried.see(CARD.uuid, OTHER.uuid)
+    assert [tried.driver.used_mib(card.uuid) for card in (CARD, OTHER)] == [0, 0]
+    name = (b"edgegpu-selftest", str(tried.work).encode())
+    running = [one for one in Path("/proc").glob("[0-9]*/cmdline") if all(part in _read(one) for part in name)]
+    assert running == []
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+@pytest.mark.parametrize(
+    ("flag", "verdict", "said"),
+    [
+        ("-DPASSES", Verdict.LOOSE, "plain memory past the limit was granted"),
+        ("-DCRASHES", Verdict.HARMFUL, "ended by signal 6 at cuInit"),
+        ("-DHANGS", Verdict.HARMFUL, "no answer for 2 s at cuInit"),
+        ("-DFAILS", Verdict.HARMFUL, "CUDA error 999 at cuInit"),
+        ("-DGRANTS_NOTHING", Verdict.HARMFUL, "grants no plain memory within the limit (CUDA error 2)"),
+        ("-DSTRANGE_NUMBER", Verdict.HARMFUL, "plain memory is refused by CUDA error 999 and not by 2"),
+    ],
+)
+def test_what_is_no_limiter_is_found_out(tried: Tried, flag: str, verdict: Verdict, said: str) -> None:
+    result = tried.judge(tried.standin(flag))
+    assert result.verdict is verdict, result
+    assert said in result.reason
+    assert result.remedy
+    assert tried.driver.used_mib(CARD.uuid) == 0
+
+
+def test_a_library_that_cannot_be_loaded_says_nothing_of_the_limiter(tried: Tried) -> None:
+    place = tried.standin("-Wl,--no-as-needed", "-L.", "-Wl,-soname,libcuda.so.1")
+    data = bytearray((place / LIBRARIES[0]).read_bytes())
+    data[18:20] = b"\xb7\x00"  # of another processor
+    (place / LIBRARIES[0]).write_bytes(data)
+    result = tried.judge(place)
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert "the limiter's library cannot be loaded here" in result.reason
+
+
+def test_without_cuda_nothing_can_be_said(tried: Tried) -> None:
+    tried.driver.unload()
+    result = tried.judge()
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert "no CUDA program works without the limiter either: CUDA error 100 at cuInit" in result.reason
+    tried.driver.load()
+    tried.driver.hang("cuInit")
+    assert "the driver itself did not answer for 2 s, at cuInit" in tried.judge().reason
+
+
+def test_an_old_driver_is_not_blamed_for_the_ways_that_it_lacks(tried: Tried) -> None:
+    tried.driver.fail("cuMemAllocAsync", 801)
+    result = tried.judge()
+    assert result.verdict is Verdict.PASSED, result
+
+
+def test_a_card_that_is_nearly_full_is_left_alone(tmp_path: Path, simdriver_build: Path, limiter_build: Path) -> None:
+    driver = SimDriver.create(tmp_path / "box", [make_card(0, "small", 700)], build=simdriver_build)
+    small = Tried(tmp_path, driver, limiter_build)
+    seen = small.see(make_card(0, "small", 700).uuid)
+    result = judge(seen, seen.cards[0], key="k", at_s=1)
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert "nearly full" in result.reason
+    assert seen.cards[0].native.step == "load"  # it has no context
+
+
+def test_a_driver_in_no_one_folder_and_a_missing_program_are_named(tried: Tried, tmp_path: Path) -> None:
+    (tried.driver.libraries / "libcuda.so.1").unlink()
+    with pytest.raises(SelftestError, match="sudo ldconfig"):
+        tried.see()
+    tried.runner = SelftestRunner(tmp_path / "run", program=tmp_path / "none")
+    (tried.driver.libraries / "libcuda.so.1").symlink_to("libcuda.so.560.35.03")
+    with pytest.raises(SelftestError, match="install edgegpu's bundle again"):
+        tried.see()
+
+
+def test_in_the_plugins_unit_a_unit_of_its_own_is_started(tmp_path: Path, tried: Tried) -> None:
+    cgroup = tmp_path / "cgroup"
+    cgroup.write_text("0::/system.slice/edgegpu-plugin.service\n")
+    tried.runner = SelftestRunner(tmp_path / "run", cgroup=cgroup, program=tried.build / "edgegpu-selftest")
+    with pytest.raises(SelftestError, match=r"edgegpu-selftest\.service works in /run/edgegpu/selftest"):
+        tried.see()
+
+
+REQUEST = "edgegpu-selftest 1\nid a\nseconds 2\nlimiter /l\ndriver /d\ncard GPU-1\n"
+
+
+@pytest.mark.parametrize(
+    "request_text",
+    [
+        "",
+        "edgegpu-selftest 2\n",
+        REQUEST.replace("card GPU-1\n", ""),
+        REQUEST.replace("GPU-1", 'GPU-1", "x": "'),
+        REQUEST.replace("/l", "l"),
+        REQUEST.replace("seconds 2", "seconds 0"),
+        REQUEST.replace("seconds 2", "seconds 61"),
+        REQUEST.replace("/d", "/" + "d" * 400),
+        REQUEST + "card GPU-2\n" * 64,
+        REQUEST + "strange 1\n",
+    ],
+)
+def test_a_request_that_makes_no_sense_is_refused(limiter_build: Path, tmp_path: Path, request_text: str) -> None:
+    (tmp_path / "request").write_text(request_text)
+    done = _start(limiter_build, tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "cannot read" in done.stderr
+    assert not (tmp_path / "result").exists()
+
+
+def _request(build: Path, driver: SimDriver, work: Path, *, limiter: Path | None = None) -> None:
+    text = REQUEST.replace("/l", str(limiter or build)).replace("/d", str(driver.libraries))
+    (work / "request").write_text(text.replace("GPU-1", CARD.uuid))
+
+
+def test_no_variable_chooses_cards_or_libraries(limiter_build: Path, tmp_path: Path, driver: SimDriver) -> None:
+    _request(limiter_build, driver, tmp_path)
+    done = _start(limiter_build, tmp_path, CUDA_VISIBLE_DEVICES="7", CUDA_MPS_PIPE_DIRECTORY="/nonexistent")
+    assert (done.returncode, done.stderr) == (0, "")
+    seen: dict[str, Any] = json.loads(done.stdout)
+    assert seen == json.loads((tmp_path / "result").read_text())
+    assert (seen["id"], seen["cards"][0]["native"]["step"]) == ("a", "done")
+
+
+def test_it_goes_before_nobody_and_first_when_memory_is_short(tried: Tried, tmp_path: Path) -> None:
+    _request(tried.build, tried.driver, tmp_path, limiter=tried.standin("-DHANGS"))
+    command = ["chrt", "-r", "1", "nice", "-n", "-10"] if os.geteuid() == 0 else ["nice", "-n", "5"]
+    with subprocess.Popen([*command, tried.build / "edgegpu-selftest", tmp_path], stdout=subprocess.DEVNULL) as started:
+        end_s = time.monotonic() + 10
+        children = Path(f"/proc/{started.pid}/task/{started.pid}/children")
+        while not (found := children.read_text().split()) and time.monotonic() < end_s:
+            time.sleep(0.01)
+        child = int(found[0])
+        assert os.sched_getscheduler(child) == os.SCHED_OTHER
+        assert os.getpriority(os.PRIO_PROCESS, child) == (0 if os.geteuid() == 0 else 5)
+        assert Path(f"/proc/{child}/oom_score_adj").read_text() == "800\n"
+        assert started.wait(30) == 0
+
+
+def _start(build: Path, work: Path, **variables: str) -> "subprocess.CompletedProcess[str]":
+    command, environment = [str(build / "edgegpu-selftest"), str(work)], {"PATH": os.environ["PATH"], **variables}
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=environment)

@@ -1,0 +1,139 @@
+"""What follows from what edgegpu-selftest saw, and how results are kept."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from edgegpu_plugin.records.selftest_results import NOT_ENDED, CardResult, SelftestResults, Verdict
+from edgegpu_plugin.selftest.observation import CardObservation, Observations, ProgramRun, RunEnd, Taken, judge
+
+CARD, OTHER = "GPU-1", "GPU-2"
+MIB = 1 << 20
+WAYS = ("plain", "managed", "async", "virtual")
+
+
+def run(granted: int = 4, status: int = 0, /, **changes: object) -> ProgramRun:
+    done = ProgramRun(
+        ended=RunEnd.EXIT,
+        number=0,
+        step="done",
+        code=0,
+        init_us=5000,
+        context_bytes=500 * MIB,
+        total_bytes=600 * MIB,
+        taken=tuple(Taken(way=way, granted=granted, code=status) for way in WAYS),
+    )
+    return done.model_copy(update=changes)
+
+
+REFUSED = run(0, 0, number=1, step="context", code=2)
+
+
+def result(
+    *, native: ProgramRun | None = None, held: ProgramRun | None = None, second: ProgramRun | None = None
+) -> CardResult:
+    card = CardObservation(card=CARD, native=native or run(), held=held or run(3, 2), second=second or REFUSED)
+    seen = Observations(v=1, id="a", each_bytes=32 * MIB, tries=4, payload_bytes=100 * MIB, cards=(card,))
+    return judge(seen, card, key="k", at_s=7)
+
+
+def test_a_context_counts_what_it_took_and_a_margin() -> None:
+    assert (result().verdict, result().context_mib) == (Verdict.PASSED, 525)
+    assert result(native=run(context_bytes=1), held=run(3, 2, total_bytes=1)).context_mib == 1 + 16
+    assert result(native=run(context_bytes=-1)).context_mib is None
+
+
+def with_way(way: str, granted: int, code: int = 2) -> ProgramRun:
+    rest = tuple(one for one in run(3, 2).taken if one.way != way)
+    return run(3, 2, taken=(*rest, Taken(way=way, granted=granted, code=code)))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_each_way_counts(way: str) -> None:
+    assert result(held=with_way(way, 4, 0)).verdict is Verdict.LOOSE
+    assert result(held=with_way(way, 0)).verdict is Verdict.HARMFUL
+    assert result(held=with_way(way, 3, 999)).verdict is Verdict.HARMFUL
+    assert result(held=with_way(way, 1)).verdict is Verdict.PASSED  # a pool rounds up
+    lacks = tuple(Taken(way=one, granted=0 if one == way else 4, code=801) for one in WAYS)
+    wanted = Verdict.INCONCLUSIVE if way == "plain" else Verdict.PASSED
+    assert result(native=run(taken=lacks), held=with_way(way, 0, 801)).verdict is wanted
+
+
+@pytest.mark.parametrize(
+    ("second", "verdict"),
+    [
+        (run(0, 2), Verdict.PASSED),  # where a context takes nothing
+        (run(1, 2), Verdict.LOOSE),
+        (run(0, 0, ended=RunEnd.LATE, number=60, step="init"), Verdict.HARMFUL),
+        (run(0, 0, ended=RunEnd.SIGNAL, number=11, step="init"), Verdict.HARMFUL),
+        (run(0, 0, ended=RunEnd.SIGNAL, number=9, step="init"), Verdict.INCONCLUSIVE),
+        (run(0, 0, number=1, step="context", code=46), Verdict.INCONCLUSIVE),  # compute mode EXCLUSIVE_PROCESS
+        (run(0, 0, ended=RunEnd.NOT_BEGUN), Verdict.INCONCLUSIVE),
+    ],
+)
+def test_a_second_process_counts_too(second: ProgramRun, verdict: Verdict) -> None:
+    assert result(second=second).verdict is verdict
+
+
+def test_the_size_that_is_shown_is_the_limit() -> None:
+    assert "cuMemGetInfo shows 15360 MiB" in result(held=run(3, 2, total_bytes=15360 * MIB)).reason
+    assert "NVML shows 15360 MiB" in result(held=run(3, 2, nvml_total_bytes=15360 * MIB)).reason
+
+
+def test_what_stops_programs_weighs_more_than_what_does_not_hold() -> None:
+    found = tuple(Taken(way=way, granted=0 if way == "async" else 4, code=2) for way in WAYS)
+    assert result(held=run(taken=found)).verdict is Verdict.HARMFUL
+
+
+def test_something_that_killed_the_program_is_not_the_limiter() -> None:
+    killed = run(ended=RunEnd.SIGNAL, number=9, step="init")
+    assert result(held=killed).verdict is Verdict.INCONCLUSIVE
+    assert result(native=killed).verdict is Verdict.INCONCLUSIVE
+
+
+def kept(
+    key: str = "k", verdict: Verdict = Verdict.PASSED, card: str = CARD, context_mib: int | None = 300
+) -> CardResult:
+    return CardResult(card=card, key=key, verdict=verdict, reason="why", at_s=1, context_mib=context_mib)
+
+
+def test_results_stay_over_a_restart_and_count_for_their_driver_and_limiter_alone(tmp_path: Path) -> None:
+    results = SelftestResults(tmp_path)
+    assert results.why_degraded([CARD]) == NOT_ENDED
+    results.use_key("k")
+    results.put([kept()])
+    assert results.why_degraded([CARD]) == ""
+    assert results.why_degraded([CARD, OTHER]) == NOT_ENDED
+    again = SelftestResults(tmp_path)
+    assert again.why_degraded([CARD]) == ""  # before the driver has said which it is
+    again.use_key("of another driver")
+    assert again.why_degraded([CARD]) == NOT_ENDED
+    assert again.context_mib(CARD) == 300  # still better than an estimate
+    again.put([kept("of another driver", Verdict.LOOSE, context_mib=None)])
+    assert (again.why_degraded([CARD]), again.context_mib(CARD)) == ("self-test: why", 300)
+
+
+def test_only_what_stops_programs_is_not_laid_over(tmp_path: Path) -> None:
+    results = SelftestResults(tmp_path)
+    results.use_key("k")
+    for verdict in Verdict:
+        results.put([kept(verdict=verdict)])
+        assert results.stops_programs([OTHER, CARD]) is (verdict is Verdict.HARMFUL)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 2}', '{"results": [{}]}', '{"results": 7}'])
+def test_a_file_that_makes_no_sense_is_no_result(tmp_path: Path, text: str) -> None:
+    (tmp_path / "selftest.json").write_text(text)
+    results = SelftestResults(tmp_path)
+    assert results.why_degraded([CARD]) == NOT_ENDED
+    results.put([kept()])
+    assert json.loads((tmp_path / "selftest.json").read_text())["results"][0]["card"] == CARD
+
+
+def test_a_disk_that_is_full_costs_no_result(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    results = SelftestResults(tmp_path / "file")
+    results.use_key("k")
+    results.put([kept()])
+    assert results.why_degraded([CARD]) == ""
