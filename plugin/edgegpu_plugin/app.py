@@ -39,7 +39,7 @@ class PluginApp:
         client = _client(config.kubernetes.kubeconfig)
         self._node = NodePart(config, client, beat=self._notifier.watchdog) if config.role.has_plugin else None
         self._extender = Extender(config, client) if config.role.has_extender else None
-        change = self._node.limit_requests().answer if self._node is not None else None
+        change = self._node.change_requests() if self._node is not None else None
         self._status = StatusServer(config.paths.run, self.document, change=change)
         self._stopping = threading.Event()
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from edgegpu_base.errors import EdgegpuError
 from edgegpu_base.files import write_if_changed
+from edgegpu_base.http_unix import ChangeRequest, Response
 from edgegpu_base.kube import EventRecorder, Handlers, Json, KubeClient, KubeError, KubeObjects, Reflector
 from edgegpu_base.process.clocks import boot_id
 from edgegpu_base.process.tasks import Task
@@ -40,7 +41,11 @@ from edgegpu_plugin.records.collector import Collector
 from edgegpu_plugin.records.node_state import NodeState, Snapshot
 from edgegpu_plugin.records.publisher import Publisher
 from edgegpu_plugin.records.reconciler import Reconciler, RefusedPod
+from edgegpu_plugin.records.selftest_results import SelftestResults
 from edgegpu_plugin.records.sharing_change import SharingChange
+from edgegpu_plugin.selftest.node_selftest import TARGET as SELFTEST_TARGET
+from edgegpu_plugin.selftest.node_selftest import NodeSelftest
+from edgegpu_plugin.selftest.runner import SelftestRunner
 from edgegpu_plugin.status import cards_part, mark_changed, other_cards_part, pods_part
 
 _LOG = logging.getLogger(__name__)
@@ -70,14 +75,10 @@ class NodePart:
         )
         self._device_list = DeviceList(model)
         self._memory_use = MemoryUseReader()
-        self._isolation = _isolated(config, self.state)
-        self.nvml = Nvml(
-            config.driver,
-            on_cards=self._on_cards,
-            on_silence=self._cards_lost,
-            on_processes=self._on_processes,
-            processes_s=lambda: self._isolation.look_s,
-        )
+        results = SelftestResults(config.paths.state)
+        self._isolation = _isolated(config, self.state, results)
+        self.nvml = self._nvml(config)
+        self._selftest = self._node_selftest(results)
         self.injector = self._injector(objects)
         self._kubelet_file = config.paths.state / "kubelet-version"
         self.injector.learn_kubelet(_read_line(self._kubelet_file))
@@ -105,6 +106,28 @@ class NodePart:
         self._stopping = threading.Event()
         self._past: dict[str, Card] = {}
         """The cards that this machine has or had, as last seen, the earliest first."""
+
+    def _nvml(self, config: PluginConfig) -> Nvml:
+        return Nvml(
+            config.driver,
+            on_cards=self._on_cards,
+            on_silence=self._cards_lost,
+            on_processes=self._on_processes,
+            processes_s=lambda: self._isolation.look_s,
+        )
+
+    def _node_selftest(self, results: SelftestResults) -> NodeSelftest:
+        config = self._config
+        return NodeSelftest(
+            results,
+            SelftestRunner(config.paths.run),
+            root=config.driver.root,
+            is_wanted=lambda: self._isolation.is_needed,
+            cards=self.state.cards,
+            driver_version=lambda: self.nvml.driver_version,
+            limiter=self._isolation.libraries,
+            changed=partial(mark_changed, config.paths.run),
+        )
 
     def _injector(self, objects: KubeObjects) -> Injector:
         config = self._config
@@ -143,9 +166,15 @@ class NodePart:
             params={"fieldSelector": f"spec.nodeName={self._config.node_name}"},
         )
 
-    def limit_requests(self) -> LimitRequests:
-        """Return what answers requests for live limits on the status socket."""
-        return LimitRequests(self._isolation, changed=partial(mark_changed, self._config.paths.run))
+    def change_requests(self) -> Callable[[ChangeRequest], Response]:
+        """Return what answers requests on the status socket: for live limits, and for the self-test."""
+        limits = LimitRequests(self._isolation, changed=partial(mark_changed, self._config.paths.run))
+
+        def answer(request: ChangeRequest) -> Response:
+            is_selftest = (request.method, request.target) == ("PUT", SELFTEST_TARGET)
+            return self._selftest.ask() if is_selftest else limits.answer(request)
+
+        return answer
 
     def load_saved(self) -> None:
         """Offer the cards from the saved inventory, before NVML is asked."""
@@ -174,6 +203,7 @@ class NodePart:
             Task("kubelet", self.link.run, self.link.stop),
             Task("nvml", self.nvml.run, self.nvml.stop),
             Task("pods", self._follow_pods, self._stop_pods),
+            Task("selftest", self._selftest.run, self._selftest.stop),
             Task("reconciler", lambda: self.reconciler.run(self._stopping.is_set), self._stop_reconciler),
         ]
 
@@ -183,7 +213,10 @@ class NodePart:
         names = {card.uuid: card.name for card in self.state.cards()}
         return {
             "injection": {"mode": self.injector.mode, "why": self.injector.why},
-            **self._isolation.document(by_runtime=self.injector.is_by_runtime),
+            **self._isolation.document(
+                by_runtime=self.injector.is_by_runtime, selftest_problem=self._selftest.problem()
+            ),
+            "selftest": self._selftest.document(),
             "driver": {"version": self.nvml.driver_version, "problem": self.nvml.problem},
             "kubelet": {
                 "registered": self.link.registered,
@@ -267,6 +300,7 @@ class NodePart:
         self._offer(offered)
         self._saved = SavedInventory(cards, gone)
         self._save()
+        self._selftest.look()
 
     def _on_processes(self, processes: Mapping[str, tuple[CardProcess, ...]]) -> None:
         """Take the processes on each card; runs on NVML's thread."""
@@ -344,8 +378,9 @@ class NodePart:
             _LOG.info("offering %s", ", ".join(told) or "no card")
 
 
-def _isolated(config: PluginConfig, state: NodeState) -> IsolatedContainers:
-    return IsolatedContainers(config.isolation, state, run=config.paths.run, live=LiveLimits(config.paths.state))
+def _isolated(config: PluginConfig, state: NodeState, selftest: SelftestResults) -> IsolatedContainers:
+    live = LiveLimits(config.paths.state)
+    return IsolatedContainers(config.isolation, state, run=config.paths.run, live=live, selftest=selftest)
 
 
 def _publisher(

@@ -11,7 +11,7 @@ from kits.scheduler import KUBECONFIG
 
 from edgegpu_installer.cluster.rbac import ClusterRights
 from edgegpu_installer.install import Installation, InstallReport
-from edgegpu_installer.layout import AGENT_UNIT, PLUGIN_UNIT
+from edgegpu_installer.layout import AGENT_UNIT, PLUGIN_UNIT, SELFTEST_UNIT
 from edgegpu_installer.machine.systemd import Systemd
 from edgegpu_installer.plan.release import Recovery, Release
 from edgegpu_installer.plan.site import InstallOptions, site_of
@@ -33,6 +33,7 @@ def release() -> Release:
         version="1.2.3",
         folder=Path("/opt/edgegpu/1.2.3"),
         plugin_unit=PLUGIN_UNIT.encode(),
+        selftest_unit=SELFTEST_UNIT.encode(),
         agent_unit=AGENT_UNIT.encode(),
         farewell=b"",
         farewell_unit=b"",

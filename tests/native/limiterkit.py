@@ -51,8 +51,11 @@ class Container:
             core: percent of each card's time; None: no limit.
             policy: strict, elastic or off.
         """
-        limits = {card if isinstance(card, str) else card.uuid: CardLimits(mib * MIB, core or 0) for card, mib in cards}
-        text = limits_text(limits, context_bytes=context_mib * MIB)
+        limits = {
+            card if isinstance(card, str) else card.uuid: CardLimits(mib * MIB, core or 0, context_mib * MIB)
+            for card, mib in cards
+        }
+        text = limits_text(limits)
         self.write_limits(text.replace("policy=strict", f"policy={policy}"))
 
     def write_limits(self, text: str) -> None:

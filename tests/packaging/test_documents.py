@@ -160,6 +160,7 @@ RELEASE = Release(
     version="VERSION",
     folder=ROOT,
     plugin_unit=b"",
+    selftest_unit=b"",
     agent_unit=b"",
     farewell=b"",
     farewell_unit=b"",

@@ -9,10 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from edgegpu_plugin.selftest import runner
+
 ROOT = Path(__file__).resolve().parents[2]
 UNITS = sorted((ROOT / "systemd").glob("*.service"))
 PLUGIN = ROOT / "systemd/edgegpu-plugin.service"
 AGENT = ROOT / "systemd/edgegpu-agent.service"
+SELFTEST = ROOT / "systemd/edgegpu-selftest.service"
 DAEMONS = (PLUGIN, AGENT)
 HARDENING = (
     *("ProtectSystem", "ProtectControlGroups", "ProtectKernelLogs", "RestrictNamespaces", "RestrictSUIDSGID"),
@@ -64,7 +67,7 @@ def test_is_watched_and_bounded(unit: Path) -> None:
     assert values(unit, "TasksMax")
 
 
-@pytest.mark.parametrize("unit", DAEMONS, ids=name_of)
+@pytest.mark.parametrize("unit", [*DAEMONS, SELFTEST], ids=name_of)
 def test_every_hardening_is_on_or_its_omission_explained(unit: Path) -> None:
     explained = unit.read_text().partition("# Left out on purpose:")[2]
     assert explained
@@ -94,6 +97,20 @@ def test_the_plugin_leaves_what_containers_mount() -> None:
 @pytest.mark.parametrize("key", ["PrivateDevices", "DeviceAllow", "DevicePolicy", "ProtectClock"])
 def test_nothing_cuts_the_plugin_off_the_cards(key: str) -> None:
     assert not values(PLUGIN, key)
+
+
+@pytest.mark.parametrize("key", ["PrivateDevices", "DeviceAllow", "DevicePolicy", "ProtectClock"])
+def test_nothing_cuts_the_selftest_off_the_cards(key: str) -> None:
+    assert not values(SELFTEST, key)
+
+
+def test_the_selftest_is_started_by_the_plugin_alone_and_goes_first_when_memory_is_short() -> None:
+    assert SELFTEST.name == runner.UNIT
+    assert not values(SELFTEST, "WantedBy")
+    (command,) = values(SELFTEST, "ExecStart")
+    assert command.split()[1:] == [str(runner.WORK)]
+    assert values(SELFTEST, "ConditionPathExists") == [f"{runner.WORK}/request"]
+    assert int(values(SELFTEST, "OOMScoreAdjust")[0]) > 0
 
 
 @pytest.mark.parametrize("key", ["Before", "After", "Requires", "BindsTo", "PartOf", "Wants"])

@@ -7,13 +7,13 @@ from edgegpu_agent.cli import (
     doctor,
     install,
     journal,
-    limit,
     pods,
     status,
     transaction,
     uninstall,
     version,
 )
+from edgegpu_agent.cli.isolation import limit, selftest
 from edgegpu_base.cli.helptext import command_line, put
 
 _HELP = """Share NVIDIA GPUs between the services of this box: look at cards, pods and configuration, or try it out.
@@ -34,6 +34,7 @@ app = command_line("edgegpu", _HELP)
 put(app, "status", status.status, status.HELP, "Cards, who holds what, what is wrong.")
 put(app, "pods", pods.pods, pods.HELP, "Which container has which card.")
 put(app, "limit", limit.limit, limit.HELP, "Hold a running container to less card memory.")
+put(app, "selftest", selftest.selftest, selftest.HELP, "Try the limiter on this box's cards.")
 app.add_typer(config.app, name="config")
 put(app, "install", install.install, install.HELP, "Put edgegpu on this machine, or change it there.")
 put(app, "uninstall", uninstall.uninstall, uninstall.HELP, "Take edgegpu off this machine.")

@@ -236,6 +236,8 @@ def _node_parts(document: Document) -> list[HealthPart]:
         _judged("kubelet", waiting),
         _judged("cards", f"out of order: {', '.join(sick)}" if sick else "", bad=True),
     ]
+    if document.get("isolation") not in {None, "none"}:
+        parts.append(_isolation_part(document))
     lost = [f"{row.get('namespace')}/{row.get('pod')}" for row in pods if row.get("state") == "lost"]
     without = [f"{row.get('namespace')}/{row.get('pod')}" for row in pods if row.get("state") == "cardless"]
     named = (("card gone", lost), ("runs without its card", without), ("refused", refused))
@@ -245,6 +247,15 @@ def _node_parts(document: Document) -> list[HealthPart]:
             HealthPart(name="pods", state="bad" if lost or without else "warn", text=clipped("; ".join(texts)))
         )
     return parts
+
+
+def _isolation_part(document: Document) -> HealthPart:
+    """Return whether the node holds containers as it was told; a self-test that can say nothing is a warning."""
+    if problem := str(document.get("isolation_problem") or ""):
+        return _judged("isolation", problem, bad=True)
+    cards = _rows(_part(document, "selftest"), "cards")
+    unsure = [f"card {row.get('index')}: {row.get('reason')}" for row in cards if row.get("verdict") == "inconclusive"]
+    return _judged("isolation", "; ".join(unsure))
 
 
 def _judged(name: str, text: str, *, bad: bool = False) -> HealthPart:

@@ -129,6 +129,37 @@ def _offered(facts: MachineFacts) -> list[str]:
     return [name for name in node.allocatable if node.has(name)] if node is not None else []
 
 
+def _selftest_troubles(status: Mapping[str, Any]) -> Iterator[CheckProblem]:
+    """Yield what the node's self-test found wrong, card by card."""
+    for row in (status.get("selftest") or {}).get("cards") or ():
+        text = f"self-test of card {row.get('index')}: {row.get('reason')}"
+        remedy = str(row.get("remedy") or "sudo edgegpu selftest")
+        if row.get("verdict") in {"loose", "harmful"}:
+            yield broken(text, remedy)
+        elif row.get("verdict") == "inconclusive":
+            yield warning(text, remedy)
+
+
+def _small_shares(status: Mapping[str, Any], states: list[Mapping[str, Any]]) -> Iterator[CheckProblem]:
+    """Yield the cards on which a container is held to less than a CUDA context takes there, so that none starts."""
+    rows = (status.get("selftest") or {}).get("cards") or ()
+    takes = {row["card"]: row["context_mib"] for row in rows if row.get("context_mib")}
+    small = {
+        one["card"]
+        for state in states
+        for one in state.get("cards") or ()
+        if 0 < one["limit_mib"] < takes.get(one["card"], 0)
+    }
+    unit_mib = int(status.get("unit_mib") or 1)
+    for card in sorted(small):
+        least = -(-takes[card] // unit_mib)
+        yield warning(
+            f"a container is held to less than a CUDA context takes on card {card} ({takes[card]} MiB): its programs "
+            "get CUDA_ERROR_OUT_OF_MEMORY at their first call",
+            f"give it {least} units or more; `edgegpu pods` shows what each has",
+        )
+
+
 def check_limiter(probe: BoxProbe) -> CheckResult:
     """Report how shares are enforced on containers."""
     if not probe.settings.has_plugin:
@@ -145,8 +176,11 @@ def check_limiter(probe: BoxProbe) -> CheckResult:
         return info("shares are placed, not enforced (isolation.mode none)")
     states = [row["isolation"] for row in status.get("pods") or () if row.get("isolation")]
     loose = [one["reason"] for one in states if one["state"] == "degraded"]
-    problems = [broken(f"containers are not held to their memory: {problem}", _LOG)] if problem else []
+    tried = list(_selftest_troubles(status))
+    problems = [broken(f"containers are not held to their memory: {problem}", _LOG)] if problem and not tried else []
+    problems += tried
     problems += [warning(f"a container is not held to its memory: {reason}", "edgegpu pods") for reason in loose]
+    problems += _small_shares(status, states)
     held = sum(one["state"] == "enforced" for one in states)
     many = "1 container to its memory" if held == 1 else f"{held} containers to their memory"
     return result_of(problems, ok=f"the limiter holds {many}")

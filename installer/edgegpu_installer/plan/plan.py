@@ -19,6 +19,7 @@ from edgegpu_installer.layout import (
     PLUGIN_UNIT,
     PLUGIN_YAML,
     RECOVER,
+    SELFTEST_UNIT,
     UNITS,
     WANTS,
     unit_drop_in,
@@ -65,6 +66,7 @@ def plan_install(
         *_settings(config, material=material),
         *_cloud(options, read_file=read_file),
         *_service(PLUGIN_UNIT, release.plugin_unit),
+        FileChange(f"{UNITS}/{SELFTEST_UNIT}", release.selftest_unit),
         *_service(AGENT_UNIT, release.agent_unit),
     ]
     if role is not MachineRole.AGENT:

@@ -6,7 +6,7 @@ from pathlib import Path
 from edgegpu_installer.changes import LEAVING, FileChange, Plan
 from edgegpu_installer.cluster.rbac import ClusterRights, read_rights
 from edgegpu_installer.errors import InstallError
-from edgegpu_installer.layout import AGENT_UNIT, LIB, PLUGIN_UNIT, RECOVER, RECOVER_UNIT, UNITS, WANTS
+from edgegpu_installer.layout import AGENT_UNIT, LIB, PLUGIN_UNIT, RECOVER, RECOVER_UNIT, SELFTEST_UNIT, UNITS, WANTS
 
 LIBRARY = f"{RECOVER}-lib.sh"
 FOLDERS = (UNITS, WANTS, "/usr/local/lib", LIB)
@@ -64,6 +64,7 @@ class Release:
     version: str
     folder: Path
     plugin_unit: bytes
+    selftest_unit: bytes
     agent_unit: bytes
     farewell: bytes
     farewell_unit: bytes
@@ -82,6 +83,7 @@ def read_release(folder: Path) -> Release:
             version=(folder / "VERSION").read_text().strip(),
             folder=folder,
             plugin_unit=(folder / "systemd" / PLUGIN_UNIT).read_bytes(),
+            selftest_unit=(folder / "systemd" / SELFTEST_UNIT).read_bytes(),
             agent_unit=(folder / "systemd" / AGENT_UNIT).read_bytes(),
             farewell=(folder / "installer/edgegpu-farewell").read_bytes(),
             farewell_unit=(folder / "systemd/edgegpu-farewell.service").read_bytes(),

@@ -156,8 +156,10 @@ class IsolationSection(Section):
 
     mode: Annotated[PluginIsolation, says("one of none, limiter")] = PluginIsolation.NONE
     context_mib: Annotated[
-        StrictInt, Field(ge=0), says("the MiB that count for each CUDA context, a whole number from 0 on")
-    ] = 256
+        Annotated[StrictInt, Field(ge=0)] | None,
+        BeforeValidator(none_if_auto),
+        says("auto, or the MiB that count for each CUDA context, a whole number from 0 on"),
+    ] = None
     compute: Annotated[ComputePolicy, says("one of strict, off")] = ComputePolicy.STRICT
     on_bypass: Annotated[BypassPolicy, says("one of report, kill")] = BypassPolicy.REPORT
     libraries: Annotated[

@@ -112,10 +112,14 @@ class ContainerFolders:
 
 @dataclass(frozen=True, slots=True)
 class CardLimits:
-    """What a container may use of one card: bytes of its memory, and percent of its time, 0 for any."""
+    """What a container may use of one card: bytes of its memory, and percent of its time, 0 for any.
+
+    `context_bytes`: what counts for each CUDA context there.
+    """
 
     memory_bytes: int
     core_percent: int = 0
+    context_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,17 +138,12 @@ class FolderState:
         return self.counts.refusals.get(uuid_digits(card), 0)
 
 
-def limits_text(limits: Mapping[str, CardLimits], *, context_bytes: int) -> str:
-    """Return the text of a limits file (`plugin/limiter/common/limits.h`).
-
-    Args:
-        limits: by card.
-        context_bytes: what counts for each CUDA context.
-    """
+def limits_text(limits: Mapping[str, CardLimits]) -> str:
+    """Return the text of a limits file (`plugin/limiter/common/limits.h`); `limits` are by card."""
     lines = [_HEAD]
     for card, one in limits.items():
         compute = f" core_percent={one.core_percent} policy=strict" if one.core_percent else ""
-        lines.append(f"card {card} memory_bytes={one.memory_bytes} context_bytes={context_bytes}{compute}")
+        lines.append(f"card {card} memory_bytes={one.memory_bytes} context_bytes={one.context_bytes}{compute}")
     return "\n".join([*lines, ""])
 
 

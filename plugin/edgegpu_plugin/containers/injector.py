@@ -150,7 +150,7 @@ class Injector:
         """Return what kubelet shall give a container with these cards; kubelet stores and replays it."""
         if self._asks_first:
             self.learn_kubelet(self._ask_kubelet())
-        isolation = self._isolation if self._isolation is not None and self._isolation.is_on else None
+        isolation = self._isolation if self._isolation is not None and self._isolation.lies_over(cards) else None
         if self.is_by_runtime:
             preload = () if isolation is None else self._devices.preload()
             given = Allocation(envs={"NVIDIA_VISIBLE_DEVICES": ",".join(cards)}, mounts=preload)

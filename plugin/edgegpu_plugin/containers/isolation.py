@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from edgegpu_base.errors import EdgegpuError
-from edgegpu_core.deviceid import DeviceKind, count_by_card, parse
+from edgegpu_core.deviceid import DeviceKind, card_of, count_by_card, parse
 from edgegpu_core.ledger import CheckpointEntry
 from edgegpu_core.model import CORE_PER_CARD
 from edgegpu_core.nodeview import NodeView
@@ -27,10 +27,13 @@ from edgegpu_plugin.containers.usage_file import uuid_digits
 from edgegpu_plugin.errors import LiveLimitError, PluginError, UnknownContainerError
 from edgegpu_plugin.pb import Allocation
 from edgegpu_plugin.records.node_state import NodeState, Snapshot
+from edgegpu_plugin.records.selftest_results import SelftestResults
 
 _LOG = logging.getLogger(__name__)
 
 _MIB = 1 << 20
+_CONTEXT_MIB = 256
+"""What counts for a context on a card where no self-test has seen one: an estimate."""
 _MARK = "edgegpu.io/isolation"
 """The annotation in kubelet's answer by which later starts know that the limiter holds the container."""
 
@@ -39,7 +42,7 @@ PRELOAD_ONLY = (
     "its usual name, and those that open its file or are static are not; driver.injection cdi or devices hold all"
 )
 _NOT_PRELOADED = "the limiter could not be preloaded when its pod was admitted: delete the pod to have it made anew"
-_BEFORE = "its pod was admitted before isolation.mode was limiter: delete the pod to have it made anew"
+_BEFORE = "its pod was admitted before the limiter was laid over containers: delete the pod to have it made anew"
 _NOT_WHOLE = "its files in {folder} are not whole: its processes get no more card memory until it is started again"
 
 
@@ -89,8 +92,20 @@ class IsolatedContainers:
         *,
         run: Path,
         live: LiveLimits,
+        selftest: SelftestResults | None = None,
         proc: Path = Path("/proc"),
     ) -> None:
+        """Build what holds containers.
+
+        Args:
+            settings: the section `isolation` of the configuration.
+            state: what is known of this node.
+            run: the run folder.
+            live: the live limits.
+            selftest: what the self-test said of each card; None where nobody asks it.
+            proc: where the processes of containers, and through them their images, are looked at.
+        """
+        self._selftest = selftest
         self.folders = ContainerFolders(root=run / "containers")
         self._live = live
         self._settings = settings
@@ -111,6 +126,13 @@ class IsolatedContainers:
     def is_needed(self) -> bool:
         """Whether the limiter holds containers, from now on or by answers that kubelet replays."""
         return self.is_on or any(is_limited(entry) for entry in self._state.recorded())
+
+    def lies_over(self, cards: Iterable[str]) -> bool:
+        """Return whether the limiter is laid over a container that is given these cards now.
+
+        Where it stops programs, by the self-test, it is not: their containers are `degraded`.
+        """
+        return self.is_on and not (self._selftest is not None and self._selftest.stops_programs(cards))
 
     def libraries(self) -> LimiterFiles:
         """Return the limiter's libraries; they are looked at again when they change.
@@ -218,13 +240,23 @@ class IsolatedContainers:
             held.setdefault((entry.pod_uid, entry.container), []).append(entry)
         view = snapshot.view
         states = {key: self._container(entries, view, by_runtime=by_runtime) for key, entries in held.items()}
-        loose = {key: reason for key, entries in held.items() if (reason := self._why_loose(key, entries))}
+        loose = {key: reason for key, one in states.items() if (reason := self._why_loose(key, held[key], one))}
         return states | {key: replace(states[key], state="degraded", reason=reason) for key, reason in loose.items()}
 
-    def _why_loose(self, key: ContainerKey, entries: list[CheckpointEntry]) -> str:
+    def _why_loose(self, key: ContainerKey, entries: list[CheckpointEntry], now: ContainerIsolation) -> str:
         """Return why programs of a container may use its card without the limiter although it has its files."""
         preload = PRELOAD_ONLY if any(is_preloaded(entry) for entry in entries) else ""
-        return "; ".join(why for why in (self._bypass.reason(key), self._images.reason(key), preload) if why)
+        reasons = (self._bypass.reason(key), self._images.reason(key), preload, self._untested(entries, now))
+        return "; ".join(why for why in reasons if why)
+
+    def _untested(self, entries: list[CheckpointEntry], now: ContainerIsolation) -> str:
+        """Return why the self-test does not vouch for a container's limits; empty where it does, or need not."""
+        if self._selftest is None or now.state == "off":
+            return ""
+        cards = sorted({card_of(one) for entry in entries for one in entry.device_ids})
+        if now.state == "enforced" or self._selftest.stops_programs(cards):
+            return self._selftest.why_degraded(cards)
+        return ""
 
     def look_at_images(self, snapshot: Snapshot) -> bool:
         """Look at the images of containers that have started with the limiter mounted; return whether a state changed.
@@ -270,7 +302,7 @@ class IsolatedContainers:
             for key, entries in found.items()
         }
 
-    def document(self, *, by_runtime: bool) -> dict[str, str]:
+    def document(self, *, by_runtime: bool, selftest_problem: str = "") -> dict[str, str]:
         """Return this node's entries of the status document: the mode, and why it does not hold."""
         problem = ""
         if self.is_on:
@@ -279,7 +311,7 @@ class IsolatedContainers:
             except PluginError as error:
                 problem = str(error)
             else:
-                problem = PRELOAD_ONLY if by_runtime else ""
+                problem = PRELOAD_ONLY if by_runtime else selftest_problem
         return {"isolation": self._settings.mode.value, "isolation_problem": problem}
 
     def _keep_live(self, view: NodeView) -> None:
@@ -303,10 +335,18 @@ class IsolatedContainers:
         """Return the text of a container's limits file: what it holds by card, or less where `live` says so."""
         unit_bytes, core = view.model.unit_mib * _MIB, self._core(view, uid, container)
         limits = {
-            card: CardLimits(min(held, live.get(card, held)) * unit_bytes, core.get(card, 0))
+            card: CardLimits(
+                min(held, live.get(card, held)) * unit_bytes, core.get(card, 0), self._context_mib(card) * _MIB
+            )
             for card, held in _units(view, uid, container).items()
         }
-        return limits_text(limits, context_bytes=self._settings.context_mib * _MIB)
+        return limits_text(limits)
+
+    def _context_mib(self, card: str) -> int:
+        """Return the MiB that count for a CUDA context: as configured, as the self-test saw it, or the estimate."""
+        learned = None if self._selftest is None else self._selftest.context_mib(card)
+        estimate = _CONTEXT_MIB if learned is None else learned
+        return estimate if self._settings.context_mib is None else self._settings.context_mib
 
     def _core(self, view: NodeView, uid: str, container: str) -> dict[str, int]:
         """Return the percent of each card's time that a container is held to; none for what was given without."""

@@ -250,6 +250,40 @@ def test_pods_says_what_each_uses_of_what_it_was_given(short_tmp: Path) -> None:
     ]
 
 
+def test_selftest_says_what_was_found_and_what_to_do(short_tmp: Path) -> None:
+    seen = {
+        "at_s": 7,
+        "context_mib": 525,
+        "native_us": 182_000,
+        "held_us": 183_500,
+        "granted": {"plain": 3, "async": 3},
+    }
+    good = {"index": "0", "card": CARD_0, "verdict": "passed", "reason": "", "remedy": "", **seen}
+    bad = {"index": "1", "card": CARD_1, "verdict": "harmful", "reason": "it crashes", "remedy": "report it"}
+    found = {"running": False, "ended": 0, "error": "", "cards": [good, bad]}
+    with plugin(short_tmp, document(isolation="limiter", selftest=found)) as socket:
+        done = edgegpu("selftest", "--last", "--socket", socket)
+        said = edgegpu("selftest", "--last", "--json", "--socket", socket)
+        whole = edgegpu("status", "--socket", socket)
+        refused = edgegpu("selftest", "--socket", socket)
+    assert done.code == said.code == 1
+    assert "the first CUDA call took 182.0 ms, with the limiter 183.5 ms" in done.out
+    assert "held within the limit: plain, async, and a second program" in done.out
+    assert "harmful\n  it crashes\n  new containers get no limiter, and are degraded\n  to do: report it" in done.out
+    assert [(one["index"], one["verdict"]) for one in json.loads(said.out)["cards"]] == [
+        ("0", "passed"),
+        ("1", "harmful"),
+    ]
+    assert "self-test  harmful: card 1: it crashes" in whole.out
+    assert refused.code == 1
+    assert "cannot try the limiter: nothing can be changed here" in refused.err
+    with plugin(short_tmp, document(isolation="limiter", selftest=found | {"cards": [good]})) as socket:
+        assert edgegpu("selftest", "--last", "--socket", socket).code == 0
+        assert "self-test  passed" in edgegpu("status", "--socket", socket).out
+    with plugin(short_tmp, document()) as socket:  # a plugin of before
+        assert "no card is offered" in edgegpu("selftest", "--last", "--socket", socket).out
+
+
 def test_pods_and_status_say_what_holds_each_to_its_memory(short_tmp: Path) -> None:
     units = {"limit_units": 4, "held_units": 4}
     cards = [{"card": CARD_0, "limit_mib": 1_024, "counted_mib": 320, **units, "core_percent": 30, "refusals": 0}]

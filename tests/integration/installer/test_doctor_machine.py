@@ -184,6 +184,39 @@ def test_what_holds_containers_to_their_memory(box: Box) -> None:
     box.expect("limiter", CheckLevel.BROKEN, "the nvidia runtime brings the driver's files", "journalctl")
 
 
+def tried(verdict: str, context_mib: int | None = None) -> dict[str, object]:
+    row = {
+        "index": "0",
+        "card": CARD_0,
+        "verdict": verdict,
+        "reason": f"why {verdict}",
+        "remedy": "sudo edgegpu selftest",
+    }
+    return {"selftest": {"cards": [row | {"context_mib": context_mib}]}}
+
+
+def test_what_the_nodes_self_test_found(box: Box) -> None:
+    box.status |= {"isolation": "limiter", "isolation_problem": "", "pods": [], **tried("passed", 300)}
+    assert box.see("limiter").level is CheckLevel.OK
+    for verdict in ("loose", "harmful"):
+        problem = f"card 0: self-test: why {verdict}"
+        box.status |= {"isolation_problem": problem, **tried(verdict)}
+        box.expect("limiter", CheckLevel.BROKEN, f"self-test of card 0: why {verdict}", "sudo edgegpu selftest")
+        assert len(box.see("limiter").problems) == 1  # and not the same once more
+    box.status |= {"isolation_problem": "", **tried("inconclusive")}
+    box.expect("limiter", CheckLevel.WARNING, "self-test of card 0: why inconclusive", "sudo edgegpu selftest")
+
+
+def test_a_container_with_less_than_a_context_takes(box: Box) -> None:
+    units = {"limit_units": 1, "held_units": 1, "core_percent": 1}
+    limits = [{"card": CARD_0, "limit_mib": 256, "counted_mib": 0, **units}]
+    small = pod("small", 1, CARD_0, isolation={"state": "enforced", "reason": "", "cards": limits})
+    box.status |= {"isolation": "limiter", "isolation_problem": "", "pods": [small], **tried("passed", 525)}
+    box.expect("limiter", CheckLevel.WARNING, f"a CUDA context takes on card {CARD_0} (525 MiB)", "give it 3 units")
+    box.status |= tried("passed", 256)
+    assert box.see("limiter").level is CheckLevel.OK
+
+
 def test_the_simulated_driver_below_a_root_of_its_own(box: Box, simdriver_build: Path) -> None:
     root = box.at("/run/edgegpu-sim")
     root.mkdir()

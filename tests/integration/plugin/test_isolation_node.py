@@ -46,7 +46,13 @@ def bed_by(injection: str, libraries: Path) -> Iterator[EmbeddedBed]:
         cluster.start_plugin("box")
         made = EmbeddedBed(cluster)
         offered(made)
+        made.wait(lambda: tried(made), what="the self-test has passed")
         yield made
+
+
+def tried(bed: EmbeddedBed) -> bool:
+    socket = bed.cluster.nodes["box"].run_folder / "plugin.sock"
+    return edgegpu("selftest", "--last", "--socket", socket).code == 0
 
 
 def folders(bed: EmbeddedBed) -> list[Path]:

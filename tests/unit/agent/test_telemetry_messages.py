@@ -177,6 +177,20 @@ def test_health_names_what_is_wrong() -> None:
     assert told["pods"] == ("bad", "card gone: baetyl-edge/small; refused: baetyl-edge/big")
 
 
+def test_isolation_that_does_not_hold_is_bad_and_a_self_test_that_can_say_nothing_a_warning() -> None:
+    def told(**more: object) -> object:
+        parts = {one.name: (one.state, one.text) for one in plugin_parts(document(**more))}
+        return parts.get("isolation")
+
+    row = {"index": "0", "verdict": "inconclusive", "reason": "why"}
+    assert told() is None
+    assert told(isolation="none", isolation_problem="no matter") is None
+    assert told(isolation="limiter", isolation_problem="") == ("ok", "")
+    assert told(isolation="limiter", isolation_problem="card 0: self-test: why") == ("bad", "card 0: self-test: why")
+    assert told(isolation="limiter", selftest={"cards": [row]}) == ("warn", "card 0: why")
+    assert told(isolation="limiter", selftest={"cards": [row | {"verdict": "passed"}]}) == ("ok", "")
+
+
 def test_a_server_without_cards_has_no_kubelet_part() -> None:
     assert {one.name for one in plugin_parts(document(role="extender-only"))} == {"plugin", "api", "extender"}
 

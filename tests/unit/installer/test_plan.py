@@ -39,6 +39,7 @@ def plan_of(box: FakeBox, made: Certificates | None = MADE, *, options: InstallO
         version="1.2.3",
         folder=Path("/opt/edgegpu/1.2.3"),
         plugin_unit=b"plugin",
+        selftest_unit=b"selftest",
         agent_unit=b"agent",
         farewell=b"",
         farewell_unit=b"",

@@ -158,7 +158,7 @@ def test_a_container_from_before_the_setting_is_left_alone_and_told_of(box: Box)
     assert not (box.run / "containers").exists()
     told = box.state_of()
     assert getattr(told, "state", "") == "degraded"
-    assert "admitted before isolation.mode was limiter" in getattr(told, "reason", "")
+    assert "admitted before the limiter was laid over" in getattr(told, "reason", "")
     assert "could not be preloaded" in getattr(box.state_of(by_runtime=True), "reason", "")
     assert getattr(box.state_of(isolation=box.isolation(PluginIsolation.NONE)), "state", "") == "off"
 

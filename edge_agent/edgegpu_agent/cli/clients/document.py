@@ -1,7 +1,7 @@
 """The plugin's status document as dataclasses, read by hand so that a command starts quickly."""
 
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 if TYPE_CHECKING:
@@ -154,6 +154,33 @@ class ExtenderRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SelftestCard:
+    """What the self-test found on a card; `verdict` is empty where it has not been tried."""
+
+    index: str
+    card: str
+    verdict: str = ""
+    reason: str = ""
+    remedy: str = ""
+    at_s: int | None = None
+    context_mib: int | None = None
+    """What counts for a CUDA context there."""
+    native_us: int | None = None
+    held_us: int | None = None
+    granted: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelftestPart:
+    """The node's self-test; `ended` counts the runs that were asked for, `error` is why the last of them was none."""
+
+    running: bool = False
+    ended: int = 0
+    error: str = ""
+    cards: tuple[SelftestCard, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StatusDocument:
     """The status of the plugin and its node; `raw` is the document as received."""
 
@@ -170,6 +197,7 @@ class StatusDocument:
     """What the node was told to hold containers by; empty where the plugin does not say."""
     isolation_problem: str
     """Why that does not hold; empty where it does."""
+    selftest: SelftestPart
     driver_version: str
     driver_problem: str
     registered: bool
@@ -229,6 +257,9 @@ class _Part:
         """Return an object; an empty one where there is none."""
         return _Part(self._value.get(key) or {}, self._name(key))
 
+    def names(self) -> list[str]:
+        return list(self._value)
+
     def has(self, key: str) -> bool:
         return self._value.get(key) is not None
 
@@ -271,6 +302,7 @@ def read_document(value: object) -> StatusDocument:
         injection_why=injection.text("why", ""),
         isolation=top.text("isolation", ""),
         isolation_problem=top.text("isolation_problem", ""),
+        selftest=_selftest(top.part("selftest")),
         driver_version=driver.text("version", ""),
         driver_problem=driver.text("problem", ""),
         registered=kubelet.flag("registered", default=False),
@@ -303,6 +335,34 @@ def _pod(part: _Part) -> PodRow:
         state=part.text("state"),
         reason=part.text("reason", ""),
         isolation=_isolation(part.part("isolation")) if part.has("isolation") else None,
+    )
+
+
+def _selftest(part: _Part) -> SelftestPart:
+    return SelftestPart(
+        running=part.flag("running", default=False),
+        ended=part.count("ended", 0),
+        error=part.text("error", ""),
+        cards=tuple(_selftest_card(row) for row in part.parts("cards")),
+    )
+
+
+def _selftest_card(row: _Part) -> SelftestCard:
+    def number(key: str) -> int | None:
+        return row.count(key) if row.has(key) else None
+
+    granted = row.part("granted")
+    return SelftestCard(
+        index=row.text("index"),
+        card=row.text("card"),
+        verdict=row.text("verdict", ""),
+        reason=row.text("reason", ""),
+        remedy=row.text("remedy", ""),
+        at_s=number("at_s"),
+        context_mib=number("context_mib"),
+        native_us=number("native_us"),
+        held_us=number("held_us"),
+        granted={name: granted.count(name) for name in granted.names()},
     )
 
 

@@ -13,7 +13,7 @@ DEFAULT_SOCKET = Path("/run/edgegpu/plugin.sock")
 SOCKET_NAME = "plugin.sock"
 STATUS_PATH = "/v1/status"
 TIMEOUT_S = 5.0
-_OK, _NOT_FOUND = 200, 404
+_OK, _ACCEPTED, _NOT_FOUND = 200, 202, 404
 LOOK = "see `systemctl status edgegpu-plugin` and `journalctl -u edgegpu-plugin`"
 
 
@@ -68,6 +68,22 @@ def change_live_limit(path: Path, *, uid: str, container: str, memory_units: Map
         raise _unreachable(path, error, TIMEOUT_S) from error
     if status != _OK:
         raise CliError(f"cannot change the limit of {container}: {_error_in(answer)}")
+
+
+def ask_selftest(path: Path) -> int:
+    """Have the plugin try the limiter on each card; return how many such runs had ended before.
+
+    Raises:
+        NotRunningError: nothing answers on the socket.
+        CliError: no permission, no answer in time, or a plugin that has no self-test.
+    """
+    try:
+        status, answer = send(path, ChangeRequest("PUT", "/v1/selftest"), timeout_s=TIMEOUT_S)
+    except (OSError, NoHttpError) as error:
+        raise _unreachable(path, error, TIMEOUT_S) from error
+    if status != _ACCEPTED:
+        raise CliError(f"cannot try the limiter: {_error_in(answer)}")
+    return int(json.loads(answer)["ended"])
 
 
 def _error_in(answer: bytes) -> str:

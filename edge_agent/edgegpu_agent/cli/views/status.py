@@ -76,11 +76,25 @@ def _head(document: StatusDocument) -> Iterator[Text]:
         yield _fact("injection", f"{document.injection_mode or 'unknown'}{why}")
         if document.isolation not in {"", "none"}:
             yield _fact("isolation", document.isolation, document.isolation_problem)
+            yield _fact("self-test", *_selftest(document))
         took = "" if document.registered_ms is None else f" in {document.registered_ms:.0f} ms"
         waiting = "" if document.registered else f"waiting for {document.waiting_for or 'kubelet'}"
         yield _fact("kubelet", f"registered{took}" if document.registered else "not registered", waiting)
     yield _fact("API", "connected" if document.api_synced else "not connected yet", document.api_problem)
     yield _extender(document)
+
+
+def _selftest(document: StatusDocument) -> tuple[str, str]:
+    """Return what the self-test says of all cards in one word, and what is wrong where it does not vouch for one."""
+    found = document.selftest
+    if found.running or not found.cards:
+        return ("runs" if found.running else "not run yet"), ""
+    wrong = [one for one in found.cards if one.verdict != "passed"]
+    if not wrong:
+        return "passed", ""
+    return wrong[0].verdict or "not run yet", "; ".join(
+        f"card {one.index}: {one.reason}" for one in wrong if one.reason
+    )
 
 
 def _extender(document: StatusDocument) -> Text:
