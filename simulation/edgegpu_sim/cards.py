@@ -22,7 +22,10 @@ class SimMig:
 
 @dataclass(frozen=True, slots=True)
 class SimCard:
-    """A simulated card; `cc` is its compute capability, `mig_mode` puts it into MIG mode even without instances."""
+    """A simulated card; `cc` is its compute capability, `mig_mode` puts it into MIG mode even without instances.
+
+    `exclusive`: its compute mode is EXCLUSIVE_PROCESS, which NVML alone shows.
+    """
 
     name: str
     uuid: str
@@ -32,6 +35,7 @@ class SimCard:
     mig: tuple[SimMig, ...] = field(default=())
     cc: str = "7.5"
     mig_mode: bool = False
+    exclusive: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +87,7 @@ def cards_text(cards: Sequence[SimCard], versions: SimVersions) -> str:
         f"reserved_mib {versions.reserved_mib}",
     ]
     for card in cards:
-        split = " mig=on" if card.mig_mode else ""
+        split = (" mig=on" if card.mig_mode else "") + (" exclusive=on" if card.exclusive else "")
         lines.append(
             f"card uuid={card.uuid} mib={card.mib} pci={card.pci} minor={card.minor} cc={card.cc}{split}"
             f' name="{card.name}"'

@@ -28,6 +28,7 @@ _SIMCTL = Path("usr/libexec/edgegpu-sim/simctl")
 _NULL_DEVICE = (1, 3)
 _CONTROL_FILES = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools")
 _SONAMES = ("libnvidia-ml.so", "libcuda.so")
+_TOOLS = ("nvidia-smi", "nvidia-cuda-mps-control")
 
 
 class SimDriverError(Exception):
@@ -143,7 +144,8 @@ def _lay_programs(root: Path, build: Path, version: str) -> None:
         for old in folder.glob(f"{name}.*.*"):
             if old.name != f"{name}.{version}":
                 old.unlink()
-    write_if_changed(root / "usr/bin/nvidia-smi", (build / "nvidia-smi").read_bytes(), mode=0o755)
+    for name in _TOOLS:
+        write_if_changed(root / "usr/bin" / name, (build / name).read_bytes(), mode=0o755)
     write_if_changed(root / _SIMCTL, (build / "simctl").read_bytes(), mode=0o755)
 
 

@@ -95,6 +95,10 @@ static bool card_pair(struct sim_card *card, const struct pair *pair)
 		return pci(pair->value, card);
 	if (strcmp(pair->key, "cc") == 0)
 		return sscanf(pair->value, "%2u.%2u%c", &card->cc_major, &card->cc_minor, &end) == 2;
+	if (strcmp(pair->key, "exclusive") == 0) {
+		card->exclusive = strcmp(pair->value, "on") == 0;
+		return card->exclusive || strcmp(pair->value, "off") == 0;
+	}
 	if (strcmp(pair->key, "mig") == 0) {
 		card->mig_mode = strcmp(pair->value, "on") == 0;
 		return card->mig_mode || strcmp(pair->value, "off") == 0;

@@ -76,6 +76,10 @@ CUresult cu_enter_ctx(const char *call, CUcontext *ctx);
 
 /* Each file calls those of the files before it here, never of one behind it. */
 
+/* cuda_mps.c: whether this process became a client of MPS when it was initialised. */
+void cu_mps_connect(void);
+bool cu_mps_client(void);
+
 /* cuda_visible.c: CUDA_VISIBLE_DEVICES over all that this process can open. */
 int cu_visible(const struct sim_driver *drv, struct cu_dev *out, int max);
 

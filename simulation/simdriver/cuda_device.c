@@ -132,6 +132,8 @@ static int attribute(const struct sim_card *card, int which)
 		return (int)card->cc_major;
 	case 76:
 		return (int)card->cc_minor;
+	case 133:			/* contexts are MPS's */
+		return cu_mps_client();
 	}
 	for (size_t i = 0; i < sizeof(fixed) / sizeof(*fixed); i++)
 		if (fixed[i][0] == which)

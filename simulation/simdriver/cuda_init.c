@@ -50,6 +50,7 @@ static CUresult start(void)
 	if (ndevs == 0)
 		return CUDA_ERROR_NO_DEVICE;
 	sim_sleep_until(sim_now_ns() + driver.init_ms * 1000000);
+	cu_mps_connect();
 	ready = getpid();
 	return CUDA_SUCCESS;
 }

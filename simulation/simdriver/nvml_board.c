@@ -4,6 +4,7 @@
 #define POWER_IDLE_MW 20000U
 #define POWER_LIMIT_MW 70000U
 #define PSTATE_IDLE 8U
+#define COMPUTE_EXCLUSIVE_PROCESS 3U
 #define SENSOR_GPU 0U
 
 static nvmlReturn_t value(const char *call, nvmlDevice_t dev, unsigned int *out, unsigned int is)
@@ -96,7 +97,11 @@ SIM_API nvmlReturn_t nvmlDeviceGetDisplayMode(nvmlDevice_t dev, unsigned int *ou
 
 SIM_API nvmlReturn_t nvmlDeviceGetComputeMode(nvmlDevice_t dev, unsigned int *out)
 {
-	return value(__func__, dev, out, 0);
+	nvmlReturn_t ret = value(__func__, dev, out, 0);
+
+	if (ret == NVML_SUCCESS && dev->card->exclusive)
+		*out = COMPUTE_EXCLUSIVE_PROCESS;
+	return ret;
 }
 
 SIM_API nvmlReturn_t nvmlDeviceGetPerformanceState(nvmlDevice_t dev, unsigned int *out)

@@ -36,6 +36,7 @@ struct sim_card {
 	unsigned int minor;
 	unsigned int cc_major, cc_minor;
 	bool mig_mode;
+	bool exclusive;			/* compute mode: one process at a time */
 	unsigned int nmig;
 	struct sim_mig mig[SIM_MIG_MAX];
 	int entry;
