@@ -49,7 +49,7 @@ class Container:
             cards: cards with their MiB.
             context_mib: what counts for each CUDA context.
             core: percent of each card's time; None: no limit.
-            policy: strict, elastic or off.
+            policy: strict, elastic, mps or off.
         """
         limits = {
             card if isinstance(card, str) else card.uuid: CardLimits(mib * MIB, core or 0, context_mib * MIB)

@@ -25,7 +25,7 @@ static uint64_t now_ms(void)
 static void apply(struct limits *limits, struct card *card)
 {
 	uint64_t memory = 0, context = 0;
-	unsigned int core = CORE_UNKNOWN;
+	unsigned int core = CORE_UNKNOWN, mps = 0;
 
 	for (unsigned int i = 0; i < limits->count; i++) {
 		if (memcmp(limits->entries[i].uuid, card->uuid, sizeof(card->uuid)) != 0)
@@ -33,10 +33,12 @@ static void apply(struct limits *limits, struct card *card)
 		memory = limits->entries[i].memory_bytes;
 		context = limits->entries[i].context_bytes;
 		core = limits->entries[i].core;
+		mps = limits->entries[i].mps;
 	}
 	__atomic_store_n(&card->memory_bytes, memory, __ATOMIC_RELAXED);
 	__atomic_store_n(&card->context_bytes, context, __ATOMIC_RELAXED);
 	__atomic_store_n(&card->core, core, __ATOMIC_RELAXED);
+	__atomic_store_n(&card->mps, mps, __ATOMIC_RELAXED);
 }
 
 static void load(struct limits *limits, int fd, const struct stat *st)
@@ -80,6 +82,16 @@ static void look(struct limits *limits)
 	close(fd);
 }
 
+static void count_sharers(struct limits *limits)
+{
+	for (unsigned int i = 0; i < limits->ncards; i++) {
+		struct card *card = &limits->cards[i];
+
+		if (__atomic_load_n(&card->sm_percent, __ATOMIC_RELAXED) != 0)
+			__atomic_store_n(&card->sharers, usage_sharers(card->index), __ATOMIC_RELAXED);
+	}
+}
+
 static void refresh(void)
 {
 	struct limits *limits = &process_own()->limits;
@@ -91,6 +103,7 @@ static void refresh(void)
 		return;
 	mutex_lock(&limits->mutex);
 	look(limits);
+	count_sharers(limits);
 	mutex_unlock(&limits->mutex);
 }
 
@@ -141,6 +154,35 @@ uint64_t limits_context(const struct card *card)
 
 unsigned int limits_core(const struct card *card)
 {
+	unsigned int core, given, sharers, time;
+
 	refresh();
-	return __atomic_load_n(&card->core, __ATOMIC_RELAXED);
+	core = __atomic_load_n(&card->core, __ATOMIC_RELAXED);
+	given = __atomic_load_n(&card->sm_percent, __ATOMIC_RELAXED);
+	if (core == 0 || given == 0 || !__atomic_load_n(&card->mps, __ATOMIC_RELAXED))
+		return core;
+	sharers = __atomic_load_n(&card->sharers, __ATOMIC_RELAXED);
+	time = core * 100 / (given * (sharers > 1 ? sharers : 1));
+	return time >= 100 ? 0 : time > 1 ? time : 1;
+}
+
+unsigned int limits_mps_percent(void)
+{
+	struct process *own = process_own();
+	struct limits *limits;
+	unsigned int least = 0;
+
+	if (own == NULL)
+		return 0;
+	limits = &own->limits;
+	mutex_lock(&limits->mutex);
+	look(limits);
+	for (unsigned int i = 0; i < limits->count; i++) {
+		const struct limit *entry = &limits->entries[i];
+
+		if (entry->mps && entry->core != 0 && (least == 0 || entry->core < least))
+			least = entry->core;
+	}
+	mutex_unlock(&limits->mutex);
+	return least;
 }

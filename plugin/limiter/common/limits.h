@@ -8,7 +8,8 @@
  * Words that are not known are passed over, so that a newer plugin may write more. A card that it does
  * not name, and a file that was never readable, mean 0 bytes and 1 percent. A file that cannot be read
  * later, or makes no sense, changes nothing. A card without core_percent, or with policy=off, has no limit
- * of its time; any other policy is strict. */
+ * of its time. With policy=mps the share is one of multiprocessors in processes that are clients of
+ * NVIDIA MPS, and strict in all others; any other policy is strict. */
 #ifndef EDGEGPU_LIMITER_LIMITS_H
 #define EDGEGPU_LIMITER_LIMITS_H
 
@@ -21,7 +22,12 @@ struct card *limits_card(const uint8_t uuid[16]);
 
 uint64_t limits_memory(const struct card *card);	/* looks at the file where it is time to */
 uint64_t limits_context(const struct card *card);
-unsigned int limits_core(const struct card *card);	/* percent, 0: no limit of its time */
+/* Percent of its time, 0: no limit of it. Where MPS gives this process a part of the multiprocessors, what
+ * of the time is left for it: the container's processes with a context share what core_percent says. */
+unsigned int limits_core(const struct card *card);
+
+/* The least core_percent of a card with policy=mps, as the file says now; 0: there is none. */
+unsigned int limits_mps_percent(void);
 
 /* "GPU-1b2c…" or "MIG-…" to 16 bytes; false: it is none. */
 bool limits_uuid(const char *text, uint8_t out[16]);

@@ -61,8 +61,10 @@ static bool parse_word(const char *word, struct limit *out, bool *has_memory, bo
 			return false;
 		out->core = percent < 100 ? (unsigned int)percent : 0;
 	}
-	if ((text = value(word, "policy")) != NULL)
+	if ((text = value(word, "policy")) != NULL) {
 		*off = strcmp(text, "off") == 0;
+		out->mps = strcmp(text, "mps") == 0;
+	}
 	return true;
 }
 

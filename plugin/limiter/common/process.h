@@ -19,13 +19,16 @@ struct card {
 	uint64_t memory_bytes;		/* the limit, followed live; atomic */
 	uint64_t context_bytes;		/* what one context takes; atomic */
 	unsigned int core;		/* percent of its time, 0: all of it; atomic */
+	unsigned int mps;		/* 1: its share may be one of multiprocessors, by NVIDIA MPS; atomic */
+	unsigned int sm_percent;	/* of them, that this process has; 0: held by time alone; atomic */
+	unsigned int sharers;		/* processes of the container with a context on it; atomic */
 	struct bucket spent;		/* GPU time of this process alone */
 };
 
 struct limit {
 	uint8_t uuid[16];
 	uint64_t memory_bytes, context_bytes;
-	unsigned int core;		/* as in struct card */
+	unsigned int core, mps;		/* as in struct card */
 };
 
 struct limits {
@@ -97,6 +100,8 @@ struct process {
 	struct reused reused[REUSED_MAX];
 	unsigned int executables;	/* those that take memory; atomic */
 	uint64_t primary[DEVICES_MAX];	/* each device's primary context */
+	unsigned int mps_percent;	/* what MPS was asked for at cuInit; 0: nothing, or it may not hold; atomic */
+	unsigned int mps_asked;		/* atomic */
 };
 
 struct process *process_find(void);	/* for process_own alone */

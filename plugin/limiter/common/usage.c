@@ -222,6 +222,24 @@ unsigned int usage_processes(int card, struct usage_process *out, unsigned int r
 	return count;
 }
 
+unsigned int usage_sharers(int card)
+{
+	struct usage *map = usage_map();
+	unsigned int count = 0;
+
+	if (card < 0 || map == NULL)
+		return 0;
+	usage_reap(map);
+	for (unsigned int i = 0; i < usage_high(map); i++) {
+		const struct usage_slot *slot = &map->all[i];
+
+		if (__atomic_load_n(&slot->tag, __ATOMIC_ACQUIRE) != 0 &&
+		    __atomic_load_n(&slot->cards[card].contexts, __ATOMIC_RELAXED) != 0)
+			count++;
+	}
+	return count;
+}
+
 struct bucket *usage_bucket(int card)
 {
 	struct usage *map = usage_map();

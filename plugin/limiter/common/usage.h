@@ -57,6 +57,8 @@ void usage_refused(int card);		/* a program was told that there is no memory */
 
 uint64_t usage_total(int card);
 
+unsigned int usage_sharers(int card);	/* the container's living processes with a context on the card */
+
 struct bucket *usage_bucket(int card);	/* of the container; NULL: it has none */
 
 /* The container's processes that the asker can see with something on the card; returns how many. */

@@ -1,5 +1,6 @@
 /* charge.c - which card a call is about, and what the hooks that take memory have in common. */
 #include "account.h"
+#include "mps.h"
 
 __thread int charge_depth __attribute__((tls_model("initial-exec")));
 
@@ -46,6 +47,8 @@ struct card *charge_current_place(CUcontext *context, CUdevice *of)
 		if (CALL(cuCtxGetDevice, &device) != CUDA_SUCCESS)
 			return NULL;
 		last = (struct seen){ current, now, device, charge_device_card(device) };
+		if (last.card != NULL)
+			mps_learn(last.card, device);
 	}
 	*of = last.device;
 	return last.card;

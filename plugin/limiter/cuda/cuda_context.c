@@ -5,6 +5,7 @@
  * that a context's address does not come again before its memory left the ledger. */
 #include "account.h"
 #include "gpu_time.h"
+#include "mps.h"
 
 static struct process *lock(void)
 {
@@ -81,11 +82,14 @@ CUresult EXPORT cuCtxCreate_v3(CUcontext *out, void *affinity, int count, unsign
 		return DRIVER(cuCtxCreate_v3)(out, affinity, count, flags, device);
 	if (!charge_context(&charge, device))
 		return CUDA_ERROR_OUT_OF_MEMORY;
+	if (count != 0)
+		mps_distrust();
 	ret = CALL(cuCtxCreate_v3, out, affinity, count, flags, device);
 	return settle(&charge, ret, *out);
 }
 
-CUresult EXPORT cuCtxCreate_v4(CUcontext *out, void *params, unsigned int flags, CUdevice device)
+CUresult EXPORT cuCtxCreate_v4(CUcontext *out, struct CUctx_create_params *params, unsigned int flags,
+			       CUdevice device)
 {
 	struct charge charge;
 	CUresult ret;
@@ -94,6 +98,8 @@ CUresult EXPORT cuCtxCreate_v4(CUcontext *out, void *params, unsigned int flags,
 		return DRIVER(cuCtxCreate_v4)(out, params, flags, device);
 	if (!charge_context(&charge, device))
 		return CUDA_ERROR_OUT_OF_MEMORY;
+	if (params != NULL && params->affinities != 0)
+		mps_distrust();
 	ret = CALL(cuCtxCreate_v4, out, params, flags, device);
 	return settle(&charge, ret, *out);
 }
@@ -352,6 +358,7 @@ CUresult EXPORT cuGreenCtxCreate(CUgreenCtx *out, void *description, CUdevice de
 	if (NESTED || out == NULL)
 		return DRIVER(cuGreenCtxCreate)(out, description, device, flags);
 	own = lock();
+	mps_distrust();		/* it has multiprocessors of its own choice */
 	if (charge_context(&charge, device)) {
 		if (active(device) || charge_context(&primary, device))
 			ret = CALL(cuGreenCtxCreate, out, description, device, flags);

@@ -124,7 +124,8 @@ CUresult cuCtxCreate(CUcontext *out, unsigned int flags, CUdevice device);
 CUresult cuCtxCreate_v2(CUcontext *out, unsigned int flags, CUdevice device);
 CUresult cuCtxCreate_v3(CUcontext *out, void *affinity, int count, unsigned int flags,
 			CUdevice device);
-CUresult cuCtxCreate_v4(CUcontext *out, void *params, unsigned int flags, CUdevice device);
+CUresult cuCtxCreate_v4(CUcontext *out, struct CUctx_create_params *params, unsigned int flags,
+			CUdevice device);
 CUresult cuGLCtxCreate(CUcontext *out, unsigned int flags, CUdevice device);
 CUresult cuGLCtxCreate_v2(CUcontext *out, unsigned int flags, CUdevice device);
 CUresult cuVDPAUCtxCreate(CUcontext *out, unsigned int flags, CUdevice device, uint32_t display,
@@ -148,6 +149,9 @@ CUresult cuMemGetInfo(unsigned int *free_bytes, unsigned int *total);
 CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total);
 CUresult cuDeviceTotalMem(unsigned int *out, CUdevice device);
 CUresult cuDeviceTotalMem_v2(size_t *out, CUdevice device);
+
+/* cuda_mps.c */
+CUresult cuInit(unsigned int flags);
 
 /* cuda_launch.c */
 CUresult cuLaunch(void *function);

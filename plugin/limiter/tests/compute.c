@@ -32,6 +32,7 @@ struct shared {				/* between the processes of one run */
 	uint64_t first, last, count;
 };
 
+static int own;				/* the program asks for multiprocessors of its own choice */
 static __typeof__(&cuLaunchKernel) launch_kernel;
 static void *spin;
 
@@ -61,6 +62,11 @@ static void start(void)
 {
 	client_open("libcuda.so.1");
 	client_start();
+	if (own) {		/* whether the driver gives them does not matter */
+		CUcontext context;
+
+		CU(cuCtxCreate_v3)(&context, NULL, 1, 0, 0);
+	}
 	load();
 }
 
@@ -260,7 +266,8 @@ int main(int argc, char **argv)
 {
 	const char *what = argc > 1 ? argv[1] : "";
 
-	if (strcmp(what, "share") == 0 && argc == 6)
+	own = strcmp(what, "own") == 0;
+	if ((own || strcmp(what, "share") == 0) && argc == 6)
 		return share(strtoull(argv[2], NULL, 10), atoi(argv[3]), atof(argv[4]), atoi(argv[5]));
 	if (strcmp(what, "follow") == 0 && argc == 4)
 		return follow(strtoull(argv[2], NULL, 10), atof(argv[3]));
