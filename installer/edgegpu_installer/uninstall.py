@@ -17,6 +17,7 @@ from edgegpu_installer.layout import (
     CLOUD_TOKEN,
     COMMAND,
     CURRENT,
+    MPS_UNIT,
     PLUGIN_UNIT,
     PLUGIN_YAML,
     RUN,
@@ -129,7 +130,16 @@ class Uninstallation:
         if self._plan().files:  # else sharing is gone already, and only leftovers in the cluster are removed
             self._agree(still)
         removal = self._change(cluster, still)
-        return self._clear(cluster, removal) if removal.succeeded else removal
+        if not removal.succeeded:
+            return removal
+        removal = self._clear(cluster, removal)
+        return replace(removal, kept=(*removal.kept, *self._mps()))
+
+    def _mps(self) -> tuple[str, ...]:
+        """Return what is said of the daemon of MPS that runs on: its end would end its clients' CUDA programs."""
+        if not self.machine.system.unit(MPS_UNIT).is_active:
+            return ()
+        return (f"{MPS_UNIT}: containers may compute by it; it is stopped once the last pod with shares is gone",)
 
     def _in_use(self, cluster: ClusterClient) -> tuple[PodView, ...]:
         return shares.in_use(cluster, configured_model(self.machine.layout), node=self.site.node_name)

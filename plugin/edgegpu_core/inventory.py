@@ -28,6 +28,10 @@ class Card:
     healthy: bool = True
     answers: bool = True
     """Whether NVML gets an answer from it; a card that fell off the bus gives none."""
+    capability: tuple[int, int] | None = None
+    """Its CUDA compute capability; None when the driver does not say."""
+    exclusive: bool = False
+    """Whether its compute mode lets one process alone use it."""
 
     @property
     def label(self) -> str:

@@ -379,8 +379,16 @@ class NodePart:
 
 
 def _isolated(config: PluginConfig, state: NodeState, selftest: SelftestResults) -> IsolatedContainers:
-    live = LiveLimits(config.paths.state)
-    return IsolatedContainers(config.isolation, state, run=config.paths.run, live=live, selftest=selftest)
+    made = IsolatedContainers(
+        config.isolation,
+        state,
+        run=config.paths.run,
+        live=LiveLimits(config.paths.state),
+        driver=config.driver.root,
+        selftest=selftest,
+    )
+    made.start_mps()
+    return made
 
 
 def _publisher(

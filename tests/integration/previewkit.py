@@ -35,6 +35,7 @@ def release() -> Release:
         plugin_unit=PLUGIN_UNIT.encode(),
         selftest_unit=SELFTEST_UNIT.encode(),
         agent_unit=AGENT_UNIT.encode(),
+        mps_unit=b"mps",
         farewell=b"",
         farewell_unit=b"",
         rights=ClusterRights((), "edgegpu"),

@@ -72,7 +72,12 @@ BOXES = (
     PicturedBox("gate-2", (P4,), {"detector": (24, 30, 0)}, line="2"),
     PicturedBox("gate-3", (P4,), {"detector": (20, 30, 0)}, line="2", online=False),
     PicturedBox("hall-1", (TITAN,), {"detector": (50, 40, 0), "tracker": (40, 30, 0), "counter": (1, 1, 0)}),
-    PicturedBox("hall-2", (P4, P4), {"counter": (4, 1, 0), "detector": (20, 30, 0), "tracker": (20, 30, 1)}, live={"tracker": 16}),
+    PicturedBox(
+        "hall-2",
+        (P4, P4),
+        {"counter": (4, 1, 0), "detector": (20, 30, 0), "tracker": (20, 30, 1)},
+        live={"tracker": 16},
+    ),
     PicturedBox("hall-3", (P4, P4), {"counter": (4, 1, 0), "tracker": (12, 20, 0)}, line="2", state="bad"),
     PicturedBox("hall-4", (TITAN,), {"detector": (50, 40, 0), "counter": (4, 1, 0)}, line="2"),
     PicturedBox("press-1", (GTX, GTX), {"reader": (8, 10, 0), "writer": (8, 10, 1)}, state="warn", agent="0.1.0"),

@@ -1,14 +1,26 @@
-"""A control daemon of MPS, the simulated one or a real one: started in a pipe folder, asked, and ended with the test."""
+"""A control daemon of MPS, simulated or real: started in a pipe folder, asked, and ended with the test."""
 
 import os
 import re
+import socket
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from kits.mqtt import wait_for
+
+WAIT_S = 30.0
+
+
+@dataclass(frozen=True)
+class MpsClient:
+    """A process that is a client of the simulated daemon."""
+
+    pid: int
 
 
 @dataclass
@@ -48,14 +60,29 @@ class MpsControl:
         """Return the percentages that clients have asked for since the daemon was started."""
         return {int(found) for found in re.findall(r"asks for (\d+)", (self.pipe / "control.log").read_text())}
 
+    @contextmanager
+    def client(self, percent: int) -> Iterator[MpsClient]:
+        """Be a client of the simulated daemon as its libcuda is: by a line on the socket, which stays open."""
+        with socket.socket(socket.AF_UNIX) as link:
+            link.connect(str(self.pipe / "control"))
+            link.sendall(f"client {percent}\n".encode())
+            self.wait_for_clients(1)
+            yield MpsClient(os.getpid())
+
+    def wait_for_clients(self, count: int) -> None:
+        wait_for(lambda: len(self.ask("ps").splitlines()) == count, what=f"MPS has {count} clients")
+
+    @property
+    def is_running(self) -> bool:
+        return self._daemon is not None and self._daemon.poll() is None
+
+    def wait_for_end(self) -> None:
+        """Wait until the daemon has ended by itself, and well."""
+        assert self._daemon is not None
+        assert self._daemon.wait(WAIT_S) == 0
+
     def kill(self) -> None:
         """End the daemon as a crash does."""
         if self._daemon is not None:
             self._daemon.kill()
             self._daemon.wait()
-            self._daemon = None
-
-    @property
-    def pid(self) -> int:
-        assert self._daemon is not None
-        return self._daemon.pid

@@ -96,9 +96,7 @@ def test_without_a_daemon_the_share_is_one_of_time(share: Share) -> None:
     ],
     ids=lambda variables: next(iter(variables)),
 )
-def test_what_the_author_sets_does_not_count(
-    share: Share, control: MpsControl, variables: dict[str, str]
-) -> None:
+def test_what_the_author_sets_does_not_count(share: Share, control: MpsControl, variables: dict[str, str]) -> None:
     share(seconds=0.1, **variables)
     assert control.asked() == {CORE}
 

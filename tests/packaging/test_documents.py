@@ -162,6 +162,7 @@ RELEASE = Release(
     plugin_unit=b"",
     selftest_unit=b"",
     agent_unit=b"",
+    mps_unit=b"",
     farewell=b"",
     farewell_unit=b"",
     rights=read_rights(ROOT / "docs/examples/rbac.yaml"),

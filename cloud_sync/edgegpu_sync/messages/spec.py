@@ -42,6 +42,9 @@ class IsolationMode(StrEnum):
 LIMITER = "isolation.limiter"
 """The capability of a box that takes isolation `limiter`."""
 
+MPS = "isolation.mps"
+"""The capability of a box that takes isolation `mps`."""
+
 
 class OnDrift(StrEnum):
     """What is done when somebody else writes an app's limits back."""

@@ -257,18 +257,16 @@ def _options(item: AnyItem) -> Sequence[str]:
             return [word for card in item.cards or ("none",) for word in ("--exclude", card)]
         case UnitSize():
             return ("--unit-mib", str(item.mib))
-        case Isolation(mode=IsolationMode.NONE | IsolationMode.LIMITER):
+        case Isolation():
             return ("--isolation", item.mode.value)
-        case Sharing() | Isolation() | AppLimits():
+        case Sharing() | AppLimits():
             return ()
         case _:
             assert_never(item)
 
 
 def _isolation(item: Isolation, layout: Layout) -> Settlement | None:
-    """Settle isolation that is so already, or that this version does not have."""
-    if item.mode is IsolationMode.MPS:
-        return Settlement.unsupported("this version has isolation none and limiter, and no mps yet")
+    """Settle isolation that is so already, or where nobody can say how it is."""
     path = layout.plugin_yaml
     try:
         present = schema.load(path).isolation.mode.value if path.exists() else IsolationMode.NONE.value

@@ -91,7 +91,7 @@ IsolationOption = Annotated[
     typer.Option(
         "--isolation",
         metavar="MODE",
-        help="none or limiter: what holds new containers to their shares.",
+        help="none, limiter or mps: what holds new containers to their shares.",
     ),
 ]
 JoinOption = Annotated[
@@ -237,15 +237,24 @@ def _isolation(text: str | None) -> str | None:
     from edgegpu_plugin.errors import PluginError  # noqa: PLC0415
 
     if text not in {None, *schema.PluginIsolation}:
-        why = "it comes with a later version" if text == "mps" else "there is no such mode"
-        raise CliError(f"cannot install with --isolation {text}: {why}", remedy="give none or limiter")
-    if text == schema.PluginIsolation.LIMITER:
-        path = Layout().plugin_yaml
-        try:
-            find_limiter(schema.load(path).isolation.libraries if path.exists() else None)
-        except PluginError as error:
-            remedy = "install from a bundle for this machine's processor, or give --isolation none"
-            raise CliError(f"cannot install with --isolation limiter: {error}", remedy=remedy) from error
+        raise CliError(
+            f"cannot install with --isolation {text}: there is no such mode", remedy="give none, limiter or mps"
+        )
+    if text is None or not schema.PluginIsolation(text).has_limiter:
+        return text
+    path = Layout().plugin_yaml
+    settings = schema.load(path).isolation if path.exists() else schema.IsolationSection()
+    try:
+        find_limiter(settings.libraries)
+    except PluginError as error:
+        remedy = "install from a bundle for this machine's processor, or give --isolation none"
+        raise CliError(f"cannot install with --isolation {text}: {error}", remedy=remedy) from error
+    if text == schema.PluginIsolation.MPS and settings.on_bypass is schema.BypassPolicy.KILL:
+        raise CliError(
+            f"cannot install with --isolation mps: {path} has isolation.on_bypass: kill, and a client of MPS that is "
+            "killed faults the others on its card",
+            remedy=f"set isolation.on_bypass to report in {path}, or give --isolation limiter",
+        )
     return text
 
 

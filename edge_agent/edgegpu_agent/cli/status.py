@@ -16,6 +16,7 @@ from edgegpu_agent.cli.common import (
     reporting,
 )
 from edgegpu_base.cli.output import counted, make_console
+from edgegpu_core.isolation import node_words
 
 HELP = """\
 Show the plugin of this node: its cards, who holds what of them, and what is wrong.
@@ -36,7 +37,7 @@ Examples:
   {"v": 1, "version", "node", "role", "policy": TEXT, "unit_mib": NUMBER,
    "unit_wanted_mib": NUMBER that is configured and counts when no pod holds a share, or null,
    "resources": {"memory", "core": TEXT}, "injection": {"mode", "why": TEXT}, "driver": {"version", "problem": TEXT},
-   "isolation": "none" or "limiter", "isolation_problem": TEXT,
+   "isolation": "none", "limiter" or "mps", "isolation_problem": TEXT,
    "kubelet": {"registered": BOOL, "registered_ms": NUMBER or null, "waiting_for": TEXT},
    "api": {"synced": BOOL, "problem": TEXT}, "extender": null or {"listen": TEXT, "healthy", "insecure": BOOL},
    "cards": [{"index", "uuid", "name": TEXT, "units", "units_free", "core_free": NUMBER, "healthy": BOOL}],
@@ -94,7 +95,7 @@ def problems(document: StatusDocument) -> list[str]:
         if document.driver_problem:
             found.append(f"driver: {document.driver_problem}")
         if document.isolation_problem:
-            found.append(f"isolation: containers are not held to their memory: {document.isolation_problem}")
+            found.append(f"isolation: {node_words(document.isolation_problem)}")
         if not document.registered:
             found.append(f"kubelet: not registered, waiting for {document.waiting_for or 'kubelet'}")
         found += [f"card {card.index} is out of order ({card.uuid})" for card in document.cards if not card.healthy]

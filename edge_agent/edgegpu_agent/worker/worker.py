@@ -47,7 +47,7 @@ from edgegpu_sync.link.events import (
     PublishAcknowledged,
 )
 from edgegpu_sync.messages.downlink import KeySetLink
-from edgegpu_sync.messages.spec import LIMITER, AppLimits, Isolation, Sharing, TryKey
+from edgegpu_sync.messages.spec import LIMITER, MPS, AppLimits, Isolation, Sharing, TryKey
 from edgegpu_sync.messages.uplink import Condition
 from edgegpu_sync.rules.outbox import KeptMessage
 from edgegpu_sync.rules.settle import Settlement
@@ -362,5 +362,5 @@ def _capabilities(parts: WorkerParts) -> tuple[str, ...]:
     if Sharing in parts.settlers:
         able |= SHARING
     limits = {"app_limits"} if AppLimits in parts.settlers else set()
-    limiter = {LIMITER} if Isolation in parts.settlers else set()
-    return tuple(sorted({*able, *limits, *limiter}))
+    isolation = {LIMITER, MPS} if Isolation in parts.settlers else set()
+    return tuple(sorted({*able, *limits, *isolation}))

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from edgegpu_core.isolation import MPS_REASON, node_words
 from edgegpu_installer.doctor.probe import BoxProbe, SkippedCheck
 from edgegpu_installer.doctor.units import is_known, last_words, restart_k3s, service_troubles, unit
 from edgegpu_installer.doctor.verdict import CheckProblem, CheckResult, broken, info, result_of, skipped, warning
@@ -177,10 +178,24 @@ def check_limiter(probe: BoxProbe) -> CheckResult:
     states = [row["isolation"] for row in status.get("pods") or () if row.get("isolation")]
     loose = [one["reason"] for one in states if one["state"] == "degraded"]
     tried = list(_selftest_troubles(status))
-    problems = [broken(f"containers are not held to their memory: {problem}", _LOG)] if problem and not tried else []
+    problems = [_isolation_problem(problem)] if problem and not tried else []
     problems += tried
-    problems += [warning(f"a container is not held to its memory: {reason}", "edgegpu pods") for reason in loose]
+    problems += [warning(f"a container is {_loose(reason)}", "edgegpu pods") for reason in loose]
     problems += _small_shares(status, states)
     held = sum(one["state"] == "enforced" for one in states)
     many = "1 container to its memory" if held == 1 else f"{held} containers to their memory"
-    return result_of(problems, ok=f"the limiter holds {many}")
+    by_mps = ", and its compute by MPS" if held == 1 else ", and their compute by MPS"
+    return result_of(problems, ok=f"the limiter holds {many}{by_mps if mode == 'mps' else ''}")
+
+
+def _isolation_problem(problem: str) -> CheckProblem:
+    """Return a problem of the node; one of MPS alone leaves all held, its compute by time."""
+    if problem.startswith(MPS_REASON):
+        return warning(node_words(problem), "systemctl status edgegpu-mps")
+    return broken(node_words(problem), _LOG)
+
+
+def _loose(reason: str) -> str:
+    if reason.startswith(MPS_REASON):
+        return f"held to its compute by time: {reason.removeprefix(MPS_REASON)}"
+    return f"not held to its memory: {reason}"

@@ -6,7 +6,17 @@ from pathlib import Path
 from edgegpu_installer.changes import LEAVING, FileChange, Plan
 from edgegpu_installer.cluster.rbac import ClusterRights, read_rights
 from edgegpu_installer.errors import InstallError
-from edgegpu_installer.layout import AGENT_UNIT, LIB, PLUGIN_UNIT, RECOVER, RECOVER_UNIT, SELFTEST_UNIT, UNITS, WANTS
+from edgegpu_installer.layout import (
+    AGENT_UNIT,
+    LIB,
+    MPS_UNIT,
+    PLUGIN_UNIT,
+    RECOVER,
+    RECOVER_UNIT,
+    SELFTEST_UNIT,
+    UNITS,
+    WANTS,
+)
 
 LIBRARY = f"{RECOVER}-lib.sh"
 FOLDERS = (UNITS, WANTS, "/usr/local/lib", LIB)
@@ -66,6 +76,7 @@ class Release:
     plugin_unit: bytes
     selftest_unit: bytes
     agent_unit: bytes
+    mps_unit: bytes
     farewell: bytes
     farewell_unit: bytes
     rights: ClusterRights
@@ -85,6 +96,7 @@ def read_release(folder: Path) -> Release:
             plugin_unit=(folder / "systemd" / PLUGIN_UNIT).read_bytes(),
             selftest_unit=(folder / "systemd" / SELFTEST_UNIT).read_bytes(),
             agent_unit=(folder / "systemd" / AGENT_UNIT).read_bytes(),
+            mps_unit=(folder / "systemd" / MPS_UNIT).read_bytes(),
             farewell=(folder / "installer/edgegpu-farewell").read_bytes(),
             farewell_unit=(folder / "systemd/edgegpu-farewell.service").read_bytes(),
             rights=read_rights(folder / "examples/rbac.yaml"),

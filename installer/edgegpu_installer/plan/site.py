@@ -90,7 +90,7 @@ class InstallOptions:
     nodes: tuple[str, ...] = ()
     """Nodes of the cluster to label as having GPUs."""
     isolation: str | None = None
-    """none or limiter: what holds containers that come from then on to their shares."""
+    """none, limiter or mps: what holds containers that come from then on to their shares."""
     token: str = field(default="", repr=False)
     cloud: str = ""
     """The address of the cloud that the token is for, without a slash at its end."""

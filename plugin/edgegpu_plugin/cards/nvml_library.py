@@ -216,6 +216,8 @@ class NvmlLibrary:
             memory_mib=self._memory_mib(handle),
             pci=str(self._nv("nvmlDeviceGetPciInfo", handle).busId),
             minor=int(self._nv("nvmlDeviceGetMinorNumber", handle)),
+            capability=self._optional("nvmlDeviceGetCudaComputeCapability", handle),
+            exclusive=self._optional("nvmlDeviceGetComputeMode", handle) == pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS,
         )
         if not self._is_split(handle):
             found.handles[uuid] = handle
@@ -249,11 +251,16 @@ class NvmlLibrary:
         return int(self._nv("nvmlDeviceGetMemoryInfo", handle).total) >> 20
 
     def _is_split(self, handle: Any) -> bool:  # noqa: ANN401
+        mode = self._optional("nvmlDeviceGetMigMode", handle)
+        return mode is not None and bool(mode[0] == pynvml.NVML_DEVICE_MIG_ENABLE)
+
+    def _optional(self, name: str, handle: Any) -> Any:  # noqa: ANN401
+        """Return a query's answer; None where the driver or the card does not have it."""
         try:
-            return bool(self._nv("nvmlDeviceGetMigMode", handle)[0] == pynvml.NVML_DEVICE_MIG_ENABLE)
+            return self._nv(name, handle)
         except pynvml.NVMLError as error:
             if error.value in (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND):
-                return False
+                return None
             raise
 
     def _watch_events(self) -> None:

@@ -135,6 +135,12 @@ class PluginIsolation(StrEnum):
 
     NONE = "none"
     LIMITER = "limiter"
+    MPS = "mps"
+
+    @property
+    def has_limiter(self) -> bool:
+        """Whether the limiter is put into containers."""
+        return self is not PluginIsolation.NONE
 
 
 class BypassPolicy(StrEnum):
@@ -154,19 +160,28 @@ class ComputePolicy(StrEnum):
 class IsolationSection(Section):
     """What holds containers to their shares, for those that are given devices from now on."""
 
-    mode: Annotated[PluginIsolation, says("one of none, limiter")] = PluginIsolation.NONE
+    mode: Annotated[PluginIsolation, says("one of none, limiter, mps")] = PluginIsolation.NONE
     context_mib: Annotated[
         Annotated[StrictInt, Field(ge=0)] | None,
         BeforeValidator(none_if_auto),
         says("auto, or the MiB that count for each CUDA context, a whole number from 0 on"),
     ] = None
     compute: Annotated[ComputePolicy, says("one of strict, off")] = ComputePolicy.STRICT
-    on_bypass: Annotated[BypassPolicy, says("one of report, kill")] = BypassPolicy.REPORT
+    on_bypass: Annotated[
+        BypassPolicy, says("one of report, kill; report with isolation.mode mps, where a kill faults other containers")
+    ] = BypassPolicy.REPORT
     libraries: Annotated[
         AbsolutePath | None,
         BeforeValidator(none_if_auto),
         says("auto, or the folder with the limiter's libraries, an absolute path"),
     ] = None
+
+    @field_validator("on_bypass")
+    @classmethod
+    def _spares_clients(cls, policy: BypassPolicy, info: ValidationInfo) -> BypassPolicy:
+        if policy is BypassPolicy.KILL and info.data.get("mode") is PluginIsolation.MPS:
+            raise ValueError("isolation.mode is mps: a client of MPS that is killed faults the others on its card")
+        return policy
 
 
 class Tls(Section):

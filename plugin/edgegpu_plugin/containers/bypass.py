@@ -8,7 +8,7 @@ import logging
 import os
 import re
 import signal
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,10 +35,14 @@ ContainerKey = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class CountedContainer:
-    """A container that the limiter holds: its usage files, and its limits in bytes by card."""
+    """A container that the limiter holds: its usage files, and its limits in bytes by card.
+
+    `is_spared`: none of its processes is killed, because that would fault other containers' clients of MPS.
+    """
 
     usage: Sequence[Path]
     limits: Mapping[str, int]
+    is_spared: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +59,7 @@ class BypassDetector:
     """What was found at the last look; `look` is called on one thread, `reason` on any."""
 
     kills: bool
-    """Whether a process that does not count in its container's usage file is killed."""
+    """Whether a process that does not count in its container's usage file is killed, where that harms no other."""
     proc: Path = Path("/proc")
     _suspects: frozenset[object] = field(default=frozenset(), init=False)
     _reasons: Mapping[ContainerKey, str] = field(default_factory=dict, init=False)
@@ -95,9 +99,9 @@ class BypassDetector:
                     f"it uses {bytes_ // _MIB} MiB of card {card} by the driver's count, and may use {limit // _MIB}"
                 )
                 found.setdefault(key, {})[key, card] = words
-        return self._take(found)
+        return self._take(found, spared={key for key in found if held[key].is_spared})
 
-    def _take(self, found: Mapping[ContainerKey, Mapping[object, str]]) -> bool:
+    def _take(self, found: Mapping[ContainerKey, Mapping[object, str]], *, spared: Collection[ContainerKey]) -> bool:
         """Take what was found: what the look before this had as well is told, the rest may have begun this moment."""
         reasons: dict[ContainerKey, str] = {}
         for key, some in found.items():
@@ -105,7 +109,7 @@ class BypassDetector:
             if not lasting:
                 continue
             reasons[key] = "; ".join(lasting.values())
-            for one in lasting if self.kills else ():
+            for one in lasting if self.kills and key not in spared else ():
                 if isinstance(one, _Seen):
                     self._kill(one)
         self._suspects = frozenset(one for some in found.values() for one in some)

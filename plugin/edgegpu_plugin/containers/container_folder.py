@@ -48,6 +48,7 @@ class ContainerFolders:
         """
         usage = folder / "usage"
         try:
+            (folder / "mps").mkdir(parents=True, exist_ok=True)
             for name in (*(f"{DRIVER_FOLDER}/{one}" for one in LIBRARIES), PRELOADED):
                 place = folder / Path(name).relative_to(FOLDER)
                 place.parent.mkdir(parents=True, exist_ok=True)
@@ -112,14 +113,16 @@ class ContainerFolders:
 
 @dataclass(frozen=True, slots=True)
 class CardLimits:
-    """What a container may use of one card: bytes of its memory, and percent of its time, 0 for any.
+    """What a container may use of one card: bytes of its memory, and percent of its compute, 0 for any.
 
-    `context_bytes`: what counts for each CUDA context there.
+    `context_bytes`: what counts for each CUDA context there. `policy`: how the compute is held, as the limiter knows
+    it: `strict`, or `mps`.
     """
 
     memory_bytes: int
     core_percent: int = 0
     context_bytes: int = 0
+    policy: str = "strict"
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +145,7 @@ def limits_text(limits: Mapping[str, CardLimits]) -> str:
     """Return the text of a limits file (`plugin/limiter/common/limits.h`); `limits` are by card."""
     lines = [_HEAD]
     for card, one in limits.items():
-        compute = f" core_percent={one.core_percent} policy=strict" if one.core_percent else ""
+        compute = f" core_percent={one.core_percent} policy={one.policy}" if one.core_percent else ""
         lines.append(f"card {card} memory_bytes={one.memory_bytes} context_bytes={one.context_bytes}{compute}")
     return "\n".join([*lines, ""])
 

@@ -129,7 +129,7 @@ class DriverFiles:
     """Files and folders that have the same path in a container: firmware, data for ray tracing."""
     sockets: tuple[Path, ...] = ()
     shared: tuple[Path, ...] = ()
-    """Folders that containers also write to: the simulated driver's. MPS has none here: `/tmp` is open to all users."""
+    """Folders that containers also write to: the simulated driver's. MPS has its own mounts (`mps.py`)."""
     control_nodes: tuple[str, ...] = ()
     """The names in /dev of the device nodes that every container needs."""
     left_out: tuple[str, ...] = ()
@@ -177,6 +177,11 @@ def find(root: Path, *, version: str = "") -> DriverFiles:
         control_nodes=tuple(name for name in (*CONTROL_NODES, "nvidia-modeset") if _is_there(root / "dev" / name)),
         left_out=tuple(dict.fromkeys(place.left_out)),
     )
+
+
+def find_tool(root: Path, name: str) -> Path | None:
+    """Return a program of the driver below its root; None when there is none that only root can replace."""
+    return _Place(root).first((f"{folder}/{name}" for folder in _TOOL_FOLDERS), stat.S_ISREG)
 
 
 class _Place:

@@ -246,7 +246,7 @@ class Injector:
             _LOG.warning("a pod that sets NVIDIA_VISIBLE_DEVICES itself sees the cards that it names; CDI forbids it")
             _LOG.warning("pods need runtimeClassName: nvidia to see their cards, unless it is containerd's default")
             if self._isolation is not None and self._isolation.is_on:
-                _LOG.error("isolation.mode is limiter, and does not hold every program: %s", PRELOAD_ONLY)
+                _LOG.error("isolation.mode is not none, and does not hold every program: %s", PRELOAD_ONLY)
         if choice.mode is Injection.CDI and choice.cdi_problem:
             _LOG.warning("containers start without their cards: %s; set driver.injection to auto", choice.cdi_problem)
         return choice

@@ -11,6 +11,7 @@ from typing import Any
 
 from edgegpu_base.errors import EdgegpuError
 from edgegpu_core.deviceid import DeviceKind, card_of, count_by_card, parse
+from edgegpu_core.isolation import MPS_REASON
 from edgegpu_core.ledger import CheckpointEntry
 from edgegpu_core.model import CORE_PER_CARD
 from edgegpu_core.nodeview import NodeView
@@ -18,11 +19,13 @@ from edgegpu_core.request import ContainerRequest, ContainerRole
 from edgegpu_plugin.cards.nvml_library import CardProcess
 from edgegpu_plugin.config.schema import BypassPolicy, ComputePolicy, IsolationSection, PluginIsolation
 from edgegpu_plugin.containers.bypass import LOOK_S, BypassDetector, ContainerKey, CountedContainer
+from edgegpu_plugin.containers.cgroups import CgroupOwner
 from edgegpu_plugin.containers.container_folder import CardLimits, ContainerFolders, FolderState, limits_text
 from edgegpu_plugin.containers.image.image_check import ImageCheck
 from edgegpu_plugin.containers.limiter_files import PRELOAD_LIST, LimiterFiles, find_limiter, limiter_stamps
 from edgegpu_plugin.containers.live_limits import LiveLimit, LiveLimits
 from edgegpu_plugin.containers.memory_use import container_of
+from edgegpu_plugin.containers.mps import PIPE_INSIDE, MpsClients, MpsDaemon, can_share, time_reason
 from edgegpu_plugin.containers.usage_file import uuid_digits
 from edgegpu_plugin.errors import LiveLimitError, PluginError, UnknownContainerError
 from edgegpu_plugin.pb import Allocation
@@ -93,6 +96,7 @@ class IsolatedContainers:
         run: Path,
         live: LiveLimits,
         selftest: SelftestResults | None = None,
+        driver: Path = Path("/"),
         proc: Path = Path("/proc"),
     ) -> None:
         """Build what holds containers.
@@ -103,6 +107,7 @@ class IsolatedContainers:
             run: the run folder.
             live: the live limits.
             selftest: what the self-test said of each card; None where nobody asks it.
+            driver: the root of the driver's files.
             proc: where the processes of containers, and through them their images, are looked at.
         """
         self._selftest = selftest
@@ -111,6 +116,8 @@ class IsolatedContainers:
         self._settings = settings
         self._state = state
         self._libraries: tuple[object, LimiterFiles] | None = None
+        self._mps = MpsDaemon(root=driver, run=run)
+        self._mps_clients = MpsClients(daemon=self._mps)
         self._bypass = BypassDetector(kills=settings.on_bypass is BypassPolicy.KILL)
         self._images = ImageCheck(proc=proc)
         self._changing = threading.Lock()
@@ -120,7 +127,16 @@ class IsolatedContainers:
     @property
     def is_on(self) -> bool:
         """Whether containers that are given devices from now on are held by the limiter."""
-        return self._settings.mode is PluginIsolation.LIMITER
+        return self._settings.mode.has_limiter
+
+    @property
+    def _is_mps(self) -> bool:
+        """Whether such containers have shares of multiprocessors, by MPS."""
+        return self._settings.mode is PluginIsolation.MPS
+
+    def start_mps(self) -> None:
+        """Make what the unit of MPS's daemon waits for, or take it away; before that unit is started."""
+        self._mps.prepare(wanted=self._is_mps)
 
     @property
     def is_needed(self) -> bool:
@@ -154,8 +170,11 @@ class IsolatedContainers:
         """
         ids = tuple(ids)
         mounts = self.folders.mounts(self.folders.of(ids)) if _has_folder(ids) else []
-        annotations = {**given.annotations, _MARK: PluginIsolation.LIMITER.value}
-        return replace(given, annotations=annotations, mounts=[*given.mounts, *mounts])
+        annotations = {**given.annotations, _MARK: self._settings.mode.value}
+        envs = given.envs
+        if self._is_mps:
+            envs, mounts = {**envs, **self._mps.envs()}, [*mounts, *(self._mps.mounts() if mounts else ())]
+        return replace(given, envs=envs, annotations=annotations, mounts=[*given.mounts, *mounts])
 
     def prepare(self, uid: str, container: str) -> None:
         """Make what the limiter needs in a container before its start, if kubelet's answer for it names the limiter.
@@ -215,6 +234,7 @@ class IsolatedContainers:
         under the lock, is gone, or will wait for the lock and make the folder anew. Where the checkpoint was removed,
         processes that use their folder keep it.
         """
+        self._keep_mps()
         with self._changing:
             found, live = self.folders.names(), self._live.all()
             snapshot = self._state.snapshot() if found or live else None
@@ -222,6 +242,7 @@ class IsolatedContainers:
                 return
             ledger = snapshot.view.ledger
             self._keep_live(snapshot.view)
+            self._renew_clients(snapshot.view)
             grants = [grant for uid in ledger.pods() for grant in ledger.grants(uid).values()]
             wanted = {self.folders.of(ids) for grant in grants for ids in grant.ids.values()}
             for folder in found:
@@ -244,10 +265,10 @@ class IsolatedContainers:
         return states | {key: replace(states[key], state="degraded", reason=reason) for key, reason in loose.items()}
 
     def _why_loose(self, key: ContainerKey, entries: list[CheckpointEntry], now: ContainerIsolation) -> str:
-        """Return why programs of a container may use its card without the limiter although it has its files."""
+        """Return why a container that has the limiter's files is not held to all of its limits; empty where it is."""
         preload = PRELOAD_ONLY if any(is_preloaded(entry) for entry in entries) else ""
         reasons = (self._bypass.reason(key), self._images.reason(key), preload, self._untested(entries, now))
-        return "; ".join(why for why in reasons if why)
+        return "; ".join(why for why in reasons if why) or self._mps_reason(key, entries, now)
 
     def _untested(self, entries: list[CheckpointEntry], now: ContainerIsolation) -> str:
         """Return why the self-test does not vouch for a container's limits; empty where it does, or need not."""
@@ -275,11 +296,13 @@ class IsolatedContainers:
     def look(self, processes: Mapping[str, Iterable[CardProcess]]) -> bool:
         """Compare the processes on each card with what held containers count; return whether a state changed."""
         snapshot = self._state.snapshot()
-        return self._bypass.look(
-            processes,
-            self._held(snapshot),
-            lambda owner: (owner.pod_uid, container_of(owner, snapshot)),
-        )
+        held = self._held(snapshot)
+
+        def key_of(owner: CgroupOwner) -> ContainerKey:
+            return owner.pod_uid, container_of(owner, snapshot)
+
+        clients = [key for key, one in held.items() if one.is_spared]
+        return self._mps_clients.look(processes, clients, key_of) | self._bypass.look(processes, held, key_of)
 
     @property
     def look_s(self) -> float | None:
@@ -298,6 +321,7 @@ class IsolatedContainers:
             key: CountedContainer(
                 [folder / "usage" for folder in self._folders(entries)],
                 {card: units * unit_bytes for card, units in _units(view, *key).items()},
+                is_spared=any(is_mps_client(entry) for entry in entries),
             )
             for key, entries in found.items()
         }
@@ -311,8 +335,34 @@ class IsolatedContainers:
             except PluginError as error:
                 problem = str(error)
             else:
-                problem = PRELOAD_ONLY if by_runtime else selftest_problem
+                problem = PRELOAD_ONLY if by_runtime else selftest_problem or self._mps_problem()
         return {"isolation": self._settings.mode.value, "isolation_problem": problem}
+
+    def _mps_problem(self) -> str:
+        """Return why shares of multiprocessors are not given on this node, in the mode that has them."""
+        problem = self._mps.problem(self._state.cards()) if self._is_mps else ""
+        return f"{MPS_REASON}{problem}" if problem else ""
+
+    def _mps_reason(self, key: ContainerKey, entries: list[CheckpointEntry], now: ContainerIsolation) -> str:
+        """Return why a container that is to have shares of multiprocessors has shares of time."""
+        if now.state != "enforced" or not now.core or not any(is_mps_client(entry) for entry in entries):
+            return ""
+        problem = self._mps.problem(card for card in self._state.cards() if card.uuid in now.core)
+        return time_reason(problem) if problem else self._mps_clients.reason(key)
+
+    def _renew_clients(self, view: NodeView) -> None:
+        """Write the limits of MPS's clients again where the driver said only after their start what a card can."""
+        for uid, container in {(one.pod_uid, one.container) for one in self._entries(view) if is_mps_client(one)}:
+            try:
+                self._renew(view, uid, container, self._live.units(uid, container))
+            except PluginError as error:
+                _LOG.warning("%s", error)
+
+    def _keep_mps(self) -> None:
+        """Keep the daemon's logs small, and let it go once neither the mode nor a container wants it."""
+        self._mps.trim_logs()
+        if not self._is_mps and not any(is_mps_client(entry) for entry in self._state.recorded()):
+            self._mps.end_unneeded()
 
     def _keep_live(self, view: NodeView) -> None:
         """Forget the live limits of pods that are gone; once, write those again that a crash may have kept from it."""
@@ -334,9 +384,14 @@ class IsolatedContainers:
     def _limits_text(self, view: NodeView, uid: str, container: str, live: Mapping[str, int]) -> str:
         """Return the text of a container's limits file: what it holds by card, or less where `live` says so."""
         unit_bytes, core = view.model.unit_mib * _MIB, self._core(view, uid, container)
+        is_client = any(is_mps_client(entry) for entry in self._entries_of(view, uid, container))
+        shares = {card.uuid for card in self._state.cards() if is_client and can_share(card)}
         limits = {
             card: CardLimits(
-                min(held, live.get(card, held)) * unit_bytes, core.get(card, 0), self._context_mib(card) * _MIB
+                min(held, live.get(card, held)) * unit_bytes,
+                core.get(card, 0),
+                context_bytes=self._context_mib(card) * _MIB,
+                policy=PluginIsolation.MPS.value if card in shares else "strict",
             )
             for card, held in _units(view, uid, container).items()
         }
@@ -398,6 +453,11 @@ def is_limited(entry: CheckpointEntry) -> bool:
 def is_preloaded(entry: CheckpointEntry) -> bool:
     """Return whether kubelet's answer for these devices has the limiter preloaded, and not mounted over the driver."""
     return PRELOAD_LIST.encode() in _answer(entry)
+
+
+def is_mps_client(entry: CheckpointEntry) -> bool:
+    """Return whether kubelet's answer for these devices brings the pipe folder of MPS."""
+    return PIPE_INSIDE.encode() in _answer(entry)
 
 
 def _answer(entry: CheckpointEntry) -> bytes:

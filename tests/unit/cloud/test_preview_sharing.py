@@ -65,7 +65,7 @@ def of(item: AnyItem, box: BoxDetails) -> ItemPreview:
         (UnitSize(rev=0, mib=512), PreviewVerdict.REJECTED, "stop them: default/asr-0"),
         (Isolation(rev=0, mode=IsolationMode.NONE), PreviewVerdict.AS_IT_IS, ""),
         (Isolation(rev=0, mode=IsolationMode.LIMITER), PreviewVerdict.CHANGED, "new pods alone"),
-        (Isolation(rev=0, mode=IsolationMode.MPS), PreviewVerdict.UNSUPPORTED, "no version has mps yet"),
+        (Isolation(rev=0, mode=IsolationMode.MPS), PreviewVerdict.CHANGED, "new pods alone"),
     ],
     ids=str,
 )
@@ -84,17 +84,18 @@ def test_without_sharing_nothing_can_be_set() -> None:
     assert of(PolicyItem(rev=0, policy="spread"), details(sharing=False)).answer is PreviewVerdict.REJECTED
 
 
-def test_an_older_agent_does_not_take_the_limiter() -> None:
-    limiter = Isolation(rev=0, mode=IsolationMode.LIMITER)
-    able, older, lost = (details(status=one) for one in (birth("isolation.limiter"), birth("app_limits"), WILL))
-    assert [of(limiter, box).answer for box in (able, lost)] == [PreviewVerdict.CHANGED] * 2
-    assert of(limiter, older).answer is PreviewVerdict.UNSUPPORTED
-    check_settings(able, SharingSettings(isolation="limiter"))
-    for box, mode in ((older, "limiter"), (able, "mps"), (lost, "mps")):
-        with pytest.raises(
-            CloudError, match=f"cannot set isolation {mode} on asr-hall: (its agent is older|no version)"
-        ):
-            check_settings(box, SharingSettings(isolation=mode))
+@pytest.mark.parametrize("mode", [IsolationMode.LIMITER, IsolationMode.MPS])
+def test_an_older_agent_does_not_take_an_isolation(mode: IsolationMode) -> None:
+    item, settings = Isolation(rev=0, mode=mode), SharingSettings(isolation=mode.value)
+    able, older = birth("isolation.limiter", "isolation.mps"), birth("app_limits")
+    before = [older] if mode is IsolationMode.LIMITER else [older, birth("isolation.limiter")]
+    for status in (able, WILL):
+        assert of(item, details(status=status)).answer is PreviewVerdict.CHANGED
+        check_settings(details(status=status), settings)
+    for status in before:
+        assert of(item, details(status=status)).answer is PreviewVerdict.UNSUPPORTED
+        with pytest.raises(CloudError, match=f"cannot set isolation {mode} on asr-hall: its agent is older"):
+            check_settings(details(status=status), settings)
 
 
 def test_a_box_that_has_told_nothing_cannot_be_foreseen() -> None:

@@ -41,6 +41,7 @@ def plan_of(box: FakeBox, made: Certificates | None = MADE, *, options: InstallO
         plugin_unit=b"plugin",
         selftest_unit=b"selftest",
         agent_unit=b"agent",
+        mps_unit=b"mps",
         farewell=b"",
         farewell_unit=b"",
         rights=ClusterRights((), "edgegpu"),

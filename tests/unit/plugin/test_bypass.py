@@ -4,6 +4,7 @@ import mmap
 import os
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -114,6 +115,16 @@ def child() -> Iterator[subprocess.Popen[bytes]]:
     with subprocess.Popen(["sleep", "600"]) as child:
         yield child
         child.kill()
+
+
+def test_none_is_killed_where_that_would_fault_clients_of_mps(tmp_path: Path, child: subprocess.Popen[bytes]) -> None:
+    machine = Machine(tmp_path, kills=True)
+    machine.held[KEY] = replace(machine.held[KEY], is_spared=True)
+    machine.process(child.pid, counts=False)
+    for _ in range(3):
+        machine.look(CardProcess(child.pid, MIB))
+    assert machine.reason
+    assert child.poll() is None
 
 
 @pytest.mark.parametrize("kills", [True, False])

@@ -43,7 +43,10 @@ class Box:
         self.state = NodeState(model=MODEL, policy=Policy.FIRST_FIT, checkpoint=self._checkpoint)
         cards = (CARD, OTHER)
         self.state.set_cards(
-            tuple(Card(uuid=c, index=n, name="T", memory_mib=7611, pci=f"{n}", minor=n) for n, c in enumerate(cards))
+            tuple(
+                Card(uuid=c, index=n, name="T", memory_mib=7611, pci=f"{n}", minor=n, capability=(7, 5))
+                for n, c in enumerate(cards)
+            )
         )
         self.state.replace_pods([])
         self.libraries = folder / "libraries"
@@ -56,7 +59,12 @@ class Box:
     def isolation(self, mode: PluginIsolation = PluginIsolation.LIMITER) -> IsolatedContainers:
         settings = IsolationSection(mode=mode, context_mib=64, libraries=self.libraries)
         return IsolatedContainers(
-            settings, self.state, run=self.run, live=LiveLimits(self.saved), proc=self.run.parent / "proc"
+            settings,
+            self.state,
+            run=self.run,
+            live=LiveLimits(self.saved),
+            driver=self.run / "no driver",
+            proc=self.run.parent / "proc",
         )
 
     def book(self, uid: str, *resources: tuple[str, ...], limited: bool = True, mounts: Sequence[Mount] = ()) -> None:
@@ -368,3 +376,62 @@ def test_numbers_that_a_container_writes_break_nothing() -> None:
         counts = read_usage(bytes(data))
         assert counts is not None
         assert counts.limiter == ""
+
+
+def _limits(box: Box) -> str:
+    return folders(box)[0].joinpath("limits").read_text()
+
+
+def test_with_mps_a_container_gets_the_pipe_folder_and_its_limits_say_so(box: Box) -> None:
+    box.limiter = box.isolation(PluginIsolation.MPS)
+    box.book("u", MEMORY, CORE)
+    box.limiter.prepare("u", "main")
+    assert "core_percent=10 policy=mps\n" in _limits(box)
+    assert (folders(box)[0] / "mps").is_dir(), "a place for the mount in a folder that is read-only there"
+    answer = box.limiter.add_to(Allocation(), MEMORY)
+    assert answer.envs == {"CUDA_MPS_PIPE_DIRECTORY": "/run/edgegpu/container/mps"}
+    assert [(one.container_path, one.host_path, one.read_only) for one in answer.mounts[2:]] == [
+        ("/run/edgegpu/container/mps", str(box.run / "mps/pipe"), False),
+        ("/dev/shm", str(box.run / "mps/shm"), False),  # noqa: S108  (the container's)
+    ]
+    assert not box.limiter.add_to(Allocation(), CORE).mounts, "the folder comes with the memory"
+
+
+def test_a_card_that_mps_cannot_share_has_shares_of_time_and_is_told(box: Box) -> None:
+    old = tuple(replace(card, capability=(6, 1)) for card in box.state.cards())
+    box.limiter = box.isolation(PluginIsolation.MPS)
+    box.book("u", MEMORY, CORE)
+    box.state.set_cards(old)
+    box.limiter.prepare("u", "main")
+    assert "core_percent=10 policy=strict\n" in _limits(box)
+    box.state.set_cards(tuple(replace(card, capability=(7, 5)) for card in old))  # the driver said it late
+    box.limiter.clean()
+    assert "core_percent=10 policy=mps\n" in _limits(box)
+
+
+def test_a_node_without_the_daemon_holds_compute_by_time_and_says_so(box: Box) -> None:
+    box.limiter = box.isolation(PluginIsolation.MPS)
+    box.book("u", MEMORY, CORE)
+    box.limiter.prepare("u", "main")
+    told = box.state_of()
+    assert getattr(told, "state", "") == "degraded"
+    reason = str(getattr(told, "reason", ""))
+    assert reason.startswith("mps: nvidia-cuda-mps-control is not below")
+    assert reason.endswith("until then its compute is held by time")
+    assert getattr(told, "limits", {}) == {CARD: 1024 * MIB}, "memory is held"
+    assert box.limiter.document(by_runtime=False)["isolation_problem"].startswith("mps: nvidia-cuda-mps-control is not")
+    live = box.limiter.set_live_limit("u", "main", {CARD: 2})
+    assert (live.state, live.limits) == ("enforced", {CARD: 512 * MIB})
+
+
+def test_a_container_keeps_mps_when_the_setting_changes_and_none_comes_to_one_of_before(box: Box) -> None:
+    box.book("before", MEMORY, CORE)
+    box.limiter = box.isolation(PluginIsolation.MPS)
+    box.book("u", memory_ids(CARD, 29)[4:8], core_ids(CARD)[10:20])
+    for later in (PluginIsolation.LIMITER, PluginIsolation.NONE, PluginIsolation.MPS):
+        isolation = box.isolation(later)
+        for uid, policy in (("before", "strict"), ("u", "mps")):
+            isolation.prepare(uid, "main")
+            texts = {folder.joinpath("limits").read_text() for folder in folders(box)}
+            assert any(f"policy={policy}" in text for text in texts)
+        assert sorted(text.split("policy=")[1].strip() for text in texts) == ["mps", "strict"]

@@ -80,7 +80,7 @@ it. --json prints {{NAME: {{"answer": "as_it_is", "changed", "rejected" or "unsu
 [{{"box", "items": THAT}}].
 A card that the box does not have is refused.
 --unit-mib is rejected by a box where pods hold shares: their amounts would be others.
---isolation limiter is refused where the box's agent is older, and mps everywhere yet.
+--isolation limiter and mps are refused where the box's agent is older.
 Exit status for one box: 0 requested, 1 refused. With --wait: 0 all Applied, 1 one is Rejected, Failed or Unsupported,
 3 not ended within --timeout.
 --json for one box prints {{"box", "rev", "items": {{NAME: {{"state", "code", "text", ...}} or null}}}}, NAME being

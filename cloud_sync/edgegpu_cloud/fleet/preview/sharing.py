@@ -11,6 +11,7 @@ from edgegpu_cloud.fleet.views import BoxDetails, reports_to_preview
 from edgegpu_cloud.phrases import joined, phrase
 from edgegpu_sync.messages.spec import (
     LIMITER,
+    MPS,
     AnyItem,
     Exclusions,
     Isolation,
@@ -97,10 +98,12 @@ def check_told(box: str, spec: Spec, latest: LatestMessages, settings: SharingSe
 
 def _no_isolation(mode: IsolationMode, capabilities: Collection[str] | None) -> str:
     """Return why a box with these capabilities does not take an isolation; empty when it does, or may."""
-    if mode is IsolationMode.LIMITER and capabilities is not None and LIMITER not in capabilities:
+    if mode is IsolationMode.NONE or capabilities is None:
+        return ""
+    if LIMITER not in capabilities:
         return phrase("its agent is older, and places services without holding them to anything")
-    if mode is IsolationMode.MPS:
-        return phrase("no version has mps yet")
+    if mode is IsolationMode.MPS and MPS not in capabilities:
+        return phrase("its agent is older, and has the limiter without MPS")
     return ""
 
 

@@ -1,13 +1,14 @@
 """What holds containers to their memory, in words: for `edgegpu pods`."""
 
 from edgegpu_agent.cli.clients.document import CardLimit, PodRow, StatusDocument
+from edgegpu_core.isolation import loose_words
 from edgegpu_core.model import size_text
 
 
 def holds_any(document: StatusDocument) -> bool:
     """Return whether isolation is worth a column: it is on, or a container of before is still held."""
     states = {row.isolation.state for row in document.pods if row.isolation is not None}
-    return document.isolation == "limiter" or not states <= {"off"}
+    return document.isolation not in {"", "none"} or not states <= {"off"}
 
 
 def held_words(row: PodRow) -> str:
@@ -29,6 +30,6 @@ def _amounts(one: CardLimit) -> str:
 
 
 def full_reason(row: PodRow) -> str:
-    """Return why a container is in its state, and why it is held to nothing."""
-    loose = row.isolation.reason if row.isolation is not None else ""
-    return "; ".join(text for text in (row.reason, loose and f"not held to its memory: {loose}") if text)
+    """Return why a container is in its state, and why it is held to nothing, or its compute by time alone."""
+    loose = loose_words(row.isolation.reason if row.isolation is not None else "")
+    return "; ".join(text for text in (row.reason, loose) if text)

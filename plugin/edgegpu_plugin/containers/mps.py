@@ -1,0 +1,282 @@
+"""NVIDIA MPS on this node: the control daemon of `edgegpu-mps.service`, what cards it needs, and who its clients are.
+
+The daemon gives each client a percent of a card's multiprocessors. The limiter makes processes its clients
+(`plugin/limiter/cuda/cuda_mps.c`), and holds by time whoever is none. So nothing here is needed to hold a container:
+this module prepares the daemon's folders, says why a share is one of time, and lets the daemon go when nobody needs it.
+"""
+
+import logging
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from edgegpu_base.errors import EdgegpuError
+from edgegpu_base.files import write_if_changed
+from edgegpu_core.inventory import Card
+from edgegpu_core.isolation import MPS_REASON
+from edgegpu_plugin.cards.driver_root import LIBRARY_FOLDERS
+from edgegpu_plugin.cards.nvml_library import CardProcess
+from edgegpu_plugin.containers.bypass import ContainerKey
+from edgegpu_plugin.containers.cgroups import CgroupOwner, owner_of
+from edgegpu_plugin.containers.driver_files import find_tool
+from edgegpu_plugin.containers.limiter_files import FOLDER
+from edgegpu_plugin.pb import Mount
+
+_LOG = logging.getLogger(__name__)
+
+PROGRAM = "nvidia-cuda-mps-control"
+UNIT = "edgegpu-mps.service"
+PIPE_INSIDE = f"{FOLDER}/mps"
+"""Where a container has the daemon's pipe folder; the limiter names it to the driver."""
+
+_OLDEST = (7, 0)
+"""Volta. Before it MPS takes no percentage of multiprocessors (seen on no older card: NVIDIA's documentation)."""
+_PIPE_VARIABLE = "CUDA_MPS_PIPE_DIRECTORY"
+_DAEMON_OPTIONS = {b"-d", b"-f"}
+_ANSWER_S = 2.0
+_KNOWN_S = 1.0
+"""How long an answer about the node is taken for true: status documents come in bursts."""
+_LOG_BYTES = 4 << 20
+_BY_TIME = "its compute is held by time"
+
+
+def can_share(card: Card) -> bool:
+    """Return whether MPS gives a client a percent of this card's multiprocessors."""
+    return card.mig is None and card.capability is not None and card.capability >= _OLDEST
+
+
+def card_problem(card: Card) -> str:
+    """Return why shares of a card are not ones of its multiprocessors, with the remedy; empty when they can be."""
+    if card.mig is not None:
+        return f"card {card.label} is a MIG device, and MPS runs for whole cards alone: set isolation.mode to limiter"
+    if card.capability is None:
+        return f"the driver does not say which compute capability card {card.label} has: look at `nvidia-smi`"
+    if card.capability < _OLDEST:
+        number = ".".join(map(str, card.capability))
+        return (
+            f"card {card.label} ({card.name}) has compute capability {number}, and MPS shares multiprocessors from 7.0 "
+            "(Volta) on: set isolation.mode to limiter"
+        )
+    if card.exclusive:
+        return (
+            f"card {card.label} is in compute mode EXCLUSIVE_PROCESS, in which only MPS can use it: "
+            f"sudo nvidia-smi -i {card.uuid} -c DEFAULT"
+        )
+    return ""
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class MpsDaemon:
+    """The control daemon of this node; its unit starts it, and containers reach it by mounts alone."""
+
+    root: Path
+    """The driver's root."""
+    run: Path
+    proc: Path = Path("/proc")
+    clock: Callable[[], float] = time.monotonic
+    _known: tuple[float, str] | None = field(default=None, init=False)
+    _has_quit: bool = field(default=False, init=False)
+
+    @property
+    def pipe(self) -> Path:
+        """The daemon's pipe folder on this machine."""
+        return self.run / "mps/pipe"
+
+    @property
+    def log(self) -> Path:
+        """The folder of its logs."""
+        return self.run / "mps/log"
+
+    @property
+    def shm(self) -> Path:
+        """What daemon and clients have as /dev/shm: the unit mounts a file system of its own there."""
+        return self.run / "mps/shm"
+
+    @property
+    def settings(self) -> Path:
+        """The file by which the unit starts the daemon; without it the unit starts none."""
+        return self.run / "mps.env"
+
+    def prepare(self, *, wanted: bool) -> None:
+        """Make the daemon's folders and what the unit starts it with, or take the latter away."""
+        program = self._program()
+        try:
+            if not wanted or program is None:
+                self.settings.unlink(missing_ok=True)
+                return
+            for folder in (self.pipe, self.log, self.shm):
+                folder.mkdir(parents=True, exist_ok=True)
+            self.pipe.chmod(0o755)
+            self.log.chmod(0o700)
+            write_if_changed(self.settings, "".join(f"{k}={v}\n" for k, v in self._environment(program).items()))
+        except (EdgegpuError, OSError) as error:
+            _LOG.error("MPS cannot be started: %s", error)
+
+    def mounts(self) -> list[Mount]:
+        """Return what kubelet shall mount for a client."""
+        return [
+            Mount(PIPE_INSIDE, str(self.pipe), read_only=False),
+            Mount("/dev/shm", str(self.shm), read_only=False),  # noqa: S108  (the container's)
+        ]
+
+    def envs(self) -> dict[str, str]:
+        """Return what kubelet shall set for a client: what is no client of the limiter's making finds MPS by it."""
+        return {_PIPE_VARIABLE: PIPE_INSIDE}
+
+    def problem(self, cards: Iterable[Card]) -> str:
+        """Return why the node's shares are ones of time, with the remedy; empty when MPS can give them."""
+        now = self.clock()
+        if self._known is None or now - self._known[0] > _KNOWN_S:
+            self._known = (now, self._daemon_problem())
+        return self._known[1] or next(filter(None, map(card_problem, cards)), "")
+
+    def _daemon_problem(self) -> str:
+        program = self._program()
+        if program is None:
+            return (
+                f"{PROGRAM} is not below {self.root}: install it with the driver (Debian and Ubuntu: "
+                "nvidia-compute-utils of the driver's version), then systemctl restart edgegpu-plugin"
+            )
+        if foreign := self._foreign(program):
+            return (
+                f"another MPS daemon runs on this machine (process {foreign}): end it (echo quit | {PROGRAM}, with its "
+                f"{_PIPE_VARIABLE} where it has one)"
+            )
+        if self.ask("get_default_active_thread_percentage") is None:
+            return f"the MPS daemon does not answer: systemctl status {UNIT}; systemctl restart edgegpu-plugin"
+        return ""
+
+    def clients(self) -> frozenset[int] | None:
+        """Return the processes that are clients now; None when the daemon does not say."""
+        servers = self.ask("get_server_list")
+        if servers is None:
+            return None
+        found: set[int] = set()
+        for server in _numbers(servers):
+            found |= _numbers(self.ask(f"get_client_list {server}") or "")
+        return frozenset(found)
+
+    def end_unneeded(self) -> None:
+        """Let a daemon go that no container needs any more, once it has no client; called again and again."""
+        if self._has_quit or not (self.pipe / "control").exists():
+            return
+        if self.clients() == frozenset():
+            _LOG.info("no container needs MPS any more: its daemon is told to quit")
+            self.ask("quit")
+            self._has_quit = True
+
+    def trim_logs(self) -> None:
+        """Empty logs of the daemon that have grown large: they lie in memory."""
+        with suppress(OSError):
+            for path in self.log.iterdir():
+                if path.stat().st_blocks * 512 > _LOG_BYTES:
+                    os.truncate(path, 0)
+
+    def ask(self, command: str) -> str | None:
+        """Return the daemon's answer to a command; None when there is none."""
+        program = self._program()
+        if program is None or not self.pipe.is_dir():
+            return None
+        try:
+            done = subprocess.run(
+                [program],
+                input=f"{command}\n",
+                env=self._environment(program),
+                capture_output=True,
+                text=True,
+                timeout=_ANSWER_S,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            _LOG.debug("MPS does not answer %s: %s", command, error)
+            return None
+        return done.stdout if done.returncode == 0 else None
+
+    def _program(self) -> Path | None:
+        return find_tool(self.root, PROGRAM)
+
+    def _environment(self, program: Path) -> dict[str, str]:
+        found = {
+            "PROGRAM": str(program),
+            "PATH": f"{program.parent}:/usr/sbin:/usr/bin:/sbin:/bin",
+            _PIPE_VARIABLE: str(self.pipe),
+            "CUDA_MPS_LOG_DIRECTORY": str(self.log),
+        }
+        if self.root != Path("/"):
+            found["LD_LIBRARY_PATH"] = ":".join(str(self.root / folder) for folder in LIBRARY_FOLDERS)
+        return found
+
+    def _foreign(self, program: Path) -> int | None:
+        """Return a control daemon of this driver that has another pipe folder than ours."""
+        ours = f"{_PIPE_VARIABLE}={self.pipe}".encode()
+        for one in self.proc.iterdir():
+            if not one.name.isdigit():
+                continue
+            with suppress(OSError):
+                if (one / "exe").readlink() != program:
+                    continue
+                is_daemon = _DAEMON_OPTIONS & set((one / "cmdline").read_bytes().split(b"\0"))
+                if is_daemon and ours not in (one / "environ").read_bytes().split(b"\0"):
+                    return int(one.name)
+        return None
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class MpsClients:
+    """Which containers have processes that are no clients; `look` is called on one thread, `reason` on any."""
+
+    daemon: MpsDaemon
+    _suspects: frozenset[tuple[ContainerKey, int]] = field(default=frozenset(), init=False)
+    _reasons: Mapping[ContainerKey, str] = field(default_factory=dict, init=False)
+
+    def reason(self, key: ContainerKey) -> str:
+        """Return why compute of a container is held by time; empty when all of its processes are clients."""
+        return self._reasons.get(key, "")
+
+    def look(
+        self,
+        processes: Mapping[str, Iterable[CardProcess]],
+        containers: Iterable[ContainerKey],
+        key_of: Callable[[CgroupOwner], ContainerKey],
+    ) -> bool:
+        """Compare the processes on the cards with the daemon's clients; return whether an answer changed.
+
+        Args:
+            processes: the processes by the card's UUID, as the driver lists them now.
+            containers: those that are to be clients.
+            key_of: returns the container of a process.
+        """
+        wanted = frozenset(containers)
+        clients = self.daemon.clients() if wanted else frozenset()
+        found: frozenset[tuple[ContainerKey, int]] = frozenset()
+        if clients is not None:
+            pids = {one.pid for some in processes.values() for one in some} - clients
+            keys = ((self._container(pid, key_of), pid) for pid in pids)
+            found = frozenset((key, pid) for key, pid in keys if key is not None and key in wanted)
+        reasons = {
+            key: f"{MPS_REASON}process {pid} is no client of MPS: {_BY_TIME}"
+            for key, pid in sorted(found & self._suspects, reverse=True)
+        }
+        changed = reasons != self._reasons
+        self._suspects, self._reasons = found, reasons
+        return changed
+
+    def _container(self, pid: int, key_of: Callable[[CgroupOwner], ContainerKey]) -> ContainerKey | None:
+        try:
+            owner = owner_of((self.daemon.proc / str(pid) / "cgroup").read_text("utf-8", "replace"))
+        except OSError:  # it has ended
+            return None
+        return None if owner is None else key_of(owner)
+
+
+def time_reason(problem: str) -> str:
+    """Return the reason of a container whose share is one of time because of a problem of the node."""
+    return f"{MPS_REASON}{problem}; until then {_BY_TIME}"
+
+
+def _numbers(text: str) -> set[int]:
+    return {int(word) for word in text.split() if word.isdigit()}
