@@ -361,7 +361,10 @@ class IsolatedContainers:
     def _keep_mps(self) -> None:
         """Keep the daemon's logs small, and let it go once neither the mode nor a container wants it."""
         self._mps.trim_logs()
-        if not self._is_mps and not any(is_mps_client(entry) for entry in self._state.recorded()):
+        if self._is_mps or not self._mps.is_there:
+            return
+        snapshot = self._state.snapshot()
+        if snapshot.checkpoint_read and not any(is_mps_client(entry) for entry in self._entries(snapshot.view)):
             self._mps.end_unneeded()
 
     def _keep_live(self, view: NodeView) -> None:

@@ -160,10 +160,13 @@ class MpsDaemon:
             found |= _numbers(self.ask(f"get_client_list {server}") or "")
         return frozenset(found)
 
+    @property
+    def is_there(self) -> bool:
+        """Whether there may be a daemon: its socket is in the folder, and this process has not ended it."""
+        return not self._has_quit and (self.pipe / "control").exists()
+
     def end_unneeded(self) -> None:
         """Let a daemon go that no container needs any more, once it has no client; called again and again."""
-        if self._has_quit or not (self.pipe / "control").exists():
-            return
         if self.clients() == frozenset():
             _LOG.info("no container needs MPS any more: its daemon is told to quit")
             self.ask("quit")
