@@ -16,6 +16,7 @@ UNITS = sorted((ROOT / "systemd").glob("*.service"))
 PLUGIN = ROOT / "systemd/edgegpu-plugin.service"
 AGENT = ROOT / "systemd/edgegpu-agent.service"
 SELFTEST = ROOT / "systemd/edgegpu-selftest.service"
+MPS = ROOT / "systemd/edgegpu-mps.service"
 DAEMONS = (PLUGIN, AGENT)
 HARDENING = (
     *("ProtectSystem", "ProtectControlGroups", "ProtectKernelLogs", "RestrictNamespaces", "RestrictSUIDSGID"),
@@ -67,7 +68,7 @@ def test_is_watched_and_bounded(unit: Path) -> None:
     assert values(unit, "TasksMax")
 
 
-@pytest.mark.parametrize("unit", [*DAEMONS, SELFTEST], ids=name_of)
+@pytest.mark.parametrize("unit", [*DAEMONS, MPS, SELFTEST], ids=name_of)
 def test_every_hardening_is_on_or_its_omission_explained(unit: Path) -> None:
     explained = unit.read_text().partition("# Left out on purpose:")[2]
     assert explained
@@ -130,3 +131,27 @@ def test_what_the_agent_is_finishing_may_write_its_files() -> None:
 @pytest.mark.parametrize("key", ["PrivateDevices", "DeviceAllow", "DevicePolicy", "ProtectClock"])
 def test_nothing_keeps_the_agents_command_from_device_links(key: str) -> None:
     assert not values(AGENT, key)
+
+
+def test_mps_starts_by_the_plugins_file_alone_and_before_containers() -> None:
+    assert values(PLUGIN, "Wants") == [MPS.name]
+    assert values(MPS, "ConditionPathExists") == values(MPS, "EnvironmentFile") == ["/run/edgegpu/mps.env"]
+    assert PLUGIN.name in values(MPS, "After")[0].split()
+    assert set(values(MPS, "Before")[0].split()) == set(values(PLUGIN, "Before")[0].split())
+
+
+@pytest.mark.parametrize("key", ["Requires", "BindsTo", "PartOf", "StopWhenUnneeded", "WantedBy", "WatchdogSec"])
+def test_nothing_but_a_crash_ends_mps(key: str) -> None:
+    """Its end ends its clients' CUDA programs: a restart of the plugin or of k3s, an upgrade must leave it alone."""
+    assert not values(MPS, key)
+    assert values(MPS, "Restart") == ["on-failure"]  # told to quit, it stays ended
+
+
+@pytest.mark.parametrize("key", ["PrivateDevices", "DeviceAllow", "DevicePolicy", "ProtectClock", "MemoryMax"])
+def test_nothing_cuts_mps_off_the_cards(key: str) -> None:
+    assert not values(MPS, key)
+
+
+def test_clients_and_daemon_have_one_shm_of_their_own() -> None:
+    assert values(MPS, "BindPaths") == ["/run/edgegpu/mps/shm:/dev/shm"]
+    assert "size=256m" in MPS.read_text()

@@ -65,17 +65,18 @@ def test_settings_want_sharing_installed(bench: Bench, notes: FileNotes, one: As
     assert bench.said("asked") == []
 
 
-def test_isolation_that_is_so_already_and_mps_need_no_installer(bench: Bench, notes: FileNotes) -> None:
+def test_isolation_that_is_so_already_needs_no_installer(bench: Bench, notes: FileNotes) -> None:
     assert settle(bench, item("isolation", mode="none"), notes).state is ItemState.APPLIED
-    settlement = settle(bench, item("isolation", mode="mps"), notes)
-    assert (settlement.state, settlement.code) == (ItemState.UNSUPPORTED, ResultCode.UNSUPPORTED)
     bench.layout.plugin_yaml.parent.mkdir(parents=True, exist_ok=True)
-    bench.layout.plugin_yaml.write_text("version: 1\nnode_name: box\nisolation: {mode: limiter}\n")
-    assert settle(bench, item("isolation", mode="limiter"), notes).state is ItemState.APPLIED
+    for mode in ("limiter", "mps"):
+        bench.layout.plugin_yaml.write_text(f"version: 1\nnode_name: box\nisolation: {{mode: {mode}}}\n")
+        assert settle(bench, item("isolation", mode=mode), notes).state is ItemState.APPLIED
     assert bench.said("asked") == []
 
 
-@pytest.mark.parametrize(("before", "after"), [("none", "limiter"), ("limiter", "none")])
+@pytest.mark.parametrize(
+    ("before", "after"), [("none", "limiter"), ("limiter", "none"), ("limiter", "mps"), ("mps", "none")]
+)
 def test_another_isolation_is_the_installers(bench: Bench, notes: FileNotes, before: str, after: str) -> None:
     bench.layout.plugin_yaml.parent.mkdir(parents=True, exist_ok=True)
     bench.layout.plugin_yaml.write_text(f"version: 1\nnode_name: box\nisolation: {{mode: {before}}}\n")

@@ -314,10 +314,10 @@ def test_sharing_comes_as_the_whole_document_says(bench: Bench, notes: DocumentN
     assert bench.said("done") == [f"{whole} --json --transaction-id {id_of(notes)}"]
 
 
-def test_an_isolation_that_no_version_has_does_not_stop_the_installation(bench: Bench, notes: DocumentNotes) -> None:
+def test_sharing_comes_with_mps_where_the_document_says_so(bench: Bench, notes: DocumentNotes) -> None:
     notes.document = [(item("isolation", mode="mps"), OPEN), (POLICY, OPEN), (CARDS, OPEN), (UNIT, OPEN)]
     assert settle(bench, INSTALL, notes).state is ItemState.APPLIED
-    assert words(bench) == [SET_UP]
+    assert words(bench) == [SET_UP.replace("--yes", "--yes --isolation mps")]
 
 
 def test_what_was_refused_for_another_reason_is_not_carried_along(bench: Bench, notes: DocumentNotes) -> None:

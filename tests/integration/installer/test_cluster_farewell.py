@@ -69,6 +69,23 @@ def test_pods_with_shares_keep_what_they_stand_on(machine: Machine, run: Callabl
     assert machine.over()
 
 
+def test_mps_is_stopped_after_the_last_pod_with_shares_and_not_before(
+    machine: Machine, run: Callable[..., Run]
+) -> None:
+    """Its clients are in such pods, and its end would end what they compute."""
+    machine.write("/run/edgegpu/mps/log/control.log", "")
+    machine.checkpoint()
+    machine.answers(limits=f"apps/one {MEMORY}\n")
+    calls = machine.tools / "systemctl-calls"
+    one = run()
+    one.said("waiting for the last pods with shares: apps/one \n")
+    assert not calls.exists()
+    machine.answers(limits="")
+    assert one.ended() == 0
+    assert calls.read_text().split("\n")[:2] == ["stop edgegpu-mps.service", "stop run-edgegpu-mps-shm.mount"]
+    assert not machine.at("/run/edgegpu").exists()
+
+
 def test_it_outlives_an_api_server_that_does_not_answer(machine: Machine, run: Callable[..., Run]) -> None:
     machine.checkpoint()
     (machine.tools / "down").touch()

@@ -72,7 +72,7 @@ def test_a_container_gets_the_pipe_folder_and_the_limits_of_a_client(bed: Embedd
         runs(bed, "held")
         root, run = root_of(bed, "held"), bed.cluster.nodes["box"].run_folder
         assert (root / "run/edgegpu/container/mps").resolve() == run / "mps/pipe"
-        assert (root / "dev/shm").resolve() == run / "mps/shm"  # noqa: S108  (the container's)
+        assert (root / "dev/shm").resolve() == run / "mps/shm"
         assert " policy=mps\n" in (root / "run/edgegpu/container/limits").read_text()
         bed.wait(lambda: state(bed, "held") == ("enforced", ""), what="MPS is seen")
         assert problems(bed) == []

@@ -9,7 +9,7 @@ from kits.scheduler import KUBECONFIG
 from edgegpu_installer.changes import FileChange, Plan
 from edgegpu_installer.cluster.rbac import ClusterRights
 from edgegpu_installer.errors import InstallError
-from edgegpu_installer.layout import PLUGIN_YAML
+from edgegpu_installer.layout import PLUGIN_YAML, WANTS
 from edgegpu_installer.machine.k3s_config import SCHEDULER_ARG, CommandLine, ConfigFile, effective
 from edgegpu_installer.plan import certificates, shared_config
 from edgegpu_installer.plan.certificates import Certificates
@@ -71,6 +71,16 @@ def test_the_prompt_is_told_how_many_cards_there_are(box: FakeBox) -> None:
     box.gpu("GPU-a", number=0)
     box.gpu("GPU-b", number=1)
     assert site_of(box.facts()).cards == 2
+
+
+def test_mps_gets_its_unit_and_is_neither_started_nor_stopped(box: FakeBox) -> None:
+    """The plugin's unit wants it; a restart would end the CUDA programs of its clients."""
+    box.k3s()
+    plan = plan_of(box)
+    paths = files_of(plan)
+    assert paths["/etc/systemd/system/edgegpu-mps.service"].content == b"mps"
+    assert not any("edgegpu-mps" in path for path in paths if path.startswith(WANTS))
+    assert not [unit for unit in (*plan.start, *plan.stop) if "mps" in unit]
 
 
 def test_a_server_with_cards_gets_everything_and_one_restart(box: FakeBox) -> None:
