@@ -8,6 +8,9 @@ from edgegpu_core.model import CORE_PER_CARD, ResourceModel, short_name
 from edgegpu_core.request import ImpossibleRequest, PlaceableRequest
 from edgegpu_core.sentences import Sentence, listed, sentence
 
+MPS_REASON = "mps: "
+"""How reasons begin where memory is held, and compute by time in place of shares of multiprocessors."""
+
 _MOST_NAMES = 3
 _MOST_CARDS = 8
 """An event holds 1 024 characters: on a node with more cards the text names no card."""
@@ -146,3 +149,15 @@ def in_the_way(names: tuple[str, ...]) -> str:
 def kept_for(names: tuple[str, ...]) -> str:
     """Return for which pods room is kept that looks free: those for which others were evicted."""
     return f"; room is kept for {', '.join(names[:_MOST_NAMES])}" if names else ""
+
+
+def loose_words(reason: str) -> str:
+    """Return a reason as a sentence's part that stands alone; empty for none."""
+    return reason if not reason or reason.startswith(MPS_REASON) else f"not held to its memory: {reason}"
+
+
+def node_words(problem: str) -> str:
+    """Return what a node's problem with isolation comes to for its containers, as a sentence."""
+    if problem.startswith(MPS_REASON):
+        return f"compute is held by time and not by MPS: {problem.removeprefix(MPS_REASON)}"
+    return f"containers are not held to their memory: {problem}"

@@ -16,7 +16,7 @@ from edgegpu_agent.cli.common import (
     reporting,
 )
 from edgegpu_base.cli.output import counted, make_console
-from edgegpu_core.isolation import node_words
+from edgegpu_core.reasons import node_words
 
 HELP = """\
 Show the plugin of this node: its cards, who holds what of them, and what is wrong.

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from edgegpu_core.isolation import MPS_REASON, node_words
+from edgegpu_core.reasons import MPS_REASON, node_words
 from edgegpu_installer.doctor.probe import BoxProbe, SkippedCheck
 from edgegpu_installer.doctor.units import is_known, last_words, restart_k3s, service_troubles, unit
 from edgegpu_installer.doctor.verdict import CheckProblem, CheckResult, broken, info, result_of, skipped, warning

@@ -129,7 +129,7 @@ class DriverFiles:
     """Files and folders that have the same path in a container: firmware, data for ray tracing."""
     sockets: tuple[Path, ...] = ()
     shared: tuple[Path, ...] = ()
-    """Folders that containers also write to: the simulated driver's. MPS has its own mounts (`mps.py`)."""
+    """Folders that containers also write to: the simulated driver's. MPS has its own mounts (`mps/`)."""
     control_nodes: tuple[str, ...] = ()
     """The names in /dev of the device nodes that every container needs."""
     left_out: tuple[str, ...] = ()

@@ -11,10 +11,10 @@ from typing import Any
 
 from edgegpu_base.errors import EdgegpuError
 from edgegpu_core.deviceid import DeviceKind, card_of, count_by_card, parse
-from edgegpu_core.isolation import MPS_REASON
 from edgegpu_core.ledger import CheckpointEntry
 from edgegpu_core.model import CORE_PER_CARD
 from edgegpu_core.nodeview import NodeView
+from edgegpu_core.reasons import MPS_REASON
 from edgegpu_core.request import ContainerRequest, ContainerRole
 from edgegpu_plugin.cards.nvml_library import CardProcess
 from edgegpu_plugin.config.schema import BypassPolicy, ComputePolicy, IsolationSection, PluginIsolation
@@ -25,7 +25,8 @@ from edgegpu_plugin.containers.image.image_check import ImageCheck
 from edgegpu_plugin.containers.limiter_files import PRELOAD_LIST, LimiterFiles, find_limiter, limiter_stamps
 from edgegpu_plugin.containers.live_limits import LiveLimit, LiveLimits
 from edgegpu_plugin.containers.memory_use import container_of
-from edgegpu_plugin.containers.mps import PIPE_INSIDE, MpsClients, MpsDaemon, can_share, time_reason
+from edgegpu_plugin.containers.mps.clients import MpsClients
+from edgegpu_plugin.containers.mps.daemon import PIPE_INSIDE, MpsDaemon, can_share, time_reason
 from edgegpu_plugin.containers.usage_file import uuid_digits
 from edgegpu_plugin.errors import LiveLimitError, PluginError, UnknownContainerError
 from edgegpu_plugin.pb import Allocation

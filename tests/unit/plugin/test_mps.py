@@ -14,7 +14,8 @@ from edgegpu_core.inventory import Card
 from edgegpu_plugin.cards.nvml_library import CardProcess
 from edgegpu_plugin.config.schema import IsolationSection
 from edgegpu_plugin.containers.cgroups import CgroupOwner
-from edgegpu_plugin.containers.mps import MpsClients, MpsDaemon, can_share, card_problem
+from edgegpu_plugin.containers.mps.clients import MpsClients
+from edgegpu_plugin.containers.mps.daemon import MpsDaemon, can_share, card_problem
 
 CARD = Card(uuid="GPU-1", index=0, name="Tesla T4", memory_mib=8192, pci="1", minor=0, capability=(7, 5))
 UID = "3c8f2c55-0d0e-4a57-9a0e-1f8d2f7c9b11"
@@ -120,7 +121,7 @@ def test_a_foreign_daemon_is_told(root: Path, daemon: MpsDaemon, running: MpsCon
 
 def test_a_daemon_is_let_go_only_when_it_has_no_client(daemon: MpsDaemon, running: MpsControl) -> None:
     with running.client(30) as client:
-        assert daemon.clients() == {client.pid}
+        assert daemon.clients() == frozenset({client.pid})
         daemon.end_unneeded()
         assert running.is_running
     running.wait_for_clients(0)

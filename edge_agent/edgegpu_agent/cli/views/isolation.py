@@ -1,8 +1,8 @@
 """What holds containers to their memory, in words: for `edgegpu pods`."""
 
 from edgegpu_agent.cli.clients.document import CardLimit, PodRow, StatusDocument
-from edgegpu_core.isolation import loose_words
 from edgegpu_core.model import size_text
+from edgegpu_core.reasons import loose_words
 
 
 def holds_any(document: StatusDocument) -> bool:

@@ -1,4 +1,4 @@
-"""NVIDIA MPS on this node: the control daemon of `edgegpu-mps.service`, what cards it needs, and who its clients are.
+"""NVIDIA MPS on this node: the control daemon of `edgegpu-mps.service`, and what cards it needs.
 
 The daemon gives each client a percent of a card's multiprocessors. The limiter makes processes its clients
 (`plugin/limiter/cuda/cuda_mps.c`), and holds by time whoever is none. So nothing here is needed to hold a container:
@@ -9,7 +9,7 @@ import logging
 import os
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,11 +17,8 @@ from pathlib import Path
 from edgegpu_base.errors import EdgegpuError
 from edgegpu_base.files import write_if_changed
 from edgegpu_core.inventory import Card
-from edgegpu_core.isolation import MPS_REASON
+from edgegpu_core.reasons import MPS_REASON
 from edgegpu_plugin.cards.driver_root import LIBRARY_FOLDERS
-from edgegpu_plugin.cards.nvml_library import CardProcess
-from edgegpu_plugin.containers.bypass import ContainerKey
-from edgegpu_plugin.containers.cgroups import CgroupOwner, owner_of
 from edgegpu_plugin.containers.driver_files import find_tool
 from edgegpu_plugin.containers.limiter_files import FOLDER
 from edgegpu_plugin.pb import Mount
@@ -41,7 +38,7 @@ _ANSWER_S = 2.0
 _KNOWN_S = 1.0
 """How long an answer about the node is taken for true: status documents come in bursts."""
 _LOG_BYTES = 4 << 20
-_BY_TIME = "its compute is held by time"
+BY_TIME = "its compute is held by time"
 
 
 def can_share(card: Card) -> bool:
@@ -228,57 +225,9 @@ class MpsDaemon:
         return None
 
 
-@dataclass(eq=False, slots=True, kw_only=True)
-class MpsClients:
-    """Which containers have processes that are no clients; `look` is called on one thread, `reason` on any."""
-
-    daemon: MpsDaemon
-    _suspects: frozenset[tuple[ContainerKey, int]] = field(default=frozenset(), init=False)
-    _reasons: Mapping[ContainerKey, str] = field(default_factory=dict, init=False)
-
-    def reason(self, key: ContainerKey) -> str:
-        """Return why compute of a container is held by time; empty when all of its processes are clients."""
-        return self._reasons.get(key, "")
-
-    def look(
-        self,
-        processes: Mapping[str, Iterable[CardProcess]],
-        containers: Iterable[ContainerKey],
-        key_of: Callable[[CgroupOwner], ContainerKey],
-    ) -> bool:
-        """Compare the processes on the cards with the daemon's clients; return whether an answer changed.
-
-        Args:
-            processes: the processes by the card's UUID, as the driver lists them now.
-            containers: those that are to be clients.
-            key_of: returns the container of a process.
-        """
-        wanted = frozenset(containers)
-        clients = self.daemon.clients() if wanted else frozenset()
-        found: frozenset[tuple[ContainerKey, int]] = frozenset()
-        if clients is not None:
-            pids = {one.pid for some in processes.values() for one in some} - clients
-            keys = ((self._container(pid, key_of), pid) for pid in pids)
-            found = frozenset((key, pid) for key, pid in keys if key is not None and key in wanted)
-        reasons = {
-            key: f"{MPS_REASON}process {pid} is no client of MPS: {_BY_TIME}"
-            for key, pid in sorted(found & self._suspects, reverse=True)
-        }
-        changed = reasons != self._reasons
-        self._suspects, self._reasons = found, reasons
-        return changed
-
-    def _container(self, pid: int, key_of: Callable[[CgroupOwner], ContainerKey]) -> ContainerKey | None:
-        try:
-            owner = owner_of((self.daemon.proc / str(pid) / "cgroup").read_text("utf-8", "replace"))
-        except OSError:  # it has ended
-            return None
-        return None if owner is None else key_of(owner)
-
-
 def time_reason(problem: str) -> str:
     """Return the reason of a container whose share is one of time because of a problem of the node."""
-    return f"{MPS_REASON}{problem}; until then {_BY_TIME}"
+    return f"{MPS_REASON}{problem}; until then {BY_TIME}"
 
 
 def _numbers(text: str) -> set[int]:

@@ -1,0 +1,1 @@
+"""NVIDIA MPS: shares of a card's multiprocessors."""
