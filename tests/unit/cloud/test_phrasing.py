@@ -3,7 +3,6 @@
 import pytest
 
 from edgegpu_cloud.console.phrasing import NONE, Phrasing, clock_time, date_time
-
 from edgegpu_cloud.phrases import Verbatim, phrase
 
 NOON_S = 1_790_000_000.0  # 2026-09-21 14:13:20
