@@ -185,7 +185,7 @@ def _change(given: Mapping[str, str]) -> RolloutChange:
         namespace=namespace,
         app=app,
         container=given.get("container", "").strip() or app,
-        memory_units=_number(given.get("memory", "0"), phrase("memory")),
+        memory_units=_number(given.get("memory", ""), phrase("memory")),
         core=_number(given.get("core", "1"), phrase("core")),
         force=bool(given.get("force")),
         interrupt=bool(given.get("interrupt")),

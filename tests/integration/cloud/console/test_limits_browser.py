@@ -99,6 +99,24 @@ def test_the_edge_is_dragged_and_the_button_sets_what_is_drawn(site: ConsoleSite
     assert (item.memory_units, item.core) == (21, 1)
 
 
+def test_on_a_phone_a_finger_beside_the_edge_drags_it(site: ConsoleSite, url: str) -> None:
+    device = hall(site, others=40)
+    with browser(url, width=360) as context:
+        page = context.new_page()
+        page.goto(f"{url}/boxes/{device}/{ASR}")
+        edge, bar = page.locator("#edge"), page.locator("#preview .bar").first
+        edge.scroll_into_view_if_needed()
+        at, whole = edge.bounding_box(), bar.bounding_box()
+        assert at is not None
+        assert whole is not None
+        x, y = at["x"] + at["width"] / 2 + 10, at["y"] + at["height"] / 2
+        page.mouse.move(x, y)
+        page.mouse.down()
+        page.mouse.move(x + 10 * whole["width"] / 94, y)
+        page.mouse.up()
+        expect(page.get_by_label("Memory", exact=True)).to_have_value("11")
+
+
 def test_on_two_boxes_the_number_is_typed_while_they_report_and_the_operation_is_followed(
     site: ConsoleSite, url: str
 ) -> None:

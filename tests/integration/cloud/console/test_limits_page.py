@@ -469,7 +469,7 @@ def test_both_languages(site: ConsoleSite) -> None:
     with site.client(language="zh-CN") as client:
         page = client.get(f"/boxes/{device}/{ASR}", params={"memory": "10"}).text
         assert "放不下" in page
-        assert "显卡 0缺 6 个单位" in page
+        assert "显卡 0 缺 6 个单位" in page
         assert button(page).startswith("向 1 台设备请求 10 个单位 (2.5 GiB)、算力 1")
         for path in (f"/boxes/{device}", "/apps", f"/boxes/{device}/sharing"):
             assert "设备" in client.get(path).text

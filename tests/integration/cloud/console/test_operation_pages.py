@@ -132,6 +132,16 @@ class TestPreview:
         assert "Judged by the boxes' last reports" in html.unescape(text)
         assert all(device in page.text for device in devices)
 
+    def test_limits_without_a_new_pod_are_judged_so(self, site: ConsoleSite, devices: Sequence[DeviceId]) -> None:
+        full = {"u1": {**pod("asr-0", ("main", "0", 4, 1)), "enforced": "enforced"}}
+        site.report(devices[0], reported(box("box-1", (card("0", 2),), full), cluster="00000001"))
+        asked = {**LIMITS, "memory": "3", "which": "all", "labels": "site=hall"}
+        with site.client() as client:
+            anew = client.get("/operations/new", params=asked).text
+            live = client.get("/operations/new", params={**asked, "live": "yes"}).text
+        assert ("at once: no pod is made anew" in anew, anew.count("does not fit<")) == (False, 2)
+        assert ("at once: no pod is made anew" in live, live.count("does not fit<")) == (True, 0)
+
     def test_of_many_boxes_the_first_twenty_are_judged_and_that_is_said(self, site: ConsoleSite) -> None:
         for number in range(30):
             site.add(number, f"box-{number:02d}")
