@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from markupsafe import Markup, escape
 
 from edgegpu_cloud.errors import CloudError
-from edgegpu_cloud.fleet.limits.report_words import report_words
+from edgegpu_cloud.fleet.limits.report_words import report_words, words_of_text
 from edgegpu_cloud.phrases import Phrase, Verbatim
 from edgegpu_core.model import size_text
 from edgegpu_sync.messages.uplink import ItemReport
@@ -41,6 +41,7 @@ class Phrasing:
             "quoted": self.quoted,
             "refusal": self.refusal,
             "report_words": self.report_words,
+            "box_words": self.box_words,
             "duration": self.duration,
             "commands": commands,
         }
@@ -104,6 +105,10 @@ class Phrasing:
     def report_words(self, report: ItemReport) -> Markup:
         """Return what a box says of an item."""
         return self.quoted(report_words(report))
+
+    def box_words(self, text: str | None) -> Markup:
+        """Return a text of a box: in this language what agents of this version say, else as the box's words."""
+        return self.quoted(words_of_text(text or ""))
 
     def refusal(self, error: CloudError) -> Markup:
         """Return what an error says, and what to do about it."""

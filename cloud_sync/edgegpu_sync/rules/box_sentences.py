@@ -58,9 +58,11 @@ APP_GONE = box_sentence("%(app)s is gone: %(why)s")
 SETTLED_ELSEWHERE = box_sentence("%(agent)s settles the app limits of its cluster")
 SHARES_HELD = box_sentence("pods hold shares in units of %(unit)s MiB, stop them: %(pods)s")
 SO_ALREADY = box_sentence("it was so already")
+LIVE_HELD = box_sentence("live: %(units)s of %(held)s units held")
+LIVE_APPLIED = box_sentence("live: %(units)s of %(held)s units held; no pod was touched")
 
 BOX_SENTENCES = (
     *(NEVER_CHANGED, OTHER_CLUSTER, NO_SHARES, NO_WORKLOAD, SEVERAL_WORKLOADS, NO_CONTAINER, CHANGED_MEANWHILE),
-    *(NOT_AT_FAULT, NO_PERMISSION, APP_GONE, SETTLED_ELSEWHERE, SHARES_HELD, SO_ALREADY),
+    *(NOT_AT_FAULT, NO_PERMISSION, APP_GONE, SETTLED_ELSEWHERE, SHARES_HELD, SO_ALREADY, LIVE_HELD, LIVE_APPLIED),
 )
 """Each of them; no text is two of them."""

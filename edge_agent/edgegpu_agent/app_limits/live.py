@@ -21,6 +21,7 @@ from edgegpu_core.model import CORE_PER_CARD
 from edgegpu_core.request import RequestedAmounts
 from edgegpu_sync.messages.spec import AppLimits
 from edgegpu_sync.messages.uplink import Condition
+from edgegpu_sync.rules.box_sentences import LIVE_APPLIED, LIVE_HELD, BoxSentence
 from edgegpu_sync.rules.settle import Settlement
 from edgegpu_sync.states import ResultCode
 from edgegpu_sync.wire import clipped
@@ -211,7 +212,7 @@ class LiveLimiter:
         if error is not None:
             return error
         _LOG.info("%s: held to %d of its %d units, live", found.ref, asked.memory_units, template.memory_units)
-        return Settlement.applied(f"{_words(asked, template)}; no pod was touched")
+        return Settlement.applied(_words(LIVE_APPLIED, asked, template))
 
     def end(self, found: FoundWorkload, container: str) -> None:
         """End the live limits of an app whose template has what is asked; its containers get all that they hold.
@@ -238,7 +239,7 @@ class LiveLimiter:
                 loose.append(f"{pod['metadata']['name']}: {why}")
         if loose:
             return Condition(type="Drifted", text=clipped(f"asked were {asked.memory_units} units; {'; '.join(loose)}"))
-        return Condition(type="Live", text=_words(asked, template))
+        return Condition(type="Live", text=_words(LIVE_HELD, asked, template))
 
     def _set_again(self, one: HeldContainer, units: int) -> str:
         """Hold a container to its live limit; return why that is not possible."""
@@ -297,5 +298,5 @@ def _key(pod: Json, container: str) -> ContainerKey:
     return str(pod["metadata"]["uid"]), container
 
 
-def _words(asked: RequestedAmounts, template: RequestedAmounts) -> str:
-    return f"live: {asked.memory_units} of {template.memory_units} units held"
+def _words(sentence: BoxSentence, asked: RequestedAmounts, template: RequestedAmounts) -> str:
+    return sentence.of(units=str(asked.memory_units), held=str(template.memory_units))

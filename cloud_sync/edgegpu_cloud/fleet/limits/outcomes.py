@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from edgegpu_cloud.fleet.limits.report_words import report_words
+from edgegpu_cloud.fleet.limits.report_words import report_words, words_of_text
 from edgegpu_cloud.fleet.views import BoxView, current_report, is_dormant
 from edgegpu_cloud.phrases import phrase
 from edgegpu_cloud.store.settlements.records import StoredSettlement
@@ -94,7 +94,7 @@ def outcome_of_settlement(settled: StoredSettlement) -> RequestOutcome:
         state=OutcomeState.DORMANT if dormant else _STATES[settled.state],
         at_s=settled.at_s,
         code=settled.code,
-        text=settled.text,
+        text=words_of_text(settled.text),
     )
 
 

@@ -18,18 +18,24 @@ def report_words(report: ItemReport) -> str:
     What the numbers do not explain (a quota, a taint, another container) stands beside them as the box's words.
     """
     text = report.text or ""
-    if text in _CONSTANT:
-        return _CONSTANT[text]
-    if told := _of_sentence(text):
+    told = words_of_text(text)
+    if not isinstance(told, Verbatim):
         return told
-    if report.code != ResultCode.NO_ROOM or not text:
-        return Verbatim(text) if text else ""
+    if report.code != ResultCode.NO_ROOM:
+        return told
     if report.numbers is not None:
         return in_english(text, _of_numbers(report.numbers, text))
     if report.state is ItemState.FAILED and report.restored:
         whole = phrase("it had no room and was taken back: %(words)s", words=Verbatim(text))
         return in_english(text, whole)
-    return Verbatim(text)
+    return told
+
+
+def words_of_text(text: str) -> str:
+    """Return a text of a box as a phrase where agents of this version say it, else as the box's own words."""
+    if text in _CONSTANT:
+        return _CONSTANT[text]
+    return _of_sentence(text) or (Verbatim(text) if text else "")
 
 
 def _of_sentence(text: str) -> Phrase | None:

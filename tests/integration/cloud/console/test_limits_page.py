@@ -2,6 +2,7 @@
 
 import re
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from edgegpu_cloud.fleet.operations.runner import OperationRunner
 from edgegpu_cloud.fleet.specs import ContainerLimits
 from edgegpu_cloud.store.operations.records import BoxOutcome
 from edgegpu_sync.ids import DeviceId
+from edgegpu_sync.rules.box_sentences import LIVE_APPLIED, LIVE_HELD
 
 HOSTILE = "<script>alert(1)</script>\"'&"
 FIELD = {
@@ -145,6 +147,21 @@ def test_the_form_of_the_button_sets_what_it_says(site: ConsoleSite) -> None:
         assert "Requested 3 units (768 MiB), core 5 (at once where possible) requested" in told
         assert 'name="live" value="yes" checked' in client.get(f"/boxes/{device}/{ASR}").text
         assert "Waiting for the box" in told
+
+
+def test_what_a_box_says_of_live_limits_is_said_in_the_pages_language_in_the_history_too(site: ConsoleSite) -> None:
+    site.now_s = (time.time() // DAY_S + 1.5) * DAY_S
+    device = hall(site)
+    rev = fleet(site).set_limits(device, replace(asr(2), live=True))
+    held, done = (one.of(units="2", held="4") for one in (LIVE_HELD, LIVE_APPLIED))
+    notes = [{"type": "Live", "text": held}, {"type": "Drifted", "text": "<b>helm</b>"}]
+    item = {"state": "Applied", "rev": rev, "text": done, "conditions": notes}
+    site.report(device, reported(box("hall-1", pods=FIELD), cluster="c0ffee01", app_limits__default__asr__main=item))
+    english = words(site.client().get(f"/boxes/{device}/{ASR}").text)
+    assert english.count("live: 2 of 4 units held; no pod was touched") == 2, "of the request, and in the history"
+    assert "Without a new pod live: 2 of 4 units held Changed on the box &lt;b&gt;helm" in english
+    chinese = site.client(language="zh").get(f"/boxes/{device}/{ASR}").text
+    assert re.findall(r'<q lang="en">([^<]*)</q>', chinese) == ["&lt;b&gt;helm&lt;/b&gt;"]
 
 
 def test_history_and_one_press_back(site: ConsoleSite) -> None:
