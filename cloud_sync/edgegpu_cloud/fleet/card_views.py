@@ -8,6 +8,7 @@ from edgegpu_cloud.fleet.limits.apps import app_name
 from edgegpu_cloud.fleet.reports import CardReports, LatestMessages, card_reports, read_latest
 from edgegpu_cloud.store.telemetry.records import clock_shift_s
 from edgegpu_core.model import CORE_PER_CARD
+from edgegpu_core.reasons import MPS_REASON
 from edgegpu_sync.messages.telemetry import CardReport, CardSample, CardShare, MemoryUse, Metrics, PodAlloc
 from edgegpu_sync.topics import TopicKind
 
@@ -74,6 +75,11 @@ class CardPiece:
     since_s: int | None = None
     given_mib: int = 0
     used: UsedMemory | None = None
+
+    @property
+    def is_by_time(self) -> bool:
+        """Whether it is held, and its compute by time in place of MPS."""
+        return self.enforced_reason.startswith(MPS_REASON)
 
     @property
     def uses_too_much(self) -> bool:

@@ -107,6 +107,16 @@ def test_a_piece_says_what_holds_it_to_its_memory(site: ConsoleSite) -> None:
     assert [(one["refusals"], one["limiter"]) for one in pieces] == [(0, ""), (0, ""), (20, "0.1.0")]
 
 
+def test_a_piece_whose_compute_is_held_by_time_is_held(site: ConsoleSite) -> None:
+    device = hall(site)
+    reason = "mps: process 7 is no client of MPS: its compute is held by time"
+    pods = {"u1": {**FIELD["u1"], "enforced": "degraded", "enforced_reason": reason}}
+    site.report(device, box("hall-1", pods=pods))
+    page = site.client().get(f"/boxes/{device}").text
+    assert f"Running, held to its memory; {reason}" in page
+    assert (words(page).count("Held by time"), words(page).count("Not held")) == (1, 0)
+
+
 def test_a_name_leads_to_the_device_and_an_unknown_box_to_nothing(site: ConsoleSite) -> None:
     device = hall(site)
     with site.client() as client:
