@@ -22,7 +22,14 @@ from edgegpu_sync.states import CommandState
 if TYPE_CHECKING:
     import tarfile
 
-OUR_UNITS = ("edgegpu-agent", "edgegpu-plugin", "edgegpu-selftest", "edgegpu-recover", "edgegpu-farewell")
+OUR_UNITS = (
+    "edgegpu-agent",
+    "edgegpu-plugin",
+    "edgegpu-mps",
+    "edgegpu-selftest",
+    "edgegpu-recover",
+    "edgegpu-farewell",
+)
 
 _MIB = 1024 * 1024
 _PROGRAM_S = 120.0
