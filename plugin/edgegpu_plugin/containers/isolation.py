@@ -41,6 +41,9 @@ _CONTEXT_MIB = 256
 _MARK = "edgegpu.io/isolation"
 """The annotation in kubelet's answer by which later starts know that the limiter holds the container."""
 
+_MPS_MARK = _MARK.encode() + b"\x12\x03" + PluginIsolation.MPS.value.encode()
+"""The same where the mode was mps: in protobuf a map's key is followed by its value, field 2, of three bytes."""
+
 PRELOAD_ONLY = (
     "preload only: the nvidia runtime brings the driver's files, so that programs are held which ask for the driver by "
     "its usual name, and those that open its file or are static are not; driver.injection cdi or devices hold all"
@@ -173,9 +176,14 @@ class IsolatedContainers:
         mounts = self.folders.mounts(self.folders.of(ids)) if _has_folder(ids) else []
         annotations = {**given.annotations, _MARK: self._settings.mode.value}
         envs = given.envs
-        if self._is_mps:
+        if self._is_mps and self._can_share(ids):
             envs, mounts = {**envs, **self._mps.envs()}, [*mounts, *(self._mps.mounts() if mounts else ())]
         return replace(given, envs=envs, annotations=annotations, mounts=[*given.mounts, *mounts])
+
+    def _can_share(self, ids: tuple[str, ...]) -> bool:
+        """Return whether MPS can share all cards of these devices; before Volta its clients share their memory too."""
+        able = {card.uuid for card in self._state.cards() if can_share(card)}
+        return count_by_card(ids).keys() <= able
 
     def prepare(self, uid: str, container: str) -> None:
         """Make what the limiter needs in a container before its start, if kubelet's answer for it names the limiter.
@@ -346,7 +354,7 @@ class IsolatedContainers:
 
     def _mps_reason(self, key: ContainerKey, entries: list[CheckpointEntry], now: ContainerIsolation) -> str:
         """Return why a container that is to have shares of multiprocessors has shares of time."""
-        if now.state != "enforced" or not now.core or not any(is_mps_client(entry) for entry in entries):
+        if now.state != "enforced" or not now.core or not any(_MPS_MARK in _answer(entry) for entry in entries):
             return ""
         problem = self._mps.problem(card for card in self._state.cards() if card.uuid in now.core)
         return time_reason(problem) if problem else self._mps_clients.reason(key)

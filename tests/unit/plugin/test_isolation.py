@@ -397,14 +397,25 @@ def test_with_mps_a_container_gets_the_pipe_folder_and_its_limits_say_so(box: Bo
     assert not box.limiter.add_to(Allocation(), CORE).mounts, "the folder comes with the memory"
 
 
-def test_a_card_that_mps_cannot_share_has_shares_of_time_and_is_told(box: Box) -> None:
-    old = tuple(replace(card, capability=(6, 1)) for card in box.state.cards())
+def test_a_card_that_mps_cannot_share_has_no_pipe_folder_shares_of_time_and_is_told(box: Box) -> None:
+    box.state.set_cards(tuple(replace(card, capability=(6, 1)) for card in box.state.cards()))
     box.limiter = box.isolation(PluginIsolation.MPS)
+    answer = box.limiter.add_to(Allocation(), MEMORY)
+    assert (answer.envs, len(answer.mounts)) == ({}, 2), "before Volta clients see each other's memory"
     box.book("u", MEMORY, CORE)
-    box.state.set_cards(old)
     box.limiter.prepare("u", "main")
     assert "core_percent=10 policy=strict\n" in _limits(box)
-    box.state.set_cards(tuple(replace(card, capability=(7, 5)) for card in old))  # the driver said it late
+    assert getattr(box.state_of(), "reason", "").startswith("mps: ")
+
+
+def test_what_the_driver_says_of_a_card_after_a_start_counts_too(box: Box) -> None:
+    cards = tuple(box.state.cards())
+    box.limiter = box.isolation(PluginIsolation.MPS)
+    box.book("u", MEMORY, CORE)
+    box.state.set_cards(tuple(replace(card, capability=None) for card in cards))
+    box.limiter.prepare("u", "main")
+    assert "core_percent=10 policy=strict\n" in _limits(box)
+    box.state.set_cards(cards)
     box.limiter.clean()
     assert "core_percent=10 policy=mps\n" in _limits(box)
 
