@@ -20,16 +20,17 @@ uint64_t sim_now_ns(void)
 	return (uint64_t)now.tv_sec * SECOND_NS + (uint64_t)now.tv_nsec;
 }
 
-static void count_busy(struct state_entry *entry, uint64_t from, uint64_t to)
+/* Into a ring of so many periods of that length. */
+static void count_busy(_Atomic uint64_t *ring, unsigned int count, uint64_t length, uint64_t from, uint64_t to)
 {
 	while (from < to) {
-		uint64_t tenth = from / TENTH_NS, end = (tenth + 1) * TENTH_NS, ns, seen, next;
-		_Atomic uint64_t *place = &entry->busy[tenth % STATE_TENTHS];
+		uint64_t number = from / length, end = (number + 1) * length, ns, seen, next;
+		_Atomic uint64_t *place = &ring[number % count];
 
 		ns = (to < end ? to : end) - from;
 		seen = *place;
 		do
-			next = (seen >> 32) == (uint32_t)tenth ? seen + ns : (tenth << 32) + ns;
+			next = (seen >> 32) == (uint32_t)number ? seen + ns : (number << 32) + ns;
 		while (!atomic_compare_exchange_weak(place, &seen, next));
 		from += ns;
 	}
@@ -45,12 +46,14 @@ uint64_t sim_reserve(int index, uint64_t ready, uint64_t ns)
 	do
 		start = free_at > ready ? free_at : ready;
 	while (!atomic_compare_exchange_weak(&entry->free_at_ns, &free_at, start + ns));
-	count_busy(entry, start, start + ns);
+	count_busy(entry->busy, STATE_TENTHS, TENTH_NS, start, start + ns);
 	sim_lock();
 	slot = sim_slot_own();
 	sim_unlock();
-	if (slot >= 0)
+	if (slot >= 0) {
 		map->slots[slot].busy_ns[index] += ns;
+		count_busy(map->slots[slot].windows[index], STATE_WINDOWS, SIM_WINDOW_NS, start, start + ns);
+	}
 	return start;
 }
 
@@ -71,6 +74,20 @@ unsigned int sim_busy_percent(int index)
 			sum += (uint32_t)seen;
 	}
 	return (unsigned int)(sum >= SECOND_NS ? 100 : sum * 100 / SECOND_NS);
+}
+
+unsigned int sim_window_percent(int slot, int index, uint64_t first, uint64_t last)
+{
+	const struct state_slot *of = &state_map()->slots[slot];
+	uint64_t sum = 0;
+
+	for (uint64_t window = first; window <= last; window++) {
+		uint64_t seen = of->windows[index][window % STATE_WINDOWS];
+
+		if (seen >> 32 == (uint32_t)window)
+			sum += (uint32_t)seen;
+	}
+	return (unsigned int)(sum * 100 / ((last - first + 1) * SIM_WINDOW_NS));
 }
 
 uint64_t sim_busy_ns(int index)

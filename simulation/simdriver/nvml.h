@@ -60,6 +60,12 @@ struct nvml_process {			/* _v2 and _v3 */
 	unsigned int gi, ci;
 };
 
+struct nvml_process_sample {
+	unsigned int pid;
+	unsigned long long timestamp;	/* us */
+	unsigned int sm, memory, encoder, decoder;	/* percent */
+};
+
 struct nvml_temperature {
 	unsigned int version, sensor;
 	int celsius;

@@ -112,6 +112,22 @@ unsigned int sim_users(int entry, struct sim_use *out, unsigned int max)
 	return n;
 }
 
+unsigned int sim_shares(int entry, uint64_t first, uint64_t last, struct sim_share *out, unsigned int max)
+{
+	struct state *map = state_map();
+	unsigned int n = 0;
+
+	sim_slots_reap();
+	for (int i = 0; i < STATE_SLOTS && n < max; i++) {
+		unsigned int percent = map->slots[i].used ? sim_window_percent(i, entry, first, last) : 0;
+		pid_t pid = percent > 0 ? holder(i) : 0;
+
+		if (pid > 0)
+			out[n++] = (struct sim_share){ (unsigned int)pid, percent };
+	}
+	return n;
+}
+
 bool sim_take(int entry, uint64_t bytes, uint64_t limit)
 {
 	int slot = sim_slot_own();

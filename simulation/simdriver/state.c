@@ -88,7 +88,7 @@ int sim_state_open(const char *root)
 
 int sim_state_create(const char *root)
 {
-	struct state head = { .magic = STATE_MAGIC, .version = STATE_VERSION, .size = sizeof(head) };
+	static struct state head = { .magic = STATE_MAGIC, .version = STATE_VERSION, .size = sizeof(head) };
 	char temp[sizeof(path) + 16], real[sizeof(path)];
 	int file, ret = 0;
 

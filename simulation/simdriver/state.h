@@ -8,12 +8,13 @@
 #include "sim.h"
 
 #define STATE_MAGIC 0x45444753U		/* "EDGS" */
-#define STATE_VERSION 2U
+#define STATE_VERSION 3U
 #define STATE_ENTRIES 128
 #define STATE_SLOTS 512
 #define STATE_RING 64
 #define STATE_FAULTS 16
 #define STATE_TENTHS 16			/* of a second, for which the busy time is kept */
+#define STATE_WINDOWS 8			/* for which each process's busy time is kept */
 #define STATE_SLOT_BYTE (1LL << 32)	/* slot n lives while byte STATE_SLOT_BYTE + n is locked */
 
 struct state_entry {			/* a card or a MIG instance */
@@ -33,6 +34,7 @@ struct state_slot {			/* a process with a context */
 	uint64_t bytes[STATE_ENTRIES];
 	uint32_t contexts[STATE_ENTRIES];
 	_Atomic uint64_t busy_ns[STATE_ENTRIES];
+	_Atomic uint64_t windows[STATE_ENTRIES][STATE_WINDOWS];	/* the window's number << 32 | busy ns */
 };
 
 struct state_fault {
