@@ -24,12 +24,15 @@ from edgegpu_core.reasons import cardless
 from edgegpu_plugin.cards.inventory_store import InventoryStore, SavedInventory
 from edgegpu_plugin.cards.nvml import Nvml
 from edgegpu_plugin.cards.nvml_library import CardProcess
+from edgegpu_plugin.compute.control import ComputeControl
 from edgegpu_plugin.config.schema import PluginConfig
+from edgegpu_plugin.containers.bypass import ContainerKey
+from edgegpu_plugin.containers.cgroups import owner_of_process
 from edgegpu_plugin.containers.injector import Injector
 from edgegpu_plugin.containers.isolation import IsolatedContainers
 from edgegpu_plugin.containers.limit_requests import LimitRequests
 from edgegpu_plugin.containers.live_limits import LiveLimits
-from edgegpu_plugin.containers.memory_use import MemoryUseReader
+from edgegpu_plugin.containers.memory_use import MemoryUseReader, container_of
 from edgegpu_plugin.containers.visibility import VisibilityCheck
 from edgegpu_plugin.kubelet.allocator import Allocator
 from edgegpu_plugin.kubelet.device_list import DeviceList
@@ -79,6 +82,7 @@ class NodePart:
         self._isolation = _isolated(config, self.state, results)
         self.nvml = self._nvml(config)
         self._selftest = self._node_selftest(results)
+        self._compute = self._compute_control()
         self.injector = self._injector(objects)
         self._kubelet_file = config.paths.state / "kubelet-version"
         self.injector.learn_kubelet(_read_line(self._kubelet_file))
@@ -128,6 +132,18 @@ class NodePart:
             limiter=self._isolation.libraries,
             changed=partial(mark_changed, config.paths.run),
         )
+
+    def _compute_control(self) -> ComputeControl:
+        return ComputeControl(
+            containers=lambda: self._isolation.timed(self.state.snapshot()),
+            shares=self.nvml.process_shares,
+            container_of=self._container_of,
+            charge=self._isolation.charge,
+        )
+
+    def _container_of(self, pid: int) -> ContainerKey | None:
+        owner = owner_of_process(pid)
+        return None if owner is None else (owner.pod_uid, container_of(owner, self.state.snapshot()))
 
     def _injector(self, objects: KubeObjects) -> Injector:
         config = self._config
@@ -202,6 +218,7 @@ class NodePart:
         return [
             Task("kubelet", self.link.run, self.link.stop),
             Task("nvml", self.nvml.run, self.nvml.stop),
+            Task("compute", self._compute.run, self._compute.stop),
             Task("pods", self._follow_pods, self._stop_pods),
             Task("selftest", self._selftest.run, self._selftest.stop),
             Task("reconciler", lambda: self.reconciler.run(self._stopping.is_set), self._stop_reconciler),
@@ -307,6 +324,7 @@ class NodePart:
         self._memory_use.take(time.time(), processes)
         if self._isolation.look(processes):
             mark_changed(self._config.paths.run)
+        self._compute.look(processes)
 
     def _unit_changed(self, model: ResourceModel) -> None:
         """Offer the cards in units of another size, now that no pod holds a share."""

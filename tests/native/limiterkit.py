@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgegpu_plugin.containers.container_folder import CardLimits, limits_text
+from edgegpu_plugin.containers.container_folder import CardLimits, Charge, limits_text
 from edgegpu_sim.driver import SimCard
 
 SOURCES = Path(__file__).resolve().parents[2] / "plugin/limiter"
@@ -41,7 +41,12 @@ class Container:
         return self.folder / "usage"
 
     def limit(
-        self, *cards: tuple[SimCard | str, int], context_mib: int = 0, core: int | None = None, policy: str = "strict"
+        self,
+        *cards: tuple[SimCard | str, int],
+        context_mib: int = 0,
+        core: int | None = None,
+        policy: str = "strict",
+        charge: Charge | None = None,
     ) -> None:
         """Write the limits file as the plugin does, or with a policy that it does not write.
 
@@ -50,13 +55,11 @@ class Container:
             context_mib: what counts for each CUDA context.
             core: percent of each card's time; None: no limit.
             policy: strict, elastic, mps or off.
+            charge: how much of what is measured is charged.
         """
-        limits = {
-            card if isinstance(card, str) else card.uuid: CardLimits(mib * MIB, core or 0, context_mib * MIB)
-            for card, mib in cards
-        }
-        text = limits_text(limits)
-        self.write_limits(text.replace("policy=strict", f"policy={policy}"))
+        names = [(card if isinstance(card, str) else card.uuid, mib) for card, mib in cards]
+        limits = {card: CardLimits(mib * MIB, core or 0, context_mib * MIB, policy, charge) for card, mib in names}
+        self.write_limits(limits_text(limits))
 
     def write_limits(self, text: str) -> None:
         new = self.folder / "limits.new"

@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 from edgegpu_core.inventory import Card
@@ -114,6 +114,14 @@ class Nvml:
         """
         times = _START_TIMES if self._library.starts_next else 1
         return self._worker.call(self._library.query, timeout_s=self._settings.nvml_timeout_s * times)
+
+    def process_shares(self, cards: Collection[str]) -> Mapping[str, Mapping[int, int] | None]:
+        """Return what `NvmlLibrary.process_shares` does, on any thread.
+
+        Raises:
+            NvmlError: the driver is not loaded any more, or does not answer in the time of the settings.
+        """
+        return self._worker.call(lambda: self._library.process_shares(cards), timeout_s=self._settings.nvml_timeout_s)
 
     def _is_due(self) -> bool:
         """Return whether a query of the cards is due: by time, or because a hang has ended."""

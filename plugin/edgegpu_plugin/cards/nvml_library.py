@@ -4,7 +4,7 @@ import ctypes
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,10 @@ _PROCESS_LISTS = (
 )
 
 _NO_INSTANCE = 0xFFFFFFFF
+_NO_SUCH = frozenset({pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND})
+"""The card, or the driver, does not have the function."""
+
+_PERCENT = 100
 _GONE = frozenset(
     {
         pynvml.NVML_ERROR_UNINITIALIZED,
@@ -71,6 +75,8 @@ class NvmlLibrary:
         self._silent: frozenset[int] = frozenset()
         self._events: Any = None
         self._watched: dict[str, Any] = {}
+        self._sampled: dict[str, int] = {}
+        """By card: the driver's time of the last sample of its processes."""
         self.driver_version = ""
         self.step = ""
         """The library's function that runs now, for the errors of callers that wait."""
@@ -113,6 +119,34 @@ class NvmlLibrary:
                 found |= {} if listed is None else {uuid: listed}
         return found
 
+    def process_shares(self, cards: Iterable[str]) -> Mapping[str, Mapping[int, int] | None]:
+        """Return the percent of some cards' time that each process had since the last call, by card and pid.
+
+        The driver samples each sixth of a second to each second. A card without a new sample of any process is left
+        out, and one that cannot tell is None: MIG devices, and drivers without the function.
+
+        Raises:
+            NvmlError: the driver is not loaded any more.
+        """
+        found: dict[str, Mapping[int, int] | None] = {}
+        for uuid in cards:
+            handle = self._found.handles.get(uuid)
+            if handle is None:
+                continue
+            try:
+                samples = self._nv("nvmlDeviceGetProcessUtilization", handle, self._sampled.get(uuid, 0))
+            except pynvml.NVMLError as error:
+                if error.value in _GONE:
+                    raise _nvml_error(error, self.step) from error
+                if error.value in _NO_SUCH:
+                    found[uuid] = None
+                elif error.value != pynvml.NVML_ERROR_NOT_FOUND:
+                    _log.debug("%s does not tell its processes' time (%s): %s", uuid, self.step, error)
+                continue
+            self._sampled[uuid] = max(int(one.timeStamp) for one in samples)
+            found[uuid] = {int(one.pid): min(int(one.smUtil), _PERCENT) for one in samples}
+        return found
+
     def _processes_on(self, handle: Any) -> tuple[CardProcess, ...] | None:  # noqa: ANN401
         """Return the processes on a card; None where it has no list of those that compute."""
         lists = [self._listed(name, handle) for name in _PROCESS_LISTS]
@@ -130,7 +164,7 @@ class NvmlLibrary:
             try:
                 return list(self._nv(f"{name}{version}", handle))
             except pynvml.NVMLError as error:
-                if error.value not in (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND):
+                if error.value not in _NO_SUCH:
                     raise
         return None
 
@@ -259,7 +293,7 @@ class NvmlLibrary:
         try:
             return self._nv(name, handle)
         except pynvml.NVMLError as error:
-            if error.value in (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND):
+            if error.value in _NO_SUCH:
                 return None
             raise
 

@@ -154,6 +154,7 @@ class ComputePolicy(StrEnum):
     """How the limiter holds a container to its share of a card's time."""
 
     STRICT = "strict"
+    ELASTIC = "elastic"
     OFF = "off"
 
 
@@ -166,7 +167,7 @@ class IsolationSection(Section):
         BeforeValidator(none_if_auto),
         says("auto, or the MiB that count for each CUDA context, a whole number from 0 on"),
     ] = None
-    compute: Annotated[ComputePolicy, says("one of strict, off")] = ComputePolicy.STRICT
+    compute: Annotated[ComputePolicy, says("one of strict, elastic, off")] = ComputePolicy.STRICT
     on_bypass: Annotated[
         BypassPolicy, says("one of report, kill; report with isolation.mode mps, where a kill faults other containers")
     ] = BypassPolicy.REPORT

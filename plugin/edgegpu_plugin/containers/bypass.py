@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from edgegpu_plugin.cards.nvml_library import CardProcess
-from edgegpu_plugin.containers.cgroups import CgroupOwner, owner_of
+from edgegpu_plugin.containers.cgroups import CgroupOwner, owner_of_process
 
 _LOG = logging.getLogger(__name__)
 
@@ -120,10 +120,7 @@ class BypassDetector:
         return changed
 
     def _container(self, pid: int, key_of: Callable[[CgroupOwner], ContainerKey]) -> ContainerKey | None:
-        try:
-            owner = owner_of((self.proc / str(pid) / "cgroup").read_text("utf-8", "replace"))
-        except OSError:  # it has ended
-            return None
+        owner = owner_of_process(pid, self.proc)
         return None if owner is None else key_of(owner)
 
     def _past(self, pid: int, card: str, container: CountedContainer) -> _Seen | None:

@@ -56,3 +56,11 @@ def first_processes(proc: Path, containers: Collection[str]) -> dict[str, int]:
                     if name in containers:
                         found[name] = min(int(folder.name), found.get(name, 1 << 31))
     return found
+
+
+def owner_of_process(pid: int, proc: Path = Path("/proc")) -> CgroupOwner | None:
+    """Return the pod and the container of a process; None for one of no pod, or that has ended."""
+    try:
+        return owner_of((proc / str(pid) / "cgroup").read_text("utf-8", "replace"))
+    except OSError:
+        return None

@@ -123,6 +123,15 @@ class CardLimits:
     core_percent: int = 0
     context_bytes: int = 0
     policy: str = "strict"
+    charge: "Charge | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """How much of the time that the limiter measures is charged, until a moment of CLOCK_MONOTONIC."""
+
+    permille: int
+    until_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +155,8 @@ def limits_text(limits: Mapping[str, CardLimits]) -> str:
     lines = [_HEAD]
     for card, one in limits.items():
         compute = f" core_percent={one.core_percent} policy={one.policy}" if one.core_percent else ""
+        if one.core_percent and one.charge is not None:
+            compute += f" charge_permille={one.charge.permille} charge_until_ms={one.charge.until_ms}"
         lines.append(f"card {card} memory_bytes={one.memory_bytes} context_bytes={one.context_bytes}{compute}")
     return "\n".join([*lines, ""])
 

@@ -20,7 +20,7 @@ from edgegpu_plugin.cards.nvml_library import CardProcess
 from edgegpu_plugin.config.schema import BypassPolicy, ComputePolicy, IsolationSection, PluginIsolation
 from edgegpu_plugin.containers.bypass import LOOK_S, BypassDetector, ContainerKey, CountedContainer
 from edgegpu_plugin.containers.cgroups import CgroupOwner
-from edgegpu_plugin.containers.container_folder import CardLimits, ContainerFolders, FolderState, limits_text
+from edgegpu_plugin.containers.container_folder import CardLimits, Charge, ContainerFolders, FolderState, limits_text
 from edgegpu_plugin.containers.image.image_check import ImageCheck
 from edgegpu_plugin.containers.limiter_files import PRELOAD_LIST, LimiterFiles, find_limiter, limiter_stamps
 from edgegpu_plugin.containers.live_limits import LiveLimit, LiveLimits
@@ -89,6 +89,16 @@ class ContainerIsolation:
         return {"state": self.state, "reason": self.reason, "limiter": self.limiter, "cards": cards}
 
 
+@dataclass(frozen=True, slots=True)
+class TimedContainer:
+    """A container that is held to a part of the time of cards: its usage files, and the percent by card."""
+
+    key: ContainerKey
+    usage: tuple[Path, ...]
+    core: Mapping[str, int]
+    elastic: bool
+
+
 class IsolatedContainers:
     """The containers that the limiter holds; calls come from gRPC's threads and the reconciler's."""
 
@@ -127,6 +137,7 @@ class IsolatedContainers:
         self._changing = threading.Lock()
         """Held while folders or limits are made, changed or removed; the state's lock is taken inside it alone."""
         self._has_renewed = False
+        self._charges: Mapping[ContainerKey, Mapping[str, Charge]] = {}
 
     @property
     def is_on(self) -> bool:
@@ -313,6 +324,34 @@ class IsolatedContainers:
         clients = [key for key, one in held.items() if one.is_spared]
         return self._mps_clients.look(processes, clients, key_of) | self._bypass.look(processes, held, key_of)
 
+    def timed(self, snapshot: Snapshot) -> list[TimedContainer]:
+        """Return the containers that are held to a part of a card's time; those that MPS holds share no time."""
+        view, elastic = snapshot.view, self._settings.compute is ComputePolicy.ELASTIC
+        found = []
+        for key, container in self._held(snapshot).items():
+            if any(is_mps_client(entry) for entry in self._entries_of(view, *key)):
+                continue
+            core = {card: percent for card, percent in self._core(view, *key).items() if percent < CORE_PER_CARD}
+            if core:
+                found.append(TimedContainer(key, tuple(container.usage), core, elastic))
+        return found
+
+    def charge(self, charges: Mapping[ContainerKey, Mapping[str, Charge]]) -> None:
+        """Charge containers for a part of what is measured of their time, by card; all others for all of it.
+
+        Raises:
+            PluginError: a file cannot be written; what stands in it ends by itself.
+        """
+        with self._changing:
+            changed = {
+                key for key in charges.keys() | self._charges.keys() if charges.get(key) != self._charges.get(key)
+            }
+            self._charges = charges
+            view = self._state.snapshot().view if changed else None
+            for uid, container in changed:
+                if view is not None and container in view.ledger.grants(uid):
+                    self._renew(view, uid, container, self._live.units(uid, container))
+
     @property
     def look_s(self) -> float | None:
         """Seconds between two looks at the cards' processes; None while the limiter holds nothing."""
@@ -398,12 +437,14 @@ class IsolatedContainers:
         unit_bytes, core = view.model.unit_mib * _MIB, self._core(view, uid, container)
         is_client = any(is_mps_client(entry) for entry in self._entries_of(view, uid, container))
         shares = {card.uuid for card in self._state.cards() if is_client and can_share(card)}
+        policy, charges = self._settings.compute.value, self._charges.get((uid, container), {})
         limits = {
             card: CardLimits(
                 min(held, live.get(card, held)) * unit_bytes,
                 core.get(card, 0),
                 context_bytes=self._context_mib(card) * _MIB,
-                policy=PluginIsolation.MPS.value if card in shares else "strict",
+                policy=PluginIsolation.MPS.value if card in shares else policy,
+                charge=charges.get(card),
             )
             for card, held in _units(view, uid, container).items()
         }

@@ -16,7 +16,7 @@ _CARDS, _SLOTS = 16, 512
 _MAGIC, _VERSION = 0x45474C4D, 3
 _BUILD_BYTES = 16
 _BUCKET_BYTES = 64
-"""Each card's GPU time, which the container's processes alone read."""
+"""Each card's GPU time, whose first word is the level of its bucket (`common/bucket.h`)."""
 _HEAD = struct.Struct(f"=4I2Q2I{16 * _CARDS}s{8 * _CARDS}s{_BUILD_BYTES}s{_BUCKET_BYTES * _CARDS}x")
 _SLOT = struct.Struct(f"=4Qq{2 * _CARDS}Q")
 _MOST_BYTES = 1 << 56
@@ -79,6 +79,25 @@ def read_usage(data: bytes) -> UsageCounts | None:
 def _version(build: bytes) -> str:
     text = build.partition(b"\0")[0].decode("ascii", "replace")
     return text if _VERSION_TEXT.fullmatch(text) else ""
+
+
+def bucket_levels(path: Path) -> dict[str, int]:
+    """Return the level of each card's bucket, by the 32 hexadecimal digits of the card's UUID.
+
+    A file that is none, or cannot be read, has no bucket.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(_HEAD.size)
+    except OSError:
+        return {}
+    if len(data) != _HEAD.size:
+        return {}
+    magic, version, _, _, _, _, _, cards, uuids = _HEAD.unpack_from(data)
+    if (magic, version) != (_MAGIC, _VERSION):
+        return {}
+    levels = struct.unpack_from("=" + f"Q{_BUCKET_BYTES - 8}x" * _CARDS, data, _HEAD.size - _BUCKET_BYTES * _CARDS)
+    return {uuids[16 * number : 16 * number + 16].hex(): levels[number] for number in range(min(cards, _CARDS))}
 
 
 def _taken(data: bytes, high: int) -> Iterator[_Slot]:

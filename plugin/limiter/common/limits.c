@@ -13,6 +13,9 @@
 #define LOOK_MS 200			/* a change is followed within a second */
 #define FILE_MAX 8192
 #define CORE_UNKNOWN 1			/* percent: the least that there is */
+#define WHOLE 1000			/* permille */
+#define CHARGE_LEAST 10
+#define CHARGE_MAX_MS 5000		/* a moment further away is none that the plugin wrote */
 
 static uint64_t now_ms(void)
 {
@@ -24,8 +27,8 @@ static uint64_t now_ms(void)
 
 static void apply(struct limits *limits, struct card *card)
 {
-	uint64_t memory = 0, context = 0;
-	unsigned int core = CORE_UNKNOWN, mps = 0;
+	uint64_t memory = 0, context = 0, until = 0;
+	unsigned int core = CORE_UNKNOWN, mps = 0, charge = 0;
 
 	for (unsigned int i = 0; i < limits->count; i++) {
 		if (memcmp(limits->entries[i].uuid, card->uuid, sizeof(card->uuid)) != 0)
@@ -34,11 +37,15 @@ static void apply(struct limits *limits, struct card *card)
 		context = limits->entries[i].context_bytes;
 		core = limits->entries[i].core;
 		mps = limits->entries[i].mps;
+		charge = limits->entries[i].charge;
+		until = limits->entries[i].charge_until_ms;
 	}
 	__atomic_store_n(&card->memory_bytes, memory, __ATOMIC_RELAXED);
 	__atomic_store_n(&card->context_bytes, context, __ATOMIC_RELAXED);
 	__atomic_store_n(&card->core, core, __ATOMIC_RELAXED);
 	__atomic_store_n(&card->mps, mps, __ATOMIC_RELAXED);
+	__atomic_store_n(&card->charge_until_ms, until, __ATOMIC_RELAXED);
+	__atomic_store_n(&card->charge, charge, __ATOMIC_RELAXED);
 }
 
 static void load(struct limits *limits, int fd, const struct stat *st)
@@ -185,4 +192,23 @@ unsigned int limits_mps_percent(void)
 	}
 	mutex_unlock(&limits->mutex);
 	return least;
+}
+
+bool limits_corrected(const struct card *card)
+{
+	uint64_t until = __atomic_load_n(&card->charge_until_ms, __ATOMIC_RELAXED), now;
+
+	if (until == 0)
+		return false;
+	now = now_ms();
+	return until > now && until - now <= CHARGE_MAX_MS;
+}
+
+unsigned int limits_charge(const struct card *card)
+{
+	unsigned int charge = __atomic_load_n(&card->charge, __ATOMIC_RELAXED);
+
+	if (charge == 0 || !limits_corrected(card))
+		return WHOLE;
+	return charge > CHARGE_LEAST ? charge : CHARGE_LEAST;
 }

@@ -9,7 +9,11 @@
  * not name, and a file that was never readable, mean 0 bytes and 1 percent. A file that cannot be read
  * later, or makes no sense, changes nothing. A card without core_percent, or with policy=off, has no limit
  * of its time. With policy=mps the share is one of multiprocessors in processes that are clients of
- * NVIDIA MPS, and strict in all others; any other policy is strict. */
+ * NVIDIA MPS, and strict in all others; any other policy is strict.
+ *
+ * `charge_permille=850 charge_until_ms=N` beside it: of what is measured of the container's time only so
+ * much is charged, until a moment of CLOCK_MONOTONIC. The plugin writes it anew as long as it holds, so
+ * that nothing stays of a plugin that is gone. */
 #ifndef EDGEGPU_LIMITER_LIMITS_H
 #define EDGEGPU_LIMITER_LIMITS_H
 
@@ -28,6 +32,9 @@ unsigned int limits_core(const struct card *card);
 
 /* The least core_percent of a card with policy=mps, as the file says now; 0: there is none. */
 unsigned int limits_mps_percent(void);
+
+bool limits_corrected(const struct card *card);	/* the plugin says now how much is charged */
+unsigned int limits_charge(const struct card *card);	/* permille of what is measured */
 
 /* "GPU-1b2c…" or "MIG-…" to 16 bytes; false: it is none. */
 bool limits_uuid(const char *text, uint8_t out[16]);

@@ -50,7 +50,7 @@ static const char *value(const char *word, const char *name)
 static bool parse_word(const char *word, struct limit *out, bool *has_memory, bool *off)
 {
 	const char *text;
-	uint64_t percent;
+	uint64_t percent, permille;
 
 	if ((text = value(word, "memory_bytes")) != NULL)
 		return *has_memory = number(text, &out->memory_bytes);
@@ -61,6 +61,13 @@ static bool parse_word(const char *word, struct limit *out, bool *has_memory, bo
 			return false;
 		out->core = percent < 100 ? (unsigned int)percent : 0;
 	}
+	if ((text = value(word, "charge_permille")) != NULL) {
+		if (!number(text, &permille) || permille < 1 || permille > 1000)
+			return false;
+		out->charge = (unsigned int)permille;
+	}
+	if ((text = value(word, "charge_until_ms")) != NULL)
+		return number(text, &out->charge_until_ms);
 	if ((text = value(word, "policy")) != NULL) {
 		*off = strcmp(text, "off") == 0;
 		out->mps = strcmp(text, "mps") == 0;

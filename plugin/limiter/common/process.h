@@ -22,13 +22,16 @@ struct card {
 	unsigned int mps;		/* 1: its share may be one of multiprocessors, by NVIDIA MPS; atomic */
 	unsigned int sm_percent;	/* of them, that this process has; 0: held by time alone; atomic */
 	unsigned int sharers;		/* processes of the container with a context on it; atomic */
+	unsigned int charge;		/* permille of what is measured, until a time; both atomic */
+	uint64_t charge_until_ms;
 	struct bucket spent;		/* GPU time of this process alone */
 };
 
 struct limit {
 	uint8_t uuid[16];
 	uint64_t memory_bytes, context_bytes;
-	unsigned int core, mps;		/* as in struct card */
+	unsigned int core, mps, charge;	/* as in struct card */
+	uint64_t charge_until_ms;
 };
 
 struct limits {

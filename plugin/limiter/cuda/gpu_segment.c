@@ -25,11 +25,14 @@ void gpu_segment_release(struct gpu_segment *segment, int state)
 	__atomic_store_n(&segment->state, state, __ATOMIC_RELEASE);
 }
 
-static void charge_bucket(struct bucket *bucket, unsigned int percent, uint64_t from, uint64_t to)
+/* Between two events lie turns of other containers too: how much of the time was this one's own the
+ * plugin knows (limits_charge). */
+static void charge_bucket(struct bucket *bucket, const struct card *card, unsigned int percent,
+			  uint64_t from, uint64_t to)
 {
-	uint64_t now = bucket_now();
+	uint64_t fresh = bucket_cover(bucket, from, to, bucket_now());
 
-	bucket_charge(bucket, percent, from, bucket_cover(bucket, from, to, now));
+	bucket_charge(bucket, percent, from, fresh * limits_charge(card) / 1000);
 }
 
 void gpu_charge(struct card *card, uint64_t from, uint64_t to)
@@ -39,9 +42,9 @@ void gpu_charge(struct card *card, uint64_t from, uint64_t to)
 
 	if (percent == 0)
 		return;
-	charge_bucket(&card->spent, percent, from, to);
+	charge_bucket(&card->spent, card, percent, from, to);
 	if (shared != NULL)
-		charge_bucket(shared, percent, from, to);
+		charge_bucket(shared, card, percent, from, to);
 }
 
 void gpu_charge_blind(struct card *card, uint64_t ns)

@@ -21,6 +21,7 @@
 #define BLIND_NS 1000000ull		/* charged for a launch that cannot be measured */
 /* Work in flight in a stream: more waits for a while. The more of the card is others', the less it is. */
 #define DEPTH_NS(percent) (30000000ull / (100 - (percent)))
+#define DEPTH_CORRECTED_NS 20000000ull	/* the same where the plugin knows what was others' */
 #define PATIENCE 3			/* times the work in flight at this share: so long is the while */
 #define SLEEP_MIN_NS 300000ull
 #define SLEEP_MAX_NS 10000000ull	/* then limits are looked at again */
@@ -201,19 +202,52 @@ static bool flying(const struct gpu_stream *stream)
 	return false;
 }
 
+/* Both segments are in flight, and the newer one has half of the depth: the card has enough to do until
+ * the older one is over. */
+static bool filled(const struct gpu_stream *stream)
+{
+	uint64_t newest = 0, count = 0;
+
+	for (unsigned int i = 0; i < GPU_SEGMENTS; i++) {
+		const struct gpu_segment *segment = &stream->segments[i];
+		uint64_t began = __atomic_load_n(&segment->began, __ATOMIC_RELAXED);
+
+		if (__atomic_load_n(&segment->state, __ATOMIC_RELAXED) != SEGMENT_FLYING)
+			return false;
+		if (began >= newest) {
+			newest = began;
+			count = __atomic_load_n(&segment->count, __ATOMIC_RELAXED);
+		}
+	}
+	return count * estimate(stream) >= DEPTH_CORRECTED_NS / 2;
+}
+
 /* What is in flight in this stream is not charged yet, and the deeper a queue, the more turns of other
  * containers lie between its events. So a stream goes on when what it has in flight is over, or after a
  * while: another stream's kernel may wait for this launch. */
-static uint64_t pace_wait(const struct gpu_stream *stream, uint64_t now)
+static uint64_t pace_wait(const struct card *card, const struct gpu_stream *stream, uint64_t now)
 {
 	uint64_t pace = __atomic_load_n(&stream->pace, __ATOMIC_RELAXED);
 
-	return pace > now && flying(stream) ? pace - now : 0;
+	if (pace <= now)
+		return 0;
+	return (limits_corrected(card) ? filled(stream) : flying(stream)) ? pace - now : 0;
 }
 
-static void add_pace(struct gpu_stream *stream, unsigned int percent, unsigned int launches)
+/* The percent that the stream can come to: more than the share where less than all is charged. */
+static unsigned int reachable(const struct launch *launch)
 {
-	uint64_t least = bucket_now() - DEPTH_NS(percent) * 100 * PATIENCE / percent;
+	unsigned int percent = launch->percent * 1000 / limits_charge(launch->card);
+
+	return percent < 99 ? percent : 99;
+}
+
+static void add_pace(const struct launch *launch, unsigned int launches)
+{
+	struct gpu_stream *stream = launch->stream;
+	unsigned int percent = reachable(launch);
+	uint64_t depth = limits_corrected(launch->card) ? DEPTH_CORRECTED_NS : DEPTH_NS(percent);
+	uint64_t least = bucket_now() - depth * 100 * PATIENCE / percent;
 	uint64_t pace = __atomic_load_n(&stream->pace, __ATOMIC_RELAXED);
 
 	if (!flying(stream) || pace < least)
@@ -251,7 +285,7 @@ static void hold(struct card *card, struct gpu_context *gpu, const struct gpu_st
 		now = bucket_now();
 		wait = debt = debt_wait(card, percent, now);
 		if (stream != NULL)
-			wait = longer(wait, pace_wait(stream, now));
+			wait = longer(wait, pace_wait(card, stream, now));
 		if (wait == 0)
 			break;
 		if (wait > debt)	/* what is in flight may be over sooner */
@@ -303,7 +337,7 @@ static void start_segment(struct launch *launch)
 		launch->segment = segment;
 		launch->first = true;
 		launch->length = length_of(launch->stream);
-		add_pace(launch->stream, launch->percent, launch->length);
+		add_pace(launch, launch->length);
 		return;
 	}
 }
@@ -328,7 +362,7 @@ static void lengthen_segment(struct launch *launch)
 	}
 	launch->segment = newest;
 	launch->length = 0;
-	add_pace(launch->stream, launch->percent, 1);
+	add_pace(launch, 1);
 }
 
 static void slow_begin(struct launch *launch, struct gpu_context *gpu)

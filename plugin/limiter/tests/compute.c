@@ -1,4 +1,5 @@
-/* compute.c - programs that keep a card busy: `compute share NS DEPTH SECONDS PROCESSES` and others below.
+/* compute.c - programs that keep a card busy: `compute share NS DEPTH SECONDS PROCESSES [AFTER]`, of which
+ * the first AFTER seconds are not measured, and others below.
  *
  * What is measured is work: the kernels that were let in between the first and the last, and their time on
  * the simulated card, against the time that went by. */
@@ -77,10 +78,14 @@ static void launch(CUstream stream, uint64_t ns)
 	MUST(launch_kernel(spin, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL) == CUDA_SUCCESS);
 }
 
+static uint64_t measured_from;
+
 static void admitted(struct shared *shared)
 {
 	uint64_t now = now_ns(), none = 0;
 
+	if (now < measured_from)
+		return;
 	__atomic_add_fetch(&shared->count, 1, __ATOMIC_SEQ_CST);
 	__atomic_compare_exchange_n(&shared->first, &none, now, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
 	__atomic_store_n(&shared->last, now, __ATOMIC_SEQ_CST);
@@ -110,7 +115,7 @@ static struct shared *shared_page(void)
 }
 
 /* The percent of the card that the processes got together. */
-static int share(uint64_t ns, int depth, double seconds, int processes)
+static int share(uint64_t ns, int depth, double seconds, int processes, double after)
 {
 	struct shared *shared = shared_page();
 	int status;
@@ -122,6 +127,7 @@ static int share(uint64_t ns, int depth, double seconds, int processes)
 		__atomic_add_fetch(&shared->ready, 1, __ATOMIC_SEQ_CST);
 		while (__atomic_load_n(&shared->ready, __ATOMIC_SEQ_CST) < processes)
 			pause_ms(1);
+		measured_from = now_ns() + (uint64_t)(after * 1e9);
 		work(shared, ns, depth, now_ns() + (uint64_t)(seconds * 1e9));
 		_exit(0);
 	}
@@ -267,8 +273,9 @@ int main(int argc, char **argv)
 	const char *what = argc > 1 ? argv[1] : "";
 
 	own = strcmp(what, "own") == 0;
-	if ((own || strcmp(what, "share") == 0) && argc == 6)
-		return share(strtoull(argv[2], NULL, 10), atoi(argv[3]), atof(argv[4]), atoi(argv[5]));
+	if ((own || strcmp(what, "share") == 0) && (argc == 6 || argc == 7))
+		return share(strtoull(argv[2], NULL, 10), atoi(argv[3]), atof(argv[4]), atoi(argv[5]),
+			     argc == 7 ? atof(argv[6]) : 0);
 	if (strcmp(what, "follow") == 0 && argc == 4)
 		return follow(strtoull(argv[2], NULL, 10), atof(argv[3]));
 	if (strcmp(what, "values") == 0 && argc == 3)

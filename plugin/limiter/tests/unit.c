@@ -144,6 +144,13 @@ static void limits(void)
 	MUST(out[0].core == 0);
 	MUST(parsed("edgegpu-limits 1\ncard " UUID " memory_bytes=7 core_percent=0\n", out) == -1);
 	MUST(parsed("edgegpu-limits 1\ncard " UUID " memory_bytes=7 core_percent=101\n", out) == -1);
+	MUST(out[0].charge == 0 && out[0].charge_until_ms == 0);
+	MUST(parsed("edgegpu-limits 1\ncard " UUID " memory_bytes=7 core_percent=30 charge_permille=850 "
+		    "charge_until_ms=1234567\n", out) == 1);
+	MUST(out[0].charge == 850 && out[0].charge_until_ms == 1234567);
+	MUST(parsed("edgegpu-limits 1\ncard " UUID " memory_bytes=7 charge_permille=0\n", out) == -1);
+	MUST(parsed("edgegpu-limits 1\ncard " UUID " memory_bytes=7 charge_permille=1001\n", out) == -1);
+	MUST(parsed("edgegpu-limits 1\ncard " UUID " memory_bytes=7 charge_until_ms=-1\n", out) == -1);
 	for (int i = 0; i < 100000; i++) {	/* no text makes it read or write where it must not */
 		static const char bits[] = "card \nGPU-0f memory_bytes=context1 9edgegpu-limits core_percent";
 		char text[128] = "edgegpu-limits 1\n";

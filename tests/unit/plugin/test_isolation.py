@@ -19,6 +19,7 @@ from edgegpu_core.inventory import Card
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.placement import Policy
 from edgegpu_plugin.config.schema import ComputePolicy, IsolationSection, PluginIsolation
+from edgegpu_plugin.containers.container_folder import Charge
 from edgegpu_plugin.containers.isolation import PRELOAD_ONLY, IsolatedContainers
 from edgegpu_plugin.containers.limiter_files import LIBRARIES, PRELOAD_LIST, find_limiter
 from edgegpu_plugin.containers.live_limits import LiveLimits
@@ -226,8 +227,24 @@ def test_a_share_of_the_time_is_written_unless_the_node_holds_none(box: Box) -> 
 
     some = core_ids(CARD)[:30]
     assert text(ComputePolicy.STRICT, MEMORY, some) == f"30 {64 * MIB} core_percent=30 policy=strict\n"
+    assert text(ComputePolicy.ELASTIC, MEMORY, some) == f"30 {64 * MIB} core_percent=30 policy=elastic\n"
     assert text(ComputePolicy.OFF, MEMORY, some) == f"0 {64 * MIB}\n"
     assert text(ComputePolicy.STRICT, MEMORY) == f"0 {64 * MIB}\n", "core_required is false, and none was asked"
+
+
+def test_a_charge_stands_in_the_limits_until_it_is_taken_back(box: Box) -> None:
+    box.book("u", MEMORY, core_ids(CARD)[:30])
+    box.book("whole", core_ids(OTHER))
+    box.limiter.prepare("u", "main")
+    (timed,) = box.limiter.timed(box.state.snapshot())
+    assert (timed.key, dict(timed.core), timed.elastic) == (("u", "main"), {CARD: 30}, False)
+    assert timed.usage == (folders(box)[0] / "usage",)
+    limits = folders(box)[0] / "limits"
+    before = limits.read_text()
+    box.limiter.charge({("u", "main"): {CARD: Charge(850, 77)}, ("gone", "main"): {CARD: Charge(1, 1)}})
+    assert limits.read_text() == before.replace("strict\n", "strict charge_permille=850 charge_until_ms=77\n")
+    box.limiter.charge({})
+    assert limits.read_text() == before
 
 
 def test_a_whole_card_with_memory_has_two_folders_of_which_kubelet_mounts_one(box: Box) -> None:

@@ -1,0 +1,209 @@
+"""Containers that compete for a simulated card, with the plugin's control of shares beside them."""
+
+import ast
+import itertools
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import cast
+
+import pytest
+from native.limiterkit import BUCKETS_AT, Container, compile_program, make_container
+
+from edgegpu_plugin.containers.container_folder import Charge
+from edgegpu_sim.driver import SimCard, SimDriver, make_card
+
+US, MS = 1_000, 1_000_000
+POINTS = 2.0
+TRIES = 3
+SETTLE_S, SECONDS = 4.0, 6.0
+"""What the control takes until it holds, and for how long is measured then."""
+PAIRS = [(30, 60), (50, 50), (70, 30)]
+KERNELS = [(100 * US, 1), (100 * US, 50), (MS, 1), (MS, 50), (50 * MS, 1), (50 * MS, 50)]
+
+Make = Callable[[int], Container]
+
+
+@pytest.fixture(scope="module")
+def card() -> SimCard:
+    return make_card(0, "Tesla T4", 8192)
+
+
+@pytest.fixture
+def driver(tmp_path: Path, card: SimCard, simdriver_build: Path) -> SimDriver:
+    return SimDriver.create(tmp_path / "box", [card], build=simdriver_build)
+
+
+@pytest.fixture(scope="module")
+def compute(limiter_build: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compile_program(tmp_path_factory.mktemp("compute") / "compute", limiter_build, ["tests/compute.c"])
+
+
+@pytest.fixture
+def make(tmp_path: Path, limiter_build: Path, driver: SimDriver, card: SimCard) -> Make:
+    """Lays out containers with so many percent of the card."""
+    numbers = itertools.count()
+
+    def container(core: int) -> Container:
+        made = make_container(tmp_path / f"container{next(numbers)}", limiter_build, driver.libraries)
+        made.limit((card, 1024), core=core)
+        return made
+
+    return container
+
+
+@contextmanager
+def _controlled(driver: SimDriver, card: SimCard, policy: str, cores: dict[Path, int]) -> Iterator[None]:
+    """Control the shares of containers in another process, as the plugin would."""
+    script = Path(__file__).with_name("controlchild.py")
+    words = [str(driver.root), card.uuid, policy, *(f"{folder}={core}" for folder, core in cores.items())]
+    environment = {**os.environ, "PYTHONPATH": str(script.parents[1])}
+    with subprocess.Popen([sys.executable, script, *words], env=environment, stdout=subprocess.PIPE) as child:
+        try:
+            assert child.stdout is not None
+            assert child.stdout.readline() == b"ready\n"
+            yield
+        finally:
+            child.kill()
+
+
+def _start(container: Container, *command: object) -> subprocess.Popen[str]:
+    words = [str(word) for word in command]
+    return subprocess.Popen(words, env=container.environment(), stdout=subprocess.PIPE, text=True)
+
+
+def _share(process: subprocess.Popen[str]) -> float:
+    text = process.communicate(timeout=60)[0]
+    assert process.returncode == 0
+    return float(text)
+
+
+def _shares(compute: Path, containers: list[Container], ns: int, depth: int, *, seconds: float) -> list[float]:
+    after = SETTLE_S if seconds > SETTLE_S else 0
+    running = [_start(one, compute, "share", ns, depth, seconds, 1, after) for one in containers]
+    return [_share(process) for process in running]
+
+
+@pytest.mark.shares
+@pytest.mark.parametrize(("ns", "depth"), KERNELS)
+@pytest.mark.parametrize("pair", PAIRS)
+def test_each_of_two_containers_gets_its_share(
+    make: Make, compute: Path, driver: SimDriver, card: SimCard, pair: tuple[int, int], ns: int, depth: int
+) -> None:
+    """Where the shares fill the card, the larger may lack what is lost between turns: no more than a fifth."""
+    seen = []
+    for _ in range(TRIES):
+        containers = [make(core) for core in pair]
+        cores = dict(zip((one.folder for one in containers), pair, strict=True))
+        with _controlled(driver, card, "strict", cores):
+            seen.append(_shares(compute, containers, ns, depth, seconds=SETTLE_S + SECONDS))
+        least = [0.8 * core if sum(pair) == 100 and core == max(pair) else core - POINTS for core in pair]
+        if all(low <= got <= core + POINTS for low, got, core in zip(least, seen[-1], pair, strict=True)):
+            return
+    pytest.fail(f"wanted {pair}, got {seen}")
+
+
+def test_turns_of_others_are_not_charged(make: Make, compute: Path, driver: SimDriver, card: SimCard) -> None:
+    """Without the control the second gets half of its share here: short kernels, deep queues."""
+    seen = []
+    for _ in range(TRIES):
+        containers = [make(30), make(40)]
+        with _controlled(driver, card, "strict", {containers[0].folder: 30, containers[1].folder: 40}):
+            seen.append(_shares(compute, containers, 100 * US, 50, seconds=SETTLE_S + 1.5))
+        if seen[-1][0] <= 33 and 30 <= seen[-1][1] <= 44:
+            return
+    pytest.fail(str(seen))
+
+
+def test_a_container_that_writes_its_usage_file_gains_nothing(
+    make: Make, compute: Path, driver: SimDriver, card: SimCard
+) -> None:
+    """It says without end that its bucket holds it back, while the control could give it more."""
+    seen = []
+    for _ in range(TRIES):
+        honest, hostile = make(30), make(20)
+        with _controlled(driver, card, "strict", {honest.folder: 30, hostile.folder: 20}):
+            beside = _start(honest, compute, "share", MS, 50, SETTLE_S + 3, 1)
+            process = _start(hostile, compute, "share", MS, 50, SETTLE_S + 3, 1, SETTLE_S)
+            with hostile.usage.open("r+b", 0) as file:
+                while process.poll() is None:
+                    file.seek(BUCKETS_AT)
+                    file.write((((time.monotonic_ns() + 1_000_000) // 8) << 7 | 20).to_bytes(8, "little") + b"\0" * 56)
+                    time.sleep(0.0005)
+            seen.append([_share(beside), _share(process)])
+        if seen[-1][1] <= 20 + 2 * POINTS:
+            return
+    pytest.fail(str(seen))
+
+
+def test_elastic_containers_share_what_nobody_needs_and_give_it_back(
+    make: Make, compute: Path, driver: SimDriver, card: SimCard
+) -> None:
+    first, second = make(30), make(60)
+    with (
+        _controlled(driver, card, "elastic", {first.folder: 30, second.folder: 60}),
+        _start(first, compute, "follow", MS, 0.25) as process,
+    ):
+        assert process.stdout is not None
+        assert any(float(line) > 50 for line in itertools.islice(process.stdout, 40))
+        beside = _start(second, compute, "share", MS, 50, 6, 1, 1)
+        windows = [float(line) for line in itertools.islice(process.stdout, 24)]
+        got = _share(beside)
+        process.kill()
+    assert min(windows[4:12]) < 45, windows  # within a second or two on a busy machine
+    assert got > 40, (got, windows)
+
+
+@pytest.mark.parametrize(("valid_s", "is_taken"), [(4.0, True), (-0.001, False), (3600.0, False)])
+def test_a_charge_is_taken_until_its_moment_and_none_that_is_too_far(
+    make: Make, compute: Path, card: SimCard, *, valid_s: float, is_taken: bool
+) -> None:
+    """What a plugin that is gone has left ends by itself."""
+    seen = []
+    for _ in range(TRIES):
+        container = make(20)
+        until_ms = int((time.monotonic() + valid_s) * 1000)
+        container.limit((card, 1024), core=20, charge=Charge(250, until_ms))
+        seen.append(_shares(compute, [container], MS, 1, seconds=0.6)[0])
+        if (40 < seen[-1] <= 84) if is_taken else (5 < seen[-1] <= 20 + POINTS):
+            return
+    pytest.fail(str(seen))
+
+
+def test_the_driver_tells_what_each_process_has(make: Make, compute: Path, driver: SimDriver, card: SimCard) -> None:
+    """Whole percent by pid, of the time since the last question."""
+    script = (
+        "import sys; from pathlib import Path; from edgegpu_plugin.cards.nvml_library import NvmlLibrary\n"
+        "library = NvmlLibrary(root=Path(sys.argv[1]), recover_s=1); library.query()\n"
+        "for line in sys.stdin: print(library.process_shares([sys.argv[2], 'GPU-none']), flush=True)\n"
+    )
+    asking = [sys.executable, "-c", script, str(driver.root), card.uuid]
+    with (
+        subprocess.Popen(asking, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as asker,
+        _start(make(100), compute, "follow", MS, 0.1) as free,
+        _start(make(20), compute, "follow", MS, 0.1) as held,
+    ):
+
+        def ask() -> dict[str, dict[int, int]]:
+            assert asker.stdin is not None
+            assert asker.stdout is not None
+            asker.stdin.write("\n")
+            asker.stdin.flush()
+            return cast("dict[str, dict[int, int]]", ast.literal_eval(asker.stdout.readline()))
+
+        for process in (free, held):
+            assert process.stdout is not None
+            list(itertools.islice(process.stdout, 15))
+        (shares,) = ask().values()
+        for process in (free, held):
+            process.kill()
+            process.wait()
+        after = ask()
+    assert shares.keys() == {free.pid, held.pid}
+    assert 0 < shares[held.pid] <= 25
+    assert shares[held.pid] < shares[free.pid] <= 100 - shares[held.pid]
+    assert after == {}, "who has ended is not listed"
