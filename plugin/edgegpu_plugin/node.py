@@ -108,8 +108,7 @@ class NodePart:
             clean_containers=self._isolation.clean,
         )
         self._stopping = threading.Event()
-        self._past: dict[str, Card] = {}
-        """The cards that this machine has or had, as last seen, the earliest first."""
+        self._past: dict[str, Card] = {}  # the cards that this machine has or had, as last seen, the earliest first
 
     def _nvml(self, config: PluginConfig) -> Nvml:
         return Nvml(

@@ -29,6 +29,24 @@ USAGE_BYTES = _HEAD.size + _SLOTS * _SLOT.size
 """The size of the file; the limiter gives no memory with a file of another size."""
 
 
+class _Head(NamedTuple):
+    magic: int
+    version: int
+    size: int
+    slots: int
+    lock: int
+    tags: int
+    high: int
+    cards: int
+    uuids: bytes
+    refusals: bytes
+    build: bytes
+
+    def names(self) -> list[str]:
+        """Return the cards in the file's order, each by the hexadecimal digits of its UUID."""
+        return [self.uuids[16 * number : 16 * number + 16].hex() for number in range(min(self.cards, _CARDS))]
+
+
 class _Slot(NamedTuple):
     namespace: int
     bytes: tuple[int, ...]
@@ -62,18 +80,17 @@ def read_usage(data: bytes) -> UsageCounts | None:
     """Return what a usage file counts; None when it is none, so that the limiter would give no memory."""
     if len(data) != USAGE_BYTES:
         return None
-    magic, version, size, slots, _, _, high, cards, uuids, refusals, build = _HEAD.unpack_from(data)
-    if magic == 0:  # nobody has used it yet
+    head = _Head(*_HEAD.unpack_from(data))
+    if head.magic == 0:  # nobody has used it yet
         return UsageCounts({}, frozenset())
-    if (magic, version, size, slots) != (_MAGIC, _VERSION, USAGE_BYTES, _SLOTS):
+    if head[:4] != (_MAGIC, _VERSION, USAGE_BYTES, _SLOTS):
         return None
-    taken = list(_taken(data, min(high, _SLOTS)))
-    names = [uuids[16 * number : 16 * number + 16].hex() for number in range(min(cards, _CARDS))]
+    taken = list(_taken(data, min(head.high, _SLOTS)))
+    names = head.names()
     counts = {name: sum(min(slot.bytes[number], _MOST_BYTES) for slot in taken) for number, name in enumerate(names)}
-    refused = [min(one, _MOST_REFUSALS) for one in struct.unpack(f"={_CARDS}Q", refusals)][: len(names)]
-    return UsageCounts(
-        counts, frozenset(slot.namespace for slot in taken), dict(zip(names, refused, strict=True)), _version(build)
-    )
+    refused = [min(one, _MOST_REFUSALS) for one in struct.unpack(f"={_CARDS}Q", head.refusals)][: len(names)]
+    namespaces = frozenset(slot.namespace for slot in taken)
+    return UsageCounts(counts, namespaces, dict(zip(names, refused, strict=True)), _version(head.build))
 
 
 def _version(build: bytes) -> str:
@@ -93,11 +110,11 @@ def bucket_levels(path: Path) -> dict[str, int]:
         return {}
     if len(data) != _HEAD.size:
         return {}
-    magic, version, _, _, _, _, _, cards, uuids = _HEAD.unpack_from(data)
-    if (magic, version) != (_MAGIC, _VERSION):
+    head = _Head(*_HEAD.unpack_from(data))
+    if head[:2] != (_MAGIC, _VERSION):
         return {}
     levels = struct.unpack_from("=" + f"Q{_BUCKET_BYTES - 8}x" * _CARDS, data, _HEAD.size - _BUCKET_BYTES * _CARDS)
-    return {uuids[16 * number : 16 * number + 16].hex(): levels[number] for number in range(min(cards, _CARDS))}
+    return dict(zip(head.names(), levels, strict=False))
 
 
 def _taken(data: bytes, high: int) -> Iterator[_Slot]:

@@ -10,19 +10,12 @@
 #include <sys/mman.h>
 #include <time.h>
 
-#include "gpu_segment.h"
-#include "gpu_time.h"
+#include "gpu_pace.h"
 
 #define SEGMENT_NS 100000u
 #define LENGTH_MAX 64u
 #define GAP_NS 50000u			/* between launches of one segment; more of it may be idle time */
-#define UNKNOWN_NS 2000000ull		/* a launch of which nothing is known yet */
-#define ESTIMATE_MAX_NS 100000000ull
 #define BLIND_NS 1000000ull		/* charged for a launch that cannot be measured */
-/* Work in flight in a stream: more waits for a while. The more of the card is others', the less it is. */
-#define DEPTH_NS(percent) (30000000ull / (100 - (percent)))
-#define DEPTH_CORRECTED_NS 20000000ull	/* the same where the plugin knows what was others' */
-#define PATIENCE 3			/* times the work in flight at this share: so long is the while */
 #define SLEEP_MIN_NS 300000ull
 #define SLEEP_MAX_NS 10000000ull	/* then limits are looked at again */
 
@@ -164,26 +157,6 @@ static void unrelax(int mode)
 		CALL(cuThreadExchangeStreamCaptureMode, &mode);
 }
 
-/* What a launch in this stream is expected to take: as the last ones did, or as what is in flight has
- * taken so far. */
-static uint64_t estimate(const struct gpu_stream *stream)
-{
-	uint64_t mean = __atomic_load_n(&stream->mean, __ATOMIC_RELAXED), now = bucket_now();
-
-	if (mean == 0)
-		mean = UNKNOWN_NS;
-	for (unsigned int i = 0; i < GPU_SEGMENTS; i++) {
-		const struct gpu_segment *segment = &stream->segments[i];
-		uint64_t began = __atomic_load_n(&segment->began, __ATOMIC_RELAXED);
-		uint64_t count = __atomic_load_n(&segment->count, __ATOMIC_RELAXED);
-
-		if (__atomic_load_n(&segment->state, __ATOMIC_RELAXED) == SEGMENT_FLYING &&
-		    count != 0 && now > began && (now - began) / count > mean)
-			mean = (now - began) / count;
-	}
-	return mean < ESTIMATE_MAX_NS ? mean : ESTIMATE_MAX_NS;
-}
-
 static unsigned int length_of(struct gpu_stream *stream)
 {
 	uint64_t mean = __atomic_load_n(&stream->mean, __ATOMIC_RELAXED), length;
@@ -192,68 +165,6 @@ static unsigned int length_of(struct gpu_stream *stream)
 		return 1;
 	length = SEGMENT_NS / mean;
 	return length < 1 ? 1 : length < LENGTH_MAX ? (unsigned int)length : LENGTH_MAX;
-}
-
-static bool flying(const struct gpu_stream *stream)
-{
-	for (unsigned int i = 0; i < GPU_SEGMENTS; i++)
-		if (__atomic_load_n(&stream->segments[i].state, __ATOMIC_RELAXED) == SEGMENT_FLYING)
-			return true;
-	return false;
-}
-
-/* Both segments are in flight, and the newer one has half of the depth: the card has enough to do until
- * the older one is over. */
-static bool filled(const struct gpu_stream *stream)
-{
-	uint64_t newest = 0, count = 0;
-
-	for (unsigned int i = 0; i < GPU_SEGMENTS; i++) {
-		const struct gpu_segment *segment = &stream->segments[i];
-		uint64_t began = __atomic_load_n(&segment->began, __ATOMIC_RELAXED);
-
-		if (__atomic_load_n(&segment->state, __ATOMIC_RELAXED) != SEGMENT_FLYING)
-			return false;
-		if (began >= newest) {
-			newest = began;
-			count = __atomic_load_n(&segment->count, __ATOMIC_RELAXED);
-		}
-	}
-	return count * estimate(stream) >= DEPTH_CORRECTED_NS / 2;
-}
-
-/* What is in flight in this stream is not charged yet, and the deeper a queue, the more turns of other
- * containers lie between its events. So a stream goes on when what it has in flight is over, or after a
- * while: another stream's kernel may wait for this launch. */
-static uint64_t pace_wait(const struct card *card, const struct gpu_stream *stream, uint64_t now)
-{
-	uint64_t pace = __atomic_load_n(&stream->pace, __ATOMIC_RELAXED);
-
-	if (pace <= now)
-		return 0;
-	return (limits_corrected(card) ? filled(stream) : flying(stream)) ? pace - now : 0;
-}
-
-/* The percent that the stream can come to: more than the share where less than all is charged. */
-static unsigned int reachable(const struct launch *launch)
-{
-	unsigned int percent = launch->percent * 1000 / limits_charge(launch->card);
-
-	return percent < 99 ? percent : 99;
-}
-
-static void add_pace(const struct launch *launch, unsigned int launches)
-{
-	struct gpu_stream *stream = launch->stream;
-	unsigned int percent = reachable(launch);
-	uint64_t depth = limits_corrected(launch->card) ? DEPTH_CORRECTED_NS : DEPTH_NS(percent);
-	uint64_t least = bucket_now() - depth * 100 * PATIENCE / percent;
-	uint64_t pace = __atomic_load_n(&stream->pace, __ATOMIC_RELAXED);
-
-	if (!flying(stream) || pace < least)
-		pace = least;
-	pace += launches * estimate(stream) * 100 * PATIENCE / percent;
-	__atomic_store_n(&stream->pace, pace, __ATOMIC_RELAXED);
 }
 
 static uint64_t longer(uint64_t one, uint64_t other)
@@ -285,11 +196,11 @@ static void hold(struct card *card, struct gpu_context *gpu, const struct gpu_st
 		now = bucket_now();
 		wait = debt = debt_wait(card, percent, now);
 		if (stream != NULL)
-			wait = longer(wait, pace_wait(card, stream, now));
+			wait = longer(wait, gpu_pace_wait(card, stream, now));
 		if (wait == 0)
 			break;
 		if (wait > debt)	/* what is in flight may be over sooner */
-			wait = longer(debt, estimate(stream) / 2);
+			wait = longer(debt, gpu_estimate(stream) / 2);
 		wait = wait < SLEEP_MIN_NS ? SLEEP_MIN_NS : wait < SLEEP_MAX_NS ? wait : SLEEP_MAX_NS;
 		nanosleep(&(struct timespec){ 0, (long)wait }, NULL);
 	}
@@ -337,7 +248,7 @@ static void start_segment(struct launch *launch)
 		launch->segment = segment;
 		launch->first = true;
 		launch->length = length_of(launch->stream);
-		add_pace(launch, launch->length);
+		gpu_pace_add(launch, launch->length);
 		return;
 	}
 }
@@ -362,7 +273,7 @@ static void lengthen_segment(struct launch *launch)
 	}
 	launch->segment = newest;
 	launch->length = 0;
-	add_pace(launch, 1);
+	gpu_pace_add(launch, 1);
 }
 
 static void slow_begin(struct launch *launch, struct gpu_context *gpu)
@@ -426,7 +337,7 @@ CUresult gpu_time_end(struct launch *launch, CUresult ret)
 		return ret;
 	if (segment == NULL) {
 		if (ret == CUDA_SUCCESS)
-			gpu_charge_blind(launch->card, launch->stream != NULL ? estimate(launch->stream)
+			gpu_charge_blind(launch->card, launch->stream != NULL ? gpu_estimate(launch->stream)
 									      : BLIND_NS);
 		return ret;
 	}

@@ -23,14 +23,14 @@ from edgegpu_plugin.errors import NvmlError, NvmlProblem
 CARD = "GPU-00112233-4455-6677-8899-aabbccddeeff"
 DIGITS = CARD.removeprefix("GPU-").replace("-", "")
 DEADLINE_S = 20.0
-_HEAD = struct.Struct("=4I2Q2I256s1024s")
+_HEAD = struct.Struct("=4I2Q2I256s144x1024s")
 
 Charges = Mapping[ContainerKey, Mapping[str, Charge]]
 
 
 def write_usage(path: Path, level: int) -> None:
     """Write a usage file with one card, whose bucket has this level."""
-    head = _HEAD.pack(0x45474C4D, 2, USAGE_BYTES, 512, 0, 0, 0, 1, bytes.fromhex(DIGITS), struct.pack("=Q", level))
+    head = _HEAD.pack(0x45474C4D, 3, USAGE_BYTES, 512, 0, 0, 0, 1, bytes.fromhex(DIGITS), struct.pack("=Q", level))
     path.write_bytes(head.ljust(USAGE_BYTES, b"\0"))
 
 

@@ -117,7 +117,7 @@ def test_no_other_limit_is_taken(box: Box, card: str, units: int, words: str) ->
 
 def test_what_is_not_held_gets_no_limit(box: Box) -> None:
     box.book("free", memory_ids(OTHER, 29)[:2], core_ids(OTHER)[:1], limited=False)
-    with pytest.raises(LiveLimitError, match=r"\(degraded\): its pod was admitted while isolation.mode was none"):
+    with pytest.raises(LiveLimitError, match=r"\(degraded\): its pod was admitted before the limiter was laid over"):
         box.limiter.set_live_limit("free", "main", {OTHER: 1})
     with pytest.raises(LiveLimitError, match=r"\(off\): isolation.mode is none"):
         box.isolation(PluginIsolation.NONE).set_live_limit("free", "main", {OTHER: 1})

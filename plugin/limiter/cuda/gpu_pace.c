@@ -1,0 +1,91 @@
+/* gpu_pace.c - how much a stream may have in flight before its launches wait a while.
+ *
+ * What is in flight is not charged yet, and the deeper a queue, the more turns of other containers lie
+ * between its events: nobody but the plugin can tell them apart (limits_corrected). */
+#include "gpu_pace.h"
+
+#define UNKNOWN_NS 2000000ull		/* a launch of which nothing is known yet */
+#define ESTIMATE_MAX_NS 100000000ull
+/* Work in flight in a stream: more waits for a while. The more of the card is others', the less it is. */
+#define DEPTH_NS(percent) (30000000ull / (100 - (percent)))
+#define DEPTH_CORRECTED_NS 20000000ull	/* the same where the plugin knows what was others' */
+#define PATIENCE 3			/* times the work in flight at this share: so long is the while */
+
+uint64_t gpu_estimate(const struct gpu_stream *stream)
+{
+	uint64_t mean = __atomic_load_n(&stream->mean, __ATOMIC_RELAXED), now = bucket_now();
+
+	if (mean == 0)
+		mean = UNKNOWN_NS;
+	for (unsigned int i = 0; i < GPU_SEGMENTS; i++) {
+		const struct gpu_segment *segment = &stream->segments[i];
+		uint64_t began = __atomic_load_n(&segment->began, __ATOMIC_RELAXED);
+		uint64_t count = __atomic_load_n(&segment->count, __ATOMIC_RELAXED);
+
+		if (__atomic_load_n(&segment->state, __ATOMIC_RELAXED) == SEGMENT_FLYING &&
+		    count != 0 && now > began && (now - began) / count > mean)
+			mean = (now - began) / count;
+	}
+	return mean < ESTIMATE_MAX_NS ? mean : ESTIMATE_MAX_NS;
+}
+
+static bool flying(const struct gpu_stream *stream)
+{
+	for (unsigned int i = 0; i < GPU_SEGMENTS; i++)
+		if (__atomic_load_n(&stream->segments[i].state, __ATOMIC_RELAXED) == SEGMENT_FLYING)
+			return true;
+	return false;
+}
+
+/* Both segments are in flight, and the newer one has half of the depth: the card has enough to do until
+ * the older one is over. */
+static bool filled(const struct gpu_stream *stream)
+{
+	uint64_t newest = 0, count = 0;
+
+	for (unsigned int i = 0; i < GPU_SEGMENTS; i++) {
+		const struct gpu_segment *segment = &stream->segments[i];
+		uint64_t began = __atomic_load_n(&segment->began, __ATOMIC_RELAXED);
+
+		if (__atomic_load_n(&segment->state, __ATOMIC_RELAXED) != SEGMENT_FLYING)
+			return false;
+		if (began >= newest) {
+			newest = began;
+			count = __atomic_load_n(&segment->count, __ATOMIC_RELAXED);
+		}
+	}
+	return count * gpu_estimate(stream) >= DEPTH_CORRECTED_NS / 2;
+}
+
+/* A stream goes on when what it has in flight is over, or after a while: another stream's kernel may wait
+ * for this launch. */
+uint64_t gpu_pace_wait(const struct card *card, const struct gpu_stream *stream, uint64_t now)
+{
+	uint64_t pace = __atomic_load_n(&stream->pace, __ATOMIC_RELAXED);
+
+	if (pace <= now)
+		return 0;
+	return (limits_corrected(card) ? filled(stream) : flying(stream)) ? pace - now : 0;
+}
+
+/* The percent that the stream can come to: more than the share where less than all is charged. */
+static unsigned int reachable(const struct launch *launch)
+{
+	unsigned int percent = launch->percent * 1000 / limits_charge(launch->card);
+
+	return percent < 99 ? percent : 99;
+}
+
+void gpu_pace_add(const struct launch *launch, unsigned int launches)
+{
+	struct gpu_stream *stream = launch->stream;
+	unsigned int percent = reachable(launch);
+	uint64_t depth = limits_corrected(launch->card) ? DEPTH_CORRECTED_NS : DEPTH_NS(percent);
+	uint64_t least = bucket_now() - depth * 100 * PATIENCE / percent;
+	uint64_t pace = __atomic_load_n(&stream->pace, __ATOMIC_RELAXED);
+
+	if (!flying(stream) || pace < least)
+		pace = least;
+	pace += launches * gpu_estimate(stream) * 100 * PATIENCE / percent;
+	__atomic_store_n(&stream->pace, pace, __ATOMIC_RELAXED);
+}

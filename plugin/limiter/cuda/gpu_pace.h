@@ -1,0 +1,17 @@
+/* gpu_pace.h - how much a stream may have in flight. */
+#ifndef EDGEGPU_LIMITER_GPU_PACE_H
+#define EDGEGPU_LIMITER_GPU_PACE_H
+
+#include "gpu_segment.h"
+#include "gpu_time.h"
+
+/* What a launch in this stream is expected to take, in ns: as the last ones did, or as what is in flight
+ * has taken so far. */
+uint64_t gpu_estimate(const struct gpu_stream *stream);
+
+/* How long a launch has to be held for what is in flight in its stream; 0: not at all. */
+uint64_t gpu_pace_wait(const struct card *card, const struct gpu_stream *stream, uint64_t now);
+
+void gpu_pace_add(const struct launch *launch, unsigned int launches);	/* they are about to fly */
+
+#endif
