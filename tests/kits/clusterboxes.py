@@ -32,6 +32,8 @@ class ClusterBox:
     online: bool = True
     labels: Mapping[str, str] = field(default_factory=dict)
     app: str = "asr"
+    ending: str = "5d98c8c9f7-zfpmp"
+    """What Kubernetes has put behind the app's name for its pod."""
     containers: Sequence[str] = ()
     units: int = 29
     silent: bool = False
@@ -73,7 +75,7 @@ def _heard(one: ClusterBox, now_s: float) -> Mapping[TopicKind, Latest]:
     if one.silent:
         return {}
     pieces = [(name, "0", 2, 1) for name in one.containers]
-    pods = {"u1": pod(f"{one.app}-5d98c8c9f7-zfpmp", *pieces)} if pieces else {}
+    pods = {"u1": pod(f"{one.app}-{one.ending}", *pieces)} if pieces else {}
     details = box(one.name, (card("0", units=one.units),), pods)
     if one.cluster:
         details = reported(details, cluster=one.cluster, holder=one.holder)

@@ -129,11 +129,12 @@ class TestContainer:
             container(filled)
         assert found.value.remedy == "name it: --container decoder"
 
-    def test_an_app_whose_name_ends_like_a_pod_is_found(self, store: ControllerStore) -> None:
-        one = ClusterBox(number=1, name="a", labels={"site": "hall"}, app="asr-2", containers=["decoder"])
+    def test_an_app_whose_name_ends_like_a_pods_is_found(self, store: ControllerStore) -> None:
+        labels = {"site": "hall"}
+        one = ClusterBox(number=1, name="a", labels=labels, app="asr-x2", ending="zfpmp", containers=["decoder"])
         put_boxes(store, [one], now_s=NOW_S)
-        view = operations(store).start(OperationKind.LIMITS, {**ARGS, "app": "asr-2"}, where=HALL)
-        assert view.operation.args["container"] == "decoder"
+        view = operations(store).start(OperationKind.LIMITS, {**ARGS, "app": "asr-x2"}, where=HALL)
+        assert view.operation.args["container"] == "decoder", "it is listed as asr: a DaemonSet's pod may be so called"
 
     def test_without_pods_that_counts_whose_limits_were_requested(self, filled: ControllerStore) -> None:
         other = {**ARGS, "app": "other"}
