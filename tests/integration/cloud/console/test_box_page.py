@@ -99,19 +99,13 @@ def test_a_piece_says_what_holds_it_to_its_memory(site: ConsoleSite) -> None:
     assert words(page).count("Not held") == 1
     found = site.client().get(f"/api/v1/boxes/{device}/cards").json()
     pieces = [piece for card in found["cards"] for piece in card["pieces"]]
-    assert [(one["enforced"], one["live_units"]) for one in pieces] == [
-        ("enforced", None),
-        ("degraded", None),
-        ("enforced", 2),
+    assert [(one["enforced"], one["live_units"], one["refusals"], one["limiter"]) for one in pieces] == [
+        ("enforced", None, 0, ""),
+        ("degraded", None, 0, ""),
+        ("enforced", 2, 20, "0.1.0"),
     ]
-    assert [(one["refusals"], one["limiter"]) for one in pieces] == [(0, ""), (0, ""), (20, "0.1.0")]
-
-
-def test_a_piece_whose_compute_is_held_by_time_is_held(site: ConsoleSite) -> None:
-    device = hall(site)
     reason = "mps: process 7 is no client of MPS: its compute is held by time"
-    pods = {"u1": {**FIELD["u1"], "enforced": "degraded", "enforced_reason": reason}}
-    site.report(device, box("hall-1", pods=pods))
+    site.report(device, box("hall-1", pods={"u1": {**FIELD["u1"], "enforced": "degraded", "enforced_reason": reason}}))
     page = site.client().get(f"/boxes/{device}").text
     assert f"Running, held to its memory; {reason}" in page
     assert (words(page).count("Held by time"), words(page).count("Not held")) == (1, 0)
