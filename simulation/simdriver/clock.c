@@ -76,20 +76,6 @@ unsigned int sim_busy_percent(int index)
 	return (unsigned int)(sum >= SECOND_NS ? 100 : sum * 100 / SECOND_NS);
 }
 
-unsigned int sim_window_percent(int slot, int index, uint64_t first, uint64_t last)
-{
-	const struct state_slot *of = &state_map()->slots[slot];
-	uint64_t sum = 0;
-
-	for (uint64_t window = first; window <= last; window++) {
-		uint64_t seen = of->windows[index][window % STATE_WINDOWS];
-
-		if (seen >> 32 == (uint32_t)window)
-			sum += (uint32_t)seen;
-	}
-	return (unsigned int)(sum * 100 / ((last - first + 1) * SIM_WINDOW_NS));
-}
-
 uint64_t sim_busy_ns(int index)
 {
 	struct state *map = state_map();

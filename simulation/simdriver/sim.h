@@ -87,7 +87,7 @@ void sim_slots_reap(void);
 uint64_t sim_used(int entry);
 unsigned int sim_users(int entry, struct sim_use *out, unsigned int max);
 struct sim_share {
-	unsigned int pid, percent;	/* as in sim_use; of the windows that were asked for */
+	unsigned int pid, percent;	/* as in sim_use; of the windows that were asked for, at most the last 6 */
 };
 unsigned int sim_shares(int entry, uint64_t first, uint64_t last, struct sim_share *out, unsigned int max);
 bool sim_take(int entry, uint64_t bytes, uint64_t limit);
@@ -122,8 +122,6 @@ uint64_t sim_reserve(int entry, uint64_t ready, uint64_t ns);
 uint64_t sim_free_at(int entry);		/* when all that was reserved is over */
 unsigned int sim_busy_percent(int entry);	/* of the last full second */
 #define SIM_WINDOW_NS (1000000000ULL / 6)	/* as long as NVML samples processes, on some cards */
-/* The percent of some windows, by their numbers, in which a process had the card; at most the last 6. */
-unsigned int sim_window_percent(int slot, int entry, uint64_t first, uint64_t last);
 uint64_t sim_busy_ns(int entry);		/* of all living processes */
 void sim_sleep_until(uint64_t ns);
 

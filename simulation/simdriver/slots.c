@@ -112,6 +112,20 @@ unsigned int sim_users(int entry, struct sim_use *out, unsigned int max)
 	return n;
 }
 
+/* Of some windows, by their numbers. */
+static unsigned int window_percent(const struct state_slot *of, int index, uint64_t first, uint64_t last)
+{
+	uint64_t sum = 0;
+
+	for (uint64_t window = first; window <= last; window++) {
+		uint64_t seen = of->windows[index][window % STATE_WINDOWS];
+
+		if (seen >> 32 == (uint32_t)window)
+			sum += (uint32_t)seen;
+	}
+	return (unsigned int)(sum * 100 / ((last - first + 1) * SIM_WINDOW_NS));
+}
+
 unsigned int sim_shares(int entry, uint64_t first, uint64_t last, struct sim_share *out, unsigned int max)
 {
 	struct state *map = state_map();
@@ -119,7 +133,7 @@ unsigned int sim_shares(int entry, uint64_t first, uint64_t last, struct sim_sha
 
 	sim_slots_reap();
 	for (int i = 0; i < STATE_SLOTS && n < max; i++) {
-		unsigned int percent = map->slots[i].used ? sim_window_percent(i, entry, first, last) : 0;
+		unsigned int percent = map->slots[i].used ? window_percent(&map->slots[i], entry, first, last) : 0;
 		pid_t pid = percent > 0 ? holder(i) : 0;
 
 		if (pid > 0)
