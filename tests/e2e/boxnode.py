@@ -78,7 +78,8 @@ class BoxPlugin(PluginNode):
         self.box.exec("mkdir", "-p", f"{OPT}/test")
         self.box.push(*sorted(self._environment.iterdir()), to=f"{OPT}/test")
         self.box.exec("ln", "-sfn", "test", f"{OPT}/current")
-        self.box.exec("cp", f"{OPT}/current/systemd/edgegpu-plugin.service", "/etc/systemd/system/")
+        for unit in ("edgegpu-plugin.service", "edgegpu-selftest.service"):
+            self.box.exec("cp", f"{OPT}/current/systemd/{unit}", "/etc/systemd/system/")
         push_simulation(self.box)
         insert_cards(self.box, PERSISTENT_ROOT, cards, packages=f"{OPT}/current/lib", python="python3")
         self.box.exec("systemctl", "daemon-reload")
