@@ -55,7 +55,7 @@ gpu: cc venv limiter ## on a machine with an NVIDIA card: nvidia-smi's formats, 
 lint: venv ## style, types, import contracts, generated code, documents, shell, sizes
 	@tools/lint
 
-e2e: cc venv simdriver ## run the tests on a real k3s (root; the lab's k3s where there is none)
+e2e: cc venv simdriver limiter ## run the tests on a real k3s (root; the lab's k3s where there is none)
 	@tools/setup root "make e2e"
 	@EDGEGPU_K3S='$(EDGEGPU_K3S)' $(PY) -m pytest -m e2e $(PYTEST_ARGS) tests/e2e
 

@@ -63,7 +63,7 @@ What to install (all further options are those of \`edgegpu install\`, which lis
   --node NAME...      these nodes of the cluster have GPUs; asks nothing
   --yes               take what is found; asks nothing
   --dry-run           print every file, restart and label that it would make, and make none
-  --isolation MODE    none, limiter or mps: what holds new containers to their shares (no real card has seen it yet)
+  --isolation MODE    limiter (the default), mps or none: what holds new containers to their shares
   --role ROLE         server, agent or extender-only; without it, what fits this machine
   --policy POLICY     first-fit, best-fit or spread
   --enrol-wait N      seconds to wait until the cloud has taken the token (60)

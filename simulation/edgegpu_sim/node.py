@@ -73,6 +73,7 @@ class SimNode:
             "kubelet": {"folder": str(self.folder / "k")},
             "kubernetes": {"kubeconfig": str(self.kubeconfig_path)},
             "driver": {"root": str(self.folder / "d"), "injection": "cdi", "cdi_folder": str(self.cdi_folder)},
+            "isolation": {"mode": "none"},  # links in the place of mounts: the limiter would find no files
             "extender": dict(extender),
             "paths": {"state": str(self.folder / "state"), "run": str(self.run_folder)},
             "log_level": "debug",

@@ -37,7 +37,7 @@ RECOVER = "/usr/local/lib/edgegpu/edgegpu-recover"
 WAITS = (
     r"^(/usr/local/lib/edgegpu(/edgegpu-farewell|/farewell\.conf)?"
     r"|/etc/systemd/system/(multi-user\.target\.wants/)?edgegpu-farewell\.service"
-    r"|/var/run/cdi(/edgegpu\.json)?)$"
+    r"|/var/run/cdi(/edgegpu(-limited)?\.json)?)$"
 )
 """Paths that stay until kubelet has let go of the resources, and are removed then."""
 

@@ -1,11 +1,13 @@
 """One line installs a box: the resources are offered, both scenarios run, k3s is restarted once, then never again."""
 
 import json
+from typing import Any
 
 from box.bed import CORE, UNITS, Bed, api_gap
 from box.harms import remedies_mend
 from e2e.k3s import DROP_IN, SCHEDULER_FILE
 from e2e.manifests import MEMORY, container, deployment, pod_spec
+from lab.labrun import wait_until
 
 SERVICES = ("edgegpu-plugin", "edgegpu-agent")
 
@@ -35,6 +37,7 @@ def test_one_line_installs_and_both_scenarios_run(k3s_box: Bed) -> None:
     own_python = bed.machine.exec("sh", "-c", "readlink /proc/$(systemctl show -p MainPID --value edgegpu-plugin)/exe")
     assert own_python.stdout.startswith("/opt/edgegpu/")
     _two_cards(bed)
+    _self_test(bed)
     _again_changes_nothing(bed)
     remedies_mend(bed)
 
@@ -51,6 +54,22 @@ def _two_cards(bed: Bed) -> None:
     bed.cluster.apply(deployment("e", pod_spec(container(memory=59, core=1)), namespace="default"))
     bed.cluster.wait_event("default", "e", f"Insufficient {MEMORY}")
     bed.cluster.kubectl("delete", "deployments", "--all", "-n", "default", "--now", "--wait")
+
+
+def _self_test(bed: Bed) -> None:
+    """The plugin has tried the limiter in a unit of its own, under that unit's hardening."""
+    told = wait_until(lambda: _tried(bed), what="the self-test has ended")
+    assert [(one["verdict"], one["reason"]) for one in told["cards"]] == [("passed", "")] * 2
+    shown = bed.machine.exec("systemctl", "show", "-p", "Result,InvocationID", "edgegpu-selftest").stdout.splitlines()
+    assert "Result=success" in shown
+    assert "InvocationID=" not in shown
+    again = bed.edgegpu("selftest", "--json")
+    assert json.loads(again.stdout)["isolation"] == "limiter"
+
+
+def _tried(bed: Bed) -> dict[str, Any]:
+    told: dict[str, Any] = json.loads(bed.edgegpu("selftest", "--last", "--json", check=False).stdout)
+    return told if all(one["verdict"] for one in told["cards"]) else {}
 
 
 def _again_changes_nothing(bed: Bed) -> None:

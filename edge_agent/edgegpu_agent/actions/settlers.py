@@ -32,7 +32,6 @@ from edgegpu_sync.messages.spec import (
     AskedItem,
     Exclusions,
     Isolation,
-    IsolationMode,
     PolicyItem,
     Sharing,
     UnitSize,
@@ -269,10 +268,10 @@ def _isolation(item: Isolation, layout: Layout) -> Settlement | None:
     """Settle isolation that is so already, or where nobody can say how it is."""
     path = layout.plugin_yaml
     try:
-        present = schema.load(path).isolation.mode.value if path.exists() else IsolationMode.NONE.value
+        settings = schema.load(path).isolation if path.exists() else schema.IsolationSection()
     except ConfigError as error:
         return Settlement.rejected(ResultCode.PRECHECK, f"cannot say what holds containers here: {error}")
-    return Settlement.applied(SO_ALREADY.of()) if item.mode.value == present else None
+    return Settlement.applied(SO_ALREADY.of()) if item.mode.value == settings.mode.value else None
 
 
 def _not_while_held(item: UnitSize, socket: Path, timer: ActionTimer) -> Settlement | None:

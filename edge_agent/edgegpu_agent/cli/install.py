@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edgegpu_agent.cli.clients import completing
-from edgegpu_agent.cli.common import EXIT_WRONG, CliError, JsonOption, need_root, print_json, reporting
+from edgegpu_agent.cli.common import EXIT_WRONG, CliError, JsonOption, need_root, print_json, reporting, sayer
 
 if TYPE_CHECKING:
     from edgegpu_agent.cli.setup.installing import InstallerConsole
@@ -91,7 +91,7 @@ IsolationOption = Annotated[
     typer.Option(
         "--isolation",
         metavar="MODE",
-        help="none, limiter or mps: what holds new containers to their shares.",
+        help="limiter, the default, mps or none: what holds new containers to their shares.",
     ),
 ]
 JoinOption = Annotated[
@@ -185,7 +185,7 @@ def install(  # noqa: PLR0913  (one for each option)
             unit_mib=unit_mib,
             reserve_mib=reserve_mib,
             driver_root=driver_root,
-            isolation=_isolation(isolation),
+            isolation=_isolation(isolation, as_json=json),
             nodes=tuple(node or ()),
             token=_token(token, token_file),
             join=join,
@@ -230,32 +230,11 @@ def _begin() -> None:
         os.environ.pop(name, None)
 
 
-def _isolation(text: str | None) -> str | None:
-    from edgegpu_installer.layout import Layout  # noqa: PLC0415  (slow to load)
-    from edgegpu_plugin.config import schema  # noqa: PLC0415
-    from edgegpu_plugin.containers.limiter_files import find_limiter  # noqa: PLC0415
-    from edgegpu_plugin.errors import PluginError  # noqa: PLC0415
+def _isolation(text: str | None, *, as_json: bool) -> str | None:
+    from edgegpu_agent.cli.setup.isolation_option import wanted_isolation  # noqa: PLC0415  (slow to load)
+    from edgegpu_installer.layout import Layout  # noqa: PLC0415
 
-    if text not in {None, *schema.PluginIsolation}:
-        raise CliError(
-            f"cannot install with --isolation {text}: there is no such mode", remedy="give none, limiter or mps"
-        )
-    if text is None or not schema.PluginIsolation(text).has_limiter:
-        return text
-    path = Layout().plugin_yaml
-    settings = schema.load(path).isolation if path.exists() else schema.IsolationSection()
-    try:
-        find_limiter(settings.libraries)
-    except PluginError as error:
-        remedy = "install from a bundle for this machine's processor, or give --isolation none"
-        raise CliError(f"cannot install with --isolation {text}: {error}", remedy=remedy) from error
-    if text == schema.PluginIsolation.MPS and settings.on_bypass is schema.BypassPolicy.KILL:
-        raise CliError(
-            f"cannot install with --isolation mps: {path} has isolation.on_bypass: kill, and a client of MPS that is "
-            "killed faults the others on its card",
-            remedy=f"set isolation.on_bypass to report in {path}, or give --isolation limiter",
-        )
-    return text
+    return wanted_isolation(text, Layout(), say=sayer(as_json=as_json))
 
 
 def _role(text: str | None) -> "MachineRole | None":

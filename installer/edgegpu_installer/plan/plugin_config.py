@@ -22,7 +22,7 @@ _DEFAULTS: dict[str, Any] = {
     "placement.exclude": [],
     "resources.unit_mib": 256,
     "resources.reserve_mib": 0,
-    "isolation.mode": "none",
+    "isolation.mode": "limiter",
     "driver.root": "/",
     "kubelet.folder": KUBELET,
     "kubernetes.kubeconfig": KUBECONFIG,

@@ -161,7 +161,7 @@ class ComputePolicy(StrEnum):
 class IsolationSection(Section):
     """What holds containers to their shares, for those that are given devices from now on."""
 
-    mode: Annotated[PluginIsolation, says("one of none, limiter, mps")] = PluginIsolation.NONE
+    mode: Annotated[PluginIsolation, says("one of none, limiter, mps")] = PluginIsolation.LIMITER
     context_mib: Annotated[
         Annotated[StrictInt, Field(ge=0)] | None,
         BeforeValidator(none_if_auto),

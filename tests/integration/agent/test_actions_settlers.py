@@ -66,9 +66,9 @@ def test_settings_want_sharing_installed(bench: Bench, notes: FileNotes, one: As
 
 
 def test_isolation_that_is_so_already_needs_no_installer(bench: Bench, notes: FileNotes) -> None:
-    assert settle(bench, item("isolation", mode="none"), notes).state is ItemState.APPLIED
+    assert settle(bench, item("isolation", mode="limiter"), notes).state is ItemState.APPLIED  # the default
     bench.layout.plugin_yaml.parent.mkdir(parents=True, exist_ok=True)
-    for mode in ("limiter", "mps"):
+    for mode in ("none", "mps"):
         bench.layout.plugin_yaml.write_text(f"version: 1\nnode_name: box\nisolation: {{mode: {mode}}}\n")
         assert settle(bench, item("isolation", mode=mode), notes).state is ItemState.APPLIED
     assert bench.said("asked") == []

@@ -352,10 +352,15 @@ def test_isolation_is_written_when_it_is_asked_for_and_is_not_the_default(box: F
         text = files_of(plan_of(box, options=options))[PLUGIN_YAML].content
         return yaml.safe_load(text or b"").get("isolation")
 
-    options = InstallOptions(isolation="limiter")
-    assert isolation() == {"mode": "limiter"}
+    options = InstallOptions()
+    assert isolation() is None
+    options = InstallOptions(isolation="none")
+    assert isolation() == {"mode": "none"}
     box.write(PLUGIN_YAML, "version: 1\nnode_name: box\nisolation: {mode: limiter, context_mib: 300}\n")
     options = InstallOptions()
     assert isolation() == {"mode": "limiter", "context_mib": 300}, "what a person has set stays"
     options = InstallOptions(isolation="none")
-    assert isolation() == {"context_mib": 300}
+    assert isolation() == {"mode": "none", "context_mib": 300}
+    box.write(PLUGIN_YAML, "version: 1\nnode_name: box\nisolation: {mode: none}\n")
+    options = InstallOptions(isolation="limiter")
+    assert isolation() is None
