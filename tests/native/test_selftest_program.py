@@ -166,6 +166,23 @@ def test_in_the_plugins_unit_a_unit_of_its_own_is_started(tmp_path: Path, tried:
         tried.see()
 
 
+def test_that_unit_tries_the_cards_and_one_that_is_missing_is_named(
+    tmp_path: Path, tried: Tried, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cgroup").write_text("0::/system.slice/edgegpu-plugin.service\n")
+    systemctl, asked = tmp_path / "bin/systemctl", tmp_path / "asked"
+    systemctl.parent.mkdir()
+    monkeypatch.setenv("PATH", f"{systemctl.parent}:{os.environ['PATH']}")
+    tried.runner = SelftestRunner(tmp_path / "run", cgroup=tmp_path / "cgroup", unit_work=tried.work)
+    systemctl.write_text(f'#!/bin/sh\necho "$@" > {asked}\nexec {tried.build}/edgegpu-selftest {tried.work}\n')
+    systemctl.chmod(0o755)
+    assert tried.judge().verdict is Verdict.PASSED
+    assert asked.read_text() == "start edgegpu-selftest.service\n"
+    systemctl.write_text("#!/bin/sh\necho Unit edgegpu-selftest.service not found. >&2\nexit 5\n")
+    with pytest.raises(SelftestError, match=r"systemctl has left no result: Unit edgegpu-selftest\.service not found"):
+        tried.see()
+
+
 REQUEST = "edgegpu-selftest 1\nid a\nseconds 2\nlimiter /l\ndriver /d\ncard GPU-1\n"
 
 

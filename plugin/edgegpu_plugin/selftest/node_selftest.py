@@ -16,7 +16,7 @@ from edgegpu_plugin.containers.limiter_files import LimiterFiles
 from edgegpu_plugin.containers.usage_file import uuid_digits
 from edgegpu_plugin.errors import PluginError
 from edgegpu_plugin.records.selftest_results import CardResult, SelftestResults, Verdict
-from edgegpu_plugin.selftest.observation import REPORT, judge
+from edgegpu_plugin.selftest.observation import judge
 from edgegpu_plugin.selftest.runner import SelftestError, SelftestRunner
 
 _LOG = logging.getLogger(__name__)
@@ -24,6 +24,7 @@ _LOG = logging.getLogger(__name__)
 TARGET = "/v1/selftest"
 """What a PUT on the plugin's socket asks for."""
 
+_LOOK_AT = "sudo journalctl -u edgegpu-selftest -e; then sudo edgegpu selftest"
 _AGAIN_S = 600.0
 """How long after a result that says nothing it is tried again: a card may have room by then."""
 
@@ -112,7 +113,7 @@ class NodeSelftest:
         try:
             limiter = self._limiter()
             key = f"{version} {self._digest_of(limiter)}"
-        except PluginError as error:  # the status document says so where the limiter is on
+        except (PluginError, OSError) as error:  # the status document says so where the limiter is on
             self._end(asked=asked, error=str(error))
             return
         if not version:
@@ -154,20 +155,20 @@ class NodeSelftest:
         named = [card for card in cards if uuid_digits(card)]
         at_s = int(time.time())
 
-        def unsure(some: Iterable[str], reason: str) -> list[CardResult]:
+        def unsure(some: Iterable[str], reason: str, remedy: str) -> list[CardResult]:
             verdict = Verdict.INCONCLUSIVE
             return [
-                CardResult(card=card, key=key, verdict=verdict, reason=reason, remedy=REPORT, at_s=at_s)
+                CardResult(card=card, key=key, verdict=verdict, reason=reason, remedy=remedy, at_s=at_s)
                 for card in some
             ]
 
-        nameless = unsure(set(cards) - set(named), "the limiter cannot name this card, and no container gets it")
+        nameless = unsure(set(cards) - set(named), "the limiter cannot name this card", "set isolation.mode to none")
         if not named:
             return nameless
         try:
             seen = self._runner.run(named, root=self._root, version=self._driver_version(), limiter=limiter)
         except SelftestError as error:
-            return nameless + unsure(named, f"it could not be run: {error}")
+            return nameless + unsure(named, f"it could not be run: {error}", _LOOK_AT)
         return nameless + [judge(seen, card, key=key, at_s=at_s) for card in seen.cards]
 
     def _digest_of(self, limiter: LimiterFiles) -> str:

@@ -17,7 +17,7 @@ _LEAST_MARGIN_MIB = 16
 _MARGIN = 20
 """A twentieth is added to what a context takes: a program's first kernel makes it a little larger."""
 
-REPORT = "report it with `edgegpu selftest --json`; set isolation.mode to none to run without"
+_REPORT = "report it with `edgegpu selftest --json`; set isolation.mode to none to run without"
 _AGAIN = "sudo edgegpu selftest"
 
 
@@ -143,7 +143,7 @@ def _inconclusive(seen: Observations, card: CardObservation) -> Iterator[_Found]
     elif held.ended is RunEnd.NOT_BEGUN:
         yield _unsure("the files of its container could not be made", "df -h /run")
     elif held.step == "load" and held.error:
-        yield _unsure(f"the limiter's library cannot be loaded here: {held.error}", REPORT)
+        yield _unsure(f"the limiter's library cannot be loaded here: {held.error}", _REPORT)
     elif held.ended is RunEnd.SIGNAL and held.number == _KILL:
         yield _unsure("something on this machine killed it", _AGAIN)
 
@@ -194,13 +194,13 @@ def _harmful(seen: Observations, card: CardObservation) -> Iterator[_Found]:
 
 
 def _stops(what: str) -> _Found:
-    return Verdict.HARMFUL, what, REPORT
+    return Verdict.HARMFUL, what, _REPORT
 
 
 def _loose(seen: Observations, card: CardObservation) -> Iterator[_Found]:
     """Yield each limit that did not hold."""
     held, second = card.held, card.second
-    usable, remedy = _usable(seen, card.native), f"share this card among apps that you trust alone; {REPORT}"
+    usable, remedy = _usable(seen, card.native), f"share this card among apps that you trust alone; {_REPORT}"
     for one in held.taken:
         if one.way in usable and one.granted == seen.tries:
             yield Verdict.LOOSE, f"{one.way} memory past the limit was granted", remedy

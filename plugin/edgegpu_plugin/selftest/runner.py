@@ -46,6 +46,7 @@ class SelftestRunner:
         cgroup: Path = Path("/proc/self/cgroup"),
         program: Path | None = None,
         seconds: int = _RUN_S,
+        unit_work: Path = WORK,
     ) -> None:
         """Build the runner.
 
@@ -53,12 +54,13 @@ class SelftestRunner:
             run: the plugin's run folder; the work folder is `selftest` in it.
             cgroup: where this process's control group stands, by which it knows whether it is the plugin's unit.
             program: the program, by default the one beside the limiter's libraries of this environment.
+            unit_work: the folder that the unit's program works in.
             seconds: how long one process may take before it counts as hanging, up to 60.
         """
         self._work = run / "selftest"
         self._cgroup = cgroup
         self._program = default_folder() / PROGRAM if program is None else program
-        self._seconds = seconds
+        self._seconds, self._unit_work = seconds, unit_work
         self._stopping = threading.Event()
 
     @property
@@ -110,8 +112,8 @@ class SelftestRunner:
             if not self._program.is_file():
                 raise SelftestError(f"there is no {self._program}: install edgegpu's bundle again")
             return [str(self._program), str(self._work)]
-        if self._work != WORK:
-            raise SelftestError(f"{UNIT} works in {WORK}, and paths.run of this machine is another folder")
+        if self._work != self._unit_work:
+            raise SelftestError(f"{UNIT} works in {self._unit_work}, and paths.run of this machine is another folder")
         return ["systemctl", "start", UNIT]
 
     def _is_unit(self) -> bool:
@@ -132,7 +134,10 @@ class SelftestRunner:
                 program.kill()
                 program.leave()
                 raise SelftestError(f"it has not ended in {_MOST_S:g} s: does the driver hang?")
-        text = " ".join(program.text(_MOST_BYTES).split())
+        try:
+            text = " ".join(program.text(_MOST_BYTES).split())
+        except OSError as error:
+            raise SelftestError(f"cannot read what {command[0]} said: {error}") from error
         return "" if program.poll() == 0 else text[:_WORDS]
 
     def _result(self) -> Observations | None:
