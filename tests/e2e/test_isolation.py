@@ -31,14 +31,20 @@ def client() -> Path:
 
 @pytest.fixture
 def by(k3s: K3s, limiter_build: Path, request: pytest.FixtureRequest) -> Iterator[str]:
-    """Have the limiter hold containers, in this injection mode, and no containers afterwards."""
+    """Have the limiter hold containers, in this injection mode, and as it is by default afterwards."""
     node, mode = k3s.nodes[SERVER], str(request.param)
     isolation = {"mode": "limiter", "context_mib": CONTEXT_MIB, "libraries": str(limiter_build)}
     node.configure(extender={"listen": EXTENDER}, driver={"injection": mode}, isolation=isolation)
     insert_cards(k3s, {SERVER: cards(7611)})
+    wait_until(lambda: _has_passed(k3s), what="the node's self-test has passed")
     yield mode
     node.configure(extender={"listen": EXTENDER})
     insert_cards(k3s, {SERVER: cards(7611)})
+
+
+def _has_passed(k3s: K3s) -> bool:
+    rows = k3s.nodes[SERVER].status()["selftest"]["cards"]
+    return bool(rows) and {row["verdict"] for row in rows} == {"passed"}
 
 
 HELD = (

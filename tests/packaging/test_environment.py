@@ -90,6 +90,17 @@ def test_the_plugin_finds_the_limiters_libraries_in_it(moved: Path, bare: dict[s
     assert not [path for path in found if str(ROOT).encode() in Path(path).read_bytes()]
 
 
+def test_the_self_tests_program_is_where_its_unit_starts_it(moved: Path, bare: dict[str, str]) -> None:
+    unit = (moved / "systemd/edgegpu-selftest.service").read_text()
+    (command,) = re.findall(r"^ExecStart=/opt/edgegpu/current/(\S+) ", unit, re.MULTILINE)
+    code = "import pathlib as p; from edgegpu_plugin.selftest.runner import SelftestRunner as R; "
+    code += "print(R(p.Path()).program)"
+    assert say(moved, code, bare).strip() == str(moved / command)
+    done = run(moved / command, env=bare)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert str(ROOT).encode() not in (moved / command).read_bytes()
+
+
 def test_a_child_finds_the_same_packages(moved: Path, bare: dict[str, str]) -> None:
     code = "import subprocess as s, sys; s.run([sys.executable, '-c', 'import grpc; print(grpc.__file__)'], check=True)"
     assert say(moved, code, bare).startswith(str(moved / "lib/grpc"))
