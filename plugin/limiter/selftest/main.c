@@ -29,6 +29,7 @@
 static struct setup setup;
 static struct card_outcome cards[CARDS_TRIED];
 static struct run *seen;		/* of the first process and of the second; shared with both */
+static int go_end = -1;			/* whose closing is the word to go on: no child keeps it open */
 
 static double now_s(void)
 {
@@ -69,6 +70,8 @@ static pid_t begin(const char *card)
 	if (child == 0) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		alarm(setup.seconds + 5);	/* should the parent be stopped */
+		if (go_end >= 0)
+			close(go_end);
 		set_environment(card);
 	}
 	return child;
@@ -124,25 +127,24 @@ static void run(const char *card, const struct libraries *libraries, struct outc
 {
 	double until_s = now_s() + setup.seconds;
 	pid_t child;
+	bool holds;
 	int go[2];
 
 	if (pipe(go) < 0)
 		return;
 	memset(&seen[0], 0, sizeof(seen[0]));
+	go_end = go[1];
 	child = begin(card);
-	if (child == 0) {
-		close(go[1]);
+	if (child == 0)
 		program_first(libraries, &seen[0], go[0], second == NULL);
-	}
 	close(go[0]);
-	if (child > 0 && wait_for(child, STEP_HOLD, &seen[0], until_s, out)) {
-		if (second != NULL)
-			run_second(card, libraries, second);
-		close(go[1]);		/* the end of the pipe is the word to go on */
+	holds = child > 0 && wait_for(child, STEP_HOLD, &seen[0], until_s, out);
+	if (holds && second != NULL)
+		run_second(card, libraries, second);
+	close(go[1]);
+	go_end = -1;
+	if (holds)
 		wait_for(child, STEP_DONE, &seen[0], now_s() + setup.seconds, out);
-	} else {
-		close(go[1]);
-	}
 	out->run = seen[0];
 }
 
