@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from edgegpu_core import reasons
+from edgegpu_core.choices.pod_choice import start_refusal
 from edgegpu_core.deviceid import DeviceKind, count_by_card
 from edgegpu_core.ledger import Grant, free_after
 from edgegpu_core.model import CORE_PER_CARD
@@ -31,9 +32,17 @@ class AdmissionVerdict:
 def admission_verdict(pod: PodView, container: ContainerRequest, view: NodeView) -> AdmissionVerdict:
     """Return the verdict whether a container may start, or why not.
 
-    Its devices must be sound. They must also lie on the promised cards, or take nothing from an older claim. Pods
-    that our extender did not place (nodeName, static pods, another scheduler) are promised nothing.
+    It must have been given what its pod chooses. Its devices must be sound. They must also lie on the promised cards,
+    or take nothing from an older claim. Pods that our extender did not place (nodeName, static pods, another scheduler)
+    are promised nothing.
     """
+    given = view.given.get((pod.kubelet_uid, container.name))
+    if given is not None and (why := start_refusal(pod.choice, given, view.allowed)):
+        return AdmissionVerdict(view.ledger.grant(pod.kubelet_uid, container.name).cards(), why)
+    return _device_verdict(pod, container, view)
+
+
+def _device_verdict(pod: PodView, container: ContainerRequest, view: NodeView) -> AdmissionVerdict:
     uid = pod.kubelet_uid
     grant = view.ledger.grant(uid, container.name)
     cards = grant.cards()
@@ -64,10 +73,11 @@ def would_fit(pod: PodView, view: NodeView) -> bool:
 def admission_failure(want: WaitingContainer, view: NodeView) -> str:
     """Return why a pod shall fail at once when kubelet asks for its devices; empty when it goes on.
 
-    The pod fails when no extender placed it, no card has room for it, and it has no controller. It could not start,
-    and while it waited the scheduler would count its devices, which no other pod could have. kubelet itself fails a
-    pod for which the node's sum is too small. A pod with a controller goes on and is refused at its start: a
-    ReplicaSet answers each failed pod with a new one. A static pod goes on too: its file would bring it back.
+    The pod fails when no extender placed it, no card has room for it or the node does not allow what it chooses, and
+    it has no controller. It could not start, and while it waited the scheduler would count its devices, which no other
+    pod could have. kubelet itself fails a pod for which the node's sum is too small. A pod with a controller goes on
+    and is refused at its start: a ReplicaSet answers each failed pod with a new one. A static pod goes on too: its file
+    would bring it back.
     """
     pod = want.pod
     if pod.controlled or pod.is_static or want.started or view.promises.get(pod.kubelet_uid) or not view.slots:

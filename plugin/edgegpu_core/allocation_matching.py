@@ -3,6 +3,7 @@
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from edgegpu_core.choices.pod_choice import PodChoice
 from edgegpu_core.deviceid import SEPARATOR, DeviceKind, card_of, count_by_card, parse
 from edgegpu_core.ledger import Grant, Ledger
 from edgegpu_core.model import CORE_PER_CARD
@@ -30,6 +31,8 @@ class _Pair:
     key: tuple[str, str] | None
     """None while the container is unknown."""
     at_s: float
+    choices: frozenset[PodChoice]
+    """The choices of the pods that the first call may have been for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +123,26 @@ class AllocationMatcher:
             return wants
         return tuple(want for want in wants if want.key == self._pair.key)
 
+    def choices(self, kind: DeviceKind, size: int, view: NodeView, *, now_s: float) -> frozenset[PodChoice]:
+        """Return the choices of every pod that an Allocate may be for, without recording the call.
+
+        Those of a second call are those of its first: kubelet puts both answers together, and they must agree. Where
+        the pod that the first call was taken for has ended, this may be the second call of another, or a first one.
+        """
+        first = frozenset[PodChoice]()
+        if self._pair is not None and now_s - self._pair.at_s <= PAIR_LIMIT_S:
+            failed = self._failed(kind, view)
+            if failed is None:
+                return self._pair.choices
+            first = self._pair.choices if failed.kind is not kind else first
+        return first | {want.pod.choice for want in self.asking(kind, size, view, now_s=now_s)}
+
     def allocated(
         self, kind: DeviceKind, ids: tuple[str, ...], view: NodeView, *, now_s: float
     ) -> WaitingContainer | None:
         """Record an Allocate and return the container that it was for; None when that is unknown."""
         want = self._identify(kind, len(ids), ids, view, now_s=now_s)
+        choices = self.choices(kind, len(ids), view, now_s=now_s)
         failed = self._failed(kind, view)
         if failed is not None:
             self._given.remove(failed)
@@ -134,7 +152,7 @@ class AllocationMatcher:
             self._given[first] = replace(self._given[first], owner=want.key)
         self._given.append(GivenDevices(kind, ids, None if want is None else want.key))
         if want is None or want.lacks(kind.other):
-            self._pair = _Pair(None if want is None else want.key, now_s)
+            self._pair = _Pair(None if want is None else want.key, now_s, choices)
         else:
             self._pair = None
         return want

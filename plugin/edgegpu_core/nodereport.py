@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from edgegpu_core.choices.pod_choice import AllowedChoices, read_allowed
 from edgegpu_core.inventory import CardCapacity
 from edgegpu_core.placement import Policy, Share, parse_policy
 
@@ -30,6 +31,8 @@ class NodeReport:
     slots: tuple[CardCapacity, ...]
     held: Mapping[str, tuple[Share, ...]]
     waiting: frozenset[str] = frozenset()
+    allowed: AllowedChoices | None = None
+    """What pods may choose on the node; None from a plugin that knows no choice."""
 
     def units(self) -> int:
         """Return the memory units of the healthy cards, which the node's allocatable must equal."""
@@ -54,6 +57,8 @@ def write_report(report: NodeReport) -> str:
         },
         "waiting": sorted(report.waiting),
     }
+    if report.allowed is not None:
+        value["allowed"] = report.allowed.to_json()
     return json.dumps(value, separators=(",", ":"))
 
 
@@ -81,6 +86,7 @@ def read_report(text: str | None) -> NodeReport | None:
                 for uid, shares in value["held"].items()
             },
             waiting=frozenset(str(uid) for uid in value["waiting"]),
+            allowed=read_allowed(value["allowed"]) if "allowed" in value else None,
         )
     except (ValueError, KeyError, TypeError, IndexError, AttributeError, ArithmeticError, RecursionError):
         return None

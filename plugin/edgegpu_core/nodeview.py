@@ -5,6 +5,7 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
+from edgegpu_core.choices.pod_choice import NODE_WITHOUT, AllowedChoices, PodChoice
 from edgegpu_core.deviceid import DeviceKind
 from edgegpu_core.inventory import CardCapacity, FreeAmounts
 from edgegpu_core.ledger import Grant, Ledger, free_after
@@ -64,6 +65,10 @@ class NodeView:
     """kubelet's records of live pods, with the devices given since kubelet last wrote its checkpoint."""
     promises: Mapping[str, Cards]
     """The cards that each pod is promised, after corrections, by kubelet's UID."""
+    allowed: AllowedChoices = NODE_WITHOUT
+    """What pods may choose on this node."""
+    given: Mapping[tuple[str, str], PodChoice] = field(default_factory=dict)
+    """What kubelet's stored answers give each container, by kubelet's UID of its pod and by name."""
 
     _waiting: list[tuple[WaitingContainer, ...]] = field(default_factory=list, init=False, repr=False, compare=False)
 
@@ -119,7 +124,9 @@ class NodeView:
         return free_after(self.slots, self.holdings(without=without).values())
 
     def place_anew(self, pod: PodView) -> Placement | PlacementRefusal:
-        """Place a pod as if it held nothing, or return why it does not fit."""
+        """Place a pod as if it held nothing, or return why it does not fit or may not be here."""
+        if refusal := self.allowed.refusal(pod.choice):
+            return PlacementRefusal(refusal, never=True)
         free = self.free(without=pod.kubelet_uid)
         return place_pod(pod.containers, free, pod.policy or self.policy, self.model)
 

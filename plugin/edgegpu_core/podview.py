@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from edgegpu_core.choices.pod_choice import NO_CHOICE, PodChoice, read_choice
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.placement import Policy, parse_policy
 from edgegpu_core.request import ContainerRequest, ContainerRole, RequestedAmounts
@@ -49,6 +50,8 @@ class PodView:
     policy: Policy | None = None
     bad_policy: str = ""
     """The text of a policy annotation that names no policy."""
+    choice: PodChoice = NO_CHOICE
+    """What its annotations ask of how its containers are held."""
     priority: int = 0
     controlled: bool = False
     kubelet_uid: str = ""
@@ -165,6 +168,7 @@ def pod_view(pod: Mapping[str, Any], model: ResourceModel, *, by_kubelet: bool =
         cards=read_cards(annotations.get(CARDS_ANNOTATION), uid, node),
         policy=policy,
         bad_policy=bad,
+        choice=read_choice(annotations),
         priority=int(spec.get("priority") or 0),
         controlled=any(owner.get("controller") for owner in metadata.get("ownerReferences") or ()),
         kubelet_uid=uid,

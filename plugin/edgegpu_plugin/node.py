@@ -93,7 +93,7 @@ class NodePart:
         self.link = self._kubelet_link(model, kubelet_facts)
         self.pods = self._reflector(client, model)
         self._visibility = VisibilityCheck(dev=config.driver.root / "dev", cards=self.state.cards)
-        self.publisher = _publisher(objects, name, self._on_node, before_report=self._limit_offer)
+        self.publisher = _publisher(objects, name, self._on_node, before_report=self._before_report)
         self.reconciler = Reconciler(
             state=self.state,
             collector=Collector(self.state, kubelet_facts),
@@ -192,7 +192,8 @@ class NodePart:
         return answer
 
     def load_saved(self) -> None:
-        """Offer the cards from the saved inventory, before NVML is asked."""
+        """Offer the cards from the saved inventory, before NVML is asked, and say what pods may choose."""
+        self._set_allowed()
         everything = self._saved.cards
         self._past = {card.uuid: card for card in (*self._saved.gone, *everything)}
         self.injector.use_saved(everything)
@@ -366,6 +367,14 @@ class NodePart:
             self._device_list.is_limited
         ):  # else nothing delays the registration, which kubelet's admissions do not wait for
             self._limit_offer(self.state.snapshot())
+
+    def _before_report(self, snapshot: Snapshot) -> None:
+        self._set_allowed()
+        self._limit_offer(snapshot)
+
+    def _set_allowed(self) -> None:
+        """Take what pods may choose here: the way of injection or the limiter's libraries may have changed."""
+        self.state.set_allowed(self._isolation.allowed())
 
     def _limit_offer(self, snapshot: Snapshot) -> None:
         """Offer only what pods hold while a change of this machine lets k3s run without the extender beside the plugin.

@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from edgegpu_core.choices.pod_choice import ISOLATION_ANNOTATION, AllowedChoices
 from edgegpu_core.inventory import CardCapacity
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.nodereport import REPORT_ANNOTATION, NodeReport, write_report
@@ -28,6 +29,7 @@ def node(
     policy: Policy = Policy.FIRST_FIT,
     allocatable: int | None = None,
     core_required: bool = True,
+    allowed: AllowedChoices | None = None,
 ) -> Json:
     """Return a node with cards of so many units."""
     report = NodeReport(
@@ -40,6 +42,7 @@ def node(
         slots=tuple(CardCapacity(uuid(name, i), str(i), count) for i, count in enumerate(units)),
         held=held or {},
         waiting=frozenset(waiting),
+        allowed=allowed,
     )
     offered = sum(units) if allocatable is None else allocatable
     return {
@@ -62,9 +65,12 @@ def pod(
     phase: str = "Pending",
     priority: int = 0,
     policy: str | None = None,
+    isolation: str = "",
 ) -> Json:
     """Return a pod whose containers c0, c1 … ask for (memory units, core)."""
     annotations = {} if policy is None else {POLICY_ANNOTATION: policy}
+    if isolation:
+        annotations[ISOLATION_ANNOTATION] = isolation
     if cards is not None:
         annotations[CARDS_ANNOTATION] = write_cards(f"uid-{name}", node, cards)
     spec: Json = {"containers": [_container(f"c{i}", ask) for i, ask in enumerate(asks)], "priority": priority}

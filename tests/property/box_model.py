@@ -6,6 +6,8 @@ from property.cases import MODEL, NODE, slots_of
 from property.kubelet_model import KubeletModel
 from property.plugin_model import PluginModel
 
+from edgegpu_core.choices.answers import least
+from edgegpu_core.choices.pod_choice import PodChoice
 from edgegpu_core.deviceid import DeviceKind, core_ids, memory_ids
 from edgegpu_core.nodeview import is_complete
 from edgegpu_core.placement import PodPlan, Share, footprint, plan_pod
@@ -49,15 +51,23 @@ class BoxModel:
             slots=self.slots,
             checkpoint=lambda: (self.kubelet.writes, self.kubelet.checkpoint),
             kubelet_pods=lambda: [self.api.get(uid, pod) for uid, pod in self.kubelet.active.items()],
+            given=lambda: {key: least(some) for key, some in self.answers().items()},
         )
+
+    def answers(self) -> dict[tuple[str, str], set[PodChoice]]:
+        """Return what kubelet's answers give each container, by its pod's UID and by name; one, if they agree."""
+        found: dict[tuple[str, str], set[PodChoice]] = {}
+        for (uid, container, _), answer in self.kubelet.answers.items():
+            found.setdefault((uid, container), set()).add(answer)
+        return found
 
     def preferred(self, kind: DeviceKind, available: list[str], must_include: list[str], size: int) -> list[str]:
         """Hand a call on."""
         return self.plugin.preferred(kind, available, must_include, size)
 
-    def allocate(self, kind: DeviceKind, ids: tuple[str, ...]) -> None:
+    def allocate(self, kind: DeviceKind, ids: tuple[str, ...]) -> PodChoice:
         """Hand a call on."""
-        self.plugin.allocate(kind, ids)
+        return self.plugin.allocate(kind, ids)
 
     def add(self, pod: PodView, *, known: bool) -> None:
         self.api[pod.uid] = pod
@@ -65,11 +75,18 @@ class BoxModel:
         if known:
             self.plugin.put(pod)
 
-    def new(self, containers: tuple[ContainerRequest, ...]) -> PodView:
+    def new(self, containers: tuple[ContainerRequest, ...], choice: PodChoice) -> PodView:
         self.number += 1
         uid = f"u{self.number:03d}"
         return PodView(
-            uid=uid, namespace="ns", name=uid, node=NODE, containers=containers, kubelet_uid=uid, created=uid
+            uid=uid,
+            namespace="ns",
+            name=uid,
+            node=NODE,
+            containers=containers,
+            choice=choice,
+            kubelet_uid=uid,
+            created=uid,
         )
 
     def containers(self, shape: str, picks: tuple[int, int]) -> tuple[ContainerRequest, ...]:

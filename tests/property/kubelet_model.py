@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from edgegpu_core.choices.pod_choice import PodChoice
 from edgegpu_core.deviceid import DeviceKind
 from edgegpu_core.ledger import CheckpointEntry
 from edgegpu_core.model import ResourceModel
@@ -19,8 +20,8 @@ class DevicePlugins(Protocol):
     def preferred(self, kind: DeviceKind, available: list[str], must_include: list[str], size: int) -> list[str]:
         """Answer GetPreferredAllocation."""
 
-    def allocate(self, kind: DeviceKind, ids: tuple[str, ...]) -> None:
-        """Answer Allocate."""
+    def allocate(self, kind: DeviceKind, ids: tuple[str, ...]) -> PodChoice:
+        """Answer Allocate with what shall hold the container, which kubelet keeps with the devices."""
 
 
 Booked = dict[tuple[str, str, DeviceKind], tuple[str, ...]]
@@ -50,6 +51,7 @@ class KubeletModel:
     checkpoint: tuple[CheckpointEntry, ...] = ()
     writes: int = 0
     now: Admission | None = None
+    answers: dict[tuple[str, str, DeviceKind], PodChoice] = field(default_factory=dict)
     _booked: Booked = field(default_factory=dict)
     _reuse: dict[DeviceKind, set[str]] = field(default_factory=dict)
 
@@ -124,7 +126,8 @@ class KubeletModel:
                     yield "failed"
                     return
                 yield f"{pod.uid} prefers"
-                self.plugins.allocate(kind, tuple(self.rng.sample(ids, len(ids))))
+                answer = self.plugins.allocate(kind, tuple(self.rng.sample(ids, len(ids))))
+                self.answers[pod.kubelet_uid, container.name, kind] = answer
                 self._booked[pod.kubelet_uid, container.name, kind] = tuple(ids)
                 changed = True
             if changed:

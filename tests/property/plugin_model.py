@@ -1,11 +1,13 @@
 """How the core is asked, call by call: what nodestate, allocator and reconciler do, without threads and files."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from edgegpu_core.admission import admission_verdict
 from edgegpu_core.allocation_matching import AllocationMatcher, AllocationTarget, pick
+from edgegpu_core.choices.modes import PluginIsolation
+from edgegpu_core.choices.pod_choice import AllowedChoices, PodChoice
 from edgegpu_core.deviceid import DeviceKind
 from edgegpu_core.inventory import CardCapacity, FreeAmounts
 from edgegpu_core.ledger import CheckpointEntry, Ledger
@@ -13,6 +15,9 @@ from edgegpu_core.model import ResourceModel
 from edgegpu_core.nodeview import NodeView, corrected_promises
 from edgegpu_core.placement import Placement, PodPlan, Policy, Share, place, plan_pod
 from edgegpu_core.podview import Cards, PodView
+
+ALLOWED = AllowedChoices(PluginIsolation.LIMITER, (PluginIsolation.NONE,))
+"""The node holds containers, and lets its pods choose not to be held."""
 
 
 @dataclass(slots=True)
@@ -23,6 +28,7 @@ class PluginModel:
     slots: tuple[CardCapacity, ...]
     checkpoint: Callable[[], tuple[int, tuple[CheckpointEntry, ...]]]
     kubelet_pods: Callable[[], Iterable[PodView]]
+    given: Callable[[], Mapping[tuple[str, str], PodChoice]]
     matcher: AllocationMatcher = field(default_factory=AllocationMatcher)
     pods: dict[str, PodView] = field(default_factory=dict)
     released: frozenset[str] = frozenset()
@@ -64,6 +70,8 @@ class PluginModel:
             pods=live,
             ledger=ledger,
             promises=promises,
+            allowed=ALLOWED,
+            given=self.given(),
         )
 
     def preferred(self, kind: DeviceKind, available: list[str], must_include: list[str], size: int) -> list[str]:
@@ -83,10 +91,13 @@ class PluginModel:
     def _target(self, kind: DeviceKind, size: int, must_include: list[str]) -> AllocationTarget:
         return self.matcher.prefer(kind, size, must_include, self.view(), now_s=self.now_s)
 
-    def allocate(self, kind: DeviceKind, ids: tuple[str, ...]) -> None:
-        """Answer Allocate."""
+    def allocate(self, kind: DeviceKind, ids: tuple[str, ...]) -> PodChoice:
+        """Answer Allocate with what shall hold the container."""
         self.now_s += 0.001
-        self.matcher.allocated(kind, ids, self.view(), now_s=self.now_s)
+        view = self.view()
+        choices = self.matcher.choices(kind, len(ids), view, now_s=self.now_s)
+        self.matcher.allocated(kind, ids, view, now_s=self.now_s)
+        return ALLOWED.given_to(choices)
 
     def put(self, pod: PodView) -> None:
         """Hear of a new or changed pod."""

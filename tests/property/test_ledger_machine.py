@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from property.box_model import SHAPES, BoxModel
 from property.cases import MODEL
-from property.plugin_model import room, summed
+from property.plugin_model import ALLOWED, room, summed
 
 from edgegpu_core.admission import admission_verdict
+from edgegpu_core.choices.modes import PluginIsolation
+from edgegpu_core.choices.pod_choice import PodChoice
 from edgegpu_core.deviceid import DeviceKind, card_of
 from edgegpu_core.placement import Placement, PodPlan, Policy, place, plan_pod
 from edgegpu_core.podview import PodView
@@ -36,6 +38,7 @@ REQUESTS = st.one_of(
 )
 SHAPE = st.sampled_from(["one"] * 6 + list(SHAPES))
 COPIES = st.sampled_from([3, 1, 2])
+CHOICES = st.sampled_from(["", "", "", PluginIsolation.NONE]).map(PodChoice)
 MOST_WAITING = 6
 PICK = st.integers(0, 5)
 
@@ -56,12 +59,12 @@ class LedgerMachine(BoxModel, RuleBasedStateMachine):
     # What the cluster does.
 
     @precondition(lambda self: len(self.kubelet.queue()) < MOST_WAITING)
-    @rule(shape=SHAPE, picks=st.tuples(PICK, PICK), known=st.booleans(), copies=COPIES)
-    def bind(self, shape: str, picks: tuple[int, int], known: bool, copies: int) -> None:  # noqa: FBT001
+    @rule(shape=SHAPE, picks=st.tuples(PICK, PICK), known=st.booleans(), copies=COPIES, choice=CHOICES)
+    def bind(self, shape: str, picks: tuple[int, int], known: bool, copies: int, choice: PodChoice) -> None:  # noqa: FBT001
         containers = self.containers(shape, picks)
         plan = plan_pod(containers, MODEL)
         for _ in range(copies):
-            pod = self.new(containers)
+            pod = self.new(containers, choice)
             held_back = any(self.lacks(uid) and ambiguous(pod, self.api[uid]) for uid in self.bound)
             if not isinstance(plan, PodPlan) or held_back:
                 return
@@ -73,12 +76,12 @@ class LedgerMachine(BoxModel, RuleBasedStateMachine):
                 self.add(replace(pod, cards=placed.cards), known=known)
 
     @precondition(lambda self: self.forcing and len(self.kubelet.queue()) < MOST_WAITING)
-    @rule(shape=SHAPE, picks=st.tuples(PICK, PICK), known=st.booleans(), copies=COPIES)
-    def force(self, shape: str, picks: tuple[int, int], known: bool, copies: int) -> None:  # noqa: FBT001
+    @rule(shape=SHAPE, picks=st.tuples(PICK, PICK), known=st.booleans(), copies=COPIES, choice=CHOICES)
+    def force(self, shape: str, picks: tuple[int, int], known: bool, copies: int, choice: PodChoice) -> None:  # noqa: FBT001
         containers = self.containers(shape, picks)
         for _ in range(copies):
             if isinstance(plan_pod(containers, MODEL), PodPlan):
-                self.add(self.new(containers), known=known)
+                self.add(self.new(containers, choice), known=known)
 
     # What kubelet does.
 
@@ -131,7 +134,8 @@ class LedgerMachine(BoxModel, RuleBasedStateMachine):
         """Ask PreStart's question, as kubelet does at each start of a container."""
         view = self.plugin.view()
         verdicts = [admission_verdict(pod, container, view) for container in pod.containers]
-        if all(verdict.admitted for verdict in verdicts):
+        agree = all(len(self.answers()[pod.uid, container.name]) == 1 for container in pod.containers)
+        if agree and all(verdict.admitted for verdict in verdicts):
             self.running.add(pod.uid)
             self._is_right(pod)
         else:
@@ -144,6 +148,10 @@ class LedgerMachine(BoxModel, RuleBasedStateMachine):
             cards = {kind: {card_of(text) for text in grant.ids.get(kind, ())} for kind in DeviceKind}
             assert cards[DeviceKind.MEMORY] <= cards[DeviceKind.CORE]
             assert len(cards[DeviceKind.CORE]) == max(1, container.request.core // 100)
+            (given,) = self.answers()[pod.uid, container.name]
+            assert given in {ALLOWED.given_to([pod.choice]), ALLOWED.given_to([])}, "it is held less than it may be"
+            if pod.uid in self.bound and not self.forcing:
+                assert given == ALLOWED.given_to([pod.choice]), f"{pod.uid} chose {pod.choice}, and was given {given}"
             if pod.uid in self.bound:
                 assert set(view.promises[pod.uid][container.name]) == cards[DeviceKind.CORE]
 

@@ -185,7 +185,9 @@ def check_limiter(probe: BoxProbe) -> CheckResult:
     held = sum(one["state"] == "enforced" for one in states)
     many = "1 container to its memory" if held == 1 else f"{held} containers to their memory"
     by_mps = ", and its compute by MPS" if held == 1 else ", and their compute by MPS"
-    return result_of(problems, ok=f"the limiter holds {many}{by_mps if mode == 'mps' else ''}")
+    free = sum(one["state"] == "off" for one in states)
+    chosen = f"; {free} not, by its pod's choice" if free else ""
+    return result_of(problems, ok=f"the limiter holds {many}{by_mps if mode == 'mps' else ''}{chosen}")
 
 
 def _isolation_problem(problem: str) -> CheckProblem:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from edgegpu_core.choices.pod_choice import NO_CHOICE, AllowedChoices, PodChoice, choice_refusal
 from edgegpu_core.inventory import CardCapacity, FreeAmounts
 from edgegpu_core.ledger import free_after
 from edgegpu_core.limits.nodes import Constraints, Taint
@@ -32,6 +33,8 @@ class NodeRoom:
     """Why no pod can be placed on the node at present; empty when one can."""
     stale: bool = False
     """Whether `problem` is an inventory that is not current: it passes within moments."""
+    allowed: AllowedChoices | None = None
+    """What pods may choose there; None where that is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +52,7 @@ class NewPod:
 
     containers: tuple[ContainerRequest, ...] = ()
     policy: Policy | None = None
+    choice: PodChoice = NO_CHOICE
     problem: str = ""
 
     @property
@@ -137,6 +141,8 @@ class TrialPlacement:
 
     def _on_node(self, pod: NewPod, at: int) -> Placement | PlacementRefusal:
         room = self._rooms[at]
+        if refusal := choice_refusal(pod.choice, room.allowed):
+            return PlacementRefusal(refusal, never=True)
         return place_pod(pod.containers, self._free[at], pod.policy or room.policy, room.model)
 
     def end(self, pod: OwnPod) -> None:

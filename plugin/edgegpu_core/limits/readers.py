@@ -46,6 +46,7 @@ def read_node(node: Mapping[str, Any], pods: Iterable[PodView], base: ResourceMo
         taints=taints,
         problem=stale,
         stale=bool(stale),
+        allowed=report.allowed,
     )
 
 
@@ -98,7 +99,7 @@ def new_pod(template: Object, model: ResourceModel) -> NewPod:
         if seen.bad_policy
         else ""
     )
-    return NewPod(containers=seen.containers, policy=seen.policy, problem=problem)
+    return NewPod(containers=seen.containers, policy=seen.policy, choice=seen.choice, problem=problem)
 
 
 def own_pod(pod: Object, model: ResourceModel) -> OwnPod:

@@ -15,6 +15,7 @@ from pydantic import (
     field_validator,
 )
 
+from edgegpu_core.choices.modes import PluginIsolation
 from edgegpu_core.injection import Injection
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.placement import Policy
@@ -130,19 +131,6 @@ class Driver(Section):
     ] = 300.0
 
 
-class PluginIsolation(StrEnum):
-    """What holds a container to the memory that it was given."""
-
-    NONE = "none"
-    LIMITER = "limiter"
-    MPS = "mps"
-
-    @property
-    def has_limiter(self) -> bool:
-        """Whether the limiter is put into containers."""
-        return self is not PluginIsolation.NONE
-
-
 class BypassPolicy(StrEnum):
     """What is done with a process that uses a card past the limiter."""
 
@@ -162,6 +150,11 @@ class IsolationSection(Section):
     """What holds containers to their shares, for those that are given devices from now on."""
 
     mode: Annotated[PluginIsolation, says("one of none, limiter, mps")] = PluginIsolation.LIMITER
+    pods_may: Annotated[
+        tuple[PluginIsolation, ...] | None,
+        BeforeValidator(none_if_auto),
+        says("auto, or a list of the modes that a pod may choose for itself: none, limiter, with mode mps also mps"),
+    ] = None
     context_mib: Annotated[
         Annotated[StrictInt, Field(ge=0)] | None,
         BeforeValidator(none_if_auto),
@@ -183,6 +176,23 @@ class IsolationSection(Section):
         if policy is BypassPolicy.KILL and info.data.get("mode") is PluginIsolation.MPS:
             raise ValueError("isolation.mode is mps: a client of MPS that is killed faults the others on its card")
         return policy
+
+    @field_validator("pods_may")
+    @classmethod
+    def _has_a_daemon(
+        cls, modes: tuple[PluginIsolation, ...] | None, info: ValidationInfo
+    ) -> tuple[PluginIsolation, ...] | None:
+        if PluginIsolation.MPS in (modes or ()) and info.data.get("mode") is not PluginIsolation.MPS:
+            raise ValueError("isolation.mode is not mps: the daemon that mps needs runs only then")
+        return modes
+
+    @property
+    def chosen_by_pods(self) -> tuple[PluginIsolation, ...]:
+        """The modes that a pod may choose beside the node's own: unless the file lists them, the stricter ones."""
+        if self.pods_may is not None:
+            return self.pods_may
+        stricter = (mode for mode in PluginIsolation if mode.strictness > self.mode.strictness)
+        return tuple(mode for mode in stricter if mode is not PluginIsolation.MPS)
 
 
 class Tls(Section):

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from edgegpu_base.errors import EdgegpuError
+from edgegpu_core.choices.modes import PluginIsolation
+from edgegpu_core.choices.pod_choice import NO_CHOICE, PodChoice
 from edgegpu_core.injection import Injection, InjectionChoice
 from edgegpu_core.inventory import Card
 from edgegpu_plugin.cards.device_nodes import ensure_nodes, link_nodes
@@ -146,22 +148,25 @@ class Injector:
         """Whether the nvidia runtime brings the driver's files, so that the limiter is preloaded alone."""
         return self._choice.mode is Injection.RUNTIME
 
-    def allocation(self, cards: Sequence[str], ids: Sequence[str] = ()) -> Allocation:
+    def allocation(self, cards: Sequence[str], ids: Sequence[str] = (), given: PodChoice = NO_CHOICE) -> Allocation:
         """Return what kubelet shall give a container with these cards; kubelet stores and replays it."""
         if self._asks_first:
             self.learn_kubelet(self._ask_kubelet())
-        isolation = self._isolation if self._isolation is not None and self._isolation.lies_over(cards) else None
+        is_held = given.isolation not in {"", PluginIsolation.NONE}
+        isolation = self._isolation if is_held else None
+        if isolation is not None and isolation.stops_programs(cards):
+            isolation = None  # it is told as degraded
         if self.is_by_runtime:
             preload = () if isolation is None else self._devices.preload()
-            given = Allocation(envs={"NVIDIA_VISIBLE_DEVICES": ",".join(cards)}, mounts=preload)
+            answer = Allocation(envs={"NVIDIA_VISIBLE_DEVICES": ",".join(cards)}, mounts=preload)
             isolation = isolation if preload else None
         elif self._choice.mode is Injection.DEVICES:
             known = self._saved | self._cards
             some = [known[card] for card in cards if card in known]
-            given = self._devices.allocation(some, limited=isolation is not None)
+            answer = self._devices.allocation(some, limited=isolation is not None)
         else:
-            given = self._cdi.allocation(cards, limited=isolation is not None)
-        return given if isolation is None else isolation.add_to(given, ids)
+            answer = self._cdi.allocation(cards, limited=isolation is not None)
+        return answer if isolation is None else isolation.add_to(answer, ids, given)
 
     def use(self, cards: Sequence[Card]) -> None:
         """Take the cards that NVML found and make the files for containers, before waiting starts continue."""

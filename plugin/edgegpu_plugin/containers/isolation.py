@@ -10,14 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from edgegpu_base.errors import EdgegpuError
+from edgegpu_core.choices.answers import choice_marks, given_by
+from edgegpu_core.choices.modes import PluginIsolation
+from edgegpu_core.choices.pod_choice import ISOLATION_ANNOTATION, AllowedChoices, PodChoice
 from edgegpu_core.deviceid import DeviceKind, card_of, count_by_card, parse
 from edgegpu_core.ledger import CheckpointEntry
 from edgegpu_core.model import CORE_PER_CARD
 from edgegpu_core.nodeview import NodeView
+from edgegpu_core.podview import PodView
 from edgegpu_core.reasons import MPS_REASON
 from edgegpu_core.request import ContainerRequest, ContainerRole
 from edgegpu_plugin.cards.nvml_library import CardProcess
-from edgegpu_plugin.config.schema import BypassPolicy, ComputePolicy, IsolationSection, PluginIsolation
+from edgegpu_plugin.config.schema import BypassPolicy, ComputePolicy, IsolationSection
 from edgegpu_plugin.containers.bypass import LOOK_S, BypassDetector, ContainerKey, CountedContainer
 from edgegpu_plugin.containers.cgroups import CgroupOwner
 from edgegpu_plugin.containers.container_folder import CardLimits, Charge, ContainerFolders, FolderState, limits_text
@@ -38,18 +42,13 @@ _LOG = logging.getLogger(__name__)
 _MIB = 1 << 20
 _CONTEXT_MIB = 256
 """What counts for a context on a card where no self-test has seen one: an estimate."""
-_MARK = "edgegpu.io/isolation"
-"""The annotation in kubelet's answer by which later starts know that the limiter holds the container."""
-
-_MPS_MARK = _MARK.encode() + b"\x12\x03" + PluginIsolation.MPS.value.encode()
-"""The same where the mode was mps: in protobuf a map's key is followed by its value, field 2, of three bytes."""
-
 PRELOAD_ONLY = (
     "preload only: the nvidia runtime brings the driver's files, so that programs are held which ask for the driver by "
     "its usual name, and those that open its file or are static are not; driver.injection cdi or devices hold all"
 )
 _NOT_PRELOADED = "the limiter could not be preloaded when its pod was admitted: delete the pod to have it made anew"
 _BEFORE = "its pod was admitted before the limiter was laid over containers: delete the pod to have it made anew"
+_CHOSEN = f"its pod's annotation {ISOLATION_ANNOTATION} chooses none"
 _NOT_WHOLE = "its files in {folder} are not whole: its processes get no more card memory until it is started again"
 
 
@@ -141,29 +140,46 @@ class IsolatedContainers:
 
     @property
     def is_on(self) -> bool:
-        """Whether containers that are given devices from now on are held by the limiter."""
+        """Whether containers of pods that choose nothing are held by the limiter from now on."""
         return self._settings.mode.has_limiter
 
     @property
     def _is_mps(self) -> bool:
-        """Whether such containers have shares of multiprocessors, by MPS."""
+        """Whether they have shares of multiprocessors, by MPS."""
         return self._settings.mode is PluginIsolation.MPS
 
     def start_mps(self) -> None:
         """Make what the unit of MPS's daemon waits for, or take it away; before that unit is started."""
         self._mps.prepare(wanted=self._is_mps)
 
+    def allowed(self) -> AllowedChoices:
+        """Return what pods may choose on this node; where nothing can hold a container, why."""
+        chosen = self._settings.chosen_by_pods
+        holds_some = self.is_on or any(mode.has_limiter for mode in chosen)
+        return AllowedChoices(self._settings.mode, chosen, self._cannot_hold() if holds_some else "")
+
+    def _cannot_hold(self) -> str:
+        """Return why no container can be held on this node; empty when it can."""
+        cards = [card.uuid for card in self._state.cards()]
+        try:
+            self.libraries()
+        except PluginError as error:
+            return str(error)
+        if self._selftest is not None and self._selftest.stops_programs(cards):
+            return self._selftest.why_degraded(cards)
+        return ""
+
     @property
     def is_needed(self) -> bool:
         """Whether the limiter holds containers, from now on or by answers that kubelet replays."""
         return self.is_on or any(is_limited(entry) for entry in self._state.recorded())
 
-    def lies_over(self, cards: Iterable[str]) -> bool:
-        """Return whether the limiter is laid over a container that is given these cards now.
+    def stops_programs(self, cards: Iterable[str]) -> bool:
+        """Return whether the limiter stops programs on one of these cards, by the self-test.
 
-        Where it stops programs, by the self-test, it is not: their containers are `degraded`.
+        It is not laid over containers that are given them: these are `degraded`.
         """
-        return self.is_on and not (self._selftest is not None and self._selftest.stops_programs(cards))
+        return self._selftest is not None and self._selftest.stops_programs(cards)
 
     def libraries(self) -> LimiterFiles:
         """Return the limiter's libraries; they are looked at again when they change.
@@ -177,19 +193,19 @@ class IsolatedContainers:
             known = self._libraries = (stamps, find_limiter(self._settings.libraries))
         return known[1]
 
-    def add_to(self, given: Allocation, ids: Iterable[str]) -> Allocation:
-        """Return what kubelet shall give a container that the limiter holds, for one resource.
+    def add_to(self, answer: Allocation, ids: Iterable[str], given: PodChoice) -> Allocation:
+        """Return what kubelet shall give a container that is held as `given` says, for one resource.
 
         A container has a folder for its memory units. It may hold a whole card without asking for memory, so a whole
         card's core brings a folder as well. Of two folders kubelet mounts all of one, by chance; both are made.
         """
         ids = tuple(ids)
         mounts = self.folders.mounts(self.folders.of(ids)) if _has_folder(ids) else []
-        annotations = {**given.annotations, _MARK: self._settings.mode.value}
-        envs = given.envs
-        if self._is_mps and self._can_share(ids):
+        annotations = {**answer.annotations, **choice_marks(given)}
+        envs = answer.envs
+        if given.isolation == PluginIsolation.MPS and self._can_share(ids):
             envs, mounts = {**envs, **self._mps.envs()}, [*mounts, *(self._mps.mounts() if mounts else ())]
-        return replace(given, envs=envs, annotations=annotations, mounts=[*given.mounts, *mounts])
+        return replace(answer, envs=envs, annotations=annotations, mounts=[*answer.mounts, *mounts])
 
     def _can_share(self, ids: tuple[str, ...]) -> bool:
         """Return whether MPS can share all cards of these devices; before Volta its clients share their memory too."""
@@ -393,7 +409,8 @@ class IsolatedContainers:
 
     def _mps_reason(self, key: ContainerKey, entries: list[CheckpointEntry], now: ContainerIsolation) -> str:
         """Return why a container that is to have shares of multiprocessors has shares of time."""
-        if now.state != "enforced" or not now.core or not any(_MPS_MARK in _answer(entry) for entry in entries):
+        by_mps = any(given_by(entry.answer).isolation == PluginIsolation.MPS for entry in entries)
+        if now.state != "enforced" or not now.core or not by_mps:
             return ""
         problem = self._mps.problem(card for card in self._state.cards() if card.uuid in now.core)
         return time_reason(problem) if problem else self._mps_clients.reason(key)
@@ -467,9 +484,8 @@ class IsolatedContainers:
 
     def _container(self, entries: list[CheckpointEntry], view: NodeView, *, by_runtime: bool) -> ContainerIsolation:
         if not any(is_limited(entry) for entry in entries):
-            if not self.is_on:
-                return ContainerIsolation("off")
-            return ContainerIsolation("degraded", _NOT_PRELOADED if by_runtime else _BEFORE)
+            pod = view.pods.get(entries[0].pod_uid) if entries else None
+            return self._unheld(pod, by_runtime=by_runtime)
         folders = self._folders(entries)
         states = [state for folder in folders if (state := self.folders.state(folder)) is not None]
         if not states or len(states) < len(folders):
@@ -487,6 +503,15 @@ class IsolatedContainers:
             limiter=next((state.counts.limiter for state in states if state.counts.limiter), ""),
         )
 
+    def _unheld(self, pod: PodView | None, *, by_runtime: bool) -> ContainerIsolation:
+        """Return the state of a container that nothing holds: `off` where the node or, as it may, its pod says so."""
+        chosen = "" if pod is None else pod.choice.isolation
+        if chosen == PluginIsolation.NONE and chosen in self._settings.chosen_by_pods:
+            return ContainerIsolation("off", _CHOSEN)
+        if not self.is_on:
+            return ContainerIsolation("off")
+        return ContainerIsolation("degraded", _NOT_PRELOADED if by_runtime else _BEFORE)
+
     def _entries_of(self, view: NodeView, uid: str, container: str) -> list[CheckpointEntry]:
         return [entry for entry in self._entries(view) if (entry.pod_uid, entry.container) == (uid, container)]
 
@@ -500,7 +525,7 @@ class IsolatedContainers:
 
 def is_limited(entry: CheckpointEntry) -> bool:
     """Return whether kubelet's answer for these devices names the limiter."""
-    return _MARK.encode() in _answer(entry)
+    return given_by(entry.answer).isolation != PluginIsolation.NONE
 
 
 def is_preloaded(entry: CheckpointEntry) -> bool:

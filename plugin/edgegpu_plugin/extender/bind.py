@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from edgegpu_base.kube import Conflict, Json, KubeError, KubeObjects, NotFound, Unavailable
 from edgegpu_base.kube.objects import BIND_S
+from edgegpu_core.choices.pod_choice import choice_refusal
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.placement import PlacementRefusal, place, plan_pod
 from edgegpu_core.podview import CARDS_ANNOTATION, PodView, pod_view, write_cards
@@ -44,12 +45,12 @@ def _look_alike(p: RequestedAmounts, q: RequestedAmounts) -> bool:
 
 
 def _same_constraints(one: PodView, other: PodView) -> bool:
-    """Return whether containers of the two pods with equal requests may swap cards.
+    """Return whether containers of the two pods with equal requests may swap cards, and what holds them.
 
     An init container ties all containers of its pod to its own card. Equal amounts mean the same number of cards.
     """
     plain = all(container.role is not ContainerRole.INIT for pod in (one, other) for container in pod.containers)
-    return plain and (one.policy, one.bad_policy) == (other.policy, other.bad_policy)
+    return plain and (one.policy, one.bad_policy, one.choice) == (other.policy, other.bad_policy, other.choice)
 
 
 class FifoLocks:
@@ -224,6 +225,8 @@ class Binder:
             raise _RefusedError(plan.reason)
         if problem or target.node.report is None:
             raise _RefusedError(f"node {node} {problem}" if room.problem else problem)
+        if refusal := choice_refusal(pod.choice, target.node.report.allowed):
+            raise _RefusedError(refusal)
         placed = place(plan, room.free, pod.policy or target.node.report.policy)
         if isinstance(placed, PlacementRefusal):
             raise _RefusedError(placed.reason)

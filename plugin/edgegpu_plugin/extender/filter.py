@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from edgegpu_core import reasons
+from edgegpu_core.choices.pod_choice import choice_refusal
 from edgegpu_core.inventory import FreeAmounts
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.placement import PlacementRefusal, PodPlan, Policy, parse_policy, place, plan_pod
@@ -91,6 +92,8 @@ class _PodFilter:
             return UNKNOWN_NODE
         if room.problem or room.node.report is None:
             return room.problem or UNKNOWN_NODE
+        if refusal := choice_refusal(self._pod.choice, room.node.report.allowed):
+            return refusal
         reason = check.refusal(room, self._pod.policy or room.node.report.policy)
         if not reason or self._grouped:
             return reason

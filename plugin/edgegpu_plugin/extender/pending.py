@@ -57,7 +57,7 @@ def reasons_of(pods: Sequence[PodView], rooms: Mapping[str, NodeCapacity], model
     judged: dict[tuple[object, ...], tuple[bool, str]] = {}
     reasons = []
     for pod in pods:
-        asked = (pod.containers, pod.priority, pod.policy, pod.bad_policy)
+        asked = (pod.containers, pod.priority, pod.policy, pod.bad_policy, pod.choice)
         if asked not in judged:
             judged[asked] = _judged(pod, rooms, model)
         fitting, words = judged[asked]

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from edgegpu_core.choices.pod_choice import choice_refusal
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.placement import PodPlan, plan_pod
 from edgegpu_core.podview import PodView
@@ -58,7 +59,9 @@ class Preemption:
         self, pod: PodView, room: NodeCapacity, named: MetaVictims, budgets: Sequence[Budget]
     ) -> MetaVictims | None:
         plan = plan_pod(pod.containers, room.model)
-        if room.problem or not isinstance(plan, PodPlan):
+        report = room.node.report
+        may_come = report is not None and not choice_refusal(pod.choice, report.allowed)
+        if room.problem or not may_come or not isinstance(plan, PodPlan):
             return None
         # The scheduler may have given a binding in flight up, and then knows no such pod on the node.
         unsure = room.in_flight - {one.uid for one in named.pods}

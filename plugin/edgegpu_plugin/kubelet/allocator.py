@@ -8,6 +8,7 @@ from typing import Protocol
 
 from edgegpu_core.admission import AdmissionVerdict, admission_failure, admission_verdict, is_split_share
 from edgegpu_core.allocation_matching import AllocationTarget, pick
+from edgegpu_core.choices.pod_choice import PodChoice
 from edgegpu_core.deviceid import DeviceKind, card_of
 from edgegpu_core.nodeview import NodeView
 from edgegpu_core.podview import PodView
@@ -32,10 +33,10 @@ class CardInjector(Protocol):
     def answers_at_once(self) -> bool:
         """Whether `allocation` can answer now without disk or network."""
 
-    def allocation(self, cards: Sequence[str], ids: Sequence[str]) -> Allocation:
+    def allocation(self, cards: Sequence[str], ids: Sequence[str], given: PodChoice) -> Allocation:
         """Return what kubelet shall give a container with these ids of one resource, which lie on these cards.
 
-        The answer is frozen for the pod's life.
+        The answer is frozen for the pod's life. `given` says what shall hold the container.
         """
 
     def prepare(self, cards: Sequence[str], owner: tuple[str, str]) -> None:
@@ -93,12 +94,13 @@ class Allocator:
             if len(reasons) == 1 and (reason := reasons.pop()):  # else the second call or the start refuses it
                 _LOG.warning("%s fails: %s", " or ".join(one.pod.full_name for one in asking), reason)
                 raise CallRefusedError(f"edgegpu: {reason}. {_TURNED_AWAY}")
+            choices = self.state.matcher.choices(kind, len(given), view, now_s=self.clock())
             want = self.state.matcher.allocated(kind, given, view, now_s=self.clock())
             self.state.invalidate()
         cards = sorted({card_of(text) for text in given})
         who = "a container of no known pod" if want is None else _name(want.pod, want.container.name)
         _LOG.info("%s gets %d %s on %s", who, len(given), kind.name.lower(), ", ".join(cards))
-        return self.injector.allocation(cards, given)
+        return self.injector.allocation(cards, given, view.allowed.given_to(choices))
 
     def pre_start(self, kind: DeviceKind, ids: Sequence[str]) -> None:
         """Answer PreStartContainer.

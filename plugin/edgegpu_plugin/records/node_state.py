@@ -9,6 +9,8 @@ from pathlib import Path
 
 from edgegpu_base.files import stamp
 from edgegpu_core.allocation_matching import AllocationMatcher
+from edgegpu_core.choices.answers import given_by, least
+from edgegpu_core.choices.pod_choice import NODE_WITHOUT, AllowedChoices, PodChoice
 from edgegpu_core.inventory import Card, CardCapacity, slots
 from edgegpu_core.ledger import CheckpointEntry, CheckpointError, Ledger, parse_checkpoint
 from edgegpu_core.model import ModelError, ResourceModel
@@ -74,6 +76,8 @@ class NodeState:
         self._stamp: tuple[int, ...] = ()
         self._entries: tuple[CheckpointEntry, ...] = ()
         self._booked = Ledger()
+        self._given: dict[tuple[str, str], PodChoice] = {}
+        self._allowed = NODE_WITHOUT
         self.checkpoint_problem = ""
         """Why kubelet's checkpoint cannot be read, in words; empty when it can."""
         self._cards: tuple[Card, ...] = ()
@@ -114,6 +118,13 @@ class NodeState:
             silent = (card.uuid for card in there if not card.answers)
             self._gone_cards = frozenset((*silent, *(card.uuid for card in lost)))
             self.invalidate()
+
+    def set_allowed(self, allowed: AllowedChoices) -> None:
+        """Set what pods may choose on this node."""
+        with self.lock:
+            if allowed != self._allowed:
+                self._allowed = allowed
+                self.invalidate()
 
     def cards(self) -> tuple[Card, ...]:
         """Return the cards that are offered."""
@@ -217,6 +228,8 @@ class NodeState:
                 pods=live,
                 ledger=ledger,
                 promises=annotated | {uid: cards for uid, cards in self._overrides.items() if uid in live},
+                allowed=self._allowed,
+                given=self._given,
             )
             strange = set(ledger.pods()) - live.keys()
             promises = corrected_promises(view, gone={uid for uid in strange if self._has_ended(uid)})
@@ -320,6 +333,7 @@ class NodeState:
         self._note("")
         self._stamp, self._entries = found, entries
         self._booked = Ledger.of_entries(entries, self.model, self._booked)
+        self._given = _given(entries, self.model)
         self.matcher.forget()
         self.invalidate()
 
@@ -333,3 +347,12 @@ class NodeState:
             _LOG.info("%s can be read again", self._checkpoint)
         self.checkpoint_problem = problem
         self.invalidate()
+
+
+def _given(entries: Iterable[CheckpointEntry], model: ResourceModel) -> dict[tuple[str, str], PodChoice]:
+    """Return what kubelet's stored answers give each container: of two answers that differ, the least strict."""
+    found: dict[tuple[str, str], list[PodChoice]] = {}
+    for entry in entries:
+        if entry.resource in {model.memory_resource, model.core_resource}:
+            found.setdefault((entry.pod_uid, entry.container), []).append(given_by(entry.answer))
+    return {key: least(some) for key, some in found.items()}

@@ -162,6 +162,7 @@ def report_of(snapshot: Snapshot, *, boot: str) -> NodeReport:
         slots=view.slots,
         held=held,
         waiting=_waiting(snapshot),
+        allowed=view.allowed,
     )
 
 

@@ -233,8 +233,8 @@ class Reconciler:
             elif not pod.controlled:
                 self.pods.warn(pod, "GPURefused", f"{one.reason}; {_REMEDY_BARE}")
             else:
-                _LOG.info("%s is evicted: its devices lie wrong and there is room for it now", pod.full_name)
-                self.pods.warn(pod, "GPUEvicted", "its devices lie on no single free card; there is room for it now")
+                _LOG.info("%s is evicted, since there is room for it now: %s", pod.full_name, one.reason)
+                self.pods.warn(pod, "GPUEvicted", f"it could not start, and there is room for it now: {one.reason}")
                 self.pods.evict(pod)
 
     def _handle_cardless(self, snapshot: Snapshot) -> None:

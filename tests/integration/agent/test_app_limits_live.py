@@ -17,10 +17,10 @@ from unit.plugin.test_isolation import CARD, Box
 
 from edgegpu_agent.app_limits.live import LiveNote, PluginLimits
 from edgegpu_agent.app_limits.settler import AppLimitsSettler
+from edgegpu_core.choices.modes import PluginIsolation
 from edgegpu_core.deviceid import core_ids, memory_ids
 from edgegpu_core.request import RequestedAmounts
 from edgegpu_installer.layout import Layout
-from edgegpu_plugin.config.schema import PluginIsolation
 from edgegpu_plugin.containers.limit_requests import LimitRequests
 from edgegpu_plugin.status import SOCKET_NAME, StatusServer
 from edgegpu_sync.messages.spec import AppLimits, AskedItem

@@ -56,6 +56,7 @@ def test_the_pods_policy_wins_over_the_nodes(run: Running) -> None:
         (pod("p", (30, 1)), "needs 30 vcuda-memory on one card; card 0 has 29 free, card 1 has 29 free"),
         (pod("p", (4, 0)), "without vcuda-core"),
         (pod("p", (4, 1), policy="tight"), "no placement policy 'tight'"),
+        (pod("p", (4, 1), isolation="none"), "upgrade edgegpu there"),
     ],
 )
 def test_what_does_not_fit_is_not_bound(run: Running, asking: Json, words: str) -> None:

@@ -6,6 +6,7 @@ from integration.extender_run import Clock, Running, running
 from integration.extender_world import Json, cards_of, node, pod, uuid
 from integration.kube_stub import Fault
 
+from edgegpu_core.choices.pod_choice import ISOLATION_ANNOTATION
 from edgegpu_core.placement import Share
 from edgegpu_plugin.extender.bind import HoldBackTime
 
@@ -53,6 +54,12 @@ def test_two_of_one_card_go_where_the_sum_asked_for_one(run: Running) -> None:
     # No node without victims: one alone fails the preemption on all of them.
     assert preempt(run, high(), named) == {"n": ["uid-low0", "uid-low1"]}
     assert preempt(run, high(priority=0), {"n": ["uid-low3"]}) == {}
+
+
+def test_nobody_goes_for_a_pod_that_the_node_does_not_allow(run: Running) -> None:
+    asking = high()
+    asking["metadata"]["annotations"] = {ISOLATION_ANNOTATION: "none"}
+    assert preempt(run, asking, {"n": ["uid-low3"]}) == {}
 
 
 def test_whole_pods_are_understood_as_well(run: Running) -> None:

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from contract.bed import EmbeddedBed, Json, main, phase, pod
-from contract.test_plugin import CORE, offered, runs, share, told
+from contract.bed import EmbeddedBed, Json, main, phase, pod, waiting_for
+from contract.test_plugin import CORE, deployment, offered, runs, share, told
 from kits.cli import edgegpu
 
 from edgegpu_plugin.containers.limiter_files import LIBRARIES
@@ -40,7 +40,7 @@ def bed(simdriver_build: Path, libraries: Path, request: pytest.FixtureRequest) 
 def bed_by(injection: str, libraries: Path) -> Iterator[EmbeddedBed]:
     config = {
         "driver": {"injection": injection, "poll_s": 0.2},
-        "isolation": {"mode": "limiter", "context_mib": 64, "libraries": str(libraries)},
+        "isolation": {"mode": "limiter", "context_mib": 64, "libraries": str(libraries), "pods_may": ["none"]},
     }
     with EmbeddedCluster([NodeSpec(name="box", cards=CARDS, config=config)]) as cluster:
         cluster.start_plugin("box")
@@ -251,3 +251,91 @@ def test_where_the_nvidia_runtime_brings_the_driver_the_limiter_is_preloaded_and
         is_laid_out()
         bed.delete("Pod", "held")
         bed.wait(lambda: folders(bed) == [], what="the folder is removed")
+
+
+def choosing(item: Json, choice: str) -> Json:
+    item["metadata"].setdefault("annotations", {})["edgegpu.io/isolation"] = choice
+    return item
+
+
+def set_mode(bed: EmbeddedBed, old: str, new: str) -> None:
+    """Change the plugin's configuration, and start the plugin anew."""
+    node = bed.cluster.nodes["box"]
+    text = node.config_path.read_text()
+    assert old in text
+    bed.kill_plugin("box")
+    node.config_path.write_text(text.replace(old, new))
+    bed.start_plugin("box")
+
+    def is_registered() -> bool:
+        said = edgegpu("status", "--json", "--socket", node.run_folder / "plugin.sock").out
+        return bool((json.loads(said).get("kubelet") or {}).get("registered"))
+
+    bed.wait(is_registered, what="kubelet knows the plugin again")
+
+
+def test_a_pod_chooses_what_its_node_allows(bed: EmbeddedBed) -> None:
+    for name, choice in (("free", "none"), ("held", "limiter"), ("plain", "")):
+        bed.apply(choosing(pod(name, share(4)), choice))  # alike but for the choice
+        runs(bed, name)
+    assert isolation(bed, "free") == {
+        "state": "off",
+        "reason": "its pod's annotation edgegpu.io/isolation chooses none",
+        "cards": [],
+    }
+    assert not (root_of(bed, "free") / "run/edgegpu/container").exists()
+    for name in ("held", "plain"):
+        assert isolation(bed, name)["state"] == "enforced"
+        assert (root_of(bed, name) / "run/edgegpu/container/limits").exists()
+    assert len(folders(bed)) == 2
+
+
+def test_a_pod_is_held_on_a_node_that_holds_no_others(bed: EmbeddedBed) -> None:
+    set_mode(bed, "mode: limiter", "mode: none")
+    set_mode(bed, "pods_may:\n  - none", "pods_may: auto")
+    bed.apply(pod("free", share(4)))
+    runs(bed, "free")
+    bed.apply(choosing(pod("held", share(4)), "limiter"))
+    runs(bed, "held")
+    assert (isolation(bed, "free")["state"], isolation(bed, "held")["state"]) == ("off", "enforced")
+    reboot(bed)
+    bed.wait(lambda: runs_again(bed, "held"), what="it runs again")
+    assert isolation(bed, "held")["state"] == "enforced"
+
+
+def test_what_the_node_does_not_allow_waits_and_says_so(bed: EmbeddedBed) -> None:
+    bed.apply(choosing(pod("strong", share(4)), "strong"))
+    told(bed, "strong", "there is no isolation 'strong' (this node allows: limiter, none)")
+    set_mode(bed, "pods_may:\n  - none", "pods_may: auto")
+    bed.apply(choosing(pod("free", share(4)), "none"))
+    told(bed, "free", "add none to isolation.pods_may in the node's plugin.yaml")
+    assert phase(bed, "free") == phase(bed, "strong") == "Pending"
+
+
+def test_past_the_scheduler_nothing_starts_unheld(bed: EmbeddedBed) -> None:
+    set_mode(bed, "pods_may:\n  - none", "pods_may: auto")
+    bare = choosing(pod("bare", share(4), nodeName="box"), "none")
+    bed.apply(bare)
+    bed.wait(lambda: phase(bed, "bare") == "Failed", what="the bare pod fails")
+    found = bed.get("Pod", "bare") or {}
+    assert "this node does not allow none (it allows: limiter)" in found["status"]["message"]
+    wanted = deployment("kept", pod("", share(4), nodeName="box")["spec"])
+    wanted["spec"]["template"]["metadata"]["annotations"] = {"edgegpu.io/isolation": "none"}
+    bed.apply(wanted)
+    name = bed.wait(lambda: next((p["metadata"]["name"] for p in bed.pods("app=kept")), ""), what="its pod")
+    bed.wait(lambda: "does not allow none" in waiting_for(bed, name), what="kubelet shows why it does not start")
+    told(bed, name, "without nodeName in its template it would wait and hold none")
+    assert [p["metadata"]["name"] for p in bed.pods("app=kept")] == [name]
+    set_mode(bed, "pods_may: auto", "pods_may: [none]")
+    runs(bed, name)
+    assert isolation(bed, name)["state"] == "enforced"  # by what it was given when nothing else was allowed
+
+
+def test_a_container_that_was_given_less_than_its_pod_chooses_does_not_start(bed: EmbeddedBed) -> None:
+    """As where kubelet's calls were taken for those of another pod: here the author changes the annotation."""
+    bed.apply(choosing(pod("late", share(4), restartPolicy="Always"), "none"))
+    runs(bed, "late")
+    bed.apply(choosing(bed.get("Pod", "late") or {}, "limiter"))
+    reboot(bed)
+    words = "it asks for limiter, and the container was given none when its pod was admitted: delete the pod"
+    bed.wait(lambda: words in waiting_for(bed, "late"), what="kubelet shows why it does not start")

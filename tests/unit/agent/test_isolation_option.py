@@ -54,7 +54,7 @@ def test_mps_is_refused_where_processes_are_killed(box: Box, limiter_build: Path
     box.write(f"libraries: {limiter_build}")
     assert box.wanted("mps") == "mps"
     box.write(f"libraries: {limiter_build}, on_bypass: kill")
-    with pytest.raises(CliError, match="--isolation mps: .*plugin.yaml has isolation.on_bypass: kill"):
+    with pytest.raises(CliError, match=r"--isolation mps: .*plugin\.yaml has isolation\.on_bypass: kill"):
         box.wanted("mps")
 
 

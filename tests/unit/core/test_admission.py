@@ -5,6 +5,7 @@ from dataclasses import replace
 from property.cases import MODEL, Book, box, pod_of, slots_of, view_of
 
 from edgegpu_core.admission import AdmissionVerdict, admission_failure, admission_verdict, is_split_share, would_fit
+from edgegpu_core.choices.pod_choice import AllowedChoices, PodChoice
 from edgegpu_core.deviceid import DeviceKind
 from edgegpu_core.inventory import CardCapacity
 from edgegpu_core.ledger import Grant
@@ -183,3 +184,20 @@ def test_whoever_would_be_made_again_or_is_in_its_right_does_not_fail() -> None:
     assert fate(pod, *others, slots=()) == ""
     later = WaitingContainer(pod, pod.containers[0], Grant(), started=True)
     assert admission_failure(later, view_of(SLOTS, pod, *others, ledger=Book(SLOTS).ledger)) == ""
+
+
+def test_a_pod_that_was_given_less_than_it_chooses_is_refused_and_made_anew_only_where_that_helps() -> None:
+    pod = replace(pod_of("u", box("main", 20, 10), cards={"main": ("GPU-1",)}), choice=PodChoice("limiter"))
+    book = Book(SLOTS)
+    book.share("u", "GPU-1", 20, 10)
+    free = replace(
+        view_of(SLOTS, pod, ledger=book.ledger),
+        given={("u", "main"): PodChoice("none")},
+        allowed=AllowedChoices("none", ("limiter",)),
+    )
+    found = admission_verdict(pod, pod.containers[0], free)
+    assert "the container was given none when its pod was admitted: delete the pod" in found.reason
+    assert would_fit(pod, free)
+    closed = replace(free, allowed=AllowedChoices("none"))
+    assert "does not allow limiter" in admission_verdict(pod, pod.containers[0], closed).reason
+    assert not would_fit(pod, closed), "its controller would make one after the other"

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from property.cases import slots_of
 
+from edgegpu_core.choices.pod_choice import AllowedChoices
 from edgegpu_core.inventory import CardCapacity
 from edgegpu_core.nodereport import NodeReport, read_report, write_report
 from edgegpu_core.placement import Policy, Share
@@ -21,11 +22,17 @@ REPORT = NodeReport(
     slots=(*slots_of(29, 94), CardCapacity("GPU-2", "2:1", 16, healthy=False)),
     held={"u": (Share("GPU-1", 4, 10), Share("GPU-0", 29, 100)), "v": ()},
     waiting=frozenset({"u"}),
+    allowed=AllowedChoices("limiter", ("none",), "why"),
 )
 
 
 def test_round_trip() -> None:
     assert read_report(write_report(REPORT)) == REPORT
+
+
+def test_a_report_of_a_plugin_that_knows_no_choice() -> None:
+    older = replace(REPORT, allowed=None)
+    assert read_report(write_report(older)) == older
 
 
 def test_units_that_allocatable_must_equal() -> None:
@@ -52,6 +59,8 @@ def test_what_is_no_report(text: str | None) -> None:
         ("gen", "x"),
         ("gen", float("inf")),
         ("gen", float("nan")),
+        ("allowed", None),
+        ("allowed", {"isolation": "none", "isolations": 7}),
         ("policy", "random"),
         ("policy", []),
         ("unit", {}),

@@ -1,10 +1,12 @@
 """Which of kubelet's calls are answered with an error, which is final for its pod, when it may be for several pods."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from property.cases import MODEL, box, pod_of
 
+from edgegpu_core.choices.pod_choice import AllowedChoices, PodChoice
 from edgegpu_core.deviceid import DeviceKind, card_of, core_ids, memory_ids
 from edgegpu_core.inventory import Card
 from edgegpu_core.placement import Policy
@@ -19,9 +21,10 @@ class NoInjector:
 
     answers_at_once = True
 
-    def allocation(self, cards: object, ids: object) -> Allocation:
+    def allocation(self, cards: object, ids: object, given: object) -> Allocation:
         """Return an empty answer."""
-        return Allocation(envs={"CARDS": str(cards), "IDS": str(ids)})
+        assert isinstance(given, PodChoice)
+        return Allocation(envs={"CARDS": str(cards), "IDS": str(ids), "GIVEN": str(given.isolation)})
 
     def prepare(self, cards: object, owner: object) -> None:
         """Make nothing."""
@@ -114,3 +117,50 @@ def test_before_a_guess_a_call_asks_for_its_turn_again(tmp_path: Path) -> None:
     with pytest.raises(WouldWaitError):
         ask(allocator, DeviceKind.CORE, 30, may_wait=False)
     assert {card_of(text) for text in ask(allocator, DeviceKind.CORE, 80, may_wait=False)} == {"GPU-1"}
+
+
+def choosing(folder: Path, **choices: str) -> Allocator:
+    """A node that holds containers and lets pods choose none; pods of its cards, each with a choice."""
+    state = NodeState(model=MODEL, policy=Policy.FIRST_FIT, checkpoint=folder / "checkpoint")
+    state.set_cards((Card(uuid="GPU-0", index=0, name="T", memory_mib=7611, pci="0", minor=0),))
+    state.set_allowed(AllowedChoices("limiter", ("none",)))
+    for at, (name, choice) in enumerate(choices.items()):
+        placed = pod_of(name, box("main", 4, 10 + at), created=str(at), cards={"main": ("GPU-0",)})
+        state.put_pod(replace(placed, choice=PodChoice(choice)))
+    return Allocator(state=state, injector=NoInjector(), kubelet_pods=lambda: None)
+
+
+def given_to(allocator: Allocator, kind: DeviceKind, ids: tuple[str, ...]) -> str:
+    return allocator.allocate(kind, ids).envs["GIVEN"]
+
+
+UNITS, HUNDREDTHS = memory_ids("GPU-0", 29), core_ids("GPU-0")
+
+
+def test_a_pod_gets_what_it_chooses(tmp_path: Path) -> None:
+    allocator = choosing(tmp_path, free="none")
+    assert given_to(allocator, DeviceKind.MEMORY, UNITS[:4]) == "none"
+    assert given_to(allocator, DeviceKind.CORE, HUNDREDTHS[:10]) == "none"
+
+
+@pytest.mark.parametrize("choices", [{"free": "none", "held": ""}, {"held": "limiter", "free": "none"}])
+def test_of_pods_that_a_call_may_be_for_the_stricter_choice_counts_for_both_calls(
+    tmp_path: Path, choices: dict[str, str]
+) -> None:
+    allocator = choosing(tmp_path, **choices)
+    free = HUNDREDTHS[: 10 + list(choices).index("free")]
+    assert given_to(allocator, DeviceKind.MEMORY, UNITS[:4]) == "limiter"
+    assert given_to(allocator, DeviceKind.CORE, free) == "limiter"  # of `free` alone, and the first was not
+
+
+def test_a_call_of_no_known_pod_gets_what_the_node_gives(tmp_path: Path) -> None:
+    assert given_to(choosing(tmp_path), DeviceKind.MEMORY, UNITS[:4]) == "limiter"
+
+
+@pytest.mark.parametrize("choice", ["none", "strong"])
+def test_a_bare_pod_that_its_node_does_not_allow_fails(tmp_path: Path, choice: str) -> None:
+    allocator = choosing(tmp_path)
+    allocator.state.set_allowed(AllowedChoices("limiter"))
+    allocator.state.put_pod(replace(pod_of("bare", box("main", 4, 1)), choice=PodChoice(choice)))
+    with pytest.raises(CallRefusedError, match=f"annotation edgegpu.io/isolation: .*{choice}"):
+        allocator.allocate(DeviceKind.MEMORY, UNITS[:4])

@@ -1,6 +1,7 @@
 import pytest
 from integration.extender_world import MODEL, Json, node, plain_node, pod, uuid
 
+from edgegpu_core.choices.pod_choice import AllowedChoices
 from edgegpu_core.placement import Policy, Share
 from edgegpu_core.podview import pod_view
 from edgegpu_plugin.extender.filter import FilterVerdict, filter_nodes
@@ -81,6 +82,21 @@ def test_a_policy_that_there_is_not() -> None:
     assert found.unresolvable["a"] == (
         "annotation edgegpu.io/policy: no placement policy 'tight': choose one of first-fit, best-fit, spread"
     )
+
+
+def test_a_node_that_does_not_allow_what_the_pod_chooses() -> None:
+    nodes = [
+        node("holds", [29], allowed=AllowedChoices("limiter")),
+        node("free", [29], allowed=AllowedChoices("limiter", ("none",))),
+        node("older", [29]),
+    ]
+    found = verdict(pod("p", (4, 1), isolation="none"), nodes)
+    assert found.fitting == ["free"]
+    assert "add none to isolation.pods_may" in found.unresolvable["holds"]
+    assert "upgrade edgegpu there" in found.unresolvable["older"]
+    assert verdict(pod("p", (4, 1)), nodes).fitting == ["holds", "free", "older"]
+    strong = verdict(pod("p", (4, 1), isolation="strong"), nodes)
+    assert "there is no isolation 'strong' (this node allows: limiter)" in strong.unresolvable["holds"]
 
 
 def test_nodes_that_cannot_be_judged() -> None:

@@ -10,13 +10,15 @@ import pytest
 from unit.plugin.test_isolation import library
 
 from edgegpu_base.errors import EdgegpuError
+from edgegpu_core.choices.modes import PluginIsolation
+from edgegpu_core.choices.pod_choice import PodChoice
 from edgegpu_core.deviceid import memory_ids
 from edgegpu_core.injection import Injection
 from edgegpu_core.inventory import Card
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.placement import Policy
 from edgegpu_plugin.cards.nvml import Nvml
-from edgegpu_plugin.config.schema import Driver, IsolationSection, PluginIsolation
+from edgegpu_plugin.config.schema import Driver, IsolationSection
 from edgegpu_plugin.containers.injector import Injector
 from edgegpu_plugin.containers.isolation import IsolatedContainers
 from edgegpu_plugin.containers.limiter_files import LIBRARIES as LIMITER
@@ -172,7 +174,7 @@ def test_where_the_nvidia_runtime_brings_the_driver_the_limiter_is_preloaded(
         (machine.root / LIBRARIES / f"{name.removesuffix('1')}570.1").write_bytes(library(name))
     injector = machine.injector("v1.33.4+k3s1", isolation=limited, injection=Injection.RUNTIME)
     injector.use(CARDS)
-    given = injector.allocation(["GPU-1"], memory_ids("GPU-1", 4))
+    given = injector.allocation(["GPU-1"], memory_ids("GPU-1", 4), PodChoice(PluginIsolation.LIMITER))
     assert given.envs == {"NVIDIA_VISIBLE_DEVICES": "GPU-1"}
     assert all(mount.read_only for mount in given.mounts if not mount.container_path.endswith("/usage"))
     limited.folders.make(limited.folders.of(memory_ids("GPU-1", 4)), "edgegpu-limits 1\n")
@@ -190,7 +192,7 @@ def test_where_the_runtimes_driver_is_not_found_nothing_is_preloaded(
     for path in (machine.root / LIBRARIES).iterdir():
         path.unlink()
     injector = machine.injector("v1.33.4+k3s1", isolation=limited, injection=Injection.RUNTIME)
-    given = injector.allocation(["GPU-1"], memory_ids("GPU-1", 4))
+    given = injector.allocation(["GPU-1"], memory_ids("GPU-1", 4), PodChoice(PluginIsolation.LIMITER))
     assert given == Allocation(envs={"NVIDIA_VISIBLE_DEVICES": "GPU-1"})
     bare = machine.injector("v1.33.4+k3s1", injection=Injection.RUNTIME).allocation(["GPU-1"])
     assert bare == given

@@ -14,11 +14,13 @@ import pytest
 from property.cases import box as container
 from property.cases import pod_of
 
+from edgegpu_core.choices.modes import PluginIsolation
+from edgegpu_core.choices.pod_choice import PodChoice
 from edgegpu_core.deviceid import core_ids, memory_ids
 from edgegpu_core.inventory import Card
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.placement import Policy
-from edgegpu_plugin.config.schema import ComputePolicy, IsolationSection, PluginIsolation
+from edgegpu_plugin.config.schema import ComputePolicy, IsolationSection
 from edgegpu_plugin.containers.container_folder import Charge
 from edgegpu_plugin.containers.isolation import PRELOAD_ONLY, IsolatedContainers
 from edgegpu_plugin.containers.limiter_files import LIBRARIES, PRELOAD_LIST, find_limiter
@@ -33,6 +35,7 @@ MODEL = ResourceModel()
 CARD = "GPU-11111111-2222-3333-4444-555555555555"
 OTHER = "GPU-11111111-2222-3333-4444-666666666666"
 MIB = 1 << 20
+HELD, MPS = PodChoice(PluginIsolation.LIMITER), PodChoice(PluginIsolation.MPS)
 MEMORY, CORE = memory_ids(CARD, 29)[:4], core_ids(CARD)[:10]
 
 
@@ -72,7 +75,8 @@ class Box:
         """Give a container devices as kubelet does: it keeps the answer with them."""
         for ids in resources:
             given = Allocation(mounts=list(mounts))
-            answer = self.limiter.add_to(given, ids) if limited else given
+            choice = self.limiter.allowed().given_to(())
+            answer = self.limiter.add_to(given, ids, choice) if limited else given
             text = base64.b64encode(allocation_message(answer).SerializeToString()).decode()
             name = MODEL.memory_resource if "::m" in ids[0] else MODEL.core_resource
             entry = {"PodUID": uid, "ContainerName": "main", "ResourceName": name, "AllocResp": text}
@@ -143,7 +147,7 @@ def test_a_container_gets_its_folder_before_each_start(box: Box) -> None:
     assert stat.S_IMODE((folder / "usage").stat().st_mode) == 0o666
     assert [(folder / "driver" / name).exists() for name in LIBRARIES] == [True, True]
     assert stat.S_IMODE(folder.parent.stat().st_mode) == 0o700
-    answer = box.limiter.add_to(Allocation(), MEMORY)
+    answer = box.limiter.add_to(Allocation(), MEMORY, HELD)
     assert [(one.container_path, one.host_path, one.read_only) for one in answer.mounts] == [
         ("/run/edgegpu/container", str(folder), True),
         ("/run/edgegpu/container/usage", str(folder / "usage"), False),
@@ -405,19 +409,19 @@ def test_with_mps_a_container_gets_the_pipe_folder_and_its_limits_say_so(box: Bo
     box.limiter.prepare("u", "main")
     assert "core_percent=10 policy=mps\n" in _limits(box)
     assert (folders(box)[0] / "mps").is_dir(), "a place for the mount in a folder that is read-only there"
-    answer = box.limiter.add_to(Allocation(), MEMORY)
+    answer = box.limiter.add_to(Allocation(), MEMORY, MPS)
     assert answer.envs == {"CUDA_MPS_PIPE_DIRECTORY": "/run/edgegpu/container/mps"}
     assert [(one.container_path, one.host_path, one.read_only) for one in answer.mounts[2:]] == [
         ("/run/edgegpu/container/mps", str(box.run / "mps/pipe"), False),
         ("/dev/shm", str(box.run / "mps/shm"), False),  # noqa: S108  (the container's)
     ]
-    assert not box.limiter.add_to(Allocation(), CORE).mounts, "the folder comes with the memory"
+    assert not box.limiter.add_to(Allocation(), CORE, MPS).mounts, "the folder comes with the memory"
 
 
 def test_a_card_that_mps_cannot_share_has_no_pipe_folder_shares_of_time_and_is_told(box: Box) -> None:
     box.state.set_cards(tuple(replace(card, capability=(6, 1)) for card in box.state.cards()))
     box.limiter = box.isolation(PluginIsolation.MPS)
-    answer = box.limiter.add_to(Allocation(), MEMORY)
+    answer = box.limiter.add_to(Allocation(), MEMORY, MPS)
     assert (answer.envs, len(answer.mounts)) == ({}, 2), "before Volta clients see each other's memory"
     box.book("u", MEMORY, CORE)
     box.limiter.prepare("u", "main")

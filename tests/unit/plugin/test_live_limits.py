@@ -9,10 +9,10 @@ import pytest
 from unit.plugin.test_isolation import CARD, CORE, MEMORY, MIB, OTHER, Box
 
 from edgegpu_base.http_unix import ChangeRequest
+from edgegpu_core.choices.modes import PluginIsolation
 from edgegpu_core.deviceid import core_ids, memory_ids
 from edgegpu_core.podview import PodView
 from edgegpu_core.request import ContainerRequest, ContainerRole, RequestedAmounts
-from edgegpu_plugin.config.schema import PluginIsolation
 from edgegpu_plugin.containers.isolation import ContainerIsolation
 from edgegpu_plugin.containers.limit_requests import LimitRequests
 from edgegpu_plugin.containers.live_limits import LiveLimit, LiveLimits

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from edgegpu_agent.cli.common import CliError
+from edgegpu_core.choices.modes import PluginIsolation
 from edgegpu_installer.layout import Layout
 from edgegpu_plugin.config import schema
 from edgegpu_plugin.containers.limiter_files import find_limiter
@@ -24,10 +25,10 @@ def wanted_isolation(text: str | None, layout: Layout, *, say: Callable[[str], N
         CliError: there is no such mode, the limiter was asked for and has no libraries that fit, or mps was asked for
             and the configuration has processes killed, which faults the other clients of MPS.
     """
-    if text not in {None, *schema.PluginIsolation}:
+    if text not in {None, *PluginIsolation}:
         remedy = "give none, limiter or mps"
         raise CliError(f"cannot install with --isolation {text}: there is no such mode", remedy=remedy)
-    if text == schema.PluginIsolation.NONE:
+    if text == PluginIsolation.NONE:
         return text
     path = layout.plugin_yaml
     try:
@@ -40,10 +41,10 @@ def wanted_isolation(text: str | None, layout: Layout, *, say: Callable[[str], N
     except PluginError as error:
         if text is None:
             say(f"note: no container will be held to its share (isolation none): {error}")
-            return schema.PluginIsolation.NONE.value
+            return PluginIsolation.NONE.value
         remedy = "install from a bundle for this machine's processor, or give --isolation none"
         raise CliError(f"cannot install with --isolation {text}: {error}", remedy=remedy) from error
-    if text == schema.PluginIsolation.MPS and so_far.on_bypass is schema.BypassPolicy.KILL:
+    if text == PluginIsolation.MPS and so_far.on_bypass is schema.BypassPolicy.KILL:
         raise CliError(
             f"cannot install with --isolation mps: {path} has isolation.on_bypass: kill, and a client of MPS that is "
             "killed faults the others on its card",
