@@ -54,6 +54,10 @@ NOT_AT_FAULT = box_sentence("the rollout has not ended, and its limits are not a
 NO_PERMISSION = box_sentence(
     "edgegpu may not change apps in namespace %(namespace)s: grant it (docs/app-limits.md): %(why)s"
 )
+LIVE_ELSEWHERE = box_sentence(
+    "no live limit reaches %(count)s of its %(all)s pods, which are not on %(node)s, whose agent sets the limits: "
+    "%(pods)s; set them without live, and new pods are made"
+)
 APP_GONE = box_sentence("%(app)s is gone: %(why)s")
 SETTLED_ELSEWHERE = box_sentence("%(agent)s settles the app limits of its cluster")
 SHARES_HELD = box_sentence("pods hold shares in units of %(unit)s MiB, stop them: %(pods)s")
@@ -63,6 +67,7 @@ LIVE_APPLIED = box_sentence("live: %(units)s of %(held)s units held; no pod was 
 
 BOX_SENTENCES = (
     *(NEVER_CHANGED, OTHER_CLUSTER, NO_SHARES, NO_WORKLOAD, SEVERAL_WORKLOADS, NO_CONTAINER, CHANGED_MEANWHILE),
-    *(NOT_AT_FAULT, NO_PERMISSION, APP_GONE, SETTLED_ELSEWHERE, SHARES_HELD, SO_ALREADY, LIVE_HELD, LIVE_APPLIED),
+    *(NOT_AT_FAULT, NO_PERMISSION, LIVE_ELSEWHERE, APP_GONE, SETTLED_ELSEWHERE, SHARES_HELD, SO_ALREADY),
+    *(LIVE_HELD, LIVE_APPLIED),
 )
 """Each of them; no text is two of them."""

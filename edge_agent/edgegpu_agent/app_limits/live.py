@@ -5,7 +5,7 @@ The plugin's socket says what holds each container, and takes another limit.
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from edgegpu_agent.app_limits.cluster_snapshot import ClusterSnapshot
+from edgegpu_agent.app_limits.errors import refused
 from edgegpu_agent.kube.apps import FoundWorkload
 from edgegpu_agent.ports import SettlerNotes
 from edgegpu_base.http_unix import ChangeRequest, NoHttpError, get, send
@@ -21,7 +22,7 @@ from edgegpu_core.model import CORE_PER_CARD
 from edgegpu_core.request import RequestedAmounts
 from edgegpu_sync.messages.spec import AppLimits
 from edgegpu_sync.messages.uplink import Condition
-from edgegpu_sync.rules.box_sentences import LIVE_APPLIED, LIVE_HELD, BoxSentence
+from edgegpu_sync.rules import box_sentences as said
 from edgegpu_sync.rules.settle import Settlement
 from edgegpu_sync.states import ResultCode
 from edgegpu_sync.wire import clipped
@@ -30,6 +31,7 @@ _LOG = logging.getLogger(__name__)
 _ENDED = frozenset({"Succeeded", "Failed"})
 _ANSWER_S = 10.0
 _OK = 200
+_MOST_NAMES = 5
 
 ContainerKey = tuple[str, str]
 """A pod's UID and the name of its container."""
@@ -180,9 +182,11 @@ class LiveNote:
 class LiveLimiter:
     """Sets limits live on this box; its calls raise KubeError where the API server does not give an app's pods."""
 
-    def __init__(self, snapshot: ClusterSnapshot, port: LiveLimitPort) -> None:
+    def __init__(self, snapshot: ClusterSnapshot, port: LiveLimitPort, *, node: Callable[[], str]) -> None:
+        """Build it; `node` returns the name of this box's node, whose containers the port holds."""
         self._snapshot = snapshot
         self._port = port
+        self._node = node
 
     def settle(
         self, found: FoundWorkload, limits: AppLimits, template: RequestedAmounts, notes: SettlerNotes
@@ -190,20 +194,25 @@ class LiveLimiter:
         """Set an app's limits live; return None, with nothing changed, where that is not possible.
 
         It is possible where the item allows it, the template has more memory and the same core, and every pod of the
-        app is on this box, is held by the limiter, and holds at least the units asked for. New pods get the template's
-        units, and the limit once they run.
+        app is held by the limiter and holds at least the units asked for. New pods get the template's units, and the
+        limit once they are held.
 
         Args:
             found: the workload.
             limits: the limits asked for.
             template: the amounts of its template.
             notes: where the change is noted before it begins.
+
+        Raises:
+            LimitsRefusedError: pods of the app are on other boxes, whose containers this agent does not reach.
         """
         asked = RequestedAmounts(limits.memory_units, limits.core)
         if not limits.live or not _is_within(asked, template):
             return None
+        pods = self._pods(found)
+        self._refuse_elsewhere(pods)
         held = self._held()
-        containers = [held.get(_key(pod, limits.container)) for pod in self._pods(found)]
+        containers = [held.get(_key(pod, limits.container)) for pod in pods]
         whole = [one for one in containers if one is not None and one.held_units >= asked.memory_units]
         if not whole or len(whole) < len(containers):
             return None
@@ -212,7 +221,16 @@ class LiveLimiter:
         if error is not None:
             return error
         _LOG.info("%s: held to %d of its %d units, live", found.ref, asked.memory_units, template.memory_units)
-        return Settlement.applied(_words(LIVE_APPLIED, asked, template))
+        return Settlement.applied(_words(said.LIVE_APPLIED, asked, template))
+
+    def _refuse_elsewhere(self, pods: list[Json]) -> None:
+        here = self._node()
+        far = [f"{pod['metadata']['name']} on {node}" for pod in pods if (node := _node_of(pod)) not in {"", here}]
+        if far:
+            more = [f"{len(far) - _MOST_NAMES} more"] if len(far) > _MOST_NAMES else []
+            names = ", ".join([*far[:_MOST_NAMES], *more])
+            words = said.LIVE_ELSEWHERE.of(count=str(len(far)), all=str(len(pods)), node=here, pods=names)
+            raise refused(ResultCode.PRECHECK, words)
 
     def end(self, found: FoundWorkload, container: str) -> None:
         """End the live limits of an app whose template has what is asked; its containers get all that they hold.
@@ -231,15 +249,18 @@ class LiveLimiter:
         """Set the live limits of new pods, and return the app's condition: `Live`, or `Drifted` with the reason."""
         asked, held, loose = RequestedAmounts(limits.memory_units, limits.core), self._held(), []
         for pod in self._pods(found):
-            if pod["status"].get("phase") != "Running":
-                continue
             one = held.get(_key(pod, limits.container))
-            why = "nothing holds it to its memory" if one is None else self._set_again(one, asked.memory_units)
-            if why:
+            why = self._unheld(pod) if one is None else self._set_again(one, asked.memory_units)
+            if why and pod["status"].get("phase") == "Running":  # another may be about to start, and is held before
                 loose.append(f"{pod['metadata']['name']}: {why}")
         if loose:
             return Condition(type="Drifted", text=clipped(f"asked were {asked.memory_units} units; {'; '.join(loose)}"))
-        return Condition(type="Live", text=_words(LIVE_HELD, asked, template))
+        return Condition(type="Live", text=_words(said.LIVE_HELD, asked, template))
+
+    def _unheld(self, pod: Json) -> str:
+        """Return why a pod is not held to its live limit, of which the plugin of this box knows nothing."""
+        node = _node_of(pod)
+        return f"no live limit reaches it on {node}" if node != self._node() else "nothing holds it to its memory"
 
     def _set_again(self, one: HeldContainer, units: int) -> str:
         """Hold a container to its live limit; return why that is not possible."""
@@ -298,5 +319,9 @@ def _key(pod: Json, container: str) -> ContainerKey:
     return str(pod["metadata"]["uid"]), container
 
 
-def _words(sentence: BoxSentence, asked: RequestedAmounts, template: RequestedAmounts) -> str:
+def _node_of(pod: Json) -> str:
+    return str(pod["spec"].get("nodeName") or "")
+
+
+def _words(sentence: said.BoxSentence, asked: RequestedAmounts, template: RequestedAmounts) -> str:
     return sentence.of(units=str(asked.memory_units), held=str(template.memory_units))

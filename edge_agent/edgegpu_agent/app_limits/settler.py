@@ -61,7 +61,7 @@ class AppLimitsSettler:
         self._installed = installed
         self._timer = timer or SettlementTimer()
         self._snapshot = ClusterSnapshot(apps, model)
-        self._live = LiveLimiter(self._snapshot, port or NoLiveLimits())
+        self._live = LiveLimiter(self._snapshot, port or NoLiveLimits(), node=lambda: lease.holder)
         self._drift_checker = DriftChecker(apps, self._snapshot, lease, self._live)
         self._busy = threading.Lock()
 

@@ -34,6 +34,9 @@ LOOK_S = 60.0
 _APART_S, _AT_ONCE = 20.0, 3
 """The seconds between checks of an item that changes again and again, after so many checks at once."""
 
+_LIVE_APART_S = 2.0
+"""The same for live limits: until a new pod's container is checked, it may use all that it holds."""
+
 _BUSY_S = 1.0
 _NEVER = float("inf")
 _STANDING = frozenset({State.APPLIED, State.PENDING})
@@ -49,7 +52,8 @@ class _Kept:
     """The state of the item at that time."""
     not_before_s: float = 0.0
     paid_s: float = 0.0
-    """Each check moves this 20 s on; the next one waits while it is more than 60 s ahead."""
+    """Each check moves this 20 s on (2 s for live limits); the next one waits while it is more than three of them
+    ahead."""
     interest: AppWatch | None = None
     """What to watch for the item; None before its first check, which finds its kind: a watch costs a thread."""
     regularly: bool = False
@@ -213,9 +217,10 @@ class AppLimitsService:
             kept.not_before_s = now_s + min(_BUSY_S, self._look_s)
             return
         kept.saw, kept.since_s, kept.interest, kept.regularly = state, now_s, sight.interest, sight.regularly
+        apart_s = _LIVE_APART_S if sight.regularly else _APART_S
         if state is not None:
-            kept.paid_s = max(now_s, kept.paid_s) + _APART_S
-        kept.not_before_s = now_s + self._look_s if sight.set_again else kept.paid_s - _AT_ONCE * _APART_S
+            kept.paid_s = max(now_s, kept.paid_s) + apart_s
+        kept.not_before_s = now_s + self._look_s if sight.set_again else kept.paid_s - _AT_ONCE * apart_s
         _tell(one.asked, sight, checks)
 
     def _say(self, about: str, words: str) -> None:

@@ -13,6 +13,7 @@ from integration.agent.test_app_limits_task import Looks
 from kits.limitsapi import Api
 from kits.limitsbed import RECREATE, Bed, Paper
 from kits.limitscases import manifest
+from kits.limitsworld import PODS
 from unit.plugin.test_isolation import CARD, Box
 
 from edgegpu_agent.app_limits.live import LiveNote, PluginLimits
@@ -168,6 +169,52 @@ def test_where_a_pod_is_not_held_all_go_the_usual_way(api: Api, plugin: PluginOf
     assert plugin.writes == 0
 
 
+def move(bed: Bed, pod: dict[str, Any], node: str) -> None:
+    """Let the API server have a pod on another node."""
+    bed.world.api.store.objects[f"{PODS}/{pod['metadata']['name']}"]["spec"]["nodeName"] = node
+
+
+def test_pods_on_other_boxes_are_named_and_nothing_is_changed(api: Api, plugin: PluginOfBox) -> None:
+    bed = Bed(api, (94,))
+    bed.settler = settler(bed, plugin)
+    bed.world.add(manifest("Deployment", "asr", memory=HELD, replicas=9, **RECREATE))
+    plugin.give(bed.world.pods("asr")[:2])
+    for number, pod in enumerate(bed.world.pods("asr")[2:]):
+        move(bed, pod, f"far-{number}")
+    came = bed.settle(2, live=True)
+    names = ", ".join(
+        f"{pod['metadata']['name']} on far-{number}" for number, pod in enumerate(bed.world.pods("asr")[2:7])
+    )
+    assert came == Settlement.rejected(
+        "PRECHECK",
+        "no live limit reaches 7 of its 9 pods, which are not on box-1, whose agent sets the limits: "
+        f"{names}, 2 more; set them without live, and new pods are made",
+    )
+    assert (plugin.writes, api.writes, bed.notes.value) == (0, [], None)
+    assert bed.settle(2, rev=2).state is ItemState.APPLIED
+
+
+def test_a_pod_that_came_to_another_box_is_told_of(api: Api, plugin: PluginOfBox) -> None:
+    bed = bed_of(api, plugin)
+    asked, came = bed.ask(2, live=True), bed.settle(2, live=True)
+    far, _ = bed.world.pods("asr")
+    plugin.take(far)
+    move(bed, far, "far")
+    told = [("Drifted", f"asked were 2 units; {far['metadata']['name']}: no live limit reaches it on far")]
+    assert look(bed, asked, came) == told
+
+
+def test_a_container_that_is_about_to_start_gets_the_limit_before(api: Api, plugin: PluginOfBox) -> None:
+    bed = bed_of(api, plugin)
+    asked, came = bed.ask(2, live=True), bed.settle(2, live=True)
+    for one in PluginLimits(plugin.socket).held().values():
+        PluginLimits(plugin.socket).limit(one, HELD)
+    for pod in bed.world.pods("asr"):
+        pod["status"]["phase"] = "Pending"
+    assert look(bed, asked, came) == [("Live", "live: 2 of 4 units held")]
+    assert plugin.limits() == [(2, 4), (2, 4)]
+
+
 def test_while_the_plugin_is_silent_it_goes_the_usual_way(api: Api, plugin: PluginOfBox) -> None:
     bed = bed_of(api, plugin)
     plugin.stop()
@@ -298,6 +345,27 @@ def test_a_new_pod_gets_the_limit_when_its_watch_shows_it(site: ApiBox, plugin: 
         plugin.give([add_pod(site)])
         run_pod(site)
         wait_for(plugin, [(2, HELD)])
+
+
+def test_pods_that_change_again_and_again_get_the_limit_within_seconds(site: ApiBox, plugin: PluginOfBox) -> None:
+    """Six changes at the pace of other items would take a minute."""
+    asked, notes = live_item(site, units=2)
+    plugin.give([add_pod(site)])
+    run_pod(site)
+    (one,) = PluginLimits(plugin.socket).held().values()
+    with Looks(site.client(), site.root, look_s=3600) as looks:
+        looks.settled(asked, notes=notes)
+        while ("watch", "pods") not in site.calls("pods"):
+            threading.Event().wait(0.01)
+        wait_for(plugin, [(2, HELD)])
+        began = time.monotonic()
+        for number in range(6):
+            PluginLimits(plugin.socket).limit(one, HELD)  # as a new pod has it
+            site.api.registry.patch(
+                "pods", "default", "asr-1-x", {"metadata": {"annotations": {"change": str(number)}}}
+            )
+            wait_for(plugin, [(2, HELD)])
+        assert time.monotonic() - began < 40
 
 
 def test_a_limit_that_was_ended_on_the_box_is_set_again_though_no_watch_shows_it(

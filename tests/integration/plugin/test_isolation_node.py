@@ -221,7 +221,7 @@ def test_a_pod_keeps_the_limiter_when_the_setting_goes(bed: EmbeddedBed) -> None
     bed.apply(pod("free", share(4)))
     runs(bed, "free")
     assert isolation(bed, "held")["state"] == "enforced"
-    assert isolation(bed, "free") == {"state": "off", "reason": "", "cards": []}
+    assert isolation(bed, "free") == {"state": "off", "reason": "", "limiter": "", "cards": []}
     assert len(folders(bed)) == 1
 
 
@@ -281,6 +281,7 @@ def test_a_pod_chooses_what_its_node_allows(bed: EmbeddedBed) -> None:
     assert isolation(bed, "free") == {
         "state": "off",
         "reason": "its pod's annotation edgegpu.io/isolation chooses none",
+        "limiter": "",
         "cards": [],
     }
     assert not (root_of(bed, "free") / "run/edgegpu/container").exists()
