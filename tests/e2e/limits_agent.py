@@ -1,4 +1,4 @@
-"""Settles one item of app limits as the agent does, in a process of its own in the node: JSON in, JSON out."""
+"""Settles or follows an item of app limits as the agent does, in a process of its own in the node: JSON in and out."""
 
 import json
 import queue
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from edgegpu_agent.app_limits.lease import DURATION_S, NAME, NAMESPACE, LeaseKeeper
+from edgegpu_agent.app_limits.live import PluginLimits
 from edgegpu_agent.app_limits.settler import AppLimitsSettler
 from edgegpu_agent.app_limits.task import AppLimitsService
 from edgegpu_agent.app_limits.waiting import SettlementTimer, Timeouts
@@ -75,18 +76,45 @@ def watch(client: AgentClient, asked: AskedItem, order: dict[str, Any]) -> dict[
     }
 
 
+def follow(client: AgentClient, asked: AskedItem, order: dict[str, Any]) -> None:
+    """Follow one settled item as the agent does, until the process is killed."""
+    one = Looked(asked=asked, settlement=Settlement.applied(), notes=FileNotes(Path(order["notes"])))
+
+    def said(texts: list[str]) -> None:
+        sys.stdout.write(f"{texts}\n")
+        sys.stdout.flush()
+
+    checks = DriftChecks(
+        settled=lambda: [one],
+        landed=print,
+        noticed=lambda _name, conditions: said([one.text for one in conditions]),
+        again=print,
+    )
+    part = AppLimitsService(client, Layout(), node=order["me"])
+    for task in part.tasks(checks):
+        threading.Thread(target=task.run, daemon=True).start()
+    threading.Event().wait()
+
+
 def main() -> None:
-    order = json.load(sys.stdin)
+    order = json.load(sys.stdin) if len(sys.argv) == 1 else json.loads(Path(sys.argv[1]).read_text())
     client = AgentClient(load_kubeconfig(Path(order["kubeconfig"])))
     lease = LeaseKeeper(Leases(client, namespace=NAMESPACE, name=NAME, duration_s=DURATION_S), me=order["me"])
     lease.look()
     settler = AppLimitsSettler(
-        Apps(client), lease, model=ResourceModel, installed=lambda: True, timer=SettlementTimer(PATIENCE)
+        Apps(client),
+        lease,
+        model=ResourceModel,
+        installed=lambda: True,
+        timer=SettlementTimer(PATIENCE),
+        port=PluginLimits(Layout().plugin_socket),
     )
     fields = {"cluster": Apps(client).cluster_uid(), **order["item"]}
     item = AppLimitsItem.model_validate_json(json.dumps(fields))
     asked = AskedItem(name=item_name(item), key=TryKey(item.rev, "00", item.retry), item=item)
     notes = FileNotes(Path(order["notes"]))
+    if order.get("follow"):
+        follow(client, asked, order)
     if order.get("watch"):
         sys.stdout.write(json.dumps(watch(client, asked, order)))
         return

@@ -13,11 +13,12 @@ from e2e.k3s import K3s
 from e2e.limitsaccount import KUBECONFIG, grant_limits, revoke_limits
 from e2e.manifests import CORE, MEMORY, container, deployment, pod_spec
 from e2e.plugin_node import cards
-from lab.labkit import wait_until
+from lab.labkit import Process, wait_until
 
 from edgegpu_agent.app_limits.patches import ASIDE
 
 NAMESPACE = "apps"
+PROGRAM = Path(__file__).with_name("limits_agent.py")
 
 
 class Limits:
@@ -45,14 +46,22 @@ class Limits:
         """Follow an app's settled limits, write others back, and return what was noticed, and how soon."""
         return self._run(app, memory, 1, {"watch": look_s, "back": {MEMORY: str(memory - 1), CORE: "1"}})
 
+    def follow(self, app: str, memory: int, *, log: Path) -> Process:
+        """Follow an app's live limits, which were settled last, until the process is killed."""
+        order = self._notes / "follow"
+        order.write_text(json.dumps(self._order(app, memory, 1, {"follow": True}, live=True)))
+        return self.k3s.server.popen(sys.executable, str(PROGRAM), str(order), log=log)
+
     def _run(self, app: str, memory: int, core: int, how: dict[str, Any], **more: Any) -> dict[str, Any]:  # noqa: ANN401
-        item = {"rev": 1, "namespace": NAMESPACE, "app": app, "container": "main", "memory_units": memory, "core": core}
-        notes = str(self._notes / str(self._count))
-        order = {"kubeconfig": KUBECONFIG, "me": SERVER, "item": item | more, "notes": notes, **how}
-        program = Path(__file__).with_name("limits_agent.py")
-        done = self.k3s.server.exec(sys.executable, str(program), input=json.dumps(order), timeout_s=90)
+        order = json.dumps(self._order(app, memory, core, how, **more))
+        done = self.k3s.server.exec(sys.executable, str(PROGRAM), input=order, timeout_s=90)
         answer: dict[str, Any] = json.loads(done.stdout)
         return answer
+
+    def _order(self, app: str, memory: int, core: int, how: dict[str, Any], **more: Any) -> dict[str, Any]:  # noqa: ANN401
+        item = {"rev": 1, "namespace": NAMESPACE, "app": app, "container": "main", "memory_units": memory, "core": core}
+        notes = str(self._notes / str(self._count))
+        return {"kubeconfig": KUBECONFIG, "me": SERVER, "item": item | more, "notes": notes, **how}
 
     def running(self, app: str) -> list[str]:
         """Return the units of an app's ready pods."""
