@@ -332,6 +332,22 @@ def test_past_the_scheduler_nothing_starts_unheld(bed: EmbeddedBed) -> None:
     assert isolation(bed, name)["state"] == "enforced"  # by what it was given when nothing else was allowed
 
 
+def test_a_static_pod_chooses_as_well(bed: EmbeddedBed) -> None:
+    node = bed.cluster.nodes["box"]
+
+    def lay(**choices: str) -> None:
+        items = [choosing(pod(name, share(4)), choice) for name, choice in choices.items()]
+        for item in items:
+            item["metadata"]["namespace"] = bed.namespace
+        node.kubelet.set_static(items)
+
+    lay(free="none")
+    runs(bed, "free-box")
+    bed.wait(lambda: isolation(bed, "free-box")["state"] == "off", what="the plugin knows whose it is")
+    lay(strong="strong")
+    bed.wait(lambda: "there is no isolation 'strong'" in waiting_for(bed, "strong-box"), what="it does not start")
+
+
 def test_a_container_that_was_given_less_than_its_pod_chooses_does_not_start(bed: EmbeddedBed) -> None:
     """As where kubelet's calls were taken for those of another pod: here the author changes the annotation."""
     bed.apply(choosing(pod("late", share(4), restartPolicy="Always"), "none"))
