@@ -38,6 +38,7 @@ PAGES = (
     "/boxes/DEVICE/limits/default/asr/main?memory=4",
     "/boxes/DEVICE/limits/default/asr/main?memory=90&core=200",
     "/boxes/DEVICE/limits/default/asr/main?memory=ten",
+    "/boxes/DEVICE/limits/default/asr/main?memory=2&live=yes",
     "/apps",
     "/alerts",
     "/alerts?show=all&q=nothing+like+it",

@@ -31,6 +31,7 @@ _BAD = {"serious", "critical"}
 def test_axe_finds_nothing_serious(site: ConsoleSite, tmp_path: Path, width: int, theme: str, language: str) -> None:
     device = site.add(1, "hall-1", site="hall")
     pods = {"u1": {**pod("asr-5d98c8c9f7-zfpmp", ("main", "0", 10, 1)), "started_at": int(site.now_s) - 60}}
+    pods["u1"] |= {"enforced": "enforced", "pieces": [{**pods["u1"]["pieces"][0], "live_units": 6}]}
     site.measure(device, (0, 40.0, 900), (1, 90.0, 1_200), (5, 3.0, 100))
     fleet = Fleet(site.store, clock=site.clock, by="anna")
     asr = ContainerLimits(namespace="default", app="asr", container="main", memory_units=40, core=1)
