@@ -17,7 +17,7 @@ from edgegpu_plugin.cards.nvml_library import NvmlLibrary
 from edgegpu_plugin.compute.control import ComputeControl
 from edgegpu_plugin.containers.bypass import ContainerKey
 from edgegpu_plugin.containers.container_folder import Charge
-from edgegpu_plugin.containers.isolation import TimedContainer
+from edgegpu_plugin.containers.held.container_state import TimedContainer
 
 LOOK_S = 0.5
 MIB = 1024

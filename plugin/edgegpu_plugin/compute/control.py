@@ -16,7 +16,7 @@ from edgegpu_plugin.compute.buckets import BucketWatch, read_level
 from edgegpu_plugin.compute.shares import BusyContainer, next_part, permille, targets
 from edgegpu_plugin.containers.bypass import ContainerKey
 from edgegpu_plugin.containers.container_folder import Charge
-from edgegpu_plugin.containers.isolation import TimedContainer
+from edgegpu_plugin.containers.held.container_state import TimedContainer
 from edgegpu_plugin.errors import NvmlError, PluginError
 
 _LOG = logging.getLogger(__name__)

@@ -1,45 +1,49 @@
 """The containers that the limiter holds to their memory: their folders, and the state of each."""
 
-import base64
-import binascii
 import logging
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from edgegpu_base.errors import EdgegpuError
 from edgegpu_core.choices.answers import choice_marks, given_by
 from edgegpu_core.choices.modes import PluginIsolation
 from edgegpu_core.choices.pod_choice import ISOLATION_ANNOTATION, AllowedChoices, PodChoice
-from edgegpu_core.deviceid import DeviceKind, card_of, count_by_card, parse
+from edgegpu_core.deviceid import DeviceKind, card_of, count_by_card
 from edgegpu_core.ledger import CheckpointEntry
 from edgegpu_core.model import CORE_PER_CARD
 from edgegpu_core.nodeview import NodeView
 from edgegpu_core.podview import PodView
 from edgegpu_core.reasons import MPS_REASON
-from edgegpu_core.request import ContainerRequest, ContainerRole
 from edgegpu_plugin.cards.nvml_library import CardProcess
 from edgegpu_plugin.config.schema import BypassPolicy, ComputePolicy, IsolationSection
 from edgegpu_plugin.containers.bypass import LOOK_S, BypassDetector, ContainerKey, CountedContainer
 from edgegpu_plugin.containers.cgroups import CgroupOwner
 from edgegpu_plugin.containers.container_folder import CardLimits, Charge, ContainerFolders, FolderState, limits_text
+from edgegpu_plugin.containers.held.container_state import MIB, ContainerIsolation, TimedContainer
+from edgegpu_plugin.containers.held.records import (
+    check_live,
+    has_folder,
+    is_limited,
+    is_mps_client,
+    is_preloaded,
+    units_by_card,
+)
 from edgegpu_plugin.containers.image.image_check import ImageCheck
-from edgegpu_plugin.containers.limiter_files import PRELOAD_LIST, LimiterFiles, find_limiter, limiter_stamps
+from edgegpu_plugin.containers.limiter_files import LimiterFiles, find_limiter, limiter_stamps
 from edgegpu_plugin.containers.live_limits import LiveLimit, LiveLimits
 from edgegpu_plugin.containers.memory_use import container_of
 from edgegpu_plugin.containers.mps.clients import MpsClients
-from edgegpu_plugin.containers.mps.daemon import PIPE_INSIDE, MpsDaemon, can_share, time_reason
+from edgegpu_plugin.containers.mps.daemon import MpsDaemon, can_share, time_reason
 from edgegpu_plugin.containers.usage_file import uuid_digits
-from edgegpu_plugin.errors import LiveLimitError, PluginError, UnknownContainerError
+from edgegpu_plugin.errors import PluginError
 from edgegpu_plugin.pb import Allocation
 from edgegpu_plugin.records.node_state import NodeState, Snapshot
 from edgegpu_plugin.records.selftest_results import SelftestResults
 
 _LOG = logging.getLogger(__name__)
 
-_MIB = 1 << 20
 _CONTEXT_MIB = 256
 """What counts for a context on a card where no self-test has seen one: an estimate."""
 PRELOAD_ONLY = (
@@ -50,52 +54,6 @@ _NOT_PRELOADED = "the limiter could not be preloaded when its pod was admitted: 
 _BEFORE = "its pod was admitted before the limiter was laid over containers: delete the pod to have it made anew"
 _CHOSEN = f"its pod's annotation {ISOLATION_ANNOTATION} chooses none"
 _NOT_WHOLE = "its files in {folder} are not whole: its processes get no more card memory until it is started again"
-
-
-@dataclass(frozen=True, slots=True)
-class ContainerIsolation:
-    """The state of one container: `enforced`, `degraded` with a reason, or `off`; amounts are by card, in bytes.
-
-    A limit below what it holds (`held`) is a live one. `core`: percent of each card's time that it is held to; a card
-    that is missing there has no such limit. `unit_bytes`: the bytes of a unit of memory. `refusals`: how often its
-    programs were told that there is no memory, since its start. `limiter`: the version that it started with.
-    """
-
-    state: str
-    reason: str = ""
-    limits: Mapping[str, int] = field(default_factory=dict)
-    counted: Mapping[str, int] = field(default_factory=dict)
-    held: Mapping[str, int] = field(default_factory=dict)
-    core: Mapping[str, int] = field(default_factory=dict)
-    unit_bytes: int = _MIB
-    refusals: Mapping[str, int] = field(default_factory=dict)
-    limiter: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it for the status document."""
-        cards = [
-            {
-                "card": card,
-                "limit_mib": limit // _MIB,
-                "counted_mib": -(-self.counted.get(card, 0) // _MIB),
-                "limit_units": limit // self.unit_bytes,
-                "held_units": self.held.get(card, limit) // self.unit_bytes,
-                "core_percent": self.core.get(card, 0),
-                "refusals": self.refusals.get(card, 0),
-            }
-            for card, limit in self.limits.items()
-        ]
-        return {"state": self.state, "reason": self.reason, "limiter": self.limiter, "cards": cards}
-
-
-@dataclass(frozen=True, slots=True)
-class TimedContainer:
-    """A container that is held to a part of the time of cards: its usage files, and the percent by card."""
-
-    key: ContainerKey
-    usage: tuple[Path, ...]
-    core: Mapping[str, int]
-    elastic: bool
 
 
 class IsolatedContainers:
@@ -200,7 +158,7 @@ class IsolatedContainers:
         card's core brings a folder as well. Of two folders kubelet mounts all of one, by chance; both are made.
         """
         ids = tuple(ids)
-        mounts = self.folders.mounts(self.folders.of(ids)) if _has_folder(ids) else []
+        mounts = self.folders.mounts(self.folders.of(ids)) if has_folder(ids) else []
         annotations = {**answer.annotations, **choice_marks(given)}
         envs = answer.envs
         if given.isolation == PluginIsolation.MPS and self._can_share(ids):
@@ -254,8 +212,8 @@ class IsolatedContainers:
             view = self._state.snapshot().view
             uid = next((kubelet_uid for kubelet_uid, pod in view.pods.items() if pod.uid == uid), uid)
             entries = self._entries_of(view, uid, container)
-            _check_live(self._container(entries, view, by_runtime=False), view, entries, memory_units)
-            held = _units(view, uid, container)
+            check_live(self._container(entries, view, by_runtime=False), view, entries, memory_units)
+            held = units_by_card(view, uid, container)
             units = {card: count for card, count in memory_units.items() if count < held[card]}
             if units:  # after a crash in between, the plugin's next start does what the store says
                 self._live.put(LiveLimit(uid, container, units))
@@ -380,11 +338,11 @@ class IsolatedContainers:
         for entry in self._entries(view):
             if is_limited(entry):
                 found.setdefault((entry.pod_uid, entry.container), []).append(entry)
-        unit_bytes = view.model.unit_mib * _MIB
+        unit_bytes = view.model.unit_mib * MIB
         return {
             key: CountedContainer(
                 [folder / "usage" for folder in self._folders(entries)],
-                {card: units * unit_bytes for card, units in _units(view, *key).items()},
+                {card: units * unit_bytes for card, units in units_by_card(view, *key).items()},
                 is_spared=any(is_mps_client(entry) for entry in entries),
             )
             for key, entries in found.items()
@@ -451,7 +409,7 @@ class IsolatedContainers:
 
     def _limits_text(self, view: NodeView, uid: str, container: str, live: Mapping[str, int]) -> str:
         """Return the text of a container's limits file: what it holds by card, or less where `live` says so."""
-        unit_bytes, core = view.model.unit_mib * _MIB, self._core(view, uid, container)
+        unit_bytes, core = view.model.unit_mib * MIB, self._core(view, uid, container)
         is_client = any(is_mps_client(entry) for entry in self._entries_of(view, uid, container))
         shares = {card.uuid for card in self._state.cards() if is_client and can_share(card)}
         policy, charges = self._settings.compute.value, self._charges.get((uid, container), {})
@@ -459,11 +417,11 @@ class IsolatedContainers:
             card: CardLimits(
                 min(held, live.get(card, held)) * unit_bytes,
                 core.get(card, 0),
-                context_bytes=self._context_mib(card) * _MIB,
+                context_bytes=self._context_mib(card) * MIB,
                 policy=PluginIsolation.MPS.value if card in shares else policy,
                 charge=charges.get(card),
             )
-            for card, held in _units(view, uid, container).items()
+            for card, held in units_by_card(view, uid, container).items()
         }
         return limits_text(limits)
 
@@ -480,7 +438,7 @@ class IsolatedContainers:
         return count_by_card(view.ledger.grant(uid, container).ids.get(DeviceKind.CORE, ()))
 
     def _folders(self, entries: list[CheckpointEntry]) -> list[Path]:
-        return [self.folders.of(entry.device_ids) for entry in entries if _has_folder(entry.device_ids)]
+        return [self.folders.of(entry.device_ids) for entry in entries if has_folder(entry.device_ids)]
 
     def _container(self, entries: list[CheckpointEntry], view: NodeView, *, by_runtime: bool) -> ContainerIsolation:
         if not any(is_limited(entry) for entry in entries):
@@ -490,8 +448,8 @@ class IsolatedContainers:
         states = [state for folder in folders if (state := self.folders.state(folder)) is not None]
         if not states or len(states) < len(folders):
             return ContainerIsolation("degraded", _NOT_WHOLE.format(folder=", ".join(map(str, folders))))
-        limits, unit_bytes = states[0].limits, view.model.unit_mib * _MIB
-        units = _units(view, entries[0].pod_uid, entries[0].container)
+        limits, unit_bytes = states[0].limits, view.model.unit_mib * MIB
+        units = units_by_card(view, entries[0].pod_uid, entries[0].container)
         return ContainerIsolation(
             "enforced",
             limits={card: one.memory_bytes for card, one in limits.items()},
@@ -521,72 +479,6 @@ class IsolatedContainers:
         for entry in self._state.recorded():
             if entry.resource in names and entry.container in view.ledger.grants(entry.pod_uid):
                 yield entry
-
-
-def is_limited(entry: CheckpointEntry) -> bool:
-    """Return whether kubelet's answer for these devices names the limiter."""
-    return given_by(entry.answer).isolation != PluginIsolation.NONE
-
-
-def is_preloaded(entry: CheckpointEntry) -> bool:
-    """Return whether kubelet's answer for these devices has the limiter preloaded, and not mounted over the driver."""
-    return PRELOAD_LIST.encode() in _answer(entry)
-
-
-def is_mps_client(entry: CheckpointEntry) -> bool:
-    """Return whether kubelet's answer for these devices brings the pipe folder of MPS."""
-    return PIPE_INSIDE.encode() in _answer(entry)
-
-
-def _answer(entry: CheckpointEntry) -> bytes:
-    try:
-        return base64.b64decode(entry.answer)
-    except (binascii.Error, ValueError):
-        return b""
-
-
-def _has_folder(ids: Iterable[str]) -> bool:
-    """Return whether the answer for these ids of one resource brings a container's folder."""
-    ids = tuple(ids)
-    return bool(ids) and (parse(ids[0]).kind is DeviceKind.MEMORY or len(ids) >= CORE_PER_CARD)
-
-
-def _check_live(
-    now: ContainerIsolation, view: NodeView, entries: list[CheckpointEntry], memory_units: Mapping[str, int]
-) -> None:
-    """Check that a container can have a live limit. Raises UnknownContainerError, LiveLimitError."""
-    if not entries:
-        raise UnknownContainerError("no container of this pod and name holds devices: `edgegpu pods` lists all")
-    if now.state != "enforced":
-        why = now.reason or "isolation.mode is none, or was when its pod was admitted"
-        raise LiveLimitError(f"nothing holds this container to its memory ({now.state}): {why}")
-    uid, name = entries[0].pod_uid, entries[0].container
-    if any(one.name == name and one.role is ContainerRole.INIT for one in _containers(view, uid)):
-        raise LiveLimitError("an init container hands its devices on, and keeps the limit that it was given")
-    held = _units(view, uid, name)
-    for card, count in memory_units.items():
-        if card not in held:
-            raise LiveLimitError(f"the container has no card {card}; it has {', '.join(held)}")
-        if not 1 <= count <= held[card]:
-            raise LiveLimitError(
-                f"{count} units cannot be its limit: the container holds {held[card]} on card {card}, and a live limit "
-                "is at least 1 and no more than that; more needs a new pod"
-            )
-
-
-def _containers(view: NodeView, uid: str) -> tuple[ContainerRequest, ...]:
-    pod = view.pods.get(uid)
-    return () if pod is None else pod.containers
-
-
-def _units(view: NodeView, uid: str, container: str) -> dict[str, int]:
-    """Return the memory units that a container holds, by card; a whole card counts with all its units."""
-    grant = view.ledger.grant(uid, container)
-    units = count_by_card(grant.ids.get(DeviceKind.MEMORY, ()))
-    core = count_by_card(grant.ids.get(DeviceKind.CORE, ()))
-    slots = {slot.uuid: slot.units for slot in view.slots}
-    whole = {card: slots.get(card, 0) for card, count in core.items() if count == CORE_PER_CARD}
-    return {card: max(units.get(card, 0), whole.get(card, 0)) for card in sorted(units | core)}
 
 
 def _counted(states: list[FolderState], card: str) -> int:

@@ -13,7 +13,7 @@ from edgegpu_core.choices.modes import PluginIsolation
 from edgegpu_core.deviceid import core_ids, memory_ids
 from edgegpu_core.podview import PodView
 from edgegpu_core.request import ContainerRequest, ContainerRole, RequestedAmounts
-from edgegpu_plugin.containers.isolation import ContainerIsolation
+from edgegpu_plugin.containers.held.container_state import ContainerIsolation
 from edgegpu_plugin.containers.limit_requests import LimitRequests
 from edgegpu_plugin.containers.live_limits import LiveLimit, LiveLimits
 from edgegpu_plugin.errors import LiveLimitError, UnknownContainerError

@@ -1,0 +1,83 @@
+"""What kubelet's records say of a container: how it is held, its units, whether it can have a live limit."""
+
+import base64
+import binascii
+from collections.abc import Iterable, Mapping
+
+from edgegpu_core.choices.answers import given_by
+from edgegpu_core.choices.modes import PluginIsolation
+from edgegpu_core.deviceid import DeviceKind, count_by_card, parse
+from edgegpu_core.ledger import CheckpointEntry
+from edgegpu_core.model import CORE_PER_CARD
+from edgegpu_core.nodeview import NodeView
+from edgegpu_core.request import ContainerRequest, ContainerRole
+from edgegpu_plugin.containers.held.container_state import ContainerIsolation
+from edgegpu_plugin.containers.limiter_files import PRELOAD_LIST
+from edgegpu_plugin.containers.mps.daemon import PIPE_INSIDE
+from edgegpu_plugin.errors import LiveLimitError, UnknownContainerError
+
+
+def is_limited(entry: CheckpointEntry) -> bool:
+    """Return whether kubelet's answer for these devices names the limiter."""
+    return given_by(entry.answer).isolation != PluginIsolation.NONE
+
+
+def is_preloaded(entry: CheckpointEntry) -> bool:
+    """Return whether kubelet's answer for these devices has the limiter preloaded, and not mounted over the driver."""
+    return PRELOAD_LIST.encode() in _answer(entry)
+
+
+def is_mps_client(entry: CheckpointEntry) -> bool:
+    """Return whether kubelet's answer for these devices brings the pipe folder of MPS."""
+    return PIPE_INSIDE.encode() in _answer(entry)
+
+
+def _answer(entry: CheckpointEntry) -> bytes:
+    try:
+        return base64.b64decode(entry.answer)
+    except (binascii.Error, ValueError):
+        return b""
+
+
+def has_folder(ids: Iterable[str]) -> bool:
+    """Return whether the answer for these ids of one resource brings a container's folder."""
+    ids = tuple(ids)
+    return bool(ids) and (parse(ids[0]).kind is DeviceKind.MEMORY or len(ids) >= CORE_PER_CARD)
+
+
+def check_live(
+    now: ContainerIsolation, view: NodeView, entries: list[CheckpointEntry], memory_units: Mapping[str, int]
+) -> None:
+    """Check that a container can have a live limit. Raises UnknownContainerError, LiveLimitError."""
+    if not entries:
+        raise UnknownContainerError("no container of this pod and name holds devices: `edgegpu pods` lists all")
+    if now.state != "enforced":
+        why = now.reason or "isolation.mode is none, or was when its pod was admitted"
+        raise LiveLimitError(f"nothing holds this container to its memory ({now.state}): {why}")
+    uid, name = entries[0].pod_uid, entries[0].container
+    if any(one.name == name and one.role is ContainerRole.INIT for one in _containers(view, uid)):
+        raise LiveLimitError("an init container hands its devices on, and keeps the limit that it was given")
+    held = units_by_card(view, uid, name)
+    for card, count in memory_units.items():
+        if card not in held:
+            raise LiveLimitError(f"the container has no card {card}; it has {', '.join(held)}")
+        if not 1 <= count <= held[card]:
+            raise LiveLimitError(
+                f"{count} units cannot be its limit: the container holds {held[card]} on card {card}, and a live limit "
+                "is at least 1 and no more than that; more needs a new pod"
+            )
+
+
+def _containers(view: NodeView, uid: str) -> tuple[ContainerRequest, ...]:
+    pod = view.pods.get(uid)
+    return () if pod is None else pod.containers
+
+
+def units_by_card(view: NodeView, uid: str, container: str) -> dict[str, int]:
+    """Return the memory units that a container holds, by card; a whole card counts with all its units."""
+    grant = view.ledger.grant(uid, container)
+    units = count_by_card(grant.ids.get(DeviceKind.MEMORY, ()))
+    core = count_by_card(grant.ids.get(DeviceKind.CORE, ()))
+    slots = {slot.uuid: slot.units for slot in view.slots}
+    whole = {card: slots.get(card, 0) for card, count in core.items() if count == CORE_PER_CARD}
+    return {card: max(units.get(card, 0), whole.get(card, 0)) for card in sorted(units | core)}
