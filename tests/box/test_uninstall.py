@@ -77,7 +77,7 @@ def test_a_container_is_held_on_when_edgegpu_has_gone(bed: Bed, installed: str, 
     assert asked() == [OOM, GRANTED]
     bed.edgegpu("uninstall", "--yes", "--force")
     bed.machine.ready()
-    assert bed.machine.exec("test", "-e", Path(INSTALLED).parent, check=False).returncode != 0
+    assert bed.machine.exec("test", "-e", str(Path(INSTALLED).parent), check=False).returncode != 0
     assert asked() == [OOM, GRANTED]
 
 

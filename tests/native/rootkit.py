@@ -92,6 +92,6 @@ def make_root(folder: Path, *, driver: Path | None, limiter: Path, way: str, lim
         root.put(PRELOAD_LIST, PRELOADED + "\n")
     if driver is not None:
         root.put(f"{DRIVER_FOLDER}/libcuda.so.1", driver)
-    root.put(f"{FOLDER}/limits", limits_text({NULL_CARD: CardLimits(limit_mib * MIB)}, context_bytes=0))
+    root.put(f"{FOLDER}/limits", limits_text({NULL_CARD: CardLimits(limit_mib * MIB)}))
     root.put(f"{FOLDER}/usage", bytes(USAGE_BYTES), mode=0o666)
     return root

@@ -97,6 +97,11 @@ HELD: dict[str, tuple[dict[str, bytes | str], str, str]] = {
         GLIBC,
         "",
     ),
+    "a folder elsewhere in the loader": (
+        {GLIBC: b"\x7fELF\0/opt/driver/\0a text\0" + FEDORA, f"{OPT}/{NAME}": OTHER},
+        GLIBC,
+        "",
+    ),
     "musl beside glibc": ({GLIBC: DEBIAN, MUSL: b"\x7fELF"}, MUSL, ""),
 }
 OWN_DRIVER: dict[str, tuple[dict[str, bytes | str], str, str]] = {
@@ -179,6 +184,8 @@ def test_no_link_leads_out_of_the_root_and_no_trap_is_opened(tmp_path: Path) -> 
         },
     )
     os.mkfifo(root / "fifo")
+    with opened(Path("/")) as own:
+        assert own.read("/proc/version", most=100) == b""  # no file of /proc is opened
     with opened(root) as seen:
         assert seen.read("/in", most=100) == b"inside"
         assert seen.read("/../../a/file/", most=100) == b"inside"

@@ -175,7 +175,10 @@ def test_where_the_nvidia_runtime_brings_the_driver_the_limiter_is_preloaded(
     injector = machine.injector("v1.33.4+k3s1", isolation=limited, injection=Injection.RUNTIME)
     injector.use(CARDS)
     given = injector.allocation(["GPU-1"], memory_ids("GPU-1", 4), PodChoice(PluginIsolation.LIMITER))
-    assert given.envs == {"NVIDIA_VISIBLE_DEVICES": "GPU-1"}
+    assert (given.envs, given.annotations) == (
+        {"NVIDIA_VISIBLE_DEVICES": "GPU-1"},
+        {"edgegpu.io/isolation": "limiter"},
+    )
     assert all(mount.read_only for mount in given.mounts if not mount.container_path.endswith("/usage"))
     limited.folders.make(limited.folders.of(memory_ids("GPU-1", 4)), "edgegpu-limits 1\n")
     inside = followed(given)
@@ -183,6 +186,7 @@ def test_where_the_nvidia_runtime_brings_the_driver_the_limiter_is_preloaded(
     assert inside["/run/edgegpu/container/preload/libcuda.so.1"] == tmp_path / "limiter/libcuda.so.1"
     for name in LIMITER:
         assert inside[f"/run/edgegpu/container/driver/{name}"].parent == machine.root / LIBRARIES
+    assert inside["/run/edgegpu/container/usage"] == inside["/run/edgegpu/container"] / "usage"
     assert [path for path in inside if path.startswith("/usr")] == []  # the runtime brings those
 
 
