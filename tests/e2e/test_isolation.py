@@ -33,7 +33,7 @@ def client() -> Path:
 def by(k3s: K3s, limiter_build: Path, request: pytest.FixtureRequest) -> Iterator[str]:
     """Have the limiter hold containers, in this injection mode, and as it is by default afterwards."""
     node, mode = k3s.nodes[SERVER], str(request.param)
-    isolation = {"mode": "limiter", "context_mib": CONTEXT_MIB, "libraries": str(limiter_build)}
+    isolation = {"mode": "limiter", "context_mib": CONTEXT_MIB, "libraries": str(limiter_build), "pods_may": ["none"]}
     node.configure(extender={"listen": EXTENDER}, driver={"injection": mode}, isolation=isolation)
     insert_cards(k3s, {SERVER: cards(7611)})
     wait_until(lambda: _has_passed(k3s), what="the node's self-test has passed")
@@ -106,6 +106,30 @@ def test_a_container_gets_its_memory_and_not_more(k3s: K3s, namespace: str, clie
     assert (found["state"], [card["limit_mib"] for card in found["cards"]]) == ("enforced", [LIMIT_MIB])
     assert [card["core_percent"] for card in found["cards"]] == [10]
     assert [card["refusals"] for card in found["cards"]] == [2 + len(HELD)]
+
+
+@pytest.mark.parametrize("by", ["cdi"], indirect=True)
+def test_pods_that_are_alike_but_for_their_choice_get_what_they_choose(
+    k3s: K3s, namespace: str, client: Path, by: str
+) -> None:
+    assert by == "cdi"
+    choices = {f"{choice or 'plain'}-{number}": choice for number in range(2) for choice in ("none", "limiter", "")}
+    chosen = {name: {"edgegpu.io/isolation": choice} if choice else {} for name, choice in choices.items()}
+    made = [pod(name, spec_of(client, held()), namespace=namespace) for name in chosen]
+    for one in made:
+        one["metadata"]["annotations"] = chosen[one["metadata"]["name"]]
+    k3s.apply(*made)
+    for name, choice in choices.items():
+        k3s.wait_phase(namespace, name, "Running")
+        took = run(k3s, namespace, name, "/client/memory_client", "1500")
+        assert (isolation(k3s, name)["state"], took) == (("off", ["0"]) if choice == "none" else ("enforced", [OOM]))
+    strong = pod("strong", spec_of(client, held()), namespace=namespace)
+    strong["metadata"]["annotations"] = {"edgegpu.io/isolation": "strong"}
+    k3s.apply(strong)
+    wait_until(
+        lambda: "there is no isolation 'strong'" in k3s.kubectl("describe", "pod", "-n", namespace, "strong"),
+        what="the scheduler says why it waits",
+    )
 
 
 @pytest.mark.parametrize("by", ["cdi"], indirect=True)
