@@ -45,6 +45,11 @@ class Phrase(str):
 
 def phrase(template: str, /, **fields: object) -> Phrase:
     """Return a sentence: `phrase("cannot find a box %(name)r", name=name)`; an error's own words are verbatim."""
+    return of_template(template, fields)
+
+
+def of_template(template: str, fields: Mapping[str, object]) -> Phrase:
+    """Return a sentence whose template stands elsewhere, where `tools/messages.py` finds it."""
     found = {name: _field(one) for name, one in fields.items()}
     return Phrase(template % found if found else template, one=template, many="", fields=found)
 

@@ -324,13 +324,13 @@ def check_size(args: Json) -> None:
     try:
         body = Command(enrolment=0, epoch=Epoch(0, "0" * 16), seq=1, floor=0, valid_s=0, args=args)
         encode(body, limit_bytes=BODY_MAX_BYTES - _ROOM)
-    except ValueError as error:  # numbers that JSON has not, halves of characters
-        raise CloudError(
-            phrase("cannot ask for this: its arguments are no JSON that can be sent"),
-            remedy=phrase("give finite numbers and whole characters"),
-        ) from error
     except TooLargeError as error:
         raise CloudError(
             phrase("cannot ask for this: %(error)s", error=error),
             remedy=phrase("pass larger things by address and SHA-256"),
+        ) from error
+    except ValueError as error:  # numbers that JSON has not, halves of characters
+        raise CloudError(
+            phrase("cannot ask for this: its arguments are no JSON that can be sent"),
+            remedy=phrase("give finite numbers and whole characters"),
         ) from error

@@ -1,6 +1,6 @@
 """What boxes say of requested items, as sentences: by its code and its numbers, else as the box's own words; pure."""
 
-from edgegpu_cloud.phrases import Phrase, Verbatim, in_english, listed, of_sentence, phrase, phrase_n
+from edgegpu_cloud.phrases import Phrase, Verbatim, in_english, listed, of_sentence, of_template, phrase, phrase_n
 from edgegpu_core.model import CORE_PER_CARD
 from edgegpu_sync.messages.uplink import CardFreeNumbers, ItemReport, ItemState, Numbers
 from edgegpu_sync.rules.box_sentences import BOX_SENTENCES
@@ -44,7 +44,7 @@ def _of_sentence(text: str) -> Phrase | None:
         fields = one.read(text)
         if fields is not None:
             shown = {name: Verbatim(value) if name == "why" else value for name, value in fields.items()}
-            return in_english(text, phrase(one.template, **shown))
+            return in_english(text, of_template(one.template, shown))
     return None
 
 
