@@ -23,7 +23,7 @@ _SLOT = struct.Struct(f"=5Q{2 * CARDS}Q")
 USAGE_BYTES = _HEAD.size + SLOTS * _SLOT.size
 _MAGIC, _VERSION = 0x45474C4D, 3
 _SETTING_BYTES = 256
-_FLAGS = ("-O1", "-g", "-Wall", "-Wextra", "-Werror", "-std=gnu11")
+_FLAGS = ("-O1", "-g", "-Wall", "-Wextra", "-Werror", "-std=gnu11", '-DLIMITER_VERSION="0.0.0"')
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,12 @@
 #define PITCH 256
 
 static uint64_t next_address = 0x7f0000000000;
+#ifdef __GLIBC__
 /* Static programs that load a library have no __tls_get_addr that works. */
 static __thread CUcontext current __attribute__((tls_model("initial-exec")));
+#else	/* musl loads no such library */
+static __thread CUcontext current;
+#endif
 static int retained;
 static char primary;
 
