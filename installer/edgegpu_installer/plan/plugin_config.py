@@ -22,12 +22,13 @@ _DEFAULTS: dict[str, Any] = {
     "placement.exclude": [],
     "resources.unit_mib": 256,
     "resources.reserve_mib": 0,
-    "isolation.mode": "limiter",
     "driver.root": "/",
     "kubelet.folder": KUBELET,
     "kubernetes.kubeconfig": KUBECONFIG,
 }
-"""The defaults, which need not be written, as in docs/examples/plugin.yaml."""
+"""The defaults, which need not be written, as in docs/examples/plugin.yaml.
+
+The mode of isolation is not here: who chooses one keeps it when a later version has another default."""
 
 
 def plugin_yaml(existing: str | None, *, site: Site, options: InstallOptions, role: MachineRole) -> str:
@@ -83,7 +84,7 @@ def _set(config: dict[str, Any], key: str, value: object) -> None:
     """Set one key of a section; a default is not added, and no empty section is left."""
     section, _, name = key.partition(".")
     part = dict(config.get(section) or {})
-    if value == _DEFAULTS[key]:
+    if key in _DEFAULTS and value == _DEFAULTS[key]:
         part.pop(name, None)
     else:
         part[name] = value
