@@ -62,6 +62,9 @@ _MOST_GONE = 32
 class NodePart:
     """The node's part of the process; `tasks` lists what runs."""
 
+    _was_needed = False
+    """Whether a container needed the limiter when that was last looked at."""
+
     def __init__(self, config: PluginConfig, client: KubeClient, *, beat: Callable[[], None]) -> None:
         model, name, unit_mib = config.model(), config.node_name, config.resources.unit_mib
         objects, self._config = KubeObjects(client), config
@@ -370,11 +373,19 @@ class NodePart:
 
     def _before_report(self, snapshot: Snapshot) -> None:
         self._set_allowed()
+        self._wake_selftest()
         self._limit_offer(snapshot)
+
+    def _wake_selftest(self) -> None:
+        """Have the limiter tried as soon as the first pod has chosen it on a node that holds no others."""
+        is_needed = self._isolation.is_needed
+        if is_needed and not self._was_needed:
+            self._selftest.look()
+        self._was_needed = is_needed
 
     def _set_allowed(self) -> None:
         """Take what pods may choose here: the way of injection or the limiter's libraries may have changed."""
-        self.state.set_allowed(self._isolation.allowed())
+        self.state.set_allowed(self._isolation.allowed(cannot=self.injector.cannot_hold))
 
     def _limit_offer(self, snapshot: Snapshot) -> None:
         """Offer only what pods hold while a change of this machine lets k3s run without the extender beside the plugin.

@@ -223,6 +223,12 @@ def plugin_parts(document: Document) -> list[HealthPart]:
     return parts
 
 
+def _holds_any(document: Document) -> bool:
+    """Return whether the node holds containers, or one whose pod has chosen that."""
+    states = {str(_part(row, "isolation").get("state") or "off") for row in _rows(document, "pods")}
+    return document.get("isolation") not in {None, "none"} or bool(states - {"off"})
+
+
 def _node_parts(document: Document) -> list[HealthPart]:
     kubelet = _part(document, "kubelet")
     waiting = (
@@ -236,7 +242,7 @@ def _node_parts(document: Document) -> list[HealthPart]:
         _judged("kubelet", waiting),
         _judged("cards", f"out of order: {', '.join(sick)}" if sick else "", bad=True),
     ]
-    if document.get("isolation") not in {None, "none"}:
+    if _holds_any(document):
         parts.append(_isolation_part(document))
     lost = [f"{row.get('namespace')}/{row.get('pod')}" for row in pods if row.get("state") == "lost"]
     without = [f"{row.get('namespace')}/{row.get('pod')}" for row in pods if row.get("state") == "cardless"]

@@ -173,12 +173,13 @@ def check_limiter(probe: BoxProbe) -> CheckResult:
         )
     status = probe.known_status
     mode, problem = str(status.get("isolation") or "none"), str(status.get("isolation_problem") or "")
-    if mode == "none":
-        return info("shares are placed, not enforced (isolation.mode none)")
     states = [row["isolation"] for row in status.get("pods") or () if row.get("isolation")]
+    if mode == "none" and not problem and all(one["state"] == "off" for one in states):
+        return info("shares are placed, not enforced (isolation.mode none)")
     loose = [one["reason"] for one in states if one["state"] == "degraded"]
     tried = list(_selftest_troubles(status))
-    problems = [_isolation_problem(problem)] if problem and not tried else []
+    is_the_tests = bool(tried) and problem.startswith("card ")
+    problems = [_isolation_problem(problem)] if problem and not is_the_tests else []
     problems += tried
     problems += [warning(f"a container is {_loose(reason)}", "edgegpu pods") for reason in loose]
     problems += _small_shares(status, states)
@@ -186,7 +187,8 @@ def check_limiter(probe: BoxProbe) -> CheckResult:
     many = "1 container to its memory" if held == 1 else f"{held} containers to their memory"
     by_mps = ", and its compute by MPS" if held == 1 else ", and their compute by MPS"
     free = sum(one["state"] == "off" for one in states)
-    chosen = f"; {free} not, by its pod's choice" if free else ""
+    why = "" if mode == "none" else ", by its pod's choice"
+    chosen = f"; {free} not{why}" if free else ""
     return result_of(problems, ok=f"the limiter holds {many}{by_mps if mode == 'mps' else ''}{chosen}")
 
 

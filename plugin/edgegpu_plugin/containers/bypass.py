@@ -6,7 +6,6 @@ process. Nothing here prevents that; it is found and told, and by setting the pr
 
 import logging
 import os
-import re
 import signal
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -15,6 +14,7 @@ from pathlib import Path
 
 from edgegpu_plugin.cards.nvml_library import CardProcess
 from edgegpu_plugin.containers.cgroups import CgroupOwner, owner_of_process
+from edgegpu_plugin.containers.usage_file import is_mapped, process_maps
 
 _LOG = logging.getLogger(__name__)
 
@@ -129,12 +129,8 @@ class BypassDetector:
         The limiter maps the file before it first asks the driver for a context, so before the driver can list it.
         """
         folder = self.proc / str(pid)
-        try:
-            maps = (folder / "maps").read_bytes()
-        except OSError:
-            return None
-        began = _began(folder)
-        if not maps or not began or any(_is_mapped(path, maps) for path in container.usage):
+        maps, began = process_maps(folder), _began(folder)
+        if not maps or not began or any(is_mapped(path, maps) for path in container.usage):
             return None  # without maps it is ending
         return _Seen(pid, began, card)
 
@@ -148,18 +144,6 @@ class BypassDetector:
                     _LOG.warning("process %d is killed: it used card %s past the limiter", one.pid, one.card)
             finally:
                 os.close(handle)
-
-
-def _is_mapped(path: Path, maps: bytes) -> bool:
-    """Return whether a line of /proc/PID/maps has a file's inode.
-
-    The device is not compared: on btrfs the kernel names another one there than `stat` does.
-    """
-    try:
-        inode = path.stat().st_ino
-    except OSError:
-        return False
-    return re.search(rf"(?m)^\S+ \S+ \S+ \S+ {inode}\s".encode(), maps) is not None
 
 
 def _began(process: Path) -> str:

@@ -25,6 +25,8 @@ from edgegpu_plugin.pb import Allocation
 
 _LOG = logging.getLogger(__name__)
 
+NO_DRIVER_FILES = "the nvidia runtime brings the driver, and the plugin does not find its files: set driver.root"
+
 DRIVER_WAIT_S = 20.0
 """How long a container's start waits for the driver after a boot; kubelet allows PreStart 30 s and asks again."""
 
@@ -147,6 +149,11 @@ class Injector:
     def is_by_runtime(self) -> bool:
         """Whether the nvidia runtime brings the driver's files, so that the limiter is preloaded alone."""
         return self._choice.mode is Injection.RUNTIME
+
+    @property
+    def cannot_hold(self) -> str:
+        """Return why the limiter cannot come into containers, in this mode; empty where it can."""
+        return NO_DRIVER_FILES if self.is_by_runtime and not self._devices.preload() else ""
 
     def allocation(self, cards: Sequence[str], ids: Sequence[str] = (), given: PodChoice = NO_CHOICE) -> Allocation:
         """Return what kubelet shall give a container with these cards; kubelet stores and replays it."""

@@ -110,11 +110,11 @@ class IsolatedContainers:
         """Make what the unit of MPS's daemon waits for, or take it away; before that unit is started."""
         self._mps.prepare(wanted=self._is_mps)
 
-    def allowed(self) -> AllowedChoices:
-        """Return what pods may choose on this node; where nothing can hold a container, why."""
+    def allowed(self, *, cannot: str = "") -> AllowedChoices:
+        """Return what pods may choose on this node; where nothing can hold a container, why (`cannot`, or else)."""
         chosen = self._settings.chosen_by_pods
         holds_some = self.is_on or any(mode.has_limiter for mode in chosen)
-        return AllowedChoices(self._settings.mode, chosen, self._cannot_hold() if holds_some else "")
+        return AllowedChoices(self._settings.mode, chosen, cannot or self._cannot_hold() if holds_some else "")
 
     def _cannot_hold(self) -> str:
         """Return why no container can be held on this node; empty when it can."""
@@ -351,13 +351,14 @@ class IsolatedContainers:
     def document(self, *, by_runtime: bool, selftest_problem: str = "") -> dict[str, str]:
         """Return this node's entries of the status document: the mode, and why it does not hold."""
         problem = ""
-        if self.is_on:
+        if self.is_needed:
             try:
                 self.libraries()
             except PluginError as error:
                 problem = str(error)
             else:
-                problem = PRELOAD_ONLY if by_runtime else selftest_problem or self._mps_problem()
+                found = (PRELOAD_ONLY if by_runtime else "", selftest_problem)
+                problem = "; ".join(filter(None, found)) or self._mps_problem()
         return {"isolation": self._settings.mode.value, "isolation_problem": problem}
 
     def _mps_problem(self) -> str:

@@ -129,19 +129,51 @@ def users_of(path: Path, namespaces: frozenset[int], proc: Path = Path("/proc"))
 
     A process that has ended by all but name (a zombie) maps nothing. The limiter tells in the same way who lives.
     """
-    try:
-        inode = str(path.stat().st_ino)
-    except OSError:
-        return []
     folders = proc.iterdir() if namespaces else iter(())
-    return [int(one.name) for one in folders if one.name.isdigit() and _maps(one, namespaces, inode)]
+    return [int(one.name) for one in folders if one.name.isdigit() and _uses(one, namespaces, path)]
 
 
-def _maps(process: Path, namespaces: frozenset[int], inode: str) -> bool:
+def _uses(process: Path, namespaces: frozenset[int], path: Path) -> bool:
     try:
-        if os.stat(process / "ns/pid").st_ino not in namespaces:  # noqa: PTH116  (the link's target is no path)
-            return False
-        lines = (process / "maps").read_text("utf-8", "replace").splitlines()
+        is_theirs = os.stat(process / "ns/pid").st_ino in namespaces  # noqa: PTH116  (the link's target is no path)
     except OSError:  # it has just ended
         return False
-    return any(line.split(maxsplit=5)[4] == inode for line in lines if line)
+    return is_theirs and is_mapped(path, process_maps(process))
+
+
+def process_maps(process: Path) -> bytes:
+    """Return what a process has mapped, as the kernel lists it; empty when it has ended, or may not be asked.
+
+    A process whose first thread has ended goes on in the others: then the list of one of those has it all.
+
+    Args:
+        process: its folder, /proc/PID.
+    """
+    maps = _read(process / "maps")
+    if maps:
+        return maps
+    try:
+        threads = list((process / "task").iterdir())
+    except OSError:
+        return b""
+    return next(filter(None, (_read(thread / "maps") for thread in threads)), b"")
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+def is_mapped(path: Path, maps: bytes) -> bool:
+    """Return whether what a process has mapped has a file among it, by its inode.
+
+    Names of files are their author's: only a line feed ends a line there. The device is not compared: on btrfs the
+    kernel names another one there than `stat` does.
+    """
+    try:
+        inode = path.stat().st_ino
+    except OSError:
+        return False
+    return re.search(rf"(?m)^\S+ \S+ \S+ \S+ {inode}\s".encode(), maps) is not None

@@ -106,12 +106,13 @@ class SelftestResults:
 
     def why_degraded(self, cards: Iterable[str]) -> str:
         """Return why containers on these cards are not known to be held; empty where the self-test passed on all."""
-        for card in cards:
-            found = self.result(card)
-            if found is None:
+        found = [self.result(card) for card in cards]
+        worst = [one for one in found if one is not None and one.verdict is Verdict.HARMFUL]
+        for one in worst or found:
+            if one is None:
                 return NOT_ENDED
-            if found.verdict is not Verdict.PASSED:
-                return f"self-test: {found.reason}"
+            if one.verdict is not Verdict.PASSED:
+                return f"self-test: {one.reason}"
         return ""
 
     def stops_programs(self, cards: Iterable[str]) -> bool:

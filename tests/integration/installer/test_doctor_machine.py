@@ -182,6 +182,17 @@ def test_what_holds_containers_to_their_memory(box: Box) -> None:
     box.expect("limiter", CheckLevel.WARNING, "its pod was admitted before", "edgegpu pods")
     box.status["isolation_problem"] = "the nvidia runtime brings the driver's files"
     box.expect("limiter", CheckLevel.BROKEN, "the nvidia runtime brings the driver's files", "journalctl")
+    box.status |= tried("inconclusive")
+    box.expect("limiter", CheckLevel.BROKEN, "the nvidia runtime brings the driver's files", "journalctl")
+
+
+def test_on_a_node_that_holds_no_others_a_pod_that_chose_it_is_looked_at(box: Box) -> None:
+    held = pod("held", 4, CARD_0, isolation={"state": "enforced", "reason": ""})
+    free = pod("free", 4, CARD_0, isolation={"state": "off", "reason": ""})
+    box.status |= {"isolation": "none", "isolation_problem": "", "pods": [held, free]}
+    assert box.see("limiter").text == "the limiter holds 1 container to its memory; 1 not"
+    held["isolation"] = {"state": "degraded", "reason": "process 7 uses card 0 past the limiter"}
+    box.expect("limiter", CheckLevel.WARNING, "process 7 uses card 0 past the limiter", "edgegpu pods")
 
 
 def tried(verdict: str, context_mib: int | None = None) -> dict[str, object]:

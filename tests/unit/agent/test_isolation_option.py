@@ -58,6 +58,14 @@ def test_mps_is_refused_where_processes_are_killed(box: Box, limiter_build: Path
         box.wanted("mps")
 
 
+@pytest.mark.parametrize("mode", ["none", "limiter"])
+def test_a_mode_that_the_choices_of_pods_do_not_go_with_is_refused(box: Box, limiter_build: Path, mode: str) -> None:
+    box.write(f"libraries: {limiter_build}, mode: mps, pods_may: [none, mps]")
+    with pytest.raises(CliError, match=rf"--isolation {mode}: in .*plugin\.yaml isolation\.pods_may has mps"):
+        box.wanted(mode)
+    assert box.wanted("mps") == "mps"
+
+
 def test_what_is_no_mode_is_refused(box: Box) -> None:
     with pytest.raises(CliError, match="--isolation hard: there is no such mode"):
         box.wanted("hard")

@@ -185,6 +185,8 @@ def test_isolation_that_does_not_hold_is_bad_and_a_self_test_that_can_say_nothin
     row = {"index": "0", "verdict": "inconclusive", "reason": "why"}
     assert told() is None
     assert told(isolation="none", isolation_problem="no matter") is None
+    chosen = pod("a", 4, CARD_0, isolation={"state": "degraded", "reason": "why"})
+    assert told(isolation="none", isolation_problem="no library", pods=[chosen]) == ("bad", "no library")
     assert told(isolation="limiter", isolation_problem="") == ("ok", "")
     assert told(isolation="limiter", isolation_problem="card 0: self-test: why") == ("bad", "card 0: self-test: why")
     assert told(isolation="limiter", selftest={"cards": [row]}) == ("warn", "card 0: why")

@@ -120,6 +120,9 @@ def test_only_what_stops_programs_is_not_laid_over(tmp_path: Path) -> None:
     for verdict in Verdict:
         results.put([kept(verdict=verdict)])
         assert results.stops_programs([OTHER, CARD]) is (verdict is Verdict.HARMFUL)
+    assert results.result(OTHER) is None
+    results.put([kept(verdict=Verdict.HARMFUL)])
+    assert results.why_degraded([OTHER, CARD]) == "self-test: why"  # the worst of them
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 2}', '{"results": [{}]}', '{"results": 7}'])

@@ -95,7 +95,7 @@ def _now(details: BoxDetails) -> Mapping[str, Any]:
         "policy": spec.policy.policy if spec.policy else (told.policy if told else None) or Policy.FIRST_FIT.value,
         "exclude": list(spec.exclusions.cards if spec.exclusions else (told.exclusions if told else None) or ()),
         "unit_mib": spec.unit_size.mib if spec.unit_size else (told.unit_size if told else None) or 256,
-        "isolation": spec.isolation.mode.value if spec.isolation else (told.isolation if told else None) or "none",
+        "isolation": spec.isolation.mode.value if spec.isolation else (told.isolation if told else None) or "limiter",
     }
 
 

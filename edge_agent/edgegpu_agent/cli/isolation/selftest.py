@@ -20,6 +20,7 @@ from edgegpu_agent.cli.common import (
     reporting,
     sayer,
 )
+from edgegpu_agent.cli.views.isolation import holds_any
 
 JSON_VERSION = 1
 
@@ -110,7 +111,7 @@ def _lines(document: StatusDocument) -> Iterator[str]:
     names = {card.uuid: card.name for card in document.cards}
     for one in document.selftest.cards:
         yield f"card {one.index}  {names.get(one.card, one.card)}  {one.verdict or 'not tried'}"
-        yield from (f"  {line}" for line in _about(one, is_on=document.isolation not in {"", "none"}))
+        yield from (f"  {line}" for line in _about(one, is_on=holds_any(document)))
     if not document.selftest.cards:
         yield "no card is offered"
 

@@ -28,11 +28,16 @@ def wanted_isolation(text: str | None, layout: Layout, *, say: Callable[[str], N
     if text not in {None, *PluginIsolation}:
         remedy = "give none, limiter or mps"
         raise CliError(f"cannot install with --isolation {text}: there is no such mode", remedy=remedy)
-    if text == PluginIsolation.NONE:
-        return text
     path = layout.plugin_yaml
     try:
         so_far = schema.load(path).isolation if path.exists() else schema.IsolationSection()
+        if text in {PluginIsolation.NONE, PluginIsolation.LIMITER} and PluginIsolation.MPS in (so_far.pods_may or ()):
+            raise CliError(
+                f"cannot install with --isolation {text}: in {path} isolation.pods_may has mps, which needs that mode",
+                remedy=f"take mps out of isolation.pods_may in {path}",
+            )
+        if text == PluginIsolation.NONE:
+            return text
         if text is None and "mode" in so_far.model_fields_set:
             return None
         find_limiter(so_far.libraries)

@@ -8,6 +8,7 @@ from rich.text import Text
 
 from edgegpu_agent.cli.clients.document import CardRow, NodeRow, OtherCard, PodRow, StatusDocument
 from edgegpu_agent.cli.views.bars import BROKEN, FREE, UNKNOWN, BarPiece, PodLetter, holders, pieces, widths
+from edgegpu_agent.cli.views.isolation import holds_any
 from edgegpu_base.cli.output import counted
 from edgegpu_core.model import CORE_PER_CARD
 
@@ -74,7 +75,7 @@ def _head(document: StatusDocument) -> Iterator[Text]:
         yield _fact("driver", document.driver_version or "unknown", document.driver_problem)
         why = f" ({document.injection_why})" if document.injection_why else ""
         yield _fact("injection", f"{document.injection_mode or 'unknown'}{why}")
-        if document.isolation not in {"", "none"}:
+        if holds_any(document):
             yield _fact("isolation", document.isolation, document.isolation_problem)
             yield _fact("self-test", *_selftest(document))
         took = "" if document.registered_ms is None else f" in {document.registered_ms:.0f} ms"

@@ -35,6 +35,11 @@ _OLDEST = (7, 0)
 _PIPE_VARIABLE = "CUDA_MPS_PIPE_DIRECTORY"
 _DAEMON_OPTIONS = {b"-d", b"-f"}
 _ANSWER_S = 2.0
+_MOST_SERVERS = 4
+"""MPS has one for each user that computes, one after the other; NVML's thread waits for the answers of all."""
+_AGAIN_S = 30.0
+"""Between two looks whether a daemon that gives no answer has ended."""
+_PID_DIGITS = 10
 _KNOWN_S = 1.0
 """How long an answer about the node is taken for true: status documents come in bursts."""
 _LOG_BYTES = 4 << 20
@@ -77,6 +82,7 @@ class MpsDaemon:
     clock: Callable[[], float] = time.monotonic
     _known: tuple[float, str] | None = field(default=None, init=False)
     _has_quit: bool = field(default=False, init=False)
+    _next_look_s: float = field(default=0.0, init=False)
 
     @property
     def pipe(self) -> Path:
@@ -152,8 +158,10 @@ class MpsDaemon:
         servers = self.ask("get_server_list")
         if servers is None:
             return None
-        found: set[int] = set()
-        for server in _numbers(servers):
+        numbers, found = _numbers(servers), set[int]()
+        if len(numbers) > _MOST_SERVERS:
+            return None
+        for server in numbers:
             found |= _numbers(self.ask(f"get_client_list {server}") or "")
         return frozenset(found)
 
@@ -164,7 +172,12 @@ class MpsDaemon:
 
     def end_unneeded(self) -> None:
         """Let a daemon go that no container needs any more, once it has no client; called again and again."""
-        if self.clients() == frozenset():
+        if self.clock() < self._next_look_s:
+            return
+        clients = self.clients()
+        if clients is None:
+            self._next_look_s = self.clock() + _AGAIN_S
+        if clients == frozenset():
             _LOG.info("no container needs MPS any more: its daemon is told to quit")
             self.ask("quit")
             self._has_quit = True
@@ -187,7 +200,8 @@ class MpsDaemon:
                 input=f"{command}\n",
                 env=self._environment(program),
                 capture_output=True,
-                text=True,
+                encoding="utf-8",
+                errors="replace",  # root of a container may answer in the daemon's place
                 timeout=_ANSWER_S,
                 check=False,
             )
@@ -231,4 +245,4 @@ def time_reason(problem: str) -> str:
 
 
 def _numbers(text: str) -> set[int]:
-    return {int(word) for word in text.split() if word.isdigit()}
+    return {int(word) for word in text.split() if word.isascii() and word.isdecimal() and len(word) <= _PID_DIGITS}
