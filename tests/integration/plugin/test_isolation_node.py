@@ -258,12 +258,19 @@ def choosing(item: Json, choice: str) -> Json:
     return item
 
 
+def offer(bed: EmbeddedBed) -> set[str]:
+    """Return the amounts of both resources that kubelet offers."""
+    amounts = (bed.get("Node", "box") or {}).get("status", {}).get("allocatable", {})
+    return {str(amounts.get(f"baidu.com/vcuda-{kind}", "0")) for kind in ("memory", "core")}
+
+
 def set_mode(bed: EmbeddedBed, old: str, new: str) -> None:
     """Change the plugin's configuration, and start the plugin anew."""
     node = bed.cluster.nodes["box"]
     text = node.config_path.read_text()
     assert old in text
     bed.kill_plugin("box")
+    bed.wait(lambda: offer(bed) == {"0"}, what="kubelet has seen its end")
     node.config_path.write_text(text.replace(old, new))
     bed.start_plugin("box")
 
@@ -272,6 +279,7 @@ def set_mode(bed: EmbeddedBed, old: str, new: str) -> None:
         return bool((json.loads(said).get("kubelet") or {}).get("registered"))
 
     bed.wait(is_registered, what="kubelet knows the plugin again")
+    bed.wait(lambda: "0" not in offer(bed), what="kubelet offers its devices again")
 
 
 def test_a_pod_chooses_what_its_node_allows(bed: EmbeddedBed) -> None:
