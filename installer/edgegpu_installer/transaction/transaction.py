@@ -305,12 +305,16 @@ def _undo(machine: TransactionMachine, lock: int, record: TransactionRecord, why
     return outcome
 
 
+_OF_THE_PLUGIN = ("inventory.json", "kubelet-version", "selftest.json", "live-limits.json")
+"""What the plugin writes into the state folder."""
+
+
 def _remove_state(layout: Layout) -> None:
     """Remove the journal and state of a first installation that failed; its author has reported why."""
     if not layout.baseline.exists():
         shutil.rmtree(layout.tx, ignore_errors=True)
         with suppress(OSError):
-            for name in ("inventory.json", "kubelet-version"):  # of the plugin, which may have run for a moment
+            for name in _OF_THE_PLUGIN:  # which may have run for a moment
                 (layout.state / name).unlink(missing_ok=True)
             layout.state.rmdir()
 
