@@ -140,7 +140,7 @@ def test_a_failed_box_is_upgraded_by_another_rollout_that_asks_the_others_nothin
     hall.bed.network.connect(hall.box(6))
     number = hall.start(success="100", on_failure="pause", first="box-3", canary="1")
     hall.bed.until(lambda: hall.bed.rollouts.show(number).state is R.PAUSED)
-    assert "`resume` goes on all the same" in hall.page("/rollouts/1")
+    assert "<code>resume</code> goes on all the same" in hall.page("/rollouts/1")
     form = {"csrf": "csrf-of-otto", "typed": "6"}
     refused = hall.client.post("/rollouts/1/return", data=form)
     assert refused.status_code == 400
