@@ -11,7 +11,7 @@ COMMITTED, ROLLED_BACK, NOT_BEGUN = "COMMITTED", "ROLLED_BACK", "NOT_BEGUN"
 """How an operation ends; not begun: it died before there was anything of it, and what stood stands."""
 
 _KEPT = (
-    r"/var/lib/edgegpu(/(inventory\.json|kubelet-version|clock\.json))?",  # what plugin and agent have seen last
+    r"/var/lib/edgegpu(/((inventory|selftest|live-limits|clock)\.json|kubelet-version))?",  # what they have seen
     r"/var/lib/edgegpu/(agent|identity|collected|upgrades)(/.*)?",  # what belongs to the agent, in no transaction
     r"/var/lib/edgegpu/tx(/(state|log|k3s))?",  # the last transaction's record, and the history
 )
@@ -26,8 +26,8 @@ _BASELINE = (r"/var/lib/edgegpu/baseline(/\d{6}\.[0-9A-Za-z-]+(/(index|ours|\d+)
 _UNPACKED = (r"/opt/edgegpu(/[0-9][^/]*(/.*)?)?",)
 """Versions that install.sh has unpacked, before the transaction; `current` is the transaction's."""
 
-_RUN = (r"/var/lib/kubelet/device-plugins/edgegpu(/[^/]+)?", r"/var/run/cdi(/edgegpu\.json)?")
-"""Sockets and CDI spec, which a plugin writes when it first runs, in no transaction."""
+_RUN = (r"/var/lib/kubelet/device-plugins/edgegpu(/[^/]+)?", r"/var/run/cdi(/edgegpu(-limited)?\.json)?")
+"""Sockets and CDI specs, which a plugin writes when it first runs, in no transaction: one names its own limiter."""
 
 _UNIT_ALONE = (r"/etc/systemd/system/edgegpu-recover\.service",)
 
