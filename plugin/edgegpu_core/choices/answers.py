@@ -13,12 +13,17 @@ def choice_marks(given: PodChoice) -> dict[str, str]:
     return {ISOLATION_ANNOTATION: given.isolation}
 
 
+def answer_bytes(stored: str) -> bytes:
+    """Return an answer as it was given, of its base64 as kubelet stores it; empty where that is none."""
+    try:
+        return base64.b64decode(stored)
+    except (binascii.Error, ValueError):
+        return b""
+
+
 def given_by(stored: str) -> PodChoice:
     """Return what an answer gives, in base64 as kubelet stores it; one without a mark gives nothing that holds."""
-    try:
-        answer = base64.b64decode(stored)
-    except (binascii.Error, ValueError):
-        return PodChoice(PluginIsolation.NONE)
+    answer = answer_bytes(stored)
     found = (mode for mode in PluginIsolation if _mark(mode) in answer)
     return PodChoice(next(found, PluginIsolation.NONE))
 

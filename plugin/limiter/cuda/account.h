@@ -13,10 +13,10 @@ void account_open(enum ledger_kind kind, uint64_t key, int card, unsigned int re
 /* Count what it holds now in the place of what was reserved for it. False: that passes the limit. */
 bool account_settle(const struct charge *charge, enum ledger_kind kind, uint64_t key);
 
-/* Take it out of the ledger; its bytes stay counted, and are the caller's. */
 /* A pool's account, and when it was last counted its bytes; mostly without a lock. False: it has none. */
 bool account_find_pool(CUmemoryPool pool, struct ledger_entry *out);
 
+/* Take it out of the ledger; its bytes stay counted, and are the caller's. */
 bool account_close(enum ledger_kind kind, uint64_t key, struct ledger_entry *out);
 
 void accounts_renew(void);		/* ask the driver what each holds */

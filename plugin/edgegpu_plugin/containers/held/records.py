@@ -1,10 +1,8 @@
 """What kubelet's records say of a container: how it is held, its units, whether it can have a live limit."""
 
-import base64
-import binascii
 from collections.abc import Iterable, Mapping
 
-from edgegpu_core.choices.answers import given_by
+from edgegpu_core.choices.answers import answer_bytes, given_by
 from edgegpu_core.choices.modes import PluginIsolation
 from edgegpu_core.deviceid import DeviceKind, count_by_card, parse
 from edgegpu_core.ledger import CheckpointEntry
@@ -24,19 +22,12 @@ def is_limited(entry: CheckpointEntry) -> bool:
 
 def is_preloaded(entry: CheckpointEntry) -> bool:
     """Return whether kubelet's answer for these devices has the limiter preloaded, and not mounted over the driver."""
-    return PRELOAD_LIST.encode() in _answer(entry)
+    return PRELOAD_LIST.encode() in answer_bytes(entry.answer)
 
 
 def is_mps_client(entry: CheckpointEntry) -> bool:
     """Return whether kubelet's answer for these devices brings the pipe folder of MPS."""
-    return PIPE_INSIDE.encode() in _answer(entry)
-
-
-def _answer(entry: CheckpointEntry) -> bytes:
-    try:
-        return base64.b64decode(entry.answer)
-    except (binascii.Error, ValueError):
-        return b""
+    return PIPE_INSIDE.encode() in answer_bytes(entry.answer)
 
 
 def has_folder(ids: Iterable[str]) -> bool:
