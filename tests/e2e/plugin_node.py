@@ -15,6 +15,7 @@ from lab.labkit import LabError, Process, wait_until
 
 from edgegpu_core.ledger import CheckpointEntry, parse_checkpoint
 from edgegpu_plugin.pb import PodDevices, PodResourcesCaller, channel
+from edgegpu_sim.cards import SimVersions
 from edgegpu_sim.driver import SimCard, SimDriver, make_card
 
 DRIVER_ROOT = "/run/edgegpu-sim"
@@ -74,11 +75,11 @@ class PluginNode:
             config[section] = {**config.get(section, {}), **values}
         self.lab.write(CONFIG, yaml.safe_dump(config))
 
-    def insert_cards(self, wanted: Sequence[SimCard]) -> None:
+    def insert_cards(self, wanted: Sequence[SimCard], versions: SimVersions | None = None) -> None:
         """Lay the simulated driver with these cards; the plugin sees them at its next start."""
         root = self.lab.path(DRIVER_ROOT)
         root.mkdir(parents=True, exist_ok=True)
-        self.driver = SimDriver.create(root, wanted, build=self._build)
+        self.driver = SimDriver.create(root, wanted, build=self._build, versions=versions)
 
     def start(self) -> None:
         """Start the plugin process and wait until it answers."""

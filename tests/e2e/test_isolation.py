@@ -16,6 +16,7 @@ from e2e.plugin_node import cards
 from lab.labkit import LabError, wait_until
 
 from edgegpu_base.http_unix import ChangeRequest, send
+from edgegpu_sim.cards import SimVersions
 
 UNITS, CONTEXT_MIB = 4, 64
 LIMIT_MIB = UNITS * 256
@@ -106,6 +107,28 @@ def test_a_container_gets_its_memory_and_not_more(k3s: K3s, namespace: str, clie
     assert (found["state"], [card["limit_mib"] for card in found["cards"]]) == ("enforced", [LIMIT_MIB])
     assert [card["core_percent"] for card in found["cards"]] == [10]
     assert [card["refusals"] for card in found["cards"]] == [2 + len(HELD)]
+
+
+@pytest.mark.parametrize("by", ["cdi"], indirect=True)
+def test_what_the_driver_counts_beyond_the_container_s_count_is_counted(
+    k3s: K3s, namespace: str, client: Path, by: str
+) -> None:
+    """A context takes 96 MiB more than the plugin believes; the driver's list says it, less what it may round up."""
+    assert by == "cdi"
+    node, took, unseen = k3s.nodes[SERVER], 700, 80
+    node.stop()
+    node.insert_cards(cards(7611), SimVersions(context_mib=CONTEXT_MIB + 96))
+    node.start()
+    k3s.apply(pod("more", spec_of(client, held("/client/memory_client", "--keep", str(took))), namespace=namespace))
+    k3s.wait_phase(namespace, "more", "Running")
+
+    def counted() -> bool:
+        return bool(isolation(k3s, "more")["cards"][0]["counted_mib"] == CONTEXT_MIB + took + unseen)
+
+    left = LIMIT_MIB - unseen - took - 2 * CONTEXT_MIB
+    for mib, status in ((left + 1, OOM), (left, "0")):
+        wait_until(counted, what="the driver's count is charged")
+        assert run(k3s, namespace, "more", "/client/memory_client", str(mib)) == [status]
 
 
 @pytest.mark.parametrize("by", ["cdi"], indirect=True)

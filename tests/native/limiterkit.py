@@ -47,6 +47,7 @@ class Container:
         core: int | None = None,
         policy: str = "strict",
         charge: Charge | None = None,
+        uncounted_mib: int = 0,
     ) -> None:
         """Write the limits file as the plugin does, or with a policy that it does not write.
 
@@ -56,9 +57,13 @@ class Container:
             core: percent of each card's time; None: no limit.
             policy: strict, elastic, mps or off.
             charge: how much of what is measured is charged.
+            uncounted_mib: what the driver counts of the container beyond its usage file.
         """
         names = [(card if isinstance(card, str) else card.uuid, mib) for card, mib in cards]
-        limits = {card: CardLimits(mib * MIB, core or 0, context_mib * MIB, policy, charge) for card, mib in names}
+        limits = {
+            card: CardLimits(mib * MIB, core or 0, context_mib * MIB, policy, charge, uncounted_mib * MIB)
+            for card, mib in names
+        }
         self.write_limits(limits_text(limits))
 
     def write_limits(self, text: str) -> None:

@@ -14,6 +14,7 @@ import pytest
 from native.limiterkit import LIBRARIES, MIB, SLOTS, Container, make_container
 from native.simkit import Child
 
+from edgegpu_plugin.containers.usage_file import forget_most, read_usage
 from edgegpu_sim.driver import SimCard, SimDriver, SimVersions
 
 LIMIT_MIB, CONTEXT_MIB = 1024, 100
@@ -83,6 +84,57 @@ def test_the_limit_is_the_containers_and_not_a_process_s(start: Start) -> None:
     third = start()
     assert third.call("cuInit", 0) == [0]
     assert third.call("cuDevicePrimaryCtxRetain", "&ptr", 0) == [OOM, None]
+
+
+def test_what_the_driver_counts_beyond_the_container_s_own_count_takes_room(
+    start: Start, container: Container, two_cards: list[SimCard]
+) -> None:
+    process = start()
+    process.open_cuda()
+    held = process.alloc(500)
+
+    def missing(mib: int) -> None:
+        container.limit((two_cards[0], LIMIT_MIB), context_mib=CONTEXT_MIB, uncounted_mib=mib)
+        time.sleep(0.3)
+
+    missing(200)
+    assert _free_mib(process) == LEFT_MIB - 700
+    assert process.call("cuDeviceTotalMem_v2", "&u64", 0) == [0, LIMIT_MIB * MIB]
+    process.call("nvmlInit")
+    seen = process.call("nvmlDeviceGetMemoryInfo", ["dev", 0])
+    assert seen == {"total": LIMIT_MIB * MIB, "free": (LEFT_MIB - 700) * MIB, "used": (CONTEXT_MIB + 700) * MIB}
+    assert process.call("cuMemAlloc_v2", "&u64", (LEFT_MIB - 700) * MIB + 1) == [OOM, 0]
+    assert process.call("cuMemAllocAsync", "&u64", (LEFT_MIB - 700) * MIB + 1, 0)[0] == OOM
+    last = process.alloc(LEFT_MIB - 700)
+    assert process.call("cuMemFree_v2", last) == [0]
+    missing(LIMIT_MIB + 1)
+    assert _free_mib(process) == 0
+    assert process.call("cuMemAlloc_v2", "&u64", 1) == [OOM, 0]
+    assert process.call("cuMemFree_v2", held) == [0]
+    missing(0)
+    process.alloc(LEFT_MIB)
+
+
+def test_the_file_keeps_the_most_that_was_counted_at_once(start: Start, container: Container) -> None:
+    """The plugin compares it with the driver's count, which is of another moment than the plugin's look."""
+
+    def most() -> list[int]:
+        counts = read_usage(container.usage.read_bytes())
+        assert counts is not None
+        return [bytes_ // MIB for bytes_ in counts.most.values()]
+
+    process, other = start(), start()
+    process.open_cuda()
+    assert process.call("cuMemFree_v2", process.alloc(700)) == [0]
+    assert most() == [CONTEXT_MIB + 700]
+    forget_most(container.usage)
+    assert most() == [0]
+    process.alloc(1)
+    assert most() == [CONTEXT_MIB + 1]
+    other.open_cuda()
+    assert most() == [2 * CONTEXT_MIB + 1]
+    other.open_cuda(1)
+    assert most() == [2 * CONTEXT_MIB + 1, CONTEXT_MIB]
 
 
 def test_each_card_has_its_own_limit(start: Start) -> None:

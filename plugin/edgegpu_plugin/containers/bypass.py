@@ -61,6 +61,8 @@ class BypassDetector:
     kills: bool
     """Whether a process that does not count in its container's usage file is killed, where that harms no other."""
     proc: Path = Path("/proc")
+    uses: Mapping[tuple[ContainerKey, str], int] = field(default_factory=dict, init=False)
+    """The bytes that the driver counted of held containers at the last look, by card, where it says them."""
     _suspects: frozenset[object] = field(default=frozenset(), init=False)
     _reasons: Mapping[ContainerKey, str] = field(default_factory=dict, init=False)
 
@@ -92,9 +94,10 @@ class BypassDetector:
                 used[key, card] = None if known is None or one.memory_bytes is None else known + one.memory_bytes
                 if (seen := self._past(one.pid, card, held[key])) is not None:
                     found.setdefault(key, {})[seen] = f"process {one.pid} uses card {card} past the limiter"
-        for (key, card), bytes_ in used.items():
+        self.uses = {place: bytes_ for place, bytes_ in used.items() if bytes_ is not None}
+        for (key, card), bytes_ in self.uses.items():
             limit = held[key].limits.get(card, 0)
-            if bytes_ is not None and bytes_ > limit * SLACK:
+            if bytes_ > limit * SLACK:
                 words = (
                     f"it uses {bytes_ // _MIB} MiB of card {card} by the driver's count, and may use {limit // _MIB}"
                 )

@@ -124,6 +124,8 @@ class CardLimits:
     context_bytes: int = 0
     policy: str = "strict"
     charge: "Charge | None" = None
+    uncounted_bytes: int = 0
+    """What the driver counts of the container beyond its usage file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +147,11 @@ class FolderState:
         """Return the bytes that the container's processes hold on a card by their own count."""
         return self.counts.bytes.get(uuid_digits(card), 0)
 
+    def used(self, card: str) -> int:
+        """Return the bytes of a card that count as used: with what the driver counts beyond that."""
+        limits = self.limits.get(card)
+        return self.counted(card) + (0 if limits is None else limits.uncounted_bytes)
+
     def refused(self, card: str) -> int:
         """Return how often a program was told that there is no memory on a card, since the container's start."""
         return self.counts.refusals.get(uuid_digits(card), 0)
@@ -157,7 +164,10 @@ def limits_text(limits: Mapping[str, CardLimits]) -> str:
         compute = f" core_percent={one.core_percent} policy={one.policy}" if one.core_percent else ""
         if one.core_percent and one.charge is not None:
             compute += f" charge_permille={one.charge.permille} charge_until_ms={one.charge.until_ms}"
-        lines.append(f"card {card} memory_bytes={one.memory_bytes} context_bytes={one.context_bytes}{compute}")
+        memory = f"memory_bytes={one.memory_bytes} context_bytes={one.context_bytes}"
+        if one.uncounted_bytes:
+            memory += f" uncounted_bytes={one.uncounted_bytes}"
+        lines.append(f"card {card} {memory}{compute}")
     return "\n".join([*lines, ""])
 
 
@@ -167,8 +177,9 @@ def _read_limits(text: str) -> dict[str, CardLimits]:
         word, card, *rest = line.split()
         values = dict(one.partition("=")[::2] for one in rest)
         memory, core = values.get("memory_bytes", ""), values.get("core_percent", "0")
-        if word == "card" and memory.isdigit() and core.isdigit():
-            found[card] = CardLimits(int(memory), int(core))
+        uncounted = values.get("uncounted_bytes", "0")
+        if word == "card" and all(number.isdigit() for number in (memory, core, uncounted)):
+            found[card] = CardLimits(int(memory), int(core), uncounted_bytes=int(uncounted))
     return found
 
 

@@ -30,6 +30,7 @@ from edgegpu_plugin.containers.held.records import (
     is_preloaded,
     units_by_card,
 )
+from edgegpu_plugin.containers.held.uncounted import UncountedMemory
 from edgegpu_plugin.containers.image.image_check import ImageCheck
 from edgegpu_plugin.containers.limiter_files import LimiterFiles, find_limiter, limiter_stamps
 from edgegpu_plugin.containers.live_limits import LiveLimit, LiveLimits
@@ -79,7 +80,7 @@ class IsolatedContainers:
             live: the live limits.
             selftest: what the self-test said of each card; None where nobody asks it.
             driver: the root of the driver's files.
-            proc: where the processes of containers, and through them their images, are looked at.
+            proc: where the processes that use cards, and through those of containers their images, are looked at.
         """
         self._selftest = selftest
         self.folders = ContainerFolders(root=run / "containers")
@@ -89,7 +90,8 @@ class IsolatedContainers:
         self._libraries: tuple[object, LimiterFiles] | None = None
         self._mps = MpsDaemon(root=driver, run=run)
         self._mps_clients = MpsClients(daemon=self._mps)
-        self._bypass = BypassDetector(kills=settings.on_bypass is BypassPolicy.KILL)
+        self._bypass = BypassDetector(kills=settings.on_bypass is BypassPolicy.KILL, proc=proc)
+        self._uncounted = UncountedMemory()
         self._images = ImageCheck(proc=proc)
         self._changing = threading.Lock()
         """Held while folders or limits are made, changed or removed; the state's lock is taken inside it alone."""
@@ -296,7 +298,18 @@ class IsolatedContainers:
             return owner.pod_uid, container_of(owner, snapshot)
 
         clients = [key for key, one in held.items() if one.is_spared]
-        return self._mps_clients.look(processes, clients, key_of) | self._bypass.look(processes, held, key_of)
+        changed = self._mps_clients.look(processes, clients, key_of) | self._bypass.look(processes, held, key_of)
+        self._count_unseen(held)
+        return changed
+
+    def _count_unseen(self, held: Mapping[ContainerKey, CountedContainer]) -> None:
+        """Have the limiter count what the driver has counted of containers beyond it."""
+        if changed := self._uncounted.look(self._bypass.uses, held):
+            try:
+                with self._changing:
+                    self._renew_all(changed)
+            except PluginError as error:
+                _LOG.warning("%s", error)
 
     def timed(self, snapshot: Snapshot) -> list[TimedContainer]:
         """Return the containers that are held to a part of a card's time; those that MPS holds share no time."""
@@ -321,10 +334,14 @@ class IsolatedContainers:
                 key for key in charges.keys() | self._charges.keys() if charges.get(key) != self._charges.get(key)
             }
             self._charges = charges
-            view = self._state.snapshot().view if changed else None
-            for uid, container in changed:
-                if view is not None and container in view.ledger.grants(uid):
-                    self._renew(view, uid, container, self._live.units(uid, container))
+            self._renew_all(changed)
+
+    def _renew_all(self, keys: Iterable[ContainerKey]) -> None:
+        """Write the limits of some containers again; those that are gone have none."""
+        view = self._state.snapshot().view if keys else None
+        for uid, container in keys:
+            if view is not None and container in view.ledger.grants(uid):
+                self._renew(view, uid, container, self._live.units(uid, container))
 
     @property
     def look_s(self) -> float | None:
@@ -414,6 +431,7 @@ class IsolatedContainers:
         is_client = any(is_mps_client(entry) for entry in self._entries_of(view, uid, container))
         shares = {card.uuid for card in self._state.cards() if is_client and can_share(card)}
         policy, charges = self._settings.compute.value, self._charges.get((uid, container), {})
+        uncounted = self._uncounted.bytes.get((uid, container), {})
         limits = {
             card: CardLimits(
                 min(held, live.get(card, held)) * unit_bytes,
@@ -421,6 +439,7 @@ class IsolatedContainers:
                 context_bytes=self._context_mib(card) * MIB,
                 policy=PluginIsolation.MPS.value if card in shares else policy,
                 charge=charges.get(card),
+                uncounted_bytes=uncounted.get(card, 0),
             )
             for card, held in units_by_card(view, uid, container).items()
         }
@@ -484,4 +503,4 @@ class IsolatedContainers:
 
 def _counted(states: list[FolderState], card: str) -> int:
     """Return what is counted on a card; of two folders the container uses one, and the other has nothing."""
-    return max(state.counted(card) for state in states)
+    return max(state.used(card) for state in states)

@@ -15,9 +15,9 @@ from typing import NamedTuple
 _CARDS, _SLOTS = 16, 512
 _MAGIC, _VERSION = 0x45474C4D, 3
 _BUILD_BYTES = 16
-_BUCKET_BYTES = 64
-"""Each card's GPU time, whose first word is the level of its bucket (`common/bucket.h`)."""
-_HEAD = struct.Struct(f"=4I2Q2I{16 * _CARDS}s{8 * _CARDS}s{_BUILD_BYTES}s{_BUCKET_BYTES * _CARDS}x")
+_SHARED_BYTES = 64
+"""What is known of each card: the level of its bucket of GPU time first, the most bytes that were counted last."""
+_HEAD = struct.Struct(f"=4I2Q2I{16 * _CARDS}s{8 * _CARDS}s{_BUILD_BYTES}s{_SHARED_BYTES * _CARDS}s")
 _SLOT = struct.Struct(f"=4Qq{2 * _CARDS}Q")
 _MOST_BYTES = 1 << 56
 """More than any card has: the limiter counts no more for one process."""
@@ -41,6 +41,7 @@ class _Head(NamedTuple):
     uuids: bytes
     refusals: bytes
     build: bytes
+    shared: bytes
 
     def names(self) -> list[str]:
         """Return the cards in the file's order, each by the hexadecimal digits of its UUID."""
@@ -63,6 +64,8 @@ class UsageCounts:
     """The requests for memory beyond the limit since the container's start, by card as `bytes`."""
     limiter: str = ""
     """The version of the limiter with which the container's first program started; empty before."""
+    most: dict[str, int] = field(default_factory=dict)
+    """The most bytes that were counted at once since `forget_most`, by card as `bytes`."""
 
 
 def uuid_digits(card: str) -> str:
@@ -90,7 +93,30 @@ def read_usage(data: bytes) -> UsageCounts | None:
     counts = {name: sum(min(slot.bytes[number], _MOST_BYTES) for slot in taken) for number, name in enumerate(names)}
     refused = [min(one, _MOST_REFUSALS) for one in struct.unpack(f"={_CARDS}Q", head.refusals)][: len(names)]
     namespaces = frozenset(slot.namespace for slot in taken)
-    return UsageCounts(counts, namespaces, dict(zip(names, refused, strict=True)), _version(head.build))
+    most = [min(one, _MOST_BYTES) for one in _words(head.shared, at=_SHARED_BYTES - 8)]
+    return UsageCounts(
+        counts,
+        namespaces,
+        dict(zip(names, refused, strict=True)),
+        _version(head.build),
+        dict(zip(names, most, strict=False)),
+    )
+
+
+def _words(shared: bytes, *, at: int) -> tuple[int, ...]:
+    """Return one number of 64 bits of each card."""
+    return struct.unpack("=" + f"{at}xQ{_SHARED_BYTES - 8 - at}x" * _CARDS, shared)
+
+
+def forget_most(path: Path) -> None:
+    """Have the most bytes that were counted at once be of the time from now on.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    with path.open("r+b", 0) as file:
+        for card in range(_CARDS):
+            os.pwrite(file.fileno(), bytes(8), _HEAD.size - (_CARDS - card) * _SHARED_BYTES + _SHARED_BYTES - 8)
 
 
 def _version(build: bytes) -> str:
@@ -113,8 +139,7 @@ def bucket_levels(path: Path) -> dict[str, int]:
     head = _Head(*_HEAD.unpack_from(data))
     if head[:2] != (_MAGIC, _VERSION):
         return {}
-    levels = struct.unpack_from("=" + f"Q{_BUCKET_BYTES - 8}x" * _CARDS, data, _HEAD.size - _BUCKET_BYTES * _CARDS)
-    return dict(zip(head.names(), levels, strict=False))
+    return dict(zip(head.names(), _words(head.shared, at=0), strict=False))
 
 
 def _taken(data: bytes, high: int) -> Iterator[_Slot]:

@@ -11,7 +11,7 @@
 #define BUCKET_CREDIT_NS 50000000ull	/* of wall time: what is saved up while nothing runs */
 #define BUCKET_DEBT_NS 60000000000ull	/* of wall time: more than this is not believed */
 
-#define BUCKET_STRETCHES 7
+#define BUCKET_STRETCHES 6
 
 struct bucket {
 	uint64_t level;			/* until when the debt lasts, and at which share; atomic */

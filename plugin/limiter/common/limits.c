@@ -27,7 +27,7 @@ static uint64_t now_ms(void)
 
 static void apply(struct limits *limits, struct card *card)
 {
-	uint64_t memory = 0, context = 0, until = 0;
+	uint64_t memory = 0, context = 0, uncounted = 0, until = 0;
 	unsigned int core = CORE_UNKNOWN, mps = 0, charge = 0;
 
 	for (unsigned int i = 0; i < limits->count; i++) {
@@ -35,6 +35,7 @@ static void apply(struct limits *limits, struct card *card)
 			continue;
 		memory = limits->entries[i].memory_bytes;
 		context = limits->entries[i].context_bytes;
+		uncounted = limits->entries[i].uncounted_bytes;
 		core = limits->entries[i].core;
 		mps = limits->entries[i].mps;
 		charge = limits->entries[i].charge;
@@ -42,6 +43,7 @@ static void apply(struct limits *limits, struct card *card)
 	}
 	__atomic_store_n(&card->memory_bytes, memory, __ATOMIC_RELAXED);
 	__atomic_store_n(&card->context_bytes, context, __ATOMIC_RELAXED);
+	__atomic_store_n(&card->uncounted_bytes, uncounted, __ATOMIC_RELAXED);
 	__atomic_store_n(&card->core, core, __ATOMIC_RELAXED);
 	__atomic_store_n(&card->mps, mps, __ATOMIC_RELAXED);
 	__atomic_store_n(&card->charge_until_ms, until, __ATOMIC_RELAXED);
@@ -151,6 +153,20 @@ uint64_t limits_memory(const struct card *card)
 {
 	refresh();
 	return __atomic_load_n(&card->memory_bytes, __ATOMIC_RELAXED);
+}
+
+uint64_t limits_uncounted(const struct card *card)
+{
+	refresh();
+	return __atomic_load_n(&card->uncounted_bytes, __ATOMIC_RELAXED);
+}
+
+uint64_t limits_room(const struct card *card)
+{
+	uint64_t memory = limits_memory(card);
+	uint64_t uncounted = __atomic_load_n(&card->uncounted_bytes, __ATOMIC_RELAXED);
+
+	return memory > uncounted ? memory - uncounted : 0;
 }
 
 uint64_t limits_context(const struct card *card)

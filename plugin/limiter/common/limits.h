@@ -11,6 +11,9 @@
  * of its time. With policy=mps the share is one of multiprocessors in processes that are clients of
  * NVIDIA MPS, and strict in all others; any other policy is strict.
  *
+ * `uncounted_bytes=N` beside it: what the driver counts of the container beyond its usage file, as the
+ * plugin has seen it. It takes room as if the container had counted it.
+ *
  * `charge_permille=850 charge_until_ms=N` beside it: of what is measured of the container's time only so
  * much is charged, until a moment of CLOCK_MONOTONIC. The plugin writes it anew as long as it holds, so
  * that nothing stays of a plugin that is gone. */
@@ -25,6 +28,9 @@
 struct card *limits_card(const uint8_t uuid[16]);
 
 uint64_t limits_memory(const struct card *card);	/* looks at the file where it is time to */
+/* What the container may count of it: the limit without what the driver counts beyond the usage file. */
+uint64_t limits_room(const struct card *card);
+uint64_t limits_uncounted(const struct card *card);
 uint64_t limits_context(const struct card *card);
 /* Percent of its time, 0: no limit of it. Where MPS gives this process a part of the multiprocessors, what
  * of the time is left for it: the container's processes with a context share what core_percent says. */

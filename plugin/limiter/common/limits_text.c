@@ -56,6 +56,8 @@ static bool parse_word(const char *word, struct limit *out, bool *has_memory, bo
 		return *has_memory = number(text, &out->memory_bytes);
 	if ((text = value(word, "context_bytes")) != NULL)
 		return number(text, &out->context_bytes);
+	if ((text = value(word, "uncounted_bytes")) != NULL)
+		return number(text, &out->uncounted_bytes);
 	if ((text = value(word, "core_percent")) != NULL) {
 		if (!number(text, &percent) || percent < 1 || percent > 100)
 			return false;

@@ -18,6 +18,7 @@ struct card {
 	int index;			/* in the usage file; -1: it has no room, nothing can be reserved */
 	uint64_t memory_bytes;		/* the limit, followed live; atomic */
 	uint64_t context_bytes;		/* what one context takes; atomic */
+	uint64_t uncounted_bytes;	/* what the driver counts beyond the usage file; atomic */
 	unsigned int core;		/* percent of its time, 0: all of it; atomic */
 	unsigned int mps;		/* 1: its share may be one of multiprocessors, by NVIDIA MPS; atomic */
 	unsigned int sm_percent;	/* of them, that this process has; 0: held by time alone; atomic */
@@ -29,7 +30,7 @@ struct card {
 
 struct limit {
 	uint8_t uuid[16];
-	uint64_t memory_bytes, context_bytes;
+	uint64_t memory_bytes, context_bytes, uncounted_bytes;
 	unsigned int core, mps, charge;	/* as in struct card */
 	uint64_t charge_until_ms;
 };

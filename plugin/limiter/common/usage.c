@@ -112,6 +112,16 @@ static void change(struct usage_slot *slot, int card, uint64_t bytes, bool more)
 	}
 }
 
+/* The plugin compares what the driver counts with the most that was counted here meanwhile. */
+static void note_most(struct usage *map, int card, uint64_t total)
+{
+	uint64_t *most = &map->shared[card].most, known = __atomic_load_n(most, __ATOMIC_RELAXED);
+
+	while (known < total &&
+	       !__atomic_compare_exchange_n(most, &known, total, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+		;
+}
+
 static bool reserve_now(struct usage_slot *slot, int card, uint64_t bytes, uint64_t limit)
 {
 	struct usage *map = usage_map();
@@ -123,8 +133,10 @@ static bool reserve_now(struct usage_slot *slot, int card, uint64_t bytes, uint6
 		return false;
 	used = sum(map, card);
 	fits = bytes <= limit && used <= limit - bytes;
-	if (fits)
+	if (fits) {
 		change(slot, card, bytes, true);
+		note_most(map, card, used + bytes);
+	}
 	give(map, me);
 	return fits;
 }
@@ -146,8 +158,10 @@ void usage_add(int card, uint64_t bytes)
 {
 	struct usage_slot *slot = card >= 0 ? usage_slot() : NULL;
 
-	if (slot != NULL)
-		change(slot, card, bytes, true);
+	if (slot == NULL)
+		return;
+	change(slot, card, bytes, true);
+	note_most(usage_map(), card, sum(usage_map(), card));
 }
 
 void usage_release(int card, uint64_t bytes)
@@ -244,5 +258,5 @@ struct bucket *usage_bucket(int card)
 {
 	struct usage *map = usage_map();
 
-	return card >= 0 && map != NULL ? &map->buckets[card] : NULL;
+	return card >= 0 && map != NULL ? &map->shared[card].bucket : NULL;
 }

@@ -25,6 +25,12 @@ struct usage_slot {
 	struct usage_card cards[CARDS_MAX];
 };
 
+/* What is known of a card beside the slots, a cache line for each. */
+struct usage_shared {
+	struct bucket bucket;		/* its GPU time */
+	uint64_t most;			/* bytes that were counted at once since the plugin set this to 0; atomic */
+};
+
 /* All zeros is a file that nobody has used yet. Its writers do not trust what they read in it. */
 struct usage {
 	uint32_t magic, version, size, slots;
@@ -35,7 +41,7 @@ struct usage {
 	uint8_t cards[CARDS_MAX][16];	/* uuids */
 	uint64_t refusals[CARDS_MAX];	/* requests beyond the limit; for the plugin to tell */
 	char build[USAGE_BUILD];	/* the version of the limiter that began the file; likewise */
-	struct bucket buckets[CARDS_MAX];	/* each card's GPU time */
+	struct usage_shared shared[CARDS_MAX];
 	struct usage_slot all[USAGE_SLOTS];
 };
 

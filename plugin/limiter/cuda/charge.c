@@ -76,7 +76,7 @@ struct card *charge_indexed_card(int index)
 bool charge_fits(struct charge *charge, struct card *card, uint64_t bytes)
 {
 	*charge = (struct charge){ card, bytes, 0 };
-	return card == NULL || usage_reserve(card->index, bytes, limits_memory(card));
+	return card == NULL || usage_reserve(card->index, bytes, limits_room(card));
 }
 
 /* Before a refusal the driver gives up what pools and graphs keep unused, as it does on a full card. */

@@ -158,7 +158,7 @@ bool account_settle(const struct charge *charge, enum ledger_kind kind, uint64_t
 		return true;
 
 	return own == NULL || !count(own, &account, charge->bytes) ||
-	       usage_total(charge->card->index) <= limits_memory(charge->card);
+	       usage_total(charge->card->index) <= limits_room(charge->card);
 }
 
 static const enum ledger_kind kinds[] = { LEDGER_POOL, LEDGER_GRAPHS };

@@ -10,7 +10,8 @@ struct size {
 /* What the container sees of a card of which the driver says real. */
 static struct size shown(struct card *card, struct size real)
 {
-	uint64_t limit = limits_memory(card), used = usage_total(card->index);
+	uint64_t limit = limits_memory(card);
+	uint64_t used = usage_total(card->index) + limits_uncounted(card);
 	struct size seen = { limit < real.total ? limit : real.total, 0 };
 
 	if (used < seen.total)

@@ -113,7 +113,7 @@ static bool reserve(struct charge *charge, const struct ledger_entry *part, CUgr
 
 	if (charge_fits(charge, card, all))
 		return true;
-	if (usage_total(card->index) <= limits_memory(card)) {
+	if (usage_total(card->index) <= limits_room(card)) {
 		again = reusable(stream, part->card, part->bytes);
 		if ((part->references & AUTO_FREE) != 0)
 			again += reusable((uintptr_t)exec, part->card, part->of);

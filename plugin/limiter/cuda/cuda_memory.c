@@ -59,7 +59,7 @@ static bool correct(struct charge *charge, uint64_t bytes)
 		return true;
 	if (bytes > charge->bytes) {
 		if (!usage_reserve(charge->card->index, bytes - charge->bytes,
-				   limits_memory(charge->card)))
+				   limits_room(charge->card)))
 			return false;
 	} else {
 		usage_release(charge->card->index, charge->bytes - bytes);

@@ -253,7 +253,7 @@ static CUresult live(struct measure *measure, CUresult ret, CUlibrary library)
 	entry.references = 2;
 	ledger_put(entry);
 	if (ret != CUDA_SUCCESS || bytes == 0 ||
-	    usage_total(measure->card->index) <= limits_memory(measure->card))
+	    usage_total(measure->card->index) <= limits_room(measure->card))
 		return ret;
 	usage_refused(measure->card->index);
 	return CUDA_ERROR_OUT_OF_MEMORY;

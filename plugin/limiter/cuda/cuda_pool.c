@@ -84,7 +84,7 @@ static bool reserve(struct pooled *pooled, struct card *card, uint64_t bytes,
 	if (charge_fits(&pooled->charge, card, bytes))
 		return true;
 	if (pooled->account.kind != LEDGER_NONE && account_pool(pooled->pool, &held, &used) &&
-	    usage_total(card->index) <= limits_memory(card)) {
+	    usage_total(card->index) <= limits_room(card)) {
 		kept = held > used ? held - used : 0;
 		if (charge_fits(&pooled->charge, card, bytes > kept ? bytes - kept : 0))
 			return true;

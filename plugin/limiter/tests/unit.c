@@ -144,7 +144,10 @@ static void limits(void)
 	MUST(out[0].core == 0);
 	MUST(parsed("edgegpu-limits 1\ncard " UUID " memory_bytes=7 core_percent=0\n", out) == -1);
 	MUST(parsed("edgegpu-limits 1\ncard " UUID " memory_bytes=7 core_percent=101\n", out) == -1);
-	MUST(out[0].charge == 0 && out[0].charge_until_ms == 0);
+	MUST(out[0].charge == 0 && out[0].charge_until_ms == 0 && out[0].uncounted_bytes == 0);
+	MUST(parsed("edgegpu-limits 1\ncard " UUID " memory_bytes=7 uncounted_bytes=5\n", out) == 1);
+	MUST(out[0].memory_bytes == 7 && out[0].uncounted_bytes == 5);
+	MUST(parsed("edgegpu-limits 1\ncard " UUID " memory_bytes=7 uncounted_bytes=-5\n", out) == -1);
 	MUST(parsed("edgegpu-limits 1\ncard " UUID " memory_bytes=7 core_percent=30 charge_permille=850 "
 		    "charge_until_ms=1234567\n", out) == 1);
 	MUST(out[0].charge == 850 && out[0].charge_until_ms == 1234567);

@@ -20,6 +20,7 @@ from edgegpu_core.deviceid import core_ids, memory_ids
 from edgegpu_core.inventory import Card
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.placement import Policy
+from edgegpu_plugin.cards.nvml_library import CardProcess
 from edgegpu_plugin.config.schema import ComputePolicy, IsolationSection
 from edgegpu_plugin.containers.container_folder import Charge
 from edgegpu_plugin.containers.isolation import PRELOAD_ONLY, IsolatedContainers
@@ -247,6 +248,31 @@ def test_a_charge_stands_in_the_limits_until_it_is_taken_back(box: Box) -> None:
     before = limits.read_text()
     box.limiter.charge({("u", "main"): {CARD: Charge(850, 77)}, ("gone", "main"): {CARD: Charge(1, 1)}})
     assert limits.read_text() == before.replace("strict\n", "strict charge_permille=850 charge_until_ms=77\n")
+    box.limiter.charge({})
+    assert limits.read_text() == before
+
+
+def test_what_the_driver_counts_beyond_a_container_s_count_stands_in_its_limits(box: Box, tmp_path: Path) -> None:
+    uid = "3c8f2c55-0d0e-4a57-9a0e-1f8d2f7c9b11"
+    box.book(uid, MEMORY)
+    box.limiter.prepare(uid, "main")
+    limits, usage = (folders(box)[0] / name for name in ("limits", "usage"))
+    before = limits.read_text()
+    usage.write_bytes(used((7, 500 * MIB)))
+    process = tmp_path / "proc/7"
+    process.mkdir(parents=True)
+    (process / "cgroup").write_text(f"0::/kubepods/besteffort/pod{uid}/{'ab' * 32}\n")
+    (process / "maps").write_text(f"7f71-7f72 rw-s 00000000 00:1b {usage.stat().st_ino} /usage\n")
+    (process / "stat").write_text(f"7 (a) S {' '.join(['0'] * 18)} 77 0\n")
+    assert not box.limiter.look({CARD: [CardProcess(7, 700 * MIB)]})
+    assert limits.read_text() == before.replace(
+        "context_bytes=67108864", f"context_bytes=67108864 uncounted_bytes={184 * MIB}"
+    )
+    (card,) = box.limiter.states(box.state.snapshot(), by_runtime=False)[uid, "main"].counted.values()
+    assert card == 684 * MIB
+    box.limiter.charge({(uid, "main"): {CARD: Charge(850, 77)}})
+    assert f"uncounted_bytes={184 * MIB}" in limits.read_text()
+    box.limiter.look({CARD: [CardProcess(7, None)]})
     box.limiter.charge({})
     assert limits.read_text() == before
 
