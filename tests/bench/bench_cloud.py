@@ -1,7 +1,9 @@
 """Measures a controller with thousands of boxes on real TLS connections: way back, pages' data, memory.
 
-`EDGEGPU_BENCH_BOXES` says how many boxes, several numbers for the growth: 10 000 by default, 500 in CI.
-`EDGEGPU_BENCH_CONTROLLERS="1 2"` compares so many controllers on PostgreSQL, after that and with the largest number.
+`EDGEGPU_BENCH_BOXES` says how many boxes, one size after the other: 1 000, 3 000 and 10 000 by default, 500 in CI.
+`EDGEGPU_BENCH_CONTROLLERS` says how many controllers on PostgreSQL are compared with the largest number of boxes: one
+and two by default, none where only the boxes are named. The figures of one controller on SQLite with the largest number
+are judged; the others show how it grows.
 """
 
 from __future__ import annotations
@@ -24,26 +26,39 @@ from edgegpu_cloud.store.operations.records import BoxOutcome, OperationKind
 from edgegpu_cloud.store.summaries.box_list import BoxSort
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
-BOXES = (10_000,)
+BOXES, CONTROLLERS = (1_000, 3_000, 10_000), (1, 2)
 IDLE_S, PAGES = 30.0, 200
 CONNECT_S, BACK_S, APPLIED_S = 600.0, 300.0, 300.0
 
 
-def run(_: Path) -> list[Figure]:
-    """Measure with each number of boxes; the figures of the largest are judged, all are printed."""
-    numbers = _numbers("EDGEGPU_BENCH_BOXES") or [*BOXES]
+def run(place: Path) -> list[Figure]:
+    """Measure with each number of boxes, then with each number of controllers; the largest on SQLite is judged."""
+    named = _numbers("EDGEGPU_BENCH_BOXES")
+    *smaller, largest = named or BOXES
     found: list[Figure] = []
-    for boxes in numbers:
-        found = _measured_with(f"{boxes} boxes", boxes)
-    for controllers in _numbers("EDGEGPU_BENCH_CONTROLLERS"):
-        _measured_with(f"{numbers[-1]} boxes, controllers: {controllers}", numbers[-1], controllers)
+    for boxes in smaller:
+        found += _only_said(f"{boxes} boxes", _measured_with(f"{boxes} boxes", boxes))
+    found += run_judged(place)
+    for controllers in _numbers("EDGEGPU_BENCH_CONTROLLERS") or (() if named else CONTROLLERS):
+        title = f"{largest} boxes, PostgreSQL, controllers: {controllers}"
+        found += _only_said(title, _measured_with(title, largest, controllers))
     return found
+
+
+def run_judged(_: Path) -> list[Figure]:
+    """Measure what is judged alone: the largest number of boxes on one controller."""
+    largest = (_numbers("EDGEGPU_BENCH_BOXES") or BOXES)[-1]
+    return _measured_with(f"{largest} boxes", largest)
 
 
 def _numbers(variable: str) -> list[int]:
     return sorted(map(int, os.environ.get(variable, "").split()))
+
+
+def _only_said(title: str, rows: Iterable[Figure]) -> list[Figure]:
+    return [{**row, "name": f"{title}: {row['name']}", "judged": False} for row in rows]
 
 
 def _measured_with(title: str, boxes: int, controllers: int = 0) -> list[Figure]:

@@ -13,6 +13,8 @@ class Figure(TypedDict):
     p99: float
     limit: float
     runs: int
+    judged: bool
+    """Whether a figure over its limit is a fault; others show how something grows."""
 
 
 def figure(name: str, values: Sequence[float], *, unit: str, limit: float, share: float = 0.99) -> Figure:
@@ -33,4 +35,5 @@ def figure(name: str, values: Sequence[float], *, unit: str, limit: float, share
         "p99": round(ordered[min(len(ordered) - 1, int(len(ordered) * share))], 3),
         "limit": limit,
         "runs": len(ordered),
+        "judged": True,
     }

@@ -34,6 +34,9 @@ BENCHES: Mapping[str, Callable[[Path], list[Figure]]] = {
     "limiter-cost": bench_limiter.run,
 }
 
+AGAIN: Mapping[str, Callable[[Path], list[Figure]]] = {"cloud": bench_cloud.run_judged}
+"""What of a part is measured again where a figure was over its limit: by default all."""
+
 E2E = "e2e"
 OUT = ROOT / "build/bench"
 
@@ -59,13 +62,17 @@ def main(words: Sequence[str] | None = None, benches: Mapping[str, Callable[[Pat
         if name == E2E:
             wrong |= _recoveries(file, slack=chosen.slack, ran=chosen.e2e_ran)
         else:
-            wrong |= _measured(partial(benches[name], ROOT / "build/simdriver"), file, slack=chosen.slack)
+            build = ROOT / "build/simdriver"
+            measure, again = partial(benches[name], build), partial(AGAIN.get(name, benches[name]), build)
+            wrong |= _measured(measure, again, file, slack=chosen.slack)
     return 1 if wrong else 0
 
 
-def _measured(measure: Callable[[], list[Figure]], file: Path, *, slack: float) -> bool:
+def _measured(
+    measure: Callable[[], list[Figure]], again: Callable[[], list[Figure]], file: Path, *, slack: float
+) -> bool:
     """Measure one part and write it; say whether a figure passes its limit."""
-    rows, runs = judging.best_of(measure, slack=slack)
+    rows, runs = judging.best_of(measure, slack=slack, again=again)
     file.write_text(json.dumps([{**row, "p99s": runs[row["name"]]} for row in rows], indent=1) + "\n")
     for row in rows:
         _say(judging.line(row, runs[row["name"]], slack=slack))

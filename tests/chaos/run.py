@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import secrets
 import shutil
@@ -26,11 +27,15 @@ from chaos.load import Load  # noqa: E402
 from chaos.moves import MOST_MOVE_S, PartitionMoves  # noqa: E402
 from chaos.rogue import Rogue, wait_heard  # noqa: E402
 from chaos.verdict import STAND_INS_CANNOT_SHOW, Verdict, judge, ledger_of  # noqa: E402
+from kits import postgres  # noqa: E402
+from kits.postgres import MISSING  # noqa: E402
 from lab.labrun import LabError  # noqa: E402
 
 from edgegpu_cloud.controller.partitions import LeaseTimes  # noqa: E402
 from edgegpu_sync.ids import device_id  # noqa: E402
 
+CONTROLLERS = 3
+NO_FAKETIME = "no faketime here: apt-get install faketime"
 _TURN_S = 0.02
 _TELL_S = 10.0
 BUGS = ("ack-before-journal", "forget-ids", "no-bug")
@@ -41,6 +46,7 @@ class Plan:
     """What is asked for; `settle_s`: after the last fault, until everything must have ended.
 
     `boxes` have stand-ins for systemd and installer, `booted` have the real ones; `why_not`: why there are none.
+    `why_one`: why there are not several controllers, where that was not asked for.
     `lost_s`: of the leases of several controllers; they are away for up to twice, and stopped for up to three times it.
     """
 
@@ -52,6 +58,7 @@ class Plan:
     keep: bool = False
     booted: int = 0
     controllers: int = 1
+    why_one: str = ""
     lost_s: float = LeaseTimes().lost_s
     why_not: str = "nobody asked for one"
     aimed: float = AIMED
@@ -148,7 +155,7 @@ def _run(plan: Plan, place: Path, made: list[Booted]) -> Outcome:
         plan=plan,
         verdict=verdict,
         faults=faults.counted,
-        skipped=faults.skipped | ({} if plan.booted else {"booted boxes": plan.why_not}),
+        skipped=faults.skipped | _left_out(plan),
         died={one.name: one.died for one in here.kept if one.died},
         seconds=time.monotonic() - began,
         taken_s=moves.taken_s,
@@ -247,6 +254,26 @@ def _tell(outcome: Outcome, target: Path) -> None:
     _say(", ".join(f"{name} {report[name]}" for name in names))
 
 
+def _left_out(plan: Plan) -> dict[str, str]:
+    """Return what the run has not, by what it is, with the reason."""
+    found = {} if plan.booted else {"booted boxes": plan.why_not}
+    if plan.why_one:
+        found["three controllers"] = plan.why_one
+    elif plan.controllers > 1 and site.faketime() is None:
+        found["clocks of controllers a minute apart"] = NO_FAKETIME
+    return found
+
+
+def _controllers() -> tuple[int, str]:
+    """Return how many controllers a run has where nobody says it, and why not several; in CI there must be several."""
+    missing = [
+        word for word, is_here in ((MISSING, postgres.programs()), (NO_FAKETIME, site.faketime())) if is_here is None
+    ]
+    if missing and os.environ.get("CI"):
+        raise SystemExit("; ".join(missing))
+    return (1, MISSING) if MISSING in missing else (CONTROLLERS, "")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--commands", type=int, default=1_000)
@@ -254,7 +281,9 @@ def main() -> int:
     parser.add_argument(
         "--booted", type=int, default=None, help="boxes with systemd and k3s: 1 where they can be booted"
     )
-    parser.add_argument("--controllers", type=int, default=1, help="several have their store in a PostgreSQL")
+    parser.add_argument(
+        "--controllers", type=int, default=None, help="on a PostgreSQL: 3 where it is installed, else 1 on SQLite"
+    )
     parser.add_argument("--seed", type=int, default=None, help="of what goes wrong; another one each time if left out")
     parser.add_argument("--bug", choices=BUGS, default="", help="start agents with it: the run must turn red")
     parser.add_argument("--settle-s", type=float, default=240.0)
@@ -263,6 +292,7 @@ def main() -> int:
     chosen = parser.parse_args()
     if (chosen_boxes := lan.choose(chosen.booted)).booted and not lan.is_here():
         lan.go_there(lan.back())
+    controllers, why_one = (chosen.controllers, "") if chosen.controllers else _controllers()
     seed = secrets.randbelow(1_000_000) if chosen.seed is None else chosen.seed
     plan = Plan(
         commands=chosen.commands,
@@ -272,7 +302,8 @@ def main() -> int:
         settle_s=chosen.settle_s,
         keep=chosen.keep,
         booted=chosen_boxes.booted,
-        controllers=chosen.controllers,
+        controllers=controllers,
+        why_one=why_one,
         why_not=chosen_boxes.why,
     )
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what runs is ended, and what is mounted is taken off

@@ -196,6 +196,11 @@ def _controller(name: str, place: Path, layout: CloudLayout, *more: str | Path) 
     return _kept(name, place, _CLOUD, "serve", "--folder", layout.folder, *more)
 
 
+def faketime() -> Path | None:
+    """Return the library that gives a process another clock, where Debian's package is installed."""
+    return next(iter(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1")), None)
+
+
 def _further(place: Path, layout: CloudLayout, name: str, lost_s: float) -> Kept:
     """Make the folder of a further controller; its clock is a minute ahead or behind where faketime is there."""
     folder = place / f"cloud-{name}"
@@ -204,7 +209,7 @@ def _further(place: Path, layout: CloudLayout, name: str, lost_s: float) -> Kept
         config = yaml.safe_load(one.config.read_text())
         one.config.write_text(yaml.safe_dump(config | {"leases": {"renew_s": 0.3 * lost_s, "lost_s": lost_s}}))
     kept = _controller(f"controller-{name}", place, CloudLayout(folder), "--no-https")
-    if library := next(iter(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1")), None):
+    if library := faketime():
         skew = "+60s" if int(name) % 2 == 0 else "-60s"
         kept.clock = {"LD_PRELOAD": str(library), "FAKETIME": skew, "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
     return kept

@@ -47,6 +47,34 @@ def test_the_best_of_three_decides(values: tuple[float, ...], slack: float, seen
     assert all(f"{value:.3f}" in line(rows[0], seen, slack=slack) for value in seen)
 
 
+def test_a_figure_that_shows_how_something_grows_is_said_and_not_judged() -> None:
+    runs = []
+
+    def measure() -> list[Figure]:
+        runs.append(1)
+        return [
+            {**figure("grows", [99.0], unit="s", limit=10), "judged": False},
+            figure("a", [1.0], unit="s", limit=10),
+        ]
+
+    rows, _ = best_of(measure, slack=1)
+    assert len(runs) == 1
+    assert [is_over(row, slack=1) for row in rows] == [False, False]
+    assert ": not judged (" in line(rows[0], [99.0], slack=1)
+
+
+def test_what_is_only_said_is_measured_once() -> None:
+    left = [12.0, 9.0]
+
+    def again() -> list[Figure]:
+        return [figure("a", [left.pop(0)], unit="s", limit=10)]
+
+    rows, runs = best_of(
+        lambda: [{**figure("grows", [99.0], unit="s", limit=1), "judged": False}, *again()], slack=1, again=again
+    )
+    assert (runs, [row["p99"] for row in rows]) == ({"grows": [99.0], "a": [12.0, 9.0]}, [99.0, 9.0])
+
+
 WAITED: dict[str, Any] = {"name": "w_s", "unit": "s", "median": 3.0, "p95": 9.0, "max": 20.0, "limit": 15.0, "runs": 40}
 
 
