@@ -23,7 +23,7 @@ class MpsShares:
     """The daemon, its clients, and which of the node's cards it can share."""
 
     def __init__(self, state: NodeState, *, root: Path, run: Path, is_wanted: bool) -> None:
-        """Build it.
+        """Build what the node has of MPS.
 
         Args:
             state: what is known of this node.
