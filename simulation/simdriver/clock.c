@@ -82,7 +82,7 @@ uint64_t sim_busy_ns(int index)
 	uint64_t sum = 0;
 
 	sim_slots_reap();
-	for (int i = 0; i < STATE_SLOTS; i++)
+	for (int i = 0; i < (int)map->high; i++)
 		if (map->slots[i].used)
 			sum += map->slots[i].busy_ns[index];
 	return sum;

@@ -49,9 +49,17 @@ void sim_slots_reap(void)
 {
 	struct state *map = state_map();
 
-	for (int i = 0; i < STATE_SLOTS; i++)
+	for (int i = 0; i < (int)map->high; i++)
 		if (map->slots[i].used && holder(i) < 0)
 			memset(&map->slots[i], 0, sizeof(map->slots[i]));
+}
+
+static void raise_high(struct state *map, uint32_t high)
+{
+	uint32_t known = map->high;
+
+	while (known < high && !atomic_compare_exchange_weak(&map->high, &known, high))
+		;
 }
 
 int sim_slot_own(void)
@@ -69,6 +77,7 @@ int sim_slot_own(void)
 		memset(&map->slots[i], 0, sizeof(map->slots[i]));
 		map->slots[i].pid = (uint32_t)getpid();
 		map->slots[i].cookie = cookie();
+		raise_high(map, (uint32_t)i + 1);	/* first: a slot in use that nobody looks at is lost */
 		map->slots[i].used = 1;
 		own = i;
 		own_pid = getpid();
@@ -83,7 +92,7 @@ uint64_t sim_used(int entry)
 	uint64_t sum = 0;
 
 	sim_slots_reap();
-	for (int i = 0; i < STATE_SLOTS; i++)
+	for (int i = 0; i < (int)map->high; i++)
 		if (map->slots[i].used)
 			sum += map->slots[i].bytes[entry];
 	return sum;
@@ -95,7 +104,7 @@ unsigned int sim_users(int entry, struct sim_use *out, unsigned int max)
 	unsigned int n = 0;
 
 	sim_slots_reap();
-	for (int i = 0; i < STATE_SLOTS; i++) {
+	for (int i = 0; i < (int)map->high; i++) {
 		const struct state_slot *slot = &map->slots[i];
 		pid_t pid;
 
@@ -132,7 +141,7 @@ unsigned int sim_shares(int entry, uint64_t first, uint64_t last, struct sim_sha
 	unsigned int n = 0;
 
 	sim_slots_reap();
-	for (int i = 0; i < STATE_SLOTS && n < max; i++) {
+	for (int i = 0; i < (int)map->high && n < max; i++) {
 		unsigned int percent = map->slots[i].used ? window_percent(&map->slots[i], entry, first, last) : 0;
 		pid_t pid = percent > 0 ? holder(i) : 0;
 

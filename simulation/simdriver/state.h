@@ -8,7 +8,7 @@
 #include "sim.h"
 
 #define STATE_MAGIC 0x45444753U		/* "EDGS" */
-#define STATE_VERSION 3U
+#define STATE_VERSION 4U
 #define STATE_ENTRIES 128
 #define STATE_SLOTS 512
 #define STATE_RING 64
@@ -50,6 +50,7 @@ struct state {
 	_Atomic uint32_t fault_gen;	/* futex: moves when faults change */
 	_Atomic uint32_t ring_gen;	/* futex: moves when an event is put */
 	uint32_t nentries;
+	_Atomic uint32_t high;		/* slots below it may be used: no others are looked at, or take memory */
 	struct state_entry entries[STATE_ENTRIES];
 	struct state_fault faults[STATE_FAULTS];
 	struct sim_event ring[STATE_RING];

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from edgegpu_base.errors import EdgegpuError
-from edgegpu_core.choices.answers import choice_marks, given_by
+from edgegpu_core.choices.answers import choice_marks
 from edgegpu_core.choices.modes import PluginIsolation
 from edgegpu_core.choices.pod_choice import ISOLATION_ANNOTATION, AllowedChoices, PodChoice
 from edgegpu_core.deviceid import DeviceKind, card_of, count_by_card
@@ -15,7 +15,6 @@ from edgegpu_core.ledger import CheckpointEntry
 from edgegpu_core.model import CORE_PER_CARD
 from edgegpu_core.nodeview import NodeView
 from edgegpu_core.podview import PodView
-from edgegpu_core.reasons import MPS_REASON
 from edgegpu_plugin.cards.nvml_library import CardProcess
 from edgegpu_plugin.config.schema import BypassPolicy, ComputePolicy, IsolationSection
 from edgegpu_plugin.containers.bypass import LOOK_S, BypassDetector, ContainerKey, CountedContainer
@@ -35,8 +34,7 @@ from edgegpu_plugin.containers.image.image_check import ImageCheck
 from edgegpu_plugin.containers.limiter_files import LimiterFiles, find_limiter, limiter_stamps
 from edgegpu_plugin.containers.live_limits import LiveLimit, LiveLimits
 from edgegpu_plugin.containers.memory_use import container_of
-from edgegpu_plugin.containers.mps.clients import MpsClients
-from edgegpu_plugin.containers.mps.daemon import MpsDaemon, can_share, time_reason
+from edgegpu_plugin.containers.mps.shares import MpsShares
 from edgegpu_plugin.containers.usage_file import uuid_digits
 from edgegpu_plugin.errors import PluginError
 from edgegpu_plugin.pb import Allocation
@@ -88,8 +86,7 @@ class IsolatedContainers:
         self._settings = settings
         self._state = state
         self._libraries: tuple[object, LimiterFiles] | None = None
-        self._mps = MpsDaemon(root=driver, run=run)
-        self._mps_clients = MpsClients(daemon=self._mps)
+        self._mps = MpsShares(state, root=driver, run=run, is_wanted=settings.mode is PluginIsolation.MPS)
         self._bypass = BypassDetector(kills=settings.on_bypass is BypassPolicy.KILL, proc=proc)
         self._uncounted = UncountedMemory()
         self._images = ImageCheck(proc=proc)
@@ -103,14 +100,9 @@ class IsolatedContainers:
         """Whether containers of pods that choose nothing are held by the limiter from now on."""
         return self._settings.mode.has_limiter
 
-    @property
-    def _is_mps(self) -> bool:
-        """Whether they have shares of multiprocessors, by MPS."""
-        return self._settings.mode is PluginIsolation.MPS
-
     def start_mps(self) -> None:
         """Make what the unit of MPS's daemon waits for, or take it away; before that unit is started."""
-        self._mps.prepare(wanted=self._is_mps)
+        self._mps.prepare()
 
     def allowed(self, *, cannot: str = "") -> AllowedChoices:
         """Return what pods may choose on this node; where nothing can hold a container, why (`cannot`, or else)."""
@@ -163,14 +155,9 @@ class IsolatedContainers:
         mounts = self.folders.mounts(self.folders.of(ids)) if has_folder(ids) else []
         annotations = {**answer.annotations, **choice_marks(given)}
         envs = answer.envs
-        if given.isolation == PluginIsolation.MPS and self._can_share(ids):
-            envs, mounts = {**envs, **self._mps.envs()}, [*mounts, *(self._mps.mounts() if mounts else ())]
+        if given.isolation == PluginIsolation.MPS:
+            envs, mounts = self._mps.add_to(envs, mounts, ids)
         return replace(answer, envs=envs, annotations=annotations, mounts=[*answer.mounts, *mounts])
-
-    def _can_share(self, ids: tuple[str, ...]) -> bool:
-        """Return whether MPS can share all cards of these devices; before Volta its clients share their memory too."""
-        able = {card.uuid for card in self._state.cards() if can_share(card)}
-        return count_by_card(ids).keys() <= able
 
     def prepare(self, uid: str, container: str) -> None:
         """Make what the limiter needs in a container before its start, if kubelet's answer for it names the limiter.
@@ -230,7 +217,7 @@ class IsolatedContainers:
         under the lock, is gone, or will wait for the lock and make the folder anew. Where the checkpoint was removed,
         processes that use their folder keep it.
         """
-        self._keep_mps()
+        self._mps.keep(self._known_entries)
         with self._changing:
             found, live = self.folders.names(), self._live.all()
             snapshot = self._state.snapshot() if found or live else None
@@ -264,7 +251,7 @@ class IsolatedContainers:
         """Return why a container that has the limiter's files is not held to all of its limits; empty where it is."""
         preload = PRELOAD_ONLY if any(is_preloaded(entry) for entry in entries) else ""
         reasons = (self._bypass.reason(key), self._images.reason(key), preload, self._untested(entries, now))
-        return "; ".join(why for why in reasons if why) or self._mps_reason(key, entries, now)
+        return "; ".join(why for why in reasons if why) or self._mps.reason(key, entries, now)
 
     def _untested(self, entries: list[CheckpointEntry], now: ContainerIsolation) -> str:
         """Return why the self-test does not vouch for a container's limits; empty where it does, or need not."""
@@ -298,7 +285,7 @@ class IsolatedContainers:
             return owner.pod_uid, container_of(owner, snapshot)
 
         clients = [key for key, one in held.items() if one.is_spared]
-        changed = self._mps_clients.look(processes, clients, key_of) | self._bypass.look(processes, held, key_of)
+        changed = self._mps.look(processes, clients, key_of) | self._bypass.look(processes, held, key_of)
         self._count_unseen(held)
         return changed
 
@@ -375,21 +362,8 @@ class IsolatedContainers:
                 problem = str(error)
             else:
                 found = (PRELOAD_ONLY if by_runtime else "", selftest_problem)
-                problem = "; ".join(filter(None, found)) or self._mps_problem()
+                problem = "; ".join(filter(None, found)) or self._mps.problem()
         return {"isolation": self._settings.mode.value, "isolation_problem": problem}
-
-    def _mps_problem(self) -> str:
-        """Return why shares of multiprocessors are not given on this node, in the mode that has them."""
-        problem = self._mps.problem(self._state.cards()) if self._is_mps else ""
-        return f"{MPS_REASON}{problem}" if problem else ""
-
-    def _mps_reason(self, key: ContainerKey, entries: list[CheckpointEntry], now: ContainerIsolation) -> str:
-        """Return why a container that is to have shares of multiprocessors has shares of time."""
-        by_mps = any(given_by(entry.answer).isolation == PluginIsolation.MPS for entry in entries)
-        if now.state != "enforced" or not now.core or not by_mps:
-            return ""
-        problem = self._mps.problem(card for card in self._state.cards() if card.uuid in now.core)
-        return time_reason(problem) if problem else self._mps_clients.reason(key)
 
     def _renew_clients(self, view: NodeView) -> None:
         """Write the limits of MPS's clients again where the driver said only after their start what a card can."""
@@ -398,15 +372,6 @@ class IsolatedContainers:
                 self._renew(view, uid, container, self._live.units(uid, container))
             except PluginError as error:
                 _LOG.warning("%s", error)
-
-    def _keep_mps(self) -> None:
-        """Keep the daemon's logs small, and let it go once neither the mode nor a container wants it."""
-        self._mps.trim_logs()
-        if self._is_mps or not self._mps.is_there:
-            return
-        snapshot = self._state.snapshot()
-        if snapshot.checkpoint_read and not any(is_mps_client(entry) for entry in self._entries(snapshot.view)):
-            self._mps.end_unneeded()
 
     def _keep_live(self, view: NodeView) -> None:
         """Forget the live limits of pods that are gone; once, write those again that a crash may have kept from it."""
@@ -429,7 +394,7 @@ class IsolatedContainers:
         """Return the text of a container's limits file: what it holds by card, or less where `live` says so."""
         unit_bytes, core = view.model.unit_mib * MIB, self._core(view, uid, container)
         is_client = any(is_mps_client(entry) for entry in self._entries_of(view, uid, container))
-        shares = {card.uuid for card in self._state.cards() if is_client and can_share(card)}
+        shares = self._mps.able() if is_client else set()
         policy, charges = self._settings.compute.value, self._charges.get((uid, container), {})
         uncounted = self._uncounted.bytes.get((uid, container), {})
         limits = {
@@ -492,6 +457,11 @@ class IsolatedContainers:
 
     def _entries_of(self, view: NodeView, uid: str, container: str) -> list[CheckpointEntry]:
         return [entry for entry in self._entries(view) if (entry.pod_uid, entry.container) == (uid, container)]
+
+    def _known_entries(self) -> list[CheckpointEntry] | None:
+        """Return the entries as they are now; None while kubelet's checkpoint cannot be read."""
+        snapshot = self._state.snapshot()
+        return list(self._entries(snapshot.view)) if snapshot.checkpoint_read else None
 
     def _entries(self, view: NodeView) -> Iterator[CheckpointEntry]:
         """Yield the entries of our resources in kubelet's checkpoint of pods that still hold something."""

@@ -12,6 +12,9 @@ from edgegpu_plugin.errors import PluginError
 FOLDER = "/run/edgegpu/container"
 """Where the limiter looks for the files of its container; it stands in the libraries themselves."""
 
+PIPE_FOLDER = f"{FOLDER}/mps"
+"""Where a container has the pipe folder of the MPS daemon; the limiter names it to the driver."""
+
 DRIVER_FOLDER = f"{FOLDER}/driver"
 """Where the limiter opens the driver's own libraries in a container."""
 

@@ -10,8 +10,7 @@ from edgegpu_core.model import CORE_PER_CARD
 from edgegpu_core.nodeview import NodeView
 from edgegpu_core.request import ContainerRequest, ContainerRole
 from edgegpu_plugin.containers.held.container_state import ContainerIsolation
-from edgegpu_plugin.containers.limiter_files import PRELOAD_LIST
-from edgegpu_plugin.containers.mps.daemon import PIPE_INSIDE
+from edgegpu_plugin.containers.limiter_files import PIPE_FOLDER, PRELOAD_LIST
 from edgegpu_plugin.errors import LiveLimitError, UnknownContainerError
 
 
@@ -27,7 +26,7 @@ def is_preloaded(entry: CheckpointEntry) -> bool:
 
 def is_mps_client(entry: CheckpointEntry) -> bool:
     """Return whether kubelet's answer for these devices brings the pipe folder of MPS."""
-    return PIPE_INSIDE.encode() in answer_bytes(entry.answer)
+    return PIPE_FOLDER.encode() in answer_bytes(entry.answer)
 
 
 def has_folder(ids: Iterable[str]) -> bool:

@@ -20,15 +20,13 @@ from edgegpu_core.inventory import Card
 from edgegpu_core.reasons import MPS_REASON
 from edgegpu_plugin.cards.driver_root import LIBRARY_FOLDERS
 from edgegpu_plugin.containers.driver_files import find_tool
-from edgegpu_plugin.containers.limiter_files import FOLDER
+from edgegpu_plugin.containers.limiter_files import PIPE_FOLDER
 from edgegpu_plugin.pb import Mount
 
 _LOG = logging.getLogger(__name__)
 
 PROGRAM = "nvidia-cuda-mps-control"
 UNIT = "edgegpu-mps.service"
-PIPE_INSIDE = f"{FOLDER}/mps"
-"""Where a container has the daemon's pipe folder; the limiter names it to the driver."""
 
 _OLDEST = (7, 0)
 """Volta. Before it MPS takes no percentage of multiprocessors (seen on no older card: NVIDIA's documentation)."""
@@ -122,13 +120,13 @@ class MpsDaemon:
     def mounts(self) -> list[Mount]:
         """Return what kubelet shall mount for a client."""
         return [
-            Mount(PIPE_INSIDE, str(self.pipe), read_only=False),
+            Mount(PIPE_FOLDER, str(self.pipe), read_only=False),
             Mount("/dev/shm", str(self.shm), read_only=False),  # noqa: S108  (the container's)
         ]
 
     def envs(self) -> dict[str, str]:
         """Return what kubelet shall set for a client: what is no client of the limiter's making finds MPS by it."""
-        return {_PIPE_VARIABLE: PIPE_INSIDE}
+        return {_PIPE_VARIABLE: PIPE_FOLDER}
 
     def problem(self, cards: Iterable[Card]) -> str:
         """Return why the node's shares are ones of time, with the remedy; empty when MPS can give them."""
