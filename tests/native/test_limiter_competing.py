@@ -19,6 +19,8 @@ from edgegpu_sim.driver import SimCard, SimDriver, make_card
 
 US, MS = 1_000, 1_000_000
 POINTS = 2.0
+ALONE = bool(os.environ.get("TEST_FULL"))
+"""The machine is the test's alone."""
 TRIES = 3
 SETTLE_S, SECONDS = 4.0, 6.0
 """What the control takes until it holds, and for how long is measured then."""
@@ -94,17 +96,37 @@ def _shares(compute: Path, containers: list[Container], ns: int, depth: int, *, 
 def test_each_of_two_containers_gets_its_share(
     make: Make, compute: Path, driver: SimDriver, card: SimCard, pair: tuple[int, int], ns: int, depth: int
 ) -> None:
-    """Where the shares fill the card, the larger may lack what is lost between turns: no more than a fifth."""
+    """On a machine that has other work too the larger of two that fill the card lacks up to a fifth.
+
+    Kernels of 0.1 ms, one at a time, do so everywhere: the program waits for each, and alone gets 76 percent.
+    """
     seen = []
     for _ in range(TRIES):
         containers = [make(core) for core in pair]
         cores = dict(zip((one.folder for one in containers), pair, strict=True))
         with _controlled(driver, card, "strict", cores):
             seen.append(_shares(compute, containers, ns, depth, seconds=SETTLE_S + SECONDS))
-        least = [0.8 * core if sum(pair) == 100 and core == max(pair) else core - POINTS for core in pair]
+        is_lax = sum(pair) == 100 and (not ALONE or (ns, depth) == (100 * US, 1))
+        least = [0.8 * core if is_lax and core == max(pair) else core - POINTS for core in pair]
         if all(low <= got <= core + POINTS for low, got, core in zip(least, seen[-1], pair, strict=True)):
             return
     pytest.fail(f"wanted {pair}, got {seen}")
+
+
+def test_the_turns_of_a_program_without_a_limit_are_not_charged(
+    make: Make, compute: Path, driver: SimDriver, card: SimCard
+) -> None:
+    """Without the control the container gets 34 percent: each measures the other's turns too."""
+    seen = []
+    for _ in range(TRIES):
+        held, free = make(40), make(100)
+        with _controlled(driver, card, "strict", {held.folder: 40}):
+            beside = _start(free, compute, "share", MS, 50, 2 * SETTLE_S + 5, 1)
+            seen.append(_share(_start(held, compute, "share", MS, 50, 2 * SETTLE_S + 4, 1, 2 * SETTLE_S)))
+            _share(beside)
+        if 36 <= seen[-1] <= 40 + 2 * POINTS:
+            return
+    pytest.fail(str(seen))
 
 
 def test_turns_of_others_are_not_charged(make: Make, compute: Path, driver: SimDriver, card: SimCard) -> None:

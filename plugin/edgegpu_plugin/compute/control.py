@@ -89,6 +89,8 @@ class ComputeControl:
         self._accounts: dict[_Place, _Account] = {}
         self._others: dict[str, float] = {}
         self._told_s: dict[str, float] = {}
+        self._beside: Collection[str] = ()
+        """Cards on which processes are listed that no container with a compute limit has."""
         self._silent: set[str] = set()
         """Cards that do not say now what processes have: nothing is corrected there."""
         self._mute: set[str] = set()
@@ -111,7 +113,10 @@ class ComputeControl:
         self._wanted.set()
 
     def look(self, processes: Mapping[str, Iterable[CardProcess]]) -> None:
-        """See whether containers compete for a card, by the buckets that moved since the last look, and begin then."""
+        """See whether containers compete for a card, by the buckets that moved since the last look, and begin then.
+
+        A container also competes with whatever has no compute limit: whether that computes, the driver's count tells.
+        """
         used = {card for card, some in processes.items() if any(True for _ in some)} - self._mute
         containers = self._containers() if used else []
         before, self._levels = (
@@ -119,7 +124,11 @@ class ComputeControl:
             {(one.key, card): read_level(one.usage, card) for one in containers for card in one.core if card in used},
         )
         moved = {place for place, level in self._levels.items() if level != before.get(place, level)}
-        if any(_is_needed(containers, card, {key for key, on in moved if on == card}) for card in used):
+        keys, limited = {one.key for one in containers}, {card for _, card in moved}
+        self._beside = {
+            card for card in used & limited if any(self._container_of(one.pid) not in keys for one in processes[card])
+        }
+        if any(self._is_needed(containers, card, {key for key, on in moved if on == card}) for card in used):
             self._wanted.set()
 
     def _tick(self) -> bool:
@@ -133,7 +142,7 @@ class ComputeControl:
             self._watch(self._accounts.setdefault((key, card), _Account()), read_level(one.usage, card), now_ns)
         busy = {place for place, account in self._accounts.items() if account.since_s is not None}
         starting = any(not account.watch.is_full for account in self._accounts.values())
-        cards = {card for _, card in busy if _is_needed(containers, card, {key for key, on in busy if on == card})}
+        cards = {card for _, card in busy if self._is_needed(containers, card, {key for key, on in busy if on == card})}
         fresh = self._measure(cards - self._mute, now_ns / 1e9)
         charges: dict[ContainerKey, dict[str, Charge]] = {}
         for card in cards - self._silent:
@@ -213,14 +222,14 @@ class ComputeControl:
             charged[place] = permille(account.part, one, target=target)
         return charged
 
+    def _is_needed(self, containers: Iterable[TimedContainer], card: str, busy: Collection[ContainerKey]) -> bool:
+        """Return whether a container competes for a card, or may have more of it than it is guaranteed."""
+        found = [one for one in containers if one.key in busy and card in one.core]
+        competes = len(found) >= _NEEDED or (found and card in self._beside)
+        return bool(competes) or any(one.elastic for one in found)
+
     def _write(self, charges: Mapping[ContainerKey, Mapping[str, Charge]]) -> None:
         try:
             self._charge(charges)
         except PluginError as error:
             _LOG.warning("%s", error)
-
-
-def _is_needed(containers: Iterable[TimedContainer], card: str, busy: Collection[ContainerKey]) -> bool:
-    """Return whether containers compete for a card, or one may have more of it than it is guaranteed."""
-    found = [one for one in containers if one.key in busy and card in one.core]
-    return len(found) >= _NEEDED or any(one.elastic for one in found)

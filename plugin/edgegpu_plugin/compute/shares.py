@@ -20,6 +20,13 @@ LEAST_PERMILLE = 10
 _USABLE = 97.0
 """What is given away of a card that several want: between turns it stands still for moments."""
 
+_FULL_EXTRA = 3.0
+"""Points above its share that a container which lacks some of it is let to where all shares fill the card.
+
+There nobody can make up for a moment in which it was held back although the card stood still. Who has its share is held
+to it.
+"""
+
 _MARGIN = 5.0
 """What is kept free for a container that uses less than it is guaranteed, above what it uses."""
 
@@ -64,9 +71,9 @@ class BusyContainer:
 def targets(busy: Mapping[_Key, BusyContainer], others: float) -> dict[_Key, float]:
     """Return the percent of the card that each container is to have at most.
 
-    A strict container's is its guarantee. Elastic ones share what nobody else needs, in proportion to their guarantees.
-    What is guaranteed to a container is kept for it as long as it wants it; of one that wants less, what it uses and a
-    margin.
+    A strict container's is its guarantee, and a little more while it lacks some of that on a card that the shares fill.
+    Elastic ones share what nobody else needs, in proportion to their guarantees. What is guaranteed to a container is
+    kept for it as long as it wants it; of one that wants less, what it uses and a margin.
 
     Args:
         busy: the containers with a compute limit that compute on the card now.
@@ -79,10 +86,17 @@ def targets(busy: Mapping[_Key, BusyContainer], others: float) -> dict[_Key, flo
     spare = max(0.0, usable - reserved - (others + _MARGIN if others else 0))
     taking = {key: one for key, one in busy.items() if one.elastic and (one.wants or one.used + _MARGIN > one.core)}
     parts = sum(one.core for one in taking.values())
+    is_full = sum(one.core for one in busy.values()) > _USABLE
     return {
-        key: min(100.0, one.core + spare * one.core / parts) if key in taking else float(one.core)
+        key: min(
+            100.0, one.core + max(_lacking(one) if is_full else 0.0, spare * one.core / parts if key in taking else 0.0)
+        )
         for key, one in busy.items()
     }
+
+
+def _lacking(one: BusyContainer) -> float:
+    return _FULL_EXTRA if one.known and one.wants and one.used < one.core else 0.0
 
 
 def next_part(part: float, one: BusyContainer, *, target: float, rest: float) -> float:

@@ -48,6 +48,8 @@ class Node:
     elastic: bool = False
     busy: set[str] = field(default_factory=set)
     used: dict[str, int] = field(default_factory=dict)
+    unlimited: int = 0
+    """The percent that a process without a limit has of the card; its number is 99."""
     fails: bool = False
     mute: bool = False
     asked: int = 0
@@ -69,10 +71,11 @@ class Node:
         if self.fails:
             raise NvmlError(NvmlProblem.HANGS, "the driver does not answer")
         pids = {number: self.used.get(name, 0) for number, name in enumerate(self.cores)}
+        pids |= {99: self.unlimited} if self.unlimited else {}
         return dict.fromkeys(cards, None if self.mute else pids)
 
-    def container_of(self, pid: int) -> ContainerKey:
-        return "pod", list(self.cores)[pid]
+    def container_of(self, pid: int) -> ContainerKey | None:
+        return None if pid == 99 else ("pod", list(self.cores)[pid])
 
     def until(self, wanted: Callable[[dict[str, int]], bool]) -> dict[str, int]:
         """Wait for a writing with these permille by container, and return them."""
@@ -106,10 +109,10 @@ def running(node: Node) -> Iterator[ComputeControl]:
         assert not thread.is_alive()
 
 
-def look(control: ComputeControl, times: int = 2) -> None:
+def look(control: ComputeControl, times: int = 2, *, pids: Collection[int] = (0,)) -> None:
     """Have the control look at the card's processes as the plugin does; one look knows of no movement."""
     for _ in itertools.repeat(None, times):
-        control.look({CARD: [CardProcess(1, 1)]})
+        control.look({CARD: [CardProcess(pid, 1) for pid in pids]})
 
 
 def test_who_gets_less_than_its_share_is_charged_less(tmp_path: Path) -> None:
@@ -143,6 +146,17 @@ def test_it_ends_when_one_is_left_and_works_again_when_another_comes(tmp_path: P
         look(control)
         node.until(lambda charged: charged.get("b", 1000) < 900)
         assert node.asked > asked
+
+
+def test_a_container_competes_with_a_process_that_has_no_limit(tmp_path: Path) -> None:
+    node = Node(tmp_path, {"a": 30}, busy={"a"}, used={"a": 20}, unlimited=60)
+    with running(node) as control:
+        look(control, 5)
+        assert node.asked == 0
+        look(control, pids=(0, 99))
+        node.until(lambda charged: charged.get("a", 1000) < 800)
+        look(control)
+        node.until(lambda charged: not charged)
 
 
 def test_nothing_is_looked_at_while_nothing_competes(tmp_path: Path) -> None:

@@ -24,19 +24,21 @@ CONTAINERS = st.builds(
 
 
 @given(st.dictionaries(st.integers(), CONTAINERS, min_size=1, max_size=5), PERCENT)
-def test_nobody_gets_less_than_is_guaranteed_and_strict_ones_no_more(
+def test_nobody_gets_less_than_is_guaranteed_and_strict_ones_more_while_they_lack_some_of_a_full_card(
     busy: dict[int, BusyContainer], others: float
 ) -> None:
     found = targets(busy, others)
     assert found.keys() == busy.keys()
+    is_full = sum(one.core for one in busy.values()) > 97
     for key, one in busy.items():
         assert one.core <= found[key] <= 100
-        assert one.elastic or found[key] == one.core
+        more = 3 if is_full and one.known and one.wants and one.used < one.core else 0
+        assert one.elastic or found[key] == min(100, one.core + more)
 
 
 @given(st.dictionaries(st.integers(), CONTAINERS, min_size=2, max_size=5), PERCENT)
 def test_what_elastic_ones_get_beyond_is_what_nobody_wants(busy: dict[int, BusyContainer], others: float) -> None:
-    beyond = sum(target - busy[key].core for key, target in targets(busy, others).items())
+    beyond = sum(max(0, target - busy[key].core - 3) for key, target in targets(busy, others).items())
     wanted = sum(one.core for one in busy.values() if one.wants or not one.known)
     assert beyond <= max(0.0, 100 - wanted - others) + 1e-6
 
