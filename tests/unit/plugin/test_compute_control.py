@@ -59,7 +59,7 @@ class Node:
         return self.folder / name
 
     def containers(self) -> list[TimedContainer]:
-        for name in self.busy:
+        for name in tuple(self.busy):  # the test changes it meanwhile
             write_usage(self.usage(name), in_debt())
         return [
             TimedContainer(("pod", name), (self.usage(name),), {CARD: core}, self.elastic)
