@@ -93,6 +93,11 @@ class CardPiece:
         return 0 if self.live_units is None or self.whole else max(0, self.units - self.live_units)
 
     @property
+    def usable_mib(self) -> int:
+        """What of `given_mib` it may use: less where a live limit holds it to fewer units."""
+        return self.given_mib * (self.units - self.idle_units) // self.units if self.idle_units else self.given_mib
+
+    @property
     def owner(self) -> str:
         """The pod and the container: NAMESPACE/POD/CONTAINER."""
         return f"{self.namespace}/{self.pod}/{self.container}"

@@ -141,6 +141,7 @@ def test_each_piece_has_what_its_container_uses_of_what_it_was_given() -> None:
     main, side = first.pieces
     assert (main.given_mib, main.used, main.uses_too_much) == (1_024, UsedMemory(1, 1_025), True)
     assert (side.given_mib, side.used, side.uses_too_much) == (512, None, False)
+    assert (main.usable_mib, replace(main, live_units=1).usable_mib) == (1_024, 256)
     [whole] = second.pieces
     assert (whole.given_mib, whole.used, whole.uses_too_much) == (7_424, UsedMemory(2, 7_424), False)
     assert (first.use_at_s, first.others) == (90, ())

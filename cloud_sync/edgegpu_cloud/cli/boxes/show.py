@@ -158,7 +158,7 @@ def _show_pods(details: BoxDetails, now_s: float) -> None:
 def _uses(piece: CardPiece) -> str:
     if piece.used is None:
         return "-"
-    of = f" of {size_text(piece.given_mib)}" if piece.given_mib else ""
+    of = f" of {size_text(piece.usable_mib)}" if piece.usable_mib else ""
     return f"{_amount(piece.used)}{of}{' (over)' if piece.uses_too_much else ''}"
 
 
