@@ -202,4 +202,4 @@ def _isolation_problem(problem: str) -> CheckProblem:
 def _loose(reason: str) -> str:
     if reason.startswith(MPS_REASON):
         return f"held to its compute by time: {reason.removeprefix(MPS_REASON)}"
-    return f"not held to its memory: {reason}"
+    return f"not surely held to its memory: {reason}"

@@ -208,7 +208,7 @@ class IsolatedContainers:
                 self._live.put(LiveLimit(uid, container, units))
             self._renew(view, uid, container, units)
             self._live.put(LiveLimit(uid, container, units))
-            return self._container(entries, view, by_runtime=False)
+            return self._vouched((uid, container), entries, view, by_runtime=False)
 
     def clean(self) -> None:
         """Remove the folders of containers that are gone.
@@ -243,9 +243,15 @@ class IsolatedContainers:
         for entry in self._entries(snapshot.view):
             held.setdefault((entry.pod_uid, entry.container), []).append(entry)
         view = snapshot.view
-        states = {key: self._container(entries, view, by_runtime=by_runtime) for key, entries in held.items()}
-        loose = {key: reason for key, one in states.items() if (reason := self._why_loose(key, held[key], one))}
-        return states | {key: replace(states[key], state="degraded", reason=reason) for key, reason in loose.items()}
+        return {key: self._vouched(key, entries, view, by_runtime=by_runtime) for key, entries in held.items()}
+
+    def _vouched(
+        self, key: ContainerKey, entries: list[CheckpointEntry], view: NodeView, *, by_runtime: bool
+    ) -> ContainerIsolation:
+        """Return a container's state: `degraded` also where its files are right and it is not held all the same."""
+        found = self._container(entries, view, by_runtime=by_runtime)
+        reason = self._why_loose(key, entries, found)
+        return replace(found, state="degraded", reason=reason) if reason else found
 
     def _why_loose(self, key: ContainerKey, entries: list[CheckpointEntry], now: ContainerIsolation) -> str:
         """Return why a container that has the limiter's files is not held to all of its limits; empty where it is."""

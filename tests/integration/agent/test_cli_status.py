@@ -308,11 +308,11 @@ def test_pods_and_status_say_what_holds_each_to_its_memory(short_tmp: Path) -> N
         "-",
         "enforced (320 MiB of 512 MiB, core 30; 2 of 4 units (live); 7 refused)",
     ]
-    assert "not held to its memory: its pod was admitted before" in lines[1]
+    assert "not surely held to its memory: its pod was admitted before" in lines[1]
     assert [row["isolation"] for row in said["pods"]] == [held, loose, None, live]
     assert "isolation  limiter: no library" in whole.out
     assert whole.code == 1
-    assert "containers are not held to their memory: no library" in whole.out + whole.err
+    assert "containers are not surely held to their memory: no library" in whole.out + whole.err
     with plugin(short_tmp, document(pods=[pod("off", 4, CARD_0, isolation=loose | {"state": "off"})])) as socket:
         assert "HELD" not in edgegpu("pods", "--socket", socket).out
 

@@ -206,7 +206,7 @@ def test_without_the_limiter_nothing_starts_unheld(bed: EmbeddedBed, libraries: 
     socket = bed.cluster.nodes["box"].run_folder / "plugin.sock"
     said = edgegpu("status", "--json", "--socket", socket)
     assert said.code == 1
-    assert any("containers are not held to their memory" in one for one in json.loads(said.out)["problems"])
+    assert any("containers are not surely held to their memory" in one for one in json.loads(said.out)["problems"])
     (libraries / LIBRARIES[0]).write_bytes(kept)
     runs(bed, "waits")
 

@@ -89,7 +89,7 @@ def test_without_the_daemon_compute_is_held_by_time_and_the_remedy_is_named(bed:
     assert reason.startswith("mps: the MPS daemon does not answer")
     assert reason.endswith(BY_TIME)
     row = edgegpu("pods", "--socket", bed.cluster.nodes["box"].run_folder / "plugin.sock").out
-    assert "not held to its memory" not in row
+    assert "not surely held to its memory" not in row
     with started(bed):
         bed.wait(lambda: state(bed, "held") == ("enforced", ""), what="MPS is seen")
 

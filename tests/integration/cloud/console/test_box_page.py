@@ -93,7 +93,7 @@ def test_a_piece_says_what_holds_it_to_its_memory(site: ConsoleSite) -> None:
     site.report(device, box("hall-1", pods=pods))
     page = site.client().get(f"/boxes/{device}").text
     assert 'data-words="default/asr-0/main: 4 units (1 GiB), core 1, Running, held to its memory"' in page
-    assert "Running, not held to its memory: its files are gone &lt;script&gt;" in page
+    assert "Running, not surely held to its memory: its files are gone &lt;script&gt;" in page
     assert 'core 1, Running, held to 2 of its 3 units, memory refused 20 times or more"' in page
     assert "<script>alert" not in page
     assert words(page).count("Not held") == 1
