@@ -9,7 +9,7 @@ from edgegpu_agent.cli.clients import completing
 from edgegpu_agent.cli.clients.document import PodRow, StatusDocument
 from edgegpu_agent.cli.clients.plugin import change_live_limit, fetch_status, find_socket
 from edgegpu_agent.cli.common import CliError, ConfigOption, JsonOption, SocketOption, print_json, reporting
-from edgegpu_agent.cli.views.isolation import held_words
+from edgegpu_agent.cli.views.isolation import full_reason, held_words
 
 JSON_VERSION = 1
 
@@ -78,7 +78,8 @@ def limit(
             held = None if now.isolation is None else asdict(now.isolation)
             print_json({"v": JSON_VERSION, **names, "isolation": held})
         else:
-            typer.echo(f"{now.full_name} {container}: {held_words(now)}")
+            why = full_reason(now)
+            typer.echo(f"{now.full_name} {container}: {held_words(now)}{f': {why}' if why else ''}")
 
 
 def _find(document: StatusDocument, pod: str, container: str, namespace: str) -> PodRow:
