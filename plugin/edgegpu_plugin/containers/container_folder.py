@@ -10,7 +10,7 @@ from pathlib import Path
 from edgegpu_base.errors import EdgegpuError
 from edgegpu_base.files import write_if_changed
 from edgegpu_plugin.containers.limiter_files import DRIVER_FOLDER, FOLDER, LIBRARIES, PRELOADED
-from edgegpu_plugin.containers.usage_file import USAGE_BYTES, UsageCounts, read_usage, users_of, uuid_digits
+from edgegpu_plugin.containers.usage_file import USAGE_BYTES, UsageCounts, load_usage, users_of, uuid_digits
 from edgegpu_plugin.errors import PluginError
 from edgegpu_plugin.pb import Mount
 
@@ -79,7 +79,7 @@ class ContainerFolders:
         """Return the processes of a container that count their card memory in its folder."""
         usage = folder / "usage"
         try:
-            counts = read_usage(_content(usage))
+            counts = load_usage(usage)
         except OSError:
             return []
         return [] if counts is None else users_of(usage, counts.namespaces, self.proc)
@@ -87,7 +87,7 @@ class ContainerFolders:
     def state(self, folder: Path) -> "FolderState | None":
         """Return the limits and counts of a container; None when its folder is not whole."""
         try:
-            limits, counts = (folder / "limits").read_text("ascii"), read_usage(_content(folder / "usage"))
+            limits, counts = (folder / "limits").read_text("ascii"), load_usage(folder / "usage")
         except (OSError, UnicodeDecodeError):
             return None
         return None if counts is None else FolderState(_read_limits(limits), counts)
@@ -181,14 +181,6 @@ def _read_limits(text: str) -> dict[str, CardLimits]:
         if word == "card" and all(number.isdigit() for number in (memory, core, uncounted)):
             found[card] = CardLimits(int(memory), int(core), uncounted_bytes=int(uncounted))
     return found
-
-
-def _content(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            return file.read(USAGE_BYTES + 1)
-    except FileNotFoundError:
-        return b""
 
 
 def _write_zeros(path: Path) -> None:

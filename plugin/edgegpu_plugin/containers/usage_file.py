@@ -79,6 +79,21 @@ def uuid_digits(card: str) -> str:
     return digits if is_uuid else ""
 
 
+def load_usage(path: Path) -> UsageCounts | None:
+    """Return what a usage file counts, as `read_usage` does; None also where there is no file.
+
+    The container can make the file as large as it likes: no more is read than a whole one has.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            return read_usage(file.read(USAGE_BYTES + 1))
+    except FileNotFoundError:
+        return None
+
+
 def read_usage(data: bytes) -> UsageCounts | None:
     """Return what a usage file counts; None when it is none, so that the limiter would give no memory."""
     if len(data) != USAGE_BYTES:

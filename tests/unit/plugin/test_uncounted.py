@@ -93,6 +93,13 @@ def test_a_card_that_it_may_not_use_and_a_file_that_is_none(held: Held) -> None:
     assert not held.look(500)
 
 
+def test_a_file_that_the_container_has_made_huge_is_not_read(held: Held) -> None:
+    with held.usage.open("r+b") as file:
+        file.truncate(1 << 40)
+    assert held.look(500)
+    assert held.charged_mib == 480
+
+
 def test_what_a_container_writes_as_its_most_frees_it_of_the_charge_alone(held: Held) -> None:
     held.counts(0, most=2**43)
     assert not held.look(1000)

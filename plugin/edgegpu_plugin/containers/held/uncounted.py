@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from edgegpu_plugin.containers.bypass import SLACK, ContainerKey, CountedContainer
-from edgegpu_plugin.containers.usage_file import forget_most, read_usage, uuid_digits
+from edgegpu_plugin.containers.usage_file import forget_most, load_usage, uuid_digits
 
 _LOG = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class UncountedMemory:
     def _most(self, path: Path) -> dict[str, int]:
         """Return the most that was counted at once since the last look, by the card's digits, and forget it."""
         try:
-            counts = read_usage(path.read_bytes())
+            counts = load_usage(path)
             forget_most(path)
         except OSError as error:
             _LOG.debug("cannot look at %s: %s", path, error)
@@ -71,7 +71,7 @@ class UncountedMemory:
 
 def _counted(path: Path) -> Mapping[str, int]:
     try:
-        counts = read_usage(path.read_bytes())
+        counts = load_usage(path)
     except OSError:
         return {}
     return {} if counts is None else counts.bytes
