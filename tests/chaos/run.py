@@ -28,7 +28,6 @@ from chaos.moves import MOST_MOVE_S, PartitionMoves  # noqa: E402
 from chaos.rogue import Rogue, wait_heard  # noqa: E402
 from chaos.verdict import STAND_INS_CANNOT_SHOW, Verdict, judge, ledger_of  # noqa: E402
 from kits import postgres  # noqa: E402
-from kits.postgres import MISSING  # noqa: E402
 from lab.labrun import LabError  # noqa: E402
 
 from edgegpu_cloud.controller.partitions import LeaseTimes  # noqa: E402
@@ -266,12 +265,10 @@ def _left_out(plan: Plan) -> dict[str, str]:
 
 def _controllers() -> tuple[int, str]:
     """Return how many controllers a run has where nobody says it, and why not several; in CI there must be several."""
-    missing = [
-        word for word, is_here in ((MISSING, postgres.programs()), (NO_FAKETIME, site.faketime())) if is_here is None
-    ]
-    if missing and os.environ.get("CI"):
-        raise SystemExit("; ".join(missing))
-    return (1, MISSING) if MISSING in missing else (CONTROLLERS, "")
+    missing = [] if postgres.programs() else [postgres.MISSING]
+    if os.environ.get("CI") and (lacks := missing + ([] if site.faketime() else [NO_FAKETIME])):
+        raise SystemExit("; ".join(lacks))
+    return (1, missing[0]) if missing else (CONTROLLERS, "")
 
 
 def main() -> int:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from edgegpu_core.reasons import MPS_REASON, node_words
+from edgegpu_core.reasons import MPS_REASON, loose_words, node_words
 from edgegpu_installer.doctor.probe import BoxProbe, SkippedCheck
 from edgegpu_installer.doctor.units import is_known, last_words, restart_k3s, service_troubles, unit
 from edgegpu_installer.doctor.verdict import CheckProblem, CheckResult, broken, info, result_of, skipped, warning
@@ -202,4 +202,4 @@ def _isolation_problem(problem: str) -> CheckProblem:
 def _loose(reason: str) -> str:
     if reason.startswith(MPS_REASON):
         return f"held to its compute by time: {reason.removeprefix(MPS_REASON)}"
-    return f"not surely held to its memory: {reason}"
+    return loose_words(reason)

@@ -291,7 +291,7 @@ class IsolatedContainers:
             return owner.pod_uid, container_of(owner, snapshot)
 
         clients = [key for key, one in held.items() if one.is_spared]
-        changed = self._mps.look(processes, clients, key_of) | self._bypass.look(processes, held, key_of)
+        changed = self._mps.clients.look(processes, clients, key_of) | self._bypass.look(processes, held, key_of)
         self._count_unseen(held)
         return changed
 

@@ -8,9 +8,7 @@ from edgegpu_core.choices.modes import PluginIsolation
 from edgegpu_core.deviceid import count_by_card
 from edgegpu_core.ledger import CheckpointEntry
 from edgegpu_core.reasons import MPS_REASON
-from edgegpu_plugin.cards.nvml_library import CardProcess
 from edgegpu_plugin.containers.bypass import ContainerKey
-from edgegpu_plugin.containers.cgroups import CgroupOwner
 from edgegpu_plugin.containers.held.container_state import ContainerIsolation
 from edgegpu_plugin.containers.held.records import is_mps_client
 from edgegpu_plugin.containers.mps.clients import MpsClients
@@ -34,7 +32,8 @@ class MpsShares:
         self._state = state
         self._is_wanted = is_wanted
         self._daemon = MpsDaemon(root=root, run=run)
-        self._clients = MpsClients(daemon=self._daemon)
+        self.clients = MpsClients(daemon=self._daemon)
+        """Which containers have processes that are no clients."""
 
     def prepare(self) -> None:
         """Make what the unit of the daemon waits for, or take it away; before that unit is started."""
@@ -68,15 +67,6 @@ class MpsShares:
         """Return the cards that MPS can share, by UUID."""
         return {card.uuid for card in self._state.cards() if can_share(card)}
 
-    def look(
-        self,
-        processes: Mapping[str, Iterable[CardProcess]],
-        containers: Iterable[ContainerKey],
-        key_of: Callable[[CgroupOwner], ContainerKey],
-    ) -> bool:
-        """Compare the processes on the cards with the daemon's clients, as `MpsClients.look` does."""
-        return self._clients.look(processes, containers, key_of)
-
     def problem(self) -> str:
         """Return why shares of multiprocessors are not given on this node, in the mode that has them."""
         problem = self._daemon.problem(self._state.cards()) if self._is_wanted else ""
@@ -88,4 +78,4 @@ class MpsShares:
         if now.state != "enforced" or not now.core or not by_mps:
             return ""
         problem = self._daemon.problem(card for card in self._state.cards() if card.uuid in now.core)
-        return time_reason(problem) if problem else self._clients.reason(key)
+        return time_reason(problem) if problem else self.clients.reason(key)
