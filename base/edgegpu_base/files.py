@@ -35,10 +35,28 @@ def write_if_changed(path: Path, content: str | bytes, *, mode: int = 0o644) -> 
     """
     data = content.encode() if isinstance(content, str) else content
     with suppress(OSError):  # a missing or unreadable file is written anew
-        if path.read_bytes() == data:
+        if read_at_once(path) == data:
             return False
     write_atomic(path, data, mode=mode)
     return True
+
+
+def open_at_once(path: Path, flags: int = os.O_RDONLY) -> int:
+    """Open a file that is there, and wait for nobody who has a lease on it (`fcntl`, `F_SETLEASE`).
+
+    The root of a container can take one on each file of root's that is mounted there, read-only too, and the kernel
+    keeps whoever opens such a file waiting for 45 seconds.
+
+    Raises:
+        OSError: it cannot be opened; a `BlockingIOError` while somebody has a lease on it.
+    """
+    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
+
+
+def read_at_once(path: Path, *, most: int = -1) -> bytes:
+    """Return what a file holds, at most so many bytes of it, opened as `open_at_once` does. Raises OSError."""
+    with os.fdopen(open_at_once(path), "rb") as file:
+        return file.read(most)
 
 
 def stamp(path: Path) -> tuple[int, ...]:

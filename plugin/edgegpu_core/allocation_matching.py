@@ -127,15 +127,18 @@ class AllocationMatcher:
         """Return the choices of every pod that an Allocate may be for, without recording the call.
 
         Those of a second call are those of its first: kubelet puts both answers together, and they must agree. Where
-        the pod that the first call was taken for has ended, this may be the second call of another, or a first one.
+        the pod that the first call was taken for has ended, this may be the second call of another that asks for both,
+        or a first one.
         """
-        first = frozenset[PodChoice]()
-        if self._pair is not None and now_s - self._pair.at_s <= PAIR_LIMIT_S:
-            failed = self._failed(kind, view)
-            if failed is None:
-                return self._pair.choices
-            first = self._pair.choices if failed.kind is not kind else first
-        return first | {want.pod.choice for want in self.asking(kind, size, view, now_s=now_s)}
+        pair = self._pair if self._pair is not None and now_s - self._pair.at_s <= PAIR_LIMIT_S else None
+        failed = self._failed(kind, view)
+        if pair is not None and failed is None:
+            return pair.choices
+        wants = self.asking(kind, size, view, now_s=now_s)
+        found = frozenset(want.pod.choice for want in wants)
+        if pair is None or failed is None or failed.kind is kind:
+            return found
+        return found | pair.choices if any(_asked_for(want, failed) for want in wants) else found
 
     def allocated(
         self, kind: DeviceKind, ids: tuple[str, ...], view: NodeView, *, now_s: float
@@ -192,10 +195,7 @@ class AllocationMatcher:
         index = self._first_call()
         given = None if index is None else self._given[index]
         if given is not None and given.kind is kind.other:
-            fitting = [
-                want for want in wants if want.lacks(given.kind) and asked(want.container, given.kind) == len(given.ids)
-            ]
-            right = _first(fitting, card_of(given.ids[0]), view)
+            right = _first([want for want in wants if _asked_for(want, given)], card_of(given.ids[0]), view)
             if right is not None:
                 return replace(right, grant=right.grant.with_ids(given.kind, given.ids))
         return _first(wants, "", view)
@@ -269,6 +269,11 @@ def _without(want: WaitingContainer, failed: GivenDevices | None) -> WaitingCont
     if failed is None or want.key != failed.owner:
         return want
     return replace(want, grant=Grant({kind: ids for kind, ids in want.grant.ids.items() if kind is not failed.kind}))
+
+
+def _asked_for(want: WaitingContainer, given: GivenDevices) -> bool:
+    """Return whether these devices may have been given to this container's call."""
+    return want.lacks(given.kind) and asked(want.container, given.kind) == len(given.ids)
 
 
 def _holder(

@@ -151,16 +151,15 @@ class Ledger:
             for card in sorted(memory.keys() | core.keys())
         )
 
-    def owner_of(self, kind: DeviceKind, ids: Iterable[str]) -> tuple[str, str] | None:
-        """Return pod UID and container that hold exactly these ids; of several that reuse them, the last."""
+    def owners_of(self, kind: DeviceKind, ids: Iterable[str]) -> list[tuple[str, str]]:
+        """Return pod UID and container of all that hold exactly these ids: several of a pod that reuses them."""
         wanted = frozenset(ids)
-        found = None
-        for uid, grants in self._grants.items():
-            for container, grant in grants.items():
-                have = grant.ids.get(kind, ())
-                if len(have) == len(wanted) and wanted == frozenset(have):
-                    found = (uid, container)
-        return found
+        return [
+            (uid, container)
+            for uid, grants in self._grants.items()
+            for container, grant in grants.items()
+            if len(have := grant.ids.get(kind, ())) == len(wanted) and wanted == frozenset(have)
+        ]
 
 
 def free_after(slots: tuple[CardCapacity, ...], holdings: Iterable[Iterable[Share]]) -> FreeAmounts:

@@ -5,7 +5,7 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from edgegpu_core.choices.pod_choice import NODE_WITHOUT, AllowedChoices, PodChoice
+from edgegpu_core.choices.pod_choice import NODE_WITHOUT, AllowedChoices, GivenChoice
 from edgegpu_core.deviceid import DeviceKind
 from edgegpu_core.inventory import CardCapacity, FreeAmounts
 from edgegpu_core.ledger import Grant, Ledger, free_after
@@ -67,7 +67,7 @@ class NodeView:
     """The cards that each pod is promised, after corrections, by kubelet's UID."""
     allowed: AllowedChoices = NODE_WITHOUT
     """What pods may choose on this node."""
-    given: Mapping[tuple[str, str], PodChoice] = field(default_factory=dict)
+    given: Mapping[tuple[str, str], GivenChoice] = field(default_factory=dict)
     """What kubelet's stored answers give each container, by kubelet's UID of its pod and by name."""
 
     _waiting: list[tuple[WaitingContainer, ...]] = field(default_factory=list, init=False, repr=False, compare=False)

@@ -1,6 +1,6 @@
 """Texts in which a field engineer reads why a pod does not fit, lost its card or runs without it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from edgegpu_core.injection import Injection
 from edgegpu_core.inventory import Card, FreeAmounts
@@ -10,6 +10,11 @@ from edgegpu_core.sentences import Sentence, listed, sentence
 
 MPS_REASON = "mps: "
 """How reasons begin where memory is held, and compute by time in place of shares of multiprocessors."""
+
+NEWER_DRIVER_REMEDY = (
+    "upgrade edgegpu; until then what the driver's newer functions take counts about two seconds late, by NVML's list"
+)
+"""What to do where the driver is newer than the limiter's list of functions."""
 
 _MOST_NAMES = 3
 _MOST_CARDS = 8
@@ -149,6 +154,14 @@ def in_the_way(names: tuple[str, ...]) -> str:
 def kept_for(names: tuple[str, ...]) -> str:
     """Return for which pods room is kept that looks free: those for which others were evicted."""
     return f"; room is kept for {', '.join(names[:_MOST_NAMES])}" if names else ""
+
+
+def holds_any(mode: str | None, states: Iterable[str]) -> bool:
+    """Return whether a node holds containers, by its mode (empty for an older plugin's) and its containers' states.
+
+    Where the mode is off, a container of before may still be held, or one whose pod has chosen that.
+    """
+    return mode not in {None, "", "none"} or any(state != "off" for state in states)
 
 
 def loose_words(reason: str) -> str:

@@ -27,7 +27,7 @@ _SIMCTL = Path("usr/libexec/edgegpu-sim/simctl")
 
 _NULL_DEVICE = (1, 3)
 _CONTROL_FILES = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools")
-_SONAMES = ("libnvidia-ml.so", "libcuda.so")
+_SONAMES = ("libnvidia-ml.so.1", "libcuda.so.1", "libGLX_nvidia.so.0")
 _TOOLS = ("nvidia-smi", "nvidia-cuda-mps-control")
 
 
@@ -138,9 +138,10 @@ def _lay_programs(root: Path, build: Path, version: str) -> None:
     """Copy libraries and tools; those of another driver version are removed when the new ones are in place."""
     folder = root / _LIBRARIES
     folder.mkdir(parents=True, exist_ok=True)
-    for name in _SONAMES:
-        write_if_changed(folder / f"{name}.{version}", (build / f"{name}.1").read_bytes(), mode=0o755)
-        _link(folder / f"{name}.1", f"{name}.{version}")
+    for soname in _SONAMES:
+        name = soname[:-2]
+        write_if_changed(folder / f"{name}.{version}", (build / soname).read_bytes(), mode=0o755)
+        _link(folder / soname, f"{name}.{version}")
         for old in folder.glob(f"{name}.*.*"):
             if old.name != f"{name}.{version}":
                 old.unlink()

@@ -49,35 +49,39 @@ SIM_API nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t dev, struct nvml_me
 	return NVML_SUCCESS;
 }
 
+/* Those that draw, or those that compute: one that draws alone has no context. */
 static unsigned int add_users(struct nvml_process *list, unsigned int have, int entry,
-			      const struct sim_mig *mig)
+			      const struct sim_mig *mig, bool draws)
 {
 	struct sim_use uses[USERS_MAX];
 	unsigned int n;
 
 	n = sim_users(entry, uses, USERS_MAX);
-	for (unsigned int i = 0; i < n && i < USERS_MAX && have < USERS_MAX; i++)
+	for (unsigned int i = 0; i < n && i < USERS_MAX && have < USERS_MAX; i++) {
+		if (draws ? !uses[i].draws : uses[i].draws && uses[i].contexts == 0)
+			continue;
 		list[have++] = (struct nvml_process){ uses[i].pid, uses[i].bytes,
 			mig != NULL ? mig->gi : NVML_NO_INSTANCE,
 			mig != NULL ? mig->ci : NVML_NO_INSTANCE };
+	}
 	return have;
 }
 
 /* A card in MIG mode lists the processes of its instances, each with its instance ids. */
-static unsigned int users_of(nvmlDevice_t dev, struct nvml_process *list)
+static unsigned int users_of(nvmlDevice_t dev, struct nvml_process *list, bool draws)
 {
 	unsigned int n;
 
 	sim_lock();
-	n = add_users(list, 0, nvml_entry(dev), dev->mig);
+	n = add_users(list, 0, nvml_entry(dev), dev->mig, draws);
 	for (unsigned int i = 0; dev->mig == NULL && i < dev->card->nmig; i++)
-		n = add_users(list, n, dev->card->mig[i].entry, &dev->card->mig[i]);
+		n = add_users(list, n, dev->card->mig[i].entry, &dev->card->mig[i], draws);
 	sim_unlock();
 	return n;
 }
 
 static nvmlReturn_t processes(const char *call, nvmlDevice_t dev, unsigned int *count, void *out,
-			      bool v1)
+			      bool v1, bool draws)
 {
 	nvmlReturn_t ret = nvml_enter_dev(call, dev, count);
 	struct nvml_process list[USERS_MAX];
@@ -85,7 +89,7 @@ static nvmlReturn_t processes(const char *call, nvmlDevice_t dev, unsigned int *
 
 	if (ret != NVML_SUCCESS)
 		return ret;
-	n = users_of(dev, list);
+	n = users_of(dev, list, draws);
 	room = out == NULL ? 0 : *count;
 	*count = n;
 	if (n > room)
@@ -103,54 +107,48 @@ static nvmlReturn_t processes(const char *call, nvmlDevice_t dev, unsigned int *
 SIM_API nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t dev, unsigned int *count,
 							  struct nvml_process_v1 *out)
 {
-	return processes(__func__, dev, count, out, true);
+	return processes(__func__, dev, count, out, true, false);
 }
 
 SIM_API nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t dev, unsigned int *count,
 							     struct nvml_process *out)
 {
-	return processes(__func__, dev, count, out, false);
+	return processes(__func__, dev, count, out, false, false);
 }
 
 SIM_API nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t dev, unsigned int *count,
 							     struct nvml_process *out)
 {
-	return processes(__func__, dev, count, out, false);
-}
-
-static nvmlReturn_t none(const char *call, nvmlDevice_t dev, unsigned int *count)
-{
-	nvmlReturn_t ret = nvml_enter_dev(call, dev, count);
-
-	if (ret == NVML_SUCCESS)
-		*count = 0;
-	return ret;
+	return processes(__func__, dev, count, out, false, false);
 }
 
 SIM_API nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses(nvmlDevice_t dev, unsigned int *count,
-							   void *out)
+							   struct nvml_process_v1 *out)
 {
-	(void)out;
-	return none(__func__, dev, count);
+	return processes(__func__, dev, count, out, true, true);
 }
 
 SIM_API nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v2(nvmlDevice_t dev,
-							      unsigned int *count, void *out)
+							      unsigned int *count,
+							      struct nvml_process *out)
 {
-	(void)out;
-	return none(__func__, dev, count);
+	return processes(__func__, dev, count, out, false, true);
 }
 
 SIM_API nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t dev,
-							      unsigned int *count, void *out)
+							      unsigned int *count,
+							      struct nvml_process *out)
 {
-	(void)out;
-	return none(__func__, dev, count);
+	return processes(__func__, dev, count, out, false, true);
 }
 
 SIM_API nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t dev,
 								unsigned int *count, void *out)
 {
+	nvmlReturn_t ret = nvml_enter_dev(__func__, dev, count);
+
 	(void)out;
-	return none(__func__, dev, count);
+	if (ret == NVML_SUCCESS)
+		*count = 0;
+	return ret;
 }

@@ -1,4 +1,4 @@
-/* sim.h - what the two libraries and simctl share: cards, driver root, state. */
+/* sim.h - what the libraries and simctl share: cards, driver root, state. */
 #ifndef EDGEGPU_SIM_H
 #define EDGEGPU_SIM_H
 
@@ -81,6 +81,7 @@ struct sim_use {
 	unsigned int pid;		/* in our pid namespace; 0: not to be seen from here */
 	uint64_t bytes;
 	unsigned int contexts;
+	bool draws;
 };
 int sim_slot_own(void);			/* this process's slot, taken when needed; -1: full */
 void sim_slots_reap(void);

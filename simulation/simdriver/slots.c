@@ -69,6 +69,12 @@ int sim_slot_own(void)
 	if (own >= 0 && own_pid == getpid())
 		return own;
 	sim_slots_reap();
+	for (int i = 0; i < (int)map->high && own_pid != getpid(); i++)	/* another library of the driver's has one */
+		if (map->slots[i].used && map->slots[i].pid == (uint32_t)getpid() && map->slots[i].cookie == cookie()) {
+			own = i;
+			own_pid = getpid();
+			return i;
+		}
 	for (int i = 0; i < STATE_SLOTS; i++) {
 		struct flock lock = slot_lock(i);
 
@@ -115,7 +121,7 @@ unsigned int sim_users(int entry, struct sim_use *out, unsigned int max)
 			continue;
 		if (n < max)
 			out[n] = (struct sim_use){ (unsigned int)pid, slot->bytes[entry],
-						   slot->contexts[entry] };
+						   slot->contexts[entry], slot->draws != 0 };
 		n++;
 	}
 	return n;

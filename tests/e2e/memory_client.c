@@ -2,6 +2,7 @@
  *
  *   memory_client MIB...          ask for each amount in turn, keep what it gets; a status of CUDA for each
  *   memory_client --keep MIB      ask once, print the status, keep what it got until it is killed
+ *   memory_client --draw MIB      take memory for graphics, print 0 or why not, keep it until it is killed
  *   memory_client --rob MIB       a child asks and keeps; wipe its count by ptrace, then ask; a status for each
  *   memory_client --watch MIB     ask and give back ten times a second; the time in ms and the status at each change
  */
@@ -130,12 +131,28 @@ static void rob(unsigned long long bytes)
 		pause();
 }
 
+static void draw(unsigned int mib)
+{
+	void *graphics = dlopen("libGLX_nvidia.so.0", RTLD_NOW);
+	int (*take)(unsigned int) = graphics != NULL ? (int (*)(unsigned int))dlsym(graphics, "sim_draw") : NULL;
+
+	if (take == NULL)
+		printf("%s\n", dlerror());
+	else
+		printf("%d\n", take(mib));
+	fflush(stdout);
+	for (;;)
+		pause();
+}
+
 int main(int argc, char **argv)
 {
 	int keep;
 
 	if (argc == 3 && strcmp(argv[1], "--rob") == 0)
 		rob(strtoull(argv[2], NULL, 10) << 20);
+	if (argc == 3 && strcmp(argv[1], "--draw") == 0)
+		draw((unsigned int)atoi(argv[2]));
 	start();
 	if (argc == 3 && strcmp(argv[1], "--watch") == 0)
 		watch(strtoull(argv[2], NULL, 10) << 20);

@@ -1,6 +1,7 @@
 """The limiter in containers of a real kubelet and containerd: what a pod gets, and what it sees of its card."""
 
 import json
+import re
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -13,10 +14,14 @@ from e2e.k3s import EXTENDER, K3s
 from e2e.manifests import Manifest, container, pod, pod_spec
 from e2e.memoryclient import make_memory_client
 from e2e.plugin_node import cards
+from kits.daily import of_the_day
 from lab.labkit import LabError, wait_until
 
 from edgegpu_base.http_unix import ChangeRequest, send
+from edgegpu_plugin.containers.usage_file import USAGE_BYTES
 from edgegpu_sim.cards import SimVersions
+
+pytestmark = pytest.mark.daily
 
 UNITS, CONTEXT_MIB = 4, 64
 LIMIT_MIB = UNITS * 256
@@ -84,12 +89,12 @@ def isolation(k3s: K3s, name: str) -> dict[str, Any]:
 
     def found() -> dict[str, Any]:
         rows = [row for row in k3s.nodes[SERVER].status()["pods"] if row["pod"] == name]
-        return dict(rows[0]["isolation"]) if rows else {}
+        return dict(rows[0].get("isolation") or {}) if rows else {}
 
     return wait_until(found, what=f"the plugin knows the pod {name}")
 
 
-@pytest.mark.parametrize("by", ["cdi", "devices"], indirect=True)
+@pytest.mark.parametrize("by", of_the_day(["cdi", "devices"], parts=2), indirect=True)
 def test_a_container_gets_its_memory_and_not_more(k3s: K3s, namespace: str, client: Path, by: str) -> None:
     k3s.apply(pod("held", spec_of(client, held()), namespace=namespace))
     k3s.wait_phase(namespace, "held", "Running")
@@ -156,6 +161,22 @@ def test_pods_that_are_alike_but_for_their_choice_get_what_they_choose(
 
 
 @pytest.mark.parametrize("by", ["cdi"], indirect=True)
+def test_an_init_container_and_the_one_after_it_are_each_held_to_their_own_share(
+    k3s: K3s, namespace: str, by: str
+) -> None:
+    """They have one folder, and kubelet's calls for the memory may be for either; which is first is chance."""
+    assert by == "cdi"
+    say = ("cat", "/run/edgegpu/container/limits")
+    names = [f"handed-{number}" for number in range(4)]
+    spec = pod_spec(container(memory=1, core=2), init=[container("first", 1, 5, command=say)])
+    k3s.apply(*(pod(name, spec, namespace=namespace) for name in names))
+    for name in names:
+        k3s.wait_phase(namespace, name, "Running")
+        assert "core_percent=5 " in k3s.kubectl("logs", "-n", namespace, name, "-c", "first")
+        assert "core_percent=2 " in k3s.kubectl("exec", "-n", namespace, name, "-c", "main", "--", *say)
+
+
+@pytest.mark.parametrize("by", ["cdi"], indirect=True)
 def test_a_running_process_follows_its_limit(k3s: K3s, namespace: str, client: Path, by: str) -> None:
     assert by == "cdi"
     watching = held("/client/memory_client", "--watch", "1500")
@@ -169,18 +190,26 @@ def test_a_running_process_follows_its_limit(k3s: K3s, namespace: str, client: P
             raise LabError(f"it says {lines}")
         return lines
 
-    assert wait_until(lambda: said(1), what="the first answer")[0][1] == OOM
-    took_s = []
-    for count, (mib, status) in enumerate([(2048, "0"), (512, OOM)], start=2):
-        text = limits.read_text()
-        old = next(word for word in text.split() if word.startswith("memory_bytes="))
+    def put(mib: int) -> float:
+        """Write the limit where it does not stand: at a container's begin the plugin writes its own once more."""
+        text, wanted = limits.read_text(), f"memory_bytes={mib << 20}"
+        if wanted in text.split():
+            return 0.0
         fresh = limits.with_name("limits.new")
-        fresh.write_text(text.replace(old, f"memory_bytes={mib << 20}"))
-        at_s = time.time()
+        fresh.write_text(re.sub("memory_bytes=[0-9]+", wanted, text))
         fresh.replace(limits)
-        line = wait_until(partial(said, count), what="the next answer", every_s=0.2)[-1]
+        return time.time()
+
+    def answer(count: int, mib: int) -> list[list[str]]:
+        written_s.append(put(mib))
+        return said(count)
+
+    assert wait_until(lambda: said(1), what="the first answer")[0][1] == OOM
+    took_s, written_s = list[float](), list[float]()
+    for count, (mib, status) in enumerate([(2048, "0"), (512, OOM)], start=2):
+        line = wait_until(partial(answer, count, mib), what="the next answer", every_s=0.2)[-1]
         assert line[1] == status
-        took_s.append(int(line[0]) / 1000 - at_s)
+        took_s.append(int(line[0]) / 1000 - max(written_s))
     assert max(took_s) < 10  # the figure is a fifth of a second and the pause between two questions
     found = isolation(k3s, "watch")["cards"][0]
     assert (found["limit_mib"], found["counted_mib"]) == (512, CONTEXT_MIB)
@@ -269,6 +298,22 @@ def test_who_goes_past_the_limiter_is_told(k3s: K3s, namespace: str, client: Pat
         took_s.append(time.monotonic() - began)
         k3s.kubectl("delete", "pod", "-n", namespace, name, "--grace-period=0", "--force")
     k3s.report("isolation_bypass_told_s", took_s, limit=TOLD_S)
+
+
+FILL = "while :; do dd if=/dev/zero of=/run/edgegpu/container/usage bs=1M count=8 seek=1 conv=notrunc; sleep 1; done"
+"""How a container fills memory that no limit of its own counts where it has none: its usage file lies in /run."""
+
+
+@pytest.mark.parametrize("by", ["cdi"], indirect=True)
+def test_who_enlarges_its_usage_file_is_told_and_cut_back(k3s: K3s, namespace: str, client: Path, by: str) -> None:
+    assert by == "cdi"
+    k3s.apply(pod("fills", spec_of(client, held("sh", "-c", FILL)), namespace=namespace))
+    wait_until(partial(_told, k3s, "fills", "made their usage file larger"), what="the plugin tells it", every_s=0.2)
+    (folder,) = folders(k3s)
+    usage = folder / "usage"
+    wait_until(lambda: usage.stat().st_size > USAGE_BYTES, what="it is larger again", every_s=0.1)
+    wait_until(lambda: usage.stat().st_size == USAGE_BYTES, what="it is cut back again", every_s=0.1)
+    k3s.kubectl("delete", "pod", "-n", namespace, "fills", "--grace-period=0", "--force")
 
 
 def _took_all(k3s: K3s, namespace: str, name: str) -> bool:

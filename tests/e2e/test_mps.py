@@ -13,6 +13,7 @@ from e2e.k3s import EXTENDER, K3s
 from e2e.manifests import Manifest, container, pod, pod_spec
 from e2e.plugin_node import cards
 from e2e.test_isolation import CONTEXT_MIB, LIMIT_MIB, OOM, UNITS, client, isolation, run, spec_of
+from kits.daily import of_the_day
 from lab.labkit import Process, wait_until
 
 __all__ = ["client"]
@@ -69,7 +70,7 @@ def held(k3s: K3s, name: str) -> bool:
 AUTHOR = {"CUDA_MPS_PIPE_DIRECTORY": "/nowhere", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "100"}
 
 
-@pytest.mark.parametrize("by", ["cdi", "devices"], indirect=True)
+@pytest.mark.parametrize("by", of_the_day(["cdi", "devices"], parts=2), indirect=True)
 def test_processes_are_clients_whatever_their_author_sets(
     k3s: K3s, namespace: str, client: Path, daemon: Process, by: str
 ) -> None:

@@ -106,6 +106,7 @@ def test_spread_gives_each_app_a_card_of_its_own(k3s: K3s, namespace: str) -> No
     insert_cards(k3s, {SERVER: cards(7611, 7611)})
 
 
+@pytest.mark.daily
 def test_a_pending_pod_runs_soon_after_the_room_is_there(k3s: K3s, namespace: str) -> None:
     """Object of the old pod gone -> each Pending pod runs; the figures are judged by `make bench`."""
     figures = []

@@ -18,6 +18,8 @@ from e2e.manifests import Manifest, container, deployment, pod_spec
 from e2e.plugin_node import cards
 from lab.labkit import wait_until
 
+pytestmark = pytest.mark.daily
+
 KILLS = int(os.environ.get("EDGEGPU_KILLS", "20"))
 GOOD_AGAIN_S = 30.0
 EXPOSED = {"init", "loop"}

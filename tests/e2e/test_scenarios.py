@@ -14,6 +14,8 @@ from lab.labkit import wait_until
 
 from edgegpu_core.podview import CARDS_ANNOTATION, read_cards
 
+pytestmark = pytest.mark.daily
+
 GPU_LINE = re.compile(r"^GPU 0: .+ \(UUID: (GPU-[0-9a-f-]{36})\)$")
 
 

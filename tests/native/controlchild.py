@@ -8,7 +8,6 @@ import sys
 import threading
 import time
 from collections.abc import Collection, Mapping
-from functools import cache
 from pathlib import Path
 
 from native.limiterkit import Container
@@ -18,6 +17,7 @@ from edgegpu_plugin.compute.control import ComputeControl
 from edgegpu_plugin.containers.bypass import ContainerKey
 from edgegpu_plugin.containers.container_folder import Charge
 from edgegpu_plugin.containers.held.container_state import TimedContainer
+from edgegpu_plugin.containers.usage_file import process_maps
 
 LOOK_S = 0.5
 MIB = 1024
@@ -32,9 +32,8 @@ def main(root: str, card: str, policy: str, words: list[str]) -> None:
     inodes = {(folder / "usage").stat().st_ino: keys[folder] for folder in cores}
     ncalls = threading.Lock()
 
-    @cache
     def container_of(pid: int) -> ContainerKey | None:
-        maps = Path(f"/proc/{pid}/maps").read_text()
+        maps = process_maps(Path(f"/proc/{pid}")).decode(errors="replace")
         return next((key for inode, key in inodes.items() if re.search(rf"(?m)^\S+ \S+ \S+ \S+ {inode}\s", maps)), None)
 
     def charge(charges: Mapping[ContainerKey, Mapping[str, Charge]]) -> None:

@@ -24,6 +24,8 @@ STATIC = {
     "12": _SITE / "cuda_runtime/lib/libcudart_static.a",
     "13": _SITE / "cu13/lib/libcudart_static.a",
 }
+HEADERS = {"11": _SITE / "cuda_runtime/include/cuda.h", "13": _SITE / "cu13/include/cuda.h"}
+"""The header of 12 lies where that of 11 does, and either comes last."""
 HAVE_CUDART = platform.machine() == "x86_64" and sys.platform == "linux"
 
 _SHARED_MAIN = """

@@ -101,6 +101,14 @@ class Container:
         with self.usage.open("r+b") as file:
             file.write(head + slot * count)
 
+    def write_slot(self, pid: int, *, start: int, mib: int) -> None:
+        """Write the first slot of a file that nobody has used: a process that counts so much of the first card."""
+        namespace = Path("/proc/self/ns/pid").stat().st_ino
+        slot = _SLOT.pack(1, start, namespace, 1, pid, mib * MIB, 1, *([0] * 2 * (CARDS - 1)))
+        head = _HEAD.pack(_MAGIC, _VERSION, USAGE_BYTES, SLOTS, 0, 1, 1, 0, *([0] * CARDS), b"")
+        with self.usage.open("r+b") as file:
+            file.write(head + slot)
+
 
 def stamp(library: Path, out: Path, **settings: Path) -> None:
     """Copy a library with other folders written into it (settings.c)."""

@@ -1,5 +1,5 @@
 /* selftest_standin.c - a library in the limiter's place that does what none should: it lets all pass (as built),
- * crashes, hangs, fails, grants nothing, refuses by a strange number, or grants one way past the limit.
+ * crashes, hangs, fails, grants nothing, refuses by a strange number, or loads no module or launches no kernel.
  *
  * It has the marks of plugin/limiter/common/settings.c, and opens the driver where they say. */
 #include <dlfcn.h>
@@ -36,6 +36,12 @@ static long pass(const char *name, long a, long b, long c, long d)
 		return pass(#name, a, b, c, d);                                                   \
 	}
 
+#define PASS_OF_5(name)                                                                           \
+	long name(long a, long b, long c, long d, long e)                                         \
+	{                                                                                         \
+		return ((long (*)(long, long, long, long, long))real(#name))(a, b, c, d, e);      \
+	}
+
 PASS(cuDeviceGet)
 PASS(cuDevicePrimaryCtxRetain)
 PASS(cuDevicePrimaryCtxRelease_v2)
@@ -49,6 +55,39 @@ PASS(cuMemPoolTrimTo)
 PASS(cuMemCreate)
 PASS(cuMemRelease)
 PASS(cuMemGetAllocationGranularity)
+PASS(cuGraphCreate)
+PASS_OF_5(cuGraphAddMemAllocNode)
+PASS(cuGraphInstantiateWithFlags)
+PASS(cuGraphLaunch)
+PASS(cuGraphExecDestroy)
+PASS(cuGraphDestroy)
+PASS(cuDeviceGraphMemTrim)
+PASS(cuModuleGetFunction)
+PASS(cuModuleUnload)
+PASS(cuGetProcAddress)
+PASS_OF_5(cuGetProcAddress_v2)
+
+long cuModuleLoadData(long out, long image)
+{
+#ifdef LOADS_NO_MODULE
+	return 999;
+#endif
+	return pass("cuModuleLoadData", out, image, 0, 0);
+}
+
+long cuLaunchKernel(void *function, unsigned int gx, unsigned int gy, unsigned int gz, unsigned int bx, unsigned int by,
+		    unsigned int bz, unsigned int shared, void *stream, void **params, void **extra)
+{
+	__typeof__(&cuLaunchKernel) launch = (__typeof__(&cuLaunchKernel))real("cuLaunchKernel");
+
+#ifdef LAUNCHES_NOTHING
+	return 999;
+#endif
+#ifdef CRASHES_AT_LAUNCH
+	abort();
+#endif
+	return launch(function, gx, gy, gz, bx, by, bz, shared, stream, params, extra);
+}
 
 long cuInit(long flags)
 {

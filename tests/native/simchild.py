@@ -106,7 +106,10 @@ def _cuda_call(name: str, args: list[Any]) -> list[Any]:
 
 def _answer(request: dict[str, Any]) -> None:
     call, args = request["call"], request["args"]
-    result = _cuda_call(call, args) if call.startswith("cu") else _nvml(call, args)
+    if call == "draw":
+        result: Any = ctypes.CDLL("libGLX_nvidia.so.0").sim_draw(*args)
+    else:
+        result = _cuda_call(call, args) if call.startswith("cu") else _nvml(call, args)
     with _lock, contextlib.suppress(BrokenPipeError):
         sys.stdout.write(json.dumps({"id": request["id"], "result": result}) + "\n")
         sys.stdout.flush()

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pynvml
 import pytest
-from limiter_functions import faults_of, read_table
+from limiter_functions import faults_of, listed_cuda, read_table
+from native.cudart import HAVE_CUDART, HEADERS
 from native.limiterkit import LIBRARIES, SOURCES
 
 TABLES = {"libcuda.so.1": SOURCES / "cuda/functions.tsv", "libnvidia-ml.so.1": SOURCES / "nvml/functions.tsv"}
-HOOKED = 97
+HOOKED = 107
 OPEN = 5
 """How many functions can take memory that does not count yet: README.md names them. The number may only fall."""
 
@@ -34,6 +35,49 @@ def test_each_name_of_the_simulated_driver_is_in_the_list(simdriver_build: Path,
 def test_each_name_of_nvidias_own_binding_is_in_the_list() -> None:
     named = set(re.findall(r'"(nvml[A-Z]\w+)"', Path(pynvml.__file__).read_text()))
     assert named - {function.name for function in read_table(TABLES["libnvidia-ml.so.1"])} == set()
+
+
+VIEWS = ((), ("-DCUDA_API_PER_THREAD_DEFAULT_STREAM",), ("-D__CUDA_API_VERSION_INTERNAL",))
+"""cuda.h declares what programs call: by the legacy stream, by each thread's own, and every version of a function."""
+
+
+def declared(header: Path) -> set[str]:
+    """Return the functions of the driver that a cuda.h declares, by the names that its macros give them.
+
+    What it defines itself (`static inline`) calls another of them.
+    """
+    names = set[str]()
+    for view in VIEWS:
+        command: list[str | Path] = ["cc", "-E", "-P", *view, "-x", "c", header]
+        text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        names.update(re.findall(r"(?<!inline )\bCUresult\s+(cu[A-Z]\w*)\s*\(", text))
+    return names
+
+
+@pytest.mark.skipif(not HAVE_CUDART, reason="NVIDIA has wheels for amd64")
+@pytest.mark.parametrize("version", HEADERS)
+def test_each_function_of_nvidias_header_is_in_the_list(tmp_path: Path, version: str) -> None:
+    listed = {function.name for function in read_table(TABLES["libcuda.so.1"])}
+    found = declared(HEADERS[version])
+    assert len(found) > 500
+    assert {"cuMemAlloc_v2", "cuLaunchKernel_ptsz", "cuMemcpyDtoH_v2_ptds"} <= found
+    assert found - listed == set(), "give each a row: does it take memory, or launch?"
+    newer = tmp_path / "cuda.h"
+    addition = "\nCUresult CUDAAPI cuMemAllocElsewhere(CUdeviceptr *out, size_t bytes);\n"
+    newer.write_text(HEADERS[version].read_text() + addition)
+    assert declared(newer) - listed == {"cuMemAllocElsewhere"}
+
+
+def test_the_list_says_of_which_cuda_its_newest_functions_are() -> None:
+    rows = [line.split("\t") for line in TABLES["libcuda.so.1"].read_text().splitlines() if not line.startswith("#")]
+    since = max(tuple(int(part) for part in row[3].split(".")) for row in rows[1:])
+    listed = listed_cuda(TABLES["libcuda.so.1"]) or 0
+    assert 1000 * since[0] + 10 * since[1] <= listed
+    assert listed_cuda(TABLES["libnvidia-ml.so.1"]) is None
+    if HAVE_CUDART:
+        version = re.search(r"^#define CUDA_VERSION (\d+)$", HEADERS["13"].read_text(), re.MULTILINE)
+        assert version is not None
+        assert int(version[1]) == listed, "its first line names the newest header that was compared"
 
 
 def test_what_is_open_does_not_grow() -> None:
@@ -77,6 +121,7 @@ def test_a_library_for_this_machine_alone_is_refused(limiter_build: Path, tmp_pa
     subprocess.run(["cc", "-D_GNU_SOURCE", "-shared", "-fPIC", source, "-o", library], check=True)
     found = "\n".join(faults_of(library, table, "libcuda.so.1", any_glibc=False))
     assert "does not export cuTwo" in found
+    assert "takes close_range from libc" in found
     assert "has not the SONAME" in found
     if "GLIBC_2.34" in subprocess.run(["nm", "-D", library], capture_output=True, text=True, check=True).stdout:
         assert "needs GLIBC_2.34" in found

@@ -115,6 +115,22 @@ def test_what_the_driver_counts_beyond_the_container_s_own_count_takes_room(
     process.alloc(LEFT_MIB)
 
 
+def test_over_its_limit_a_container_gets_nothing_that_its_pool_keeps(
+    start: Start, container: Container, two_cards: list[SimCard]
+) -> None:
+    process = start()
+    process.open_cuda()
+    process.alloc(300)
+    status, address = process.call("cuMemAllocAsync", "&u64", 600 * MIB, 0)
+    assert (status, process.call("cuMemFreeAsync", address, 0)) == (0, [0])
+    container.limit((two_cards[0], LIMIT_MIB), context_mib=CONTEXT_MIB, uncounted_mib=200)
+    time.sleep(0.3)
+    assert process.call("cuMemAllocAsync", "&u64", 600 * MIB, 0)[0] == OOM
+    container.limit((two_cards[0], LIMIT_MIB), context_mib=CONTEXT_MIB)
+    time.sleep(0.3)
+    assert process.call("cuMemAllocAsync", "&u64", 600 * MIB, 0)[0] == 0
+
+
 def test_the_file_keeps_the_most_that_was_counted_at_once(start: Start, container: Container) -> None:
     """The plugin compares it with the driver's count, which is of another moment than the plugin's look."""
 
@@ -166,6 +182,46 @@ def test_what_cuda_and_nvml_say_of_the_card(start: Start) -> None:
         (second.pid, 100 * MIB),
     }
     assert second.call("nvmlDeviceGetGraphicsRunningProcesses", ["dev", 0]) == []
+
+
+def test_a_list_of_processes_without_a_place_is_refused(start: Start) -> None:
+    """NVIDIA allows none where the count is 0, and there alone."""
+    process = start()
+    process.open_cuda()
+    code = (
+        "import ctypes, pynvml; pynvml.nvmlInit(); n = ctypes.c_uint(%d); "
+        "f = pynvml._nvmlGetFunctionPointer(%r); "
+        "print(f(pynvml.nvmlDeviceGetHandleByIndex(0), ctypes.byref(n), None), n.value)"
+    )
+    names = [f"nvmlDeviceGet{kind}RunningProcesses{form}" for kind in ("Compute", "Graphics") for form in ("", "_v3")]
+
+    def answers(count: int) -> list[str]:
+        environment = Path(f"/proc/{process.pid}/environ").read_text().split("\0")
+        env = dict(line.split("=", 1) for line in environment if "=" in line)
+        return [
+            subprocess.run(
+                [sys.executable, "-c", code % (count, name)], env=env, capture_output=True, text=True, check=True
+            ).stdout
+            for name in names
+        ]
+
+    assert answers(8) == ["2 8\n"] * 4
+    assert answers(0) == ["7 1\n"] * 2 + ["0 0\n"] * 2
+
+
+@pytest.mark.parametrize("whose", ["another process", "the process itself"])
+def test_a_slot_whose_pid_came_again_holds_nothing(start: Start, container: Container, whose: str) -> None:
+    """The pid of a slot is another process's now: its memory is nobody's, neither the new one's."""
+    process = start()
+    with subprocess.Popen(["/bin/sleep", "60"]) as other:
+        pid = other.pid if whose == "another process" else process.pid
+        began = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+        container.write_slot(pid, start=began - 1, mib=700)
+        assert container.counted() == 700 * MIB
+        process.open_cuda()
+        process.alloc(LEFT_MIB)  # before a refusal it is looked who lives
+        assert container.counted() == LIMIT_MIB * MIB
+        other.kill()
 
 
 def test_another_containers_processes_are_not_seen(start: Start, driver: SimDriver, container: Container) -> None:

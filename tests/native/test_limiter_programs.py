@@ -1,5 +1,6 @@
 """The limiter's own programs (plugin/limiter/tests), on a driver that answers at once."""
 
+import os
 import random
 import signal
 import subprocess
@@ -8,10 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from native.limiterkit import MIB, NULL_CARD, SOURCES, USAGE_BYTES, Container, compile_program, make_container
+from native.limiterkit import CARDS, MIB, NULL_CARD, SOURCES, USAGE_BYTES, Container, compile_program, make_container
+from native.simkit import Child
 
 LIMIT_MIB, CONTEXT_MIB = 64, 4
 LEFT = (LIMIT_MIB - CONTEXT_MIB) * MIB
+OUT_OF_MEMORY = 2
 
 Compile = Callable[..., Path]
 
@@ -41,6 +44,142 @@ def container(tmp_path: Path, limiter_build: Path, null_driver: Path) -> Contain
     return made
 
 
+def _with_objects(folder: Path, build: Path, *flags: str) -> Container:
+    """Lay out a container on the driver that answers at once, which also has what few tests need."""
+    driver = folder / "driver"
+    driver.mkdir()
+    sources = ["tests/nulldriver.c", "tests/nullobjects.c"]
+    compile_program(driver / "libcuda.so.1", build, sources, "-O2", "-shared", "-fPIC", *flags)
+    container = make_container(folder / "container", build, driver)
+    container.limit((NULL_CARD, LIMIT_MIB), context_mib=CONTEXT_MIB)
+    return container
+
+
+def test_backing_that_something_else_may_keep_counts_after_its_release(
+    tmp_path: Path, limiter_build: Path, programs: Compile
+) -> None:
+    container = _with_objects(tmp_path, limiter_build)
+    exported = programs("exported")
+    container.run(exported)
+    container.run(exported)  # with the process what it exported counts no more
+
+
+@pytest.mark.parametrize("call", ["bind", "map"])
+def test_what_waits_in_the_driver_for_others_keeps_no_other_thread_waiting(
+    tmp_path: Path, limiter_build: Path, programs: Compile, call: str
+) -> None:
+    """As a multicast object, to which nothing can be bound until all its devices are added."""
+    _with_objects(tmp_path, limiter_build).run(programs("crowd"), call)
+
+
+@pytest.mark.parametrize(
+    ("flags", "device", "usage_bytes", "answer"),
+    [
+        (("-DUUID_ERROR=719",), 0, USAGE_BYTES, 719),
+        (("-DUUID_ERROR=801",), 0, USAGE_BYTES, OUT_OF_MEMORY),
+        (("-DDEVICES=20",), CARDS, USAGE_BYTES, OUT_OF_MEMORY),
+        ((), 0, USAGE_BYTES - 1, OUT_OF_MEMORY),
+        ((), 0, None, OUT_OF_MEMORY),
+    ],
+    ids=["after a launch failed", "with a driver too old", "one card too many", "another usage file", "no usage file"],
+)
+def test_a_card_that_cannot_be_counted_gives_nothing(
+    tmp_path: Path,
+    limiter_build: Path,
+    programs: Compile,
+    flags: tuple[str, ...],
+    device: int,
+    usage_bytes: int | None,
+    answer: int,
+) -> None:
+    container = _with_objects(tmp_path, limiter_build, *flags)
+    if usage_bytes is None:
+        container.usage.unlink()
+    else:
+        os.truncate(container.usage, usage_bytes)
+    container.run(programs("uncounted"), str(device), str(answer))
+    if usage_bytes == USAGE_BYTES and answer == OUT_OF_MEMORY:
+        assert container.refused() > 10, "what was refused is told"
+
+
+def test_who_is_called_back_by_the_driver_may_call_it(
+    container: Container, null_driver: Path, programs: Compile
+) -> None:
+    container.run(programs("callback"), null_driver / "libcuda.so.1")
+
+
+def test_a_card_that_could_not_be_counted_at_first_is_counted_later(container: Container, programs: Compile) -> None:
+    container.run(programs("late"))
+
+
+def test_a_process_that_nobody_may_look_into_counts_itself(container: Container, programs: Compile) -> None:
+    assert container.run(programs("undumpable")) == "0\n"
+
+
+def test_memory_of_another_cards_pool_counts_there(tmp_path: Path, limiter_build: Path, programs: Compile) -> None:
+    container = _with_objects(tmp_path, limiter_build, "-DDEVICES=2")
+    cards = ((NULL_CARD, LIMIT_MIB), ("GPU-01010101-0101-0101-0101-010101010101", LIMIT_MIB))
+    container.limit(*cards, context_mib=CONTEXT_MIB)
+    container.run(programs("elsewhere"))
+
+
+def test_who_launches_in_a_context_that_ended_hides_no_later_one(
+    tmp_path: Path, limiter_build: Path, programs: Compile
+) -> None:
+    """Four kernels of 5 ms at 10 percent take 150 ms at least: the last one's debt is paid later."""
+    container = _with_objects(tmp_path, limiter_build, "-DKERNEL_MS=5")
+    container.limit((NULL_CARD, LIMIT_MIB), context_mib=CONTEXT_MIB, core=10)
+    assert float(container.run(programs("ghost"))) > 100
+
+
+def test_a_preloaded_library_tells_the_limiter_neither_limits_nor_who_lives(
+    container: Container, programs: Compile, tmp_path: Path
+) -> None:
+    """It answers in the place of libc where the limiter asks, and as libc elsewhere."""
+    liar = tmp_path / "liar.so"
+    subprocess.run(["cc", "-O1", "-w", "-shared", "-fPIC", "-o", liar, SOURCES / "tests/liar.c", "-ldl"], check=True)
+    wrong = tmp_path / "wrong"
+    wrong.write_text(f"edgegpu-limits 1\ncard {NULL_CARD} memory_bytes={1 << 40} context_bytes=0 policy=strict\n")
+    lies = {"LD_PRELOAD": str(liar), "LIAR_LIMITER": str(container.libraries), "LIAR_LIMITS": str(wrong)}
+    with subprocess.Popen([programs("leaderless")], env=container.environment(), stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"holding\n"
+        told = subprocess.run(
+            [programs("churn"), "0"],
+            env={**container.environment(), **lies},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert int(told.stdout) == LEFT - (CONTEXT_MIB + 50) * MIB
+        holder.kill()
+    done = subprocess.run(
+        [programs("families")], env={**container.environment(), **lies}, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_who_leaves_the_driver_by_a_jump_counts_as_before(container: Container, programs: Compile) -> None:
+    container.run(programs("jumps"))
+
+
+def test_each_function_that_launches_is_held_and_sleeps_meanwhile(
+    tmp_path: Path, limiter_build: Path, programs: Compile
+) -> None:
+    """Four kernels of 5 ms at 10 percent take 200 ms; what is in flight when a row is read is the next one's."""
+    launches = programs("launches")
+    container = _with_objects(tmp_path, limiter_build, "-DKERNEL_MS=5")
+    free = [line.split() for line in container.run(launches).splitlines()]
+    container.limit((NULL_CARD, LIMIT_MIB), context_mib=CONTEXT_MIB, core=10)
+    *held, worked = [line.split() for line in container.run(launches).splitlines()]
+    assert len(held) == 12
+    assert {way: float(ms) for way, ms in held if float(ms) < 100} == {}
+    assert sum(float(ms) for _, ms in held) > 12 * 180
+    assert worked[0] == "worked"
+    assert float(worked[1]) < 10, "percent of a core while it waits"
+    assert sum(float(ms) for way, ms in free if way != "worked") < 200
+
+
 def test_each_family_counts_to_the_byte(container: Container, programs: Compile) -> None:
     container.run(programs("families"))
     assert container.counted() == CONTEXT_MIB * MIB
@@ -66,6 +205,16 @@ def test_a_program_that_links_the_driver_is_held(container: Container, programs:
 def test_one_alone_gets_the_last_byte(container: Container, programs: Compile, kind: str) -> None:
     rounds = 3000
     assert container.run(programs("racer"), kind, "4", str(rounds)) == f"{rounds}\n"
+
+
+def test_a_module_that_is_compiled_keeps_no_other_program_from_starting(container: Container) -> None:
+    with Child(container.libraries) as first, Child(container.libraries) as second:
+        first.open_cuda()
+        compiling = first.start("cuModuleLoadData", "&ptr", "slow", thread=False)
+        time.sleep(1)
+        second.open_cuda()
+        assert not first.answered(compiling)
+        assert first.result(compiling)[0] == 0
 
 
 def test_a_process_whose_first_thread_ended_still_counts(container: Container, programs: Compile) -> None:
@@ -115,6 +264,14 @@ def test_the_parts_by_themselves(limiter_build: Path, tmp_path: Path) -> None:
     done = subprocess.run([unit, tmp_path], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == f"{USAGE_BYTES}\n"
+
+
+def test_processes_that_take_turns_are_charged_for_all_that_they_use(limiter_build: Path, tmp_path: Path) -> None:
+    """However far the clock of the card drifts from the host's, and however late each sees what is over."""
+    sources = ["tests/segments.c", "common/cover.c"]
+    model = compile_program(tmp_path / "segments", limiter_build, sources, "-fsanitize=address,undefined")
+    done = subprocess.run([model], capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 @pytest.mark.sanitizer

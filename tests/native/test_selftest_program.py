@@ -4,12 +4,13 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from native.limiterkit import LIBRARIES
+from native.limiterkit import LIBRARIES, SOURCES
 
 from edgegpu_plugin.containers.limiter_files import LimiterFiles
 from edgegpu_plugin.records.selftest_results import CardResult, Verdict
@@ -21,6 +22,8 @@ STANDIN = Path(__file__).with_name("selftest_standin.c")
 CARD = make_card(0, "Tesla T4", 15360)
 OTHER = make_card(1, "NVIDIA A2", 16384, cc="8.6")
 MIB = 1 << 20
+LOOKUPS = ("cuGetProcAddress", "cuGetProcAddress_v2")
+NEWER = "the driver's CUDA {} is newer than the limiter's list of functions, which ends with CUDA 13.5"
 
 
 @pytest.fixture
@@ -53,6 +56,19 @@ class Tried:
         subprocess.run([*command, "-o", place / LIBRARIES[0], STANDIN, "-ldl"], check=True)
         return place
 
+    def mutant(self, was: str, *, becomes: str) -> Path:
+        """Return a folder with the limiter whose cuda_lookup.c has other words in one place."""
+        sources, place = self._folder / "sources", self._folder / "mutant"
+        shutil.copytree(SOURCES, sources)
+        lookup = sources / "cuda/cuda_lookup.c"
+        text = lookup.read_text()
+        assert text.count(was) == 1
+        lookup.write_text(text.replace(was, becomes))
+        build = [f"OUT={place}", f"ROOT={SOURCES.parents[1]}", f"PYTHON={sys.executable}", "CC=cc", "EXTRA=-O0 -g0"]
+        subprocess.run(["make", "-s", "-C", sources, *build, place / LIBRARIES[0]], check=True)
+        shutil.copy(self.build / LIBRARIES[1], place)
+        return place
+
     def see(self, *cards: str, limiter: Path | None = None) -> Observations:
         folder = limiter or self.build
         files = LimiterFiles({name: folder / name for name in LIBRARIES})
@@ -63,19 +79,30 @@ class Tried:
         return judge(seen, seen.cards[0], key="k", at_s=1)
 
 
-def test_the_limiter_holds_on_each_card_in_four_ways_and_two_processes(tried: Tried) -> None:
+def test_the_limiter_holds_on_each_card_in_each_way_and_two_processes(tried: Tried) -> None:
     seen = tried.see(CARD.uuid, OTHER.uuid)
     results = [judge(seen, card, key="k", at_s=1) for card in seen.cards]
     assert [(one.card, one.verdict, one.reason) for one in results] == [
         (card.uuid, Verdict.PASSED, "") for card in (CARD, OTHER)
     ]
-    assert results[0].granted == {"plain": 3, "managed": 3, "async": 3, "virtual": 3}
+    assert results[0].granted == dict.fromkeys(("plain", "managed", "async", "virtual", "graph", *LOOKUPS), 3)
+    assert results[0].not_tried == {}
     assert results[0].context_mib == 200 + 16
     assert results[0].native_us
     assert results[0].held_us
     assert {card.held.total_bytes for card in seen.cards} == {300 * MIB}
     assert {card.held.nvml_total_bytes for card in seen.cards} == {300 * MIB}
     assert {card.second.code for card in seen.cards} == {2}
+
+
+def test_kernels_are_held_to_their_part_of_the_time(tried: Tried) -> None:
+    began_s = time.monotonic()
+    result = tried.judge()
+    assert time.monotonic() - began_s < 5
+    assert result.verdict is Verdict.PASSED
+    assert result.core_percent == 20
+    assert 100_000 <= (result.native_work_us or 0) < 200_000  # a hundred of a millisecond
+    assert (result.held_work_us or 0) > 400_000  # five times as long, less what a bucket saves up
 
 
 def test_nothing_is_left_on_the_card_nor_among_the_processes(tried: Tried) -> None:
@@ -102,6 +129,9 @@ def _read(path: Path) -> bytes:
         ("-DFAILS", Verdict.HARMFUL, "CUDA error 999 at cuInit"),
         ("-DGRANTS_NOTHING", Verdict.HARMFUL, "grants no plain memory within the limit (CUDA error 2)"),
         ("-DSTRANGE_NUMBER", Verdict.HARMFUL, "plain memory is refused by CUDA error 999 and not by 2"),
+        ("-DLOADS_NO_MODULE", Verdict.HARMFUL, "does not with it: CUDA error 999 at the loading of a module"),
+        ("-DLAUNCHES_NOTHING", Verdict.HARMFUL, "does not with it: CUDA error 999 at the launch of a kernel"),
+        ("-DCRASHES_AT_LAUNCH", Verdict.HARMFUL, "ended by signal 6 at the launch of a kernel"),
     ],
 )
 def test_what_is_no_limiter_is_found_out(tried: Tried, flag: str, verdict: Verdict, said: str) -> None:
@@ -133,9 +163,83 @@ def test_without_cuda_nothing_can_be_said(tried: Tried) -> None:
 
 
 def test_an_old_driver_is_not_blamed_for_the_ways_that_it_lacks(tried: Tried) -> None:
-    tried.driver.fail("cuMemAllocAsync", 801)
+    for name in ("cuMemAllocAsync", "cuGraphAddMemAllocNode"):
+        tried.driver.fail(name, 801)
+    tried.driver.fail("cuModuleLoadData", 222)  # its compiler is too old for the module, or missing
     result = tried.judge()
     assert result.verdict is Verdict.PASSED, result
+    assert result.granted == dict.fromkeys(("plain", "managed", "virtual", *LOOKUPS), 3)
+    assert result.not_tried == {
+        "async": "CUDA error 801 at an allocation without the limiter too",
+        "graph": "CUDA error 801 at an allocation without the limiter too",
+        "kernel": "CUDA error 222 at the loading of a module without the limiter too",
+        "compute": "CUDA error 222 at the loading of a module without the limiter too",
+    }
+    assert (result.native_work_us, result.held_work_us) == (None, None)
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+@pytest.mark.parametrize(
+    ("ways", "was", "becomes"),
+    [
+        (LOOKUPS[:1], "return NESTED || replaced(symbol, out, ret) ? ret", "return true ? ret"),
+        (LOOKUPS[1:], "if (!NESTED && !replaced(symbol, out, ret) &&", "if (false &&"),
+        (
+            LOOKUPS,
+            "= stand_in(symbol, *out)",
+            '= text_equal(symbol, "cuGetProcAddress") ? *out : stand_in(symbol, *out)',
+        ),
+    ],
+    ids=["of the first generation", "of the second", "for itself alone"],
+)
+def test_a_limiter_that_gives_the_drivers_own_function_is_found_out(
+    tried: Tried, ways: tuple[str, ...], was: str, becomes: str
+) -> None:
+    result = tried.judge(tried.mutant(was, becomes=becomes))
+    assert (result.verdict, result.reason) == (Verdict.LOOSE, f"memory by {ways[0]} past the limit was granted")
+    assert tuple(name for name, granted in result.granted.items() if granted == 4) == ways
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+def test_a_limiter_that_withholds_what_programs_need_is_found_out(tried: Tried) -> None:
+    result = tried.judge(tried.mutant("return hooked_functions[i].hook;", becomes="return NULL;"))
+    said = "the limiter grants no memory by cuGetProcAddress within the limit (CUDA error 500)"
+    assert (result.verdict, result.reason) == (Verdict.HARMFUL, said)
+
+
+def test_a_driver_without_the_newer_lookup_is_not_blamed(tried: Tried) -> None:
+    library = (tried.driver.libraries / LIBRARIES[0]).resolve()
+    library.write_bytes(library.read_bytes().replace(b"\0cuGetProcAddress_v2\0", b"\0cuGetProcAddress_no\0"))
+    result = tried.judge()
+    assert result.verdict is Verdict.PASSED, result
+    assert result.not_tried == {"cuGetProcAddress_v2": "the driver has no such function"}
+    assert result.granted["cuGetProcAddress"] == 3
+
+
+@pytest.mark.parametrize(("cuda", "said"), [("11.4", ""), ("13.5", ""), ("13.6", NEWER), ("14.0", NEWER)])
+def test_a_driver_that_is_newer_than_the_list_is_told_and_makes_no_verdict(
+    tried: Tried, simdriver_build: Path, cuda: str, said: str
+) -> None:
+    SimDriver.create(tried.driver.root, [CARD, OTHER], build=simdriver_build, versions=SimVersions(cuda=cuda))
+    result = tried.judge()
+    assert result.verdict is Verdict.PASSED, result
+    major, minor = (int(part) for part in cuda.split("."))
+    assert result.cuda_version == 1000 * major + 10 * minor
+    assert result.newer_driver == said.format(cuda)
+
+
+def test_a_limiter_that_sees_no_nodes_of_graphs_lets_them_through_and_is_found_out(tried: Tried) -> None:
+    tried.driver.fail("cuGraphGetNodes", 999)  # by which the limiter knows what a graph will take
+    result = tried.judge()
+    assert (result.verdict, result.reason) == (Verdict.LOOSE, "graph memory past the limit was granted")
+
+
+def test_a_limiter_that_takes_every_launch_for_a_capture_holds_none_and_is_found_out(tried: Tried) -> None:
+    tried.driver.fail("cuStreamIsCapturing", 906)  # another stream captures: such launches are left alone
+    result = tried.judge()
+    assert result.verdict is Verdict.LOOSE, result
+    assert result.reason.startswith("a compute limit of 20 percent held nothing: the same work took 1")
+    assert (result.held_work_us or 0) < 200_000
 
 
 def test_a_card_that_is_nearly_full_is_left_alone(tmp_path: Path, simdriver_build: Path, limiter_build: Path) -> None:
@@ -226,16 +330,19 @@ def test_no_variable_chooses_cards_or_libraries(limiter_build: Path, tmp_path: P
 def test_it_goes_before_nobody_and_first_when_memory_is_short(tried: Tried, tmp_path: Path) -> None:
     _request(tried.build, tried.driver, tmp_path, limiter=tried.standin("-DHANGS"))
     command = ["chrt", "-r", "1", "nice", "-n", "-10"] if os.geteuid() == 0 else ["nice", "-n", "5"]
-    with subprocess.Popen([*command, tried.build / "edgegpu-selftest", tmp_path], stdout=subprocess.DEVNULL) as started:
-        end_s = time.monotonic() + 10
-        children = Path(f"/proc/{started.pid}/task/{started.pid}/children")
-        while not (found := children.read_text().split()) and time.monotonic() < end_s:
-            time.sleep(0.01)
-        child = int(found[0])
-        assert os.sched_getscheduler(child) == os.SCHED_OTHER
-        assert os.getpriority(os.PRIO_PROCESS, child) == (0 if os.geteuid() == 0 else 5)
-        assert Path(f"/proc/{child}/oom_score_adj").read_text() == "800\n"
-        assert started.wait(30) == 0
+    for _ in range(3):  # it ends after two seconds, which a busy machine may not give to this process
+        with subprocess.Popen([*command, tried.build / "edgegpu-selftest", tmp_path], stdout=subprocess.DEVNULL) as one:
+            children = Path(f"/proc/{one.pid}/task/{one.pid}/children")
+            while not (found := children.read_text().split()) and one.poll() is None:
+                time.sleep(0.01)
+            if found:
+                child = int(found[0])
+                assert os.sched_getscheduler(child) == os.SCHED_OTHER
+                assert os.getpriority(os.PRIO_PROCESS, child) == (0 if os.geteuid() == 0 else 5)
+                assert Path(f"/proc/{child}/oom_score_adj").read_text() == "800\n"
+                assert one.wait(30) == 0
+                return
+    pytest.fail(f"no child of it was seen, and it has ended with {one.returncode}")
 
 
 def _start(build: Path, work: Path, **variables: str) -> "subprocess.CompletedProcess[str]":

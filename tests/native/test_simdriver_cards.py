@@ -56,7 +56,8 @@ def test_a_driver_upgrade_replaces_the_files(
 ) -> None:
     SimDriver.create(box.root, two_cards, build=simdriver_build, versions=SimVersions("575.57.08", "12.9"))
     names = sorted(path.name for path in box.libraries.iterdir())
-    assert names == ["libcuda.so.1", "libcuda.so.575.57.08", "libnvidia-ml.so.1", "libnvidia-ml.so.575.57.08"]
+    libraries = [("libGLX_nvidia.so", "0"), ("libcuda.so", "1"), ("libnvidia-ml.so", "1")]
+    assert names == [f"{name}.{number}" for name, major in libraries for number in (major, "575.57.08")]
     process = child()
     process.call("nvmlInit")
     assert process.call("nvmlSystemGetDriverVersion") == "575.57.08"

@@ -7,7 +7,7 @@ from property.kubelet_model import KubeletModel
 from property.plugin_model import PluginModel
 
 from edgegpu_core.choices.answers import least
-from edgegpu_core.choices.pod_choice import PodChoice
+from edgegpu_core.choices.pod_choice import GivenChoice, PodChoice
 from edgegpu_core.deviceid import DeviceKind, core_ids, memory_ids
 from edgegpu_core.nodeview import is_complete
 from edgegpu_core.placement import PodPlan, Share, footprint, plan_pod
@@ -54,9 +54,9 @@ class BoxModel:
             given=lambda: {key: least(some) for key, some in self.answers().items()},
         )
 
-    def answers(self) -> dict[tuple[str, str], set[PodChoice]]:
+    def answers(self) -> dict[tuple[str, str], set[GivenChoice]]:
         """Return what kubelet's answers give each container, by its pod's UID and by name; one, if they agree."""
-        found: dict[tuple[str, str], set[PodChoice]] = {}
+        found: dict[tuple[str, str], set[GivenChoice]] = {}
         for (uid, container, _), answer in self.kubelet.answers.items():
             found.setdefault((uid, container), set()).add(answer)
         return found
@@ -65,7 +65,7 @@ class BoxModel:
         """Hand a call on."""
         return self.plugin.preferred(kind, available, must_include, size)
 
-    def allocate(self, kind: DeviceKind, ids: tuple[str, ...]) -> PodChoice:
+    def allocate(self, kind: DeviceKind, ids: tuple[str, ...]) -> GivenChoice:
         """Hand a call on."""
         return self.plugin.allocate(kind, ids)
 

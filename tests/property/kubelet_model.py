@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from edgegpu_core.choices.pod_choice import PodChoice
+from edgegpu_core.choices.pod_choice import GivenChoice
 from edgegpu_core.deviceid import DeviceKind
 from edgegpu_core.ledger import CheckpointEntry
 from edgegpu_core.model import ResourceModel
@@ -20,7 +20,7 @@ class DevicePlugins(Protocol):
     def preferred(self, kind: DeviceKind, available: list[str], must_include: list[str], size: int) -> list[str]:
         """Answer GetPreferredAllocation."""
 
-    def allocate(self, kind: DeviceKind, ids: tuple[str, ...]) -> PodChoice:
+    def allocate(self, kind: DeviceKind, ids: tuple[str, ...]) -> GivenChoice:
         """Answer Allocate with what shall hold the container, which kubelet keeps with the devices."""
 
 
@@ -51,7 +51,7 @@ class KubeletModel:
     checkpoint: tuple[CheckpointEntry, ...] = ()
     writes: int = 0
     now: Admission | None = None
-    answers: dict[tuple[str, str, DeviceKind], PodChoice] = field(default_factory=dict)
+    answers: dict[tuple[str, str, DeviceKind], GivenChoice] = field(default_factory=dict)
     _booked: Booked = field(default_factory=dict)
     _reuse: dict[DeviceKind, set[str]] = field(default_factory=dict)
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from edgegpu_core.admission import admission_verdict
 from edgegpu_core.allocation_matching import AllocationMatcher, AllocationTarget, pick
-from edgegpu_core.choices.modes import PluginIsolation
-from edgegpu_core.choices.pod_choice import AllowedChoices, PodChoice
+from edgegpu_core.choices.modes import Capability, PluginIsolation
+from edgegpu_core.choices.pod_choice import AllowedChoices, GivenChoice
 from edgegpu_core.deviceid import DeviceKind
 from edgegpu_core.inventory import CardCapacity, FreeAmounts
 from edgegpu_core.ledger import CheckpointEntry, Ledger
@@ -16,7 +16,7 @@ from edgegpu_core.nodeview import NodeView, corrected_promises
 from edgegpu_core.placement import Placement, PodPlan, Policy, Share, place, plan_pod
 from edgegpu_core.podview import Cards, PodView
 
-ALLOWED = AllowedChoices(PluginIsolation.LIMITER, (PluginIsolation.NONE,))
+ALLOWED = AllowedChoices(PluginIsolation.LIMITER, (PluginIsolation.NONE,), capabilities=(Capability.GRAPHICS,))
 """The node holds containers, and lets its pods choose not to be held."""
 
 
@@ -28,7 +28,7 @@ class PluginModel:
     slots: tuple[CardCapacity, ...]
     checkpoint: Callable[[], tuple[int, tuple[CheckpointEntry, ...]]]
     kubelet_pods: Callable[[], Iterable[PodView]]
-    given: Callable[[], Mapping[tuple[str, str], PodChoice]]
+    given: Callable[[], Mapping[tuple[str, str], GivenChoice]]
     matcher: AllocationMatcher = field(default_factory=AllocationMatcher)
     pods: dict[str, PodView] = field(default_factory=dict)
     released: frozenset[str] = frozenset()
@@ -91,7 +91,7 @@ class PluginModel:
     def _target(self, kind: DeviceKind, size: int, must_include: list[str]) -> AllocationTarget:
         return self.matcher.prefer(kind, size, must_include, self.view(), now_s=self.now_s)
 
-    def allocate(self, kind: DeviceKind, ids: tuple[str, ...]) -> PodChoice:
+    def allocate(self, kind: DeviceKind, ids: tuple[str, ...]) -> GivenChoice:
         """Answer Allocate with what shall hold the container."""
         self.now_s += 0.001
         view = self.view()

@@ -1,6 +1,6 @@
 """The ledger as a state machine: bindings, kubelet's calls in any order, late watches, deletions and restarts.
 
-It stops between any two of kubelet's calls, twenty thousand steps in a run, which processes cannot be made to do: what
+It stops between any two of kubelet's calls, 18 000 steps in a run, which processes cannot be made to do: what
 the core must say there is its subject, PluginModel only what the core is asked with. The real process has a machine of
 its own, tests/chaos/test_plugin_machine.py. That one has not seen an `ambiguous` that never holds; this one does, in
 about every second run of 100 examples.
@@ -16,8 +16,8 @@ from property.cases import MODEL
 from property.plugin_model import ALLOWED, room, summed
 
 from edgegpu_core.admission import admission_verdict
-from edgegpu_core.choices.modes import PluginIsolation
-from edgegpu_core.choices.pod_choice import PodChoice
+from edgegpu_core.choices.modes import Capability, PluginIsolation
+from edgegpu_core.choices.pod_choice import NO_CHOICE, PodChoice
 from edgegpu_core.deviceid import DeviceKind, card_of
 from edgegpu_core.placement import Placement, PodPlan, Policy, place, plan_pod
 from edgegpu_core.podview import PodView
@@ -38,7 +38,9 @@ REQUESTS = st.one_of(
 )
 SHAPE = st.sampled_from(["one"] * 6 + list(SHAPES))
 COPIES = st.sampled_from([3, 1, 2])
-CHOICES = st.sampled_from(["", "", "", PluginIsolation.NONE]).map(PodChoice)
+CHOICES = st.sampled_from(
+    [NO_CHOICE, NO_CHOICE, NO_CHOICE, PodChoice(PluginIsolation.NONE), PodChoice("", (Capability.GRAPHICS,))]
+)
 MOST_WAITING = 6
 PICK = st.integers(0, 5)
 
@@ -81,7 +83,10 @@ class LedgerMachine(BoxModel, RuleBasedStateMachine):
         containers = self.containers(shape, picks)
         for _ in range(copies):
             if isinstance(plan_pod(containers, MODEL), PodPlan):
-                self.add(self.new(containers, choice), known=known)
+                pod = self.new(containers, choice)
+                if self.due in self.api and ambiguous(pod, self.api[self.due]):
+                    self.due = ""  # its calls can be taken for those of a twin that came meanwhile
+                self.add(pod, known=known)
 
     # What kubelet does.
 
@@ -265,6 +270,6 @@ class Forced(LedgerMachine):
 
 
 TestPlaced = Placed.TestCase
-TestPlaced.settings = settings(max_examples=350, stateful_step_count=40)
+TestPlaced.settings = settings(max_examples=125, stateful_step_count=40)
 TestForced = Forced.TestCase
-TestForced.settings = settings(max_examples=200, stateful_step_count=40)
+TestForced.settings = settings(max_examples=100, stateful_step_count=40)

@@ -118,7 +118,7 @@ def brute(plan: PodPlan, free: FreeAmounts, rng: random.Random) -> bool:
 
 
 @given(plans(), nodes(), st.sampled_from(Policy), st.integers(0, 9))
-@settings(max_examples=600)
+@settings(max_examples=300)
 def test_place_finds_a_place_whenever_there_is_one(plan: PodPlan, free: FreeAmounts, policy: Policy, seed: int) -> None:
     rng = random.Random(seed)
     before = free.copy()
@@ -134,7 +134,7 @@ def test_place_finds_a_place_whenever_there_is_one(plan: PodPlan, free: FreeAmou
 
 
 @given(plans(), nodes(), st.sampled_from(Policy))
-@settings(max_examples=400)
+@settings(max_examples=200)
 def test_what_is_placed_lies_on_cards_that_have_it(plan: PodPlan, free: FreeAmounts, policy: Policy) -> None:
     placed = place(plan, free, policy)
     if isinstance(placed, PlacementRefusal):

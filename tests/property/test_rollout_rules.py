@@ -195,7 +195,7 @@ class RolloutMachine(RuleBasedStateMachine):
 
 
 TestRollouts = RolloutMachine.TestCase
-TestRollouts.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestRollouts.settings = settings(max_examples=75, stateful_step_count=40, deadline=None)
 
 
 def _walk(world: RolloutWorld, cuts: int, most: int) -> list[tuple[object, ...]]:

@@ -260,5 +260,5 @@ class OrderMachine(RuleBasedStateMachine):
                 assert (other, one.code) == (CommandState.FAILED, ResultCode.ATTEMPTS)
 
 
-OrderMachine.TestCase.settings = settings(max_examples=120, stateful_step_count=50, deadline=None)
+OrderMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=50, deadline=None)
 TestOrder = OrderMachine.TestCase

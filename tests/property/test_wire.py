@@ -59,7 +59,7 @@ def test_reports_round_trip(report: NodeReport) -> None:
 
 
 @given(reports(), st.data())
-@settings(max_examples=200)
+@settings(max_examples=100)
 def test_a_spoilt_report_is_none_or_sound(report: NodeReport, data: st.DataObject) -> None:
     raw = data.draw(st.composite(lambda draw: spoilt(draw, json.loads(write_report(report))))())
     found = read_report(json.dumps(raw))
@@ -71,7 +71,7 @@ def test_a_spoilt_report_is_none_or_sound(report: NodeReport, data: st.DataObjec
 
 @given(st.text() | JSON.map(json.dumps))
 @example("[" * 100_000)
-@settings(max_examples=200)
+@settings(max_examples=100)
 def test_any_text_is_read_or_refused(text: str) -> None:
     read_report(text)
     read_cards(text, "u", "n")
@@ -100,7 +100,7 @@ def test_cards_round_trip(cards: dict[str, tuple[str, ...]], uid: str, node: str
 
 
 @given(st.data())
-@settings(max_examples=200)
+@settings(max_examples=100)
 def test_a_spoilt_annotation_promises_lists_of_names_or_nothing(data: st.DataObject) -> None:
     value = {"v": 1, "uid": "u", "node": "n", "c": {"main": ["GPU-0", "GPU-1"], "init": ["GPU-0"]}}
     raw = data.draw(st.composite(lambda draw: spoilt(draw, value))())
@@ -111,7 +111,7 @@ def test_a_spoilt_annotation_promises_lists_of_names_or_nothing(data: st.DataObj
 
 
 @given(TEXT, TEXT, TEXT, st.one_of(JSON, TEXT))
-@settings(max_examples=200)
+@settings(max_examples=100)
 def test_a_pod_with_any_quantities_and_annotations_is_read(memory: str, core: str, policy: str, cards: object) -> None:
     limits = {MODEL.memory_resource: memory, MODEL.core_resource: core}
     annotations = {POLICY_ANNOTATION: policy, CARDS_ANNOTATION: json.dumps(cards)}
@@ -133,7 +133,7 @@ ENTRY = st.builds(
 
 
 @given(st.lists(ENTRY, max_size=5), st.data())
-@settings(max_examples=200)
+@settings(max_examples=100)
 def test_a_checkpoint_is_read_as_it_was_written_or_refused(entries: list[CheckpointEntry], data: st.DataObject) -> None:
     by_map = data.draw(st.booleans())
     raw = {

@@ -201,7 +201,7 @@ class LossyLink(RuleBasedStateMachine):
 
 
 LossyLink.TestCase.settings = settings(
-    max_examples=int(os.environ.get("LOSSY", "50")),
+    max_examples=int(os.environ.get("LOSSY", "25")),
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=list(HealthCheck),

@@ -1,4 +1,4 @@
-"""The modes of isolation: what holds a container to its share."""
+"""The modes of isolation, which hold a container to its share, and the capabilities that it does without then."""
 
 from enum import StrEnum
 
@@ -20,3 +20,15 @@ class PluginIsolation(StrEnum):
     def strictness(self) -> int:
         """The mode's place in the order."""
         return list(PluginIsolation).index(self)
+
+
+class Capability(StrEnum):
+    """What a driver can do beside compute, by the names that NVIDIA's container runtime has for it.
+
+    The limiter does not count what these take, so a held container has none of them unless its pod asks.
+    """
+
+    GRAPHICS = "graphics"
+    """Vulkan, OpenGL, EGL, ray tracing by OptiX."""
+    VIDEO = "video"
+    """Encoding and decoding: NVENC, NVDEC."""

@@ -22,9 +22,10 @@ LIBRARY = "libnvidia-ml.so.1"
 _REINIT_S = 30.0
 """How often NVML is started anew while a card is missing: only then it sees the card again, which costs seconds."""
 
+_GRAPHICS_LIST = "nvmlDeviceGetGraphicsRunningProcesses"
 _PROCESS_LISTS = (
     "nvmlDeviceGetComputeRunningProcesses",
-    "nvmlDeviceGetGraphicsRunningProcesses",
+    _GRAPHICS_LIST,
     "nvmlDeviceGetMPSComputeRunningProcesses",
 )
 
@@ -44,10 +45,14 @@ _GONE = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class CardProcess:
-    """A process on a card, by its pid on this machine; `memory_bytes` is None where the driver does not report it."""
+    """A process on a card, by its pid on this machine; `memory_bytes` is None where the driver does not report it.
+
+    `computes`: whether it has a CUDA context there; else it draws alone, by Vulkan or OpenGL.
+    """
 
     pid: int
     memory_bytes: int | None
+    computes: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,14 +154,17 @@ class NvmlLibrary:
 
     def _processes_on(self, handle: Any) -> tuple[CardProcess, ...] | None:  # noqa: ANN401
         """Return the processes on a card; None where it has no list of those that compute."""
-        lists = [self._listed(name, handle) for name in _PROCESS_LISTS]
-        if lists[0] is None:
+        lists = {name: self._listed(name, handle) for name in _PROCESS_LISTS}
+        if lists[_PROCESS_LISTS[0]] is None:
             return None
         used: dict[int, int | None] = {}
-        for one in (one for some in lists for one in some or ()):  # one that computes and draws is in both lists
+        for one in (
+            one for some in lists.values() for one in some or ()
+        ):  # one that computes and draws is in both lists
             known = [bytes_ for bytes_ in (used.get(one.pid), one.usedGpuMemory) if bytes_ is not None]
             used[one.pid] = max(known, default=None)
-        return tuple(CardProcess(pid, memory_bytes) for pid, memory_bytes in used.items())
+        computing = {one.pid for name, some in lists.items() if name != _GRAPHICS_LIST for one in some or ()}
+        return tuple(CardProcess(pid, memory_bytes, computes=pid in computing) for pid, memory_bytes in used.items())
 
     def _listed(self, name: str, handle: Any) -> list[Any] | None:  # noqa: ANN401
         """Return what a list has; None where the driver or the card has no such list."""

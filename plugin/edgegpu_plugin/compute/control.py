@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from edgegpu_plugin.cards.nvml_library import CardProcess
 from edgegpu_plugin.compute.buckets import BucketWatch, read_level
-from edgegpu_plugin.compute.shares import BusyContainer, next_part, permille, targets
+from edgegpu_plugin.compute.shares import WHOLE_PERMILLE, BusyContainer, goals, next_part, permille, targets
 from edgegpu_plugin.containers.bypass import ContainerKey
 from edgegpu_plugin.containers.container_folder import Charge
 from edgegpu_plugin.containers.held.container_state import TimedContainer
@@ -23,7 +23,7 @@ _LOG = logging.getLogger(__name__)
 
 TICK_S = 0.25
 VALID_MS = 2000
-_SMOOTH = 0.3
+_SMOOTH = 0.2
 """The weight of a new sample in what a container is believed to use; one is of a sixth of a second or more.
 
 The first is of a time in which it may not have begun, and the mean of those after it counts until they are several.
@@ -36,6 +36,13 @@ _STALE_S = 1.5
 """A card that says nothing for so long while containers compute is not believed any more."""
 
 _KNOWN_S = 1.0
+_DOUBT_S = 2.0
+"""For so long after a process of a container has ended all that no other was seen to have counts as the container's.
+
+The driver tells what processes had that are there. Who hands work from one short process to the next would seem to lack
+its share, and be charged for less and less.
+"""
+_CARD = 100.0
 _ROUNDED = 0.5
 """What the driver cuts off of a whole percent, on average."""
 
@@ -55,9 +62,14 @@ class _Account:
     mean: float = 0.0
     samples: int = 0
     part: float = 1.0
+    charged: float = WHOLE_PERMILLE
+    """The permille of what is measured that it is charged from now on."""
+    charged_before: float = WHOLE_PERMILLE
+    """The same over the time of `used`."""
     target: float = 0.0
     since_s: float | None = None
     """When it began to compute; None while it does not."""
+    doubted_until_s: float = 0.0
 
 
 class ComputeControl:
@@ -89,8 +101,10 @@ class ComputeControl:
         self._accounts: dict[_Place, _Account] = {}
         self._others: dict[str, float] = {}
         self._told_s: dict[str, float] = {}
+        self._pids: dict[str, dict[int, ContainerKey]] = {}
+        """The processes of containers that were seen to compute on a card, and have not ended."""
         self._beside: Collection[str] = ()
-        """Cards on which processes are listed that no container with a compute limit has."""
+        """Cards on which processes are listed that are of no container that computes there with a limit."""
         self._silent: set[str] = set()
         """Cards that do not say now what processes have: nothing is corrected there."""
         self._mute: set[str] = set()
@@ -103,7 +117,7 @@ class ComputeControl:
             self._wanted.clear()
             while not self._stopping.is_set() and self._tick():
                 self._stopping.wait(TICK_S)
-            for known in (self._accounts, self._others, self._told_s):
+            for known in (self._accounts, self._others, self._told_s, self._pids):
                 known.clear()
             self._write({})
 
@@ -115,7 +129,8 @@ class ComputeControl:
     def look(self, processes: Mapping[str, Iterable[CardProcess]]) -> None:
         """See whether containers compete for a card, by the buckets that moved since the last look, and begin then.
 
-        A container also competes with whatever has no compute limit: whether that computes, the driver's count tells.
+        A container also competes with what has no compute limit, and with one whose bucket stands still, as who writes
+        its usage file can have it. Whether those compute, the driver's count tells.
         """
         used = {card for card, some in processes.items() if any(True for _ in some)} - self._mute
         containers = self._containers() if used else []
@@ -124,9 +139,10 @@ class ComputeControl:
             {(one.key, card): read_level(one.usage, card) for one in containers for card in one.core if card in used},
         )
         moved = {place for place, level in self._levels.items() if level != before.get(place, level)}
-        keys, limited = {one.key for one in containers}, {card for _, card in moved}
         self._beside = {
-            card for card in used & limited if any(self._container_of(one.pid) not in keys for one in processes[card])
+            card
+            for card in used & {card for _, card in moved}
+            if any((self._container_of(one.pid), card) not in moved for one in processes[card])
         }
         if any(self._is_needed(containers, card, {key for key, on in moved if on == card}) for card in used):
             self._wanted.set()
@@ -158,6 +174,7 @@ class ComputeControl:
         account.watch.look(level, now_ns)
         if not account.watch.is_busy:
             account.since_s, account.used, account.mean, account.samples, account.part = None, 0.0, 0.0, 0, 1.0
+            account.charged = account.charged_before = WHOLE_PERMILLE
         elif account.since_s is None:
             account.since_s = now_ns / 1e9
 
@@ -179,38 +196,70 @@ class ComputeControl:
                 self._told_s[card] = now_s
                 self._silent.discard(card)
                 fresh.add(card)
-                self._take(card, samples)
+                self._take(card, samples, now_s)
             elif card in found or now_s - self._told_s.setdefault(card, now_s) > _STALE_S:
                 self._silent.add(card)
         return fresh
 
-    def _take(self, card: str, samples: Mapping[int, int]) -> None:
-        """Add one sample of a card to what its containers and all others are believed to use."""
+    def _take(self, card: str, samples: Mapping[int, int], now_s: float) -> None:
+        """Add one sample of a card to what containers that compute, and all others, are believed to use."""
+        owners = {pid: self._container_of(pid) for pid in samples}
+        self._doubt(card, owners, now_s)
         used: dict[ContainerKey | None, float] = {}
         for pid, percent in samples.items():
-            key = self._container_of(pid)
-            key = key if (key, card) in self._accounts else None
+            found = owners[pid]
+            key = found if found is not None and self._computes((found, card)) else None
             used[key] = used.get(key, 0) + percent + _ROUNDED
+        unseen = max(0.0, _CARD - sum(used.values()))
+        for (key, on), account in self._accounts.items():
+            if on == card and now_s < account.doubted_until_s:
+                used[key] = used.get(key, 0) + unseen
         for (key, on), account in self._accounts.items():
             if on == card:
                 account.samples += 1
                 least, new = 1 / max(1, account.samples - 1), used.get(key, 0)
-                account.used += (new - account.used) * max(_SMOOTH, least)
+                weight = max(_SMOOTH, least)
+                account.used += (new - account.used) * weight
+                account.charged_before += (account.charged - account.charged_before) * weight  # seen as late as `used`
                 account.mean += (new - account.mean) * max(_MEAN, least)
         before = self._others.get(card, 0)
         others = before + (used.get(None, 0) - before) * _SMOOTH
         self._others[card] = others if others >= 1 else 0
 
+    def _doubt(self, card: str, owners: Mapping[int, ContainerKey | None], now_s: float) -> None:
+        """Doubt what is seen of containers of which a process has ended since the last sample."""
+        known = self._pids.get(card, {})
+        ended = {
+            pid for pid, key in known.items() if (owners[pid] if pid in owners else self._container_of(pid)) != key
+        }
+        for pid in ended:
+            if (account := self._accounts.get((known[pid], card))) is not None:
+                account.doubted_until_s = now_s + _DOUBT_S
+        alive = {pid: key for pid, key in known.items() if pid not in ended}
+        self._pids[card] = alive | {pid: key for pid, key in owners.items() if key is not None}
+
+    def _computes(self, place: _Place) -> bool:
+        return place in self._accounts and self._accounts[place].since_s is not None
+
     def _competitor(self, place: _Place, one: TimedContainer, now_s: float) -> BusyContainer:
         account = self._accounts[place]
         known = account.since_s is not None and now_s - account.since_s > _KNOWN_S
-        return BusyContainer(one.core[place[1]], one.elastic, account.used, account.watch.wants, account.mean, known)
+        return BusyContainer(
+            core=one.core[place[1]],
+            elastic=one.elastic,
+            used=account.used,
+            wants=account.watch.wants,
+            mean=account.mean,
+            known=known,
+            on_its_way=account.charged_before / account.charged,
+        )
 
     def _settle(self, card: str, competing: Mapping[_Place, BusyContainer], *, is_fresh: bool) -> dict[_Place, int]:
         """Return the permille of what is measured that the containers on a card are charged."""
         others = self._others.get(card, 0)
         all_used = others + sum(one.used for one in competing.values())
         wanted = targets(competing, others)
+        goal = goals(competing, wanted)
         charged = {}
         for place, one in competing.items():
             account, target = self._accounts[place], wanted[place]
@@ -218,8 +267,8 @@ class ComputeControl:
                 account.mean = min(account.mean, target)
             account.target = target
             if is_fresh and one.known:
-                account.part = next_part(account.part, one, target=target, rest=all_used - one.used)
-            charged[place] = permille(account.part, one, target=target)
+                account.part = next_part(account.part, one, target=goal[place], rest=all_used - one.used)
+            account.charged = charged[place] = permille(account.part, one, target=goal[place])
         return charged
 
     def _is_needed(self, containers: Iterable[TimedContainer], card: str, busy: Collection[ContainerKey]) -> bool:

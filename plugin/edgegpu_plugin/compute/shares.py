@@ -36,9 +36,8 @@ _LEAST_PART = 0.15
 _CERTAIN = 0.9
 """What is measured can contain others' turns and idle moments: by so much more than the others' turns alone."""
 
-_NEAR, _GAIN, _MORE_GAIN, _LESS_GAIN = 0.15, 0.2, 0.3, 0.6
-"""A ratio that is nearer to 1 is answered gently: samples of long kernels swing by themselves. Else a container that
-has too much is brought down faster than one that lacks something is brought up."""
+_NEAR, _GAIN, _FAR_GAIN = 0.15, 0.3, 0.6
+"""A ratio that is nearer to 1 is answered gently: samples of long kernels swing by themselves."""
 
 _MOST_STEP = 1.5
 _LITTLE = 0.1
@@ -67,13 +66,16 @@ class BusyContainer:
     known: bool = True
     """Whether it has computed for long enough that `used` says something."""
 
+    on_its_way: float = 1.0
+    """What it was charged while it had `used`, by what it is charged now: so many times that it comes to by itself."""
+
 
 def targets(busy: Mapping[_Key, BusyContainer], others: float) -> dict[_Key, float]:
     """Return the percent of the card that each container is to have at most.
 
-    A strict container's is its guarantee, and a little more while it lacks some of that on a card that the shares fill.
-    Elastic ones share what nobody else needs, in proportion to their guarantees. What is guaranteed to a container is
-    kept for it as long as it wants it; of one that wants less, what it uses and a margin.
+    A strict container's is its guarantee. Elastic ones share what nobody else needs, in proportion to their guarantees.
+    What is guaranteed to a container is kept for it as long as it wants it; of one that wants less, what it uses and a
+    margin.
 
     Args:
         busy: the containers with a compute limit that compute on the card now.
@@ -86,17 +88,31 @@ def targets(busy: Mapping[_Key, BusyContainer], others: float) -> dict[_Key, flo
     spare = max(0.0, usable - reserved - (others + _MARGIN if others else 0))
     taking = {key: one for key, one in busy.items() if one.elastic and (one.wants or one.used + _MARGIN > one.core)}
     parts = sum(one.core for one in taking.values())
-    is_full = sum(one.core for one in busy.values()) > _USABLE
     return {
-        key: min(
-            100.0, one.core + max(_lacking(one) if is_full else 0.0, spare * one.core / parts if key in taking else 0.0)
-        )
+        key: min(100.0, one.core + spare * one.core / parts) if key in taking else float(one.core)
         for key, one in busy.items()
     }
 
 
-def _lacking(one: BusyContainer) -> float:
-    return _FULL_EXTRA if one.known and one.wants and one.used < one.core else 0.0
+def goals(busy: Mapping[_Key, BusyContainer], wanted: Mapping[_Key, float]) -> dict[_Key, float]:
+    """Return the percent to which each container is let now, so that it comes to its target.
+
+    Where all shares fill the card, who lacks some of its share is let to a little more than that. It lacks some only
+    where it had less over some ten seconds too: who rests now and then cannot make up for it.
+
+    Args:
+        busy: as in `targets`.
+        wanted: the targets.
+    """
+    is_full = sum(one.core for one in busy.values()) > _USABLE
+    return {
+        key: max(target, min(100.0, busy[key].core + _FULL_EXTRA)) if is_full and _lacks(busy[key]) else target
+        for key, target in wanted.items()
+    }
+
+
+def _lacks(one: BusyContainer) -> bool:
+    return one.known and one.wants and max(one.used, one.mean) < one.core
 
 
 def next_part(part: float, one: BusyContainer, *, target: float, rest: float) -> float:
@@ -105,7 +121,9 @@ def next_part(part: float, one: BusyContainer, *, target: float, rest: float) ->
     It falls while the container wants its target and has less, and rises while it has more, has had more of late, or
     wants no more: who leaves its share for a while cannot make up for it beyond that. It never falls below what the
     turns of others can explain: what is measured beside the container's own time is theirs. That a container wants
-    something is its own word, and nothing follows from it where the driver sees it compute next to nothing.
+    something is its own word, and nothing follows from it where the driver sees it compute next to nothing. What was
+    changed already and is not seen yet is not changed once more; it turns no lack into too much, and no too much into a
+    lack.
 
     Args:
         part: what was believed until now; 1 where all that is measured is its own.
@@ -116,9 +134,10 @@ def next_part(part: float, one: BusyContainer, *, target: float, rest: float) ->
     had = max(one.used, one.mean) if one.mean > target else one.used
     if had <= target and (not one.wants or one.used < _LITTLE * target):
         return part + (1 - part) * _RETURN
-    ratio = min(max(had / target, 1 / _MOST_STEP), _MOST_STEP)
-    far = _LESS_GAIN if ratio > 1 else _MORE_GAIN
-    gain = _GAIN if abs(ratio - 1) < _NEAR else far
+    comes_to = one.used * one.on_its_way
+    ratio = max(comes_to, one.mean, target) / target if had > target else min(comes_to, target) / target
+    ratio = min(max(ratio, 1 / _MOST_STEP), _MOST_STEP)
+    gain = _GAIN if abs(ratio - 1) < _NEAR else _FAR_GAIN
     least = max(_LEAST_PART, _CERTAIN * one.used / (one.used + rest) if one.used else 0)
     return min(1.0, max(part * math.pow(ratio, gain), least))
 

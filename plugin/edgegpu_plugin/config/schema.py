@@ -15,7 +15,7 @@ from pydantic import (
     field_validator,
 )
 
-from edgegpu_core.choices.modes import PluginIsolation
+from edgegpu_core.choices.modes import Capability, PluginIsolation
 from edgegpu_core.injection import Injection
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.placement import Policy
@@ -155,6 +155,10 @@ class IsolationSection(Section):
         BeforeValidator(none_if_auto),
         says("auto, or a list of the modes that a pod may choose for itself: none, limiter, with mode mps also mps"),
     ] = None
+    capabilities: Annotated[
+        tuple[Capability, ...],
+        says("a list of what pods may open of the driver beside compute: graphics, video"),
+    ] = ()
     context_mib: Annotated[
         Annotated[StrictInt, Field(ge=0)] | None,
         BeforeValidator(none_if_auto),

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from edgegpu_plugin.cards.nvml_library import CardProcess
-from edgegpu_plugin.containers.cgroups import CgroupOwner, owner_of_process
+from edgegpu_plugin.containers.cgroups import CgroupOwner, owner_of_process, stat_words
 from edgegpu_plugin.containers.usage_file import is_mapped, process_maps
 
 _LOG = logging.getLogger(__name__)
@@ -28,6 +28,8 @@ SLACK = 1.02
 """By how much the driver's own figure of a container may be over its limit, as a factor."""
 
 _MIB = 1 << 20
+_BEGAN_AT = 19
+"""In /proc/PID/stat behind the name: when the process began, in the kernel's ticks."""
 
 ContainerKey = tuple[str, str]
 """kubelet's UID of the pod, and the container's name."""
@@ -38,11 +40,13 @@ class CountedContainer:
     """A container that the limiter holds: its usage files, and its limits in bytes by card.
 
     `is_spared`: none of its processes is killed, because that would fault other containers' clients of MPS.
+    `draws`: its pod has opened graphics, so that it may have processes which use a card without CUDA.
     """
 
     usage: Sequence[Path]
     limits: Mapping[str, int]
     is_spared: bool = False
+    draws: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,17 @@ class _Seen:
     card: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Over:
+    """A container that uses more of a card than it may, by the driver's count."""
+
+    key: ContainerKey
+    card: str
+
+
+_Finding = _Seen | _Over
+
+
 @dataclass(eq=False, slots=True, kw_only=True)
 class BypassDetector:
     """What was found at the last look; `look` is called on one thread, `reason` on any."""
@@ -63,12 +78,19 @@ class BypassDetector:
     proc: Path = Path("/proc")
     uses: Mapping[tuple[ContainerKey, str], int] = field(default_factory=dict, init=False)
     """The bytes that the driver counted of held containers at the last look, by card, where it says them."""
-    _suspects: frozenset[object] = field(default=frozenset(), init=False)
+    _listed: Collection[str] = field(default=(), init=False)
+    _unsaid: Collection[tuple[ContainerKey, str]] = field(default=(), init=False)
+    _suspects: frozenset[_Finding] = field(default=frozenset(), init=False)
+    _told: Mapping[ContainerKey, Mapping[_Finding, str]] = field(default_factory=dict, init=False)
     _reasons: Mapping[ContainerKey, str] = field(default_factory=dict, init=False)
 
     def reason(self, key: ContainerKey) -> str:
         """Return why a container is not held although the limiter is in it; empty when nothing was found."""
         return self._reasons.get(key, "")
+
+    def is_unsaid(self, key: ContainerKey, card: str) -> bool:
+        """Return whether the driver did not say at the last look what a container has of a card: a call has failed."""
+        return card not in self._listed or (key, card) in self._unsaid
 
     def look(
         self,
@@ -83,7 +105,7 @@ class BypassDetector:
             held: the containers that the limiter holds.
             key_of: returns the container of a process.
         """
-        found: dict[ContainerKey, dict[object, str]] = {}
+        found = self._still_true(processes, held)
         used: dict[tuple[ContainerKey, str], int | None] = {}
         for card, some in processes.items():
             for one in some:
@@ -92,8 +114,12 @@ class BypassDetector:
                     continue
                 known = used.get((key, card), 0)
                 used[key, card] = None if known is None or one.memory_bytes is None else known + one.memory_bytes
+                if held[key].draws and not one.computes:
+                    continue
                 if (seen := self._past(one.pid, card, held[key])) is not None:
                     found.setdefault(key, {})[seen] = f"process {one.pid} uses card {card} past the limiter"
+        self._listed = frozenset(processes)
+        self._unsaid = frozenset(place for place, bytes_ in used.items() if bytes_ is None)
         self.uses = {place: bytes_ for place, bytes_ in used.items() if bytes_ is not None}
         for (key, card), bytes_ in self.uses.items():
             limit = held[key].limits.get(card, 0)
@@ -101,17 +127,28 @@ class BypassDetector:
                 words = (
                     f"it uses {bytes_ // _MIB} MiB of card {card} by the driver's count, and may use {limit // _MIB}"
                 )
-                found.setdefault(key, {})[key, card] = words
+                found.setdefault(key, {})[_Over(key, card)] = words
         return self._take(found, spared={key for key in found if held[key].is_spared})
 
-    def _take(self, found: Mapping[ContainerKey, Mapping[object, str]], *, spared: Collection[ContainerKey]) -> bool:
+    def _still_true(
+        self, processes: Collection[str], held: Collection[ContainerKey]
+    ) -> dict[ContainerKey, dict[_Finding, str]]:
+        """Return what was told of cards that the driver says nothing of now: a call that failed proves nothing."""
+        kept: dict[ContainerKey, dict[_Finding, str]] = {}
+        for key, some in self._told.items():
+            if key in held and (these := {one: words for one, words in some.items() if one.card not in processes}):
+                kept[key] = these
+        return kept
+
+    def _take(self, found: Mapping[ContainerKey, Mapping[_Finding, str]], *, spared: Collection[ContainerKey]) -> bool:
         """Take what was found: what the look before this had as well is told, the rest may have begun this moment."""
         reasons: dict[ContainerKey, str] = {}
+        told: dict[ContainerKey, Mapping[_Finding, str]] = {}
         for key, some in found.items():
             lasting = {one: words for one, words in some.items() if one in self._suspects}
             if not lasting:
                 continue
-            reasons[key] = "; ".join(lasting.values())
+            told[key], reasons[key] = lasting, "; ".join(lasting.values())
             for one in lasting if self.kills and key not in spared else ():
                 if isinstance(one, _Seen):
                     self._kill(one)
@@ -119,7 +156,7 @@ class BypassDetector:
         for key in reasons.keys() - self._reasons.keys():
             _LOG.warning("container %s of pod %s is not held: %s", key[1], key[0], reasons[key])
         changed = reasons != self._reasons
-        self._reasons = reasons
+        self._reasons, self._told = reasons, told
         return changed
 
     def _container(self, pid: int, key_of: Callable[[CgroupOwner], ContainerKey]) -> ContainerKey | None:
@@ -152,6 +189,6 @@ class BypassDetector:
 def _began(process: Path) -> str:
     """Return when a process began, in the kernel's ticks; empty when it has ended."""
     try:
-        return (process / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()[19]
+        return stat_words(process)[_BEGAN_AT]
     except (OSError, IndexError):
         return ""

@@ -2,13 +2,14 @@
 
 import json
 import platform
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from edgegpu_base.files import write_if_changed
+from edgegpu_core.choices.modes import Capability
 from edgegpu_core.inventory import Card
-from edgegpu_plugin.containers.driver_files import DriverFiles
+from edgegpu_plugin.containers.driver_files import DriverFiles, Library
 from edgegpu_plugin.containers.limiter_files import DRIVER_FOLDER, LimiterFiles
 
 KIND = "edgegpu.io/gpu"
@@ -18,6 +19,12 @@ LIMITED_KIND = "edgegpu.io/limited-gpu"
 """The same cards, with the limiter over the driver's libraries. A kind of its own: kubelet replays a pod's names for
 the pod's life, and what they bring must not change with the setting."""
 LIMITED_FILE_NAME = "edgegpu-limited.json"
+
+CAPABILITY_KIND = "edgegpu.io/capability"
+"""What of the driver a held container gets beside compute, where its pod asks for it."""
+CAPABILITY_FILE_NAME = "edgegpu-capability.json"
+
+_FILE_NAMES = {KIND: FILE_NAME, LIMITED_KIND: LIMITED_FILE_NAME, CAPABILITY_KIND: CAPABILITY_FILE_NAME}
 
 _VERSION = "0.5.0"
 """The newest that containerd 1.7 understands; nothing newer is needed."""
@@ -30,6 +37,11 @@ _READ_WRITE = ["rbind", "nosuid", "nodev", "rprivate"]
 def cdi_name(uuid: str, *, limited: bool = False) -> str:
     """Return the CDI name of a card: `edgegpu.io/gpu=GPU-…`, or that with the limiter."""
     return f"{LIMITED_KIND if limited else KIND}={_device_name(uuid)}"
+
+
+def capability_name(capability: str) -> str:
+    """Return the CDI name of a capability: `edgegpu.io/capability=graphics`."""
+    return f"{CAPABILITY_KIND}={capability}"
 
 
 def build_spec(
@@ -69,14 +81,22 @@ def build_spec(
     }
 
 
+def build_capabilities(files: DriverFiles, *, machine: str = platform.machine()) -> dict[str, Any] | None:
+    """Return the CDI spec with one device for each capability that the driver has; None where it has none."""
+    devices = [
+        {"name": capability.value, "containerEdits": {"mounts": list(_opened(files, [capability], machine))}}
+        for capability in files.opened
+    ]
+    return {"cdiVersion": _VERSION, "kind": CAPABILITY_KIND, "devices": devices} if devices else None
+
+
 def write_spec(folder: Path, spec: dict[str, Any]) -> bool:
     """Write the spec to containerd's folder if its content is new, and return whether it was.
 
     Raises:
         PluginError: the spec cannot be written.
     """
-    name = FILE_NAME if spec["kind"] == KIND else LIMITED_FILE_NAME
-    return write_if_changed(folder / name, json.dumps(spec, indent=1) + "\n")
+    return write_if_changed(folder / _FILE_NAMES[spec["kind"]], json.dumps(spec, indent=1) + "\n")
 
 
 def node_names(card: Card) -> tuple[str, ...]:
@@ -99,11 +119,11 @@ def _node(root: Path, name: str) -> dict[str, str]:
 def _mounts(files: DriverFiles, limiter: LimiterFiles | None, machine: str) -> Iterator[dict[str, Any]]:
     for library in files.libraries:
         soname, over = (None, library.path) if limiter is None else limiter.over(library)
-        for folder in (f"/usr/lib/{machine}-linux-gnu", "/usr/lib64"):
-            for name in library.names:
-                yield _mount(over, f"{folder}/{name}", _READ_ONLY)
+        yield from _everywhere(over, library, machine)
         if soname is not None:
             yield _mount(library.path, f"{DRIVER_FOLDER}/{soname}", _READ_ONLY)
+    if limiter is None:
+        yield from _opened(files, files.opened, machine)
     for tool in files.tools:
         yield _mount(tool, f"/usr/bin/{tool.name}", _READ_ONLY)
     for path in files.read_only:
@@ -112,6 +132,21 @@ def _mounts(files: DriverFiles, limiter: LimiterFiles | None, machine: str) -> I
         yield _mount(socket, files.inside(socket), _SOCKET)
     for path in files.shared:
         yield _mount(path, files.inside(path), _READ_WRITE)
+
+
+def _opened(files: DriverFiles, some: Iterable[Capability], machine: str) -> Iterator[dict[str, Any]]:
+    for capability in some:
+        for library in files.opened[capability].libraries:
+            yield from _everywhere(library.path, library, machine)
+        for path in files.opened[capability].read_only:
+            yield _mount(path, files.inside(path), _READ_ONLY)
+
+
+def _everywhere(file: Path, library: Library, machine: str) -> Iterator[dict[str, Any]]:
+    """Yield the mounts of a file under all names of a library, in both usual folders."""
+    for folder in (f"/usr/lib/{machine}-linux-gnu", "/usr/lib64"):
+        for name in library.names:
+            yield _mount(file, f"{folder}/{name}", _READ_ONLY)
 
 
 def _mount(host: Path, container: str, options: list[str]) -> dict[str, Any]:

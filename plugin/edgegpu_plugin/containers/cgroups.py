@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _UID = r"(?P<uid>[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})"
-_POD = re.compile(
-    rf"kubepods[^\n]*?[/-]pod{_UID}(?:\.slice)?(?:[/:](?:[a-z-]+[:-])?(?P<id>[0-9a-f]{{64}})(?:\.scope)?)?(?=[/\n]|$)"
-)
-"""kubelet's names, with the driver of cgroups (`--cgroup-driver`) cgroupfs, systemd, and systemd with a containerd that
-has cgroupfs; a UID has `_` for each dash in the last two:
+_PODS = "kubepods"
+_POD = re.compile(rf"[/-]pod{_UID}(?:\.slice)?(?:[/:](?:[a-z-]+[:-])?(?P<id>[0-9a-f]{{64}})(?:\.scope)?)?(?=/|$)")
+"""What stands behind `_PODS` in kubelet's names, with the driver of cgroups (`--cgroup-driver`) cgroupfs, systemd, and
+systemd with a containerd that has cgroupfs; a UID has `_` for each dash in the last two:
 
     kubepods/burstable/pod<UID>/<ID>
     kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod<UID>.slice/cri-containerd-<ID>.scope
@@ -36,10 +35,11 @@ def owner_of(cgroups: str) -> CgroupOwner | None:
     Version 1 has a line for each controller, version 2 one line. The outermost pod counts: a container may name the
     cgroups below its own as it likes.
     """
-    found = _POD.search(cgroups)
-    if found is None:
-        return None
-    return CgroupOwner(found["uid"].replace("_", "-"), found["id"] or "")
+    for line in cgroups.split("\n"):
+        _, _, behind = line.partition(_PODS)
+        if (found := _POD.search(behind)) is not None:
+            return CgroupOwner(found["uid"].replace("_", "-"), found["id"] or "")
+    return None
 
 
 _CONTAINER_ID = re.compile(rb"[0-9a-f]{64}")
@@ -58,9 +58,32 @@ def first_processes(proc: Path, containers: Collection[str]) -> dict[str, int]:
     return found
 
 
+_THREADS_AT = 17
+"""In /proc/PID/stat behind the name."""
+
+
 def owner_of_process(pid: int, proc: Path = Path("/proc")) -> CgroupOwner | None:
-    """Return the pod and the container of a process; None for one of no pod, or that has ended."""
+    """Return the pod and the container of a process; None for one of no pod, or that has ended.
+
+    Whoever began a process may leave it listed for ever after its end.
+    """
+    folder = proc / str(pid)
     try:
-        return owner_of((proc / str(pid) / "cgroup").read_text("utf-8", "replace"))
+        owner = owner_of((folder / "cgroup").read_text("utf-8", "replace"))
     except OSError:
         return None
+    return None if owner is None or _has_ended(folder) else owner
+
+
+def _has_ended(process: Path) -> bool:
+    """Return whether all of a process has ended: where the first thread alone has, others go on."""
+    try:
+        words = stat_words(process)
+        return words[0] in {"Z", "X"} and int(words[_THREADS_AT]) <= 1
+    except (OSError, ValueError, IndexError):
+        return False
+
+
+def stat_words(process: Path) -> list[str]:
+    """Return what the kernel says of a process in /proc/PID/stat behind its name, from its state on. Raises OSError."""
+    return (process / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()

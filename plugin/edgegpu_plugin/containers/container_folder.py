@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgegpu_base.errors import EdgegpuError
-from edgegpu_base.files import write_if_changed
+from edgegpu_base.files import read_at_once, write_if_changed
 from edgegpu_plugin.containers.limiter_files import DRIVER_FOLDER, FOLDER, LIBRARIES, PRELOADED
 from edgegpu_plugin.containers.usage_file import USAGE_BYTES, UsageCounts, load_usage, users_of, uuid_digits
 from edgegpu_plugin.errors import PluginError
@@ -59,7 +59,7 @@ class ContainerFolders:
                     f"processes of the container's last run still hold card memory (process {left[0]}): it starts when "
                     "they have ended"
                 )
-            write_if_changed(folder / "limits", limits)
+            self.write_limits(folder, limits)
             _write_zeros(usage)
         except OSError as error:
             raise PluginError(f"cannot make {folder}: {error}; check the folder") from error
@@ -87,7 +87,7 @@ class ContainerFolders:
     def state(self, folder: Path) -> "FolderState | None":
         """Return the limits and counts of a container; None when its folder is not whole."""
         try:
-            limits, counts = (folder / "limits").read_text("ascii"), load_usage(folder / "usage")
+            limits, counts = read_at_once(folder / "limits").decode("ascii"), load_usage(folder / "usage")
         except (OSError, UnicodeDecodeError):
             return None
         return None if counts is None else FolderState(_read_limits(limits), counts)
@@ -184,9 +184,9 @@ def _read_limits(text: str) -> dict[str, CardLimits]:
 
 
 def _write_zeros(path: Path) -> None:
-    """Replace the usage file; without content it takes no memory until it is used."""
+    """Replace the usage file, with all of its memory: a program that maps it needs none once another has taken it."""
     temp = path.with_name(".usage.new")
     with temp.open("wb") as file:
         os.fchmod(file.fileno(), 0o666)
-        file.truncate(USAGE_BYTES)
+        os.posix_fallocate(file.fileno(), 0, USAGE_BYTES)
     temp.replace(path)

@@ -7,11 +7,12 @@ import contextlib
 import re
 import stat
 import struct
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
+from edgegpu_core.choices.modes import Capability
 from edgegpu_plugin.cards.driver_root import LIBRARY_FOLDERS, open_to_others
 from edgegpu_plugin.errors import PluginError
 
@@ -84,16 +85,38 @@ _LIBRARIES = (
     # management
     "nvidia-cfg",
     "nvidia-ml",
-    # video and ray tracing
-    "nvcuvid",
-    "nvidia-encode",
-    "nvidia-fbc",
-    "nvidia-ngx",
-    "nvidia-opticalflow",
-    "nvidia-rtcore",
-    "nvoptix",
 )
 """The stems of the driver's libraries, `libSTEM.so.VERSION`; those that a driver does not have are skipped."""
+
+_OPENED_LIBRARIES = {
+    Capability.GRAPHICS: (
+        "EGL_nvidia",
+        "GLESv1_CM_nvidia",
+        "GLESv2_nvidia",
+        "GLX_nvidia",
+        "nvidia-eglcore",
+        "nvidia-fbc",
+        "nvidia-glcore",
+        "nvidia-glsi",
+        "nvidia-glvkspirv",
+        "nvidia-ngx",
+        "nvidia-rtcore",
+        "nvidia-tls",
+        "nvoptix",
+    ),
+    Capability.VIDEO: ("nvcuvid", "nvidia-encode", "nvidia-opticalflow"),
+}
+_OPENED_FILES = {
+    Capability.GRAPHICS: (
+        "{shared}/vulkan/icd.d/nvidia_icd.json",
+        "{shared}/vulkan/implicit_layer.d/nvidia_layers.json",
+        "{shared}/glvnd/egl_vendor.d/10_nvidia.json",
+        "usr/share/nvidia/nvoptix.bin",
+    ),
+    Capability.VIDEO: (),
+}
+"""What loaders of Vulkan and EGL read to find the driver, and OptiX's data, each in the first folder that has it."""
+_SHARED_FOLDERS = ("usr/share", "etc", "usr/local/share")
 
 _NEEDED = ("cuda", "nvidia-ml")
 _PLAIN_NAMES = {"cuda": "libcuda.so"}
@@ -104,7 +127,6 @@ _TOOL_FOLDERS = ("usr/bin", "bin", "usr/local/bin", "opt/bin")
 _SOCKETS = ("run/nvidia-persistenced/socket", "run/nvidia-fabricmanager/socket")
 _SIMULATED = "var/lib/nvidia-sim"
 """The folder that the simulated driver shares with containers; no real driver has it."""
-_OPTIX_DATA = "usr/share/nvidia/nvoptix.bin"
 _VERSION = re.compile(r"\.so\.(\d+\.\d+(?:\.\d+)*)$")
 
 
@@ -114,6 +136,14 @@ class Library:
 
     path: Path
     names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CapabilityFiles:
+    """The driver's files for one capability: libraries, and files that have the same path in a container."""
+
+    libraries: tuple[Library, ...]
+    read_only: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,12 +156,14 @@ class DriverFiles:
     libraries: tuple[Library, ...]
     tools: tuple[Path, ...] = ()
     read_only: tuple[Path, ...] = ()
-    """Files and folders that have the same path in a container: firmware, data for ray tracing."""
+    """Folders that have the same path in a container: firmware."""
     sockets: tuple[Path, ...] = ()
     shared: tuple[Path, ...] = ()
     """Folders that containers also write to: the simulated driver's. MPS has its own mounts (`mps/`)."""
     control_nodes: tuple[str, ...] = ()
     """The names in /dev of the device nodes that every container needs."""
+    opened: Mapping[Capability, CapabilityFiles] = field(default_factory=dict)
+    """What a held container gets where its pod asks for it, and any other container always."""
     left_out: tuple[str, ...] = ()
     """A text for each file that does not come into containers, because a user other than root could replace it."""
 
@@ -165,7 +197,8 @@ def find(root: Path, *, version: str = "") -> DriverFiles:
             )
     firmware = [f"{folder}/firmware/nvidia/{version}" for folder in ("lib", "usr/lib")] if version else []
     tools = [place.first((f"{folder}/{name}" for folder in _TOOL_FOLDERS), stat.S_ISREG) for name in _TOOLS]
-    read_only = [place.first(firmware, stat.S_ISDIR), place.first([_OPTIX_DATA], stat.S_ISREG)]
+    read_only = [place.first(firmware, stat.S_ISDIR)]
+    opened = {one: files for one in Capability if (files := _capability(place, one, version)) is not None}
     return DriverFiles(
         root=root,
         version=version,
@@ -175,6 +208,7 @@ def find(root: Path, *, version: str = "") -> DriverFiles:
         sockets=tuple(path for name in _SOCKETS if (path := place.first([name], stat.S_ISSOCK)) is not None),
         shared=tuple(path for path in [place.first([_SIMULATED], stat.S_ISDIR)] if path is not None),
         control_nodes=tuple(name for name in (*CONTROL_NODES, "nvidia-modeset") if _is_there(root / "dev" / name)),
+        opened=opened,
         left_out=tuple(dict.fromkeys(place.left_out)),
     )
 
@@ -234,6 +268,19 @@ def _version(root: Path) -> str:
             if versions:
                 return max(versions, key=lambda text: [int(part) for part in text.split(".")])
     return ""
+
+
+def _capability(place: _Place, capability: Capability, version: str) -> CapabilityFiles | None:
+    """Return the files for a capability; None where the driver was installed without its libraries."""
+    some = (_library(place, stem, version) for stem in _OPENED_LIBRARIES[capability])
+    libraries = tuple(library for library in some if library is not None)
+    if not libraries:
+        return None
+    paths = (
+        place.first(dict.fromkeys(name.format(shared=folder) for folder in _SHARED_FOLDERS), stat.S_ISREG)
+        for name in _OPENED_FILES[capability]
+    )
+    return CapabilityFiles(libraries, tuple(path for path in paths if path is not None))
 
 
 def _library(place: _Place, stem: str, version: str) -> Library | None:

@@ -3,21 +3,31 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from edgegpu_base.errors import EdgegpuError
+from edgegpu_core.choices.answers import choice_marks
 from edgegpu_core.choices.modes import PluginIsolation
-from edgegpu_core.choices.pod_choice import NO_CHOICE, PodChoice
+from edgegpu_core.choices.pod_choice import GIVEN_NOTHING, GivenChoice
 from edgegpu_core.injection import Injection, InjectionChoice
 from edgegpu_core.inventory import Card
 from edgegpu_plugin.cards.device_nodes import ensure_nodes, link_nodes
 from edgegpu_plugin.cards.nvml import Nvml
 from edgegpu_plugin.config.schema import Driver
 from edgegpu_plugin.containers import driver_files, runtime
-from edgegpu_plugin.containers.cdi import build_spec, cdi_name, node_names, write_spec
+from edgegpu_plugin.containers.cdi import (
+    build_capabilities,
+    build_spec,
+    capability_name,
+    cdi_name,
+    node_names,
+    write_spec,
+)
 from edgegpu_plugin.containers.driver_files import CONTROL_NODES, DriverFiles
-from edgegpu_plugin.containers.isolation import PRELOAD_ONLY, IsolatedContainers
+from edgegpu_plugin.containers.held.reasons import PRELOAD_ONLY
+from edgegpu_plugin.containers.isolation import IsolatedContainers
 from edgegpu_plugin.containers.kubelet_injection import DeviceNodeInjection
 from edgegpu_plugin.containers.limiter_files import LimiterFiles
 from edgegpu_plugin.errors import PluginError
@@ -26,6 +36,9 @@ from edgegpu_plugin.pb import Allocation
 _LOG = logging.getLogger(__name__)
 
 NO_DRIVER_FILES = "the nvidia runtime brings the driver, and the plugin does not find its files: set driver.root"
+
+_HELD_CAPABILITIES = ("compute", "utility")
+"""What the nvidia runtime brings of the driver into a container that is held, whatever its image asks for."""
 
 DRIVER_WAIT_S = 20.0
 """How long a container's start waits for the driver after a boot; kubelet allows PreStart 30 s and asks again."""
@@ -38,9 +51,18 @@ class CdiSpecInjection:
         self._settings = settings
         self._left_out: tuple[str, ...] = ()
 
-    def allocation(self, cards: Sequence[str], *, limited: bool = False) -> Allocation:
-        """Return the allocation with the CDI names of these cards, with the limiter over the driver or without."""
-        return Allocation(cdi_devices=[cdi_name(card, limited=limited) for card in cards])
+    def allocation(
+        self, cards: Sequence[str], *, limited: bool = False, capabilities: Iterable[str] = ()
+    ) -> Allocation:
+        """Return the allocation with the CDI names of these cards.
+
+        Args:
+            cards: the cards' UUIDs.
+            limited: whether the limiter lies over the driver.
+            capabilities: what of the driver a container gets then beside compute; one without the limiter has all.
+        """
+        opened = [capability_name(one) for one in capabilities] if limited else []
+        return Allocation(cdi_devices=[*(cdi_name(card, limited=limited) for card in cards), *opened])
 
     def make(self, cards: Sequence[Card], driver_version: str, limiter: LimiterFiles | None) -> DriverFiles:
         """Make device nodes and links that are missing after a boot, then the specs; return the driver's files.
@@ -61,6 +83,8 @@ class CdiSpecInjection:
             _LOG.info("CDI spec written for %d cards, driver %s", len(cards), files.version or "of unknown version")
         if limiter is not None:
             write_spec(self._settings.cdi_folder, build_spec(cards, files, limiter=limiter))
+            if (spec := build_capabilities(files)) is not None:
+                write_spec(self._settings.cdi_folder, spec)
         return files
 
 
@@ -96,6 +120,8 @@ class Injector:
         self._nvml = nvml
         self._isolation = isolation
         self._limiter_problem = ""
+        self._openable: frozenset[str] = frozenset()
+        """The capabilities that the driver has files for."""
         self._cdi = CdiSpecInjection(settings)
         self._devices = DeviceNodeInjection(root=settings.root, folder=run / "driver")
         self._ask_kubelet = ask_kubelet
@@ -155,25 +181,32 @@ class Injector:
         """Return why the limiter cannot come into containers, in this mode; empty where it can."""
         return NO_DRIVER_FILES if self.is_by_runtime and not self._devices.preload() else ""
 
-    def allocation(self, cards: Sequence[str], ids: Sequence[str] = (), given: PodChoice = NO_CHOICE) -> Allocation:
+    def allocation(
+        self, cards: Sequence[str], ids: Sequence[str] = (), given: GivenChoice = GIVEN_NOTHING
+    ) -> Allocation:
         """Return what kubelet shall give a container with these cards; kubelet stores and replays it."""
         if self._asks_first:
             self.learn_kubelet(self._ask_kubelet())
-        is_held = given.isolation not in {"", PluginIsolation.NONE}
+        is_held = given.isolation != PluginIsolation.NONE
         isolation = self._isolation if is_held else None
         if isolation is not None and isolation.stops_programs(cards):
             isolation = None  # it is told as degraded
         if self.is_by_runtime:
             preload = () if isolation is None else self._devices.preload()
-            answer = Allocation(envs={"NVIDIA_VISIBLE_DEVICES": ",".join(cards)}, mounts=preload)
             isolation = isolation if preload else None
+            envs = {"NVIDIA_VISIBLE_DEVICES": ",".join(cards)}
+            if isolation is not None:
+                envs["NVIDIA_DRIVER_CAPABILITIES"] = ",".join((*_HELD_CAPABILITIES, *given.capabilities))
+            answer = Allocation(envs=envs, mounts=preload)
         elif self._choice.mode is Injection.DEVICES:
             known = self._saved | self._cards
             some = [known[card] for card in cards if card in known]
-            answer = self._devices.allocation(some, limited=isolation is not None)
+            answer = self._devices.allocation(some, limited=isolation is not None, capabilities=given.capabilities)
         else:
-            answer = self._cdi.allocation(cards, limited=isolation is not None)
-        return answer if isolation is None else isolation.add_to(answer, ids, given)
+            answer = self._cdi.allocation(cards, limited=isolation is not None, capabilities=given.capabilities)
+        if isolation is not None:
+            return isolation.add_to(answer, ids, given)
+        return replace(answer, annotations={**answer.annotations, **choice_marks(given)}) if given.replaced else answer
 
     def use(self, cards: Sequence[Card]) -> None:
         """Take the cards that NVML found and make the files for containers, before waiting starts continue."""
@@ -187,12 +220,13 @@ class Injector:
                 self._cards = {card.uuid: card for card in cards}
                 self._changed.notify_all()
 
-    def prepare(self, cards: Sequence[str], owner: tuple[str, str] | None = None) -> None:
+    def prepare(self, cards: Sequence[str], uid: str = "", *containers: str) -> None:
         """Make all files that the allocation of these cards refers to, before their container starts.
 
         Args:
             cards: the container's cards.
-            owner: kubelet's UID of its pod, and its name.
+            uid: kubelet's UID of its pod.
+            *containers: its name; several where the start may be of each of them.
 
         Raises:
             PluginError: the driver does not answer in time, a card is missing, a file cannot be made, or the limiter
@@ -212,8 +246,19 @@ class Injector:
             raise PluginError(f"card {missing[0]} is not in this machine any more: delete the pod to place it anew")
         with self._making:
             self._make(tuple(self._cards.values()) or present)  # NVML may have found other cards meanwhile
-        if self._isolation is not None and owner is not None:
-            self._isolation.prepare(*owner)
+        if self._isolation is not None and containers:
+            for one in containers:
+                self._check_opened(self._isolation.opened_for(uid, one))
+            self._isolation.prepare(uid, *containers)
+
+    def _check_opened(self, wanted: Collection[str]) -> None:
+        """Check that the driver has the files for what a container was opened, before containerd looks for them."""
+        missing = set() if self.is_by_runtime else set(wanted) - self._openable
+        if missing:
+            raise PluginError(
+                f"the driver has no libraries for {', '.join(sorted(missing))} below {self._settings.root}: install "
+                "the whole driver, or take that out of the pod's annotation"
+            )
 
     def _make(self, cards: tuple[Card, ...]) -> None:
         """Make the files that allocations refer to; each start calls this, mostly without anything to do."""
@@ -225,6 +270,7 @@ class Injector:
                 raise
             _LOG.debug("neither CDI spec nor links are kept, and the nvidia runtime needs none: %s", error)
             return
+        self._openable = frozenset(files.opened)
         try:
             self._devices.make(cards, files, limiter)
         except EdgegpuError as error:

@@ -2,14 +2,15 @@
 
 import logging
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from edgegpu_base.errors import EdgegpuError
 from edgegpu_core.choices.answers import choice_marks
-from edgegpu_core.choices.modes import PluginIsolation
-from edgegpu_core.choices.pod_choice import ISOLATION_ANNOTATION, AllowedChoices, PodChoice
+from edgegpu_core.choices.modes import Capability, PluginIsolation
+from edgegpu_core.choices.pod_choice import AllowedChoices, GivenChoice
 from edgegpu_core.deviceid import DeviceKind, card_of, count_by_card
 from edgegpu_core.ledger import CheckpointEntry
 from edgegpu_core.model import CORE_PER_CARD
@@ -19,23 +20,29 @@ from edgegpu_plugin.cards.nvml_library import CardProcess
 from edgegpu_plugin.config.schema import BypassPolicy, ComputePolicy, IsolationSection
 from edgegpu_plugin.containers.bypass import LOOK_S, BypassDetector, ContainerKey, CountedContainer
 from edgegpu_plugin.containers.cgroups import CgroupOwner
-from edgegpu_plugin.containers.container_folder import CardLimits, Charge, ContainerFolders, FolderState, limits_text
+from edgegpu_plugin.containers.container_folder import CardLimits, Charge, ContainerFolders, limits_text
 from edgegpu_plugin.containers.held.container_state import MIB, ContainerIsolation, TimedContainer
+from edgegpu_plugin.containers.held.reasons import BEFORE, CHOSEN, NOT_PRELOADED, NOT_WHOLE, PRELOAD_ONLY, why_opened
 from edgegpu_plugin.containers.held.records import (
     check_live,
+    check_marks,
+    check_names,
+    enforced,
     has_folder,
     is_limited,
     is_mps_client,
     is_preloaded,
+    opened_by,
     units_by_card,
 )
+from edgegpu_plugin.containers.held.sharing import FolderSharing, alike, strictest
 from edgegpu_plugin.containers.held.uncounted import UncountedMemory
+from edgegpu_plugin.containers.held.usage_sizes import UsageSizes
 from edgegpu_plugin.containers.image.image_check import ImageCheck
 from edgegpu_plugin.containers.limiter_files import LimiterFiles, find_limiter, limiter_stamps
 from edgegpu_plugin.containers.live_limits import LiveLimit, LiveLimits
 from edgegpu_plugin.containers.memory_use import container_of
 from edgegpu_plugin.containers.mps.shares import MpsShares
-from edgegpu_plugin.containers.usage_file import uuid_digits
 from edgegpu_plugin.errors import PluginError
 from edgegpu_plugin.pb import Allocation
 from edgegpu_plugin.records.node_state import NodeState, Snapshot
@@ -45,14 +52,6 @@ _LOG = logging.getLogger(__name__)
 
 _CONTEXT_MIB = 256
 """What counts for a context on a card where no self-test has seen one: an estimate."""
-PRELOAD_ONLY = (
-    "preload only: the nvidia runtime brings the driver's files, so that programs are held which ask for the driver by "
-    "its usual name, and those that open its file or are static are not; driver.injection cdi or devices hold all"
-)
-_NOT_PRELOADED = "the limiter could not be preloaded when its pod was admitted: delete the pod to have it made anew"
-_BEFORE = "its pod was admitted before the limiter was laid over containers: delete the pod to have it made anew"
-_CHOSEN = f"its pod's annotation {ISOLATION_ANNOTATION} chooses none"
-_NOT_WHOLE = "its files in {folder} are not whole: its processes get no more card memory until it is started again"
 
 
 class IsolatedContainers:
@@ -89,9 +88,16 @@ class IsolatedContainers:
         self._mps = MpsShares(state, root=driver, run=run, is_wanted=settings.mode is PluginIsolation.MPS)
         self._bypass = BypassDetector(kills=settings.on_bypass is BypassPolicy.KILL, proc=proc)
         self._uncounted = UncountedMemory()
+        self._unwritten: set[ContainerKey] = set()
+        """Containers whose limits do not say yet what was found."""
+        self._looked_at: set[ContainerKey] = set()
+        """Those of the last look. In the folder of a new one may stand what was true before the plugin's start or of
+        the container that had it before."""
+        self._sizes = UsageSizes()
         self._images = ImageCheck(proc=proc)
         self._changing = threading.Lock()
         """Held while folders or limits are made, changed or removed; the state's lock is taken inside it alone."""
+        self._sharing = FolderSharing()
         self._has_renewed = False
         self._charges: Mapping[ContainerKey, Mapping[str, Charge]] = {}
 
@@ -108,7 +114,8 @@ class IsolatedContainers:
         """Return what pods may choose on this node; where nothing can hold a container, why (`cannot`, or else)."""
         chosen = self._settings.chosen_by_pods
         holds_some = self.is_on or any(mode.has_limiter for mode in chosen)
-        return AllowedChoices(self._settings.mode, chosen, cannot or self._cannot_hold() if holds_some else "")
+        cannot = cannot or self._cannot_hold() if holds_some else ""
+        return AllowedChoices(self._settings.mode, chosen, cannot, self._settings.capabilities)
 
     def _cannot_hold(self) -> str:
         """Return why no container can be held on this node; empty when it can."""
@@ -145,7 +152,7 @@ class IsolatedContainers:
             known = self._libraries = (stamps, find_limiter(self._settings.libraries))
         return known[1]
 
-    def add_to(self, answer: Allocation, ids: Iterable[str], given: PodChoice) -> Allocation:
+    def add_to(self, answer: Allocation, ids: Iterable[str], given: GivenChoice) -> Allocation:
         """Return what kubelet shall give a container that is held as `given` says, for one resource.
 
         A container has a folder for its memory units. It may hold a whole card without asking for memory, so a whole
@@ -159,27 +166,33 @@ class IsolatedContainers:
             envs, mounts = self._mps.add_to(envs, mounts, ids)
         return replace(answer, envs=envs, annotations=annotations, mounts=[*answer.mounts, *mounts])
 
-    def prepare(self, uid: str, container: str) -> None:
+    def prepare(self, uid: str, *containers: str) -> None:
         """Make what the limiter needs in a container before its start, if kubelet's answer for it names the limiter.
+
+        Args:
+            uid: kubelet's UID of its pod.
+            *containers: its name; several where it may be each of them. It is held to the strictest of their limits.
 
         Raises:
             PluginError: the limiter cannot hold the container; it must not start without.
         """
-        snapshot = self._state.snapshot()
-        held = self._entries_of(snapshot.view, uid, container)
-        marked = {is_limited(entry) for entry in held}
-        if True not in marked:
+        view = self._state.snapshot().view
+        held = {one: self._entries_of(view, uid, one) for one in containers}
+        if not [one for one in containers if check_marks(held[one])]:
             return
-        if False in marked:
-            raise PluginError("its devices were given under two settings of isolation.mode: delete the pod")
         self.libraries()
-        grant = snapshot.view.ledger.grant(uid, container)
-        if nameless := [card for card in grant.cards() if not uuid_digits(card)]:
-            raise PluginError(f"the limiter cannot name card {nameless[0]}: set isolation.mode to none, delete the pod")
+        container = strictest(view, uid, containers)
+        check_names(view.ledger.grant(uid, container).cards())
         with self._changing:
-            text = self._limits_text(snapshot.view, uid, container, self._live.units(uid, container))
-            for folder in self._folders(held):
-                self.folders.make(folder, text)
+            text = self._limits_text(view, uid, container, self._live_units(view, uid, container))
+            for entry in held[container]:
+                if has_folder(entry.device_ids):
+                    self._with_room(partial(self.folders.make, self.folders.of(entry.device_ids), text))
+                    self._sharing.starts(view, uid, containers, entry.device_ids)
+
+    def opened_for(self, uid: str, container: str) -> frozenset[str]:
+        """Return what of the driver a container was given beside compute."""
+        return opened_by(self._entries_of(self._state.snapshot().view, uid, container))
 
     def set_live_limit(self, uid: str, container: str, memory_units: Mapping[str, int]) -> ContainerIsolation:
         """Hold a container to less than it holds, or to all of it again, while it runs and at each later start.
@@ -225,6 +238,7 @@ class IsolatedContainers:
                 return
             ledger = snapshot.view.ledger
             self._keep_live(snapshot.view)
+            self._sharing.keep(ledger.pods())
             self._renew_clients(snapshot.view)
             grants = [grant for uid in ledger.pods() for grant in ledger.grants(uid).values()]
             wanted = {self.folders.of(ids) for grant in grants for ids in grant.ids.values()}
@@ -256,7 +270,8 @@ class IsolatedContainers:
     def _why_loose(self, key: ContainerKey, entries: list[CheckpointEntry], now: ContainerIsolation) -> str:
         """Return why a container that has the limiter's files is not held to all of its limits; empty where it is."""
         preload = PRELOAD_ONLY if any(is_preloaded(entry) for entry in entries) else ""
-        reasons = (self._bypass.reason(key), self._images.reason(key), preload, self._untested(entries, now))
+        found = (self._bypass.reason(key), self._sizes.reason(key), self._images.reason(key))
+        reasons = (*found, preload, why_opened(opened_by(entries)), self._untested(entries, now))
         return "; ".join(why for why in reasons if why) or self._mps.reason(key, entries, now)
 
     def _untested(self, entries: list[CheckpointEntry], now: ContainerIsolation) -> str:
@@ -284,8 +299,7 @@ class IsolatedContainers:
 
     def look(self, processes: Mapping[str, Iterable[CardProcess]]) -> bool:
         """Compare the processes on each card with what held containers count; return whether a state changed."""
-        snapshot = self._state.snapshot()
-        held = self._held(snapshot)
+        held = self._held(snapshot := self._state.snapshot())
 
         def key_of(owner: CgroupOwner) -> ContainerKey:
             return owner.pod_uid, container_of(owner, snapshot)
@@ -293,16 +307,20 @@ class IsolatedContainers:
         clients = [key for key, one in held.items() if one.is_spared]
         changed = self._mps.clients.look(processes, clients, key_of) | self._bypass.look(processes, held, key_of)
         self._count_unseen(held)
-        return changed
+        return changed | self._sizes.look(held)
 
     def _count_unseen(self, held: Mapping[ContainerKey, CountedContainer]) -> None:
         """Have the limiter count what the driver has counted of containers beyond it."""
-        if changed := self._uncounted.look(self._bypass.uses, held):
+        changed = self._uncounted.look(self._bypass.uses, held, unsaid=self._bypass.is_unsaid)
+        waiting = changed | self._unwritten | (held.keys() - self._looked_at)
+        self._unwritten, self._looked_at = set(), set(held)
+        for key in waiting:
             try:
                 with self._changing:
-                    self._renew_all(changed)
+                    self._renew_all([key])
             except PluginError as error:
                 _LOG.warning("%s", error)
+                self._unwritten.add(key)
 
     def timed(self, snapshot: Snapshot) -> list[TimedContainer]:
         """Return the containers that are held to a part of a card's time; those that MPS holds share no time."""
@@ -334,7 +352,7 @@ class IsolatedContainers:
         view = self._state.snapshot().view if keys else None
         for uid, container in keys:
             if view is not None and container in view.ledger.grants(uid):
-                self._renew(view, uid, container, self._live.units(uid, container))
+                self._renew(view, uid, container, self._live_units(view, uid, container))
 
     @property
     def look_s(self) -> float | None:
@@ -342,7 +360,10 @@ class IsolatedContainers:
         return LOOK_S if self.folders.names() else None
 
     def _held(self, snapshot: Snapshot) -> dict[ContainerKey, CountedContainer]:
-        """Return what each container is held to: all that it holds, for a live limit takes nothing away."""
+        """Return what each container is held to: all that it holds, for a live limit takes nothing away.
+
+        Of containers with one folder there is the one that has it now.
+        """
         view = snapshot.view
         found: dict[ContainerKey, list[CheckpointEntry]] = {}
         for entry in self._entries(view):
@@ -351,11 +372,13 @@ class IsolatedContainers:
         unit_bytes = view.model.unit_mib * MIB
         return {
             key: CountedContainer(
-                [folder / "usage" for folder in self._folders(entries)],
+                [folder / "usage" for folder in self._folders(owned)],
                 {card: units * unit_bytes for card, units in units_by_card(view, *key).items()},
                 is_spared=any(is_mps_client(entry) for entry in entries),
+                draws=Capability.GRAPHICS in opened_by(entries),
             )
             for key, entries in found.items()
+            if (owned := self._sharing.owned(view, entries)) or not any(has_folder(one.device_ids) for one in entries)
         }
 
     def document(self, *, by_runtime: bool, selftest_problem: str = "") -> dict[str, str]:
@@ -375,7 +398,7 @@ class IsolatedContainers:
         """Write the limits of MPS's clients again where the driver said only after their start what a card can."""
         for uid, container in {(one.pod_uid, one.container) for one in self._entries(view) if is_mps_client(one)}:
             try:
-                self._renew(view, uid, container, self._live.units(uid, container))
+                self._renew(view, uid, container, self._live_units(view, uid, container))
             except PluginError as error:
                 _LOG.warning("%s", error)
 
@@ -392,9 +415,17 @@ class IsolatedContainers:
 
     def _renew(self, view: NodeView, uid: str, container: str, live: Mapping[str, int]) -> None:
         """Write a container's limits into the folders that it has; a start makes those that are missing."""
-        for folder in self._folders(self._entries_of(view, uid, container)):
+        for folder in self._folders(self._sharing.standing(view, self._entries_of(view, uid, container))):
             if folder.is_dir():
-                self.folders.write_limits(folder, self._limits_text(view, uid, container, live))
+                text = self._limits_text(view, uid, container, live)
+                self._with_room(partial(self.folders.write_limits, folder, text))
+
+    def _live_units(self, view: NodeView, uid: str, container: str) -> Mapping[str, int]:
+        """Return a container's live limit, which also is that of one that hands the same devices on to it."""
+        return next(filter(None, (self._live.units(uid, one) for one in alike(view, uid, container))), {})
+
+    def _with_room(self, write: Callable[[], None]) -> None:
+        self._sizes.with_room(write, lambda: self._held(self._state.snapshot()))
 
     def _limits_text(self, view: NodeView, uid: str, container: str, live: Mapping[str, int]) -> str:
         """Return the text of a container's limits file: what it holds by card, or less where `live` says so."""
@@ -438,28 +469,18 @@ class IsolatedContainers:
         folders = self._folders(entries)
         states = [state for folder in folders if (state := self.folders.state(folder)) is not None]
         if not states or len(states) < len(folders):
-            return ContainerIsolation("degraded", _NOT_WHOLE.format(folder=", ".join(map(str, folders))))
-        limits, unit_bytes = states[0].limits, view.model.unit_mib * MIB
+            return ContainerIsolation("degraded", NOT_WHOLE.format(folder=", ".join(map(str, folders))))
         units = units_by_card(view, entries[0].pod_uid, entries[0].container)
-        return ContainerIsolation(
-            "enforced",
-            limits={card: one.memory_bytes for card, one in limits.items()},
-            core={card: one.core_percent for card, one in limits.items() if one.core_percent},
-            counted={card: _counted(states, card) for card in limits},
-            held={card: count * unit_bytes for card, count in units.items()},
-            unit_bytes=unit_bytes,
-            refusals={card: max(state.refused(card) for state in states) for card in limits},
-            limiter=next((state.counts.limiter for state in states if state.counts.limiter), ""),
-        )
+        return enforced(states, units, view.model.unit_mib * MIB)
 
     def _unheld(self, pod: PodView | None, *, by_runtime: bool) -> ContainerIsolation:
         """Return the state of a container that nothing holds: `off` where the node or, as it may, its pod says so."""
         chosen = "" if pod is None else pod.choice.isolation
         if chosen == PluginIsolation.NONE and chosen in self._settings.chosen_by_pods:
-            return ContainerIsolation("off", _CHOSEN)
+            return ContainerIsolation("off", CHOSEN)
         if not self.is_on:
             return ContainerIsolation("off")
-        return ContainerIsolation("degraded", _NOT_PRELOADED if by_runtime else _BEFORE)
+        return ContainerIsolation("degraded", NOT_PRELOADED if by_runtime else BEFORE)
 
     def _entries_of(self, view: NodeView, uid: str, container: str) -> list[CheckpointEntry]:
         return [entry for entry in self._entries(view) if (entry.pod_uid, entry.container) == (uid, container)]
@@ -475,8 +496,3 @@ class IsolatedContainers:
         for entry in self._state.recorded():
             if entry.resource in names and entry.container in view.ledger.grants(entry.pod_uid):
                 yield entry
-
-
-def _counted(states: list[FolderState], card: str) -> int:
-    """Return what is counted on a card; of two folders the container uses one, and the other has nothing."""
-    return max(state.used(card) for state in states)

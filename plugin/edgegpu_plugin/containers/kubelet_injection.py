@@ -2,12 +2,13 @@
 
 import platform
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from edgegpu_base.errors import EdgegpuError
 from edgegpu_base.files import write_if_changed
+from edgegpu_core.choices.modes import Capability
 from edgegpu_core.inventory import Card
 from edgegpu_plugin.containers import driver_files
 from edgegpu_plugin.containers.cdi import node_names
@@ -47,8 +48,16 @@ class DeviceNodeInjection:
         """Whether the driver's files are known."""
         return self._files is not None
 
-    def allocation(self, cards: Sequence[Card], *, limited: bool = False) -> Allocation:
-        """Return what kubelet shall give a container with these cards, with the limiter over the driver or without."""
+    def allocation(
+        self, cards: Sequence[Card], *, limited: bool = False, capabilities: Collection[str] = ()
+    ) -> Allocation:
+        """Return what kubelet shall give a container with these cards.
+
+        Args:
+            cards: the cards.
+            limited: whether the limiter lies over the driver.
+            capabilities: what of the driver a container gets then beside compute; one without the limiter has all.
+        """
         files = self._known()
         control = CONTROL_NODES if files is None else files.control_nodes
         devices = [DeviceNode(f"/dev/{name}", str(self.root / "dev" / name)) for name in control]
@@ -57,7 +66,9 @@ class DeviceNodeInjection:
                 devices.append(DeviceNode(f"/dev/{name}", str(self._node_link(card, number))))
         # keeps an nvidia runtime from adding cards; it overrides the image's variable, not the pod's
         return Allocation(
-            envs={"NVIDIA_VISIBLE_DEVICES": "void"}, devices=devices, mounts=list(self._mounts(files, limited))
+            envs={"NVIDIA_VISIBLE_DEVICES": "void"},
+            devices=devices,
+            mounts=list(self._mounts(files, capabilities if limited else None)),
         )
 
     def preload(self) -> tuple[Mount, ...]:
@@ -82,7 +93,9 @@ class DeviceNodeInjection:
             PluginError: a link cannot be made.
         """
         self._files = files
-        wanted = {self.folder / "files" / _plain(name, files.version): path for name, path in _libraries(files)}
+        libraries = _libraries(files, tuple(files.opened))
+        wanted = {self.folder / "files" / _plain(name, files.version): path for name, path in libraries}
+        wanted |= {self._file_link(path): path for one in files.opened.values() for path in one.read_only}
         wanted |= {self.folder / "files" / path.name: path for path in files.tools}
         if limiter is not None:
             wanted |= {self.folder / "files" / _limiter(name): path for name, path in limiter.libraries.items()}
@@ -110,29 +123,39 @@ class DeviceNodeInjection:
                 return None  # a start waits for the driver and reports what it lacks
         return self._files
 
-    def _mounts(self, files: DriverFiles | None, limited: bool) -> Iterator[Mount]:  # noqa: FBT001  (one caller)
+    def _mounts(self, files: DriverFiles | None, opened: Collection[str] | None) -> Iterator[Mount]:
+        """Yield the mounts of a container that the limiter holds, or of any other: `opened` is None for that."""
         names = [(name, _plain(name, "")) for name in _MINIMUM_LIBRARIES]
+        shown: tuple[Capability, ...] = ()
         if files is not None:
-            names = [(name, _plain(name, files.version)) for name, _ in _libraries(files)]
+            shown = tuple(one for one in files.opened if opened is None or one in opened)
+            names = [(name, _plain(name, files.version)) for name, _ in _libraries(files, shown)]
+        limited = () if opened is None else LIBRARIES
         for name, link in names:
-            over = next((_limiter(one) for one in LIBRARIES if limited and name.startswith(one[:-2])), link)
+            over = next((_limiter(one) for one in limited if name.startswith(one[:-2])), link)
             for folder in (f"/usr/lib/{platform.machine()}-linux-gnu", "/usr/lib64"):
                 yield Mount(f"{folder}/{name}", str(self.folder / "files" / over))
-        for name in LIBRARIES if limited else ():
+        for name in limited:
             yield Mount(f"{DRIVER_FOLDER}/{name}", str(self.folder / "files" / name))
         if files is None:
             return
+        for path in (path for one in shown for path in files.opened[one].read_only):
+            yield Mount(files.inside(path), str(self._file_link(path)))
         for tool in files.tools:
             yield Mount(f"/usr/bin/{tool.name}", str(self.folder / "files" / tool.name))
         for path in files.shared:
             yield Mount(files.inside(path), str(path), read_only=False)
 
+    def _file_link(self, path: Path) -> Path:
+        return self.folder / "files" / path.name
+
     def _node_link(self, card: Card, number: int) -> Path:
         return self.folder / "nodes" / f"{card.uuid.replace('/', '_')}.{number}"
 
 
-def _libraries(files: DriverFiles) -> Iterator[tuple[str, Path]]:
-    for library in files.libraries:
+def _libraries(files: DriverFiles, opened: Iterable[Capability]) -> Iterator[tuple[str, Path]]:
+    """Yield names and paths of the driver's libraries, with those of some capabilities."""
+    for library in (*files.libraries, *(library for one in opened for library in files.opened[one].libraries)):
         for name in library.names:
             yield name, library.path
 

@@ -7,10 +7,12 @@ the file, so nothing in it is trusted.
 import os
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
+
+from edgegpu_base.files import open_at_once, read_at_once
 
 _CARDS, _SLOTS = 16, 512
 _MAGIC, _VERSION = 0x45474C4D, 3
@@ -22,6 +24,12 @@ _SLOT = struct.Struct(f"=4Qq{2 * _CARDS}Q")
 _MOST_BYTES = 1 << 56
 """More than any card has: the limiter counts no more for one process."""
 _MOST_REFUSALS = 10**9
+
+_MOST_MAPS = 16 << 20
+"""Bytes of a process's list of mappings: 65 530 lines, as many as the kernel allows, of more than 250 bytes each.
+
+With paths of 4 KiB its author could make it 250 MB, which take seconds to read.
+"""
 
 _VERSION_TEXT = re.compile(r"[0-9A-Za-z.+-]{1,15}")
 
@@ -82,14 +90,14 @@ def uuid_digits(card: str) -> str:
 def load_usage(path: Path) -> UsageCounts | None:
     """Return what a usage file counts, as `read_usage` does; None also where there is no file.
 
-    The container can make the file as large as it likes: no more is read than a whole one has.
+    The container can make the file as large as it likes: no more is read than a whole one has, and what is behind that
+    hides nothing (`held/usage_sizes.py` cuts it off).
 
     Raises:
         OSError: it cannot be read.
     """
     try:
-        with path.open("rb") as file:
-            return read_usage(file.read(USAGE_BYTES + 1))
+        return read_usage(read_at_once(path, most=USAGE_BYTES))
     except FileNotFoundError:
         return None
 
@@ -105,17 +113,22 @@ def read_usage(data: bytes) -> UsageCounts | None:
         return None
     taken = list(_taken(data, min(head.high, _SLOTS)))
     names = head.names()
-    counts = {name: sum(min(slot.bytes[number], _MOST_BYTES) for slot in taken) for number, name in enumerate(names)}
-    refused = [min(one, _MOST_REFUSALS) for one in struct.unpack(f"={_CARDS}Q", head.refusals)][: len(names)]
+    counts = [sum(min(slot.bytes[number], _MOST_BYTES) for slot in taken) for number in range(len(names))]
+    refused = [min(one, _MOST_REFUSALS) for one in struct.unpack(f"={_CARDS}Q", head.refusals)]
     namespaces = frozenset(slot.namespace for slot in taken)
     most = [min(one, _MOST_BYTES) for one in _words(head.shared, at=_SHARED_BYTES - 8)]
     return UsageCounts(
-        counts,
+        _by_card(names, counts),
         namespaces,
-        dict(zip(names, refused, strict=True)),
+        _by_card(names, refused),
         _version(head.build),
-        dict(zip(names, most, strict=False)),
+        _by_card(names, most),
     )
+
+
+def _by_card(names: Sequence[str], values: Sequence[int]) -> dict[str, int]:
+    """Return a number of each card; where a card stands twice its first place counts, as for the limiter."""
+    return {name: values[names.index(name)] for name in names}
 
 
 def _words(shared: bytes, *, at: int) -> tuple[int, ...]:
@@ -129,7 +142,7 @@ def forget_most(path: Path) -> None:
     Raises:
         OSError: the file cannot be written.
     """
-    with path.open("r+b", 0) as file:
+    with os.fdopen(open_at_once(path, os.O_RDWR), "r+b", 0) as file:
         for card in range(_CARDS):
             os.pwrite(file.fileno(), bytes(8), _HEAD.size - (_CARDS - card) * _SHARED_BYTES + _SHARED_BYTES - 8)
 
@@ -145,8 +158,7 @@ def bucket_levels(path: Path) -> dict[str, int]:
     A file that is none, or cannot be read, has no bucket.
     """
     try:
-        with path.open("rb") as file:
-            data = file.read(_HEAD.size)
+        data = read_at_once(path, most=_HEAD.size)
     except OSError:
         return {}
     if len(data) != _HEAD.size:
@@ -154,7 +166,7 @@ def bucket_levels(path: Path) -> dict[str, int]:
     head = _Head(*_HEAD.unpack_from(data))
     if head[:2] != (_MAGIC, _VERSION):
         return {}
-    return dict(zip(head.names(), _words(head.shared, at=0), strict=False))
+    return _by_card(head.names(), _words(head.shared, at=0))
 
 
 def _taken(data: bytes, high: int) -> Iterator[_Slot]:
@@ -184,7 +196,8 @@ def _uses(process: Path, namespaces: frozenset[int], path: Path) -> bool:
 def process_maps(process: Path) -> bytes:
     """Return what a process has mapped, as the kernel lists it; empty when it has ended, or may not be asked.
 
-    A process whose first thread has ended goes on in the others: then the list of one of those has it all.
+    A process whose first thread has ended goes on in the others: then the list of one of those has it all. Of a list
+    that its author has made longer than that of any program the beginning is all that counts.
 
     Args:
         process: its folder, /proc/PID.
@@ -201,7 +214,8 @@ def process_maps(process: Path) -> bytes:
 
 def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        with path.open("rb") as file:
+            return file.read(_MOST_MAPS)
     except OSError:
         return b""
 

@@ -3,15 +3,16 @@
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from edgegpu_core.admission import AdmissionVerdict, admission_failure, admission_verdict, is_split_share
 from edgegpu_core.allocation_matching import AllocationTarget, pick
-from edgegpu_core.choices.pod_choice import PodChoice
+from edgegpu_core.choices.pod_choice import GivenChoice
 from edgegpu_core.deviceid import DeviceKind, card_of
 from edgegpu_core.nodeview import NodeView
 from edgegpu_core.podview import PodView
+from edgegpu_plugin.kubelet.starts import StartMatcher
 from edgegpu_plugin.pb import Allocation, CallRefusedError, PreferredRequest, WouldWaitError
 from edgegpu_plugin.records.node_state import NodeState
 
@@ -33,18 +34,19 @@ class CardInjector(Protocol):
     def answers_at_once(self) -> bool:
         """Whether `allocation` can answer now without disk or network."""
 
-    def allocation(self, cards: Sequence[str], ids: Sequence[str], given: PodChoice) -> Allocation:
+    def allocation(self, cards: Sequence[str], ids: Sequence[str], given: GivenChoice) -> Allocation:
         """Return what kubelet shall give a container with these ids of one resource, which lie on these cards.
 
         The answer is frozen for the pod's life. `given` says what shall hold the container.
         """
 
-    def prepare(self, cards: Sequence[str], owner: tuple[str, str]) -> None:
+    def prepare(self, cards: Sequence[str], uid: str, *containers: str) -> None:
         """Make all files that the allocations of a container refer to; this may wait for the driver after a boot.
 
         Args:
             cards: the container's cards.
-            owner: kubelet's UID of its pod, and its name.
+            uid: kubelet's UID of its pod.
+            *containers: its name; several where the start may be of each of them.
 
         Raises:
             PluginError: a card is missing or cannot be injected, or the container cannot be held to its memory.
@@ -59,6 +61,7 @@ class Allocator:
     injector: CardInjector
     kubelet_pods: Callable[[], Iterable[PodView] | None]
     clock: Callable[[], float] = time.monotonic
+    _starts: StartMatcher = field(default_factory=StartMatcher, init=False)
 
     def preferred(self, kind: DeviceKind, request: PreferredRequest, *, may_wait: bool = True) -> list[str]:
         """Answer GetPreferredAllocation: exactly `size` ids that contain `must_include`.
@@ -109,26 +112,41 @@ class Allocator:
             CallRefusedError: the container may not start; kubelet shows the text and asks again.
         """
         with self.state.lock:
-            snapshot = self.state.snapshot()
-            owner = snapshot.view.ledger.owner_of(kind, ids)
-            if owner is None:
-                raise CallRefusedError(
-                    "edgegpu: kubelet's checkpoint does not hold these devices yet; kubelet asks again"
-                )
-            pod = snapshot.view.pods.get(owner[0])
-            if pod is None and is_split_share(snapshot.view.ledger.grant(*owner)):
+            view = self.state.snapshot().view
+            owners = [one for one in view.ledger.owners_of(kind, ids) if one in view.given]
+            if not owners:
+                why = self.state.checkpoint_problem or "it does not hold these devices yet"
+                raise CallRefusedError(f"edgegpu: kubelet's checkpoint: {why}; kubelet asks again")
+            uid = owners[-1][0]
+            names = [name for owner, name in owners if owner == uid]
+            starting = self._starts.starting(kind, uid, names, view.ledger, now_s=self.clock())
+            for name in starting:
+                self._check_start(uid, name, view)
+        self.injector.prepare(sorted({card_of(text) for text in ids}), uid, *starting)
+        with self.state.lock:
+            self._starts.answered(uid, now_s=self.clock())
+
+    def _check_start(self, uid: str, name: str, view: NodeView) -> None:
+        """Check that a container may start. Raises CallRefusedError."""
+        pod = view.pods.get(uid)
+        if pod is None:
+            if is_split_share(view.ledger.grant(uid, name)):
                 raise CallRefusedError(
                     "edgegpu: refused: the container's devices lie on several cards, and its pod is not known yet; see "
                     "that the API server is up; kubelet asks again"
                 )
-            if pod is not None:
-                if not snapshot.view.slots:
-                    raise CallRefusedError("edgegpu: the cards of this node are not known yet; kubelet asks again")
-                verdict = self._verdict(pod, owner[1], snapshot.view)
-                if not verdict.admitted:
-                    raise CallRefusedError(f"edgegpu: refused: {verdict.reason}")
-                self.state.admit(owner[0], owner[1], verdict.cards)
-        self.injector.prepare(sorted({card_of(text) for text in ids}), owner)
+            if view.given[uid, name].replaced:
+                raise CallRefusedError(
+                    "edgegpu: refused: the container was given less than this node's isolation, as a pod may choose, "
+                    "and its pod is not known yet; see that the API server is up; kubelet asks again"
+                )
+            return
+        if not view.slots:
+            raise CallRefusedError("edgegpu: the cards of this node are not known yet; kubelet asks again")
+        verdict = self._verdict(pod, name, view)
+        if not verdict.admitted:
+            raise CallRefusedError(f"edgegpu: refused: {verdict.reason}")
+        self.state.admit(uid, name, verdict.cards)
 
     def _verdict(self, pod: PodView, name: str, view: NodeView) -> AdmissionVerdict:
         container = next((one for one in pod.containers if one.name == name), None)

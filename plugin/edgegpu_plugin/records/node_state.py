@@ -10,7 +10,7 @@ from pathlib import Path
 from edgegpu_base.files import stamp
 from edgegpu_core.allocation_matching import AllocationMatcher
 from edgegpu_core.choices.answers import given_by, least
-from edgegpu_core.choices.pod_choice import NODE_WITHOUT, AllowedChoices, PodChoice
+from edgegpu_core.choices.pod_choice import NODE_WITHOUT, AllowedChoices, GivenChoice
 from edgegpu_core.inventory import Card, CardCapacity, slots
 from edgegpu_core.ledger import CheckpointEntry, CheckpointError, Ledger, parse_checkpoint
 from edgegpu_core.model import ModelError, ResourceModel
@@ -76,7 +76,7 @@ class NodeState:
         self._stamp: tuple[int, ...] = ()
         self._entries: tuple[CheckpointEntry, ...] = ()
         self._booked = Ledger()
-        self._given: dict[tuple[str, str], PodChoice] = {}
+        self._given: dict[tuple[str, str], GivenChoice] = {}
         self._allowed = NODE_WITHOUT
         self.checkpoint_problem = ""
         """Why kubelet's checkpoint cannot be read, in words; empty when it can."""
@@ -349,9 +349,9 @@ class NodeState:
         self.invalidate()
 
 
-def _given(entries: Iterable[CheckpointEntry], model: ResourceModel) -> dict[tuple[str, str], PodChoice]:
+def _given(entries: Iterable[CheckpointEntry], model: ResourceModel) -> dict[tuple[str, str], GivenChoice]:
     """Return what kubelet's stored answers give each container: of two answers that differ, the least strict."""
-    found: dict[tuple[str, str], list[PodChoice]] = {}
+    found: dict[tuple[str, str], list[GivenChoice]] = {}
     for entry in entries:
         if entry.resource in {model.memory_resource, model.core_resource}:
             found.setdefault((entry.pod_uid, entry.container), []).append(given_by(entry.answer))

@@ -53,8 +53,21 @@ class CardResult(BaseModel):
     native_us: int | None = None
     """The time of the first CUDA call with its context, without the limiter; `held_us`: with it."""
     held_us: int | None = None
+    native_work_us: int | None = None
+    """How long a row of kernels took without the limiter; None where that was not tried."""
+    held_work_us: int | None = None
+    """The same kernels with the limiter and a compute limit of `core_percent`."""
+    core_percent: int | None = None
     granted: dict[str, int] = {}
     """By way of allocation, how many of four were granted within a limit that has room for three."""
+    not_tried: dict[str, str] = {}
+    """What does not work here without the limiter either (a way, `kernel`, `compute`), and why."""
+    cuda_version: int | None = None
+    """The driver's, as cuDriverGetVersion gives it (12060: CUDA 12.6); None where it was not seen."""
+    newer_driver: str = ""
+    """That the driver is newer than the limiter's list of functions, without a full stop; empty where it is not.
+
+    It makes no verdict: a newer version alone is no hole."""
 
 
 class _Saved(BaseModel):

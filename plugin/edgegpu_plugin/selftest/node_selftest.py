@@ -12,6 +12,7 @@ from typing import Any
 from edgegpu_base.files import stamp
 from edgegpu_base.http_unix import Response
 from edgegpu_core.inventory import Card
+from edgegpu_core.reasons import NEWER_DRIVER_REMEDY
 from edgegpu_plugin.containers.limiter_files import LimiterFiles
 from edgegpu_plugin.containers.usage_file import uuid_digits
 from edgegpu_plugin.errors import PluginError
@@ -191,6 +192,8 @@ def _row(card: str, found: CardResult | None) -> dict[str, Any]:
 
 def _tell(now: CardResult, before: CardResult | None) -> None:
     """Log a result that is news."""
+    if now.newer_driver and (before is None or before.newer_driver != now.newer_driver):
+        _LOG.warning("self-test of card %s: %s; %s", now.card, now.newer_driver, NEWER_DRIVER_REMEDY)
     if before is not None and (before.verdict, before.reason) == (now.verdict, now.reason):
         return
     if now.verdict is Verdict.PASSED:

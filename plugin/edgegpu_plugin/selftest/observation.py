@@ -17,6 +17,9 @@ _LEAST_MARGIN_MIB = 16
 _MARGIN = 20
 """A twentieth is added to what a context takes: a program's first kernel makes it a little larger."""
 
+_LEAST_SLOWDOWN = 2
+"""With a fifth of the time the same work takes about 4.5 times as long; less than twice says that nothing held it."""
+
 _REPORT = "report it with `edgegpu selftest --json`; set isolation.mode to none to run without"
 _AGAIN = "sudo edgegpu selftest"
 
@@ -43,8 +46,20 @@ class Taken(_Seen):
     missing: bool = False
 
 
+class Kernel(_Seen):
+    """A module and its kernel: CUDA's status of the call that failed and its step; `work_us` is 0 where one did."""
+
+    missing: bool = False
+    code: int = 0
+    step: str = "load"
+    work_us: int = 0
+
+
 class ProgramRun(_Seen):
-    """One process: how it ended (`number`: status, signal or seconds), at which step, by which status of CUDA."""
+    """One process: how it ended (`number`: status, signal or seconds), at which step, by which status of CUDA.
+
+    `cuda_version` is the driver's, as cuDriverGetVersion gives it; 0 where it was not asked.
+    """
 
     ended: RunEnd
     number: int
@@ -55,7 +70,9 @@ class ProgramRun(_Seen):
     context_bytes: int = -1
     total_bytes: int = 0
     nvml_total_bytes: int = -1
+    cuda_version: int = 0
     error: str = ""
+    kernel: Kernel = Kernel()
     taken: tuple[Taken, ...] = ()
 
     @property
@@ -74,13 +91,20 @@ class CardObservation(_Seen):
 
 
 class Observations(_Seen):
-    """All cards of one self-test; `id` is that of its request."""
+    """All cards of one self-test; `id` is that of its request.
+
+    `listed_cuda` is the newest version of CUDA whose functions the limiter's list has.
+    """
 
     v: int
     id: str
     each_bytes: int
     tries: int
     payload_bytes: int
+    kernels: int
+    kernel_us: int
+    core_percent: int
+    listed_cuda: int
     cards: tuple[CardObservation, ...]
 
 
@@ -97,6 +121,9 @@ def judge(seen: Observations, card: CardObservation, *, key: str, at_s: int) -> 
         or next(_unsure_of_second(card), None)
     )
     verdict, reason, remedy = found or (Verdict.PASSED, "", "")
+    native, held = card.native, card.held
+    not_tried = dict(_not_tried(seen, native)) if native.is_done else {}
+    is_timed = native.is_done and held.is_done and "compute" not in not_tried
     return CardResult(
         card=card.card,
         key=key,
@@ -104,10 +131,16 @@ def judge(seen: Observations, card: CardObservation, *, key: str, at_s: int) -> 
         reason=reason,
         remedy=remedy,
         at_s=at_s,
-        context_mib=_context_mib(card.native),
-        native_us=card.native.init_us or None,
-        held_us=card.held.init_us or None,
-        granted={one.way: one.granted for one in card.held.taken if not one.missing},
+        context_mib=_context_mib(native),
+        native_us=native.init_us or None,
+        held_us=held.init_us or None,
+        native_work_us=(native.kernel.work_us or None) if is_timed else None,
+        held_work_us=(held.kernel.work_us or None) if is_timed else None,
+        core_percent=seen.core_percent,
+        granted={one.way: one.granted for one in held.taken if one.way not in not_tried},
+        not_tried=not_tried,
+        cuda_version=native.cuda_version or None,
+        newer_driver=_newer_driver(native.cuda_version, listed=seen.listed_cuda),
     )
 
 
@@ -122,9 +155,48 @@ def _context_mib(native: ProgramRun) -> int | None:
     return took + max(_LEAST_MARGIN_MIB, -(-took // _MARGIN))
 
 
+def _newer_driver(version: int, *, listed: int) -> str:
+    """Return that the driver may have functions which the limiter's list lacks; empty where its CUDA is listed.
+
+    The last digit of a version is no part of CUDA's: 13050 is 13.5.
+    """
+    if version // 10 <= listed // 10:
+        return ""
+    ends = f"which ends with CUDA {_cuda(listed)}"
+    return f"the driver's CUDA {_cuda(version)} is newer than the limiter's list of functions, {ends}"
+
+
+def _cuda(version: int) -> str:
+    return f"{version // 1000}.{version % 1000 // 10}"
+
+
 def _usable(seen: Observations, native: ProgramRun) -> set[str]:
     """Return the ways that work without the limiter: an old driver or card does not have all of them."""
     return {one.way for one in native.taken if not one.missing and one.granted == seen.tries}
+
+
+def _not_tried(seen: Observations, native: ProgramRun) -> Iterator[tuple[str, str]]:
+    """Yield what does not work here without the limiter either, and why: nothing is said of it."""
+    usable, kernel, work_us = _usable(seen, native), native.kernel, seen.kernels * seen.kernel_us
+    for one in native.taken:
+        if one.way not in usable:
+            yield one.way, _lacking(missing=one.missing, code=one.code, at="an allocation")
+    if kernel.missing or kernel.code != 0:
+        why = _lacking(missing=kernel.missing, code=kernel.code, at=_AT.get(kernel.step, kernel.step))
+        yield from (("kernel", why), ("compute", why))
+    elif kernel.work_us >= _LEAST_SLOWDOWN * work_us:
+        took = f"{work_us // 1000} ms of kernels took {kernel.work_us // 1000} ms"
+        yield "compute", f"other programs keep the card busy: {took} without the limiter"
+    elif _LEAST_SLOWDOWN * kernel.work_us < work_us:
+        yield "compute", f"its kernel ends too early on this card: {kernel.work_us} us for {work_us} us of work"
+
+
+def _memory(way: str) -> str:
+    return f"memory by {way}" if way.startswith("cu") else f"{way} memory"
+
+
+def _lacking(*, missing: bool, code: int, at: str) -> str:
+    return "the driver has no such function" if missing else f"CUDA error {code} at {at} without the limiter too"
 
 
 def _inconclusive(seen: Observations, card: CardObservation) -> Iterator[_Found]:
@@ -152,17 +224,22 @@ def _unsure(why: str, remedy: str) -> _Found:
     return Verdict.INCONCLUSIVE, f"it cannot say whether the limiter holds: {why}", remedy
 
 
+_AT = {
+    "load": "the loading of the library",
+    "init": "cuInit",
+    "device": "cuDeviceGet",
+    "context": "cuDevicePrimaryCtxRetain",
+    "info": "cuMemGetInfo",
+    "ways": "an allocation",
+    "module": "the loading of a module",
+    "launch": "the launch of a kernel",
+    "compute": "the launch of many kernels",
+    "hold": "the end of the context",
+}
+
+
 def _at(run: ProgramRun) -> str:
-    names = {
-        "load": "the loading of the library",
-        "init": "cuInit",
-        "device": "cuDeviceGet",
-        "context": "cuDevicePrimaryCtxRetain",
-        "info": "cuMemGetInfo",
-        "ways": "an allocation",
-        "hold": "the end of the context",
-    }
-    return names.get(run.step, run.step)
+    return _AT.get(run.step, run.step)
 
 
 def _why(run: ProgramRun) -> str:
@@ -186,9 +263,12 @@ def _harmful(seen: Observations, card: CardObservation) -> Iterator[_Found]:
     usable = _usable(seen, card.native)
     for one in held.taken:
         if one.way in usable and one.granted == 0:
-            yield _stops(f"the limiter grants no {one.way} memory within the limit (CUDA error {one.code})")
+            yield _stops(f"the limiter grants no {_memory(one.way)} within the limit (CUDA error {one.code})")
         elif one.way in usable and one.granted < seen.tries and one.code != _OUT_OF_MEMORY:
-            yield _stops(f"past the limit {one.way} memory is refused by CUDA error {one.code} and not by 2")
+            yield _stops(f"past the limit {_memory(one.way)} is refused by CUDA error {one.code} and not by 2")
+    if card.native.kernel.work_us and held.kernel.work_us == 0:
+        why = f"CUDA error {held.kernel.code} at {_AT.get(held.kernel.step, held.kernel.step)}"
+        yield _stops(f"a kernel that runs without the limiter does not with it: {why}")
     if second.ended is RunEnd.LATE or (second.ended is RunEnd.SIGNAL and second.number != _KILL):
         yield _stops(f"a second program does not work with the limiter: {_why(second)}")
 
@@ -203,13 +283,21 @@ def _loose(seen: Observations, card: CardObservation) -> Iterator[_Found]:
     usable, remedy = _usable(seen, card.native), f"share this card among apps that you trust alone; {_REPORT}"
     for one in held.taken:
         if one.way in usable and one.granted == seen.tries:
-            yield Verdict.LOOSE, f"{one.way} memory past the limit was granted", remedy
+            yield Verdict.LOOSE, f"{_memory(one.way)} past the limit was granted", remedy
     counted = card.native.context_bytes if card.native.context_bytes >= 0 else _UNKNOWN_BYTES
     for name, total in (("cuMemGetInfo", held.total_bytes), ("NVML", held.nvml_total_bytes)):
         if total > counted + seen.payload_bytes:
             yield Verdict.LOOSE, f"{name} shows {total // _MIB} MiB, more than the limit", remedy
     if any(one.granted for one in second.taken):
         yield Verdict.LOOSE, "a second process got memory that the first one held already", remedy
+    alone_us, held_us = card.native.kernel.work_us, held.kernel.work_us
+    if "compute" not in dict(_not_tried(seen, card.native)) and held_us < _LEAST_SLOWDOWN * alone_us:
+        took = f"took {held_us // 1000} ms with it, and {alone_us // 1000} ms without"
+        yield (
+            Verdict.LOOSE,
+            f"a compute limit of {seen.core_percent} percent held nothing: the same work {took}",
+            remedy,
+        )
 
 
 def _unsure_of_second(card: CardObservation) -> Iterator[_Found]:

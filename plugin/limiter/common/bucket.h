@@ -8,14 +8,16 @@
 
 #include <stdint.h>
 
-#define BUCKET_CREDIT_NS 50000000ull	/* of wall time: what is saved up while nothing runs */
-#define BUCKET_DEBT_NS 60000000000ull	/* of wall time: more than this is not believed */
+#include "cover.h"
 
-#define BUCKET_STRETCHES 6
+#define BUCKET_CREDIT_NS 50000000ull	/* of wall time: what is saved up while nothing runs */
+/* Of wall time: more than this is not believed, for anybody in the container may have written it. A kernel of
+ * half a minute at one percent comes to that. */
+#define BUCKET_DEBT_NS 3600000000000ull
 
 struct bucket {
 	uint64_t level;			/* until when the debt lasts, and at which share; atomic */
-	uint64_t covered[BUCKET_STRETCHES];	/* of time, that were charged; each atomic */
+	struct cover covered;		/* what was charged of late */
 };
 
 uint64_t bucket_now(void);
@@ -25,8 +27,5 @@ uint64_t bucket_wait(struct bucket *bucket, unsigned int percent, uint64_t now);
 
 /* Charge ns of work that began at a time: what had been saved up until then pays first. */
 void bucket_charge(struct bucket *bucket, unsigned int percent, uint64_t began, uint64_t ns);
-
-/* The ns of [from, to) that nobody was charged for yet, and from now on they are. from <= to <= now. */
-uint64_t bucket_cover(struct bucket *bucket, uint64_t from, uint64_t to, uint64_t now);
 
 #endif

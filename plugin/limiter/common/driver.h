@@ -8,6 +8,13 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
+/* A function that is nearly never called costs its callers no saved registers. */
+#if defined(__clang__)
+#define PRESERVING __attribute__((preserve_most, noinline, cold))
+#else
+#define PRESERVING __attribute__((noinline, cold))
+#endif
+
 /* Generated: a name, and the driver's address once it is known, for each function of the list. */
 extern const char *const driver_names[FN_COUNT];
 extern void *driver_addresses[FN_COUNT];
@@ -17,6 +24,10 @@ extern void *driver_addresses[FN_COUNT];
 void *driver_bind(int function);
 
 void *driver_find(int function);	/* the same, but NULL where there is none */
+
+/* Was a hook called by the driver? Where that jumped to it in the place of its own return, the address is of this
+ * library, which calls none. */
+_Bool driver_calls(const void *return_address) PRESERVING;
 
 static inline void *driver_function(int function)
 {

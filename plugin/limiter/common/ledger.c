@@ -1,11 +1,10 @@
 /* ledger.c - a hash table with open addressing; each call is one short section under a mutex.
  *
- * Its memory comes from mmap(): a program that looks for leaks at its end finds none of ours. */
-#define _GNU_SOURCE
-#include <stddef.h>
-#include <sys/mman.h>
+ * Its memory is the kernel's: a program that looks for leaks at its end finds none of ours. */
 
+#define _GNU_SOURCE
 #include "ledger.h"
+#include "system.h"
 
 #define FIRST_ROOM 1024			/* a power of two */
 
@@ -84,9 +83,8 @@ static bool grow(struct ledger *ledger)
 	if (old.room != 0 && old.count < old.room / 2)
 		return true;
 	ledger->room = old.room != 0 ? old.room * 2 : FIRST_ROOM;
-	ledger->entries = mmap(NULL, bytes_of(ledger), PROT_READ | PROT_WRITE,
-			       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (ledger->entries == MAP_FAILED) {
+	ledger->entries = system_map(bytes_of(ledger), -1);
+	if (ledger->entries == NULL) {
 		ledger->entries = old.entries;
 		ledger->room = old.room;
 		return old.count + 1 < old.room;
@@ -95,7 +93,7 @@ static bool grow(struct ledger *ledger)
 		if (old.entries[i].kind != LEDGER_NONE)
 			*seek(ledger, old.entries[i].kind, old.entries[i].key) = old.entries[i];
 	if (old.room != 0)
-		munmap(old.entries, bytes_of(&old));
+		system_unmap(old.entries, bytes_of(&old));
 	return true;
 }
 
@@ -269,6 +267,26 @@ void ledger_take_context(uint64_t context, void (*each)(const struct ledger_entr
 		}
 	}
 	unlock(ledger);
+}
+
+unsigned int ledger_mapped(uint64_t at, uint64_t bytes, struct ledger_entry *out, unsigned int room)
+{
+	struct ledger *ledger = lock_own();
+	unsigned int count = 0;
+
+	if (ledger == NULL)
+		return 0;
+	for (unsigned int i = 0; i < ledger->room; i++) {
+		const struct ledger_entry *entry = &ledger->entries[i];
+
+		if (entry->kind != LEDGER_MAPPING || (entry->key - at >= bytes && at - entry->key >= entry->bytes))
+			continue;
+		if (count < room)
+			out[count] = *entry;
+		count++;
+	}
+	unlock(ledger);
+	return count;
 }
 
 bool ledger_take_mapping(uint64_t from, uint64_t bytes, struct ledger_entry *out)

@@ -18,8 +18,11 @@ enum ledger_kind {
 	LEDGER_LIBRARY,
 	LEDGER_SETTING,			/* cuCtxSetLimit */
 	/* What outlives any. */
-	LEDGER_BACKING,			/* cuMemCreate */
-	LEDGER_MAPPING,			/* cuMemMap; `bytes` of address, `of` is its backing */
+	LEDGER_BACKING,			/* cuMemCreate; `of` is its number (cuda_virtual.c) */
+	LEDGER_MAPPING,			/* cuMemMap; `bytes` of address, `of` is its backing, `references` that one's number */
+	LEDGER_BOUND,			/* cuMulticastBind…; `of` is the object, `bytes` the backing's handle, as in these */
+	LEDGER_TILES,			/* cuMemMapArrayAsync; `of` is the array, `bytes` the backing's handle. Arrays that
+					 * end with their context are not among those that are taken: it stays */
 	LEDGER_POOL,			/* `bytes` that it holds of the card */
 	LEDGER_POOLED,			/* memory of a pool; the pool counts, `of` is its handle */
 	LEDGER_GRAPHS,			/* what graphs hold of a device, which is the key */
@@ -57,6 +60,9 @@ int ledger_refer(enum ledger_kind kind, uint64_t key, int change);
 
 /* Take everything of a context, and call each with it; each must not use the ledger. */
 void ledger_take_context(uint64_t context, void (*each)(const struct ledger_entry *));
+
+/* Copy the mappings that have any of [at, at + bytes), `room` at most; how many there are. */
+unsigned int ledger_mapped(uint64_t at, uint64_t bytes, struct ledger_entry *out, unsigned int room);
 
 /* Take any mapping that begins in [from, from + bytes). False: there is none. */
 bool ledger_take_mapping(uint64_t from, uint64_t bytes, struct ledger_entry *out);

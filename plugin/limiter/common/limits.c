@@ -1,13 +1,11 @@
 /* limits.c - keeps the limits of this process's cards current. */
 #define _GNU_SOURCE
-#include <fcntl.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <time.h>
-#include <unistd.h>
 
+#include "clock.h"
 #include "limits.h"
 #include "settings.h"
+#include "system.h"
 #include "usage.h"
 
 #define LOOK_MS 200			/* a change is followed within a second */
@@ -17,20 +15,16 @@
 #define CHARGE_LEAST 10
 #define CHARGE_MAX_MS 5000		/* a moment further away is none that the plugin wrote */
 
-static uint64_t now_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
+/* Of a card of which nothing is known: no bytes, and the least of its time. */
+static struct card unknown = { .index = -1, .core = CORE_UNKNOWN };
 
 static void apply(struct limits *limits, struct card *card)
 {
 	uint64_t memory = 0, context = 0, uncounted = 0, until = 0;
 	unsigned int core = CORE_UNKNOWN, mps = 0, charge = 0;
 
-	for (unsigned int i = 0; i < limits->count; i++) {
+	/* Without a number in the usage file it cannot be counted, whatever the limits say. */
+	for (unsigned int i = 0; card_index(card) >= 0 && i < limits->count; i++) {
 		if (memcmp(limits->entries[i].uuid, card->uuid, sizeof(card->uuid)) != 0)
 			continue;
 		memory = limits->entries[i].memory_bytes;
@@ -54,7 +48,7 @@ static void load(struct limits *limits, int fd, const struct stat *st)
 {
 	struct limit read_limits[CARDS_MAX];
 	char text[FILE_MAX];
-	ssize_t got = read(fd, text, sizeof(text) - 1);
+	long got = system_read(fd, text, sizeof(text) - 1);
 	int count;
 
 	if (got < 0 || got == sizeof(text) - 1)
@@ -80,15 +74,15 @@ static void look(struct limits *limits)
 
 	if (!setting_path(path, sizeof(path), setting_folder(), "limits"))
 		return;
-	fd = open(path, O_RDONLY | O_CLOEXEC);
+	fd = system_open(path, O_RDONLY);
 	if (fd < 0)
 		return;
-	if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) &&
+	if (system_fstat(fd, &st) == 0 && S_ISREG(st.st_mode) &&
 	    (st.st_ino != limits->inode || (uint64_t)st.st_size != limits->size ||
 	     (uint64_t)st.st_mtim.tv_sec * 1000000000 + (uint64_t)st.st_mtim.tv_nsec !=
 	     limits->changed_ns))
 		load(limits, fd, &st);
-	close(fd);
+	system_close(fd);
 }
 
 static void count_sharers(struct limits *limits)
@@ -97,21 +91,40 @@ static void count_sharers(struct limits *limits)
 		struct card *card = &limits->cards[i];
 
 		if (__atomic_load_n(&card->sm_percent, __ATOMIC_RELAXED) != 0)
-			__atomic_store_n(&card->sharers, usage_sharers(card->index), __ATOMIC_RELAXED);
+			__atomic_store_n(&card->sharers, usage_sharers(card_index(card)), __ATOMIC_RELAXED);
+	}
+}
+
+/* The file may have been locked, or the process without a descriptor, when the card was first asked for. */
+static void count_late(struct limits *limits)
+{
+	for (unsigned int i = 0; i < limits->ncards; i++) {
+		struct card *card = &limits->cards[i];
+
+		if (card_index(card) >= 0)
+			continue;
+		__atomic_store_n(&card->index, usage_card(card->uuid), __ATOMIC_RELAXED);
+		apply(limits, card);
 	}
 }
 
 static void refresh(void)
 {
-	struct limits *limits = &process_own()->limits;
-	uint64_t now = now_ms(), looked = __atomic_load_n(&limits->looked_ms, __ATOMIC_RELAXED);
+	struct process *own = process_own();
+	uint64_t now = clock_coarse_ms(), looked;
+	struct limits *limits;
 
+	if (own == NULL)
+		return;
+	limits = &own->limits;
+	looked = __atomic_load_n(&limits->looked_ms, __ATOMIC_RELAXED);
 	if (now - looked < LOOK_MS ||
 	    !__atomic_compare_exchange_n(&limits->looked_ms, &looked, now, 0, __ATOMIC_RELAXED,
 					 __ATOMIC_RELAXED))
 		return;
 	mutex_lock(&limits->mutex);
 	look(limits);
+	count_late(limits);
 	count_sharers(limits);
 	mutex_unlock(&limits->mutex);
 }
@@ -129,24 +142,32 @@ static struct card *find(struct limits *limits, const uint8_t uuid[16])
 struct card *limits_card(const uint8_t uuid[16])
 {
 	struct process *own = process_own();
-	struct card *card = own != NULL ? find(&own->limits, uuid) : NULL;
+	struct card *card = own != NULL ? find(&own->limits, uuid) : &unknown;
 	struct limits *limits;
 
-	if (card != NULL || own == NULL)
+	if (card != NULL) {
+		if (card_index(card) < 0)
+			refresh();
 		return card;
+	}
 	limits = &own->limits;
 	mutex_lock(&limits->mutex);
 	card = find(limits, uuid);
 	if (card == NULL && limits->ncards < CARDS_MAX) {
 		card = &limits->cards[limits->ncards];
 		memcpy(card->uuid, uuid, sizeof(card->uuid));
-		card->index = usage_card(uuid);
+		__atomic_store_n(&card->index, usage_card(uuid), __ATOMIC_RELAXED);
 		look(limits);
 		apply(limits, card);
 		__atomic_store_n(&limits->ncards, limits->ncards + 1, __ATOMIC_RELEASE);
 	}
 	mutex_unlock(&limits->mutex);
-	return card;
+	return card != NULL ? card : &unknown;
+}
+
+struct card *limits_unknown(void)
+{
+	return &unknown;
 }
 
 uint64_t limits_memory(const struct card *card)
@@ -216,7 +237,7 @@ bool limits_corrected(const struct card *card)
 
 	if (until == 0)
 		return false;
-	now = now_ms();
+	now = clock_coarse_ms();
 	return until > now && until - now <= CHARGE_MAX_MS;
 }
 

@@ -24,8 +24,10 @@
 
 #include "process.h"
 
-/* The card of that uuid; NULL: more cards than a container can have, or no memory. */
+/* The card of that uuid; where nothing can be known of it (no memory, more cards than a container can have)
+ * the one of which nobody gets anything. */
 struct card *limits_card(const uint8_t uuid[16]);
+struct card *limits_unknown(void);
 
 uint64_t limits_memory(const struct card *card);	/* looks at the file where it is time to */
 /* What the container may count of it: the limit without what the driver counts beyond the usage file. */

@@ -1,28 +1,33 @@
 /* limits_text.c - the text of a limits file. */
-#define _GNU_SOURCE
-#include <ctype.h>
-#include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "limits.h"
+#include "text.h"
+
+static int nibble_of(char letter)
+{
+	if (letter >= '0' && letter <= '9')
+		return letter - '0';
+	if (letter >= 'a' && letter <= 'f')
+		return letter - 'a' + 10;
+	return letter >= 'A' && letter <= 'F' ? letter - 'A' + 10 : -1;
+}
 
 bool limits_uuid(const char *text, uint8_t out[16])
 {
 	unsigned int nibbles = 0;
 
-	if (strncmp(text, "GPU-", 4) != 0 && strncmp(text, "MIG-", 4) != 0)
+	if (text_begins(text, "GPU-") == 0 && text_begins(text, "MIG-") == 0)
 		return false;
 	memset(out, 0, 16);
 	for (text += 4; *text != '\0'; text++) {
-		int c = tolower((unsigned char)*text);
+		int nibble = nibble_of(*text);
 
-		if (c == '-')
+		if (*text == '-')
 			continue;
-		if (!isxdigit(c) || nibbles == 32)
+		if (nibble < 0 || nibbles == 32)
 			return false;
-		c = isdigit(c) ? c - '0' : c - 'a' + 10;
-		out[nibbles / 2] |= (uint8_t)(nibbles % 2 != 0 ? c : c << 4);
+		out[nibbles / 2] |= (uint8_t)(nibbles % 2 != 0 ? nibble : nibble << 4);
 		nibbles++;
 	}
 	return nibbles == 32;
@@ -30,21 +35,17 @@ bool limits_uuid(const char *text, uint8_t out[16])
 
 static bool number(const char *text, uint64_t *out)
 {
-	char *end;
+	const char *end;
 
-	if (!isdigit((unsigned char)*text))
-		return false;
-	errno = 0;
-	*out = strtoull(text, &end, 10);
-	return errno == 0 && *end == '\0';
+	return text_number(text, out, &end) && *end == '\0';
 }
 
 /* What follows "name=" in a word; NULL: it is another word. */
 static const char *value(const char *word, const char *name)
 {
-	size_t length = strlen(name);
+	size_t length = text_begins(word, name);
 
-	return strncmp(word, name, length) == 0 && word[length] == '=' ? word + length + 1 : NULL;
+	return length != 0 && word[length] == '=' ? word + length + 1 : NULL;
 }
 
 static bool parse_word(const char *word, struct limit *out, bool *has_memory, bool *off)
@@ -71,21 +72,38 @@ static bool parse_word(const char *word, struct limit *out, bool *has_memory, bo
 	if ((text = value(word, "charge_until_ms")) != NULL)
 		return number(text, &out->charge_until_ms);
 	if ((text = value(word, "policy")) != NULL) {
-		*off = strcmp(text, "off") == 0;
-		out->mps = strcmp(text, "mps") == 0;
+		*off = text_equal(text, "off");
+		out->mps = text_equal(text, "mps");
 	}
 	return true;
 }
 
+/* The next piece of *rest that is not empty, with a 0 at its end; NULL: there is none. */
+static char *next(char **rest, char end)
+{
+	char *piece = *rest, *at;
+
+	while (*piece == end)
+		piece++;
+	for (at = piece; *at != '\0' && *at != end; at++)
+		;
+	*rest = at;
+	if (*at != '\0') {
+		*at = '\0';
+		*rest = at + 1;
+	}
+	return *piece != '\0' ? piece : NULL;
+}
+
 static bool parse_card(char **rest, struct limit *out)
 {
-	char *word = strtok_r(NULL, " ", rest);
+	char *word = next(rest, ' ');
 	bool has_memory = false, off = false;
 
 	*out = (struct limit){ 0 };
 	if (word == NULL || !limits_uuid(word, out->uuid))
 		return false;
-	while ((word = strtok_r(NULL, " ", rest)) != NULL)
+	while ((word = next(rest, ' ')) != NULL)
 		if (!parse_word(word, out, &has_memory, &off))
 			return false;
 	if (off)
@@ -95,15 +113,15 @@ static bool parse_card(char **rest, struct limit *out)
 
 int limits_parse(char *text, struct limit *out, int room)
 {
-	char *lines, *words, *line = strtok_r(text, "\n", &lines);
+	char *lines = text, *line = next(&lines, '\n');
 	int count = 0;
 
-	if (line == NULL || strcmp(line, "edgegpu-limits 1") != 0)
+	if (line == NULL || !text_equal(line, "edgegpu-limits 1"))
 		return -1;
-	while ((line = strtok_r(NULL, "\n", &lines)) != NULL) {
-		char *word = strtok_r(line, " ", &words);
+	while ((line = next(&lines, '\n')) != NULL) {
+		char *words = line, *word = next(&words, ' ');
 
-		if (word == NULL || strcmp(word, "card") != 0)
+		if (word == NULL || !text_equal(word, "card"))
 			continue;
 		if (count == room || !parse_card(&words, &out[count]))
 			return -1;

@@ -6,16 +6,14 @@
  * count of what it holds. Where nothing can be known the process counts as living. */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <fcntl.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/auxv.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
+#include "clock.h"
 #include "liveness.h"
+#include "system.h"
+#include "text.h"
+
+#define PATH_MAX_HERE 64
 
 struct status {
 	char state;
@@ -23,15 +21,15 @@ struct status {
 	uint64_t start;
 };
 
-static ssize_t read_file(const char *path, char *out, size_t size)
+static long read_file(const char *path, char *out, size_t size)
 {
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	ssize_t got;
+	int fd = system_open(path, O_RDONLY);
+	long got;
 
 	if (fd < 0)
 		return -1;
-	got = read(fd, out, size - 1);
-	close(fd);
+	got = system_read(fd, out, size - 1);
+	system_close(fd);
 	if (got >= 0)
 		out[got] = '\0';
 	return got;
@@ -40,46 +38,44 @@ static ssize_t read_file(const char *path, char *out, size_t size)
 /* Fields 3, 20 and 22 of /proc/PID/stat; the second may hold any character, ')' included. */
 static bool read_status(const char *path, struct status *out)
 {
-	char text[1024], *at;
+	const char *at = NULL, *end;
+	char text[1024];
+	uint64_t value;
 
 	if (read_file(path, text, sizeof(text)) <= 0)
 		return false;
-	at = strrchr(text, ')');
+	for (const char *each = text; (each = text_find(each, ')')) != NULL; each++)
+		at = each;
 	if (at == NULL || at[1] != ' ')
 		return false;
 	at += 2;
 	out->state = *at;
 	for (int field = 3; field < 22; field++) {
-		if (field == 20)
-			out->threads = strtol(at, NULL, 10);
-		at = strchr(at, ' ');
+		if (field == 20 && text_number(at, &value, &end))
+			out->threads = (long)value;
+		at = text_find(at, ' ');
 		if (at == NULL)
 			return false;
 		at++;
 	}
-	out->start = strtoull(at, NULL, 10);
-	return out->start != 0;
+	return text_number(at, &out->start, &end) && out->start != 0;
 }
 
-static uint64_t image(void)
+/* Write "/proc/PID/name". */
+static void proc_path(char out[PATH_MAX_HERE], int pid, const char *name)
 {
-	const void *random = (const void *)getauxval(AT_RANDOM);
-	uint64_t value = 0;
-
-	if (random != NULL)
-		memcpy(&value, random, sizeof(value));
-	return value;
+	text_put(text_put_number(text_put(out, "/proc/"), (uint64_t)pid), name);
 }
 
 struct identity identity_own(void)
 {
-	struct identity own = { .pid = getpid(), .image = image() };
-	struct status status;
+	struct identity own = { .pid = system_pid(), .image = clock_random() };
+	struct status status = { 0 };
 	struct stat st;
 
 	if (read_status("/proc/self/stat", &status))
 		own.start = status.start;
-	if (stat("/proc/self/ns/pid", &st) == 0)
+	if (system_stat("/proc/self/ns/pid", &st) == 0)
 		own.namespace = st.st_ino;
 	return own;
 }
@@ -87,67 +83,70 @@ struct identity identity_own(void)
 /* Does a line of /proc/PID/maps (address, rights, offset, device, inode, path) have this inode? */
 static bool line_has(const char *line, uint64_t inode)
 {
+	const char *end;
+	uint64_t found;
+
 	for (int field = 0; field < 4; field++) {
-		line = strchr(line, ' ');
+		line = text_find(line, ' ');
 		if (line == NULL)
 			return false;
 		line++;
 	}
-	return strtoull(line, NULL, 10) == inode;
+	return text_number(line, &found, &end) && found == inode;
 }
 
 /* 1: it maps the file, 0: it does not, -1: cannot be read. */
 static int maps_file(pid_t pid, uint64_t inode)
 {
-	char path[64], text[8192];
+	char path[PATH_MAX_HERE], text[8192];
 	size_t have = 0;
-	ssize_t got = -1;
+	long got = -1;
 	int fd;
 
-	snprintf(path, sizeof(path), "/proc/%d/maps", (int)pid);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
+	proc_path(path, (int)pid, "/maps");
+	fd = system_open(path, O_RDONLY);
 	if (fd < 0)
 		return -1;
-	while ((got = read(fd, text + have, sizeof(text) - 1 - have)) > 0) {
+	while ((got = system_read(fd, text + have, sizeof(text) - 1 - have)) > 0) {
 		char *line = text, *end;
 
 		have += (size_t)got;
 		text[have] = '\0';
-		for (; (end = strchr(line, '\n')) != NULL; line = end + 1) {
+		for (; (end = (char *)text_find(line, '\n')) != NULL; line = end + 1) {
 			*end = '\0';
 			if (line_has(line, inode)) {
-				close(fd);
+				system_close(fd);
 				return 1;
 			}
 		}
-		have = strlen(line);
+		have = text_length(line);
 		memmove(text, line, have);
 		if (have == sizeof(text) - 1)
 			have = 0;	/* a path that long is not ours */
 	}
-	close(fd);
+	system_close(fd);
 	return got < 0 ? -1 : 0;
 }
 
 uint64_t identity_mapped(uint64_t inode)
 {
-	return maps_file(getpid(), inode) == 1 ? inode : 0;
+	return maps_file(system_pid(), inode) == 1 ? inode : 0;
 }
 
 bool identity_gone(const struct identity *who, const struct identity *asker, uint64_t inode)
 {
-	char path[64];
-	struct status status;
+	char path[PATH_MAX_HERE];
+	struct status status = { 0 };
 	bool same;
 
 	if (asker->namespace == 0 || who->namespace != asker->namespace || who->pid <= 0)
 		return false;
 	same = who->pid == asker->pid && who->start == asker->start;
-	if (same)
-		return who->image != asker->image;
-	if (kill(who->pid, 0) < 0 && errno == ESRCH)
+	if (same)	/* with another image it was before an exec; 0 is one that could not be asked for */
+		return who->image != 0 && asker->image != 0 && who->image != asker->image;
+	if (system_call(SYS_kill, who->pid, 0, 0, 0, 0, 0) == -ESRCH)
 		return true;
-	snprintf(path, sizeof(path), "/proc/%d/stat", (int)who->pid);
+	proc_path(path, (int)who->pid, "/stat");
 	if (!read_status(path, &status))
 		return false;
 	if (who->start != 0 && status.start != who->start)

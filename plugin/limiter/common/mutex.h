@@ -5,6 +5,8 @@
 #ifndef EDGEGPU_LIMITER_MUTEX_H
 #define EDGEGPU_LIMITER_MUTEX_H
 
+#include <stdint.h>
+
 struct mutex {
 	int state;
 };
@@ -25,6 +27,36 @@ static inline void mutex_unlock(struct mutex *mutex)
 {
 	if (__atomic_exchange_n(&mutex->state, 0, __ATOMIC_RELEASE) == 2)
 		mutex_wake(mutex);
+}
+
+/* One that is held over the driver's calls: the driver may call the program back (CUPTI does), and that calls a hook
+ * again. So the thread that holds it passes. */
+struct deep_mutex {
+	struct mutex mutex;
+	unsigned int depth;		/* its holder's alone */
+	uintptr_t owner;		/* an address of the holder's; 0: nobody; atomic */
+};
+
+/* True: this thread holds it already. */
+static inline _Bool mutex_enter(struct deep_mutex *deep, const void *thread)
+{
+	if (__atomic_load_n(&deep->owner, __ATOMIC_RELAXED) == (uintptr_t)thread) {
+		deep->depth++;
+		return 1;
+	}
+	mutex_lock(&deep->mutex);
+	__atomic_store_n(&deep->owner, (uintptr_t)thread, __ATOMIC_RELAXED);
+	return 0;
+}
+
+static inline void mutex_leave(struct deep_mutex *deep)
+{
+	if (deep->depth != 0) {
+		deep->depth--;
+		return;
+	}
+	__atomic_store_n(&deep->owner, 0, __ATOMIC_RELAXED);
+	mutex_unlock(&deep->mutex);
 }
 
 #endif

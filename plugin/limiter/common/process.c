@@ -5,10 +5,9 @@
  * (4.14 and later); before that the pid is compared at each use. */
 #define _GNU_SOURCE
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "process.h"
+#include "system.h"
 
 #ifndef MADV_WIPEONFORK
 #define MADV_WIPEONFORK 18
@@ -22,15 +21,15 @@ static struct process *make(void)
 	struct process *made, *seen = NULL;
 	bool wiped;
 
-	made = mmap(NULL, sizeof(*made), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (made == MAP_FAILED)
+	made = system_map(sizeof(*made), -1);
+	if (made == NULL)
 		return NULL;
 	made->epoch = 1;		/* in a child it is 0: what it knew is its parent's */
-	wiped = madvise(made, sizeof(*made), MADV_WIPEONFORK) == 0;
+	wiped = system_call(SYS_madvise, (long)made, sizeof(*made), MADV_WIPEONFORK, 0, 0, 0) == 0;
 	if (!wiped)
-		made->pid = getpid();
+		made->pid = system_pid();
 	if (!__atomic_compare_exchange_n(&own, &seen, made, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
-		munmap(made, sizeof(*made));
+		system_unmap(made, sizeof(*made));
 		return seen;
 	}
 	if (wiped)
@@ -44,9 +43,9 @@ struct process *process_find(void)
 
 	if (seen == NULL)
 		return make();
-	if (seen->pid != 0 && seen->pid != getpid()) {
+	if (seen->pid != 0 && seen->pid != system_pid()) {
 		memset(seen, 0, sizeof(*seen));
-		seen->pid = getpid();
+		seen->pid = system_pid();
 	}
 	return seen;
 }

@@ -15,7 +15,7 @@
 
 struct card {
 	uint8_t uuid[16];
-	int index;			/* in the usage file; -1: it has no room, nothing can be reserved */
+	int index;			/* in the usage file; -1: it has none yet, nothing can be reserved; atomic */
 	uint64_t memory_bytes;		/* the limit, followed live; atomic */
 	uint64_t context_bytes;		/* what one context takes; atomic */
 	uint64_t uncounted_bytes;	/* what the driver counts beyond the usage file; atomic */
@@ -27,6 +27,11 @@ struct card {
 	uint64_t charge_until_ms;
 	struct bucket spent;		/* GPU time of this process alone */
 };
+
+static inline int card_index(const struct card *card)
+{
+	return __atomic_load_n(&card->index, __ATOMIC_RELAXED);
+}
 
 struct limit {
 	uint8_t uuid[16];
@@ -90,15 +95,17 @@ struct process {
 	struct limits limits;
 	struct ledger ledger;
 	struct slot_use use;
-	struct mutex contexts;	/* held while a context is made or ended */
+	struct deep_mutex contexts;	/* held while a context is made or ended */
 	struct gpu_table *gpu;		/* GPU time that is being measured; atomic */
-	struct mutex virtual;	/* held while backing or mappings change */
-	struct mutex accounts;	/* held while the driver says what pools and graphs hold */
+	struct deep_mutex virtual;	/* held while backing or mappings change */
+	unsigned int backings;	/* the number of the last one that was made */
+	bool tiles;		/* backing is mapped into an array, or was; atomic */
+	struct deep_mutex accounts;	/* held while the driver says what pools and graphs hold */
 	struct pool_seen pools[POOLS_SEEN];
 	unsigned int accounts_known;	/* how many; atomic */
 	bool pooled;		/* something is in the ledger as LEDGER_POOLED, or was; atomic */
 	bool accounts_moved;	/* something was freed since they were last looked at; atomic */
-	struct mutex modules;	/* held while code is loaded or unloaded, and what it takes measured */
+	struct deep_mutex modules;	/* held while code is loaded or unloaded, and what it takes measured */
 	struct mutex graphs;	/* guards the two below */
 	unsigned int reused_next;
 	struct reused reused[REUSED_MAX];

@@ -6,30 +6,39 @@
 #include <string.h>
 
 #include "settings.h"
+#include "text.h"
 
 struct setting {
 	char mark[32];
 	char value[SETTING_MAX];
 };
 
-/* volatile: the compiler must not know what stands in them. */
+/* The compiler must not know what stands in them. */
 static volatile struct setting folder = { "edgegpu-limiter-folder:", "/run/edgegpu/container" };
 static volatile struct setting driver = { "edgegpu-limiter-driver:", "/run/edgegpu/container/driver" };
 
+static const char *unknown(const volatile char *value)
+{
+	__asm__("" : "+r"(value));
+	return (const char *)value;
+}
+
 const char *setting_folder(void)
 {
-	return (const char *)folder.value;
+	return unknown(folder.value);
 }
 
 const char *setting_driver(void)
 {
-	return (const char *)driver.value;
+	return unknown(driver.value);
 }
 
 _Bool setting_path(char *out, unsigned long size, const char *in, const char *name)
 {
-	unsigned long first = strnlen(in, SETTING_MAX), second = strlen(name);
+	unsigned long first = 0, second = text_length(name);
 
+	while (first < SETTING_MAX && in[first] != '\0')
+		first++;
 	if (first + 1 + second >= size)
 		return 0;
 	memcpy(out, in, first);

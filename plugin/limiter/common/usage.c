@@ -4,27 +4,20 @@
  * instruction leaves them consistent, and the dead process's slot is freed. The lock around "sum,
  * compare, add" names its holder, so that it can be taken from one that was killed. */
 #define _GNU_SOURCE
-#include <sched.h>
 #include <string.h>
-#include <time.h>
 
-#include "usage_file.h"
+#include "clock.h"
 #include "liveness.h"
+#include "system.h"
+#include "usage_file.h"
 
 #define SPINS 200			/* before the core is given up */
 #define YIELDS 1000			/* before it is slept for */
+#define PAUSE_NS 50000
 #define LOOK_MS 10			/* between looks at a holder that does not let go */
 #define WAIT_MS 2000			/* for a stopped holder, then the reservation is refused */
 #define REAP_MS 100
 #define HUGE_BYTES (1ull << 56)		/* more than any card has: somebody wrote it there */
-
-static uint64_t now_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
 
 static inline void pause_core(void)
 {
@@ -44,17 +37,15 @@ static bool holder_lives(const struct usage *map, uint64_t word)
 
 static void wait_turn(unsigned int spins)
 {
-	struct timespec pause = { 0, 50000 };
-
 	if (spins < YIELDS)
-		sched_yield();
+		system_call(SYS_sched_yield, 0, 0, 0, 0, 0, 0);
 	else
-		nanosleep(&pause, NULL);
+		system_sleep(PAUSE_NS);
 }
 
 static bool take(struct usage *map, uint64_t me)
 {
-	uint64_t seen = 0, began = now_ms(), looked = began;
+	uint64_t seen = 0, began = clock_coarse_ms(), looked = began;
 
 	for (unsigned int spins = 0;; spins++) {
 		if (__atomic_compare_exchange_n(&map->lock, &seen, me, 0, __ATOMIC_ACQUIRE,
@@ -64,8 +55,8 @@ static bool take(struct usage *map, uint64_t me)
 			pause_core();
 		} else {
 			wait_turn(spins);
-			if (now_ms() - looked >= LOOK_MS) {
-				looked = now_ms();
+			if (clock_coarse_ms() - looked >= LOOK_MS) {
+				looked = clock_coarse_ms();
 				if (looked - began > WAIT_MS)
 					return false;
 				if (!holder_lives(map, seen) &&
@@ -187,14 +178,16 @@ void usage_refused(int card)
 {
 	struct usage *map = usage_map();
 
-	if (card >= 0 && map != NULL)
-		__atomic_add_fetch(&map->refusals[card], 1, __ATOMIC_RELAXED);
+	if (map == NULL && usage_slot() != NULL)	/* of an unknown card nobody has asked for the file yet */
+		map = usage_map();
+	if (map != NULL)
+		__atomic_add_fetch(&map->refusals[card >= 0 ? card : 0], 1, __ATOMIC_RELAXED);
 }
 
 static void reap_sometimes(struct usage *map)
 {
 	struct process *own = process_own();
-	uint64_t now = now_ms();
+	uint64_t now = clock_coarse_ms();
 
 	if (own == NULL || now - __atomic_load_n(&own->use.reaped_ms, __ATOMIC_RELAXED) < REAP_MS)
 		return;

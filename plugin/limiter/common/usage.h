@@ -59,7 +59,8 @@ bool usage_reserve(int card, uint64_t bytes, uint64_t limit);
 void usage_add(int card, uint64_t bytes);	/* the same for what is held already */
 void usage_release(int card, uint64_t bytes);
 void usage_contexts(int card, int change);
-void usage_refused(int card);		/* a program was told that there is no memory */
+/* A program was told that there is no memory. Of a card without a number it stands at the first one. */
+void usage_refused(int card);
 
 uint64_t usage_total(int card);
 

@@ -5,16 +5,12 @@
  * ours stands among the program's descriptors. */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <fcntl.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "liveness.h"
 #include "settings.h"
+#include "system.h"
 #include "usage_file.h"
 
 #define LOCK_WAIT_NS 2000000000u	/* for a holder that does not let go */
@@ -38,14 +34,20 @@ unsigned int usage_high(const struct usage *map)
 	return high < USAGE_SLOTS ? high : USAGE_SLOTS;
 }
 
+static long change_lock(int fd, int how)
+{
+	return system_call(SYS_flock, fd, how, 0, 0, 0, 0);
+}
+
 static bool lock_file(int fd)
 {
 	uint64_t waited = 0, pause = PAUSE_MIN_NS;
+	long ret;
 
-	while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
-		if ((errno != EWOULDBLOCK && errno != EINTR) || waited > LOCK_WAIT_NS)
+	while ((ret = change_lock(fd, LOCK_EX | LOCK_NB)) != 0) {
+		if ((ret != -EWOULDBLOCK && ret != -EINTR) || waited > LOCK_WAIT_NS)
 			return false;
-		nanosleep(&(struct timespec){ 0, (long)pause }, NULL);
+		system_sleep((long)pause);
 		waited += pause;
 		pause = pause < PAUSE_MAX_NS / 2 ? 2 * pause : PAUSE_MAX_NS;
 	}
@@ -74,8 +76,8 @@ static bool begin_file(struct usage *seen)
 /* A child that another thread forks meanwhile has the description as well: unlock, then close. */
 static void close_locked(int fd)
 {
-	flock(fd, LOCK_UN);
-	close(fd);
+	change_lock(fd, LOCK_UN);
+	system_close(fd);
 }
 
 static void publish(struct usage *seen, uint64_t number)
@@ -84,7 +86,7 @@ static void publish(struct usage *seen, uint64_t number)
 
 	__atomic_store_n(&inode, number, __ATOMIC_RELAXED);
 	if (!__atomic_compare_exchange_n(&mapped, &none, seen, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
-		munmap(seen, sizeof(*seen));	/* another thread was faster */
+		system_unmap(seen, sizeof(*seen));	/* another thread was faster */
 }
 
 /* All that takes long is done before the lock, for which all programs of the container may wait. */
@@ -96,20 +98,20 @@ static bool map_file(int fd)
 
 	if (usage_map() != NULL)
 		return true;
-	if (fstat(fd, &st) < 0 || st.st_size != sizeof(*seen))
+	if (system_fstat(fd, &st) < 0 || st.st_size != sizeof(*seen))
 		return false;
-	seen = mmap(NULL, sizeof(*seen), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	if (seen == MAP_FAILED)
+	seen = system_map(sizeof(*seen), fd);
+	if (seen == NULL)
 		return false;
 	ours = is_ours(seen);
 	if (!ours && lock_file(fd)) {
 		ours = begin_file(seen);
-		flock(fd, LOCK_UN);
+		change_lock(fd, LOCK_UN);
 	}
 	if (ours)
 		publish(seen, identity_mapped(st.st_ino));
 	else
-		munmap(seen, sizeof(*seen));
+		system_unmap(seen, sizeof(*seen));
 	return ours;
 }
 
@@ -121,9 +123,9 @@ static int open_mapped(void)
 
 	if (!setting_path(path, sizeof(path), setting_folder(), "usage"))
 		return -1;
-	fd = open(path, O_RDWR | O_CLOEXEC);
+	fd = system_open(path, O_RDWR);
 	if (fd >= 0 && !map_file(fd)) {
-		close(fd);
+		system_close(fd);
 		return -1;
 	}
 	return fd;
@@ -135,7 +137,7 @@ static int open_locked(void)
 	int fd = open_mapped();
 
 	if (fd >= 0 && !lock_file(fd)) {
-		close(fd);
+		system_close(fd);
 		return -1;
 	}
 	return fd;
@@ -315,8 +317,8 @@ int usage_card(const uint8_t uuid[16])
 	found = find_card(map, uuid, known_cards(map));
 	if (found < 0 && lock_file(fd)) {
 		found = add_card(map, uuid);
-		flock(fd, LOCK_UN);
+		change_lock(fd, LOCK_UN);
 	}
-	close(fd);
+	system_close(fd);
 	return found;
 }

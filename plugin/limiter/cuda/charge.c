@@ -2,6 +2,8 @@
 #include "account.h"
 #include "mps.h"
 
+#define NO_DEVICE (-1)
+
 __thread int charge_depth __attribute__((tls_model("initial-exec")));
 
 struct seen {
@@ -10,6 +12,9 @@ struct seen {
 	CUdevice device;
 	struct card *card;
 };
+
+/* The driver's error for which nothing is known of a card, as this thread last asked for one; else 0. */
+static __thread CUresult unsaid __attribute__((tls_model("initial-exec")));
 
 static __thread struct seen last __attribute__((tls_model("initial-exec")));
 
@@ -21,42 +26,97 @@ void charge_forget_contexts(void)
 		__atomic_add_fetch(&own->epoch, 1, __ATOMIC_RELEASE);
 }
 
+/* The driver gives nothing where it answers so: it says why. */
+static bool none_there(CUresult ret)
+{
+	return ret == CUDA_ERROR_NOT_INITIALIZED || ret == CUDA_ERROR_DEINITIALIZED ||
+	       ret == CUDA_ERROR_NO_DEVICE || ret == CUDA_ERROR_INVALID_DEVICE ||
+	       ret == CUDA_ERROR_INVALID_CONTEXT || ret == CUDA_ERROR_CONTEXT_IS_DESTROYED;
+}
+
+static __attribute__((noinline, cold)) struct card *unknown(CUresult ret)
+{
+	unsaid = ret != CUDA_ERROR_NOT_SUPPORTED && ret != CUDA_ERROR_NOT_FOUND ? ret : CUDA_SUCCESS;
+	return none_there(ret) ? NULL : limits_unknown();
+}
+
 struct card *charge_device_card(CUdevice device)
 {
 	struct CUuuid uuid;
+	CUresult ret, old;
 
 	/* The second form tells instances of one card apart; drivers before 11.4 have the first. */
-	if (CALL(cuDeviceGetUuid_v2, &uuid, device) != CUDA_SUCCESS &&
-	    CALL(cuDeviceGetUuid, &uuid, device) != CUDA_SUCCESS)
-		return NULL;
+	ret = CALL(cuDeviceGetUuid_v2, &uuid, device);
+	old = ret != CUDA_SUCCESS ? CALL(cuDeviceGetUuid, &uuid, device) : ret;
+	if (old != CUDA_SUCCESS)
+		return unknown(none_there(ret) || old == CUDA_ERROR_NOT_SUPPORTED ? ret : old);
+	unsaid = CUDA_SUCCESS;
 	return limits_card(uuid.bytes);
+}
+
+static CUresult refusal(const struct card *card)
+{
+	return card == limits_unknown() && unsaid != CUDA_SUCCESS ? unsaid : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult charge_refused(const struct card *card)
+{
+	CUresult why = refusal(card);
+
+	if (why == CUDA_ERROR_OUT_OF_MEMORY)
+		usage_refused(card_index(card));
+	return why;
+}
+
+/* Nothing is known of the current context. */
+static __attribute__((noinline, cold)) struct card *unknown_place(CUresult ret, CUcontext current, CUcontext *context)
+{
+	if (ret != CUDA_SUCCESS)
+		return unknown(ret);
+	unsaid = CUDA_SUCCESS;
+	if (current == NULL)
+		return NULL;
+	*context = current;
+	return limits_unknown();
+}
+
+/* A card of which nothing is known now may be known the next time. */
+static __attribute__((noinline, cold)) struct card *find_place(CUcontext current, unsigned int epoch, CUdevice *device)
+{
+	CUresult ret = CALL(cuCtxGetDevice, device);
+	struct card *card;
+
+	if (ret != CUDA_SUCCESS)
+		return unknown(ret);
+	card = charge_device_card(*device);
+	if (card == limits_unknown())
+		return card;
+	last = (struct seen){ current, epoch, *device, card };
+	if (card != NULL)
+		mps_learn(card, *device);
+	return card;
 }
 
 struct card *charge_current_place(CUcontext *context, CUdevice *of)
 {
 	struct process *own = process_own();
 	CUcontext current = NULL;
-	CUdevice device;
+	CUresult ret = CALL(cuCtxGetCurrent, &current);
 	unsigned int now;
 
-	if (own == NULL || CALL(cuCtxGetCurrent, &current) != CUDA_SUCCESS || current == NULL)
-		return NULL;
+	if (ret != CUDA_SUCCESS || current == NULL || own == NULL)
+		return unknown_place(ret, current, context);
 	*context = current;
 	now = __atomic_load_n(&own->epoch, __ATOMIC_ACQUIRE);
-	if (last.context != current || last.epoch != now) {
-		if (CALL(cuCtxGetDevice, &device) != CUDA_SUCCESS)
-			return NULL;
-		last = (struct seen){ current, now, device, charge_device_card(device) };
-		if (last.card != NULL)
-			mps_learn(last.card, device);
-	}
+	if (last.context != current || last.epoch != now)
+		return find_place(current, now, of);
 	*of = last.device;
 	return last.card;
 }
 
 struct card *charge_current_card(CUcontext *context)
 {
-	CUdevice device;
+	CUdevice device = NO_DEVICE;
 
 	return charge_current_place(context, &device);
 }
@@ -68,15 +128,15 @@ struct card *charge_indexed_card(int index)
 		__atomic_load_n(&own->limits.ncards, __ATOMIC_ACQUIRE);
 
 	for (unsigned int i = 0; i < count; i++)
-		if (own->limits.cards[i].index == index)
+		if (card_index(&own->limits.cards[i]) == index)
 			return &own->limits.cards[i];
 	return NULL;
 }
 
 bool charge_fits(struct charge *charge, struct card *card, uint64_t bytes)
 {
-	*charge = (struct charge){ card, bytes, 0 };
-	return card == NULL || usage_reserve(card->index, bytes, limits_room(card));
+	*charge = (struct charge){ .card = card, .bytes = bytes };
+	return card == NULL || usage_reserve(card_index(card), bytes, limits_room(card));
 }
 
 /* Before a refusal the driver gives up what pools and graphs keep unused, as it does on a full card. */
@@ -86,7 +146,7 @@ bool charge_card(struct charge *charge, struct card *card, uint64_t bytes)
 		    (account_make_room(card) && charge_fits(charge, card, bytes));
 
 	if (!fits)
-		usage_refused(card->index);
+		charge->why = charge_refused(card);
 	return fits;
 }
 
@@ -106,12 +166,12 @@ CUresult charge_settle(const struct charge *charge, CUresult ret, enum ledger_ki
 	if (charge->card == NULL)
 		return ret;
 	if (ret != CUDA_SUCCESS)
-		usage_release(charge->card->index, charge->bytes);
+		usage_release(card_index(charge->card), charge->bytes);
 	else
 		ledger_put((struct ledger_entry){ .key = key, .bytes = charge->bytes,
 						  .of = charge->context, .references = 1,
 						  .kind = (uint16_t)kind,
-						  .card = (int16_t)charge->card->index });
+						  .card = (int16_t)card_index(charge->card) });
 	return ret;
 }
 

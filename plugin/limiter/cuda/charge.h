@@ -9,10 +9,16 @@
 #include "limits.h"
 #include "usage.h"
 
-/* More than 0 while the driver runs below a hook: what it calls of itself is part of that. */
+/* More than 0 while the driver runs below a hook: what it calls of itself is part of that. It stays so in a
+ * thread that has left the driver by longjmp, and a handler of a signal may call the driver below it: so
+ * where it is, the caller must be the driver. To be asked in a hook itself. */
 extern __thread int charge_depth __attribute__((tls_model("initial-exec")));
 
-#define NESTED (charge_depth > 0)
+#define THREAD (&charge_depth)		/* whose a deep mutex is */
+
+#define CALLER __builtin_return_address(0)
+#define CALLED_BELOW(caller) (__builtin_expect(charge_depth > 0, 0) && driver_calls(caller))
+#define NESTED CALLED_BELOW(CALLER)
 
 /* Call the driver's function of that name. */
 #define CALL(name, ...) charge_left((charge_depth++, DRIVER(name)(__VA_ARGS__)))
@@ -23,19 +29,36 @@ static inline CUresult charge_left(CUresult ret)
 	return ret;
 }
 
+/* The context of a stream of the program's own, where it is not `current`; NULL: it is, or nobody knows. */
+static inline CUcontext charge_other_context(CUstream stream, CUcontext current)
+{
+	CUcontext of = NULL;
+
+	if ((uintptr_t)stream <= LAST_SPECIAL_STREAM || CALL(cuStreamGetCtx, stream, &of) != CUDA_SUCCESS)
+		return NULL;
+	return of != current ? of : NULL;
+}
+
 struct charge {
-	struct card *card;		/* NULL: nothing to reserve; the driver will say why */
+	struct card *card;		/* NULL: nothing to reserve; the driver refuses, and says why */
 	uint64_t bytes;
 	uint64_t context;
+	CUresult why;			/* it was refused: the program's answer */
 };
 
+/* NULL: the driver has no such device, and gives nothing of it. A card of which it does not say who it is, or
+ * that cannot be counted, is there, with no room (limits_unknown). */
 struct card *charge_device_card(CUdevice device);
 struct card *charge_current_card(CUcontext *context);	/* of the calling thread; NULL: no context */
 struct card *charge_current_place(CUcontext *context, CUdevice *device);	/* the same, and its device */
 struct card *charge_indexed_card(int index);	/* in the usage file; NULL: none */
 void charge_forget_contexts(void);	/* a context ended: its address may come again */
 
-/* False: that would pass the limit. */
+/* What a program is told to which nothing of the card is given: that there is no memory, which counts as a refusal.
+ * Where the driver did not say which card it is, the driver's own error. */
+CUresult charge_refused(const struct card *card);
+
+/* False: that would pass the limit; charge->why is the answer. */
 bool charge_current(struct charge *charge, uint64_t bytes);
 bool charge_card(struct charge *charge, struct card *card, uint64_t bytes);
 

@@ -18,6 +18,7 @@ typedef struct CUmemPoolHandle_st *CUmemoryPool;
 typedef struct CUarray_st *CUarray;
 typedef struct CUmipmappedArray_st *CUmipmappedArray;
 typedef unsigned long long CUmemGenericAllocationHandle;
+typedef unsigned int CUlogicalEndpointId;
 typedef struct CUevent_st *CUevent;
 typedef struct CUgraph_st *CUgraph;
 typedef struct CUgraphNode_st *CUgraphNode;
@@ -31,8 +32,13 @@ enum {
 	CUDA_SUCCESS = 0,
 	CUDA_ERROR_INVALID_VALUE = 1,
 	CUDA_ERROR_OUT_OF_MEMORY = 2,
+	CUDA_ERROR_NOT_INITIALIZED = 3,
+	CUDA_ERROR_DEINITIALIZED = 4,
 	CUDA_ERROR_NO_DEVICE = 100,
+	CUDA_ERROR_INVALID_DEVICE = 101,
+	CUDA_ERROR_INVALID_CONTEXT = 201,
 	CUDA_ERROR_NOT_FOUND = 500,
+	CUDA_ERROR_CONTEXT_IS_DESTROYED = 709,
 	CUDA_ERROR_NOT_SUPPORTED = 801,
 };
 
@@ -101,6 +107,21 @@ struct CUmem_allocation_prop {
 		unsigned char reserved[4];
 	} flags;
 };
+
+struct CUarray_map {			/* of cuMemMapArrayAsync */
+	int kind;
+	void *array;			/* or a mipmapped one */
+	int part;
+	uint64_t where[4];
+	int operation, handle_type;
+	CUmemGenericAllocationHandle handle;
+	uint64_t offset;
+	unsigned int devices, flags, reserved[2];
+};
+
+_Static_assert(sizeof(struct CUarray_map) == 96, "as in cuda.h");
+
+#define CU_MEM_OPERATION_MAP 1
 
 struct CUmem_pool_props {
 	int type, handle_types;

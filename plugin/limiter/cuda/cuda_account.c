@@ -5,13 +5,25 @@
  * they hold, and that is what counts: it is what the card lacks. */
 #include "account.h"
 
+/* Where this thread asks the driver already: that called the program back. It may also have left by longjmp. */
+static __thread uintptr_t asking __attribute__((tls_model("initial-exec")));
+
+/* False: the driver does not say, or is being asked in this thread, and would be again and again. */
 static bool held(const struct ledger_entry *account, uint64_t *bytes)
 {
+	uintptr_t here = (uintptr_t)__builtin_frame_address(0);
+	CUresult ret;
+
+	if (asking != 0 && here < asking)
+		return false;
+	asking = here;
 	if (account->kind == LEDGER_POOL)
-		return CALL(cuMemPoolGetAttribute, (CUmemoryPool)(uintptr_t)account->key,
-			    CU_MEMPOOL_RESERVED, bytes) == CUDA_SUCCESS;
-	return CALL(cuDeviceGetGraphMemAttribute, (CUdevice)account->key, CU_GRAPH_MEM_RESERVED,
-		    bytes) == CUDA_SUCCESS;
+		ret = CALL(cuMemPoolGetAttribute, (CUmemoryPool)(uintptr_t)account->key, CU_MEMPOOL_RESERVED,
+			   bytes);
+	else
+		ret = CALL(cuDeviceGetGraphMemAttribute, (CUdevice)account->key, CU_GRAPH_MEM_RESERVED, bytes);
+	asking = 0;
+	return ret == CUDA_SUCCESS;
 }
 
 bool account_pool(CUmemoryPool pool, uint64_t *reserved, uint64_t *used)
@@ -71,12 +83,12 @@ void account_open(enum ledger_kind kind, uint64_t key, int card, unsigned int re
 
 	if (own == NULL)
 		return;
-	mutex_lock(&own->accounts);
+	mutex_enter(&own->accounts, THREAD);
 	if (!ledger_has(kind, key) &&
 	    ledger_put((struct ledger_entry){ .key = key, .kind = (uint16_t)kind, .card = (int16_t)card,
 					      .references = references }))
 		__atomic_add_fetch(&own->accounts_known, 1, __ATOMIC_RELEASE);
-	mutex_unlock(&own->accounts);
+	mutex_leave(&own->accounts);
 }
 
 bool account_close(enum ledger_kind kind, uint64_t key, struct ledger_entry *out)
@@ -86,7 +98,7 @@ bool account_close(enum ledger_kind kind, uint64_t key, struct ledger_entry *out
 
 	if (own == NULL)
 		return false;
-	mutex_lock(&own->accounts);
+	mutex_enter(&own->accounts, THREAD);
 	there = ledger_take(kind, key, out);
 	if (there && kind == LEDGER_POOL) {
 		struct pool_seen *place = seen(own, key);
@@ -96,7 +108,7 @@ bool account_close(enum ledger_kind kind, uint64_t key, struct ledger_entry *out
 	}
 	if (there)
 		__atomic_sub_fetch(&own->accounts_known, 1, __ATOMIC_RELEASE);
-	mutex_unlock(&own->accounts);
+	mutex_leave(&own->accounts);
 	return there;
 }
 
@@ -110,25 +122,33 @@ static void forget_reuse(struct process *own, int card)
 	mutex_unlock(&own->graphs);
 }
 
-/* Count what the account holds, less what was reserved for it. True: it holds more than that. */
+/* Count what the account holds, less what was reserved for it. True: it holds more than that. Where the driver does
+ * not say, what was reserved counts. */
 static bool count(struct process *own, const struct ledger_entry *account, uint64_t reserved)
 {
-	struct ledger_entry before = *account;
+	struct ledger_entry before;
 	uint64_t bytes = 0;
-	bool more = false;
+	bool more = false, there;
 
-	mutex_lock(&own->accounts);
-	if (!held(account, &bytes) || !ledger_set(account->kind, account->key, bytes, &before))
-		bytes = before.bytes;
-	else
-		see(own, &before, bytes);
+	mutex_enter(&own->accounts, THREAD);
+	if (held(account, &bytes)) {
+		there = ledger_set(account->kind, account->key, bytes, &before);
+	} else if ((there = ledger_get(account->kind, account->key, &before))) {
+		bytes = before.bytes + reserved;
+		there = ledger_set(account->kind, account->key, bytes, &before);
+	}
+	if (!there) {
+		mutex_leave(&own->accounts);
+		return false;
+	}
+	see(own, &before, bytes);
 	if (bytes > before.bytes + reserved) {
 		usage_add(account->card, bytes - before.bytes - reserved);
 		more = true;
 	} else if (bytes != before.bytes + reserved) {
 		usage_release(account->card, before.bytes + reserved - bytes);
 	}
-	mutex_unlock(&own->accounts);
+	mutex_leave(&own->accounts);
 	if (account->kind == LEDGER_GRAPHS && bytes < before.bytes)
 		forget_reuse(own, account->card);
 	return more;
@@ -151,14 +171,14 @@ static bool unchanged(const struct ledger_entry *account, uint64_t reserved)
 bool account_settle(const struct charge *charge, enum ledger_kind kind, uint64_t key)
 {
 	struct ledger_entry account = { .kind = (uint16_t)kind, .key = key,
-					.card = (int16_t)charge->card->index };
+					.card = (int16_t)card_index(charge->card) };
 	struct process *own = process_own();
 
 	if (unchanged(&account, charge->bytes))
 		return true;
 
 	return own == NULL || !count(own, &account, charge->bytes) ||
-	       usage_total(charge->card->index) <= limits_room(charge->card);
+	       usage_total(card_index(charge->card)) <= limits_room(charge->card);
 }
 
 static const enum ledger_kind kinds[] = { LEDGER_POOL, LEDGER_GRAPHS };
@@ -201,13 +221,13 @@ bool account_make_room(const struct card *card)
 	struct ledger_entry account;
 	int mode = CU_CAPTURE_RELAXED;
 
-	if (own == NULL || card == NULL ||
+	if (own == NULL || card == NULL || card_index(card) < 0 ||
 	    __atomic_load_n(&own->accounts_known, __ATOMIC_ACQUIRE) == 0)
 		return false;
 	CALL(cuThreadExchangeStreamCaptureMode, &mode);
 	for (unsigned int kind = 0; kind < sizeof(kinds) / sizeof(*kinds); kind++)
 		for (unsigned int at = 0; ledger_next(kinds[kind], &at, &account);) {
-			if (account.card != card->index)
+			if (account.card != card_index(card))
 				continue;
 			if (account.kind == LEDGER_POOL)
 				CALL(cuMemPoolTrimTo, (CUmemoryPool)(uintptr_t)account.key, 0);

@@ -11,7 +11,7 @@ struct size {
 static struct size shown(struct card *card, struct size real)
 {
 	uint64_t limit = limits_memory(card);
-	uint64_t used = usage_total(card->index) + limits_uncounted(card);
+	uint64_t used = usage_total(card_index(card)) + limits_uncounted(card);
 	struct size seen = { limit < real.total ? limit : real.total, 0 };
 
 	if (used < seen.total)
@@ -21,22 +21,28 @@ static struct size shown(struct card *card, struct size real)
 	return seen;
 }
 
+/* A driver that takes one place alone is asked for the other here. */
 CUresult EXPORT cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
 {
 	CUresult ret = CALL(cuMemGetInfo_v2, free_bytes, total);
+	size_t all = 0, left = 0;
 	struct card *card;
 	struct size seen;
 	CUcontext context;
 
-	if (ret != CUDA_SUCCESS || NESTED || free_bytes == NULL || total == NULL)
+	if (ret != CUDA_SUCCESS || NESTED)
 		return ret;
 	accounts_renew();
 	card = charge_current_card(&context);
 	if (card == NULL)
 		return ret;
-	seen = shown(card, (struct size){ *total, *free_bytes });
-	*total = seen.total;
-	*free_bytes = seen.free;
+	if (free_bytes == NULL || total == NULL)
+		CALL(cuMemGetInfo_v2, &left, &all);
+	seen = shown(card, (struct size){ total != NULL ? *total : all, free_bytes != NULL ? *free_bytes : left });
+	if (total != NULL)
+		*total = seen.total;
+	if (free_bytes != NULL)
+		*free_bytes = seen.free;
 	return ret;
 }
 
@@ -48,19 +54,24 @@ static unsigned int narrow(uint64_t bytes)
 CUresult EXPORT cuMemGetInfo(unsigned int *free_bytes, unsigned int *total)
 {
 	CUresult ret = CALL(cuMemGetInfo, free_bytes, total);
+	unsigned int all = 0, left = 0;
 	struct card *card;
 	struct size seen;
 	CUcontext context;
 
-	if (ret != CUDA_SUCCESS || NESTED || free_bytes == NULL || total == NULL)
+	if (ret != CUDA_SUCCESS || NESTED)
 		return ret;
 	accounts_renew();
 	card = charge_current_card(&context);
 	if (card == NULL)
 		return ret;
-	seen = shown(card, (struct size){ *total, *free_bytes });
-	*total = narrow(seen.total);
-	*free_bytes = narrow(seen.free);
+	if (free_bytes == NULL || total == NULL)
+		CALL(cuMemGetInfo, &left, &all);
+	seen = shown(card, (struct size){ total != NULL ? *total : all, free_bytes != NULL ? *free_bytes : left });
+	if (total != NULL)
+		*total = narrow(seen.total);
+	if (free_bytes != NULL)
+		*free_bytes = narrow(seen.free);
 	return ret;
 }
 

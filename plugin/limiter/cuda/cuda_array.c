@@ -2,7 +2,7 @@
  *
  * The driver lays arrays out in tiles, and says how large one is for few kinds only; what it adds
  * does not count. A format that is not known counts as the largest. */
-#include "charge.h"
+#include "virtual.h"
 
 #define LARGEST_TEXEL 16
 
@@ -71,7 +71,7 @@ CUresult EXPORT cuArrayCreate(CUarray *out, const struct CUarray_descriptor_v1 *
 		return DRIVER(cuArrayCreate)(out, wanted);
 	if (!charge_current(&charge, array_bytes(&(struct CUarray3d_descriptor){
 		wanted->width, wanted->height, 0, wanted->format, wanted->channels, 0 })))
-		return CUDA_ERROR_OUT_OF_MEMORY;
+		return charge.why;
 	ret = CALL(cuArrayCreate, out, wanted);
 	return charge_settle(&charge, ret, LEDGER_ARRAY, (uintptr_t)*out);
 }
@@ -85,7 +85,7 @@ CUresult EXPORT cuArrayCreate_v2(CUarray *out, const struct CUarray_descriptor *
 		return DRIVER(cuArrayCreate_v2)(out, wanted);
 	if (!charge_current(&charge, array_bytes(&(struct CUarray3d_descriptor){
 		wanted->width, wanted->height, 0, wanted->format, wanted->channels, 0 })))
-		return CUDA_ERROR_OUT_OF_MEMORY;
+		return charge.why;
 	ret = CALL(cuArrayCreate_v2, out, wanted);
 	return charge_settle(&charge, ret, LEDGER_ARRAY, (uintptr_t)*out);
 }
@@ -100,7 +100,7 @@ CUresult EXPORT cuArray3DCreate(CUarray *out, const struct CUarray3d_descriptor_
 	if (!charge_current(&charge, array_bytes(&(struct CUarray3d_descriptor){
 		wanted->width, wanted->height, wanted->depth, wanted->format, wanted->channels,
 		wanted->flags })))
-		return CUDA_ERROR_OUT_OF_MEMORY;
+		return charge.why;
 	ret = CALL(cuArray3DCreate, out, wanted);
 	return charge_settle(&charge, ret, LEDGER_ARRAY, (uintptr_t)*out);
 }
@@ -113,7 +113,7 @@ CUresult EXPORT cuArray3DCreate_v2(CUarray *out, const struct CUarray3d_descript
 	if (NESTED || out == NULL || wanted == NULL)
 		return DRIVER(cuArray3DCreate_v2)(out, wanted);
 	if (!charge_current(&charge, array_bytes(wanted)))
-		return CUDA_ERROR_OUT_OF_MEMORY;
+		return charge.why;
 	ret = CALL(cuArray3DCreate_v2, out, wanted);
 	return charge_settle(&charge, ret, LEDGER_ARRAY, (uintptr_t)*out);
 }
@@ -121,11 +121,13 @@ CUresult EXPORT cuArray3DCreate_v2(CUarray *out, const struct CUarray3d_descript
 CUresult EXPORT cuArrayDestroy(CUarray array)
 {
 	struct ledger_entry entry;
+	struct hold tiles;
 
 	if (NESTED)
 		return DRIVER(cuArrayDestroy)(array);
 	entry = charge_release(LEDGER_ARRAY, (uintptr_t)array);
-	return charge_released(&entry, CALL(cuArrayDestroy, array));
+	hold_array(&tiles, array);
+	return charge_released(&entry, hold_ended(&tiles, CALL(cuArrayDestroy, array)));
 }
 
 CUresult EXPORT cuMipmappedArrayCreate(CUmipmappedArray *out,
@@ -137,7 +139,7 @@ CUresult EXPORT cuMipmappedArrayCreate(CUmipmappedArray *out,
 	if (NESTED || out == NULL || wanted == NULL)
 		return DRIVER(cuMipmappedArrayCreate)(out, wanted, levels);
 	if (!charge_current(&charge, mipmap_bytes(*wanted, levels)))
-		return CUDA_ERROR_OUT_OF_MEMORY;
+		return charge.why;
 	ret = CALL(cuMipmappedArrayCreate, out, wanted, levels);
 	return charge_settle(&charge, ret, LEDGER_MIPMAP, (uintptr_t)*out);
 }
@@ -145,9 +147,11 @@ CUresult EXPORT cuMipmappedArrayCreate(CUmipmappedArray *out,
 CUresult EXPORT cuMipmappedArrayDestroy(CUmipmappedArray array)
 {
 	struct ledger_entry entry;
+	struct hold tiles;
 
 	if (NESTED)
 		return DRIVER(cuMipmappedArrayDestroy)(array);
 	entry = charge_release(LEDGER_MIPMAP, (uintptr_t)array);
-	return charge_released(&entry, CALL(cuMipmappedArrayDestroy, array));
+	hold_array(&tiles, array);
+	return charge_released(&entry, hold_ended(&tiles, CALL(cuMipmappedArrayDestroy, array)));
 }

@@ -13,21 +13,21 @@ static struct process *lock(void)
 
 	gpu_time_settle();
 	if (own != NULL)
-		mutex_lock(&own->contexts);
+		mutex_enter(&own->contexts, THREAD);
 	return own;
 }
 
 static void unlock(struct process *own)
 {
 	if (own != NULL)
-		mutex_unlock(&own->contexts);
+		mutex_leave(&own->contexts);
 }
 
 static CUresult settle(struct charge *charge, CUresult ret, CUcontext context)
 {
 	charge->context = (uint64_t)(uintptr_t)context;
 	if (ret == CUDA_SUCCESS && charge->card != NULL)
-		usage_contexts(charge->card->index, 1);
+		usage_contexts(card_index(charge->card), 1);
 	return charge_settle(charge, ret, LEDGER_CONTEXT, charge->context);
 }
 
@@ -54,7 +54,7 @@ CUresult EXPORT cuCtxCreate(CUcontext *out, unsigned int flags, CUdevice device)
 	if (NESTED || out == NULL)
 		return DRIVER(cuCtxCreate)(out, flags, device);
 	if (!charge_context(&charge, device))
-		return CUDA_ERROR_OUT_OF_MEMORY;
+		return charge.why;
 	ret = CALL(cuCtxCreate, out, flags, device);
 	return settle(&charge, ret, *out);
 }
@@ -67,7 +67,7 @@ CUresult EXPORT cuCtxCreate_v2(CUcontext *out, unsigned int flags, CUdevice devi
 	if (NESTED || out == NULL)
 		return DRIVER(cuCtxCreate_v2)(out, flags, device);
 	if (!charge_context(&charge, device))
-		return CUDA_ERROR_OUT_OF_MEMORY;
+		return charge.why;
 	ret = CALL(cuCtxCreate_v2, out, flags, device);
 	return settle(&charge, ret, *out);
 }
@@ -81,7 +81,7 @@ CUresult EXPORT cuCtxCreate_v3(CUcontext *out, void *affinity, int count, unsign
 	if (NESTED || out == NULL)
 		return DRIVER(cuCtxCreate_v3)(out, affinity, count, flags, device);
 	if (!charge_context(&charge, device))
-		return CUDA_ERROR_OUT_OF_MEMORY;
+		return charge.why;
 	if (count != 0)
 		mps_distrust();
 	ret = CALL(cuCtxCreate_v3, out, affinity, count, flags, device);
@@ -97,7 +97,7 @@ CUresult EXPORT cuCtxCreate_v4(CUcontext *out, struct CUctx_create_params *param
 	if (NESTED || out == NULL)
 		return DRIVER(cuCtxCreate_v4)(out, params, flags, device);
 	if (!charge_context(&charge, device))
-		return CUDA_ERROR_OUT_OF_MEMORY;
+		return charge.why;
 	if (params != NULL && params->affinities != 0)
 		mps_distrust();
 	ret = CALL(cuCtxCreate_v4, out, params, flags, device);
@@ -113,7 +113,7 @@ CUresult EXPORT cuGLCtxCreate(CUcontext *out, unsigned int flags, CUdevice devic
 	if (NESTED || out == NULL)
 		return DRIVER(cuGLCtxCreate)(out, flags, device);
 	if (!charge_context(&charge, device))
-		return CUDA_ERROR_OUT_OF_MEMORY;
+		return charge.why;
 	ret = CALL(cuGLCtxCreate, out, flags, device);
 	return settle(&charge, ret, *out);
 }
@@ -126,7 +126,7 @@ CUresult EXPORT cuGLCtxCreate_v2(CUcontext *out, unsigned int flags, CUdevice de
 	if (NESTED || out == NULL)
 		return DRIVER(cuGLCtxCreate_v2)(out, flags, device);
 	if (!charge_context(&charge, device))
-		return CUDA_ERROR_OUT_OF_MEMORY;
+		return charge.why;
 	ret = CALL(cuGLCtxCreate_v2, out, flags, device);
 	return settle(&charge, ret, *out);
 }
@@ -140,7 +140,7 @@ CUresult EXPORT cuVDPAUCtxCreate(CUcontext *out, unsigned int flags, CUdevice de
 	if (NESTED || out == NULL)
 		return DRIVER(cuVDPAUCtxCreate)(out, flags, device, display, find);
 	if (!charge_context(&charge, device))
-		return CUDA_ERROR_OUT_OF_MEMORY;
+		return charge.why;
 	ret = CALL(cuVDPAUCtxCreate, out, flags, device, display, find);
 	return settle(&charge, ret, *out);
 }
@@ -154,7 +154,7 @@ CUresult EXPORT cuVDPAUCtxCreate_v2(CUcontext *out, unsigned int flags, CUdevice
 	if (NESTED || out == NULL)
 		return DRIVER(cuVDPAUCtxCreate_v2)(out, flags, device, display, find);
 	if (!charge_context(&charge, device))
-		return CUDA_ERROR_OUT_OF_MEMORY;
+		return charge.why;
 	ret = CALL(cuVDPAUCtxCreate_v2, out, flags, device, display, find);
 	return settle(&charge, ret, *out);
 }
@@ -227,11 +227,11 @@ static bool active(CUdevice device)
 static void count_late(CUdevice device, CUcontext context)
 {
 	struct card *card = charge_device_card(device);
-	struct charge charge = { card, card != NULL ? limits_context(card) : 0, 0 };
+	struct charge charge = { .card = card, .bytes = card != NULL ? limits_context(card) : 0 };
 
 	if (card == NULL || ledger_has(LEDGER_CONTEXT, (uint64_t)(uintptr_t)context))
 		return;
-	usage_add(card->index, charge.bytes);
+	usage_add(card_index(card), charge.bytes);
 	settle(&charge, CUDA_SUCCESS, context);
 }
 
@@ -247,7 +247,7 @@ static CUresult retain(CUcontext *out, CUdevice device)
 		return ret;
 	}
 	if (!charge_context(&charge, device))
-		return CUDA_ERROR_OUT_OF_MEMORY;
+		return charge.why;
 	ret = CALL(cuDevicePrimaryCtxRetain, out, device);
 	return settle(&charge, ret, *out);
 }
@@ -350,25 +350,30 @@ static void see_primary(struct process *own, CUdevice device)
 CUresult EXPORT cuGreenCtxCreate(CUgreenCtx *out, void *description, CUdevice device,
 				 unsigned int flags)
 {
-	struct charge charge, primary = { NULL, 0, 0 };
+	struct charge charge, primary = { .card = NULL };
 	CUcontext context = NULL;
 	struct process *own;
-	CUresult ret = CUDA_ERROR_OUT_OF_MEMORY;
+	CUresult ret;
 
 	if (NESTED || out == NULL)
 		return DRIVER(cuGreenCtxCreate)(out, description, device, flags);
 	own = lock();
 	mps_distrust();		/* it has multiprocessors of its own choice */
 	if (charge_context(&charge, device)) {
-		if (active(device) || charge_context(&primary, device))
+		if (active(device) || charge_context(&primary, device)) {
 			ret = CALL(cuGreenCtxCreate, out, description, device, flags);
-		if (primary.card != NULL)	/* counted below, when it is seen */
-			usage_release(primary.card->index, primary.bytes);
+			if (primary.card != NULL)	/* counted below, when it is seen */
+				usage_release(card_index(primary.card), primary.bytes);
+		} else {
+			ret = primary.why;
+		}
 		if (ret == CUDA_SUCCESS) {
 			see_primary(own, device);
 			CALL(cuCtxFromGreenCtx, &context, *out);
 		}
 		ret = settle(&charge, ret, context);
+	} else {
+		ret = charge.why;
 	}
 	unlock(own);
 	return ret;

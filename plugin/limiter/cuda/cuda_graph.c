@@ -25,29 +25,64 @@ static CUdevice device_of(const struct ledger_entry *part)
 	return (CUdevice)(part->references >> 1);
 }
 
-static void learn(CUgraphExec exec, CUgraph graph, unsigned long long flags)
+/* Each card of an executable has the handle's next number as its key. Card -1: one that gives nothing. */
+static bool put_part(struct process *own, CUgraphExec exec, unsigned int number, int card,
+		     const struct footprint *found, unsigned long long flags)
+{
+	bool fits = ledger_put((struct ledger_entry){
+		.key = (uintptr_t)exec + number, .kind = LEDGER_EXECUTABLE, .bytes = found->inside,
+		.of = found->outliving, .card = (int16_t)card,
+		.references = (unsigned int)found->device << 1 | (flags & AUTO_FREE) });
+
+	if (fits)
+		__atomic_add_fetch(&own->executables, 1, __ATOMIC_RELEASE);
+	return fits;
+}
+
+/* The driver does not say what is in the graph: it takes of the current device, as one byte, which has to fit.
+ * What it really takes counts after its launch. */
+static int unseen(struct footprint found[FOOTPRINTS_MAX], int count)
+{
+	CUcontext context;
+	CUdevice device = -1;
+	int i;
+
+	if (count < 0 || charge_current_place(&context, &device) == NULL)
+		return -1;
+	for (i = 0; i < count && found[i].device != device; i++)
+		;
+	if (i < count)
+		return count;
+	if (count == FOOTPRINTS_MAX)
+		return -1;
+	found[count] = (struct footprint){ device, 1, 0 };
+	return count + 1;
+}
+
+/* False: it takes memory that cannot be counted, and so it is not launched. */
+static bool learn(CUgraphExec exec, CUgraph graph, unsigned long long flags)
 {
 	struct footprint found[FOOTPRINTS_MAX];
 	struct process *own = process_own();
-	unsigned int count = own != NULL ? graph_footprints(graph, found) : 0, known = 0;
+	bool told = true;
+	int count = own != NULL ? graph_footprints(graph, found, &told) : -1, known = 0;
 
-	for (unsigned int i = 0; i < count; i++) {
-		struct card *card = charge_device_card(found[i].device);
+	if (!told)
+		count = unseen(found, count);
+	for (; known < count; known++) {
+		struct card *card = charge_device_card(found[known].device);
 
-		if (card == NULL || card->index < 0)
-			continue;
-		account_open(LEDGER_GRAPHS, (uint64_t)found[i].device, card->index, 0);
-		ledger_put((struct ledger_entry){
-			.key = (uintptr_t)exec + known, .kind = LEDGER_EXECUTABLE,
-			.bytes = found[i].inside, .of = found[i].outliving, .card = (int16_t)card->index,
-			.references = (unsigned int)found[i].device << 1 | (flags & AUTO_FREE) });
-		known++;
+		if (card == NULL || card_index(card) < 0)
+			break;
+		account_open(LEDGER_GRAPHS, (uint64_t)found[known].device, card_index(card), 0);
+		if (!put_part(own, exec, (unsigned int)known, card_index(card), &found[known], flags))
+			break;
 	}
-	if (known > 0)
-		__atomic_add_fetch(&own->executables, known, __ATOMIC_RELEASE);
+	if (known != count && own != NULL)
+		put_part(own, exec, known > 0 ? (unsigned int)known : 0, -1, &(struct footprint){ 0 }, flags);
+	return known == count;
 }
 
-/* Each card of an executable has the handle's next number as its key. */
 static void look_up(struct graph_launch *launch, CUgraphExec exec, bool take)
 {
 	struct process *own = process_own();
@@ -111,9 +146,13 @@ static bool reserve(struct charge *charge, const struct ledger_entry *part, CUgr
 	struct card *card = charge_indexed_card(part->card);
 	uint64_t all = part->bytes + part->of, again;
 
+	if (card == NULL) {
+		usage_refused(-1);
+		return false;
+	}
 	if (charge_fits(charge, card, all))
 		return true;
-	if (usage_total(card->index) <= limits_room(card)) {
+	if (usage_total(card_index(card)) <= limits_room(card)) {
 		again = reusable(stream, part->card, part->bytes);
 		if ((part->references & AUTO_FREE) != 0)
 			again += reusable((uintptr_t)exec, part->card, part->of);
@@ -126,7 +165,7 @@ static bool reserve(struct charge *charge, const struct ledger_entry *part, CUgr
 static void give_back(const struct graph_launch *launch, unsigned int count)
 {
 	for (unsigned int i = 0; i < count; i++)
-		usage_release(launch->charges[i].card->index, launch->charges[i].bytes);
+		usage_release(card_index(launch->charges[i].card), launch->charges[i].bytes);
 }
 
 /* The default streams of threads have one name for all. */
@@ -227,7 +266,7 @@ static CUresult destroy(CUgraphExec exec)
 
 	look_up(&launch, exec, true);
 	ret = CALL(cuGraphExecDestroy, exec);
-	if (ret == CUDA_SUCCESS)
+	if (ret == CUDA_SUCCESS || launch.count == 0)
 		return ret;
 	for (unsigned int i = 0; i < launch.count; i++)
 		ledger_put(launch.parts[i]);
@@ -241,17 +280,19 @@ CUresult EXPORT cuGraphExecDestroy(CUgraphExec exec)
 }
 
 /* The driver may take the memory here already: then it is here that it may not fit. */
-static CUresult instantiated(CUresult ret, CUgraphExec *out, CUgraph graph, unsigned long long flags)
+static CUresult instantiated(CUresult ret, bool nested, CUgraphExec *out, CUgraph graph,
+			     unsigned long long flags)
 {
 	struct graph_launch launch;
 	struct card *full = NULL;
 
-	if (ret != CUDA_SUCCESS || NESTED)
+	if (ret != CUDA_SUCCESS || nested)
 		return ret;
-	learn(*out, graph, flags);
+	if (!learn(*out, graph, flags))
+		full = limits_unknown();
 	look_up(&launch, *out, false);
-	for (unsigned int i = 0; i < launch.count; i++) {
-		launch.charges[i] = (struct charge){ charge_indexed_card(launch.parts[i].card), 0, 0 };
+	for (unsigned int i = 0; i < launch.count && full == NULL; i++) {
+		launch.charges[i] = (struct charge){ .card = charge_indexed_card(launch.parts[i].card) };
 		if (!account_settle(&launch.charges[i], LEDGER_GRAPHS,
 				    (uint64_t)device_of(&launch.parts[i])))
 			full = launch.charges[i].card;
@@ -261,48 +302,57 @@ static CUresult instantiated(CUresult ret, CUgraphExec *out, CUgraph graph, unsi
 	destroy(*out);
 	*out = NULL;
 	account_make_room(full);
-	usage_refused(full->index);
-	return CUDA_ERROR_OUT_OF_MEMORY;
+	return charge_refused(full);
 }
 
 CUresult EXPORT cuGraphInstantiate(CUgraphExec *out, CUgraph graph, CUgraphNode *node, char *log,
 				   size_t bytes)
 {
-	return instantiated(CALL(cuGraphInstantiate, out, graph, node, log, bytes), out, graph, 0);
+	bool nested = NESTED;
+
+	return instantiated(CALL(cuGraphInstantiate, out, graph, node, log, bytes), nested, out, graph, 0);
 }
 
 CUresult EXPORT cuGraphInstantiate_v2(CUgraphExec *out, CUgraph graph, CUgraphNode *node, char *log,
 				      size_t bytes)
 {
-	return instantiated(CALL(cuGraphInstantiate_v2, out, graph, node, log, bytes), out, graph, 0);
+	bool nested = NESTED;
+
+	return instantiated(CALL(cuGraphInstantiate_v2, out, graph, node, log, bytes), nested, out, graph, 0);
 }
 
 CUresult EXPORT cuGraphInstantiateWithFlags(CUgraphExec *out, CUgraph graph, unsigned long long flags)
 {
-	return instantiated(CALL(cuGraphInstantiateWithFlags, out, graph, flags), out, graph, flags);
+	bool nested = NESTED;
+
+	return instantiated(CALL(cuGraphInstantiateWithFlags, out, graph, flags), nested, out, graph, flags);
 }
 
 CUresult EXPORT cuGraphInstantiateWithParams(CUgraphExec *out, CUgraph graph,
 					     struct CUgraph_instantiate_params *params)
 {
-	return instantiated(CALL(cuGraphInstantiateWithParams, out, graph, params), out, graph,
+	bool nested = NESTED;
+
+	return instantiated(CALL(cuGraphInstantiateWithParams, out, graph, params), nested, out, graph,
 			    params != NULL ? params->flags : 0);
 }
 
 CUresult EXPORT cuGraphInstantiateWithParams_ptsz(CUgraphExec *out, CUgraph graph,
 						  struct CUgraph_instantiate_params *params)
 {
-	return instantiated(CALL(cuGraphInstantiateWithParams_ptsz, out, graph, params), out, graph,
+	bool nested = NESTED;
+
+	return instantiated(CALL(cuGraphInstantiateWithParams_ptsz, out, graph, params), nested, out, graph,
 			    params != NULL ? params->flags : 0);
 }
 
 /* An executable that became another graph's. */
-static CUresult updated(CUresult ret, CUgraphExec exec, CUgraph graph)
+static CUresult updated(CUresult ret, bool nested, CUgraphExec exec, CUgraph graph)
 {
 	struct graph_launch before;
 	unsigned int flags;
 
-	if (ret != CUDA_SUCCESS || NESTED || process_own() == NULL)
+	if (ret != CUDA_SUCCESS || nested || process_own() == NULL)
 		return ret;
 	look_up(&before, exec, true);
 	flags = before.count > 0 ? before.parts[0].references & AUTO_FREE : 0;
@@ -312,12 +362,16 @@ static CUresult updated(CUresult ret, CUgraphExec exec, CUgraph graph)
 
 CUresult EXPORT cuGraphExecUpdate(CUgraphExec exec, CUgraph graph, CUgraphNode *node, int *result)
 {
-	return updated(CALL(cuGraphExecUpdate, exec, graph, node, result), exec, graph);
+	bool nested = NESTED;
+
+	return updated(CALL(cuGraphExecUpdate, exec, graph, node, result), nested, exec, graph);
 }
 
 CUresult EXPORT cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, void *result)
 {
-	return updated(CALL(cuGraphExecUpdate_v2, exec, graph, result), exec, graph);
+	bool nested = NESTED;
+
+	return updated(CALL(cuGraphExecUpdate_v2, exec, graph, result), nested, exec, graph);
 }
 
 CUresult EXPORT cuDeviceGraphMemTrim(CUdevice device)

@@ -13,7 +13,8 @@ struct footprint {
 
 #define FOOTPRINTS_MAX CARDS_MAX
 
-/* Look through a graph and its child graphs; how many cards it takes memory of. */
-unsigned int graph_footprints(CUgraph graph, struct footprint out[FOOTPRINTS_MAX]);
+/* Look through a graph and its child graphs; of how many cards it takes memory, -1: there is no room to
+ * know that. told: the driver has said all of it. */
+int graph_footprints(CUgraph graph, struct footprint out[FOOTPRINTS_MAX], bool *told);
 
 #endif

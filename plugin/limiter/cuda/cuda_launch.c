@@ -57,30 +57,6 @@ CUresult EXPORT cuLaunchCooperativeKernel_ptsz(void *function, unsigned int gx, 
 		 stream, params);
 }
 
-/* Measures with the stream's own context current; the driver wants no particular one. */
-static void begin_in(struct launch *launch, CUstream stream)
-{
-	CUcontext context;
-
-	launch->percent = 0;
-	if (CALL(cuStreamGetCtx, stream, &context) != CUDA_SUCCESS ||
-	    CALL(cuCtxPushCurrent_v2, context) != CUDA_SUCCESS)
-		return;
-	gpu_time_begin(launch, stream, false);
-	CALL(cuCtxPopCurrent_v2, &context);
-}
-
-static void end_in(struct launch *launch, CUstream stream, CUresult ret)
-{
-	CUcontext context;
-
-	if (launch->percent == 0 || CALL(cuStreamGetCtx, stream, &context) != CUDA_SUCCESS ||
-	    CALL(cuCtxPushCurrent_v2, context) != CUDA_SUCCESS)
-		return;
-	gpu_time_end(launch, ret);
-	CALL(cuCtxPopCurrent_v2, &context);
-}
-
 CUresult EXPORT cuLaunchCooperativeKernelMultiDevice(struct CUlaunch_params *list, unsigned int count,
 						     unsigned int flags)
 {
@@ -91,10 +67,10 @@ CUresult EXPORT cuLaunchCooperativeKernelMultiDevice(struct CUlaunch_params *lis
 	if (NESTED || list == NULL)
 		return DRIVER(cuLaunchCooperativeKernelMultiDevice)(list, count, flags);
 	for (unsigned int i = 0; i < known; i++)
-		begin_in(&launches[i], list[i].stream);
+		gpu_time_begin(&launches[i], list[i].stream, false);
 	ret = CALL(cuLaunchCooperativeKernelMultiDevice, list, count, flags);
 	for (unsigned int i = 0; i < known; i++)
-		end_in(&launches[i], list[i].stream, ret);
+		gpu_time_end(&launches[i], ret);
 	return ret;
 }
 

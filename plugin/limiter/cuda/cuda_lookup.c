@@ -4,9 +4,9 @@
  * pointer that it returned, since a name alone stands for functions of different arguments. A pointer
  * that is no known form of a function that we stand in is withheld: it could take memory unseen. */
 #include <stdbool.h>
-#include <string.h>
 
 #include "charge.h"
+#include "text.h"
 
 /* Generated: the functions that have a hook, and their hooks. */
 struct hooked {
@@ -20,10 +20,10 @@ extern const int hooked_count;
 /* The functions of the list whose names differ in version and stream alone have one stem. */
 static size_t stem(const char *name)
 {
-	size_t length = strlen(name);
+	size_t length = text_length(name);
 
-	if (length > 5 && (strcmp(name + length - 5, "_ptsz") == 0 ||
-			   strcmp(name + length - 5, "_ptds") == 0))
+	if (length > 5 && (text_equal(name + length - 5, "_ptsz") ||
+			   text_equal(name + length - 5, "_ptds")))
 		length -= 5;
 	if (length > 3 && name[length - 3] == '_' && name[length - 2] == 'v' &&
 	    name[length - 1] >= '2' && name[length - 1] <= '9')
@@ -33,9 +33,11 @@ static size_t stem(const char *name)
 
 static bool same_stem(const char *name, const char *symbol)
 {
-	size_t length = stem(name);
+	size_t length = stem(name), same = 0;
 
-	return length == stem(symbol) && strncmp(name, symbol, length) == 0;
+	while (same < length && name[same] == symbol[same])
+		same++;
+	return same == length && length == stem(symbol);
 }
 
 /* What the program gets for what the driver gave; NULL: nothing. */

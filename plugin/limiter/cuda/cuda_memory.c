@@ -13,7 +13,7 @@ CUresult EXPORT cuMemAlloc(CUdeviceptr_v1 *out, unsigned int bytes)
 	if (NESTED || out == NULL)
 		return DRIVER(cuMemAlloc)(out, bytes);
 	if (!charge_current(&charge, bytes))
-		return CUDA_ERROR_OUT_OF_MEMORY;
+		return charge.why;
 	ret = CALL(cuMemAlloc, out, bytes);
 	return charge_settle(&charge, ret, LEDGER_POINTER, *out);
 }
@@ -26,7 +26,7 @@ CUresult EXPORT cuMemAlloc_v2(CUdeviceptr *out, size_t bytes)
 	if (NESTED || out == NULL)
 		return DRIVER(cuMemAlloc_v2)(out, bytes);
 	if (!charge_current(&charge, bytes))
-		return CUDA_ERROR_OUT_OF_MEMORY;
+		return charge.why;
 	ret = CALL(cuMemAlloc_v2, out, bytes);
 	return charge_settle(&charge, ret, LEDGER_POINTER, *out);
 }
@@ -39,7 +39,7 @@ CUresult EXPORT cuMemAllocManaged(CUdeviceptr *out, size_t bytes, unsigned int f
 	if (NESTED || out == NULL)
 		return DRIVER(cuMemAllocManaged)(out, bytes, flags);
 	if (!charge_current(&charge, bytes))
-		return CUDA_ERROR_OUT_OF_MEMORY;
+		return charge.why;
 	ret = CALL(cuMemAllocManaged, out, bytes, flags);
 	return charge_settle(&charge, ret, LEDGER_POINTER, *out);
 }
@@ -58,11 +58,11 @@ static bool correct(struct charge *charge, uint64_t bytes)
 	if (charge->card == NULL)
 		return true;
 	if (bytes > charge->bytes) {
-		if (!usage_reserve(charge->card->index, bytes - charge->bytes,
+		if (!usage_reserve(card_index(charge->card), bytes - charge->bytes,
 				   limits_room(charge->card)))
 			return false;
 	} else {
-		usage_release(charge->card->index, charge->bytes - bytes);
+		usage_release(card_index(charge->card), charge->bytes - bytes);
 	}
 	charge->bytes = bytes;
 	return true;
@@ -78,7 +78,7 @@ CUresult EXPORT cuMemAllocPitch(CUdeviceptr_v1 *out, unsigned int *pitch, unsign
 	if (NESTED || out == NULL || pitch == NULL || !pitched(width, height, &bytes))
 		return DRIVER(cuMemAllocPitch)(out, pitch, width, height, element);
 	if (!charge_current(&charge, bytes))
-		return CUDA_ERROR_OUT_OF_MEMORY;
+		return charge.why;
 	ret = CALL(cuMemAllocPitch, out, pitch, width, height, element);
 	if (ret == CUDA_SUCCESS && !correct(&charge, (uint64_t)*pitch * height)) {
 		CALL(cuMemFree, *out);
@@ -97,7 +97,7 @@ CUresult EXPORT cuMemAllocPitch_v2(CUdeviceptr *out, size_t *pitch, size_t width
 	if (NESTED || out == NULL || pitch == NULL || !pitched(width, height, &bytes))
 		return DRIVER(cuMemAllocPitch_v2)(out, pitch, width, height, element);
 	if (!charge_current(&charge, bytes))
-		return CUDA_ERROR_OUT_OF_MEMORY;
+		return charge.why;
 	ret = CALL(cuMemAllocPitch_v2, out, pitch, width, height, element);
 	if (ret == CUDA_SUCCESS && !correct(&charge, *pitch * height)) {
 		CALL(cuMemFree_v2, *out);

@@ -8,17 +8,18 @@
  *
  * One at a time in the container: of two measured at once one would be counted for the other. The
  * lock is the kernel's, on the usage file, and goes with its holder; who does not get it measures all
- * the same. */
+ * the same. It is not the one under which slots are claimed (usage_file.c): a driver may compile for
+ * many seconds, and a program that starts meanwhile must not wait for that. */
 #define _GNU_SOURCE
-#include <fcntl.h>
-#include <sys/file.h>
-#include <time.h>
-#include <unistd.h>
-
 #include "account.h"
 #include "settings.h"
+#include "system.h"
 
 #define LARGE (16ull << 20)		/* above: measured again */
+
+#ifndef F_OFD_SETLK			/* glibc has it since 2.20, Linux since 3.15 */
+#define F_OFD_SETLK 37
+#endif
 
 #define LOOK_NS 1000000
 #define LOOKS 2000			/* for the lock */
@@ -39,29 +40,35 @@ static uint64_t unknown_bytes(const struct measure *measure)
 	accounts_renew();
 	if (CALL(cuMemGetInfo_v2, &free_bytes, &total) != CUDA_SUCCESS)
 		return 0;
-	return free_bytes + usage_total(measure->card->index);
+	return free_bytes + usage_total(card_index(measure->card));
+}
+
+/* F_WRLCK or F_UNLCK; a child that another thread forks meanwhile has the description as well, so that
+ * closing it would not end the turn. */
+static bool turn(int file, short type)
+{
+	struct flock all = { .l_type = type, .l_whence = SEEK_SET };
+
+	return system_call(SYS_fcntl, file, F_OFD_SETLK, (long)&all, 0, 0, 0) == 0;
 }
 
 static int wait_turn(void)
 {
-	struct timespec pause = { 0, LOOK_NS };
 	char path[2 * SETTING_MAX];
 	int file = -1;
 
 	if (setting_path(path, sizeof(path), setting_folder(), "usage"))
-		file = open(path, O_RDONLY | O_CLOEXEC);
-	for (int i = 0; file >= 0 && flock(file, LOCK_EX | LOCK_NB) != 0 && i < LOOKS; i++)
-		nanosleep(&pause, NULL);
+		file = system_open(path, O_RDWR);
+	for (int i = 0; file >= 0 && !turn(file, F_WRLCK) && i < LOOKS; i++)
+		system_sleep(LOOK_NS);
 	return file;
 }
 
 static void begin(struct measure *measure)
 {
 	*measure = (struct measure){ .own = process_own(), .mode = CU_CAPTURE_RELAXED, .turn = -1 };
-	if (measure->own != NULL) {
-		mutex_lock(&measure->own->modules);
-		measure->turn = wait_turn();
-	}
+	if (measure->own != NULL && !mutex_enter(&measure->own->modules, THREAD))
+		measure->turn = wait_turn();	/* else it is our turn */
 	measure->card = charge_current_card(&measure->context);
 	CALL(cuThreadExchangeStreamCaptureMode, &measure->mode);
 	if (measure->card != NULL)
@@ -87,10 +94,12 @@ static uint64_t taken(struct measure *measure, bool back)
 
 static CUresult finish(const struct measure *measure, CUresult ret)
 {
-	if (measure->turn >= 0)
-		close(measure->turn);
+	if (measure->turn >= 0) {
+		turn(measure->turn, F_UNLCK);
+		system_close(measure->turn);
+	}
 	if (measure->own != NULL)
-		mutex_unlock(&measure->own->modules);
+		mutex_leave(&measure->own->modules);
 	return ret;
 }
 
@@ -112,7 +121,7 @@ static CUresult count(struct measure *measure, CUresult ret, enum ledger_kind ki
 			CALL(cuModuleUnload, (CUmodule)(uintptr_t)key);
 		else
 			CALL(cuLibraryUnload, (CUlibrary)(uintptr_t)key);
-		return CUDA_ERROR_OUT_OF_MEMORY;
+		return charge.why;
 	}
 	charge.context = (uintptr_t)measure->context;
 	if (charge.card == NULL && kind == LEDGER_LIBRARY)	/* it is loaded into no context yet */
@@ -194,7 +203,7 @@ static struct ledger_entry unload(enum ledger_kind kind, uint64_t key)
 	struct process *own = process_own();
 
 	if (own != NULL)
-		mutex_lock(&own->modules);
+		mutex_enter(&own->modules, THREAD);
 	return charge_release(kind, key);
 }
 
@@ -204,7 +213,7 @@ static CUresult unloaded(const struct ledger_entry *entry, CUresult ret)
 
 	ret = charge_released(entry, ret);
 	if (own != NULL)
-		mutex_unlock(&own->modules);
+		mutex_leave(&own->modules);
 	return ret;
 }
 
@@ -238,24 +247,25 @@ static bool first_in_context(CUlibrary library, struct ledger_entry *entry)
 					  entry->of != (uintptr_t)current));
 }
 
-/* It is there already: over the limit the program is told so, and nothing else is given meanwhile. */
+/* It is there already: over the limit the program is told so, and nothing else is given meanwhile. On a card that
+ * cannot be counted it does not come so far. */
 static CUresult live(struct measure *measure, CUresult ret, CUlibrary library)
 {
 	uint64_t bytes = taken(measure, false);
 	struct ledger_entry entry;
 
-	if (measure->card == NULL || !ledger_take(LEDGER_LIBRARY, (uintptr_t)library, &entry))
+	if (measure->card == NULL || card_index(measure->card) < 0 || !ledger_take(LEDGER_LIBRARY, (uintptr_t)library, &entry))
 		return ret;
-	usage_add(measure->card->index, bytes);
-	entry.card = (int16_t)measure->card->index;
+	usage_add(card_index(measure->card), bytes);
+	entry.card = (int16_t)card_index(measure->card);
 	entry.bytes += bytes;
 	entry.of = (uintptr_t)measure->context;
 	entry.references = 2;
 	ledger_put(entry);
 	if (ret != CUDA_SUCCESS || bytes == 0 ||
-	    usage_total(measure->card->index) <= limits_room(measure->card))
+	    usage_total(card_index(measure->card)) <= limits_room(measure->card))
 		return ret;
-	usage_refused(measure->card->index);
+	usage_refused(card_index(measure->card));
 	return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -266,6 +276,8 @@ static CUresult live(struct measure *measure, CUresult ret, CUlibrary library)
 	if (NESTED || !first_in_context(library, &entry))                                         \
 		return DRIVER(name)(__VA_ARGS__);                                                 \
 	begin(&measure);                                                                          \
+	if (measure.card != NULL && card_index(measure.card) < 0)                                 \
+		return finish(&measure, charge_refused(measure.card));                            \
 	return finish(&measure, live(&measure, CALL(name, __VA_ARGS__), library))
 
 CUresult EXPORT cuLibraryGetModule(CUmodule *out, CUlibrary library)

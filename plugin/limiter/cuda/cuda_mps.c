@@ -5,12 +5,12 @@
  * that whatever the program or the image has set there does not count. That the process became a client is
  * then asked of the driver, for each card; where it says no, or cannot say, the share is held by time. */
 #define _GNU_SOURCE
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "charge.h"
 #include "mps.h"
 #include "settings.h"
+#include "text.h"
 
 #define PIPE "CUDA_MPS_PIPE_DIRECTORY"
 #define PERCENT "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
@@ -21,11 +21,11 @@
 static unsigned int ask(void)
 {
 	unsigned int percent = limits_mps_percent();
-	char folder[SETTING_MAX + 8], text[12];
+	char folder[SETTING_MAX + 8], text[24];
 
 	if (percent == 0 || !setting_path(folder, sizeof(folder), setting_folder(), "mps"))
 		return 0;
-	snprintf(text, sizeof(text), "%u", percent);
+	text_put_number(text, percent);
 	if (setenv(PIPE, folder, 1) != 0 || setenv(PERCENT, text, 1) != 0 || unsetenv(PER_CONTEXT) != 0)
 		return 0;
 	return percent;
@@ -55,7 +55,7 @@ void mps_learn(struct card *card, CUdevice device)
 	    client != 1)
 		asked = 0;
 	if (asked != 0)
-		__atomic_store_n(&card->sharers, usage_sharers(card->index), __ATOMIC_RELAXED);
+		__atomic_store_n(&card->sharers, usage_sharers(card_index(card)), __ATOMIC_RELAXED);
 	__atomic_store_n(&card->sm_percent, asked, __ATOMIC_RELAXED);
 }
 

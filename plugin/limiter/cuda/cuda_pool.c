@@ -33,13 +33,10 @@ static bool capturing(const struct order *order)
 /* The current context's device becomes the stream's. False: it cannot be told. */
 static bool device_of(const struct order *order, CUcontext current, CUdevice *device)
 {
-	CUcontext of = NULL;
+	CUcontext of = charge_other_context(order->stream, current);
 	CUresult ret;
 
-	if ((uintptr_t)order->stream <= LAST_SPECIAL_STREAM ||
-	    CALL(cuStreamGetCtx, order->stream, &of) != CUDA_SUCCESS || of == current)
-		return true;
-	if (CALL(cuCtxPushCurrent_v2, of) != CUDA_SUCCESS)
+	if (of == NULL || CALL(cuCtxPushCurrent_v2, of) != CUDA_SUCCESS)
 		return true;
 	ret = CALL(cuCtxGetDevice, device);
 	CALL(cuCtxPopCurrent_v2, &of);
@@ -57,12 +54,33 @@ static bool find_current(struct pooled *pooled, CUdevice device, struct card **c
 	if (account_find_pool(pooled->pool, &pooled->account))
 		return true;
 	*card = charge_device_card(device);
-	if (*card == NULL || !account_pool(pooled->pool, &held, &used))
+	if (*card == NULL || card_index(*card) < 0 || !account_pool(pooled->pool, &held, &used))
 		return false;
 	CALL(cuDeviceGetDefaultMemPool, &own, device);
-	account_open(LEDGER_POOL, (uintptr_t)pooled->pool, (*card)->index,
+	account_open(LEDGER_POOL, (uintptr_t)pooled->pool, card_index(*card),
 		     own == pooled->pool ? BUILT_IN : 0);
 	return account_find_pool(pooled->pool, &pooled->account);
+}
+
+/* A pool that was not seen being made is mostly a device's own or current one, and not always the current device's.
+ * Once in its life: then it has an account. */
+static __attribute__((noinline, cold)) void find_owner(struct pooled *pooled, struct card **card)
+{
+	CUmemoryPool wanted = pooled->pool, own = NULL, used = NULL;
+	int count = 0;
+
+	CALL(cuDeviceGetCount, &count);
+	for (CUdevice device = 0; device < count; device++) {
+		CALL(cuDeviceGetDefaultMemPool, &own, device);
+		CALL(cuDeviceGetMemPool, &used, device);
+		if (own != wanted && used != wanted)
+			continue;
+		*card = charge_device_card(device);
+		if (*card != NULL && card_index(*card) >= 0)
+			account_open(LEDGER_POOL, (uintptr_t)wanted, card_index(*card), own == wanted ? BUILT_IN : 0);
+		account_find_pool(wanted, &pooled->account);
+		return;
+	}
 }
 
 /* Of a pool that nobody saw being made the first memory tells where it is. */
@@ -84,7 +102,7 @@ static bool reserve(struct pooled *pooled, struct card *card, uint64_t bytes,
 	if (charge_fits(&pooled->charge, card, bytes))
 		return true;
 	if (pooled->account.kind != LEDGER_NONE && account_pool(pooled->pool, &held, &used) &&
-	    usage_total(card->index) <= limits_room(card)) {
+	    usage_total(card_index(card)) <= limits_room(card)) {
 		kept = held > used ? held - used : 0;
 		if (charge_fits(&pooled->charge, card, bytes > kept ? bytes - kept : 0))
 			return true;
@@ -94,20 +112,39 @@ static bool reserve(struct pooled *pooled, struct card *card, uint64_t bytes,
 	       charge_card(&pooled->charge, card, bytes);
 }
 
+static bool begin(struct pooled *pooled, CUmemoryPool pool, uint64_t bytes, const struct order *order);
+
+/* No context is current: with a stream of the program's own the driver needs none. Apart, for it is rare. */
+static __attribute__((noinline, cold))
+bool begin_elsewhere(struct pooled *pooled, CUmemoryPool pool, uint64_t bytes, const struct order *order)
+{
+	CUcontext of = charge_other_context(order->stream, NULL), entered = NULL;
+	bool fits;
+
+	if (of == NULL)
+		return true;
+	pooled->charge.why = CALL(cuCtxPushCurrent_v2, of);
+	if (pooled->charge.why != CUDA_SUCCESS)
+		return false;
+	charge_current_card(&entered);
+	fits = entered == NULL || begin(pooled, pool, bytes, order);
+	CALL(cuCtxPopCurrent_v2, &of);
+	return fits;
+}
+
 /* pool NULL: the current one of the stream's device. */
-static bool begin(struct pooled *pooled, CUmemoryPool pool, uint64_t bytes,
-		  const struct order *order)
+static bool begin(struct pooled *pooled, CUmemoryPool pool, uint64_t bytes, const struct order *order)
 {
 	CUcontext context = NULL;
-	CUdevice device;
+	CUdevice device = -1;
 	struct card *card = charge_current_place(&context, &device);
 
 	*pooled = (struct pooled){ .pool = pool };
 	if (card == NULL)
-		return true;
-	if (pool != NULL)
-		account_find_pool(pool, &pooled->account);
-	else if (device_of(order, context, &device))
+		return context != NULL || begin_elsewhere(pooled, pool, bytes, order);
+	if (pool != NULL && !account_find_pool(pool, &pooled->account))
+		find_owner(pooled, &card);
+	else if (pool == NULL && device_of(order, context, &device))
 		find_current(pooled, device, &card);
 	if (pooled->account.kind != LEDGER_NONE) {
 		card = charge_indexed_card(pooled->account.card);
@@ -126,13 +163,13 @@ static CUresult taken(struct pooled *pooled, CUresult ret, CUdeviceptr at, uint6
 	if (charge->card == NULL)
 		return ret;
 	if (ret != CUDA_SUCCESS || pooled->capturing || (pooled->account.kind == LEDGER_NONE && on_host(at))) {
-		usage_release(charge->card->index, charge->bytes);
+		usage_release(card_index(charge->card), charge->bytes);
 		return ret;
 	}
 	if (pooled->account.kind == LEDGER_NONE) {
 		if (pooled->pool == NULL || !account_pool(pooled->pool, &held, &used))
 			return charge_settle(charge, ret, LEDGER_POINTER, at);
-		account_open(LEDGER_POOL, (uintptr_t)pooled->pool, charge->card->index, 0);
+		account_open(LEDGER_POOL, (uintptr_t)pooled->pool, card_index(charge->card), 0);
 	}
 	if (!account_settle(charge, LEDGER_POOL, (uintptr_t)pooled->pool))
 		return CUDA_ERROR_OUT_OF_MEMORY;
@@ -141,7 +178,7 @@ static CUresult taken(struct pooled *pooled, CUresult ret, CUdeviceptr at, uint6
 	__atomic_store_n(&process_own()->pooled, true, __ATOMIC_RELEASE);
 	ledger_put((struct ledger_entry){ .key = at, .bytes = bytes, .kind = LEDGER_POOLED,
 					  .of = (uintptr_t)pooled->pool,
-					  .card = (int16_t)charge->card->index });
+					  .card = (int16_t)card_index(charge->card) });
 	return ret;
 }
 
@@ -150,8 +187,7 @@ static CUresult refused(const struct pooled *pooled)
 {
 	CALL(cuMemPoolTrimTo, pooled->pool, 0);
 	accounts_renew();
-	usage_refused(pooled->charge.card->index);
-	return CUDA_ERROR_OUT_OF_MEMORY;
+	return charge_refused(pooled->charge.card);
 }
 
 static CUresult allocate(CUdeviceptr *out, size_t bytes, CUmemoryPool pool, struct order order)
@@ -160,7 +196,7 @@ static CUresult allocate(CUdeviceptr *out, size_t bytes, CUmemoryPool pool, stru
 	CUresult ret;
 
 	if (!begin(&pooled, pool, bytes, &order))
-		return CUDA_ERROR_OUT_OF_MEMORY;
+		return pooled.charge.why != CUDA_SUCCESS ? pooled.charge.why : CUDA_ERROR_OUT_OF_MEMORY;
 	if (pool != NULL)
 		ret = order.per_thread ?
 			CALL(cuMemAllocFromPoolAsync_ptsz, out, bytes, pool, order.stream) :
@@ -179,17 +215,27 @@ static CUresult allocate(CUdeviceptr *out, size_t bytes, CUmemoryPool pool, stru
 	return refused(&pooled);
 }
 
+/* Apart, so that the hook itself saves no registers for what nearly never happens. */
+static __attribute__((noinline, cold))
+CUresult allocate_below(CUdeviceptr *out, size_t bytes, struct order order, const void *caller)
+{
+	if (out != NULL && !CALLED_BELOW(caller))
+		return allocate(out, bytes, NULL, order);
+	return order.per_thread ? DRIVER(cuMemAllocAsync_ptsz)(out, bytes, order.stream) :
+		DRIVER(cuMemAllocAsync)(out, bytes, order.stream);
+}
+
 CUresult EXPORT cuMemAllocAsync(CUdeviceptr *out, size_t bytes, CUstream stream)
 {
-	if (NESTED || out == NULL)
-		return DRIVER(cuMemAllocAsync)(out, bytes, stream);
+	if (charge_depth > 0 || out == NULL)
+		return allocate_below(out, bytes, (struct order){ stream, false }, CALLER);
 	return allocate(out, bytes, NULL, (struct order){ stream, false });
 }
 
 CUresult EXPORT cuMemAllocAsync_ptsz(CUdeviceptr *out, size_t bytes, CUstream stream)
 {
-	if (NESTED || out == NULL)
-		return DRIVER(cuMemAllocAsync_ptsz)(out, bytes, stream);
+	if (charge_depth > 0 || out == NULL)
+		return allocate_below(out, bytes, (struct order){ stream, true }, CALLER);
 	return allocate(out, bytes, NULL, (struct order){ stream, true });
 }
 
@@ -246,11 +292,14 @@ CUresult EXPORT cuMemPoolCreate(CUmemoryPool *out, const struct CUmem_pool_props
 
 	if (ret != CUDA_SUCCESS || NESTED)
 		return ret;
-	if (props->location.type == CU_MEM_LOCATION_DEVICE)
+	if (props->location.type == CU_MEM_LOCATION_DEVICE) {
 		card = charge_device_card(props->location.id);
-	else if (props->type != CU_MEM_ALLOCATION_PINNED)
+		if (card == NULL || card_index(card) < 0)
+			return ret;	/* it counts where it is allocated from, if anywhere */
+	} else if (props->type != CU_MEM_ALLOCATION_PINNED) {
 		return ret;		/* managed: the first memory tells */
-	account_open(LEDGER_POOL, (uintptr_t)*out, card != NULL ? card->index : -1, 0);
+	}
+	account_open(LEDGER_POOL, (uintptr_t)*out, card != NULL ? card_index(card) : -1, 0);
 	return ret;
 }
 
@@ -285,19 +334,19 @@ CUresult EXPORT cuMemPoolDestroy(CUmemoryPool pool)
 	return ret;
 }
 
-static CUresult changed(CUresult ret)
+static CUresult changed(CUresult ret, bool nested)
 {
-	if (ret == CUDA_SUCCESS && !NESTED)
+	if (ret == CUDA_SUCCESS && !nested)
 		accounts_renew();
 	return ret;
 }
 
 CUresult EXPORT cuMemPoolTrimTo(CUmemoryPool pool, size_t keep)
 {
-	return changed(DRIVER(cuMemPoolTrimTo)(pool, keep));
+	return changed(DRIVER(cuMemPoolTrimTo)(pool, keep), NESTED);
 }
 
 CUresult EXPORT cuMemPoolSetAttribute(CUmemoryPool pool, int attribute, void *value)
 {
-	return changed(DRIVER(cuMemPoolSetAttribute)(pool, attribute, value));
+	return changed(DRIVER(cuMemPoolSetAttribute)(pool, attribute, value), NESTED);
 }

@@ -43,14 +43,14 @@ static void settle(const struct charge *charge, uint64_t key, uint64_t bytes, un
 	struct ledger_entry entry = { .bytes = 0 };
 
 	ledger_take(LEDGER_SETTING, key, &entry);
-	usage_release(charge->card->index, entry.bytes);
+	usage_release(card_index(charge->card), entry.bytes);
 	if (bytes > charge->bytes)
-		usage_add(charge->card->index, bytes - charge->bytes);
+		usage_add(card_index(charge->card), bytes - charge->bytes);
 	else
-		usage_release(charge->card->index, charge->bytes - bytes);
+		usage_release(card_index(charge->card), charge->bytes - bytes);
 	ledger_put((struct ledger_entry){ .key = key, .bytes = bytes, .of = charge->context,
 					  .references = first, .kind = LEDGER_SETTING,
-					  .card = (int16_t)charge->card->index });
+					  .card = (int16_t)card_index(charge->card) });
 }
 
 static uint64_t above(uint64_t value, uint64_t least, uint64_t unit)
@@ -76,12 +76,12 @@ CUresult EXPORT cuCtxSetLimit(int which, size_t value)
 		entry.references = now < UINT32_MAX ? (unsigned int)now : UINT32_MAX;
 	wanted = above(value, entry.references, unit);
 	if (!charge_card(&charge, card, wanted > entry.bytes ? wanted - entry.bytes : 0))
-		return CUDA_ERROR_OUT_OF_MEMORY;
+		return charge.why;
 	charge.context = (uintptr_t)context;
 	ret = CALL(cuCtxSetLimit, which, value);
 	if (ret == CUDA_SUCCESS && CALL(cuCtxGetLimit, &now, which) == CUDA_SUCCESS)
 		settle(&charge, key, above(now, entry.references, unit), entry.references);
 	else
-		usage_release(card->index, charge.bytes);
+		usage_release(card_index(card), charge.bytes);
 	return ret;
 }

@@ -2,14 +2,21 @@
  *
  * Two events give the length of a segment. Where it lies is known by a third, the base: the card comes to
  * an event never before the host recorded it, and never after it was seen to be over. */
+#define _GNU_SOURCE
 #include "gpu_segment.h"
+#include "system.h"
 
 #define NOT_READY 600
 #define NS_PER_MS 1e6f
 #define ABANDONED_NS 100000000ull	/* the most that an open end costs */
 #define LOST_NS 1000000000ull		/* the most that a context's end costs */
 #define STALE_NS 10000000ull		/* open for so long: no further launch is awaited */
-#define REBASE_NS 1000000000		/* elapsed times are floats, clocks drift */
+#define REBASE_NS 10000000		/* elapsed times are floats, and clocks drift */
+#define CALM_DRIFT 50000		/* by such a part of the time, either way, until more is seen, */
+#define MOST_DRIFT 2000			/* and by no more: NTP slews by that much at most */
+#define CONTRADICTION_NS 200		/* of what is known of a moment: the clocks drift more than is believed */
+#define AWAIT_NS 100000l
+#define AWAITED 1000			/* times that */
 #define CALM 1000u
 #define CALMS_MAX 10u
 
@@ -28,28 +35,34 @@ void gpu_segment_release(struct gpu_segment *segment, int state)
 /* Between two events lie turns of other containers too: how much of the time was this one's own the
  * plugin knows (limits_charge). */
 static void charge_bucket(struct bucket *bucket, const struct card *card, unsigned int percent,
-			  uint64_t from, uint64_t to)
+			  uint64_t began, uint64_t ns)
 {
-	uint64_t fresh = bucket_cover(bucket, from, to, bucket_now());
-
-	bucket_charge(bucket, percent, from, fresh * limits_charge(card) / 1000);
+	bucket_charge(bucket, percent, began, ns * limits_charge(card) / 1000);
 }
 
-void gpu_charge(struct card *card, uint64_t from, uint64_t to)
+/* What other contexts and processes were charged for is taken off where it is certain that it ran at the same
+ * time: nobody knows a moment of the card exactly by the clock of the host, and kernels of several processes
+ * run one after the other. */
+static void charge(struct gpu_context *gpu, struct span span, uint64_t late)
 {
-	struct bucket *shared = usage_bucket(card->index);
-	unsigned int percent = limits_core(card);
+	struct bucket *own = &gpu->card->spent, *shared = usage_bucket(card_index(gpu->card));
+	unsigned int percent = limits_core(gpu->card);
+	struct spans fresh = { 1, { span } };
+	uint64_t now = bucket_now();
+	struct span whole;
 
 	if (percent == 0)
 		return;
-	charge_bucket(&card->spent, card, percent, from, to);
+	whole = cover_exact(&gpu->covered, &fresh, now);
+	charge_bucket(own, gpu->card, percent, span.begin, cover_certain(&own->covered, &fresh, whole, late, now));
 	if (shared != NULL)
-		charge_bucket(shared, card, percent, from, to);
+		charge_bucket(shared, gpu->card, percent, span.begin,
+			      cover_certain(&shared->covered, &fresh, whole, late, now));
 }
 
 void gpu_charge_blind(struct card *card, uint64_t ns)
 {
-	struct bucket *shared = usage_bucket(card->index);
+	struct bucket *shared = usage_bucket(card_index(card));
 	unsigned int percent = limits_core(card);
 	uint64_t now = bucket_now();
 
@@ -61,18 +74,18 @@ void gpu_charge_blind(struct card *card, uint64_t ns)
 }
 
 /* From the segment's begin to now, but not more than limit. */
-static void charge_span(struct card *card, const struct gpu_segment *segment, uint64_t limit)
+static void charge_open(struct gpu_context *gpu, const struct gpu_segment *segment, uint64_t limit)
 {
 	uint64_t now = bucket_now(), ns = now - segment->began;
 
-	gpu_charge(card, segment->began, ns < limit ? now : segment->began + limit);
+	charge(gpu, (struct span){ segment->began, ns < limit ? now : segment->began + limit }, 0);
 }
 
 void gpu_segment_abandon(struct gpu_context *gpu, struct gpu_stream *stream, struct gpu_segment *segment)
 {
 	uint64_t times = __atomic_fetch_add(&stream->calms, 1, __ATOMIC_RELAXED);
 
-	charge_span(gpu->card, segment, ABANDONED_NS);
+	charge_open(gpu, segment, ABANDONED_NS);
 	__atomic_store_n(&stream->calm, CALM << (times < CALMS_MAX ? times : CALMS_MAX), __ATOMIC_RELAXED);
 	gpu_segment_release(segment, SEGMENT_FREE);
 }
@@ -95,38 +108,65 @@ static bool elapsed(CUevent from, CUevent to, int64_t *ns)
 	return true;
 }
 
-/* When a segment of that length that is over began, by the clock of the host. */
-static uint64_t began_at(struct gpu_context *gpu, struct gpu_segment *segment, uint64_t ns, uint64_t now)
+static void drifts_more(struct gpu_context *gpu)
 {
-	int64_t since = 0, late;
-	CUevent base = gpu->base;
+	gpu->drift_part = gpu->drift_part / 2 > MOST_DRIFT ? gpu->drift_part / 2 : MOST_DRIFT;
+}
 
-	if (base == NULL) {
+/* Where a segment of that length that is over lies at the earliest, by the clock of the host; late is how much
+ * later it can be. The bounds get better with each segment that the card came to at once, or that was seen to be
+ * over at once, and worse with the time since their base. */
+static struct span lies_at(struct gpu_context *gpu, struct gpu_segment *segment, uint64_t ns, uint64_t now,
+			   uint64_t *late)
+{
+	int64_t since = 0, drift, up, down;
+	CUevent base = gpu->base;
+	uint64_t begin;
+
+	if (base == NULL || !elapsed(base, segment->from, &since)) {
 		gpu->base = segment->from;
 		gpu->base_ns = segment->began;
+		gpu->late_ns = now - segment->began;
 		segment->from = NULL;
-	} else if (!elapsed(base, segment->from, &since)) {
-		return now - ns;
+		since = 0;
 	}
-	late = (int64_t)(segment->began - gpu->base_ns) - since;
-	if (late > 0)
-		gpu->base_ns += (uint64_t)late;
-	late = (int64_t)(gpu->base_ns + (uint64_t)since + ns - now);
-	if (late > 0)
-		gpu->base_ns -= (uint64_t)late;
+	if (gpu->drift_part == 0)
+		gpu->drift_part = CALM_DRIFT;
+	drift = (since < 0 ? -since : since) / gpu->drift_part;
 	if (since > REBASE_NS) {
 		gpu->base = segment->from;
 		segment->from = base;
-		gpu->base_ns += (uint64_t)since;
-		since = 0;
+		gpu->base_ns += (uint64_t)(since - drift);
+		gpu->late_ns += 2 * (uint64_t)drift;
+		since = drift = 0;
 	}
-	return gpu->base_ns + (uint64_t)since;
+	up = (int64_t)(segment->began - gpu->base_ns) - since - drift;
+	if (up > (int64_t)gpu->late_ns + CONTRADICTION_NS)
+		drifts_more(gpu);
+	if (up > 0) {
+		gpu->base_ns += (uint64_t)up;
+		gpu->late_ns -= (uint64_t)up < gpu->late_ns ? (uint64_t)up : gpu->late_ns;
+	}
+	down = (int64_t)(gpu->base_ns + gpu->late_ns + (uint64_t)since + ns - now) - drift;
+	if (down > (int64_t)gpu->late_ns + CONTRADICTION_NS)
+		drifts_more(gpu);
+	if (down > (int64_t)gpu->late_ns) {
+		gpu->base_ns -= (uint64_t)down - gpu->late_ns;
+		gpu->late_ns = 0;
+	} else if (down > 0) {
+		gpu->late_ns -= (uint64_t)down;
+	}
+	*late = gpu->late_ns + 2 * (uint64_t)drift;
+	begin = gpu->base_ns + (uint64_t)(since - drift);
+	return (struct span){ begin, begin + ns };
 }
 
 static void finish(struct gpu_context *gpu, struct gpu_stream *stream, struct gpu_segment *segment)
 {
 	CUresult ret = CALL(cuEventQuery, segment->to);
-	uint64_t began;
+	uint64_t count = __atomic_load_n(&segment->count, __ATOMIC_RELAXED);
+	struct span span;
+	uint64_t late;
 	int64_t ns;
 
 	if (ret == NOT_READY) {
@@ -134,11 +174,11 @@ static void finish(struct gpu_context *gpu, struct gpu_stream *stream, struct gp
 		return;
 	}
 	if (ret == CUDA_SUCCESS && elapsed(segment->from, segment->to, &ns) && ns >= 0) {
-		learn(stream, (uint64_t)ns / segment->count);
-		began = began_at(gpu, segment, (uint64_t)ns, bucket_now());
-		gpu_charge(gpu->card, began, began + (uint64_t)ns);
+		learn(stream, (uint64_t)ns / (count != 0 ? count : 1));
+		span = lies_at(gpu, segment, (uint64_t)ns, bucket_now(), &late);
+		charge(gpu, span, late);
 	} else {
-		charge_span(gpu->card, segment, ABANDONED_NS);
+		charge_open(gpu, segment, ABANDONED_NS);
 	}
 	gpu_segment_release(segment, SEGMENT_FREE);
 }
@@ -170,6 +210,15 @@ void gpu_segments_settle(struct gpu_context *gpu)
 	__atomic_store_n(&gpu->settling, 0, __ATOMIC_RELEASE);
 }
 
+void gpu_segments_await(struct gpu_context *gpu)
+{
+	for (int i = 0; i < AWAITED; i++) {
+		if (__atomic_exchange_n(&gpu->settling, 1, __ATOMIC_ACQUIRE) == 0)
+			return;
+		system_sleep(AWAIT_NS);
+	}
+}
+
 void gpu_segments_lost(struct gpu_context *gpu)
 {
 	for (unsigned int i = 0; i < GPU_STREAMS; i++)
@@ -177,8 +226,8 @@ void gpu_segments_lost(struct gpu_context *gpu)
 			struct gpu_segment *segment = &gpu->streams[i].segments[j];
 
 			if (gpu_segment_claim(segment, SEGMENT_FLYING))
-				charge_span(gpu->card, segment, LOST_NS);
+				charge_open(gpu, segment, LOST_NS);
 			else if (gpu_segment_claim(segment, SEGMENT_OPEN))
-				charge_span(gpu->card, segment, ABANDONED_NS);
+				charge_open(gpu, segment, ABANDONED_NS);
 		}
 }

@@ -32,7 +32,10 @@ struct gpu_context {
 	struct card *card;
 	int settling;			/* a thread is at it, and has what follows for itself */
 	CUevent base;			/* NULL: none yet */
-	uint64_t base_ns;		/* when the card came to it, by the clock of the host */
+	uint64_t base_ns;		/* when the card came to it at the earliest, by the clock of the host */
+	uint64_t late_ns;		/* so much later it can have been */
+	int64_t drift_part;		/* the clocks drift by such a part of the time at most; 0: not known yet */
+	struct cover covered;		/* of this context: what lies where to each other is known */
 	struct gpu_stream streams[GPU_STREAMS];
 };
 
@@ -51,9 +54,12 @@ void gpu_segments_settle(struct gpu_context *gpu);
  * to now, and this stream's launches are measured one by one for a while. */
 void gpu_segment_abandon(struct gpu_context *gpu, struct gpu_stream *stream, struct gpu_segment *segment);
 
+/* Wait until no thread settles, and let none begin: the context goes. A child of fork waits for none of its
+ * parent's threads for long. */
+void gpu_segments_await(struct gpu_context *gpu);
+
 void gpu_segments_lost(struct gpu_context *gpu);	/* with their context: charged up to now */
 
-void gpu_charge(struct card *card, uint64_t from, uint64_t to);
 void gpu_charge_blind(struct card *card, uint64_t ns);
 
 #endif

@@ -5,12 +5,10 @@
  * and nothing comes between. A launch waits for time to pass and for nothing else: a kernel may run that
  * waits for this very launch. */
 #define _GNU_SOURCE
-#include <errno.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <time.h>
 
 #include "gpu_pace.h"
+#include "system.h"
 
 #define SEGMENT_NS 100000u
 #define LENGTH_MAX 64u
@@ -36,12 +34,12 @@ static struct gpu_table *table(struct process *own)
 
 	if (seen != NULL)
 		return seen;
-	made = mmap(NULL, sizeof(*made), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (made == MAP_FAILED)
+	made = system_map(sizeof(*made), -1);
+	if (made == NULL)
 		return NULL;
 	if (__atomic_compare_exchange_n(&own->gpu, &seen, made, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
 		return made;
-	munmap(made, sizeof(*made));
+	system_unmap(made, sizeof(*made));
 	return seen;
 }
 
@@ -58,7 +56,8 @@ static struct gpu_context *entry_of(struct gpu_table *all, uint64_t key, struct 
 		if (gpu->key == key)
 			break;
 	}
-	if (found != NULL && found->key == 0 && card != NULL) {
+	/* A context that ended unseen may have had that address, on another card or on one that nobody knew. */
+	if (found != NULL && card != NULL && (found->key == 0 || card_index(card) >= 0)) {
 		found->card = card;
 		found->key = key;
 	}
@@ -70,11 +69,13 @@ static struct gpu_context *entry_of(struct gpu_table *all, uint64_t key, struct 
 static struct gpu_context *context_of(CUcontext context, struct card *card)
 {
 	struct process *own = process_own();
-	unsigned int epoch = __atomic_load_n(&own->epoch, __ATOMIC_ACQUIRE);
+	unsigned int epoch = own != NULL ? __atomic_load_n(&own->epoch, __ATOMIC_ACQUIRE) : 0;
 	uint64_t key = (uint64_t)(uintptr_t)context;
 	struct gpu_table *all;
 
-	if (here.context == key && here.epoch == epoch)
+	if (own == NULL)
+		return NULL;
+	if (here.context == key && here.epoch == epoch && (here.gpu == NULL || here.gpu->card == card))
 		return here.gpu;
 	all = table(own);
 	here.gpu = all != NULL ? entry_of(all, key, card) : NULL;
@@ -175,7 +176,7 @@ static uint64_t longer(uint64_t one, uint64_t other)
 /* A process that finds the container's bucket emptied by somebody still has its own. */
 static uint64_t debt_wait(struct card *card, unsigned int percent, uint64_t now)
 {
-	struct bucket *shared = usage_bucket(card->index);
+	struct bucket *shared = usage_bucket(card_index(card));
 	uint64_t wait = bucket_wait(&card->spent, percent, now);
 
 	return shared != NULL ? longer(wait, bucket_wait(shared, percent, now)) : wait;
@@ -183,8 +184,6 @@ static uint64_t debt_wait(struct card *card, unsigned int percent, uint64_t now)
 
 static void hold(struct card *card, struct gpu_context *gpu, const struct gpu_stream *stream)
 {
-	int saved = errno;
-
 	for (;;) {
 		unsigned int percent = limits_core(card);
 		uint64_t now, wait, debt;
@@ -202,9 +201,8 @@ static void hold(struct card *card, struct gpu_context *gpu, const struct gpu_st
 		if (wait > debt)	/* what is in flight may be over sooner */
 			wait = longer(debt, gpu_estimate(stream) / 2);
 		wait = wait < SLEEP_MIN_NS ? SLEEP_MIN_NS : wait < SLEEP_MAX_NS ? wait : SLEEP_MAX_NS;
-		nanosleep(&(struct timespec){ 0, (long)wait }, NULL);
+		system_sleep((long)wait);
 	}
-	errno = saved;
 }
 
 /* Goes on with a segment that is open, if this launch follows the last one closely. */
@@ -293,25 +291,45 @@ static void slow_begin(struct launch *launch, struct gpu_context *gpu)
 	unrelax(mode);
 }
 
-void gpu_time_begin(struct launch *launch, CUstream stream, bool per_thread)
+/* The current context's entry; NULL: nothing is to be done there, or there is no room for it. */
+static struct gpu_context *look_up(struct launch *launch, CUcontext *context, bool make)
 {
 	struct gpu_context *gpu;
-	CUcontext context;
 
-	launch->percent = 0;
-	launch->card = charge_current_card(&context);
-	if (launch->card == NULL)
-		return;
-	launch->percent = limits_core(launch->card);
+	launch->stream = NULL;
+	launch->card = charge_current_card(context);
+	launch->percent = launch->card != NULL ? limits_core(launch->card) : 0;
 	if (launch->percent == 0)
-		return;
-	gpu = context_of(context, launch->card);
+		return NULL;
+	gpu = context_of(*context, launch->card);
+	if (gpu != NULL)
+		launch->stream = stream_of(gpu, launch->handle, make);
+	return gpu;
+}
+
+void gpu_time_begin(struct launch *launch, CUstream stream, bool per_thread)
+{
+	CUcontext context = NULL, other = NULL;
+	struct gpu_context *gpu;
+
 	launch->handle = handle_of(stream, per_thread);
-	launch->stream = gpu != NULL ? stream_of(gpu, launch->handle, true) : NULL;
+	launch->elsewhere = NULL;
 	launch->segment = NULL;
 	launch->first = false;
-	if (launch->stream == NULL || !go_on(launch, gpu))
+	gpu = look_up(launch, &context, false);
+	if (launch->percent == 0 && context != NULL)
+		return;
+	if (launch->stream == NULL) {
+		/* The driver launches there all the same, and only there it can be measured. */
+		other = charge_other_context(launch->handle, context);
+		if (other != NULL && CALL(cuCtxPushCurrent_v2, other) == CUDA_SUCCESS)
+			launch->elsewhere = other;
+		gpu = look_up(launch, &context, true);
+	}
+	if (launch->percent != 0 && (launch->stream == NULL || !go_on(launch, gpu)))
 		slow_begin(launch, gpu);
+	if (launch->elsewhere != NULL)
+		CALL(cuCtxPopCurrent_v2, &other);
 }
 
 /* A stream that captures by now keeps its segment open. */
@@ -328,7 +346,7 @@ static bool close_segment(struct gpu_segment *segment, CUstream handle, bool our
 	return closed;
 }
 
-CUresult gpu_time_end(struct launch *launch, CUresult ret)
+static CUresult end(struct launch *launch, CUresult ret)
 {
 	struct gpu_segment *segment = launch->segment;
 	bool flew;
@@ -358,16 +376,31 @@ CUresult gpu_time_end(struct launch *launch, CUresult ret)
 	return ret;
 }
 
+CUresult gpu_time_end(struct launch *launch, CUresult ret)
+{
+	CUcontext popped;
+
+	if (launch->elsewhere == NULL || launch->percent == 0)
+		return end(launch, ret);
+	if (CALL(cuCtxPushCurrent_v2, launch->elsewhere) != CUDA_SUCCESS) {
+		launch->elsewhere = NULL;	/* it ended meanwhile, and its events with it */
+		return end(launch, ret);
+	}
+	end(launch, ret);
+	CALL(cuCtxPopCurrent_v2, &popped);
+	return ret;
+}
+
 static struct gpu_context *current(void)
 {
 	struct process *own = process_own();
+	CUcontext context = NULL;
 	struct card *card;
-	CUcontext context;
 
 	if (own == NULL || __atomic_load_n(&own->gpu, __ATOMIC_ACQUIRE) == NULL)
 		return NULL;
 	card = charge_current_card(&context);
-	return card != NULL ? context_of(context, card) : NULL;
+	return card != NULL && card_index(card) >= 0 ? context_of(context, card) : NULL;
 }
 
 void gpu_time_close(CUstream stream, bool per_thread)
@@ -405,6 +438,7 @@ void gpu_time_forget(CUcontext context)
 
 	if (gpu == NULL || context == NULL)
 		return;
+	gpu_segments_await(gpu);	/* what that thread gives back is charged as lost too */
 	gpu_segments_lost(gpu);
 	mutex_lock(&all->mutex);
 	memset(gpu, 0, sizeof(*gpu));

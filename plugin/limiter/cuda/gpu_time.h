@@ -11,6 +11,7 @@ struct launch {
 	struct gpu_stream *stream;	/* NULL: not measured */
 	struct gpu_segment *segment;	/* claimed for this launch; NULL: none was free */
 	CUstream handle;		/* of the stream, for any thread's calls */
+	CUcontext elsewhere;		/* the stream's, which was not current; NULL: it was */
 	unsigned int percent;		/* 0: nothing to do */
 	unsigned int length;		/* launches that the segment is to have */
 	bool first;			/* of its segment */

@@ -8,6 +8,7 @@
 /* Called, not hooked. */
 CUresult cuCtxGetCurrent(CUcontext *out);
 CUresult cuCtxGetDevice(CUdevice *out);
+CUresult cuDeviceGetCount(int *out);
 CUresult cuDeviceGetUuid(struct CUuuid *out, CUdevice device);
 CUresult cuDeviceGetUuid_v2(struct CUuuid *out, CUdevice device);
 CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags, int *active);
@@ -118,6 +119,31 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *out, void *at
 CUresult cuMemMap(CUdeviceptr at, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
 		  unsigned long long flags);
 CUresult cuMemUnmap(CUdeviceptr at, size_t bytes);
+CUresult cuMemMapArrayAsync(struct CUarray_map *list, unsigned int count, CUstream stream);
+CUresult cuMemMapArrayAsync_ptsz(struct CUarray_map *list, unsigned int count, CUstream stream);
+
+/* cuda_binding.c */
+CUresult cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHandle handle, int type,
+				      unsigned long long flags);
+CUresult cuMemGetHandleForAddressRange(void *out, CUdeviceptr at, size_t bytes, int type,
+				       unsigned long long flags);
+CUresult cuMulticastBindMem(CUmemGenericAllocationHandle object, size_t where,
+			    CUmemGenericAllocationHandle handle, size_t offset, size_t bytes,
+			    unsigned long long flags);
+CUresult cuMulticastBindMem_v2(CUmemGenericAllocationHandle object, CUdevice device, size_t where,
+			       CUmemGenericAllocationHandle handle, size_t offset, size_t bytes,
+			       unsigned long long flags);
+CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle object, size_t where, CUdeviceptr at, size_t bytes,
+			     unsigned long long flags);
+CUresult cuMulticastBindAddr_v2(CUmemGenericAllocationHandle object, CUdevice device, size_t where,
+				CUdeviceptr at, size_t bytes, unsigned long long flags);
+CUresult cuLogicalEndpointBindMem(CUlogicalEndpointId endpoint, CUdevice device, uint64_t where,
+				  CUmemGenericAllocationHandle handle, uint64_t offset, uint64_t bytes,
+				  unsigned long long flags);
+CUresult cuLogicalEndpointBindAddr(CUlogicalEndpointId endpoint, CUdevice device, uint64_t where, void *at,
+				   uint64_t bytes, unsigned long long flags);
+
+CUresult cuMulticastUnbind(CUmemGenericAllocationHandle object, CUdevice device, size_t where, size_t bytes);
 
 /* cuda_context.c */
 CUresult cuCtxCreate(CUcontext *out, unsigned int flags, CUdevice device);

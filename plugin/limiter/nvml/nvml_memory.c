@@ -31,7 +31,7 @@ nvmlReturn_t EXPORT nvmlDeviceGetMemoryInfo(nvmlDevice_t device, struct nvmlMemo
 	limit = limits_memory(card);
 	if (limit < out->total)
 		out->total = limit;
-	out->used = usage_total(card->index) + limits_uncounted(card);
+	out->used = usage_total(card_index(card)) + limits_uncounted(card);
 	if (out->used > out->total)
 		out->used = out->total;
 	out->free = out->total - out->used;
@@ -50,7 +50,7 @@ nvmlReturn_t EXPORT nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, struct nvmlM
 	if (limit < out->total)
 		out->total = limit;
 	out->reserved = 0;		/* what the driver keeps is no part of what was given */
-	out->used = usage_total(card->index) + limits_uncounted(card);
+	out->used = usage_total(card_index(card)) + limits_uncounted(card);
 	if (out->used > out->total)
 		out->used = out->total;
 	out->free = out->total - out->used;

@@ -1,7 +1,7 @@
 /* nvml_processes.c - the container's own processes, with pids as they are here.
  *
  * The driver is still asked first, for what it makes of the arguments. Processes of other containers
- * are not shown; graphics is closed to the container, so there are none of that kind. */
+ * are not shown. Nor are those that draw: graphics is closed to most containers, and has no slots. */
 #include "nvml_card.h"
 
 static bool answered(nvmlReturn_t ret)
@@ -15,7 +15,7 @@ static nvmlReturn_t own(nvmlDevice_t device, unsigned int room, unsigned int *co
 {
 	struct usage_process list[USAGE_SLOTS];
 	struct card *card = nvml_card(device);
-	unsigned int found = card != NULL ? usage_processes(card->index, list, USAGE_SLOTS) : 0;
+	unsigned int found = card != NULL ? usage_processes(card_index(card), list, USAGE_SLOTS) : 0;
 
 	*count = found;
 	if (found > room || (found > 0 && out == NULL))
@@ -32,20 +32,26 @@ static nvmlReturn_t own(nvmlDevice_t device, unsigned int room, unsigned int *co
 	return NVML_SUCCESS;
 }
 
+/* NVIDIA allows no list where the count is 0, and there alone. */
+#define NO_LIST (count != NULL && *count > 0 && out == NULL)
+
 /* Ask the driver with no room of the program's: it must not write other processes there. */
 #define OWN(name, first)                                                                          \
 	unsigned int room = count != NULL ? *count : 0, none = 0;                                 \
 	nvmlReturn_t ret = DRIVER(name)(device, count != NULL ? &none : NULL, NULL);              \
                                                                                                   \
+	if (answered(ret) && NO_LIST)                                                             \
+		return NVML_ERROR_INVALID_ARGUMENT;                                               \
 	return answered(ret) ? own(device, room, count, out, first) : ret
 
 #define NONE(name)                                                                                \
 	unsigned int none = 0;                                                                    \
 	nvmlReturn_t ret = DRIVER(name)(device, count != NULL ? &none : NULL, NULL);              \
                                                                                                   \
-	(void)out;                                                                                \
 	if (!answered(ret))                                                                       \
 		return ret;                                                                       \
+	if (NO_LIST)                                                                              \
+		return NVML_ERROR_INVALID_ARGUMENT;                                               \
 	*count = 0;                                                                               \
 	return NVML_SUCCESS
 

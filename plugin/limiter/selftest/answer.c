@@ -3,10 +3,13 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "functions.h"
 #include "selftest.h"
 
-static const char *const steps[] = { "load", "init", "device", "context", "info", "ways", "hold", "done" };
-static const char *const way_names[WAYS] = { "plain", "managed", "async", "virtual" };
+static const char *const steps[] = { "load", "init", "device", "context", "info", "ways", "module",
+				     "launch", "compute", "hold", "done" };
+static const char *const way_names[WAYS] = { "plain", "managed", "async", "virtual", "graph",
+					     "cuGetProcAddress", "cuGetProcAddress_v2" };
 static const char *const ends[] = { "exit", "signal", "late", "not begun" };
 
 /* The loader's text holds paths and little else; what JSON would need an escape for becomes a blank. */
@@ -24,6 +27,12 @@ static void taken(FILE *out, const char *name, const struct taken *one)
 		one->code, one->missing ? "true" : "false");
 }
 
+static void kernel(FILE *out, const struct kernel *one)
+{
+	fprintf(out, "\"kernel\": {\"missing\": %s, \"code\": %d, \"step\": \"%s\", \"work_us\": %llu}, ",
+		one->missing ? "true" : "false", one->code, steps[one->at], (unsigned long long)one->work_us);
+}
+
 static void outcome(FILE *out, const char *name, const struct outcome *one)
 {
 	const struct run *run = &one->run;
@@ -33,10 +42,12 @@ static void outcome(FILE *out, const char *name, const struct outcome *one)
 	fprintf(out, "\"no_room\": %s, \"init_us\": %llu, \"context_bytes\": %lld, ",
 		run->no_room ? "true" : "false", (unsigned long long)run->init_us,
 		(long long)run->context_bytes);
-	fprintf(out, "\"total_bytes\": %llu, \"nvml_total_bytes\": %lld, \"error\": ",
-		(unsigned long long)run->total_bytes, (long long)run->nvml_total_bytes);
+	fprintf(out, "\"total_bytes\": %llu, \"nvml_total_bytes\": %lld, \"cuda_version\": %d, \"error\": ",
+		(unsigned long long)run->total_bytes, (long long)run->nvml_total_bytes, run->cuda_version);
 	text(out, run->error);
-	fputs(", \"taken\": [", out);
+	fputs(", ", out);
+	kernel(out, &run->kernel);
+	fputs("\"taken\": [", out);
 	for (int way = 0; way < WAYS; way++) {
 		taken(out, way_names[way], &run->ways[way]);
 		fputs(way + 1 < WAYS ? ", " : "]}", out);
@@ -46,7 +57,9 @@ static void outcome(FILE *out, const char *name, const struct outcome *one)
 static void write_all(FILE *out, const struct setup *setup, const struct card_outcome *cards)
 {
 	fprintf(out, "{\"v\": 1, \"id\": \"%s\", \"each_bytes\": %llu, \"tries\": %d, ", setup->id, EACH, TRIES);
-	fprintf(out, "\"payload_bytes\": %llu, \"cards\": [", PAYLOAD);
+	fprintf(out, "\"payload_bytes\": %llu, \"kernels\": %d, \"kernel_us\": %d, \"core_percent\": %d, ", PAYLOAD,
+		KERNELS, KERNEL_US, CORE_PERCENT);
+	fprintf(out, "\"listed_cuda\": %d, \"cards\": [", LISTED_CUDA);
 	for (unsigned int i = 0; i < setup->count; i++) {
 		fprintf(out, "%s{\"card\": \"%s\", ", i > 0 ? ", " : "", setup->cards[i]);
 		outcome(out, "native", &cards[i].native);

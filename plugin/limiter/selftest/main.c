@@ -1,8 +1,9 @@
 /* main.c - `edgegpu-selftest WORK`: does the limiter hold on this machine, and what does it cost?
  *
  * For each card that WORK/request names, a process takes a little card memory: first by the driver
- * itself, then with the limiter in its way and a limit that leaves room for three allocations of four.
- * While that one holds what it got, a second process tries. Each process is bounded in time, none takes
+ * itself, then with the limiter in its way and a limit that leaves room for three allocations of four. It also
+ * loads a module and times a tenth of a second of kernels, which are held to CORE_PERCENT there. While that
+ * one holds what it got, a second process tries. Each process is bounded in time, none takes
  * more than a context and 128 MiB, and a card that is nearly full is left alone. What was seen is
  * printed as JSON and stands in WORK/result; the device plugin judges it (edgegpu_plugin/selftest/observation.py).
  *
@@ -165,13 +166,13 @@ static bool write_file(const char *name, const char *content, off_t size)
 	return done;
 }
 
-/* A container's files, as the plugin makes them: room for a context and for three allocations. */
+/* A container's files, as the plugin makes them: room for a context and for three allocations, a fifth of the time. */
 static bool make_container(const char *card, uint64_t context_bytes)
 {
 	char limits[256];
 
-	snprintf(limits, sizeof(limits), "edgegpu-limits 1\ncard %s memory_bytes=%llu context_bytes=%llu\n", card,
-		 (unsigned long long)context_bytes + PAYLOAD, (unsigned long long)context_bytes);
+	snprintf(limits, sizeof(limits), "edgegpu-limits 1\ncard %s memory_bytes=%llu context_bytes=%llu core_percent=%d policy=strict\n", card,
+		 (unsigned long long)context_bytes + PAYLOAD, (unsigned long long)context_bytes, CORE_PERCENT);
 	return write_file("limits", limits, 0) && write_file("usage", "", sizeof(struct usage));
 }
 

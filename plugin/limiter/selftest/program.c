@@ -13,6 +13,7 @@
 CUresult cuInit(unsigned int flags);
 CUresult cuDeviceGet(CUdevice *out, int ordinal);
 CUresult cuCtxSetCurrent(CUcontext context);
+CUresult cuDriverGetVersion(int *out);
 nvmlReturn_t nvmlInit_v2(void);
 nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *out);
 
@@ -94,7 +95,7 @@ static bool step(struct run *run, enum step next, CUresult code)
 		run->code = code;
 		return false;
 	}
-	__atomic_store_n(&run->step, next, __ATOMIC_RELEASE);
+	run_reach(run, next);
 	return true;
 }
 
@@ -132,12 +133,15 @@ void program_first(const struct libraries *libraries, struct run *run, int go, b
 	if (!start(cuda, run))
 		_exit(1);
 	run->context_bytes = is_seen ? context_bytes(&seen) : -1;
+	if (CU(cuDriverGetVersion) != NULL && CU(cuDriverGetVersion)(&run->cuda_version) != CUDA_SUCCESS)
+		run->cuda_version = 0;
 	if (!step(run, STEP_WAYS, CU(cuMemGetInfo_v2)(&free_bytes, &total)))
 		_exit(1);
 	run->free_bytes = free_bytes;
 	run->total_bytes = total;
 	for (run->way = 0; run->way < WAYS; run->way++)
 		memory_take(cuda, (enum way)run->way, false, &run->ways[run->way]);
+	kernel_run(cuda, run);
 	memory_take(cuda, WAY_PLAIN, true, &run->hold);
 	step(run, STEP_HOLD, CUDA_SUCCESS);
 	if (read(go, &byte, 1) < 0)

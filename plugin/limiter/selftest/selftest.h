@@ -5,10 +5,16 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "cuda.h"
+
 #define MIB (1ull << 20)
 #define EACH (32 * MIB)			/* of one allocation */
 #define TRIES 4				/* allocations of one way: 128 MiB at most, and given back */
 #define PAYLOAD (100 * MIB)		/* the limit above a context: three of them */
+
+#define KERNELS 100			/* of the work that is timed */
+#define KERNEL_US 1000
+#define CORE_PERCENT 20			/* what the limiter is to hold that work to */
 
 #define CARDS_TRIED 64
 #define PATH_ROOM 256			/* as much as the limiter has for a folder (settings.h) */
@@ -20,15 +26,23 @@
 #define ALL_S 300			/* no run begins later than that */
 
 enum step {
-	STEP_LOAD, STEP_INIT, STEP_DEVICE, STEP_CONTEXT, STEP_INFO, STEP_WAYS, STEP_HOLD, STEP_DONE
+	STEP_LOAD, STEP_INIT, STEP_DEVICE, STEP_CONTEXT, STEP_INFO, STEP_WAYS, STEP_MODULE, STEP_LAUNCH, STEP_COMPUTE,
+	STEP_HOLD, STEP_DONE
 };
 
-enum way { WAY_PLAIN, WAY_MANAGED, WAY_ASYNC, WAY_VIRTUAL, WAYS };
+enum way { WAY_PLAIN, WAY_MANAGED, WAY_ASYNC, WAY_VIRTUAL, WAY_GRAPH, WAY_LOOKUP, WAY_LOOKUP_V2, WAYS };
 
 struct taken {
 	int granted;			/* allocations */
 	int code;			/* of the first that was not; 0: there was none */
 	bool missing;			/* the driver has no such function */
+};
+
+struct kernel {
+	bool missing;			/* the driver has no such functions */
+	int code;			/* of the call that did not go well; 0: all did */
+	enum step at;			/* which that was */
+	uint64_t work_us;		/* from the first of KERNELS launches to the end of the last; 0: not come to */
 };
 
 /* What a run has seen so far, in memory that its parent shares: a crash loses nothing of it. */
@@ -39,8 +53,10 @@ struct run {
 	uint64_t init_us;		/* from cuInit to the context */
 	int64_t context_bytes;		/* -1: not known */
 	uint64_t total_bytes, free_bytes;	/* by cuMemGetInfo */
+	int cuda_version;		/* by cuDriverGetVersion: 12060 for 12.6; 0: not known */
 	int64_t nvml_total_bytes;	/* -1: not known */
 	struct taken ways[WAYS], hold;
+	struct kernel kernel;
 	bool no_room;			/* less than ROOM was free: nothing was begun */
 	char error[ERROR_ROOM];		/* of the loader */
 };
@@ -75,6 +91,27 @@ int stamp_library(const char *path, const char *folder, const char *driver);
 void program_first(const struct libraries *libraries, struct run *run, int go, bool needs_room)
 	__attribute__((noreturn));
 void program_second(const struct libraries *libraries, struct run *run) __attribute__((noreturn));
+
+static inline void run_reach(struct run *run, enum step next)
+{
+	__atomic_store_n(&run->step, next, __ATOMIC_RELEASE);
+}
+
+/* graph.c: a graph with a node that takes memory, launched. What was given has to be given back. */
+struct graph_memory {
+	CUgraph graph;
+	CUgraphExec exec;
+	CUdeviceptr at;
+};
+
+CUresult graph_take(void *cuda, struct graph_memory *out);
+void graph_give(void *cuda, const struct graph_memory *memory);
+
+/* kernel.c: load a module, launch its kernel, then many of it. */
+void kernel_run(void *cuda, struct run *run);
+
+/* lookup.c: plain memory by the function that cuGetProcAddress gives, of one generation or the other. */
+CUresult lookup_take(void *cuda, enum way way, CUdeviceptr *out);
 
 /* memory.c: take memory in one way until it is refused, TRIES at most; give it back unless it is to be held. */
 void memory_take(void *cuda, enum way way, bool hold, struct taken *out);

@@ -33,6 +33,7 @@ struct shared {				/* between the processes of one run */
 	uint64_t first, last, count;
 };
 
+static const char *current;		/* NULL, "none" or "other" */
 static int own;				/* the program asks for multiprocessors of its own choice */
 static __typeof__(&cuLaunchKernel) launch_kernel;
 static void *spin;
@@ -91,11 +92,24 @@ static void admitted(struct shared *shared)
 	__atomic_store_n(&shared->last, now, __ATOMIC_SEQ_CST);
 }
 
+/* What is current while streams of the first context are launched to. */
+static void become(const char *which)
+{
+	CUcontext context = NULL;
+
+	if (strcmp(which, "other") == 0)
+		MUST(CU(cuCtxCreate_v2)(&context, 0, 0) == CUDA_SUCCESS);
+	else
+		MUST(CU(cuCtxSetCurrent)(NULL) == CUDA_SUCCESS);
+}
+
 static void work(struct shared *shared, uint64_t ns, int depth, uint64_t until)
 {
 	CUstream stream;
 
 	MUST(CU(cuStreamCreate)(&stream, 0) == CUDA_SUCCESS);
+	if (current != NULL)
+		become(current);
 	while (now_ns() < until) {
 		for (int i = 0; i < depth && now_ns() < until; i++) {
 			launch(stream, ns);
@@ -137,8 +151,8 @@ static int share(uint64_t ns, int depth, double seconds, int processes, double a
 	return 0;
 }
 
-/* The percent of each window, until nobody reads. */
-static int follow(uint64_t ns, double seconds)
+/* The percent of each window, until nobody reads; `compute follow NS SECONDS [DEPTH]`. */
+static int follow(uint64_t ns, double seconds, int depth)
 {
 	struct shared shared;
 
@@ -146,7 +160,7 @@ static int follow(uint64_t ns, double seconds)
 	start();
 	do {
 		memset(&shared, 0, sizeof(shared));
-		work(&shared, ns, 1, now_ns() + (uint64_t)(seconds * 1e9));
+		work(&shared, ns, depth, now_ns() + (uint64_t)(seconds * 1e9));
 	} while (printf("%.2f\n", shared.count < 2 ? 0 : 100.0 * (double)((shared.count - 1) * ns) /
 			(double)(shared.last - shared.first)) > 0);
 	return 0;
@@ -273,11 +287,15 @@ int main(int argc, char **argv)
 	const char *what = argc > 1 ? argv[1] : "";
 
 	own = strcmp(what, "own") == 0;
+	if ((strcmp(what, "none") == 0 || strcmp(what, "other") == 0) && argc == 5) {
+		current = what;
+		return share(strtoull(argv[2], NULL, 10), atoi(argv[3]), atof(argv[4]), 1, 0);
+	}
 	if ((own || strcmp(what, "share") == 0) && (argc == 6 || argc == 7))
 		return share(strtoull(argv[2], NULL, 10), atoi(argv[3]), atof(argv[4]), atoi(argv[5]),
 			     argc == 7 ? atof(argv[6]) : 0);
-	if (strcmp(what, "follow") == 0 && argc == 4)
-		return follow(strtoull(argv[2], NULL, 10), atof(argv[3]));
+	if (strcmp(what, "follow") == 0 && (argc == 4 || argc == 5))
+		return follow(strtoull(argv[2], NULL, 10), atof(argv[3]), argc == 5 ? atoi(argv[4]) : 1);
 	if (strcmp(what, "values") == 0 && argc == 3)
 		return values(atoi(argv[2]));
 	if (strcmp(what, "capture") == 0)

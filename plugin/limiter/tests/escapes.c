@@ -47,6 +47,7 @@ static const struct CUmem_pool_props props = { .type = 1, .location = { CU_MEM_L
 static CUdeviceptr held[TAKES_MAX], range;
 static int takes;
 static CUmemoryPool own_pool;
+static CUstream own_stream;
 
 static CUresult plain(void)
 {
@@ -82,6 +83,20 @@ static CUresult async(void)
 static CUresult async_per_thread(void)
 {
 	return CU(cuMemAllocAsync_ptsz)(&held[takes], EACH, NULL);
+}
+
+/* With a stream of its own a program needs no current context. */
+static CUresult async_without_context(void)
+{
+	CUcontext context;
+	CUresult ret;
+
+	if (takes == 0)
+		MUST(CU(cuStreamCreate)(&own_stream, 1) == CUDA_SUCCESS);
+	MUST(CU(cuCtxPopCurrent_v2)(&context) == CUDA_SUCCESS);
+	ret = CU(cuMemAllocAsync)(&held[takes], EACH, own_stream);
+	MUST(CU(cuCtxPushCurrent_v2)(context) == CUDA_SUCCESS);
+	return ret;
 }
 
 static CUresult own_pool_current(void)
@@ -386,6 +401,7 @@ static const struct way {
 	{ "managed", managed, free_memory },
 	{ "async", async, free_async },
 	{ "async_per_thread", async_per_thread, free_async },
+	{ "async_without_context", async_without_context, free_async },
 	{ "own_pool_current", own_pool_current, free_async },
 	{ "from_pool", from_pool, free_async },
 	{ "kept", kept, free_memory },

@@ -172,11 +172,25 @@ static void attached(void)
 	MUST(client_free() == LEFT);
 }
 
+/* What a program does not ask for is not written, and what it asks for is the limit's. */
+static void half_asked(void)
+{
+	size_t seen = 0;
+
+	MUST(CU(cuMemGetInfo_v2)(&seen, NULL) == CUDA_SUCCESS && seen == LEFT);
+	MUST(CU(cuMemGetInfo_v2)(NULL, &seen) == CUDA_SUCCESS && seen == LIMIT);
+	MUST(CU(cuMemGetInfo_v2)(NULL, NULL) == CUDA_SUCCESS);
+	MUST(CU(cuDeviceTotalMem_v2)(&seen, 0) == CUDA_SUCCESS && seen == LIMIT);
+}
+
 static void lookup(void)
 {
 	void *found;
 	int status;
 
+	MUST(CU(cuGetProcAddress_v2)("cuMemAlloc", &found, 12000, 0, NULL) == 0);
+	MUST(found == client_symbol("cuMemAlloc_v2"));
+	MUST(CU(cuGetProcAddress_v2)("cuMemAlloc", &found, 99010, 0, NULL) == 0 && found == NULL);
 	MUST(CU(cuGetProcAddress_v2)("cuMemAlloc", &found, 12000, 0, &status) == 0);
 	MUST(found == client_symbol("cuMemAlloc_v2") && status == 0);
 	MUST(CU(cuGetProcAddress_v2)("cuMemAllocAsync", &found, 12000, 2, &status) == 0);
@@ -234,6 +248,7 @@ int main(int argc, char **argv)
 	virtual_memory();
 	contexts();
 	attached();
+	half_asked();
 	lookup();
 	trampolines();
 	forked();

@@ -1,13 +1,18 @@
 /* nulldriver.c - a driver that answers at once and keeps few books: for races, for what a call costs,
- * and for kinds of memory that the simulated driver does not have. One card of 16 GiB. */
+ * and for kinds of memory that the simulated driver does not have. One card of 16 GiB, or so many as
+ * DEVICES says; with UUID_ERROR it says of none who it is. nullobjects.c has what few tests need. */
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "../cuda/cuda.h"
 
 #define API __attribute__((visibility("default")))
 #define PITCH 256
+#ifndef DEVICES
+#define DEVICES 1
+#endif
 
 static uint64_t next_address = 0x7f0000000000;
 #ifdef __GLIBC__
@@ -17,7 +22,7 @@ static __thread CUcontext current __attribute__((tls_model("initial-exec")));
 static __thread CUcontext current;
 #endif
 static int retained;
-static char primary;
+static CUdevice primary;		/* a context begins with its device */
 
 static uint64_t fresh(void)
 {
@@ -28,6 +33,14 @@ API void null_driver_alone(void)
 {
 }
 
+/* What the driver calls in some of its functions, as it does for CUPTI; the program's. */
+static void (*call_back)(void) = null_driver_alone;
+
+API void null_driver_calls(void (*function)(void))
+{
+	call_back = function != NULL ? function : null_driver_alone;
+}
+
 API CUresult cuInit(unsigned int flags)
 {
 	return flags == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
@@ -35,16 +48,19 @@ API CUresult cuInit(unsigned int flags)
 
 API CUresult cuDeviceGetUuid_v2(struct CUuuid *out, CUdevice device)
 {
-	if (device != 0)
+	if (device < 0 || device >= DEVICES)
 		return 101;
-	memset(out->bytes, 0xab, sizeof(out->bytes));
+#ifdef UUID_ERROR
+	return UUID_ERROR;
+#endif
+	memset(out->bytes, device == 0 ? 0xab : device, sizeof(out->bytes));
 	return CUDA_SUCCESS;
 }
 
 API CUresult cuDeviceTotalMem_v2(size_t *out, CUdevice device)
 {
 	*out = 1ull << 34;
-	return device == 0 ? CUDA_SUCCESS : 101;
+	return device < DEVICES ? CUDA_SUCCESS : 101;
 }
 
 API CUresult cuCtxGetCurrent(CUcontext *out)
@@ -53,10 +69,18 @@ API CUresult cuCtxGetCurrent(CUcontext *out)
 	return CUDA_SUCCESS;
 }
 
+API CUresult cuDeviceGetCount(int *out)
+{
+	*out = DEVICES;
+	return CUDA_SUCCESS;
+}
+
 API CUresult cuCtxGetDevice(CUdevice *out)
 {
-	*out = 0;
-	return current != NULL ? CUDA_SUCCESS : 201;
+	*out = current != NULL ? *(CUdevice *)current : 0;
+	if (current == NULL)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	return *out >= 0 ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
 
 API CUresult cuCtxSetCurrent(CUcontext context)
@@ -75,6 +99,7 @@ API CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags, in
 
 API CUresult cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice device)
 {
+	call_back();
 	retained++;
 	*out = (CUcontext)&primary;
 	return device == 0 ? CUDA_SUCCESS : 101;
@@ -82,6 +107,7 @@ API CUresult cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice device)
 
 API CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
 {
+	call_back();
 	if (retained == 0)
 		return 201;
 	retained--;
@@ -94,11 +120,18 @@ API CUresult cuDevicePrimaryCtxReset_v2(CUdevice device)
 	return device == 0 ? CUDA_SUCCESS : 101;
 }
 
+static CUdevice *dead;			/* the last context that was destroyed: its address comes again */
+
 API CUresult cuCtxCreate_v2(CUcontext *out, unsigned int flags, CUdevice device)
 {
+	CUdevice *made = __atomic_exchange_n(&dead, NULL, __ATOMIC_SEQ_CST);
+
 	(void)flags;
-	*out = current = malloc(1);
-	return device == 0 ? CUDA_SUCCESS : 101;
+	if (made == NULL)
+		made = malloc(sizeof(*made));
+	*made = device;
+	*out = current = (CUcontext)made;
+	return device < DEVICES ? CUDA_SUCCESS : 101;
 }
 
 /* A context with users: it ends with the last. */
@@ -130,7 +163,8 @@ API CUresult cuCtxDestroy_v2(CUcontext context)
 {
 	if (current == context)
 		current = NULL;
-	free(context);
+	*(CUdevice *)context = -1;
+	free(__atomic_exchange_n(&dead, (CUdevice *)context, __ATOMIC_SEQ_CST));
 	return CUDA_SUCCESS;
 }
 
@@ -144,8 +178,13 @@ static CUresult allocate(CUdeviceptr *out, size_t bytes)
 	return CUDA_SUCCESS;
 }
 
+/* An allocation of so much takes until somebody ends the process, or leaves it by siglongjmp. */
+#define STUCK ((32ull << 20) + 3)
+
 API CUresult cuMemAlloc_v2(CUdeviceptr *out, size_t bytes)
 {
+	while (bytes == STUCK)
+		pause();
 	return out != NULL ? allocate(out, bytes) : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -169,21 +208,22 @@ struct CUmemPoolHandle_st {
 
 #define POOLED (1ull << 62)
 #define SIZE_BITS 40
+#define DEVICE_BIT 48
 
-static struct CUmemPoolHandle_st card_pool, *own_pool;
+static struct CUmemPoolHandle_st card_pools[DEVICES], *own_pool;
 
 static CUresult pooled(CUdeviceptr *out, size_t bytes, CUmemoryPool pool)
 {
 	if (current == NULL || bytes == 0 || bytes >> SIZE_BITS != 0)
 		return current == NULL ? 201 : CUDA_ERROR_INVALID_VALUE;
 	__atomic_add_fetch(&pool->used, bytes, __ATOMIC_RELAXED);
-	*out = POOLED | bytes | (pool == own_pool) * (1ull << 61);
+	*out = POOLED | bytes | (pool == own_pool ? 1ull << 61 : (uint64_t)(pool - card_pools) << DEVICE_BIT);
 	return CUDA_SUCCESS;
 }
 
 static CUresult give(CUdeviceptr at)
 {
-	CUmemoryPool pool = (at & (1ull << 61)) != 0 ? own_pool : &card_pool;
+	CUmemoryPool pool = (at & (1ull << 61)) != 0 ? own_pool : &card_pools[(at >> DEVICE_BIT) & 0xff];
 
 	if ((at & POOLED) != 0 && pool != NULL)
 		__atomic_sub_fetch(&pool->used, at & ((1ull << SIZE_BITS) - 1), __ATOMIC_RELAXED);
@@ -192,8 +232,10 @@ static CUresult give(CUdeviceptr at)
 
 API CUresult cuDeviceGetMemPool(CUmemoryPool *out, CUdevice device)
 {
-	*out = &card_pool;
-	return device == 0 ? CUDA_SUCCESS : 101;
+	if (device < 0 || device >= DEVICES)
+		return 101;
+	*out = &card_pools[device];
+	return CUDA_SUCCESS;
 }
 
 API CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *out, CUdevice device)
@@ -203,6 +245,7 @@ API CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *out, CUdevice device)
 
 API CUresult cuMemPoolGetAttribute(CUmemoryPool pool, int which, void *out)
 {
+	call_back();
 	*(uint64_t *)out = __atomic_load_n(&pool->used, __ATOMIC_RELAXED);
 	return which == CU_MEMPOOL_RESERVED || which == CU_MEMPOOL_USED ? CUDA_SUCCESS
 									 : CUDA_ERROR_INVALID_VALUE;
@@ -240,7 +283,7 @@ API CUresult cuStreamIsCapturing(CUstream stream, int *status)
 API CUresult cuMemAllocAsync(CUdeviceptr *out, size_t bytes, CUstream stream)
 {
 	(void)stream;
-	return pooled(out, bytes, &card_pool);
+	return pooled(out, bytes, &card_pools[current != NULL ? *(CUdevice *)current : 0]);
 }
 
 API CUresult cuMemAllocAsync_ptsz(CUdeviceptr *out, size_t bytes, CUstream stream)
@@ -266,9 +309,22 @@ API CUresult cuMemFreeAsync(CUdeviceptr at, CUstream stream)
 	return give(at);
 }
 
+/* The image "slow" is one that is compiled first. */
+API CUresult cuModuleLoadData(CUmodule *out, const void *image)
+{
+	call_back();
+	if (strcmp(image, "slow") == 0)
+		sleep(4);
+	*out = (CUmodule)fresh();
+	return CUDA_SUCCESS;
+}
+
 API CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
 {
-	*free_bytes = *total = 1ull << 34;
+	if (free_bytes != NULL)
+		*free_bytes = 1ull << 34;
+	if (total != NULL)
+		*total = 1ull << 34;
 	return CUDA_SUCCESS;
 }
 
@@ -315,6 +371,7 @@ API CUresult cuMemCreate(CUmemGenericAllocationHandle *out, size_t bytes,
 	return CUDA_SUCCESS;
 }
 
+#ifndef KERNEL_MS			/* else nullobjects.c has them */
 /* Events are over at once, but for while a kernel spins: SPIN begins that, RELEASE ends it. */
 #define SPIN ((void *)0x51)
 #define RELEASE ((void *)0x52)
@@ -347,6 +404,8 @@ API CUresult cuEventElapsedTime(float *out, CUevent from, CUevent to)
 	return CUDA_SUCCESS;
 }
 
+#endif
+
 API CUresult cuThreadExchangeStreamCaptureMode(int *mode)
 {
 	*mode = 0;
@@ -357,6 +416,7 @@ static uint64_t last_mapped;
 
 API CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
 {
+	call_back();
 	return handle != 0xdead ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -367,7 +427,8 @@ API CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *out, void
 	return CUDA_SUCCESS;
 }
 
-API CUresult cuMemMap(CUdeviceptr at, size_t bytes, size_t offset,
+/* nullobjects.c has one that may wait. */
+__attribute__((weak)) API CUresult cuMemMap(CUdeviceptr at, size_t bytes, size_t offset,
 		      CUmemGenericAllocationHandle handle, unsigned long long flags)
 {
 	(void)at;
@@ -385,6 +446,7 @@ API CUresult cuMemUnmap(CUdeviceptr at, size_t bytes)
 	return CUDA_SUCCESS;
 }
 
+#ifndef KERNEL_MS
 /* Arguments of every class, on the stack as well: what a trampoline must leave alone. */
 API CUresult cuLaunchKernel(void *function, unsigned int gx, unsigned int gy, unsigned int gz,
 			    unsigned int bx, unsigned int by, unsigned int bz, unsigned int shared,
@@ -398,6 +460,7 @@ API CUresult cuLaunchKernel(void *function, unsigned int gx, unsigned int gy, un
 	       bz == 7 && shared == 8 && stream == (CUstream)9 && params == (void **)10 &&
 	       extra == (void **)11 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
+#endif
 
 API CUresult cuParamSetf(void *function, int offset, float value)
 {
@@ -415,6 +478,10 @@ static CUresult hidden_alloc(CUdeviceptr *out, size_t bytes, int what)
 API CUresult cuGetProcAddress_v2(const char *symbol, void **out, int version, uint64_t flags,
 				 int *status)
 {
+	int own;
+
+	if (status == NULL)
+		status = &own;
 	*out = NULL;
 	*status = 0;
 	if (strcmp(symbol, "cuMemAlloc") == 0)

@@ -10,6 +10,7 @@
 
 #include "../common/ledger.h"
 #include "../common/limits.h"
+#include "../common/liveness.h"
 #include "../common/settings.h"
 #include "../common/usage_file.h"
 
@@ -195,6 +196,11 @@ static void reserve_some(void)
 #define SECOND 1000000000ull
 #define MS 1000000ull
 
+static uint64_t word(void)
+{
+	return (uint64_t)draw() << 40 ^ (uint64_t)draw() << 20 ^ draw();
+}
+
 /* Somebody works whenever he may, for 20 seconds: how much of 1000 did he get? */
 static uint64_t worked(struct bucket *bucket, unsigned int percent, uint64_t kernel, uint64_t now)
 {
@@ -204,7 +210,6 @@ static uint64_t worked(struct bucket *bucket, unsigned int percent, uint64_t ker
 		uint64_t wait = bucket_wait(bucket, percent, now);
 
 		now += wait + (wait != 0 ? draw() % MS : 0);	/* it wakes late */
-		MUST(bucket_cover(bucket, now, now + kernel, now + kernel) == kernel);
 		bucket_charge(bucket, percent, now, kernel);
 		now += kernel;
 		done += kernel;
@@ -230,7 +235,7 @@ static void shares(void)
 static void buckets(void)
 {
 	struct bucket bucket = { 0 };
-	uint64_t now = 1000 * SECOND;
+	uint64_t now = 1000 * SECOND, later;
 
 	shares();
 	/* Idle for an hour: no more than the credit is saved up. */
@@ -241,28 +246,93 @@ static void buckets(void)
 	MUST(bucket_wait(&bucket, 50, now) == 10 * MS);
 	/* Another share scales what is left. */
 	MUST(bucket_wait(&bucket, 5, now) == 100 * MS && bucket_wait(&bucket, 100, now) == 5 * MS);
-	/* Each ns is charged once, in whatever order it is reported. */
-	bucket = (struct bucket){ 0 };
-	MUST(bucket_cover(&bucket, now - 100 * MS, now - 50 * MS, now) == 50 * MS);
-	MUST(bucket_cover(&bucket, now - 40 * MS, now - 20 * MS, now) == 20 * MS);
-	MUST(bucket_cover(&bucket, now - 110 * MS, now, now) == 40 * MS);
-	MUST(bucket_cover(&bucket, now - 100 * MS, now - 50 * MS, now) == 0);
 	/* Whatever stands in it: a wait is bounded and ends, and work is charged at last. */
+	later = now + 2 * BUCKET_DEBT_NS;
 	for (int i = 0; i < 100000; i++) {
 		uint64_t before;
 
-		bucket.level = (uint64_t)draw() << 40 ^ (uint64_t)draw() << 20 ^ draw();
-		for (int j = 0; j < BUCKET_STRETCHES; j++)
-			bucket.covered[j] = (uint64_t)draw() << 40 ^ (uint64_t)draw() << 20 ^ draw();
+		bucket.level = word();
 		before = bucket_wait(&bucket, 1 + draw() % 99, now);
-		MUST(before <= BUCKET_DEBT_NS && bucket_wait(&bucket, 50, now + 120 * SECOND) == 0);
-		MUST(bucket_cover(&bucket, now - SECOND, now, now) <= SECOND);
-		bucket_charge(&bucket, 50, now + 120 * SECOND, 10 * SECOND);
-		MUST(bucket_wait(&bucket, 50, now + 120 * SECOND) >= 19 * SECOND);
+		MUST(before <= BUCKET_DEBT_NS && bucket_wait(&bucket, 50, later) == 0);
+		bucket_charge(&bucket, 50, later, 10 * SECOND);
+		MUST(bucket_wait(&bucket, 50, later) >= 19 * SECOND);
 	}
+	/* A long kernel at a small share is paid for whole. */
+	bucket = (struct bucket){ 0 };
+	bucket_charge(&bucket, 1, now, 20 * SECOND);
+	MUST(bucket_wait(&bucket, 1, now) == 2000 * SECOND);
 	bucket.level = 0;		/* wiped: that buys nothing */
 	bucket_charge(&bucket, 50, now, MS);
 	MUST(bucket_wait(&bucket, 50, now) == 2 * MS);
+}
+
+/* The ns that are charged for a span of a context that nothing else is known of. */
+static uint64_t exact(struct cover *cover, uint64_t begin, uint64_t end, uint64_t now)
+{
+	struct spans fresh = { 1, { { begin, end } } };
+
+	cover_exact(cover, &fresh, now);
+	return spans_ns(&fresh);
+}
+
+/* The same for one of another context that began up to `late` ns after `begin`. */
+static uint64_t certain(struct cover *cover, uint64_t begin, uint64_t end, uint64_t late, uint64_t now)
+{
+	struct spans fresh = { 1, { { begin, end } } };
+
+	return cover_certain(cover, &fresh, fresh.at[0], late, now);
+}
+
+static void covers(void)
+{
+	uint64_t now = 1000 * SECOND;
+	struct cover cover = { 0 }, other;
+	struct spans fresh;
+
+	/* Each ns is charged once, in whatever order it is reported. */
+	MUST(exact(&cover, now - 100 * MS, now - 50 * MS, now) == 50 * MS);
+	MUST(exact(&cover, now - 40 * MS, now - 20 * MS, now) == 20 * MS);
+	MUST(exact(&cover, now - 110 * MS, now, now) == 40 * MS);
+	MUST(exact(&cover, now - 100 * MS, now - 50 * MS, now) == 0);
+	/* What is left of a span lies where it lay. */
+	cover = (struct cover){ 0 };
+	exact(&cover, now - 80 * MS, now - 60 * MS, now);
+	fresh = (struct spans){ 1, { { now - 100 * MS, now - 30 * MS } } };
+	cover_exact(&cover, &fresh, now);
+	MUST(fresh.count == 2 && fresh.at[0].end == now - 80 * MS && fresh.at[1].begin == now - 60 * MS);
+	/* Of others' only what is common wherever the span lies is taken off. */
+	cover = (struct cover){ 0 };
+	MUST(certain(&cover, now - 100 * MS, now - 50 * MS, 0, now) == 50 * MS);
+	MUST(certain(&cover, now - 90 * MS, now - 60 * MS, 10 * MS, now) == 0);
+	cover = (struct cover){ 0 };
+	certain(&cover, now - 100 * MS, now - 50 * MS, 0, now);
+	MUST(certain(&cover, now - 60 * MS, now - 40 * MS, 4 * MS, now) == 14 * MS);
+	cover = (struct cover){ 0 };
+	certain(&cover, now - 3 * MS, now - 2 * MS, 0, now);
+	certain(&cover, now - MS, now, 0, now);
+	MUST(certain(&cover, now - 3 * MS, now - 2 * MS, 2 * MS, now) == MS);
+	/* And what is not certain of a span does not count as charged. */
+	cover = (struct cover){ 0 };
+	certain(&cover, now - 100 * MS, now - 50 * MS, 10 * MS, now);
+	MUST(certain(&cover, now - 100 * MS, now - 50 * MS, 0, now) == 10 * MS);
+	cover = (struct cover){ 0 };
+	certain(&cover, now - 100 * MS, now - 50 * MS, 50 * MS, now);
+	MUST(certain(&cover, now - 100 * MS, now - 50 * MS, 0, now) == 50 * MS);
+	/* Two that covered the same at once: it is taken off once. */
+	memset(&cover, 0, sizeof(cover));
+	memset(&other, 0, sizeof(other));
+	certain(&cover, now - 10 * MS, now - 5 * MS, 0, now);
+	certain(&other, now - 9 * MS, now - 4 * MS, 0, now);
+	cover.stretch[1] = other.stretch[0];
+	MUST(certain(&cover, now - 20 * MS, now, 0, now) == 14 * MS);
+	/* Whatever stands in it: no more is charged than there is. */
+	for (int i = 0; i < 20000; i++) {
+		for (int j = 0; j < COVER_STRETCHES; j++)
+			cover.stretch[j] = word();
+		other = cover;
+		MUST(exact(&cover, now - SECOND, now, now) <= SECOND);
+		MUST(certain(&other, now - SECOND, now, draw() % SECOND, now) <= SECOND);
+	}
 }
 
 /* Whatever stands in the file: no crash, no hang, and never more than the limit from us. */
@@ -351,6 +421,18 @@ static void slots(void)
 	free(file);
 }
 
+/* Who could not ask the kernel for its image is not taken for one that was before an exec. */
+static void images(void)
+{
+	struct identity own = identity_own(), other = own;
+
+	MUST(own.image != 0 && !identity_gone(&own, &own, 0));
+	other.image++;
+	MUST(identity_gone(&other, &own, 0));
+	own.image = 0;
+	MUST(!identity_gone(&other, &own, 0) && !identity_gone(&own, &other, 0));
+}
+
 int main(int argc, char **argv)
 {
 	if (argc < 2)
@@ -362,6 +444,8 @@ int main(int argc, char **argv)
 	limits();
 	garbage();
 	buckets();
+	covers();
 	slots();
+	images();
 	return 0;
 }

@@ -267,6 +267,7 @@ def test_a_folder_that_cannot_be_written_is_refused(folder: Path) -> None:
 def test_a_touched_kubelet_socket_is_no_new_kubelet(box: Box, kubelets: Callable[[], Kubelet], folder: Path) -> None:
     kubelet = kubelets()
     box.wait_registrations(1)
+    kubelet.wait(lambda k: all(k.lists.get(one) for one in (MODEL.memory_resource, MODEL.core_resource)))
     (folder / "kubelet.sock").chmod(0o700)
     box.device_list.set(())
     kubelet.wait(lambda k: not any(k.lists.values()))

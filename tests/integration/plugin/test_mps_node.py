@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from contract.bed import EmbeddedBed, Json, pod
 from contract.test_plugin import offered, runs, share
-from integration.plugin.test_isolation_node import isolation, root_of
+from integration.plugin.test_isolation_node import isolation, root_of, tried
 from kits.cli import Done, edgegpu
+from kits.daily import of_the_day
 from kits.mps import MpsControl
 
 from edgegpu_sim.cluster import EmbeddedCluster
@@ -21,7 +22,7 @@ CARDS = [make_card(index, "Tesla T4", 7611) for index in range(2)]
 BY_TIME = "until then its compute is held by time"
 
 
-@pytest.fixture(params=["cdi", "devices"])
+@pytest.fixture(params=of_the_day(["cdi", "devices"], parts=2))
 def bed(simdriver_build: Path, limiter_build: Path, request: pytest.FixtureRequest) -> Iterator[EmbeddedBed]:
     assert simdriver_build.is_dir()
     config = {
@@ -32,6 +33,7 @@ def bed(simdriver_build: Path, limiter_build: Path, request: pytest.FixtureReque
         cluster.start_plugin("box")
         made = EmbeddedBed(cluster)
         offered(made)
+        made.wait(lambda: tried(made), what="the self-test has passed")
         yield made
 
 

@@ -64,6 +64,16 @@ def test_each_card_has_its_processes_with_what_they_use(driver: SimDriver, user:
     }
 
 
+def test_who_draws_alone_is_told_from_who_computes(driver: SimDriver, user: MakeUser) -> None:
+    both = user(512)
+    with Child(driver.libraries) as draws:
+        assert (draws.call("draw", 40), both.call("draw", 5)) == (0, 0)
+        assert listed(driver.root)[FIRST] == {
+            CardProcess(both.pid, 517 * MIB),
+            CardProcess(draws.pid, 40 * MIB, computes=False),
+        }
+
+
 def test_a_card_without_processes_is_measured_all_the_same(driver: SimDriver) -> None:
     assert listed(driver.root) == {FIRST: set(), SECOND: set()}
 

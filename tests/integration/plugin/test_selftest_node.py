@@ -1,6 +1,7 @@
 """The node's self-test in the plugin's process, on simulated cards: what follows from each result for containers."""
 
 import json
+import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
@@ -14,7 +15,7 @@ from kits.cli import edgegpu
 
 from edgegpu_plugin.containers.limiter_files import LIBRARIES
 from edgegpu_sim.cluster import EmbeddedCluster
-from edgegpu_sim.driver import make_card
+from edgegpu_sim.driver import SimDriver, SimVersions, make_card
 from edgegpu_sim.node import NodeSpec
 
 CARDS = [make_card(index, "Tesla T4", 7611) for index in range(2)]
@@ -88,6 +89,17 @@ def root_of(bed: EmbeddedBed, name: str) -> Path:
     return bed.cluster.nodes["box"].runtime.view(uid, "main").root
 
 
+def failing(call: str, code: int) -> Callable[[EmbeddedCluster], None]:
+    """Return what has the box's driver answer a call with a code."""
+
+    def prepare(cluster: EmbeddedCluster) -> None:
+        driver = cluster.nodes["box"].driver
+        assert driver is not None
+        driver.fail(call, code)
+
+    return prepare
+
+
 def test_where_it_passes_containers_are_enforced_and_contexts_count_what_they_take(start: Start) -> None:
     bed = start()
     tried(bed, "passed")
@@ -104,7 +116,10 @@ def test_where_it_passes_containers_are_enforced_and_contexts_count_what_they_ta
     assert saved.stat().st_mtime_ns == before  # it was not tried again
     shown = edgegpu("selftest", "--last", "--socket", socket(bed))
     assert shown.code == 0
-    assert "held within the limit: plain, managed, async, virtual, and a second program" in shown.out
+    ways = "plain, managed, async, virtual, graph, cuGetProcAddress, cuGetProcAddress_v2, and a second program"
+    assert f"held within the limit: {ways}" in shown.out
+    assert "newer than the limiter's list" not in shown.out
+    assert re.search(r"a row of kernels took 1\d\d\.\d ms, with a compute limit of 20 percent \d{3,}\.\d ms", shown.out)
     assert "a CUDA context counts 16 MiB" in shown.out
     again = edgegpu("selftest", "--json", "--socket", socket(bed))
     assert again.code == 0, again
@@ -163,13 +178,49 @@ def test_a_limit_that_does_not_hold_keeps_the_limiter_and_is_told(start: Start, 
     assert edgegpu("status", "--socket", socket(bed)).code == 1
 
 
-def test_without_cuda_it_can_say_nothing_and_says_so(start: Start) -> None:
-    def fails(cluster: EmbeddedCluster) -> None:
+def test_what_the_driver_lacks_is_not_tried_and_named(start: Start) -> None:
+    bed = start(failing("cuGraphAddMemAllocNode", 801))
+    tried(bed, "passed")
+    shown = edgegpu("selftest", "--last", "--socket", socket(bed))
+    assert shown.code == 0
+    assert "not tried: graph: CUDA error 801 at an allocation without the limiter too" in shown.out
+    assert "self-test  passed (not tried: graph)" in edgegpu("status", "--socket", socket(bed)).out
+    bed.apply(pod("held", share(4)))
+    runs(bed, "held")
+    assert isolation(bed, "held")["state"] == "enforced"
+
+
+def test_a_driver_that_is_newer_than_the_limiters_list_is_told_and_containers_stay_enforced(start: Start) -> None:
+    def upgraded(cluster: EmbeddedCluster) -> None:
         driver = cluster.nodes["box"].driver
         assert driver is not None
-        driver.fail("cuInit", 999)
+        SimDriver.create(driver.root, CARDS, versions=SimVersions(cuda="13.6"))
 
-    bed = start(fails)
+    bed = start(upgraded)
+    tried(bed, "passed")
+    said = "the driver's CUDA 13.6 is newer than the limiter's list of functions, which ends with CUDA 13.5"
+    assert [row["newer_driver"] for row in document(bed)["selftest"]["cards"]] == [said, said]
+    assert f"{said}; upgrade edgegpu" in bed.cluster.nodes["box"].log_tail(500)
+    shown = edgegpu("selftest", "--last", "--socket", socket(bed))
+    assert shown.code == 0
+    assert f"{said}: upgrade edgegpu" in shown.out
+    bed.apply(pod("held", share(4)))
+    runs(bed, "held")
+    assert isolation(bed, "held")["state"] == "enforced"
+
+
+def test_a_compute_limit_that_does_not_hold_is_told(start: Start) -> None:
+    bed = start(failing("cuStreamIsCapturing", 906))  # so that the limiter leaves every launch alone
+    tried(bed, "loose")
+    bed.apply(pod("held", share(4)))
+    runs(bed, "held")
+    found = isolation(bed, "held")
+    assert found["state"] == "degraded"
+    assert found["reason"].startswith("self-test: a compute limit of 20 percent held nothing")
+
+
+def test_without_cuda_it_can_say_nothing_and_says_so(start: Start) -> None:
+    bed = start(failing("cuInit", 999))
     tried(bed, "inconclusive")
     bed.apply(pod("held", share(4)))
     runs(bed, "held")

@@ -5,7 +5,7 @@ from dataclasses import replace
 from property.cases import MODEL, Book, box, pod_of, slots_of, view_of
 
 from edgegpu_core.admission import AdmissionVerdict, admission_failure, admission_verdict, is_split_share, would_fit
-from edgegpu_core.choices.pod_choice import AllowedChoices, PodChoice
+from edgegpu_core.choices.pod_choice import AllowedChoices, GivenChoice, PodChoice
 from edgegpu_core.deviceid import DeviceKind
 from edgegpu_core.inventory import CardCapacity
 from edgegpu_core.ledger import Grant
@@ -192,7 +192,7 @@ def test_a_pod_that_was_given_less_than_it_chooses_is_refused_and_made_anew_only
     book.share("u", "GPU-1", 20, 10)
     free = replace(
         view_of(SLOTS, pod, ledger=book.ledger),
-        given={("u", "main"): PodChoice("none")},
+        given={("u", "main"): GivenChoice()},
         allowed=AllowedChoices("none", ("limiter",)),
     )
     found = admission_verdict(pod, pod.containers[0], free)

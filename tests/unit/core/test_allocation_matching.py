@@ -2,9 +2,12 @@
 
 from dataclasses import replace
 
+import pytest
 from property.cases import Book, box, pod_of, slots_of, view_of
 
 from edgegpu_core.allocation_matching import PAIR_LIMIT_S, AllocationMatcher, AllocationTarget, pick
+from edgegpu_core.choices.modes import Capability
+from edgegpu_core.choices.pod_choice import NO_CHOICE, PodChoice
 from edgegpu_core.deviceid import DeviceKind, core_ids, count_by_card, memory_ids
 from edgegpu_core.inventory import CardCapacity
 from edgegpu_core.ledger import Ledger
@@ -107,6 +110,21 @@ def test_a_first_half_of_a_pod_that_has_ended_is_no_half_of_the_next() -> None:
     calls.pods = (twins[1],)
     assert calls.ask(DeviceKind.CORE, 10) == ("1/main", {"GPU-1": 10})
     assert calls.ask(DeviceKind.MEMORY, 4) == ("1/main", {"GPU-1": 4})
+
+
+@pytest.mark.parametrize(("memory", "is_held"), [(2, True), (1, False)])
+def test_what_a_pod_that_has_ended_chose_counts_where_its_first_half_may_be_the_next_one_s(
+    memory: int, *, is_held: bool
+) -> None:
+    """kubelet's call for core 20 is the second of the next pod, or its first: by the amount of the other call."""
+    one = pod_of("1", box("main", memory, 10), cards={"main": ("GPU-0",)}, created="1")
+    graphics = PodChoice("", (Capability.GRAPHICS,))
+    two = replace(pod_of("2", box("main", 2, 20), cards={"main": ("GPU-1",)}, created="2"), choice=graphics)
+    calls = Calls(one, two)
+    assert calls.ask(DeviceKind.MEMORY, memory)[0] == "1/main"
+    calls.pods = (two,)
+    found = calls.flight.choices(DeviceKind.CORE, 20, calls.view(), now_s=0.0)
+    assert found == ({NO_CHOICE, graphics} if is_held else {graphics})
 
 
 def test_a_restart_of_kubelet_forgets_the_first_half() -> None:

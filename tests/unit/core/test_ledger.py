@@ -55,13 +55,15 @@ def test_cutting_down_leaves_the_first_ledger_alone() -> None:
     assert book.ledger.grant("u", "main").cards() == ("GPU-0",)
 
 
-def test_the_owner_of_exactly_these_ids() -> None:
+def test_the_owners_of_exactly_these_ids() -> None:
     book = Book(SLOTS)
     ids = book.give("u", "main", DeviceKind.MEMORY, {"GPU-0": 4})
     book.give("v", "main", DeviceKind.MEMORY, {"GPU-0": 5})
-    assert book.ledger.owner_of(DeviceKind.MEMORY, reversed(ids)) == ("u", "main")
-    assert book.ledger.owner_of(DeviceKind.MEMORY, ids[:3]) is None
-    assert book.ledger.owner_of(DeviceKind.CORE, ids) is None
+    assert book.ledger.owners_of(DeviceKind.MEMORY, reversed(ids)) == [("u", "main")]
+    assert book.ledger.owners_of(DeviceKind.MEMORY, ids[:3]) == []
+    assert book.ledger.owners_of(DeviceKind.CORE, ids) == []
+    book.ledger.add("u", "second", DeviceKind.MEMORY, ids)
+    assert book.ledger.owners_of(DeviceKind.MEMORY, ids) == [("u", "main"), ("u", "second")]
 
 
 def test_what_is_free_after_holdings() -> None:

@@ -1,18 +1,24 @@
 """Which of kubelet's calls are answered with an error, which is final for its pod, when it may be for several pods."""
 
+import base64
+import json
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from property.cases import MODEL, box, pod_of
 
-from edgegpu_core.choices.pod_choice import AllowedChoices, PodChoice
+from edgegpu_core.choices.answers import choice_marks
+from edgegpu_core.choices.modes import PluginIsolation
+from edgegpu_core.choices.pod_choice import AllowedChoices, GivenChoice, PodChoice
 from edgegpu_core.deviceid import DeviceKind, card_of, core_ids, memory_ids
 from edgegpu_core.inventory import Card
 from edgegpu_core.placement import Policy
 from edgegpu_core.podview import PodView
 from edgegpu_plugin.kubelet.allocator import Allocator
 from edgegpu_plugin.pb import Allocation, CallRefusedError, PreferredRequest, WouldWaitError
+from edgegpu_plugin.pb.device_messages import allocation_message
 from edgegpu_plugin.records.node_state import NodeState
 
 
@@ -23,10 +29,10 @@ class NoInjector:
 
     def allocation(self, cards: object, ids: object, given: object) -> Allocation:
         """Return an empty answer."""
-        assert isinstance(given, PodChoice)
+        assert isinstance(given, GivenChoice)
         return Allocation(envs={"CARDS": str(cards), "IDS": str(ids), "GIVEN": str(given.isolation)})
 
-    def prepare(self, cards: object, owner: object) -> None:
+    def prepare(self, cards: object, uid: str, *containers: str) -> None:
         """Make nothing."""
 
 
@@ -164,3 +170,28 @@ def test_a_bare_pod_that_its_node_does_not_allow_fails(tmp_path: Path, choice: s
     allocator.state.put_pod(replace(pod_of("bare", box("main", 4, 1)), choice=PodChoice(choice)))
     with pytest.raises(CallRefusedError, match=f"annotation edgegpu.io/isolation: .*{choice}"):
         allocator.allocate(DeviceKind.MEMORY, UNITS[:4])
+
+
+def kept(folder: Path, uid: str, given: GivenChoice) -> None:
+    """Write kubelet's book: a container with 4 units and what the answer for it gave."""
+    answer = base64.b64encode(allocation_message(Allocation(annotations=choice_marks(given))).SerializeToString())
+    entry = {"PodUID": uid, "ContainerName": "main", "ResourceName": MODEL.memory_resource}
+    entries = [{**entry, "DeviceIDs": {"-1": UNITS[:4]}, "AllocResp": answer.decode()}]
+    (folder / "checkpoint").write_text(json.dumps({"Data": {"PodDeviceEntries": entries}}))
+
+
+@pytest.mark.parametrize(
+    ("given", "refused"),
+    [
+        (GivenChoice(PluginIsolation.LIMITER), ""),
+        (GivenChoice(), ""),
+        (GivenChoice(PluginIsolation.NONE, replaced="limiter"), "its pod is not known yet; see that the API server"),
+    ],
+)
+def test_a_container_of_a_pod_that_is_not_known_yet_starts_unless_it_is_held_less_by_a_choice(
+    tmp_path: Path, given: GivenChoice, refused: str
+) -> None:
+    allocator = choosing(tmp_path)
+    kept(tmp_path, "unknown", given)
+    with pytest.raises(CallRefusedError, match=refused) if refused else nullcontext():
+        allocator.pre_start(DeviceKind.MEMORY, UNITS[:4])

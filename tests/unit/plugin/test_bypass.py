@@ -74,6 +74,44 @@ def test_a_process_that_does_not_count_is_told_at_the_second_look_until_it_is_go
     assert machine.reason == ""
 
 
+def test_who_draws_alone_where_graphics_is_open_is_no_bypass_and_counts(machine: Machine) -> None:
+    machine.process(7, counts=False)
+    draws = CardProcess(7, 30 * MIB, computes=False)
+    machine.held[KEY] = replace(machine.held[KEY], draws=True)
+    for _ in range(3):
+        assert not machine.look(draws)
+    assert machine.detector.uses == {(KEY, CARD): 30 * MIB}
+    machine.look(replace(draws, computes=True))
+    assert machine.look(replace(draws, computes=True)), "it has a CUDA context as well"
+    machine.held[KEY] = replace(machine.held[KEY], draws=False)
+    machine.look()
+    machine.look(draws)
+    assert machine.look(draws)
+    assert machine.reason == "process 7 uses card GPU-1 past the limiter"
+
+
+def test_what_was_told_stays_while_the_driver_lists_no_processes_of_the_card(machine: Machine) -> None:
+    machine.process(7, counts=False)
+    machine.process(8, counts=True)
+    for _ in range(2):
+        machine.look(CardProcess(7, MIB), CardProcess(8, 1200 * MIB))
+    told = machine.reason
+    assert "process 7" in told
+    assert "1201 MiB" in told
+    assert machine.detector.is_unsaid(KEY, CARD) is False
+    assert not machine.look(card=OTHER)
+    assert (machine.reason, machine.detector.is_unsaid(KEY, CARD)) == (told, True)
+    assert not machine.look(CardProcess(7, MIB), CardProcess(8, 1200 * MIB))
+    assert machine.look()
+    assert machine.reason == ""
+
+
+def test_a_process_without_a_figure_leaves_the_containers_unsaid(machine: Machine) -> None:
+    machine.process(7, counts=True)
+    machine.look(CardProcess(7, None))
+    assert machine.detector.is_unsaid(KEY, CARD)
+
+
 def test_another_process_of_the_same_number_begins_anew(machine: Machine) -> None:
     machine.process(7, counts=False)
     machine.look(CardProcess(7, MIB))

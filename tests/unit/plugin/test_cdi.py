@@ -1,13 +1,16 @@
 """The CDI spec."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from edgegpu_core.choices.modes import Capability
 from edgegpu_core.inventory import Card
-from edgegpu_plugin.containers.cdi import build_spec, cdi_name, write_spec
-from edgegpu_plugin.containers.driver_files import DriverFiles, Library
+from edgegpu_plugin.containers.cdi import build_capabilities, build_spec, capability_name, cdi_name, write_spec
+from edgegpu_plugin.containers.driver_files import CapabilityFiles, DriverFiles, Library
+from edgegpu_plugin.containers.limiter_files import LimiterFiles
 
 CARD = Card(uuid="GPU-1", index=0, name="T4", memory_mib=15360, pci="00000000:01:00.0", minor=0)
 MIG = Card(
@@ -91,6 +94,37 @@ def test_another_root_stays_on_the_host_s_side(tmp_path: Path) -> None:
     assert all(path.startswith(str(tmp_path)) for path in outside)
     assert "/usr/lib/aarch64-linux-gnu/libcuda.so.1" in inside
     assert not any(key in json.dumps(spec) for key in ("major", "minor"))
+
+
+def test_a_held_container_has_none_of_what_is_opened_and_gets_it_by_a_name_of_its_own() -> None:
+    draws = CapabilityFiles(
+        (Library(Path("/usr/lib64/libGLX_nvidia.so.570.1"), ("libGLX_nvidia.so.570.1", "libGLX_nvidia.so.0")),),
+        (Path("/etc/vulkan/icd.d/nvidia_icd.json"),),
+    )
+    encodes = CapabilityFiles((Library(Path("/usr/lib64/libnvcuvid.so.570.1"), ("libnvcuvid.so.1",)),))
+    all_ = replace(files(Path("/")), opened={Capability.GRAPHICS: draws, Capability.VIDEO: encodes})
+    wanted = [
+        mount("/usr/lib64/libGLX_nvidia.so.570.1", READ_ONLY, f"{folder}/{name}")
+        for folder in ("/usr/lib/x86_64-linux-gnu", "/usr/lib64")
+        for name in ("libGLX_nvidia.so.570.1", "libGLX_nvidia.so.0")
+    ]
+    wanted.append(mount("/etc/vulkan/icd.d/nvidia_icd.json", READ_ONLY))
+    spec = build_capabilities(all_, machine="x86_64")
+    assert spec is not None
+    assert {key: spec[key] for key in ("cdiVersion", "kind")} == {
+        "cdiVersion": "0.5.0",
+        "kind": "edgegpu.io/capability",
+    }
+    assert [one["name"] for one in spec["devices"]] == ["graphics", "video"]
+    assert spec["devices"][0]["containerEdits"] == {"mounts": wanted}
+    free = build_spec([CARD], all_, machine="x86_64")["containerEdits"]["mounts"]
+    assert all(one in free for device in spec["devices"] for one in device["containerEdits"]["mounts"])
+    limiter = LimiterFiles({"libcuda.so.1": Path("/opt/edgegpu/limiter/libcuda.so.1")})
+    held = json.dumps(build_spec([CARD], all_, limiter=limiter, machine="x86_64"))
+    assert "GLX" not in held
+    assert "nvcuvid" not in held
+    assert capability_name("graphics") == "edgegpu.io/capability=graphics"
+    assert build_capabilities(files(Path("/"))) is None
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,10 @@
 """Which pod and container a process belongs to, by every name that kubelet and the runtimes give its cgroups."""
 
+from pathlib import Path
+
 import pytest
 
-from edgegpu_plugin.containers.cgroups import CgroupOwner, owner_of
+from edgegpu_plugin.containers.cgroups import CgroupOwner, owner_of, owner_of_process
 
 UID = "3c8f2c55-0d0e-4a57-9a0e-1f8d2f7c9b11"
 UNIT = UID.replace("-", "_")
@@ -71,3 +73,18 @@ def test_a_process_of_no_pod(path: str) -> None:
 @pytest.mark.parametrize("text", ["", "\n", "0::", "kubepods" * 5_000, "0::/kubepods" + "/pod" * 10_000])
 def test_any_text_is_read(text: str) -> None:
     assert owner_of(text) is None
+
+
+@pytest.mark.parametrize(
+    ("state", "threads", "is_there"), [("S", 1, True), ("Z", 2, True), ("Z", 1, False), ("X", 0, False)]
+)
+def test_a_process_that_has_ended_and_is_listed_all_the_same_is_of_no_pod(
+    tmp_path: Path, state: str, threads: int, *, is_there: bool
+) -> None:
+    process = tmp_path / "7"
+    process.mkdir()
+    (process / "cgroup").write_text(f"0::/kubepods/burstable/pod{UID}/{ID}\n")
+    (process / "stat").write_text(f"7 (a) S) {state}{' 0' * 16} {threads} 0 77 0\n")
+    assert owner_of_process(7, tmp_path) == (CgroupOwner(UID, ID) if is_there else None)
+    (process / "cgroup").unlink()
+    assert owner_of_process(7, tmp_path) is None

@@ -48,12 +48,27 @@ class Node:
     elastic: bool = False
     busy: set[str] = field(default_factory=set)
     used: dict[str, int] = field(default_factory=dict)
+    own: dict[str, float] = field(default_factory=dict)
+    """By container, how much of what the limiter measures is its own: so much it has of its core, by its charge."""
     unlimited: int = 0
     """The percent that a process without a limit has of the card; its number is 99."""
+    hopping: str = ""
+    """The container whose process has another number at each question, for the last one has ended."""
     fails: bool = False
     mute: bool = False
     asked: int = 0
+    charged: Charges = field(default_factory=dict)
     written: SimpleQueue[Charges] = field(default_factory=SimpleQueue)
+
+    def charge(self, charges: Charges) -> None:
+        self.charged = charges
+        self.written.put(charges)
+
+    def had(self, name: str) -> int:
+        if name not in self.own:
+            return self.used.get(name, 0)
+        cards = self.charged.get(("pod", name), {})
+        return round(self.cores[name] * self.own[name] * 1000 / (cards[CARD].permille if cards else 1000))
 
     def usage(self, name: str) -> Path:
         return self.folder / name
@@ -70,12 +85,26 @@ class Node:
         self.asked += 1
         if self.fails:
             raise NvmlError(NvmlProblem.HANGS, "the driver does not answer")
-        pids = {number: self.used.get(name, 0) for number, name in enumerate(self.cores)}
+        numbers = {name: 100 + self.asked if name == self.hopping else at for at, name in enumerate(self.cores)}
+        pids = {number: self.had(name) for name, number in numbers.items()}
         pids |= {99: self.unlimited} if self.unlimited else {}
         return dict.fromkeys(cards, None if self.mute else pids)
 
     def container_of(self, pid: int) -> ContainerKey | None:
+        if pid >= 100:
+            return ("pod", self.hopping) if pid == 100 + self.asked else None
         return None if pid == 99 else ("pod", list(self.cores)[pid])
+
+    def take(self, count: int, name: str) -> list[int]:
+        """Return what a container is charged in the next writings."""
+        seen: list[int] = []
+
+        def is_last(charged: dict[str, int]) -> bool:
+            seen.append(charged.get(name, 1000))
+            return len(seen) == count
+
+        self.until(is_last)
+        return seen
 
     def until(self, wanted: Callable[[dict[str, int]], bool]) -> dict[str, int]:
         """Wait for a writing with these permille by container, and return them."""
@@ -97,7 +126,7 @@ def running(node: Node) -> Iterator[ComputeControl]:
     for name in node.cores:
         write_usage(node.usage(name), 0)
     control = ComputeControl(
-        containers=node.containers, shares=node.shares, container_of=node.container_of, charge=node.written.put
+        containers=node.containers, shares=node.shares, container_of=node.container_of, charge=node.charge
     )
     thread = threading.Thread(target=control.run)
     thread.start()
@@ -121,6 +150,24 @@ def test_who_gets_less_than_its_share_is_charged_less(tmp_path: Path) -> None:
         look(control)
         found = node.until(lambda charged: charged.get("b", 1000) < 800)
     assert found["a"] > 900
+
+
+def test_what_was_changed_and_is_not_seen_yet_is_not_changed_once_more(tmp_path: Path) -> None:
+    """The driver's samples are smoothed: by those alone b would come to 67 percent before it comes to 60."""
+    node = Node(tmp_path, {"a": 30, "b": 60}, busy={"a", "b"}, used={"a": 30}, own={"b": 0.6})
+    with running(node) as control:
+        look(control)
+        assert 570 <= min(node.take(32, "b")) <= 630
+
+
+def test_what_an_elastic_container_had_beyond_its_guarantee_is_not_held_against_it(tmp_path: Path) -> None:
+    """Its mean of ten seconds is of a time in which the card was its own."""
+    node = Node(tmp_path, {"a": 30, "b": 60}, elastic=True, busy={"a"}, used={"a": 95})
+    with running(node) as control:
+        look(control)
+        node.take(12, "a")
+        node.busy, node.used = {"a", "b"}, {"a": 20, "b": 70}
+        assert node.take(20, "a")[-1] < 900
 
 
 def test_a_charge_holds_for_seconds_only(tmp_path: Path) -> None:
@@ -157,6 +204,27 @@ def test_a_container_competes_with_a_process_that_has_no_limit(tmp_path: Path) -
         node.until(lambda charged: charged.get("a", 1000) < 800)
         look(control)
         node.until(lambda charged: not charged)
+
+
+def test_a_container_competes_with_one_whose_bucket_stands_still_while_it_computes(tmp_path: Path) -> None:
+    """Who writes its usage file can have that, and takes as many turns all the same."""
+    node = Node(tmp_path, {"a": 30, "b": 60}, busy={"a"}, used={"a": 20, "b": 60})
+    with running(node) as control:
+        look(control, 5)
+        assert node.asked == 0
+        look(control, pids=(0, 1))
+        found = node.until(lambda charged: charged.get("a", 1000) < 800)
+    assert "b" not in found
+
+
+def test_who_hands_work_from_process_to_process_is_not_believed_to_lack_its_share(tmp_path: Path) -> None:
+    node = Node(tmp_path, {"a": 30, "b": 60}, busy={"a", "b"}, used={"a": 5, "b": 40}, hopping="a")
+    with running(node) as control:
+        look(control)
+        found = node.until(lambda charged: charged.get("b", 1000) < 700)
+        assert found["a"] > 900
+        node.hopping = ""
+        node.until(lambda charged: charged.get("a", 1000) < 800)
 
 
 def test_nothing_is_looked_at_while_nothing_competes(tmp_path: Path) -> None:

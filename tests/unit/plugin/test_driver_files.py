@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from edgegpu_base.errors import EdgegpuError
+from edgegpu_core.choices.modes import Capability
 from edgegpu_core.injection import Injection
 from edgegpu_core.inventory import Card
 from edgegpu_plugin.cards.device_nodes import ensure_nodes, link_nodes
@@ -42,15 +43,41 @@ def names(root: Path, version: str = "") -> list[str]:
     return sorted(library.path.name for library in find(root, version=version).libraries)
 
 
+def opened(root: Path) -> dict[str, list[str]]:
+    return {
+        one.value: [library.path.name for library in files.libraries]
+        + [str(path.relative_to(root)) for path in files.read_only]
+        for one, files in find(root).opened.items()
+    }
+
+
 @pytest.mark.parametrize("folder", [DEBIAN, RED_HAT, "usr/lib/x86_64-linux-gnu/nvidia/current"])
 def test_libraries_of_the_driver_s_version_are_found(tmp_path: Path, folder: str) -> None:
-    lay(
-        tmp_path, f"{folder}/libcuda.so.570.1.2", f"{folder}/libnvidia-ml.so.570.1.2", f"{folder}/libnvcuvid.so.570.1.2"
-    )
+    needed = (f"{folder}/lib{name}.so.570.1.2" for name in ("cuda", "nvidia-ml", "nvidia-nvvm"))
+    lay(tmp_path, *needed)
     lay(tmp_path, f"{folder}/libcuda.so.535.9", f"{folder}/libnvidia-nvvm.so.535.9", f"{folder}/libother.so.570.1.2")
     (tmp_path / folder / "libcuda.so.1").symlink_to("libcuda.so.570.1.2")
-    assert names(tmp_path) == ["libcuda.so.570.1.2", "libnvcuvid.so.570.1.2", "libnvidia-ml.so.570.1.2"]
+    assert names(tmp_path) == ["libcuda.so.570.1.2", "libnvidia-ml.so.570.1.2", "libnvidia-nvvm.so.570.1.2"]
     assert find(tmp_path).version == "570.1.2"
+
+
+def test_what_is_opened_alone_is_told_apart(tmp_path: Path) -> None:
+    lay(tmp_path, *NEEDED)
+    assert opened(tmp_path) == {}
+    lay(tmp_path, *(f"{DEBIAN}/lib{stem}.so.570.1" for stem in ("GLX_nvidia", "nvidia-encode", "nvcuvid", "nvoptix")))
+    lay(tmp_path, f"{DEBIAN}/libnvidia-encode.so.535.9", "etc/vulkan/icd.d/nvidia_icd.json")
+    lay(tmp_path, "usr/share/nvidia/nvoptix.bin", "usr/share/glvnd/egl_vendor.d/10_nvidia.json")
+    assert opened(tmp_path) == {
+        "graphics": [
+            "libGLX_nvidia.so.570.1",
+            "libnvoptix.so.570.1",
+            "etc/vulkan/icd.d/nvidia_icd.json",
+            "usr/share/glvnd/egl_vendor.d/10_nvidia.json",
+            "usr/share/nvidia/nvoptix.bin",
+        ],
+        "video": ["libnvcuvid.so.570.1", "libnvidia-encode.so.570.1"],
+    }
+    assert names(tmp_path) == ["libcuda.so.570.1", "libnvidia-ml.so.570.1"]
 
 
 def test_without_a_link_the_highest_version_counts(tmp_path: Path) -> None:
@@ -164,10 +191,12 @@ def test_a_driver_that_others_could_replace_is_refused(tmp_path: Path) -> None:
 
 def test_what_is_of_another_kind_is_left_out(tmp_path: Path) -> None:
     lay(tmp_path, *NEEDED, "run/nvidia-persistenced/socket", "usr/share/nvidia/nvoptix.bin/file", "var/lib/nvidia-sim")
+    lay(tmp_path, f"{DEBIAN}/libnvoptix.so.570.1")
     (tmp_path / "usr/bin").mkdir()
     os.mkfifo(tmp_path / "usr/bin/nvidia-smi")
     found = find(tmp_path)
     assert (found.tools, found.read_only, found.sockets, found.shared) == ((), (), (), ())
+    assert found.opened[Capability.GRAPHICS].read_only == ()
     assert len(found.left_out) == 4
 
 

@@ -1,5 +1,7 @@
 """What kubelet is answered for a card, and what is made for it, by the way that fits kubelet and containerd."""
 
+import base64
+import json
 import platform
 import threading
 from collections.abc import Callable
@@ -10,9 +12,10 @@ import pytest
 from unit.plugin.test_isolation import library
 
 from edgegpu_base.errors import EdgegpuError
+from edgegpu_core.choices.answers import given_by
 from edgegpu_core.choices.modes import PluginIsolation
-from edgegpu_core.choices.pod_choice import PodChoice
-from edgegpu_core.deviceid import memory_ids
+from edgegpu_core.choices.pod_choice import GivenChoice
+from edgegpu_core.deviceid import core_ids, memory_ids
 from edgegpu_core.injection import Injection
 from edgegpu_core.inventory import Card
 from edgegpu_core.model import ResourceModel
@@ -23,7 +26,9 @@ from edgegpu_plugin.containers.injector import Injector
 from edgegpu_plugin.containers.isolation import IsolatedContainers
 from edgegpu_plugin.containers.limiter_files import LIBRARIES as LIMITER
 from edgegpu_plugin.containers.live_limits import LiveLimits
+from edgegpu_plugin.errors import PluginError
 from edgegpu_plugin.pb import Allocation
+from edgegpu_plugin.pb.device_messages import allocation_message
 from edgegpu_plugin.records.node_state import NodeState
 
 LIBRARIES = "usr/lib/x86_64-linux-gnu"
@@ -174,11 +179,13 @@ def test_where_the_nvidia_runtime_brings_the_driver_the_limiter_is_preloaded(
         (machine.root / LIBRARIES / f"{name.removesuffix('1')}570.1").write_bytes(library(name))
     injector = machine.injector("v1.33.4+k3s1", isolation=limited, injection=Injection.RUNTIME)
     injector.use(CARDS)
-    given = injector.allocation(["GPU-1"], memory_ids("GPU-1", 4), PodChoice(PluginIsolation.LIMITER))
+    given = injector.allocation(["GPU-1"], memory_ids("GPU-1", 4), GivenChoice(PluginIsolation.LIMITER))
     assert (given.envs, given.annotations) == (
-        {"NVIDIA_VISIBLE_DEVICES": "GPU-1"},
+        {"NVIDIA_VISIBLE_DEVICES": "GPU-1", "NVIDIA_DRIVER_CAPABILITIES": "compute,utility"},
         {"edgegpu.io/isolation": "limiter"},
     )
+    draws = injector.allocation(["GPU-1"], memory_ids("GPU-1", 4), GivenChoice(PluginIsolation.LIMITER, ("graphics",)))
+    assert draws.envs["NVIDIA_DRIVER_CAPABILITIES"] == "compute,utility,graphics"
     assert all(mount.read_only for mount in given.mounts if not mount.container_path.endswith("/usage"))
     limited.folders.make(limited.folders.of(memory_ids("GPU-1", 4)), "edgegpu-limits 1\n")
     inside = followed(given)
@@ -190,13 +197,87 @@ def test_where_the_nvidia_runtime_brings_the_driver_the_limiter_is_preloaded(
     assert [path for path in inside if path.startswith("/usr")] == []  # the runtime brings those
 
 
+@pytest.mark.parametrize("kubelet", ["v1.33.4+k3s1", "v1.20.15+k3s1"])
+def test_a_held_container_has_graphics_where_its_pod_opened_that(
+    machine: Machine, limited: IsolatedContainers, kubelet: str
+) -> None:
+    glx, icd = f"{LIBRARIES}/libGLX_nvidia.so.570.1", "usr/share/vulkan/icd.d/nvidia_icd.json"
+    for name in (glx, icd):
+        machine.file(name)
+    injector = machine.injector(kubelet, isolation=limited)
+    injector.use(CARDS)
+
+    def has(given: GivenChoice) -> bool:
+        answer = injector.allocation(["GPU-1"], core_ids("GPU-1")[:1], given)
+        mounts = [(one.container_path, one.host_path) for one in answer.mounts]
+        if not mounts:
+            assert answer.cdi_devices
+            for name in answer.cdi_devices:
+                mounts += cdi_mounts(machine, name)
+        found = {inside: Path(outside).resolve() for inside, outside in mounts}
+        there = {found.get("/usr/lib64/libGLX_nvidia.so.570.1"), found.get(f"/{icd}")}
+        assert there in ({None}, {machine.root / glx, machine.root / icd})
+        return None not in there
+
+    assert has(GivenChoice(PluginIsolation.LIMITER, ("graphics",)))
+    assert not has(GivenChoice(PluginIsolation.LIMITER))
+    assert has(GivenChoice(PluginIsolation.NONE)), "nothing holds it, so it has all"
+
+
+@pytest.mark.parametrize("injection", [Injection.CDI, Injection.RUNTIME, Injection.DEVICES])
+@pytest.mark.parametrize(
+    "given",
+    [
+        GivenChoice(PluginIsolation.LIMITER, ("video",)),
+        GivenChoice(PluginIsolation.NONE, replaced="limiter"),
+        GivenChoice(PluginIsolation.NONE),
+    ],
+)
+def test_kubelets_answer_says_later_what_a_container_was_given(
+    machine: Machine, limited: IsolatedContainers, injection: Injection, given: GivenChoice
+) -> None:
+    for name in LIMITER:  # the driver's own have the same SONAMEs
+        (machine.root / LIBRARIES / f"{name.removesuffix('1')}570.1").write_bytes(library(name))
+    injector = machine.injector("v1.33.4+k3s1", isolation=limited, injection=injection)
+    injector.use(CARDS)
+    answer = allocation_message(injector.allocation(["GPU-1"], memory_ids("GPU-1", 4), given))
+    assert given_by(base64.b64encode(answer.SerializeToString()).decode()) == given
+
+
+def cdi_mounts(machine: Machine, name: str) -> list[tuple[str, str]]:
+    """Return what a CDI name brings, as containerd reads it: all specs of the folder, by kind and device."""
+    specs = [json.loads(path.read_text()) for path in machine.settings.cdi_folder.iterdir()]
+    (spec,) = (one for one in specs if one["kind"] == name.partition("=")[0])
+    (device,) = (one for one in spec["devices"] if one["name"] == name.partition("=")[2])
+    edits = (spec.get("containerEdits", {}), device["containerEdits"])
+    return [(one["containerPath"], one["hostPath"]) for some in edits for one in some.get("mounts", [])]
+
+
+def test_a_container_does_not_start_where_the_driver_lacks_what_was_opened(
+    machine: Machine, limited: IsolatedContainers, tmp_path: Path
+) -> None:
+    uuid = "GPU-11111111-2222-3333-4444-555555555555"
+    injector = machine.injector("v1.33.4+k3s1", isolation=limited)
+    injector.use([Card(uuid=uuid, index=0, name="T4", memory_mib=15360, pci="0000:01:00.0", minor=0)])
+    ids = core_ids(uuid)[:1]
+    answer = injector.allocation([uuid], ids, GivenChoice(PluginIsolation.LIMITER, ("video",)))
+    text = base64.b64encode(allocation_message(answer).SerializeToString()).decode()
+    entry = {"PodUID": "u", "ContainerName": "main", "ResourceName": ResourceModel().core_resource, "AllocResp": text}
+    entries = {"PodDeviceEntries": [entry | {"DeviceIDs": {"-1": ids}}], "RegisteredDevices": {}}
+    (tmp_path / "checkpoint").write_text(json.dumps({"Data": entries}))
+    with pytest.raises(PluginError, match=r"the driver has no libraries for video below .*: install the whole driver"):
+        injector.prepare([uuid], "u", "main")
+    machine.file(f"{LIBRARIES}/libnvcuvid.so.570.1")
+    injector.prepare([uuid], "u", "main")
+
+
 def test_where_the_runtimes_driver_is_not_found_nothing_is_preloaded(
     machine: Machine, limited: IsolatedContainers
 ) -> None:
     for path in (machine.root / LIBRARIES).iterdir():
         path.unlink()
     injector = machine.injector("v1.33.4+k3s1", isolation=limited, injection=Injection.RUNTIME)
-    given = injector.allocation(["GPU-1"], memory_ids("GPU-1", 4), PodChoice(PluginIsolation.LIMITER))
+    given = injector.allocation(["GPU-1"], memory_ids("GPU-1", 4), GivenChoice(PluginIsolation.LIMITER))
     assert given == Allocation(envs={"NVIDIA_VISIBLE_DEVICES": "GPU-1"})
     bare = machine.injector("v1.33.4+k3s1", injection=Injection.RUNTIME).allocation(["GPU-1"])
     assert bare == given

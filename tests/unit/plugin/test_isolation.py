@@ -15,7 +15,7 @@ from property.cases import box as container
 from property.cases import pod_of
 
 from edgegpu_core.choices.modes import PluginIsolation
-from edgegpu_core.choices.pod_choice import PodChoice
+from edgegpu_core.choices.pod_choice import GivenChoice
 from edgegpu_core.deviceid import core_ids, memory_ids
 from edgegpu_core.inventory import Card
 from edgegpu_core.model import ResourceModel
@@ -23,7 +23,8 @@ from edgegpu_core.placement import Policy
 from edgegpu_plugin.cards.nvml_library import CardProcess
 from edgegpu_plugin.config.schema import ComputePolicy, IsolationSection
 from edgegpu_plugin.containers.container_folder import Charge
-from edgegpu_plugin.containers.isolation import PRELOAD_ONLY, IsolatedContainers
+from edgegpu_plugin.containers.held.reasons import PRELOAD_ONLY
+from edgegpu_plugin.containers.isolation import IsolatedContainers
 from edgegpu_plugin.containers.limiter_files import LIBRARIES, PRELOAD_LIST, find_limiter
 from edgegpu_plugin.containers.live_limits import LiveLimits
 from edgegpu_plugin.containers.usage_file import USAGE_BYTES, read_usage, users_of
@@ -36,7 +37,7 @@ MODEL = ResourceModel()
 CARD = "GPU-11111111-2222-3333-4444-555555555555"
 OTHER = "GPU-11111111-2222-3333-4444-666666666666"
 MIB = 1 << 20
-HELD, MPS = PodChoice(PluginIsolation.LIMITER), PodChoice(PluginIsolation.MPS)
+HELD, MPS = GivenChoice(PluginIsolation.LIMITER), GivenChoice(PluginIsolation.MPS)
 MEMORY, CORE = memory_ids(CARD, 29)[:4], core_ids(CARD)[:10]
 
 
@@ -63,24 +64,26 @@ class Box:
 
     def isolation(self, mode: PluginIsolation = PluginIsolation.LIMITER) -> IsolatedContainers:
         settings = IsolationSection(mode=mode, context_mib=64, libraries=self.libraries)
-        return IsolatedContainers(
-            settings,
-            self.state,
-            run=self.run,
-            live=LiveLimits(self.saved),
-            driver=self.run / "no driver",
-            proc=self.run.parent / "proc",
-        )
+        live, driver, proc = LiveLimits(self.saved), self.run / "no driver", self.run.parent / "proc"
+        return IsolatedContainers(settings, self.state, run=self.run, live=live, driver=driver, proc=proc)
 
-    def book(self, uid: str, *resources: tuple[str, ...], limited: bool = True, mounts: Sequence[Mount] = ()) -> None:
+    def book(
+        self,
+        uid: str,
+        *resources: tuple[str, ...],
+        limited: bool = True,
+        mounts: Sequence[Mount] = (),
+        given: GivenChoice | None = None,
+        name: str = "main",
+    ) -> None:
         """Give a container devices as kubelet does: it keeps the answer with them."""
         for ids in resources:
-            given = Allocation(mounts=list(mounts))
-            choice = self.limiter.allowed().given_to(())
-            answer = self.limiter.add_to(given, ids, choice) if limited else given
+            bare = Allocation(mounts=list(mounts))
+            choice = given or self.limiter.allowed().given_to(())
+            answer = self.limiter.add_to(bare, ids, choice) if limited else bare
             text = base64.b64encode(allocation_message(answer).SerializeToString()).decode()
-            name = MODEL.memory_resource if "::m" in ids[0] else MODEL.core_resource
-            entry = {"PodUID": uid, "ContainerName": "main", "ResourceName": name, "AllocResp": text}
+            resource = MODEL.memory_resource if "::m" in ids[0] else MODEL.core_resource
+            entry = {"PodUID": uid, "ContainerName": name, "ResourceName": resource, "AllocResp": text}
             self._entries.append({**entry, "DeviceIDs": {"-1": list(ids)}})
         self._write()
 
@@ -177,16 +180,6 @@ def test_a_container_from_before_the_setting_is_left_alone_and_told_of(box: Box)
     assert getattr(box.state_of(isolation=box.isolation(PluginIsolation.NONE)), "state", "") == "off"
 
 
-def test_a_container_into_which_the_limiter_is_preloaded_is_limited_and_degraded(box: Box) -> None:
-    box.book("u", MEMORY, CORE, mounts=[Mount(PRELOAD_LIST, "/list")])
-    box.limiter.prepare("u", "main")
-    (told,) = box.limiter.states(box.state.snapshot(), by_runtime=True).values()
-    assert (told.state, told.reason, dict(told.limits)) == ("degraded", PRELOAD_ONLY, {CARD: 1024 * MIB})
-    assert told.reason.startswith("preload only: ")
-    live = box.limiter.set_live_limit("u", "main", {CARD: 2})
-    assert (live.state, live.reason, dict(live.limits)) == ("degraded", PRELOAD_ONLY, {CARD: 512 * MIB})
-
-
 def test_a_container_whose_image_does_not_load_the_limiter_is_degraded_and_still_limited(
     box: Box, tmp_path: Path
 ) -> None:
@@ -264,16 +257,24 @@ def test_what_the_driver_counts_beyond_a_container_s_count_stands_in_its_limits(
     (process / "cgroup").write_text(f"0::/kubepods/besteffort/pod{uid}/{'ab' * 32}\n")
     (process / "maps").write_text(f"7f71-7f72 rw-s 00000000 00:1b {usage.stat().st_ino} /usage\n")
     (process / "stat").write_text(f"7 (a) S {' '.join(['0'] * 18)} 77 0\n")
+    limits.unlink()
+    limits.mkdir()  # nothing can be written there: each look tries it again
     assert not box.limiter.look({CARD: [CardProcess(7, 700 * MIB)]})
-    assert limits.read_text() == before.replace(
-        "context_bytes=67108864", f"context_bytes=67108864 uncounted_bytes={184 * MIB}"
-    )
-    (card,) = box.limiter.states(box.state.snapshot(), by_runtime=False)[uid, "main"].counted.values()
-    assert card == 684 * MIB
+    limits.rmdir()
+    box.limiter.look({CARD: [CardProcess(7, 700 * MIB)]})
+    words = f"context_bytes=67108864 uncounted_bytes={184 * MIB}"
+    assert limits.read_text() == before.replace("context_bytes=67108864", words)
+    assert box.limiter.states(box.state.snapshot(), by_runtime=False)[uid, "main"].counted == {CARD: 684 * MIB}
     box.limiter.charge({(uid, "main"): {CARD: Charge(850, 77)}})
     assert f"uncounted_bytes={184 * MIB}" in limits.read_text()
-    box.limiter.look({CARD: [CardProcess(7, None)]})
     box.limiter.charge({})
+    for unsaid in ({CARD: [CardProcess(7, None)]}, {}):
+        box.limiter.look(unsaid)
+        assert f"uncounted_bytes={184 * MIB}" in limits.read_text(), "a look that says nothing takes nothing back"
+    box.limiter.look({CARD: []})
+    assert limits.read_text() == before
+    limits.write_text(before.replace("context_bytes=67108864", words))
+    box.isolation().look({CARD: []})  # the plugin's next run finds what the last one has left
     assert limits.read_text() == before
 
 
@@ -360,7 +361,7 @@ def test_whoever_uses_a_folder_keeps_it_also_where_the_checkpoint_is_gone(box: B
 def test_devices_of_two_settings_are_refused(box: Box) -> None:
     box.book("u", MEMORY)
     box.book("u", CORE, limited=False)
-    with pytest.raises(PluginError, match=r"two settings of isolation\.mode: delete the pod"):
+    with pytest.raises(PluginError, match=r"two settings of isolation: delete the pod"):
         box.limiter.prepare("u", "main")
 
 

@@ -6,14 +6,19 @@ from pathlib import Path
 import pytest
 
 from edgegpu_plugin.records.selftest_results import NOT_ENDED, CardResult, SelftestResults, Verdict
-from edgegpu_plugin.selftest.observation import CardObservation, Observations, ProgramRun, RunEnd, Taken, judge
+from edgegpu_plugin.selftest.observation import CardObservation, Kernel, Observations, ProgramRun, RunEnd, Taken, judge
 
 CARD, OTHER = "GPU-1", "GPU-2"
 MIB = 1 << 20
-WAYS = ("plain", "managed", "async", "virtual")
+WAYS = ("plain", "managed", "async", "virtual", "graph", "cuGetProcAddress", "cuGetProcAddress_v2")
+
+
+def kernel(work_ms: int, **changes: object) -> Kernel:
+    return Kernel(step="compute", work_us=work_ms * 1000).model_copy(update=changes)
 
 
 def run(granted: int = 4, status: int = 0, /, **changes: object) -> ProgramRun:
+    """Return a run whose kernels took 0.1 s without a limit and 0.45 s with one."""
     done = ProgramRun(
         ended=RunEnd.EXIT,
         number=0,
@@ -22,6 +27,7 @@ def run(granted: int = 4, status: int = 0, /, **changes: object) -> ProgramRun:
         init_us=5000,
         context_bytes=500 * MIB,
         total_bytes=600 * MIB,
+        kernel=kernel(100 if granted == 4 else 450),
         taken=tuple(Taken(way=way, granted=granted, code=status) for way in WAYS),
     )
     return done.model_copy(update=changes)
@@ -34,7 +40,9 @@ def result(
     *, native: ProgramRun | None = None, held: ProgramRun | None = None, second: ProgramRun | None = None
 ) -> CardResult:
     card = CardObservation(card=CARD, native=native or run(), held=held or run(3, 2), second=second or REFUSED)
-    seen = Observations(v=1, id="a", each_bytes=32 * MIB, tries=4, payload_bytes=100 * MIB, cards=(card,))
+    sizes = {"each_bytes": 32 * MIB, "tries": 4, "payload_bytes": 100 * MIB}
+    work = {"kernels": 100, "kernel_us": 1000, "core_percent": 20, "listed_cuda": 13050}
+    seen = Observations(v=1, id="a", cards=(card,), **sizes, **work)
     return judge(seen, card, key="k", at_s=7)
 
 
@@ -81,6 +89,67 @@ def test_the_size_that_is_shown_is_the_limit() -> None:
     assert "NVML shows 15360 MiB" in result(held=run(3, 2, nvml_total_bytes=15360 * MIB)).reason
 
 
+def test_compute_counts() -> None:
+    found = result()
+    assert (found.native_work_us, found.held_work_us, found.core_percent) == (100_000, 450_000, 20)
+    loose = result(held=run(3, 2, kernel=kernel(199)))
+    assert (loose.verdict, loose.held_work_us) == (Verdict.LOOSE, 199_000)
+    assert loose.reason == (
+        "a compute limit of 20 percent held nothing: the same work took 199 ms with it, and 100 ms without"
+    )
+    assert result(held=run(3, 2, kernel=kernel(200))).verdict is Verdict.PASSED
+
+
+@pytest.mark.parametrize("step", ["module", "launch", "compute"])
+def test_a_kernel_that_runs_without_the_limiter_alone_is_harm(step: str) -> None:
+    found = result(held=run(3, 2, kernel=kernel(0, code=719, step=step)))
+    assert found.verdict is Verdict.HARMFUL
+    assert "a kernel that runs without the limiter does not with it: CUDA error 719 at the l" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("native", "names", "why"),
+    [
+        (kernel(0, missing=True, step="load"), ["kernel", "compute"], "the driver has no such function"),
+        (kernel(0, code=222, step="module"), ["kernel", "compute"], "CUDA error 222 at the loading of a module"),
+        (kernel(0, code=719, step="compute"), ["kernel", "compute"], "CUDA error 719 at the launch of many kernels"),
+        (kernel(200), ["compute"], "other programs keep the card busy: 100 ms of kernels took 200 ms"),
+        (kernel(49), ["compute"], "its kernel ends too early on this card: 49000 us for 100000 us of work"),
+    ],
+)
+def test_what_the_card_cannot_show_is_not_tried_and_never_red(native: Kernel, names: list[str], why: str) -> None:
+    found = result(native=run(kernel=native), held=run(3, 2, kernel=native))
+    assert found.verdict is Verdict.PASSED
+    assert list(found.not_tried) == names
+    assert all(one.startswith(why) for one in found.not_tried.values())
+    assert (found.native_work_us, found.held_work_us) == (None, None)
+
+
+def test_a_way_that_the_driver_lacks_is_not_tried() -> None:
+    old = (*run().taken[:-1], Taken(way=WAYS[-1], granted=0, code=0, missing=True))
+    found = result(native=run(taken=old), held=with_way(WAYS[-1], 0, 801))
+    assert (found.verdict, found.not_tried) == (Verdict.PASSED, {WAYS[-1]: "the driver has no such function"})
+    assert set(found.granted) == set(WAYS[:-1])
+
+
+@pytest.mark.parametrize("version", [0, 11040, 13050, 13051])
+def test_a_driver_whose_functions_are_listed_needs_no_word(version: int) -> None:
+    found = result(native=run(cuda_version=version))
+    assert (found.cuda_version, found.newer_driver) == (version or None, "")
+
+
+def test_a_driver_that_is_newer_than_the_list_is_told_and_makes_no_verdict(tmp_path: Path) -> None:
+    found = result(native=run(cuda_version=14010))
+    assert found.newer_driver == (
+        "the driver's CUDA 14.1 is newer than the limiter's list of functions, which ends with CUDA 13.5"
+    )
+    assert found.verdict is Verdict.PASSED
+    SelftestResults(tmp_path).put([found])
+    kept_so = SelftestResults(tmp_path)
+    assert kept_so.result(CARD) == found
+    assert kept_so.why_degraded([CARD]) == ""  # its containers stay enforced
+
+
 def test_what_stops_programs_weighs_more_than_what_does_not_hold() -> None:
     found = tuple(Taken(way=way, granted=0 if way == "async" else 4, code=2) for way in WAYS)
     assert result(held=run(taken=found)).verdict is Verdict.HARMFUL
@@ -112,6 +181,14 @@ def test_results_stay_over_a_restart_and_count_for_their_driver_and_limiter_alon
     assert again.context_mib(CARD) == 300  # still better than an estimate
     again.put([kept("of another driver", Verdict.LOOSE, context_mib=None)])
     assert (again.why_degraded([CARD]), again.context_mib(CARD)) == ("self-test: why", 300)
+
+
+def test_a_result_of_a_release_before_is_read(tmp_path: Path) -> None:
+    row = {"card": CARD, "key": "k", "verdict": "passed", "at_s": 1, "context_mib": 300, "granted": {"plain": 3}}
+    (tmp_path / "selftest.json").write_text(json.dumps({"version": 1, "results": [row]}))
+    found = SelftestResults(tmp_path).result(CARD)
+    assert found is not None
+    assert (found.context_mib, found.cuda_version, found.newer_driver) == (300, None, "")
 
 
 def test_only_what_stops_programs_is_not_laid_over(tmp_path: Path) -> None:

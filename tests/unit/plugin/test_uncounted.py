@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from edgegpu_plugin.containers.bypass import CountedContainer
+from edgegpu_plugin.containers.bypass import SLACK, CountedContainer
 from edgegpu_plugin.containers.held.uncounted import UncountedMemory
 from edgegpu_plugin.containers.usage_file import USAGE_BYTES
 
@@ -58,6 +58,13 @@ def test_what_is_beyond_the_count_and_what_a_driver_rounds_up_is_charged(
     assert not held.look(used)
 
 
+def test_what_a_driver_may_round_up_to_the_last_byte_is_no_charge_of_nothing(held: Held) -> None:
+    rounded = int(LIMIT_MIB * MIB * (SLACK - 1))
+    assert held.memory.look({(KEY, CARD): rounded}, held.held) == set()
+    assert held.memory.bytes == {}
+    assert held.memory.look({(KEY, CARD): rounded + 1}, held.held) == {KEY}
+
+
 def test_what_was_freed_before_the_look_is_not_charged(held: Held) -> None:
     """The driver's count is of an earlier moment than the file's."""
     held.counts(100, most=900)
@@ -93,6 +100,14 @@ def test_a_card_that_it_may_not_use_and_a_file_that_is_none(held: Held) -> None:
     assert not held.look(500)
 
 
+def test_of_two_folders_the_one_that_the_container_uses_counts(held: Held, tmp_path: Path) -> None:
+    held.counts(500)
+    unused = tmp_path / "unused"
+    unused.write_bytes(bytes(USAGE_BYTES))
+    held.held = {KEY: CountedContainer([unused, held.usage], {CARD: LIMIT_MIB * MIB})}
+    assert not held.look(500)
+
+
 def test_a_file_that_the_container_has_made_huge_is_not_read(held: Held) -> None:
     with held.usage.open("r+b") as file:
         file.truncate(1 << 40)
@@ -100,6 +115,20 @@ def test_a_file_that_the_container_has_made_huge_is_not_read(held: Held) -> None
     assert held.charged_mib == 480
 
 
-def test_what_a_container_writes_as_its_most_frees_it_of_the_charge_alone(held: Held) -> None:
+def test_what_a_container_writes_as_its_most_hides_no_more_than_its_limit(held: Held) -> None:
     held.counts(0, most=2**43)
     assert not held.look(1000)
+    held.counts(0, most=2**43)
+    assert held.look(1500)
+    assert held.charged_mib == 456
+
+
+def test_what_was_found_stays_while_the_driver_does_not_say_what_a_container_has(held: Held) -> None:
+    held.counts(500)
+    assert held.look(600)
+    assert held.memory.look({}, held.held, unsaid=lambda key, card: (key, card) == (KEY, CARD)) == set()
+    assert held.charged_mib == 80
+    assert held.memory.look({}, held.held, unsaid=lambda _key, card: card == OTHER) == {KEY}
+    assert held.charged_mib == 0
+    assert held.look(600)
+    assert held.memory.look({}, {}, unsaid=lambda _key, _card: True) == {KEY}, "its container has ended"

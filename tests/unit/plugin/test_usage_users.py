@@ -1,7 +1,8 @@
-"""Who still uses a container's usage file, among processes whose authors do not want that to be seen."""
+"""What a usage file says, and who uses it, among processes whose authors do not want that to be seen."""
 
 import mmap
 import os
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,7 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from edgegpu_plugin.containers.usage_file import is_mapped, process_maps, users_of
+from edgegpu_plugin.containers.usage_file import (
+    USAGE_BYTES,
+    bucket_levels,
+    is_mapped,
+    load_usage,
+    process_maps,
+    users_of,
+)
 
 LEADERLESS = """
 import ctypes, mmap, sys, threading
@@ -60,3 +68,29 @@ def test_the_name_of_a_mapped_file_breaks_nothing(usage: Path, tmp_path: Path, n
 def test_a_process_that_has_ended_has_nothing_mapped(tmp_path: Path) -> None:
     assert process_maps(tmp_path / "7") == b""
     assert users_of(tmp_path / "none", frozenset({1})) == []
+
+
+def test_of_a_list_of_mappings_that_its_author_has_made_huge_the_beginning_is_read(usage: Path, tmp_path: Path) -> None:
+    process = tmp_path / "7"
+    process.mkdir()
+    line = b"7f0000000000-7f0000001000 r--p 00000000 00:01 1 /" + b"x" * 4000 + b"\n"
+    with (process / "maps").open("wb") as maps:
+        maps.write(f"7f0000000000-7f0000001000 rw-s 00000000 00:01 {usage.stat().st_ino} /usage\n".encode())
+        maps.write(line * 10)
+        maps.truncate(1 << 40)
+    assert is_mapped(usage, process_maps(process))
+    (process / "maps").write_bytes(line)
+    assert process_maps(process) == line
+
+
+def test_of_a_card_that_stands_twice_in_the_file_the_first_place_counts_as_for_the_limiter(usage: Path) -> None:
+    head = struct.pack(
+        "=4I2Q2I32s224x2Q112x16s", 0x45474C4D, 3, USAGE_BYTES, 512, 0, 1, 1, 2, b"u" * 32, 3, 4, b"0.1.0"
+    )
+    shared = struct.pack("=2Q40xQ", 77, 0, 9).ljust(1024, b"\0")
+    slot = struct.pack("=4Qq32Q", 1, 1, 1, 1, 1, 5, 1, 6, 1, *([0] * 28))
+    usage.write_bytes((head + shared + slot).ljust(USAGE_BYTES, b"\0"))
+    counts, card = load_usage(usage), (b"u" * 16).hex()
+    assert counts is not None
+    assert (counts.bytes, counts.refusals, counts.most) == ({card: 5}, {card: 3}, {card: 9})
+    assert bucket_levels(usage) == {card: 77}

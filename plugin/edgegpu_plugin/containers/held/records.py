@@ -1,6 +1,6 @@
 """What kubelet's records say of a container: how it is held, its units, whether it can have a live limit."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from edgegpu_core.choices.answers import answer_bytes, given_by
 from edgegpu_core.choices.modes import PluginIsolation
@@ -9,14 +9,30 @@ from edgegpu_core.ledger import CheckpointEntry
 from edgegpu_core.model import CORE_PER_CARD
 from edgegpu_core.nodeview import NodeView
 from edgegpu_core.request import ContainerRequest, ContainerRole
+from edgegpu_plugin.containers.container_folder import FolderState
 from edgegpu_plugin.containers.held.container_state import ContainerIsolation
 from edgegpu_plugin.containers.limiter_files import PIPE_FOLDER, PRELOAD_LIST
-from edgegpu_plugin.errors import LiveLimitError, UnknownContainerError
+from edgegpu_plugin.containers.usage_file import uuid_digits
+from edgegpu_plugin.errors import LiveLimitError, PluginError, UnknownContainerError
 
 
 def is_limited(entry: CheckpointEntry) -> bool:
     """Return whether kubelet's answer for these devices names the limiter."""
     return given_by(entry.answer).isolation != PluginIsolation.NONE
+
+
+def check_marks(entries: Iterable[CheckpointEntry]) -> bool:
+    """Return whether kubelet's answers for a container name the limiter. Raises PluginError where they differ."""
+    marked = {is_limited(entry) for entry in entries}
+    if len(marked) > 1:
+        raise PluginError("its devices were given under two settings of isolation: delete the pod")
+    return True in marked
+
+
+def check_names(cards: Iterable[str]) -> None:
+    """Check that the limiter can name these cards in its files. Raises PluginError."""
+    if nameless := [card for card in cards if not uuid_digits(card)]:
+        raise PluginError(f"the limiter cannot name card {nameless[0]}: set isolation.mode to none, delete the pod")
 
 
 def is_preloaded(entry: CheckpointEntry) -> bool:
@@ -27,6 +43,11 @@ def is_preloaded(entry: CheckpointEntry) -> bool:
 def is_mps_client(entry: CheckpointEntry) -> bool:
     """Return whether kubelet's answer for these devices brings the pipe folder of MPS."""
     return PIPE_FOLDER.encode() in answer_bytes(entry.answer)
+
+
+def opened_by(entries: Iterable[CheckpointEntry]) -> frozenset[str]:
+    """Return what of the driver a container was given beside compute, by kubelet's answers for it."""
+    return frozenset(one for entry in entries for one in given_by(entry.answer).capabilities)
 
 
 def has_folder(ids: Iterable[str]) -> bool:
@@ -71,3 +92,18 @@ def units_by_card(view: NodeView, uid: str, container: str) -> dict[str, int]:
     slots = {slot.uuid: slot.units for slot in view.slots}
     whole = {card: slots.get(card, 0) for card, count in core.items() if count == CORE_PER_CARD}
     return {card: max(units.get(card, 0), whole.get(card, 0)) for card in sorted(units | core)}
+
+
+def enforced(states: Sequence[FolderState], units: Mapping[str, int], unit_bytes: int) -> ContainerIsolation:
+    """Return the state of a container that is held, by what its folders say and the units that it holds by card."""
+    limits = states[0].limits
+    return ContainerIsolation(
+        "enforced",
+        limits={card: one.memory_bytes for card, one in limits.items()},
+        core={card: one.core_percent for card, one in limits.items() if one.core_percent},
+        counted={card: max(state.used(card) for state in states) for card in limits},  # of two it uses one
+        held={card: count * unit_bytes for card, count in units.items()},
+        unit_bytes=unit_bytes,
+        refusals={card: max(state.refused(card) for state in states) for card in limits},
+        limiter=next((state.counts.limiter for state in states if state.counts.limiter), ""),
+    )

@@ -6,7 +6,7 @@ difference into the container's limits, and the limiter counts it as used.
 """
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,7 +29,11 @@ class UncountedMemory:
     """What each usage file counted right after the last look, by the card's digits."""
 
     def look(
-        self, uses: Mapping[tuple[ContainerKey, str], int], held: Mapping[ContainerKey, CountedContainer]
+        self,
+        uses: Mapping[tuple[ContainerKey, str], int],
+        held: Mapping[ContainerKey, CountedContainer],
+        *,
+        unsaid: Callable[[ContainerKey, str], bool] = lambda _key, _card: False,
     ) -> set[ContainerKey]:
         """Compare what the driver counts of containers with what they count; return those whose answer changed.
 
@@ -40,15 +44,20 @@ class UncountedMemory:
         Args:
             uses: the bytes that the driver has counted just now, by container and card.
             held: the containers that the limiter holds.
+            unsaid: whether the driver does not say now what a container has of a card: then what was found stays.
         """
         keys = {key for key, _ in uses}
         paths = {path for key in keys for path in held[key].usage}
         seen = {path: self._most(path) for path in paths}
         self._after = {path: _counted(path) for path in paths}
         found: dict[ContainerKey, dict[str, int]] = {}
+        for key, cards in self.bytes.items():
+            if key in held and (same := {card: bytes_ for card, bytes_ in cards.items() if unsaid(key, card)}):
+                found[key] = same
         for (key, card), used in uses.items():
             limit = held[key].limits.get(card, 0)
             most = max((seen[path].get(uuid_digits(card), 0) for path in held[key].usage), default=0)
+            most = min(most, limit)  # no honest program has counted more; a hostile one writes what it likes
             if (missing := used - most - int(limit * (SLACK - 1))) > 0:
                 step = max(1, limit // STEPS)
                 found.setdefault(key, {})[card] = -(-missing // step) * step

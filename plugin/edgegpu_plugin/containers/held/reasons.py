@@ -1,0 +1,25 @@
+"""The texts that say why a container is not held, or not surely."""
+
+from collections.abc import Iterable
+
+from edgegpu_core.choices.pod_choice import ISOLATION_ANNOTATION
+
+PRELOAD_ONLY = (
+    "preload only: the nvidia runtime brings the driver's files, so that programs are held which ask for the driver by "
+    "its usual name, and those that open its file or are static are not; driver.injection cdi or devices hold all"
+)
+NOT_PRELOADED = "the limiter could not be preloaded when its pod was admitted: delete the pod to have it made anew"
+BEFORE = "its pod was admitted before the limiter was laid over containers: delete the pod to have it made anew"
+CHOSEN = f"its pod's annotation {ISOLATION_ANNOTATION} chooses none"
+NOT_WHOLE = "its files in {folder} are not whole: its processes get no more card memory until it is started again"
+
+
+def why_opened(capabilities: Iterable[str]) -> str:
+    """Return why a container is not held to all of its limits that has these capabilities; empty without any."""
+    named = ", ".join(sorted(capabilities))
+    if not named:
+        return ""
+    return (
+        f"its pod has opened {named}: the card memory that this takes counts two seconds late and is not refused, and "
+        "its part of the card's time is not held"
+    )

@@ -1,0 +1,54 @@
+/* callback.c - the driver calls the program back, which calls the driver: `callback DRIVER`. The limit is 64 MiB and a
+ * context takes 4 MiB. */
+#define _GNU_SOURCE
+#include <unistd.h>
+
+#include "client.h"
+
+static int depth, deepest;
+
+static void one_of_each(void)
+{
+	struct CUmem_allocation_prop card = { .type = 1, .location = { CU_MEM_LOCATION_DEVICE, 0 } };
+	CUmemGenericAllocationHandle handle;
+	CUcontext context;
+	CUmodule module;
+	CUdeviceptr at;
+
+	MUST(CU(cuMemCreate)(&handle, MIB, &card, 0) == CUDA_SUCCESS && CU(cuMemRelease)(handle) == CUDA_SUCCESS);
+	MUST(CU(cuMemAllocAsync)(&at, MIB, NULL) == CUDA_SUCCESS && CU(cuMemFreeAsync)(at, NULL) == CUDA_SUCCESS);
+	MUST(CU(cuModuleLoadData)(&module, "image") == CUDA_SUCCESS);
+	MUST(CU(cuDevicePrimaryCtxRetain)(&context, 0) == CUDA_SUCCESS);
+	MUST(CU(cuDevicePrimaryCtxRelease_v2)(0) == CUDA_SUCCESS);
+}
+
+static void called(void)
+{
+	deepest = ++depth > deepest ? depth : deepest;
+	MUST(depth < 100);
+	client_free();
+	if (depth <= 2)
+		one_of_each();
+	depth--;
+}
+
+int main(int argc, char **argv)
+{
+	void *driver;
+	void (*calls)(void (*)(void));
+	CUdeviceptr at;
+
+	alarm(30);
+	client_open("libcuda.so.1");
+	client_start();
+	driver = dlopen(argc > 1 ? argv[1] : "", RTLD_NOW | RTLD_NOLOAD);
+	MUST(driver != NULL);
+	calls = (void (*)(void (*)(void)))dlsym(driver, "null_driver_calls");
+	MUST(calls != NULL && CU(cuMemAllocAsync)(&at, MIB, NULL) == CUDA_SUCCESS && client_free() == 59 * MIB);
+	calls(called);
+	one_of_each();
+	calls(NULL);
+	MUST(deepest > 3 && client_free() == 59 * MIB);
+	MUST(CU(cuMemFreeAsync)(at, NULL) == CUDA_SUCCESS && client_free() == 60 * MIB);
+	return 0;
+}

@@ -1,0 +1,123 @@
+/* segments.c - what processes that share a card are charged, in a model: time is counted in steps, and the card
+ * has a clock of its own. Prints nothing where all are charged what they used. */
+#include <stdio.h>
+#include <string.h>
+
+#include "../cuda/gpu_segment.h"
+
+#define PROCESSES 3
+#define STEP_NS 10000u
+#define SECOND 1000000000ull
+
+static struct bucket container;
+static uint64_t model_now, charged;
+static int64_t drift_ppm;
+
+/* An event is the moment at which the card came to it, by the clock of the host. */
+static CUresult model_cuEventElapsedTime(float *ms, CUevent from, CUevent to)
+{
+	int64_t ns = (int64_t)(*(uint64_t *)to - *(uint64_t *)from);
+
+	*ms = (float)((double)(ns + ns * drift_ppm / 1000000) / 1e6);
+	return CUDA_SUCCESS;
+}
+
+static CUresult model_cuEventQuery(CUevent event)
+{
+	return *(uint64_t *)event <= model_now ? CUDA_SUCCESS : 600;
+}
+
+static void model_charge(const struct bucket *bucket, uint64_t ns)
+{
+	if (bucket == &container)
+		charged += ns;
+}
+
+#undef CALL
+#define CALL(name, ...) model_##name(__VA_ARGS__)
+#define bucket_now() model_now
+#define bucket_charge(bucket, percent, began, ns) ((void)(percent), (void)(began), model_charge(bucket, ns))
+#define usage_bucket(card) ((void)(card), &container)
+#define limits_core(card) ((void)(card), 50u)
+#define limits_charge(card) ((void)(card), 1000u)
+#include "../cuda/gpu_segment.c"
+
+static unsigned int draw(void)
+{
+	static unsigned int drawn = 1;
+
+	drawn = drawn * 1664525 + 1013904223;
+	return drawn >> 8;
+}
+
+static CUevent event(CUevent old, uint64_t at)
+{
+	static uint64_t events[64];
+	static unsigned int last;
+	uint64_t *event = old != NULL ? (uint64_t *)old : &events[last++ % 64];
+
+	*event = at;
+	return (CUevent)event;
+}
+
+/* Kernels of all processes, one after the other without a gap. Each process looks at its own pace for what is over,
+ * and all but the first rest for a while. Returns the permille that was charged of what was used. */
+static uint64_t permille(uint64_t kernel, int64_t ppm, uint64_t rest)
+{
+	static struct gpu_context contexts[PROCESSES];
+	static struct card cards[PROCESSES];
+	uint64_t begin = model_now + SECOND, end = begin + rest + 4 * SECOND, idle = begin, used = 0;
+
+	memset(contexts, 0, sizeof(contexts));
+	memset(cards, 0, sizeof(cards));
+	memset(&container, 0, sizeof(container));
+	charged = 0;
+	drift_ppm = ppm;
+	for (model_now = begin; model_now < end; model_now += STEP_NS)
+		for (unsigned int i = 0; i < PROCESSES; i++) {
+			struct gpu_context *gpu = &contexts[i];
+			bool rests = i > 0 && model_now - begin > SECOND && model_now - begin < SECOND + rest;
+
+			gpu->card = &cards[i];
+			gpu->streams[0].key = 1;
+			if (draw() % (4u << 2 * i) == 0)
+				gpu_segments_settle(gpu);
+			for (unsigned int j = 0; j < GPU_SEGMENTS && !rests; j++) {
+				struct gpu_segment *segment = &gpu->streams[0].segments[j];
+
+				if (!gpu_segment_claim(segment, SEGMENT_FREE))
+					continue;
+				segment->began = model_now;
+				segment->count = 1;
+				idle = (idle > model_now ? idle : model_now) + STEP_NS / 10;
+				segment->from = event(segment->from, idle);
+				idle += kernel;
+				used += kernel;
+				segment->to = event(segment->to, idle);
+				gpu_segment_release(segment, SEGMENT_FLYING);
+			}
+		}
+	return charged * 1000 / used;
+}
+
+int main(void)
+{
+	static const uint64_t kernels[] = { 100000, 1000000, 5000000 };
+	static const int64_t ppms[] = { -450, -90, -40, 0, 450 };
+	int failed = 0;
+
+	model_now = 1000 * SECOND;
+	for (unsigned int i = 0; i < 3; i++)
+		for (unsigned int j = 0; j < 5; j++)
+			for (uint64_t rest = 0; rest <= 4 * SECOND; rest += 4 * SECOND) {
+				bool drifts = i < 2 && ppms[j] < 0;	/* short ones, until it is known how much */
+				uint64_t got = permille(kernels[i], ppms[j], rest);
+
+				if (got >= (drifts ? 920 : 990) && got <= 1001)
+					continue;
+				fprintf(stderr, "kernels of %d us, %d ppm, a rest of %d s: %d permille are charged\n",
+					(int)(kernels[i] / 1000), (int)ppms[j], (int)(rest / SECOND), (int)got);
+				failed = 1;
+			}
+	return failed;
+}
