@@ -31,6 +31,7 @@ from edgegpu_cloud.phrases import phrase
 from edgegpu_cloud.rollouts.runner import RolloutRunner
 from edgegpu_cloud.store.records import AlarmNote
 from edgegpu_cloud.store.store import ControllerStore
+from edgegpu_cloud.tables_watch import TablesWatch
 from edgegpu_sync.link.events import Address, LinkEvent
 from edgegpu_sync.signing import Signer
 from edgegpu_sync.topics import CONTROLLER_FILTER
@@ -106,7 +107,11 @@ class CloudApp:
 
     def tasks(self) -> list[Task]:
         """Return the tasks that run side by side until the first ends."""
-        tasks = [Task("caretaker", self._run_caretaker, lambda: self._care.put(None))]
+        tables = TablesWatch(self._store)
+        tasks = [
+            Task("caretaker", self._run_caretaker, lambda: self._care.put(None)),
+            Task("tables", tables.run, tables.stop),
+        ]
         if self._server is not None:
             tasks.append(Task("https", self._server.run, self._server.stop))
         if self._linked is not None:

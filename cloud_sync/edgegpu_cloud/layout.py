@@ -35,6 +35,26 @@ def _host(text: str) -> str:
     return text
 
 
+def _receiver(url: str) -> str:
+    """Refuse an address that no message can be sent to; what is said of it has no path, which may be a secret."""
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+    except ValueError as error:
+        raise ValueError("this is not a URL: [ and ] stand around an IPv6 address") from error
+    try:
+        _host(host.removesuffix("."))
+    except ValueError as error:
+        raise ValueError(f"{host!r} is not a host name or an address") from error
+    try:
+        usable = parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise ValueError(f"the port of {host} is not a number from 1 to 65535")
+    return url
+
+
 _HOST_LENGTH = 253
 _HOST = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)(\.(?!-)[A-Za-z0-9_-]{1,63}(?<!-))*")
 Host = Annotated[str, AfterValidator(_host)]
@@ -194,9 +214,9 @@ class DatabaseConfig(_Section):
 class LeaseConfig(_Section):
     """The times of the leases by which controllers share the boxes of one database; all of them have the same."""
 
-    renew_s: Annotated[float, Field(ge=0.1, le=60)] = 3.0
+    renew_s: Annotated[float, Field(ge=0.1, le=60)] = 2.0
     """How often a controller shows that it lives, in seconds."""
-    lost_s: Annotated[float, Field(ge=0.5, le=600)] = 10.0
+    lost_s: Annotated[float, Field(ge=0.5, le=600)] = 8.0
     """After so many seconds of silence the others take its boxes."""
 
     @model_validator(mode="after")
@@ -222,10 +242,13 @@ class TokenConfig(_Section):
     approval: bool = False
 
 
+ReceiverUrl = Annotated[str, Field(pattern=r"^https://[!-~]{1,900}$"), AfterValidator(_receiver)]
+
+
 class WebhookConfig(_Section):
     """The receivers of messages about alerts, and the secret that signs these; none where `urls` is empty."""
 
-    urls: Annotated[tuple[Annotated[str, Field(pattern=r"^https://[!-~]{1,900}$")], ...], Field(max_length=8)] = ()
+    urls: Annotated[tuple[ReceiverUrl, ...], Field(max_length=8)] = ()
     secret: Annotated[str | None, Field(min_length=16, max_length=200, repr=False)] = None
     allow_local: bool = False
     """Whether a receiver may be on this machine or its own link (loopback, link-local addresses)."""

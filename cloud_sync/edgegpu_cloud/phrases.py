@@ -1,7 +1,7 @@
 """Sentences for people that a page can show in another language: an English template and what fills it in; pure.
 
-A `Phrase` is its English text: command lines, the API, logs and the store take it as any other text. A page looks its
-template up among its translations and fills that in. What fills a template in is never a template itself, so a box's
+A `Phrase` is its English text: command lines, the API, logs and the store take it as any other text. A page fills its
+template in, which it looks up among its translations. What fills a template in is never a template itself, so a box's
 words and a person's steer nothing. `tools/messages.py` finds the templates of `phrase()` and `phrase_n()`, which are
 literal texts therefore.
 """
@@ -64,12 +64,25 @@ def of_sentence(text: str) -> str:
     """Return a sentence of the core or of the protocol as a phrase; any other text as it is."""
     if not isinstance(text, Sentence):
         return text
-    fields = {name: of_sentence(one) if isinstance(one, str) else one for name, one in text.fields.items()}
+    fields = {name: _of_core(name, one, text.fields) for name, one in text.fields.items()}
     return Phrase(text, one=text.template, many="", fields=fields)
 
 
-def in_english(text: str, other: Phrase) -> Phrase:
-    """Return a phrase that is another text in English: the words of a box, for which code and numbers stand."""
+def _of_core(name: str, value: str | int, beside: Mapping[str, str | int]) -> str | int:
+    """Return a field of the core's sentences; pages show a resource's name there as what it counts."""
+    match name, value, beside.get("units"):
+        case "memory", str(), int(units):
+            return on_pages(value, phrase("memory unit") if units == 1 else phrase("memory units"))
+        case "core", str(), _:
+            return on_pages(value, phrase("core"))
+        case _, str(), _:
+            return of_sentence(value)
+        case _:
+            return value
+
+
+def on_pages(text: str, other: Phrase) -> Phrase:
+    """Return a text that pages show in other words, in every language: a code, or what a box says of resources."""
     return Phrase(text, one=other.one, many=other.many, fields=other.fields)
 
 
@@ -88,18 +101,6 @@ def joined(texts: Iterable[str]) -> str:
     for text in texts:
         found = phrase("%(first)s; %(then)s", first=found, then=text) if found else text
     return found
-
-
-def reported(state: str, code: str | None, text: str | None) -> str:
-    """Return what a box has reported of something: its state, a code, and its words or a phrase for them.
-
-    The state is one of an enumeration: where a page has a word for it, it shows that.
-    """
-    found = Phrase(state, one=state, many="", fields={})
-    if code:
-        found = phrase("%(state)s: %(words)s", state=found, words=code)
-    words = text if isinstance(text, Phrase) else Verbatim(text or "")
-    return phrase("%(state)s: %(words)s", state=found, words=words) if text else found
 
 
 def listed(texts: Iterable[str]) -> str:

@@ -159,7 +159,7 @@ def test_the_doctor_ran_as_often_as_it_is_said() -> None:
 
 @pytest.mark.parametrize(
     ("booted", "others", "short"),
-    [(0, 300, True), (89, 211, True), (90, 210, False), (100, 200, False), (2_999, 7_001, True), (3_333, 6_667, False)],
+    [(0, 200, True), (59, 141, True), (60, 140, False), (67, 133, False), (2_999, 7_001, True), (3_333, 6_667, False)],
 )
 def test_booted_boxes_had_a_third(booted: int, others: int, *, short: bool) -> None:
     verdict = shared(booted, others)
@@ -171,7 +171,7 @@ def test_booted_boxes_had_a_third(booted: int, others: int, *, short: bool) -> N
 
 
 def test_the_share_of_few_commands_says_nothing() -> None:
-    assert shared(0, 299).clean
+    assert shared(0, 199).clean
 
 
 def test_without_a_booted_box_there_is_no_share() -> None:

@@ -25,7 +25,7 @@ MOST_ATTEMPTS = 3
 _TRIES_OF_ONE = 5
 """How often one attempt puts its archive where its answer is lost."""
 
-LEAST_BOOTED, JUDGED_FROM = 0.30, 300
+LEAST_BOOTED, JUDGED_FROM = 0.30, 200
 """The share of everything asked that booted boxes must have had, in a run of so many at least: a third is meant."""
 
 

@@ -13,7 +13,7 @@ from edgegpu_cloud.layout import CloudLayout
 from edgegpu_cloud.phrases import Phrase, Verbatim, phrase, phrase_n
 from edgegpu_cloud.store.alerts.conditions import Conditions
 from edgegpu_cloud.store.store import Transaction
-from edgegpu_sync.rules.evidence import printable
+from edgegpu_sync.rules.evidence import one_line, printable
 from edgegpu_sync.topics import TopicKind
 from edgegpu_sync.wire import clipped
 
@@ -71,7 +71,7 @@ def findings(
 
 def _text(text: str) -> str:
     """Return what a box has said in a form that steers nobody's terminal or page; a phrase that does not, as it is."""
-    clean = clipped(printable(" ".join(text.split())), _TEXT)
+    clean = one_line(text, _TEXT)
     return text if isinstance(text, Phrase) and text == clean else clean
 
 

@@ -6,11 +6,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
-from urllib.parse import urlsplit
 
 from edgegpu_cloud.alerts.findings import OwnCertificate, about_of, findings
 from edgegpu_cloud.alerts.rules import PATIENCE, Alert, AlertEvent, AlertKind, Patience, step
-from edgegpu_cloud.alerts.webhook import TIMEOUT_S, WebhookError, WebhookTarget, message, post
+from edgegpu_cloud.alerts.webhook import TIMEOUT_S, WebhookError, WebhookTarget, host_of, message, post
 from edgegpu_cloud.errors import CloudError, NotFoundError
 from edgegpu_cloud.fleet.access import Access, Permission
 from edgegpu_cloud.fleet.audit.entries import Author, audit, difference
@@ -21,6 +20,7 @@ from edgegpu_cloud.layout import AlertConfig
 from edgegpu_cloud.phrases import phrase, phrase_json, read_phrase
 from edgegpu_cloud.store.alerts.tables import THAT_FIRE, AlertFilter, StoredDelivery
 from edgegpu_cloud.store.controllers.leadership import Leadership, LeasesLostError, SoleLeader
+from edgegpu_cloud.store.controllers.next_turn import tried_next_turn
 from edgegpu_cloud.store.convert import record_of
 from edgegpu_cloud.store.store import ControllerStore, StoreError, Transaction
 
@@ -146,7 +146,7 @@ class Alerts:
     def receivers(self) -> Sequence[str]:
         """Return the hosts of the webhook's receivers: the rest of an address may be a secret."""
         self._access.require(Permission.SETTINGS)
-        return [urlsplit(url).netloc.rpartition("@")[2] for url in self._config.webhook.urls]
+        return [host_of(url) for url in self._config.webhook.urls]
 
     def test(self) -> Sequence[str]:
         """Let a test message wait for each receiver; return their addresses.
@@ -225,8 +225,10 @@ class AlertTask:
             if not self._leadership.leads:
                 continue
             try:
-                self.look()
-                self.send()
+                with tried_next_turn("look for alerts"):
+                    self.look()
+                with tried_next_turn("send messages about alerts"):
+                    self.send()
             except LeasesLostError:
                 _LOG.warning("another controller looks for alerts by now")
             except StoreError:

@@ -15,12 +15,16 @@ from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from edgegpu_cloud.alerts.rules import Alert, AlertEvent
+from edgegpu_sync.rules.evidence import one_line
 
 VERSION = 1
 """The version of the message's form: docs/cloud/alerts.md has it."""
 
 MOST_ALERTS = 50
 """Alerts that one message names; `count` has their number."""
+
+_NAME, _TEXT = 253, 500
+"""Characters of a name and of a text in a message: receivers put both into chats, mails and logs as they are."""
 
 TIMEOUT_S = 10.0
 _MOST_ANSWER_BYTES = 4_096
@@ -60,14 +64,14 @@ def message(
 
 
 def _alert(one: Alert, names: Mapping[str, str]) -> dict[str, object]:
-    box = {"device": one.device, "name": names.get(one.device, "")} if one.device else None
+    box = {"device": one.device, "name": one_line(names.get(one.device, ""), _NAME)} if one.device else None
     times = {"since": one.since_s, "firing": one.firing_at_s, "resolved": one.resolved_at_s}
     return {
         "number": one.number or None,
         "kind": one.kind.value,
         "box": box,
-        "about": one.about,
-        "text": one.text,
+        "about": one_line(one.about, _NAME),
+        "text": one_line(one.text, _TEXT),
         **{name: None if at_s is None else int(at_s) for name, at_s in times.items()},
     }
 
@@ -84,8 +88,11 @@ def post(target: WebhookTarget, id_: str, body: str, *, now_s: float, timeout_s:
     Raises:
         WebhookError: it was not taken.
     """
-    parts = urlsplit(target.url)
-    host, port = parts.hostname or "", parts.port or 443
+    try:
+        parts = urlsplit(target.url)
+        host, port = parts.hostname or "", parts.port or 443
+    except ValueError as error:
+        raise WebhookError("cannot send to a receiver: its address is no URL, correct alerts.webhook.urls") from error
     at_s = int(now_s)
     headers = {
         "Host": parts.netloc.rpartition("@")[2],
@@ -109,12 +116,20 @@ def post(target: WebhookTarget, id_: str, body: str, *, now_s: float, timeout_s:
                 answer.read(_MOST_ANSWER_BYTES)
                 status = answer.status
             link.close()
-    except (OSError, http.client.HTTPException) as error:
+    except (OSError, ValueError, http.client.HTTPException) as error:
         raise WebhookError(f"cannot reach {host}:{port}: {_cause(error)}") from error
     if status in _MOVED:
         raise WebhookError(f"{host} answers {status}: redirects are not followed, name the address itself")
     if status not in _WELL:
         raise WebhookError(f"{host} answers {status}")
+
+
+def host_of(url: str) -> str:
+    """Return host and port of a receiver's address, for people: the rest may be a secret."""
+    try:
+        return urlsplit(url).netloc.rpartition("@")[2]
+    except ValueError:
+        return "https://…"
 
 
 @contextmanager
@@ -142,6 +157,8 @@ def _cause(error: Exception) -> str:
             return "no answer in time"
         case OSError() if error.strerror:
             return error.strerror
+        case UnicodeError():
+            return "no host can have this name, correct alerts.webhook.urls"
         case _:
             return type(error).__name__
 

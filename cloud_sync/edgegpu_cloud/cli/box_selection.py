@@ -38,22 +38,6 @@ def chosen(cloud: Cloud, name: str, selector: str) -> list[BoxView]:
     return found
 
 
-def askable(views: Sequence[BoxView]) -> list[BoxView]:
-    """Return those of selected boxes that can be asked for something.
-
-    Raises:
-        CloudError: none can.
-    """
-    found = [view for view in views if view.is_asked]
-    if not found:
-        names = ", ".join(view.name for view in views)
-        text = f"cannot ask any box with these labels: revoked, set aside or uninstalled: {names}"
-        raise CloudError(
-            text, remedy="`edgegpu-cloud enrol --for BOX` takes a revoked one in again, `boxes forget` drops one"
-        )
-    return found
-
-
 @dataclass(frozen=True, slots=True)
 class RefusedBox:
     """A box of several for which nothing was done, and why."""

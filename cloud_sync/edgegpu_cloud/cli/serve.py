@@ -159,13 +159,13 @@ class _Here:
 
     def _await_tables(self, me: Supervised, group: TaskGroup) -> None:
         """Wait until somebody has migrated tables that an older edgegpu has made, or until the group ends."""
-        from edgegpu_cloud.store.store import OlderTablesError, check_current  # noqa: PLC0415  (slow to load)
+        from edgegpu_cloud.store.store import ContendedError, OlderTablesError, check_current  # noqa: PLC0415  (slow to load)
 
         url, waits = store_url(self.layout, self.config.database), False
         while not group.ended:
             try:
                 check_current(url)
-            except OlderTablesError as error:
+            except (OlderTablesError, ContendedError) as error:  # contended: a migration that takes long is at it
                 if not waits:
                     _LOG.warning("%s; this process waits: %s", error.text, error.remedy)
                     me.waits(f"{error.text}: {error.remedy}")

@@ -28,6 +28,7 @@ from edgegpu_cloud.http.urls import console_url, url_of
 from edgegpu_cloud.layout import CloudConfig, CloudLayout, store_url
 from edgegpu_cloud.people.people import People
 from edgegpu_cloud.store.store import ControllerStore
+from edgegpu_cloud.tables_watch import TablesWatch
 
 
 def _behind(application: Any, proxies: Sequence[str]) -> ASGIApp:  # noqa: ANN401  (uvicorn types ASGI in its own way)
@@ -38,9 +39,9 @@ def _behind(application: Any, proxies: Sequence[str]) -> ASGIApp:  # noqa: ANN40
     return behind
 
 
-def _check(store: ControllerStore) -> None:
+def check_store(store: ControllerStore) -> None:
     """Read something of the store."""
-    store.changed_boxes(-1)
+    store.changed_boxes(None)
 
 
 class ConsoleApp:
@@ -101,7 +102,7 @@ class ConsoleApp:
             visitors=visitors,
             api_tokens=visitors.of_api_token,
             watcher=self._watcher,
-            check_store=partial(_check, store),
+            check_store=partial(check_store, store),
             clock=clock,
             version=importlib.metadata.version("edgegpu"),
         )
@@ -118,9 +119,11 @@ class ConsoleApp:
 
     def run(self) -> None:
         """Serve until the group is stopped."""
+        tables = TablesWatch(self._store)
         try:
             self._group.run(
                 [
+                    Task("tables", tables.run, tables.stop),
                     Task("watcher", self._watcher.run, self._watcher.stop),
                     Task("console", self._server.run, self._server.stop),
                 ]

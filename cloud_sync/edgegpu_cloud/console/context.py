@@ -51,6 +51,15 @@ VisitorOperations = Annotated[Operations, Depends(_operations)]
 """The operations as the signed-in person sees and starts them."""
 
 
+def _rollouts(request: Request, visitor: SignedIn) -> Rollouts:
+    parts: ConsoleParts = request.state.parts
+    return parts.rollouts(visitor)
+
+
+VisitorRollouts = Annotated[Rollouts, Depends(_rollouts)]
+"""The rollouts as the signed-in person sees and starts them."""
+
+
 def _people(request: Request) -> People:
     parts: ConsoleParts = request.state.parts
     return parts.people

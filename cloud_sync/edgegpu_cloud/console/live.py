@@ -18,7 +18,9 @@ from edgegpu_cloud.console.context import VisitorFleet
 from edgegpu_cloud.console.visitor import SESSION_COOKIE
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.fleet import Fleet
+from edgegpu_cloud.store.records import PARTITIONS
 from edgegpu_cloud.store.store import ControllerStore
+from edgegpu_cloud.store.summaries.tables import ChangeNumbers
 from edgegpu_sync.ids import DeviceId
 
 if TYPE_CHECKING:
@@ -34,29 +36,38 @@ _CHECK_SESSION_S = 15.0
 ENROL = "enrol"
 """What an event names beside boxes, when a box has asked to enrol, or a token has changed: `data-live="enrol"`."""
 ALERTS = "alerts"
-"""The same when an alert begins, ends or is silenced: `data-live="alerts"`."""
+"""The same when an alert begins, changes, ends or is silenced: `data-live="alerts"`."""
 NO_BOXES = frozenset({ENROL, ALERTS})
 
 
 class Position(NamedTuple):
-    """How far the changes of the store have come: the number of the last change of a box, and marks of the others."""
+    """How far the changes of the store have come: the numbers of the last changes of boxes, and marks of the others."""
 
-    number: int
+    numbers: ChangeNumbers
     enrolments: str
     alerts: str
 
     def __str__(self) -> str:
-        """Return the text that a page keeps."""
-        return "-".join(map(str, self))
+        """Return the text that a page keeps: the numbers are hexadecimal, 0 is empty."""
+        numbers = ".".join(f"{number:x}" if number else "" for number in self.numbers)
+        return f"{numbers}-{self.enrolments}-{self.alerts}"
 
     @classmethod
     def of(cls, text: str) -> Self | None:
         """Return the position that a page has kept; None where the text is none."""
         found = _POSITION.fullmatch(text)
-        return cls(int(found[1]), found[2], found[3]) if found else None
+        if found is None:
+            return None
+        return cls(tuple(int(number or "0", 16) for number in found[1].split(".")), found[2], found[3])
+
+    def is_reached_by(self, now: Self) -> bool:
+        """Whether the store can have come from here to there: a backup that was restored has lower numbers."""
+        return all(number <= newest for number, newest in zip(self.numbers, now.numbers, strict=True))
 
 
-_POSITION = re.compile("([0-9]{1,18})-([0-9a-f]{12})-([0-9a-f]{12})")
+_NUMBER = "(?:[1-9a-f][0-9a-f]{0,14})?"
+_NUMBERS = rf"{_NUMBER}(?:\.{_NUMBER}){{{PARTITIONS - 1}}}"
+_POSITION = re.compile(f"({_NUMBERS})-([0-9a-f]{{12}})-([0-9a-f]{{12}})")
 
 Changed = Callable[[Position | None], tuple[Position, list[DeviceId]]]
 """Takes the position after which changes are wanted (None: no changes); returns the newest, and what has changed."""
@@ -70,11 +81,12 @@ class StoreChanges:
 
     def __call__(self, since: Position | None) -> tuple[Position, list[DeviceId]]:
         """Return the newest position, and what has changed after `since`; None: the position alone."""
-        newest, boxes = self._store.changed_boxes(-1 if since is None else since.number)
+        changes = self._store.changed_boxes(None if since is None else since.numbers)
         with self._store.read() as tx:
-            now = Position(newest, _digest(tx.enrolments.mark()), _digest(tx.alerts.mark()))
+            now = Position(changes.numbers, _digest(tx.enrolments.mark()), _digest(tx.alerts.mark()))
         if since is None:
             return now, []
+        boxes = list(changes.boxes)
         if now.enrolments != since.enrolments:
             boxes.append(DeviceId(ENROL))
         if now.alerts != since.alerts:
@@ -114,10 +126,11 @@ class ChangeWatcher:
         Raises:
             CloudError: the store does not answer.
         """
-        known = Position.of(since)
-        if known is None or known.number > self._changed(None)[0].number:  # the store was restored from a backup
+        known, newest = Position.of(since), self._changed(None)[0]
+        if known is None or not known.is_reached_by(newest):
             return None
-        return self._changed(known)[1]
+        reached, boxes = self._changed(known)
+        return boxes if newest.is_reached_by(reached) else None  # else there are more, and nobody asks for them
 
     def run(self) -> None:
         """Watch until `stop`."""

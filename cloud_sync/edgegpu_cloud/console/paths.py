@@ -1,4 +1,11 @@
-"""Paths on this host."""
+"""Paths on this host, and numbers in them."""
+
+from typing import Annotated
+
+from fastapi import Path
+
+PathNumber = Annotated[int, Path(ge=1, le=2**53)]
+"""The number of an alert, an alarm or a rollout in a path: what JSON has exactly, and both databases too."""
 
 
 def own_path(text: str) -> str:

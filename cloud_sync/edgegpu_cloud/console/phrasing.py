@@ -10,6 +10,7 @@ from markupsafe import Markup, escape
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.limits.report_words import report_words, words_of_text
 from edgegpu_cloud.phrases import Phrase, Verbatim
+from edgegpu_cloud.result_codes import code_words
 from edgegpu_core.model import size_text
 from edgegpu_sync.messages.uplink import ItemReport
 
@@ -41,6 +42,7 @@ class Phrasing:
             "quoted": self.quoted,
             "refusal": self.refusal,
             "report_words": self.report_words,
+            "code_words": self.code_words,
             "box_words": self.box_words,
             "duration": self.duration,
             "commands": commands,
@@ -65,12 +67,14 @@ class Phrasing:
         return clock_time(at_s) if date_time(at_s).startswith(today) else date_time(at_s)[:16]
 
     def duration(self, seconds: int) -> str:
-        """Return a length of time in its largest whole unit: "1 hour", "7 days"."""
+        """Return a length of time in its largest whole unit: "90 seconds", "1 hour", "7 days"."""
         if seconds % _DAY_S == 0:
             return self._count("%(num)d day", "%(num)d days", seconds // _DAY_S)
         if seconds % _HOUR_S == 0:
             return self._count("%(num)d hour", "%(num)d hours", seconds // _HOUR_S)
-        return self._count("%(num)d minute", "%(num)d minutes", seconds // _MINUTE_S)
+        if seconds % _MINUTE_S == 0:
+            return self._count("%(num)d minute", "%(num)d minutes", seconds // _MINUTE_S)
+        return self._count("%(num)d second", "%(num)d seconds", seconds)
 
     def units(self, number: int) -> str:
         """Return an amount of units: "1 unit", "4 units"."""
@@ -83,7 +87,7 @@ class Phrasing:
         """
         if isinstance(text, Verbatim):
             return self.quoted(text)
-        if not isinstance(text, Phrase) or not (self.marked or "`" in text.one):
+        if not isinstance(text, Phrase):
             return escape(text)
         if not text.fields:
             return commands(self.gettext(text.one))
@@ -98,13 +102,17 @@ class Phrasing:
 
     def quoted(self, text: str | None) -> Markup:
         """Return the words of a box or of a program, as words of it; a phrase of ours in this language."""
-        if not text or not self.marked:
-            return escape(text or "")
-        return self.said(text) if isinstance(text, Phrase) else Markup('<q lang="en">{}</q>').format(text)
+        if isinstance(text, Phrase):
+            return self.said(text)
+        return Markup('<q lang="en">{}</q>').format(text) if text and self.marked else escape(text or "")
 
     def report_words(self, report: ItemReport) -> Markup:
         """Return what a box says of an item."""
         return self.quoted(report_words(report))
+
+    def code_words(self, code: str) -> Markup:
+        """Return why something ended as it did, by a box's code."""
+        return self.said(code_words(code))
 
     def box_words(self, text: str | None) -> Markup:
         """Return a text of a box: in this language what agents of this version say, else as the box's words."""

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote_plus
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from jinja2_fragments import render_block
@@ -16,11 +17,15 @@ from starlette.responses import HTMLResponse
 from edgegpu_cloud.console.bars import DRAWING
 from edgegpu_cloud.console.phrasing import Phrasing
 from edgegpu_cloud.console.visitor import Visitor
+from edgegpu_cloud.http.guard import BODY_MAX_BYTES
 
 HERE = Path(__file__).parent
 LANGUAGES = {"en": "English", "zh": "中文"}
 THEMES = ("auto", "light", "dark")
 LANGUAGE_COOKIE, THEME_COOKIE = "edgegpu-language", "edgegpu-theme"
+_OTHER_FIELDS_BYTES = 100
+"""What the form of language and theme has beside the address that it leads back to."""
+
 _TAG = re.compile(r"\s*([a-zA-Z]{2,3})[^,;]*(?:;\s*q=([0-9.]+))?")
 
 
@@ -116,6 +121,7 @@ class PageRenderer:
             "theme": theme if theme in THEMES else "auto",
             "csrf_header": json.dumps({"X-CSRF-Token": visitor.csrf}) if visitor is not None else "",
             "here": request.url.path,
+            "back": _back(request),
             "alerts_firing": self._alerts(visitor) if visitor is not None else None,
             **(values or {}),
         }
@@ -126,6 +132,19 @@ class PageRenderer:
             text = environment.get_template(template).render(context)
         vary = {"Vary": "HX-Request, Cookie, Accept-Language"}
         return HTMLResponse(text, status, headers={**vary, **(headers or {})})
+
+
+def _back(request: Request) -> str:
+    """Return the address to which a choice of language or theme leads back; empty where there is no choice.
+
+    The answer to a form is had by that form alone: to ask for it anew loses what was kept in it, or a secret that is
+    shown once. An address that is too long for a form is not cut, as what was typed stands in it.
+    """
+    if request.method not in {"GET", "HEAD"}:
+        return ""
+    query = request.url.query
+    address = f"{request.url.path}?{query}" if query else request.url.path
+    return address if len(quote_plus(address)) <= BODY_MAX_BYTES - _OTHER_FIELDS_BYTES else ""
 
 
 def _accepted(header: str) -> str:

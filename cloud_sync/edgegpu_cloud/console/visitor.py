@@ -27,6 +27,14 @@ class ForgedFormError(Exception):
     """A change that did not come from a page of this session."""
 
 
+class OldFormError(Exception):
+    """A form of a page of ours that an earlier session has drawn: it is shown again, to be sent by who is signed in."""
+
+    def __init__(self, visitor: "Visitor") -> None:
+        super().__init__(visitor.name)
+        self.visitor = visitor
+
+
 class NotAllowedError(Exception):
     """The person's role does not allow it."""
 
@@ -68,6 +76,7 @@ async def signed_in(request: Request) -> Visitor:
     Raises:
         NotSignedInError: no session.
         ForgedFormError: the token is missing or another one, or the request comes from another site.
+        OldFormError: the token is another session's, and the browser says that a page of ours has sent the form.
     """
     parts: ConsoleParts = request.state.parts
     token = request.cookies.get(SESSION_COOKIE, "")
@@ -75,24 +84,32 @@ async def signed_in(request: Request) -> Visitor:
     if found is None:
         raise NotSignedInError
     if request.method not in _SAFE:
-        await check_form(request, found.csrf)
+        await check_form(request, found)
     request.state.visitor = found
     return found
 
 
-async def check_form(request: Request, csrf: str) -> None:
-    """Refuse a change that another site's page has sent, or one without the token.
+async def check_form(request: Request, visitor: Visitor) -> None:
+    """Refuse a change that another site's page has sent, or one without the token of the visitor's session.
 
     Raises:
         ForgedFormError: it is one.
+        OldFormError: a page of ours has sent it, which an earlier session has drawn.
     """
     check_origin(request)
-    given = request.headers.get(CSRF_HEADER, "")
-    if not given:
-        form = await request.form()
-        given = str(form.get(CSRF_FIELD, ""))
-    if not hmac.compare_digest(given.encode(), csrf.encode()):
-        raise ForgedFormError
+    header = request.headers.get(CSRF_HEADER, "")
+    given = header or str((await request.form()).get(CSRF_FIELD, ""))
+    if hmac.compare_digest(given.encode(), visitor.csrf.encode()):
+        return
+    if given and not header and _is_from_own_page(request):
+        raise OldFormError(visitor)
+    raise ForgedFormError
+
+
+def _is_from_own_page(request: Request) -> bool:
+    """Whether the browser says that a page of ours has sent a request; one that says nothing does not count."""
+    own = f"https://{request.headers.get('host', '')}"
+    return request.headers.get("origin", "") == own or request.headers.get("sec-fetch-site", "") == "same-origin"
 
 
 def check_origin(request: Request) -> None:

@@ -35,14 +35,23 @@ from edgegpu_cloud.console.pages import (
     people,
     preferences,
     remove,
-    rollouts,
     sharing,
     sign_in,
 )
 from edgegpu_cloud.console.pages.operations import new, shown
+from edgegpu_cloud.console.pages.rollouts import new as new_rollout
+from edgegpu_cloud.console.pages.rollouts import shown as rollouts
 from edgegpu_cloud.console.rendering import HERE, PageRenderer
 from edgegpu_cloud.console.security import SecurityHeaders
-from edgegpu_cloud.console.visitor import ForgedFormError, NotAllowedError, NotSignedInError, Visitor, Visitors
+from edgegpu_cloud.console.visitor import (
+    CSRF_FIELD,
+    ForgedFormError,
+    NotAllowedError,
+    NotSignedInError,
+    OldFormError,
+    Visitor,
+    Visitors,
+)
 from edgegpu_cloud.enrolment.install_lines import EnrolmentAddress
 from edgegpu_cloud.enrolment.manager import EnrolmentManager
 from edgegpu_cloud.errors import CloudError, ConflictError, ForbiddenError, NotFoundError
@@ -73,6 +82,7 @@ ROUTERS = (
     box.router,
     evidence.router,
     limits.router,
+    new_rollout.router,
     rollouts.router,
     new.router,
     shown.router,
@@ -198,6 +208,7 @@ def _paths() -> frozenset[str]:
 def _add_errors(app: FastAPI) -> None:
     app.add_exception_handler(NotSignedInError, _not_signed_in)
     app.add_exception_handler(ForgedFormError, _page_of(403, "forged"))
+    app.add_exception_handler(OldFormError, _old_form)
     app.add_exception_handler(NotAllowedError, _page_of(403, "not-allowed"))
     app.add_exception_handler(ForbiddenError, _page_of(403, "not-allowed"))
     app.add_exception_handler(NotFoundError, _page_of(404, "not-found"))
@@ -216,9 +227,24 @@ async def _not_signed_in(request: Request, _: Exception) -> Response:
         return Response(status_code=401, headers={"HX-Redirect": to})
     if request.method in {"GET", "HEAD"}:
         return RedirectResponse(to, 303)
+    return sign_in.page_of_late_form(request, request.state.pages, _path(request), await _fields(request))
+
+
+async def _old_form(request: Request, error: Exception) -> Response:
+    """Show a form of an earlier session again; one with a password is refused, for no page shows it again."""
+    if not isinstance(error, OldFormError):
+        raise error
+    request.state.visitor = error.visitor
+    fields = await _fields(request)
+    if any(name in sign_in.SECRET_FIELDS for name, _ in fields):
+        return _problem(request, 403, "forged", error)
+    return sign_in.page_of_old_form(request, request.state.pages, _path(request), fields, error.visitor)
+
+
+async def _fields(request: Request) -> list[tuple[str, str]]:
+    """Return the fields of a form, less the CSRF token."""
     form = await request.form()
-    fields = [(name, str(value)) for name, value in form.multi_items() if name != "csrf"]
-    return sign_in.page_of_late_form(request, request.state.pages, _path(request), fields)
+    return [(name, str(value)) for name, value in form.multi_items() if name != CSRF_FIELD]
 
 
 def _path(request: Request) -> str:

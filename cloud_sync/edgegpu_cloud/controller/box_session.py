@@ -47,6 +47,8 @@ _NOT_SHOWN = frozenset(
     {"enrolment", "epoch", "n", "age_s", "seq", "floor", "controller_unseen_s", "outbox_used", "refused"}
 )
 
+_NO_TRANSACTION = "machine.note"
+"""The kind of an event that calls itself a transaction's and reports none: lists of changes read what is reported."""
 _PODS = TypeAdapter(dict[str, PodAlloc])
 
 
@@ -305,10 +307,11 @@ class BoxSession:
         self.answer = self.answer or event.enrolment == self.box.sequence.enrolment
         self._check(event, TopicKind.EVENT)
         told = event.transaction
+        kind = _NO_TRANSACTION if event.kind == TRANSACTION else event.kind
         self.events.append(
             BoxEvent(
                 device=self.box.device,
-                kind=event.kind if told is None else TRANSACTION,
+                kind=kind if told is None else TRANSACTION,
                 level=event.level,
                 text=event.text,
                 about=event.about if told is None else told.id,

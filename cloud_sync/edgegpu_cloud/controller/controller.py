@@ -12,13 +12,15 @@ from edgegpu_cloud.controller import broker_drops
 from edgegpu_cloud.controller.failures import FailureTable
 from edgegpu_cloud.controller.ingest import Ingest
 from edgegpu_cloud.controller.keys import SigningKey
-from edgegpu_cloud.controller.leases import PartitionLeases, boottime, numbers_of
+from edgegpu_cloud.controller.leases import LeaseChange, PartitionLeases, boottime, numbers_of
 from edgegpu_cloud.controller.outgoing import OutgoingMessage
 from edgegpu_cloud.controller.subscriptions import FilterSender, Subscriptions
 from edgegpu_cloud.controller.unit_of_work import RECENT_S, BirthTimes, UnitOfWork
 from edgegpu_cloud.layout import RetentionConfig
 from edgegpu_cloud.phrases import Verbatim, phrase
 from edgegpu_cloud.store.controllers.leadership import LeasesLostError
+from edgegpu_cloud.store.controllers.next_turn import tried_next_turn
+from edgegpu_cloud.store.migrations import OtherTablesError
 from edgegpu_cloud.store.records import LEADER, partition_of
 from edgegpu_cloud.store.store import ContendedError, ControllerStore, RecordError, StoreError
 from edgegpu_sync.errors import SyncError
@@ -221,7 +223,7 @@ class Controller:
         """Work on boxes and return whether that succeeded. A box that fails alone is passed over."""
         try:
             more = self._worked(devices, work)
-        except LeasesLostError:
+        except (LeasesLostError, OtherTablesError):
             raise
         except Exception as error:
             if isinstance(error, StoreError) and not isinstance(error, RecordError):
@@ -338,7 +340,9 @@ class Controller:
         if not self.leases.look_due():
             return
         away_s = 0.0 if self._up else self._steady() - self._down_since_s
-        change = self.leases.end() if away_s >= self.leases.times.lost_s else self.leases.look()
+        change = LeaseChange()
+        with tried_next_turn("look at the leases"):
+            change = self.leases.end() if away_s >= self.leases.times.lost_s else self.leases.look()
         if change.gone:
             self._drop(change.gone)
         if change.gained:
@@ -397,10 +401,16 @@ class Controller:
             due = tx.commands.due_boxes(now_s, limit=MOST_AT_ONCE, held=self.leases.held)
             behind = tx.boxes.due_to_be_asked(now_s, limit=MOST_AT_ONCE, held=self.leases.held)
         if waiting := set(due).difference(self._failures.free(due, self._steady())):
-            with self._surrender_lost(), self.leases.write(numbers_of(waiting)) as tx:
+            with (
+                tried_next_turn("park the commands of boxes that are passed over"),
+                self._surrender_lost(),
+                self.leases.write(numbers_of(waiting)) as tx,
+            ):
                 tx.commands.park(waiting)  # otherwise they would be due again and again
-        self._each(due, UnitOfWork.dispatch)
-        self._each(behind, UnitOfWork.ask_behind)
+        with tried_next_turn("send commands that are due"):
+            self._each(due, UnitOfWork.dispatch)
+        with tried_next_turn("ask boxes that are behind"):
+            self._each(behind, UnitOfWork.ask_behind)
         self._work_due |= MOST_AT_ONCE in {len(due), len(behind)}
 
     def _changes(self) -> None:
@@ -453,13 +463,18 @@ class Controller:
         held = self.leases.held
         if held and (self._steady() >= self._tidy_at_s or self._events >= _TIDY_EVENTS):
             self._events = 0
-            self._tidy_at_s = self._steady() + _TIDY_EVERY_S
-            more = False
-            with self._surrender_lost(), self.leases.write(held) as tx:
-                more = tx.tidy(self._retention, now_s=self._clock(), held=held)
-                self.leases.tidy(tx)
-            if more:  # in its next step: what boxes say comes between
-                self._tidy_at_s = self._steady()
+            self._tidy_at_s = self._steady()
+            with tried_next_turn("purge what is kept no longer"):
+                if not self._tidied(held):  # else in its next step: what boxes say comes between
+                    self._tidy_at_s += _TIDY_EVERY_S
+
+    def _tidied(self, held: Collection[int]) -> bool:
+        """Purge a batch; return whether there is more."""
+        more = False
+        with self._surrender_lost(), self.leases.write(held) as tx:
+            more = tx.tidy(self._retention, now_s=self._clock(), held=held)
+            self.leases.tidy(tx)
+        return more
 
 
 def _parts(devices: Sequence[DeviceId]) -> Iterator[Sequence[DeviceId]]:

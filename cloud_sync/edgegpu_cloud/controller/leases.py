@@ -12,6 +12,7 @@ from pathlib import Path
 from edgegpu_cloud.controller.partitions import LeasePlan, LeaseTimes, Tenure
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.store.controllers.leadership import LeasesLostError
+from edgegpu_cloud.store.controllers.next_turn import tried_next_turn
 from edgegpu_cloud.store.records import LEADER, ControllerBeat, Lease, partition_of
 from edgegpu_cloud.store.store import ControllerStore, Transaction
 from edgegpu_sync.ids import DeviceId
@@ -166,19 +167,22 @@ class PartitionLeases:
         lost = tenure.lost(leases)
         tenure.gone(lost)
         plan = tenure.plan(leases)
-        gained = self._carry_out(plan, began_s) if plan != LeasePlan() or tenure.renewal_due(began_s) else frozenset()
-        if lost or gained or plan.release:
+        done = LeaseChange()
+        if plan != LeasePlan() or tenure.renewal_due(began_s):
+            with tried_next_turn("renew the leases"):  # they end by themselves where it stays so
+                done = self._carry_out(plan, began_s)
+        if lost or done != LeaseChange():
             _LOG.info(
                 "holds %d partitions: %d taken, %d given up, %d lost",
                 len(tenure.fences),
-                len(gained),
-                len(plan.release),
+                len(done.gained),
+                len(done.gone),
                 len(lost),
             )
-        return LeaseChange(gained=gained, gone=lost.union(plan.release))
+        return LeaseChange(gained=done.gained, gone=lost | done.gone)
 
-    def _carry_out(self, plan: LeasePlan, began_s: float) -> frozenset[int]:
-        """Renew, take and give up in one transaction; return what was taken."""
+    def _carry_out(self, plan: LeasePlan, began_s: float) -> LeaseChange:
+        """Renew, take and give up in one transaction; return what was taken and given up."""
         tenure, taken = self._tenure, dict[int, int]()
         with self._store.write() as tx:
             tx.leases.bound_idle(self._idle_s)
@@ -196,7 +200,7 @@ class PartitionLeases:
         tenure.renewed(began_s)
         tenure.gone(plan.release)
         tenure.gained(taken)
-        return frozenset(taken)
+        return LeaseChange(gained=frozenset(taken), gone=frozenset(plan.release))
 
     def tidy(self, tx: Transaction) -> None:
         """Remove controllers that died long ago; it is one controller's to do so."""

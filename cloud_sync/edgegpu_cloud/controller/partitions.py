@@ -20,9 +20,9 @@ from edgegpu_cloud.store.records import PARTITIONS, ControllerBeat, Lease
 class LeaseTimes:
     """The times of leases in seconds; all controllers of a store have the same."""
 
-    renew_s: float = 3.0
+    renew_s: float = 2.0
     """How often a controller raises its beat."""
-    lost_s: float = 10.0
+    lost_s: float = 8.0
     """A controller that is silent for so long has lost its leases, and stops acting by them itself."""
     look_s: float = 1.0
     """How often a controller reads who holds what."""

@@ -1,26 +1,53 @@
 """All that is known of boxes, read from the store together."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from edgegpu_cloud.fleet.views import BoxDetails, box_views
-from edgegpu_cloud.store.records import BoxRecord
+from edgegpu_cloud.store.records import BoxRecord, Latest
 from edgegpu_cloud.store.store import Transaction
+from edgegpu_cloud.store.summaries.box_list import BoxQuery
+from edgegpu_sync.ids import DeviceId
 from edgegpu_sync.messages.spec import Spec
 from edgegpu_sync.topics import TopicKind
 
 
-def box_details(tx: Transaction, boxes: Sequence[BoxRecord], *, now_s: float) -> list[BoxDetails]:
-    """Return all that is known of some boxes, in their order."""
-    devices = [box.device for box in boxes]
-    latest = tx.boxes.latest(devices, list(TopicKind))
+def box_details(
+    tx: Transaction,
+    boxes: Sequence[BoxRecord],
+    *,
+    now_s: float,
+    kinds: Collection[TopicKind] = tuple(TopicKind),
+    orphans: bool = True,
+) -> list[BoxDetails]:
+    """Return all that is known of some boxes, in their order: of their last messages those of these kinds.
+
+    Without `orphans` nothing is asked of the ends of unknown commands, which are one query for each box.
+    """
+    latest: dict[DeviceId, dict[TopicKind, Latest]] = {box.device: {} for box in boxes}
+    for (device, kind), one in tx.boxes.latest(list(latest), kinds).items():
+        latest[device][kind] = one
     specs = tx.boxes.specs([(box.device, box.spec_rev) for box in boxes])
     return [
         BoxDetails(
             box=view,
             spec=Spec.model_validate_json(json.dumps(specs.get(view.device, {}))),
-            latest={kind: one for (device, kind), one in latest.items() if device == view.device},
-            orphans=tx.commands.orphans(view.device),
+            latest=latest[view.device],
+            orphans=tx.commands.orphans(view.device) if orphans else (),
         )
         for view in box_views(tx, boxes, now_s=now_s)
     ]
+
+
+def details_page(
+    tx: Transaction, query: BoxQuery, *, after: str, limit: int, now_s: float
+) -> tuple[list[BoxDetails], str]:
+    """Return all that is known of the boxes of a query by name, those after `after`, and `after` for the next page.
+
+    That is empty where there is none.
+    """
+    found = tx.list.devices(query, after=after, limit=limit + 1)
+    devices = [device for _, device in found[:limit]]
+    records = tx.boxes.get(devices)
+    details = box_details(tx, [records[device] for device in devices], now_s=now_s)
+    return details, found[limit - 1][0] if len(found) > limit else ""

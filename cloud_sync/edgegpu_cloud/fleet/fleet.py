@@ -25,7 +25,7 @@ from edgegpu_cloud.fleet.changes import (
 )
 from edgegpu_cloud.fleet.details import box_details
 from edgegpu_cloud.fleet.following import follow
-from edgegpu_cloud.fleet.history.box_history import BoxHistory, MachineChange, box_history, machine_changes
+from edgegpu_cloud.fleet.history.box_history import CHANGES, BoxHistories, MachineChange
 from edgegpu_cloud.fleet.history.metrics import CardHistory, UseRange, card_histories
 from edgegpu_cloud.fleet.limits.app_page import AppPage, AppQuery, app_page_of
 from edgegpu_cloud.fleet.limits.changes import check_unchanged, history_of, requests_of
@@ -430,15 +430,14 @@ class Fleet:
             boxes = tx.boxes.get({one.device for one in found})
             return [command_view(one, box=boxes[one.device].name, now_s=self._clock()) for one in found]
 
-    def history(self, device: str, *, limit: int = 20, before: str = "") -> BoxHistory:
-        """Return what was done on a box, with the commands before the one with the id `before`; NotFoundError too."""
-        with self._store.read() as tx:
-            return box_history(tx, self._find(tx, device), before=before, limit=limit, now_s=self._clock())
+    @property
+    def histories(self) -> BoxHistories:
+        """Return what was done on boxes, page by page."""
+        return BoxHistories(self._store, clock=self._clock, access=self._access)
 
-    def changes(self, device: str) -> list[MachineChange]:
+    def changes(self, device: str, limit: int = CHANGES) -> list[MachineChange]:
         """Return the last changes of a box's machine, newest first, whether requested here or made on the box."""
-        with self._store.read() as tx:
-            return machine_changes(tx, self._find(tx, device))
+        return list(self.histories.changes(device, limit=limit).changes)
 
     def one_command(self, id_: str) -> CommandView:
         """Return one command with its history.

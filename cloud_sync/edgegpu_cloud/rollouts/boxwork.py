@@ -4,14 +4,17 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from edgegpu_cloud.errors import CloudError
+from edgegpu_cloud.errors import CloudError, ConflictError
 from edgegpu_cloud.fleet.audit.entries import Author
 from edgegpu_cloud.fleet.changes import add_command, set_spec, touch
+from edgegpu_cloud.fleet.limits.changes import check_unchanged_by_others
+from edgegpu_cloud.fleet.limits.history import ContainerKey
 from edgegpu_cloud.fleet.names import check_settles, cluster_of
 from edgegpu_cloud.fleet.reports import pods_of, read_latest
 from edgegpu_cloud.fleet.specs import ContainerLimits, revised
 from edgegpu_cloud.fleet.views import reported_items
-from edgegpu_cloud.phrases import Verbatim, phrase, reported
+from edgegpu_cloud.phrases import Verbatim, listed, phrase
+from edgegpu_cloud.result_codes import reported
 from edgegpu_cloud.rollouts.changes import (
     UPGRADE_OP,
     RolloutChange,
@@ -173,9 +176,24 @@ class BoxWork:
         if row.wrote is None and stands_already(before, after):
             begun = self._after(row, BoxBegun(changed=False))
             return self._after(begun, BoxApplied(phrase("it stood so already")))
+        if row.wrote is None and (others := self._set_by_others(known, change)):
+            return self._after(row, BoxSkipped(others))
         rev, wrote = self._write(known, after, names)
         kept = row.before or before_json(before)
         return replace(self._after(row, BoxBegun()), rev=rev, wrote=wrote, before=kept)
+
+    def _set_by_others(self, known: _Known, change: RolloutChange) -> str:
+        """Return who has set these limits since the rollout's person has seen what there was; empty where nobody."""
+        seen_change, box = self._rollout.seen_change, known.box
+        if seen_change is None or not isinstance(change, ContainerLimits):
+            return ""
+        key = ContainerKey(change.namespace, change.app, change.container)
+        since = self._tx.boxes.first_revisions_after([box.device], seen_change)
+        try:
+            check_unchanged_by_others(self._tx, box, key, since=since, by=self._rollout.by)
+        except ConflictError as error:
+            return error.text
+        return ""
 
     def _edited(self, known: _Known) -> Spec:
         if isinstance(self._change, UpgradeArgs):
@@ -330,9 +348,7 @@ def _back(lost: Sequence[str]) -> RolloutBoxEvent:
     if not lost:
         return BoxReturned()
     return BoxNotReturned(
-        phrase(
-            "%(items)s: nobody had requested it before, and what it was is not known: it stays", items=", ".join(lost)
-        )
+        phrase("%(items)s: nobody had requested it before, and what it was is not known: it stays", items=listed(lost))
     )
 
 

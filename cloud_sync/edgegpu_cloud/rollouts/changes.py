@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.specs import ContainerLimits, SharingSettings, with_limits, with_settings
 from edgegpu_cloud.phrases import listed, phrase, phrase_n
-from edgegpu_sync.faults import first_fault
+from edgegpu_sync.faults import at_field, fault, first_fault
 from edgegpu_sync.messages.spec import Spec
 from edgegpu_sync.messages.uplink import ItemState
 from edgegpu_sync.rules.ops import UpgradeArgs
@@ -49,10 +49,27 @@ def read_release(fields: Mapping[str, str]) -> UpgradeArgs:
     try:
         return UpgradeArgs.model_validate(fields)
     except ValidationError as error:
-        raise CloudError(
-            phrase("cannot roll out this release: %(fault)s", fault=first_fault(error)),
-            remedy=phrase("give version, URL, SHA-256 and signature as the release has them"),
-        ) from error
+        raise _refused_release(first_fault(error)) from error
+
+
+def release_faults(fields: Mapping[str, str]) -> dict[str, CloudError]:
+    """Return what is wrong with a release, by its field: the first of it; nothing where it can be read."""
+    try:
+        UpgradeArgs.model_validate(fields)
+    except ValidationError as error:
+        faults: dict[str, CloudError] = {}
+        for one in error.errors(include_url=False, include_input=False):
+            field = str(next(iter(one["loc"]), "version"))
+            faults.setdefault(field, _refused_release(at_field(field, fault(one))))
+        return faults
+    return {}
+
+
+def _refused_release(wrong: str) -> CloudError:
+    return CloudError(
+        phrase("cannot roll out this release: %(fault)s", fault=wrong),
+        remedy=phrase("give version, URL, SHA-256 and signature as the release has them"),
+    )
 
 
 def kind_of(change: RolloutChange) -> RolloutKind:

@@ -11,7 +11,8 @@ from edgegpu_cloud.fleet.limits.apps import is_pod_of
 from edgegpu_cloud.fleet.limits.report_words import report_words
 from edgegpu_cloud.fleet.specs import ContainerLimits, desired_items
 from edgegpu_cloud.fleet.views import current_reports
-from edgegpu_cloud.phrases import joined, phrase, reported
+from edgegpu_cloud.phrases import joined, phrase
+from edgegpu_cloud.result_codes import reported
 from edgegpu_cloud.rollouts.changes import RolloutChange, item_names
 from edgegpu_cloud.rollouts.rules import BoxApplied, BoxFailed, BoxRejected, BoxSkipped
 from edgegpu_core.model import CORE_PER_CARD

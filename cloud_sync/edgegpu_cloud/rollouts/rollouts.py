@@ -13,8 +13,11 @@ from edgegpu_cloud.fleet.audit.arguments import audited_args
 from edgegpu_cloud.fleet.audit.entries import AuditedChange, Author, audit, difference
 from edgegpu_cloud.fleet.audit.kinds import AuditKind
 from edgegpu_cloud.fleet.following import follow
+from edgegpu_cloud.fleet.limits.containers import common_container
+from edgegpu_cloud.fleet.names import find_box
 from edgegpu_cloud.fleet.operations.box_set import BoxSet
 from edgegpu_cloud.fleet.operations.seen_boxes import difference_words
+from edgegpu_cloud.fleet.specs import ContainerLimits
 from edgegpu_cloud.phrases import joined, phrase
 from edgegpu_cloud.rollouts import rules
 from edgegpu_cloud.rollouts.changes import (
@@ -26,6 +29,8 @@ from edgegpu_cloud.rollouts.changes import (
     subject_of,
     words_of,
 )
+from edgegpu_cloud.rollouts.fit import FitCounts
+from edgegpu_cloud.rollouts.fit_walk import JudgedPart, judged_part
 from edgegpu_cloud.rollouts.rules import wave_name
 from edgegpu_cloud.rollouts.strategy import (
     FailurePolicy,
@@ -34,8 +39,9 @@ from edgegpu_cloud.rollouts.strategy import (
     strategy_json,
     wave_sizes,
 )
-from edgegpu_cloud.rollouts.targets import PlannedBox, RolloutTargets, boxes_at, seen_of, targets_of
+from edgegpu_cloud.rollouts.targets import PlannedBox, RolloutTargets, boxes_at, seen_of, targets_of, with_fits
 from edgegpu_cloud.rollouts.views import RolloutView, rollout_view
+from edgegpu_cloud.store.notes import CHANGES
 from edgegpu_cloud.store.records import Json
 from edgegpu_cloud.store.rollouts.records import (
     EVERY_ROLLOUT,
@@ -50,6 +56,9 @@ from edgegpu_cloud.store.summaries.box_list import BoxQuery
 OUTLINED_WAVES, OUTLINED_BOXES = 25, 8
 """Of so many waves an outline names boxes, and so many of each."""
 
+AT_ONCE = 200
+"""Boxes of a plan that are read in one transaction."""
+
 _DONE = {"paused": phrase("paused"), "resumed": phrase("resumed"), "aborted": phrase("aborted")}
 
 
@@ -58,7 +67,7 @@ class RolloutRequest:
     """What a person asks for: a change, the boxes, and how.
 
     The boxes are those named in `boxes`, or those that `selector` matches; both empty: all. Those named in `first` come
-    first, so they are the canary.
+    first, so they are the canary. Limits without a container are for the one that is meant on all of the boxes.
     """
 
     change: RolloutChange
@@ -81,8 +90,8 @@ class PlannedWave:
 class RolloutPlan:
     """What a rollout would do: all its waves, of its boxes those that were asked for; `notes` are for people.
 
-    `seen`: the set of all its boxes (`BoxSet.text`), for `Rollouts.start` to compare. Of a cluster of which one box is
-    taken it has all: which one is taken changes with who is online.
+    `seen`: the set of all its boxes as they were seen (`BoxSet.text`), for `Rollouts.start`. Of a cluster of which one
+    box is taken it has all: which one is taken changes with who is online.
     """
 
     words: str
@@ -90,6 +99,28 @@ class RolloutPlan:
     boxes: int
     notes: Sequence[str]
     seen: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedOutline:
+    """A plan with what a part of its boxes would make of its limits; `counts` are those of the part.
+
+    `change`: the limits with the container that is meant.
+    """
+
+    plan: RolloutPlan
+    change: RolloutChange
+    part: JudgedPart
+    counts: FitCounts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Planned:
+    """A plan with what it was made of; limits have their container."""
+
+    plan: RolloutPlan
+    change: RolloutChange
+    targets: RolloutTargets
 
 
 class Rollouts:
@@ -118,10 +149,24 @@ class Rollouts:
     def preview(self, request: RolloutRequest, *, limit: int = 50, offset: int = 0) -> RolloutPlan:
         """Return the waves of a rollout as they would be now, with `limit` of its boxes after the first `offset`.
 
+        Of limits each of these boxes has what it would make of them; `AT_ONCE` of them are read in one transaction.
+
         Raises:
-            CloudError: as `start`.
+            CloudError: as `start`, or its boxes have changed between two transactions.
         """
-        return self._plan(request, lambda _: [range(offset, offset + limit)])
+        found, end = self._judged(request, range(offset, offset + min(limit, AT_ONCE))), offset + limit
+        for at in range(offset + AT_ONCE, min(end, found.plan.boxes), AT_ONCE):
+            more = self._judged(replace(request, change=found.change), range(at, min(end, at + AT_ONCE)))
+            if BoxSet.read(more.plan.seen) != BoxSet.read(found.plan.seen):
+                raise ConflictError(
+                    phrase("cannot read the plan: its boxes have changed meanwhile"), remedy=phrase("ask again")
+                )
+            found = replace(found, plan=_with_boxes(found.plan, more.plan))
+        return found.plan
+
+    def _judged(self, request: RolloutRequest, part: range) -> _Planned:
+        with self._store.read() as tx:
+            return self._planned(tx, request, lambda _: [part], now_s=self._clock(), judged=True)
 
     def outline(self, request: RolloutRequest) -> RolloutPlan:
         """Return the waves of a rollout as they would be now, with the first boxes of each, but of some waves alone.
@@ -129,23 +174,65 @@ class Rollouts:
         Raises:
             CloudError: as `start`.
         """
+        with self._store.read() as tx:
+            return self._planned(tx, request, _heads, now_s=self._clock()).plan
 
-        def heads(sizes: Sequence[int]) -> list[range]:
-            begins = accumulate(sizes, initial=0)
-            both = zip(begins, sizes[:OUTLINED_WAVES], strict=False)
-            return [range(begin, begin + min(size, OUTLINED_BOXES)) for begin, size in both]
+    def not_found(self, names: Sequence[str]) -> dict[str, NotFoundError]:
+        """Return those of these names of boxes that no box has, or several, each with what is wrong with it."""
+        self._access.require(Permission.VIEW)
+        found: dict[str, NotFoundError] = {}
+        with self._store.read() as tx:
+            for name in names:
+                try:
+                    find_box(tx, name, self._access.scope)
+                except NotFoundError as error:
+                    found[name] = error
+        return found
 
-        return self._plan(request, heads)
+    def judged_outline(
+        self, request: RolloutRequest, *, limit: int, after: Callable[[RolloutPlan], str], outlined: bool = True
+    ) -> JudgedOutline:
+        """Return the outline of a rollout of limits, and what a part of its boxes would make of them, by one plan.
 
-    def _plan(self, request: RolloutRequest, positions: Callable[[Sequence[int]], Sequence[range]]) -> RolloutPlan:
-        """Return a plan with the boxes at some positions, by the sizes of its waves."""
+        Args:
+            request: what is asked for; its container is looked for where none is named.
+            limit: so many boxes are loaded; a larger cluster is loaded as a whole.
+            after: returns by the plan the place in the walk over all its boxes where the part begins; empty: the first.
+            outlined: whether the waves have their first boxes.
+
+        Raises:
+            CloudError: as `start`.
+        """
+        now_s = self._clock()
+        with self._store.read() as tx:
+            found = self._planned(tx, request, _heads if outlined else lambda _: [], now_s=now_s)
+            if not isinstance(found.change, ContainerLimits):
+                part = JudgedPart(boxes=(), next="")
+            else:
+                begin = after(found.plan)
+                part = judged_part(tx, found.targets.plan, found.change, after=begin, limit=limit, now_s=now_s)
+        counts = FitCounts.of((box.fit for box in part.boxes), now_s=now_s)
+        return JudgedOutline(plan=found.plan, change=found.change, part=part, counts=counts)
+
+    def _planned(
+        self,
+        tx: Transaction,
+        request: RolloutRequest,
+        positions: Callable[[Sequence[int]], Sequence[range]],
+        *,
+        now_s: float,
+        judged: bool = False,
+    ) -> _Planned:
+        """Return a plan with the boxes at some positions, by the sizes of its waves; `judged`: do limits fit there."""
         self._access.require(Permission.VIEW)
         _check(request)
-        with self._store.read() as tx:
-            targets = targets_of(tx, request, self._access.scope, now_s=self._clock())
-            sizes = wave_sizes(targets.boxes, request.strategy)
-            boxes = boxes_at(tx, targets, positions(sizes))
-            seen = BoxSet.of(tx.list.ids(targets.plan.boxes)).text
+        seen_change = tx.notes.number(CHANGES)  # first: PostgreSQL shows later reads what was written meanwhile
+        targets = targets_of(tx, request, self._access.scope, now_s=now_s)
+        change = _with_container(tx, request.change, targets)
+        sizes = wave_sizes(targets.boxes, request.strategy)
+        boxes = boxes_at(tx, targets, positions(sizes))
+        boxes = with_fits(tx, targets, boxes, change, now_s=now_s) if judged else boxes
+        seen = BoxSet.of(tx.list.ids(targets.plan.boxes), seen_change=seen_change).text
         ends = list(accumulate(sizes))
         of_waves: list[list[PlannedBox]] = [[] for _ in sizes]
         for box in boxes:
@@ -154,9 +241,8 @@ class Rollouts:
             PlannedWave(name=wave_name(at, request.strategy), size=size, boxes=of_wave)
             for at, (size, of_wave) in enumerate(zip(sizes, of_waves, strict=True))
         ]
-        return RolloutPlan(
-            words=words_of(request.change), waves=waves, boxes=targets.boxes, notes=targets.notes, seen=seen
-        )
+        plan = RolloutPlan(words=words_of(change), waves=waves, boxes=targets.boxes, notes=targets.notes, seen=seen)
+        return _Planned(plan=plan, change=change, targets=targets)
 
     def start(self, request: RolloutRequest, *, expect_boxes: int | None = None, expect: BoxSet | None = None) -> int:
         """Start a rollout; return its number.
@@ -164,7 +250,8 @@ class Rollouts:
         Args:
             request: what is asked for.
             expect_boxes: refuse where it would concern another number of boxes by now.
-            expect: refuse where it would concern other boxes by now, as many as they are.
+            expect: refuse where it would concern other boxes by now, as many as they are; with the number of a change,
+                a box is skipped whose limits somebody else has set since, and without it, since now.
 
         Raises:
             ConflictError: it would, or another rollout changes the same thing on one of the boxes.
@@ -172,9 +259,13 @@ class Rollouts:
         """
         self._access.require(Permission.CHANGE)
         _check(request)
-        change, now_s = request.change, self._clock()
+        now_s = self._clock()
         with self._store.write() as tx:
+            seen_change = tx.notes.number(CHANGES)
+            if expect is not None and expect.seen_change is not None:
+                seen_change = expect.seen_change
             targets = targets_of(tx, request, self._access.scope, now_s=now_s)
+            change = _with_container(tx, request.change, targets)
             self._check_same(tx, targets, expect)
             rollout = RolloutRecord(
                 kind=kind_of(change).value,
@@ -184,6 +275,7 @@ class Rollouts:
                 by=self._access.by,
                 at_s=now_s,
                 waves=1,
+                seen_change=seen_change,
             )
             number, boxes = tx.rollouts.add(rollout, targets.plan)
             _check_number(boxes, expect_boxes)
@@ -335,13 +427,40 @@ class Rollouts:
         audit(tx, Author(self._access.by, self._clock()), what, change, detail={"rollout": number})
 
 
+def _heads(sizes: Sequence[int]) -> list[range]:
+    """Return the places of the boxes that an outline names."""
+    begins = accumulate(sizes, initial=0)
+    both = zip(begins, sizes[:OUTLINED_WAVES], strict=False)
+    return [range(begin, begin + min(size, OUTLINED_BOXES)) for begin, size in both]
+
+
+def _with_boxes(plan: RolloutPlan, more: RolloutPlan) -> RolloutPlan:
+    """Return a plan with the boxes of another part of it too."""
+    both = zip(plan.waves, more.waves, strict=True)
+    return replace(plan, waves=[replace(wave, boxes=[*wave.boxes, *other.boxes]) for wave, other in both])
+
+
 def _shown(rollout: RolloutRecord) -> Json:
     """Return what the audit has of a rollout that a person pauses, resumes or aborts."""
     return {"state": rollout.state.value, "returns": rollout.returns}
 
 
+def _with_container(tx: Transaction, change: RolloutChange, targets: RolloutTargets) -> RolloutChange:
+    """Return a change; limits without a container have the one that is meant on all of the boxes.
+
+    Raises:
+        CloudError: several are.
+    """
+    if not isinstance(change, ContainerLimits) or change.container:
+        return change
+    return replace(change, container=common_container(tx, targets.plan.boxes, change.namespace, change.app))
+
+
 def _check(request: RolloutRequest) -> None:
-    check_change(request.change)
+    change = request.change
+    if isinstance(change, ContainerLimits) and not change.container:
+        change = replace(change, container=change.app)  # any name that is valid where the app's is
+    check_change(change)
     check_strategy(request.strategy)
     if kind_of(request.change) is RolloutKind.UPGRADE and request.strategy.on_failure is FailurePolicy.RETURN:
         text = phrase("cannot return an upgrade: boxes take no older version of the agent")

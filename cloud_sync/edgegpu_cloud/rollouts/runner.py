@@ -34,6 +34,7 @@ from edgegpu_cloud.rollouts.rules import (
 )
 from edgegpu_cloud.rollouts.strategy import read_strategy
 from edgegpu_cloud.store.controllers.leadership import Leadership, LeasesLostError, SoleLeader
+from edgegpu_cloud.store.controllers.next_turn import tried_next_turn
 from edgegpu_cloud.store.rollouts.records import RolloutBoxRecord, RolloutBoxState, RolloutRecord, RolloutState
 from edgegpu_cloud.store.rollouts.tables import RETURNABLE
 from edgegpu_cloud.store.store import ControllerStore, RecordError, StoreError, Transaction
@@ -262,15 +263,19 @@ class RolloutRunner:
         with self._store.read() as tx:
             numbers = tx.rollouts.active()
         for number in numbers:
-            try:
-                while self._worked(number):
-                    pass
-            except LeasesLostError:
+            with tried_next_turn(f"work on rollout {number}"):
+                self._work_on(number)
+
+    def _work_on(self, number: int) -> None:
+        try:
+            while self._worked(number):
+                pass
+        except LeasesLostError:
+            raise
+        except Exception as error:
+            if isinstance(error, StoreError) and not isinstance(error, RecordError):
                 raise
-            except Exception as error:
-                if isinstance(error, StoreError) and not isinstance(error, RecordError):
-                    raise
-                self._hold(number, error)
+            self._hold(number, error)
 
     def _worked(self, number: int) -> bool:
         with self._store.read() as tx:

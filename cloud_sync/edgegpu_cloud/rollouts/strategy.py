@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -132,29 +133,41 @@ def _size(word: str, whole: str) -> WaveSize:
     return size
 
 
+@dataclass(frozen=True, slots=True)
+class NumberBounds:
+    """What a number of a strategy is called, and the least and the most that it may be."""
+
+    words: str
+    least: int
+    most: int
+
+
+BOUNDS: Mapping[str, NumberBounds] = {
+    "canary": NumberBounds(phrase("canary"), 0, 10_000),
+    "success_percent": NumberBounds(phrase("success share in percent"), 1, _ALL),
+    "minimum": NumberBounds(phrase("minimum count"), 0, 100_000),
+    "soak_s": NumberBounds(phrase("soak time"), 0, 30 * _DAY_S),
+    "max_unavailable": NumberBounds(phrase("number of boxes at one time"), 0, 100_000),
+    "timeout_s": NumberBounds(phrase("time of one box"), 1, 7 * _DAY_S),
+    "retries": NumberBounds(phrase("number of retries"), 0, 20),
+    "retry_after_s": NumberBounds(phrase("time between tries"), 1, _DAY_S),
+    "join_within_s": NumberBounds(phrase("time to join"), 1, 90 * _DAY_S),
+}
+"""The bounds of each number of a strategy and of its gate, by its field."""
+
+
 def check_strategy(strategy: RolloutStrategy) -> None:
     """Refuse numbers that mean nothing.
 
     Raises:
         CloudError: one is out of its bounds.
     """
-    gate = strategy.gate
-    bounds = {
-        phrase("canary"): (strategy.canary, 0, 10_000),
-        phrase("success share in percent"): (gate.success_percent, 1, 100),
-        phrase("minimum count"): (gate.minimum, 0, 100_000),
-        phrase("soak time"): (gate.soak_s, 0, 30 * _DAY_S),
-        phrase("max-unavailable"): (strategy.max_unavailable, 0, 100_000),
-        phrase("time of one box"): (strategy.timeout_s, 1, 7 * _DAY_S),
-        phrase("number of retries"): (strategy.retries, 0, 20),
-        phrase("time between tries"): (strategy.retry_after_s, 1, _DAY_S),
-        phrase("time to join"): (strategy.join_within_s, 1, 90 * _DAY_S),
-    }
-    for what, (value, least, most) in bounds.items():
-        if not least <= value <= most:
+    for name, bounds in BOUNDS.items():
+        value = getattr(strategy.gate if hasattr(strategy.gate, name) else strategy, name)
+        if not bounds.least <= value <= bounds.most:
             raise CloudError(
-                phrase("cannot start a rollout: the %(number)s is %(value)s", number=what, value=value),
-                remedy=phrase("give %(least)s to %(most)s", least=least, most=most),
+                phrase("cannot start a rollout: the %(number)s is %(value)s", number=bounds.words, value=value),
+                remedy=phrase("give %(least)s to %(most)s", least=bounds.least, most=bounds.most),
             )
     for size in strategy.sizes:
         _size(str(size), str(size))

@@ -9,8 +9,9 @@ from edgegpu_cloud.fleet.listing import BoxFilter, query_of
 from edgegpu_cloud.fleet.names import find_box
 from edgegpu_cloud.fleet.selectors import BoxSelector
 from edgegpu_cloud.fleet.specs import ContainerLimits
-from edgegpu_cloud.phrases import phrase, phrase_n
+from edgegpu_cloud.phrases import listed, phrase, phrase_n
 from edgegpu_cloud.rollouts.changes import RolloutChange
+from edgegpu_cloud.rollouts.fit import PlannedFit, fits_of
 from edgegpu_cloud.store.labels import LabelTerm
 from edgegpu_cloud.store.rollouts.planned import PlanCounts, PlanQuery
 from edgegpu_cloud.store.store import Transaction
@@ -28,6 +29,8 @@ class PlannedBox:
     others: Sequence[DeviceId] = ()
     position: int = 0
     """Its place in the order of the rollout."""
+    fit: PlannedFit | None = None
+    """What it would make of the limits of the rollout; None where that was not asked, and of other changes."""
 
 
 class BoxSelection(Protocol):
@@ -83,7 +86,7 @@ def targets_of(tx: Transaction, wanted: BoxSelection, scope: BoxSelector, *, now
         _none(all_of_them, wanted)
     counts, there = tx.rollout_plans.counts(plan), tx.rollout_plans.first_of(plan)
     if strange := [name for name, device in first.items() if device not in there]:
-        text = phrase("cannot begin with %(boxes)s: not among the boxes of this rollout", boxes=", ".join(strange))
+        text = phrase("cannot begin with %(boxes)s: not among the boxes of this rollout", boxes=listed(strange))
         raise CloudError(
             text, remedy=phrase("name boxes that it concerns; app limits are applied by one box of a cluster")
         )
@@ -108,6 +111,16 @@ def boxes_at(tx: Transaction, targets: RolloutTargets, positions: Sequence[range
         )
         for row in rows
     ]
+
+
+def with_fits(
+    tx: Transaction, targets: RolloutTargets, boxes: Sequence[PlannedBox], change: RolloutChange, *, now_s: float
+) -> list[PlannedBox]:
+    """Return boxes of a rollout, each with what it would make of its limits; of another change as they are."""
+    if not isinstance(change, ContainerLimits):
+        return list(boxes)
+    fits = fits_of(tx, targets.plan.boxes, [box.device for box in boxes], change, now_s=now_s)
+    return [replace(box, fit=fits.get(box.device)) for box in boxes]
 
 
 def seen_of(tx: Transaction, devices: Iterable[DeviceId], scope: Sequence[LabelTerm]) -> Collection[DeviceId]:

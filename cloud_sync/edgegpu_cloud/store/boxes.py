@@ -15,6 +15,7 @@ from edgegpu_cloud.store.convert import (
     record_of,
     values_of,
 )
+from edgegpu_cloud.store.notes import CHANGES, next_number
 from edgegpu_cloud.store.records import BoxRecord, BoxState, Latest, Revision
 from edgegpu_cloud.store.schema import BirthRow, BoxRow, LatestRow, SpecRow, table
 from edgegpu_cloud.store.summaries.tables import SummaryTable
@@ -138,10 +139,6 @@ class BoxTable:
         rows = self._connection.execute(query.order_by(_BOXES.c.touched, _BOXES.c.device).limit(limit))
         return [(touched, DeviceId(device)) for touched, device in rows]
 
-    def changed_since(self, number: int, limit: int) -> list[tuple[int, DeviceId]]:
-        """Return boxes of which something has changed that lists show: `SummaryTable.changed_since`."""
-        return self._summaries.changed_since(number, limit=limit)
-
     def due_to_be_asked(self, now_s: float, *, limit: int, held: Collection[int] = ALL) -> list[DeviceId]:
         """Return boxes that are behind their revision and due to be asked."""
         due = (_BOXES.c.look_at_s <= now_s) & self._of(held)
@@ -178,8 +175,19 @@ class BoxTable:
         self.add_specs([(device, revision)])
 
     def add_specs(self, revisions: Sequence[tuple[DeviceId, Revision]]) -> None:
-        """Store desired documents of boxes."""
-        self._connection.execute(insert(_SPECS), [{"device": device, **values_of(one)} for device, one in revisions])
+        """Store desired documents of boxes; they are one change by a person, which gets its number here."""
+        more = {"changed": next_number(self._connection, CHANGES)}
+        rows = [{"device": device, **values_of(one), **more} for device, one in revisions]
+        self._connection.execute(insert(_SPECS), rows)
+
+    def first_revisions_after(self, devices: Collection[DeviceId], change: int) -> dict[DeviceId, int]:
+        """Return of each box the first kept revision of its document that was made after a change of this number.
+
+        Whoever reads the number has all changes up to it: it is counted under a lock (`NoteTable.changed`).
+        """
+        query = select(_SPECS.c.device, func.min(_SPECS.c.rev)).group_by(_SPECS.c.device)
+        query = query.where(_SPECS.c.device.in_(list(devices)), _SPECS.c.changed > change)
+        return {DeviceId(device): int(rev) for device, rev in self._connection.execute(query).all()}
 
     def forget_specs(self, *, held: Collection[int] = ALL) -> None:
         """Drop documents that are more than `KEPT_REVISIONS` behind the current one."""

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from pydantic_core import PydanticSerializationError, from_json, to_json
-from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy import Connection, Engine, Table, create_engine, event
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
@@ -98,6 +99,11 @@ def _from_json(text: str) -> object:
         return from_json(text)
     except ValueError:
         return json.loads(text)
+
+
+def upsert(connection: Connection, table: Table) -> Any:  # noqa: ANN401  (each dialect's own)
+    """Return an insert into a table that may have `on_conflict_do_nothing` and `on_conflict_do_update`."""
+    return postgresql.insert(table) if connection.dialect.name == "postgresql" else sqlite.insert(table)
 
 
 def reading(engine: Engine) -> Engine:

@@ -31,6 +31,10 @@ RELEASED = 0
 """The version of the tables that edgegpu 0.1.0 has made: revision 0001 names their constraints."""
 
 
+class OtherTablesError(CloudError):
+    """Tables of another version than this program's: nothing is read or written, and a person has to act."""
+
+
 def newest(folder: Path = FOLDER) -> int:
     """Return the version that this program's tables have: the number of its last revision."""
     return _OURS if folder == FOLDER else _newest(folder)
@@ -55,6 +59,18 @@ def version_of(connection: Connection) -> int | None:
     if not inspector.has_table(_ALEMBIC):
         found = int(connection.execute(select(_META.c.value).where(_META.c.key == _SCHEMA)).scalar_one())
         return RELEASED if found == 1 else found
+    return version_in_use(connection)
+
+
+def version_in_use(connection: Connection) -> int:
+    """Return the version of migrated tables, by one query.
+
+    PostgreSQL begins no migration before this transaction ends: it holds the table of versions, which `migrate` takes
+    for itself first.
+
+    Raises:
+        CloudError: the tables are not this program's.
+    """
     revisions = connection.execute(text(f"SELECT version_num FROM {_ALEMBIC}")).scalars().all()  # noqa: S608
     if len(revisions) != 1 or not revisions[0].isdecimal():
         remedy = "does its URL name another program's database? Else restore a backup (docs/cloud/backup.md)"
@@ -66,11 +82,11 @@ def check_not_newer(found: int | None, folder: Path = FOLDER) -> None:
     """Refuse tables that a newer edgegpu has made.
 
     Raises:
-        CloudError: they are newer.
+        OtherTablesError: they are newer.
     """
     ours = newest(folder)
     if found is not None and found > ours:
-        raise CloudError(
+        raise OtherTablesError(
             phrase(
                 "cannot use this store: its tables have version %(found)s, ours is %(ours)s", found=found, ours=ours
             ),
@@ -101,6 +117,8 @@ def migrate(connection: Connection, folder: Path = FOLDER) -> int | None:
     sqlite = connection.dialect.name == "sqlite"
     if not sqlite:
         connection.execute(select(func.pg_advisory_xact_lock(_ADVISORY_LOCK)))
+        if inspect(connection).has_table(_ALEMBIC):  # a process that still runs writes before this, or not at all
+            connection.execute(text(f"LOCK TABLE {_ALEMBIC}"))
     found, ours = version_of(connection), newest(folder)
     check_not_newer(found, folder)
     if found == ours:

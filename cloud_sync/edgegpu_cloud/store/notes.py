@@ -8,8 +8,9 @@ from sqlalchemy import Connection, delete, func, insert, select, text, update
 from edgegpu_cloud.phrases import phrase, phrase_json
 from edgegpu_cloud.store.controllers.leases import ALL, of_partitions
 from edgegpu_cloud.store.convert import record_of, values_of
+from edgegpu_cloud.store.engine import upsert
 from edgegpu_cloud.store.labels import LabelTerm, in_scope
-from edgegpu_cloud.store.records import Alarm, AuditEntry, AuditFilter, BoxEvent
+from edgegpu_cloud.store.records import Alarm, AuditEntry, AuditFilter, BoxEvent, NumberedEvent
 from edgegpu_cloud.store.schema import AlarmRow, AuditRow, EventRow, KeySetRow, MetaRow, table
 from edgegpu_sync.ids import DeviceId
 from edgegpu_sync.messages.downlink import KeySetLink
@@ -47,6 +48,20 @@ def next_number(connection: Connection, key: str, *, by: int = 1) -> int:
     return int(connection.execute(_NEXT, {"key": key, "by": by}).scalar_one())
 
 
+def next_numbers(connection: Connection, keys: Collection[str]) -> dict[str, int]:
+    """Raise several counters by one and return them.
+
+    Each is locked until the end of the transaction, the first by name first: two transactions that raise some of the
+    same counters wait, but never for each other.
+    """
+    statement = upsert(connection, _META)
+    raised = {"value": _META.c.value + statement.excluded.value}
+    statement = statement.on_conflict_do_update(index_elements=[_META.c.key], set_=raised)
+    rows = [{"key": key, "value": 1} for key in sorted(keys)]
+    found = connection.execute(statement.returning(_META.c.key, _META.c.value), rows)
+    return {row.key: row.value for row in found}
+
+
 class NoteTable:
     """The events, alarms, audit, key sets and numbers of one transaction."""
 
@@ -63,8 +78,8 @@ class NoteTable:
     def changed(self, changes: int = 1) -> int:
         """Count one or more changes by a person, which the controllers shall notice; return the counter.
 
-        The row is locked until the end of the transaction, so who reads the counter has all changes up to it. No
-        controller writes it.
+        The row is locked until the end of the transaction, so who reads the counter has all changes up to it. Of
+        controllers the leader alone writes it, for operations.
         """
         return next_number(self._connection, CHANGES, by=changes)
 
@@ -135,13 +150,37 @@ class NoteTable:
 
         `transactions`: those that report a transaction of the installer alone, or all others alone.
         """
-        query = select(_EVENTS).where(*in_scope(_EVENTS.c.device, scope))
-        query = query.order_by(_EVENTS.c.number.desc()).limit(limit)
+        found = self._events(device, limit=limit, transactions=transactions, scope=scope)
+        return [one.event for one in found]
+
+    def events_before(
+        self, device: DeviceId, *, before: int, limit: int, transactions: bool | None = None
+    ) -> list[NumberedEvent]:
+        """Return events of a box, newest first; those with lower numbers than `before`, if that is one.
+
+        `transactions`: as `events` has it.
+        """
+        return self._events(device, before=before, limit=limit, transactions=transactions)
+
+    def _events(
+        self,
+        device: DeviceId | None,
+        *,
+        limit: int,
+        transactions: bool | None,
+        before: int = 0,
+        scope: Sequence[LabelTerm] = (),
+    ) -> list[NumberedEvent]:
+        c = _EVENTS.c
+        query = select(_EVENTS).where(*in_scope(c.device, scope)).order_by(c.number.desc()).limit(limit)
         if device is not None:
-            query = query.where(_EVENTS.c.device == device)
+            query = query.where(c.device == device)
+        if before:
+            query = query.where(c.number < before)
         if transactions is not None:
-            query = query.where((_EVENTS.c.kind == TRANSACTION) == transactions)
-        return [record_of(BoxEvent, row) for row in self._connection.execute(query).mappings().all()]
+            query = query.where((c.kind == TRANSACTION) == transactions)
+        rows = self._connection.execute(query).mappings().all()
+        return [NumberedEvent(int(row["number"]), record_of(BoxEvent, row)) for row in rows]
 
     def trim_events(self, *, held: Collection[int] = ALL) -> None:
         """Drop of each box's events all but the newest `KEPT_EVENTS`."""

@@ -187,6 +187,14 @@ class BoxEvent:
     transaction: Json | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class NumberedEvent:
+    """An event with its number in the store: later ones have larger numbers."""
+
+    number: int
+    event: BoxEvent
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Orphan:
     """The end of a command that this store does not know."""

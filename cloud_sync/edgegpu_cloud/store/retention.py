@@ -3,12 +3,13 @@
 from collections.abc import Collection
 from typing import Protocol
 
-from sqlalchemy import ColumnElement, Connection, Table, delete, select, tuple_
+from sqlalchemy import ColumnElement, Connection, Table, delete, false, select, tuple_
 
 from edgegpu_cloud.store.alerts.schema import AlertRow
 from edgegpu_cloud.store.controllers.leases import ALL, of_partitions
+from edgegpu_cloud.store.operations.records import BoxOutcome
 from edgegpu_cloud.store.operations.schema import OperationBoxRow, OperationRow
-from edgegpu_cloud.store.records import LEADER, RequestState
+from edgegpu_cloud.store.records import LEADER, BoxState, RequestState
 from edgegpu_cloud.store.rollouts.schema import RolloutBoxRow, RolloutRow
 from edgegpu_cloud.store.schema import (
     AlarmRow,
@@ -34,6 +35,7 @@ _OPERATIONS, _OPERATION_BOXES = table(OperationRow), table(OperationBoxRow)
 _ALERTS, _ALARMS, _AUDIT = table(AlertRow), table(AlarmRow), table(AuditRow)
 _TOKENS, _REQUESTS, _CERTIFICATES, _BOXES = table(TokenRow), table(RequestRow), table(CertificateRow), table(BoxRow)
 _EVIDENCE, _USE = table(EvidenceRow), table(CardUseRow)
+_NONE = false()
 
 
 class Retention(Protocol):
@@ -51,7 +53,7 @@ class Retention(Protocol):
 
     @property
     def operations_days(self) -> int:
-        """Of operations, after their end."""
+        """Of operations, after the end of storing; one whose boxes have not ended it is open."""
         ...
 
     @property
@@ -101,7 +103,8 @@ class Purge:
         if LEADER not in held:
             return
         self._with_boxes(_ROLLOUTS, _ROLLOUT_BOXES, _ROLLOUT_BOXES.c.rollout, self._keep.rollouts_days)
-        self._with_boxes(_OPERATIONS, _OPERATION_BOXES, _OPERATION_BOXES.c.operation, self._keep.operations_days)
+        of, days = _OPERATION_BOXES.c.operation, self._keep.operations_days
+        self._with_boxes(_OPERATIONS, _OPERATION_BOXES, of, days, kept=_waits_for_boxes())
         over_s = self._before(self._keep.alerts_days)
         self._delete(_ALERTS, _ALERTS.c.resolved_at_s < over_s)
         self._delete(_ALARMS, (_ALARMS.c.seen_by != "") & (_ALARMS.c.at_s < over_s))
@@ -148,13 +151,27 @@ class Purge:
         kept = last & c.revoked_at_s.is_(None) & c.device.in_(select(_BOXES.c.device))
         self._delete(_CERTIFICATES, (c.not_after_s < over_s) & ~kept)
 
-    def _with_boxes(self, of: Table, boxes: Table, refers: ColumnElement[object], days: int) -> None:
+    def _with_boxes(
+        self, of: Table, boxes: Table, refers: ColumnElement[object], days: int, *, kept: ColumnElement[bool] = _NONE
+    ) -> None:
         """Purge the oldest one that has ended, after its boxes: of ten thousand a part each time."""
         (key,) = of.primary_key.columns
-        query = select(key).where(of.c.ended_at_s < self._before(days)).order_by(of.c.ended_at_s).limit(1)
+        old = (of.c.ended_at_s < self._before(days)) & ~kept
+        query = select(key).where(old).order_by(of.c.ended_at_s).limit(1)
         oldest = self._connection.execute(query).scalar_one_or_none()
         if oldest is None:
             return
         if self._delete(boxes, refers == oldest) < PURGED_AT_ONCE:
             self._connection.execute(delete(of).where(key == oldest))
             self.more = True  # the next one, if there is one
+
+
+def _waits_for_boxes() -> ColumnElement[bool]:
+    """Return the condition that boxes of an operation have not ended it; those of which nothing is heard do not count.
+
+    An operation ends when its change is stored for all boxes, which then have yet to answer.
+    """
+    c = _OPERATION_BOXES.c
+    open_ = c.outcome.in_([BoxOutcome.QUEUED.value, BoxOutcome.STORED.value])
+    enrolled = (_BOXES.c.device == c.device) & (_BOXES.c.state == BoxState.ENROLLED.value)
+    return select(c.device).where(c.operation == _OPERATIONS.c.id, open_, enrolled).exists()

@@ -37,7 +37,10 @@ def table(row: type[TableRow]) -> Table:
 
 
 class MetaRow(TableRow):
-    """Numbers of the whole store: schema version, the counter of changes by people."""
+    """Numbers of the whole store: schema version, the counter of changes by people; and numbers of each partition.
+
+    No row is written by all controllers: they write those of their partitions, or the leader alone does.
+    """
 
     __tablename__ = "meta"
     key: Mapped[str] = mapped_column(String(64), primary_key=True)
@@ -78,7 +81,11 @@ class BoxRow(TableRow):
 
 
 class SpecRow(TableRow):
-    """A box's desired documents, by revision."""
+    """A box's desired documents, by revision.
+
+    `changed`: the number of the change by a person that made it, as `NoteTable.changed` counts them; None: an earlier
+    version of the store has written the document.
+    """
 
     __tablename__ = "specs"
     device: Mapped[str] = mapped_column(ForeignKey("boxes.device"), primary_key=True)
@@ -86,6 +93,7 @@ class SpecRow(TableRow):
     spec: Mapped[Json]
     at_s: Mapped[float]
     by: Mapped[str]
+    changed: Mapped[int | None]
 
 
 class CommandRow(TableRow):

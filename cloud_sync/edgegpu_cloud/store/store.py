@@ -10,7 +10,7 @@ from sqlalchemy import URL, Connection, Engine, make_url
 from sqlalchemy.exc import DataError, IntegrityError, SQLAlchemyError
 
 from edgegpu_cloud.errors import CloudError
-from edgegpu_cloud.phrases import in_english, phrase
+from edgegpu_cloud.phrases import on_pages, phrase
 from edgegpu_cloud.store.alerts.conditions import Conditions
 from edgegpu_cloud.store.alerts.tables import AlertTable
 from edgegpu_cloud.store.boxes import BoxTable
@@ -21,22 +21,29 @@ from edgegpu_cloud.store.controllers.leases import ALL, LeaseTable
 from edgegpu_cloud.store.engine import open_engine, reading, writing
 from edgegpu_cloud.store.enrolments import Enrolments
 from edgegpu_cloud.store.idempotency.tables import IdempotencyTable
-from edgegpu_cloud.store.migrations import check_not_newer, newest, upgrade, version_of
+from edgegpu_cloud.store.migrations import (
+    OtherTablesError,
+    check_not_newer,
+    newest,
+    upgrade,
+    version_in_use,
+    version_of,
+)
 from edgegpu_cloud.store.notes import NoteTable
 from edgegpu_cloud.store.operations.tables import OperationTable
 from edgegpu_cloud.store.people.tables import PeopleTable
-from edgegpu_cloud.store.records import LEADER
 from edgegpu_cloud.store.retention import Purge, Retention
 from edgegpu_cloud.store.rollouts.planned import PlanTable
 from edgegpu_cloud.store.rollouts.tables import RolloutTable
 from edgegpu_cloud.store.settlements.tables import SettlementTable
 from edgegpu_cloud.store.summaries.box_list import BoxList
-from edgegpu_cloud.store.summaries.tables import SUMMARIES, SummaryTable
+from edgegpu_cloud.store.summaries.tables import BoxChanges, ChangeNumbers, SummaryTable
 from edgegpu_cloud.store.telemetry.tables import TelemetryTable
 from edgegpu_sync.ids import DeviceId
 
-MOST_CHANGES = 1_000
-"""About so many changed boxes are named at once; the others at the next question."""
+MOST_CHANGES = 256
+"""About so many changed boxes of each partition are named at once; the others at the next question. At 10 000 boxes
+that is more than a partition has: what another controller takes over comes in one answer."""
 
 
 class CommitMoment(Enum):
@@ -70,7 +77,7 @@ class ContendedError(StoreError):
     """A transaction that met another one: nothing of it was changed, and the same may be tried again."""
 
 
-class OlderTablesError(CloudError):
+class OlderTablesError(OtherTablesError):
     """Tables that an older edgegpu has made: services wait until somebody migrates them."""
 
 
@@ -121,8 +128,7 @@ class Transaction:
         purge.run(held=held)
         self.notes.trim_events(held=held)
         self.boxes.forget_specs(held=held)
-        if LEADER in held:
-            self.summaries.tidy(self.notes.number(SUMMARIES))
+        self.summaries.tidy(held)
         return purge.more
 
     def finish(self) -> None:
@@ -197,7 +203,7 @@ class ControllerStore:
     @contextmanager
     def read(self) -> Iterator[Transaction]:
         """Read one state of the store, which does not change meanwhile."""
-        with _explaining(self._engine.url), self._reading.connect() as connection:
+        with explaining(self._engine.url), self._reading.connect() as connection:
             yield Transaction(connection, writes=False)
 
     @contextmanager
@@ -205,11 +211,14 @@ class ControllerStore:
         """Change the store: all of it is on the disk when the block ends; nothing of it when the block raises.
 
         Raises:
+            OlderTablesError: its tables are an older edgegpu's by now: they were restored.
+            OtherTablesError: they are a newer one's: they were migrated while this process ran.
             ContendedError: PostgreSQL alone: another transaction was in the way, run the block again.
             StoreError: the database refuses.
         """
-        with _explaining(self._engine.url):
+        with explaining(self._engine.url):
             with self._writing.connect() as connection:
+                self._check_tables(connection)
                 tx = Transaction(connection, writes=True)
                 yield tx
                 if (also := _ALSO.get()) is not None:
@@ -219,13 +228,25 @@ class ControllerStore:
                 connection.commit()
             self._watcher(CommitMoment.AFTER_COMMIT)
 
-    def changed_boxes(self, number: int) -> tuple[int, list[DeviceId]]:
-        """Return the newest number of changes, and the boxes that have changed after `number`; -1: the number alone."""
+    def changed_boxes(self, since: ChangeNumbers | None) -> BoxChanges:
+        """Return the boxes that have changed after these numbers, and how far that goes; None: the newest numbers."""
         with self.read() as tx:
-            if number < 0:
-                return tx.notes.number(SUMMARIES), []
-            found = tx.boxes.changed_since(number, MOST_CHANGES)
-        return (found[-1][0] if found else number), [device for _, device in found]
+            if since is None:
+                return BoxChanges(tx.summaries.numbers(), ())
+            return tx.summaries.changed_since(since, limit=MOST_CHANGES)
+
+    def check_tables(self) -> None:
+        """Check that the tables are still those of this program.
+
+        Raises:
+            OtherTablesError: as `write`.
+            StoreError: the database does not answer.
+        """
+        with explaining(self._engine.url), self._reading.connect() as connection:
+            self._check_tables(connection)
+
+    def _check_tables(self, connection: Connection) -> None:
+        _check_version(version_in_use(connection), self._engine.url)
 
     def close(self) -> None:
         """Close the database."""
@@ -241,7 +262,7 @@ def tables_version(url: str) -> int | None:
     """
     engine = open_engine(url)
     try:
-        with _explaining(engine.url), engine.connect() as connection:
+        with explaining(engine.url), engine.connect() as connection:
             found = version_of(connection)
         check_not_newer(found)
         return found
@@ -256,16 +277,23 @@ def check_current(url: str) -> int | None:
         OlderTablesError: an older edgegpu has made them.
         CloudError: as `tables_version`.
     """
-    found, ours = tables_version(url), newest()
-    if found is not None and found != ours:
+    found = tables_version(url)
+    if found is not None:
+        _check_version(found, make_url(url))
+    return found
+
+
+def _check_version(found: int, url: URL) -> None:
+    ours = newest()
+    check_not_newer(found)
+    if found != ours:
         text = phrase(
             "cannot use %(what)s: its tables have version %(found)s, ours is %(ours)s",
-            what=place_of(make_url(url)),
+            what=place_of(url),
             found=found,
             ours=ours,
         )
         raise OlderTablesError(text, remedy=phrase("run `edgegpu-cloud migrate` (docs/cloud/upgrade.md)"))
-    return found
 
 
 def migrate_tables(url: str) -> int | None:
@@ -275,12 +303,13 @@ def migrate_tables(url: str) -> int | None:
         CloudError: they are a newer edgegpu's, or a reference would be broken: nothing has changed.
         StoreError: the database refuses: nothing has changed.
     """
-    with _explaining(make_url(url)):
+    with explaining(make_url(url)):
         return upgrade(url)
 
 
 @contextmanager
-def _explaining(url: URL) -> Iterator[None]:
+def explaining(url: URL) -> Iterator[None]:
+    """Raise `StoreError` for the errors of a block that uses a database."""
     try:
         yield
     except SQLAlchemyError as error:
@@ -305,9 +334,9 @@ def explained(error: SQLAlchemyError, place: str) -> StoreError:
     cause = " ".join(str(driver or error).partition("\n")[0].split())
     if getattr(driver, "sqlstate", None) in _CONTENDED:
         met = phrase("cannot use %(place)s: another change was in the way", place=place)
-        text = in_english(f"{met} ({cause})", met)
+        text = on_pages(f"{met} ({cause})", met)
         return ContendedError(text, remedy=phrase("nothing was changed: try again"), words=cause)
     known = cause_of(cause, place)
     whole = phrase("cannot use %(place)s: %(cause)s", place=place, cause=known.what)
     kind = RecordError if isinstance(error, DataError | IntegrityError) else StoreError
-    return kind(in_english(f"cannot use {place}: {cause}", whole), remedy=known.remedy, words=cause)
+    return kind(on_pages(f"cannot use {place}: {cause}", whole), remedy=known.remedy, words=cause)

@@ -25,6 +25,11 @@ def printable(text: str) -> str:
     return "\n".join("".join(c if c.isprintable() else "?" for c in line) for line in text.splitlines())
 
 
+def one_line(text: str, most: int) -> str:
+    """Return a text that somebody else has chosen in one printable line of at most `most` characters."""
+    return clipped(printable(" ".join(text.split())), most)
+
+
 def cards_listed(text: str) -> tuple[str, ...]:
     """Return the UUIDs of the cards in the output of `nvidia-smi -L`, each once, at most `MOST_CARDS`.
 

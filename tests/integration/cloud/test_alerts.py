@@ -5,26 +5,21 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-import ssl
-import threading
 import time
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from kits.cert import Authority
 from kits.cloudcli import run
 from kits.controller import Bed
+from kits.webhooks import SECRET, Receiver, receiving
 from pydantic import ValidationError
 
 from edgegpu_cloud.alerts.findings import OwnCertificate, own_certificates
 from edgegpu_cloud.alerts.rules import AlertKind
 from edgegpu_cloud.alerts.service import GIVEN_UP_S, Alerts, AlertTask
 from edgegpu_cloud.alerts.webhook import WebhookError, WebhookTarget, post
-from edgegpu_cloud.errors import NotFoundError
+from edgegpu_cloud.errors import CloudError, NotFoundError
 from edgegpu_cloud.fleet.access import Access
 from edgegpu_cloud.layout import AlertConfig, CloudConfig, CloudLayout, WebhookConfig, dump, load
 from edgegpu_cloud.store.alerts.tables import MOST_WAITING, AlertFilter
@@ -37,69 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-SECRET = "a secret of sixteen and more"  # noqa: S105  (a test's)
 DAY_S = 86_400
-
-
-@dataclass
-class Receiver:
-    """A receiver of messages: answers with a status, moves, or drips bytes."""
-
-    url: str = ""
-    ca: str = ""
-    status: int = 204
-    drips: bool = False
-    got: list[tuple[dict[str, str], str]] = field(default_factory=list)
-    hold: threading.Event = field(default_factory=threading.Event)
-
-    @property
-    def bodies(self) -> list[dict[str, Any]]:
-        return [json.loads(body) for _, body in self.got]
-
-
-class _Handler(BaseHTTPRequestHandler):
-    def __init__(self, *args: Any, receiver: Receiver) -> None:  # noqa: ANN401  (the base class's own)
-        self.receiver = receiver
-        super().__init__(*args)
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"])).decode()
-        self.receiver.got.append(({name.lower(): value for name, value in self.headers.items()}, body))
-        self.send_response(self.receiver.status)
-        self.send_header("Location", "https://127.0.0.1:1/else")
-        self.send_header("Content-Length", "1000000" if self.receiver.drips else "0")
-        self.end_headers()
-        while self.receiver.drips and not self.receiver.hold.wait(0.1):
-            self.wfile.write(b"x")
-            self.wfile.flush()
-
-    def log_message(self, *_: Any) -> None:  # noqa: ANN401  (the base class's own)
-        return
-
-
-@contextmanager
-def receiving(folder: Path) -> Iterator[Receiver]:
-    authority = Authority("receivers")
-    pair = authority.pair("127.0.0.1", hosts=["127.0.0.1", "localhost"])
-    for name, text in (("hook.crt", pair.cert), ("hook.key", pair.key), ("hook-ca.crt", authority.pem)):
-        (folder / name).write_text(text)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(folder / "hook.crt", folder / "hook.key")
-    receiver = Receiver(ca=str(folder / "hook-ca.crt"))
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Handler, receiver=receiver))
-    server.daemon_threads = True
-    server.handle_error = lambda *_: None  # type: ignore[method-assign]  # a client that refuses is what is tested
-    server.socket = context.wrap_socket(server.socket, server_side=True)
-    receiver.url = f"https://127.0.0.1:{server.server_address[1]}/hook?of=edgegpu"
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-    thread.start()
-    try:
-        yield receiver
-    finally:
-        receiver.hold.set()
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 @pytest.fixture
@@ -375,6 +308,50 @@ def test_the_command_line_lists_silences_and_tests(bed: Bed, receiver: Receiver,
     assert "silenced until" in run("alerts", "list", "box-1", folder=tmp_path).out
     assert run("alerts", "test", "--json", folder=tmp_path).json["waiting"] == 1
     assert SECRET not in run("alerts", "list", folder=tmp_path).err
+
+
+LONG_LABEL = "x" * 64
+UNUSABLE = {
+    "https://hooks..example.com/T0K3N": "'hooks..example.com' is not a host name or an address",
+    f"https://{LONG_LABEL}.example.com/T0K3N": f"'{LONG_LABEL}.example.com' is not a host name or an address",
+    "https://?T0K3N": "'' is not a host name or an address",
+    "https://1234/T0K3N": "'1234' is not a host name or an address",
+    "https://hooks.example.com:99999/T0K3N": "the port of hooks.example.com is not a number from 1 to 65535",
+    "https://hooks.example.com:0/T0K3N": "the port of hooks.example.com is not a number from 1 to 65535",
+    "https://hooks.example.com:T0K3N/x": "the port of hooks.example.com is not a number from 1 to 65535",
+    "https://[::1/T0K3N": "this is not a URL: [ and ] stand around an IPv6 address",
+}
+
+
+@pytest.mark.parametrize("url", UNUSABLE)
+def test_an_address_that_no_message_can_be_sent_to_is_refused_without_its_path(url: str, tmp_path: Path) -> None:
+    file = tmp_path / "controller.yaml"
+    file.write_text(json.dumps({"version": 1, "alerts": {"webhook": {"urls": [url], "secret": SECRET}}}))
+    with pytest.raises(CloudError) as caught:
+        load(file)
+    assert caught.value.text == f"cannot use {file}: alerts.webhook.urls.0: Value error, {UNUSABLE[url]}"
+
+
+@pytest.mark.parametrize("host", ["hooks..example.com", f"{LONG_LABEL}.example.com", "h:99999", "[::1"])
+def test_a_message_to_an_address_that_cannot_be_used_has_failed_as_others_do(bed: Bed, host: str) -> None:
+    webhook = WebhookConfig.model_construct(urls=(f"https://{host}/T0K3N",), secret=SECRET)
+    settings = AlertConfig.model_construct(webhook=webhook)
+    alerts = Alerts(bed.store, settings, access=Access("anna"), clock=bed.world.clock)
+    alerts.test()
+    AlertTask(bed.store, settings, controller="controller-1", clock=bed.world.clock).send()
+    waiting, error = alerts.waiting()
+    assert waiting == 1
+    assert "correct alerts.webhook.urls" in error
+    assert "T0K3N" not in error
+
+
+RIGHT = ["hooks.example.com", "hooks.example.com.", "a_b.internal:8443", "[::1]:8443", "10.0.0.1"]
+
+
+@pytest.mark.parametrize("host", RIGHT)
+def test_an_address_of_a_receiver_is_taken_as_it_is(host: str) -> None:
+    url = f"https://user:word@{host}/x?y=z"
+    assert WebhookConfig(urls=(url,), secret=SECRET).urls == (url,)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import typer
 from kits.backups import passphrase_words
+from kits.child import ENDS_S, running_child
 from kits.cloudcli import ok, run
 from kits.cloudprocess import CONTROLLER, HTTPS, Cloud, parts, running
 from kits.enrol import Box
@@ -111,13 +112,12 @@ def test_boxes_are_labelled_and_selected_and_the_list_goes_on(cloud: Cloud) -> N
 
     command = [sys.executable, "-m", "edgegpu_cloud.cli.app", "boxes", "-l", "site=pole", "-o", "wide", "-w"]
     env = {**os.environ, "EDGEGPU_CLOUD": str(cloud.folder)}
-    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True, bufsize=1) as watching:
-        assert watching.stdout is not None
-        assert [watching.stdout.readline().split()[0] for _ in range(3)] == ["NAME", "north", "south"]
+    with running_child(command, env=env) as (process, lines):
+        assert [lines.readline().split()[0] for _ in range(3)] == ["NAME", "north", "south"]
         cloud.ok("label", "south", "rack=9")
-        changed = watching.stdout.readline()
-        watching.send_signal(signal.SIGINT)
-        assert (changed.split()[0], "rack=9,site=pole" in changed, watching.wait(30)) == ("south", True, 130)
+        changed = lines.readline()
+        process.send_signal(signal.SIGINT)
+        assert (changed.split()[0], "rack=9,site=pole" in changed, process.wait(ENDS_S)) == ("south", True, 130)
 
 
 def completed(cloud: Cloud, *words: str) -> list[str]:

@@ -104,6 +104,7 @@ def test_where_no_box_can_be_asked_it_is_an_error_with_a_remedy(here: Office) ->
         ("limits", "set", "-l", "gate", "asr", "--memory", "1"),
         ("limits", "set", "-l", "gate", "asr", "--memory", "1", "--preview"),
         ("sharing", "set", "-l", "gate", "--policy", "spread"),
+        ("sharing", "set", "-l", "gate", "--policy", "spread", "--preview"),
     ):
         done = run(*words, folder=folder)
         assert (done.code, "cannot ask any box" in done.err, "enrol --for" in done.err) == (1, True, True), words

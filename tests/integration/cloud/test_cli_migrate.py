@@ -7,6 +7,7 @@ import re
 import stat
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,11 +15,15 @@ import pytest
 from kits.backups import passphrase_words
 from kits.cloudcli import ok, run
 from kits.mqtt import wait_for
-from kits.storeschema import dump, make_old, make_released
+from kits.storeschema import dump, make_old, make_released, stamp
+from sqlalchemy import text
 
 from edgegpu_cloud.controller.status import hold
 from edgegpu_cloud.layout import CloudLayout
+from edgegpu_cloud.store.engine import open_engine
 from edgegpu_cloud.store.migrations import newest
+from edgegpu_cloud.store.records import ControllerBeat
+from edgegpu_cloud.store.store import ControllerStore
 from edgegpu_sim.ports import free_port
 
 if TYPE_CHECKING:
@@ -105,6 +110,22 @@ def test_serve_that_waits_ends_when_it_is_told_to(old: Path, tmp_path: Path) -> 
     assert process.wait(30) == 0, log.read_text()
 
 
+def test_serve_that_runs_ends_when_the_tables_are_another_version_s(old: Path, tmp_path: Path) -> None:
+    ok("migrate", folder=old)
+    log = tmp_path / "serve.log"
+    words = [sys.executable, "-m", "edgegpu_cloud.cli.app", "serve", "--no-link", "--folder", str(old)]
+    with log.open("wb") as out:
+        process = subprocess.Popen(words, stdout=out, stderr=out)
+    try:
+        wait_for(lambda: "boxes enrol at" in log.read_text(), what="it serves")
+        stamp(f"sqlite:///{old}/controller.db", newest() + 1)
+        assert process.wait(30) == 1, log.read_text()
+    finally:
+        process.kill()
+    assert f"version {newest() + 1}, ours is {newest()}" in log.read_text()
+    assert "upgrade edgegpu here" in log.read_text()
+
+
 class TestPostgresql:
     @pytest.fixture
     def url(self, postgres_server: PostgresServer) -> str:
@@ -149,6 +170,36 @@ class TestPostgresql:
         assert (copy.parent, stat.S_IMODE(copy.stat().st_mode)) == (folder, 0o600)
         postgres_server.restore(copy, again)
         assert dump(again) == before
+
+    def test_it_refuses_while_a_controller_of_another_machine_works_with_the_tables(
+        self, tmp_path: Path, url: str
+    ) -> None:
+        folder, ends = tmp_path / "cloud", threading.Event()
+        self.make(folder, url)
+        store = ControllerStore.open(url)
+        with store.write() as tx:
+            for name in ("dead", "west"):
+                tx.leases.join(ControllerBeat(name=name, instance="1", beat=1, place="", host=f"host-{name}"))
+        store.close()
+        stamp(url, newest() - 1)
+
+        def beats() -> None:
+            engine = open_engine(url)
+            while not ends.wait(0.5):
+                with engine.begin() as connection:
+                    connection.execute(text("UPDATE controllers SET beat = beat + 1 WHERE name = 'west'"))
+            engine.dispose()
+
+        thread = threading.Thread(target=beats)
+        thread.start()
+        done = run("migrate", "--no-backup", folder=folder)
+        ends.set()
+        thread.join()
+        assert done.code == 1
+        assert "cannot migrate the store: west on host-west works with it" in done.err
+        assert "stop it there" in done.err
+        done = run("migrate", "--no-backup", folder=folder)
+        assert "host-" not in done.err, "the dead one is in nobody's way"
 
     def test_without_pg_dump_it_refuses_and_says_what_to_do(
         self, tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch, postgres_server: PostgresServer

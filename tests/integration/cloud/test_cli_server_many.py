@@ -56,6 +56,17 @@ def many(store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
     site.store.close()
 
 
+def test_settings_of_more_boxes_than_a_page_has_are_previewed(many: tuple[ConsoleSite, str]) -> None:
+    _, url = many
+    words = ("sharing", "set", "-l", "site=hall", "--policy", "spread", "--preview")
+    expected = sorted(one.name for one in boxes() if one.labels.get("site") == "hall")
+    shown = run("--server", url, *words, "--json")
+    assert [one["box"] for one in shown.json] == expected, shown.err
+    assert shown.code == 0
+    assert len(expected) > MOST_BOXES
+    assert {one["items"]["policy"]["answer"] for one in shown.json} == {"changed"}
+
+
 def test_limits_of_more_boxes_than_a_request_names_are_one_operation(many: tuple[ConsoleSite, str]) -> None:
     site, url = many
 

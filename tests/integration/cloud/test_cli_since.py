@@ -5,19 +5,20 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING
 
 import pytest
+from kits.child import ENDS_S, running_child
 from kits.cloudcli import ok, run
 from kits.enrol import Box, Clock, Office, office
 
 from edgegpu_cloud.store.records import BoxEvent
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
@@ -107,15 +108,11 @@ def test_what_is_no_length_of_time_is_refused(here: Office, words: tuple[str, ..
 
 @contextmanager
 def watching(here: Office, *words: str) -> Iterator[tuple[subprocess.Popen[str], IO[str]]]:
-    """Run `commands -w` as a person does; it is interrupted at the end, if it runs then."""
+    """Run `commands -w` as a person does."""
     command = [sys.executable, "-m", "edgegpu_cloud.cli.app", "commands", "-w", *words]
     env = {**os.environ, "EDGEGPU_CLOUD": str(here.layout.folder)}
-    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True, bufsize=1) as process:
-        assert process.stdout is not None
-        try:
-            yield process, process.stdout
-        finally:
-            process.send_signal(signal.SIGINT)
+    with running_child(command, env=env) as running:
+        yield running
 
 
 def test_watched_commands_go_on_with_what_is_asked_and_what_changes_until_ctrl_c(here: Office) -> None:
@@ -132,7 +129,7 @@ def test_watched_commands_go_on_with_what_is_asked_and_what_changes_until_ctrl_c
         assert [line.split()[2] for line in ended] == ["k3s.restart", "inventory.refresh"], "oldest first"
         assert all("UNKNOWN" in line for line in ended), ended
         process.send_signal(signal.SIGINT)
-        assert (lines.read(), process.wait(30)) == ("", 130), "each was shown once"
+        assert (process.wait(ENDS_S), lines.read()) == (130, ""), "each was shown once"
 
 
 def test_watched_commands_as_json_are_a_line_each(here: Office) -> None:
@@ -142,4 +139,4 @@ def test_watched_commands_as_json_are_a_line_each(here: Office) -> None:
         new = here.fleet.command("asr-hall", "inventory.refresh", {}, wait_s=600)
         assert json.loads(lines.readline())["id"] == new
         process.send_signal(signal.SIGINT)
-        assert (lines.read(), process.wait(30)) == ("", 130)
+        assert (process.wait(ENDS_S), lines.read()) == (130, "")

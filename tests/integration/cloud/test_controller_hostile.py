@@ -11,6 +11,7 @@ from kits.storeschema import rows
 from edgegpu_sync.errors import RefusalReason
 from edgegpu_sync.ids import device_id
 from edgegpu_sync.link.events import MessageArrived
+from edgegpu_sync.messages.telemetry import TRANSACTION
 from edgegpu_sync.signing import Signer
 from edgegpu_sync.states import CommandState
 from edgegpu_sync.topics import parse
@@ -65,6 +66,15 @@ def test_replays_change_nothing(tapped: Wiretap) -> None:
             tapped.send(topic, payload, retained=retained)
     assert dump(tapped.bed) == before
     assert tapped.bed.fleet.alarms() == []
+
+
+def test_an_event_without_a_report_is_kept_as_none(new_bed: NewBed) -> None:
+    bed = new_bed(boxes=1)
+    bed.connect_all()
+    bed.box().happen("no report", kind=TRANSACTION)
+    bed.until(lambda: bool(bed.fleet.events(bed.devices[0])))
+    assert [(one.kind, one.text) for one in bed.fleet.events(bed.devices[0])] == [("machine.note", "no report")]
+    assert bed.fleet.changes(bed.devices[0]) == []
 
 
 def test_redirected_and_re_signed_messages_change_nothing(tapped: Wiretap) -> None:

@@ -125,7 +125,7 @@ def test_events_pass_as_they_come(proxied: ProxySite) -> None:
 @pytest.fixture
 def context(proxied: ProxySite) -> Iterator[BrowserContext]:
     """Yield a Chromium that is signed in, in which streams may break."""
-    with browser(proxied.url, proxied.session, expected="net::ERR_") as found:
+    with browser(proxied.url, proxied.session, expected=("net::ERR_",)) as found:
         yield found
 
 

@@ -3,7 +3,7 @@
 import json
 from dataclasses import replace
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from kits.details import box, saying
 
@@ -36,6 +36,7 @@ VALUES = st.recursive(
 )
 
 
+@settings(max_examples=40)
 @given(st.dictionaries(st.text(max_size=3_000), VALUES, max_size=20))
 def test_they_are_whole_or_bounded_and_counted(args: Json) -> None:
     kept = audited_args(args)

@@ -9,14 +9,17 @@ from kits.details import box, card, pod, view
 
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.preview.limits import Preview, preview
+from edgegpu_cloud.fleet.preview.live import PodChange
 from edgegpu_cloud.fleet.specs import ContainerLimits
 from edgegpu_cloud.fleet.views import BoxDetails
 from edgegpu_core.limits.verdict import FitResult
 from edgegpu_sync.messages.spec import Spec
 
 
-def ask(here: BoxDetails, *others: BoxDetails, units: int, core: int = 1, app: str = "asr") -> Preview:
-    wanted = ContainerLimits(namespace="default", app=app, container="main", memory_units=units, core=core)
+def ask(
+    here: BoxDetails, *others: BoxDetails, units: int, core: int = 1, app: str = "asr", live: bool = False
+) -> Preview:
+    wanted = ContainerLimits(namespace="default", app=app, container="main", memory_units=units, core=core, live=live)
     return preview(here, others, wanted)
 
 
@@ -93,6 +96,37 @@ def test_where_sharing_is_not_installed_nothing_fits_and_taking_limits_away_does
     assert "not installed" in found.text
     assert not found.fits
     assert ask(box(pods=ASR), units=0, core=0).fits
+
+
+HELD = {
+    "a": {**pod("asr-0", ("main", "0", 8, 1)), "enforced": "enforced"},
+    "b": pod("plate-0", ("main", "0", 21, 1)),
+}
+"""An app that the limiter holds on a card without a free unit."""
+
+
+def test_a_change_that_the_running_pods_follow_is_told() -> None:
+    here = box(cards=(card("0", excluded=True),), pods=HELD)
+    live = ask(here, units=2, live=True)
+    assert (live.pods, live.answer, live.live, live.not_live) == (PodChange.HELD, FitResult.FITS, True, "")
+    assert live.words().startswith("at once, without a new pod: 2 units, core 1\n  note: ")
+    anew = ask(here, units=2)
+    assert (anew.pods, anew.answer, anew.live, anew.not_live) == (PodChange.NEW, FitResult.NEVER, True, "")
+    assert "  with --live at once: no pod is made anew" in anew.words().splitlines()
+
+
+def test_why_the_running_pods_cannot_follow_is_told_who_asks_for_that() -> None:
+    here = box(pods=HELD)
+    live, anew = ask(here, units=9, live=True), ask(here, units=9)
+    assert (live.pods, live.live, live.not_live) == (PodChange.NEW, False, "asr-0 holds fewer units")
+    assert "  not at once: asr-0 holds fewer units" in live.words().splitlines()
+    assert (anew.live, anew.not_live, anew.live_words()) == (False, "", "")
+
+
+def test_limits_that_the_pods_have_change_nothing() -> None:
+    found = ask(box(cards=(card("0", excluded=True),), pods=HELD), units=8)
+    assert (found.pods, found.fits, found.live) == (PodChange.NONE, True, True)
+    assert found.words().startswith("its pods hold just that: 8 units, core 1")
 
 
 def test_what_means_nothing_is_told() -> None:

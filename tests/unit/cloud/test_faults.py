@@ -58,6 +58,7 @@ OF_SCHEMAS = {
 AROUND = {"chain", "dataclass-field", "default", "definition-ref", "definitions", "json-or-python", "model-field"} | {
     "no-info",
     "nullable",
+    "union",  # what each of its choices says
 }
 """Kinds of schemas that refuse nothing themselves."""
 OF_BOUNDS = {

@@ -11,6 +11,7 @@ from edgegpu_cloud.fleet.access import read_scope
 from edgegpu_cloud.fleet.audit.entries import Author
 from edgegpu_cloud.fleet.changes import add_box
 from edgegpu_cloud.fleet.fleet import Fleet
+from edgegpu_cloud.fleet.history.box_history import BoxHistories
 from edgegpu_cloud.fleet.history.metrics import UseRange
 from edgegpu_cloud.fleet.limits.history import ContainerKey
 from edgegpu_cloud.fleet.listing import BoxFilter
@@ -98,7 +99,10 @@ LOOKS: dict[str, Callable[[Fleet, Target], object]] = {
     "requests": lambda fleet, on: fleet.requests(on.box),
     "limits_history": lambda fleet, on: fleet.limits_history(on.box, ContainerKey("default", "asr", "main")),
     "card_use": lambda fleet, on: fleet.card_use(on.box, UseRange.DAY),
-    "history": lambda fleet, on: fleet.history(on.box),
+    "histories/commands": lambda fleet, on: fleet.histories.commands(on.box),
+    "histories/changes": lambda fleet, on: fleet.histories.changes(on.box),
+    "histories/events": lambda fleet, on: fleet.histories.events(on.box),
+    "histories/requests": lambda fleet, on: fleet.histories.requests(on.box),
     "changes": lambda fleet, on: fleet.changes(on.box),
     "one_command": lambda fleet, on: fleet.one_command(on.command),
 }
@@ -157,7 +161,9 @@ def test_every_method_of_the_fleet_is_in_these_tables() -> None:
     }
     other = {"follow", "is_forgotten"}
     public = {name for name in vars(Fleet) if not name.startswith("_")}
-    assert public == {*CHANGES, *REMOVALS, *LOOKS, *lists, *other}
+    assert public == {*CHANGES, *REMOVALS, *(name.partition("/")[0] for name in LOOKS), *lists, *other}
+    parts = {name for name in vars(BoxHistories) if not name.startswith("_")}
+    assert {f"histories/{name}" for name in parts} <= {*LOOKS}
 
 
 def test_lists_have_the_boxes_of_the_scope_alone(store: ControllerStore) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from kits.stores import open_store
 
 from edgegpu_cloud.errors import CloudError, ConflictError
 from edgegpu_cloud.fleet.audit.entries import NOTHING, Author, audit
@@ -20,7 +21,7 @@ from edgegpu_cloud.fleet.idempotency import (
 )
 from edgegpu_cloud.store.engine import open_engine
 from edgegpu_cloud.store.records import AuditFilter
-from edgegpu_cloud.store.store import CommitMoment, ControllerStore
+from edgegpu_cloud.store.store import CommitMoment
 
 KEY = "6f1c0f4e-4a5b-4e8e-9c0d-000000000001"
 ASKED = RepeatableRequest(by="otto", key=KEY, digest="1" * 64)
@@ -36,7 +37,7 @@ class Site:
     def __init__(self, url: str) -> None:
         self.now_s, self.dies_at = 1_000.0, -1
         self.url, self.commits = url, 0
-        self.store = ControllerStore.open(url, watcher=self.watch)
+        self.store = open_store(url, self.watch)
         self.requests = IdempotentRequests(self.store, clock=lambda: self.now_s)
 
     def watch(self, moment: CommitMoment) -> None:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from kits.stores import open_store
 
 from edgegpu_cloud.alerts.rules import AlertKind
 from edgegpu_cloud.alerts.service import Alerts, AlertTask
@@ -76,7 +77,7 @@ class Site:
 
 @pytest.fixture
 def site(store_url: str) -> Iterator[Site]:
-    store = ControllerStore.open(store_url)
+    store = open_store(store_url)
     yield Site(store)
     store.close()
 

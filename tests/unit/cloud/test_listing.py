@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from kits.stores import open_store
 
@@ -99,6 +99,7 @@ class TestFilters:
             take_in(store, number, labels=labels_of(number))
         fleet = Fleet(store, clock=lambda: NOW_S, by="anna")
 
+        @settings(max_examples=40)
         @given(st.lists(st.sampled_from(TERMS), min_size=1, max_size=4, unique=True))
         def selects(terms: list[str]) -> None:
             text = ",".join(terms)

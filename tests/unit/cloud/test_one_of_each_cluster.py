@@ -16,6 +16,7 @@ from edgegpu_cloud.fleet.listing import BoxFilter, PageOrder
 from edgegpu_cloud.fleet.operations.operations import Operations
 from edgegpu_cloud.fleet.selectors import read_selector
 from edgegpu_cloud.fleet.specs import ContainerLimits
+from edgegpu_cloud.rollouts.rollouts import RolloutRequest, Rollouts
 from edgegpu_cloud.store.operations.records import OperationKind
 from edgegpu_cloud.store.people.records import Role
 from edgegpu_cloud.store.store import ControllerStore
@@ -128,6 +129,27 @@ class TestContainer:
         with pytest.raises(CloudError, match=r"it has decoder, main") as found:
             container(filled)
         assert found.value.remedy == "name it: --container decoder"
+
+    def test_a_rollout_is_for_the_one_that_is_meant_on_all_of_its_boxes(self, filled: ControllerStore) -> None:
+        request = RolloutRequest(change=LIMITS, selector="site=hall")
+        rollouts = Rollouts(filled, clock=lambda: NOW_S, access=Access("anna"))
+        assert "default/asr main:" in rollouts.preview(request).words
+        assert "default/asr main:" in rollouts.show(rollouts.start(request)).words
+        named = replace(request, change=replace(LIMITS, container="side"))
+        assert "default/asr side:" in rollouts.preview(named).words
+
+    def test_a_rollout_over_boxes_of_several_is_refused_with_their_names(self, filled: ControllerStore) -> None:
+        """The first box alone would have said main: it is the last whose pod is another."""
+        put_boxes(
+            filled, [ClusterBox(number=9, name="z", labels={"site": "hall"}, containers=["decoder"])], now_s=NOW_S
+        )
+        request = RolloutRequest(change=LIMITS, selector="site=hall")
+        rollouts = Rollouts(filled, clock=lambda: NOW_S, access=Access("anna"))
+        for ask in (rollouts.preview, rollouts.outline, rollouts.start):
+            with pytest.raises(CloudError, match=r"it has decoder, main") as found:
+                ask(request)
+            assert found.value.remedy == "name it: --container decoder"
+        assert rollouts.all() == []
 
     def test_an_app_whose_name_ends_like_a_pods_is_found(self, store: ControllerStore) -> None:
         labels = {"site": "hall"}

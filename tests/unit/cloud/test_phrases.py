@@ -25,8 +25,8 @@ from edgegpu_cloud.phrases import (
     phrase_json,
     phrase_n,
     read_phrase,
-    reported,
 )
+from edgegpu_cloud.result_codes import reported
 from edgegpu_core.sentences import sentence
 
 SOURCES = Path(edgegpu_cloud.__file__).parent

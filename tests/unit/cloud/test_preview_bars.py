@@ -135,18 +135,18 @@ FULL = {"a": held("asr-0", ("main", "1", 8, 1)), "b": pod("plate-0", ("main", "1
 
 def test_fewer_units_live_stay_taken_and_no_pod_moves() -> None:
     found = ask(box(pods=FULL), units=2, live=True)
-    assert (found.pods, found.places, found.not_live, found.is_refused) == (
+    assert (found.preview.pods, found.places, found.preview.not_live, found.preview.fits) == (
         PodChange.HELD,
         (CardPlace("box1", "1"),),
         "",
-        False,
+        True,
     )
     [_, bar] = found.after[0].cards
     [mine, _] = bar.pieces
     assert (mine.first_unit, mine.units, mine.live_units, mine.idle_units, mine.planned) == (0, 8, 2, 6, True)
     assert (bar.held_units, bar.free_units) == (29, 0)
     anew = ask(box(pods=FULL), units=2)
-    assert (anew.pods, anew.after[0].cards[0].held_units) == (PodChange.NEW, 2)
+    assert (anew.preview.pods, anew.after[0].cards[0].held_units) == (PodChange.NEW, 2)
 
 
 def test_a_live_limit_goes_up_again_to_all_that_is_held() -> None:
@@ -154,21 +154,21 @@ def test_a_live_limit_goes_up_again_to_all_that_is_held() -> None:
     for units, idle in ((5, 3), (8, 0)):
         found = ask(low, units=units, live=True)
         mine = found.after[0].cards[1].pieces[0]
-        assert (found.pods, mine.units, mine.idle_units) == (PodChange.HELD, 8, idle)
-    assert ask(low, units=9, live=True).not_live == "asr-0 holds fewer units"
+        assert (found.preview.pods, mine.units, mine.idle_units) == (PodChange.HELD, 8, idle)
+    assert ask(low, units=9, live=True).preview.not_live == "asr-0 holds fewer units"
 
 
 def test_what_holds_already_needs_no_stop() -> None:
     found = ask(box(cards=(card("1"),), pods=FULL), units=8)
-    assert (found.pods, found.places) == (PodChange.NONE, (CardPlace("box1", "1"),))
+    assert (found.preview.pods, found.places) == (PodChange.NONE, (CardPlace("box1", "1"),))
     assert drawn(found.after[0]) == [[("asr", 0, 8, True), ("plate", 8, 21, False)]]
 
 
 def test_a_live_limit_needs_no_card_for_new_pods() -> None:
     closed = box(cards=(card("0"), card("1", excluded=True)), pods=FULL)
-    assert ask(closed, units=2, live=True).pods is PodChange.HELD
+    assert ask(closed, units=2, live=True).preview.pods is PodChange.HELD
     alone = box(cards=(card("1", excluded=True),), pods=FULL)
-    assert [ask(alone, units=2, live=live).is_refused for live in (True, False)] == [False, True]
+    assert [ask(alone, units=2, live=live).preview.fits for live in (True, False)] == [True, False]
 
 
 @pytest.mark.parametrize(
@@ -185,11 +185,11 @@ def test_a_live_limit_needs_no_card_for_new_pods() -> None:
 )
 def test_it_is_said_why_limits_are_not_set_live(pods: dict[str, Any], core: int, why: str) -> None:
     found = ask(box(pods=pods), units=2, core=core, live=True)
-    assert (found.pods, found.not_live) == (PodChange.NEW, why)
+    assert (found.preview.pods, found.preview.not_live) == (PodChange.NEW, why)
 
 
 def test_a_pod_on_another_box_of_the_cluster_is_made_anew() -> None:
     there = box("box2", pods={"z": held("asr-1", ("main", "0", 8, 1))})
     here = box(pods={"a": held("asr-0", ("main", "0", 8, 1))})
-    assert ask(here, there, units=2, live=True).not_live == "asr-1 is on another box of the cluster"
-    assert ask(here, units=2, live=True).pods is PodChange.HELD
+    assert ask(here, there, units=2, live=True).preview.not_live == "asr-1 is on another box of the cluster"
+    assert ask(here, units=2, live=True).preview.pods is PodChange.HELD

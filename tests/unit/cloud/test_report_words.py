@@ -1,4 +1,4 @@
-"""What pages say of a box's refusal: by its code and its numbers, in the page's language; in English its own words."""
+"""What pages say of a box's refusal: by its code and its numbers, in the page's language."""
 
 from __future__ import annotations
 
@@ -10,10 +10,16 @@ import pytest
 from kits.speaking import phrasing
 
 from edgegpu_cloud.fleet.limits.report_words import report_words
-from edgegpu_cloud.phrases import phrase_json, read_phrase
+from edgegpu_cloud.phrases import of_sentence, phrase_json, read_phrase
+from edgegpu_cloud.result_codes import code_words
+from edgegpu_core.model import ResourceModel
+from edgegpu_core.reasons import need
+from edgegpu_core.request import PlaceableRequest
+from edgegpu_core.sentences import sentence
 from edgegpu_sync.messages.uplink import ItemReport
 from edgegpu_sync.rules.box_sentences import BOX_SENTENCES, NO_CONTAINER, NO_PERMISSION, NO_WORKLOAD, BoxSentence
 from edgegpu_sync.rules.settle import NO_SHARING
+from edgegpu_sync.states import ResultCode
 
 TOLD = "needs 40 vcuda-memory on one card; card 0 has 29 free"
 WIDE = str.maketrans("\N{FULLWIDTH COMMA}\N{FULLWIDTH SEMICOLON}\N{FULLWIDTH COLON}", ",;:")
@@ -38,8 +44,45 @@ def chinese(one: ItemReport) -> str:
     back = read_phrase(text, json.loads(json.dumps(phrase_json(text))))
     said = phrasing("zh").quoted(text)
     assert said == phrasing("zh").quoted(back), "it comes back from the store"
-    assert phrasing("en").quoted(text) == phrasing("en").quoted(one.text), "English is the box's own text"
+    assert text == (one.text or ""), "logs, the API and the command line have the box's own text"
     return said.translate(WIDE)
+
+
+def english(one: ItemReport) -> str:
+    return phrasing("en").quoted(report_words(one))
+
+
+def test_an_english_page_has_the_users_words_for_a_refusal() -> None:
+    one = report(numbers=numbers(card(29)))
+    assert english(one) == (
+        "1 pod needs 40 units and core 30 on one card; free without its own pods: card 0 has 29 units and core 100"
+    )
+    three = report(numbers=numbers(card(29), need_core=200, replicas=3))
+    assert english(three).startswith("each of 3 pods needs 2 whole empty cards; ")
+    assert english(report("no <room>", code="NEW_CODE")) == "no &lt;room&gt;"
+
+
+@pytest.mark.parametrize("code", list(ResultCode))
+def test_pages_have_words_for_each_code(code: ResultCode) -> None:
+    """Who reads logs, the API or a command line finds the code itself."""
+    assert code_words(code.value) == code.value
+    said = [phrasing(language).code_words(code.value) for language in ("en", "zh")]
+    assert all(code.value not in one and one.strip() for one in said)
+    assert said[0] != said[1]
+
+
+def test_a_code_of_a_newer_agent_stays_as_it_is() -> None:
+    assert phrasing("zh").code_words("NEW_<CODE>") == "NEW_&lt;CODE&gt;"
+
+
+def test_the_cores_own_refusal_has_no_resource_names_on_pages() -> None:
+    """A preview's text comes from the core, which says what a pod asks of Kubernetes."""
+    ask = PlaceableRequest(memory_units=1, core=30, whole=False, cards=1)
+    model = ResourceModel()
+    text = of_sentence(sentence("needs %(need)s", need=need(ask, model)))
+    assert text == "needs 1 vcuda-memory and 30 vcuda-core on one card"
+    assert phrasing("en").said(text) == "needs 1 memory unit and 30 core on one card"
+    assert "vcuda" not in phrasing("zh").said(text)
 
 
 def test_numbers_that_explain_it_say_it() -> None:

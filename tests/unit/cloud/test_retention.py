@@ -43,11 +43,11 @@ KEEP = RetentionConfig(**{field: 10 for _, field in WHEN.values()})
 
 
 @pytest.fixture
-def connection(store_url: str) -> Iterator[Connection]:
+def connection(empty_url: str) -> Iterator[Connection]:
     """Yield a connection to a store with rows in each table, all of which ended or happened just now."""
-    make_released(store_url)
-    upgrade(store_url)
-    engine = open_engine(store_url)
+    make_released(empty_url)
+    upgrade(empty_url)
+    engine = open_engine(empty_url)
     with engine.connect() as connection:
         for name in LATER:
             rows = [row_of(TABLES[name], number) for number in (1, 2)]
@@ -107,6 +107,33 @@ def test_what_is_open_stays_however_old_it_is(connection: Connection) -> None:
     connection.execute(update(TABLES["alarms"]).values(seen_by="anna"))
     purge(connection)
     assert count(connection, "alarms") == 0
+
+
+@pytest.mark.parametrize("outcome", ["QUEUED", "STORED"])
+def test_an_operation_stays_while_a_box_has_not_ended_it(connection: Connection, outcome: str) -> None:
+    operations, of, boxes = (TABLES[name] for name in ("operations", "operation_boxes", "boxes"))
+    connection.execute(update(operations).values(ended_at_s=1.0))
+    connection.execute(update(of).where(of.c.operation == "id-1").values(outcome=outcome, device=DEVICE))
+    connection.execute(update(of).where(of.c.operation == "id-2").values(outcome=outcome, device="f" * 16))
+    connection.execute(update(boxes).values(state="ENROLLED"))
+
+    def kept() -> tuple[list[str], list[str]]:
+        purge(connection)
+        ids = connection.execute(select(operations.c.id)).scalars().all()
+        return list(ids), list(connection.execute(select(of.c.operation)).scalars())
+
+    assert kept() == (["id-1"], ["id-1"]), "the other one waits for a box that was forgotten"
+    connection.execute(update(of).values(outcome="APPLIED"))
+    assert kept() == ([], [])
+
+
+@pytest.mark.parametrize("state", ["REVOKED", "SET_ASIDE"])
+def test_a_box_of_which_nothing_is_heard_holds_no_operation(connection: Connection, state: str) -> None:
+    connection.execute(update(TABLES["operations"]).values(ended_at_s=1.0))
+    connection.execute(update(TABLES["operation_boxes"]).values(outcome="STORED"))
+    connection.execute(update(TABLES["boxes"]).values(state=state))
+    purge(connection)
+    assert (count(connection, "operations"), count(connection, "operation_boxes")) == (0, 0)
 
 
 def test_a_batch_is_bounded_and_the_rest_follows(connection: Connection) -> None:

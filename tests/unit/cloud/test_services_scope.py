@@ -158,6 +158,7 @@ def test_the_webhook_is_for_those_who_see_all_boxes(
 
 def test_every_method_of_the_services_is_in_these_tables() -> None:
     lists = {"alerts.firing", "operations.list", "operations.seen", "operations.start", "operations.preview_limits"}
+    lists |= {"operations.preview_sharing", "operations.with_container"}
     lists |= {f"enrolment.{one}" for one in ("tokens", "token_count", "attempts", "attempt_count")}
     parts = {"alerts": Alerts, "evidence": EvidenceService, "enrolment": EnrolmentManager, "operations": Operations}
     public = {f"{name}.{one}" for name, part in parts.items() for one in vars(part) if not one.startswith("_")}

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from kits.stores import open_store
 from sqlalchemy import text
 from sqlalchemy.engine import make_url
 from sqlalchemy.schema import CreateTable
@@ -61,7 +62,7 @@ def a_command(number: int, **tracked: object) -> StoredCommand:
 
 @pytest.fixture
 def store(store_url: str) -> Iterator[ControllerStore]:
-    store = ControllerStore.open(store_url)
+    store = open_store(store_url)
     with store.write() as tx:
         tx.boxes.add(a_box())
     yield store

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
+from kits.stores import open_store
 
 from edgegpu_cloud.store.records import BoxRecord, Latest
 from edgegpu_cloud.store.rollouts.planned import PlanQuery
@@ -23,7 +24,7 @@ KINDS = (TopicKind.STATUS, TopicKind.HEALTH)
 
 @pytest.fixture
 def store(store_url: str) -> Iterator[ControllerStore]:
-    store = ControllerStore.open(store_url)
+    store = open_store(store_url)
     yield store
     store.close()
 

@@ -1,21 +1,23 @@
 """Summaries of boxes: always in step with what lists show, and each change of one is found by its number."""
 
-import importlib
 import random
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 from alembic.operations import Operations
 from alembic.runtime.migration import MigrationContext
 from kits.controller import Bed, Faults
+from kits.daily import of_the_day
 from kits.modelbox import ModelBox
 from sqlalchemy import text
 
 from edgegpu_cloud.fleet.listing import BoxFilter, PageOrder
 from edgegpu_cloud.fleet.specs import ContainerLimits
 from edgegpu_cloud.store.engine import open_engine, writing
+from edgegpu_cloud.store.records import PARTITIONS, partition_of
 from edgegpu_cloud.store.summaries.box_list import UNKNOWN_HEALTH, ListedBox
-from edgegpu_cloud.store.summaries.tables import KEPT_CHANGES, SUMMARIES
+from edgegpu_cloud.store.summaries.tables import ChangeNumbers
 from edgegpu_sync.ids import DeviceId
 from edgegpu_sync.messages.telemetry import Alloc, BoxHealth, CardReport, CardShare, Inventory, PodAlloc
 from edgegpu_sync.messages.uplink import Goodbye, UplinkBody
@@ -116,7 +118,7 @@ def says(box: ModelBox, act: str, rng: random.Random) -> None:
         say(box, TopicKind.STATUS, Goodbye, state="bye", why=why)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", of_the_day(range(6), parts=3))
 def test_whatever_happens_a_summary_is_what_the_records_come_to(tmp_path: Path, seed: int) -> None:
     bed = Bed(tmp_path, boxes=4, seed=seed, faults=Faults(lose=0.1, double=0.1, delay=0.1))
     rng = random.Random(seed)
@@ -134,14 +136,12 @@ def test_whatever_happens_a_summary_is_what_the_records_come_to(tmp_path: Path, 
     check(bed)
 
 
-def number(bed: Bed) -> int:
-    with bed.store.read() as tx:
-        return tx.notes.number(SUMMARIES)
+def numbers(bed: Bed) -> ChangeNumbers:
+    return bed.store.changed_boxes(None).numbers
 
 
-def changed_since(bed: Bed, since: int, limit: int = 100) -> list[tuple[int, DeviceId]]:
-    with bed.store.read() as tx:
-        return tx.boxes.changed_since(since, limit)
+def changed(bed: Bed, since: ChangeNumbers) -> list[DeviceId]:
+    return sorted(bed.store.changed_boxes(since).boxes)
 
 
 def test_reports_that_change_nothing_change_no_number(tmp_path: Path) -> None:
@@ -151,17 +151,18 @@ def test_reports_that_change_nothing_change_no_number(tmp_path: Path) -> None:
         say_inventory(bed.box(device), units=8)
         say_health(bed.box(device), "ok")
     bed.settle()
-    before = number(bed)
+    before = numbers(bed)
     for _ in range(3):
         for device in bed.devices:
             bed.box(device).say_reported()
             say_inventory(bed.box(device), units=8)
             say_health(bed.box(device), "ok")
         bed.settle(60.0)
-    assert number(bed) == before
+    assert numbers(bed) == before
     say_health(bed.box(bed.devices[1]), "bad")
     bed.settle()
-    assert changed_since(bed, before) == [(before + 1, bed.devices[1])]
+    assert sum(numbers(bed)) == sum(before) + 1
+    assert changed(bed, before) == [bed.devices[1]]
 
 
 def test_what_only_the_page_of_a_box_shows_counts_as_a_change_too(tmp_path: Path) -> None:
@@ -170,39 +171,35 @@ def test_what_only_the_page_of_a_box_shows_counts_as_a_change_too(tmp_path: Path
     say_inventory(bed.box(), units=8)
     say_pods(bed.box(), {"asr-0": 2})
     bed.settle()
-    before = number(bed)
+    before = sum(numbers(bed))
     say_pods(bed.box(), {"tts-0": 2})  # as many units: the list shows nothing else
     bed.settle()
-    assert number(bed) == before + 1
+    assert sum(numbers(bed)) == before + 1
     id_ = bed.fleet.command(bed.devices[0], "inventory.refresh", {})
     bed.until(lambda: bed.fleet.one_command(id_).ended)
-    assert number(bed) > before + 2  # it was asked, and it has ended
+    assert sum(numbers(bed)) > before + 2  # it was asked, and it has ended
 
 
-def test_what_many_boxes_say_at_once_is_one_number_and_comes_together(tmp_path: Path) -> None:
+def test_what_many_boxes_say_at_once_raises_the_number_of_each_of_their_partitions_once(tmp_path: Path) -> None:
     bed = Bed(tmp_path, boxes=5)
     bed.connect_all()
     bed.settle()
-    before = number(bed)
+    before = numbers(bed)
     for device in bed.devices:
         say_health(bed.box(device), "warn")
     bed.settle()
-    assert changed_since(bed, before, limit=2) == [(before + 1, device) for device in bed.devices]
-    assert changed_since(bed, before + 1) == []
+    partitions = set(map(partition_of, bed.devices))
+    assert numbers(bed) == tuple(number + (at in partitions) for at, number in enumerate(before))
+    assert changed(bed, before) == bed.devices
+    assert changed(bed, numbers(bed)) == []
 
 
-def test_a_box_that_was_forgotten_has_changed_and_is_dropped_later(tmp_path: Path) -> None:
+def test_a_box_that_was_forgotten_has_changed(tmp_path: Path) -> None:
     bed = Bed(tmp_path, boxes=2)
-    before, gone = number(bed), bed.devices[0]
+    before, gone = numbers(bed), bed.devices[0]
     bed.fleet.forget(gone)
-    assert changed_since(bed, before) == [(before + 1, gone)]
+    assert changed(bed, before) == [gone]
     assert list(listed(bed)) == [bed.devices[1]]
-    with bed.store.write() as tx:
-        tx.summaries.tidy(before + 1 + KEPT_CHANGES)
-        assert (before + 1, gone) in tx.boxes.changed_since(before, 10)
-        tx.summaries.tidy(before + 2 + KEPT_CHANGES)
-        assert tx.boxes.changed_since(before, 10) == []
-        assert len(tx.boxes.changed_since(0, 10)) == 1
 
 
 def test_boxes_are_found_by_the_apps_that_hold_shares_or_have_limits(tmp_path: Path) -> None:
@@ -247,14 +244,16 @@ def test_the_revision_that_brings_summaries_fills_them_as_the_program_does(tmp_p
 
     before = rows()
     assert all(before.values())
-    revision = importlib.import_module("edgegpu_cloud.store.versions.0002_summaries")
+    versions = [import_module(f"edgegpu_cloud.store.versions.{name}") for name in ("0002_summaries", "0017_changes")]
     with writing(engine).begin() as connection:
         for name in tables:
             connection.execute(text(f"DROP TABLE {name}"))
-        connection.execute(text("DELETE FROM meta WHERE key = 'summaries'"))
+        connection.execute(text("DELETE FROM meta WHERE key LIKE 'summaries/%'"))
         with Operations.context(MigrationContext.configure(connection)):
-            revision.upgrade()
+            for version in versions:
+                version.upgrade()
     check(bed)
     assert rows() == before
-    assert len(changed_since(bed, 0)) == len(bed.devices)
+    assert numbers(bed) == (1,) * PARTITIONS
+    assert changed(bed, (0,) * PARTITIONS) == bed.devices
     engine.dispose()

@@ -39,7 +39,7 @@ from edgegpu_cloud.fleet.selectors import read_labels
 from edgegpu_cloud.fleet.views import BoxView
 from edgegpu_cloud.store.records import Alarm
 
-_EVENTS, _MOST = 10, 10_000
+_EVENTS, _CHANGES, _MOST = 10, 10, 10_000
 
 BOXES_HELP = """\
 List the boxes: whether they are there, what is free on them, and whether anything is the matter.
@@ -66,7 +66,7 @@ Show one box: who it is, what was asked of it and what became of that, its probl
 machine (also those that were made on the box itself), its last events.
 
 \b
---since shows changes and events that are younger: 2h, 7d; of events all. Without it the last ten.
+--since shows all changes and events that are younger: 2h, 7d. Without it the last ten of each.
 --json prints {"box": {...}, "spec": {...}, "latest": {KIND: {...}}, "events": [...], "changes": [...],
 "orphans": [...]}
 """
@@ -235,7 +235,8 @@ def box(
         details = cloud.fleet.details(name)
         found = cloud.fleet.events(details.box.device, _MOST if since else _EVENTS)
         events = [event for event in found if event.at_s >= since_s]
-        changes = [change for change in cloud.fleet.changes(details.box.device) if change.at_s >= since_s]
+        made = cloud.fleet.changes(details.box.device, _MOST if since else _CHANGES)
+        changes = [change for change in made if change.at_s >= since_s]
         if json:
             print_json(
                 {

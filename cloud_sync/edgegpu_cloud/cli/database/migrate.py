@@ -9,13 +9,23 @@ import typer
 from pydantic import ValidationError
 
 from edgegpu_base.files import sync_folder
-from edgegpu_cloud.cli.common import DEFAULT, FolderOption, JsonOption, answer, check_database, refuse_server, reporting
+from edgegpu_cloud.cli.common import (
+    DEFAULT,
+    FolderOption,
+    JsonOption,
+    answer,
+    check_database,
+    refuse_server,
+    reporting,
+    say,
+)
 from edgegpu_cloud.controller.status import check_stopped
 from edgegpu_cloud.enrolment.key_files import read_file, write_file
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.layout import CloudConfig, CloudLayout, load, store_url, with_database
 from edgegpu_cloud.ownership import become_owner
 from edgegpu_cloud.store.backup import copy_store
+from edgegpu_cloud.store.controllers.running import running_controllers
 from edgegpu_cloud.store.migrations import load_revisions, newest
 from edgegpu_cloud.store.move import move_store
 from edgegpu_cloud.store.store import migrate_tables, tables_version
@@ -23,9 +33,11 @@ from edgegpu_cloud.store.store import migrate_tables, tables_version
 HELP = """\
 Bring the tables of the store to the version of this program, in one transaction: all of it or nothing.
 
-Run it after an upgrade of edgegpu-cloud. Stop `serve` before; one that was started already waits for this. First the
-store is copied: a SQLite file beside itself, a PostgreSQL by `pg_dump` into the controller's folder. The copy has a
-time in its name and holds the whole store; it is yours to remove.
+Run it after an upgrade of edgegpu-cloud. Stop `serve` before, on each machine that uses the store. One of the new
+version that was started already waits for this; one of the old version that was overlooked ends by itself.
+
+First the store is copied: a SQLite file beside itself, a PostgreSQL by `pg_dump` into the controller's folder. The copy
+has a time in its name and holds the whole store; it is yours to remove.
 
 --to moves a store that is a SQLite file into an empty PostgreSQL: in batches, in one transaction, compared row by row
 before the commit. Then controller.yaml names that database. The SQLite file is left as it was.
@@ -94,11 +106,21 @@ def _migrate(layout: CloudLayout, config: CloudConfig, *, backup: bool) -> Migra
     if found == ours:
         return MigrationDone(found, ours)
     check_stopped(layout)
+    if config.database.url:
+        _check_alone(url)
     copy = ""
     if backup:
         copy = str(_copy(layout, config, url))
     migrate_tables(url)
     return MigrationDone(found, ours, copy)
+
+
+def _check_alone(url: str) -> None:
+    """Refuse while controllers on other machines work with the database."""
+    say("edgegpu-cloud: looks whether controllers of other machines run, some seconds")
+    if running := running_controllers(url):
+        text = f"cannot migrate the store: {', '.join(running)} works with it"
+        raise CloudError(text, remedy="stop it there (systemctl stop edgegpu-cloud), migrate, and start it again")
 
 
 def _config_of(config: CloudConfig, url: str, password_file: str) -> CloudConfig:

@@ -12,21 +12,19 @@ from edgegpu_cloud.errors import NotFoundError
 from edgegpu_cloud.fleet.audit.views import AuditView
 from edgegpu_cloud.fleet.fleet import WAIT_S, WHOLE_AUDIT
 from edgegpu_cloud.fleet.following import follow
-from edgegpu_cloud.fleet.history.box_history import MachineChange
+from edgegpu_cloud.fleet.history.box_history import CHANGES, MachineChange
 from edgegpu_cloud.fleet.limits.history import ContainerKey, LimitsHistoryEntry
 from edgegpu_cloud.fleet.limits.requests import RequestedItem
 from edgegpu_cloud.fleet.listing import BoxFilter
 from edgegpu_cloud.fleet.specs import ContainerLimits, SharingSettings
 from edgegpu_cloud.fleet.views import BoxDetails, BoxView, CommandView
-from edgegpu_cloud.store.notes import KEPT_EVENTS
 from edgegpu_cloud.store.records import Alarm, AuditFilter, BoxEvent
 from edgegpu_sync.ids import CommandId
 from edgegpu_sync.messages.spec import Spec
 
 _VIEW, _DETAILS, _ALARM = TypeAdapter(BoxView), TypeAdapter(BoxDetails), TypeAdapter(Alarm)
-_COMMAND, _EVENTS = TypeAdapter(CommandView), TypeAdapter(list[BoxEvent])
-_REQUESTS, _HISTORY = TypeAdapter(list[RequestedItem]), TypeAdapter(list[LimitsHistoryEntry])
-_CHANGES = TypeAdapter(list[MachineChange])
+_COMMAND, _EVENT, _CHANGE = TypeAdapter(CommandView), TypeAdapter(BoxEvent), TypeAdapter(MachineChange)
+_REQUEST, _HISTORY = TypeAdapter(RequestedItem), TypeAdapter(list[LimitsHistoryEntry])
 _AUDIT = TypeAdapter(AuditView)
 _MOST_NAMES = 100
 
@@ -62,16 +60,17 @@ class RemoteFleet:
 
     def events(self, device: str, limit: int = 50) -> list[BoxEvent]:
         """Return the last events of a box, newest first."""
-        found = self._client.get(f"/boxes/{name_in_path(device)}/events", limit=min(limit, KEPT_EVENTS))
-        return read_as(_EVENTS, found)
+        return [read_as(_EVENT, one) for one in self._client.items(f"/boxes/{name_in_path(device)}/events", most=limit)]
 
-    def changes(self, device: str) -> list[MachineChange]:
+    def changes(self, device: str, limit: int = CHANGES) -> list[MachineChange]:
         """Return the last changes of a box's machine, newest first."""
-        return read_as(_CHANGES, self._client.get(f"/boxes/{name_in_path(device)}/changes"))
+        found = self._client.items(f"/boxes/{name_in_path(device)}/changes", most=limit)
+        return [read_as(_CHANGE, one) for one in found]
 
     def requests(self, device: str) -> list[RequestedItem]:
         """Return what is requested of a box now."""
-        return read_as(_REQUESTS, self._client.get(f"/boxes/{name_in_path(device)}/requests"))
+        found = self._client.items(f"/boxes/{name_in_path(device)}/requests")
+        return [read_as(_REQUEST, one) for one in found]
 
     def limits_history(self, device: str, key: ContainerKey) -> list[LimitsHistoryEntry]:
         """Return the changes of a container's requested limits, newest first, each with what came of it."""

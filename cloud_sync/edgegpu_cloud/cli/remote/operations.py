@@ -11,12 +11,13 @@ from edgegpu_cloud.cli.remote.client import ApiClient, name_in_path, read_as
 from edgegpu_cloud.fleet.listing import BoxFilter
 from edgegpu_cloud.fleet.operations.limits_preview import LimitsPreviewPage
 from edgegpu_cloud.fleet.operations.operations import REMEDY, OperationBoxPage, OperationBoxView, OperationView
-from edgegpu_cloud.fleet.specs import ContainerLimits
+from edgegpu_cloud.fleet.operations.sharing_preview import SharingPreviewPage
+from edgegpu_cloud.fleet.specs import ContainerLimits, SharingSettings
 from edgegpu_cloud.store.operations.records import BoxOutcome, OperationKind
 from edgegpu_cloud.store.records import Json
 
 _VIEW, _BOX = TypeAdapter(OperationView), TypeAdapter(OperationBoxView)
-_PREVIEWS = TypeAdapter(LimitsPreviewPage)
+_PREVIEWS, _SHARING_PREVIEWS = TypeAdapter(LimitsPreviewPage), TypeAdapter(SharingPreviewPage)
 _PART = 200
 """Boxes whose preview one request asks for."""
 
@@ -38,13 +39,24 @@ class RemoteOperations:
         self, limits: ContainerLimits, where: BoxFilter, *, after: str = "", limit: int = 50
     ) -> LimitsPreviewPage:
         """Return what boxes of a filter would make of limits now, by name, those after `after`."""
-        body = {"change": {"kind": OperationKind.LIMITS.value, **asdict(limits)}, **_boxes(where)}
-        cursor = f"&cursor={quote(after, safe='')}" if after else ""
-        found = self._client.send("POST", f"/operations/preview?limit={min(limit, _PART)}{cursor}", body)
+        found = self._previewed({"kind": OperationKind.LIMITS.value, **asdict(limits)}, where, after, limit)
         amounts = {"need_units": limits.memory_units, "need_core": limits.core}
         boxes = [{**one, "preview": one["preview"] and {**one["preview"], **amounts}} for one in found["items"]]
-        more = boxes[-1]["name"] if found["next"] else ""
-        return read_as(_PREVIEWS, {"container": found["container"], "boxes": boxes, "next": more})
+        return read_as(_PREVIEWS, {"container": found["container"], "boxes": boxes, **_end(found)})
+
+    def preview_sharing(
+        self, settings: SharingSettings, where: BoxFilter, *, after: str = "", limit: int = 50
+    ) -> SharingPreviewPage:
+        """Return what boxes of a filter would make of settings now, by name, those after `after`."""
+        found = self._previewed({"kind": OperationKind.SHARING.value, **asdict(settings)}, where, after, limit)
+        boxes = [{**one, "items": one["settings"]} for one in found["items"]]
+        return read_as(_SHARING_PREVIEWS, {"boxes": boxes, **_end(found)})
+
+    def _previewed(self, change: Json, where: BoxFilter, after: str, limit: int) -> Json:
+        cursor = f"&cursor={quote(after, safe='')}" if after else ""
+        path = f"/operations/preview?limit={min(limit, _PART)}{cursor}"
+        found: Json = self._client.send("POST", path, {"change": change, **_boxes(where)})
+        return found
 
     def list(self, *, limit: int = 50) -> Sequence[OperationView]:
         """Return the last operations, newest first."""
@@ -77,6 +89,11 @@ class RemoteOperations:
         return _view(self._client.send("POST", f"{_path(id_)}/cancel"))
 
 
+def _last(found: Json) -> str:
+    """Return the name after which the next page of a preview begins; empty where there is none."""
+    return str(found["items"][-1]["name"]) if found["next"] else ""
+
+
 def _boxes(where: BoxFilter) -> Json:
     """Return the fields that say which boxes are meant; an older console knows no `one_of_each_cluster`."""
     boxes: Json = {"labels": where.selector, "askable": where.askable}
@@ -89,3 +106,8 @@ def _path(id_: str) -> str:
 
 def _view(body: Any) -> OperationView:  # noqa: ANN401  (whatever JSON has)
     return read_as(_VIEW, {"operation": body, "outcomes": body["outcomes"]})
+
+
+def _end(found: Json) -> Json:
+    """Return where a part of a preview goes on, and all boxes as they were seen; an older server does not say it."""
+    return {"next": _last(found), "seen": found.get("seen", "")}

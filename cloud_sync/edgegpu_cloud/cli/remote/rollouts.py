@@ -9,7 +9,8 @@ from edgegpu_cloud.cli.remote.client import ApiClient, read_as
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.following import follow
 from edgegpu_cloud.fleet.operations.box_set import BoxSet
-from edgegpu_cloud.rollouts.changes import change_json, kind_of
+from edgegpu_cloud.fleet.specs import ContainerLimits
+from edgegpu_cloud.rollouts.changes import Json, RolloutChange, change_json, kind_of
 from edgegpu_cloud.rollouts.rollouts import RolloutPlan, RolloutRequest
 from edgegpu_cloud.rollouts.strategy import strategy_json
 from edgegpu_cloud.rollouts.views import RolloutView
@@ -34,12 +35,12 @@ class RemoteRollouts:
         at = _PART
         while at < min(limit, found["boxes"]):
             part = self._client.send("POST", f"/rollouts/preview?limit={min(limit - at, _PART)}&cursor={at}", body)
-            if part["seen"] != found["seen"]:
+            if BoxSet.read(part["seen"]) != BoxSet.read(found["seen"]):
                 raise CloudError("cannot read the plan: its boxes have changed meanwhile", remedy="ask again")
             for wave, more in zip(found["waves"], part["waves"], strict=True):
                 wave["boxes"] += more["boxes"]
             at += _PART
-        return read_as(_PLAN, found)
+        return read_as(_PLAN, _with_amounts(found, request.change))
 
     def start(self, request: RolloutRequest, *, expect: BoxSet | None = None) -> int:
         """Start a rollout, for the boxes that are expected if any are; return its number."""
@@ -75,6 +76,15 @@ class RemoteRollouts:
     def abort(self, number: int, *, returns: bool = False) -> None:
         """Abort a rollout."""
         self._client.send("POST", f"/rollouts/{number}/abort", {"returns": returns})
+
+
+def _with_amounts(plan: Json, change: RolloutChange) -> Json:
+    """Return a plan whose previews have the amounts that they are of, which the API leaves out."""
+    if isinstance(change, ContainerLimits):
+        fits = (box["fit"] for wave in plan["waves"] for box in wave["boxes"] if box["fit"])
+        for preview in filter(None, (fit["preview"] for fit in fits)):
+            preview |= {"need_units": change.memory_units, "need_core": change.core}
+    return plan
 
 
 def _body(request: RolloutRequest) -> dict[str, object]:

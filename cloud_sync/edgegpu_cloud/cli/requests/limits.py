@@ -57,6 +57,7 @@ from edgegpu_cloud.errors import CloudError, NotFoundError
 from edgegpu_cloud.fleet.limits.requests import RequestedItem
 from edgegpu_cloud.fleet.listing import BoxFilter
 from edgegpu_cloud.fleet.preview.limits import Preview, preview
+from edgegpu_cloud.fleet.preview.live import PodChange
 from edgegpu_cloud.fleet.specs import ContainerLimits
 from edgegpu_cloud.fleet.views import BoxView, is_problem
 from edgegpu_cloud.store.operations.records import OperationKind
@@ -96,8 +97,10 @@ applies the limits; else as without it.
 Exit status: 0 requested, 1 refused (at once or, with --wait, later). With --wait: 0 Applied (with --force also
 Pending), 1 Rejected, Failed, Unsupported, 3 not ended in time.
 --json prints {"box", "item", "rev", "report": {...} or null}, with --preview {"answer": "fits", "fits_after_stop" or
-"never_fits", "text", "need_units", "need_core", "replicas", "cards": [...], "notes": [TEXT], "as_of_s"}. With -l it
-prints what `operations show --json` prints, of all boxes, and with --preview a list.
+"never_fits", "text", "need_units", "need_core", "replicas", "cards": [...], "notes": [TEXT], "as_of_s", "pods": "new",
+"held" (they stay, with other memory at once) or "none" (they hold just that), "live": whether --live needs no new pod,
+"not_live": why it does}. With -l it prints what `operations show --json` prints, of all boxes, and with --preview a
+list.
 """
 SHOW_HELP = """\
 Show the limits that were requested on a box, and what became of them; with -l SELECTOR of all boxes with these labels.
@@ -256,7 +259,8 @@ def _verdict(one: Preview | RefusedBox) -> tuple[str, str]:
     if isinstance(one, RefusedBox):
         return "unknown", one.error.text
     head, _, need = one.words().partition("\n")[0].partition(":")
-    return head, one.text or need.strip()
+    why = (one.text if one.pods is PodChange.NEW else "") or need.strip()
+    return head, "; ".join(filter(None, (why, one.live_words())))
 
 
 # set

@@ -3,7 +3,6 @@
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -39,7 +38,7 @@ from edgegpu_cloud.cli.requests.limits import (
     InterruptOption,
     MemoryOption,
 )
-from edgegpu_cloud.cli.requests.limits_target import container_of, target_of
+from edgegpu_cloud.cli.requests.rollout_fit import print_fits
 from edgegpu_cloud.cli.requests.rollout_options import OPTIONS_HELP, Asked, with_rollout_options
 from edgegpu_cloud.cli.requests.sharing import ExcludeOption, IsolationOption, PolicyOption, UnitOption
 from edgegpu_cloud.fleet.operations.box_set import BoxSet
@@ -62,6 +61,9 @@ with --preview {"words", "boxes", "waves": [{"name", "size", "boxes": [...]}], "
 """
 LIMITS_HELP = f"""\
 Roll out the limits of one container of an app. Of each cluster the box is changed that applies its app limits.
+Without --container it is the one that holds shares there; where several do, they are named and nothing is started.
+--preview says on how many boxes they fit, by how old reports, and why not on the others; with --json each box has that
+as "fit". Of a larger rollout the first 10 000 boxes are judged.
 
 {OPTIONS_HELP}
 \b
@@ -177,24 +179,14 @@ def start_limits(  # noqa: PLR0913  (one for each option)
     limits = ContainerLimits(
         namespace=namespace,
         app=name,
-        container=container or name,
+        container=container or "",
         memory_units=memory,
         core=(1 if memory else 0) if core is None else core,
         force=force,
         interrupt=interrupt,
     )
     with reporting(as_json=json), reached(folder) as cloud:
-        if container is None:
-            limits = _with_container(cloud, request.request(limits), limits)
         _started(cloud, request, limits, wait_s=wait_s, preview=show_preview, as_json=json)
-
-
-def _with_container(cloud: Cloud, request: RolloutRequest, limits: ContainerLimits) -> ContainerLimits:
-    """Return the limits with the container that is meant, by what is known of the first box."""
-    plan = cloud.rollouts.preview(request, limit=1)
-    first = target_of(cloud, cloud.fleet.box(plan.waves[0].boxes[0].device))
-    found = container_of(first, limits.namespace, limits.app, None)
-    return replace(limits, container=found)
 
 
 @with_rollout_options
@@ -292,6 +284,7 @@ def _print_plan(plan: RolloutPlan, *, as_json: bool) -> None:
     typer.echo(f"{plan.words}: {counted(plan.boxes, 'box')} in {counted(len(plan.waves), 'wave')}")
     rows = [(wave.name, str(wave.size), _names([box.name for box in wave.boxes], wave.size)) for wave in plan.waves]
     print_table(("WAVE", "BOXES", "WHICH"), rows)
+    print_fits([box for wave in plan.waves for box in wave.boxes], of=plan.boxes, now_s=time.time())
     for note in plan.notes:
         typer.echo(f"note: {note}")
 

@@ -1,6 +1,6 @@
 """`edgegpu-cloud sharing set`, `show`, `forget`: how a box shares its cards, as requested and as reported."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Annotated, Any
@@ -18,7 +18,7 @@ from edgegpu_cloud.cli.arguments import (
     WaitOption,
     complete_items,
 )
-from edgegpu_cloud.cli.box_selection import SELECTED, RefusedBox, askable, chosen, tried
+from edgegpu_cloud.cli.box_selection import SELECTED, chosen
 from edgegpu_cloud.cli.common import (
     DEFAULT,
     EXIT_FAILED,
@@ -49,13 +49,18 @@ from edgegpu_cloud.cli.requests.settlements import (
     words,
 )
 from edgegpu_cloud.fleet.limits.requests import RequestedItem
+from edgegpu_cloud.fleet.listing import BoxFilter
+from edgegpu_cloud.fleet.operations.sharing_preview import BoxSharingPreview
 from edgegpu_cloud.fleet.preview.reported_sharing import ReportedSharing, reported_sharing_of
-from edgegpu_cloud.fleet.preview.sharing import ItemPreview, check_settings, preview_settings
-from edgegpu_cloud.fleet.specs import SharingSettings, desired_items, with_settings
+from edgegpu_cloud.fleet.preview.sharing import ItemPreview, check_settings, preview_named, setting_names
+from edgegpu_cloud.fleet.specs import SharingSettings, desired_items
 from edgegpu_cloud.fleet.views import BoxDetails, BoxView, is_problem
 from edgegpu_cloud.store.operations.records import OperationKind
 from edgegpu_sync.messages.spec import AnyItem
 from edgegpu_sync.messages.uplink import ItemReport
+
+_PREVIEWED = 200
+"""Boxes whose preview one request asks for."""
 
 app = command_group("Set and show how a box shares its cards: policy, excluded cards, unit of memory, isolation.")
 
@@ -149,57 +154,61 @@ def set_(  # noqa: PLR0913  (one for each option)
         isolation=isolation, policy=policy, exclude=None if exclude is None else tuple(exclude), unit_mib=unit_mib
     )
     with reporting(as_json=json), reached(folder) as cloud:
-        if selector and not (name or show_preview):
-            operate(cloud, selector, OperationKind.SHARING, asdict(settings), wait_s=wait_s, as_json=json)
+        if selector and not name:
+            if show_preview:
+                _print_previews(list(_previews(cloud, settings, selector)), as_json=json)
+            else:
+                operate(cloud, selector, OperationKind.SHARING, asdict(settings), wait_s=wait_s, as_json=json)
             return
-        views = chosen(cloud, name, selector) if name else askable(chosen(cloud, name, selector))
+        [view] = chosen(cloud, name, selector)
         if show_preview:
-            _print_previews(cloud, views, settings, many=bool(selector), as_json=json)
+            _print_preview(preview_named(cloud.fleet.details(view.device), settings), as_json=json)
         else:
             screens = RequestViews(tell=partial(_print_request, waited=wait), document=_shown)
-            follow_one(cloud, _requested(cloud, views[0], settings), screens, wait_s=wait_s, as_json=json)
+            follow_one(cloud, _requested(cloud, view, settings), screens, wait_s=wait_s, as_json=json)
 
 
-def _print_previews(
-    cloud: Cloud, views: list[BoxView], settings: SharingSettings, *, many: bool, as_json: bool
-) -> None:
-    previews = {view.name: tried(view.name, partial(_previewed, cloud, view, settings), many=many) for view in views}
-    found = {box: items for box, items in previews.items() if not isinstance(items, RefusedBox)}
-    for left in previews.values():
-        if isinstance(left, RefusedBox):
-            say(f"edgegpu-cloud: {left.error.text}")
+def _previews(cloud: Cloud, settings: SharingSettings, selector: str) -> Iterator[BoxSharingPreview]:
+    """Yield what each box with these labels would make of settings; the controller finds the boxes, page by page."""
+    after = ""
+    while True:
+        page = cloud.operations.preview_sharing(
+            settings, BoxFilter(selector=selector, askable=True), after=after, limit=_PREVIEWED
+        )
+        yield from page.boxes
+        after = page.next
+        if not after:
+            return
+
+
+def _print_previews(boxes: Sequence[BoxSharingPreview], *, as_json: bool) -> None:
+    found = {one.name: one.items for one in boxes if one.items is not None}
+    for left in boxes:
+        if left.items is None:
+            say(f"edgegpu-cloud: {left.text}")
     if as_json:
-        print_json([{"box": box, "items": items} for box, items in found.items()] if many else found[views[0].name])
-    elif many:
+        print_json([{"box": box, "items": items} for box, items in found.items()])
+    else:
         rows = [
             (box, item, _answer(one), one.text or "-") for box, items in found.items() for item, one in items.items()
         ]
         print_table(("BOX", "ITEM", "PREVIEW", "WHY"), rows)
-    else:
-        for item, one in found[views[0].name].items():
-            typer.echo(f"{item}: {_answer(one)}{f': {one.text}' if one.text else ''}")
-    if len(found) < len(views) or not all(one.good for items in found.values() for one in items.values()):
+    if len(found) < len(boxes) or not all(one.good for items in found.values() for one in items.values()):
         raise typer.Exit(EXIT_FAILED)
 
 
-def _previewed(cloud: Cloud, view: BoxView, settings: SharingSettings) -> dict[str, ItemPreview]:
-    details = cloud.fleet.details(view.device)
-    items = desired_items(with_settings(details.spec, settings))
-    return preview_settings(details, {name: items[name] for name in _named(settings)})
+def _print_preview(items: Mapping[str, ItemPreview], *, as_json: bool) -> None:
+    if as_json:
+        print_json(items)
+    else:
+        for item, one in items.items():
+            typer.echo(f"{item}: {_answer(one)}{f': {one.text}' if one.text else ''}")
+    if not all(one.good for one in items.values()):
+        raise typer.Exit(EXIT_FAILED)
 
 
 def _answer(one: ItemPreview) -> str:
     return one.answer.value.replace("_", " ")
-
-
-def _named(settings: SharingSettings) -> list[str]:
-    given = {
-        "isolation": settings.isolation,
-        "policy": settings.policy,
-        "exclusions": settings.exclude,
-        "unit_size": settings.unit_mib,
-    }
-    return [name for name, value in given.items() if value is not None]
 
 
 def _requested(cloud: Cloud, view: BoxView, settings: SharingSettings) -> Request:
@@ -208,7 +217,7 @@ def _requested(cloud: Cloud, view: BoxView, settings: SharingSettings) -> Reques
         view=view,
         looks=f"edgegpu-cloud sharing show {view.name}",
         rev=cloud.fleet.set_settings(view.device, settings),
-        items=dict.fromkeys(_named(settings)),
+        items=dict.fromkeys(setting_names(settings)),
     )
 
 

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from fastapi import APIRouter, Depends, Path, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from pydantic import Field
 from starlette.responses import Response
 
@@ -12,6 +12,7 @@ from edgegpu_cloud.console.api.access import ApiAdmin, ApiOperator, ApiVisitor
 from edgegpu_cloud.console.api.conditions import Limit, NumberCursor, page_with
 from edgegpu_cloud.console.api.idempotency import Once
 from edgegpu_cloud.console.api.models.fleet import ApiModel, ApiPage
+from edgegpu_cloud.console.paths import PathNumber
 from edgegpu_cloud.fleet.history.evidence import EvidenceService
 from edgegpu_cloud.store.alerts.tables import AlertFilter
 from edgegpu_sync.messages.evidence import SeenCards
@@ -155,9 +156,7 @@ def _tested(alerts: Alerts) -> ApiWebhook:
 
 
 @router.post("/alerts/{number}/silence", status_code=204)
-def silence(
-    number: Annotated[int, Path(ge=1, le=2**53)], body: ApiSilence, _: ApiOperator, alerts: ApiAlerts, once: Once
-) -> Response:
+def silence(number: PathNumber, body: ApiSilence, _: ApiOperator, alerts: ApiAlerts, once: Once) -> Response:
     """Let nobody be told of an alert for a while."""
     return once(lambda: alerts.silence(number, for_s=body.for_s))
 

@@ -17,6 +17,7 @@ from edgegpu_cloud.console.api.models.fleet import (
     ApiPage,
 )
 from edgegpu_cloud.console.api.problems import ApiRequestError
+from edgegpu_cloud.console.paths import PathNumber
 from edgegpu_cloud.fleet.fleet import Fleet
 from edgegpu_cloud.fleet.views import CommandView
 from edgegpu_cloud.store.records import Alarm, AuditFilter
@@ -107,7 +108,7 @@ def _alarm(one: Alarm) -> ApiAlarm:
 
 
 @router.post("/alarms/{number}/seen", status_code=204)
-def alarm_seen(number: Annotated[int, Path(ge=1, le=2**53)], _: ApiOperator, fleet: ApiFleet, once: Once) -> Response:
+def alarm_seen(number: PathNumber, _: ApiOperator, fleet: ApiFleet, once: Once) -> Response:
     """Mark an alarm as seen."""
     return once(lambda: fleet.alarm_seen(number))
 

@@ -11,6 +11,7 @@ from starlette.responses import JSONResponse, Response
 
 from edgegpu_cloud.console.api.models.fleet import ApiPage
 from edgegpu_cloud.console.api.problems import ApiRequestError
+from edgegpu_cloud.numbers import is_number
 
 T = TypeVar("T")
 
@@ -45,7 +46,7 @@ def _expected(
     if not if_match or if_match.strip() == "*":
         return None
     text = if_match.strip().strip('"')
-    if not (text.isascii() and text.isdecimal() and len(text) < 16):  # noqa: PLR2004  (digits of a number in JSON)
+    if not is_number(text, digits=15):  # of a number in JSON
         text = f"cannot take If-Match: {if_match[:40]!r} is no revision"
         raise ApiRequestError(text, remedy="send the ETag of the desired document")
     return int(text)

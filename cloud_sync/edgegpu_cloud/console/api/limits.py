@@ -187,6 +187,7 @@ def preview_limits(box: str, body: ApiLimitsPreviewRequest, fleet: ApiFleet) -> 
         container=body.container,
         memory_units=body.memory_units,
         core=body.core,
+        live=body.live,
     )
     return preview_body(preview(details, _others(fleet, details), wanted))
 
@@ -196,6 +197,9 @@ def preview_body(found: Preview) -> ApiLimitsPreview:
     return ApiLimitsPreview(
         answer=found.answer.value,
         text=found.text,
+        pods=found.pods.value,
+        live=found.live,
+        not_live=found.not_live,
         replicas=found.replicas,
         cards=[
             ApiCardNumbers.model_validate({name: getattr(one, name) for name in ApiCardNumbers.model_fields})

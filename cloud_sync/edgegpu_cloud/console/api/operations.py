@@ -10,13 +10,14 @@ from edgegpu_cloud.console.api.access import ApiOperator, ApiVisitor
 from edgegpu_cloud.console.api.conditions import Cursor, Limit, next_address, page_with
 from edgegpu_cloud.console.api.idempotency import Once
 from edgegpu_cloud.console.api.limits import preview_body
-from edgegpu_cloud.console.api.models.fleet import ApiLimitsPreview, ApiModel, ApiPage
+from edgegpu_cloud.console.api.models.fleet import ApiLimitsPreview, ApiModel, ApiPage, sharing_settings
 from edgegpu_cloud.console.api.models.rollouts import ApiLimitsChange, ApiSharingChange, limits_of
 from edgegpu_cloud.console.api.problems import ApiRequestError
 from edgegpu_cloud.fleet.changes import LONGEST_WAIT_S
 from edgegpu_cloud.fleet.listing import BoxFilter
-from edgegpu_cloud.fleet.operations.box_set import MOST_BOXES
+from edgegpu_cloud.fleet.operations.box_set import LONGEST_SET, MOST_BOXES, BoxSet
 from edgegpu_cloud.fleet.operations.operations import Operations, OperationView
+from edgegpu_cloud.fleet.operations.sharing_preview import BoxSharingPreview
 from edgegpu_cloud.store.operations.records import BoxOutcome, OperationKind, OperationState
 from edgegpu_sync.ids import DeviceId
 
@@ -46,18 +47,6 @@ class ApiCommandChange(ApiModel):
     wait_s: WaitS = 3_600
 
 
-class ApiOperationLimits(ApiLimitsChange):
-    """The limits of one container of an app on boxes; both amounts 0 take them away."""
-
-    container: Annotated[
-        str,
-        Field(
-            max_length=253,
-            description="Empty: the one that is meant on all of the boxes, by their reports; refused if several are.",
-        ),
-    ] = ""
-
-
 class ApiOperationTarget(ApiModel):
     """The boxes of an operation: either `devices`, or `labels`, or `all`."""
 
@@ -78,30 +67,49 @@ class ApiOperationRequest(ApiOperationTarget):
     """A change of many boxes. The boxes: either `devices`, or `labels`, or `all`."""
 
     change: Annotated[
-        ApiOperationLimits | ApiSharingChange | ApiInstallChange | ApiCommandChange, Field(discriminator="kind")
+        ApiLimitsChange | ApiSharingChange | ApiInstallChange | ApiCommandChange, Field(discriminator="kind")
     ]
+    expect: Annotated[str, Field(max_length=LONGEST_SET)] | None = Field(
+        default=None,
+        description="`seen` of the first part of a preview: refuse (409) where it would be for other boxes, and leave "
+        "a box as it is (REFUSED) whose limits of this container somebody else has set since.",
+    )
 
 
 class ApiOperationPreviewRequest(ApiOperationTarget):
-    """Limits for many boxes whose effect is asked for. The boxes: either `devices`, or `labels`, or `all`."""
+    """A change of many boxes whose effect is asked for. The boxes: either `devices`, or `labels`, or `all`."""
 
-    change: ApiOperationLimits
+    change: Annotated[ApiLimitsChange | ApiSharingChange, Field(discriminator="kind")]
+
+
+class ApiSettingPreview(ApiModel):
+    """What a box would do with one setting of sharing."""
+
+    answer: str = Field(description="as_it_is, changed, rejected or unsupported.")
+    text: str
 
 
 class ApiBoxPreview(ApiModel):
-    """What a box would make of limits, in its whole cluster."""
+    """What a box would make of limits, in its whole cluster, or of settings of sharing."""
 
     device: str
     name: str
-    preview: ApiLimitsPreview | None = Field(description="null where that is not known: `text` says why.")
+    preview: ApiLimitsPreview | None = Field(description="Of limits; null where that is not known: `text` says why.")
+    settings: dict[str, ApiSettingPreview] | None = Field(
+        default=None, description="Of each setting of sharing: isolation, policy, exclusions, unit_size."
+    )
     text: str
     remedy: str
 
 
 class ApiOperationPreview(ApiPage[ApiBoxPreview]):
-    """What boxes would make of limits: a part of them, by name."""
+    """What boxes would make of a change: a part of them, by name."""
 
-    container: str = Field(description="The one that is meant; give it with the request for the next part.")
+    container: str = Field(description="Of limits: the one that is meant; give it with the request for the next part.")
+    seen: str = Field(
+        description="In the first part: all boxes as they were seen now, for `expect` when the operation is started; "
+        "empty in the others."
+    )
 
 
 class ApiOperation(ApiModel):
@@ -121,6 +129,9 @@ class ApiOperation(ApiModel):
     state: OperationState
     ended_at_s: float | None
     key: str | None = Field(description="Chosen by who started it; null where none was.")
+    seen_change: int | None = Field(
+        default=None, description="The number of the last change that its person saw; null: none is kept."
+    )
     outcomes: dict[BoxOutcome, int]
     settled: bool = Field(description="Nothing more comes of it.")
 
@@ -168,9 +179,10 @@ def start_operation(body: ApiOperationRequest, _: ApiOperator, operations: ApiOp
     args = body.change.model_dump(exclude={"kind"})
     kind = OperationKind(body.change.kind)
     where, named = _target(body), tuple(map(DeviceId, body.devices))
+    expect = None if body.expect is None else BoxSet.read(body.expect)
     if named:
-        return once(lambda: _body(operations.start(kind, args, devices=named)), status=202)
-    return once(lambda: _body(operations.start(kind, args, where=where)), status=202)
+        return once(lambda: _body(operations.start(kind, args, devices=named, expect=expect)), status=202)
+    return once(lambda: _body(operations.start(kind, args, where=where, expect=expect)), status=202)
 
 
 def _target(body: ApiOperationTarget) -> BoxFilter:
@@ -199,10 +211,13 @@ def preview_operation(
     limit: Limit = 50,
     cursor: Cursor = "",
 ) -> ApiOperationPreview:
-    """Say what boxes would make of limits, by the last reports of their clusters; nothing is changed."""
-    found = operations.preview_limits(
-        limits_of(body.change), _target(body), after=cursor.replace("\0", ""), limit=limit
-    )
+    """Say what boxes would make of limits or of settings of sharing, by the last reports; nothing is changed."""
+    change, after = body.change, cursor.replace("\0", "")
+    if isinstance(change, ApiSharingChange):
+        page = operations.preview_sharing(sharing_settings(change), _target(body), after=after, limit=limit)
+        of_boxes = [_of_settings(one) for one in page.boxes]
+        return ApiOperationPreview(container="", items=of_boxes, next=next_address(request, page.next), seen=page.seen)
+    found = operations.preview_limits(limits_of(change), _target(body), after=after, limit=limit)
     items = [
         ApiBoxPreview(
             device=one.device,
@@ -213,7 +228,17 @@ def preview_operation(
         )
         for one in found.boxes
     ]
-    return ApiOperationPreview(container=found.container, items=items, next=next_address(request, found.next))
+    next_ = next_address(request, found.next)
+    return ApiOperationPreview(container=found.container, items=items, next=next_, seen=found.seen)
+
+
+def _of_settings(one: BoxSharingPreview) -> ApiBoxPreview:
+    settings = None
+    if one.items is not None:
+        settings = {name: ApiSettingPreview(answer=each.answer, text=each.text) for name, each in one.items.items()}
+    return ApiBoxPreview(
+        device=one.device, name=one.name, preview=None, settings=settings, text=one.text, remedy=one.remedy
+    )
 
 
 def _body(view: OperationView) -> ApiOperation:

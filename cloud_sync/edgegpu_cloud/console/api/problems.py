@@ -11,6 +11,7 @@ from starlette.responses import JSONResponse, Response
 from edgegpu_cloud.console.visitor import ForgedFormError, NotAllowedError, NotSignedInError
 from edgegpu_cloud.errors import CloudError, ConflictError, ForbiddenError, NotFoundError
 from edgegpu_cloud.fleet.idempotency import InFlightError, KeyReusedError
+from edgegpu_cloud.store.migrations import OtherTablesError
 from edgegpu_cloud.store.store import StoreError
 from edgegpu_core.sentences import Sentence
 from edgegpu_sync.faults import at_field, fault
@@ -61,6 +62,7 @@ _OF_CLOUD: tuple[tuple[type[CloudError], int, str], ...] = (
     (ConflictError, 409, "CONFLICT"),
     (ForbiddenError, 403, "NOT_ALLOWED"),
     (StoreError, 503, "STORE"),
+    (OtherTablesError, 503, "TABLES"),
     (ApiRequestError, 400, "BAD_REQUEST"),
 )
 _OF_VISITOR = {

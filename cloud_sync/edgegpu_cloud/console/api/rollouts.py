@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, assert_never
 
-from fastapi import APIRouter, Depends, Path, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response
 
 from edgegpu_cloud.console.api.access import ApiOperator, ApiVisitor
@@ -25,6 +25,7 @@ from edgegpu_cloud.console.api.models.rollouts import (
     limits_of,
 )
 from edgegpu_cloud.console.api.problems import ApiRequestError
+from edgegpu_cloud.console.paths import PathNumber
 from edgegpu_cloud.fleet.operations.box_set import BoxSet
 from edgegpu_cloud.rollouts.changes import RolloutChange, read_release
 from edgegpu_cloud.rollouts.rollouts import RolloutRequest, Rollouts
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
     from edgegpu_cloud.console.web import ConsoleParts
 
 router = APIRouter(prefix="/rollouts", tags=["rollouts"])
-
-RolloutNumber = Annotated[int, Path(ge=1, le=2**53)]
 
 
 def _rollouts(request: Request, visitor: ApiVisitor) -> Rollouts:
@@ -61,7 +60,7 @@ def list_rollouts(
 def preview_rollout(
     request: Request, body: ApiRolloutRequest, rollouts: ApiRollouts, limit: Limit = 50, cursor: NumberCursor = 0
 ) -> ApiRolloutPlan:
-    """Return the waves of a rollout as they would be now, with a part of its boxes; nothing is changed."""
+    """Return the waves of a rollout as they would be now, with a part of its boxes, and whether limits fit there."""
     plan = rollouts.preview(_wanted(body), limit=limit, offset=cursor)
     more = str(cursor + limit) if cursor + limit < plan.boxes else ""
     values = {name: getattr(plan, name) for name in ("words", "boxes", "waves", "notes", "seen")}
@@ -109,7 +108,7 @@ def _shown(rollouts: Rollouts, number: int) -> ApiRollout:
 
 
 @router.get("/{number}")
-def one_rollout(number: RolloutNumber, rollouts: ApiRollouts) -> ApiRollout:
+def one_rollout(number: PathNumber, rollouts: ApiRollouts) -> ApiRollout:
     """Return a rollout with its waves."""
     return _shown(rollouts, number)
 
@@ -117,7 +116,7 @@ def one_rollout(number: RolloutNumber, rollouts: ApiRollouts) -> ApiRollout:
 @router.get("/{number}/boxes")
 def rollout_boxes(
     request: Request,
-    number: RolloutNumber,
+    number: PathNumber,
     rollouts: ApiRollouts,
     *,
     state: Annotated[
@@ -133,20 +132,20 @@ def rollout_boxes(
 
 
 @router.post("/{number}/pause", response_model=ApiRollout)
-def pause_rollout(number: RolloutNumber, _: ApiOperator, rollouts: ApiRollouts, once: Once) -> Response:
+def pause_rollout(number: PathNumber, _: ApiOperator, rollouts: ApiRollouts, once: Once) -> Response:
     """Pause a rollout: no box is begun until it is resumed; boxes that are at it end."""
     return once(lambda: _after(rollouts.pause, rollouts, number))
 
 
 @router.post("/{number}/resume", response_model=ApiRollout)
-def resume_rollout(number: RolloutNumber, _: ApiOperator, rollouts: ApiRollouts, once: Once) -> Response:
+def resume_rollout(number: PathNumber, _: ApiOperator, rollouts: ApiRollouts, once: Once) -> Response:
     """Resume a rollout; the gate that holds it does not count any more."""
     return once(lambda: _after(rollouts.resume, rollouts, number))
 
 
 @router.post("/{number}/abort", response_model=ApiRollout)
 def abort_rollout(
-    number: RolloutNumber, body: ApiRolloutAbort, _: ApiOperator, rollouts: ApiRollouts, once: Once
+    number: PathNumber, body: ApiRolloutAbort, _: ApiOperator, rollouts: ApiRollouts, once: Once
 ) -> Response:
     """Abort a rollout: queued boxes are cancelled, boxes that are at it end."""
     return once(lambda: _after(partial(rollouts.abort, returns=body.returns), rollouts, number))

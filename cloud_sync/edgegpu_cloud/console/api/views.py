@@ -6,20 +6,16 @@ from fastapi import APIRouter, Query, Request
 from pydantic import Field
 
 from edgegpu_cloud.console.api.access import ApiFleet
-from edgegpu_cloud.console.api.conditions import MOST_ITEMS, page_with
+from edgegpu_cloud.console.api.conditions import MOST_ITEMS, Cursor, Limit, NumberCursor, page_with
 from edgegpu_cloud.console.api.models.fleet import ApiModel, ApiPage
-from edgegpu_cloud.fleet.history.box_history import MachineChange
+from edgegpu_cloud.fleet.history.box_history import CHANGES, MachineChange
 from edgegpu_cloud.fleet.limits.requests import RequestedItem
 from edgegpu_cloud.fleet.listing import BoxFilter, PageOrder
 from edgegpu_cloud.fleet.views import BoxDetails, BoxView
-from edgegpu_cloud.store.notes import KEPT_EVENTS
 from edgegpu_cloud.store.records import BoxEvent, BoxState
 from edgegpu_sync.ids import DeviceId
 
 router = APIRouter(tags=["boxes"])
-
-
-EventLimit = Annotated[int, Query(ge=1, le=KEPT_EVENTS, description="How many events the answer has at most.")]
 
 
 class ViewsQuery(ApiModel):
@@ -59,18 +55,27 @@ def details(box: str, fleet: ApiFleet) -> BoxDetails:
 
 
 @router.get("/boxes/{box}/events")
-def box_events(box: str, fleet: ApiFleet, limit: EventLimit = 50) -> list[BoxEvent]:
-    """Return the last events of a box, newest first."""
-    return fleet.events(box, limit)
+def box_events(
+    request: Request, box: str, fleet: ApiFleet, limit: Limit = 50, cursor: NumberCursor = 0
+) -> ApiPage[BoxEvent]:
+    """Return events of a box, newest first."""
+    found = fleet.histories.events(box, limit=limit, before=cursor)
+    return page_with(request, found.events, str(found.next or ""))
 
 
 @router.get("/boxes/{box}/changes")
-def box_changes(box: str, fleet: ApiFleet) -> list[MachineChange]:
-    """Return the last changes of a box's machine, newest first, whether requested here or made on the box."""
-    return fleet.changes(box)
+def box_changes(
+    request: Request, box: str, fleet: ApiFleet, limit: Limit = CHANGES, cursor: Cursor = ""
+) -> ApiPage[MachineChange]:
+    """Return changes of a box's machine, newest first, whether requested here or made on the box."""
+    found = fleet.histories.changes(box, limit=limit, after=cursor)
+    return page_with(request, found.changes, found.next)
 
 
 @router.get("/boxes/{box}/requests")
-def requests(box: str, fleet: ApiFleet) -> list[RequestedItem]:
+def requests(
+    request: Request, box: str, fleet: ApiFleet, limit: Limit = 50, cursor: NumberCursor = 0
+) -> ApiPage[RequestedItem]:
     """Return what is requested of a box now: when, by whom, and what came of it."""
-    return fleet.requests(box)
+    found = fleet.histories.requests(box, limit=limit, offset=cursor)
+    return page_with(request, found.requests, str(found.next or ""))

@@ -1,5 +1,6 @@
 """My account: sessions with a way to end them, API tokens that are shown once, language, password."""
 
+from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import APIRouter, Form, Request
@@ -19,6 +20,19 @@ router = APIRouter()
 DAYS = (7, 30, 90, 365)
 """How long a new token may be valid, as the page offers it."""
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiTokenForm:
+    """The form of an API token, as it was sent, or as it is shown first."""
+
+    name: str = ""
+    role: Role = Role.VIEWER
+    scope: str = ""
+    days: int = 90
+
+
+NEW_TOKEN = ApiTokenForm()
+
 Secret = Annotated[str, Form(max_length=1_000)]
 
 
@@ -36,6 +50,7 @@ def _page(
     *,
     problem: CloudError | None = None,
     token: str = "",
+    form: ApiTokenForm = NEW_TOKEN,
 ) -> Response:
     by, now_s = visitor.access, request.state.parts.clock()
     current = people.session(request.cookies.get(SESSION_COOKIE, ""))
@@ -45,11 +60,12 @@ def _page(
         "current": current.id if current is not None else "",
         "tokens": people.tokens(visitor.name, by=by),
         "roles": [role for role in Role if role.rank <= visitor.role.rank],
-        "days": DAYS,
+        "days": sorted({*DAYS, form.days}),
         "now_s": now_s,
         "names_of_languages": LANGUAGES,
         "problem": problem,
         "new_token": token,
+        "form": form,
     }
     return pages.page(request, "account.html", values, status=400 if problem else 200)
 
@@ -108,13 +124,14 @@ def make_token(
     name: Annotated[str, Form(max_length=64)] = "",
     role: Annotated[Role, Form()] = Role.VIEWER,
     scope: Annotated[str, Form(max_length=500)] = "",
-    days: Annotated[int, Form(ge=1, le=3_660)] = 90,
+    days: Annotated[int, Form(ge=1, le=3_660)] = NEW_TOKEN.days,
 ) -> Response:
     """Make an API token; the answer shows it this once."""
     try:
         text, _ = people.create_token(visitor.name, name, role=role, scope=scope, days=days, by=visitor.access)
     except CloudError as error:
-        return _page(request, visitor, people, pages, problem=error)
+        form = ApiTokenForm(name=name, role=role, scope=scope, days=days)
+        return _page(request, visitor, people, pages, problem=error, form=form)
     return _page(request, visitor, people, pages, token=text)
 
 

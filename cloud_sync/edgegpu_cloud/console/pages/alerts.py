@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Depends, Form, Path, Query, Request
+from fastapi import APIRouter, Depends, Form, Query, Request
 from starlette.responses import RedirectResponse, Response
 
 from edgegpu_cloud.alerts.rules import AlertKind
 from edgegpu_cloud.alerts.service import Alerts
 from edgegpu_cloud.console.context import Pages
+from edgegpu_cloud.console.paths import PathNumber
 from edgegpu_cloud.console.rendering import PageRenderer
 from edgegpu_cloud.console.visitor import Admin, Operator, SignedIn
 from edgegpu_cloud.errors import CloudError
@@ -45,7 +46,6 @@ def _alerts(request: Request, visitor: SignedIn) -> Alerts:
 
 
 VisitorAlerts = Annotated[Alerts, Depends(_alerts)]
-Number = Annotated[int, Path(ge=1, le=2**53)]
 Text = Annotated[str, Query(max_length=200)]
 
 
@@ -154,7 +154,7 @@ def send_test(request: Request, _: Admin, alerts: VisitorAlerts, pages: Pages) -
 
 @router.post("/{number}")
 def change(
-    number: Number, _: Operator, alerts: VisitorAlerts, do: Annotated[str, Form(max_length=10)] = ""
+    number: PathNumber, _: Operator, alerts: VisitorAlerts, do: Annotated[str, Form(max_length=10)] = ""
 ) -> Response:
     """Silence an alert for so many seconds, end its silence (0), or mark its alarm as seen (`seen`)."""
     if do == "seen":

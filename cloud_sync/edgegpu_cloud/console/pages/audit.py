@@ -20,7 +20,8 @@ PAGE = 50
 KINDS = ("box", "command", "alarm", "person", "sign_in", "sign_out", "token", "rollout", "operation")
 """The kinds that the page offers; others can be typed into its address."""
 
-_LONGEST = 2_000
+_LONGEST = 4_000
+"""Characters of an entry's JSON that the page shows."""
 
 Text = Annotated[str, Query(max_length=100)]
 
@@ -116,12 +117,14 @@ def kind_names(words: Callable[[str], str]) -> dict[AuditKind, str]:
     }
 
 
-def _parts(entry: AuditView) -> dict[str, str]:
-    """Return what the page shows of an entry: before, after, and the rest, as text."""
-    before, after = shown_values(entry.before), shown_values(entry.after)
-    return {"before": _text(before), "after": _text(after), "rest": _text(entry.detail)}
-
-
-def _text(values: Json) -> str:
-    text = json.dumps(values, ensure_ascii=False, sort_keys=True) if values else ""
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+def _parts(entry: AuditView) -> Json:
+    """Return what the page shows of an entry: before, after and the rest, and all of it as JSON."""
+    sides = {"before": entry.before, "after": entry.after, "detail": entry.detail}
+    there = {name: values for name, values in sides.items() if values}
+    text = json.dumps(there, ensure_ascii=False, sort_keys=True) if there else ""
+    return {
+        "before": shown_values(entry.before),
+        "after": shown_values(entry.after),
+        "rest": entry.detail,
+        "json": text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…",
+    }

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Form, Path, Query, Request
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import RedirectResponse, Response
 
 from edgegpu_cloud.console.bars import UseChart, core_chart, measured_line, memory_chart, tones_of
@@ -23,8 +24,8 @@ from edgegpu_sync.topics import TopicKind
 
 router = APIRouter()
 
-COMMANDS, EVENTS = 20, 30
-"""How many of the last ones the page shows."""
+COMMANDS, EVENTS, REQUESTS = 20, 30, 20
+"""How many the page shows at a time."""
 
 OLD_S = 900.0
 """Reports that are older than this are marked: a box reports every ten minutes."""
@@ -61,27 +62,39 @@ class DoctorReport:
     at_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class BoxPageView:
-    """What of a box's page was chosen by its address: the range of the use of its cards, and the page of commands.
+class BoxPageQuery(BaseModel):
+    """What of a box's page is chosen by its address: the range of the use of its cards, and the page of each list.
 
-    `before`: the id of the command before which the page begins; empty: the newest.
+    `before`: the id of the command before which the page begins. `events`: the number of an event, likewise. `changes`:
+    the place from which on changes of the machine are shown. `requests`: how many requests come before. Empty or 0:
+    from the beginning.
     """
 
-    device: str
+    model_config = ConfigDict(frozen=True)
+
     use: UseRange = UseRange.DAY
-    before: str = ""
+    before: Annotated[str, Field(max_length=40)] = ""
+    events: Annotated[int, Field(ge=0, le=2**53)] = 0
+    changes: Annotated[str, Field(max_length=40)] = ""
+    requests: Annotated[int, Field(ge=0, le=100_000)] = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BoxPageView:
+    """A box's page, as its address has chosen it."""
+
+    device: str
+    query: BoxPageQuery
 
     @property
     def here(self) -> str:
         """The address of this view."""
         return self.url()
 
-    def url(self, **changes: str) -> str:
+    def url(self, **changes: object) -> str:
         """Return the address of the page with something else chosen."""
-        words = {"use": self.use.value, "before": self.before, **changes}
-        default = {"use": UseRange.DAY.value}
-        query = urlencode({name: word for name, word in words.items() if word and word != default.get(name)})
+        chosen = BoxPageQuery.model_validate({**self.query.model_dump(), **changes})
+        query = urlencode(chosen.model_dump(mode="json", exclude_defaults=True))
         return f"/boxes/{self.device}{f'?{query}' if query else ''}"
 
 
@@ -103,13 +116,11 @@ def box_page(
     fleet: VisitorFleet,
     evidence: VisitorEvidence,
     pages: Pages,
-    *,
-    use: UseRange = UseRange.DAY,
-    before: Annotated[str, Query(max_length=40)] = "",
+    query: Annotated[BoxPageQuery, Query()],
 ) -> Response:
     """Show a box; a name leads to the page of its device id."""
     details = fleet.details(device)
-    view = BoxPageView(details.box.device, use, before.replace("\0", ""))
+    view = BoxPageView(details.box.device, query.model_copy(update={"before": query.before.replace("\0", "")}))
     if details.box.device != device:
         return RedirectResponse(view.here, 303)
     block = _PARTS.get(request.headers.get("hx-target", ""), "live")
@@ -122,7 +133,8 @@ def box_values(fleet: Fleet, details: BoxDetails, view: BoxPageView) -> dict[str
     box = details.box
     cards = box_cards(details.latest)
     metrics = read_latest(details.latest, TopicKind.METRICS)
-    history = fleet.history(box.device, limit=COMMANDS, before=view.before)
+    histories, query = fleet.histories, view.query
+    history = histories.commands(box.device, limit=COMMANDS, before=query.before)
     return {
         "box": box,
         "details": details,
@@ -136,10 +148,11 @@ def box_values(fleet: Fleet, details: BoxDetails, view: BoxPageView) -> dict[str
         "measured_at_s": details.latest[TopicKind.METRICS].at_s if metrics else None,
         "health": read_latest(details.latest, TopicKind.HEALTH),
         "health_at_s": details.latest[TopicKind.HEALTH].at_s if TopicKind.HEALTH in details.latest else None,
-        "requests": fleet.requests(box.device),
+        "requests": histories.requests(box.device, limit=REQUESTS, offset=query.requests),
+        "changes": histories.changes(box.device, after=query.changes),
         "history": history,
         "doctor": _doctor(history.doctor),
-        "events": [one for one in fleet.events(box.device, EVENTS) if one.transaction is None],
+        "events": histories.events(box.device, limit=EVENTS, before=query.events, transactions=False),
         "buttons": BUTTONS,
         "editor": _editor(box.device),
     }
@@ -147,7 +160,7 @@ def box_values(fleet: Fleet, details: BoxDetails, view: BoxPageView) -> dict[str
 
 def _use(fleet: Fleet, view: BoxPageView, cards: Sequence[CardBar]) -> list[CardUseFigure]:
     """Return a figure of each card that was measured: those that the box has, then those that went."""
-    histories, known = fleet.card_use(view.device, view.use), {card.uuid: card for card in cards}
+    histories, known = fleet.card_use(view.device, view.query.use), {card.uuid: card for card in cards}
     uuids = [*(uuid for uuid in known if uuid in histories), *sorted(set(histories).difference(known))]
     return [_figure(uuid, histories[uuid], known.get(uuid)) for uuid in uuids]
 

@@ -1,6 +1,8 @@
 """People: accounts with roles and scopes, for admins who see all boxes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import MappingProxyType
 from typing import Annotated
 from urllib.parse import urlencode
 
@@ -41,13 +43,16 @@ class PeopleQuery(BaseModel):
 
 EVERYBODY = PeopleQuery()
 
+NEW_PERSON = MappingProxyType({"name": "", "role": Role.VIEWER, "scope": "", "language": ""})
+"""The form of a person as it is shown first."""
+
 
 @router.get("/people")
 def people_page(
     request: Request, visitor: SignedIn, people: Persons, pages: Pages, query: Annotated[PeopleQuery, Query()]
 ) -> Response:
     """Show a page of the accounts, and the form for a new one."""
-    return _list(request, visitor, people, pages, {"name": "", "role": Role.VIEWER, "scope": ""}, query=query)
+    return _list(request, visitor, people, pages, NEW_PERSON, query=query)
 
 
 def _list(
@@ -55,7 +60,7 @@ def _list(
     visitor: Visitor,
     people: People,
     pages: PageRenderer,
-    form: dict[str, object],
+    form: Mapping[str, object],
     *,
     query: PeopleQuery = EVERYBODY,
     problem: CloudError | None = None,
@@ -91,7 +96,7 @@ def add_person(
     except (ForbiddenError, NotFoundError):
         raise
     except CloudError as error:
-        form: dict[str, object] = {"name": name, "role": role, "scope": scope}
+        form = {"name": name, "role": role, "scope": scope, "language": language}
         return _list(request, visitor, people, pages, form, problem=error)
     return _person(request, visitor, people, pages, name, code=code)
 
@@ -111,12 +116,14 @@ def _person(
     *,
     code: str = "",
     problem: CloudError | None = None,
+    form: Mapping[str, object] = MappingProxyType({}),
 ) -> Response:
     by = visitor.access
     by.require(Permission.PEOPLE)  # an admin alone comes here, also to their own account
     account = people.account(name, by=by)
     values = {
         "person": account,
+        "form": {"role": account.role, "scope": account.scope, **form},
         "roles": list(Role),
         "sessions": people.sessions(account.name, by=by),
         "tokens": people.tokens(account.name, by=by),
@@ -127,22 +134,29 @@ def _person(
 
 
 def _changed(
-    request: Request, visitor: Visitor, people: People, pages: PageRenderer, name: str, change: Callable[[], object]
+    request: Request,
+    visitor: Visitor,
+    people: People,
+    pages: PageRenderer,
+    name: str,
+    change: Callable[[], object],
+    **form: object,
 ) -> Response:
-    """Do a change and show the account again; what is refused is said there."""
+    """Do a change and show the account again; what is refused is said there, with the fields of its form as sent."""
     try:
         change()
     except (ForbiddenError, NotFoundError):
         raise
     except CloudError as error:
-        return _person(request, visitor, people, pages, name, problem=error)
+        return _person(request, visitor, people, pages, name, problem=error, form=form)
     return RedirectResponse(f"/people/{name}", 303)
 
 
 @router.post("/people/{name}/role")
 def set_role(name: str, request: Request, visitor: SignedIn, people: Persons, pages: Pages, role: FormRole) -> Response:
     """Give a person another role."""
-    return _changed(request, visitor, people, pages, name, lambda: people.set_role(name, role, by=visitor.access))
+    change = partial(people.set_role, name, role, by=visitor.access)
+    return _changed(request, visitor, people, pages, name, change, role=role)
 
 
 @router.post("/people/{name}/scope")
@@ -150,7 +164,8 @@ def set_scope(
     name: str, request: Request, visitor: SignedIn, people: Persons, pages: Pages, scope: Scope = ""
 ) -> Response:
     """Give a person another scope."""
-    return _changed(request, visitor, people, pages, name, lambda: people.set_scope(name, scope, by=visitor.access))
+    change = partial(people.set_scope, name, scope, by=visitor.access)
+    return _changed(request, visitor, people, pages, name, change, scope=scope)
 
 
 @router.post("/people/{name}/disable")

@@ -8,6 +8,7 @@ from starlette.responses import RedirectResponse, Response
 from edgegpu_cloud.console.paths import own_path
 from edgegpu_cloud.console.rendering import LANGUAGE_COOKIE, LANGUAGES, THEME_COOKIE, THEMES
 from edgegpu_cloud.console.visitor import check_origin
+from edgegpu_cloud.http.guard import BODY_MAX_BYTES
 
 router = APIRouter()
 
@@ -17,7 +18,7 @@ _YEAR_S = 365 * 86_400
 @router.post("/preferences")
 def set_preferences(
     request: Request,
-    back: Annotated[str, Form(max_length=2_000)] = "/",
+    back: Annotated[str, Form(max_length=BODY_MAX_BYTES)] = "/",
     language: Annotated[str, Form(max_length=8)] = "",
     theme: Annotated[str, Form(max_length=8)] = "",
 ) -> Response:

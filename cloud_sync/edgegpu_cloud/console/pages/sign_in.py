@@ -12,7 +12,7 @@ from starlette.responses import RedirectResponse, Response
 from edgegpu_cloud.console.context import Pages, Persons
 from edgegpu_cloud.console.paths import own_path
 from edgegpu_cloud.console.rendering import PageRenderer
-from edgegpu_cloud.console.visitor import SESSION_COOKIE, SignedIn, check_origin
+from edgegpu_cloud.console.visitor import SESSION_COOKIE, SignedIn, Visitor, check_origin
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.people.errors import LinkRefusedError, LockedOutError, SignInRefusedError
 from edgegpu_cloud.people.people import People
@@ -96,8 +96,37 @@ async def sign_in(request: Request, pages: Pages, people: Persons, name: Name = 
         return _with_session(RedirectResponse(back, 303), begun)
     session = await run_in_threadpool(people.session, begun.session_token)
     csrf = session.csrf if session is not None else ""
-    values = {"to": back, "kept": kept, "typed": _typed(kept), "csrf": csrf}
-    return _with_session(pages.page(request, "send-again.html", values), begun)
+    return _with_session(_send_again(request, pages, back, kept, person=begun.account.name, csrf=csrf), begun)
+
+
+def page_of_old_form(
+    request: Request, pages: PageRenderer, path: str, fields: Sequence[tuple[str, str]], visitor: Visitor
+) -> Response:
+    """Answer a form that an earlier session has drawn: who is signed in now looks at it, and sends it or leaves it.
+
+    Args:
+        request: the form's.
+        pages: draws the page.
+        path: where the form was sent to, with its query.
+        fields: of the form, less the CSRF token; none of them is a password.
+        visitor: is signed in now.
+    """
+    return _send_again(request, pages, own_path(path), fields, person=visitor.name, csrf=visitor.csrf, old=True)
+
+
+def _send_again(
+    request: Request,
+    pages: PageRenderer,
+    to: str,
+    kept: Sequence[tuple[str, str]],
+    *,
+    person: str,
+    csrf: str,
+    old: bool = False,
+) -> Response:
+    typed = _typed(kept)
+    values = {"to": to, "kept": kept, "typed": typed, "csrf": csrf, "person": person, "old": old}
+    return pages.page(request, "send-again.html", values, status=403 if old else 200)
 
 
 def _typed(kept: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:

@@ -1,6 +1,8 @@
 // The limit editor: the edge of the app's piece is dragged, or moved by keys, and the number in the form follows; the
 // server draws. While what is typed and what the button would set differ, the button cannot be pressed.
 
+import { differs } from "./typed.js";
+
 const STEPS = { ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1, PageUp: 8, PageDown: -8 };
 
 const form = document.getElementById("edit");
@@ -65,12 +67,6 @@ function key(event) {
 
 function hold() {
   for (const button of document.querySelectorAll("[data-sets]")) button.disabled = true;
-}
-
-function differs(field) {
-  if (field.type === "checkbox") return field.checked !== field.defaultChecked;
-  if (field.options) return [...field.options].some((one) => one.defaultSelected && !one.selected);
-  return field.defaultValue !== undefined && field.value !== field.defaultValue;
 }
 
 // Over a slow line one types before this script is there, and a browser that goes back fills in what was typed.

@@ -11,6 +11,7 @@ from edgegpu_cloud.fleet.audit.requests import request_outcomes
 from edgegpu_cloud.fleet.limits.outcomes import OutcomeState, RequestOutcome
 from edgegpu_cloud.fleet.views import command_view
 from edgegpu_cloud.phrases import Phrase, Verbatim, phrase, phrase_n
+from edgegpu_cloud.result_codes import code_words
 from edgegpu_cloud.store.operations.records import BoxOutcome
 from edgegpu_cloud.store.records import StoredCommand
 from edgegpu_cloud.store.rollouts.records import RolloutBoxState, RolloutState
@@ -143,7 +144,8 @@ def _of_request(outcomes: Mapping[str, RequestOutcome] | None) -> AuditResult:
 def _told(code: str, text: str) -> str:
     """Return a code with the box's words, or with the phrase that stands for them."""
     words = text if isinstance(text, Phrase) or not text else Verbatim(text)
-    return phrase("%(state)s: %(words)s", state=code, words=words) if code and text else code or words
+    told = code_words(code)
+    return phrase("%(state)s: %(words)s", state=told, words=words) if code and text else told or words
 
 
 def _of_commands(tx: Transaction, changes: Sequence[StoredChange]) -> dict[int, AuditResult]:

@@ -1,5 +1,7 @@
 """Requests in the store: the documents they stand in, what came of them, and changes by two people at once."""
 
+from collections.abc import Mapping
+
 from edgegpu_cloud.errors import ConflictError
 from edgegpu_cloud.fleet.details import box_details
 from edgegpu_cloud.fleet.limits.history import (
@@ -13,6 +15,7 @@ from edgegpu_cloud.fleet.limits.requests import RequestedItem, requested_items
 from edgegpu_cloud.phrases import phrase
 from edgegpu_cloud.store.records import BoxRecord, Revision
 from edgegpu_cloud.store.store import Transaction
+from edgegpu_sync.ids import DeviceId
 
 _MOST_AUDITS = 1_000
 
@@ -54,7 +57,32 @@ def check_unchanged(tx: Transaction, box: BoxRecord, key: ContainerKey, seen_rev
             seen_rev=seen_rev,
         )
         raise ConflictError(text, remedy=phrase("look at it again, then decide"))
-    newest = later[0]
+    raise _changed_meanwhile(box, key, later[0])
+
+
+def check_unchanged_by_others(
+    tx: Transaction, box: BoxRecord, key: ContainerKey, *, since: Mapping[DeviceId, int], by: str
+) -> None:
+    """Refuse where the limits of a container stand by somebody else, who has set them after what a person has seen.
+
+    Args:
+        tx: reads the box's documents.
+        box: the box.
+        key: the container.
+        since: of boxes whose documents have changed since then, the first revision that the person has not seen.
+        by: the person; limits that they have set themselves meanwhile, or a rollout of theirs, are no conflict.
+
+    Raises:
+        ConflictError: they do; the text says who, and what they set.
+    """
+    if (first := since.get(box.device)) is None:
+        return
+    later = [one for one in limits_history(stored_revisions(tx, box), key) if one.rev >= first]
+    if later and later[0].by != by:
+        raise _changed_meanwhile(box, key, later[0])
+
+
+def _changed_meanwhile(box: BoxRecord, key: ContainerKey, newest: LimitsHistoryEntry) -> ConflictError:
     now = newest.after
     what = (
         phrase("%(units)s units, core %(core)s", units=now.memory_units, core=now.core)
@@ -70,4 +98,4 @@ def check_unchanged(tx: Transaction, box: BoxRecord, key: ContainerKey, seen_rev
         by=newest.by,
         what=what,
     )
-    raise ConflictError(text, remedy=phrase("look at it, then set yours again if they shall count"))
+    return ConflictError(text, remedy=phrase("look at it, then set yours again if they shall count"))

@@ -63,12 +63,12 @@ class EditedBox:
     @property
     def is_live(self) -> bool:
         """Whether the limits change at once and without a new pod, by what the boxes have reported."""
-        return self.bars is not None and self.bars.pods is PodChange.HELD
+        return self.bars is not None and self.bars.preview.pods is PodChange.HELD
 
     @property
     def is_refused(self) -> bool:
         """Whether the box would refuse them for want of room."""
-        return self.bars is not None and self.bars.is_refused
+        return self.bars is not None and not self.bars.preview.fits
 
     @property
     def name(self) -> str:

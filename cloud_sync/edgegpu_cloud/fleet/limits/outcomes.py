@@ -6,6 +6,7 @@ from enum import StrEnum
 from edgegpu_cloud.fleet.limits.report_words import report_words, words_of_text
 from edgegpu_cloud.fleet.views import BoxView, current_report, is_dormant
 from edgegpu_cloud.phrases import phrase
+from edgegpu_cloud.result_codes import code_words
 from edgegpu_cloud.store.settlements.records import StoredSettlement
 from edgegpu_sync.messages.spec import AppLimits, item_name
 from edgegpu_sync.messages.uplink import ItemReport, ItemState
@@ -63,7 +64,7 @@ class LimitsOutcome:
         """The box's own words, with the code before them; empty where it has none."""
         if self.report is None:
             return ""
-        code, words = self.report.code or "", report_words(self.report)
+        code, words = code_words(self.report.code or ""), report_words(self.report)
         return phrase("%(state)s: %(words)s", state=code, words=words) if code and words else code or words
 
     @property

@@ -4,8 +4,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from edgegpu_cloud.fleet.card_views import BoxCards, CardBar, CardPiece, cards_of
-from edgegpu_cloud.fleet.preview.limits import Limits, Preview, PreviewCase, preview_case, preview_of
-from edgegpu_cloud.fleet.preview.live import PodChange, pod_change, why_not_live
+from edgegpu_cloud.fleet.preview.case import Limits, PreviewCase, preview_case
+from edgegpu_cloud.fleet.preview.limits import Preview, preview_of
+from edgegpu_cloud.fleet.preview.live import PodChange
 from edgegpu_cloud.fleet.reports import CardReports
 from edgegpu_cloud.fleet.views import BoxDetails
 from edgegpu_core.limits.outcome import CardShortage, PlannedPod, planned_pods, shortages
@@ -31,8 +32,8 @@ class BarsPreview:
     have gone; None where they do not fit. `missing` is what each card lacks; empty where they fit, and where no amount
     of room helps: then `preview.text` says why. `overfull` are the cards with the new share on each that lacks
     something, beyond the card's end; empty where nothing is missing, or whole cards are asked for.
-    `pods`: whether the pods stay; then `after` has them where they are, with the units that they keep, and `beside`
-    their cards. `not_live`: why limits that were to change without new pods cannot; else empty.
+    Where the pods stay (`preview.pods`), `after` has them where they are, with the units that they keep, and `beside`
+    their cards.
     """
 
     preview: Preview
@@ -42,19 +43,11 @@ class BarsPreview:
     after_stop: Sequence[CardPlace] | None
     missing: Sequence[CardShortage]
     overfull: Sequence[BoxCards] = ()
-    pods: PodChange = PodChange.NEW
-    not_live: str = ""
 
     @property
     def places(self) -> Sequence[CardPlace]:
         """The cards that the bars show: beside the old pods if they fit so, else after these have gone."""
-        shown = self.preview.answer is FitResult.FITS or self.pods is not PodChange.NEW
-        return (self.beside if shown else None) or self.after_stop or ()
-
-    @property
-    def is_refused(self) -> bool:
-        """Whether a box would refuse them for want of room."""
-        return self.pods is PodChange.NEW and not self.preview.fits
+        return (self.beside if self.preview.answer is FitResult.FITS else None) or self.after_stop or ()
 
 
 def bars_preview(box: BoxDetails, others: Iterable[BoxDetails], wanted: Limits) -> BarsPreview:
@@ -65,9 +58,8 @@ def bars_preview(box: BoxDetails, others: Iterable[BoxDetails], wanted: Limits) 
     """
     case = preview_case(box, others, wanted)
     found = preview_of(case, wanted)
-    change = pod_change(case, wanted)
-    if change is not PodChange.NEW:
-        return _kept(case, found, wanted, change)
+    if found.pods is not PodChange.NEW:
+        return _kept(case, found, wanted)
     beside = planned_pods(case.change, beside_old=True) if found.fits else None
     after_stop = planned_pods(case.change, beside_old=False) if found.fits else None
     pods = beside if found.answer is FitResult.FITS else after_stop
@@ -81,22 +73,20 @@ def bars_preview(box: BoxDetails, others: Iterable[BoxDetails], wanted: Limits) 
         after_stop=_places(case, after_stop),
         missing=missing,
         overfull=_overfull(case, wanted, missing) if wanted.core < CORE_PER_CARD else (),
-        not_live=why_not_live(case, wanted) if wanted.live else "",
     )
 
 
-def _kept(case: PreviewCase, found: Preview, wanted: Limits, change: PodChange) -> BarsPreview:
+def _kept(case: PreviewCase, found: Preview, wanted: Limits) -> BarsPreview:
     """Return the bars where the app's pods stay: on their cards, with their units, perhaps held to fewer."""
     before = [cards_of(one) for one in case.reports]
     shares = [(node, card) for node, card, piece in _own_pieces(case, before) if piece.container == wanted.container]
     return BarsPreview(
         preview=found,
         before=before,
-        after=[_with_held(one, case.own, wanted, change) for one in before],
+        after=[_with_held(one, case.own, wanted, found.pods) for one in before],
         beside=tuple(dict.fromkeys(CardPlace(node, card.label or card.uuid) for node, card in shares)),
         after_stop=None,
         missing=(),
-        pods=change,
     )
 
 

@@ -1,6 +1,6 @@
-"""What boxes say of requested items, as sentences: by its code and its numbers, else as the box's own words; pure."""
+"""What boxes say of requested items, as pages say it: by code and numbers, else in the box's own words; pure."""
 
-from edgegpu_cloud.phrases import Phrase, Verbatim, in_english, listed, of_sentence, of_template, phrase, phrase_n
+from edgegpu_cloud.phrases import Phrase, Verbatim, listed, of_sentence, of_template, on_pages, phrase, phrase_n
 from edgegpu_core.model import CORE_PER_CARD
 from edgegpu_sync.messages.uplink import CardFreeNumbers, ItemReport, ItemState, Numbers
 from edgegpu_sync.rules.box_sentences import BOX_SENTENCES
@@ -13,7 +13,7 @@ _CONSTANT = {one.text: of_sentence(one.text) for one in (NO_SHARING, TAKEN_OFF, 
 
 
 def report_words(report: ItemReport) -> str:
-    """Return what a box says of an item: in English its own words, and a phrase where code and numbers say the same.
+    """Return what a box says of an item: its own words, which pages say by code and numbers where these say the same.
 
     What the numbers do not explain (a quota, a taint, another container) stands beside them as the box's words.
     """
@@ -24,10 +24,10 @@ def report_words(report: ItemReport) -> str:
     if report.code != ResultCode.NO_ROOM:
         return told
     if report.numbers is not None:
-        return in_english(text, _of_numbers(report.numbers, text))
+        return on_pages(text, _of_numbers(report.numbers, text))
     if report.state is ItemState.FAILED and report.restored:
         whole = phrase("it had no room and was taken back: %(words)s", words=Verbatim(text))
-        return in_english(text, whole)
+        return on_pages(text, whole)
     return told
 
 
@@ -44,7 +44,7 @@ def _of_sentence(text: str) -> Phrase | None:
         fields = one.read(text)
         if fields is not None:
             shown = {name: Verbatim(value) if name == "why" else value for name, value in fields.items()}
-            return in_english(text, of_template(one.template, shown))
+            return on_pages(text, of_template(one.template, shown))
     return None
 
 
@@ -60,13 +60,15 @@ def _of_numbers(numbers: Numbers, text: str) -> Phrase:
 
 def _needed(numbers: Numbers) -> Phrase:
     """Return what each pod needs."""
-    pods = phrase_n("%(num)d pod", "%(num)d pods", numbers.replicas)
     if numbers.need_core >= CORE_PER_CARD:
         cards = phrase_n("%(num)d whole empty card", "%(num)d whole empty cards", numbers.need_core // CORE_PER_CARD)
-        return phrase("%(pods)s, and each needs %(cards)s", pods=pods, cards=cards)
-    return phrase(
-        "%(pods)s, and each needs %(units)s and core %(core)s on one card",
-        pods=pods,
+        return phrase_n(
+            "%(num)d pod needs %(cards)s", "each of %(num)d pods needs %(cards)s", numbers.replicas, cards=cards
+        )
+    return phrase_n(
+        "%(num)d pod needs %(units)s and core %(core)s on one card",
+        "each of %(num)d pods needs %(units)s and core %(core)s on one card",
+        numbers.replicas,
         units=_units(numbers.need_units),
         core=numbers.need_core,
     )
@@ -87,7 +89,7 @@ def _free(numbers: Numbers) -> Phrase:
 def _card(card: CardFreeNumbers, *, several: bool) -> Phrase:
     name = phrase("%(node)s card %(card)s", node=card.node, card=card.card)
     return phrase(
-        "%(card)s %(units)s and core %(core)s",
+        "%(card)s has %(units)s and core %(core)s",
         card=name if several else phrase("card %(card)s", card=card.card),
         units=_units(card.free_units),
         core=card.free_core,

@@ -4,9 +4,10 @@ import base64
 import binascii
 import hashlib
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from edgegpu_cloud.errors import CloudError
+from edgegpu_cloud.numbers import is_number
 from edgegpu_cloud.phrases import phrase
 from edgegpu_sync.ids import DeviceId
 
@@ -16,8 +17,11 @@ _CELLS, _CELL_BYTES, _NUMBER_BYTES = 512, 4, 2
 _WHOLE, _SPARSE = ".", ":"
 """The mark behind the number in a text: all cells follow, or each that is filled with its own number before it."""
 
-_DIGITS = 9
-"""Of the number of boxes: a text is read before anybody knows who has written it."""
+_SEEN = "@"
+"""The mark before the number of the last change that was seen; an earlier version's text has none."""
+
+_DIGITS, _CHANGE_DIGITS = 9, 18
+"""Of the number of boxes, and of changes: a text is read before anybody knows who has written it."""
 
 LONGEST_SET = 4_000
 """More characters than any set has as a text."""
@@ -43,19 +47,22 @@ class BoxSet:
     """A set of boxes: their number, and cells of which each is the XOR of the hashes of the boxes that fall into it.
 
     Two sets are equal where their cells are. A cell that one box has entered or left differs by this box's hash.
+    `seen_change`: the number of the last change by a person when they were seen (`NoteTable.changed`); what others
+    change after it, the person has not seen. It is no part of the set.
     """
 
     number: int
     cells: bytes
+    seen_change: int | None = field(default=None, compare=False)
 
     @classmethod
-    def of(cls, devices: Collection[DeviceId]) -> "BoxSet":
+    def of(cls, devices: Collection[DeviceId], *, seen_change: int | None = None) -> "BoxSet":
         """Return the set of these boxes, each of them there once."""
         cells = [0] * _CELLS
         for device in devices:
             cell, mark = _place(device)
             cells[cell] ^= mark
-        return cls(len(devices), b"".join(mark.to_bytes(_CELL_BYTES, "big") for mark in cells))
+        return cls(len(devices), b"".join(mark.to_bytes(_CELL_BYTES, "big") for mark in cells), seen_change)
 
     @classmethod
     def read(cls, text: str) -> "BoxSet":
@@ -65,19 +72,20 @@ class BoxSet:
             CloudError: it is none.
         """
         sparse = _SPARSE in text
-        number, _, coded = text.partition(_SPARSE if sparse else _WHOLE)
+        numbers, _, coded = text.partition(_SPARSE if sparse else _WHOLE)
+        number, at, change = numbers.partition(_SEEN)
         try:
             found = base64.b64decode(coded, altchars=b"-_", validate=True)
             cells = _spread(found) if sparse else found
         except (ValueError, binascii.Error):
             cells = b""
-        known = number.isascii() and number.isdecimal() and len(number) <= _DIGITS
+        known = is_number(number, digits=_DIGITS) and (not at or is_number(change, digits=_CHANGE_DIGITS))
         if not known or len(cells) != _CELLS * _CELL_BYTES:
             raise CloudError(
                 phrase("cannot start: the request does not say which boxes were shown"),
                 remedy=phrase("look at its boxes again, then decide"),
             )
-        return cls(int(number), cells)
+        return cls(int(number), cells, int(change) if at else None)
 
     @property
     def text(self) -> str:
@@ -85,7 +93,13 @@ class BoxSet:
         filled = [(cell, self.cells[part]) for cell in range(_CELLS) if any(self.cells[part := _part(cell)])]
         sparse = b"".join(cell.to_bytes(_NUMBER_BYTES, "big") + mark for cell, mark in filled)
         mark, coded = (_SPARSE, sparse) if len(sparse) < len(self.cells) else (_WHOLE, self.cells)
-        return f"{self.number}{mark}{base64.urlsafe_b64encode(coded).decode()}"
+        seen = "" if self.seen_change is None else f"{_SEEN}{self.seen_change}"
+        return f"{self.number}{seen}{mark}{base64.urlsafe_b64encode(coded).decode()}"
+
+    @property
+    def boxes_alone(self) -> "BoxSet":
+        """Return the set without what was seen of its boxes: its text is the same where the boxes are."""
+        return replace(self, seen_change=None)
 
     def difference(self, now: Collection[DeviceId], known: Iterable[DeviceId]) -> SetDifference:
         """Return what differs by now.

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.audit.entries import Author
 from edgegpu_cloud.fleet.changes import LONGEST_WAIT_S, check_size
-from edgegpu_cloud.fleet.limits.changes import check_unchanged
+from edgegpu_cloud.fleet.limits.changes import check_unchanged, check_unchanged_by_others
 from edgegpu_cloud.fleet.limits.history import ContainerKey
 from edgegpu_cloud.fleet.names import CLUSTER_KINDS, check_holder, cluster_in, refused_in
 from edgegpu_cloud.fleet.operations.batches import BoxBatch
@@ -148,7 +148,7 @@ def _change(batch: BoxBatch, operation: Operation, rows: Sequence[OperationBox])
     args = _MODELS[operation.kind].validate_python(operation.args)
     match operation.kind:
         case OperationKind.LIMITS:
-            _limits(batch, args, {row.device: row for row in rows})
+            _limits(batch, args, {row.device: row for row in rows}, seen_change=operation.seen_change)
         case OperationKind.SHARING:
             _settings(batch, args)
         case OperationKind.INSTALL | OperationKind.UNINSTALL:
@@ -162,7 +162,9 @@ def _change(batch: BoxBatch, operation: Operation, rows: Sequence[OperationBox])
             assert_never(operation.kind)
 
 
-def _limits(batch: BoxBatch, limits: ContainerLimits, rows: Mapping[DeviceId, OperationBox]) -> None:
+def _limits(
+    batch: BoxBatch, limits: ContainerLimits, rows: Mapping[DeviceId, OperationBox], *, seen_change: int | None
+) -> None:
     key = ContainerKey(limits.namespace, limits.app, limits.container)
     said: dict[DeviceId, LatestMessages] = {device: {} for device in batch.boxes}
     for (device, kind), one in batch.tx.boxes.latest(list(batch.boxes), CLUSTER_KINDS).items():
@@ -174,6 +176,9 @@ def _limits(batch: BoxBatch, limits: ContainerLimits, rows: Mapping[DeviceId, Op
         except CloudError as error:
             batch.refused[device] = error
     holders = batch.tx.list.holders(sorted(set(clusters.values())))
+    since: Mapping[DeviceId, int] = {}
+    if seen_change is not None:
+        since = batch.tx.boxes.first_revisions_after(list(batch.boxes), seen_change)
 
     def edit(box: BoxRecord, spec: Spec) -> Spec:
         cluster = clusters[box.device]
@@ -183,6 +188,7 @@ def _limits(batch: BoxBatch, limits: ContainerLimits, rows: Mapping[DeviceId, Op
         row = rows[box.device]
         if row.seen_rev is not None:
             check_unchanged(batch.tx, box, key, row.seen_rev)
+        check_unchanged_by_others(batch.tx, box, key, since=since, by=batch.who.by)
         wanted = with_limits(spec, replace(limits, **row.args), cluster=cluster)
         return without_refused(wanted, limits, refused_in(said[box.device]))
 

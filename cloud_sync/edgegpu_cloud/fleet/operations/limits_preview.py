@@ -1,7 +1,9 @@
 """What the boxes of a filter would make of limits, page by page: each is judged with its whole cluster."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
 
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.details import box_details
@@ -10,8 +12,20 @@ from edgegpu_cloud.fleet.specs import ContainerLimits
 from edgegpu_cloud.fleet.views import BoxDetails
 from edgegpu_cloud.store.records import BoxState
 from edgegpu_cloud.store.store import Transaction
-from edgegpu_cloud.store.summaries.box_list import BoxQuery
+from edgegpu_cloud.store.summaries.box_list import BoxOrder, BoxQuery
 from edgegpu_sync.ids import DeviceId
+from edgegpu_sync.topics import TopicKind
+
+AT_ONCE = 50
+"""Boxes whose reports are in memory at one time; a cluster that has more of them is there as a whole."""
+
+_KINDS = (TopicKind.STATUS, TopicKind.INVENTORY, TopicKind.ALLOC)
+"""The kinds of messages by which limits are judged."""
+
+_EVERY = 1_000_000
+"""More boxes than there are."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,12 +46,14 @@ class BoxLimitsPreview:
 class LimitsPreviewPage:
     """Boxes by name with what they would make of limits, and `after` for the next page; empty where there is none.
 
-    `container`: the one that is meant.
+    `container`: the one that is meant. `seen`: of the first page, all boxes as they were seen (`BoxSet.text`), for
+    `Operations.start`.
     """
 
     container: str
     boxes: Sequence[BoxLimitsPreview]
     next: str
+    seen: str = ""
 
 
 def limits_preview_page(
@@ -46,37 +62,79 @@ def limits_preview_page(
     """Return a page of the boxes of a query with what each would make of limits, by the last reports."""
     found = tx.list.devices(query, after=after, limit=limit + 1)
     devices = [device for _, device in found[:limit]]
-    records = tx.boxes.get(devices)
-    asked = box_details(tx, [records[device] for device in devices], now_s=now_s)
-    clusters = _clusters(tx, query, asked, now_s=now_s)
-    boxes = [_judged(one, clusters[one.box.cluster] if one.box.cluster else (), limits) for one in asked]
-    return LimitsPreviewPage(
-        container=limits.container, boxes=boxes, next=found[limit - 1][0] if len(found) > limit else ""
-    )
+    judged = judged_in_clusters(tx, query, devices, partial(_judged, limits=limits), now_s=now_s)
+    more = found[limit - 1][0] if len(found) > limit else ""
+    return LimitsPreviewPage(container=limits.container, boxes=[judged[device] for device in devices], next=more)
 
 
-def _clusters(
-    tx: Transaction, query: BoxQuery, asked: Sequence[BoxDetails], *, now_s: float
-) -> Mapping[str, Sequence[BoxDetails]]:
-    """Return the boxes of the clusters of these that the person sees, by cluster."""
-    names = sorted({one.box.cluster for one in asked} - {""})
-    if not names:
-        return {}
-    there = BoxQuery(
-        present_since_s=query.present_since_s, scope=query.scope, clusters=names, states=[BoxState.ENROLLED]
-    )
-    known = {one.box.device for one in asked}
-    records = tx.boxes.get([device for device in tx.list.ids(there) if device not in known])
-    found: dict[str, list[BoxDetails]] = {name: [] for name in names}
-    for one in (*asked, *box_details(tx, list(records.values()), now_s=now_s)):
-        found.setdefault(one.box.cluster, []).append(one)
+def judged_in_clusters(
+    tx: Transaction,
+    query: BoxQuery,
+    devices: Sequence[DeviceId],
+    judge: Callable[[BoxDetails, Sequence[BoxDetails]], T],
+    *,
+    now_s: float,
+) -> dict[DeviceId, T]:
+    """Return what is judged of some boxes of a query, each with the others of its cluster that the person sees.
+
+    Pods of an app may be on each of these. They are loaded cluster by cluster, about `AT_ONCE` boxes together.
+    """
+    found: dict[DeviceId, T] = {}
+    for clusters in _together(_clusters(tx, query, devices)):
+        records = tx.boxes.get([device for one in clusters for device in one.boxes])
+        loaded = box_details(tx, list(records.values()), now_s=now_s, kinds=_KINDS, orphans=False)
+        details = {one.box.device: one for one in loaded}
+        for cluster in clusters:
+            for device in cluster.asked:
+                if device in details:
+                    others = [details[one] for one in cluster.boxes if one != device and one in details]
+                    found[device] = judge(details[device], others)
     return found
 
 
-def _judged(one: BoxDetails, cluster: Sequence[BoxDetails], limits: ContainerLimits) -> BoxLimitsPreview:
-    box = one.box
+@dataclass(frozen=True, slots=True)
+class _Cluster:
+    """Boxes of one cluster: those to judge, and all that the person sees, these among them."""
+
+    asked: list[DeviceId]
+    boxes: dict[DeviceId, None]
+
+
+def _clusters(tx: Transaction, query: BoxQuery, devices: Sequence[DeviceId]) -> Sequence[_Cluster]:
+    """Return the clusters of some boxes; a box that has reported none is one of its own."""
+    asked = BoxQuery(present_since_s=query.present_since_s, devices=frozenset(devices))
+    names = {one.device: one.summary.cluster for one in tx.list.page(asked, BoxOrder(limit=len(devices)))}
+    found: dict[str, _Cluster] = {}
+    for device in devices:
+        cluster = found.setdefault(names.get(device) or device, _Cluster([], {}))
+        cluster.asked.append(device)
+        cluster.boxes[device] = None
+    if clusters := sorted({*names.values()} - {""}):
+        there = BoxQuery(
+            present_since_s=query.present_since_s, scope=query.scope, clusters=clusters, states=[BoxState.ENROLLED]
+        )
+        for one in tx.list.page(there, BoxOrder(limit=_EVERY)):
+            found[one.summary.cluster].boxes[one.device] = None
+    return list(found.values())
+
+
+def _together(clusters: Sequence[_Cluster]) -> Iterator[Sequence[_Cluster]]:
+    """Yield clusters that are loaded together."""
+    part, boxes = list[_Cluster](), 0
+    for cluster in clusters:
+        if part and boxes + len(cluster.boxes) > AT_ONCE:
+            yield part
+            part, boxes = [], 0
+        part.append(cluster)
+        boxes += len(cluster.boxes)
+    if part:
+        yield part
+
+
+def _judged(asked: BoxDetails, others: Sequence[BoxDetails], limits: ContainerLimits) -> BoxLimitsPreview:
+    box = asked.box
     try:
-        judged = preview(one, [other for other in cluster if other.box.device != box.device], limits)
+        judged = preview(asked, others, limits)
     except CloudError as error:
         return BoxLimitsPreview(device=box.device, name=box.name, preview=None, text=error.text, remedy=error.remedy)
     return BoxLimitsPreview(device=box.device, name=box.name, preview=judged)

@@ -15,8 +15,10 @@ from edgegpu_cloud.fleet.operations.box_set import BoxSet
 from edgegpu_cloud.fleet.operations.kinds import check_own, checked_args
 from edgegpu_cloud.fleet.operations.limits_preview import LimitsPreviewPage, limits_preview_page
 from edgegpu_cloud.fleet.operations.seen_boxes import difference_words, names_of_some
-from edgegpu_cloud.fleet.specs import ContainerLimits
+from edgegpu_cloud.fleet.operations.sharing_preview import SharingPreviewPage, sharing_preview_page
+from edgegpu_cloud.fleet.specs import ContainerLimits, SharingSettings
 from edgegpu_cloud.phrases import joined, phrase
+from edgegpu_cloud.store.notes import CHANGES
 from edgegpu_cloud.store.operations.records import (
     EVERY_OPERATION,
     BoxArgs,
@@ -83,13 +85,16 @@ class Operations:
         self._store, self._clock, self._access = store, clock, access
 
     def seen(self, where: BoxFilter) -> BoxSet:
-        """Return the set of the boxes that a filter finds now, for `start` to compare.
+        """Return the set of the boxes that a filter finds now, for `start` to compare, and what was seen of them.
+
+        Ask for it before anything else that the person is shown: what others change after it, `start` knows as unseen.
 
         Raises:
             CloudError: the filter's selector is none.
         """
         with self._store.read() as tx:
-            return BoxSet.of(tx.list.ids(self._query(where)))
+            seen_change = tx.notes.number(CHANGES)  # first: PostgreSQL shows later reads what was written meanwhile
+            return BoxSet.of(tx.list.ids(self._query(where)), seen_change=seen_change)
 
     def _query(self, where: BoxFilter) -> BoxQuery:
         return query_of(where, now_s=self._clock(), scope=self._access.scope.terms)
@@ -114,7 +119,8 @@ class Operations:
             devices: or these boxes.
             own: what boxes have of their own, of those that are named: amounts, and the revision that was seen.
             key: chosen by the client: the same request under the same key is the same operation.
-            expect: refuse where it would be for another set of boxes by now.
+            expect: refuse where it would be for another set of boxes by now; with the number of a change, a box is
+                refused whose limits somebody else has set since.
 
         Raises:
             CloudError: wrong arguments, no boxes, or boxes both by filter and by name.
@@ -129,7 +135,8 @@ class Operations:
         check_own(kind, wanted, own)
         _check_once(kind, chosen)
         request = _digest(kind, wanted, chosen, own)
-        new = replace(self._new(kind, wanted, chosen), key=key or None, per_box=any(one.args for one in own.values()))
+        new = self._new(kind, wanted, chosen, seen_change=None if expect is None else expect.seen_change)
+        new = replace(new, key=key or None, per_box=any(one.args for one in own.values()))
         with self._store.write() as tx:
             held = tx.operations.with_key(new.by, key) if key else None
             if held is None and not tx.operations.add(new, query, request=request, own=own):
@@ -141,7 +148,7 @@ class Operations:
             _audit_start(tx, new, len(boxes))
             return self._view(tx, new.id)
 
-    def _new(self, kind: OperationKind, args: Json, chosen: BoxFilter) -> Operation:
+    def _new(self, kind: OperationKind, args: Json, chosen: BoxFilter, *, seen_change: int | None) -> Operation:
         now_s = self._clock()
         return Operation(
             id=new_command_id(now_s),
@@ -151,7 +158,21 @@ class Operations:
             at_s=now_s,
             selector=chosen.selector,
             filter=filter_json(chosen) if chosen.devices is None else None,
+            seen_change=seen_change,
         )
+
+    def with_container(self, limits: ContainerLimits, where: BoxFilter) -> ContainerLimits:
+        """Return limits with the container that is meant on all boxes of a filter, where they name none.
+
+        Raises:
+            CloudError: several are meant, or no box can have such limits.
+        """
+        self._access.require(Permission.VIEW)
+        return self._limits(limits, self._query(where))
+
+    def _limits(self, limits: ContainerLimits, query: BoxQuery) -> ContainerLimits:
+        wanted = checked_args(OperationKind.LIMITS, self._with_container(OperationKind.LIMITS, asdict(limits), query))
+        return replace(limits, container=wanted["container"])
 
     def _with_container(self, kind: OperationKind, args: Json, query: BoxQuery) -> Json:
         """Return the arguments of an operation with the container that is meant, where limits have none."""
@@ -224,13 +245,36 @@ class Operations:
         """
         self._access.require(Permission.VIEW)
         query = self._query(where)
-        wanted = checked_args(OperationKind.LIMITS, self._with_container(OperationKind.LIMITS, asdict(limits), query))
-        found = replace(limits, container=wanted["container"])
+        seen = self._seen_first(where, after)
+        found = self._limits(limits, query)
         with self._store.read() as tx:
             page = limits_preview_page(tx, query, found, after=after, limit=limit, now_s=self._clock())
             if not page.boxes and not after:
                 raise self._none(tx, where)
-        return page
+        return replace(page, seen=seen)
+
+    def preview_sharing(
+        self, settings: SharingSettings, where: BoxFilter, *, after: str = "", limit: int = 50
+    ) -> SharingPreviewPage:
+        """Return what boxes of a filter would make of settings now, by name, those after `after`; nothing is changed.
+
+        Raises:
+            CloudError: no boxes, or a setting is not valid.
+        """
+        self._access.require(Permission.VIEW)
+        checked_args(OperationKind.SHARING, asdict(settings))
+        _check_once(OperationKind.SHARING, where)
+        query = self._query(where)
+        seen = self._seen_first(where, after)
+        with self._store.read() as tx:
+            page = sharing_preview_page(tx, query, settings, after=after, limit=limit, now_s=self._clock())
+            if not page.boxes and not after:
+                raise self._none(tx, where)
+        return replace(page, seen=seen)
+
+    def _seen_first(self, where: BoxFilter, after: str) -> str:
+        """Return with the first part of a preview what `start` compares: the set is of all boxes, whatever the part."""
+        return "" if after else self.seen(where).text
 
     def get(self, id_: str) -> OperationView:
         """Return an operation by its id, or the beginning of it.

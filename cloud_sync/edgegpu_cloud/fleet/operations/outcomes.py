@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from edgegpu_cloud.fleet.limits.report_words import report_words
-from edgegpu_cloud.phrases import reported
+from edgegpu_cloud.result_codes import reported
 from edgegpu_cloud.store.operations.records import BoxOutcome, OperationBox
 from edgegpu_cloud.store.records import StoredCommand
 from edgegpu_cloud.store.store import Transaction

@@ -8,13 +8,11 @@ from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.fleet import Fleet
 from edgegpu_cloud.fleet.limits.targets import ClusterTarget, cluster_target
 from edgegpu_cloud.fleet.listing import BoxFilter, PageOrder
-from edgegpu_cloud.fleet.preview.limits import preview_case, preview_of
-from edgegpu_cloud.fleet.preview.live import PodChange, pod_change
+from edgegpu_cloud.fleet.preview.limits import preview
 from edgegpu_cloud.fleet.preview.sharing import check_settings, preview_settings
 from edgegpu_cloud.fleet.reports import read_latest
 from edgegpu_cloud.fleet.specs import ContainerLimits, SharingSettings, desired_items, with_settings
 from edgegpu_cloud.fleet.views import BoxDetails
-from edgegpu_cloud.phrases import of_sentence, phrase
 from edgegpu_cloud.store.summaries.box_list import BoxCounts
 from edgegpu_core.limits.verdict import FitResult
 from edgegpu_sync.messages.spec import Spec
@@ -40,11 +38,6 @@ _OF_FIT = {
     FitResult.FITS: OperationVerdict.FITS,
     FitResult.AFTER_STOP: OperationVerdict.AFTER_STOP,
     FitResult.NEVER: OperationVerdict.REFUSES,
-}
-
-_OF_CHANGE = {
-    PodChange.HELD: phrase("at once: no pod is made anew"),
-    PodChange.NONE: phrase("its pods hold just that"),
 }
 
 
@@ -109,12 +102,8 @@ def preview_operation(fleet: Fleet, where: BoxFilter, change: Change | None) -> 
 def _of_limits(device: str, name: str, target: ClusterTarget, limits: ContainerLimits) -> BoxVerdict:
     asked = target.asked
     try:
-        case = preview_case(asked, target.others, limits)
-        judged, change = preview_of(case, limits), pod_change(case, limits)
-        if change is PodChange.NEW:
-            verdict, text = _OF_FIT[judged.answer], of_sentence(judged.text)
-        else:
-            verdict, text = OperationVerdict.FITS, _OF_CHANGE[change]
+        judged = preview(asked, target.others, limits)
+        verdict, text = _OF_FIT[judged.answer], judged.text
     except CloudError as error:
         verdict, text = OperationVerdict.NOT_KNOWN, error.text
     told = asked.box.name if asked.box.device != device else ""

@@ -9,6 +9,7 @@ from dataclasses import replace
 from edgegpu_cloud.fleet.operations.kinds import apply_operation
 from edgegpu_cloud.phrases import Verbatim, phrase
 from edgegpu_cloud.store.controllers.leadership import Leadership, LeasesLostError, SoleLeader
+from edgegpu_cloud.store.controllers.next_turn import tried_next_turn
 from edgegpu_cloud.store.operations.records import (
     BoxOutcome,
     Operation,
@@ -72,14 +73,16 @@ class OperationRunner:
                 pass
 
     def step(self) -> bool:
-        """Store the change of the oldest operation for some boxes; return whether there was an operation to work on."""
+        """Store the change of the oldest operation for some boxes; return whether the next step may come at once."""
+        done = False
         if not self._leadership.leads:
-            return False
+            return done
         try:
-            return self._step()
+            with tried_next_turn("work on the operations"):
+                done = self._step()
         except LeasesLostError:
             _LOG.warning("another controller works on the operations by now")
-            return False
+        return done
 
     def _step(self) -> bool:
         with self._store.read() as tx:

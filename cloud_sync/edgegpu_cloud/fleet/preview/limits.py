@@ -3,32 +3,28 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from edgegpu_cloud.fleet.limits.apps import is_pod_of
-from edgegpu_cloud.fleet.reports import CardReports, card_reports
-from edgegpu_cloud.fleet.specs import ContainerLimits, check_app
-from edgegpu_cloud.fleet.views import BoxDetails, reports_to_preview
+from edgegpu_cloud.fleet.preview.case import Limits, PreviewCase, amounts_held, preview_case
+from edgegpu_cloud.fleet.preview.live import PodChange, pod_change, why_not_live
+from edgegpu_cloud.fleet.views import BoxDetails
 from edgegpu_cloud.phrases import of_sentence, phrase
-from edgegpu_core.inventory import CardCapacity
-from edgegpu_core.limits.capacity import NewPod, NodeRoom, OwnPod
-from edgegpu_core.limits.verdict import CardNumbers, FitResult, LimitsChange, limits_verdict
-from edgegpu_core.limits.workload import UpdateStrategy, Workload, WorkloadKind
-from edgegpu_core.model import CORE_PER_CARD, ResourceModel
-from edgegpu_core.placement import Policy, Share, parse_policy
-from edgegpu_core.request import ContainerRequest, ContainerRole, RequestedAmounts
-from edgegpu_sync.messages.spec import AppLimits
-from edgegpu_sync.messages.telemetry import CardShare, PodAlloc
+from edgegpu_core.limits.verdict import CardNumbers, FitResult, limits_verdict
+from edgegpu_sync.messages.telemetry import PodAlloc
 
-_NO_SHARING = phrase("GPU sharing is not installed there")
 _LAST_WORD = "the box has the last word: selectors, taints, quotas and how the app replaces its pods are known there"
-
-
-Limits = ContainerLimits | AppLimits
-"""New limits, or those of a desired document."""
+_OF_CHANGE = {
+    PodChange.HELD: phrase("at once: no pod is made anew"),
+    PodChange.NONE: phrase("its pods hold just that"),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preview:
-    """The verdict of `edgegpu_core.limits` over the last reports; `as_of_s`: the oldest of them, seconds since 1970."""
+    """What would come of new limits, by the last reports; `as_of_s`: the oldest of them, seconds since 1970.
+
+    `answer` and `cards` are the verdict of `edgegpu_core.limits` on new pods; where the pods stay, the limits fit.
+    `pods`: whether they stay. `live`: whether the limits take no new pod, if `live` is asked. `not_live`: why they do,
+    where it was asked; else empty.
+    """
 
     answer: FitResult
     text: str
@@ -38,6 +34,9 @@ class Preview:
     cards: Sequence[CardNumbers]
     notes: Sequence[str]
     as_of_s: float
+    pods: PodChange = PodChange.NEW
+    live: bool = False
+    not_live: str = ""
 
     @property
     def fits(self) -> bool:
@@ -46,16 +45,22 @@ class Preview:
 
     def words(self) -> str:
         """Return the preview as lines for people."""
-        head = {
+        fit = {
             FitResult.FITS: "fits",
             FitResult.AFTER_STOP: (
                 "fits when the app's own pods have gone (one that is not recreated needs --interrupt)"
             ),
             FitResult.NEVER: "does not fit",
         }[self.answer]
+        head = {
+            PodChange.NEW: fit,
+            PodChange.HELD: "at once, without a new pod",
+            PodChange.NONE: "its pods hold just that",
+        }[self.pods]
         pods = f", {self.replicas} pods" if self.replicas != 1 else ""
         lines = [f"{head}: {self.need_units} units, core {self.need_core}{pods}"]
-        lines += [f"  {self.text}"] if self.text else []
+        lines += [f"  {self.text}"] if self.text and self.pods is PodChange.NEW else []
+        lines += [f"  {self.live_words()}"] if self.live_words() else []
         for card in self.cards:
             held = f", {card.held_by_app_units} of them held by the app" if card.held_by_app_units else ""
             lines.append(
@@ -63,14 +68,11 @@ class Preview:
             )
         return "\n".join([*lines, *(f"  note: {note}" for note in self.notes)])
 
-
-@dataclass(frozen=True, slots=True)
-class PreviewCase:
-    """New limits as a change that the core judges: the reports it is made of, and the app's pods there, by uid."""
-
-    change: LimitsChange
-    reports: Sequence[CardReports]
-    own: Mapping[str, PodAlloc]
+    def live_words(self) -> str:
+        """Return what people can know of a change without new pods beyond `text`; empty where that says all."""
+        if self.not_live:
+            return f"not at once: {self.not_live}"
+        return "with --live at once: no pod is made anew" if self.live and self.pods is PodChange.NEW else ""
 
 
 def preview(box: BoxDetails, others: Iterable[BoxDetails], wanted: Limits) -> Preview:
@@ -82,90 +84,24 @@ def preview(box: BoxDetails, others: Iterable[BoxDetails], wanted: Limits) -> Pr
     return preview_of(preview_case(box, others, wanted), wanted)
 
 
-def preview_case(box: BoxDetails, others: Iterable[BoxDetails], wanted: Limits) -> PreviewCase:
-    """Return new limits as the change that `preview` judges; the app counts as one that stops its pods first.
-
-    Raises:
-        CloudError: as `preview`.
-    """
-    check_app(wanted.namespace, wanted.app, wanted.container)
-    reports = [reports_to_preview(box)]
-    reports += [found for other in others if (found := card_reports(other.latest)) is not None]
-    own = {uid: pod for one in reports for uid, pod in one.pods.items() if is_pod_of(pod, wanted.namespace, wanted.app)}
-    nodes = {uid: one.inventory.node for one in reports for uid in one.pods}
-    replicas = max(1, len(own))
-    request = RequestedAmounts(wanted.memory_units, wanted.core)
-    change = LimitsChange(
-        workload=Workload(
-            kind=WorkloadKind.DEPLOYMENT, strategy=UpdateStrategy.RECREATE, replicas=replicas, unavailable=replicas
-        ),
-        request=request,
-        before=_amounts(own).get(wanted.container, RequestedAmounts(0, 0)),
-        pod=NewPod(containers=_containers(own, wanted, request)),
-        own=tuple(OwnPod(uid=uid, node=nodes[uid]) for uid in sorted(own)),
-        rooms=tuple(_room(one) for one in reports),
-    )
-    return PreviewCase(change, reports, own)
-
-
 def preview_of(case: PreviewCase, wanted: Limits) -> Preview:
     """Return the preview of a case."""
     verdict = limits_verdict(case.change)
+    pods = pod_change(case, wanted)
+    stay = pods is not PodChange.NEW
+    why_not = "" if stay else why_not_live(case, wanted)
     return Preview(
-        answer=verdict.answer,
-        text=of_sentence(verdict.text),
+        answer=FitResult.FITS if stay else verdict.answer,
+        text=_OF_CHANGE[pods] if stay else of_sentence(verdict.text),
         need_units=wanted.memory_units,
         need_core=wanted.core,
         replicas=case.change.workload.replicas,
         cards=verdict.cards,
         notes=_notes(case.own, wanted),
         as_of_s=min(one.as_of_s for one in case.reports),
-    )
-
-
-def _room(report: CardReports) -> NodeRoom:
-    cards = report.inventory
-    slots = tuple(
-        CardCapacity(card.uuid, card.label, card.units, card.healthy) for card in cards.cards if not card.excluded
-    )
-    units = {slot.uuid: slot.units for slot in slots}
-    held = {uid: tuple(_share(piece, units) for piece in pod.pieces) for uid, pod in report.pods.items()}
-    return NodeRoom(
-        name=cards.node,
-        slots=slots,
-        held=held,
-        model=ResourceModel(unit_mib=cards.unit_mib),
-        policy=_policy(cards.policy),
-        problem="" if cards.sharing else _NO_SHARING,
-    )
-
-
-def _share(piece: CardShare, units: Mapping[str, int]) -> Share:
-    """Return a container's share of a card; a whole card is all of its units, whatever was asked for."""
-    whole = piece.core >= CORE_PER_CARD
-    return Share(piece.card, units.get(piece.card, 0) if whole else piece.memory_units, min(piece.core, CORE_PER_CARD))
-
-
-def _policy(name: str) -> Policy:
-    try:
-        return parse_policy(name)
-    except ValueError:
-        return Policy.FIRST_FIT
-
-
-def _amounts(own: Mapping[str, PodAlloc]) -> dict[str, RequestedAmounts]:
-    """Return what each container of one of the app's pods holds, summed over its cards."""
-    found: dict[str, RequestedAmounts] = {}
-    for piece in next(iter(own.values())).pieces if own else ():
-        before = found.get(piece.container, RequestedAmounts(0, 0))
-        found[piece.container] = RequestedAmounts(before.memory_units + piece.memory_units, before.core + piece.core)
-    return found
-
-
-def _containers(own: Mapping[str, PodAlloc], wanted: Limits, request: RequestedAmounts) -> tuple[ContainerRequest, ...]:
-    amounts = {**_amounts(own), wanted.container: request}
-    return tuple(
-        ContainerRequest(name, ContainerRole.APP, one) for name, one in amounts.items() if one.memory_units or one.core
+        pods=pods,
+        live=not why_not,
+        not_live=why_not if wanted.live else "",
     )
 
 
@@ -173,7 +109,7 @@ def _notes(own: Mapping[str, PodAlloc], wanted: Limits) -> list[str]:
     notes = [_LAST_WORD]
     if not own:
         notes.append(f"no pod of {wanted.namespace}/{wanted.app} holds a share now: reckoned as one pod")
-    elif wanted.container not in _amounts(own):
-        known = ", ".join(sorted(_amounts(own)))
+    elif wanted.container not in amounts_held(own):
+        known = ", ".join(sorted(amounts_held(own)))
         notes.append(f"container {wanted.container} holds no share now; those that do: {known}")
     return notes

@@ -1,9 +1,9 @@
 """Whether new limits need new pods: they may hold just that already, or be held to less by the limiter; pure."""
 
 from collections.abc import Iterable, Sequence
-from enum import Enum
+from enum import StrEnum
 
-from edgegpu_cloud.fleet.preview.limits import Limits, PreviewCase
+from edgegpu_cloud.fleet.preview.case import Limits, PreviewCase
 from edgegpu_cloud.phrases import phrase
 from edgegpu_core.model import CORE_PER_CARD
 from edgegpu_sync.messages.telemetry import CardShare, PodAlloc
@@ -11,7 +11,7 @@ from edgegpu_sync.messages.telemetry import CardShare, PodAlloc
 _HELD = "enforced"
 
 
-class PodChange(Enum):
+class PodChange(StrEnum):
     """What becomes of an app's pods under new limits, by what the boxes of its cluster have reported."""
 
     NEW = "new"

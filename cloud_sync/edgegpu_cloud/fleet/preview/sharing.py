@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.reports import CardReports, LatestMessages, capabilities_of, read_latest
-from edgegpu_cloud.fleet.specs import SharingSettings
+from edgegpu_cloud.fleet.specs import SharingSettings, desired_items, with_settings
 from edgegpu_cloud.fleet.views import BoxDetails, reports_to_preview
 from edgegpu_cloud.phrases import joined, phrase
 from edgegpu_sync.messages.spec import (
@@ -61,6 +61,27 @@ def preview_settings(details: BoxDetails, items: Mapping[str, AnyItem]) -> dict[
     if not reports.inventory.sharing:
         return dict.fromkeys(items, ItemPreview(PreviewVerdict.REJECTED, phrase("GPU sharing is not installed there")))
     return {name: _of(item, reports) for name, item in items.items()}
+
+
+def setting_names(settings: SharingSettings) -> list[str]:
+    """Return the names of the items that settings are for."""
+    given = {
+        "isolation": settings.isolation,
+        "policy": settings.policy,
+        "exclusions": settings.exclude,
+        "unit_size": settings.unit_mib,
+    }
+    return [name for name, value in given.items() if value is not None]
+
+
+def preview_named(details: BoxDetails, settings: SharingSettings) -> dict[str, ItemPreview]:
+    """Return for each item that settings are for what the box would do with it.
+
+    Raises:
+        CloudError: a setting is not valid, or the box has not reported its cards yet.
+    """
+    items = desired_items(with_settings(details.spec, settings))
+    return preview_settings(details, {name: items[name] for name in setting_names(settings)})
 
 
 def check_settings(details: BoxDetails, settings: SharingSettings) -> None:

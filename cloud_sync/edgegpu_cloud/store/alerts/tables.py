@@ -1,6 +1,6 @@
 """Alerts, and messages that wait for a webhook, in one transaction."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,9 +8,13 @@ from sqlalchemy import ColumnElement, Connection, bindparam, delete, func, inser
 
 from edgegpu_cloud.store.alerts.schema import AlertRow, DeliveryRow
 from edgegpu_cloud.store.labels import LabelTerm, in_scope
-from edgegpu_cloud.store.schema import BoxRow, table
+from edgegpu_cloud.store.notes import next_number
+from edgegpu_cloud.store.schema import BoxRow, MetaRow, table
 
-_ALERTS, _WAITING, _BOXES = table(AlertRow), table(DeliveryRow), table(BoxRow)
+_ALERTS, _WAITING, _BOXES, _META = table(AlertRow), table(DeliveryRow), table(BoxRow), table(MetaRow)
+
+_CHANGED = "alerts"
+"""The key of the counter of changes that people see."""
 
 MOST_WAITING = 1_000
 """Messages that may wait for a webhook; the oldest go first."""
@@ -84,10 +88,24 @@ class AlertTable:
         return None if row is None else dict(row)
 
     def mark(self) -> str:
-        """Return a text that is another one after each change of an alert that people see."""
-        c = _ALERTS.c
-        fired = select(func.count(), func.count(c.open_key), func.max(c.number), func.sum(c.silenced_until_s))
-        return repr(tuple(map(str, self._connection.execute(fired.where(c.firing_at_s.is_not(None))).one())))
+        """Return a text that is another one after each change of an alert that people see.
+
+        The counter has all changes but the purge, which the number of rows shows.
+        """
+        changed = select(_META.c.value).where(_META.c.key == _CHANGED).scalar_subquery()
+        fired = select(changed, func.count()).where(_ALERTS.c.firing_at_s.is_not(None))
+        return repr(tuple(map(str, self._connection.execute(fired).one())))
+
+    def _changed(self) -> None:
+        """Count a change that people see; before the rows are written, so that two who do both never meet in a cycle.
+
+        The leader raises the counter, and a person who silences an alert: no other controller waits for them.
+        """
+        next_number(self._connection, _CHANGED)
+
+    def _changed_by(self, alerts: Iterable[Values]) -> None:
+        if any(one["firing_at_s"] is not None for one in alerts):
+            self._changed()
 
     def firing(self, scope: Sequence[LabelTerm] = ()) -> int:
         """Return how many alerts of boxes in a scope fire; without one those of no box too."""
@@ -99,12 +117,14 @@ class AlertTable:
         """Write new alerts; return their numbers, in the same order."""
         if not alerts:
             return []
+        self._changed_by(alerts)
         made = insert(_ALERTS).returning(_ALERTS.c.number, sort_by_parameter_order=True)
         return [int(number) for number in self._connection.execute(made, alerts).scalars()]
 
     def put(self, alerts: Mapping[int, Values]) -> None:
         """Update alerts by their numbers; each with the same columns."""
         if alerts:
+            self._changed_by(alerts.values())
             rows = [{"at_number": number, **values} for number, values in alerts.items()]
             self._connection.execute(update(_ALERTS).where(_ALERTS.c.number == bindparam("at_number")), rows)
 
@@ -118,6 +138,7 @@ class AlertTable:
         """Let nobody be told of an alert until then; return whether it is there, in the scope, and not over."""
         here = (_ALERTS.c.number == number, _ALERTS.c.open_key.is_not(None), *in_scope(_ALERTS.c.device, scope))
         values = {"silenced_until_s": until_s, "silenced_by": by}
+        self._changed()
         return bool(self._connection.execute(update(_ALERTS).where(*here).values(values)).rowcount)
 
     # messages for webhooks

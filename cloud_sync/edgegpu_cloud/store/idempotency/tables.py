@@ -3,9 +3,9 @@
 from dataclasses import asdict, dataclass
 
 from sqlalchemy import ColumnElement, Connection, delete, select, update
-from sqlalchemy.dialects import postgresql, sqlite
 
 from edgegpu_cloud.store.convert import record_of
+from edgegpu_cloud.store.engine import upsert
 from edgegpu_cloud.store.idempotency.schema import IdempotencyRow
 from edgegpu_cloud.store.schema import table
 
@@ -45,8 +45,8 @@ class IdempotencyTable:
 
     def add(self, new: IdempotencyKey) -> bool:
         """Write a new key; return whether nobody else has written it meanwhile."""
-        upsert = postgresql.insert if self._connection.dialect.name == "postgresql" else sqlite.insert
-        query = upsert(_KEYS).values(asdict(new)).on_conflict_do_nothing().returning(_KEYS.c.claim)
+        insert = upsert(self._connection, _KEYS).values(asdict(new))
+        query = insert.on_conflict_do_nothing().returning(_KEYS.c.claim)
         return self._connection.execute(query).one_or_none() is not None
 
     def take_over(self, old: IdempotencyKey, *, claim: str, now_s: float) -> None:

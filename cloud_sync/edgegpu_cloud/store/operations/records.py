@@ -47,7 +47,8 @@ class Operation:
 
     `filter`: what the boxes were found by, the selector included, empty for every box; None where they were named, or
     an earlier version has started it. `per_box`: boxes have arguments of their own. `key` is chosen by the client: the
-    same request with the same key is the same operation.
+    same request with the same key is the same operation. `seen_change`: the number of the last change by a person when
+    this one saw what there was; None: whatever there is by then.
     """
 
     id: str
@@ -62,6 +63,7 @@ class Operation:
     ended_at_s: float | None = None
     filter: Json | None = None
     per_box: bool = False
+    seen_change: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,6 +24,7 @@ class OperationRow(TableRow):
     per_box: Mapped[bool | None]
     request: Mapped[str | None] = mapped_column(String(16))
     """The digest of what was asked for: the same again under the same key is the same operation."""
+    seen_change: Mapped[int | None]
     __table_args__ = (Index("operations_by_key", "by", "key", unique=True),)
 
 

@@ -16,10 +16,10 @@ from sqlalchemy import (
     select,
     update,
 )
-from sqlalchemy.dialects import postgresql, sqlite
 
 from edgegpu_cloud.phrases import phrase_json, read_phrase
 from edgegpu_cloud.store.convert import record_of, values_of
+from edgegpu_cloud.store.engine import upsert
 from edgegpu_cloud.store.labels import LabelTerm, in_scope
 from edgegpu_cloud.store.operations.records import (
     EVERY_OPERATION,
@@ -66,8 +66,7 @@ class OperationTable:
         Returns:
             Whether it is written. PostgreSQL waits here for a transaction that has written the same key.
         """
-        upsert = postgresql.insert if self._connection.dialect.name == "postgresql" else sqlite.insert
-        new = upsert(_OPERATIONS).values(_values(operation) | {"request": request})
+        new = upsert(self._connection, _OPERATIONS).values(_values(operation) | {"request": request})
         new = new.on_conflict_do_nothing(index_elements=["by", "key"])
         if self._connection.execute(new.returning(_OPERATIONS.c.id)).one_or_none() is None:
             return False

@@ -4,9 +4,9 @@ from collections.abc import Collection, Iterable
 from dataclasses import asdict
 
 from sqlalchemy import Connection, bindparam, delete, func, select, update
-from sqlalchemy.dialects import postgresql, sqlite
 
 from edgegpu_cloud.store.convert import record_of
+from edgegpu_cloud.store.engine import upsert
 from edgegpu_cloud.store.people.records import SignInFailures
 from edgegpu_cloud.store.people.schema import SignInFailureRow
 from edgegpu_cloud.store.schema import table
@@ -32,10 +32,7 @@ class SignInFailureTable:
     def hold(self, keys: Collection[str]) -> dict[str, SignInFailures]:
         """Return the same, locked until the end of the transaction; a key that has no row gets one."""
         rows = [asdict(SignInFailures(key)) for key in sorted(keys)]
-        if self._connection.dialect.name == "sqlite":
-            self._connection.execute(sqlite.insert(_FAILURES).on_conflict_do_nothing(), rows)
-        else:
-            self._connection.execute(postgresql.insert(_FAILURES).on_conflict_do_nothing(), rows)
+        self._connection.execute(upsert(self._connection, _FAILURES).on_conflict_do_nothing(), rows)
         query = select(_FAILURES.c.key).where(_FAILURES.c.key.in_(keys)).order_by(_FAILURES.c.key)
         self._connection.execute(query.with_for_update()).all()
         return self.get(keys)

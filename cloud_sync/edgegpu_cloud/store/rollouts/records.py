@@ -65,7 +65,8 @@ class RolloutRecord:
     `kind` and `change` say what is set, `strategy` how. `subject` is the same for two rollouts that change the same
     thing. `wave` is the wave that is being changed; it is `waves` when all gates are passed. `waived` counts the waves
     whose gates do not matter, because a person has resumed beyond them. `held`: it is paused by a gate, not by a
-    person. `returns`: when it has stopped, changed boxes get back what they had.
+    person. `returns`: when it has stopped, changed boxes get back what they had. `seen_change`: the number of the last
+    change by a person when this one saw what there was; None: an earlier version has started it.
     """
 
     number: int = 0
@@ -83,6 +84,7 @@ class RolloutRecord:
     returns: bool = False
     reason: str = ""
     ended_at_s: float | None = None
+    seen_change: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,6 +29,7 @@ class RolloutRow(TableRow):
     reason: Mapped[str]
     ended_at_s: Mapped[float | None] = mapped_column(index=True)
     reason_phrase: Mapped[Json | None]
+    seen_change: Mapped[int | None]
 
 
 class RolloutBoxRow(TableRow):

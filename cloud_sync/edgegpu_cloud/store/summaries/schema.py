@@ -9,13 +9,15 @@ from edgegpu_cloud.store.schema import TableRow
 class SummaryRow(TableRow):
     """What lists show of a box and filter by, kept in step with what the box has said and what people have asked.
 
-    `changed` is the number of the last transaction in which anything changed that lists show. The row of a forgotten
-    box stays for a while, so that whoever asks what has changed hears of it: that is why it refers to no box.
+    `changed` is the number, of those of the box's partition, of the last transaction in which anything changed that
+    lists show. The row of a forgotten box stays for a while, so that whoever asks what has changed hears of it: that is
+    why it refers to no box, and has the partition itself.
     """
 
     __tablename__ = "box_summaries"
     device: Mapped[str] = mapped_column(String(16), primary_key=True)
-    changed: Mapped[int] = mapped_column(index=True)
+    partition: Mapped[int]
+    changed: Mapped[int]
     health: Mapped[str] = mapped_column(String(8))
     agent: Mapped[str]
     plugin: Mapped[str]
@@ -33,6 +35,7 @@ class SummaryRow(TableRow):
     cluster: Mapped[str] = mapped_column(index=True)
     holder: Mapped[bool]
     left: Mapped[str] = mapped_column(String(16))
+    __table_args__ = (Index("box_summaries_by_change", "partition", "changed"),)
 
 
 class LabelRow(TableRow):

@@ -1,23 +1,38 @@
 """Summaries of boxes, and which have changed; the labels and apps by which boxes are found."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
-from sqlalchemy import Connection, bindparam, delete, insert, select, update
+from sqlalchemy import Connection, Select, Text, bindparam, cast, delete, func, insert, literal, or_, select, update
 
+from edgegpu_cloud.store.controllers.leases import ALL
 from edgegpu_cloud.store.convert import record_of, values_of
-from edgegpu_cloud.store.notes import next_number
-from edgegpu_cloud.store.schema import BoxRow, table
+from edgegpu_cloud.store.notes import next_numbers
+from edgegpu_cloud.store.records import PARTITIONS, partition_of
+from edgegpu_cloud.store.schema import BoxRow, MetaRow, table
 from edgegpu_cloud.store.summaries.schema import AppRow, LabelRow, SummaryRow
 from edgegpu_sync.ids import DeviceId
 
 _BOXES, _SUMMARIES, _LABELS, _APPS = table(BoxRow), table(SummaryRow), table(LabelRow), table(AppRow)
+_META = table(MetaRow)
 
-SUMMARIES = "summaries"
-"""The number of the last transaction that changed a summary."""
+_NUMBER_OF = "summaries/"
+"""Before a partition: the key of the number of the last transaction that changed a summary there."""
+
+_RAISED = (
+    select(_META.c.value)
+    .where(_META.c.key == literal(_NUMBER_OF) + cast(_SUMMARIES.c.partition, Text))
+    .correlate(_SUMMARIES)
+    .scalar_subquery()
+)
 
 KEPT_CHANGES = 10_000
-"""For so many transactions it is remembered that a box was forgotten."""
+"""For so many transactions of its partition it is remembered that a box was forgotten."""
+
+ChangeNumbers = tuple[int, ...]
+"""The number of the last change in each partition, in their order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,11 +65,21 @@ class BoxSummary:
     left: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class BoxChanges:
+    """Boxes that have changed, each partition's oldest change first, and the numbers up to which these are all."""
+
+    numbers: ChangeNumbers
+    boxes: Sequence[DeviceId]
+
+
 class SummaryTable:
     """The summaries of one transaction.
 
-    What is put or marked is written when the transaction ends, under one number for all: so the counter's row is held
-    for a moment only, and whoever has seen a number has seen all that was written under lower ones.
+    What is put or marked is written when the transaction ends, under one number for each of its partitions: so the
+    counters' rows are held for a moment only, and whoever has seen a number of a partition has seen all that was
+    written there under lower ones. A controller writes for boxes of its own partitions, so none waits for another;
+    people's changes of many boxes raise the numbers of several partitions, in the order of `next_numbers`.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -82,37 +107,62 @@ class SummaryTable:
         marked = self._marked.difference(self._put)
         if not self._put and not marked:
             return
-        number = next_number(self._connection, SUMMARIES)
+        partitions = {device: partition_of(device) for device in (*self._put, *marked)}
+        numbers = self._next(set(partitions.values()))
         if self._put:
-            rows = [{"at_device": one.device, **values_of(one), "changed": number} for one in self._put.values()]
+            rows = [
+                {"at_device": device, **values_of(one), "changed": numbers[partitions[device]]}
+                for device, one in self._put.items()
+            ]
             at = _SUMMARIES.c.device == bindparam("at_device")
             self._connection.execute(update(_SUMMARIES).where(at), rows)
         if marked:
             where = _SUMMARIES.c.device.in_(sorted(marked))
-            self._connection.execute(update(_SUMMARIES).where(where).values(changed=number))
+            self._connection.execute(update(_SUMMARIES).where(where).values(changed=_RAISED))
         self._put.clear()
         self._marked.clear()
 
-    def changed_since(self, number: int, *, limit: int) -> list[tuple[int, DeviceId]]:
-        """Return the boxes that have changed since this number, forgotten ones too, the oldest change first.
+    def _next(self, partitions: Collection[int]) -> dict[int, int]:
+        """Raise the numbers of these partitions and return them; other transactions that do so wait for this one."""
+        raised = next_numbers(self._connection, [f"{_NUMBER_OF}{partition}" for partition in partitions])
+        return {partition: raised[f"{_NUMBER_OF}{partition}"] for partition in partitions}
+
+    def numbers(self) -> ChangeNumbers:
+        """Return the number of the last change in each partition, 0 where there was none."""
+        query = select(_META.c.key, _META.c.value).where(_META.c.key.startswith(_NUMBER_OF))
+        found = {key: value for key, value in self._connection.execute(query)}  # noqa: C416  (rows are no pairs)
+        return tuple(found.get(f"{_NUMBER_OF}{partition}", 0) for partition in range(PARTITIONS))
+
+    def changed_since(self, since: ChangeNumbers, *, limit: int) -> BoxChanges:
+        """Return the boxes that have changed since these numbers, forgotten ones too.
+
+        Only the partitions are looked at whose number is higher by now. Where one is lower, because the store was
+        restored from a backup, that is the number of the answer, and no box of the partition is in it.
 
         Args:
-            number: that of the last box of the previous answer; 0 for all.
-            limit: about so many boxes; all that have changed in one transaction come together.
+            since: the numbers of the previous answer; zeros for all boxes.
+            limit: about so many boxes of a partition; all that have changed in one transaction come together.
         """
-        c = _SUMMARIES.c
-        since = select(c.changed, c.device).where(c.changed > number).order_by(c.changed, c.device)
-        found = [(changed, DeviceId(device)) for changed, device in self._connection.execute(since.limit(limit))]
-        if len(found) == limit:
-            rest = since.where(c.changed == found[-1][0], c.device > found[-1][1])
-            found += [(changed, DeviceId(device)) for changed, device in self._connection.execute(rest)]
-        return found
+        numbers = self.numbers()
+        moved = [partition for partition in range(PARTITIONS) if numbers[partition] > since[partition]]
+        if not moved:
+            return BoxChanges(numbers, ())
+        values = {"most": limit}
+        for at, partition in enumerate(moved):
+            values |= {f"partition_{at}": partition, f"since_{at}": since[partition]}
+        found = self._connection.execute(_changed_in(len(moved)), values).all()
+        many = Counter(row.partition for row in found)
+        last = {row.partition: row.changed for row in found if many[row.partition] >= limit}
+        reached = tuple(last.get(partition, number) for partition, number in enumerate(numbers))
+        return BoxChanges(reached, [DeviceId(row.device) for row in found])
 
-    def tidy(self, number: int) -> None:
-        """Drop the rows of boxes that were forgotten `KEPT_CHANGES` before this number."""
-        there = select(_BOXES.c.device)
-        old = (_SUMMARIES.c.changed < number - KEPT_CHANGES) & _SUMMARIES.c.device.not_in(there)
-        self._connection.execute(delete(_SUMMARIES).where(old))
+    def tidy(self, held: Collection[int] = ALL) -> None:
+        """Drop of these partitions the rows of boxes that were forgotten `KEPT_CHANGES` ago."""
+        if not held:
+            return
+        there, numbers, c = select(_BOXES.c.device), self.numbers(), _SUMMARIES.c
+        old = or_(*((c.partition == one) & (c.changed < numbers[one] - KEPT_CHANGES) for one in sorted(held)))
+        self._connection.execute(delete(_SUMMARIES).where(old, c.device.not_in(there)))
 
     # labels and apps
 
@@ -139,7 +189,8 @@ class SummaryTable:
 
     def add(self, device: DeviceId, labels: Mapping[str, str]) -> None:
         """Begin the summary of a new box."""
-        self._connection.execute(insert(_SUMMARIES).values(values_of(BoxSummary(device=device)) | {"changed": 0}))
+        values = values_of(BoxSummary(device=device)) | {"partition": partition_of(device), "changed": 0}
+        self._connection.execute(insert(_SUMMARIES).values(values))
         self.put_labels(device, labels)
         self.mark([device])
 
@@ -148,3 +199,20 @@ class SummaryTable:
         for rows in (_LABELS, _APPS):
             self._connection.execute(delete(rows).where(rows.c.device == device))
         self.mark([device])
+
+
+@cache
+def _changed_in(partitions: int) -> Select[tuple[int, int, str]]:
+    """Return the query for the first changes in so many partitions: to build it takes ten times as long as to ask it.
+
+    Its values: of each partition, 0 to `partitions` - 1, `partition_N` and `since_N`; and `most` for each.
+    """
+    c = _SUMMARIES.c
+    after = (
+        (c.partition == bindparam(f"partition_{at}")) & (c.changed > bindparam(f"since_{at}"))
+        for at in range(partitions)
+    )
+    place = func.rank().over(partition_by=c.partition, order_by=c.changed).label("place")
+    some = select(c.partition, c.changed, c.device, place).where(or_(*after)).subquery().c
+    query = select(some.partition, some.changed, some.device).where(some.place <= bindparam("most"))
+    return query.order_by(some.partition, some.changed, some.device)

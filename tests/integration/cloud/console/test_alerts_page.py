@@ -96,6 +96,38 @@ def test_a_viewer_changes_nothing_and_sees_no_webhook(site: ConsoleSite) -> None
         assert site.client("vera").post("/alerts/1", data={"csrf": "csrf-of-vera", "do": do}).status_code == 403
 
 
+def test_the_page_is_there_whatever_the_receivers_address_is(site: ConsoleSite) -> None:
+    site.alert_config = AlertConfig.model_construct(
+        webhook=WebhookConfig.model_construct(urls=("https://[::1/T0K3N", "https://h:99999/T0K3N"), secret=SECRET)
+    )
+    shown = site.client().get("/alerts")
+    assert shown.status_code == 200
+    assert "T0K3N" not in shown.text
+
+
+def test_a_change_that_people_see_is_live(site: ConsoleSite) -> None:
+    """As another thing said of the same alarm is: no alert begins or ends by it."""
+    device = site.add(1, "hall-1")
+    alarm(site, device, "card 1 fell off the bus")
+    client = site.client("otto")
+
+    def mark() -> str:
+        with site.store.read() as tx:
+            return tx.alerts.mark()
+
+    marks = [mark()]
+    alarm(site, device, "card 2 fell off the bus")
+    assert "card 2 fell off the bus" in client.get("/alerts").text
+    marks.append(mark())
+    look(site)
+    assert mark() == marks[-1], "nothing has changed"
+    for do in ("7200", "0", "seen"):
+        client.post("/alerts/1", data={"csrf": "csrf-of-otto", "do": do})
+        look(site)
+        marks.append(mark())
+    assert len(set(marks)) == len(marks)
+
+
 def test_an_admin_sees_the_webhooks_host_alone_and_sends_a_test(site: ConsoleSite) -> None:
     site.alert_config = HOOKED
     client = site.client()

@@ -138,8 +138,9 @@ def path_of(path: str, of: SiteObjects) -> str:
 
 
 def test_the_table_below_has_every_endpoint(site: ConsoleSite) -> None:
-    paths = site.api().get("/openapi.json").json()["paths"]
-    there = {(method.upper(), path) for path, methods in paths.items() for method in methods}
+    described = site.api().get("/openapi.json").json()
+    assert described["openapi"].startswith("3.1.")
+    there = {(method.upper(), path) for path, methods in described["paths"].items() for method in methods}
     assert there == {(method, path) for method, path, _, _ in ENDPOINTS}
 
 
@@ -312,6 +313,22 @@ def test_cards_pods_and_a_preview_have_the_boxes_numbers(site: ConsoleSite, hall
     fits = client.post(f"/boxes/{hall}/limits/preview", json={**wanted, "memory_units": 20}).json()
     never = client.post(f"/boxes/{hall}/limits/preview", json={**wanted, "memory_units": 40}).json()
     assert (fits["answer"], never["answer"]) == ("fits", "never_fits")
+
+
+def test_a_preview_says_whether_running_pods_can_follow(site: ConsoleSite, hall: str) -> None:
+    asr = {"namespace": "default", "app": "asr", "container": "main", "core": 1, "live": True}
+    free = {"u1": pod("asr-5d98c8c9f7-zfpmp", ("main", "0", 10, 1))}
+    for enforced, expected in (
+        ("enforced", ("held", True, "")),
+        ("off", ("new", False, "nothing holds asr-5d98c8c9f7-zfpmp to its memory")),
+    ):
+        site.report(DeviceId(hall), box("hall-1", pods={"u1": {**free["u1"], "enforced": enforced}}))
+        client = site.api("vera")
+        one = client.post(f"/boxes/{hall}/limits/preview", json={**asr, "memory_units": 4}).json()
+        change = {"kind": "limits", **asr, "memory_units": 4}
+        [many] = client.post("/operations/preview", json={"change": change, "devices": [hall]}).json()["items"]
+        assert (one["pods"], one["live"], one["not_live"]) == expected
+        assert many["preview"] == one
 
 
 def test_limits_say_when_they_were_requested_and_when_the_box_had_settled_them(site: ConsoleSite, hall: str) -> None:

@@ -37,6 +37,16 @@ def test_an_operation_is_started_followed_and_listed(site: ConsoleSite) -> None:
     assert client.post(f"{path}/cancel").json()["code"] == "CONFLICT"
 
 
+def test_a_change_of_many_boxes_is_stored_five_hundred_at_a_time(site: ConsoleSite) -> None:
+    for number in range(10, 507):
+        site.add(number, f"many-{number}")
+    client = site.api("otto")
+    made = client.post("/operations", json={"change": DOCTOR, "all": True}).json()
+    assert made["boxes"] == 502
+    assert OperationRunner(site.store, clock=site.clock).step()
+    assert client.get(f"/operations/{made['id']}").json()["outcomes"] == {"STORED": 500, "QUEUED": 2}
+
+
 def test_operations_are_paged_and_one_that_waits_is_cancelled(site: ConsoleSite) -> None:
     client, ids = site.api("otto"), []
     for _ in range(3):
@@ -119,6 +129,29 @@ def test_evidence_says_why_a_box_cannot_be_asked(site: ConsoleSite, boxes: Seque
 
 
 ASR = {"kind": "limits", "namespace": "default", "app": "asr", "memory_units": 4, "core": 1}
+
+
+def test_settings_of_sharing_are_previewed_page_by_page(site: ConsoleSite, boxes: Sequence[str]) -> None:
+    for number, device in enumerate(boxes[:3]):
+        site.report(device, box(f"box-{number}", (card("0"),), {}, policy="spread"))  # type: ignore[arg-type]
+    client = site.api("vera")
+    change = {"kind": "sharing", "policy": "spread", "unit_mib": 512}
+    found = [client.post("/operations/preview?limit=2", json={"change": change, "devices": boxes[:4]}).json()]
+    while path := found[-1]["next"]:
+        wanted = {"change": change, "devices": boxes[:4]}
+        found.append(client.post(path.removeprefix("/api/v1"), json=wanted).json())
+    items = [one for page in found for one in page["items"]]
+    assert [len(page["items"]) for page in found] == [2, 2]
+    assert [one["name"] for one in items] == [f"box-{number}" for number in range(4)]
+    known = {name: one["answer"] for name, one in items[0]["settings"].items()}
+    assert known == {"policy": "as_it_is", "unit_size": "changed"}
+    assert (items[3]["settings"], "has not told yet" in items[3]["text"]) == (None, True)
+    assert {one["preview"] for one in items} == {None}
+    for wrong in ({"policy": "random"}, {}):
+        refused = client.post("/operations/preview", json={"change": {"kind": "sharing", **wrong}, "all": True})
+        assert refused.status_code == 422
+    once = {"change": change, "all": True, "one_of_each_cluster": True}
+    assert client.post("/operations/preview", json=once).status_code == 422
 
 
 def test_limits_are_previewed_page_by_page_for_one_box_of_each_cluster(site: ConsoleSite, boxes: Sequence[str]) -> None:

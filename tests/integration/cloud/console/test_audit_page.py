@@ -11,7 +11,8 @@ from edgegpu_cloud.store.records import AuditEntry
 from edgegpu_sync.ids import DeviceId
 
 CLUSTER = "0" * 36
-BEFORE, AFTER = (f"{{&#34;policy&#34;: {{&#34;policy&#34;: &#34;{name}&#34;}}}}" for name in ("best-fit", "spread"))
+RAW = "{&#34;after&#34;: {&#34;policy&#34;: {&#34;policy&#34;: &#34;spread&#34;, &#34;rev&#34;: 2}}"
+"""The beginning of an entry as the API has it."""
 
 
 @pytest.fixture
@@ -38,23 +39,26 @@ def row_of(site: ConsoleSite, query: str, language: str = "en") -> str:
 
 def test_a_request_has_what_was_before_and_after_and_what_came_of_it(site: ConsoleSite, hall: DeviceId) -> None:
     row = row_of(site, "what=box.spec")
-    assert f"<code>{BEFORE}</code> → <code>{AFTER}</code>" in row
+    assert "<li>Placement policy: best-fit → spread</li>" in row
     assert "Waiting for the box" in row
+    assert "<details><summary>As the API has it</summary>" in row
+    assert RAW in row
     report(site, hall, state="Rejected", code="NO_ROOM", text="pods hold more")
     row = row_of(site, "what=box.spec")
     assert "Rejected" in row
-    assert "NO_ROOM" in row
+    assert "no room: pods hold more" in row
     assert "pods hold more" in row
     row = row_of(site, "what=box.spec", "zh")
     assert "已拒绝" in row
-    assert "设置" in row
+    assert "<li>放置策略\N{FULLWIDTH COLON}best-fit → spread</li>" in row
 
 
 def test_the_same_once_more_is_told_so(site: ConsoleSite, hall: DeviceId) -> None:
     fleet_of(site.store, ANNA, clock=site.clock).set_settings(hall, SharingSettings(policy="spread"))
     row = row_of(site, "what=box.spec")
-    assert f"<code>{AFTER}</code> once more" in row
-    assert "</code> → <code>" not in row
+    assert "<li>Placement policy: spread</li></ul>once more" in row
+    assert "best-fit" not in row
+    assert "spread →" not in row
 
 
 def test_the_api_has_the_same(site: ConsoleSite, hall: DeviceId) -> None:
@@ -85,6 +89,67 @@ def test_entries_of_earlier_versions_are_shown_as_far_as_they_go(site: ConsoleSi
         ):
             tx.notes.audit(AuditEntry(at_s=site.now_s, by="anna", what=what, device=hall, detail=detail))
     row = row_of(site, "what=box.renamed")
-    assert "{&#34;name&#34;: &#34;old&#34;}</code> → <code>{&#34;name&#34;: &#34;hall-1&#34;}" in row
+    assert "<li>Name: old → hall-1</li>" in row
     assert "abcdef" in row_of(site, "what=token.made")
     assert "made.up" in row_of(site, "what=made")
+
+
+LIMITS = {"memory_units": 4, "core": 30, "live": True, "force": False, "on_drift": "enforce"}
+
+
+@pytest.mark.parametrize(
+    ("what", "before", "after", "said"),
+    [
+        (
+            "box.spec",
+            {},
+            {
+                "app_limits/default/asr/main": {
+                    "namespace": "default",
+                    "app": "asr",
+                    "container": "main",
+                    "rev": 1,
+                    **LIMITS,
+                }
+            },
+            (
+                "<code>default/asr</code> <code>main</code>: Memory: 4 units, Core: 30, at once where possible, "
+                "When somebody else writes them back: set them again, three times"
+            ),
+        ),
+        ("box.spec", {"unit_size": {"rev": 1, "mib": 256}}, {}, "Unit size: 256 MiB → \N{EN DASH}"),
+        ("box.labels", {"role": "<edge>"}, {"role": "lab", "policy": "x"}, "<code>role</code>: &lt;edge&gt; → lab"),
+        (
+            "command",
+            {},
+            {"op": "doctor.run", "args": {"new": ["a", {"b": 1}]}, "wait_s": 3600},
+            "Command: Run the doctor</li><li>Arguments: new: a, …</li><li>To be begun within: 1 hour",
+        ),
+        ("person.role", {"role": "viewer"}, {"role": "admin"}, "Role: viewer → admin"),
+        ("person.scope", {"scope": "site=hall"}, {"scope": ""}, "Boxes with labels: site=hall → all"),
+        (
+            "person.password",
+            {"password_at_s": 0.5},
+            {"password_at_s": 1e300},
+            "Password set: 1970-01-01 00:00:00 UTC → \N{EN DASH}",
+        ),
+        ("rollout.paused", {"state": "RUNNING"}, {"state": "PAUSED"}, "State: Running → Paused"),
+        ("operation", {}, {"kind": "sharing", "boxes": 3}, "Kind: Settings of sharing</li><li>Boxes: 3"),
+        (
+            "made.up",
+            {"<b>": None},
+            {"<b>": [{}], "memory_units": "%(x)s"},
+            "&lt;b&gt;: \N{EN DASH} → …</li><li>Memory: %(x)s",
+        ),
+        ("made.up", {}, {"a": {"b": {"c": {"d": {"e": 1}}}}}, "a: b: c: d: …"),
+    ],
+)
+def test_values_are_shown_in_the_users_words(
+    site: ConsoleSite, hall: DeviceId, what: str, before: dict[str, object], after: dict[str, object], said: str
+) -> None:
+    with site.store.write() as tx:
+        detail = {"before": before, "after": after, "result": "done"}
+        tx.notes.audit(AuditEntry(at_s=site.now_s, by="anna", what=what, device=hall, detail=detail))
+    row = row_of(site, f"what={what}")
+    assert f"<li>{said}" in row
+    assert row_of(site, f"what={what}", "zh").count("<li>") == row.count("<li>")

@@ -139,7 +139,7 @@ def test_what_was_asked_and_what_came_of_it_are_two_columns(site: ConsoleSite) -
         report = reported(box("hall-1", pods=FIELD), rev=rev, app_limits__default__asr__main=refusal)
         site.report(device, report)
         page = client.get(f"/boxes/{device}").text
-        assert re.search(r"anna Rejected \d\d:\d\d:\d\d NO_ROOM", words(page))
+        assert re.search(r"anna Rejected \d\d:\d\d:\d\d no room", words(page))
         assert "<script>alert" not in page
 
 
@@ -333,7 +333,7 @@ def test_the_last_changes_of_the_machine_are_its_settings_and_how_they_ended(sit
     page = site.client().get(f"/boxes/{device}").text
     told = words(page)
     first, second = clock_time(site.now_s), clock_time(site.now_s - 60)
-    assert f"Placement policy anna Applied {first} Placement policy anna Failed {second} VERIFY &lt;script" in told
+    assert f"Placement policy anna Applied {first} Placement policy anna Failed {second} VERIFY: &lt;script" in told
     assert "<script>alert" not in page
 
 
@@ -386,7 +386,7 @@ def test_changes_that_people_made_on_the_box_stand_among_those_requested_here_ea
     assert told.count(" Applied ") == 2
     assert "<script>alert" not in page
     assert "its text" not in page, "the events do not show them again"
-    changes = site.api().get(f"/boxes/{device}/changes").json()
+    changes = site.api().get(f"/boxes/{device}/changes").json()["items"]
     assert [(one["item"], one["by"], (one["transaction"] or {}).get("op")) for one in changes] == [
         ("", "", "guard"),
         ("", "", "install"),

@@ -276,3 +276,24 @@ def test_in_a_browser_the_line_is_copied_and_the_box_appears_by_itself(
         site.now_s += 1
         site.report(device, box("hall-1", (card("0"),)))
         expect(page.get_by_text("29 of 29 units")).to_be_visible(timeout=5_000)
+
+
+def test_who_approves_by_keys_approves_the_box_that_is_in_focus_also_when_another_asks(
+    cloud: Office, site: ConsoleSite, tmp_path: Path
+) -> None:
+    with site.client() as client:
+        made = client.post("/enrol/tokens", data={**ANNAS, "boxes": "2", "lasts_s": "3600", "approval": "true"}).text
+    first, second = (Box(token_in(made), host=f"asr-{number}") for number in (1, 2))
+    assert isinstance(first.enrol(cloud.desk), ApprovalPending)
+    with site.served(tmp_path, Authority("console")) as url, browser(url) as context:
+        page = context.new_page()
+        with page.expect_response("**/live?*"):
+            page.goto(url + re.findall(r"/enrol/tokens/\w+", made)[0])
+        page.get_by_role("button", name="Approve").focus()
+        site.now_s += 1
+        assert isinstance(second.enrol(cloud.desk), ApprovalPending)
+        expect(page.get_by_role("button", name="Approve")).to_have_count(2, timeout=5_000)
+        page.keyboard.press("Enter")
+        expect(page.get_by_text("Approved: it asks again")).to_be_visible()
+    assert first.enrolled(cloud.desk).name
+    assert isinstance(second.enrol(cloud.desk), ApprovalPending)

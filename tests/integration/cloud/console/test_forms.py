@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from fastapi.routing import APIRoute
 from kits.browser import browser
+from kits.cert import Authority
 from kits.console import ConsoleSite
 from kits.consolepages import fields
 from kits.details import box, card, pod, reported
@@ -42,13 +43,17 @@ def hall(site: ConsoleSite) -> DeviceId:
     return device
 
 
+def let_anna_sign_in(site: ConsoleSite) -> None:
+    site.use(PeopleVisitors(site.people))
+    site.people.redeem(site.people.create("anna", role=Role.ADMIN, by=LOCAL), "", PASSWORD)
+
+
 class LateForms:
     """A console with real sessions, and a person whose session ends while a form is open."""
 
     def __init__(self, site: ConsoleSite) -> None:
         self.site = site
-        site.use(PeopleVisitors(site.people))
-        site.people.redeem(site.people.create("anna", role=Role.ADMIN, by=LOCAL), "", PASSWORD)
+        let_anna_sign_in(site)
         self.client: TestClient = site.client("")
         self.sign_in()
 
@@ -236,3 +241,130 @@ def test_a_press_on_an_old_preview_is_answered_with_the_other_persons_change(sit
         otto.locator("[data-sets]").click()
         expect(otto.locator("#outcome")).to_contain_text("7 units (1.75 GiB)")
     assert [one.memory_units for one in anna.spec(device).app_limits] == [7]
+
+
+def annas_session(site: ConsoleSite) -> str:
+    """Let people sign in for real; return the token of a session."""
+    let_anna_sign_in(site)
+    return site.people.sign_in("anna", PASSWORD, address="127.0.0.1").session_token
+
+
+def test_in_a_browser_what_was_typed_stays_when_the_session_ends_and_comes_with_the_button(
+    site: ConsoleSite, tmp_path: Path
+) -> None:
+    device, token = hall(site), annas_session(site)
+    with site.served(tmp_path, Authority("console")) as url, browser(url, token) as context:
+        page, other = context.new_page(), context.new_page()
+        page.goto(f"{url}/people")
+        page.get_by_label("Name", exact=True).fill("otto")
+        other.goto(f"{url}/boxes/{device}/{ASR}")
+        other.get_by_label("Memory", exact=True).fill("7")
+        with other.expect_response("**/limits/default/asr/main?*memory=7*"):  # a field that is left asks once more
+            other.get_by_label("Memory", exact=True).press("Tab")
+        expect(other.locator("[data-sets]")).to_have_text(re.compile("Set 7 units"))
+        site.people.sign_out(token)
+        for one in (page, other):
+            expect(one.get_by_text("You are signed out.")).to_be_visible(timeout=40_000)
+        expect(page.get_by_label("Name", exact=True)).to_have_value("otto")
+        other.locator("[data-sets]").click()
+        other.get_by_label("Name").fill("anna")
+        other.get_by_label("Password").fill(PASSWORD)
+        other.get_by_role("button", name="Sign in").click()
+        expect(other.get_by_text("Nothing was changed yet")).to_be_visible()
+    assert Fleet(site.store, clock=site.clock, by="anna").box(device).rev == 0
+
+
+def test_what_asks_for_itself_does_not_lead_away_from_what_was_typed(site: ConsoleSite, tmp_path: Path) -> None:
+    device, token = hall(site), annas_session(site)
+    with site.served(tmp_path, Authority("console")) as url, browser(url, token) as context:
+        page = context.new_page()
+        with page.expect_response("**/live?*"):
+            page.goto(f"{url}/boxes/{device}/sharing")
+        unit = page.get_by_label("Unit size in MiB")
+        unit.fill("512")
+        expect(page.get_by_role("button", name="Request 1 change on hall-1")).to_be_visible()
+        site.people.sign_out(token)
+        site.now_s += 1
+        site.report(device, reported(box("hall-1", (card("0"), card("1")), {"u1": pod("asr-0", ("main", "0", 5, 1))})))
+        expect(page.get_by_text("You are signed out.")).to_be_visible(timeout=5_000)
+        expect(unit).to_have_value("512")
+
+
+OWN = {"origin": "https://console"}
+
+
+def form_of_an_earlier_session(late: LateForms, name: str = "anna") -> dict[str, str]:
+    """Return the form of a token as one session has drawn it; another one begins meanwhile, in another tab."""
+    form = fields(late.client.get("/account").text, "/account/tokens")
+    late.site.people.sign_out(late.client.cookies[SESSION_COOKIE])
+    late.client.post("/sign-in", data={"name": name, "password": PASSWORD})
+    return form | {"name": "typed-name", "scope": "site=hall", "days": "30", "role": "viewer"}
+
+
+@pytest.mark.parametrize("headers", [OWN, {"sec-fetch-site": "same-origin"}])
+def test_a_form_of_an_earlier_session_is_shown_again_and_sent_by_a_press(
+    late: LateForms, headers: dict[str, str]
+) -> None:
+    form = form_of_an_earlier_session(late)
+    answer = late.client.post("/account/tokens", data=form, headers=headers)
+    assert (answer.status_code, "Nothing was changed yet" in answer.text) == (403, True)
+    assert "You are signed in as anna" in answer.text
+    assert late.site.people.tokens("anna", by=LOCAL) == []
+    shown = fields(answer.text, "/account/tokens")
+    assert shown["csrf"] != form["csrf"]
+    assert shown | {"csrf": form["csrf"]} == form
+    assert "egt_" in late.client.post("/account/tokens", data=shown, headers=headers).text
+    [token] = late.site.people.tokens("anna", by=LOCAL)
+    assert (token.name, token.scope) == ("typed-name", "site=hall")
+
+
+def test_a_form_of_another_person_is_shown_with_the_name_of_who_would_send_it(late: LateForms) -> None:
+    late.site.people.redeem(late.site.people.create("otto", role=Role.VIEWER, by=LOCAL), "", PASSWORD)
+    form = form_of_an_earlier_session(late, "otto")
+    answer = late.client.post("/account/tokens", data=form, headers=OWN)
+    assert "You are signed in as otto" in answer.text
+    assert "anna" not in answer.text
+    assert [late.site.people.tokens(name, by=LOCAL) for name in ("anna", "otto")] == [[], []]
+
+
+NOT_OURS: list[dict[str, str]] = [
+    {},
+    {"origin": "null"},
+    {"origin": "https://evil.example"},
+    {"origin": "http://console"},
+    {**OWN, "sec-fetch-site": "cross-site"},
+    {**OWN, "sec-fetch-site": "same-site"},
+    {"sec-fetch-site": "none"},
+]
+
+
+def test_a_form_that_no_page_of_ours_is_said_to_have_sent_is_not_shown_again(late: LateForms) -> None:
+    form = form_of_an_earlier_session(late)
+    for headers in NOT_OURS:
+        answer = late.client.post("/account/tokens", data=form, headers=headers)
+        assert (answer.status_code, "another site" in answer.text) == (403, True), headers
+        assert "typed-name" not in answer.text, headers
+
+
+def test_a_form_without_a_token_or_with_a_password_is_not_shown_again(late: LateForms) -> None:
+    another = {"csrf": "0" * 64}
+    for form, headers in (
+        ({}, {}),
+        ({"csrf": ""}, {}),
+        (another, {"x-csrf-token": "0" * 64}),
+        ({**another, "password": PASSWORD}, {}),
+    ):
+        sent = {"name": "typed-name", **form}
+        answer = late.client.post("/account/tokens", data=sent, headers={**OWN, **headers})
+        assert (answer.status_code, "This change was not taken" in answer.text) == (403, True), form
+        assert not any(text in answer.text for text in ("typed-name", PASSWORD)), form
+
+
+def test_every_form_of_an_earlier_session_is_kept(late: LateForms) -> None:
+    form = {"csrf": "0" * 64, "name": "a <b>", "query": "waves=2&soak=5"}
+    for path in every_form():
+        there = re.sub(r"{\w+}", "x", path.replace("{number}", "1"))
+        answer = late.client.post(there, data=form, headers=OWN)
+        _, _, content = answer.text.partition("<main")
+        shown = fields(content, there)
+        assert (answer.status_code, shown["name"], shown["query"]) == (403, "a <b>", "waves=2&soak=5"), path

@@ -250,6 +250,8 @@ REFLECTED = (
     f"/enrol/tokens/{PART}",
     f"/people/{PART}",
     f"/rollouts/new?what=limits&app={TYPED}&container={TYPED}&labels={TYPED}&first={TYPED}&waves={TYPED}",
+    f"/rollouts/new?boxes={TYPED}&retries={TYPED}&retry_after={TYPED}&join_within={TYPED}&max_unavailable={TYPED}&on_drift={TYPED}",
+    f"/rollouts/new?what=limits&app=asr&container={TYPED}&memory=4&counted={TYPED}&each={TYPED}",
     f"/rollouts/new?what=upgrade&version={TYPED}&url={TYPED}&sha256={TYPED}&signature={TYPED}",
     f"/rollouts/ROLLOUT?show={SHORT}",
     f"/operations?q={TYPED}&kind={SHORT}&box=DEVICE",

@@ -202,7 +202,7 @@ def test_the_history_says_when_each_change_was_requested_and_when_it_was_settled
     page = site.client().get(f"/boxes/{device}/{ASR}").text
     told = words(page)
     assert f"Applied {applied_at}" in told
-    assert f"Rejected {refused_at} NEVER_FITS &lt;b&gt;29 units" in told
+    assert f"Rejected {refused_at} NEVER_FITS: &lt;b&gt;29 units" in told
     assert f"Replaced {clock_time(site.now_s)} Another request came before the box reported on it." in told
     assert "<b>29 units" not in page
     assert "已被替换" in site.client(language="zh").get(f"/boxes/{device}/{ASR}").text

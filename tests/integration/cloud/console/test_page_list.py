@@ -17,7 +17,7 @@ from edgegpu_cloud.store.people.records import Role
 REFUSED = {
     "/no/such/page": 404,
     "/boxes/DEVICE/limits/default/asr/main?memory=ten": 400,
-    "/rollouts/new?what=sharing&waves=x": 400,
+    "/rollouts/new?what=sharing&waves=x&retries=99&first=nobody": 400,
     "/operations/new?kind=limits&which=selected": 400,
     "/link?code=guessed": 400,
 }

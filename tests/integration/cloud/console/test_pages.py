@@ -1,12 +1,17 @@
 """The console's frame: sessions, languages, headers, the fleet's list."""
 
+import json
 import re
 
 import pytest
+from fastapi.routing import APIRoute
 from kits.console import ConsoleSite
+from kits.consolepages import POSTED, Places, fields
 from kits.details import box, card, pod
+from kits.people import LOCAL, PASSWORD
 
 from edgegpu_cloud.console.visitor import Visitor
+from edgegpu_cloud.console.web import ROUTERS
 from edgegpu_cloud.store.people.records import Role
 from edgegpu_sync.ids import DeviceId
 
@@ -29,6 +34,13 @@ def test_each_answer_carries_the_policy_and_static_files_are_kept(site: ConsoleS
         assert "unsafe" not in page.headers["content-security-policy"]
         assert page.headers["cache-control"] == "no-store"
         assert "style=" not in page.text
+        (settings,) = re.findall(r"<meta name=\"htmx-config\" content='([^']+)'", page.text)
+        assert json.loads(settings) == {
+            "allowEval": False,
+            "includeIndicatorStyles": False,
+            "selfRequestsOnly": True,
+            "historyCacheSize": 0,
+        }
         assert not re.search(r"<script(?![^>]+src=)", page.text)
         for path in set(re.findall(r'(?:src|href)="(/static/[^"]+)"', page.text)):
             asset = client.get(path)
@@ -51,6 +63,58 @@ def test_the_language_is_the_cookies_then_the_browsers(site: ConsoleSite) -> Non
 @pytest.mark.parametrize("back", ["//evil.example", "https://evil.example", "/\\evil.example", ""])
 def test_preferences_lead_to_no_other_host(site: ConsoleSite, back: str) -> None:
     assert site.client().post("/preferences", data={"theme": "dark", "back": back}).headers["location"] == "/"
+
+
+LONG = "/operations/new?kind=limits&" + "&".join(f"box={number:016d}" for number in range(950))
+
+
+def test_preferences_lead_back_to_a_page_with_a_long_address(site: ConsoleSite) -> None:
+    with site.client() as client:
+        form = fields(client.get(LONG).text, "/preferences")
+        answer = client.post("/preferences", data={**form, "theme": "dark"})
+        assert (answer.status_code, answer.headers["location"]) == (303, LONG)
+
+
+def test_no_preferences_where_the_address_is_longer_than_a_form(site: ConsoleSite) -> None:
+    longer = LONG + "&app=" + "%25" * 4_000
+    page = site.client().get(longer)
+    assert (page.status_code, "/preferences" in page.text) == (200, False)
+
+
+def test_a_page_that_answers_a_form_has_no_preferences_that_would_lose_it(site: ConsoleSite) -> None:
+    device = site.add(1, "hall-1", site="hall")
+    site.people.redeem(site.people.create("anna", role=Role.ADMIN, by=LOCAL), "", PASSWORD)
+    places = Places(site, device)
+    for page in POSTED:
+        answer = site.client().post(places.at(page.address), data=places.form(page))
+        assert (answer.status_code, "/preferences" in answer.text) == (200, False), page
+    late = site.client("").post("/account/tokens", data={"name": "typed-name"})
+    assert (late.status_code, "typed-name" in late.text, "/preferences" in late.text) == (401, True, False)
+
+
+NO_NUMBERS = ("0", "-1", "x", str(2**53 + 1), str(2**63), str(10**20))
+
+
+def numbered() -> list[tuple[str, str]]:
+    """Return method and path of each route that has a number in its path, with `{}` in the number's place."""
+    found: list[tuple[str, str]] = []
+    for one in (route for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)):
+        path = one.path
+        for field in one.dependant.path_params:
+            path = path.replace(f"{{{field.name}}}", "{}" if field.field_info.annotation is int else "pause")
+        found += [(method, path) for method in sorted(one.methods or ()) if "{}" in path]
+    return found
+
+
+def test_a_path_with_a_number_that_none_can_be_is_refused(site: ConsoleSite) -> None:
+    routes = numbered()
+    assert ("GET", "/rollouts/{}") in routes
+    assert ("POST", "/rollouts/{}/pause") in routes
+    with site.client() as client:
+        for method, path in routes:
+            for number in NO_NUMBERS:
+                answer = client.request(method, path.format(number), data={"csrf": "csrf-of-anna", "typed": "1"})
+                assert answer.status_code in {404, 422}, (method, path, number)
 
 
 @pytest.mark.parametrize("headers", [{"origin": "https://evil.example"}, {"sec-fetch-site": "cross-site"}])

@@ -155,7 +155,7 @@ def test_an_admin_adds_changes_and_removes_a_person(site: ConsoleSite) -> None:
     assert anna.post("/people/bea/enable") == (303, "/people/bea")
     assert "That was another name" in anna.post("/people/bea/remove", typed="anna")[1]
     assert anna.post("/people/bea/remove", typed="bea") == (303, "/people")
-    assert "bea" not in anna.get("/people")
+    assert "/people/bea" not in anna.get("/people")  # the three letters may be a part of a token
     assert anna.client.get("/people/bea").status_code == 404
 
 
@@ -168,6 +168,36 @@ def test_the_form_keeps_what_was_typed_when_it_is_refused_and_shows_it_as_text(s
     assert 'value="site=hall"' in text
     assert anna.post("/people", name="anna", role="viewer")[0] == 400
     assert anna.post("/people", name="zoe", role="king")[0] == 422
+
+
+REFUSED = [
+    ("/account/tokens", {"name": "typed-name", "role": "operator", "scope": "((typed", "days": "365"}),
+    ("/account/tokens", {"name": "typed-name", "role": "admin", "scope": "((typed", "days": "45"}),
+    ("/people", {"name": "Bad Name!", "role": "operator", "scope": "a=b", "language": "zh"}),
+    ("/people/otto/scope", {"scope": "((typed"}),
+    ("/people/anna/role", {"role": "viewer"}),
+    ("/enrol/tokens", {"name": "typed-name", "labels": "((typed", "boxes": "7", "lasts_s": "86400"}),
+]
+"""Forms that are refused for what was typed or chosen."""
+
+
+def shown_in(form: str) -> dict[str, str]:
+    """Return what a form shows: the text of its inputs, and what is chosen in its lists."""
+    shown = dict(re.findall(r'<input[^>]* ?name="(\w+)"[^>]*? value="([^"]*)"', form))
+    for name, options in re.findall(r'<select name="(\w+)">(.*?)</select>', form, re.DOTALL):
+        [(tag, text)] = re.findall(r"<option([^>]* selected[^>]*)>([^<]*)<", options)
+        value = re.search(r'value="([^"]*)"', tag)
+        shown[name] = value[1] if value else text
+    return shown
+
+
+@pytest.mark.parametrize(("path", "sent"), REFUSED)
+def test_a_refused_form_shows_what_was_typed_and_chosen(site: ConsoleSite, path: str, sent: dict[str, str]) -> None:
+    status, page = Person(site, "anna").post(path, **sent)
+    form = re.search(rf'<form method="post" action="{path}".*?</form>', page, re.DOTALL)
+    assert form is not None, page
+    assert status == 400
+    assert sent.items() <= shown_in(form[0]).items()
 
 
 def test_the_last_admin_stays(site: ConsoleSite) -> None:

@@ -115,3 +115,30 @@ def test_limits_are_set_by_keys_alone(site: ConsoleSite, hall: DeviceId, url: st
         expect(page.locator("#outcome").get_by_text("Waiting for the box")).to_be_visible()
     [item] = Fleet(site.store, clock=site.clock, by="anna").spec(hall).app_limits
     assert item.memory_units == 7
+
+
+def test_what_is_drawn_anew_keeps_the_focus(site: ConsoleSite, hall: DeviceId, url: str) -> None:
+    def report(units: int) -> None:
+        pods = {"u1": pod("asr-0", ("main", "0", 4, 1)), "u2": pod("new-0", ("main", "1", units, 1))}
+        site.report(hall, reported(box("hall-1", (card("0"), card("1")), pods)))
+
+    with browser(url) as context:
+        page = context.new_page()
+        page.goto(url)
+        tab_to(page, focused(page, "hall-1"))
+        row = page.locator("tr", has=page.get_by_role("link", name="hall-1"))
+        before = row.inner_text()
+        report(2)
+        expect(row).not_to_have_text(before, use_inner_text=True)
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("heading", name="hall-1")).to_be_visible()
+        page.goto(f"{url}/boxes/{hall}/limits/default/asr/main")
+        page.get_by_label("Memory", exact=True).fill("6")
+        expect(page.locator("[data-sets]")).to_have_text(re.compile("Set 6 units"))
+        tab_to(page, focused(page, "Set 6 units"))
+        report(3)
+        expect(page.locator("#preview").get_by_role("img", name="default/new-0/main: 3 units")).to_be_visible()
+        page.keyboard.press("Enter")
+        expect(page.locator("#outcome").get_by_text("Waiting for the box")).to_be_visible()
+    [item] = Fleet(site.store, clock=site.clock, by="anna").spec(hall).app_limits
+    assert item.memory_units == 6

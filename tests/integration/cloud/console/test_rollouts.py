@@ -167,3 +167,54 @@ def test_the_pages_are_in_chinese_too(site: ConsoleSite) -> None:
     client = site.client(language="zh-CN")
     assert "<h1>分批变更</h1>" in client.get("/rollouts").text
     assert "预览批次" in client.get("/rollouts/new").text
+
+
+def test_each_number_of_the_strategy_is_in_the_form_and_on_the_page(site: ConsoleSite) -> None:
+    numbers = {"max_unavailable": "2", "retries": "3", "retry_after": "10", "join_within": "14", "offline": "join"}
+    typed = {"what": "sharing", "policy": "spread", "boxes": "box-1 box-6", "waves": "2", "soak": "90", **numbers}
+    with site.client() as client:
+        page = client.get("/rollouts/new", params=typed).text
+        assert "Start on 2 boxes" in page
+        assert 'name="boxes" value="box-1 box-6"' in page
+        started = client.post("/rollouts", data=fields(page, "/rollouts") | {"typed": "2"})
+        shown = client.get(started.headers["location"]).text
+    strategy = Rollouts(site.store, clock=site.clock, access=Access("anna")).show(1).strategy
+    assert (strategy.max_unavailable, strategy.retries, strategy.retry_after_s) == (2, 3, 600)
+    assert strategy.join_within_s == 14 * 86_400
+    facts = re.sub(r"<[^>]+>", " ", shown[shown.index('id="strategy"') :].partition("</dl>")[0])
+    for words in ("3, each 10 minutes later", "join when they are back, within 14 days", "watched for 90 minutes"):
+        assert words in facts, facts
+    assert re.search(r"Changed at one time, at most\s+2\s", facts)
+
+
+@pytest.mark.parametrize(
+    ("field", "text", "words"),
+    [
+        ("retries", "21", "the number of retries is &#39;21&#39;. give 0 to 20"),
+        ("retry_after", "0", "the time between tries is &#39;0&#39;. give 1 to 1440"),
+        ("join_within", "91", "the time to join is &#39;91&#39;. give 1 to 90"),
+        ("max_unavailable", "-1", "the number of boxes at one time is &#39;-1&#39;. give 0 to 100000"),
+        ("canary", "\N{SUPERSCRIPT TWO}", "the canary is"),
+        ("waves", "5,x", "no size of a wave"),
+        ("labels", "((", "is not a term"),
+        ("first", "nobody", "cannot find a box"),
+        ("boxes", "nobody", "cannot find a box"),
+        ("unit_mib", "many", "the unit is"),
+        ("exclude", "none of them", "cannot"),
+        ("offline", "explode", "is no value of the form"),
+    ],
+)
+def test_what_is_wrong_is_said_beside_its_field_and_what_was_typed_is_kept(
+    site: ConsoleSite, field: str, text: str, words: str
+) -> None:
+    typed = FORM | {"retries": "4", field: text} | ({"labels": ""} if field == "boxes" else {})
+    page = site.client().get("/rollouts/new", params=typed)
+    assert page.status_code == 400
+    assert "1 field has to be corrected" in page.text
+    beside = page.text[page.text.index(f'id="{field}-problem"') :].partition("</p>")[0]
+    assert words in beside
+    marked = re.search(r'name="([a-z_]+)"[^>]* aria-invalid="true"', page.text)
+    assert marked is not None
+    assert marked[1] == field
+    assert f'aria-describedby="{field}-problem' in page.text
+    assert 'name="retries" value="' + ("21" if field == "retries" else "4") in page.text

@@ -23,12 +23,12 @@ import pytest
 import urllib3
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from fastapi.routing import APIRoute
-from integration.cloud.test_alerts import receiving
 from kits.cloudday import DaySite, code_in
 from kits.enrol import Box
 from kits.livebox import LiveBox
 from kits.mqtt import wait_for
 from kits.secretbook import Outputs, SecretBook
+from kits.webhooks import receiving
 from kits.webvisitor import Answer, ApiClient, Person
 from markupsafe import escape
 

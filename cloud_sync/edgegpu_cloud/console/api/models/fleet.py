@@ -252,6 +252,7 @@ class ApiLimitsPreviewRequest(ApiModel):
     container: KubeName
     memory_units: Annotated[int, Field(ge=0, le=MOST_UNITS)]
     core: Annotated[int, Field(ge=0, le=MOST_CORE)]
+    live: bool = False
 
 
 class ApiCardNumbers(ApiModel):
@@ -267,8 +268,11 @@ class ApiCardNumbers(ApiModel):
 class ApiLimitsPreview(ApiModel):
     """Whether limits fit, by the boxes' last reports; `as_of_s`: the oldest of them. The box has the last word."""
 
-    answer: str = Field(description="fits, fits_after_stop or never_fits.")
+    answer: str = Field(description="fits, fits_after_stop or never_fits; fits, where the pods stay.")
     text: str
+    pods: str = Field(description="new: they are made anew. held: they stay, with other memory at once. none: as is.")
+    live: bool = Field(description="Whether the limits take no new pod if `live` is asked.")
+    not_live: str = Field(description="Why they do, where `live` was asked; else empty.")
     replicas: int
     cards: list[ApiCardNumbers]
     notes: list[str]

@@ -4,7 +4,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StrictBool
 
-from edgegpu_cloud.console.api.models.fleet import MOST_CORE, MOST_UNITS, ApiModel, ApiSharingRequest, KubeName
+from edgegpu_cloud.console.api.models.fleet import (
+    MOST_CORE,
+    MOST_UNITS,
+    ApiLimitsPreview,
+    ApiModel,
+    ApiSharingRequest,
+    KubeName,
+)
 from edgegpu_cloud.fleet.operations.box_set import LONGEST_SET, MOST_BOXES
 from edgegpu_cloud.fleet.specs import ContainerLimits
 from edgegpu_cloud.rollouts.strategy import FailurePolicy, OfflinePolicy
@@ -21,7 +28,13 @@ class ApiLimitsChange(ApiModel):
     kind: Literal["limits"]
     namespace: KubeName
     app: KubeName
-    container: KubeName
+    container: Annotated[
+        str,
+        Field(
+            max_length=253,
+            description="Empty: the one that is meant on all of the boxes, by their reports; refused if several are.",
+        ),
+    ] = ""
     memory_units: Annotated[int, Field(ge=0, le=MOST_UNITS)]
     core: Annotated[int, Field(ge=0, le=MOST_CORE)]
     force: StrictBool = Field(default=False, description="Apply what does not fit: the pod then waits Pending.")
@@ -107,7 +120,9 @@ class ApiRolloutStart(ApiRolloutRequest):
         default=None, description="Refuse (409) where it would concern another number of boxes."
     )
     expect: Annotated[str, Field(max_length=LONGEST_SET)] | None = Field(
-        default=None, description="`seen` of a preview: refuse (409) where it would concern other boxes."
+        default=None,
+        description="`seen` of a preview: refuse (409) where it would concern other boxes, and skip a box whose limits "
+        "of this container somebody else has set since. Without it: since the start.",
     )
 
 
@@ -115,6 +130,35 @@ class ApiRolloutAbort(ApiModel):
     """How a rollout is aborted."""
 
     returns: StrictBool = Field(default=False, description="Boxes that it has changed get back what they had.")
+
+
+class ApiCardPlace(ApiModel):
+    """A card by its node and its number there."""
+
+    node: str
+    card: str
+
+
+class ApiCardShortage(ApiCardPlace):
+    """What a card lacks for the limits, with the app's own pods gone; of one out of order nothing is missing."""
+
+    uuid: str
+    free_units: int
+    free_core: int
+    missing_units: int
+    missing_core: int
+    in_use: bool = Field(description="A whole card is asked for, and this one is not empty.")
+    healthy: bool
+
+
+class ApiPlannedFit(ApiModel):
+    """What a box would make of the limits of a rollout, in its whole cluster, by the last reports."""
+
+    preview: ApiLimitsPreview | None = Field(description="Null where that is not known: `text` says why.")
+    places: list[ApiCardPlace] = Field(description="The cards that the app's pods would be on.")
+    missing: list[ApiCardShortage] = Field(description="What each card lacks where the limits do not fit.")
+    text: str
+    remedy: str
 
 
 class ApiPlannedBox(ApiModel):
@@ -125,6 +169,7 @@ class ApiPlannedBox(ApiModel):
     present: bool = Field(description="Whether it is online.")
     others: list[str] = Field(description="The ids of the other boxes of its cluster that you see.")
     position: int = Field(description="Its place in the order of the rollout, from 0.")
+    fit: ApiPlannedFit | None = Field(description="Of a rollout of limits; null for other changes.")
 
 
 class ApiPlannedWave(ApiModel):
@@ -142,7 +187,7 @@ class ApiRolloutPlan(ApiModel):
     boxes: int = Field(description="How many boxes it concerns.")
     waves: list[ApiPlannedWave]
     notes: list[str]
-    seen: str = Field(description="The set of its boxes, for `expect` when it is started.")
+    seen: str = Field(description="All its boxes as they were seen now, for `expect` when it is started.")
     next: str | None = Field(description="Where the same request is answered with the next part of the boxes.")
 
 

@@ -3,7 +3,7 @@
 import re
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Annotated
 from urllib.parse import parse_qsl, urlencode
 
@@ -25,6 +25,7 @@ from edgegpu_cloud.fleet.operations.kinds import checked_args
 from edgegpu_cloud.fleet.operations.operations import KEY_MAX, Operations
 from edgegpu_cloud.fleet.operations.preview import SAMPLE, Change, OperationPreview, preview_operation
 from edgegpu_cloud.fleet.specs import ContainerLimits, SharingSettings, read_app
+from edgegpu_cloud.numbers import is_number
 from edgegpu_cloud.phrases import phrase
 from edgegpu_cloud.store.operations.records import OperationKind
 from edgegpu_cloud.store.records import Json
@@ -130,6 +131,10 @@ class _Page:
             seen = self.operations.seen(where)
             if form.filled:
                 args, change = _wanted(kind, form.given)
+                if isinstance(change, ContainerLimits):
+                    change = self.operations.with_container(change, where)
+                    args = asdict(change)
+                    form = replace(form, given={**form.given, "container": change.container})
                 plan = preview_operation(self.fleet, where, change)
         except CloudError as error:
             problem = problem or error
@@ -182,7 +187,10 @@ def _where(form: OperationForm) -> BoxFilter:
 
 
 def _wanted(kind: OperationKind, given: Mapping[str, str]) -> tuple[Json, Change | None]:
-    """Return the arguments of the operation, and the change of them that can be previewed."""
+    """Return the arguments of the operation, and the change of them that can be previewed.
+
+    Limits are checked with the container that is meant: a person may have named none.
+    """
     change: Change | None = None
     args: Json = {}
     if kind is OperationKind.LIMITS:
@@ -193,7 +201,7 @@ def _wanted(kind: OperationKind, given: Mapping[str, str]) -> tuple[Json, Change
         args = asdict(change)
     elif kind is OperationKind.COMMAND:
         args = {"op": given.get("op", "")}
-    return checked_args(kind, args), change
+    return args if kind is OperationKind.LIMITS else checked_args(kind, args), change
 
 
 def _limits(given: Mapping[str, str]) -> ContainerLimits:
@@ -201,7 +209,7 @@ def _limits(given: Mapping[str, str]) -> ContainerLimits:
     return ContainerLimits(
         namespace=namespace,
         app=app,
-        container=given.get("container", "").strip() or app,
+        container=given.get("container", "").strip(),
         memory_units=read_memory(given.get("memory", ""), MemoryMeasure.UNITS, 0).units,
         core=read_core(given.get("core", "")),
         force=bool(given.get("force")),
@@ -222,7 +230,7 @@ def _settings(given: Mapping[str, str]) -> SharingSettings:
 
 def _number(text: str) -> int:
     words = text.strip()
-    if not (words.isascii() and words.isdecimal() and len(words) <= 9):  # noqa: PLR2004  (a billion)
+    if not is_number(words, digits=9):
         raise CloudError(
             phrase("cannot change many boxes: %(text)r is no number", text=text), remedy=phrase("give a whole number")
         )
