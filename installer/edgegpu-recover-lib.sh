@@ -224,8 +224,8 @@ undo() { # why; the lock is held
         set -- "$reason${kept:+; left as others changed them meanwhile:$kept}${failed:+; not running again:$failed}" ;;
     esac
     save ROLLED_BACK "$1" || return 1
-    call systemctl stop "$DEADMAN.timer"
-    tidy
+    tidy || return 1
+    call systemctl stop "$DEADMAN.timer" || : # last: it comes for what is left where this is killed. It may be over: 5
 }
 
 files_back() {
@@ -249,6 +249,7 @@ tidy() { # remove what only the way needed; goes on where it was cut off
         rmdir "$BASELINE" 2> /dev/null
     fi
     rm -f "$TX/files"
+    [ ! -e "$TX/files" ] || return 1 # what is left is tried again
     rm -rf "$TX/old" "$TX/new" "$TX/spare" "$TX/folders" "$TX/remove" "$TX/units" "$TX/state.new" "$TX/state.last" "$BASELINE/new"
     if tail -n 300 "$TX/log" 2> /dev/null > "$TX/log.new"; then mv -f "$TX/log.new" "$TX/log"; else rm -f "$TX/log.new"; fi
     if copies_away && [ "$state" = COMMITTED ]; then reload_again=1; fi

@@ -236,8 +236,32 @@ check_words() { # what was told to this script
     esac
 }
 
+# An uninstall that was killed in its last second is completed by its timer, which takes away all that is in /opt/edgegpu
+# then: what is put there now too. Its program goes in the last step: where that was cut off, only its journal is left.
+finish_uninstall() {
+    tx=$ROOT/var/lib/edgegpu/tx program=$ROOT/usr/local/lib/edgegpu/edgegpu-recover waited=0
+    grep -qsx 'op=uninstall' "$tx/state" && grep -qsx 'state=COMMITTED' "$tx/state" || return 0
+    say 'completing an uninstall that was cut off'
+    # systemd does not wait for its end, and without its unit the program is started by itself
+    [ ! -e "$program" ] || systemctl start edgegpu-recover.service < /dev/null || sh "$program" deadline < /dev/null || :
+    while [ -e "$tx/state" ] && [ -e "$program" ]; do
+        [ $waited -lt 90 ] || die 'cannot install: an uninstall is not complete after 90 s; see why (journalctl -u edgegpu-recover), let it end (systemctl start edgegpu-recover.service), and run this again'
+        sleep 1
+        waited=$((waited + 1))
+    done
+    take_leftovers
+}
+
+take_leftovers() { # files that the uninstall would have removed with its program and its journal
+    while read -r number flags _ new path; do
+        case $number:$flags:$new in id:*) ;; *:*e:-) rm -f "$ROOT$path" ;; esac
+    done 2> /dev/null < "$tx/files" || :
+    rm -rf "${tx:?}"
+}
+
 install() { # the options of `edgegpu install`
     check_box
+    finish_uninstall
     URL=${URL%/}
     [ -n "$BUNDLE" ] || choose_fetcher
     open_work

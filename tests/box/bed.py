@@ -37,7 +37,7 @@ RECOVER = "/usr/local/lib/edgegpu/edgegpu-recover"
 WAITS = (
     r"^(/usr/local/lib/edgegpu(/edgegpu-farewell|/farewell\.conf)?"
     r"|/etc/systemd/system/(multi-user\.target\.wants/)?edgegpu-farewell\.service"
-    r"|/var/run/cdi(/edgegpu(-limited)?\.json)?)$"
+    r"|/var/run/cdi(/edgegpu(-limited|-capability)?\.json)?)$"
 )
 """Paths that stay until kubelet has let go of the resources, and are removed then."""
 
@@ -130,16 +130,20 @@ class Bed:
 
     def apps_run(self) -> dict[str, str]:
         """Wait until each service runs and sees one card; returns the id of each one's container."""
-        found = {}
-        for name in APPS:
-            pod = self.cluster.wait_phase("default", name, "Running")
 
-            def sees(pod_name: str = pod["metadata"]["name"]) -> bool:
-                return len(self.cluster.sees("default", pod_name)) == 1
+        def container_of(app: str) -> str:
+            pod = self.cluster.wait_phase("default", app, "Running")
+            if len(self.cluster.sees("default", pod["metadata"]["name"])) != 1:
+                return ""
+            identity: str = pod["status"]["containerStatuses"][0]["containerID"]
+            now = self.cluster.wait_phase("default", app, "Running")["status"]["containerStatuses"][0]["containerID"]
+            return identity if identity == now else ""
 
-            wait_until(sees, what=f"{name} sees its card", every_s=0.5)
-            found[name] = pod["status"]["containerStatuses"][0]["containerID"]
-        return found
+        def runs(app: str) -> str:
+            """Look for the pod each time: what the API has of it after a boot may be of before."""
+            return wait_until(lambda: container_of(app), what=f"{app} sees its card", every_s=0.5)
+
+        return {app: runs(app) for app in APPS}
 
     def apps_wait(self) -> None:
         """Wait until no service runs, and each has a pod that is Pending; those that kubelet refused are Failed."""
@@ -150,6 +154,22 @@ class Bed:
                 return "Pending" in phases and "Running" not in phases
 
             wait_until(waits, what=f"{name} waits", every_s=0.5)
+
+    def told(self) -> str:
+        """Return what the box says of itself, for the report of a test that failed."""
+        asked = (
+            ("k3s", "kubectl", "get", "pods", "-A", "-o", "wide"),
+            ("k3s", "kubectl", "get", "events", "-A", "--sort-by=.lastTimestamp"),
+            ("journalctl", "--no-pager", "-n", "60", "-u", "edgegpu-plugin"),
+            ("journalctl", "--no-pager", "-n", "20", "-u", "edgegpu-agent"),
+            ("journalctl", "--no-pager", "-n", "60", "-u", "k3s"),
+        )
+        found = []
+        for words in asked:
+            with contextlib.suppress(LabError):  # it may be off
+                done = self.machine.exec(*words, check=False, timeout_s=30)
+                found.append(f"$ {' '.join(words)}\n{(done.stdout + done.stderr)[-4000:]}")
+        return "\n".join(found)
 
     def disk(self) -> dict[str, str]:
         """Describe every file of the box."""

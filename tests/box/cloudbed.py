@@ -70,6 +70,8 @@ class Cloud:
         if not done.stdout:
             raise LabError(f"{' '.join(words)}: {done.returncode}: {done.stderr}")
         said: dict[str, Any] = json.loads(done.stdout)
+        if "error" in said:
+            raise LabError(f"{' '.join(words)}: {said['error']}: {said['remedy']}")
         return done.returncode, said
 
     def line(self, name: str, *options: str) -> str:

@@ -2,7 +2,7 @@
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(900))
             if LACKS and not os.environ.get("CI"):
                 item.add_marker(pytest.mark.skip(reason="; ".join(LACKS)))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Say with a failed test what its box says of itself."""
+    report = yield
+    beds = [one for one in getattr(item, "funcargs", {}).values() if isinstance(one, Bed)]
+    if report.when != "teardown" and report.failed and beds:
+        report.sections.append(("the box", beds[0].told()))
+    return report
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ ENDS = (COMMITTED, ROLLED_BACK, NOT_BEGUN)
 DEADLINE_S, SHORT_S = 120, 25
 """How long after its start an operation is undone: one that shall come as far as its verification, and others."""
 
-_LATE = ("VERIFYING", "verify", "baseline", "stop", "COMMITTED", "disarm", "tidy")
+_LATE = ("VERIFYING", "verify", "baseline", "stop", "COMMITTED", "tidy", "disarm")
 BACK_S = 180.0
 PAUSE, TRACE = "EDGEGPU_INSTALLER_PAUSE", "EDGEGPU_INSTALLER_TRACE"
 TRACE_FILE = "/run/edgegpu-steps"
@@ -68,7 +68,7 @@ OPS = {
 }
 
 
-def command(bed: Bed, op: Op, *, step: str = "after-tidy") -> Sequence[str]:
+def command(bed: Bed, op: Op, *, step: str = "after-disarm") -> Sequence[str]:
     """Return the words that are run in the box, for an operation that shall come as far as a step."""
     deadline = ("--deadline", str(DEADLINE_S if step.removeprefix("after-") in _LATE else SHORT_S))
     if op.name == "install":

@@ -26,7 +26,7 @@ _BASELINE = (r"/var/lib/edgegpu/baseline(/\d{6}\.[0-9A-Za-z-]+(/(index|ours|\d+)
 _UNPACKED = (r"/opt/edgegpu(/[0-9][^/]*(/.*)?)?",)
 """Versions that install.sh has unpacked, before the transaction; `current` is the transaction's."""
 
-_RUN = (r"/var/lib/kubelet/device-plugins/edgegpu(/[^/]+)?", r"/var/run/cdi(/edgegpu(-limited)?\.json)?")
+_RUN = (r"/var/lib/kubelet/device-plugins/edgegpu(/[^/]+)?", r"/var/run/cdi(/edgegpu(-limited|-capability)?\.json)?")
 """Sockets and CDI specs, which a plugin writes when it first runs, in no transaction: one names its own limiter."""
 
 _UNIT_ALONE = (r"/etc/systemd/system/edgegpu-recover\.service",)

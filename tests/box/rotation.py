@@ -19,7 +19,7 @@ _BEGIN = ("before-backups", "after-backups", "after-arm")
 _STAGED = ("after-PREPARED", "after-stage", "after-STAGED", "after-SWAPPED")
 _RESTART = ("after-RESTARTING", "after-restart")
 _VERIFY = ("after-VERIFYING", "after-verify")
-_END = ("after-COMMITTED", "after-disarm", "after-tidy")
+_END = ("after-COMMITTED", "after-tidy", "after-disarm")
 
 
 def _numbered(name: str, first: int, last: int) -> tuple[str, ...]:

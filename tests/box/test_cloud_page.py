@@ -58,7 +58,7 @@ def test_from_nothing_to_a_fleet_of_two_boxes(bed: Bed, second: Bed, controller:
     link = pages_machine(controller)
     assert controller.paste("edgegpu-cloud boxes\n").startswith("no boxes yet")
     program = chromium_on_the_lan(tmp_path)
-    with browser(controller.console, "", program=program, expected="net::ERR_") as context:  # its console restarts
+    with browser(controller.console, "", program=program, expected=("net::ERR_",)) as context:  # its console restarts
         page = context.new_page()
         become_admin(page, link)
         _enrol_by_the_page(page, bed)

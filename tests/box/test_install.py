@@ -3,11 +3,14 @@
 import json
 from typing import Any
 
+import pytest
 from box.bed import CORE, UNITS, Bed, api_gap
 from box.harms import remedies_mend
 from e2e.k3s import DROP_IN, SCHEDULER_FILE
 from e2e.manifests import MEMORY, container, deployment, pod_spec
 from lab.labrun import wait_until
+
+pytestmark = pytest.mark.daily
 
 SERVICES = ("edgegpu-plugin", "edgegpu-agent")
 
@@ -49,6 +52,7 @@ def _two_cards(bed: Bed) -> None:
         pod = bed.cluster.wait_phase("default", name, "Running")
         (seen[name],) = bed.cluster.sees("default", pod["metadata"]["name"])
     assert seen["a"] == seen["b"] != seen["c"]
+    _folders_have_a_size(bed)
     bed.cluster.apply(deployment("d", pod_spec(container(memory=10, core=1)), namespace="default"))
     bed.cluster.wait_event("default", "d", "on one card")
     bed.cluster.apply(deployment("e", pod_spec(container(memory=59, core=1)), namespace="default"))
@@ -64,6 +68,17 @@ def _self_test(bed: Bed) -> None:
     assert '"payload_bytes"' in logged  # what the program prints
     again = bed.edgegpu("selftest", "--json")
     assert json.loads(again.stdout)["isolation"] == "limiter"
+
+
+def _folders_have_a_size(bed: Bed) -> None:
+    """What containers write to lies in one file system with a size, over a restart of the plugin too."""
+    look = ("findmnt", "-bno", "SOURCE,FSTYPE,SIZE", "-M", "/run/edgegpu/containers")
+    before = bed.machine.exec("ls", "/run/edgegpu/containers").stdout
+    assert before  # of the pods with shares
+    bed.machine.exec("systemctl", "restart", "edgegpu-plugin")
+    bed.offered()
+    assert bed.machine.exec(*look).stdout.split() == ["edgegpu-containers", "tmpfs", str(64 << 20)]
+    assert bed.machine.exec("ls", "/run/edgegpu/containers").stdout == before
 
 
 def _tried(bed: Bed) -> dict[str, Any]:

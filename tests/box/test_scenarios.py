@@ -18,6 +18,8 @@ from lab.labrun import wait_until
 
 from edgegpu_core.podview import CARDS_ANNOTATION, read_cards
 
+pytestmark = pytest.mark.daily
+
 HALL = "hall"
 NAMESPACE = "baetyl-edge"
 GPU_LINE = re.compile(r"^GPU 0: .+ \(UUID: (GPU-[0-9a-f-]{36})\)$")
@@ -34,6 +36,7 @@ def cloud(bed: Bed) -> Iterator[Cloud]:
             made.paste(made.line(HALL))
             bed.offered()
             wait_until(lambda: "app_limits" in made.box(HALL).get("capabilities", ()), what="app limits")
+            wait_until(lambda: made.box(HALL)["cluster"], what="the box's cluster", timeout_s=30)
             bed.cluster.kubectl("create", "namespace", NAMESPACE)
             yield made
         finally:

@@ -77,6 +77,7 @@ class Machine:
         self.write("/run/edgegpu/containers/0123/limits", "edgegpu-limits 1\n")
         self.write("/var/run/cdi/edgegpu.json", "{}")
         self.write("/var/run/cdi/edgegpu-limited.json", "{}")
+        self.write("/var/run/cdi/edgegpu-capability.json", "{}")
         self.write("/var/lib/rancher/k3s/agent/kubelet.kubeconfig", "")
         self.checkpoint(MEMORY, CORE)
 

@@ -220,5 +220,5 @@ def steps(prepared: Prepared) -> tuple[str, ...]:
         *("VERIFYING", "verify"),
         *(stop if last else ()),
         *(("baseline",) if plan.op is not TransactionKind.UNINSTALL else ()),
-        *("COMMITTED", "disarm", "tidy"),
+        *("COMMITTED", "tidy", "disarm"),
     )

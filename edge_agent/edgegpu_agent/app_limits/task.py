@@ -38,6 +38,11 @@ _LIVE_APART_S = 2.0
 """The same for live limits: until a new pod's container is checked, it may use all that it holds."""
 
 _BUSY_S = 1.0
+_ASK_S = 1.0
+"""How long after a failure it is asked again which cluster this is; twice as long each time, `look_s` at most.
+
+Until it is known the box is asked for no limits. An agent that starts just before k3s does, as an install starts both,
+takes its lease and is refused the next moment."""
 _NEVER = float("inf")
 _STANDING = frozenset({State.APPLIED, State.PENDING})
 
@@ -90,6 +95,7 @@ class AppLimitsService:
         self._watches = Watches(client, self._wake.set)
         self._kept: dict[str, _Kept] = {}
         self._uid, self._uid_known = "", False
+        self._ask_s = 0.0
         self._said: dict[str, str] = {}
 
     def cluster(self) -> ClusterIdentity:
@@ -128,6 +134,7 @@ class AppLimitsService:
 
     def _lease_news(self) -> None:
         self._uid_known = False  # the box may be in another cluster now: k3s was set up anew
+        self._ask_s = 0.0  # the API server answers: what it refuses at its start it does not refuse for long
         self._wake.set()
 
     def _run(self, checks: DriftChecks) -> None:
@@ -151,7 +158,7 @@ class AppLimitsService:
         self._kept = {one.asked.name: self._kept.get(one.asked.name) or _Kept(now_s) for one in items}
         self._follow(items)
         self._warn()
-        dues = [] if self._uid_known else [self._look_s]
+        dues = [] if self._uid_known else [self._ask_s]
         if self._lease.holds():
             for one in items:
                 if self._due_s(one) <= 0:
@@ -199,8 +206,10 @@ class AppLimitsService:
         try:
             self._uid_known = True  # set before the question, since the lease may change meanwhile
             self._uid = self._apps.cluster_uid()
+            self._ask_s = 0.0
         except KubeError as error:
             self._uid_known = False
+            self._ask_s = min(max(2 * self._ask_s, _ASK_S), self._look_s)
             self._say("cluster", f"cannot tell which cluster this is: {error}")
 
     def _look(self, one: SettledItem, checks: DriftChecks) -> None:

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from edgegpu_agent.telemetry.nvidia_smi import CardReading
 from edgegpu_core.model import CORE_PER_CARD
+from edgegpu_core.reasons import holds_any
 from edgegpu_sync.messages.telemetry import (
     MOST_MEMORY_USES,
     CardReport,
@@ -225,8 +226,8 @@ def plugin_parts(document: Document) -> list[HealthPart]:
 
 def _holds_any(document: Document) -> bool:
     """Return whether the node holds containers, or one whose pod has chosen that."""
-    states = {str(_part(row, "isolation").get("state") or "off") for row in _rows(document, "pods")}
-    return document.get("isolation") not in {None, "none"} or bool(states - {"off"})
+    states = (str(_part(row, "isolation").get("state") or "off") for row in _rows(document, "pods"))
+    return holds_any(document.get("isolation"), states)
 
 
 def _node_parts(document: Document) -> list[HealthPart]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from edgegpu_core.reasons import MPS_REASON, loose_words, node_words
+from edgegpu_core.reasons import MPS_REASON, NEWER_DRIVER_REMEDY, loose_words, node_words
 from edgegpu_installer.doctor.probe import BoxProbe, SkippedCheck
 from edgegpu_installer.doctor.units import is_known, last_words, restart_k3s, service_troubles, unit
 from edgegpu_installer.doctor.verdict import CheckProblem, CheckResult, broken, info, result_of, skipped, warning
@@ -141,6 +141,20 @@ def _selftest_troubles(status: Mapping[str, Any]) -> Iterator[CheckProblem]:
             yield warning(text, remedy)
 
 
+def _not_tried(status: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what the self-test could not try, card by card: no fault of the limiter."""
+    for row in (status.get("selftest") or {}).get("cards") or ():
+        for name, why in (row.get("not_tried") or {}).items():
+            yield f"self-test of card {row.get('index')}: {name} was not tried: {why}"
+
+
+def _newer_driver(status: Mapping[str, Any]) -> Iterator[CheckProblem]:
+    """Yield that the driver is newer than the limiter's list of functions, once for all cards: they have one driver."""
+    rows = (status.get("selftest") or {}).get("cards") or ()
+    for text in sorted({str(row["newer_driver"]) for row in rows if row.get("newer_driver")}):
+        yield warning(text, NEWER_DRIVER_REMEDY)
+
+
 def _small_shares(status: Mapping[str, Any], states: list[Mapping[str, Any]]) -> Iterator[CheckProblem]:
     """Yield the cards on which a container is held to less than a CUDA context takes there, so that none starts."""
     rows = (status.get("selftest") or {}).get("cards") or ()
@@ -181,6 +195,7 @@ def check_limiter(probe: BoxProbe) -> CheckResult:
     is_the_tests = bool(tried) and problem.startswith("card ")
     problems = [_isolation_problem(problem)] if problem and not is_the_tests else []
     problems += tried
+    problems += _newer_driver(status)
     problems += [warning(f"a container is {_loose(reason)}", "edgegpu pods") for reason in loose]
     problems += _small_shares(status, states)
     held = sum(one["state"] == "enforced" for one in states)
@@ -189,7 +204,8 @@ def check_limiter(probe: BoxProbe) -> CheckResult:
     free = sum(one["state"] == "off" for one in states)
     why = "" if mode == "none" else ", by its pod's choice"
     chosen = f"; {free} not{why}" if free else ""
-    return result_of(problems, ok=f"the limiter holds {many}{by_mps if mode == 'mps' else ''}{chosen}")
+    ok = f"the limiter holds {many}{by_mps if mode == 'mps' else ''}{chosen}"
+    return result_of(problems, ok=ok, details=list(_not_tried(status)))
 
 
 def _isolation_problem(problem: str) -> CheckProblem:

@@ -45,7 +45,7 @@ Verify = Callable[[Deadline], None]
 """A function that checks that the machine works with the new files; it raises InstallError by the deadline if not."""
 
 _AGAIN_S = 30.0
-"""After how long edgegpu-recover tries again to undo what this process could not."""
+"""After how long edgegpu-recover tries again what this process could not undo, or not tidy up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,10 +238,10 @@ class _Transaction:
                 baseline.record(self._layout, self._record.id, self._journal.tables())
         self._signals.hold()
         self._enter(TransactionState.COMMITTED)
-        with self._step("disarm"), suppress(SystemdError):  # a dead-man that finds COMMITTED does nothing
-            self._system.disarm_deadman()
         with self._step("tidy"):
             _tidy(self._machine, self._lock)
+        with self._step("disarm"):  # last: where this process is killed on the way, its service comes and tidies
+            _disarm(self._machine)
 
     def _stop(self, units: Sequence[str]) -> None:
         if units:
@@ -297,12 +297,30 @@ def _undo(machine: TransactionMachine, lock: int, record: TransactionRecord, why
         outcome = TransactionOutcome(found.state, changed=found.state is TransactionState.COMMITTED, why=found.why)
     else:
         outcome = TransactionOutcome(TransactionState.INCONSISTENT, changed=True, why=found.why or why)
-    with suppress(SystemdError):
-        if outcome.state in TERMINAL:
-            machine.system.disarm_deadman()
-        else:
-            machine.system.arm_deadman(_AGAIN_S)
+    if outcome.state in TERMINAL:
+        _disarm(machine)
+    else:
+        _come_again(machine)
     return outcome
+
+
+def _disarm(machine: TransactionMachine) -> None:
+    """Disarm the dead-man where nothing is left for it: a dead-man that finds a transaction that has ended tidies."""
+    if _is_tidy(machine.layout):
+        with suppress(SystemdError):
+            machine.system.disarm_deadman()
+    else:
+        _come_again(machine)
+
+
+def _come_again(machine: TransactionMachine) -> None:
+    with suppress(SystemdError):
+        machine.system.arm_deadman(_AGAIN_S)
+
+
+def _is_tidy(layout: Layout) -> bool:
+    """Whether nothing is left that only the way needed; edgegpu-recover removes the list of it last."""
+    return not (layout.tx / "files").exists()
 
 
 _OF_THE_PLUGIN = ("inventory.json", "kubelet-version", "selftest.json", "live-limits.json")
@@ -311,7 +329,7 @@ _OF_THE_PLUGIN = ("inventory.json", "kubelet-version", "selftest.json", "live-li
 
 def _remove_state(layout: Layout) -> None:
     """Remove the journal and state of a first installation that failed; its author has reported why."""
-    if not layout.baseline.exists():
+    if not layout.baseline.exists() and _is_tidy(layout):
         shutil.rmtree(layout.tx, ignore_errors=True)
         with suppress(OSError):
             for name in _OF_THE_PLUGIN:  # which may have run for a moment

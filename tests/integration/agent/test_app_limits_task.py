@@ -238,6 +238,33 @@ def test_the_api_server_goes_and_comes_back(box: Box, *, forgets: bool) -> None:
         assert box.calls("deployments").count(("list", "deployments")) - lists == int(forgets), "else it goes on"
 
 
+@pytest.mark.parametrize("away", [False, True])
+def test_a_cluster_that_is_not_known_when_the_lease_is_taken_is_known_soon(box: Box, *, away: bool) -> None:
+    """Away: k3s has been gone for so long that nobody asks it often any more."""
+    may, comes, since = threading.Event(), threading.Event(), list[float]()
+    box.api.settings.allow = lambda _user, route: (
+        may.is_set() if route.resource == "namespaces" else not away or comes.is_set() or route.resource != "leases"
+    )
+
+    def starts() -> None:  # nothing but time passes between the last refusal and this
+        if away:
+            threading.Event().wait(4.5)  # asked after 1 and 3 s, then after 7
+            comes.set()
+        while ("create", "leases") not in box.calls("leases"):
+            threading.Event().wait(0.01)
+        threading.Event().wait(1.0)
+        may.set()
+        since.append(time.monotonic())
+
+    thread = threading.Thread(target=starts)
+    thread.start()
+    with Looks(box.client(), box.root, look_s=3600) as looks:
+        took_s = time.monotonic() - since[0]
+        assert took_s < 8, "it was asked 15 s later"
+        assert looks.part.cluster().uid == box.api.registry.get("namespaces", "", "kube-system")["metadata"]["uid"]
+    thread.join()
+
+
 def test_an_account_that_may_not_watch_is_said_and_its_items_are_looked_at(box: Box) -> None:
     box.api.settings.allow = lambda _user, route: route.verb != "watch"
     asked = box.app("asr")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -12,6 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import yaml
+from kits.child import ENDS_S, running_child
 from kits.cli import CARD_0, CARD_1, document, edgegpu, plugin, pod
 
 from edgegpu_base.cli.commandline import installed_version
@@ -89,15 +89,14 @@ def test_watch_prints_anew_what_changed_until_it_is_interrupted(short_tmp: Path)
     said: dict[str, Any] = document(pods=[pod("face", 4, CARD_0)])
     with plugin(short_tmp, said) as socket:
         words = [*PROGRAM, "pods", "-w", "--socket", str(socket)]
-        with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-            assert process.stdout is not None
-            assert process.stdout.readline().startswith("NAMESPACE")
-            assert "face" in process.stdout.readline()
+        with running_child(words) as (process, lines):
+            assert lines.readline().startswith("NAMESPACE")
+            assert "face" in lines.readline()
             said["pods"] = [pod("plate", 20, CARD_0)]
-            assert process.stdout.readline().startswith("NAMESPACE")
-            assert "plate" in process.stdout.readline()
+            assert lines.readline().startswith("NAMESPACE")
+            assert "plate" in lines.readline()
             process.send_signal(signal.SIGINT)
-            assert process.wait(30) == 130
+            assert process.wait(ENDS_S) == 130
 
 
 @contextmanager
@@ -130,13 +129,12 @@ def test_the_journal_since_a_time(short_tmp: Path) -> None:
 
 
 def test_the_journal_is_followed(short_tmp: Path) -> None:
-    lines = [line(1)]
-    with journal(short_tmp, lines) as socket:
+    told = [line(1)]
+    with journal(short_tmp, told) as socket:
         words = [*PROGRAM, "journal", "-f", "--socket", str(socket)]
-        with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-            assert process.stdout is not None
-            assert "id-1" in process.stdout.readline()
-            lines.append(line(2))
-            assert "id-2" in process.stdout.readline()
+        with running_child(words) as (process, lines):
+            assert "id-1" in lines.readline()
+            told.append(line(2))
+            assert "id-2" in lines.readline()
             process.send_signal(signal.SIGINT)
-            assert process.wait(30) == 130
+            assert process.wait(ENDS_S) == 130

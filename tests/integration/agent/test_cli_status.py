@@ -257,6 +257,9 @@ def test_selftest_says_what_was_found_and_what_to_do(short_tmp: Path) -> None:
         "native_us": 182_000,
         "held_us": 183_500,
         "granted": {"plain": 3, "async": 3},
+        "native_work_us": 100_040,
+        "held_work_us": 455_960,
+        "core_percent": 20,
     }
     good = {"index": "0", "card": CARD_0, "verdict": "passed", "reason": "", "remedy": "", **seen}
     bad = {"index": "1", "card": CARD_1, "verdict": "harmful", "reason": "it crashes", "remedy": "report it"}
@@ -269,6 +272,8 @@ def test_selftest_says_what_was_found_and_what_to_do(short_tmp: Path) -> None:
     assert done.code == said.code == 1
     assert "the first CUDA call took 182.0 ms, with the limiter 183.5 ms" in done.out
     assert "held within the limit: plain, async, and a second program" in done.out
+    assert "a row of kernels took 100.0 ms, with a compute limit of 20 percent 456.0 ms" in done.out
+    assert "not tried" not in done.out
     assert "harmful\n  it crashes\n  new containers get no limiter, and are degraded\n  to do: report it" in done.out
     assert [(one["index"], one["verdict"]) for one in json.loads(said.out)["cards"]] == [
         ("0", "passed"),
@@ -280,6 +285,18 @@ def test_selftest_says_what_was_found_and_what_to_do(short_tmp: Path) -> None:
     with plugin(short_tmp, document(isolation="limiter", selftest=found | {"cards": [good]})) as socket:
         assert edgegpu("selftest", "--last", "--socket", socket).code == 0
         assert "self-test  passed" in edgegpu("status", "--socket", socket).out
+    lacking = good | {"not_tried": {"graph": "the driver has no such function"}}
+    with plugin(short_tmp, document(isolation="limiter", selftest=found | {"cards": [lacking]})) as socket:
+        done = edgegpu("selftest", "--last", "--socket", socket)
+        assert (done.code, "not tried: graph: the driver has no such function" in done.out) == (0, True)
+        assert "self-test  passed (not tried: graph)" in edgegpu("status", "--socket", socket).out
+    newer = good | {"cuda_version": 13060, "newer_driver": "the driver's CUDA 13.6 is newer"}
+    with plugin(short_tmp, document(isolation="limiter", selftest=found | {"cards": [newer]})) as socket:
+        done = edgegpu("selftest", "--last", "--socket", socket)
+        said = edgegpu("selftest", "--last", "--json", "--socket", socket)
+    assert done.code == 0
+    assert "the driver's CUDA 13.6 is newer: upgrade edgegpu; until then what the driver's newer functions" in done.out
+    assert json.loads(said.out)["cards"][0]["cuda_version"] == 13060
     with plugin(short_tmp, document()) as socket:  # a plugin of before
         assert "no card is offered" in edgegpu("selftest", "--last", "--socket", socket).out
 

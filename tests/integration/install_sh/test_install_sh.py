@@ -32,6 +32,72 @@ def test_fetches_checks_unpacks_and_runs_install(script: str, host: Host, tmp_pa
     assert "*" in box.noted("halves"), "a power cut while edgegpu is at work would leave it"
 
 
+def cut_off_uninstall(box: Sandbox, *, program: bool = True, unit: bool = True) -> Path:
+    """Put what a cut-off uninstall leaves; return its journal. systemd starts its end and does not wait for it."""
+    program_file = box.root / "usr/local/lib/edgegpu/edgegpu-recover"
+    journal = box.root / "var/lib/edgegpu/tx/state"
+    journal.parent.mkdir(parents=True)
+    journal.write_text("id=tx-1\nop=uninstall\nstate=COMMITTED\nwhy=\n" + " " * 4000)
+    (journal.parent / "files").write_text("id tx-1e - - -\n1 e f - /etc/left\n2 e f f /etc/theirs\n")
+    for name in ("left", "theirs"):
+        (box.root / "etc").mkdir(exist_ok=True)
+        (box.root / "etc" / name).touch()
+    (box.root / "opt/edgegpu/0.0.9").mkdir(parents=True)
+    if program:
+        program_file.parent.mkdir(parents=True)
+        program_file.write_text(f'echo "$1" > {box.base}/by-itself\n{_vanishes(box)}')
+    box.program("systemctl", f'echo "$*" >> {box.base}/asked; exit {0 if unit else 5}')
+    return journal
+
+
+def _vanishes(box: Sandbox) -> str:
+    return f"rm -rf {box.root}/opt/edgegpu/* {box.root}/var/lib/edgegpu/tx {box.root}/usr/local/lib/edgegpu"
+
+
+def test_an_uninstall_that_was_cut_off_is_completed_first(script: str, host: Host, box: Sandbox) -> None:
+    cut_off_uninstall(box)
+    box.program("sleep", f"[ -e {box.base}/slept ] || {{ : > {box.base}/slept; exit; }}; {_vanishes(box)}")
+    done = box.run(script, *host.trusted)
+    assert (box.base / "asked").read_text() == "start edgegpu-recover.service\n"
+    assert done.stderr.startswith("edgegpu: completing an uninstall that was cut off\n")
+    assert len(box.calls("sleep 1")) == 2
+    assert (done.returncode, {path.name for path in (box.root / "opt/edgegpu").iterdir()}) == (0, {VERSION, "current"})
+
+
+def test_one_that_does_not_end_is_waited_for_and_left(script: str, host: Host, box: Sandbox) -> None:
+    journal = cut_off_uninstall(box)
+    done = box.run(script, *host.trusted)
+    assert (done.returncode, len(box.calls("sleep 1")), host.faults.asked) == (1, 90, [])
+    assert [path.name for path in (box.root / "opt/edgegpu").iterdir()] == ["0.0.9"]
+    assert journal.exists()
+    assert "an uninstall is not complete after 90 s; see why (journalctl -u edgegpu-recover)" in done.stderr
+
+
+def test_one_whose_unit_is_gone_is_completed_by_its_program(script: str, host: Host, box: Sandbox) -> None:
+    cut_off_uninstall(box, unit=False)
+    assert box.run(script, *host.trusted).returncode == 0
+    assert (box.base / "by-itself").read_text() == "deadline\n"
+
+
+def test_one_that_was_cut_off_when_its_program_had_gone_is_completed_here(
+    script: str, host: Host, box: Sandbox
+) -> None:
+    journal = cut_off_uninstall(box, program=False)
+    assert box.run(script, *host.trusted).returncode == 0
+    assert not (box.base / "asked").exists()
+    assert (journal.parent.exists(), [path.name for path in (box.root / "etc").iterdir()]) == (False, ["theirs"])
+
+
+@pytest.mark.parametrize(("op", "state"), [("uninstall", "ROLLED_BACK"), ("install", "COMMITTED")])
+def test_what_another_change_left_is_not_looked_at(script: str, host: Host, box: Sandbox, op: str, state: str) -> None:
+    journal = box.root / "var/lib/edgegpu/tx/state"
+    journal.parent.mkdir(parents=True)
+    journal.write_text(f"id=tx-1\nop={op}\nstate={state}\n")
+    box.program("systemctl", f"touch {box.base}/asked")
+    assert box.run(script, *host.trusted).returncode == 0
+    assert not (box.base / "asked").exists()
+
+
 def test_the_download_has_its_size_and_its_time(script: str, host: Host, files: Path, box: Sandbox) -> None:
     done = box.run(script, *host.trusted)
     size = (files / f"{BASENAME}.tar.xz").stat().st_size

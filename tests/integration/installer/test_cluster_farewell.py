@@ -51,7 +51,7 @@ def test_it_waits_for_kubelet_takes_the_resources_out_and_goes(machine: Machine,
     assert not machine.called("cpu")
     assert machine.cleaned()
     assert machine.over()
-    assert (machine.tools / "systemctl-calls").read_text() == "daemon-reload\n"
+    assert (machine.tools / "systemctl-calls").read_text() == "stop run-edgegpu-containers.mount\ndaemon-reload\n"
 
 
 def test_pods_with_shares_keep_what_they_stand_on(machine: Machine, run: Callable[..., Run]) -> None:
@@ -63,8 +63,11 @@ def test_pods_with_shares_keep_what_they_stand_on(machine: Machine, run: Callabl
     assert machine.at("/var/run/cdi/edgegpu.json").exists()
     assert machine.at("/var/run/cdi/edgegpu-limited.json").exists()
     assert machine.at("/run/edgegpu/containers/0123/limits").exists()  # what holds them to their memory
+    calls = machine.tools / "systemctl-calls"
+    assert not calls.exists()  # nor is the file system unmounted in which that lies
     machine.answers(limits="apps/other cpu\n")
     assert one.ended() == 0
+    assert calls.read_text().split("\n")[0] == "stop run-edgegpu-containers.mount"
     assert machine.cleaned()
     assert machine.over()
 
@@ -82,7 +85,11 @@ def test_mps_is_stopped_after_the_last_pod_with_shares_and_not_before(
     assert not calls.exists()
     machine.answers(limits="")
     assert one.ended() == 0
-    assert calls.read_text().split("\n")[:2] == ["stop edgegpu-mps.service", "stop run-edgegpu-mps-shm.mount"]
+    assert calls.read_text().split("\n")[:3] == [
+        "stop edgegpu-mps.service",
+        "stop run-edgegpu-mps-shm.mount run-edgegpu-mps-pipe.mount",
+        "stop run-edgegpu-containers.mount",
+    ]
     assert not machine.at("/run/edgegpu").exists()
 
 

@@ -195,7 +195,7 @@ def test_on_a_node_that_holds_no_others_a_pod_that_chose_it_is_looked_at(box: Bo
     box.expect("limiter", CheckLevel.WARNING, "process 7 uses card 0 past the limiter", "edgegpu pods")
 
 
-def tried(verdict: str, context_mib: int | None = None) -> dict[str, object]:
+def tried(verdict: str, context_mib: int | None = None, **more: object) -> dict[str, object]:
     row = {
         "index": "0",
         "card": CARD_0,
@@ -203,12 +203,20 @@ def tried(verdict: str, context_mib: int | None = None) -> dict[str, object]:
         "reason": f"why {verdict}",
         "remedy": "sudo edgegpu selftest",
     }
-    return {"selftest": {"cards": [row | {"context_mib": context_mib}]}}
+    return {"selftest": {"cards": [row | {"context_mib": context_mib} | more]}}
 
 
 def test_what_the_nodes_self_test_found(box: Box) -> None:
     box.status |= {"isolation": "limiter", "isolation_problem": "", "pods": [], **tried("passed", 300)}
+    assert (box.see("limiter").level, box.see("limiter").details) == (CheckLevel.OK, ())
+    box.status |= tried("passed", 300, not_tried={"graph": "the driver has no such function"})
     assert box.see("limiter").level is CheckLevel.OK
+    assert box.see("limiter").details == ("self-test of card 0: graph was not tried: the driver has no such function",)
+    newer = "the driver's CUDA 13.6 is newer than the limiter's list of functions, which ends with CUDA 13.5"
+    one = {"index": "0", "card": CARD_0, "verdict": "passed", "newer_driver": newer}
+    box.status["selftest"] = {"cards": [one, one | {"index": "1", "card": CARD_1}]}
+    box.expect("limiter", CheckLevel.WARNING, newer, "upgrade edgegpu; until then what the driver's newer functions")
+    assert len(box.see("limiter").problems) == 1  # the cards have one driver
     for verdict in ("loose", "harmful"):
         problem = f"card 0: self-test: why {verdict}"
         box.status |= {"isolation_problem": problem, **tried(verdict)}

@@ -218,6 +218,27 @@ def test_an_error_at_any_late_step_ends_in_a_state_that_is_true(bed: Bed, step: 
     assert not list((bed.root / "etc").rglob(".*edgegpu*"))
 
 
+def test_the_deadman_comes_again_where_the_leftovers_cannot_be_removed(bed: Bed) -> None:
+    table = bed.layout.tx / "files"
+
+    def strike(now: str) -> None:
+        if now == "before-tidy":
+            kept = table.read_bytes()
+            table.unlink()
+            (table / "in").mkdir(parents=True)
+            (table / "in/table").write_bytes(kept)
+
+    assert bed.run(install(), at_step=strike).state is TransactionState.COMMITTED
+    assert "--on-active=30s" in bed.calls("run ")[-1]
+    kept = (table / "in/table").read_bytes()
+    (table / "in/table").unlink()
+    (table / "in").rmdir()
+    table.rmdir()
+    table.write_bytes(kept)
+    bed.recover("deadline")
+    assert not table.exists()
+
+
 def test_files_that_someone_else_changed_meanwhile_are_left_and_named(bed: Bed) -> None:
     def meddle(_: Deadline) -> None:
         (bed.root / EDITED[1:]).write_text("by hand\n")

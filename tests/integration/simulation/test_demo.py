@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kits.child import ENDS_S, running_child
 
 pytestmark = pytest.mark.usefixtures("simdriver_build")
 
@@ -87,16 +88,13 @@ def test_a_policy_that_parts_what_belongs_together_is_found_out(tmp_path: Path) 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_takes_everything_down(tmp_path: Path, number: signal.Signals) -> None:
     command = [*DEMO, "--out", str(tmp_path / "demo.json")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
-        assert run.stdout is not None
-        assert run.stderr is not None
-        for line in run.stdout:
-            if "Running on card" in line:
-                break
+    with running_child(command) as (run, lines):
+        assert any("Running on card" in line for line in lines)
         children = child_processes(run.pid)
         folders = [Path(part).parent for child in children for part in arguments(child) if part.endswith("plugin.yaml")]
         run.send_signal(number)
-        code, said = run.wait(30), run.stderr.read()
+        assert run.stderr is not None
+        code, said = run.wait(ENDS_S), run.stderr.read()
     assert code == 130
     assert said.strip() == "edgegpu: interrupted; everything is taken down"
     assert len(folders) == 1

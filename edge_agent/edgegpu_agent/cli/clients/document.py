@@ -167,7 +167,17 @@ class SelftestCard:
     """What counts for a CUDA context there."""
     native_us: int | None = None
     held_us: int | None = None
+    native_work_us: int | None = None
+    """How long a row of kernels took there without the limiter; `held_work_us`: held to `core_percent`."""
+    held_work_us: int | None = None
+    core_percent: int | None = None
     granted: Mapping[str, int] = field(default_factory=dict)
+    not_tried: Mapping[str, str] = field(default_factory=dict)
+    """What does not work there without the limiter either, and why."""
+    cuda_version: int | None = None
+    """The driver's, as cuDriverGetVersion gives it: 12060 for CUDA 12.6."""
+    newer_driver: str = ""
+    """That the driver is newer than the limiter's list of functions; empty where it is not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -351,7 +361,7 @@ def _selftest_card(row: _Part) -> SelftestCard:
     def number(key: str) -> int | None:
         return row.count(key) if row.has(key) else None
 
-    granted = row.part("granted")
+    granted, not_tried = row.part("granted"), row.part("not_tried")
     return SelftestCard(
         index=row.text("index"),
         card=row.text("card"),
@@ -362,7 +372,13 @@ def _selftest_card(row: _Part) -> SelftestCard:
         context_mib=number("context_mib"),
         native_us=number("native_us"),
         held_us=number("held_us"),
+        native_work_us=number("native_work_us"),
+        held_work_us=number("held_work_us"),
+        core_percent=number("core_percent"),
         granted={name: granted.count(name) for name in granted.names()},
+        not_tried={name: not_tried.text(name) for name in not_tried.names()},
+        cuda_version=number("cuda_version"),
+        newer_driver=row.text("newer_driver", ""),
     )
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from edgegpu_agent.cli.clients.document import PodRow
 from edgegpu_agent.cli.common import CliError, with_sudo
 from edgegpu_sync.messages.evidence import MOST_CARDS, ContainerEvidence, SeenCards
-from edgegpu_sync.rules.evidence import cards_listed, printable, verdict_on
+from edgegpu_sync.rules.evidence import cards_listed, one_line, printable, verdict_on
 from edgegpu_sync.wire import clipped
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class GpuContainer:
             held=tuple(card.uuid for card in self.row.cards)[:MOST_CARDS],
             seen=tuple(seen),
             lines=clipped(printable(lines), KEPT_CHARACTERS).strip("\n"),
-            text=clipped(printable(" ".join(text.split())), _LINE),
+            text=one_line(text, _LINE),
         )
 
 

@@ -21,6 +21,7 @@ from edgegpu_agent.cli.common import (
     sayer,
 )
 from edgegpu_agent.cli.views.isolation import holds_any
+from edgegpu_core.reasons import NEWER_DRIVER_REMEDY
 
 JSON_VERSION = 1
 
@@ -32,9 +33,13 @@ HELP = """\
 Try the limiter on this box's cards, and say whether it holds there.
 
 For each card a small program takes a CUDA context and up to 128 MiB for a moment, first without the limiter, then with
-it and a limit that leaves room for three allocations of four. It takes memory in four ways, asks how much there is, and
-meanwhile a second program tries. A card with less than 768 MiB free is left alone. That takes a second or two for each
-card. The plugin does the same by itself once for each driver and version of edgegpu, where isolation.mode is limiter.
+it and a limit that leaves room for three allocations of four. It takes memory in five ways, one of them a graph's, and
+by the functions that cuGetProcAddress gives, as CUDA's runtime does; it asks how much there is, and a second program
+tries meanwhile. It loads a module and runs its kernel, a tenth of a second by the card's timer, which a compute limit
+of 20 percent has to make at least twice as long. What does not work without the limiter either is not tried, and
+named. So is a driver that is newer than the limiter's list of functions, which changes nothing for containers. A card
+with less than 768 MiB free is left alone. That takes some seconds for each card. The plugin does the same by itself
+once for each driver and version of edgegpu, where isolation.mode is limiter.
 
 \b
 What follows for containers:
@@ -54,7 +59,9 @@ Exit status: 0 it passed on each card, 1 not.
 \b
 --json: {"v": 1, "node", "isolation": TEXT, "cards": [{"index", "card": UUID, "verdict": as above or "" for none yet,
   "reason", "remedy": TEXT, "at_s", "context_mib", "native_us", "held_us": NUMBER or null,
-  "granted": {WAY: NUMBER of four}}]}
+  "native_work_us", "held_work_us", "core_percent": NUMBER or null, "granted": {WAY: NUMBER of four},
+  "not_tried": {WAY, "kernel" or "compute": why, TEXT}, "cuda_version": NUMBER (12060: 12.6) or null,
+  "newer_driver": TEXT, "" where the limiter's list has the functions of that version}]}
 """
 
 LastOption = Annotated[bool, typer.Option("--last", help="Show what was found last, and try nothing.")]
@@ -125,6 +132,12 @@ def _about(one: SelftestCard, *, is_on: bool) -> Iterator[str]:
         yield f"a CUDA context counts {one.context_mib} MiB"
     if one.native_us is not None and one.held_us is not None:
         yield f"the first CUDA call took {one.native_us / 1000:.1f} ms, with the limiter {one.held_us / 1000:.1f} ms"
+    if one.native_work_us is not None and one.held_work_us is not None:
+        with_it = f"with a compute limit of {one.core_percent} percent {one.held_work_us / 1000:.1f} ms"
+        yield f"a row of kernels took {one.native_work_us / 1000:.1f} ms, {with_it}"
+    yield from (f"not tried: {name}: {why}" for name, why in one.not_tried.items())
+    if one.newer_driver:
+        yield f"{one.newer_driver}: {NEWER_DRIVER_REMEDY}"
     yield _FOLLOWS.get(one.verdict, "") if is_on else "isolation.mode is none: no container has the limiter"
     if one.remedy:
         yield f"to do: {one.remedy}"

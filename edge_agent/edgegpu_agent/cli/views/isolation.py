@@ -1,14 +1,14 @@
 """What holds containers to their memory, in words: for `edgegpu pods`."""
 
 from edgegpu_agent.cli.clients.document import CardLimit, PodRow, StatusDocument
+from edgegpu_core import reasons
 from edgegpu_core.model import size_text
-from edgegpu_core.reasons import loose_words
 
 
 def holds_any(document: StatusDocument) -> bool:
     """Return whether isolation is worth a column: it is on, or a container of before is still held."""
-    states = {row.isolation.state for row in document.pods if row.isolation is not None}
-    return document.isolation not in {"", "none"} or not states <= {"off"}
+    states = (row.isolation.state for row in document.pods if row.isolation is not None)
+    return reasons.holds_any(document.isolation, states)
 
 
 def held_words(row: PodRow) -> str:
@@ -31,5 +31,5 @@ def _amounts(one: CardLimit) -> str:
 
 def full_reason(row: PodRow) -> str:
     """Return why a container is in its state, and why it is held to nothing, or its compute by time alone."""
-    loose = loose_words(row.isolation.reason if row.isolation is not None else "")
+    loose = reasons.loose_words(row.isolation.reason if row.isolation is not None else "")
     return "; ".join(text for text in (row.reason, loose) if text)

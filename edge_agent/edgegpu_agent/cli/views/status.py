@@ -92,7 +92,8 @@ def _selftest(document: StatusDocument) -> tuple[str, str]:
         return ("runs" if found.running else "not run yet"), ""
     wrong = [one for one in found.cards if one.verdict != "passed"]
     if not wrong:
-        return "passed", ""
+        lacking = ", ".join(sorted({name for one in found.cards for name in one.not_tried}))
+        return f"passed (not tried: {lacking})" if lacking else "passed", ""
     return wrong[0].verdict or "not run yet", "; ".join(
         f"card {one.index}: {one.reason}" for one in wrong if one.reason
     )
