@@ -6,13 +6,15 @@ BUILD := $(CURDIR)/build
 BIN := $(CURDIR)/.venv/bin
 PY := $(BIN)/python
 
-# A tier is run once it has tests. `make test TIERS=tests/unit` runs one alone.
-TIERS ?= $(addprefix tests/,unit property contract integration native packaging golden chaos fuzz)
+# A tier is run once it has tests. `make test TIERS=tests/unit` runs one alone. First stand those with files that take
+# long, last the one with many small files: no process is left alone with a long one at the end.
+TIERS ?= $(addprefix tests/,packaging native chaos property contract integration golden fuzz unit)
 HAVE = $(foreach tier,$(TIERS),$(if $(shell find $(tier) -name 'test_*.py' -print -quit 2>/dev/null),$(tier)))
 PYTEST_ARGS ?=
-# Tests of one file run one after the other, files beside each other: one process more than cores, for tests wait a lot
-# (JOBS=0: none of that).
-JOBS ?= $(shell expr $$(nproc) + 1)
+# Tests of one file run one after the other, files beside each other, in their order: two processes more than cores, for
+# tests wait a lot (JOBS=0: none of that).
+JOBS ?= $(shell expr $$(nproc) + 2)
+SPREAD = -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 # Some machines forbid Python its cache of compiled files. Each of the thousands of processes that tests start would
 # compile the product again then.
@@ -43,10 +45,11 @@ demo: cc venv simdriver ## run the scenarios on simulated cards, then a console 
 	@$(PY) -m edgegpu_sim.demo --out build/demo.json $(if $(ONCE),--no-console) $(DEMO_ARGS)
 
 test: cc venv simdriver limiter ## run every tier that needs no root (TIERS=tests/unit: one; PYTEST_ARGS=-x)
-	@$(PY) -m pytest -m "not e2e and not gpu and not cloud and not sanitizer and not shares" -n $(JOBS) --dist loadfile $(PYTEST_ARGS) $(HAVE)
+	@$(PY) -m pytest -m "not e2e and not gpu and not cloud and not sanitizer and not shares" $(SPREAD) $(PYTEST_ARGS) $(HAVE)
 
 native: cc venv simdriver limiter ## the C parts without a card: simulated driver, limiter, under sanitizers too (FULL=1, alone: every share)
-	@TEST_FULL='$(FULL)' $(PY) -m pytest -m "not gpu$(if $(FULL),, and not shares)" -n $(JOBS) --dist loadfile $(PYTEST_ARGS) tests/native
+	@$(PY) -m pytest -m "not gpu and not shares" $(SPREAD) $(PYTEST_ARGS) tests/native
+	@test -z '$(FULL)' || TEST_FULL=1 $(PY) -m pytest $(PYTEST_ARGS) $(addprefix tests/native/test_limiter_,compute.py competing.py)
 
 gpu: cc venv limiter ## on a machine with an NVIDIA card: nvidia-smi's formats, and the limiter against its limits
 	@$(PY) -m pytest -m gpu $(PYTEST_ARGS) tests/gpu
@@ -67,10 +70,10 @@ chaos: cc venv simdriver ## commands to boxes, as root one is booted, while ever
 	@$(PY) tests/chaos/run.py --commands $(or $(COMMANDS),1000) $(if $(SEED),--seed $(SEED)) $(CHAOS_ARGS)
 
 bugs: cc venv simdriver ## the minutes-long tests: chaos and fuzz find agents with bugs, kills at steps (FULL=1: at each), clocks, lost brokers
-	@TEST_FULL='$(FULL)' $(PY) -m pytest -m "chaos or fuzz" -n $(JOBS) --dist loadfile $(PYTEST_ARGS) tests/chaos tests/fuzz
+	@TEST_FULL='$(FULL)' $(PY) -m pytest -m "chaos or fuzz" $(SPREAD) $(PYTEST_ARGS) tests/chaos tests/fuzz
 
 cloud: cc venv simdriver ## the tests of the cloud with all its parts: Chromium, the API, controllers, the command line, kills (FULL=1: all)
-	@TEST_FULL='$(FULL)' $(PY) -m pytest -m cloud -n $(JOBS) --dist loadfile $(PYTEST_ARGS) tests/unit tests/integration
+	@TEST_FULL='$(FULL)' $(PY) -m pytest -m cloud $(SPREAD) $(PYTEST_ARGS) tests/integration tests/unit
 
 fuzz: cc venv simdriver ## lie to an agent over its broker, and fuzz what reads messages on both sides (MESSAGES=10000, SEED=1)
 	@$(PY) tests/fuzz/run.py --messages $(or $(MESSAGES),10000) $(if $(SEED),--seed $(SEED)) $(FUZZ_ARGS)

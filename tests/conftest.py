@@ -6,6 +6,7 @@ import fcntl
 import os
 import secrets
 import shutil
+import signal
 import subprocess
 import tempfile
 from contextlib import contextmanager
@@ -14,9 +15,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+from kits.daily import files_of_the_day, today, turns
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from kits.postgres import PostgresServer
 
@@ -27,18 +29,38 @@ settings.register_profile("ci", deadline=None, derandomize=False, print_blob=Tru
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
 
 SEED = "hypothesis_seed"
+_ROOM_BYTES = 4 << 30
+_SHORT = "/tmp"  # noqa: S108  (made with mkdtemp)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Draw a seed for this run's examples where none was given, before hypothesis and xdist's processes read it."""
+    """Draw a seed for this run's examples where none was given, before hypothesis and xdist's processes read it.
+
+    SIGINT has an effect again where a script has started the tests in the background: a shell lets such a job ignore
+    it, and every program that a test starts and interrupts would inherit that.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.getoption(SEED, None) is None:
         setattr(config.option, SEED, secrets.randbelow(2**32))
 
 
 def pytest_report_header(config: pytest.Config) -> str:
-    """Say how to draw the same examples again."""
-    return f"examples of this run: --hypothesis-seed={config.getoption(SEED)}"
+    """Say how to draw the same examples again, and how to take the same part of the files."""
+    part = "" if turns() == 1 else f"; a part of the files, by turns: TEST_TURNS={turns()} BOX_DAY={today()}"
+    return f"examples of this run: --hypothesis-seed={config.getoption(SEED)}{part}"
+
+
+@pytest.hookimpl(trylast=True)  # after the markers have chosen
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Where TEST_TURNS is set, leave out the files whose turn comes on another day, but for tests of each day."""
+    if turns() == 1:
+        return
+    theirs = files_of_the_day(str(item.path) for item in items if not item.get_closest_marker("daily"))
+    taken = [item for item in items if item.get_closest_marker("daily") or str(item.path) in theirs]
+    config.hook.pytest_deselected(items=list(set(items) - set(taken)))
+    items[:] = taken
 
 
 @pytest.hookimpl(trylast=True)
@@ -76,10 +98,12 @@ def limiter_build() -> Path:
 
 
 @contextmanager
-def _short_folder() -> Iterator[Path]:
-    path = Path(tempfile.mkdtemp(prefix="eg-", dir="/tmp"))
-    yield path
-    shutil.rmtree(path, ignore_errors=True)
+def _short_folder(parent: str = _SHORT) -> Iterator[Path]:
+    path = Path(tempfile.mkdtemp(prefix="eg-", dir=parent))
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 @pytest.fixture
@@ -89,20 +113,42 @@ def short_tmp() -> Iterator[Path]:
         yield path
 
 
+def _in_memory() -> str:
+    """Return a folder for what is written without end and kept by nobody: in memory where there is room for it."""
+    memory = Path("/dev/shm")  # noqa: S108  (made with mkdtemp)
+    return str(memory) if memory.is_dir() and shutil.disk_usage(memory).free > _ROOM_BYTES else _SHORT
+
+
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
     """Yield a PostgreSQL that runs for all tests of this process."""
     from kits import postgres  # noqa: PLC0415  (SQLAlchemy is slow to load, and few tiers need it)
 
     postgres.need()
-    with _short_folder() as folder, postgres.running(folder) as server:
+    with _short_folder(_in_memory()) as folder, postgres.running(folder) as server:
         yield server
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.cloud)])
-def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Return the URL of an empty database: the test runs on each engine that a store may have."""
+ENGINES = ["sqlite", pytest.param("postgresql", marks=pytest.mark.cloud)]
+
+
+@pytest.fixture(params=ENGINES)
+def empty_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """Yield the URL of an empty database: the test runs on each engine that a store may have."""
+    yield from _database(request, tmp_path, lambda server: server.new_database())
+
+
+@pytest.fixture(params=ENGINES)
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """Yield the URL of a database for `kits.stores.open_store`, on each engine; PostgreSQL's has its tables already."""
+    yield from _database(request, tmp_path, lambda server: server.new_store())
+
+
+def _database(request: pytest.FixtureRequest, folder: Path, create: Callable[[PostgresServer], str]) -> Iterator[str]:
     if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/store.db"
+        yield f"sqlite:///{folder}/store.db"
+        return
     server: PostgresServer = request.getfixturevalue("postgres_server")
-    return server.new_database()
+    url = create(server)
+    yield url
+    server.drop(url)

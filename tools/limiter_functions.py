@@ -18,7 +18,14 @@ RULES = {"hook", "pass", "open"}
 NEWEST_GLIBC = (2, 17)
 ALWAYS_THERE = {"libc.so.6", "libdl.so.2", "libpthread.so.0"}
 """What glibc brings, and what the driver itself needs."""
+FROM_OUTSIDE = {"dlopen", "dlsym", "dlclose", "dlinfo", "setenv", "unsetenv"}
+"""What a library takes of libc: a function that a program's preloaded library replaces must not be one that it goes by.
+
+`__gmon_start__` and the like are weak, and nobody has them.
+"""
 READELF_COLUMNS = 8
+HEADERS_LINE = re.compile(r"# .* by the headers of CUDA [0-9.]+ to ([0-9]+)\.([0-9]+)\.")
+"""How the first line of CUDA's list says of which versions it has the functions."""
 MARK = "edgegpu_limiter"
 """What every limiter exports beside the driver's names."""
 
@@ -47,10 +54,21 @@ def read_table(path: Path) -> list[Function]:
     return functions
 
 
-def header(functions: Sequence[Function]) -> str:
-    """Return functions.h: a number for each function."""
+def listed_cuda(path: Path) -> int | None:
+    """Return the newest version of CUDA whose functions a table has, as cuDriverGetVersion gives it: 13050 for 13.5.
+
+    None for a table that is of no version of CUDA's.
+    """
+    with path.open(encoding="utf-8") as table:
+        found = HEADERS_LINE.match(table.readline())
+    return None if found is None else 1000 * int(found[1]) + 10 * int(found[2])
+
+
+def header(functions: Sequence[Function], listed: int | None) -> str:
+    """Return functions.h: a number for each function, and the newest version of CUDA whose functions these are."""
     numbers = "".join(f"\tFN_{function.name},\n" for function in functions)
-    return f"/* Made by tools/limiter_functions.py. */\nenum {{\n{numbers}\tFN_COUNT\n}};\n"
+    version = "" if listed is None else f"#define LISTED_CUDA {listed}\n"
+    return f"/* Made by tools/limiter_functions.py. */\n{version}enum {{\n{numbers}\tFN_COUNT\n}};\n"
 
 
 def names_source(functions: Sequence[Function]) -> str:
@@ -108,7 +126,7 @@ def generate(table: Path, soname: str, out: Path, *, versioned: bool) -> None:
     """Write the sources of a library to a folder."""
     functions = read_table(table)
     out.mkdir(parents=True, exist_ok=True)
-    (out / "functions.h").write_text(header(functions), encoding="utf-8")
+    (out / "functions.h").write_text(header(functions, listed_cuda(table)), encoding="utf-8")
     (out / "functions.c").write_text(names_source(functions), encoding="utf-8")
     (out / "trampolines.S").write_text(trampolines(functions), encoding="utf-8")
     (out / "exports.map").write_text(export_map(functions, soname, versioned=versioned), encoding="utf-8")
@@ -131,7 +149,10 @@ def faults_of(library: Path, table: Path, soname: str, *, any_glibc: bool) -> li
     found += [f"exports {name}" for name in sorted(defined - wanted)]
     if f"soname: [{soname}]" not in dynamic:
         found.append(f"has not the SONAME {soname}")
-    return found if any_glibc else found + needs_of(library)
+    outside = [row for row in symbols if row[READELF_COLUMNS - 2 : READELF_COLUMNS - 1] == ["UND"]]  # with a version
+    taken = {row[READELF_COLUMNS - 1].partition("@")[0] for row in outside if row[4] == "GLOBAL"}
+    foreign = [f"takes {name} from libc: a preloaded library may replace it" for name in sorted(taken - FROM_OUTSIDE)]
+    return found if any_glibc else found + foreign + needs_of(library)
 
 
 def needs_of(binary: Path) -> list[str]:

@@ -42,6 +42,12 @@ PICTURES = (
     Picture("fleet", "/", height=860),
     Picture("box", "/boxes/{hall-2}", height=1240),
     Picture("limits-refused", "/boxes/{hall-1}/limits/baetyl-edge/counter/main?memory=10", height=900),
+    Picture(
+        "limits-refused-zh",
+        "/boxes/{hall-1}/limits/baetyl-edge/counter/main?memory=10",
+        language="zh-CN",
+        height=900,
+    ),
     Picture("limits-live", "/boxes/{hall-2}/limits/baetyl-edge/tracker/main?memory=8&core=30&live=yes", height=1040),
     Picture("sharing", "/boxes/{hall-1}/sharing?typed=yes&policy=spread&unit_mib=256&isolation=limiter", height=1060),
     Picture("apps", "/apps", width=1440, height=760),

@@ -49,12 +49,12 @@ def browser(  # noqa: PLR0913  (each with a default)
     dark: bool = False,
     scripts: bool = True,
     program: str = "",
-    expected: str = "",
+    expected: tuple[str, ...] = (),
 ) -> Iterator[BrowserContext]:
     """Yield a browser with a session for a console; what went wrong on its pages is asserted at the end.
 
     `person`: the cookie's value; empty: nobody is signed in. `program`: Chromium's path; empty: that of this machine.
-    `expected`: a part of messages that the test brings about. The browser's own lines about answers of 4xx are no fault
+    `expected`: parts of messages that the test brings about. The browser's own lines about answers of 4xx are no fault
     of a page, nor htmx's about a request that a newer one replaces; what fails on the way is `htmx:sendError` besides.
     """
     faults: list[str] = []
@@ -80,9 +80,8 @@ def browser(  # noqa: PLR0913  (each with a default)
     assert faults == [], faults
 
 
-def _note(kind: str, text: str, expected: str, faults: list[str]) -> None:
-    known = (*_KNOWN, expected) if expected else _KNOWN
-    if kind in {"error", "warning"} and not any(one in text for one in known):
+def _note(kind: str, text: str, expected: tuple[str, ...], faults: list[str]) -> None:
+    if kind in {"error", "warning"} and not any(one in text for one in (*_KNOWN, *expected)):
         faults.append(text)
 
 

@@ -7,12 +7,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kits.people import CheapHasher
 from starlette.testclient import TestClient
 
 from edgegpu_cloud.alerts.service import Alerts
+from edgegpu_cloud.console.app import check_store
 from edgegpu_cloud.console.context import fleet_of, rollouts_of
 from edgegpu_cloud.console.live import ChangeWatcher, StoreChanges
 from edgegpu_cloud.console.metrics import ConsoleMetrics
@@ -116,7 +118,7 @@ class ConsoleSite:
                 visitors=self.visitors,
                 api_tokens=self.api_tokens.get,
                 watcher=self.watcher,
-                check_store=lambda: self.store.changed_boxes(-1) and None,
+                check_store=partial(check_store, self.store),
                 clock=self.clock,
                 version="0.0.0",
             )

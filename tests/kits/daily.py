@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 T = TypeVar("T")
 
@@ -17,9 +17,22 @@ def today() -> int:
     return int(os.environ.get("BOX_DAY") or dt.datetime.now(tz=dt.UTC).date().toordinal())
 
 
+def turns() -> int:
+    """Return in how many days the files of a long tier are run, by TEST_TURNS: CI runs a part of them each day."""
+    return int(os.environ.get("TEST_TURNS") or 1)
+
+
+def files_of_the_day(files: Iterable[str]) -> set[str]:
+    """Return the files whose turn it is: every one of so many in the order of their names, counted from today's."""
+    return set(sorted(set(files))[today() % turns() :: turns()])
+
+
 def of_the_day(items: Sequence[T], parts: int) -> list[T]:
-    """Return every one of so many items, counted from today's; with TEST_FULL=1 all of them."""
-    return list(items) if os.environ.get("TEST_FULL") else list(items[today() % parts :: parts])
+    """Return every one of so many items, counted from today's; with TEST_FULL=1 all of them.
+
+    Where files have their turns too, a file sees other items each time that its turn comes.
+    """
+    return list(items) if os.environ.get("TEST_FULL") else list(items[today() // turns() % parts :: parts])
 
 
 def how_many(a_day: int, whole: int) -> int:

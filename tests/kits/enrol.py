@@ -11,6 +11,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.x509.oid import NameOID
+from kits.stores import open_store
 
 from edgegpu_base.x509 import new_key
 from edgegpu_cloud.enrolment import tokens
@@ -141,7 +142,7 @@ def office(folder: Path, *, clock: Clock | None = None, **config: object) -> Off
     settings = CloudConfig.model_validate({"version": 1, **config})
     links: list[KeySetLink | None] = []
     found(layout, settings, root_public="", now_s=clock(), more=lambda _, first: links.append(first))
-    store = ControllerStore.open_file(layout.database)
+    store = open_store(layout.database)
     (first,) = links
     assert first is not None
     with store.write() as tx:

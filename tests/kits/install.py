@@ -42,7 +42,7 @@ TOOLS = (
     "rm",
     "rmdir",
 )
-MORE_TOOLS = ("sed", "sha256sum", "sync", "tail", "tar", "uname", "wc", "xz")
+MORE_TOOLS = ("sed", "sh", "sha256sum", "sync", "tail", "tar", "uname", "wc", "xz")
 
 EDGEGPU = """#!/bin/sh
 # Stands in for edgegpu: writes down how it was called, and makes the link as a real install does.

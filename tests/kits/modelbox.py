@@ -176,8 +176,8 @@ class ModelBox:
                     fields["data"] = self.answers[one.op]
                 self.say(ResultTopic(self.device, id_), CommandResult.model_validate({**self._up(), **fields}))
 
-    def happen(self, text: str, level: str = "warning") -> None:
-        event = Event.model_validate({**self._up(), "kind": "card.lost", "level": level, "text": text, "at": 1})
+    def happen(self, text: str, level: str = "warning", kind: str = "card.lost") -> None:
+        event = Event.model_validate({**self._up(), "kind": kind, "level": level, "text": text, "at": 1})
         self.events.append(event)
         self.say(self.plain(TopicKind.EVENT), event)
 

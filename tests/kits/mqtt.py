@@ -33,7 +33,7 @@ def need_mosquitto() -> str:
     return path
 
 
-def wait_for(probe: Callable[[], bool], *, what: str, timeout_s: float = 30.0) -> None:
+def wait_for(probe: Callable[[], bool], *, what: str, timeout_s: float = 60.0) -> None:
     """Wait until `probe` says yes; for things of other processes, which tell of nothing themselves."""
     end = time.monotonic() + timeout_s
     while not probe():

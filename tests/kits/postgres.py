@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from sqlalchemy import create_engine, text
+from sqlalchemy import create_engine, make_url, text
 
+from edgegpu_cloud.store.store import ControllerStore
 from edgegpu_sim.ports import free_port
 
 if TYPE_CHECKING:
@@ -22,7 +23,14 @@ if TYPE_CHECKING:
 
 MISSING = "no PostgreSQL here: apt-get install postgresql"
 # A commit still outlives the server: it is only the machine that may not crash.
-_FAST = ("fsync=off", "full_page_writes=off", "max_connections=60", "shared_buffers=32MB")
+_FAST = (
+    "fsync=off",
+    "full_page_writes=off",
+    "max_connections=60",
+    "shared_buffers=32MB",
+    "max_wal_size=64MB",
+    "min_wal_size=32MB",
+)
 _HBA = "local all all trust\nhost all all 127.0.0.1/32 scram-sha-256\n"
 _SUPERUSER = "postgres"
 _LIMIT_S = 60
@@ -51,6 +59,7 @@ class PostgresServer:
         self._programs, self.folder, self.port = found, folder, free_port()
         self._data, self._log = folder / "data", folder / "log"
         self._numbers = itertools.count(1)
+        self._with_tables = ""
         self._process: subprocess.Popen[bytes] | None = None
         self._as = ["setpriv", "--pdeathsig", "QUIT"]
         if os.geteuid() == 0:  # initdb and postgres refuse root
@@ -105,11 +114,23 @@ class PostgresServer:
         login = f"{user}:{password}" if password else user
         return f"postgresql+psycopg://{login}@127.0.0.1:{self.port}/{database}"
 
-    def new_database(self) -> str:
-        """Create an empty database; return its URL."""
+    def new_database(self, template: str = "template1") -> str:
+        """Create an empty database, or a copy of one that nobody has open; return its URL."""
         name = f"test_{next(self._numbers)}"
-        self.execute(f"CREATE DATABASE {name}")
+        self.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
         return self.url(name)
+
+    def new_store(self) -> str:
+        """Create a database with a controller's tables; return its URL. Making them takes half a second."""
+        if not self._with_tables:
+            made = self.new_database()
+            ControllerStore.open(made).close()
+            self._with_tables = _name(made)
+        return self.new_database(self._with_tables)
+
+    def drop(self, url: str) -> None:
+        """Remove a database, whoever has it open: hundreds of them take gigabytes, and minutes to remove in the end."""
+        self.execute(f"DROP DATABASE IF EXISTS {_name(url)} WITH (FORCE)")
 
     def restore(self, dump: Path, url: str) -> None:
         """Bring a dump of `pg_dump --format=custom` into an empty database."""
@@ -126,6 +147,10 @@ class PostgresServer:
                     connection.execute(text(one))
         finally:
             engine.dispose()
+
+
+def _name(url: str) -> str:
+    return str(make_url(url).database)
 
 
 def _unprivileged() -> pwd.struct_passwd:

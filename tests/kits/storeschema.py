@@ -20,9 +20,10 @@ from sqlalchemy import (
     insert,
     inspect,
     select,
+    text,
 )
 
-from edgegpu_cloud.store.engine import open_engine
+from edgegpu_cloud.store.engine import open_engine, writing
 from edgegpu_cloud.store.migrations import FOLDER, newest
 
 _RELEASED = Path(__file__).parent.parent / "unit/cloud/released"
@@ -32,9 +33,9 @@ DEVICE = "0000000000000001"
 def make_released(url: str, *, rows: bool = True) -> None:
     """Create the tables of edgegpu 0.1.0, and one row or more in each; without `rows` the version alone."""
     engine = create_engine(url)
-    text = (_RELEASED / f"tables-{engine.dialect.name}.sql").read_text()
+    sql = (_RELEASED / f"tables-{engine.dialect.name}.sql").read_text()
     with engine.begin() as connection:
-        statements = [one for one in text.split(";\n") if one.startswith("CREATE")]
+        statements = [one for one in sql.split(";\n") if one.startswith("CREATE")]
         for one in sorted(statements, key=lambda one: not one.startswith("CREATE TABLE")):
             connection.exec_driver_sql(one)
         if rows:
@@ -53,6 +54,14 @@ def make_old(path: Path) -> None:
     make_released(f"sqlite:///{path}", rows=False)
     with closing(sqlite3.connect(path)) as link, link:
         link.executemany("INSERT INTO key_sets VALUES (?, ?, ?)", sets)
+
+
+def stamp(url: str, version: int) -> None:
+    """Let tables say that they have another version, as after a migration or a restore."""
+    engine = open_engine(url)
+    with writing(engine).begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = :to"), {"to": f"{version:04d}"})
+    engine.dispose()
 
 
 def add_rows(connection: Connection) -> None:
@@ -185,4 +194,13 @@ def with_revision(folder: Path, body: str) -> Path:
         f'revision, down_revision = "{last + 1:04d}", "{last:04d}"\nbranch_labels = depends_on = None\n'
         f"def upgrade():\n    {lines}\n"
     )
+    return folder
+
+
+def until_revision(folder: Path, last: int) -> Path:
+    """Return a folder with our revisions up to this one: its tables are those of an older edgegpu."""
+    (folder / "versions").mkdir(parents=True)
+    for one in (FOLDER / "versions").glob("[0-9]*_*.py"):
+        if int(one.name[:4]) <= last:
+            shutil.copy(one, folder / "versions")
     return folder

@@ -18,14 +18,17 @@ def scripts(*args: str) -> list[str]:
     return done.stdout.split()
 
 
-@pytest.mark.parametrize("script", scripts("posix"))
-def test_parses_in_a_small_shell(script: str) -> None:
-    subprocess.run([POSIX_SH, "-n", script], cwd=ROOT, check=True)
+def test_each_parses_in_a_small_shell() -> None:
+    found = scripts("posix")
+    assert len(found) > 15
+    for script in found:
+        subprocess.run([POSIX_SH, "-n", script], cwd=ROOT, check=True)
 
 
-@pytest.mark.parametrize("script", scripts())
-def test_is_executable_unless_it_is_read_by_another(script: str) -> None:
-    assert os.access(ROOT / script, os.X_OK) or script.endswith("lib.sh")
+def test_each_is_executable_unless_it_is_read_by_another() -> None:
+    found = scripts()
+    assert "installer/install.sh" in found
+    assert [one for one in found if not os.access(ROOT / one, os.X_OK) and not one.endswith("lib.sh")] == []
 
 
 @pytest.fixture

@@ -152,6 +152,67 @@ def test_nothing_cuts_mps_off_the_cards(key: str) -> None:
     assert not values(MPS, key)
 
 
+def prepared(unit: Path, place: str, folder: Path) -> str:
+    """Return the line by which a unit gives a folder of /run a file system of its own, for another folder."""
+    text = unit.read_text().replace("\\\n", "").replace("$$", "$")
+    (line,) = [one for one in text.splitlines() if one.startswith("ExecStartPre=") and one.endswith(f"{place}'")]
+    return line.partition("/bin/sh -c ")[2].replace(place, str(folder))
+
+
+@pytest.mark.parametrize(
+    ("unit", "place", "most"),
+    [(PLUGIN, "/run/edgegpu/containers", 64 << 20), (MPS, "/run/edgegpu/mps/pipe", 8 << 20)],
+    ids=["containers", "pipe"],
+)
+def test_what_containers_write_to_has_a_file_system_with_a_size(
+    unit: Path, place: str, most: int, tmp_path: Path
+) -> None:
+    """In a mount namespace of the test's own: what is too much does not fit, a start more keeps what is there."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    prepare = f"sh -ec {prepared(unit, place, folder)}"
+    script = f"""
+    {prepare}
+    echo kept > {folder}/kept
+    head -c {2 * most} /dev/zero 2> /dev/null > {folder}/large && exit 3
+    stat -c %s {folder}/large
+    {prepare}
+    cat {folder}/kept
+    grep -c ' {folder} ' /proc/self/mountinfo
+    """
+    command = ["unshare", "-Urm", "sh", "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    written, kept, mounts = done.stdout.split()
+    assert most // 2 < int(written) < most
+    assert (kept, mounts) == ("kept", "1")
+    assert list(folder.iterdir()) == []  # it was in memory, and is gone with its namespace
+
+
+@pytest.mark.parametrize(
+    ("unit", "place", "name"),
+    [(PLUGIN, "/run/edgegpu/containers", "usage"), (MPS, "/run/edgegpu/mps/pipe", "control")],
+    ids=["containers", "pipe"],
+)
+def test_nothing_is_mounted_over_what_running_containers_use(unit: Path, place: str, name: str, tmp_path: Path) -> None:
+    (tmp_path / name).touch()
+    script = f"sh -ec {prepared(unit, place, tmp_path)}; ls {tmp_path}"
+    done = subprocess.run(["unshare", "-Urm", "sh", "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == f"{name}\n"
+
+
+def test_a_machine_on_which_nothing_can_be_mounted_starts_the_plugin() -> None:
+    (line,) = values(PLUGIN, "ExecStartPre")
+    assert line.startswith("-+")
+
+
+@pytest.mark.parametrize("unit", [PLUGIN, MPS], ids=name_of)
+def test_what_a_unit_mounts_is_mounted_for_the_machine(unit: Path) -> None:
+    """A process of a unit with PrivateTmp= has its own mount namespace, with + as well: nobody else would see it."""
+    lines = values(unit, "ExecStartPre")
+    assert lines
+    assert all(re.match(r"-?\+/usr/bin/nsenter -t 1 -m /bin/sh ", line) for line in lines)
+
+
 def test_clients_and_daemon_have_one_shm_of_their_own() -> None:
     assert values(MPS, "BindPaths") == ["/run/edgegpu/mps/shm:/dev/shm"]
     assert "size=256m" in MPS.read_text()

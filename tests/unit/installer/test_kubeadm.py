@@ -162,7 +162,7 @@ LAYOUTS = {
 }
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(
     text=st.sampled_from(list(LAYOUTS.values())),
     comments=st.lists(st.tuples(st.integers(0, 80), st.sampled_from(["# see the runbook", "  # {a: [b", ""]))),

@@ -157,7 +157,7 @@ def test_a_place_is_named_as_one_would_look_for_it(given: Materials) -> None:
 def test_no_damage_to_a_key_goes_unseen_and_none_to_a_certificate_is_an_exception(given: Materials) -> None:
     text = render(given.extender, kubeconfig=given.kubeconfig)
     chance = random.Random(3)
-    for _ in range(150):
+    for _ in range(60):
         assert validate(damaged(chance, text, "keyData"), read_file=read)
         for field in ("caData", "certData"):
             validate(damaged(chance, text, field), read_file=read)

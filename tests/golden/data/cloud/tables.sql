@@ -1,4 +1,4 @@
--- version 16;
+-- version 18;
 CREATE TABLE accounts (
  name VARCHAR(64) NOT NULL, 
  password VARCHAR(255) NOT NULL, 
@@ -98,7 +98,7 @@ CREATE TABLE box_labels (
  CONSTRAINT fk_box_labels_device_boxes FOREIGN KEY(device) REFERENCES boxes (device)
 );
 CREATE INDEX box_labels_by_value ON box_labels ("key", value);
-CREATE TABLE box_summaries (
+CREATE TABLE "box_summaries" (
  device VARCHAR(16) NOT NULL, 
  changed BIGINT NOT NULL, 
  health VARCHAR(8) NOT NULL, 
@@ -118,8 +118,10 @@ CREATE TABLE box_summaries (
  cluster TEXT NOT NULL, 
  holder BOOLEAN NOT NULL, 
  "left" VARCHAR(16) NOT NULL, 
+ partition BIGINT NOT NULL, 
  CONSTRAINT pk_box_summaries PRIMARY KEY (device)
 );
+CREATE INDEX box_summaries_by_change ON box_summaries (partition, changed);
 CREATE TABLE "boxes" (
  device VARCHAR(16) NOT NULL, 
  name VARCHAR(253) NOT NULL, 
@@ -277,7 +279,6 @@ CREATE INDEX ix_audit_device ON audit (device);
 CREATE INDEX ix_audit_what ON audit (what);
 CREATE INDEX ix_births_device ON births (device);
 CREATE INDEX ix_box_apps_app ON box_apps (app);
-CREATE INDEX ix_box_summaries_changed ON box_summaries (changed);
 CREATE INDEX ix_box_summaries_cluster ON box_summaries (cluster);
 CREATE INDEX ix_boxes_instance ON boxes (instance);
 CREATE INDEX ix_boxes_look_at_s ON boxes (look_at_s);
@@ -365,7 +366,7 @@ CREATE TABLE operations (
  "key" VARCHAR(64), 
  boxes BIGINT NOT NULL, 
  state VARCHAR(16) NOT NULL, 
- ended_at_s FLOAT, filter JSON, per_box BOOLEAN, request VARCHAR(16), 
+ ended_at_s FLOAT, filter JSON, per_box BOOLEAN, request VARCHAR(16), seen_change BIGINT, 
  CONSTRAINT pk_operations PRIMARY KEY (id)
 );
 CREATE UNIQUE INDEX operations_by_key ON operations ("by", "key");
@@ -438,7 +439,7 @@ CREATE TABLE rollouts (
  held BOOLEAN NOT NULL, 
  returns BOOLEAN NOT NULL, 
  reason TEXT NOT NULL, 
- ended_at_s FLOAT, reason_phrase JSON, 
+ ended_at_s FLOAT, reason_phrase JSON, seen_change BIGINT, 
  CONSTRAINT pk_rollouts PRIMARY KEY (number)
 );
 CREATE TABLE server_times (
@@ -471,7 +472,7 @@ CREATE TABLE specs (
  rev BIGINT NOT NULL, 
  spec JSON NOT NULL, 
  at_s FLOAT NOT NULL, 
- "by" TEXT NOT NULL, 
+ "by" TEXT NOT NULL, changed BIGINT, 
  CONSTRAINT pk_specs PRIMARY KEY (device, rev), 
  CONSTRAINT fk_specs_device_boxes FOREIGN KEY(device) REFERENCES boxes (device)
 );

@@ -1,15 +1,19 @@
-"""Twenty runs of `make box` see every step, forty each with both faults; what the documents say of it."""
+"""Twenty runs of `make box` see every step, forty each with both faults; files that have turns come in three days."""
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from box.rotation import COMMANDS, INSTALLER, RUNS, cells, groups
-from kits.daily import of_the_day, today
+from kits.daily import files_of_the_day, of_the_day, today
 
-DOCUMENT = Path(__file__).resolve().parents[3] / "docs/testing.md"
+ROOT = Path(__file__).resolve().parents[3]
+DOCUMENT = ROOT / "docs/testing.md"
 
 
 def kind(step: str) -> str:
@@ -55,3 +59,31 @@ def test_so_many_days_take_every_item_once(monkeypatch: pytest.MonkeyPatch) -> N
     assert sorted(taken) == [*range(10)]
     monkeypatch.setenv("TEST_FULL", "1")
     assert of_the_day(range(10), parts=3) == [*range(10)]
+
+
+def test_files_have_turns_and_each_sees_all_of_its_own_items(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TEST_FULL", raising=False)
+    monkeypatch.setenv("TEST_TURNS", "3")
+    files = [f"test_{number}.py" for number in range(7)]
+    seen: dict[str, set[str]] = {file: set() for file in files}
+    for day in range(100, 109):
+        monkeypatch.setenv("BOX_DAY", str(day))
+        for file in files_of_the_day(files * 2):
+            seen[file].update(of_the_day("abc", parts=3))
+    assert all(items == {"a", "b", "c"} for items in seen.values())
+    monkeypatch.delenv("TEST_TURNS")
+    assert files_of_the_day(files) == {*files}
+
+
+def test_a_run_by_turns_takes_the_files_of_the_day_and_what_is_of_each_day(tmp_path: Path) -> None:
+    for name in "abcd":
+        (tmp_path / f"test_{name}.py").write_text("def test_it():\n    pass\n")
+    both = "import pytest\n\n@pytest.mark.daily\ndef test_it():\n    pass\n\ndef test_other():\n    pass\n"
+    (tmp_path / "test_e.py").write_text(both)
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-c", str(ROOT / "pyproject.toml"), "-v"]
+    command += ["--rootdir", str(tmp_path), "--confcutdir", str(ROOT / "tests"), "-p", "conftest", str(tmp_path)]
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "tests"), "TEST_TURNS": "3", "BOX_DAY": "300"}
+    ran = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, check=False)
+    passed = re.findall(r"test_(\w)\.py::(\w+) PASSED", ran.stdout)
+    assert passed == [("a", "test_it"), ("d", "test_it"), ("e", "test_it")], ran.stdout + ran.stderr
+    assert "TEST_TURNS=3 BOX_DAY=300" in ran.stdout
