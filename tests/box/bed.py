@@ -69,7 +69,7 @@ class Bed:
         self.machine.ready()
         if image == WITH_EDGEGPU:
             self.offered()
-            self.apps_run()
+            self.start_apps()
 
     def prepare(self) -> None:
         """Make the image with k3s and cards."""
@@ -127,6 +127,22 @@ class Bed:
         for name, units in APPS.items():
             self.cluster.apply(deployment(name, pod_spec(container(memory=units, core=1)), namespace="default"))
         self.apps_run()
+
+    def start_apps(self) -> None:
+        """Start the services of an image that was saved with none of them running."""
+        self.cluster.kubectl("scale", "deployment", *APPS, "--replicas=1")
+        self.apps_run()
+
+    def stop_apps(self) -> None:
+        """Stop the services, so that an image is saved without their containers.
+
+        A container that ran before the boot would stay beside its successor, and a new kubelet looks at one of the two,
+        by chance: where it is the dead one and no device is there yet, it fails the pod (`isContainerAlreadyRunning` of
+        its device manager). So would k3s's restarts in tests end what has to live through them.
+        """
+        self.cluster.kubectl("scale", "deployment", *APPS, "--replicas=0")
+        for name in APPS:
+            wait_until(lambda app=name: not self.cluster.pods("default", app), what=f"{name} is gone", every_s=0.5)
 
     def apps_run(self) -> dict[str, str]:
         """Wait until each service runs and sees one card; returns the id of each one's container."""

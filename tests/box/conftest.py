@@ -57,12 +57,13 @@ def k3s_box(bed: Bed) -> Bed:
 
 @pytest.fixture(scope="session")
 def installed(bed: Bed) -> str:
-    """Make the image with edgegpu installed and services that run; returns its name."""
+    """Make the image with edgegpu installed and services that a boot starts; returns its name."""
     bed.fresh(WITH_K3S)
     bed.pristine = bed.disk()
     bed.line("--yes")
     bed.offered()
     bed.run_apps()
+    bed.stop_apps()
     bed.save(WITH_EDGEGPU)
     return WITH_EDGEGPU
 
