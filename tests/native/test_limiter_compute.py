@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import platform
 import random
 import statistics
 import subprocess
@@ -224,6 +225,23 @@ def test_captures_are_left_alone_and_graphs_are_charged(make: Make, compute: Pat
 def test_what_a_context_ran_when_it_ended_is_charged(make: Make, compute: Path) -> None:
     held_ms = float(make(10).run(compute, "destroy", str(20 * MS)))
     assert held_ms > 100
+
+
+WAYS = ["event", "query", "flag", "destroyed", "memory", "contexts"]
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="tests/hidden.c steps through its own code")
+@pytest.mark.parametrize("way", WAYS)
+def test_what_a_program_keeps_from_being_measured_is_charged(
+    tmp_path: Path, limiter_build: Path, simdriver_build: Path, way: str
+) -> None:
+    """Kernels of 200 ms: they got 33 to 100 percent of the card, one way or another."""
+    large = make_card(0, "Tesla T4", 65536)
+    driver = SimDriver.create(tmp_path / "box", [large], build=simdriver_build)
+    container = make_container(tmp_path / "container", limiter_build, driver.libraries)
+    container.limit((large, 60000), core=20)
+    program = compile_program(tmp_path / "hidden", limiter_build, ["tests/hidden.c"])
+    _near(lambda: [float(container.run(program, way))], [20], 2 * POINTS)
 
 
 def test_more_streams_than_are_known_at_once(make: Make, compute: Path) -> None:

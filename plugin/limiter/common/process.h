@@ -26,6 +26,7 @@ struct card {
 	unsigned int charge;		/* permille of what is measured, until a time; both atomic */
 	uint64_t charge_until_ms;
 	struct bucket spent;		/* GPU time of this process alone */
+	uint64_t unseen;		/* so many ns are measured launch by launch: an end was not seen; atomic */
 };
 
 static inline int card_index(const struct card *card)
@@ -51,7 +52,8 @@ struct limits {
 };
 
 struct ledger_entry;
-struct gpu_table;
+
+#define GPU_TABLE_BYTES (1u << 20)	/* of which a program touches what it uses */
 
 #define LEDGER_MARKS 4096		/* a power of two */
 
@@ -96,7 +98,6 @@ struct process {
 	struct ledger ledger;
 	struct slot_use use;
 	struct deep_mutex contexts;	/* held while a context is made or ended */
-	struct gpu_table *gpu;		/* GPU time that is being measured; atomic */
 	struct deep_mutex virtual;	/* held while backing or mappings change */
 	unsigned int backings;	/* the number of the last one that was made */
 	bool tiles;		/* backing is mapped into an array, or was; atomic */
@@ -113,6 +114,7 @@ struct process {
 	uint64_t primary[DEVICES_MAX];	/* each device's primary context */
 	unsigned int mps_percent;	/* what MPS was asked for at cuInit; 0: nothing, or it may not hold; atomic */
 	unsigned int mps_asked;		/* atomic */
+	uint64_t gpu[GPU_TABLE_BYTES / sizeof(uint64_t)];	/* a struct gpu_table: GPU time that is being measured */
 };
 
 struct process *process_find(void);	/* for process_own alone */

@@ -4,6 +4,7 @@
  * is there, before and after: it alone knows who else retained it. One mutex around these calls, so
  * that a context's address does not come again before its memory left the ledger. */
 #include "account.h"
+#include "gpu_table.h"
 #include "gpu_time.h"
 #include "mps.h"
 
@@ -41,7 +42,7 @@ static bool charge_context(struct charge *charge, CUdevice device)
 static void forget(CUcontext context)
 {
 	ledger_take_context((uint64_t)(uintptr_t)context, charge_give_back);
-	gpu_time_forget(context);
+	gpu_table_forget(context);
 	charge_forget_contexts();
 	accounts_renew();
 }

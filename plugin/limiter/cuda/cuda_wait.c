@@ -13,6 +13,15 @@
 		return ret;                                                                       \
 	} while (0)
 
+/* The program marks a place in the stream, to wait there or for it: what is being measured ends before it. */
+#define MARKED(name, stream, per_thread, ...)                                                     \
+	do {                                                                                      \
+		if (NESTED)                                                                       \
+			return DRIVER(name)(__VA_ARGS__);                                         \
+		gpu_time_close(stream, per_thread);                                               \
+		return CALL(name, __VA_ARGS__);                                                   \
+	} while (0)
+
 static CUresult waited(CUresult ret)
 {
 	gpu_time_settle();
@@ -37,12 +46,11 @@ CUresult EXPORT cuStreamSynchronize_ptsz(CUstream stream)
 	return waited(CALL(cuStreamSynchronize_ptsz, stream));
 }
 
-/* Of other streams than the default one nobody knows here whether they still live. */
 CUresult EXPORT cuCtxSynchronize(void)
 {
 	if (NESTED)
 		return DRIVER(cuCtxSynchronize)();
-	gpu_time_close(NULL, false);
+	gpu_time_close_all();
 	return waited(CALL(cuCtxSynchronize));
 }
 
@@ -50,7 +58,7 @@ CUresult EXPORT cuCtxSynchronize_v2(CUcontext context)
 {
 	if (NESTED)
 		return DRIVER(cuCtxSynchronize_v2)(context);
-	gpu_time_close(NULL, false);
+	gpu_time_close_all();
 	return waited(CALL(cuCtxSynchronize_v2, context));
 }
 
@@ -59,6 +67,76 @@ CUresult EXPORT cuEventSynchronize(CUevent event)
 	if (NESTED)
 		return DRIVER(cuEventSynchronize)(event);
 	return waited(CALL(cuEventSynchronize, event));
+}
+
+/* It may be asked again and again. */
+static CUresult asked(CUresult ret)
+{
+	if (ret == CUDA_SUCCESS)
+		gpu_time_settle();
+	return ret;
+}
+
+CUresult EXPORT cuStreamQuery(CUstream stream)
+{
+	if (NESTED)
+		return DRIVER(cuStreamQuery)(stream);
+	gpu_time_close(stream, false);
+	return asked(CALL(cuStreamQuery, stream));
+}
+
+CUresult EXPORT cuStreamQuery_ptsz(CUstream stream)
+{
+	if (NESTED)
+		return DRIVER(cuStreamQuery_ptsz)(stream);
+	gpu_time_close(stream, true);
+	return asked(CALL(cuStreamQuery_ptsz, stream));
+}
+
+CUresult EXPORT cuEventRecord(CUevent event, CUstream stream)
+{
+	MARKED(cuEventRecord, stream, false, event, stream);
+}
+
+CUresult EXPORT cuEventRecord_ptsz(CUevent event, CUstream stream)
+{
+	MARKED(cuEventRecord_ptsz, stream, true, event, stream);
+}
+
+CUresult EXPORT cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int flags)
+{
+	MARKED(cuEventRecordWithFlags, stream, false, event, stream, flags);
+}
+
+CUresult EXPORT cuEventRecordWithFlags_ptsz(CUevent event, CUstream stream, unsigned int flags)
+{
+	MARKED(cuEventRecordWithFlags_ptsz, stream, true, event, stream, flags);
+}
+
+CUresult EXPORT cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags)
+{
+	MARKED(cuStreamWaitEvent, stream, false, stream, event, flags);
+}
+
+CUresult EXPORT cuStreamWaitEvent_ptsz(CUstream stream, CUevent event, unsigned int flags)
+{
+	MARKED(cuStreamWaitEvent_ptsz, stream, true, stream, event, flags);
+}
+
+CUresult EXPORT cuStreamDestroy(CUstream stream)
+{
+	if (NESTED)
+		return DRIVER(cuStreamDestroy)(stream);
+	gpu_time_stream_ends(stream);
+	return CALL(cuStreamDestroy, stream);
+}
+
+CUresult EXPORT cuStreamDestroy_v2(CUstream stream)
+{
+	if (NESTED)
+		return DRIVER(cuStreamDestroy_v2)(stream);
+	gpu_time_stream_ends(stream);
+	return CALL(cuStreamDestroy_v2, stream);
 }
 
 CUresult EXPORT cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t bytes)

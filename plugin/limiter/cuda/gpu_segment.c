@@ -6,7 +6,7 @@
 #include "gpu_segment.h"
 #include "system.h"
 
-#define NOT_READY 600
+#define CAPTURE_IMPLICIT 906		/* of the default stream: another one captures */
 #define NS_PER_MS 1e6f
 #define ABANDONED_NS 100000000ull	/* the most that an open end costs */
 #define LOST_NS 1000000000ull		/* the most that a context's end costs */
@@ -19,6 +19,9 @@
 #define AWAITED 1000			/* times that */
 #define CALM 1000u
 #define CALMS_MAX 10u
+/* What may have run without being charged is a twentieth of what is measured launch by launch after it. */
+#define UNSEEN_TIMES 20
+#define UNSEEN_MAX_NS BUCKET_DEBT_NS
 
 bool gpu_segment_claim(struct gpu_segment *segment, int state)
 {
@@ -32,6 +35,40 @@ void gpu_segment_release(struct gpu_segment *segment, int state)
 	__atomic_store_n(&segment->state, state, __ATOMIC_RELEASE);
 }
 
+bool gpu_captures(CUstream stream)
+{
+	int status = 0;
+	CUresult ret = CALL(cuStreamIsCapturing, stream, &status);
+
+	return ret == CAPTURE_IMPLICIT || (ret == CUDA_SUCCESS && status != 0);
+}
+
+int gpu_relax(void)
+{
+	int mode = CU_CAPTURE_RELAXED;
+
+	return CALL(cuThreadExchangeStreamCaptureMode, &mode) == CUDA_SUCCESS ? mode : -1;
+}
+
+void gpu_unrelax(int mode)
+{
+	if (mode >= 0)
+		CALL(cuThreadExchangeStreamCaptureMode, &mode);
+}
+
+bool gpu_segment_close(struct gpu_segment *segment, CUstream handle, bool ours)
+{
+	bool closed;
+	int mode;
+
+	if (!ours && gpu_captures(handle))
+		return false;
+	mode = gpu_relax();
+	closed = CALL(cuEventRecord, segment->to, handle) == CUDA_SUCCESS;
+	gpu_unrelax(mode);
+	return closed;
+}
+
 /* Between two events lie turns of other containers too: how much of the time was this one's own the
  * plugin knows (limits_charge). */
 static void charge_bucket(struct bucket *bucket, const struct card *card, unsigned int percent,
@@ -43,21 +80,23 @@ static void charge_bucket(struct bucket *bucket, const struct card *card, unsign
 /* What other contexts and processes were charged for is taken off where it is certain that it ran at the same
  * time: nobody knows a moment of the card exactly by the clock of the host, and kernels of several processes
  * run one after the other. */
-static void charge(struct gpu_context *gpu, struct span span, uint64_t late)
+static uint64_t charge(struct gpu_context *gpu, struct span span, uint64_t late)
 {
 	struct bucket *own = &gpu->card->spent, *shared = usage_bucket(card_index(gpu->card));
 	unsigned int percent = limits_core(gpu->card);
 	struct spans fresh = { 1, { span } };
-	uint64_t now = bucket_now();
+	uint64_t now = bucket_now(), ns;
 	struct span whole;
 
 	if (percent == 0)
-		return;
+		return 0;
 	whole = cover_exact(&gpu->covered, &fresh, now);
-	charge_bucket(own, gpu->card, percent, span.begin, cover_certain(&own->covered, &fresh, whole, late, now));
+	ns = cover_certain(&own->covered, &fresh, whole, late, now);
+	charge_bucket(own, gpu->card, percent, span.begin, ns);
 	if (shared != NULL)
 		charge_bucket(shared, gpu->card, percent, span.begin,
 			      cover_certain(&shared->covered, &fresh, whole, late, now));
+	return ns;
 }
 
 void gpu_charge_blind(struct card *card, uint64_t ns)
@@ -73,12 +112,41 @@ void gpu_charge_blind(struct card *card, uint64_t ns)
 		bucket_charge(shared, percent, now, ns);
 }
 
+void gpu_charge_since(struct gpu_context *gpu, struct card *card, uint64_t began)
+{
+	uint64_t now = bucket_now();
+
+	if (gpu != NULL && gpu->card == card)
+		charge(gpu, (struct span){ began, now }, 0);
+	else
+		gpu_charge_blind(card, now - began);
+}
+
+/* Two threads that do this at once lose little. */
+static void add_unseen(struct card *card, uint64_t ns)
+{
+	uint64_t unseen = __atomic_load_n(&card->unseen, __ATOMIC_RELAXED), more = UNSEEN_TIMES * ns;
+
+	unseen = unseen + more < UNSEEN_MAX_NS ? unseen + more : UNSEEN_MAX_NS;
+	__atomic_store_n(&card->unseen, unseen, __ATOMIC_RELAXED);
+}
+
+static void take_unseen(struct card *card, uint64_t ns)
+{
+	uint64_t unseen = __atomic_load_n(&card->unseen, __ATOMIC_RELAXED);
+
+	if (unseen != 0)
+		__atomic_store_n(&card->unseen, unseen > ns ? unseen - ns : 0, __ATOMIC_RELAXED);
+}
+
 /* From the segment's begin to now, but not more than limit. */
 static void charge_open(struct gpu_context *gpu, const struct gpu_segment *segment, uint64_t limit)
 {
 	uint64_t now = bucket_now(), ns = now - segment->began;
 
 	charge(gpu, (struct span){ segment->began, ns < limit ? now : segment->began + limit }, 0);
+	if (ns > limit)
+		add_unseen(gpu->card, ns - limit);
 }
 
 void gpu_segment_abandon(struct gpu_context *gpu, struct gpu_stream *stream, struct gpu_segment *segment)
@@ -88,6 +156,25 @@ void gpu_segment_abandon(struct gpu_context *gpu, struct gpu_stream *stream, str
 	charge_open(gpu, segment, ABANDONED_NS);
 	__atomic_store_n(&stream->calm, CALM << (times < CALMS_MAX ? times : CALMS_MAX), __ATOMIC_RELAXED);
 	gpu_segment_release(segment, SEGMENT_FREE);
+}
+
+void gpu_segment_left(struct gpu_context *gpu, struct gpu_stream *stream, struct gpu_segment *segment)
+{
+	bool captures = false, closed = false;
+	CUstream handle;
+	int mode;
+
+	if (gpu_stream_handle(stream, &handle)) {
+		mode = gpu_relax();
+		captures = gpu_captures(handle);
+		closed = !captures && CALL(cuStreamQuery, handle) == NOT_READY &&
+			 gpu_segment_close(segment, handle, true);
+		gpu_unrelax(mode);
+	}
+	if (captures || closed)
+		gpu_segment_release(segment, closed ? SEGMENT_FLYING : SEGMENT_OPEN);
+	else
+		gpu_segment_abandon(gpu, stream, segment);
 }
 
 static void learn(struct gpu_stream *stream, uint64_t ns)
@@ -176,7 +263,7 @@ static void finish(struct gpu_context *gpu, struct gpu_stream *stream, struct gp
 	if (ret == CUDA_SUCCESS && elapsed(segment->from, segment->to, &ns) && ns >= 0) {
 		learn(stream, (uint64_t)ns / (count != 0 ? count : 1));
 		span = lies_at(gpu, segment, (uint64_t)ns, bucket_now(), &late);
-		charge(gpu, span, late);
+		take_unseen(gpu->card, charge(gpu, span, late));
 	} else {
 		charge_open(gpu, segment, ABANDONED_NS);
 	}
@@ -204,10 +291,39 @@ void gpu_segments_settle(struct gpu_context *gpu)
 			if (gpu_segment_claim(segment, SEGMENT_FLYING))
 				finish(gpu, stream, segment);
 			else if (stale(segment) && gpu_segment_claim(segment, SEGMENT_OPEN))
-				gpu_segment_abandon(gpu, stream, segment);
+				gpu_segment_left(gpu, stream, segment);
 		}
 	}
 	__atomic_store_n(&gpu->settling, 0, __ATOMIC_RELEASE);
+}
+
+void gpu_segments_close(struct gpu_context *gpu)
+{
+	for (unsigned int i = 0; i < GPU_STREAMS * GPU_SEGMENTS; i++) {
+		struct gpu_stream *stream = &gpu->streams[i / GPU_SEGMENTS];
+		struct gpu_segment *segment = &stream->segments[i % GPU_SEGMENTS];
+		CUstream handle;
+		bool closed;
+
+		if (!gpu_segment_claim(segment, SEGMENT_OPEN))
+			continue;
+		closed = gpu_stream_handle(stream, &handle) && gpu_segment_close(segment, handle, false);
+		gpu_segment_release(segment, closed ? SEGMENT_FLYING : SEGMENT_OPEN);
+	}
+}
+
+static bool busy(const struct gpu_stream *stream)
+{
+	for (unsigned int i = 0; i < GPU_SEGMENTS; i++)
+		if (__atomic_load_n(&stream->segments[i].state, __ATOMIC_ACQUIRE) == SEGMENT_BUSY)
+			return true;
+	return false;
+}
+
+void gpu_stream_await(const struct gpu_stream *stream)
+{
+	for (int i = 0; i < AWAITED && busy(stream); i++)
+		system_sleep(AWAIT_NS);
 }
 
 void gpu_segments_await(struct gpu_context *gpu)
@@ -225,9 +341,7 @@ void gpu_segments_lost(struct gpu_context *gpu)
 		for (unsigned int j = 0; j < GPU_SEGMENTS; j++) {
 			struct gpu_segment *segment = &gpu->streams[i].segments[j];
 
-			if (gpu_segment_claim(segment, SEGMENT_FLYING))
+			if (gpu_segment_claim(segment, SEGMENT_FLYING) || gpu_segment_claim(segment, SEGMENT_OPEN))
 				charge_open(gpu, segment, LOST_NS);
-			else if (gpu_segment_claim(segment, SEGMENT_OPEN))
-				charge_open(gpu, segment, ABANDONED_NS);
 		}
 }

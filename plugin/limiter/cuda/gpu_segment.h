@@ -4,8 +4,9 @@
 
 #include "charge.h"
 
-#define GPU_CONTEXTS 32
+#define GPU_CONTEXTS 256
 #define GPU_STREAMS 32			/* of a context; one that was idle makes room for another */
+#define NOT_READY 600			/* what the driver says of work that is not over */
 #define GPU_SEGMENTS 2			/* in flight in a stream */
 
 /* Whoever moves a segment to BUSY has it for himself: no lock is held while the driver is called. */
@@ -41,6 +42,7 @@ struct gpu_context {
 
 struct gpu_table {
 	struct mutex mutex;		/* while a context comes or goes */
+	unsigned int known;		/* contexts[] from there on were never used; atomic */
 	struct gpu_context contexts[GPU_CONTEXTS];
 };
 
@@ -50,9 +52,32 @@ void gpu_segment_release(struct gpu_segment *segment, int state);
 /* Charge what is over and what was left open; only one thread does, the others go on. */
 void gpu_segments_settle(struct gpu_context *gpu);
 
-/* The program left the claimed segment open: nobody knows when it was over. It is charged from its begin
- * to now, and this stream's launches are measured one by one for a while. */
+/* True: what is launched now is not run but captured, and recording an event would join in. */
+bool gpu_captures(CUstream stream);
+
+/* Our own calls between these must not end the capture of a stream that has nothing to do with them. */
+int gpu_relax(void);
+void gpu_unrelax(int mode);
+
+/* Ends the claimed segment here; handle: its stream's. False: the stream captures by now, and it stays open.
+ * ours: it surely does not. */
+bool gpu_segment_close(struct gpu_segment *segment, CUstream handle, bool ours);
+
+/* The program left the claimed segment open. A stream that still works has it closed now. Of one that is idle
+ * nobody knows when it was over: it is charged from its begin to now, ABANDONED_NS at most, and launches are
+ * measured one by one for a while. Gives the segment back. */
+void gpu_segment_left(struct gpu_context *gpu, struct gpu_stream *stream, struct gpu_segment *segment);
+
+/* The same of a segment whose launch is gone with its thread's stack. */
 void gpu_segment_abandon(struct gpu_context *gpu, struct gpu_stream *stream, struct gpu_segment *segment);
+
+/* The stream's handle, as long as one of its segments is claimed; false: it ended, or it is another thread's. */
+bool gpu_stream_handle(const struct gpu_stream *stream, CUstream *out);
+
+void gpu_segments_close(struct gpu_context *gpu);	/* those that are open */
+
+/* Wait until no thread has a segment of the stream, whose handle ends; not for long. */
+void gpu_stream_await(const struct gpu_stream *stream);
 
 /* Wait until no thread settles, and let none begin: the context goes. A child of fork waits for none of its
  * parent's threads for long. */
@@ -61,5 +86,8 @@ void gpu_segments_await(struct gpu_context *gpu);
 void gpu_segments_lost(struct gpu_context *gpu);	/* with their context: charged up to now */
 
 void gpu_charge_blind(struct card *card, uint64_t ns);
+
+/* The card worked for the context from `began` to now; gpu NULL: nobody knows for which. */
+void gpu_charge_since(struct gpu_context *gpu, struct card *card, uint64_t began);
 
 #endif

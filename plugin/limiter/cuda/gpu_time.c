@@ -5,9 +5,8 @@
  * and nothing comes between. A launch waits for time to pass and for nothing else: a kernel may run that
  * waits for this very launch. */
 #define _GNU_SOURCE
-#include <string.h>
-
 #include "gpu_pace.h"
+#include "gpu_table.h"
 #include "system.h"
 
 #define SEGMENT_NS 100000u
@@ -17,117 +16,6 @@
 #define SLEEP_MIN_NS 300000ull
 #define SLEEP_MAX_NS 10000000ull	/* then limits are looked at again */
 
-#define LEGACY ((CUstream)1)
-#define PER_THREAD ((CUstream)2)
-#define CAPTURE_RELAXED 2
-#define CAPTURE_IMPLICIT 906		/* of the default stream: another one captures */
-
-static __thread struct {
-	uint64_t context;
-	unsigned int epoch;
-	struct gpu_context *gpu;
-} here __attribute__((tls_model("initial-exec")));
-
-static struct gpu_table *table(struct process *own)
-{
-	struct gpu_table *seen = __atomic_load_n(&own->gpu, __ATOMIC_ACQUIRE), *made;
-
-	if (seen != NULL)
-		return seen;
-	made = system_map(sizeof(*made), -1);
-	if (made == NULL)
-		return NULL;
-	if (__atomic_compare_exchange_n(&own->gpu, &seen, made, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
-		return made;
-	system_unmap(made, sizeof(*made));
-	return seen;
-}
-
-static struct gpu_context *entry_of(struct gpu_table *all, uint64_t key, struct card *card)
-{
-	struct gpu_context *found = NULL;
-
-	mutex_lock(&all->mutex);
-	for (unsigned int i = 0; i < GPU_CONTEXTS; i++) {
-		struct gpu_context *gpu = &all->contexts[i];
-
-		if (gpu->key == key || (gpu->key == 0 && found == NULL))
-			found = gpu;
-		if (gpu->key == key)
-			break;
-	}
-	/* A context that ended unseen may have had that address, on another card or on one that nobody knew. */
-	if (found != NULL && card != NULL && (found->key == 0 || card_index(card) >= 0)) {
-		found->card = card;
-		found->key = key;
-	}
-	mutex_unlock(&all->mutex);
-	return found != NULL && found->key == key ? found : NULL;
-}
-
-/* NULL: more contexts than there is room for. */
-static struct gpu_context *context_of(CUcontext context, struct card *card)
-{
-	struct process *own = process_own();
-	unsigned int epoch = own != NULL ? __atomic_load_n(&own->epoch, __ATOMIC_ACQUIRE) : 0;
-	uint64_t key = (uint64_t)(uintptr_t)context;
-	struct gpu_table *all;
-
-	if (own == NULL)
-		return NULL;
-	if (here.context == key && here.epoch == epoch && (here.gpu == NULL || here.gpu->card == card))
-		return here.gpu;
-	all = table(own);
-	here.gpu = all != NULL ? entry_of(all, key, card) : NULL;
-	here.context = key;
-	here.epoch = epoch;
-	return here.gpu;
-}
-
-/* An idle stream's entry becomes this one's. */
-static struct gpu_stream *replace(struct gpu_context *gpu, uint64_t key)
-{
-	for (unsigned int i = 0; i < GPU_STREAMS; i++) {
-		struct gpu_stream *stream = &gpu->streams[i];
-
-		if (!gpu_segment_claim(&stream->segments[0], SEGMENT_FREE))
-			continue;
-		if (gpu_segment_claim(&stream->segments[1], SEGMENT_FREE)) {
-			__atomic_store_n(&stream->mean, 0, __ATOMIC_RELAXED);
-			__atomic_store_n(&stream->pace, 0, __ATOMIC_RELAXED);
-			__atomic_store_n(&stream->key, key, __ATOMIC_RELEASE);
-			gpu_segment_release(&stream->segments[1], SEGMENT_FREE);
-			gpu_segment_release(&stream->segments[0], SEGMENT_FREE);
-			return stream;
-		}
-		gpu_segment_release(&stream->segments[0], SEGMENT_FREE);
-	}
-	return NULL;
-}
-
-static struct gpu_stream *stream_of(struct gpu_context *gpu, CUstream handle, bool make)
-{
-	uint64_t key = handle == NULL ? (uintptr_t)LEGACY :
-		handle == PER_THREAD ? (uintptr_t)&here | 3 : (uintptr_t)handle;
-	unsigned int first = (unsigned int)(key * 0x9e3779b97f4a7c15u >> 58);
-
-	for (unsigned int i = 0; i < GPU_STREAMS; i++) {
-		struct gpu_stream *stream = &gpu->streams[(first + i) % GPU_STREAMS];
-		uint64_t seen = __atomic_load_n(&stream->key, __ATOMIC_ACQUIRE);
-
-		if (seen == key)
-			return stream;
-		if (seen == 0 && !make)
-			return NULL;
-		if (seen == 0 && __atomic_compare_exchange_n(&stream->key, &seen, key, 0, __ATOMIC_ACQ_REL,
-							     __ATOMIC_ACQUIRE))
-			return stream;
-		if (seen == key)
-			return stream;
-	}
-	return make ? replace(gpu, key) : NULL;
-}
-
 static CUstream handle_of(CUstream stream, bool per_thread)
 {
 	if (stream == LEGACY)
@@ -135,34 +23,13 @@ static CUstream handle_of(CUstream stream, bool per_thread)
 	return stream == NULL && per_thread ? PER_THREAD : stream;
 }
 
-/* True: what is launched now is not run but captured, and recording an event would join in. */
-static bool captures(CUstream stream)
+static unsigned int length_of(const struct launch *launch)
 {
-	int status = 0;
-	CUresult ret = CALL(cuStreamIsCapturing, stream, &status);
-
-	return ret == CAPTURE_IMPLICIT || (ret == CUDA_SUCCESS && status != 0);
-}
-
-/* Our own calls must not end the capture of a stream that has nothing to do with them. */
-static int relax(void)
-{
-	int mode = CAPTURE_RELAXED;
-
-	return CALL(cuThreadExchangeStreamCaptureMode, &mode) == CUDA_SUCCESS ? mode : -1;
-}
-
-static void unrelax(int mode)
-{
-	if (mode >= 0)
-		CALL(cuThreadExchangeStreamCaptureMode, &mode);
-}
-
-static unsigned int length_of(struct gpu_stream *stream)
-{
+	const struct gpu_stream *stream = launch->stream;
 	uint64_t mean = __atomic_load_n(&stream->mean, __ATOMIC_RELAXED), length;
 
-	if (mean == 0 || __atomic_load_n(&stream->calm, __ATOMIC_RELAXED) != 0)
+	if (mean == 0 || __atomic_load_n(&stream->calm, __ATOMIC_RELAXED) != 0 ||
+	    __atomic_load_n(&launch->card->unseen, __ATOMIC_RELAXED) != 0)
 		return 1;
 	length = SEGMENT_NS / mean;
 	return length < 1 ? 1 : length < LENGTH_MAX ? (unsigned int)length : LENGTH_MAX;
@@ -214,11 +81,11 @@ static bool go_on(struct launch *launch, struct gpu_context *gpu)
 		if (!gpu_segment_claim(segment, SEGMENT_OPEN))
 			continue;
 		if (bucket_now() - segment->touched > GAP_NS) {
-			gpu_segment_abandon(gpu, launch->stream, segment);
+			gpu_segment_left(gpu, launch->stream, segment);
 			continue;
 		}
 		launch->segment = segment;
-		launch->length = length_of(launch->stream);
+		launch->length = length_of(launch);
 		return true;
 	}
 	return false;
@@ -245,7 +112,7 @@ static void start_segment(struct launch *launch)
 		}
 		launch->segment = segment;
 		launch->first = true;
-		launch->length = length_of(launch->stream);
+		launch->length = length_of(launch);
 		gpu_pace_add(launch, launch->length);
 		return;
 	}
@@ -278,17 +145,17 @@ static void slow_begin(struct launch *launch, struct gpu_context *gpu)
 {
 	int mode;
 
-	if (captures(launch->handle)) {
+	if (gpu_captures(launch->handle)) {
 		launch->percent = 0;
 		return;
 	}
-	mode = relax();
+	mode = gpu_relax();
 	hold(launch->card, gpu, launch->stream);
 	if (launch->stream != NULL)
 		start_segment(launch);
 	if (launch->stream != NULL && launch->segment == NULL)
 		lengthen_segment(launch);
-	unrelax(mode);
+	gpu_unrelax(mode);
 }
 
 /* The current context's entry; NULL: nothing is to be done there, or there is no room for it. */
@@ -301,9 +168,9 @@ static struct gpu_context *look_up(struct launch *launch, CUcontext *context, bo
 	launch->percent = launch->card != NULL ? limits_core(launch->card) : 0;
 	if (launch->percent == 0)
 		return NULL;
-	gpu = context_of(*context, launch->card);
+	gpu = gpu_context_of(*context, launch->card);
 	if (gpu != NULL)
-		launch->stream = stream_of(gpu, launch->handle, make);
+		launch->stream = gpu_stream_of(gpu, launch->handle, make);
 	return gpu;
 }
 
@@ -332,20 +199,6 @@ void gpu_time_begin(struct launch *launch, CUstream stream, bool per_thread)
 		CALL(cuCtxPopCurrent_v2, &other);
 }
 
-/* A stream that captures by now keeps its segment open. */
-static bool close_segment(struct gpu_segment *segment, CUstream handle, bool ours)
-{
-	bool closed;
-	int mode;
-
-	if (!ours && captures(handle))
-		return false;
-	mode = relax();
-	closed = CALL(cuEventRecord, segment->to, handle) == CUDA_SUCCESS;
-	unrelax(mode);
-	return closed;
-}
-
 static CUresult end(struct launch *launch, CUresult ret)
 {
 	struct gpu_segment *segment = launch->segment;
@@ -369,7 +222,7 @@ static CUresult end(struct launch *launch, CUresult ret)
 	if (segment->count == 0)
 		gpu_segment_release(segment, SEGMENT_FREE);
 	else if (segment->count >= launch->length && ret == CUDA_SUCCESS &&
-		 close_segment(segment, launch->handle, launch->first || flew))
+		 gpu_segment_close(segment, launch->handle, launch->first || flew))
 		gpu_segment_release(segment, SEGMENT_FLYING);
 	else
 		gpu_segment_release(segment, flew ? SEGMENT_FLYING : SEGMENT_OPEN);
@@ -393,29 +246,72 @@ CUresult gpu_time_end(struct launch *launch, CUresult ret)
 
 static struct gpu_context *current(void)
 {
-	struct process *own = process_own();
 	CUcontext context = NULL;
 	struct card *card;
 
-	if (own == NULL || __atomic_load_n(&own->gpu, __ATOMIC_ACQUIRE) == NULL)
+	if (gpu_table_empty())
 		return NULL;
 	card = charge_current_card(&context);
-	return card != NULL && card_index(card) >= 0 ? context_of(context, card) : NULL;
+	return card != NULL && card_index(card) >= 0 ? gpu_context_of(context, card) : NULL;
+}
+
+/* Where the stream is known; of: its context, which may be another than the current one. */
+static struct gpu_stream *known_stream(CUstream handle, struct gpu_context **of)
+{
+	struct gpu_stream *found;
+
+	*of = current();
+	found = *of != NULL ? gpu_stream_of(*of, handle, false) : NULL;
+	return found != NULL || gpu_table_empty() ? found : gpu_stream_elsewhere(*of, handle, of);
+}
+
+static void close_open(struct gpu_context *gpu, struct gpu_stream *stream, CUstream handle)
+{
+	CUcontext popped, entered = NULL;
+	bool pushed = false;
+
+	for (unsigned int i = 0; i < GPU_SEGMENTS; i++) {
+		struct gpu_segment *segment = &stream->segments[i];
+
+		if (!gpu_segment_claim(segment, SEGMENT_OPEN))
+			continue;
+		if (!pushed && CALL(cuCtxGetCurrent, &entered) == CUDA_SUCCESS && (uintptr_t)entered != gpu->key)
+			pushed = CALL(cuCtxPushCurrent_v2, (CUcontext)gpu->key) == CUDA_SUCCESS;
+		gpu_segment_release(segment, gpu_segment_close(segment, handle, false) ? SEGMENT_FLYING
+											: SEGMENT_OPEN);
+	}
+	if (pushed)
+		CALL(cuCtxPopCurrent_v2, &popped);
 }
 
 void gpu_time_close(CUstream stream, bool per_thread)
 {
-	struct gpu_context *gpu = current();
 	CUstream handle = handle_of(stream, per_thread);
-	struct gpu_stream *found = gpu != NULL ? stream_of(gpu, handle, false) : NULL;
+	struct gpu_context *gpu;
+	struct gpu_stream *found = known_stream(handle, &gpu);
 
-	for (unsigned int i = 0; found != NULL && i < GPU_SEGMENTS; i++) {
-		struct gpu_segment *segment = &found->segments[i];
+	if (found != NULL)
+		close_open(gpu, found, handle);
+}
 
-		if (gpu_segment_claim(segment, SEGMENT_OPEN))
-			gpu_segment_release(segment, close_segment(segment, handle, false) ? SEGMENT_FLYING
-											   : SEGMENT_OPEN);
-	}
+void gpu_time_close_all(void)
+{
+	struct gpu_context *gpu = current();
+
+	if (gpu != NULL)
+		gpu_segments_close(gpu);
+}
+
+void gpu_time_stream_ends(CUstream stream)
+{
+	struct gpu_context *gpu;
+	struct gpu_stream *found = known_stream(stream, &gpu);
+
+	if (found == NULL || (uintptr_t)stream <= LAST_SPECIAL_STREAM)
+		return;
+	close_open(gpu, found, stream);
+	gpu_stream_gone(found);
+	gpu_stream_await(found);
 }
 
 void gpu_time_settle(void)
@@ -425,22 +321,7 @@ void gpu_time_settle(void)
 
 	if (gpu == NULL)
 		return;
-	mode = relax();
+	mode = gpu_relax();
 	gpu_segments_settle(gpu);
-	unrelax(mode);
-}
-
-void gpu_time_forget(CUcontext context)
-{
-	struct process *own = process_own();
-	struct gpu_table *all = own != NULL ? __atomic_load_n(&own->gpu, __ATOMIC_ACQUIRE) : NULL;
-	struct gpu_context *gpu = all != NULL ? entry_of(all, (uint64_t)(uintptr_t)context, NULL) : NULL;
-
-	if (gpu == NULL || context == NULL)
-		return;
-	gpu_segments_await(gpu);	/* what that thread gives back is charged as lost too */
-	gpu_segments_lost(gpu);
-	mutex_lock(&all->mutex);
-	memset(gpu, 0, sizeof(*gpu));
-	mutex_unlock(&all->mutex);
+	gpu_unrelax(mode);
 }

@@ -24,9 +24,13 @@ CUresult gpu_time_end(struct launch *launch, CUresult ret);	/* returns ret */
 
 /* The program is about to wait for a stream: what is being measured there ends. */
 void gpu_time_close(CUstream stream, bool per_thread);
+void gpu_time_close_all(void);		/* for all streams of the thread's context */
+
+/* The program is about to destroy a stream: what is being measured there ends, and nobody measures there from
+ * now on. */
+void gpu_time_stream_ends(CUstream stream);
 
 void gpu_time_settle(void);		/* charge what is over, of the thread's context */
-void gpu_time_forget(CUcontext context);	/* it ended: its events are gone */
 
 /* Call the driver's launch function `name` in its hook, measured, and return from the hook. */
 #define MEASURED(name, stream, per_thread, ...)                                                   \

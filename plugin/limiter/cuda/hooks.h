@@ -33,7 +33,6 @@ CUresult cuGraphMemAllocNodeGetParams(CUgraphNode node, struct CUmem_alloc_node 
 CUresult cuGraphMemFreeNodeGetParams(CUgraphNode node, CUdeviceptr *out);
 CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph *out);
 CUresult cuEventCreate(CUevent *out, unsigned int flags);
-CUresult cuEventRecord(CUevent event, CUstream stream);
 CUresult cuEventQuery(CUevent event);
 CUresult cuEventElapsedTime(float *ms, CUevent from, CUevent to);
 
@@ -209,6 +208,16 @@ CUresult cuStreamSynchronize_ptsz(CUstream stream);
 CUresult cuCtxSynchronize(void);
 CUresult cuCtxSynchronize_v2(CUcontext context);
 CUresult cuEventSynchronize(CUevent event);
+CUresult cuEventRecord(CUevent event, CUstream stream);
+CUresult cuEventRecord_ptsz(CUevent event, CUstream stream);
+CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int flags);
+CUresult cuEventRecordWithFlags_ptsz(CUevent event, CUstream stream, unsigned int flags);
+CUresult cuStreamQuery(CUstream stream);
+CUresult cuStreamQuery_ptsz(CUstream stream);
+CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags);
+CUresult cuStreamWaitEvent_ptsz(CUstream stream, CUevent event, unsigned int flags);
+CUresult cuStreamDestroy(CUstream stream);
+CUresult cuStreamDestroy_v2(CUstream stream);
 CUresult cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t bytes);
 CUresult cuMemcpyDtoH_v2_ptds(void *to, CUdeviceptr from, size_t bytes);
 

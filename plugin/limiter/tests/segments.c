@@ -27,6 +27,40 @@ static CUresult model_cuEventQuery(CUevent event)
 	return *(uint64_t *)event <= model_now ? CUDA_SUCCESS : 600;
 }
 
+/* No segment is left open here. */
+static CUresult model_cuStreamQuery(CUstream stream)
+{
+	(void)stream;
+	return CUDA_SUCCESS;
+}
+
+static CUresult model_cuStreamIsCapturing(CUstream stream, int *status)
+{
+	(void)stream;
+	*status = 0;
+	return CUDA_SUCCESS;
+}
+
+static CUresult model_cuThreadExchangeStreamCaptureMode(int *mode)
+{
+	(void)mode;
+	return CUDA_SUCCESS;
+}
+
+static CUresult model_cuEventRecord(CUevent event, CUstream stream)
+{
+	(void)event;
+	(void)stream;
+	return CUDA_SUCCESS;
+}
+
+bool gpu_stream_handle(const struct gpu_stream *stream, CUstream *out)
+{
+	(void)stream;
+	*out = NULL;
+	return true;
+}
+
 static void model_charge(const struct bucket *bucket, uint64_t ns)
 {
 	if (bucket == &container)
