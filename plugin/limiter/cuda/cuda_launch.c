@@ -22,21 +22,28 @@ CUresult EXPORT cuLaunchKernel_ptsz(void *function, unsigned int gx, unsigned in
 		 params, extra);
 }
 
-/* Without a configuration the driver says what is wrong; nothing runs. */
+/* Without a configuration the driver says what is wrong; nothing runs. The driver gets a copy: what it reads is what
+ * was measured, whatever the program writes there meanwhile. */
 CUresult EXPORT cuLaunchKernelEx(const struct CUlaunch_config *config, void *function, void **params,
 				 void **extra)
 {
+	struct CUlaunch_config own;
+
 	if (config == NULL)
 		return DRIVER(cuLaunchKernelEx)(config, function, params, extra);
-	MEASURED(cuLaunchKernelEx, config->stream, false, config, function, params, extra);
+	own = *(const volatile struct CUlaunch_config *)config;
+	MEASURED(cuLaunchKernelEx, own.stream, false, &own, function, params, extra);
 }
 
 CUresult EXPORT cuLaunchKernelEx_ptsz(const struct CUlaunch_config *config, void *function, void **params,
 				      void **extra)
 {
+	struct CUlaunch_config own;
+
 	if (config == NULL)
 		return DRIVER(cuLaunchKernelEx_ptsz)(config, function, params, extra);
-	MEASURED(cuLaunchKernelEx_ptsz, config->stream, true, config, function, params, extra);
+	own = *(const volatile struct CUlaunch_config *)config;
+	MEASURED(cuLaunchKernelEx_ptsz, own.stream, true, &own, function, params, extra);
 }
 
 CUresult EXPORT cuLaunchCooperativeKernel(void *function, unsigned int gx, unsigned int gy,
