@@ -12,7 +12,9 @@
 #define SEGMENT_NS 100000u
 #define LENGTH_MAX 64u
 #define GAP_NS 50000u			/* between launches of one segment; more of it may be idle time */
-#define BLIND_NS 1000000ull		/* charged for a launch that cannot be measured */
+#define WATCH_NS 4000000000ull		/* for so long a launch that cannot be measured is waited for */
+#define WATCH_MIN_NS 50000ull
+#define STUCK_NS 100000000ull		/* so long no launch takes that is not held up itself */
 #define SLEEP_MIN_NS 300000ull
 #define SLEEP_MAX_NS 10000000ull	/* then limits are looked at again */
 
@@ -73,7 +75,7 @@ static void hold(struct card *card, struct gpu_context *gpu, const struct gpu_st
 }
 
 /* Goes on with a segment that is open, if this launch follows the last one closely. */
-static bool go_on(struct launch *launch, struct gpu_context *gpu)
+static bool go_on(struct launch *launch)
 {
 	for (unsigned int i = 0; i < GPU_SEGMENTS; i++) {
 		struct gpu_segment *segment = &launch->stream->segments[i];
@@ -81,7 +83,7 @@ static bool go_on(struct launch *launch, struct gpu_context *gpu)
 		if (!gpu_segment_claim(segment, SEGMENT_OPEN))
 			continue;
 		if (bucket_now() - segment->touched > GAP_NS) {
-			gpu_segment_left(gpu, launch->stream, segment);
+			gpu_segment_left(launch->gpu, launch->stream, segment);
 			continue;
 		}
 		launch->segment = segment;
@@ -108,6 +110,7 @@ static void start_segment(struct launch *launch)
 		__atomic_store_n(&segment->began, bucket_now(), __ATOMIC_RELAXED);
 		if (!events(segment) || CALL(cuEventRecord, segment->from, launch->handle) != CUDA_SUCCESS) {
 			gpu_segment_release(segment, SEGMENT_FREE);
+			launch->blind = true;
 			return;
 		}
 		launch->segment = segment;
@@ -141,49 +144,64 @@ static void lengthen_segment(struct launch *launch)
 	gpu_pace_add(launch, 1);
 }
 
-static void slow_begin(struct launch *launch, struct gpu_context *gpu)
+/* Other launches have the stream's segments, and do not come back. */
+static bool stuck(const struct gpu_stream *stream)
+{
+	uint64_t now = bucket_now();
+
+	for (unsigned int i = 0; i < GPU_SEGMENTS; i++) {
+		const struct gpu_segment *segment = &stream->segments[i];
+		uint64_t since = longer(__atomic_load_n(&segment->began, __ATOMIC_RELAXED),
+					__atomic_load_n(&segment->touched, __ATOMIC_RELAXED));
+
+		if (__atomic_load_n(&segment->state, __ATOMIC_RELAXED) != SEGMENT_BUSY || now - since < STUCK_NS)
+			return false;
+	}
+	return true;
+}
+
+static void slow_begin(struct launch *launch)
 {
 	int mode;
 
-	if (gpu_captures(launch->handle)) {
-		launch->percent = 0;
-		return;
+	launch->captured = gpu_captures(launch->handle);
+	if (!launch->captured) {
+		mode = gpu_relax();
+		hold(launch->card, launch->gpu, launch->stream);
+		if (launch->stream != NULL)
+			start_segment(launch);
+		if (launch->stream != NULL && launch->segment == NULL)
+			lengthen_segment(launch);
+		if (launch->segment == NULL && (launch->stream == NULL || stuck(launch->stream)))
+			launch->blind = true;
+		gpu_unrelax(mode);
 	}
-	mode = gpu_relax();
-	hold(launch->card, gpu, launch->stream);
-	if (launch->stream != NULL)
-		start_segment(launch);
-	if (launch->stream != NULL && launch->segment == NULL)
-		lengthen_segment(launch);
-	gpu_unrelax(mode);
+	launch->began = bucket_now();
 }
 
-/* The current context's entry; NULL: nothing is to be done there, or there is no room for it. */
-static struct gpu_context *look_up(struct launch *launch, CUcontext *context, bool make)
+/* In the current context. */
+static void look_up(struct launch *launch, CUcontext *context, bool make)
 {
-	struct gpu_context *gpu;
-
+	launch->gpu = NULL;
 	launch->stream = NULL;
 	launch->card = charge_current_card(context);
 	launch->percent = launch->card != NULL ? limits_core(launch->card) : 0;
 	if (launch->percent == 0)
-		return NULL;
-	gpu = gpu_context_of(*context, launch->card);
-	if (gpu != NULL)
-		launch->stream = gpu_stream_of(gpu, launch->handle, make);
-	return gpu;
+		return;
+	launch->gpu = gpu_context_of(*context, launch->card);
+	if (launch->gpu != NULL)
+		launch->stream = gpu_stream_of(launch->gpu, launch->handle, make);
 }
 
 void gpu_time_begin(struct launch *launch, CUstream stream, bool per_thread)
 {
 	CUcontext context = NULL, other = NULL;
-	struct gpu_context *gpu;
 
 	launch->handle = handle_of(stream, per_thread);
 	launch->elsewhere = NULL;
 	launch->segment = NULL;
-	launch->first = false;
-	gpu = look_up(launch, &context, false);
+	launch->first = launch->captured = launch->blind = false;
+	look_up(launch, &context, false);
 	if (launch->percent == 0 && context != NULL)
 		return;
 	if (launch->stream == NULL) {
@@ -191,12 +209,47 @@ void gpu_time_begin(struct launch *launch, CUstream stream, bool per_thread)
 		other = charge_other_context(launch->handle, context);
 		if (other != NULL && CALL(cuCtxPushCurrent_v2, other) == CUDA_SUCCESS)
 			launch->elsewhere = other;
-		gpu = look_up(launch, &context, true);
+		look_up(launch, &context, true);
 	}
-	if (launch->percent != 0 && (launch->stream == NULL || !go_on(launch, gpu)))
-		slow_begin(launch, gpu);
+	if (launch->percent != 0 && (launch->stream == NULL || !go_on(launch)))
+		slow_begin(launch);
 	if (launch->elsewhere != NULL)
 		CALL(cuCtxPopCurrent_v2, &other);
+}
+
+/* Charges what nothing but its stream tells of: until that is idle. Not for long: a kernel may run there that
+ * waits for what this thread launches next. */
+static void watch(const struct launch *launch)
+{
+	uint64_t pause = WATCH_MIN_NS;
+	int mode = gpu_relax();
+
+	while (bucket_now() - launch->began < WATCH_NS && !gpu_captures(launch->handle) &&
+	       CALL(cuStreamQuery, launch->handle) == NOT_READY) {
+		system_sleep((long)pause);
+		pause = longer(pause, (bucket_now() - launch->began) / 16);
+	}
+	gpu_unrelax(mode);
+	gpu_charge_since(launch->gpu, launch->card, launch->began);
+}
+
+/* Of a launch that has no segment of its own. */
+static void end_unmeasured(struct launch *launch)
+{
+	int mode;
+
+	if (launch->captured) {
+		if (gpu_captures(launch->handle))
+			return;
+		watch(launch);		/* the capture had ended, and it ran */
+		mode = gpu_relax();
+		hold(launch->card, launch->gpu, NULL);
+		gpu_unrelax(mode);
+	} else if (launch->blind) {
+		watch(launch);
+	} else {
+		gpu_charge_blind(launch->card, gpu_estimate(launch->stream));
+	}
 }
 
 static CUresult end(struct launch *launch, CUresult ret)
@@ -208,8 +261,7 @@ static CUresult end(struct launch *launch, CUresult ret)
 		return ret;
 	if (segment == NULL) {
 		if (ret == CUDA_SUCCESS)
-			gpu_charge_blind(launch->card, launch->stream != NULL ? gpu_estimate(launch->stream)
-									      : BLIND_NS);
+			end_unmeasured(launch);
 		return ret;
 	}
 	flew = !launch->first && launch->length == 0;

@@ -8,6 +8,7 @@ struct gpu_segment;
 
 struct launch {
 	struct card *card;
+	struct gpu_context *gpu;	/* NULL: there is no room for it */
 	struct gpu_stream *stream;	/* NULL: not measured */
 	struct gpu_segment *segment;	/* claimed for this launch; NULL: none was free */
 	CUstream handle;		/* of the stream, for any thread's calls */
@@ -15,6 +16,9 @@ struct launch {
 	unsigned int percent;		/* 0: nothing to do */
 	unsigned int length;		/* launches that the segment is to have */
 	bool first;			/* of its segment */
+	bool captured;			/* nothing ran, if that is still so afterwards */
+	bool blind;			/* it cannot be measured: its stream is watched */
+	uint64_t began;			/* ns: of a captured or blind one */
 };
 
 /* Before and after the driver's own launch. It sleeps where the container is in debt, and holds nothing
