@@ -227,7 +227,7 @@ def test_what_a_context_ran_when_it_ended_is_charged(make: Make, compute: Path) 
     assert held_ms > 100
 
 
-WAYS = ["event", "query", "flag", "destroyed", "memory", "contexts", "streams", "capture", "config"]
+WAYS = ["event", "query", "flag", "destroyed", "memory", "contexts", "streams", "jump", "capture", "config"]
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="tests/hidden.c steps through its own code")

@@ -67,15 +67,18 @@ CUresult EXPORT cuLaunchCooperativeKernel_ptsz(void *function, unsigned int gx, 
 CUresult EXPORT cuLaunchCooperativeKernelMultiDevice(struct CUlaunch_params *list, unsigned int count,
 						     unsigned int flags)
 {
+	struct CUlaunch_params own[MULTI_MAX];
 	struct launch launches[MULTI_MAX];
-	unsigned int known = count < MULTI_MAX ? count : MULTI_MAX;
+	unsigned int known = count < MULTI_MAX ? count : MULTI_MAX;	/* no container has more */
 	CUresult ret;
 
 	if (NESTED || list == NULL)
 		return DRIVER(cuLaunchCooperativeKernelMultiDevice)(list, count, flags);
-	for (unsigned int i = 0; i < known; i++)
-		gpu_time_begin(&launches[i], list[i].stream, false);
-	ret = CALL(cuLaunchCooperativeKernelMultiDevice, list, count, flags);
+	for (unsigned int i = known; i-- > 0;) {	/* downwards, as stacks grow: gpu_time.c goes by that */
+		own[i] = *(const volatile struct CUlaunch_params *)&list[i];
+		gpu_time_begin(&launches[i], own[i].stream, false);
+	}
+	ret = CALL(cuLaunchCooperativeKernelMultiDevice, count <= MULTI_MAX ? own : list, count, flags);
 	for (unsigned int i = 0; i < known; i++)
 		gpu_time_end(&launches[i], ret);
 	return ret;

@@ -18,6 +18,15 @@
 #define SLEEP_MIN_NS 300000ull
 #define SLEEP_MAX_NS 10000000ull	/* then limits are looked at again */
 
+/* The launch of this thread that is under way. */
+static __thread struct {
+	const struct launch *launch;	/* not to be read: the thread may have left its stack by longjmp */
+	struct gpu_segment *segment;	/* NULL: there is none */
+	struct gpu_context *gpu;
+	struct gpu_stream *stream;
+	unsigned int epoch;
+} flight __attribute__((tls_model("initial-exec")));
+
 static CUstream handle_of(CUstream stream, bool per_thread)
 {
 	if (stream == LEGACY)
@@ -179,6 +188,49 @@ static void slow_begin(struct launch *launch)
 	launch->began = bucket_now();
 }
 
+/* A launch whose stack is gone comes back no more: its segment ends. One that a driver's call is below, as where
+ * that calls the program back, is not: its stack lies above this one. */
+static void take_off(struct launch *launch)
+{
+	struct process *own = process_own();
+	struct gpu_segment *segment = flight.segment;
+
+	launch->alone = segment == NULL || (uintptr_t)launch >= (uintptr_t)flight.launch;
+	if (segment == NULL || !launch->alone)
+		return;
+	flight.segment = NULL;
+	if (own == NULL || flight.epoch != __atomic_load_n(&own->epoch, __ATOMIC_ACQUIRE))
+		return;			/* with its context */
+	if (flight.gpu == launch->gpu)
+		gpu_segment_left(flight.gpu, flight.stream, segment);
+	else
+		gpu_segment_abandon(flight.gpu, flight.stream, segment);
+}
+
+static void in_flight(const struct launch *launch)
+{
+	struct process *own = process_own();
+
+	if (!launch->alone || launch->segment == NULL)
+		return;
+	flight.launch = launch;
+	flight.segment = launch->segment;
+	flight.gpu = launch->gpu;
+	flight.stream = launch->stream;
+	flight.epoch = own != NULL ? __atomic_load_n(&own->epoch, __ATOMIC_RELAXED) : 0;
+}
+
+/* False: another launch of this thread took it to be gone. */
+static bool landed(const struct launch *launch)
+{
+	if (!launch->alone)
+		return true;
+	if (flight.launch != launch || flight.segment != launch->segment)
+		return false;
+	flight.segment = NULL;
+	return true;
+}
+
 /* In the current context. */
 static void look_up(struct launch *launch, CUcontext *context, bool make)
 {
@@ -211,8 +263,12 @@ void gpu_time_begin(struct launch *launch, CUstream stream, bool per_thread)
 			launch->elsewhere = other;
 		look_up(launch, &context, true);
 	}
-	if (launch->percent != 0 && (launch->stream == NULL || !go_on(launch)))
-		slow_begin(launch);
+	if (launch->percent != 0) {
+		take_off(launch);
+		if (launch->stream == NULL || !go_on(launch))
+			slow_begin(launch);
+		in_flight(launch);
+	}
 	if (launch->elsewhere != NULL)
 		CALL(cuCtxPopCurrent_v2, &other);
 }
@@ -259,6 +315,10 @@ static CUresult end(struct launch *launch, CUresult ret)
 
 	if (launch->percent == 0)
 		return ret;
+	if (segment != NULL && !landed(launch)) {
+		launch->blind = true;
+		segment = NULL;
+	}
 	if (segment == NULL) {
 		if (ret == CUDA_SUCCESS)
 			end_unmeasured(launch);

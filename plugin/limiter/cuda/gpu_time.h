@@ -18,6 +18,7 @@ struct launch {
 	bool first;			/* of its segment */
 	bool captured;			/* nothing ran, if that is still so afterwards */
 	bool blind;			/* it cannot be measured: its stream is watched */
+	bool alone;			/* no launch of this thread is under way around it */
 	uint64_t began;			/* ns: of a captured or blind one */
 };
 
