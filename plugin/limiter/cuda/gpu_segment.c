@@ -23,10 +23,11 @@
 #define UNSEEN_TIMES 20
 #define UNSEEN_MAX_NS BUCKET_DEBT_NS
 
+/* In one order with the end of a stream's handle (gpu_stream_gone): who has claimed either sees that, or is seen. */
 bool gpu_segment_claim(struct gpu_segment *segment, int state)
 {
 	return __atomic_load_n(&segment->state, __ATOMIC_RELAXED) == state &&
-	       __atomic_compare_exchange_n(&segment->state, &state, SEGMENT_BUSY, 0, __ATOMIC_ACQUIRE,
+	       __atomic_compare_exchange_n(&segment->state, &state, SEGMENT_BUSY, 0, __ATOMIC_SEQ_CST,
 					   __ATOMIC_RELAXED);
 }
 
@@ -315,7 +316,7 @@ void gpu_segments_close(struct gpu_context *gpu)
 static bool busy(const struct gpu_stream *stream)
 {
 	for (unsigned int i = 0; i < GPU_SEGMENTS; i++)
-		if (__atomic_load_n(&stream->segments[i].state, __ATOMIC_ACQUIRE) == SEGMENT_BUSY)
+		if (__atomic_load_n(&stream->segments[i].state, __ATOMIC_SEQ_CST) == SEGMENT_BUSY)
 			return true;
 	return false;
 }

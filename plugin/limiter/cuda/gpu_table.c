@@ -148,18 +148,15 @@ struct gpu_stream *gpu_stream_elsewhere(const struct gpu_context *not, CUstream 
 /* To be asked of a stream with a segment claimed: until that is given back, the handle lives. */
 bool gpu_stream_handle(const struct gpu_stream *stream, CUstream *out)
 {
-	uint64_t key;
+	uint64_t key = __atomic_load_n(&stream->key, __ATOMIC_SEQ_CST);
 
-	__atomic_thread_fence(__ATOMIC_SEQ_CST);
-	key = __atomic_load_n(&stream->key, __ATOMIC_RELAXED);
 	*out = key == (uintptr_t)LEGACY ? NULL : key == ((uintptr_t)&here | 3) ? PER_THREAD : (CUstream)key;
 	return key != GONE && (*out == PER_THREAD || (key & 3) != 3);
 }
 
 void gpu_stream_gone(struct gpu_stream *stream)
 {
-	__atomic_store_n(&stream->key, GONE, __ATOMIC_RELAXED);
-	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	__atomic_store_n(&stream->key, GONE, __ATOMIC_SEQ_CST);
 }
 
 void gpu_table_forget(CUcontext context)
