@@ -53,7 +53,7 @@ struct limits {
 
 struct ledger_entry;
 
-#define GPU_TABLE_BYTES (1u << 20)	/* of which a program touches what it uses */
+#define GPU_TABLE_BYTES (5u << 18)	/* of which a program touches what it uses */
 
 #define LEDGER_MARKS 4096		/* a power of two */
 

@@ -14,11 +14,11 @@
 	} while (0)
 
 /* The program marks a place in the stream, to wait there or for it: what is being measured ends before it. */
-#define MARKED(name, stream, per_thread, ...)                                                     \
+#define BEHIND(how, name, stream, per_thread, ...)                                                    \
 	do {                                                                                      \
 		if (NESTED)                                                                       \
 			return DRIVER(name)(__VA_ARGS__);                                         \
-		gpu_time_close(stream, per_thread);                                               \
+		gpu_time_##how(stream, per_thread);                                               \
 		return CALL(name, __VA_ARGS__);                                                   \
 	} while (0)
 
@@ -81,7 +81,7 @@ CUresult EXPORT cuStreamQuery(CUstream stream)
 {
 	if (NESTED)
 		return DRIVER(cuStreamQuery)(stream);
-	gpu_time_close(stream, false);
+	gpu_time_mark(stream, false);
 	return asked(CALL(cuStreamQuery, stream));
 }
 
@@ -89,38 +89,38 @@ CUresult EXPORT cuStreamQuery_ptsz(CUstream stream)
 {
 	if (NESTED)
 		return DRIVER(cuStreamQuery_ptsz)(stream);
-	gpu_time_close(stream, true);
+	gpu_time_mark(stream, true);
 	return asked(CALL(cuStreamQuery_ptsz, stream));
 }
 
 CUresult EXPORT cuEventRecord(CUevent event, CUstream stream)
 {
-	MARKED(cuEventRecord, stream, false, event, stream);
+	BEHIND(mark, cuEventRecord, stream, false, event, stream);
 }
 
 CUresult EXPORT cuEventRecord_ptsz(CUevent event, CUstream stream)
 {
-	MARKED(cuEventRecord_ptsz, stream, true, event, stream);
+	BEHIND(mark, cuEventRecord_ptsz, stream, true, event, stream);
 }
 
 CUresult EXPORT cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int flags)
 {
-	MARKED(cuEventRecordWithFlags, stream, false, event, stream, flags);
+	BEHIND(mark, cuEventRecordWithFlags, stream, false, event, stream, flags);
 }
 
 CUresult EXPORT cuEventRecordWithFlags_ptsz(CUevent event, CUstream stream, unsigned int flags)
 {
-	MARKED(cuEventRecordWithFlags_ptsz, stream, true, event, stream, flags);
+	BEHIND(mark, cuEventRecordWithFlags_ptsz, stream, true, event, stream, flags);
 }
 
 CUresult EXPORT cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags)
 {
-	MARKED(cuStreamWaitEvent, stream, false, stream, event, flags);
+	BEHIND(close, cuStreamWaitEvent, stream, false, stream, event, flags);
 }
 
 CUresult EXPORT cuStreamWaitEvent_ptsz(CUstream stream, CUevent event, unsigned int flags)
 {
-	MARKED(cuStreamWaitEvent_ptsz, stream, true, stream, event, flags);
+	BEHIND(close, cuStreamWaitEvent_ptsz, stream, true, stream, event, flags);
 }
 
 CUresult EXPORT cuStreamDestroy(CUstream stream)

@@ -62,12 +62,19 @@ bool gpu_segment_close(struct gpu_segment *segment, CUstream handle, bool ours)
 	bool closed;
 	int mode;
 
+	if (__atomic_load_n(&segment->marked, __ATOMIC_RELAXED))
+		return true;
 	if (!ours && gpu_captures(handle))
 		return false;
 	mode = gpu_relax();
 	closed = CALL(cuEventRecord, segment->to, handle) == CUDA_SUCCESS;
 	gpu_unrelax(mode);
 	return closed;
+}
+
+void gpu_segment_mark(struct gpu_segment *segment, CUstream handle)
+{
+	__atomic_store_n(&segment->marked, gpu_segment_close(segment, handle, false), __ATOMIC_RELAXED);
 }
 
 /* Between two events lie turns of other containers too: how much of the time was this one's own the
@@ -161,11 +168,11 @@ void gpu_segment_abandon(struct gpu_context *gpu, struct gpu_stream *stream, str
 
 void gpu_segment_left(struct gpu_context *gpu, struct gpu_stream *stream, struct gpu_segment *segment)
 {
-	bool captures = false, closed = false;
+	bool captures = false, closed = __atomic_load_n(&segment->marked, __ATOMIC_RELAXED);
 	CUstream handle;
 	int mode;
 
-	if (gpu_stream_handle(stream, &handle)) {
+	if (!closed && gpu_stream_handle(stream, &handle)) {
 		mode = gpu_relax();
 		captures = gpu_captures(handle);
 		closed = !captures && CALL(cuStreamQuery, handle) == NOT_READY &&
@@ -289,7 +296,9 @@ void gpu_segments_settle(struct gpu_context *gpu)
 		for (unsigned int j = 0; j < GPU_SEGMENTS; j++) {
 			struct gpu_segment *segment = &stream->segments[j];
 
-			if (gpu_segment_claim(segment, SEGMENT_FLYING))
+			if (gpu_segment_claim(segment, SEGMENT_FLYING) ||
+			    (__atomic_load_n(&segment->marked, __ATOMIC_RELAXED) &&
+			     gpu_segment_claim(segment, SEGMENT_OPEN)))
 				finish(gpu, stream, segment);
 			else if (stale(segment) && gpu_segment_claim(segment, SEGMENT_OPEN))
 				gpu_segment_left(gpu, stream, segment);

@@ -15,6 +15,7 @@ enum { SEGMENT_FREE, SEGMENT_BUSY, SEGMENT_OPEN, SEGMENT_FLYING };
 struct gpu_segment {
 	int state;
 	unsigned int count;		/* launches */
+	int marked;			/* `to` is recorded behind the last of them, though it is open; atomic */
 	CUevent from, to;		/* NULL: not made yet */
 	uint64_t began, touched;	/* ns: when `from` was recorded, when the last launch was */
 };
@@ -62,6 +63,9 @@ void gpu_unrelax(int mode);
 /* Ends the claimed segment here; handle: its stream's. False: the stream captures by now, and it stays open.
  * ours: it surely does not. */
 bool gpu_segment_close(struct gpu_segment *segment, CUstream handle, bool ours);
+
+/* The same where it may go on: it ends here if it does not. */
+void gpu_segment_mark(struct gpu_segment *segment, CUstream handle);
 
 /* The program left the claimed segment open. A stream that still works has it closed now. Of one that is idle
  * nobody knows when it was over: it is charged from its begin to now, ABANDONED_NS at most, and launches are

@@ -6,7 +6,7 @@
 
 #include "gpu_table.h"
 
-#define GONE UINT64_MAX			/* a stream's key that ended */
+#define GONE (1ull << 63)		/* in a stream's key: it ended, and another may come with its handle */
 
 _Static_assert(sizeof(struct gpu_table) <= GPU_TABLE_BYTES, "there is room for it");
 
@@ -84,7 +84,7 @@ static struct gpu_stream *replace(struct gpu_context *gpu, uint64_t key)
 	for (unsigned int i = 0; i < 2 * GPU_STREAMS; i++) {
 		struct gpu_stream *stream = &gpu->streams[i % GPU_STREAMS];
 
-		if (i < GPU_STREAMS && __atomic_load_n(&stream->key, __ATOMIC_RELAXED) != GONE)
+		if (i < GPU_STREAMS && __atomic_load_n(&stream->key, __ATOMIC_RELAXED) < GONE)
 			continue;
 		if (!gpu_segment_claim(&stream->segments[0], SEGMENT_FREE))
 			continue;
@@ -115,8 +115,8 @@ struct gpu_stream *gpu_stream_of(struct gpu_context *gpu, CUstream handle, bool 
 			return stream;
 		if (seen == 0 && !make)
 			return NULL;
-		if (seen == 0 && __atomic_compare_exchange_n(&stream->key, &seen, key, 0, __ATOMIC_ACQ_REL,
-							     __ATOMIC_ACQUIRE))
+		if ((seen == 0 || (make && seen == (key | GONE))) &&
+		    __atomic_compare_exchange_n(&stream->key, &seen, key, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
 			return stream;
 		if (seen == key)
 			return stream;
@@ -151,12 +151,12 @@ bool gpu_stream_handle(const struct gpu_stream *stream, CUstream *out)
 	uint64_t key = __atomic_load_n(&stream->key, __ATOMIC_SEQ_CST);
 
 	*out = key == (uintptr_t)LEGACY ? NULL : key == ((uintptr_t)&here | 3) ? PER_THREAD : (CUstream)key;
-	return key != GONE && (*out == PER_THREAD || (key & 3) != 3);
+	return key < GONE && (*out == PER_THREAD || (key & 3) != 3);
 }
 
 void gpu_stream_gone(struct gpu_stream *stream)
 {
-	__atomic_store_n(&stream->key, GONE, __ATOMIC_SEQ_CST);
+	__atomic_fetch_or(&stream->key, GONE, __ATOMIC_SEQ_CST);
 }
 
 void gpu_table_forget(CUcontext context)

@@ -95,6 +95,7 @@ static bool go_on(struct launch *launch)
 			gpu_segment_left(launch->gpu, launch->stream, segment);
 			continue;
 		}
+		__atomic_store_n(&segment->marked, 0, __ATOMIC_RELAXED);
 		launch->segment = segment;
 		launch->length = length_of(launch);
 		return true;
@@ -116,6 +117,7 @@ static void start_segment(struct launch *launch)
 		if (!gpu_segment_claim(segment, SEGMENT_FREE))
 			continue;
 		__atomic_store_n(&segment->count, 0, __ATOMIC_RELAXED);
+		__atomic_store_n(&segment->marked, 0, __ATOMIC_RELAXED);
 		__atomic_store_n(&segment->began, bucket_now(), __ATOMIC_RELAXED);
 		if (!events(segment) || CALL(cuEventRecord, segment->from, launch->handle) != CUDA_SUCCESS) {
 			gpu_segment_release(segment, SEGMENT_FREE);
@@ -148,6 +150,8 @@ static void lengthen_segment(struct launch *launch)
 			gpu_segment_release(segment, SEGMENT_FLYING);
 		}
 	}
+	if (newest != NULL)
+		__atomic_store_n(&newest->marked, 0, __ATOMIC_RELAXED);
 	launch->segment = newest;
 	launch->length = 0;
 	gpu_pace_add(launch, 1);
@@ -377,8 +381,9 @@ static struct gpu_stream *known_stream(CUstream handle, struct gpu_context **of)
 	return found != NULL || gpu_table_empty() ? found : gpu_stream_elsewhere(*of, handle, of);
 }
 
-static void close_open(struct gpu_context *gpu, struct gpu_stream *stream, CUstream handle)
+static void close_open(struct gpu_context *gpu, struct gpu_stream *stream, CUstream handle, bool goes_on)
 {
+	bool closed;
 	CUcontext popped, entered = NULL;
 	bool pushed = false;
 
@@ -389,8 +394,10 @@ static void close_open(struct gpu_context *gpu, struct gpu_stream *stream, CUstr
 			continue;
 		if (!pushed && CALL(cuCtxGetCurrent, &entered) == CUDA_SUCCESS && (uintptr_t)entered != gpu->key)
 			pushed = CALL(cuCtxPushCurrent_v2, (CUcontext)gpu->key) == CUDA_SUCCESS;
-		gpu_segment_release(segment, gpu_segment_close(segment, handle, false) ? SEGMENT_FLYING
-											: SEGMENT_OPEN);
+		if (goes_on)
+			gpu_segment_mark(segment, handle);
+		closed = !goes_on && gpu_segment_close(segment, handle, false);
+		gpu_segment_release(segment, closed ? SEGMENT_FLYING : SEGMENT_OPEN);
 	}
 	if (pushed)
 		CALL(cuCtxPopCurrent_v2, &popped);
@@ -403,7 +410,17 @@ void gpu_time_close(CUstream stream, bool per_thread)
 	struct gpu_stream *found = known_stream(handle, &gpu);
 
 	if (found != NULL)
-		close_open(gpu, found, handle);
+		close_open(gpu, found, handle, false);
+}
+
+void gpu_time_mark(CUstream stream, bool per_thread)
+{
+	CUstream handle = handle_of(stream, per_thread);
+	struct gpu_context *gpu;
+	struct gpu_stream *found = known_stream(handle, &gpu);
+
+	if (found != NULL)
+		close_open(gpu, found, handle, true);
 }
 
 void gpu_time_close_all(void)
@@ -421,7 +438,7 @@ void gpu_time_stream_ends(CUstream stream)
 
 	if (found == NULL || (uintptr_t)stream <= LAST_SPECIAL_STREAM)
 		return;
-	close_open(gpu, found, stream);
+	close_open(gpu, found, stream, false);
 	gpu_stream_gone(found);
 	gpu_stream_await(found);
 }

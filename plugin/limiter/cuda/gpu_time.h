@@ -29,6 +29,7 @@ CUresult gpu_time_end(struct launch *launch, CUresult ret);	/* returns ret */
 
 /* The program is about to wait for a stream: what is being measured there ends. */
 void gpu_time_close(CUstream stream, bool per_thread);
+void gpu_time_mark(CUstream stream, bool per_thread);	/* the same, if no launch follows at once */
 void gpu_time_close_all(void);		/* for all streams of the thread's context */
 
 /* The program is about to destroy a stream: what is being measured there ends, and nobody measures there from
