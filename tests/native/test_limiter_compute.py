@@ -244,6 +244,12 @@ def test_what_a_program_keeps_from_being_measured_is_charged(
     _near(lambda: [float(container.run(program, way))], [20], 2 * POINTS)
 
 
+def test_a_pause_before_a_wait_is_not_charged(make: Make, tmp_path: Path, limiter_build: Path) -> None:
+    """Three times a second without work, the last two of them measured: 100 ms are charged each time, not a second."""
+    program = compile_program(tmp_path / "hidden", limiter_build, ["tests/hidden.c"])
+    assert float(make(20).run(program, "idle")) > 8
+
+
 def test_more_streams_than_are_known_at_once(make: Make, compute: Path) -> None:
     make(50).run(compute, "streams", "5")
 

@@ -307,6 +307,12 @@ void gpu_segments_settle(struct gpu_context *gpu)
 	__atomic_store_n(&gpu->settling, 0, __ATOMIC_RELEASE);
 }
 
+bool gpu_segment_silent(const struct gpu_segment *segment)
+{
+	return !__atomic_load_n(&segment->marked, __ATOMIC_RELAXED) &&
+	       bucket_now() - __atomic_load_n(&segment->touched, __ATOMIC_RELAXED) > ABANDONED_NS;
+}
+
 void gpu_segments_close(struct gpu_context *gpu)
 {
 	for (unsigned int i = 0; i < GPU_STREAMS * GPU_SEGMENTS; i++) {
@@ -317,6 +323,10 @@ void gpu_segments_close(struct gpu_context *gpu)
 
 		if (!gpu_segment_claim(segment, SEGMENT_OPEN))
 			continue;
+		if (gpu_segment_silent(segment)) {
+			gpu_segment_left(gpu, stream, segment);
+			continue;
+		}
 		closed = gpu_stream_handle(stream, &handle) && gpu_segment_close(segment, handle, false);
 		gpu_segment_release(segment, closed ? SEGMENT_FLYING : SEGMENT_OPEN);
 	}

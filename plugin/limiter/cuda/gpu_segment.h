@@ -72,6 +72,9 @@ void gpu_segment_mark(struct gpu_segment *segment, CUstream handle);
  * measured one by one for a while. Gives the segment back. */
 void gpu_segment_left(struct gpu_context *gpu, struct gpu_stream *stream, struct gpu_segment *segment);
 
+/* So long ago was its last launch that what came after it is not to be taken for work. */
+bool gpu_segment_silent(const struct gpu_segment *segment);
+
 /* The same of a segment whose launch is gone with its thread's stack. */
 void gpu_segment_abandon(struct gpu_context *gpu, struct gpu_stream *stream, struct gpu_segment *segment);
 

@@ -394,6 +394,10 @@ static void close_open(struct gpu_context *gpu, struct gpu_stream *stream, CUstr
 			continue;
 		if (!pushed && CALL(cuCtxGetCurrent, &entered) == CUDA_SUCCESS && (uintptr_t)entered != gpu->key)
 			pushed = CALL(cuCtxPushCurrent_v2, (CUcontext)gpu->key) == CUDA_SUCCESS;
+		if (gpu_segment_silent(segment)) {
+			gpu_segment_left(gpu, stream, segment);
+			continue;
+		}
 		if (goes_on)
 			gpu_segment_mark(segment, handle);
 		closed = !goes_on && gpu_segment_close(segment, handle, false);

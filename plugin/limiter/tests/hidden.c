@@ -137,6 +137,14 @@ static void flag(void)
 	nanosleep(&(struct timespec){ 0, (LONG_MS + 20) * 1000000 }, NULL);
 }
 
+/* Nothing is hidden: short kernels, then nothing for a second. */
+static void idle(void)
+{
+	learn();
+	nanosleep(&(struct timespec){ 1, 0 }, NULL);
+	MUST(synchronize(stream) == CUDA_SUCCESS);
+}
+
 static void destroyed(void)
 {
 	learn();
@@ -261,7 +269,7 @@ static const struct {
 } ways[] = {
 	{ "event", NULL, event },	{ "query", NULL, query },
 	{ "flag", flag, flag },		{ "destroyed", NULL, destroyed },
-	{ "memory", before_memory, waited },
+	{ "idle", NULL, idle },		{ "memory", before_memory, waited },
 	{ "contexts", before_contexts, waited }, { "streams", before_streams, waited },
 	{ "jump", before_jump, waited }, { "capture", before_capture, capture },
 	{ "config", before_config, configured },
