@@ -44,6 +44,8 @@ struct limits {
 	struct mutex mutex;
 	uint64_t looked_ms;		/* when the file was last looked at; atomic */
 	uint64_t inode, changed_ns, size;
+	uint64_t current_ms;		/* when what was read was last known to be what the file says */
+	bool unread;			/* that is too long ago; atomic */
 	unsigned int count;
 	struct limit entries[CARDS_MAX];
 	unsigned int ncards;		/* atomic: cards[] below it are complete */

@@ -1,0 +1,18 @@
+"""What a program does to have more than its share, with functions of libc and of the driver that it may call."""
+
+import subprocess
+from pathlib import Path
+
+from native.limiterkit import SOURCES, USAGE_BYTES, compile_program
+
+
+def test_a_process_that_can_read_its_limits_no_more_is_given_nothing_new(limiter_build: Path, tmp_path: Path) -> None:
+    common = [
+        f"common/{path.name}"
+        for path in (SOURCES / "common").glob("*.c")
+        if path.name not in {"driver.c", "settings.c"}
+    ]
+    (tmp_path / "usage").write_bytes(b"\0" * USAGE_BYTES)
+    program = compile_program(tmp_path / "unread", limiter_build, ["tests/unread.c", *common])
+    done = subprocess.run([program, tmp_path], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
