@@ -11,7 +11,6 @@ static struct process *lock(void)
 {
 	struct process *own = process_own();
 
-	gpu_time_settle();
 	if (own != NULL)
 		mutex_enter(&own->contexts, THREAD);
 	return own;
@@ -177,6 +176,7 @@ CUresult EXPORT cuCtxDetach(CUcontext context)
 	if (NESTED)
 		return DRIVER(cuCtxDetach)(context);
 	own = lock();
+	gpu_time_ending(context);
 	ret = CALL(cuCtxDetach, context);
 	if (ret == CUDA_SUCCESS &&
 	    ledger_refer(LEDGER_CONTEXT, (uint64_t)(uintptr_t)context, -1) == 0)
@@ -193,6 +193,7 @@ CUresult EXPORT cuCtxDestroy(CUcontext context)
 	if (NESTED)
 		return DRIVER(cuCtxDestroy)(context);
 	own = lock();
+	gpu_time_ending(context);
 	ret = CALL(cuCtxDestroy, context);
 	if (ret == CUDA_SUCCESS)
 		forget(context);
@@ -208,6 +209,7 @@ CUresult EXPORT cuCtxDestroy_v2(CUcontext context)
 	if (NESTED)
 		return DRIVER(cuCtxDestroy_v2)(context);
 	own = lock();
+	gpu_time_ending(context);
 	ret = CALL(cuCtxDestroy_v2, context);
 	if (ret == CUDA_SUCCESS)
 		forget(context);
@@ -285,6 +287,12 @@ static void end_primary(struct process *own, CUdevice device, bool reset)
 		ledger_put(kept);
 }
 
+static void ending(struct process *own, CUdevice device)
+{
+	if (own != NULL && device >= 0 && device < DEVICES_MAX)
+		gpu_time_ending((CUcontext)(uintptr_t)own->primary[device]);
+}
+
 static CUresult ended(struct process *own, CUdevice device, CUresult ret, bool reset)
 {
 	if (ret == CUDA_SUCCESS && own != NULL && device >= 0 && device < DEVICES_MAX)
@@ -300,6 +308,7 @@ CUresult EXPORT cuDevicePrimaryCtxRelease(CUdevice device)
 	if (NESTED)
 		return DRIVER(cuDevicePrimaryCtxRelease)(device);
 	own = lock();
+	ending(own, device);
 	return ended(own, device, CALL(cuDevicePrimaryCtxRelease, device), false);
 }
 
@@ -310,6 +319,7 @@ CUresult EXPORT cuDevicePrimaryCtxRelease_v2(CUdevice device)
 	if (NESTED)
 		return DRIVER(cuDevicePrimaryCtxRelease_v2)(device);
 	own = lock();
+	ending(own, device);
 	return ended(own, device, CALL(cuDevicePrimaryCtxRelease_v2, device), false);
 }
 
@@ -320,6 +330,7 @@ CUresult EXPORT cuDevicePrimaryCtxReset(CUdevice device)
 	if (NESTED)
 		return DRIVER(cuDevicePrimaryCtxReset)(device);
 	own = lock();
+	ending(own, device);
 	return ended(own, device, CALL(cuDevicePrimaryCtxReset, device), true);
 }
 
@@ -330,6 +341,7 @@ CUresult EXPORT cuDevicePrimaryCtxReset_v2(CUdevice device)
 	if (NESTED)
 		return DRIVER(cuDevicePrimaryCtxReset_v2)(device);
 	own = lock();
+	ending(own, device);
 	return ended(own, device, CALL(cuDevicePrimaryCtxReset_v2, device), true);
 }
 
@@ -416,6 +428,7 @@ CUresult EXPORT cuGreenCtxDestroy(CUgreenCtx green)
 		CALL(cuCtxGetDevice, &device);
 		CALL(cuCtxPopCurrent_v2, &context);
 	}
+	gpu_time_ending(context);
 	ret = CALL(cuGreenCtxDestroy, green);
 	if (ret == CUDA_SUCCESS && device >= 0 && device < DEVICES_MAX) {
 		forget_green(context, own->primary[device]);
