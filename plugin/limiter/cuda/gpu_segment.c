@@ -214,9 +214,10 @@ void gpu_segments_settle(struct gpu_context *gpu)
 	settle(gpu, false);
 }
 
-void gpu_segments_ending(struct gpu_context *gpu)
+void gpu_segments_ending(struct gpu_context *gpu, bool look)
 {
-	settle(gpu, true);
+	if (look)
+		settle(gpu, true);
 	__atomic_store_n(&gpu->ending_ns, bucket_now(), __ATOMIC_RELAXED);
 }
 

@@ -51,8 +51,9 @@ void gpu_segment_release(struct gpu_segment *segment, int state);
 /* Charge what is over and what was left open; only one thread does, the others go on. */
 void gpu_segments_settle(struct gpu_context *gpu);
 
-/* The same before the context ends, but what was left open stays so: it may run until then. */
-void gpu_segments_ending(struct gpu_context *gpu);
+/* The context is about to end. Charge what is over, where the driver can be asked (look); what was left open stays so:
+ * it may run until then. */
+void gpu_segments_ending(struct gpu_context *gpu, bool look);
 
 /* The program left the claimed segment open: nobody knows when it was over. It is charged from its begin
  * to now, and this stream's launches are measured one by one for a while. */

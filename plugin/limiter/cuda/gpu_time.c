@@ -443,14 +443,16 @@ void gpu_time_ending(CUcontext context)
 {
 	struct gpu_table *all;
 	struct gpu_context *gpu = known(context, &all);
+	bool pushed = gpu != NULL && CALL(cuCtxPushCurrent_v2, context) == CUDA_SUCCESS;
 	int mode;
 
-	if (gpu == NULL || CALL(cuCtxPushCurrent_v2, context) != CUDA_SUCCESS)
+	if (gpu == NULL)
 		return;
 	mode = relax();
-	gpu_segments_ending(gpu);
+	gpu_segments_ending(gpu, pushed);
 	unrelax(mode);
-	CALL(cuCtxPopCurrent_v2, &context);
+	if (pushed)
+		CALL(cuCtxPopCurrent_v2, &context);
 }
 
 void gpu_time_forget(CUcontext context)
