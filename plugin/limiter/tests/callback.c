@@ -32,6 +32,34 @@ static void called(void)
 	depth--;
 }
 
+static CUcontext again;
+
+static void make_another(void)
+{
+	CUdeviceptr at;
+
+	if (again != NULL)
+		return;
+	MUST(CU(cuCtxCreate_v2)(&again, 0, 0) == CUDA_SUCCESS && CU(cuMemAlloc_v2)(&at, 10 * MIB) == CUDA_SUCCESS);
+}
+
+/* The driver has ended a context, and gives its address to another before the call comes back: as it may to another
+ * thread. What that one takes counts. */
+static void address_comes_again(void (*calls)(void (*)(void)))
+{
+	uint64_t before = client_free();
+	CUcontext context;
+	CUdeviceptr at;
+
+	MUST(CU(cuCtxCreate_v2)(&context, 0, 0) == CUDA_SUCCESS && CU(cuMemAlloc_v2)(&at, MIB) == CUDA_SUCCESS);
+	calls(make_another);
+	MUST(CU(cuCtxDestroy_v2)(context) == CUDA_SUCCESS && again == context);
+	calls(NULL);
+	MUST(client_free() == before - 14 * MIB);
+	MUST(CU(cuCtxDestroy_v2)(again) == CUDA_SUCCESS && CU(cuDevicePrimaryCtxRetain)(&context, 0) == CUDA_SUCCESS);
+	MUST(CU(cuCtxSetCurrent)(context) == CUDA_SUCCESS && client_free() == before);
+}
+
 int main(int argc, char **argv)
 {
 	void *driver;
@@ -50,5 +78,6 @@ int main(int argc, char **argv)
 	calls(NULL);
 	MUST(deepest > 3 && client_free() == 59 * MIB);
 	MUST(CU(cuMemFreeAsync)(at, NULL) == CUDA_SUCCESS && client_free() == 60 * MIB);
+	address_comes_again(calls);
 	return 0;
 }

@@ -165,6 +165,7 @@ API CUresult cuCtxDestroy_v2(CUcontext context)
 		current = NULL;
 	*(CUdevice *)context = -1;
 	free(__atomic_exchange_n(&dead, (CUdevice *)context, __ATOMIC_SEQ_CST));
+	call_back();
 	return CUDA_SUCCESS;
 }
 
