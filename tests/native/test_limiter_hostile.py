@@ -3,7 +3,7 @@
 import subprocess
 from pathlib import Path
 
-from native.limiterkit import SOURCES, USAGE_BYTES, compile_program
+from native.limiterkit import NULL_CARD, SOURCES, USAGE_BYTES, compile_program, make_container
 
 
 def test_a_process_that_can_read_its_limits_no_more_is_given_nothing_new(limiter_build: Path, tmp_path: Path) -> None:
@@ -16,3 +16,15 @@ def test_a_process_that_can_read_its_limits_no_more_is_given_nothing_new(limiter
     program = compile_program(tmp_path / "unread", limiter_build, ["tests/unread.c", *common])
     done = subprocess.run([program, tmp_path], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_what_the_driver_is_told_and_answers_counts_whatever_else_writes_there(
+    limiter_build: Path, tmp_path: Path
+) -> None:
+    driver = tmp_path / "driver/libcuda.so.1"
+    driver.parent.mkdir()
+    sources = ["tests/nullmeanwhile.c", "tests/nullobjects.c"]
+    compile_program(driver, limiter_build, sources, "-O2", "-shared", "-fPIC")
+    container = make_container(tmp_path / "container", limiter_build, driver.parent)
+    container.limit((NULL_CARD, 64), context_mib=4)
+    container.run(compile_program(tmp_path / "meanwhile", limiter_build, ["tests/meanwhile.c"]), driver)

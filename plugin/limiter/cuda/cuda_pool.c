@@ -285,21 +285,35 @@ CUresult EXPORT cuMemFreeAsync_ptsz(CUdeviceptr at, CUstream stream)
 	return freed(&entry, CALL(cuMemFreeAsync_ptsz, at, stream), (struct order){ stream, true });
 }
 
-CUresult EXPORT cuMemPoolCreate(CUmemoryPool *out, const struct CUmem_pool_props *props)
+/* What a new pool is, from the same copy that the driver was given. */
+static void created(CUmemoryPool pool, const struct CUmem_pool_props *props)
 {
-	CUresult ret = CALL(cuMemPoolCreate, out, props);
 	struct card *card = NULL;
 
-	if (ret != CUDA_SUCCESS || NESTED)
-		return ret;
 	if (props->location.type == CU_MEM_LOCATION_DEVICE) {
 		card = charge_device_card(props->location.id);
 		if (card == NULL || card_index(card) < 0)
-			return ret;	/* it counts where it is allocated from, if anywhere */
+			return;		/* it counts where it is allocated from, if anywhere */
 	} else if (props->type != CU_MEM_ALLOCATION_PINNED) {
-		return ret;		/* managed: the first memory tells */
+		return;			/* managed: the first memory tells */
 	}
-	account_open(LEDGER_POOL, (uintptr_t)*out, card != NULL ? card_index(card) : -1, 0);
+	account_open(LEDGER_POOL, (uintptr_t)pool, card != NULL ? card_index(card) : -1, 0);
+}
+
+CUresult EXPORT cuMemPoolCreate(CUmemoryPool *out, const struct CUmem_pool_props *props)
+{
+	struct CUmem_pool_props copy;
+	CUmemoryPool pool;
+	CUresult ret;
+
+	if (NESTED || out == NULL || props == NULL)
+		return DRIVER(cuMemPoolCreate)(out, props);
+	copy = *props;
+	pool = *out;
+	ret = CALL(cuMemPoolCreate, &pool, &copy);
+	if (ret == CUDA_SUCCESS)
+		created(pool, &copy);
+	*out = pool;
 	return ret;
 }
 
