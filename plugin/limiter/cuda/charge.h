@@ -1,4 +1,8 @@
-/* charge.h - every hook that takes memory: reserve, call the driver, then keep or give back. */
+/* charge.h - every hook that takes memory: reserve, call the driver, then keep or give back.
+ *
+ * What the program points at another of its threads can change between our look and the driver's. So what is counted
+ * by is copied first, and the driver is called with the copy; what the driver answers it writes into a place of ours,
+ * which begins as the program's is, and the program's is written last. */
 #ifndef EDGEGPU_LIMITER_CHARGE_H
 #define EDGEGPU_LIMITER_CHARGE_H
 

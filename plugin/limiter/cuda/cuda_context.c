@@ -89,117 +89,87 @@ bool context_charge(struct charge *charge, CUdevice device)
 	return charge_card(charge, card, card != NULL ? limits_context(card) : 0);
 }
 
+#define CREATE(name, ...)                                                                         \
+	do {                                                                                      \
+		struct charge charge;                                                             \
+		CUcontext context;                                                                \
+		CUresult ret;                                                                     \
+		if (!context_charge(&charge, device))                                             \
+			return charge.why;                                                        \
+		context = *out;                                                                   \
+		ret = CALL(name, &context, __VA_ARGS__);                                          \
+		ret = context_made(&charge, ret, context);                                        \
+		*out = context;                                                                   \
+		return ret;                                                                       \
+	} while (0)
+
 CUresult EXPORT cuCtxCreate(CUcontext *out, unsigned int flags, CUdevice device)
 {
-	struct charge charge;
-	CUresult ret;
-
 	if (NESTED || out == NULL)
 		return DRIVER(cuCtxCreate)(out, flags, device);
-	if (!context_charge(&charge, device))
-		return charge.why;
-	ret = CALL(cuCtxCreate, out, flags, device);
-	return context_made(&charge, ret, *out);
+	CREATE(cuCtxCreate, flags, device);
 }
 
 CUresult EXPORT cuCtxCreate_v2(CUcontext *out, unsigned int flags, CUdevice device)
 {
-	struct charge charge;
-	CUresult ret;
-
 	if (NESTED || out == NULL)
 		return DRIVER(cuCtxCreate_v2)(out, flags, device);
-	if (!context_charge(&charge, device))
-		return charge.why;
-	ret = CALL(cuCtxCreate_v2, out, flags, device);
-	return context_made(&charge, ret, *out);
+	CREATE(cuCtxCreate_v2, flags, device);
 }
 
 CUresult EXPORT cuCtxCreate_v3(CUcontext *out, void *affinity, int count, unsigned int flags,
 			       CUdevice device)
 {
-	struct charge charge;
-	CUresult ret;
-
 	if (NESTED || out == NULL)
 		return DRIVER(cuCtxCreate_v3)(out, affinity, count, flags, device);
-	if (!context_charge(&charge, device))
-		return charge.why;
 	if (count != 0)
 		mps_distrust();
-	ret = CALL(cuCtxCreate_v3, out, affinity, count, flags, device);
-	return context_made(&charge, ret, *out);
+	CREATE(cuCtxCreate_v3, affinity, count, flags, device);
 }
 
 CUresult EXPORT cuCtxCreate_v4(CUcontext *out, struct CUctx_create_params *params, unsigned int flags,
 			       CUdevice device)
 {
-	struct charge charge;
-	CUresult ret;
+	struct CUctx_create_params copy = { NULL, 0, NULL };
 
 	if (NESTED || out == NULL)
 		return DRIVER(cuCtxCreate_v4)(out, params, flags, device);
-	if (!context_charge(&charge, device))
-		return charge.why;
-	if (params != NULL && params->affinities != 0)
+	if (params != NULL)
+		copy = *params;
+	if (copy.affinities != 0)
 		mps_distrust();
-	ret = CALL(cuCtxCreate_v4, out, params, flags, device);
-	return context_made(&charge, ret, *out);
+	CREATE(cuCtxCreate_v4, params != NULL ? &copy : NULL, flags, device);
 }
 
 /* Contexts for graphics are as others. */
 CUresult EXPORT cuGLCtxCreate(CUcontext *out, unsigned int flags, CUdevice device)
 {
-	struct charge charge;
-	CUresult ret;
-
 	if (NESTED || out == NULL)
 		return DRIVER(cuGLCtxCreate)(out, flags, device);
-	if (!context_charge(&charge, device))
-		return charge.why;
-	ret = CALL(cuGLCtxCreate, out, flags, device);
-	return context_made(&charge, ret, *out);
+	CREATE(cuGLCtxCreate, flags, device);
 }
 
 CUresult EXPORT cuGLCtxCreate_v2(CUcontext *out, unsigned int flags, CUdevice device)
 {
-	struct charge charge;
-	CUresult ret;
-
 	if (NESTED || out == NULL)
 		return DRIVER(cuGLCtxCreate_v2)(out, flags, device);
-	if (!context_charge(&charge, device))
-		return charge.why;
-	ret = CALL(cuGLCtxCreate_v2, out, flags, device);
-	return context_made(&charge, ret, *out);
+	CREATE(cuGLCtxCreate_v2, flags, device);
 }
 
 CUresult EXPORT cuVDPAUCtxCreate(CUcontext *out, unsigned int flags, CUdevice device,
 				 uint32_t display, void *find)
 {
-	struct charge charge;
-	CUresult ret;
-
 	if (NESTED || out == NULL)
 		return DRIVER(cuVDPAUCtxCreate)(out, flags, device, display, find);
-	if (!context_charge(&charge, device))
-		return charge.why;
-	ret = CALL(cuVDPAUCtxCreate, out, flags, device, display, find);
-	return context_made(&charge, ret, *out);
+	CREATE(cuVDPAUCtxCreate, flags, device, display, find);
 }
 
 CUresult EXPORT cuVDPAUCtxCreate_v2(CUcontext *out, unsigned int flags, CUdevice device,
 				    uint32_t display, void *find)
 {
-	struct charge charge;
-	CUresult ret;
-
 	if (NESTED || out == NULL)
 		return DRIVER(cuVDPAUCtxCreate_v2)(out, flags, device, display, find);
-	if (!context_charge(&charge, device))
-		return charge.why;
-	ret = CALL(cuVDPAUCtxCreate_v2, out, flags, device, display, find);
-	return context_made(&charge, ret, *out);
+	CREATE(cuVDPAUCtxCreate_v2, flags, device, display, find);
 }
 
 /* The reference is counted first, so that it is never missing while the driver has it. */

@@ -193,26 +193,30 @@ static CUresult refused(const struct pooled *pooled)
 static CUresult allocate(CUdeviceptr *out, size_t bytes, CUmemoryPool pool, struct order order)
 {
 	struct pooled pooled;
+	CUdeviceptr at;
 	CUresult ret;
 
 	if (!begin(&pooled, pool, bytes, &order))
 		return pooled.charge.why != CUDA_SUCCESS ? pooled.charge.why : CUDA_ERROR_OUT_OF_MEMORY;
+	at = *out;
 	if (pool != NULL)
 		ret = order.per_thread ?
-			CALL(cuMemAllocFromPoolAsync_ptsz, out, bytes, pool, order.stream) :
-			CALL(cuMemAllocFromPoolAsync, out, bytes, pool, order.stream);
+			CALL(cuMemAllocFromPoolAsync_ptsz, &at, bytes, pool, order.stream) :
+			CALL(cuMemAllocFromPoolAsync, &at, bytes, pool, order.stream);
 	else
-		ret = order.per_thread ? CALL(cuMemAllocAsync_ptsz, out, bytes, order.stream) :
-			CALL(cuMemAllocAsync, out, bytes, order.stream);
+		ret = order.per_thread ? CALL(cuMemAllocAsync_ptsz, &at, bytes, order.stream) :
+			CALL(cuMemAllocAsync, &at, bytes, order.stream);
 	if (ret == CUDA_SUCCESS && !pooled.capturing && pooled.account.kind == LEDGER_NONE)
 		pooled.capturing = capturing(&order);
-	if (taken(&pooled, ret, *out, bytes) == ret)
-		return ret;
-	if (order.per_thread)
-		CALL(cuMemFreeAsync_ptsz, *out, order.stream);
-	else
-		CALL(cuMemFreeAsync, *out, order.stream);
-	return refused(&pooled);
+	if (taken(&pooled, ret, at, bytes) != ret) {
+		if (order.per_thread)
+			CALL(cuMemFreeAsync_ptsz, at, order.stream);
+		else
+			CALL(cuMemFreeAsync, at, order.stream);
+		ret = refused(&pooled);
+	}
+	*out = at;
+	return ret;
 }
 
 /* Apart, so that the hook itself saves no registers for what nearly never happens. */

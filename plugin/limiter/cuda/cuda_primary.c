@@ -88,15 +88,18 @@ static CUresult retain(const struct primary *primary, CUcontext *out, CUdevice d
 CUresult EXPORT cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice device)
 {
 	struct primary primary;
+	CUcontext context;
 	CUresult ret;
 
 	if (NESTED || out == NULL)
 		return DRIVER(cuDevicePrimaryCtxRetain)(out, device);
+	context = *out;
 	lock(&primary, device);
-	ret = retain(&primary, out, device);
+	ret = retain(&primary, &context, device);
 	if (ret == CUDA_SUCCESS)
-		note(&primary, *out);
+		note(&primary, context);
 	unlock(&primary);
+	*out = context;
 	return ret;
 }
 
@@ -190,14 +193,17 @@ CUresult EXPORT cuGreenCtxCreate(CUgreenCtx *out, void *description, CUdevice de
 				 unsigned int flags)
 {
 	struct primary primary;
+	CUgreenCtx green;
 	CUresult ret;
 
 	if (NESTED || out == NULL)
 		return DRIVER(cuGreenCtxCreate)(out, description, device, flags);
 	mps_distrust();		/* it has multiprocessors of its own choice */
+	green = *out;
 	lock(&primary, device);
-	ret = create_green(&primary, out, description, device, flags);
+	ret = create_green(&primary, &green, description, device, flags);
 	unlock(&primary);
+	*out = green;
 	return ret;
 }
 

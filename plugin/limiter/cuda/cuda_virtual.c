@@ -44,17 +44,24 @@ static uint64_t number(void)
 CUresult EXPORT cuMemCreate(CUmemGenericAllocationHandle *out, size_t bytes,
 			    const struct CUmem_allocation_prop *prop, unsigned long long flags)
 {
-	struct charge charge;
+	struct charge charge = { .card = NULL };
+	CUmemGenericAllocationHandle handle;
+	struct CUmem_allocation_prop copy;
 	CUresult ret;
 
-	if (NESTED || out == NULL || prop == NULL || prop->location.type != CU_MEM_LOCATION_DEVICE)
+	if (NESTED || out == NULL || prop == NULL)
 		return DRIVER(cuMemCreate)(out, bytes, prop, flags);
-	if (!charge_card(&charge, charge_device_card(prop->location.id), bytes))
+	copy = *prop;
+	handle = *out;
+	if (copy.location.type == CU_MEM_LOCATION_DEVICE &&
+	    !charge_card(&charge, charge_device_card(copy.location.id), bytes))
 		return charge.why;
 	lock();
-	ret = CALL(cuMemCreate, out, bytes, prop, flags);
+	ret = CALL(cuMemCreate, &handle, bytes, &copy, flags);
 	charge.context = number();
-	return unlock(charge_settle(&charge, ret, LEDGER_BACKING, *out));
+	ret = unlock(charge_settle(&charge, ret, LEDGER_BACKING, handle));
+	*out = handle;
+	return ret;
 }
 
 /* number 0: that of a handle which is valid now. What only something has that nobody follows leaves the ledger,
@@ -86,15 +93,19 @@ CUresult EXPORT cuMemRelease(CUmemGenericAllocationHandle handle)
 
 CUresult EXPORT cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *out, void *at)
 {
+	CUmemGenericAllocationHandle handle;
 	CUresult ret;
 
-	if (NESTED)
+	if (NESTED || out == NULL)
 		return DRIVER(cuMemRetainAllocationHandle)(out, at);
+	handle = *out;
 	lock();
-	ret = CALL(cuMemRetainAllocationHandle, out, at);
+	ret = CALL(cuMemRetainAllocationHandle, &handle, at);
 	if (ret == CUDA_SUCCESS)
-		refer(*out, 0, 1);
-	return unlock(ret);
+		refer(handle, 0, 1);
+	unlock(ret);
+	*out = handle;
+	return ret;
 }
 
 CUresult EXPORT cuMemMap(CUdeviceptr at, size_t bytes, size_t offset,
@@ -365,14 +376,29 @@ static CUresult tiled(struct hold *hold, CUresult ret, const struct CUarray_map 
 	return unhold(hold, ret);
 }
 
+static struct CUarray_map *copy_of(const struct CUarray_map *list, unsigned int count)
+{
+	struct CUarray_map *copy = system_map(count * sizeof(*copy), -1);
+
+	for (unsigned int i = 0; copy != NULL && i < count; i++)
+		copy[i] = list[i];
+	return copy;
+}
+
 #define TILES(name)                                                                               \
 	do {                                                                                      \
+		struct CUarray_map *copy;                                                         \
 		struct hold hold;                                                                 \
-		if (NESTED || list == NULL)                                                       \
+		CUresult ret = CUDA_ERROR_OUT_OF_MEMORY;                                          \
+		if (NESTED || list == NULL || count == 0)                                         \
 			return DRIVER(name)(list, count, stream);                                 \
-		if (!hold_tiles(&hold, list, count))                                              \
-			return CUDA_ERROR_OUT_OF_MEMORY;                                          \
-		return tiled(&hold, CALL(name, list, count, stream), list, count);                \
+		copy = copy_of(list, count);                                                      \
+		if (copy == NULL)                                                                 \
+			return ret;                                                               \
+		if (hold_tiles(&hold, copy, count))                                               \
+			ret = tiled(&hold, CALL(name, copy, count, stream), copy, count);         \
+		system_unmap(copy, count * sizeof(*copy));                                        \
+		return ret;                                                                       \
 	} while (0)
 
 CUresult EXPORT cuMemMapArrayAsync(struct CUarray_map *list, unsigned int count, CUstream stream)
