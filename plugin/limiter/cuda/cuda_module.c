@@ -3,8 +3,9 @@
  * No size in an image says what it takes: code is compiled, chosen among several, unpacked, or left
  * until it is needed; a variable of gigabytes is a few letters. So it is measured: what the card has
  * less of afterwards, and the container does not know of. Others on the card disturb that, so a large
- * one is measured again while it is unloaded and loaded, and the least of three counts. What the
- * driver loads at a kernel's first launch is not seen.
+ * one is measured again while it is unloaded and loaded. The program may have changed the image
+ * meanwhile: the least figure counts only where the last load's, which is of what is there now, is about
+ * as much. What the driver loads at a kernel's first launch is not seen.
  *
  * One at a time in the container: of two measured at once one would be counted for the other. But
  * the driver may compile for many seconds, or wait for what is in flight, and that for a thread that
@@ -18,6 +19,7 @@
 #include "system.h"
 
 #define LARGE (16ull << 20)		/* above: measured again */
+#define TRIES 3				/* so often at most */
 
 #ifndef F_OFD_SETLK			/* glibc has it since 2.20, Linux since 3.15 */
 #define F_OFD_SETLK 37
@@ -117,6 +119,13 @@ static uint64_t least(uint64_t one, uint64_t other)
 	return one < other ? one : other;
 }
 
+static bool about(uint64_t one, uint64_t other)
+{
+	uint64_t most = one > other ? one : other;
+
+	return most - least(one, other) <= most / 10;
+}
+
 /* Count it, or unload it. */
 static CUresult count(struct measure *measure, CUresult ret, enum ledger_kind kind, uint64_t key,
 		      uint64_t bytes)
@@ -138,35 +147,41 @@ static CUresult count(struct measure *measure, CUresult ret, enum ledger_kind ki
 	return charge_settle(&charge, ret, kind, key);
 }
 
-/* Load by `load`, an expression; twice more or less where it seems large. */
+/* Load by `load`, an expression; again where it seems large. */
 #define LOAD(kind, load, unload)                                                                  \
+	__typeof__(*out) made = *out;                                                             \
+	uint64_t bytes, before;                                                                   \
 	struct measure measure;                                                                   \
-	uint64_t bytes;                                                                           \
 	CUresult ret;                                                                             \
                                                                                                   \
 	begin(&measure);                                                                          \
 	ret = load;                                                                               \
 	bytes = ret == CUDA_SUCCESS ? taken(&measure, false) : 0;                                 \
-	if (bytes > LARGE && unload == CUDA_SUCCESS) {                                            \
-		bytes = least(bytes, taken(&measure, true));                                      \
+	for (int i = 0; i < TRIES && bytes > LARGE && unload == CUDA_SUCCESS; i++) {              \
+		before = least(bytes, taken(&measure, true));                                     \
 		ret = load;                                                                       \
-		bytes = ret == CUDA_SUCCESS ? least(bytes, taken(&measure, false)) : 0;           \
+		bytes = ret == CUDA_SUCCESS ? taken(&measure, false) : 0;                         \
+		if (!about(bytes, before))                                                        \
+			continue;                                                                 \
+		bytes = least(bytes, before);                                                     \
+		break;                                                                            \
 	}                                                                                         \
-	return finish(&measure, count(&measure, ret, kind, ret == CUDA_SUCCESS ?                  \
-				      (uintptr_t)*out : 0, bytes))
+	ret = finish(&measure, count(&measure, ret, kind, (uintptr_t)made, bytes));               \
+	*out = made;                                                                              \
+	return ret
 
 CUresult EXPORT cuModuleLoad(CUmodule *out, const char *path)
 {
 	if (NESTED || out == NULL)
 		return DRIVER(cuModuleLoad)(out, path);
-	LOAD(LEDGER_MODULE, CALL(cuModuleLoad, out, path), CALL(cuModuleUnload, *out));
+	LOAD(LEDGER_MODULE, CALL(cuModuleLoad, &made, path), CALL(cuModuleUnload, made));
 }
 
 CUresult EXPORT cuModuleLoadData(CUmodule *out, const void *image)
 {
 	if (NESTED || out == NULL)
 		return DRIVER(cuModuleLoadData)(out, image);
-	LOAD(LEDGER_MODULE, CALL(cuModuleLoadData, out, image), CALL(cuModuleUnload, *out));
+	LOAD(LEDGER_MODULE, CALL(cuModuleLoadData, &made, image), CALL(cuModuleUnload, made));
 }
 
 CUresult EXPORT cuModuleLoadDataEx(CUmodule *out, const void *image, unsigned int number,
@@ -174,15 +189,15 @@ CUresult EXPORT cuModuleLoadDataEx(CUmodule *out, const void *image, unsigned in
 {
 	if (NESTED || out == NULL)
 		return DRIVER(cuModuleLoadDataEx)(out, image, number, options, values);
-	LOAD(LEDGER_MODULE, CALL(cuModuleLoadDataEx, out, image, number, options, values),
-	     CALL(cuModuleUnload, *out));
+	LOAD(LEDGER_MODULE, CALL(cuModuleLoadDataEx, &made, image, number, options, values),
+	     CALL(cuModuleUnload, made));
 }
 
 CUresult EXPORT cuModuleLoadFatBinary(CUmodule *out, const void *image)
 {
 	if (NESTED || out == NULL)
 		return DRIVER(cuModuleLoadFatBinary)(out, image);
-	LOAD(LEDGER_MODULE, CALL(cuModuleLoadFatBinary, out, image), CALL(cuModuleUnload, *out));
+	LOAD(LEDGER_MODULE, CALL(cuModuleLoadFatBinary, &made, image), CALL(cuModuleUnload, made));
 }
 
 CUresult EXPORT cuLibraryLoadData(CUlibrary *out, const void *code, int *jit, void **jit_values,
@@ -192,8 +207,8 @@ CUresult EXPORT cuLibraryLoadData(CUlibrary *out, const void *code, int *jit, vo
 	if (NESTED || out == NULL)
 		return DRIVER(cuLibraryLoadData)(out, code, jit, jit_values, jit_count, options,
 						 values, number);
-	LOAD(LEDGER_LIBRARY, CALL(cuLibraryLoadData, out, code, jit, jit_values, jit_count, options,
-				  values, number), CALL(cuLibraryUnload, *out));
+	LOAD(LEDGER_LIBRARY, CALL(cuLibraryLoadData, &made, code, jit, jit_values, jit_count, options,
+				  values, number), CALL(cuLibraryUnload, made));
 }
 
 CUresult EXPORT cuLibraryLoadFromFile(CUlibrary *out, const char *path, int *jit, void **jit_values,
@@ -203,8 +218,8 @@ CUresult EXPORT cuLibraryLoadFromFile(CUlibrary *out, const char *path, int *jit
 	if (NESTED || out == NULL)
 		return DRIVER(cuLibraryLoadFromFile)(out, path, jit, jit_values, jit_count, options,
 						     values, number);
-	LOAD(LEDGER_LIBRARY, CALL(cuLibraryLoadFromFile, out, path, jit, jit_values, jit_count,
-				  options, values, number), CALL(cuLibraryUnload, *out));
+	LOAD(LEDGER_LIBRARY, CALL(cuLibraryLoadFromFile, &made, path, jit, jit_values, jit_count,
+				  options, values, number), CALL(cuLibraryUnload, made));
 }
 
 #define UNLOAD(name, kind, key)                                                                   \

@@ -163,6 +163,29 @@ static void contexts(void)
 	MUST(CU(cuCtxSetCurrent)(primary) == CUDA_SUCCESS && client_free() == LEFT);
 }
 
+static char image[8];
+static int loads;			/* how often the driver was called back */
+
+static void change_image(void)
+{
+	if (++loads == 2)		/* the first load has ended */
+		strcpy(image, "40");
+}
+
+/* What is loaded in the end counts, whatever was loaded to be measured. */
+static void modules(void)
+{
+	strcpy(image, "20");
+	TAKES(20 * MIB, CU(cuModuleLoadData)((CUmodule *)&out, image));
+	MUST(CU(cuModuleUnload)((CUmodule)out) == CUDA_SUCCESS && client_free() == LEFT);
+	out = 0;
+	calls(change_image);
+	MUST(CU(cuModuleLoadData)((CUmodule *)&out, image) == CUDA_SUCCESS);
+	calls(NULL);
+	MUST(strcmp(image, "40") == 0 && client_free() == LEFT - 40 * MIB);
+	MUST(CU(cuModuleUnload)((CUmodule)out) == CUDA_SUCCESS && client_free() == LEFT);
+}
+
 /* The driver's own function is never to be seen, whichever name the driver and we have read. */
 static void addresses(void)
 {
@@ -192,6 +215,7 @@ int main(int argc, char **argv)
 	graphs();
 	pools();
 	contexts();
+	modules();
 	addresses();
 	return 0;
 }

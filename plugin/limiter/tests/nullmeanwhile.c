@@ -11,7 +11,8 @@
 #define cuMemPoolCreate quiet_pool_create
 #define cuCtxCreate_v2 quiet_context
 #define cuDevicePrimaryCtxRetain quiet_primary
-#define cuModuleLoadData quiet_module
+#define cuModuleLoadData unsized_module
+#define cuMemGetInfo_v2 untaken_info
 #define cuGetProcAddress_v2 quiet_address
 #define cuMemMapArrayAsync quiet_tiles
 #define cuGraphInstantiateWithFlags quiet_instantiate
@@ -33,6 +34,7 @@
 #undef cuCtxCreate_v2
 #undef cuDevicePrimaryCtxRetain
 #undef cuModuleLoadData
+#undef cuMemGetInfo_v2
 #undef cuGetProcAddress_v2
 
 static unsigned long long told;		/* what the last description said, when the driver read it */
@@ -109,9 +111,37 @@ API CUresult cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice device)
 	MEANWHILE(0, quiet_primary(out, device));
 }
 
+static uint64_t loaded;
+
+struct CUmod_st {
+	uint64_t bytes;
+};
+
+/* An image is the number of the MiB that it takes. */
+static CUresult sized_module(CUmodule *out, const char *image)
+{
+	*out = malloc(sizeof(**out));
+	(*out)->bytes = strtoull(image, NULL, 10) << 20;
+	loaded += (*out)->bytes;
+	return CUDA_SUCCESS;
+}
+
 API CUresult cuModuleLoadData(CUmodule *out, const void *image)
 {
-	MEANWHILE(0, quiet_module(out, image));
+	MEANWHILE(0, sized_module(out, image));
+}
+
+API CUresult cuModuleUnload(CUmodule module)
+{
+	loaded -= module->bytes;
+	free(module);
+	return CUDA_SUCCESS;
+}
+
+API CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
+{
+	*free_bytes = *total = (1ull << 34) - loaded;
+	return CUDA_SUCCESS;
 }
 
 static CUresult look_up(const char *symbol, void **out, int *status)
