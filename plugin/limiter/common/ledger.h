@@ -15,7 +15,8 @@ enum ledger_kind {
 	LEDGER_MIPMAP,
 	LEDGER_CONTEXT,
 	LEDGER_MODULE,
-	LEDGER_LIBRARY,
+	LEDGER_LIVE,			/* what a library has in a context; `references` is twice its number, and 1
+					 * where it was asked for something there (cuda_module.c) */
 	LEDGER_SETTING,			/* cuCtxSetLimit */
 	/* What outlives any. */
 	LEDGER_BACKING,			/* cuMemCreate; `of` is its number (cuda_virtual.c) */
@@ -27,6 +28,7 @@ enum ledger_kind {
 	LEDGER_POOLED,			/* memory of a pool; the pool counts, `of` is its handle */
 	LEDGER_GRAPHS,			/* what graphs hold of a device, which is the key */
 	LEDGER_EXECUTABLE,		/* cuda_graph.h */
+	LEDGER_LIBRARY,			/* `references` is its number; what it has of the card is LEDGER_LIVE */
 };
 
 struct ledger_entry {

@@ -108,6 +108,7 @@ struct process {
 	unsigned int accounts_known;	/* how many; atomic */
 	bool pooled;		/* something is in the ledger as LEDGER_POOLED, or was; atomic */
 	bool accounts_moved;	/* something was freed since they were last looked at; atomic */
+	unsigned int libraries;	/* the number of the last one that was loaded; atomic */
 	struct deep_mutex modules;	/* held while code is loaded or unloaded, and what it takes measured */
 	struct mutex graphs;	/* guards the two below */
 	unsigned int reused_next;

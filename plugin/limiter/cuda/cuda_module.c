@@ -126,6 +126,37 @@ static bool about(uint64_t one, uint64_t other)
 	return most - least(one, other) <= most / 10;
 }
 
+/* What the library of that number has in a context: with it that goes, and the library stays. False: nothing is known
+ * of it, and part->key is free. */
+static bool find_part(unsigned int number, uint64_t context, struct ledger_entry *part)
+{
+	uint64_t key = (context ^ (uint64_t)number << 40) * 0x9e3779b97f4a7c15u;
+
+	for (; ledger_get(LEDGER_LIVE, key, part); key++)
+		if (part->of == context && part->references / 2 == number)
+			return true;
+	*part = (struct ledger_entry){ .key = key, .of = context, .references = 2 * number, .kind = LEDGER_LIVE };
+	return false;
+}
+
+/* Code that is loaded at once is the current context's, if there is one. */
+static CUresult library_loaded(const struct charge *charge, uint64_t library)
+{
+	struct process *own = process_own();
+	unsigned int number = own != NULL ? __atomic_add_fetch(&own->libraries, 1, __ATOMIC_RELAXED) : 0;
+	struct ledger_entry part;
+
+	number &= INT32_MAX;
+	ledger_put((struct ledger_entry){ .key = library, .references = number, .kind = LEDGER_LIBRARY, .card = -1 });
+	if (charge->card == NULL)
+		return CUDA_SUCCESS;
+	find_part(number, charge->context, &part);
+	part.bytes = charge->bytes;
+	part.card = (int16_t)card_index(charge->card);
+	ledger_put(part);
+	return CUDA_SUCCESS;
+}
+
 /* Count it, or unload it. */
 static CUresult count(struct measure *measure, CUresult ret, enum ledger_kind kind, uint64_t key,
 		      uint64_t bytes)
@@ -142,9 +173,7 @@ static CUresult count(struct measure *measure, CUresult ret, enum ledger_kind ki
 		return charge.why;
 	}
 	charge.context = (uintptr_t)measure->context;
-	if (charge.card == NULL && kind == LEDGER_LIBRARY)	/* it is loaded into no context yet */
-		ledger_put((struct ledger_entry){ .key = key, .kind = (uint16_t)kind, .card = -1 });
-	return charge_settle(&charge, ret, kind, key);
+	return kind == LEDGER_MODULE ? charge_settle(&charge, ret, kind, key) : library_loaded(&charge, key);
 }
 
 /* Load by `load`, an expression; again where it seems large. */
@@ -222,41 +251,75 @@ CUresult EXPORT cuLibraryLoadFromFile(CUlibrary *out, const char *path, int *jit
 				  options, values, number), CALL(cuLibraryUnload, made));
 }
 
-#define UNLOAD(name, kind, key)                                                                   \
-	do {                                                                                      \
-		struct process *own;                                                              \
-		struct ledger_entry entry;                                                        \
-		CUresult ret;                                                                     \
-		if (NESTED)                                                                       \
-			return DRIVER(name)(key);                                                 \
-		own = process_own();                                                              \
-		if (enter(own) == MUTEX_MISSED)                                                   \
-			own = NULL;                                                               \
-		entry = charge_release(kind, (uintptr_t)(key));                                   \
-		ret = charge_released(&entry, CALL(name, key));                                   \
-		if (own != NULL)                                                                  \
-			mutex_leave(&own->modules);                                               \
-		return ret;                                                                       \
-	} while (0)
+/* True: it is our turn, and has to be left. */
+static bool enter_turn(struct process **own)
+{
+	*own = process_own();
+	return enter(*own) != MUTEX_MISSED;
+}
 
 CUresult EXPORT cuModuleUnload(CUmodule module)
 {
-	UNLOAD(cuModuleUnload, LEDGER_MODULE, module);
+	struct ledger_entry entry;
+	struct process *own;
+	CUresult ret;
+	bool entered;
+
+	if (NESTED)
+		return DRIVER(cuModuleUnload)(module);
+	entered = enter_turn(&own);
+	entry = charge_release(LEDGER_MODULE, (uintptr_t)module);
+	ret = charge_released(&entry, CALL(cuModuleUnload, module));
+	if (entered)
+		mutex_leave(&own->modules);
+	return ret;
+}
+
+static void give_parts_back(unsigned int number)
+{
+	struct ledger_entry part;
+
+	for (unsigned int at = 0; ledger_next(LEDGER_LIVE, &at, &part);) {
+		if (part.references / 2 != number || !ledger_take(LEDGER_LIVE, part.key, &part))
+			continue;
+		charge_give_back(&part);
+		at = 0;			/* others have moved up */
+	}
 }
 
 CUresult EXPORT cuLibraryUnload(CUlibrary library)
 {
-	UNLOAD(cuLibraryUnload, LEDGER_LIBRARY, library);
+	struct ledger_entry entry;
+	struct process *own;
+	bool entered, known;
+	CUresult ret;
+
+	if (NESTED)
+		return DRIVER(cuLibraryUnload)(library);
+	entered = enter_turn(&own);
+	known = ledger_take(LEDGER_LIBRARY, (uintptr_t)library, &entry);
+	ret = CALL(cuLibraryUnload, library);
+	if (known && ret != CUDA_SUCCESS)
+		ledger_put(entry);
+	else if (known)
+		give_parts_back(entry.references);
+	if (entered)
+		mutex_leave(&own->modules);
+	return ret;
 }
 
 /* True: a library comes to life in the current context with this call, as far as we know. */
-static bool first_in_context(CUlibrary library, struct ledger_entry *entry)
+static bool first_in_context(CUlibrary library)
 {
+	struct ledger_entry entry, part;
 	CUcontext current = NULL;
 
-	return ledger_get(LEDGER_LIBRARY, (uintptr_t)library, entry) &&
-	       (entry->references < 2 || (CALL(cuCtxGetCurrent, &current) == CUDA_SUCCESS &&
-					  entry->of != (uintptr_t)current));
+	if (!ledger_get(LEDGER_LIBRARY, (uintptr_t)library, &entry))
+		return false;
+	if (CALL(cuCtxGetCurrent, &current) != CUDA_SUCCESS)
+		return true;
+	return current != NULL &&
+	       (!find_part(entry.references, (uintptr_t)current, &part) || part.references % 2 == 0);
 }
 
 /* It is there already: over the limit the program is told so, and nothing else is given meanwhile. On a card that
@@ -264,16 +327,17 @@ static bool first_in_context(CUlibrary library, struct ledger_entry *entry)
 static CUresult live(struct measure *measure, CUresult ret, CUlibrary library)
 {
 	uint64_t bytes = taken(measure, false);
-	struct ledger_entry entry;
+	struct ledger_entry entry, part;
 
-	if (measure->card == NULL || card_index(measure->card) < 0 || !ledger_take(LEDGER_LIBRARY, (uintptr_t)library, &entry))
+	if (measure->card == NULL || card_index(measure->card) < 0 ||
+	    !ledger_get(LEDGER_LIBRARY, (uintptr_t)library, &entry))
 		return ret;
 	usage_add(card_index(measure->card), bytes);
-	entry.card = (int16_t)card_index(measure->card);
-	entry.bytes += bytes;
-	entry.of = (uintptr_t)measure->context;
-	entry.references = 2;
-	ledger_put(entry);
+	find_part(entry.references, (uintptr_t)measure->context, &part);
+	part.bytes += bytes;
+	part.references |= 1;
+	part.card = (int16_t)card_index(measure->card);
+	ledger_put(part);
 	if (ret != CUDA_SUCCESS || bytes == 0 ||
 	    usage_total(card_index(measure->card)) <= limits_room(measure->card))
 		return ret;
@@ -282,10 +346,9 @@ static CUresult live(struct measure *measure, CUresult ret, CUlibrary library)
 }
 
 #define ASK(name, library, ...)                                                                   \
-	struct ledger_entry entry;                                                                \
 	struct measure measure;                                                                   \
                                                                                                   \
-	if (NESTED || !first_in_context(library, &entry))                                         \
+	if (NESTED || !first_in_context(library))                                                 \
 		return DRIVER(name)(__VA_ARGS__);                                                 \
 	begin(&measure);                                                                          \
 	if (measure.card != NULL && card_index(measure.card) < 0)                                 \

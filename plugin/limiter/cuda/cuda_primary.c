@@ -208,7 +208,7 @@ CUresult EXPORT cuGreenCtxCreate(CUgreenCtx *out, void *description, CUdevice de
 }
 
 static const enum ledger_kind outliving[] = { LEDGER_POINTER, LEDGER_ARRAY, LEDGER_MIPMAP, LEDGER_MODULE,
-					      LEDGER_LIBRARY };
+					      LEDGER_LIVE };
 
 static void move(uint64_t from, uint64_t to)
 {
