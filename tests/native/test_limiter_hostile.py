@@ -78,3 +78,13 @@ def test_a_library_counts_in_each_context_and_outlives_it(
     both(CONTEXT_MIB + MODULE_MIB)
     assert process.call("cuLibraryUnload", library) == [0]
     both(CONTEXT_MIB)
+
+
+@pytest.mark.parametrize(("error", "mib"), [(None, 0), (201, 1)])
+def test_what_a_green_context_held_counts_until_the_driver_says_that_it_is_free(
+    tmp_path: Path, limiter_build: Path, container: Container, driver: SimDriver, error: int | None, mib: int
+) -> None:
+    """Another error of the driver's says nothing of the memory; the simulated one has freed it."""
+    if error is not None:
+        driver.fail("cuMemGetAddressRange", error)
+    container.run(compile_program(tmp_path / "green", limiter_build, ["tests/green.c"]), str(mib))

@@ -216,22 +216,34 @@ static void move(uint64_t from, uint64_t to)
 		ledger_move_of(outliving[i], from, to);
 }
 
-/* What was allocated in a green context may outlive it, for its addresses are the primary's: the driver
- * is asked for each. Arrays and code cannot be asked for, and count until they are freed. */
-static void keep_outliving(uint64_t of, uint64_t primary)
+/* In the memory's own context the driver says so; any other error says nothing of the memory. */
+static bool freed(CUdeviceptr at)
 {
-	struct ledger_entry entry;
 	CUdeviceptr base;
 	size_t bytes;
+	CUresult ret = CALL(cuMemGetAddressRange_v2, &base, &bytes, at);
+
+	return ret == CUDA_ERROR_INVALID_VALUE || ret == CUDA_ERROR_NOT_FOUND;
+}
+
+/* What was allocated in a green context may outlive it, for its addresses are the primary's: the driver
+ * is asked for each, in the primary. Arrays and code cannot be asked for, and count until they are freed. */
+static void keep_outliving(uint64_t of, const struct primary *primary)
+{
+	bool asked = CALL(cuCtxPushCurrent_v2, primary->context) == CUDA_SUCCESS;
+	struct ledger_entry entry;
+	CUcontext popped;
 
 	while (ledger_take_of(LEDGER_POINTER, of, &entry)) {
-		entry.of = primary;
-		if (CALL(cuMemGetAddressRange_v2, &base, &bytes, entry.key) != CUDA_SUCCESS)
+		entry.of = (uintptr_t)primary->context;
+		if (asked && freed(entry.key))
 			charge_give_back(&entry);
 		else
 			ledger_put(entry);
 	}
-	move(of, primary);
+	if (asked)
+		CALL(cuCtxPopCurrent_v2, &popped);
+	move(of, (uintptr_t)primary->context);
 }
 
 static CUdevice device_of(CUcontext context)
@@ -271,7 +283,7 @@ CUresult EXPORT cuGreenCtxDestroy(CUgreenCtx green)
 	}
 	context_ended(context, number, false);
 	lock(&primary, device);
-	keep_outliving(apart, (uintptr_t)primary.context);
+	keep_outliving(apart, &primary);
 	end(&primary, false);
 	unlock(&primary);
 	return ret;
