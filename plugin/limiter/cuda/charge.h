@@ -69,7 +69,13 @@ bool charge_card(struct charge *charge, struct card *card, uint64_t bytes);
 /* The same of a card, but nothing is given up to make room. */
 bool charge_fits(struct charge *charge, struct card *card, uint64_t bytes);
 
-/* The driver answered ret: remember the thing, or give back. Returns ret. */
+/* The driver answered ret. Where it has given something of a device that was not there when it was to be reserved,
+ * another thread has made the driver ready meanwhile: it is reserved now. False: that would pass the limit, and the thing
+ * has to go back. */
+bool charge_late(struct charge *charge, CUresult ret, CUdevice device);
+
+/* The driver answered ret: remember the thing, or give back. Returns ret, or why it went back (charge_late, for what is
+ * of the current context). */
 CUresult charge_settle(const struct charge *charge, CUresult ret, enum ledger_kind kind,
 		       uint64_t key);
 

@@ -10,6 +10,9 @@ unsigned int context_number(CUcontext context);
 /* Reserve what one takes on the device. False: that would pass the limit; charge->why is the answer. */
 bool context_charge(struct charge *charge, CUdevice device);
 
+/* As charge_late. */
+bool context_late(struct charge *charge, CUresult ret, CUdevice device);
+
 /* The driver answered ret: count it, or give back. Returns ret. */
 CUresult context_made(struct charge *charge, CUresult ret, CUcontext context);
 

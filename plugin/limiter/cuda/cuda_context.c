@@ -89,6 +89,11 @@ bool context_charge(struct charge *charge, CUdevice device)
 	return charge_card(charge, card, card != NULL ? limits_context(card) : 0);
 }
 
+bool context_late(struct charge *charge, CUresult ret, CUdevice device)
+{
+	return ret != CUDA_SUCCESS || charge->card != NULL || context_charge(charge, device);
+}
+
 #define CREATE(name, ...)                                                                         \
 	do {                                                                                      \
 		struct charge charge;                                                             \
@@ -98,6 +103,10 @@ bool context_charge(struct charge *charge, CUdevice device)
 			return charge.why;                                                        \
 		context = *out;                                                                   \
 		ret = CALL(name, &context, __VA_ARGS__);                                          \
+		if (!context_late(&charge, ret, device)) {                                        \
+			CALL(cuCtxDestroy_v2, context);                                           \
+			return charge.why;                                                        \
+		}                                                                                 \
 		ret = context_made(&charge, ret, context);                                        \
 		*out = context;                                                                   \
 		return ret;                                                                       \

@@ -165,6 +165,10 @@ static CUresult count(struct measure *measure, CUresult ret, enum ledger_kind ki
 
 	if (ret != CUDA_SUCCESS)
 		return ret;
+	if (measure->card == NULL && kind == LEDGER_MODULE) {
+		CALL(cuModuleUnload, (CUmodule)(uintptr_t)key);
+		return CUDA_ERROR_INVALID_CONTEXT;	/* there was none yet, and so it is not measured */
+	}
 	if (!charge_card(&charge, measure->card, bytes)) {
 		if (kind == LEDGER_MODULE)
 			CALL(cuModuleUnload, (CUmodule)(uintptr_t)key);

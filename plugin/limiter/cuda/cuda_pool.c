@@ -190,11 +190,19 @@ static CUresult refused(const struct pooled *pooled)
 	return charge_refused(pooled->charge.card);
 }
 
+/* Nothing was there that it could come from, and it came (charge_late). False: it is to go back. */
+static bool begin_late(struct pooled *pooled, CUresult ret, CUmemoryPool pool, uint64_t bytes, const struct order *order)
+{
+	return ret != CUDA_SUCCESS || pooled->charge.card != NULL || pooled->account.kind != LEDGER_NONE ||
+	       begin(pooled, pool, bytes, order);
+}
+
 static CUresult allocate(CUdeviceptr *out, size_t bytes, CUmemoryPool pool, struct order order)
 {
 	struct pooled pooled;
 	CUdeviceptr at;
 	CUresult ret;
+	bool fits;
 
 	if (!begin(&pooled, pool, bytes, &order))
 		return pooled.charge.why != CUDA_SUCCESS ? pooled.charge.why : CUDA_ERROR_OUT_OF_MEMORY;
@@ -206,14 +214,15 @@ static CUresult allocate(CUdeviceptr *out, size_t bytes, CUmemoryPool pool, stru
 	else
 		ret = order.per_thread ? CALL(cuMemAllocAsync_ptsz, &at, bytes, order.stream) :
 			CALL(cuMemAllocAsync, &at, bytes, order.stream);
+	fits = begin_late(&pooled, ret, pool, bytes, &order);
 	if (ret == CUDA_SUCCESS && !pooled.capturing && pooled.account.kind == LEDGER_NONE)
 		pooled.capturing = capturing(&order);
-	if (taken(&pooled, ret, at, bytes) != ret) {
+	if (!fits || taken(&pooled, ret, at, bytes) != ret) {
 		if (order.per_thread)
 			CALL(cuMemFreeAsync_ptsz, at, order.stream);
 		else
 			CALL(cuMemFreeAsync, at, order.stream);
-		ret = refused(&pooled);
+		ret = fits ? refused(&pooled) : pooled.charge.why;
 	}
 	*out = at;
 	return ret;

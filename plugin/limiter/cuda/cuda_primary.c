@@ -82,6 +82,10 @@ static CUresult retain(const struct primary *primary, CUcontext *out, CUdevice d
 	if (!context_charge(&charge, device))
 		return charge.why;
 	ret = CALL(cuDevicePrimaryCtxRetain, out, device);
+	if (!context_late(&charge, ret, device)) {
+		CALL(cuDevicePrimaryCtxRelease_v2, device);
+		return charge.why;
+	}
 	return context_made(&charge, ret, *out);
 }
 
@@ -179,6 +183,11 @@ static CUresult create_green(const struct primary *primary, CUgreenCtx *out, voi
 	if (active(device) == 0 && !context_charge(&kept, device))
 		return context_made(&charge, kept.why, NULL);
 	ret = CALL(cuGreenCtxCreate, out, description, device, flags);
+	if (!context_late(&charge, ret, device)) {
+		CALL(cuGreenCtxDestroy, *out);
+		charge_settle(&kept, charge.why, LEDGER_CONTEXT, 0);
+		return charge.why;
+	}
 	if (ret == CUDA_SUCCESS) {
 		see(primary, &kept, device);
 		CALL(cuCtxFromGreenCtx, &context, *out);

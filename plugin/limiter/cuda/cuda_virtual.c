@@ -58,6 +58,10 @@ CUresult EXPORT cuMemCreate(CUmemGenericAllocationHandle *out, size_t bytes,
 		return charge.why;
 	lock();
 	ret = CALL(cuMemCreate, &handle, bytes, &copy, flags);
+	if (copy.location.type == CU_MEM_LOCATION_DEVICE && !charge_late(&charge, ret, copy.location.id)) {
+		CALL(cuMemRelease, handle);
+		return unlock(charge.why);
+	}
 	charge.context = number();
 	ret = unlock(charge_settle(&charge, ret, LEDGER_BACKING, handle));
 	*out = handle;

@@ -2,6 +2,7 @@
  * the driver is at work: `meanwhile DRIVER`. The limit is 64 MiB and a context takes 4 MiB. What counts is what the driver
  * was told, and what it gave; and what it gave comes back. */
 #define _GNU_SOURCE
+#include <stdbool.h>
 #include <string.h>
 
 #include "client.h"
@@ -11,6 +12,7 @@
 
 static void (*calls)(void (*)(void));
 static unsigned long long (*told)(void);
+static void (*sleeps)(int);
 
 static struct CUmem_pool_props props;
 static struct CUmem_allocation_prop backing;
@@ -186,6 +188,49 @@ static void modules(void)
 	MUST(CU(cuModuleUnload)((CUmodule)out) == CUDA_SUCCESS && client_free() == LEFT);
 }
 
+static void wake(void)
+{
+	sleeps(0);
+}
+
+/* Another thread initialises the driver between our look and the call: what does not fit goes back, what fits counts. */
+#define WAKES(fits, ...)                                                                          \
+	do {                                                                                      \
+		sleeps(1);                                                                        \
+		calls(wake);                                                                      \
+		MUST((__VA_ARGS__) == ((fits) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY));        \
+		calls(NULL);                                                                      \
+	} while (0)
+
+static void initialised_meanwhile(void)
+{
+	static const struct CUmem_allocation_prop card = { .type = 1, .location = { CU_MEM_LOCATION_DEVICE, 0 } };
+	struct CUarray3d_descriptor large = { .width = 1024, .height = 61 * 1024, .format = 1, .channels = 1 };
+	CUmemGenericAllocationHandle handle;
+	CUcontext primary, context;
+	CUdeviceptr at;
+	CUarray array;
+
+	MUST(CU(cuCtxGetCurrent)(&primary) == CUDA_SUCCESS);
+	WAKES(false, CU(cuMemAlloc_v2)(&at, LEFT + 1));
+	WAKES(false, CU(cuMemAllocAsync)(&at, LEFT + 1, NULL));
+	WAKES(false, CU(cuArray3DCreate_v2)(&array, &large));
+	WAKES(false, CU(cuMemCreate)(&handle, LEFT + 1, &card, 0));
+	MUST(client_free() == LEFT);
+	WAKES(true, CU(cuMemAlloc_v2)(&at, LEFT));
+	MUST(client_free() == 0);
+	WAKES(false, CU(cuCtxCreate_v2)(&context, 0, 0));
+	MUST(CU(cuCtxSetCurrent)(primary) == CUDA_SUCCESS);
+	MUST(CU(cuMemFree_v2)(at) == CUDA_SUCCESS && client_free() == LEFT);
+	WAKES(true, CU(cuMemCreate)(&handle, LEFT, &card, 0));
+	MUST(client_free() == 0 && CU(cuMemRelease)(handle) == CUDA_SUCCESS);
+	WAKES(true, CU(cuMemAllocAsync)(&at, LEFT, NULL));
+	MUST(client_free() == 0 && CU(cuMemFreeAsync)(at, NULL) == CUDA_SUCCESS);
+	WAKES(true, CU(cuCtxCreate_v2)(&context, 0, 0));
+	MUST(CU(cuCtxSetCurrent)(primary) == CUDA_SUCCESS && client_free() == LEFT - 4 * MIB);
+	MUST(CU(cuCtxDestroy_v2)(context) == CUDA_SUCCESS && client_free() == LEFT);
+}
+
 /* The driver's own function is never to be seen, whichever name the driver and we have read. */
 static void addresses(void)
 {
@@ -207,7 +252,8 @@ int main(int argc, char **argv)
 	MUST(driver != NULL);
 	calls = (void (*)(void (*)(void)))dlsym(driver, "null_driver_calls");
 	told = (unsigned long long (*)(void))dlsym(driver, "null_driver_told");
-	MUST(calls != NULL && told != NULL && client_free() == LEFT);
+	sleeps = (void (*)(int))dlsym(driver, "null_driver_sleeps");
+	MUST(calls != NULL && told != NULL && sleeps != NULL && client_free() == LEFT);
 	pointers();
 	arrays();
 	backings();
@@ -216,6 +262,7 @@ int main(int argc, char **argv)
 	pools();
 	contexts();
 	modules();
+	initialised_meanwhile();
 	addresses();
 	return 0;
 }

@@ -1,5 +1,7 @@
 /* nullmeanwhile.c - the driver that answers at once, with a second thread of the program in each call: the function that
  * null_driver_calls was given last is called when the call begins, and when its answer is written. */
+#define cuDeviceGetUuid_v2 awake_uuid
+#define cuCtxGetCurrent awake_current
 #define cuMemAlloc_v2 quiet_alloc
 #define cuMemAllocManaged quiet_managed
 #define cuMemAllocPitch_v2 quiet_pitch
@@ -22,6 +24,8 @@
 #undef cuMemMap
 #undef cuMemMapArrayAsync
 #undef cuGraphInstantiateWithFlags
+#undef cuDeviceGetUuid_v2
+#undef cuCtxGetCurrent
 #undef cuMemAlloc_v2
 #undef cuMemAllocManaged
 #undef cuMemAllocPitch_v2
@@ -36,6 +40,23 @@
 #undef cuModuleLoadData
 #undef cuMemGetInfo_v2
 #undef cuGetProcAddress_v2
+
+static int asleep;			/* as before cuInit, to whoever asks for a card or a context */
+
+API void null_driver_sleeps(int sleeps)
+{
+	asleep = sleeps;
+}
+
+API CUresult cuDeviceGetUuid_v2(struct CUuuid *out, CUdevice device)
+{
+	return asleep ? CUDA_ERROR_NOT_INITIALIZED : awake_uuid(out, device);
+}
+
+API CUresult cuCtxGetCurrent(CUcontext *out)
+{
+	return asleep ? CUDA_ERROR_NOT_INITIALIZED : awake_current(out);
+}
 
 static unsigned long long told;		/* what the last description said, when the driver read it */
 
