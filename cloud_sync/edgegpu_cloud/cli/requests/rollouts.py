@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from edgegpu_base.cli.durations import seconds, waiting_s
 from edgegpu_base.cli.helptext import command_group, put
 from edgegpu_base.cli.output import counted
-from edgegpu_cloud.cli.arguments import AppArgument, ContainerOption, PreviewOption, app_of
+from edgegpu_cloud.cli.arguments import AppArgument, ContainerOption, PreviewOption, app_of, check_expected
 from edgegpu_cloud.cli.common import (
     DEFAULT,
     EXIT_FAILED,
@@ -238,10 +238,7 @@ def start_upgrade(  # noqa: PLR0913  (one for each option)
 
 def _started(cloud: Cloud, asked: Asked, change: RolloutChange, *, wait_s: int, preview: bool, as_json: bool) -> None:
     request = asked.request(change)
-    if preview and asked.expect is not None:
-        raise typer.BadParameter(
-            "it prints a token, and --expect takes one: give one of the two", param_hint="--preview"
-        )
+    check_expected(asked.expect, preview=preview)
     if preview:
         plan = cloud.rollouts.preview(request, limit=MOST_BOXES)
         _print_plan(plan, as_json=as_json)
