@@ -43,6 +43,7 @@ from edgegpu_cloud.cli.requests.rollout_options import OPTIONS_HELP, Asked, with
 from edgegpu_cloud.cli.requests.sharing import ExcludeOption, IsolationOption, PolicyOption, UnitOption
 from edgegpu_cloud.fleet.operations.box_set import BoxSet
 from edgegpu_cloud.fleet.specs import ContainerLimits, SharingSettings
+from edgegpu_cloud.numbers import LARGEST
 from edgegpu_cloud.rollouts.changes import RolloutChange
 from edgegpu_cloud.rollouts.rollouts import RolloutPlan, RolloutRequest
 from edgegpu_cloud.rollouts.views import RolloutView
@@ -139,7 +140,9 @@ Exit status: 0 DONE and no box has failed, 1 another end, 3 not ended within --t
 MOST_BOXES = 10_000
 """Boxes that a command prints at most."""
 
-NumberArgument = Annotated[int, typer.Argument(metavar="NUMBER", help="As `rollouts list` shows it.", min=1)]
+NumberArgument = Annotated[
+    int, typer.Argument(metavar="NUMBER", help="As `rollouts list` shows it.", min=1, max=LARGEST)
+]
 WaitOption = Annotated[bool, typer.Option("--wait", help="Follow it to its end.")]
 TimeoutOption = Annotated[
     str | None, typer.Option("--timeout", metavar="TIME", help="How long --wait waits: 90s, 10m.  [default: 1h]")
