@@ -3,6 +3,7 @@
 import threading
 import time
 from pathlib import Path
+from typing import Self
 
 from kits.stores import open_store
 
@@ -24,7 +25,7 @@ class BusyWriter:
                 time.sleep(0.02)
             self.done += 1
 
-    def __enter__(self) -> "BusyWriter":
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 
