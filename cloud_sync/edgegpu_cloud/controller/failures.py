@@ -37,7 +37,8 @@ class FailureTable:
     def again(self, devices: Iterable[DeviceId]) -> None:
         """Return these boxes from `over` once more."""
         for device in devices:
-            self._held[device].waits = True
+            if (held := self._held.get(device)) is not None:
+                held.waits = True
 
     def over(self, now_s: float) -> list[DeviceId]:
         """Return the boxes whose time of being passed over has ended, each once."""
