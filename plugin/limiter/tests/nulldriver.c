@@ -169,13 +169,14 @@ API CUresult cuCtxDestroy_v2(CUcontext context)
 	return CUDA_SUCCESS;
 }
 
+API uint64_t null_driver_handle;	/* of the next memory, or its address; 0: any */
 static CUresult allocate(CUdeviceptr *out, size_t bytes)
 {
 	if (current == NULL)
 		return 201;
 	if (bytes == 0)
 		return CUDA_ERROR_INVALID_VALUE;
-	*out = fresh();
+	*out = null_driver_handle != 0 ? null_driver_handle : fresh();
 	return CUDA_SUCCESS;
 }
 
@@ -362,7 +363,6 @@ API CUresult cuMipmappedArrayDestroy(CUmipmappedArray array)
 	return array != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-API uint64_t null_driver_handle;	/* the next backing's; 0: any */
 API CUresult cuMemCreate(CUmemGenericAllocationHandle *out, size_t bytes,
 			 const struct CUmem_allocation_prop *prop, unsigned long long flags)
 {
