@@ -226,6 +226,12 @@ def test_what_a_context_ran_when_it_ended_is_charged(make: Make, compute: Path) 
     assert held_ms > 100
 
 
+@pytest.mark.parametrize("before", [0, 4], ids=["one kernel", "behind short ones"])
+def test_a_context_for_each_kernel_escapes_no_share(make: Make, compute: Path, before: int) -> None:
+    """What it has in flight when it is destroyed runs to its end: 1.5 s at half of the card are 3 s."""
+    assert float(make(50).run(compute, "renew", str(1500 * MS), str(before))) < 50 + POINTS
+
+
 def test_more_streams_than_are_known_at_once(make: Make, compute: Path) -> None:
     make(50).run(compute, "streams", "5")
 

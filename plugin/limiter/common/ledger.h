@@ -55,6 +55,9 @@ bool ledger_next(enum ledger_kind kind, unsigned int *at, struct ledger_entry *o
 /* Take any of a kind with that `of`. False: there is none. */
 bool ledger_take_of(enum ledger_kind kind, uint64_t of, struct ledger_entry *out);
 
+/* Give each of a kind with one `of` another. */
+void ledger_move_of(enum ledger_kind kind, uint64_t from, uint64_t to);
+
 /* Change an entry's references; the number that it has then, -1: there is none such. */
 int ledger_refer(enum ledger_kind kind, uint64_t key, int change);
 

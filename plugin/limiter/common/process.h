@@ -95,10 +95,12 @@ struct process {
 	struct limits limits;
 	struct ledger ledger;
 	struct slot_use use;
-	struct deep_mutex contexts;	/* held while a context is made or ended */
+	struct mutex contexts;		/* guards which contexts are in the ledger, and the next */
+	unsigned int context_number;	/* of the last one that was made */
 	struct gpu_table *gpu;		/* GPU time that is being measured; atomic */
-	struct deep_mutex virtual;	/* held while backing or mappings change */
+	struct mutex virtual;	/* held while backing or mappings change in the ledger */
 	unsigned int backings;	/* the number of the last one that was made */
+	uint16_t mappings;	/* likewise */
 	bool tiles;		/* backing is mapped into an array, or was; atomic */
 	struct deep_mutex accounts;	/* held while the driver says what pools and graphs hold */
 	struct pool_seen pools[POOLS_SEEN];
@@ -110,6 +112,7 @@ struct process {
 	unsigned int reused_next;
 	struct reused reused[REUSED_MAX];
 	unsigned int executables;	/* those that take memory; atomic */
+	struct deep_mutex primaries[DEVICES_MAX];	/* each held while the primary context is made or ended */
 	uint64_t primary[DEVICES_MAX];	/* each device's primary context */
 	unsigned int mps_percent;	/* what MPS was asked for at cuInit; 0: nothing, or it may not hold; atomic */
 	unsigned int mps_asked;		/* atomic */

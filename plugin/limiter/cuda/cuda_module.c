@@ -6,10 +6,12 @@
  * one is measured again while it is unloaded and loaded, and the least of three counts. What the
  * driver loads at a kernel's first launch is not seen.
  *
- * One at a time in the container: of two measured at once one would be counted for the other. The
- * lock is the kernel's, on the usage file, and goes with its holder; who does not get it measures all
- * the same. It is not the one under which slots are claimed (usage_file.c): a driver may compile for
- * many seconds, and a program that starts meanwhile must not wait for that. */
+ * One at a time in the container: of two measured at once one would be counted for the other. But
+ * the driver may compile for many seconds, or wait for what is in flight, and that for a thread that
+ * wants to load. So who does not get its turn within two seconds measures all the same. In a process
+ * the turn is a mutex; among processes the kernel's lock on the usage file, which goes with its
+ * holder. It is not the one under which slots are claimed (usage_file.c): a program that starts
+ * meanwhile must not wait for it. */
 #define _GNU_SOURCE
 #include "account.h"
 #include "settings.h"
@@ -21,12 +23,12 @@
 #define F_OFD_SETLK 37
 #endif
 
+#define TURN_NS 2000000000u		/* for so long a turn is waited for */
 #define LOOK_NS 1000000
-#define LOOKS 2000			/* for the lock */
 
 struct measure {
 	int turn;			/* the locked file; -1: none */
-	struct process *own;
+	struct process *own;		/* whose mutex is held; NULL: it is not */
 	struct card *card;
 	CUcontext context;
 	int mode;
@@ -59,16 +61,23 @@ static int wait_turn(void)
 
 	if (setting_path(path, sizeof(path), setting_folder(), "usage"))
 		file = system_open(path, O_RDWR);
-	for (int i = 0; file >= 0 && !turn(file, F_WRLCK) && i < LOOKS; i++)
+	for (unsigned int i = 0; file >= 0 && !turn(file, F_WRLCK) && i < TURN_NS / LOOK_NS; i++)
 		system_sleep(LOOK_NS);
 	return file;
 }
 
+static enum mutex_entry enter(struct process *own)
+{
+	return own != NULL ? mutex_enter_for(&own->modules, THREAD, TURN_NS) : MUTEX_MISSED;
+}
+
 static void begin(struct measure *measure)
 {
-	*measure = (struct measure){ .own = process_own(), .mode = CU_CAPTURE_RELAXED, .turn = -1 };
-	if (measure->own != NULL && !mutex_enter(&measure->own->modules, THREAD))
-		measure->turn = wait_turn();	/* else it is our turn */
+	struct process *own = process_own();
+	enum mutex_entry entry = enter(own);
+
+	*measure = (struct measure){ .own = entry != MUTEX_MISSED ? own : NULL, .mode = CU_CAPTURE_RELAXED,
+				     .turn = entry == MUTEX_ENTERED ? wait_turn() : -1 };
 	measure->card = charge_current_card(&measure->context);
 	CALL(cuThreadExchangeStreamCaptureMode, &measure->mode);
 	if (measure->card != NULL)
@@ -198,43 +207,31 @@ CUresult EXPORT cuLibraryLoadFromFile(CUlibrary *out, const char *path, int *jit
 				  options, values, number), CALL(cuLibraryUnload, *out));
 }
 
-static struct ledger_entry unload(enum ledger_kind kind, uint64_t key)
-{
-	struct process *own = process_own();
-
-	if (own != NULL)
-		mutex_enter(&own->modules, THREAD);
-	return charge_release(kind, key);
-}
-
-static CUresult unloaded(const struct ledger_entry *entry, CUresult ret)
-{
-	struct process *own = process_own();
-
-	ret = charge_released(entry, ret);
-	if (own != NULL)
-		mutex_leave(&own->modules);
-	return ret;
-}
+#define UNLOAD(name, kind, key)                                                                   \
+	do {                                                                                      \
+		struct process *own;                                                              \
+		struct ledger_entry entry;                                                        \
+		CUresult ret;                                                                     \
+		if (NESTED)                                                                       \
+			return DRIVER(name)(key);                                                 \
+		own = process_own();                                                              \
+		if (enter(own) == MUTEX_MISSED)                                                   \
+			own = NULL;                                                               \
+		entry = charge_release(kind, (uintptr_t)(key));                                   \
+		ret = charge_released(&entry, CALL(name, key));                                   \
+		if (own != NULL)                                                                  \
+			mutex_leave(&own->modules);                                               \
+		return ret;                                                                       \
+	} while (0)
 
 CUresult EXPORT cuModuleUnload(CUmodule module)
 {
-	struct ledger_entry entry;
-
-	if (NESTED)
-		return DRIVER(cuModuleUnload)(module);
-	entry = unload(LEDGER_MODULE, (uintptr_t)module);
-	return unloaded(&entry, CALL(cuModuleUnload, module));
+	UNLOAD(cuModuleUnload, LEDGER_MODULE, module);
 }
 
 CUresult EXPORT cuLibraryUnload(CUlibrary library)
 {
-	struct ledger_entry entry;
-
-	if (NESTED)
-		return DRIVER(cuLibraryUnload)(library);
-	entry = unload(LEDGER_LIBRARY, (uintptr_t)library);
-	return unloaded(&entry, CALL(cuLibraryUnload, library));
+	UNLOAD(cuLibraryUnload, LEDGER_LIBRARY, library);
 }
 
 /* True: a library comes to life in the current context with this call, as far as we know. */

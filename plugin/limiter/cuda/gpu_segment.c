@@ -9,7 +9,6 @@
 #define NOT_READY 600
 #define NS_PER_MS 1e6f
 #define ABANDONED_NS 100000000ull	/* the most that an open end costs */
-#define LOST_NS 1000000000ull		/* the most that a context's end costs */
 #define STALE_NS 10000000ull		/* open for so long: no further launch is awaited */
 #define REBASE_NS 10000000		/* elapsed times are floats, and clocks drift */
 #define CALM_DRIFT 50000		/* by such a part of the time, either way, until more is seen, */
@@ -189,7 +188,7 @@ static bool stale(const struct gpu_segment *segment)
 	       bucket_now() - __atomic_load_n(&segment->touched, __ATOMIC_RELAXED) > STALE_NS;
 }
 
-void gpu_segments_settle(struct gpu_context *gpu)
+static void settle(struct gpu_context *gpu, bool ends)
 {
 	if (__atomic_exchange_n(&gpu->settling, 1, __ATOMIC_ACQUIRE) != 0)
 		return;
@@ -203,11 +202,23 @@ void gpu_segments_settle(struct gpu_context *gpu)
 
 			if (gpu_segment_claim(segment, SEGMENT_FLYING))
 				finish(gpu, stream, segment);
-			else if (stale(segment) && gpu_segment_claim(segment, SEGMENT_OPEN))
+			else if (!ends && stale(segment) && gpu_segment_claim(segment, SEGMENT_OPEN))
 				gpu_segment_abandon(gpu, stream, segment);
 		}
 	}
 	__atomic_store_n(&gpu->settling, 0, __ATOMIC_RELEASE);
+}
+
+void gpu_segments_settle(struct gpu_context *gpu)
+{
+	settle(gpu, false);
+}
+
+void gpu_segments_ending(struct gpu_context *gpu, bool look)
+{
+	if (look)
+		settle(gpu, true);
+	__atomic_store_n(&gpu->ending_ns, bucket_now(), __ATOMIC_RELAXED);
 }
 
 void gpu_segments_await(struct gpu_context *gpu)
@@ -219,15 +230,20 @@ void gpu_segments_await(struct gpu_context *gpu)
 	}
 }
 
+/* The driver has waited for what was in flight. Of a segment that is open nobody knows whether it was; but where that
+ * took long, something was. */
 void gpu_segments_lost(struct gpu_context *gpu)
 {
+	uint64_t ending = __atomic_load_n(&gpu->ending_ns, __ATOMIC_RELAXED);
+	uint64_t waited = ending != 0 ? bucket_now() - ending : 0;
+
 	for (unsigned int i = 0; i < GPU_STREAMS; i++)
 		for (unsigned int j = 0; j < GPU_SEGMENTS; j++) {
 			struct gpu_segment *segment = &gpu->streams[i].segments[j];
 
 			if (gpu_segment_claim(segment, SEGMENT_FLYING))
-				charge_open(gpu, segment, LOST_NS);
+				charge_open(gpu, segment, UINT64_MAX);
 			else if (gpu_segment_claim(segment, SEGMENT_OPEN))
-				charge_open(gpu, segment, ABANDONED_NS);
+				charge_open(gpu, segment, ABANDONED_NS + waited);
 		}
 }

@@ -430,13 +430,37 @@ void gpu_time_settle(void)
 	unrelax(mode);
 }
 
-void gpu_time_forget(CUcontext context)
+/* NULL: nothing was launched there. */
+static struct gpu_context *known(CUcontext context, struct gpu_table **all)
 {
 	struct process *own = process_own();
-	struct gpu_table *all = own != NULL ? __atomic_load_n(&own->gpu, __ATOMIC_ACQUIRE) : NULL;
-	struct gpu_context *gpu = all != NULL ? entry_of(all, (uint64_t)(uintptr_t)context, NULL) : NULL;
 
-	if (gpu == NULL || context == NULL)
+	*all = own != NULL ? __atomic_load_n(&own->gpu, __ATOMIC_ACQUIRE) : NULL;
+	return *all != NULL && context != NULL ? entry_of(*all, (uint64_t)(uintptr_t)context, NULL) : NULL;
+}
+
+void gpu_time_ending(CUcontext context)
+{
+	struct gpu_table *all;
+	struct gpu_context *gpu = known(context, &all);
+	bool pushed = gpu != NULL && CALL(cuCtxPushCurrent_v2, context) == CUDA_SUCCESS;
+	int mode;
+
+	if (gpu == NULL)
+		return;
+	mode = relax();
+	gpu_segments_ending(gpu, pushed);
+	unrelax(mode);
+	if (pushed)
+		CALL(cuCtxPopCurrent_v2, &context);
+}
+
+void gpu_time_forget(CUcontext context)
+{
+	struct gpu_table *all;
+	struct gpu_context *gpu = known(context, &all);
+
+	if (gpu == NULL)
 		return;
 	gpu_segments_await(gpu);	/* what that thread gives back is charged as lost too */
 	gpu_segments_lost(gpu);

@@ -26,7 +26,10 @@ CUresult gpu_time_end(struct launch *launch, CUresult ret);	/* returns ret */
 void gpu_time_close(CUstream stream, bool per_thread);
 
 void gpu_time_settle(void);		/* charge what is over, of the thread's context */
-void gpu_time_forget(CUcontext context);	/* it ended: its events are gone */
+
+/* Before the driver ends a context, which waits for its work, and after it: its events are gone then. */
+void gpu_time_ending(CUcontext context);
+void gpu_time_forget(CUcontext context);
 
 /* Call the driver's launch function `name` in its hook, measured, and return from the hook. */
 #define MEASURED(name, stream, per_thread, ...)                                                   \
