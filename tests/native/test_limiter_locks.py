@@ -63,6 +63,30 @@ def _loads(call: str) -> Hook:
     return lambda _: (call, "&ptr", "image")
 
 
+_ON_CARD = "\x01\0\0\0" + "\0" * 4 + "\x01\0\0\0" + "\0" * 20
+"""CUmemAllocationProp: pinned memory of the first card."""
+
+
+def _creates(_: Child) -> tuple[Any, ...]:
+    return ("cuMemCreate", "&u64", 2 * MIB, _ON_CARD, 0)
+
+
+def _backing(process: Child) -> int:
+    status, handle = process.call(*_creates(process))
+    assert status == 0
+    return int(handle)
+
+
+def _releases(process: Child) -> tuple[Any, ...]:
+    return ("cuMemRelease", _backing(process))
+
+
+def _unmaps(process: Child) -> tuple[Any, ...]:
+    status, address = process.call("cuMemAddressReserve", "&u64", 2 * MIB, 0, 0, 0)
+    assert (status, process.call("cuMemMap", address, 2 * MIB, 0, _backing(process), 0)) == (0, [0])
+    return ("cuMemUnmap", address, 2 * MIB)
+
+
 def _unloads(process: Child) -> tuple[Any, ...]:
     return ("cuModuleUnload", _module(process))
 
@@ -79,6 +103,9 @@ def _unloads(process: Child) -> tuple[Any, ...]:
         (_loads("cuModuleLoadData"), _loads("cuModuleLoadFatBinary"), 3),
         (_loads("cuModuleLoadData"), _unloads, 3),
         (_unloads, _loads("cuModuleLoadFatBinary"), 3),
+        (_unmaps, _creates, 1),
+        (_releases, _unmaps, 1),
+        (_creates, _unmaps, 1),
     ],
 )
 def test_a_call_that_waits_keeps_no_other_waiting(

@@ -100,8 +100,9 @@ struct process {
 	struct mutex contexts;		/* guards which contexts are in the ledger, and the next */
 	unsigned int context_number;	/* of the last one that was made */
 	struct gpu_table *gpu;		/* GPU time that is being measured; atomic */
-	struct deep_mutex virtual;	/* held while backing or mappings change */
+	struct mutex virtual;	/* held while backing or mappings change in the ledger */
 	unsigned int backings;	/* the number of the last one that was made */
+	uint16_t mappings;	/* likewise */
 	bool tiles;		/* backing is mapped into an array, or was; atomic */
 	struct deep_mutex accounts;	/* held while the driver says what pools and graphs hold */
 	struct pool_seen pools[POOLS_SEEN];

@@ -183,6 +183,15 @@ static __attribute__((noinline, cold)) CUresult settle_late(uint64_t bytes, enum
 	return charge.why;
 }
 
+/* The driver gives an address anew once what had it is gone: with its context, which is about to be forgotten. */
+static void replace(enum ledger_kind kind, uint64_t key)
+{
+	struct ledger_entry before;
+
+	if ((kind == LEDGER_POINTER || kind == LEDGER_ARRAY || kind == LEDGER_MIPMAP) && ledger_take(kind, key, &before))
+		charge_give_back(&before);
+}
+
 CUresult charge_settle(const struct charge *charge, CUresult ret, enum ledger_kind kind,
 		       uint64_t key)
 {
@@ -190,13 +199,15 @@ CUresult charge_settle(const struct charge *charge, CUresult ret, enum ledger_ki
 
 	if (charge->card == NULL)
 		return late && ret == CUDA_SUCCESS ? settle_late(charge->bytes, kind, key) : ret;
-	if (ret != CUDA_SUCCESS)
+	if (ret != CUDA_SUCCESS) {
 		usage_release(card_index(charge->card), charge->bytes);
-	else
+	} else {
+		replace(kind, key);
 		ledger_put((struct ledger_entry){ .key = key, .bytes = charge->bytes,
 						  .of = charge->context, .references = 1,
 						  .kind = (uint16_t)kind,
 						  .card = (int16_t)card_index(charge->card) });
+	}
 	return ret;
 }
 

@@ -1,6 +1,7 @@
 /* contexts.c - threads make and end contexts that hold memory, on the driver that gives the address of the last ended
- * one to whoever comes next: `contexts THREADS ROUNDS`. Another thread retains and releases the primary one. All is
- * given back at the end, and each context counts while it is there. The limit is 64 MiB and a context takes 4 MiB. */
+ * one to whoever comes next, and map and unmap backing: `contexts THREADS ROUNDS`. Another thread retains and releases
+ * the primary one. All is given back at the end, and all counts while it is there. The limit is 64 MiB and a context
+ * takes 4 MiB. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <unistd.h>
@@ -8,6 +9,18 @@
 #include "client.h"
 
 static int rounds, running;
+
+static void map_and_unmap(void)
+{
+	struct CUmem_allocation_prop card = { .type = 1, .location = { CU_MEM_LOCATION_DEVICE, 0 } };
+	CUmemGenericAllocationHandle handle;
+	CUdeviceptr at = (uintptr_t)&card & ~(MIB - 1);	/* the thread's */
+
+	MUST(CU(cuMemCreate)(&handle, MIB, &card, 0) == CUDA_SUCCESS);
+	MUST(CU(cuMemMap)(at, MIB, 0, handle, 0) == CUDA_SUCCESS);
+	MUST(CU(cuMemRelease)(handle) == CUDA_SUCCESS && client_free() <= 54 * MIB);
+	MUST(CU(cuMemUnmap)(at, MIB) == CUDA_SUCCESS);
+}
 
 static void *make_and_end(void *nothing)
 {
@@ -18,6 +31,7 @@ static void *make_and_end(void *nothing)
 		MUST(CU(cuCtxCreate_v2)(&context, 0, 0) == CUDA_SUCCESS);
 		MUST(CU(cuMemAlloc_v2)(&at, MIB) == CUDA_SUCCESS);
 		MUST(client_free() <= 55 * MIB);
+		map_and_unmap();
 		MUST(CU(cuCtxDestroy_v2)(context) == CUDA_SUCCESS);
 	}
 	__atomic_sub_fetch(&running, 1, __ATOMIC_SEQ_CST);
