@@ -13,6 +13,9 @@
 #include "limits.h"
 #include "usage.h"
 
+/* What is there now; the compiler takes it from the copy afterwards, and does not look again. */
+#define READ_ONCE(at) (*(const volatile __typeof__(*(at)) *)(at))
+
 /* More than 0 while the driver runs below a hook: what it calls of itself is part of that. It stays so in a
  * thread that has left the driver by longjmp, and a handler of a signal may call the driver below it: so
  * where it is, the caller must be the driver. To be asked in a hook itself. */

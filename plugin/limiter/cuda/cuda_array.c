@@ -71,7 +71,7 @@ CUresult EXPORT cuArrayCreate(CUarray *out, const struct CUarray_descriptor_v1 *
 
 	if (NESTED || out == NULL || wanted == NULL)
 		return DRIVER(cuArrayCreate)(out, wanted);
-	copy = *wanted;
+	copy = READ_ONCE(wanted);
 	array = *out;
 	if (!charge_current(&charge, array_bytes(&(struct CUarray3d_descriptor){
 		copy.width, copy.height, 0, copy.format, copy.channels, 0 })))
@@ -91,7 +91,7 @@ CUresult EXPORT cuArrayCreate_v2(CUarray *out, const struct CUarray_descriptor *
 
 	if (NESTED || out == NULL || wanted == NULL)
 		return DRIVER(cuArrayCreate_v2)(out, wanted);
-	copy = *wanted;
+	copy = READ_ONCE(wanted);
 	array = *out;
 	if (!charge_current(&charge, array_bytes(&(struct CUarray3d_descriptor){
 		copy.width, copy.height, 0, copy.format, copy.channels, 0 })))
@@ -111,7 +111,7 @@ CUresult EXPORT cuArray3DCreate(CUarray *out, const struct CUarray3d_descriptor_
 
 	if (NESTED || out == NULL || wanted == NULL)
 		return DRIVER(cuArray3DCreate)(out, wanted);
-	copy = *wanted;
+	copy = READ_ONCE(wanted);
 	array = *out;
 	if (!charge_current(&charge, array_bytes(&(struct CUarray3d_descriptor){
 		copy.width, copy.height, copy.depth, copy.format, copy.channels, copy.flags })))
@@ -131,7 +131,7 @@ CUresult EXPORT cuArray3DCreate_v2(CUarray *out, const struct CUarray3d_descript
 
 	if (NESTED || out == NULL || wanted == NULL)
 		return DRIVER(cuArray3DCreate_v2)(out, wanted);
-	copy = *wanted;
+	copy = READ_ONCE(wanted);
 	array = *out;
 	if (!charge_current(&charge, array_bytes(&copy)))
 		return charge.why;
@@ -163,7 +163,7 @@ CUresult EXPORT cuMipmappedArrayCreate(CUmipmappedArray *out,
 
 	if (NESTED || out == NULL || wanted == NULL)
 		return DRIVER(cuMipmappedArrayCreate)(out, wanted, levels);
-	copy = *wanted;
+	copy = READ_ONCE(wanted);
 	array = *out;
 	if (!charge_current(&charge, mipmap_bytes(copy, levels)))
 		return charge.why;

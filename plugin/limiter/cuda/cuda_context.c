@@ -144,7 +144,7 @@ CUresult EXPORT cuCtxCreate_v4(CUcontext *out, struct CUctx_create_params *param
 	if (NESTED || out == NULL)
 		return DRIVER(cuCtxCreate_v4)(out, params, flags, device);
 	if (params != NULL)
-		copy = *params;
+		copy = READ_ONCE(params);
 	if (copy.affinities != 0)
 		mps_distrust();
 	CREATE(cuCtxCreate_v4, params != NULL ? &copy : NULL, flags, device);

@@ -343,7 +343,7 @@ CUresult EXPORT cuGraphInstantiateWithFlags(CUgraphExec *out, CUgraph graph, uns
 		CUresult ret;                                                                     \
 		if (NESTED || out == NULL || params == NULL)                                      \
 			return DRIVER(name)(out, graph, params);                                  \
-		copy = *params;                                                                   \
+		copy = READ_ONCE(params);                                                         \
 		exec = *out;                                                                      \
 		ret = CALL(name, &exec, graph, &copy);                                            \
 		params->error_node = copy.error_node;                                             \

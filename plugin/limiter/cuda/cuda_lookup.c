@@ -62,7 +62,7 @@ static void *stand_in(const char *symbol, void *given)
 #define NAME_MAX 256			/* no function's name is longer */
 
 /* The name, before the program can change it again; of one that is too long what fits, which is no function's. */
-static void copy_name(char out[NAME_MAX], const char *name)
+static void copy_name(char out[NAME_MAX], const volatile char *name)
 {
 	unsigned int at = 0;
 

@@ -321,7 +321,7 @@ CUresult EXPORT cuMemPoolCreate(CUmemoryPool *out, const struct CUmem_pool_props
 
 	if (NESTED || out == NULL || props == NULL)
 		return DRIVER(cuMemPoolCreate)(out, props);
-	copy = *props;
+	copy = READ_ONCE(props);
 	pool = *out;
 	ret = CALL(cuMemPoolCreate, &pool, &copy);
 	if (ret == CUDA_SUCCESS)

@@ -90,7 +90,7 @@ CUresult EXPORT cuMemCreate(CUmemGenericAllocationHandle *out, size_t bytes,
 
 	if (NESTED || out == NULL || prop == NULL)
 		return DRIVER(cuMemCreate)(out, bytes, prop, flags);
-	copy = *prop;
+	copy = READ_ONCE(prop);
 	handle = *out;
 	if (copy.location.type == CU_MEM_LOCATION_DEVICE &&
 	    !charge_card(&charge, charge_device_card(copy.location.id), bytes))
@@ -463,7 +463,7 @@ static struct CUarray_map *copy_of(const struct CUarray_map *list, unsigned int 
 	struct CUarray_map *copy = system_map(count * sizeof(*copy), -1);
 
 	for (unsigned int i = 0; copy != NULL && i < count; i++)
-		copy[i] = list[i];
+		copy[i] = READ_ONCE(&list[i]);
 	return copy;
 }
 
