@@ -421,13 +421,7 @@ static void tile(struct process *own, uint64_t array, const struct ledger_entry 
 
 static bool hold_tiles(struct hold *hold, const struct CUarray_map *list, unsigned int count)
 {
-	bool ours = false;
-
 	hold_none(hold);
-	for (unsigned int i = 0; i < count && !ours; i++)
-		ours = list[i].operation == CU_MEM_OPERATION_MAP && ledger_has(LEDGER_BACKING, list[i].handle);
-	if (!ours)
-		return true;
 	if (!make_room(hold, count))
 		return false;
 	lock();
@@ -444,8 +438,6 @@ static CUresult tiled(struct hold *hold, CUresult ret, const struct CUarray_map 
 	struct process *own = process_own();
 	unsigned int held = 0;
 
-	if (hold->count == 0)
-		return ret;
 	lock();
 	for (unsigned int i = 0; i < count && held < hold->count; i++) {
 		if (list[i].operation != CU_MEM_OPERATION_MAP || list[i].handle != hold->all[held].bytes)
