@@ -44,8 +44,10 @@ limiter: venv ## build the limiter's two libraries (plugin/limiter) into build/l
 demo: cc venv simdriver ## run the scenarios on simulated cards, then a console until Ctrl-C (ONCE=1: without; DEMO_ARGS="--policy spread")
 	@$(PY) -m edgegpu_sim.demo --out build/demo.json $(if $(ONCE),--no-console) $(DEMO_ARGS)
 
+# What make cloud runs is ignored, and not only deselected: else each process reads those 1 900 tests first.
 test: cc venv simdriver limiter ## run every tier that needs no root (TIERS=tests/unit: one; PYTEST_ARGS=-x)
-	@$(PY) -m pytest -m "not e2e and not gpu and not cloud and not sanitizer and not shares" $(SPREAD) $(PYTEST_ARGS) $(HAVE)
+	@$(PY) -m pytest -m "not e2e and not gpu and not cloud and not sanitizer and not shares" $(SPREAD) \
+		--ignore=tests/integration/cloud $(PYTEST_ARGS) $(HAVE)
 
 native: cc venv simdriver limiter ## the C parts without a card: simulated driver, limiter, under sanitizers too (FULL=1, alone: every share)
 	@$(PY) -m pytest -m "not gpu and not shares" $(SPREAD) $(PYTEST_ARGS) tests/native

@@ -2,7 +2,7 @@
 #define _GNU_SOURCE
 #include <stdlib.h>
 
-#include "cuda_objects.h"
+#include "cuda_engine.h"
 
 #define CONTEXT_API 3020		/* since CUDA 3.2 contexts have this version */
 
@@ -28,9 +28,14 @@ CUresult cu_context_make(struct cu_dev *dev, bool primary, unsigned int flags, C
 	return CUDA_SUCCESS;
 }
 
+/* What it has in flight comes to its end first: NVIDIA documents that what kernels printed is written then. Nobody
+ * finds the context meanwhile, and others go on. */
 void cu_context_drop(CUcontext ctx)
 {
 	cu_remove_context(ctx);
+	cu_unlock();
+	cu_wait_context(ctx);
+	cu_lock();
 	cu_drop_all(ctx);
 	cu_pools_reset(ctx->dev);
 	cu_give(ctx->dev, cu_driver()->context_mib * SIM_MIB + ctx->setting_bytes);
@@ -67,6 +72,7 @@ SIM_API CUresult cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice index)
 
 static CUresult release(const char *call, CUdevice index, bool reset)
 {
+	CUcontext primary;
 	struct cu_dev *dev;
 	CUresult ret = cu_enter_dev(call, index, &dev);
 
@@ -76,9 +82,10 @@ static CUresult release(const char *call, CUdevice index, bool reset)
 	if (dev->primary_users == 0 && !reset)
 		ret = CUDA_ERROR_INVALID_CONTEXT;
 	else if (dev->primary != NULL && (reset || --dev->primary_users == 0)) {
-		cu_context_drop(dev->primary);
+		primary = dev->primary;
 		dev->primary = NULL;
 		dev->primary_users = 0;
+		cu_context_drop(primary);
 	}
 	cu_unlock();
 	return ret;

@@ -71,6 +71,7 @@ void cu_engine_remove(struct cu_stream *stream, bool finish);	/* frees it; finis
 /* cuda_waits.c */
 CUresult cu_submit(struct cu_stream *stream, struct cu_op op);
 void cu_wait_stream(struct cu_stream *stream);
+void cu_wait_context(CUcontext ctx);	/* all its streams, those too whose handle is gone */
 bool cu_stream_idle(struct cu_stream *stream);
 CUresult cu_record(struct cu_stream *stream, struct cu_event *event);
 CUresult cu_stream_wait(struct cu_stream *stream, struct cu_event *event);

@@ -150,6 +150,7 @@ SIM_API CUresult cuGreenCtxDestroy(struct green *handle)
 	CUresult ret = cu_enter(__func__);
 	CUdevice device = -1;
 	struct green *green;
+	CUcontext ctx;
 
 	if (ret != CUDA_SUCCESS)
 		return ret;
@@ -157,8 +158,9 @@ SIM_API CUresult cuGreenCtxDestroy(struct green *handle)
 	green = (struct green *)cu_find(CU_GREEN, cu_key(handle));
 	if (green != NULL) {
 		device = green->device;
-		cu_context_drop(green->ctx);
+		ctx = green->ctx;
 		cu_drop(&green->object);
+		cu_context_drop(ctx);
 	}
 	cu_unlock();
 	return green == NULL ? CUDA_ERROR_INVALID_VALUE : cu_primary_release(device);

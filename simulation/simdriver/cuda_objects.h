@@ -78,7 +78,7 @@ CUresult cu_stream_make(const char *call, unsigned int flags, int priority, stru
 
 /* cuda_ctx.c; callers of the first two hold the lock. */
 CUresult cu_context_make(struct cu_dev *dev, bool primary, unsigned int flags, CUcontext *out);
-void cu_context_drop(CUcontext ctx);
+void cu_context_drop(CUcontext ctx);	/* lets go of the lock while the context's work comes to its end */
 CUresult cu_primary_retain(CUdevice index, CUcontext *out);
 CUresult cu_primary_release(CUdevice index);
 

@@ -50,6 +50,40 @@ void cu_wait_stream(struct cu_stream *stream)
 	sim_sleep_until(until);
 }
 
+struct context_work {
+	CUcontext ctx;
+	bool queued;
+	uint64_t until;
+};
+
+static void add_work(struct cu_stream *stream, void *data)
+{
+	struct context_work *work = data;
+
+	if (stream->object.ctx != work->ctx)
+		return;
+	work->queued |= stream->first != NULL || stream->calling;
+	if (stream->until > work->until)
+		work->until = stream->until;
+}
+
+void cu_wait_context(CUcontext ctx)
+{
+	struct context_work work;
+
+	cu_engine_lock();
+	cu_engine_move();
+	for (;;) {
+		work = (struct context_work){ .ctx = ctx };
+		cu_engine_each(add_work, &work);
+		if (!work.queued)
+			break;
+		cu_engine_wait();
+	}
+	cu_engine_unlock();
+	sim_sleep_until(work.until);
+}
+
 bool cu_stream_idle(struct cu_stream *stream)
 {
 	bool idle;

@@ -141,8 +141,9 @@ class Bed:
         its device manager). So would k3s's restarts in tests end what has to live through them.
         """
         self.cluster.kubectl("scale", "deployment", *APPS, "--replicas=0")
-        for name in APPS:
-            wait_until(lambda app=name: not self.cluster.pods("default", app), what=f"{name} is gone", every_s=0.5)
+        wait_until(
+            lambda: not any(self.cluster.pods("default", app) for app in APPS), what=f"{APPS} are gone", every_s=0.5
+        )
 
     def apps_run(self) -> dict[str, str]:
         """Wait until each service runs and sees one card; returns the id of each one's container."""

@@ -170,8 +170,10 @@ class Pair:
         with self.bed.store.write() as tx:
             box = tx.boxes.get([DEVICE])[DEVICE]
             sequence = box.sequence.give_rev(digest(value))
-            tx.boxes.add_spec(DEVICE, Revision(rev=sequence.rev, spec=value, at_s=self.bed.world.now_s, by="anna"))
-            tx.boxes.put([replace(box, sequence=sequence, spec_rev=sequence.rev, touched=tx.notes.changed())])
+            change = tx.notes.changed()
+            revision = Revision(rev=sequence.rev, spec=value, at_s=self.bed.world.now_s, by="anna")
+            tx.boxes.add_spec(DEVICE, revision, change=change)
+            tx.boxes.put([replace(box, sequence=sequence, spec_rev=sequence.rev, touched=change)])
         return sequence.rev
 
     def away(self) -> None:

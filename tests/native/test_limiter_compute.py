@@ -250,6 +250,12 @@ def test_a_pause_before_a_wait_is_not_charged(make: Make, tmp_path: Path, limite
     assert float(make(20).run(program, "idle")) > 8
 
 
+@pytest.mark.parametrize("before", [0, 4], ids=["one kernel", "behind short ones"])
+def test_a_context_for_each_kernel_escapes_no_share(make: Make, compute: Path, before: int) -> None:
+    """What it has in flight when it is destroyed runs to its end: 1.5 s at half of the card are 3 s."""
+    assert float(make(50).run(compute, "renew", str(1500 * MS), str(before))) < 50 + POINTS
+
+
 def test_more_streams_than_are_known_at_once(make: Make, compute: Path) -> None:
     make(50).run(compute, "streams", "5")
 

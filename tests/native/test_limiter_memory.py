@@ -11,9 +11,13 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from native.limiterkit import LIBRARIES, MIB, SLOTS, Container, make_container
+from native.limiterkit import LIBRARIES, MIB, SLOTS, USAGE_BYTES, Container, make_container
 from native.simkit import Child
 
+from edgegpu_plugin.containers.bypass import CountedContainer
+from edgegpu_plugin.containers.container_folder import ContainerFolders
+from edgegpu_plugin.containers.held.uncounted import UncountedMemory
+from edgegpu_plugin.containers.held.usage_sizes import UsageSizes
 from edgegpu_plugin.containers.usage_file import forget_most, read_usage
 from edgegpu_sim.driver import SimCard, SimDriver, SimVersions
 
@@ -351,6 +355,26 @@ def test_a_limit_that_changes_is_followed_within_a_second(
     assert process.call("cuMemAlloc_v2", "&u64", 1)[0] == OOM
     assert process.call("cuMemFree_v2", held) == [0]
     assert process.call("cuMemAlloc_v2", "&u64", 1)[0] == OOM  # it is still above
+
+
+def test_a_container_goes_on_beside_a_plugin_that_counts_in_another_form(
+    start: Start, container: Container, two_cards: list[SimCard]
+) -> None:
+    """As after an upgrade: its limiter stays, and the plugin leaves its figures alone until it starts again."""
+    process = start()
+    process.open_cuda()
+    process.alloc(600)
+    (container.folder / "form").write_text(f"2 {USAGE_BYTES}\n")
+    before = container.usage.read_bytes()
+    folders, key = ContainerFolders(root=container.folder.parent), ("u", "main")
+    held = {key: CountedContainer([container.usage], {two_cards[0].uuid: LIMIT_MIB * MIB})}
+    assert folders.state(container.folder) is None
+    assert folders.users(container.folder) == [process.pid]
+    assert UncountedMemory().look({(key, two_cards[0].uuid): 700 * MIB}, held) == set()
+    assert not UsageSizes().look(held)
+    assert container.usage.read_bytes() == before
+    process.alloc(LEFT_MIB - 600)
+    assert process.call("cuMemAlloc_v2", "&u64", 1)[0] == OOM
 
 
 @pytest.mark.parametrize("text", ["", "nonsense\n", "edgegpu-limits 1\ncard GPU-1 memory_bytes=9\n"])

@@ -108,6 +108,13 @@ def test_who_is_called_back_by_the_driver_may_call_it(
     container.run(programs("callback"), null_driver / "libcuda.so.1")
 
 
+def test_contexts_that_come_and_go_in_threads_count_while_they_are_there(
+    container: Container, programs: Compile
+) -> None:
+    container.run(programs("contexts"), "4", "4000")
+    assert container.counted() == 0
+
+
 def test_a_card_that_could_not_be_counted_at_first_is_counted_later(container: Container, programs: Compile) -> None:
     container.run(programs("late"))
 
@@ -277,7 +284,11 @@ def test_processes_that_take_turns_are_charged_for_all_that_they_use(limiter_bui
 @pytest.mark.sanitizer
 @pytest.mark.parametrize(
     ("sanitizer", "command"),
-    [("thread", ("racer", "threads", "4", "500")), ("address,undefined", ("families",))],
+    [
+        ("thread", ("racer", "threads", "4", "500")),
+        ("thread", ("contexts", "4", "500")),
+        ("address,undefined", ("families",)),
+    ],
 )
 def test_under_a_sanitizer(
     tmp_path: Path, limiter_build: Path, null_driver: Path, sanitizer: str, command: tuple[str, ...]

@@ -1,5 +1,6 @@
 """The CUDA driver interface, by ctypes."""
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -85,6 +86,22 @@ def test_own_contexts_form_a_stack(cuda: Child) -> None:
     cuda.alloc(10)
     assert cuda.call("cuCtxDestroy_v2", own) == [0]
     assert cuda.call("cuCtxGetDevice", "&int") == [0, 0]
+    assert cuda.call("cuCtxPushCurrent_v2", own) == [201]
+
+
+def test_what_a_context_has_in_flight_comes_to_its_end_first(cuda: Child) -> None:
+    """And nobody else waits for that, who works in another context."""
+    status, own = cuda.call("cuCtxCreate_v2", "&ptr", 0, 0)
+    _, module = cuda.call("cuModuleLoadData", "&ptr", "image")
+    _, function = cuda.call("cuModuleGetFunction", "&ptr", module, "step_500ms")
+    began = time.monotonic()
+    assert cuda.call("cuLaunchKernel", function, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0) == [0]
+    assert (status, cuda.call("cuCtxPopCurrent_v2", "&ptr")) == (0, [0, own])
+    ending = cuda.start("cuCtxDestroy_v2", own)
+    cuda.alloc(1)
+    assert not cuda.answered(ending)
+    assert cuda.result(ending) == [0]
+    assert time.monotonic() - began > 0.5
     assert cuda.call("cuCtxPushCurrent_v2", own) == [201]
 
 

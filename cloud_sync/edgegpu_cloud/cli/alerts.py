@@ -24,6 +24,7 @@ from edgegpu_cloud.cli.common import (
     say,
 )
 from edgegpu_cloud.errors import ForbiddenError
+from edgegpu_cloud.numbers import LARGEST
 from edgegpu_cloud.store.alerts.tables import THAT_FIRE, AlertFilter
 
 HELP = """\
@@ -68,7 +69,7 @@ hosts alone.
 
 OverOption = Annotated[bool, typer.Option("--all", help="Those too that are over.")]
 ForOption = Annotated[str, typer.Option("--for", metavar="TIME", help="How long: 2h, 3d.")]
-NumberArgument = Annotated[int, typer.Argument(metavar="NUMBER", min=1, help="As `alerts list` has it.")]
+NumberArgument = Annotated[int, typer.Argument(metavar="NUMBER", min=1, max=LARGEST, help="As `alerts list` has it.")]
 
 _EVERY = AlertFilter(over=None)
 _HEADS = ("NUMBER", "KIND", "BOX", "SINCE", "STATE", "WHAT")

@@ -10,6 +10,7 @@ import typer
 from edgegpu_cloud.cli.common import DEFAULT, SERVER, Cloud, reached
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.limits.apps import apps_of
+from edgegpu_cloud.fleet.operations.box_set import BoxSet
 from edgegpu_cloud.fleet.specs import desired_items, read_app
 from edgegpu_sync.rules.ops import OPS
 
@@ -26,6 +27,44 @@ def app_of(text: str) -> tuple[str, str]:
         return read_app(text)
     except CloudError as error:
         raise typer.BadParameter(error.text) from error
+
+
+def expected_of(token: str) -> BoxSet | None:
+    """Return the boxes that a preview has shown, by its token; None where none is given.
+
+    Raises:
+        typer.BadParameter: it is no token.
+    """
+    if not token:
+        return None
+    try:
+        return BoxSet.read(token)
+    except CloudError as error:
+        raise typer.BadParameter("it is no token that --preview prints", param_hint="--expect") from error
+
+
+def check_expected(expect: BoxSet | None, *, preview: bool) -> None:
+    """Refuse a token beside `--preview`, which prints one.
+
+    Raises:
+        typer.BadParameter: both are given.
+    """
+    if preview and expect is not None:
+        text = "it prints a token, and --expect takes one: give one of the two"
+        raise typer.BadParameter(text, param_hint="--preview")
+
+
+def expected_by(token: str, *, selector: str, preview: bool) -> BoxSet | None:
+    """Return the boxes that the preview of a change by labels has shown, by its token; None where none is given.
+
+    Raises:
+        typer.BadParameter: it is no token, a preview is asked for too, or one box is named.
+    """
+    expect = expected_of(token)
+    check_expected(expect, preview=preview)
+    if expect is not None and not selector:
+        raise typer.BadParameter("it is for boxes by their labels: give -l too", param_hint="--expect")
+    return expect
 
 
 def complete_boxes(context: typer.Context, incomplete: str) -> list[str]:
@@ -114,6 +153,9 @@ ContainerOption = Annotated[
     typer.Option("--container", metavar="NAME", help="Which of its containers  [default: the one that uses cards]"),
 ]
 PreviewOption = Annotated[bool, typer.Option("--preview", help="Change nothing: say what would come of it.")]
+ExpectOption = Annotated[
+    str, typer.Option("--expect", metavar="TOKEN", help="As --preview prints it: change those boxes alone.")
+]
 WaitOption = Annotated[bool, typer.Option("--wait", help="Wait until the box has applied or refused it.")]
 TimeoutOption = Annotated[
     str | None, typer.Option("--timeout", metavar="TIME", help="How long --wait waits: 90s, 10m.  [default: 10m]")

@@ -61,6 +61,12 @@ def tried(box: str, ask: Callable[[], T], *, many: bool) -> T | RefusedBox:
         return RefusedBox(box, error)
 
 
+def print_token(seen: str, *, as_json: bool) -> None:
+    """Print the token of the boxes that a preview has shown; on stderr beside JSON. An older server gives none."""
+    if seen:
+        typer.echo(f"to change these boxes, --expect in the place of --preview:\n  --expect {seen}", err=as_json)
+
+
 def end_by(statuses: Sequence[int]) -> None:
     """Exit with the worst status of several boxes: a failed one counts before one not ended, that before one done."""
     order = (EXIT_FAILED, EXIT_WAITING, 0)

@@ -27,6 +27,7 @@ from edgegpu_cloud.enrolment.key_files import file_sha256, read_file
 from edgegpu_cloud.fleet.access import Access
 from edgegpu_cloud.http.urls import console_url, link_url
 from edgegpu_cloud.layout import CloudConfig, CloudLayout, store_url
+from edgegpu_cloud.numbers import is_number
 from edgegpu_cloud.people.people import FIRST_ADMIN_S, People
 from edgegpu_cloud.store.migrations import load_revisions
 from edgegpu_cloud.store.store import ControllerStore
@@ -192,7 +193,7 @@ def _address(text: str) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
     if not colon or (":" in host.strip("[]") and not host.endswith("]")):
         return text.strip("[]"), _PORT
-    if not port.isdecimal() or not 0 < int(port) <= _MOST_PORT:
+    if not is_number(port, digits=len(str(_MOST_PORT))) or not 0 < int(port) <= _MOST_PORT:
         raise typer.BadParameter(f"no HOST:PORT: {text}", param_hint="--broker")
     return host.strip("[]"), int(port)
 

@@ -27,18 +27,15 @@ from edgegpu_cloud.layout import CloudConfig, CloudLayout, load, store_url, with
 from edgegpu_cloud.ownership import become_owner
 from edgegpu_cloud.supervision import Supervised, SupervisedProcess, Supervisor, ended_by_itself
 
-_LOG = logging.getLogger(__name__)
-_LOOK_S = 1.0
-"""How often a process looks whether its tables are migrated."""
-
 HELP = """\
 Run the controller: the link to the broker, HTTPS for boxes (enrolment, renewal, install.sh, the bundle), and the web
 console where controller.yaml has one.
 
 Each is a process of its own, on the same store. One that falls is started again, and the others go on meanwhile. It
 ends with status 0 after SIGTERM or ctrl-C, and with 1 when one of them cannot begin (docs/cloud/set-up.md has the
-units). Where the store's tables are of an older version, it waits for `edgegpu-cloud migrate`. One that runs alone
-tells systemd when it is ready (Type=notify).
+units). Where the store's tables are of an older version, it waits for `edgegpu-cloud migrate`. For tables of a newer
+version it waits a minute, and ends with 1: its unit starts what is installed by then. One that runs alone tells systemd
+when it is ready (Type=notify).
 
 \b
 Examples:
@@ -149,32 +146,15 @@ class _Here:
         """Run one part in this process until it is stopped."""
         group = TaskGroup(ended_by_itself=ended_by_itself)
         group.end_on(signal.SIGTERM, signal.SIGINT)
-        self._await_tables(me, group)
+        from edgegpu_cloud.tables_watch import await_tables  # noqa: PLC0415  (slow to load)
+
+        await_tables(store_url(self.layout, self.config.database), group, tell=me.waits)
         if group.ended:
             return
         if part is Part.CONSOLE:
             self._console(me, group)
         else:
             self._controller_or_https(me, group, link=part is Part.CONTROLLER)
-
-    def _await_tables(self, me: Supervised, group: TaskGroup) -> None:
-        """Wait until somebody has migrated tables that an older edgegpu has made, or until the group ends."""
-        from edgegpu_cloud.store.store import ContendedError, OlderTablesError, check_current  # noqa: PLC0415  (slow to load)
-
-        url, waits = store_url(self.layout, self.config.database), False
-        while not group.ended:
-            try:
-                check_current(url)
-            except (OlderTablesError, ContendedError) as error:  # contended: a migration that takes long is at it
-                if not waits:
-                    _LOG.warning("%s; this process waits: %s", error.text, error.remedy)
-                    me.waits(f"{error.text}: {error.remedy}")
-                waits = True
-                group.wait_until(lambda: False, timeout_s=_LOOK_S)
-            else:
-                if waits:
-                    _LOG.warning("the tables of the store have our version now: this process goes on")
-                return
 
     def _controller_or_https(self, me: Supervised, group: TaskGroup, *, link: bool) -> None:
         standing = hold(self.layout, link=link, bundle="" if link else self.release.missing(), pid=me.pid)

@@ -4,8 +4,10 @@ from typing import Annotated
 
 from fastapi import Path
 
-PathNumber = Annotated[int, Path(ge=1, le=2**53)]
-"""The number of an alert, an alarm or a rollout in a path: what JSON has exactly, and both databases too."""
+from edgegpu_cloud.numbers import LARGEST
+
+PathNumber = Annotated[int, Path(ge=1, le=LARGEST)]
+"""The number of an alert, an alarm or a rollout in a path."""
 
 
 def own_path(text: str) -> str:

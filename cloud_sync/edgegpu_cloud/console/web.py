@@ -1,9 +1,10 @@
 """The console's application: routes, static files, the answers to what goes wrong."""
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
+from types import MappingProxyType
 from urllib.parse import urlencode
 
 from fastapi import FastAPI, Request
@@ -67,6 +68,7 @@ from edgegpu_cloud.store.people.records import Role
 from edgegpu_cloud.store.store import StoreError
 
 _LOG = logging.getLogger(__name__)
+_NO_FORM: Mapping[str, object] = MappingProxyType({"fields": (), "wrong": "", "to": ""})
 
 SIGN_IN = "/sign-in"
 _FOREVER = "public, max-age=31536000, immutable"
@@ -214,7 +216,7 @@ def _add_errors(app: FastAPI) -> None:
     app.add_exception_handler(NotFoundError, _page_of(404, "not-found"))
     app.add_exception_handler(ConflictError, _page_of(409, "conflict"))
     app.add_exception_handler(CloudError, _page_of(400, "refused"))
-    app.add_exception_handler(RequestValidationError, _page_of(422, "refused"))
+    app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http_error)
 
 
@@ -239,6 +241,21 @@ async def _old_form(request: Request, error: Exception) -> Response:
     if any(name in sign_in.SECRET_FIELDS for name, _ in fields):
         return _problem(request, 403, "forged", error)
     return sign_in.page_of_old_form(request, request.state.pages, _path(request), fields, error.visitor)
+
+
+async def _invalid(request: Request, error: Exception) -> Response:
+    """Say what is wrong with a request; a form is shown again with what was typed, to be put right and sent."""
+    if not isinstance(error, RequestValidationError):
+        raise error
+    where, *path = map(str, error.errors()[0]["loc"])
+    if where != "body" or not path or getattr(request.state, "visitor", None) is None:
+        return _problem(request, 422, "refused", error)
+    wrong, fields = path[0], await _fields(request)
+    shown = [(name, text) for name, text in fields if name not in sign_in.SECRET_FIELDS]
+    if wrong not in {name for name, _ in fields}:
+        shown.append((wrong, ""))
+    form = {"fields": shown, "wrong": wrong, "to": _path(request)}
+    return _problem(request, 422, "refused", error, form=form)
 
 
 async def _fields(request: Request) -> list[tuple[str, str]]:
@@ -275,10 +292,12 @@ def _words_of_database(request: Request, error: Exception) -> str:
     return error.words if visitor is not None and visitor.may(Role.ADMIN) else ""
 
 
-def _problem(request: Request, status: int, kind: str, error: Exception) -> Response:
+def _problem(
+    request: Request, status: int, kind: str, error: Exception, *, form: Mapping[str, object] = _NO_FORM
+) -> Response:
     text, remedy = (error.text, error.remedy) if isinstance(error, CloudError) else ("", "")
     if isinstance(error, RequestValidationError):
         text = of_sentence(request_fault(error))
-    values = {"kind": kind, "text": text, "remedy": remedy, "words": _words_of_database(request, error)}
+    values = {"kind": kind, "text": text, "remedy": remedy, "words": _words_of_database(request, error), **form}
     pages: PageRenderer = request.state.pages
     return pages.page(request, "problem.html", values, block="problem", status=status)

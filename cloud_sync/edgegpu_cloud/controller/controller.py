@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Protocol, assert_never
+from typing import assert_never
 
 from edgegpu_cloud.controller import broker_drops
 from edgegpu_cloud.controller.failures import FailureTable
@@ -14,7 +14,7 @@ from edgegpu_cloud.controller.ingest import Ingest
 from edgegpu_cloud.controller.keys import SigningKey
 from edgegpu_cloud.controller.leases import LeaseChange, PartitionLeases, boottime, numbers_of
 from edgegpu_cloud.controller.outgoing import OutgoingMessage
-from edgegpu_cloud.controller.subscriptions import FilterSender, Subscriptions
+from edgegpu_cloud.controller.subscriptions import LinkSender, Subscriptions
 from edgegpu_cloud.controller.unit_of_work import RECENT_S, BirthTimes, UnitOfWork
 from edgegpu_cloud.layout import RetentionConfig
 from edgegpu_cloud.phrases import Verbatim, phrase
@@ -47,22 +47,11 @@ MOST_AT_ONCE = 500
 JUMP_S = 2.0
 """A clock that was set by so much makes the known times of births worthless."""
 
+_Work = Callable[[UnitOfWork, Sequence[DeviceId]], bool]
 _TRIES = 5
 _COUNTS_EVERY_S, _TIDY_EVERY_S = 60.0, 3_600.0
 _TIDY_EVENTS = 10_000
 """So many events cause a tidying at once: a box that floods does not fill the disk."""
-
-
-class LinkSender(FilterSender, Protocol):
-    """The part of the link that a controller needs: `edgegpu_sync.link.link.Link`, or a network that a test makes."""
-
-    def publish(self, topic: str, payload: bytes, *, retain: bool = False) -> int | None:
-        """Publish with QoS 1; None when it cannot be sent now."""
-        ...
-
-    def ack(self, arrived: MessageArrived) -> None:
-        """Acknowledge a message to the broker."""
-        ...
 
 
 class Controller:
@@ -108,11 +97,14 @@ class Controller:
         self._births, self._failures = BirthTimes(), FailureTable()
         self.ingest, self._drops = Ingest(store), broker_drops.DropCounter()
         self._seen_changes = self._seen_touched = 0
+        self._arrived = list[MessageArrived]()  # not stored yet, and so not acknowledged
+        self._unasked, self._unkeyed = set[DeviceId](), list[DeviceId]()
+        """The boxes to be asked how they stand, and to get the newest key set, at the next turn."""
         self._up = self._stopped = False
         self._down_since_s = steady()
         self._events = 0
         self._offset_s = clock() - steady()
-        self._next_check_s = self._counts_at_s = self._tidy_at_s = steady()
+        self._next_check_s = self._store_at_s = self._counts_at_s = self._tidy_at_s = steady()
         self._work_due = True
 
     def stop(self) -> None:
@@ -195,10 +187,13 @@ class Controller:
         self._births.note(unit.boxes.values(), unit.asked, unit.now_s)
         self.outgoing.extend((message, self._keys.signer) for message in unit.outgoing)
 
-    def _each(self, devices: Sequence[DeviceId], work: Callable[[UnitOfWork, Sequence[DeviceId]], bool]) -> None:
+    def _each(self, what: str, devices: Sequence[DeviceId], work: _Work) -> Sequence[DeviceId]:
         """Work on boxes in one transaction; where one of them fails, work on the others without it.
 
+        Return the boxes for which nothing was done, because another transaction was in the way: they want another turn.
+
         Args:
+            what: completes "cannot …" in the log.
             devices: the boxes; those that are passed over at the time, or another controller's, are left out.
             work: returns whether more is due.
 
@@ -207,19 +202,22 @@ class Controller:
         """
         free = [device for device in self._failures.free(devices, self._steady()) if self.leases.holds(device)]
         if not free:
-            return
+            return ()
+        done, late = False, True
         try:
-            done = self._done(free, work)
+            with tried_next_turn(what):
+                done, late = self._done(free, work), False
         except LeasesLostError as error:
             self._lost(error)
-            self._each(free, work)
-            return
+            return self._each(what, free, work)
+        if late:
+            return free
         if not done and len(free) > 1:
             half = len(free) // 2
-            self._each(free[:half], work)
-            self._each(free[half:], work)
+            return [*self._each(what, free[:half], work), *self._each(what, free[half:], work)]
+        return ()
 
-    def _done(self, devices: Sequence[DeviceId], work: Callable[[UnitOfWork, Sequence[DeviceId]], bool]) -> bool:
+    def _done(self, devices: Sequence[DeviceId], work: _Work) -> bool:
         """Work on boxes and return whether that succeeded. A box that fails alone is passed over."""
         try:
             more = self._worked(devices, work)
@@ -234,7 +232,7 @@ class Controller:
         self._work_due |= more
         return True
 
-    def _worked(self, devices: Sequence[DeviceId], work: Callable[[UnitOfWork, Sequence[DeviceId]], bool]) -> bool:
+    def _worked(self, devices: Sequence[DeviceId], work: _Work) -> bool:
         """Work on boxes, again where another transaction was in the way; return whether more is due."""
         for left in reversed(range(_TRIES)):
             try:
@@ -255,7 +253,8 @@ class Controller:
             seconds=round(wait_s),
             error=Verbatim(f"{type(error).__name__}: {error}"[:400]),
         )
-        with self.leases.write(numbers_of([device])) as tx:
+        told = tried_next_turn("raise the alarm of a box that is passed over")
+        with told, self.leases.write(numbers_of([device])) as tx:
             tx.commands.park([device])
             tx.boxes.stop_asking(device)
             tx.notes.alarm("box.ERROR", device=device, text=text, now_s=self._clock())
@@ -263,32 +262,47 @@ class Controller:
     # events of the link
 
     def _taken(self, arrived: list[MessageArrived]) -> None:
-        """Store what has arrived, then acknowledge it; `arrived` is empty afterwards."""
-        opened = self.ingest.open(arrived, mine=self.leases.holds)
+        """Store what has arrived, then acknowledge it; `arrived` is empty afterwards.
+
+        Where another transaction is in the way it waits for a next turn, and what comes meanwhile waits behind it.
+        """
+        self._arrived += arrived
+        arrived.clear()
+        if not self._arrived or self._steady() < self._store_at_s:
+            return
+        opened = self.ingest.open(self._arrived, mine=self.leases.holds)
 
         def settle(unit: UnitOfWork, devices: Sequence[DeviceId]) -> bool:
             of = set(devices)
             return unit.settle(self.ingest.apply(unit, [one for one in opened if one.topic.device in of]))
 
-        self._each(list(dict.fromkeys(one.topic.device for one in opened)), settle)
-        for one in arrived:
+        devices = list(dict.fromkeys(one.topic.device for one in opened))
+        if self._each("store what boxes have said", devices, settle):
+            self._store_at_s = self._steady() + CHECK_INTERVAL_S
+            return
+        for one in self._arrived:
             self._sender.ack(one)
-        arrived.clear()
+        self._arrived.clear()
 
     def _dropped(self, event: MessageArrived) -> None:
         self._sender.ack(event)
+        before = self._drops.last
         if (count := self._drops.rose(event.payload)) and self.leases.leads:
             text = phrase(
                 "the broker has dropped %(count)s messages: something is away longer, or slower, than it has room for",
                 count=count,
             )
-            with self._surrender_lost(), self.leases.write([LEADER]) as tx:
-                tx.notes.alarm("broker.DROPPED", device="", text=text, now_s=self._clock())
+            seen, self._drops.last = self._drops.last, before
+            with tried_next_turn("raise the alarm of dropped messages"), self._surrender_lost():
+                with self.leases.write([LEADER]) as tx:
+                    tx.notes.alarm("broker.DROPPED", device="", text=text, now_s=self._clock())
+                self._drops.last = seen  # else the next count raises it
 
     def _connected(self) -> None:
         _LOG.info("connected: asking every box how it stands")
         self._up = self._work_due = True
         self.outgoing.clear()
+        self._unasked.clear()
         self._subscriptions.clear()
         with self._store.read() as tx:
             devices = tx.boxes.enrolled(self.leases.held)
@@ -308,7 +322,7 @@ class Controller:
                 unit.begin(some, recent, spread=len(devices) > 1, missed=self.leases.shared)
                 return False
 
-            self._each(part, begin)
+            self._unasked.update(self._each("ask boxes how they stand", part, begin))
 
     def _disconnected(self, event: LinkDown) -> None:
         _LOG.warning("not connected: %s; tried again (is the broker running, at broker.controller_port?)", event.why)
@@ -394,8 +408,10 @@ class Controller:
         self._tidy()
         if not self._up:
             return
+        self._ask([self._unasked.pop() for _ in range(len(self._unasked))])
         self._changes()
-        self._each(self._failures.over(self._steady()), UnitOfWork.resume)
+        over = self._failures.over(self._steady())
+        self._failures.again(self._each("resume boxes that were passed over", over, UnitOfWork.resume))
         now_s = self._clock()
         with self._store.read() as tx:
             due = tx.commands.due_boxes(now_s, limit=MOST_AT_ONCE, held=self.leases.held)
@@ -407,11 +423,9 @@ class Controller:
                 self.leases.write(numbers_of(waiting)) as tx,
             ):
                 tx.commands.park(waiting)  # otherwise they would be due again and again
-        with tried_next_turn("send commands that are due"):
-            self._each(due, UnitOfWork.dispatch)
-        with tried_next_turn("ask boxes that are behind"):
-            self._each(behind, UnitOfWork.ask_behind)
-        self._work_due |= MOST_AT_ONCE in {len(due), len(behind)}
+        late = self._each("send commands that are due", due, UnitOfWork.dispatch)
+        late = [*late, *self._each("ask boxes that are behind", behind, UnitOfWork.ask_behind)]
+        self._work_due |= MOST_AT_ONCE in {len(due), len(behind)} and not late
 
     def _changes(self) -> None:
         with self._store.read() as tx:
@@ -423,11 +437,14 @@ class Controller:
             chain = tx.notes.chain()
             devices = tx.boxes.enrolled(held) if chain != self._keys.chain else []
             new = tx.boxes.publics(self._subscriptions.missing(device for _, device in touched))
-        if chain != self._keys.chain:
-            self._replace_keys(chain, devices)
+        if chain != self._keys.chain or self._unkeyed:
+            self._replace_keys(chain, devices or self._unkeyed)
+        if self._unkeyed:
+            return
         if new:
             self._ask(self._subscriptions.add(new))
-        self._each([device for _, device in touched], UnitOfWork.apply_changes)
+        if self._each("do what people have asked for", [one for _, one in touched], UnitOfWork.apply_changes):
+            return
         if len(touched) == MOST_AT_ONCE:
             self._seen_touched, self._work_due = touched[-1][0] - 1, True
         else:
@@ -436,9 +453,10 @@ class Controller:
     def _replace_keys(self, chain: tuple[KeySetLink, ...], devices: Sequence[DeviceId]) -> None:
         """Send every box the new key set, then sign with the key that is in effect with it."""
         self._keys.chain = chain
-        for part in _parts(devices):
-            self._each(part, UnitOfWork.send_keys)
-        self._keys.refresh()
+        late = [self._each("send the new key set", part, UnitOfWork.send_keys) for part in _parts(devices)]
+        self._unkeyed = [device for part in late for device in part]
+        if not self._unkeyed:
+            self._keys.refresh()
 
     def _check_clock(self) -> None:
         offset_s = self._clock() - self._steady()

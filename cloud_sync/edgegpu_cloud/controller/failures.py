@@ -34,6 +34,12 @@ class FailureTable:
         """Return those of these boxes that are not passed over."""
         return [one for one in devices if (held := self._held.get(one)) is None or held.until_s <= now_s]
 
+    def again(self, devices: Iterable[DeviceId]) -> None:
+        """Return these boxes from `over` once more."""
+        for device in devices:
+            if (held := self._held.get(device)) is not None:
+                held.waits = True
+
     def over(self, now_s: float) -> list[DeviceId]:
         """Return the boxes whose time of being passed over has ended, each once."""
         found = [device for device, held in self._held.items() if held.waits and held.until_s <= now_s]

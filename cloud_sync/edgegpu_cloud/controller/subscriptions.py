@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Protocol
 
 from edgegpu_sync.ids import DeviceId
+from edgegpu_sync.link.events import MessageArrived
 from edgegpu_sync.topics import uplink_filter
 
 MOST_FILTERS = 500
@@ -19,6 +20,18 @@ class FilterSender(Protocol):
 
     def unsubscribe(self, filters: Sequence[str]) -> None:
         """Give up filters."""
+        ...
+
+
+class LinkSender(FilterSender, Protocol):
+    """The part of the link that a controller needs: `edgegpu_sync.link.link.Link`, or a network that a test makes."""
+
+    def publish(self, topic: str, payload: bytes, *, retain: bool = False) -> int | None:
+        """Publish with QoS 1; None when it cannot be sent now."""
+        ...
+
+    def ack(self, arrived: MessageArrived) -> None:
+        """Acknowledge a message to the broker."""
         ...
 
 

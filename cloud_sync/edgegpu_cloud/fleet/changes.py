@@ -49,9 +49,12 @@ def new_command_id(now_s: float, random_bits: Callable[[int], int] = secrets.ran
     return command_id("".join(_ALPHABET[value >> shift & 31] for shift in range(125, -1, -5)))
 
 
-def touch(tx: Transaction, box: BoxRecord) -> None:
-    """Write a box, and mark it as changed for the controller and for lists; call it when all else is written."""
-    tx.boxes.put([replace(box, touched=tx.notes.changed())])
+def touch(tx: Transaction, box: BoxRecord, *, change: int | None = None) -> None:
+    """Write a box, and mark it as changed for the controller and for lists; call it when all else is written.
+
+    `change`: the number of the change (`NoteTable.changed`), where the caller has it.
+    """
+    tx.boxes.put([replace(box, touched=tx.notes.changed() if change is None else change)])
     tx.summaries.mark([box.device])
     refresh(tx, [box], counted=[box.device])
 
@@ -185,10 +188,11 @@ def forget_box(tx: Transaction, box: BoxRecord, who: Author) -> None:
     audit(tx, who, AuditKind.BOX_FORGOTTEN, AuditedChange(audited_box(box), {}), device=box.device)
 
 
-def give_revision(tx: Transaction, box: BoxRecord, spec: Json, who: Author) -> BoxRecord:
-    """Store a desired document as the next revision of a box; return the box with it."""
+def give_revision(tx: Transaction, box: BoxRecord, spec: Json, who: Author, *, change: int) -> BoxRecord:
+    """Store a desired document as the next revision of a box, under the number of a change; return the box with it."""
     sequence = box.sequence.give_rev(digest(spec))
-    tx.boxes.add_spec(box.device, Revision(rev=sequence.rev, spec=spec, at_s=who.now_s, by=who.by))
+    revision = Revision(rev=sequence.rev, spec=spec, at_s=who.now_s, by=who.by)
+    tx.boxes.add_spec(box.device, revision, change=change)
     return replace(box, sequence=sequence, spec_rev=sequence.rev)
 
 
@@ -223,7 +227,8 @@ def set_spec(
     rev, value = box.sequence.rev + 1, after.to_json()
     tx.summaries.put_apps({box.device: apps_in(after)}, requested=True)
     audit(tx, who, AuditKind.BOX_SPEC, changed_items(before, after), device=box.device, detail={"rev": rev})
-    touch(tx, give_revision(tx, box, value, who))
+    change = tx.notes.changed()
+    touch(tx, give_revision(tx, box, value, who, change=change), change=change)
     return rev
 
 

@@ -231,13 +231,13 @@ class Fleet:
                 text = phrase("cannot confirm %(box)s: it is not RESTORED", box=box.name)
                 raise CloudError(text, remedy=phrase("nothing needs to be done"))
             confirmed = replace(box, sequence=box.sequence.confirmed())
-            held = tx.boxes.spec(box.device, box.spec_rev)
+            held, change = tx.boxes.spec(box.device, box.spec_rev), tx.notes.changed()
             if held is not None:
-                confirmed = give_revision(tx, confirmed, held.spec, who)
+                confirmed = give_revision(tx, confirmed, held.spec, who, change=change)
             tx.commands.wake([box.device])
             before, after = ({"restored": one.restored, "rev": one.rev} for one in (box.sequence, confirmed.sequence))
             audit(tx, who, AuditKind.BOX_CONFIRMED, difference(before, after), device=box.device)
-            touch(tx, confirmed)
+            touch(tx, confirmed, change=change)
 
     def rename(self, device: str, name: str) -> None:
         """Give a box another name; raises as `change_box`."""

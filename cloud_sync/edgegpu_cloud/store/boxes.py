@@ -15,7 +15,6 @@ from edgegpu_cloud.store.convert import (
     record_of,
     values_of,
 )
-from edgegpu_cloud.store.notes import CHANGES, next_number
 from edgegpu_cloud.store.records import BoxRecord, BoxState, Latest, Revision
 from edgegpu_cloud.store.schema import BirthRow, BoxRow, LatestRow, SpecRow, table
 from edgegpu_cloud.store.summaries.tables import SummaryTable
@@ -170,14 +169,13 @@ class BoxTable:
             if wanted[device] == rev
         }
 
-    def add_spec(self, device: DeviceId, revision: Revision) -> None:
-        """Store a desired document."""
-        self.add_specs([(device, revision)])
+    def add_spec(self, device: DeviceId, revision: Revision, *, change: int) -> None:
+        """Store a desired document, with the number of the change by a person that it is."""
+        self.add_specs([(device, revision)], change=change)
 
-    def add_specs(self, revisions: Sequence[tuple[DeviceId, Revision]]) -> None:
-        """Store desired documents of boxes; they are one change by a person, which gets its number here."""
-        more = {"changed": next_number(self._connection, CHANGES)}
-        rows = [{"device": device, **values_of(one), **more} for device, one in revisions]
+    def add_specs(self, revisions: Sequence[tuple[DeviceId, Revision]], *, change: int) -> None:
+        """Store desired documents of boxes, with the number of the last change by a person that they are."""
+        rows = [{"device": device, **values_of(one), "changed": change} for device, one in revisions]
         self._connection.execute(insert(_SPECS), rows)
 
     def first_revisions_after(self, devices: Collection[DeviceId], change: int) -> dict[DeviceId, int]:

@@ -3,10 +3,13 @@
 Errors, which stand in logs with their tracebacks, have no values of rows: those are hashes, and receivers' addresses.
 """
 
+import fcntl
 import json
 import os
 import stat
-from contextlib import suppress
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +24,7 @@ from edgegpu_cloud.errors import CloudError
 BUSY_S = 30
 """How long one transaction waits for another's."""
 
+_LOOK_S = 0.002
 _WRITES = "edgegpu_writes"
 _CONNECT_S = 10
 _IDLE_S = 60
@@ -132,8 +136,37 @@ def _prepare_migration(connection: Any, record: object) -> None:  # noqa: ANN401
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    writes = connection.get_execution_options().get(_WRITES, False)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+    if not connection.get_execution_options().get(_WRITES, False):
+        connection.exec_driver_sql("BEGIN")
+        return
+    with _turn(Path(connection.engine.url.database or "").parent):
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+@contextmanager
+def _turn(folder: Path) -> Iterator[None]:
+    """Be the only one that waits for SQLite's lock on a database of this folder, of all threads and processes.
+
+    Who waits for that lock looks at it every so often, up to 100 ms apart (sqliteDefaultBusyCallback), and may never
+    find it free where another one writes again and again: that one must get the turn first, which the waiting one has.
+    It is a courtesy alone: where it cannot be had, or not for long, SQLite decides.
+    """
+    with ExitStack() as stack:
+        with suppress(OSError):  # the folder is gone, or its file system has no locks
+            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            stack.callback(os.close, lock)
+            end_s = time.monotonic() + BUSY_S
+            while not _locked(lock) and time.monotonic() < end_s:
+                time.sleep(_LOOK_S)
+        yield
+
+
+def _locked(lock: int) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _prepare_postgresql(connection: Any, _: object) -> None:  # noqa: ANN401  (the driver's own connection)

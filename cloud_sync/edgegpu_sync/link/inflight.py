@@ -269,8 +269,10 @@ class Waker:
         """Begin without a socket, so that a link that is never run leaves none open."""
         self._reader: socket.socket | None = None
         self._writer: socket.socket | None = None
+        self._poked = False
 
     def __enter__(self) -> Self:
+        self._poked = False
         self._reader, self._writer = socket.socketpair()
         for end in (self._reader, self._writer):
             end.settimeout(0)
@@ -283,7 +285,8 @@ class Waker:
 
     def poke(self) -> None:
         """End the present wait, or the next one."""
-        if writer := self._writer:
+        if (writer := self._writer) and not self._poked:
+            self._poked = True
             with contextlib.suppress(OSError):  # full: a poke is pending already; closed: nobody waits
                 writer.send(b"\0")
 
@@ -292,10 +295,11 @@ class Waker:
         return self._reader.fileno() if self._reader else -1
 
     def drain(self) -> None:
-        """Discard the pokes."""
+        """Discard the pokes; what they were for comes first after this."""
         if self._reader:
             with contextlib.suppress(BlockingIOError):
                 self._reader.recv(4096)
+        self._poked = False  # after the bytes are gone: else a poke between the two would be the last one
 
     def wait(self, timeout_s: float) -> None:
         """Wait for a poke, and discard it."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from paho.mqtt.client import Client, ConnectFlags, DisconnectFlags, MQTTMessage
-from paho.mqtt.enums import CallbackAPIVersion, LogLevel, MQTTProtocolVersion
+from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
@@ -106,12 +106,24 @@ class _Client(Client):
         return self.connected_socket
 
 
+class _LastError(logging.Logger):
+    """Keeps the last error of a client in `last`; a logger with a level spares the text of each packet."""
+
+    def __init__(self) -> None:
+        super().__init__("paho", logging.ERROR)
+        self.last = ""
+
+    def handle(self, record: logging.LogRecord) -> None:
+        """Keep what it says."""
+        self.last = record.getMessage()
+
+
 class MqttConnection:
     """An MQTT connection over `sock`, which it owns. Only one thread may use it."""
 
     def __init__(self, sock: ssl.SSLSocket, options: ConnectOptions) -> None:
         """Send CONNECT; `step` returns what follows."""
-        self._facts, self._last_error, self._accepted = list[Fact](), "", False
+        self._facts, self._errors, self._accepted = list[Fact](), _LastError(), False
         self._unnumbered = 0
         five = options.protocol == V5
         clean = options.clean_session or options.session_s == 0
@@ -126,7 +138,8 @@ class MqttConnection:
         client.connected_socket = sock
         client.max_inflight_messages = 0  # no limit: paho queues what is above one; `Inflight` has ours
         client.on_connect, client.on_subscribe, client.on_message = self._connected, self._subscribed, self._on_message
-        client.on_publish, client.on_disconnect, client.on_log = self._acked, self._disconnected, self._logged
+        client.on_publish, client.on_disconnect = self._acked, self._disconnected
+        client.enable_logger(self._errors)
         if options.will:
             client.will_set(options.will[0], options.will[1], qos=1, retain=True)
         if five:
@@ -207,7 +220,7 @@ class MqttConnection:
     def _ending(self) -> ConnectionEnd:
         if self._accepted:
             return ConnectionEnd.LOST
-        return ConnectionEnd.REFUSED if "[SSL" in self._last_error else ConnectionEnd.CLOSED_EARLY
+        return ConnectionEnd.REFUSED if "[SSL" in self._errors.last else ConnectionEnd.CLOSED_EARLY
 
     def _connected(
         self, _c: Client, _u: object, flags: ConnectFlags, reason: ReasonCode, properties: Properties | None
@@ -245,13 +258,9 @@ class MqttConnection:
         else:
             self._facts.append(
                 ConnectionClosed(
-                    self._ending(), f"the connection was closed{self._last_error and ': '}{self._last_error}"
+                    self._ending(), f"the connection was closed{self._errors.last and ': '}{self._errors.last}"
                 )
             )
-
-    def _logged(self, _c: Client, _u: object, level: int, text: str) -> None:
-        if level == LogLevel.MQTT_LOG_ERR:
-            self._last_error = text
 
 
 def _properties(options: ConnectOptions) -> Properties:

@@ -217,11 +217,11 @@ class KeepAlive:
 
     def packet_received(self, now: float, *, proof: bool) -> "KeepAlive":
         """Return the state after a packet came; `proof`: it acknowledges something of ours."""
-        return replace(self, heard=now, acked_at=now if proof else self.acked_at)
+        return KeepAlive(self.keepalive_s, now, now if proof else self.acked_at, self.awaiting_since)
 
     def awaiting_ack(self, since: float | None) -> "KeepAlive":
         """Return the state with the time since which a packet of ours has waited for its acknowledgement."""
-        return replace(self, awaiting_since=since)
+        return self if since == self.awaiting_since else replace(self, awaiting_since=since)
 
     def heartbeat_due(self, now: float) -> bool:
         """Whether to send a heartbeat: no proof for 0.8 of the keep-alive, and no acknowledgement is due anyway."""

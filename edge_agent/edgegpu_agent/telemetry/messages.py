@@ -257,12 +257,16 @@ def _node_parts(document: Document) -> list[HealthPart]:
 
 
 def _isolation_part(document: Document) -> HealthPart:
-    """Return whether the node holds containers as it was told; a self-test that can say nothing is a warning."""
+    """Return whether the node holds containers as it was told.
+
+    A self-test that can say nothing is a warning, and so is a driver that is newer than the limiter's list.
+    """
     if problem := str(document.get("isolation_problem") or ""):
         return _judged("isolation", problem, bad=True)
     cards = _rows(_part(document, "selftest"), "cards")
     unsure = [f"card {row.get('index')}: {row.get('reason')}" for row in cards if row.get("verdict") == "inconclusive"]
-    return _judged("isolation", "; ".join(unsure))
+    newer = sorted({str(row["newer_driver"]) for row in cards if row.get("newer_driver")})
+    return _judged("isolation", "; ".join([*unsure, *newer]))
 
 
 def _judged(name: str, text: str, *, bad: bool = False) -> HealthPart:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from edgegpu_plugin.cards.nvml_library import CardProcess
-from edgegpu_plugin.containers.cgroups import CgroupOwner, owner_of_process, stat_words
+from edgegpu_plugin.containers.cgroups import CgroupOwner, has_ended, owner_of_process, stat_words
 from edgegpu_plugin.containers.usage_file import is_mapped, process_maps
 
 _LOG = logging.getLogger(__name__)
@@ -80,6 +80,8 @@ class BypassDetector:
     """The bytes that the driver counted of held containers at the last look, by card, where it says them."""
     _listed: Collection[str] = field(default=(), init=False)
     _unsaid: Collection[tuple[ContainerKey, str]] = field(default=(), init=False)
+    _containers: Mapping[int, ContainerKey] = field(default_factory=dict, init=False)
+    """The held container of each process that the driver listed at the last look."""
     _suspects: frozenset[_Finding] = field(default=frozenset(), init=False)
     _told: Mapping[ContainerKey, Mapping[_Finding, str]] = field(default_factory=dict, init=False)
     _reasons: Mapping[ContainerKey, str] = field(default_factory=dict, init=False)
@@ -107,18 +109,20 @@ class BypassDetector:
         """
         found = self._still_true(processes, held)
         used: dict[tuple[ContainerKey, str], int | None] = {}
+        containers = {} if processes.keys() >= set(self._listed) else dict(self._containers)
         for card, some in processes.items():
             for one in some:
                 key = self._container(one.pid, key_of)
                 if key is None or key not in held:
                     continue
+                containers[one.pid] = key
                 known = used.get((key, card), 0)
                 used[key, card] = None if known is None or one.memory_bytes is None else known + one.memory_bytes
                 if held[key].draws and not one.computes:
                     continue
                 if (seen := self._past(one.pid, card, held[key])) is not None:
                     found.setdefault(key, {})[seen] = f"process {one.pid} uses card {card} past the limiter"
-        self._listed = frozenset(processes)
+        self._listed, self._containers = frozenset(processes), containers
         self._unsaid = frozenset(place for place, bytes_ in used.items() if bytes_ is None)
         self.uses = {place: bytes_ for place, bytes_ in used.items() if bytes_ is not None}
         for (key, card), bytes_ in self.uses.items():
@@ -160,8 +164,15 @@ class BypassDetector:
         return changed
 
     def _container(self, pid: int, key_of: Callable[[CgroupOwner], ContainerKey]) -> ContainerKey | None:
+        """Return the container of a process; of one that has ended, what it was while it lived.
+
+        The driver lists the memory of a process until the last of its device files is closed, and a child that it has
+        forked holds them open.
+        """
         owner = owner_of_process(pid, self.proc)
-        return None if owner is None else key_of(owner)
+        if owner is not None:
+            return key_of(owner)
+        return self._containers.get(pid) if has_ended(self.proc / str(pid)) else None
 
     def _past(self, pid: int, card: str, container: CountedContainer) -> _Seen | None:
         """Return a process that does not have its container's usage file mapped; each that counts there has.

@@ -72,15 +72,17 @@ def owner_of_process(pid: int, proc: Path = Path("/proc")) -> CgroupOwner | None
         owner = owner_of((folder / "cgroup").read_text("utf-8", "replace"))
     except OSError:
         return None
-    return None if owner is None or _has_ended(folder) else owner
+    return None if owner is None or has_ended(folder) else owner
 
 
-def _has_ended(process: Path) -> bool:
+def has_ended(process: Path) -> bool:
     """Return whether all of a process has ended: where the first thread alone has, others go on."""
     try:
         words = stat_words(process)
         return words[0] in {"Z", "X"} and int(words[_THREADS_AT]) <= 1
-    except (OSError, ValueError, IndexError):
+    except OSError:
+        return True
+    except (ValueError, IndexError):
         return False
 
 

@@ -10,7 +10,16 @@ from pathlib import Path
 from edgegpu_base.errors import EdgegpuError
 from edgegpu_base.files import read_at_once, write_if_changed
 from edgegpu_plugin.containers.limiter_files import DRIVER_FOLDER, FOLDER, LIBRARIES, PRELOADED
-from edgegpu_plugin.containers.usage_file import USAGE_BYTES, UsageCounts, load_usage, users_of, uuid_digits
+from edgegpu_plugin.containers.usage_file import (
+    OWN_FORM,
+    USAGE_BYTES,
+    UsageCounts,
+    form_of,
+    form_text,
+    load_usage,
+    users_of,
+    uuid_digits,
+)
 from edgegpu_plugin.errors import PluginError
 from edgegpu_plugin.pb import Mount
 
@@ -60,6 +69,7 @@ class ContainerFolders:
                     "they have ended"
                 )
             self.write_limits(folder, limits)
+            _write(folder / "form", form_text())
             _write_zeros(usage)
         except OSError as error:
             raise PluginError(f"cannot make {folder}: {error}; check the folder") from error
@@ -70,22 +80,27 @@ class ContainerFolders:
         Raises:
             PluginError: the file cannot be written.
         """
-        try:
-            write_if_changed(folder / "limits", limits)
-        except EdgegpuError as error:
-            raise PluginError(f"cannot change the limits in {folder}: {error}") from error
+        _write(folder / "limits", limits)
 
     def users(self, folder: Path) -> list[int]:
         """Return the processes of a container that count their card memory in its folder."""
         usage = folder / "usage"
+        if self.is_of_another_version(folder):
+            return users_of(usage, None, self.proc)
         try:
             counts = load_usage(usage)
         except OSError:
             return []
         return [] if counts is None else users_of(usage, counts.namespaces, self.proc)
 
+    def is_of_another_version(self, folder: Path) -> bool:
+        """Return whether a container started with a limiter that counts in another form than this version's."""
+        return form_of(folder / "usage") != OWN_FORM
+
     def state(self, folder: Path) -> "FolderState | None":
-        """Return the limits and counts of a container; None when its folder is not whole."""
+        """Return the limits and counts of a container; None when its folder is not whole, or of another version."""
+        if self.is_of_another_version(folder):
+            return None
         try:
             limits, counts = read_at_once(folder / "limits").decode("ascii"), load_usage(folder / "usage")
         except (OSError, UnicodeDecodeError):
@@ -181,6 +196,13 @@ def _read_limits(text: str) -> dict[str, CardLimits]:
         if word == "card" and all(number.isdigit() for number in (memory, core, uncounted)):
             found[card] = CardLimits(int(memory), int(core), uncounted_bytes=int(uncounted))
     return found
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        write_if_changed(path, text)
+    except EdgegpuError as error:
+        raise PluginError(f"cannot change the {path.name} in {path.parent}: {error}") from error
 
 
 def _write_zeros(path: Path) -> None:

@@ -22,7 +22,7 @@ from edgegpu_plugin.containers.bypass import LOOK_S, BypassDetector, ContainerKe
 from edgegpu_plugin.containers.cgroups import CgroupOwner
 from edgegpu_plugin.containers.container_folder import CardLimits, Charge, ContainerFolders, limits_text
 from edgegpu_plugin.containers.held.container_state import MIB, ContainerIsolation, TimedContainer
-from edgegpu_plugin.containers.held.reasons import BEFORE, CHOSEN, NOT_PRELOADED, NOT_WHOLE, PRELOAD_ONLY, why_opened
+from edgegpu_plugin.containers.held.reasons import BEFORE, CHOSEN, NOT_PRELOADED, PRELOAD_ONLY, why_opened, why_unread
 from edgegpu_plugin.containers.held.records import (
     check_live,
     check_marks,
@@ -469,7 +469,8 @@ class IsolatedContainers:
         folders = self._folders(entries)
         states = [state for folder in folders if (state := self.folders.state(folder)) is not None]
         if not states or len(states) < len(folders):
-            return ContainerIsolation("degraded", NOT_WHOLE.format(folder=", ".join(map(str, folders))))
+            other = any(self.folders.is_of_another_version(folder) for folder in folders)
+            return ContainerIsolation("degraded", why_unread(folders, is_of_another_version=other))
         units = units_by_card(view, entries[0].pod_uid, entries[0].container)
         return enforced(states, units, view.model.unit_mib * MIB)
 

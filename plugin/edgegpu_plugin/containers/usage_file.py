@@ -37,6 +37,21 @@ USAGE_BYTES = _HEAD.size + _SLOTS * _SLOT.size
 """The size of the file; the limiter gives no memory with a file of another size."""
 
 
+_FORM_TEXT = re.compile(r"([0-9]{1,6}) ([0-9]{1,7})\n")
+
+
+class UsageForm(NamedTuple):
+    """The form of a usage file: its version and its size."""
+
+    version: int
+    bytes: int
+
+
+OWN_FORM = UsageForm(_VERSION, USAGE_BYTES)
+_FIRST_FORM = UsageForm(3, 153_016)
+"""The form where none is said: versions of edgegpu that had it alone made no file for it."""
+
+
 class _Head(NamedTuple):
     magic: int
     version: int
@@ -85,6 +100,23 @@ def uuid_digits(card: str) -> str:
     digits = rest.replace("-", "").lower()
     is_uuid = kind in {"GPU", "MIG"} and len(digits) == 32 and set(digits) <= set("0123456789abcdef")  # noqa: PLR2004
     return digits if is_uuid else ""
+
+
+def form_of(path: Path) -> UsageForm:
+    """Return the form of a usage file by what the plugin has written beside it as it made the file.
+
+    What the file says of itself is its container's, which could hide behind it what it holds.
+    """
+    try:
+        said = _FORM_TEXT.fullmatch(read_at_once(path.with_name("form"), most=32).decode("ascii", "replace"))
+    except OSError:
+        said = None
+    return _FIRST_FORM if said is None else UsageForm(int(said[1]), int(said[2]))
+
+
+def form_text() -> str:
+    """Return the text of the file `form` beside a new usage file."""
+    return f"{OWN_FORM.version} {OWN_FORM.bytes}\n"
 
 
 def load_usage(path: Path) -> UsageCounts | None:
@@ -176,18 +208,18 @@ def _taken(data: bytes, high: int) -> Iterator[_Slot]:
             yield _Slot(namespace, tuple(numbers[::2]))
 
 
-def users_of(path: Path, namespaces: frozenset[int], proc: Path = Path("/proc")) -> list[int]:
-    """Return the processes of some PID namespaces that have a usage file mapped.
+def users_of(path: Path, namespaces: frozenset[int] | None, proc: Path = Path("/proc")) -> list[int]:
+    """Return the processes of some PID namespaces, None for any, that have a usage file mapped.
 
     A process that has ended by all but name (a zombie) maps nothing. The limiter tells in the same way who lives.
     """
-    folders = proc.iterdir() if namespaces else iter(())
+    folders = proc.iterdir() if namespaces is None or namespaces else iter(())
     return [int(one.name) for one in folders if one.name.isdigit() and _uses(one, namespaces, path)]
 
 
-def _uses(process: Path, namespaces: frozenset[int], path: Path) -> bool:
+def _uses(process: Path, namespaces: frozenset[int] | None, path: Path) -> bool:
     try:
-        is_theirs = os.stat(process / "ns/pid").st_ino in namespaces  # noqa: PTH116  (the link's target is no path)
+        is_theirs = namespaces is None or os.stat(process / "ns/pid").st_ino in namespaces  # noqa: PTH116  (the link's target is no path)
     except OSError:  # it has just ended
         return False
     return is_theirs and is_mapped(path, process_maps(process))

@@ -228,6 +228,18 @@ bool ledger_take_of(enum ledger_kind kind, uint64_t of, struct ledger_entry *out
 	return found;
 }
 
+void ledger_move_of(enum ledger_kind kind, uint64_t from, uint64_t to)
+{
+	struct ledger *ledger = lock_own();
+
+	if (ledger == NULL)
+		return;
+	for (unsigned int i = 0; i < ledger->room; i++)
+		if (ledger->entries[i].kind == kind && ledger->entries[i].of == from)
+			ledger->entries[i].of = to;
+	unlock(ledger);
+}
+
 bool ledger_has(enum ledger_kind kind, uint64_t key)
 {
 	return ledger_refer(kind, key, 0) >= 0;

@@ -15,7 +15,8 @@ enum ledger_kind {
 	LEDGER_MIPMAP,
 	LEDGER_CONTEXT,
 	LEDGER_MODULE,
-	LEDGER_LIBRARY,
+	LEDGER_LIVE,			/* what a library has in a context; `references` is twice its number, and 1
+					 * where it was asked for something there (cuda_module.c) */
 	LEDGER_SETTING,			/* cuCtxSetLimit */
 	/* What outlives any. */
 	LEDGER_BACKING,			/* cuMemCreate; `of` is its number (cuda_virtual.c) */
@@ -27,6 +28,7 @@ enum ledger_kind {
 	LEDGER_POOLED,			/* memory of a pool; the pool counts, `of` is its handle */
 	LEDGER_GRAPHS,			/* what graphs hold of a device, which is the key */
 	LEDGER_EXECUTABLE,		/* cuda_graph.h */
+	LEDGER_LIBRARY,			/* `references` is its number; what it has of the card is LEDGER_LIVE */
 };
 
 struct ledger_entry {
@@ -54,6 +56,9 @@ bool ledger_next(enum ledger_kind kind, unsigned int *at, struct ledger_entry *o
 
 /* Take any of a kind with that `of`. False: there is none. */
 bool ledger_take_of(enum ledger_kind kind, uint64_t of, struct ledger_entry *out);
+
+/* Give each of a kind with one `of` another. */
+void ledger_move_of(enum ledger_kind kind, uint64_t from, uint64_t to);
 
 /* Change an entry's references; the number that it has then, -1: there is none such. */
 int ledger_refer(enum ledger_kind kind, uint64_t key, int change);

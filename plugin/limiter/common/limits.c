@@ -9,6 +9,7 @@
 #include "usage.h"
 
 #define LOOK_MS 200			/* a change is followed within a second */
+#define TRUST_MS 1000			/* what was read counts for so long after it was last known to be current */
 #define FILE_MAX 8192
 #define CORE_UNKNOWN 1			/* percent: the least that there is */
 #define WHOLE 1000			/* permille */
@@ -44,45 +45,70 @@ static void apply(struct limits *limits, struct card *card)
 	__atomic_store_n(&card->charge, charge, __ATOMIC_RELAXED);
 }
 
-static void load(struct limits *limits, int fd, const struct stat *st)
+static uint64_t changed_ns(const struct stat *st)
+{
+	return (uint64_t)st->st_mtim.tv_sec * 1000000000 + (uint64_t)st->st_mtim.tv_nsec;
+}
+
+static bool is_read(const struct limits *limits, const struct stat *st)
+{
+	return st->st_ino == limits->inode && (uint64_t)st->st_size == limits->size &&
+	       changed_ns(st) == limits->changed_ns;
+}
+
+/* False: it cannot be read. */
+static bool load(struct limits *limits, int fd, const struct stat *st)
 {
 	struct limit read_limits[CARDS_MAX];
 	char text[FILE_MAX];
 	long got = system_read(fd, text, sizeof(text) - 1);
 	int count;
 
-	if (got < 0 || got == sizeof(text) - 1)
-		return;
+	if (got < 0)
+		return false;
 	text[got] = '\0';
-	count = limits_parse(text, read_limits, CARDS_MAX);
+	count = got < (long)sizeof(text) - 1 ? limits_parse(text, read_limits, CARDS_MAX) : -1;
 	if (count < 0)
-		return;
+		return true;		/* it makes no sense */
 	memcpy(limits->entries, read_limits, sizeof(read_limits[0]) * (unsigned int)count);
 	limits->count = (unsigned int)count;
 	limits->inode = st->st_ino;
-	limits->changed_ns = (uint64_t)st->st_mtim.tv_sec * 1000000000 + (uint64_t)st->st_mtim.tv_nsec;
+	limits->changed_ns = changed_ns(st);
 	limits->size = (uint64_t)st->st_size;
 	for (unsigned int i = 0; i < limits->ncards; i++)
 		apply(limits, &limits->cards[i]);
+	return true;
 }
 
-static void look(struct limits *limits)
+/* To see that it is the file that was read takes no descriptor: a program may have none left. */
+static bool current(struct limits *limits)
 {
 	char path[SETTING_MAX + 16];
+	bool done = false;
 	struct stat st;
 	int fd;
 
-	if (!setting_path(path, sizeof(path), setting_folder(), "limits"))
-		return;
+	if (!setting_path(path, sizeof(path), setting_folder(), "limits") || system_stat(path, &st) != 0)
+		return false;
+	if (is_read(limits, &st))
+		return true;
 	fd = system_open(path, O_RDONLY);
 	if (fd < 0)
-		return;
-	if (system_fstat(fd, &st) == 0 && S_ISREG(st.st_mode) &&
-	    (st.st_ino != limits->inode || (uint64_t)st.st_size != limits->size ||
-	     (uint64_t)st.st_mtim.tv_sec * 1000000000 + (uint64_t)st.st_mtim.tv_nsec !=
-	     limits->changed_ns))
-		load(limits, fd, &st);
+		return false;
+	if (system_fstat(fd, &st) == 0 && S_ISREG(st.st_mode))
+		done = is_read(limits, &st) || load(limits, fd, &st);
 	system_close(fd);
+	return done;
+}
+
+/* A process could take its own descriptors, or its root folder, and would have for ever what it had then. */
+static void look(struct limits *limits)
+{
+	uint64_t now = clock_coarse_ms();
+
+	if (current(limits))
+		limits->current_ms = now;
+	__atomic_store_n(&limits->unread, now - limits->current_ms > TRUST_MS, __ATOMIC_RELAXED);
 }
 
 static void count_sharers(struct limits *limits)
@@ -182,11 +208,21 @@ uint64_t limits_uncounted(const struct card *card)
 	return __atomic_load_n(&card->uncounted_bytes, __ATOMIC_RELAXED);
 }
 
+/* Nobody knows what the plugin gives now. */
+static bool unread(void)
+{
+	struct process *own = process_own();
+
+	return own == NULL || __atomic_load_n(&own->limits.unread, __ATOMIC_RELAXED);
+}
+
 uint64_t limits_room(const struct card *card)
 {
 	uint64_t memory = limits_memory(card);
 	uint64_t uncounted = __atomic_load_n(&card->uncounted_bytes, __ATOMIC_RELAXED);
 
+	if (unread())
+		return 0;
 	return memory > uncounted ? memory - uncounted : 0;
 }
 
@@ -201,7 +237,7 @@ unsigned int limits_core(const struct card *card)
 	unsigned int core, given, sharers, time;
 
 	refresh();
-	core = __atomic_load_n(&card->core, __ATOMIC_RELAXED);
+	core = unread() ? CORE_UNKNOWN : __atomic_load_n(&card->core, __ATOMIC_RELAXED);
 	given = __atomic_load_n(&card->sm_percent, __ATOMIC_RELAXED);
 	if (core == 0 || given == 0 || !__atomic_load_n(&card->mps, __ATOMIC_RELAXED))
 		return core;

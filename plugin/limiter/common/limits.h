@@ -6,8 +6,10 @@
  *     card GPU-1b2c… memory_bytes=1073741824 context_bytes=314572800 core_percent=30 policy=strict
  *
  * Words that are not known are passed over, so that a newer plugin may write more. A card that it does
- * not name, and a file that was never readable, mean 0 bytes and 1 percent. A file that cannot be read
- * later, or makes no sense, changes nothing. A card without core_percent, or with policy=off, has no limit
+ * not name, and a file that was never readable, mean 0 bytes and 1 percent. A file that makes no sense
+ * changes nothing. A file that is gone, or another one than was read and cannot be read, leaves for a second
+ * what there was, and then no room and 1 percent, until it can be read: it is replaced by a rename alone, so it
+ * is always there, and to see that it is the one that was read takes no descriptor. A card without core_percent, or with policy=off, has no limit
  * of its time. With policy=mps the share is one of multiprocessors in processes that are clients of
  * NVIDIA MPS, and strict in all others; any other policy is strict.
  *

@@ -13,6 +13,7 @@ struct mutex {
 
 void mutex_wait(struct mutex *mutex);	/* for mutex_lock alone */
 void mutex_wake(struct mutex *mutex);
+_Bool mutex_lock_for(struct mutex *mutex, uint64_t ns);	/* false: it was not open for so long */
 
 static inline void mutex_lock(struct mutex *mutex)
 {
@@ -47,6 +48,21 @@ static inline _Bool mutex_enter(struct deep_mutex *deep, const void *thread)
 	mutex_lock(&deep->mutex);
 	__atomic_store_n(&deep->owner, (uintptr_t)thread, __ATOMIC_RELAXED);
 	return 0;
+}
+
+enum mutex_entry { MUTEX_MISSED, MUTEX_ENTERED, MUTEX_WITHIN };
+
+/* The same, but it waits no longer than that. Only what was not missed is left. */
+static inline enum mutex_entry mutex_enter_for(struct deep_mutex *deep, const void *thread, uint64_t ns)
+{
+	if (__atomic_load_n(&deep->owner, __ATOMIC_RELAXED) == (uintptr_t)thread) {
+		deep->depth++;
+		return MUTEX_WITHIN;
+	}
+	if (!mutex_lock_for(&deep->mutex, ns))
+		return MUTEX_MISSED;
+	__atomic_store_n(&deep->owner, (uintptr_t)thread, __ATOMIC_RELAXED);
+	return MUTEX_ENTERED;
 }
 
 static inline void mutex_leave(struct deep_mutex *deep)

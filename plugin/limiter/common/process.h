@@ -45,6 +45,8 @@ struct limits {
 	struct mutex mutex;
 	uint64_t looked_ms;		/* when the file was last looked at; atomic */
 	uint64_t inode, changed_ns, size;
+	uint64_t current_ms;		/* when what was read was last known to be what the file says */
+	bool unread;			/* that is too long ago; atomic */
 	unsigned int count;
 	struct limit entries[CARDS_MAX];
 	unsigned int ncards;		/* atomic: cards[] below it are complete */
@@ -97,20 +99,24 @@ struct process {
 	struct limits limits;
 	struct ledger ledger;
 	struct slot_use use;
-	struct deep_mutex contexts;	/* held while a context is made or ended */
-	struct deep_mutex virtual;	/* held while backing or mappings change */
+	struct mutex contexts;		/* guards which contexts are in the ledger, and the next */
+	unsigned int context_number;	/* of the last one that was made */
+	struct mutex virtual;	/* held while backing or mappings change in the ledger */
 	unsigned int backings;	/* the number of the last one that was made */
+	uint16_t mappings;	/* likewise */
 	bool tiles;		/* backing is mapped into an array, or was; atomic */
 	struct deep_mutex accounts;	/* held while the driver says what pools and graphs hold */
 	struct pool_seen pools[POOLS_SEEN];
 	unsigned int accounts_known;	/* how many; atomic */
 	bool pooled;		/* something is in the ledger as LEDGER_POOLED, or was; atomic */
 	bool accounts_moved;	/* something was freed since they were last looked at; atomic */
+	unsigned int libraries;	/* the number of the last one that was loaded; atomic */
 	struct deep_mutex modules;	/* held while code is loaded or unloaded, and what it takes measured */
 	struct mutex graphs;	/* guards the two below */
 	unsigned int reused_next;
 	struct reused reused[REUSED_MAX];
 	unsigned int executables;	/* those that take memory; atomic */
+	struct deep_mutex primaries[DEVICES_MAX];	/* each held while the primary context is made or ended */
 	uint64_t primary[DEVICES_MAX];	/* each device's primary context */
 	unsigned int mps_percent;	/* what MPS was asked for at cuInit; 0: nothing, or it may not hold; atomic */
 	unsigned int mps_asked;		/* atomic */

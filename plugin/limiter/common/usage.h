@@ -9,7 +9,7 @@
 #include "process.h"
 
 #define USAGE_MAGIC 0x45474c4du
-#define USAGE_VERSION 3
+#define USAGE_VERSION 3			/* another one with each change of what follows: README.md, `form` */
 #define USAGE_SLOTS 512
 #define USAGE_BUILD 16
 

@@ -150,6 +150,12 @@ bool charge_card(struct charge *charge, struct card *card, uint64_t bytes)
 	return fits;
 }
 
+bool charge_late(struct charge *charge, CUresult ret, CUdevice device)
+{
+	return ret != CUDA_SUCCESS || charge->card != NULL ||
+	       charge_card(charge, charge_device_card(device), charge->bytes);
+}
+
 bool charge_current(struct charge *charge, uint64_t bytes)
 {
 	CUcontext context = NULL;
@@ -160,18 +166,48 @@ bool charge_current(struct charge *charge, uint64_t bytes)
 	return fits;
 }
 
+/* Nothing was there to reserve of, and the driver has given something all the same: another thread has made it ready
+ * meanwhile. It counts now, or goes back. */
+static __attribute__((noinline, cold)) CUresult settle_late(uint64_t bytes, enum ledger_kind kind, uint64_t key)
+{
+	struct charge charge;
+
+	if (charge_current(&charge, bytes))
+		return charge.card != NULL ? charge_settle(&charge, CUDA_SUCCESS, kind, key) : CUDA_SUCCESS;
+	if (kind == LEDGER_POINTER)
+		CALL(cuMemFree_v2, key);
+	else if (kind == LEDGER_ARRAY)
+		CALL(cuArrayDestroy, (CUarray)(uintptr_t)key);
+	else
+		CALL(cuMipmappedArrayDestroy, (CUmipmappedArray)(uintptr_t)key);
+	return charge.why;
+}
+
+/* The driver gives an address anew once what had it is gone: with its context, which is about to be forgotten. */
+static void replace(enum ledger_kind kind, uint64_t key)
+{
+	struct ledger_entry before;
+
+	if ((kind == LEDGER_POINTER || kind == LEDGER_ARRAY || kind == LEDGER_MIPMAP) && ledger_take(kind, key, &before))
+		charge_give_back(&before);
+}
+
 CUresult charge_settle(const struct charge *charge, CUresult ret, enum ledger_kind kind,
 		       uint64_t key)
 {
+	bool late = kind == LEDGER_POINTER || kind == LEDGER_ARRAY || kind == LEDGER_MIPMAP;
+
 	if (charge->card == NULL)
-		return ret;
-	if (ret != CUDA_SUCCESS)
+		return late && ret == CUDA_SUCCESS ? settle_late(charge->bytes, kind, key) : ret;
+	if (ret != CUDA_SUCCESS) {
 		usage_release(card_index(charge->card), charge->bytes);
-	else
+	} else {
+		replace(kind, key);
 		ledger_put((struct ledger_entry){ .key = key, .bytes = charge->bytes,
 						  .of = charge->context, .references = 1,
 						  .kind = (uint16_t)kind,
 						  .card = (int16_t)card_index(charge->card) });
+	}
 	return ret;
 }
 

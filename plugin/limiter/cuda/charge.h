@@ -1,4 +1,8 @@
-/* charge.h - every hook that takes memory: reserve, call the driver, then keep or give back. */
+/* charge.h - every hook that takes memory: reserve, call the driver, then keep or give back.
+ *
+ * What the program points at another of its threads can change between our look and the driver's. So what is counted
+ * by is copied first, and the driver is called with the copy; what the driver answers it writes into a place of ours,
+ * which begins as the program's is, and the program's is written last. */
 #ifndef EDGEGPU_LIMITER_CHARGE_H
 #define EDGEGPU_LIMITER_CHARGE_H
 
@@ -8,6 +12,9 @@
 #include "ledger.h"
 #include "limits.h"
 #include "usage.h"
+
+/* What is there now; the compiler takes it from the copy afterwards, and does not look again. */
+#define READ_ONCE(at) (*(const volatile __typeof__(*(at)) *)(at))
 
 /* More than 0 while the driver runs below a hook: what it calls of itself is part of that. It stays so in a
  * thread that has left the driver by longjmp, and a handler of a signal may call the driver below it: so
@@ -65,7 +72,13 @@ bool charge_card(struct charge *charge, struct card *card, uint64_t bytes);
 /* The same of a card, but nothing is given up to make room. */
 bool charge_fits(struct charge *charge, struct card *card, uint64_t bytes);
 
-/* The driver answered ret: remember the thing, or give back. Returns ret. */
+/* The driver answered ret. Where it has given something of a device that was not there when it was to be reserved,
+ * another thread has made the driver ready meanwhile: it is reserved now. False: that would pass the limit, and the thing
+ * has to go back. */
+bool charge_late(struct charge *charge, CUresult ret, CUdevice device);
+
+/* The driver answered ret: remember the thing, or give back. Returns ret, or why it went back (charge_late, for what is
+ * of the current context). */
 CUresult charge_settle(const struct charge *charge, CUresult ret, enum ledger_kind kind,
 		       uint64_t key);
 

@@ -164,10 +164,10 @@ enum {
 	CU_ATTRIBUTE_MPS_ENABLED = 133,		/* since 12.1 */
 };
 
-/* What cuCtxCreate_v4 begins with. */
-struct CUctx_create_params {
+struct CUctx_create_params {		/* of cuCtxCreate_v4 */
 	void *affinity;
 	int affinities;
+	void *graphics;
 };
 
 #endif

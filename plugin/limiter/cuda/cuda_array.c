@@ -64,58 +64,81 @@ static uint64_t mipmap_bytes(struct CUarray3d_descriptor wanted, unsigned int le
 
 CUresult EXPORT cuArrayCreate(CUarray *out, const struct CUarray_descriptor_v1 *wanted)
 {
+	struct CUarray_descriptor_v1 copy;
 	struct charge charge;
+	CUarray array;
 	CUresult ret;
 
 	if (NESTED || out == NULL || wanted == NULL)
 		return DRIVER(cuArrayCreate)(out, wanted);
+	copy = READ_ONCE(wanted);
+	array = *out;
 	if (!charge_current(&charge, array_bytes(&(struct CUarray3d_descriptor){
-		wanted->width, wanted->height, 0, wanted->format, wanted->channels, 0 })))
+		copy.width, copy.height, 0, copy.format, copy.channels, 0 })))
 		return charge.why;
-	ret = CALL(cuArrayCreate, out, wanted);
-	return charge_settle(&charge, ret, LEDGER_ARRAY, (uintptr_t)*out);
+	ret = CALL(cuArrayCreate, &array, &copy);
+	ret = charge_settle(&charge, ret, LEDGER_ARRAY, (uintptr_t)array);
+	*out = array;
+	return ret;
 }
 
 CUresult EXPORT cuArrayCreate_v2(CUarray *out, const struct CUarray_descriptor *wanted)
 {
+	struct CUarray_descriptor copy;
 	struct charge charge;
+	CUarray array;
 	CUresult ret;
 
 	if (NESTED || out == NULL || wanted == NULL)
 		return DRIVER(cuArrayCreate_v2)(out, wanted);
+	copy = READ_ONCE(wanted);
+	array = *out;
 	if (!charge_current(&charge, array_bytes(&(struct CUarray3d_descriptor){
-		wanted->width, wanted->height, 0, wanted->format, wanted->channels, 0 })))
+		copy.width, copy.height, 0, copy.format, copy.channels, 0 })))
 		return charge.why;
-	ret = CALL(cuArrayCreate_v2, out, wanted);
-	return charge_settle(&charge, ret, LEDGER_ARRAY, (uintptr_t)*out);
+	ret = CALL(cuArrayCreate_v2, &array, &copy);
+	ret = charge_settle(&charge, ret, LEDGER_ARRAY, (uintptr_t)array);
+	*out = array;
+	return ret;
 }
 
 CUresult EXPORT cuArray3DCreate(CUarray *out, const struct CUarray3d_descriptor_v1 *wanted)
 {
+	struct CUarray3d_descriptor_v1 copy;
 	struct charge charge;
+	CUarray array;
 	CUresult ret;
 
 	if (NESTED || out == NULL || wanted == NULL)
 		return DRIVER(cuArray3DCreate)(out, wanted);
+	copy = READ_ONCE(wanted);
+	array = *out;
 	if (!charge_current(&charge, array_bytes(&(struct CUarray3d_descriptor){
-		wanted->width, wanted->height, wanted->depth, wanted->format, wanted->channels,
-		wanted->flags })))
+		copy.width, copy.height, copy.depth, copy.format, copy.channels, copy.flags })))
 		return charge.why;
-	ret = CALL(cuArray3DCreate, out, wanted);
-	return charge_settle(&charge, ret, LEDGER_ARRAY, (uintptr_t)*out);
+	ret = CALL(cuArray3DCreate, &array, &copy);
+	ret = charge_settle(&charge, ret, LEDGER_ARRAY, (uintptr_t)array);
+	*out = array;
+	return ret;
 }
 
 CUresult EXPORT cuArray3DCreate_v2(CUarray *out, const struct CUarray3d_descriptor *wanted)
 {
+	struct CUarray3d_descriptor copy;
 	struct charge charge;
+	CUarray array;
 	CUresult ret;
 
 	if (NESTED || out == NULL || wanted == NULL)
 		return DRIVER(cuArray3DCreate_v2)(out, wanted);
-	if (!charge_current(&charge, array_bytes(wanted)))
+	copy = READ_ONCE(wanted);
+	array = *out;
+	if (!charge_current(&charge, array_bytes(&copy)))
 		return charge.why;
-	ret = CALL(cuArray3DCreate_v2, out, wanted);
-	return charge_settle(&charge, ret, LEDGER_ARRAY, (uintptr_t)*out);
+	ret = CALL(cuArray3DCreate_v2, &array, &copy);
+	ret = charge_settle(&charge, ret, LEDGER_ARRAY, (uintptr_t)array);
+	*out = array;
+	return ret;
 }
 
 CUresult EXPORT cuArrayDestroy(CUarray array)
@@ -133,15 +156,21 @@ CUresult EXPORT cuArrayDestroy(CUarray array)
 CUresult EXPORT cuMipmappedArrayCreate(CUmipmappedArray *out,
 				       const struct CUarray3d_descriptor *wanted, unsigned int levels)
 {
+	struct CUarray3d_descriptor copy;
 	struct charge charge;
+	CUmipmappedArray array;
 	CUresult ret;
 
 	if (NESTED || out == NULL || wanted == NULL)
 		return DRIVER(cuMipmappedArrayCreate)(out, wanted, levels);
-	if (!charge_current(&charge, mipmap_bytes(*wanted, levels)))
+	copy = READ_ONCE(wanted);
+	array = *out;
+	if (!charge_current(&charge, mipmap_bytes(copy, levels)))
 		return charge.why;
-	ret = CALL(cuMipmappedArrayCreate, out, wanted, levels);
-	return charge_settle(&charge, ret, LEDGER_MIPMAP, (uintptr_t)*out);
+	ret = CALL(cuMipmappedArrayCreate, &array, &copy, levels);
+	ret = charge_settle(&charge, ret, LEDGER_MIPMAP, (uintptr_t)array);
+	*out = array;
+	return ret;
 }
 
 CUresult EXPORT cuMipmappedArrayDestroy(CUmipmappedArray array)

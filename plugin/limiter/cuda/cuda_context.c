@@ -1,427 +1,248 @@
 /* cuda_context.c - contexts: each takes card memory of its own, and with it goes all that it holds.
  *
- * How much a context takes stands in the limits file. The driver is asked whether a primary context
- * is there, before and after: it alone knows who else retained it. One mutex around these calls, so
- * that a context's address does not come again before its memory left the ledger. */
-#include "account.h"
-#include "gpu_table.h"
+ * How much a context takes stands in the limits file. While the driver makes or ends one no lock is held, for it waits
+ * for what is in flight there. So another context may have the address of one that has ended before this is known
+ * here: each has a number. */
+#include "context.h"
 #include "gpu_time.h"
 #include "mps.h"
+
+#define USERS 0xffffu			/* of `references` in the ledger; above them is the number */
+#define NUMBER_AT 16
 
 static struct process *lock(void)
 {
 	struct process *own = process_own();
 
-	gpu_time_settle();
 	if (own != NULL)
-		mutex_enter(&own->contexts, THREAD);
+		mutex_lock(&own->contexts);
 	return own;
 }
 
 static void unlock(struct process *own)
 {
 	if (own != NULL)
-		mutex_leave(&own->contexts);
+		mutex_unlock(&own->contexts);
 }
 
-static CUresult settle(struct charge *charge, CUresult ret, CUcontext context)
+unsigned int context_number(CUcontext context)
 {
+	struct ledger_entry entry;
+
+	return ledger_get(LEDGER_CONTEXT, (uint64_t)(uintptr_t)context, &entry) ? entry.references >> NUMBER_AT : 0;
+}
+
+/* With the lock. */
+static void forget(CUcontext context)
+{
+	ledger_take_context((uint64_t)(uintptr_t)context, charge_give_back);
+	gpu_time_forget(context);
+	charge_forget_contexts();
+}
+
+static unsigned int next_number(struct process *own)
+{
+	own->context_number = (own->context_number + 1) & USERS;
+	return own->context_number != 0 ? own->context_number : ++own->context_number;
+}
+
+CUresult context_made(struct charge *charge, CUresult ret, CUcontext context)
+{
+	struct process *own = ret == CUDA_SUCCESS ? lock() : NULL;
+
 	charge->context = (uint64_t)(uintptr_t)context;
+	if (ret == CUDA_SUCCESS && context != NULL && ledger_has(LEDGER_CONTEXT, charge->context))
+		forget(context);	/* one that had its address */
 	if (ret == CUDA_SUCCESS && charge->card != NULL)
 		usage_contexts(card_index(charge->card), 1);
-	return charge_settle(charge, ret, LEDGER_CONTEXT, charge->context);
+	charge_settle(charge, ret, LEDGER_CONTEXT, charge->context);
+	if (own != NULL)
+		ledger_refer(LEDGER_CONTEXT, charge->context, (int)(next_number(own) << NUMBER_AT));
+	unlock(own);
+	return ret;
 }
 
-static bool charge_context(struct charge *charge, CUdevice device)
+void context_ended(CUcontext context, unsigned int number, bool stays)
+{
+	uint64_t key = (uint64_t)(uintptr_t)context;
+	struct ledger_entry kept = { .kind = LEDGER_NONE };
+	struct process *own;
+
+	if (context == NULL)
+		return;
+	own = lock();
+	if (context_number(context) == number) {
+		if (stays)
+			kept = charge_release(LEDGER_CONTEXT, key);
+		forget(context);
+		if (kept.kind != LEDGER_NONE)
+			ledger_put(kept);
+	}
+	unlock(own);
+	accounts_renew();
+}
+
+bool context_charge(struct charge *charge, CUdevice device)
 {
 	struct card *card = charge_device_card(device);
 
 	return charge_card(charge, card, card != NULL ? limits_context(card) : 0);
 }
 
-static void forget(CUcontext context)
+bool context_late(struct charge *charge, CUresult ret, CUdevice device)
 {
-	ledger_take_context((uint64_t)(uintptr_t)context, charge_give_back);
-	gpu_table_forget(context);
-	charge_forget_contexts();
-	accounts_renew();
+	return ret != CUDA_SUCCESS || charge->card != NULL || context_charge(charge, device);
 }
+
+#define CREATE(name, ...)                                                                         \
+	do {                                                                                      \
+		struct charge charge;                                                             \
+		CUcontext context;                                                                \
+		CUresult ret;                                                                     \
+		if (!context_charge(&charge, device))                                             \
+			return charge.why;                                                        \
+		context = *out;                                                                   \
+		ret = CALL(name, &context, __VA_ARGS__);                                          \
+		if (!context_late(&charge, ret, device)) {                                        \
+			CALL(cuCtxDestroy_v2, context);                                           \
+			return charge.why;                                                        \
+		}                                                                                 \
+		ret = context_made(&charge, ret, context);                                        \
+		*out = context;                                                                   \
+		return ret;                                                                       \
+	} while (0)
 
 CUresult EXPORT cuCtxCreate(CUcontext *out, unsigned int flags, CUdevice device)
 {
-	struct charge charge;
-	CUresult ret;
-
 	if (NESTED || out == NULL)
 		return DRIVER(cuCtxCreate)(out, flags, device);
-	if (!charge_context(&charge, device))
-		return charge.why;
-	ret = CALL(cuCtxCreate, out, flags, device);
-	return settle(&charge, ret, *out);
+	CREATE(cuCtxCreate, flags, device);
 }
 
 CUresult EXPORT cuCtxCreate_v2(CUcontext *out, unsigned int flags, CUdevice device)
 {
-	struct charge charge;
-	CUresult ret;
-
 	if (NESTED || out == NULL)
 		return DRIVER(cuCtxCreate_v2)(out, flags, device);
-	if (!charge_context(&charge, device))
-		return charge.why;
-	ret = CALL(cuCtxCreate_v2, out, flags, device);
-	return settle(&charge, ret, *out);
+	CREATE(cuCtxCreate_v2, flags, device);
 }
 
 CUresult EXPORT cuCtxCreate_v3(CUcontext *out, void *affinity, int count, unsigned int flags,
 			       CUdevice device)
 {
-	struct charge charge;
-	CUresult ret;
-
 	if (NESTED || out == NULL)
 		return DRIVER(cuCtxCreate_v3)(out, affinity, count, flags, device);
-	if (!charge_context(&charge, device))
-		return charge.why;
 	if (count != 0)
 		mps_distrust();
-	ret = CALL(cuCtxCreate_v3, out, affinity, count, flags, device);
-	return settle(&charge, ret, *out);
+	CREATE(cuCtxCreate_v3, affinity, count, flags, device);
 }
 
 CUresult EXPORT cuCtxCreate_v4(CUcontext *out, struct CUctx_create_params *params, unsigned int flags,
 			       CUdevice device)
 {
-	struct charge charge;
-	CUresult ret;
+	struct CUctx_create_params copy = { NULL, 0, NULL };
 
 	if (NESTED || out == NULL)
 		return DRIVER(cuCtxCreate_v4)(out, params, flags, device);
-	if (!charge_context(&charge, device))
-		return charge.why;
-	if (params != NULL && params->affinities != 0)
+	if (params != NULL)
+		copy = READ_ONCE(params);
+	if (copy.affinities != 0)
 		mps_distrust();
-	ret = CALL(cuCtxCreate_v4, out, params, flags, device);
-	return settle(&charge, ret, *out);
+	CREATE(cuCtxCreate_v4, params != NULL ? &copy : NULL, flags, device);
 }
 
 /* Contexts for graphics are as others. */
 CUresult EXPORT cuGLCtxCreate(CUcontext *out, unsigned int flags, CUdevice device)
 {
-	struct charge charge;
-	CUresult ret;
-
 	if (NESTED || out == NULL)
 		return DRIVER(cuGLCtxCreate)(out, flags, device);
-	if (!charge_context(&charge, device))
-		return charge.why;
-	ret = CALL(cuGLCtxCreate, out, flags, device);
-	return settle(&charge, ret, *out);
+	CREATE(cuGLCtxCreate, flags, device);
 }
 
 CUresult EXPORT cuGLCtxCreate_v2(CUcontext *out, unsigned int flags, CUdevice device)
 {
-	struct charge charge;
-	CUresult ret;
-
 	if (NESTED || out == NULL)
 		return DRIVER(cuGLCtxCreate_v2)(out, flags, device);
-	if (!charge_context(&charge, device))
-		return charge.why;
-	ret = CALL(cuGLCtxCreate_v2, out, flags, device);
-	return settle(&charge, ret, *out);
+	CREATE(cuGLCtxCreate_v2, flags, device);
 }
 
 CUresult EXPORT cuVDPAUCtxCreate(CUcontext *out, unsigned int flags, CUdevice device,
 				 uint32_t display, void *find)
 {
-	struct charge charge;
-	CUresult ret;
-
 	if (NESTED || out == NULL)
 		return DRIVER(cuVDPAUCtxCreate)(out, flags, device, display, find);
-	if (!charge_context(&charge, device))
-		return charge.why;
-	ret = CALL(cuVDPAUCtxCreate, out, flags, device, display, find);
-	return settle(&charge, ret, *out);
+	CREATE(cuVDPAUCtxCreate, flags, device, display, find);
 }
 
 CUresult EXPORT cuVDPAUCtxCreate_v2(CUcontext *out, unsigned int flags, CUdevice device,
 				    uint32_t display, void *find)
 {
-	struct charge charge;
-	CUresult ret;
-
 	if (NESTED || out == NULL)
 		return DRIVER(cuVDPAUCtxCreate_v2)(out, flags, device, display, find);
-	if (!charge_context(&charge, device))
-		return charge.why;
-	ret = CALL(cuVDPAUCtxCreate_v2, out, flags, device, display, find);
-	return settle(&charge, ret, *out);
+	CREATE(cuVDPAUCtxCreate_v2, flags, device, display, find);
 }
 
+/* The reference is counted first, so that it is never missing while the driver has it. */
 CUresult EXPORT cuCtxAttach(CUcontext *out, unsigned int flags)
 {
-	CUresult ret = CALL(cuCtxAttach, out, flags);
+	CUcontext current = NULL;
+	CUresult ret;
 
-	if (ret == CUDA_SUCCESS && !NESTED && out != NULL)
-		ledger_refer(LEDGER_CONTEXT, (uint64_t)(uintptr_t)*out, 1);
+	if (NESTED)
+		return DRIVER(cuCtxAttach)(out, flags);
+	CALL(cuCtxGetCurrent, &current);
+	ledger_refer(LEDGER_CONTEXT, (uint64_t)(uintptr_t)current, 1);
+	ret = CALL(cuCtxAttach, out, flags);
+	if (ret != CUDA_SUCCESS)
+		ledger_refer(LEDGER_CONTEXT, (uint64_t)(uintptr_t)current, -1);
 	return ret;
 }
 
-/* The last one that lets go of a context ends it. */
+/* True: that was the last user, and with it the context has ended. */
+static bool left(CUcontext context, unsigned int number)
+{
+	struct process *own = lock();
+	bool last = context_number(context) == number &&
+		    ((unsigned int)ledger_refer(LEDGER_CONTEXT, (uint64_t)(uintptr_t)context, -1) & USERS) == 0;
+
+	unlock(own);
+	return last;
+}
+
 CUresult EXPORT cuCtxDetach(CUcontext context)
 {
-	struct process *own;
+	unsigned int number;
 	CUresult ret;
 
 	if (NESTED)
 		return DRIVER(cuCtxDetach)(context);
-	own = lock();
+	number = context_number(context);
+	gpu_time_ending(context);
 	ret = CALL(cuCtxDetach, context);
-	if (ret == CUDA_SUCCESS &&
-	    ledger_refer(LEDGER_CONTEXT, (uint64_t)(uintptr_t)context, -1) == 0)
-		forget(context);
-	unlock(own);
+	if (ret == CUDA_SUCCESS && left(context, number))
+		context_ended(context, number, false);
 	return ret;
 }
 
+#define DESTROY(name)                                                                             \
+	do {                                                                                      \
+		unsigned int number;                                                              \
+		CUresult ret;                                                                     \
+		if (NESTED)                                                                       \
+			return DRIVER(name)(context);                                             \
+		number = context_number(context);                                                 \
+		gpu_time_ending(context);                                                         \
+		ret = CALL(name, context);                                                        \
+		if (ret == CUDA_SUCCESS)                                                          \
+			context_ended(context, number, false);                                    \
+		return ret;                                                                       \
+	} while (0)
+
 CUresult EXPORT cuCtxDestroy(CUcontext context)
 {
-	struct process *own;
-	CUresult ret;
-
-	if (NESTED)
-		return DRIVER(cuCtxDestroy)(context);
-	own = lock();
-	ret = CALL(cuCtxDestroy, context);
-	if (ret == CUDA_SUCCESS)
-		forget(context);
-	unlock(own);
-	return ret;
+	DESTROY(cuCtxDestroy);
 }
 
 CUresult EXPORT cuCtxDestroy_v2(CUcontext context)
 {
-	struct process *own;
-	CUresult ret;
-
-	if (NESTED)
-		return DRIVER(cuCtxDestroy_v2)(context);
-	own = lock();
-	ret = CALL(cuCtxDestroy_v2, context);
-	if (ret == CUDA_SUCCESS)
-		forget(context);
-	unlock(own);
-	return ret;
-}
-
-static bool active(CUdevice device)
-{
-	unsigned int flags;
-	int there = 0;
-
-	return CALL(cuDevicePrimaryCtxGetState, device, &flags, &there) == CUDA_SUCCESS && there != 0;
-}
-
-/* A primary context that came past us (through an export table) is counted when it is first seen. */
-static void count_late(CUdevice device, CUcontext context)
-{
-	struct card *card = charge_device_card(device);
-	struct charge charge = { .card = card, .bytes = card != NULL ? limits_context(card) : 0 };
-
-	if (card == NULL || ledger_has(LEDGER_CONTEXT, (uint64_t)(uintptr_t)context))
-		return;
-	usage_add(card_index(card), charge.bytes);
-	settle(&charge, CUDA_SUCCESS, context);
-}
-
-static CUresult retain(CUcontext *out, CUdevice device)
-{
-	struct charge charge;
-	CUresult ret;
-
-	if (active(device)) {
-		ret = CALL(cuDevicePrimaryCtxRetain, out, device);
-		if (ret == CUDA_SUCCESS)
-			count_late(device, *out);
-		return ret;
-	}
-	if (!charge_context(&charge, device))
-		return charge.why;
-	ret = CALL(cuDevicePrimaryCtxRetain, out, device);
-	return settle(&charge, ret, *out);
-}
-
-CUresult EXPORT cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice device)
-{
-	struct process *own;
-	CUresult ret;
-
-	if (NESTED || out == NULL)
-		return DRIVER(cuDevicePrimaryCtxRetain)(out, device);
-	own = lock();
-	ret = retain(out, device);
-	if (ret == CUDA_SUCCESS && own != NULL && device >= 0 && device < DEVICES_MAX)
-		own->primary[device] = (uint64_t)(uintptr_t)*out;
-	unlock(own);
-	return ret;
-}
-
-/* A reset frees what the context held even where others keep the context itself. */
-static void end_primary(struct process *own, CUdevice device, bool reset)
-{
-	uint64_t primary = own->primary[device];
-	struct ledger_entry kept = { .kind = LEDGER_NONE };
-	bool there = active(device);
-
-	if (primary == 0 || (there && !reset))
-		return;
-	if (there)
-		kept = charge_release(LEDGER_CONTEXT, primary);
-	else
-		own->primary[device] = 0;
-	forget((CUcontext)(uintptr_t)primary);
-	if (kept.kind != LEDGER_NONE)
-		ledger_put(kept);
-}
-
-static CUresult ended(struct process *own, CUdevice device, CUresult ret, bool reset)
-{
-	if (ret == CUDA_SUCCESS && own != NULL && device >= 0 && device < DEVICES_MAX)
-		end_primary(own, device, reset);
-	unlock(own);
-	return ret;
-}
-
-CUresult EXPORT cuDevicePrimaryCtxRelease(CUdevice device)
-{
-	struct process *own;
-
-	if (NESTED)
-		return DRIVER(cuDevicePrimaryCtxRelease)(device);
-	own = lock();
-	return ended(own, device, CALL(cuDevicePrimaryCtxRelease, device), false);
-}
-
-CUresult EXPORT cuDevicePrimaryCtxRelease_v2(CUdevice device)
-{
-	struct process *own;
-
-	if (NESTED)
-		return DRIVER(cuDevicePrimaryCtxRelease_v2)(device);
-	own = lock();
-	return ended(own, device, CALL(cuDevicePrimaryCtxRelease_v2, device), false);
-}
-
-CUresult EXPORT cuDevicePrimaryCtxReset(CUdevice device)
-{
-	struct process *own;
-
-	if (NESTED)
-		return DRIVER(cuDevicePrimaryCtxReset)(device);
-	own = lock();
-	return ended(own, device, CALL(cuDevicePrimaryCtxReset, device), true);
-}
-
-CUresult EXPORT cuDevicePrimaryCtxReset_v2(CUdevice device)
-{
-	struct process *own;
-
-	if (NESTED)
-		return DRIVER(cuDevicePrimaryCtxReset_v2)(device);
-	own = lock();
-	return ended(own, device, CALL(cuDevicePrimaryCtxReset_v2, device), true);
-}
-
-/* A primary context that somebody else keeps: its handle, without keeping it ourselves. */
-static void see_primary(struct process *own, CUdevice device)
-{
-	CUcontext primary = NULL;
-
-	if (own == NULL || CALL(cuDevicePrimaryCtxRetain, &primary, device) != CUDA_SUCCESS)
-		return;
-	count_late(device, primary);
-	if (device >= 0 && device < DEVICES_MAX)
-		own->primary[device] = (uint64_t)(uintptr_t)primary;
-	CALL(cuDevicePrimaryCtxRelease_v2, device);
-}
-
-/* A green context keeps the primary one. What it takes itself nobody published: as much as a context. */
-CUresult EXPORT cuGreenCtxCreate(CUgreenCtx *out, void *description, CUdevice device,
-				 unsigned int flags)
-{
-	struct charge charge, primary = { .card = NULL };
-	CUcontext context = NULL;
-	struct process *own;
-	CUresult ret;
-
-	if (NESTED || out == NULL)
-		return DRIVER(cuGreenCtxCreate)(out, description, device, flags);
-	own = lock();
-	mps_distrust();		/* it has multiprocessors of its own choice */
-	if (charge_context(&charge, device)) {
-		if (active(device) || charge_context(&primary, device)) {
-			ret = CALL(cuGreenCtxCreate, out, description, device, flags);
-			if (primary.card != NULL)	/* counted below, when it is seen */
-				usage_release(card_index(primary.card), primary.bytes);
-		} else {
-			ret = primary.why;
-		}
-		if (ret == CUDA_SUCCESS) {
-			see_primary(own, device);
-			CALL(cuCtxFromGreenCtx, &context, *out);
-		}
-		ret = settle(&charge, ret, context);
-	} else {
-		ret = charge.why;
-	}
-	unlock(own);
-	return ret;
-}
-
-/* What was allocated in a green context may outlive it, for its addresses are the primary's: the driver
- * is asked for each. Arrays and code cannot be asked for, and count until they are freed. */
-static void forget_green(CUcontext green, uint64_t primary)
-{
-	static const enum ledger_kind kept[] = { LEDGER_POINTER, LEDGER_ARRAY, LEDGER_MIPMAP,
-						 LEDGER_MODULE, LEDGER_LIBRARY };
-	struct ledger_entry entry;
-	CUdeviceptr base;
-	size_t bytes;
-
-	for (unsigned int i = 0; i < sizeof(kept) / sizeof(*kept); i++)
-		while (ledger_take_of(kept[i], (uintptr_t)green, &entry)) {
-			entry.of = primary;
-			if (entry.kind == LEDGER_POINTER &&
-			    CALL(cuMemGetAddressRange_v2, &base, &bytes, entry.key) != CUDA_SUCCESS)
-				charge_give_back(&entry);
-			else
-				ledger_put(entry);
-		}
-	forget(green);
-}
-
-CUresult EXPORT cuGreenCtxDestroy(CUgreenCtx green)
-{
-	CUcontext context = NULL;
-	CUdevice device = -1;
-	struct process *own;
-	CUresult ret;
-
-	if (NESTED)
-		return DRIVER(cuGreenCtxDestroy)(green);
-	own = lock();
-	if (own != NULL && CALL(cuCtxFromGreenCtx, &context, green) == CUDA_SUCCESS &&
-	    CALL(cuCtxPushCurrent_v2, context) == CUDA_SUCCESS) {
-		CALL(cuCtxGetDevice, &device);
-		CALL(cuCtxPopCurrent_v2, &context);
-	}
-	ret = CALL(cuGreenCtxDestroy, green);
-	if (ret == CUDA_SUCCESS && device >= 0 && device < DEVICES_MAX) {
-		forget_green(context, own->primary[device]);
-		end_primary(own, device, false);
-	}
-	unlock(own);
-	return ret;
+	DESTROY(cuCtxDestroy_v2);
 }

@@ -280,70 +280,87 @@ CUresult EXPORT cuGraphExecDestroy(CUgraphExec exec)
 }
 
 /* The driver may take the memory here already: then it is here that it may not fit. */
-static CUresult instantiated(CUresult ret, bool nested, CUgraphExec *out, CUgraph graph,
-			     unsigned long long flags)
+static CUresult instantiated(CUresult ret, CUgraphExec *out, CUgraphExec exec, CUgraph graph, unsigned long long flags)
 {
 	struct graph_launch launch;
 	struct card *full = NULL;
 
-	if (ret != CUDA_SUCCESS || nested)
+	if (ret != CUDA_SUCCESS) {
+		*out = exec;
 		return ret;
-	if (!learn(*out, graph, flags))
+	}
+	if (!learn(exec, graph, flags))
 		full = limits_unknown();
-	look_up(&launch, *out, false);
+	look_up(&launch, exec, false);
 	for (unsigned int i = 0; i < launch.count && full == NULL; i++) {
 		launch.charges[i] = (struct charge){ .card = charge_indexed_card(launch.parts[i].card) };
 		if (!account_settle(&launch.charges[i], LEDGER_GRAPHS,
 				    (uint64_t)device_of(&launch.parts[i])))
 			full = launch.charges[i].card;
 	}
+	*out = full == NULL ? exec : NULL;
 	if (full == NULL)
 		return ret;
-	destroy(*out);
-	*out = NULL;
+	destroy(exec);
 	account_make_room(full);
 	return charge_refused(full);
 }
 
+#define INSTANTIATE(name, flags, ...)                                                             \
+	do {                                                                                      \
+		CUgraphExec exec = *out;                                                          \
+		CUresult ret = CALL(name, &exec, __VA_ARGS__);                                    \
+		return instantiated(ret, out, exec, graph, flags);                                \
+	} while (0)
+
 CUresult EXPORT cuGraphInstantiate(CUgraphExec *out, CUgraph graph, CUgraphNode *node, char *log,
 				   size_t bytes)
 {
-	bool nested = NESTED;
-
-	return instantiated(CALL(cuGraphInstantiate, out, graph, node, log, bytes), nested, out, graph, 0);
+	if (NESTED || out == NULL)
+		return DRIVER(cuGraphInstantiate)(out, graph, node, log, bytes);
+	INSTANTIATE(cuGraphInstantiate, 0, graph, node, log, bytes);
 }
 
 CUresult EXPORT cuGraphInstantiate_v2(CUgraphExec *out, CUgraph graph, CUgraphNode *node, char *log,
 				      size_t bytes)
 {
-	bool nested = NESTED;
-
-	return instantiated(CALL(cuGraphInstantiate_v2, out, graph, node, log, bytes), nested, out, graph, 0);
+	if (NESTED || out == NULL)
+		return DRIVER(cuGraphInstantiate_v2)(out, graph, node, log, bytes);
+	INSTANTIATE(cuGraphInstantiate_v2, 0, graph, node, log, bytes);
 }
 
 CUresult EXPORT cuGraphInstantiateWithFlags(CUgraphExec *out, CUgraph graph, unsigned long long flags)
 {
-	bool nested = NESTED;
-
-	return instantiated(CALL(cuGraphInstantiateWithFlags, out, graph, flags), nested, out, graph, flags);
+	if (NESTED || out == NULL)
+		return DRIVER(cuGraphInstantiateWithFlags)(out, graph, flags);
+	INSTANTIATE(cuGraphInstantiateWithFlags, flags, graph, flags);
 }
+
+#define INSTANTIATE_WITH_PARAMS(name)                                                             \
+	do {                                                                                      \
+		struct CUgraph_instantiate_params copy;                                           \
+		CUgraphExec exec;                                                                 \
+		CUresult ret;                                                                     \
+		if (NESTED || out == NULL || params == NULL)                                      \
+			return DRIVER(name)(out, graph, params);                                  \
+		copy = READ_ONCE(params);                                                         \
+		exec = *out;                                                                      \
+		ret = CALL(name, &exec, graph, &copy);                                            \
+		params->error_node = copy.error_node;                                             \
+		params->result = copy.result;                                                     \
+		return instantiated(ret, out, exec, graph, copy.flags);                           \
+	} while (0)
 
 CUresult EXPORT cuGraphInstantiateWithParams(CUgraphExec *out, CUgraph graph,
 					     struct CUgraph_instantiate_params *params)
 {
-	bool nested = NESTED;
-
-	return instantiated(CALL(cuGraphInstantiateWithParams, out, graph, params), nested, out, graph,
-			    params != NULL ? params->flags : 0);
+	INSTANTIATE_WITH_PARAMS(cuGraphInstantiateWithParams);
 }
 
 CUresult EXPORT cuGraphInstantiateWithParams_ptsz(CUgraphExec *out, CUgraph graph,
 						  struct CUgraph_instantiate_params *params)
 {
-	bool nested = NESTED;
-
-	return instantiated(CALL(cuGraphInstantiateWithParams_ptsz, out, graph, params), nested, out, graph,
-			    params != NULL ? params->flags : 0);
+	INSTANTIATE_WITH_PARAMS(cuGraphInstantiateWithParams_ptsz);
 }
 
 /* An executable that became another graph's. */

@@ -59,29 +59,59 @@ static void *stand_in(const char *symbol, void *given)
 	return guarded ? NULL : given;
 }
 
-/* True: the program may have what it was given, or what now stands in its place. */
-static bool replaced(const char *symbol, void **out, CUresult ret)
+#define NAME_MAX 256			/* no function's name is longer */
+
+/* The name, before the program can change it again; of one that is too long what fits, which is no function's. */
+static void copy_name(char out[NAME_MAX], const volatile char *name)
 {
-	if (ret != CUDA_SUCCESS || symbol == NULL || out == NULL || *out == NULL)
+	unsigned int at = 0;
+
+	while (at < NAME_MAX - 1 && (out[at] = name[at]) != '\0')
+		at++;
+	out[at] = '\0';
+}
+
+/* What the driver gave is ours alone, until it is known what stands in for it. True: the program may have `given`. */
+static bool replaced(const char *symbol, void **given, CUresult ret)
+{
+	if (ret != CUDA_SUCCESS || *given == NULL)
 		return true;
-	*out = stand_in(symbol, *out);
-	return *out != NULL;
+	*given = stand_in(symbol, *given);
+	return *given != NULL;
 }
 
 CUresult EXPORT cuGetProcAddress(const char *symbol, void **out, int version, uint64_t flags)
 {
-	CUresult ret = CALL(cuGetProcAddress, symbol, out, version, flags);
+	char name[NAME_MAX];
+	void *given;
+	CUresult ret;
 
-	return NESTED || replaced(symbol, out, ret) ? ret : CUDA_ERROR_NOT_FOUND;
+	if (NESTED || symbol == NULL || out == NULL)
+		return DRIVER(cuGetProcAddress)(symbol, out, version, flags);
+	copy_name(name, symbol);
+	given = *out;
+	ret = CALL(cuGetProcAddress, name, &given, version, flags);
+	if (!replaced(name, &given, ret))
+		ret = CUDA_ERROR_NOT_FOUND;
+	*out = given;
+	return ret;
 }
 
 /* This form says in its status what it did not find, and succeeds. */
 CUresult EXPORT cuGetProcAddress_v2(const char *symbol, void **out, int version, uint64_t flags,
 				    int *status)
 {
-	CUresult ret = CALL(cuGetProcAddress_v2, symbol, out, version, flags, status);
+	char name[NAME_MAX];
+	void *given;
+	CUresult ret;
 
-	if (!NESTED && !replaced(symbol, out, ret) && status != NULL)
+	if (NESTED || symbol == NULL || out == NULL)
+		return DRIVER(cuGetProcAddress_v2)(symbol, out, version, flags, status);
+	copy_name(name, symbol);
+	given = *out;
+	ret = CALL(cuGetProcAddress_v2, name, &given, version, flags, status);
+	if (!replaced(name, &given, ret) && status != NULL)
 		*status = CU_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+	*out = given;
 	return ret;
 }

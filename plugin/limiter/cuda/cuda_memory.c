@@ -8,40 +8,52 @@
 CUresult EXPORT cuMemAlloc(CUdeviceptr_v1 *out, unsigned int bytes)
 {
 	struct charge charge;
+	CUdeviceptr_v1 at;
 	CUresult ret;
 
 	if (NESTED || out == NULL)
 		return DRIVER(cuMemAlloc)(out, bytes);
 	if (!charge_current(&charge, bytes))
 		return charge.why;
-	ret = CALL(cuMemAlloc, out, bytes);
-	return charge_settle(&charge, ret, LEDGER_POINTER, *out);
+	at = *out;
+	ret = CALL(cuMemAlloc, &at, bytes);
+	ret = charge_settle(&charge, ret, LEDGER_POINTER, at);
+	*out = at;
+	return ret;
 }
 
 CUresult EXPORT cuMemAlloc_v2(CUdeviceptr *out, size_t bytes)
 {
 	struct charge charge;
+	CUdeviceptr at;
 	CUresult ret;
 
 	if (NESTED || out == NULL)
 		return DRIVER(cuMemAlloc_v2)(out, bytes);
 	if (!charge_current(&charge, bytes))
 		return charge.why;
-	ret = CALL(cuMemAlloc_v2, out, bytes);
-	return charge_settle(&charge, ret, LEDGER_POINTER, *out);
+	at = *out;
+	ret = CALL(cuMemAlloc_v2, &at, bytes);
+	ret = charge_settle(&charge, ret, LEDGER_POINTER, at);
+	*out = at;
+	return ret;
 }
 
 CUresult EXPORT cuMemAllocManaged(CUdeviceptr *out, size_t bytes, unsigned int flags)
 {
 	struct charge charge;
+	CUdeviceptr at;
 	CUresult ret;
 
 	if (NESTED || out == NULL)
 		return DRIVER(cuMemAllocManaged)(out, bytes, flags);
 	if (!charge_current(&charge, bytes))
 		return charge.why;
-	ret = CALL(cuMemAllocManaged, out, bytes, flags);
-	return charge_settle(&charge, ret, LEDGER_POINTER, *out);
+	at = *out;
+	ret = CALL(cuMemAllocManaged, &at, bytes, flags);
+	ret = charge_settle(&charge, ret, LEDGER_POINTER, at);
+	*out = at;
+	return ret;
 }
 
 /* False: no card is that large. */
@@ -72,6 +84,8 @@ CUresult EXPORT cuMemAllocPitch(CUdeviceptr_v1 *out, unsigned int *pitch, unsign
 				unsigned int height, unsigned int element)
 {
 	struct charge charge;
+	CUdeviceptr_v1 at;
+	unsigned int row;
 	uint64_t bytes;
 	CUresult ret;
 
@@ -79,18 +93,25 @@ CUresult EXPORT cuMemAllocPitch(CUdeviceptr_v1 *out, unsigned int *pitch, unsign
 		return DRIVER(cuMemAllocPitch)(out, pitch, width, height, element);
 	if (!charge_current(&charge, bytes))
 		return charge.why;
-	ret = CALL(cuMemAllocPitch, out, pitch, width, height, element);
-	if (ret == CUDA_SUCCESS && !correct(&charge, (uint64_t)*pitch * height)) {
-		CALL(cuMemFree, *out);
+	at = *out;
+	row = *pitch;
+	ret = CALL(cuMemAllocPitch, &at, &row, width, height, element);
+	if (ret == CUDA_SUCCESS && !correct(&charge, (uint64_t)row * height)) {
+		CALL(cuMemFree, at);
 		ret = CUDA_ERROR_OUT_OF_MEMORY;
 	}
-	return charge_settle(&charge, ret, LEDGER_POINTER, *out);
+	ret = charge_settle(&charge, ret, LEDGER_POINTER, at);
+	*pitch = row;
+	*out = at;
+	return ret;
 }
 
 CUresult EXPORT cuMemAllocPitch_v2(CUdeviceptr *out, size_t *pitch, size_t width, size_t height,
 				   unsigned int element)
 {
 	struct charge charge;
+	CUdeviceptr at;
+	size_t row;
 	uint64_t bytes;
 	CUresult ret;
 
@@ -98,12 +119,17 @@ CUresult EXPORT cuMemAllocPitch_v2(CUdeviceptr *out, size_t *pitch, size_t width
 		return DRIVER(cuMemAllocPitch_v2)(out, pitch, width, height, element);
 	if (!charge_current(&charge, bytes))
 		return charge.why;
-	ret = CALL(cuMemAllocPitch_v2, out, pitch, width, height, element);
-	if (ret == CUDA_SUCCESS && !correct(&charge, *pitch * height)) {
-		CALL(cuMemFree_v2, *out);
+	at = *out;
+	row = *pitch;
+	ret = CALL(cuMemAllocPitch_v2, &at, &row, width, height, element);
+	if (ret == CUDA_SUCCESS && !correct(&charge, (uint64_t)row * height)) {
+		CALL(cuMemFree_v2, at);
 		ret = CUDA_ERROR_OUT_OF_MEMORY;
 	}
-	return charge_settle(&charge, ret, LEDGER_POINTER, *out);
+	ret = charge_settle(&charge, ret, LEDGER_POINTER, at);
+	*pitch = row;
+	*out = at;
+	return ret;
 }
 
 CUresult EXPORT cuMemFree(CUdeviceptr_v1 at)

@@ -3,30 +3,34 @@
  * No size in an image says what it takes: code is compiled, chosen among several, unpacked, or left
  * until it is needed; a variable of gigabytes is a few letters. So it is measured: what the card has
  * less of afterwards, and the container does not know of. Others on the card disturb that, so a large
- * one is measured again while it is unloaded and loaded, and the least of three counts. What the
- * driver loads at a kernel's first launch is not seen.
+ * one is measured again while it is unloaded and loaded. The program may have changed the image
+ * meanwhile: the least figure counts only where the last load's, which is of what is there now, is about
+ * as much. What the driver loads at a kernel's first launch is not seen.
  *
- * One at a time in the container: of two measured at once one would be counted for the other. The
- * lock is the kernel's, on the usage file, and goes with its holder; who does not get it measures all
- * the same. It is not the one under which slots are claimed (usage_file.c): a driver may compile for
- * many seconds, and a program that starts meanwhile must not wait for that. */
+ * One at a time in the container: of two measured at once one would be counted for the other. But
+ * the driver may compile for many seconds, or wait for what is in flight, and that for a thread that
+ * wants to load. So who does not get its turn within two seconds measures all the same. In a process
+ * the turn is a mutex; among processes the kernel's lock on the usage file, which goes with its
+ * holder. It is not the one under which slots are claimed (usage_file.c): a program that starts
+ * meanwhile must not wait for it. */
 #define _GNU_SOURCE
 #include "account.h"
 #include "settings.h"
 #include "system.h"
 
 #define LARGE (16ull << 20)		/* above: measured again */
+#define TRIES 3				/* so often at most */
 
 #ifndef F_OFD_SETLK			/* glibc has it since 2.20, Linux since 3.15 */
 #define F_OFD_SETLK 37
 #endif
 
+#define TURN_NS 2000000000u		/* for so long a turn is waited for */
 #define LOOK_NS 1000000
-#define LOOKS 2000			/* for the lock */
 
 struct measure {
 	int turn;			/* the locked file; -1: none */
-	struct process *own;
+	struct process *own;		/* whose mutex is held; NULL: it is not */
 	struct card *card;
 	CUcontext context;
 	int mode;
@@ -59,16 +63,23 @@ static int wait_turn(void)
 
 	if (setting_path(path, sizeof(path), setting_folder(), "usage"))
 		file = system_open(path, O_RDWR);
-	for (int i = 0; file >= 0 && !turn(file, F_WRLCK) && i < LOOKS; i++)
+	for (unsigned int i = 0; file >= 0 && !turn(file, F_WRLCK) && i < TURN_NS / LOOK_NS; i++)
 		system_sleep(LOOK_NS);
 	return file;
 }
 
+static enum mutex_entry enter(struct process *own)
+{
+	return own != NULL ? mutex_enter_for(&own->modules, THREAD, TURN_NS) : MUTEX_MISSED;
+}
+
 static void begin(struct measure *measure)
 {
-	*measure = (struct measure){ .own = process_own(), .mode = CU_CAPTURE_RELAXED, .turn = -1 };
-	if (measure->own != NULL && !mutex_enter(&measure->own->modules, THREAD))
-		measure->turn = wait_turn();	/* else it is our turn */
+	struct process *own = process_own();
+	enum mutex_entry entry = enter(own);
+
+	*measure = (struct measure){ .own = entry != MUTEX_MISSED ? own : NULL, .mode = CU_CAPTURE_RELAXED,
+				     .turn = entry == MUTEX_ENTERED ? wait_turn() : -1 };
 	measure->card = charge_current_card(&measure->context);
 	CALL(cuThreadExchangeStreamCaptureMode, &measure->mode);
 	if (measure->card != NULL)
@@ -108,6 +119,44 @@ static uint64_t least(uint64_t one, uint64_t other)
 	return one < other ? one : other;
 }
 
+static bool about(uint64_t one, uint64_t other)
+{
+	uint64_t most = one > other ? one : other;
+
+	return most - least(one, other) <= most / 10;
+}
+
+/* What the library of that number has in a context: with it that goes, and the library stays. False: nothing is known
+ * of it, and part->key is free. */
+static bool find_part(unsigned int number, uint64_t context, struct ledger_entry *part)
+{
+	uint64_t key = (context ^ (uint64_t)number << 40) * 0x9e3779b97f4a7c15u;
+
+	for (; ledger_get(LEDGER_LIVE, key, part); key++)
+		if (part->of == context && part->references / 2 == number)
+			return true;
+	*part = (struct ledger_entry){ .key = key, .of = context, .references = 2 * number, .kind = LEDGER_LIVE };
+	return false;
+}
+
+/* Code that is loaded at once is the current context's, if there is one. */
+static CUresult library_loaded(const struct charge *charge, uint64_t library)
+{
+	struct process *own = process_own();
+	unsigned int number = own != NULL ? __atomic_add_fetch(&own->libraries, 1, __ATOMIC_RELAXED) : 0;
+	struct ledger_entry part;
+
+	number &= INT32_MAX;
+	ledger_put((struct ledger_entry){ .key = library, .references = number, .kind = LEDGER_LIBRARY, .card = -1 });
+	if (charge->card == NULL)
+		return CUDA_SUCCESS;
+	find_part(number, charge->context, &part);
+	part.bytes = charge->bytes;
+	part.card = (int16_t)card_index(charge->card);
+	ledger_put(part);
+	return CUDA_SUCCESS;
+}
+
 /* Count it, or unload it. */
 static CUresult count(struct measure *measure, CUresult ret, enum ledger_kind kind, uint64_t key,
 		      uint64_t bytes)
@@ -116,6 +165,10 @@ static CUresult count(struct measure *measure, CUresult ret, enum ledger_kind ki
 
 	if (ret != CUDA_SUCCESS)
 		return ret;
+	if (measure->card == NULL && kind == LEDGER_MODULE) {
+		CALL(cuModuleUnload, (CUmodule)(uintptr_t)key);
+		return CUDA_ERROR_INVALID_CONTEXT;	/* there was none yet, and so it is not measured */
+	}
 	if (!charge_card(&charge, measure->card, bytes)) {
 		if (kind == LEDGER_MODULE)
 			CALL(cuModuleUnload, (CUmodule)(uintptr_t)key);
@@ -124,40 +177,44 @@ static CUresult count(struct measure *measure, CUresult ret, enum ledger_kind ki
 		return charge.why;
 	}
 	charge.context = (uintptr_t)measure->context;
-	if (charge.card == NULL && kind == LEDGER_LIBRARY)	/* it is loaded into no context yet */
-		ledger_put((struct ledger_entry){ .key = key, .kind = (uint16_t)kind, .card = -1 });
-	return charge_settle(&charge, ret, kind, key);
+	return kind == LEDGER_MODULE ? charge_settle(&charge, ret, kind, key) : library_loaded(&charge, key);
 }
 
-/* Load by `load`, an expression; twice more or less where it seems large. */
+/* Load by `load`, an expression; again where it seems large. */
 #define LOAD(kind, load, unload)                                                                  \
+	__typeof__(*out) made = *out;                                                             \
+	uint64_t bytes, before;                                                                   \
 	struct measure measure;                                                                   \
-	uint64_t bytes;                                                                           \
 	CUresult ret;                                                                             \
                                                                                                   \
 	begin(&measure);                                                                          \
 	ret = load;                                                                               \
 	bytes = ret == CUDA_SUCCESS ? taken(&measure, false) : 0;                                 \
-	if (bytes > LARGE && unload == CUDA_SUCCESS) {                                            \
-		bytes = least(bytes, taken(&measure, true));                                      \
+	for (int i = 0; i < TRIES && bytes > LARGE && unload == CUDA_SUCCESS; i++) {              \
+		before = least(bytes, taken(&measure, true));                                     \
 		ret = load;                                                                       \
-		bytes = ret == CUDA_SUCCESS ? least(bytes, taken(&measure, false)) : 0;           \
+		bytes = ret == CUDA_SUCCESS ? taken(&measure, false) : 0;                         \
+		if (!about(bytes, before))                                                        \
+			continue;                                                                 \
+		bytes = least(bytes, before);                                                     \
+		break;                                                                            \
 	}                                                                                         \
-	return finish(&measure, count(&measure, ret, kind, ret == CUDA_SUCCESS ?                  \
-				      (uintptr_t)*out : 0, bytes))
+	ret = finish(&measure, count(&measure, ret, kind, (uintptr_t)made, bytes));               \
+	*out = made;                                                                              \
+	return ret
 
 CUresult EXPORT cuModuleLoad(CUmodule *out, const char *path)
 {
 	if (NESTED || out == NULL)
 		return DRIVER(cuModuleLoad)(out, path);
-	LOAD(LEDGER_MODULE, CALL(cuModuleLoad, out, path), CALL(cuModuleUnload, *out));
+	LOAD(LEDGER_MODULE, CALL(cuModuleLoad, &made, path), CALL(cuModuleUnload, made));
 }
 
 CUresult EXPORT cuModuleLoadData(CUmodule *out, const void *image)
 {
 	if (NESTED || out == NULL)
 		return DRIVER(cuModuleLoadData)(out, image);
-	LOAD(LEDGER_MODULE, CALL(cuModuleLoadData, out, image), CALL(cuModuleUnload, *out));
+	LOAD(LEDGER_MODULE, CALL(cuModuleLoadData, &made, image), CALL(cuModuleUnload, made));
 }
 
 CUresult EXPORT cuModuleLoadDataEx(CUmodule *out, const void *image, unsigned int number,
@@ -165,15 +222,15 @@ CUresult EXPORT cuModuleLoadDataEx(CUmodule *out, const void *image, unsigned in
 {
 	if (NESTED || out == NULL)
 		return DRIVER(cuModuleLoadDataEx)(out, image, number, options, values);
-	LOAD(LEDGER_MODULE, CALL(cuModuleLoadDataEx, out, image, number, options, values),
-	     CALL(cuModuleUnload, *out));
+	LOAD(LEDGER_MODULE, CALL(cuModuleLoadDataEx, &made, image, number, options, values),
+	     CALL(cuModuleUnload, made));
 }
 
 CUresult EXPORT cuModuleLoadFatBinary(CUmodule *out, const void *image)
 {
 	if (NESTED || out == NULL)
 		return DRIVER(cuModuleLoadFatBinary)(out, image);
-	LOAD(LEDGER_MODULE, CALL(cuModuleLoadFatBinary, out, image), CALL(cuModuleUnload, *out));
+	LOAD(LEDGER_MODULE, CALL(cuModuleLoadFatBinary, &made, image), CALL(cuModuleUnload, made));
 }
 
 CUresult EXPORT cuLibraryLoadData(CUlibrary *out, const void *code, int *jit, void **jit_values,
@@ -183,8 +240,8 @@ CUresult EXPORT cuLibraryLoadData(CUlibrary *out, const void *code, int *jit, vo
 	if (NESTED || out == NULL)
 		return DRIVER(cuLibraryLoadData)(out, code, jit, jit_values, jit_count, options,
 						 values, number);
-	LOAD(LEDGER_LIBRARY, CALL(cuLibraryLoadData, out, code, jit, jit_values, jit_count, options,
-				  values, number), CALL(cuLibraryUnload, *out));
+	LOAD(LEDGER_LIBRARY, CALL(cuLibraryLoadData, &made, code, jit, jit_values, jit_count, options,
+				  values, number), CALL(cuLibraryUnload, made));
 }
 
 CUresult EXPORT cuLibraryLoadFromFile(CUlibrary *out, const char *path, int *jit, void **jit_values,
@@ -194,57 +251,79 @@ CUresult EXPORT cuLibraryLoadFromFile(CUlibrary *out, const char *path, int *jit
 	if (NESTED || out == NULL)
 		return DRIVER(cuLibraryLoadFromFile)(out, path, jit, jit_values, jit_count, options,
 						     values, number);
-	LOAD(LEDGER_LIBRARY, CALL(cuLibraryLoadFromFile, out, path, jit, jit_values, jit_count,
-				  options, values, number), CALL(cuLibraryUnload, *out));
+	LOAD(LEDGER_LIBRARY, CALL(cuLibraryLoadFromFile, &made, path, jit, jit_values, jit_count,
+				  options, values, number), CALL(cuLibraryUnload, made));
 }
 
-static struct ledger_entry unload(enum ledger_kind kind, uint64_t key)
+/* True: it is our turn, and has to be left. */
+static bool enter_turn(struct process **own)
 {
-	struct process *own = process_own();
-
-	if (own != NULL)
-		mutex_enter(&own->modules, THREAD);
-	return charge_release(kind, key);
-}
-
-static CUresult unloaded(const struct ledger_entry *entry, CUresult ret)
-{
-	struct process *own = process_own();
-
-	ret = charge_released(entry, ret);
-	if (own != NULL)
-		mutex_leave(&own->modules);
-	return ret;
+	*own = process_own();
+	return enter(*own) != MUTEX_MISSED;
 }
 
 CUresult EXPORT cuModuleUnload(CUmodule module)
 {
 	struct ledger_entry entry;
+	struct process *own;
+	CUresult ret;
+	bool entered;
 
 	if (NESTED)
 		return DRIVER(cuModuleUnload)(module);
-	entry = unload(LEDGER_MODULE, (uintptr_t)module);
-	return unloaded(&entry, CALL(cuModuleUnload, module));
+	entered = enter_turn(&own);
+	entry = charge_release(LEDGER_MODULE, (uintptr_t)module);
+	ret = charge_released(&entry, CALL(cuModuleUnload, module));
+	if (entered)
+		mutex_leave(&own->modules);
+	return ret;
+}
+
+static void give_parts_back(unsigned int number)
+{
+	struct ledger_entry part;
+
+	for (unsigned int at = 0; ledger_next(LEDGER_LIVE, &at, &part);) {
+		if (part.references / 2 != number || !ledger_take(LEDGER_LIVE, part.key, &part))
+			continue;
+		charge_give_back(&part);
+		at = 0;			/* others have moved up */
+	}
 }
 
 CUresult EXPORT cuLibraryUnload(CUlibrary library)
 {
 	struct ledger_entry entry;
+	struct process *own;
+	bool entered, known;
+	CUresult ret;
 
 	if (NESTED)
 		return DRIVER(cuLibraryUnload)(library);
-	entry = unload(LEDGER_LIBRARY, (uintptr_t)library);
-	return unloaded(&entry, CALL(cuLibraryUnload, library));
+	entered = enter_turn(&own);
+	known = ledger_take(LEDGER_LIBRARY, (uintptr_t)library, &entry);
+	ret = CALL(cuLibraryUnload, library);
+	if (known && ret != CUDA_SUCCESS)
+		ledger_put(entry);
+	else if (known)
+		give_parts_back(entry.references);
+	if (entered)
+		mutex_leave(&own->modules);
+	return ret;
 }
 
 /* True: a library comes to life in the current context with this call, as far as we know. */
-static bool first_in_context(CUlibrary library, struct ledger_entry *entry)
+static bool first_in_context(CUlibrary library)
 {
+	struct ledger_entry entry, part;
 	CUcontext current = NULL;
 
-	return ledger_get(LEDGER_LIBRARY, (uintptr_t)library, entry) &&
-	       (entry->references < 2 || (CALL(cuCtxGetCurrent, &current) == CUDA_SUCCESS &&
-					  entry->of != (uintptr_t)current));
+	if (!ledger_get(LEDGER_LIBRARY, (uintptr_t)library, &entry))
+		return false;
+	if (CALL(cuCtxGetCurrent, &current) != CUDA_SUCCESS)
+		return true;
+	return current != NULL &&
+	       (!find_part(entry.references, (uintptr_t)current, &part) || part.references % 2 == 0);
 }
 
 /* It is there already: over the limit the program is told so, and nothing else is given meanwhile. On a card that
@@ -252,16 +331,17 @@ static bool first_in_context(CUlibrary library, struct ledger_entry *entry)
 static CUresult live(struct measure *measure, CUresult ret, CUlibrary library)
 {
 	uint64_t bytes = taken(measure, false);
-	struct ledger_entry entry;
+	struct ledger_entry entry, part;
 
-	if (measure->card == NULL || card_index(measure->card) < 0 || !ledger_take(LEDGER_LIBRARY, (uintptr_t)library, &entry))
+	if (measure->card == NULL || card_index(measure->card) < 0 ||
+	    !ledger_get(LEDGER_LIBRARY, (uintptr_t)library, &entry))
 		return ret;
 	usage_add(card_index(measure->card), bytes);
-	entry.card = (int16_t)card_index(measure->card);
-	entry.bytes += bytes;
-	entry.of = (uintptr_t)measure->context;
-	entry.references = 2;
-	ledger_put(entry);
+	find_part(entry.references, (uintptr_t)measure->context, &part);
+	part.bytes += bytes;
+	part.references |= 1;
+	part.card = (int16_t)card_index(measure->card);
+	ledger_put(part);
 	if (ret != CUDA_SUCCESS || bytes == 0 ||
 	    usage_total(card_index(measure->card)) <= limits_room(measure->card))
 		return ret;
@@ -270,10 +350,9 @@ static CUresult live(struct measure *measure, CUresult ret, CUlibrary library)
 }
 
 #define ASK(name, library, ...)                                                                   \
-	struct ledger_entry entry;                                                                \
 	struct measure measure;                                                                   \
                                                                                                   \
-	if (NESTED || !first_in_context(library, &entry))                                         \
+	if (NESTED || !first_in_context(library))                                                 \
 		return DRIVER(name)(__VA_ARGS__);                                                 \
 	begin(&measure);                                                                          \
 	if (measure.card != NULL && card_index(measure.card) < 0)                                 \

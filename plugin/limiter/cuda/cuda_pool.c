@@ -190,29 +190,42 @@ static CUresult refused(const struct pooled *pooled)
 	return charge_refused(pooled->charge.card);
 }
 
+/* Nothing was there that it could come from, and it came (charge_late). False: it is to go back. */
+static bool begin_late(struct pooled *pooled, CUresult ret, CUmemoryPool pool, uint64_t bytes, const struct order *order)
+{
+	return ret != CUDA_SUCCESS || pooled->charge.card != NULL || pooled->account.kind != LEDGER_NONE ||
+	       begin(pooled, pool, bytes, order);
+}
+
 static CUresult allocate(CUdeviceptr *out, size_t bytes, CUmemoryPool pool, struct order order)
 {
 	struct pooled pooled;
+	CUdeviceptr at;
 	CUresult ret;
+	bool fits;
 
 	if (!begin(&pooled, pool, bytes, &order))
 		return pooled.charge.why != CUDA_SUCCESS ? pooled.charge.why : CUDA_ERROR_OUT_OF_MEMORY;
+	at = *out;
 	if (pool != NULL)
 		ret = order.per_thread ?
-			CALL(cuMemAllocFromPoolAsync_ptsz, out, bytes, pool, order.stream) :
-			CALL(cuMemAllocFromPoolAsync, out, bytes, pool, order.stream);
+			CALL(cuMemAllocFromPoolAsync_ptsz, &at, bytes, pool, order.stream) :
+			CALL(cuMemAllocFromPoolAsync, &at, bytes, pool, order.stream);
 	else
-		ret = order.per_thread ? CALL(cuMemAllocAsync_ptsz, out, bytes, order.stream) :
-			CALL(cuMemAllocAsync, out, bytes, order.stream);
+		ret = order.per_thread ? CALL(cuMemAllocAsync_ptsz, &at, bytes, order.stream) :
+			CALL(cuMemAllocAsync, &at, bytes, order.stream);
+	fits = begin_late(&pooled, ret, pool, bytes, &order);
 	if (ret == CUDA_SUCCESS && !pooled.capturing && pooled.account.kind == LEDGER_NONE)
 		pooled.capturing = capturing(&order);
-	if (taken(&pooled, ret, *out, bytes) == ret)
-		return ret;
-	if (order.per_thread)
-		CALL(cuMemFreeAsync_ptsz, *out, order.stream);
-	else
-		CALL(cuMemFreeAsync, *out, order.stream);
-	return refused(&pooled);
+	if (!fits || taken(&pooled, ret, at, bytes) != ret) {
+		if (order.per_thread)
+			CALL(cuMemFreeAsync_ptsz, at, order.stream);
+		else
+			CALL(cuMemFreeAsync, at, order.stream);
+		ret = fits ? refused(&pooled) : pooled.charge.why;
+	}
+	*out = at;
+	return ret;
 }
 
 /* Apart, so that the hook itself saves no registers for what nearly never happens. */
@@ -285,21 +298,35 @@ CUresult EXPORT cuMemFreeAsync_ptsz(CUdeviceptr at, CUstream stream)
 	return freed(&entry, CALL(cuMemFreeAsync_ptsz, at, stream), (struct order){ stream, true });
 }
 
-CUresult EXPORT cuMemPoolCreate(CUmemoryPool *out, const struct CUmem_pool_props *props)
+/* What a new pool is, from the same copy that the driver was given. */
+static void created(CUmemoryPool pool, const struct CUmem_pool_props *props)
 {
-	CUresult ret = CALL(cuMemPoolCreate, out, props);
 	struct card *card = NULL;
 
-	if (ret != CUDA_SUCCESS || NESTED)
-		return ret;
 	if (props->location.type == CU_MEM_LOCATION_DEVICE) {
 		card = charge_device_card(props->location.id);
 		if (card == NULL || card_index(card) < 0)
-			return ret;	/* it counts where it is allocated from, if anywhere */
+			return;		/* it counts where it is allocated from, if anywhere */
 	} else if (props->type != CU_MEM_ALLOCATION_PINNED) {
-		return ret;		/* managed: the first memory tells */
+		return;			/* managed: the first memory tells */
 	}
-	account_open(LEDGER_POOL, (uintptr_t)*out, card != NULL ? card_index(card) : -1, 0);
+	account_open(LEDGER_POOL, (uintptr_t)pool, card != NULL ? card_index(card) : -1, 0);
+}
+
+CUresult EXPORT cuMemPoolCreate(CUmemoryPool *out, const struct CUmem_pool_props *props)
+{
+	struct CUmem_pool_props copy;
+	CUmemoryPool pool;
+	CUresult ret;
+
+	if (NESTED || out == NULL || props == NULL)
+		return DRIVER(cuMemPoolCreate)(out, props);
+	copy = READ_ONCE(props);
+	pool = *out;
+	ret = CALL(cuMemPoolCreate, &pool, &copy);
+	if (ret == CUDA_SUCCESS)
+		created(pool, &copy);
+	*out = pool;
 	return ret;
 }
 

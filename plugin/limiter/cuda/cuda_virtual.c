@@ -6,9 +6,11 @@
  * ends. Backing that an import brought is its exporter's, and is not in the ledger. Backing on the host
  * takes no card memory. It belongs to no context.
  *
- * One mutex around the ledger, and around the driver's call where that may free a handle, which may come
- * again at once. Not around what may wait for another thread or process: to bind to a multicast object, and
- * to map one, waits until all its devices are added. There a reference is taken before the call. */
+ * One mutex around the ledger, and never around a call of the driver: to bind to a multicast object, and
+ * to map one, waits until all its devices are added, and to unmap or release may wait for what is in
+ * flight. Before a call that may refer to backing a reference is taken, and one is given back after the
+ * call that ends it. Meanwhile its handle and its address may come again: each backing and each mapping
+ * has a number. */
 #include "system.h"
 #include "virtual.h"
 
@@ -19,7 +21,7 @@ static void lock(void)
 	struct process *own = process_own();
 
 	if (own != NULL)
-		mutex_enter(&own->virtual, THREAD);
+		mutex_lock(&own->virtual);
 }
 
 static CUresult unlock(CUresult ret)
@@ -27,7 +29,7 @@ static CUresult unlock(CUresult ret)
 	struct process *own = process_own();
 
 	if (own != NULL)
-		mutex_leave(&own->virtual);
+		mutex_unlock(&own->virtual);
 	return ret;
 }
 
@@ -41,59 +43,83 @@ static uint64_t number(void)
 	return own != NULL ? own->backings : 0;
 }
 
-CUresult EXPORT cuMemCreate(CUmemGenericAllocationHandle *out, size_t bytes,
-			    const struct CUmem_allocation_prop *prop, unsigned long long flags)
+/* Where one is whose handle has come again; no handle. */
+static uint64_t aside(uint64_t number)
 {
-	struct charge charge;
-	CUresult ret;
-
-	if (NESTED || out == NULL || prop == NULL || prop->location.type != CU_MEM_LOCATION_DEVICE)
-		return DRIVER(cuMemCreate)(out, bytes, prop, flags);
-	if (!charge_card(&charge, charge_device_card(prop->location.id), bytes))
-		return charge.why;
-	lock();
-	ret = CALL(cuMemCreate, out, bytes, prop, flags);
-	charge.context = number();
-	return unlock(charge_settle(&charge, ret, LEDGER_BACKING, *out));
+	return 1ull << 63 | number;
 }
 
-/* number 0: that of a handle which is valid now. What only something has that nobody follows leaves the ledger,
- * and stays counted: its handle may come again. */
+/* The handle is another one's now. What still has the one of before finds it by its number. */
+static void set_aside(uint64_t handle)
+{
+	struct ledger_entry before;
+
+	if (!ledger_take(LEDGER_BACKING, handle, &before))
+		return;
+	before.key = aside(before.of);
+	ledger_put(before);
+}
+
+/* False: it is not in the ledger. number 0: that of a handle which is valid now. With the lock. */
+static bool find(uint64_t handle, uint64_t number, struct ledger_entry *out)
+{
+	return (ledger_get(LEDGER_BACKING, handle, out) && (number == 0 || out->of == number)) ||
+	       (number != 0 && ledger_get(LEDGER_BACKING, aside(number), out));
+}
+
+/* What only something has that nobody follows leaves the ledger, and stays counted: its handle may come again. */
 static void refer(uint64_t handle, uint64_t number, int change)
 {
 	struct ledger_entry entry;
 	unsigned int left;
 
-	if (!ledger_get(LEDGER_BACKING, handle, &entry) || (number != 0 && entry.of != number))
+	if (!find(handle, number, &entry))
 		return;
-	left = (unsigned int)ledger_refer(LEDGER_BACKING, handle, change);
-	if (left % KEPT == 0 && ledger_take(LEDGER_BACKING, handle, &entry) && left == 0)
+	left = (unsigned int)ledger_refer(LEDGER_BACKING, entry.key, change);
+	if (left % KEPT == 0 && ledger_take(LEDGER_BACKING, entry.key, &entry) && left == 0)
 		charge_give_back(&entry);
+}
+
+CUresult EXPORT cuMemCreate(CUmemGenericAllocationHandle *out, size_t bytes,
+			    const struct CUmem_allocation_prop *prop, unsigned long long flags)
+{
+	struct charge charge = { .card = NULL };
+	CUmemGenericAllocationHandle handle;
+	struct CUmem_allocation_prop copy;
+	CUresult ret;
+
+	if (NESTED || out == NULL || prop == NULL)
+		return DRIVER(cuMemCreate)(out, bytes, prop, flags);
+	copy = READ_ONCE(prop);
+	handle = *out;
+	if (copy.location.type == CU_MEM_LOCATION_DEVICE &&
+	    !charge_card(&charge, charge_device_card(copy.location.id), bytes))
+		return charge.why;
+	ret = CALL(cuMemCreate, &handle, bytes, &copy, flags);
+	if (copy.location.type == CU_MEM_LOCATION_DEVICE && !charge_late(&charge, ret, copy.location.id)) {
+		CALL(cuMemRelease, handle);
+		return charge.why;
+	}
+	lock();
+	if (ret == CUDA_SUCCESS)
+		set_aside(handle);
+	charge.context = number();
+	ret = unlock(charge_settle(&charge, ret, LEDGER_BACKING, handle));
+	*out = handle;
+	return ret;
 }
 
 CUresult EXPORT cuMemRelease(CUmemGenericAllocationHandle handle)
 {
+	struct ledger_entry backing;
 	CUresult ret;
 
-	if (NESTED || !ledger_has(LEDGER_BACKING, handle))
+	if (NESTED || !ledger_get(LEDGER_BACKING, handle, &backing))
 		return DRIVER(cuMemRelease)(handle);
-	lock();
 	ret = CALL(cuMemRelease, handle);
-	if (ret == CUDA_SUCCESS)
-		refer(handle, 0, -1);
-	return unlock(ret);
-}
-
-CUresult EXPORT cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *out, void *at)
-{
-	CUresult ret;
-
-	if (NESTED)
-		return DRIVER(cuMemRetainAllocationHandle)(out, at);
 	lock();
-	ret = CALL(cuMemRetainAllocationHandle, out, at);
 	if (ret == CUDA_SUCCESS)
-		refer(*out, 0, 1);
+		refer(handle, backing.of, -1);
 	return unlock(ret);
 }
 
@@ -106,27 +132,6 @@ CUresult EXPORT cuMemMap(CUdeviceptr at, size_t bytes, size_t offset,
 		return DRIVER(cuMemMap)(at, bytes, offset, handle, flags);
 	hold_handle(&hold, handle);
 	return hold_mapped(&hold, CALL(cuMemMap, at, bytes, offset, handle, flags), at, bytes);
-}
-
-CUresult EXPORT cuMemUnmap(CUdeviceptr at, size_t bytes)
-{
-	struct ledger_entry mapping;
-	CUresult ret;
-	size_t done = 0;
-
-	if (NESTED)
-		return DRIVER(cuMemUnmap)(at, bytes);
-	lock();
-	ret = CALL(cuMemUnmap, at, bytes);
-	if (ret != CUDA_SUCCESS)
-		bytes = 0;
-	while (done < bytes && (ledger_take(LEDGER_MAPPING, at + done, &mapping) ||
-				ledger_take_mapping(at + done, bytes - done, &mapping))) {
-		refer(mapping.of, mapping.references, -1);
-		if (mapping.key == at + done)
-			done += mapping.bytes;
-	}
-	return unlock(ret);
 }
 
 void hold_none(struct hold *hold)
@@ -168,9 +173,9 @@ static void add(struct hold *hold, uint64_t handle, uint64_t number)
 {
 	struct ledger_entry backing;
 
-	if (!ledger_get(LEDGER_BACKING, handle, &backing) || (number != 0 && backing.of != number))
+	if (!find(handle, number, &backing))
 		return;
-	refer(handle, 0, 1);
+	refer(handle, backing.of, 1);
 	hold->all[hold->count++] = (struct ledger_entry){ .bytes = handle, .card = backing.card,
 							  .references = (unsigned int)backing.of };
 }
@@ -252,9 +257,8 @@ CUresult hold_kept(struct hold *hold, CUresult ret)
 		return ret;
 	lock();
 	for (unsigned int i = 0; i < hold->count && ret == CUDA_SUCCESS; i++)
-		if (ledger_get(LEDGER_BACKING, hold->all[i].bytes, &backing) && backing.references < KEPT &&
-		    backing.of == hold->all[i].references)
-			ledger_refer(LEDGER_BACKING, hold->all[i].bytes, (int)KEPT);
+		if (find(hold->all[i].bytes, hold->all[i].references, &backing) && backing.references < KEPT)
+			ledger_refer(LEDGER_BACKING, backing.key, (int)KEPT);
 	let_go(hold);
 	return unhold(hold, ret);
 }
@@ -282,18 +286,107 @@ CUresult hold_bound(struct hold *hold, CUresult ret, uint64_t key, uint64_t obje
 	return unhold(hold, ret);
 }
 
+/* Whatever was mapped there is so no more: the driver has mapped this. With the lock. */
+static void put_mapping(struct ledger_entry mapping)
+{
+	struct process *own = process_own();
+	struct ledger_entry before;
+
+	if (ledger_take(LEDGER_MAPPING, mapping.key, &before))
+		refer(before.of, before.references, -1);
+	if (own != NULL)
+		mapping.card = (int16_t)++own->mappings;
+	ledger_put(mapping);
+}
+
 CUresult hold_mapped(struct hold *hold, CUresult ret, CUdeviceptr at, uint64_t bytes)
 {
 	if (hold->count == 0)
 		return ret;
 	lock();
 	if (ret == CUDA_SUCCESS)
-		ledger_put((struct ledger_entry){ .key = at, .bytes = bytes, .of = hold->all[0].bytes,
-						  .references = hold->all[0].references,
-						  .kind = LEDGER_MAPPING });
+		put_mapping((struct ledger_entry){ .key = at, .bytes = bytes, .of = hold->all[0].bytes,
+						   .references = hold->all[0].references,
+						   .kind = LEDGER_MAPPING });
 	else
 		let_go(hold);
 	return unhold(hold, ret);
+}
+
+/* The reference that the hold has becomes that of the handle. One by another handle than before, which nobody knows
+ * to happen, is given back by none, and counts. */
+CUresult EXPORT cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *out, void *at)
+{
+	CUmemGenericAllocationHandle handle;
+	struct hold hold;
+	CUresult ret;
+
+	if (NESTED || out == NULL)
+		return DRIVER(cuMemRetainAllocationHandle)(out, at);
+	handle = *out;
+	hold_range(&hold, (uintptr_t)at, 1);
+	ret = CALL(cuMemRetainAllocationHandle, &handle, at);
+	lock();
+	if (ret == CUDA_SUCCESS && hold.count == 0)
+		refer(handle, 0, 1);
+	if (ret != CUDA_SUCCESS)
+		let_go(&hold);
+	ret = unhold(&hold, ret);
+	*out = handle;
+	return ret;
+}
+
+/* What is mapped from there on, without a reference. False: no memory. */
+static bool note_mappings(struct hold *hold, CUdeviceptr at, uint64_t bytes)
+{
+	struct ledger_entry mapping;
+	uint64_t done = 0;
+	unsigned int found;
+	bool fits = true;
+
+	hold_none(hold);
+	lock();
+	while (done < bytes && fits && ledger_get(LEDGER_MAPPING, at + done, &mapping) && mapping.bytes != 0) {
+		fits = hold->count < hold->room || make_room(hold, 2 * hold->room);
+		if (fits)
+			hold->all[hold->count++] = mapping;
+		done += mapping.bytes;
+	}
+	found = done < bytes && fits ? ledger_mapped(at + done, bytes - done, NULL, 0) : 0;
+	fits = fits && make_room(hold, hold->count + found);
+	if (found != 0 && fits) {	/* with gaps */
+		ledger_mapped(at + done, bytes - done, hold->all + hold->count, found);
+		hold->count += found;
+	}
+	return unlock(fits ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY) == CUDA_SUCCESS;
+}
+
+/* With the lock. */
+static void take_mapping(const struct ledger_entry *noted)
+{
+	struct ledger_entry now;
+
+	if (ledger_get(LEDGER_MAPPING, noted->key, &now) && now.card == noted->card &&
+	    ledger_take(LEDGER_MAPPING, noted->key, &now))
+		refer(now.of, now.references, -1);
+}
+
+CUresult EXPORT cuMemUnmap(CUdeviceptr at, size_t bytes)
+{
+	struct hold hold;
+	CUresult ret;
+
+	if (NESTED)
+		return DRIVER(cuMemUnmap)(at, bytes);
+	if (!note_mappings(&hold, at, bytes))
+		ret = CUDA_ERROR_OUT_OF_MEMORY;
+	else
+		ret = CALL(cuMemUnmap, at, bytes);
+	lock();
+	for (unsigned int i = 0; i < hold.count && ret == CUDA_SUCCESS; i++)
+		if (hold.all[i].key - at < bytes)
+			take_mapping(&hold.all[i]);
+	return unhold(&hold, ret);
 }
 
 CUresult hold_ended(struct hold *hold, CUresult ret)
@@ -328,13 +421,7 @@ static void tile(struct process *own, uint64_t array, const struct ledger_entry 
 
 static bool hold_tiles(struct hold *hold, const struct CUarray_map *list, unsigned int count)
 {
-	bool ours = false;
-
 	hold_none(hold);
-	for (unsigned int i = 0; i < count && !ours; i++)
-		ours = list[i].operation == CU_MEM_OPERATION_MAP && ledger_has(LEDGER_BACKING, list[i].handle);
-	if (!ours)
-		return true;
 	if (!make_room(hold, count))
 		return false;
 	lock();
@@ -351,8 +438,6 @@ static CUresult tiled(struct hold *hold, CUresult ret, const struct CUarray_map 
 	struct process *own = process_own();
 	unsigned int held = 0;
 
-	if (hold->count == 0)
-		return ret;
 	lock();
 	for (unsigned int i = 0; i < count && held < hold->count; i++) {
 		if (list[i].operation != CU_MEM_OPERATION_MAP || list[i].handle != hold->all[held].bytes)
@@ -365,14 +450,29 @@ static CUresult tiled(struct hold *hold, CUresult ret, const struct CUarray_map 
 	return unhold(hold, ret);
 }
 
+static struct CUarray_map *copy_of(const struct CUarray_map *list, unsigned int count)
+{
+	struct CUarray_map *copy = system_map(count * sizeof(*copy), -1);
+
+	for (unsigned int i = 0; copy != NULL && i < count; i++)
+		copy[i] = READ_ONCE(&list[i]);
+	return copy;
+}
+
 #define TILES(name)                                                                               \
 	do {                                                                                      \
+		struct CUarray_map *copy;                                                         \
 		struct hold hold;                                                                 \
-		if (NESTED || list == NULL)                                                       \
+		CUresult ret = CUDA_ERROR_OUT_OF_MEMORY;                                          \
+		if (NESTED || list == NULL || count == 0)                                         \
 			return DRIVER(name)(list, count, stream);                                 \
-		if (!hold_tiles(&hold, list, count))                                              \
-			return CUDA_ERROR_OUT_OF_MEMORY;                                          \
-		return tiled(&hold, CALL(name, list, count, stream), list, count);                \
+		copy = copy_of(list, count);                                                      \
+		if (copy == NULL)                                                                 \
+			return ret;                                                               \
+		if (hold_tiles(&hold, copy, count))                                               \
+			ret = tiled(&hold, CALL(name, copy, count, stream), copy, count);         \
+		system_unmap(copy, count * sizeof(*copy));                                        \
+		return ret;                                                                       \
 	} while (0)
 
 CUresult EXPORT cuMemMapArrayAsync(struct CUarray_map *list, unsigned int count, CUstream stream)

@@ -9,7 +9,6 @@
 #define CAPTURE_IMPLICIT 906		/* of the default stream: another one captures */
 #define NS_PER_MS 1e6f
 #define ABANDONED_NS 100000000ull	/* the most that an open end costs */
-#define LOST_NS 1000000000ull		/* the most that a context's end costs */
 #define STALE_NS 10000000ull		/* open for so long: no further launch is awaited */
 #define REBASE_NS 10000000		/* elapsed times are floats, and clocks drift */
 #define CALM_DRIFT 50000		/* by such a part of the time, either way, until more is seen, */
@@ -332,6 +331,15 @@ void gpu_segments_close(struct gpu_context *gpu)
 	}
 }
 
+void gpu_segments_ending(struct gpu_context *gpu, bool look)
+{
+	if (look) {
+		gpu_segments_close(gpu);
+		gpu_segments_settle(gpu);
+	}
+	__atomic_store_n(&gpu->ending_ns, bucket_now(), __ATOMIC_RELAXED);
+}
+
 static bool busy(const struct gpu_stream *stream)
 {
 	for (unsigned int i = 0; i < GPU_SEGMENTS; i++)
@@ -355,13 +363,20 @@ void gpu_segments_await(struct gpu_context *gpu)
 	}
 }
 
+/* The driver has waited for what was in flight. Of a segment that is open nobody knows whether it was; but where that
+ * took long, something was. */
 void gpu_segments_lost(struct gpu_context *gpu)
 {
+	uint64_t ending = __atomic_load_n(&gpu->ending_ns, __ATOMIC_RELAXED);
+	uint64_t waited = ending != 0 ? bucket_now() - ending : 0;
+
 	for (unsigned int i = 0; i < GPU_STREAMS; i++)
 		for (unsigned int j = 0; j < GPU_SEGMENTS; j++) {
 			struct gpu_segment *segment = &gpu->streams[i].segments[j];
 
-			if (gpu_segment_claim(segment, SEGMENT_FLYING) || gpu_segment_claim(segment, SEGMENT_OPEN))
-				charge_open(gpu, segment, LOST_NS);
+			if (gpu_segment_claim(segment, SEGMENT_FLYING))
+				charge_open(gpu, segment, UINT64_MAX);
+			else if (gpu_segment_claim(segment, SEGMENT_OPEN))
+				charge_open(gpu, segment, ABANDONED_NS + waited);
 		}
 }

@@ -37,6 +37,7 @@ struct gpu_context {
 	uint64_t base_ns;		/* when the card came to it at the earliest, by the clock of the host */
 	uint64_t late_ns;		/* so much later it can have been */
 	int64_t drift_part;		/* the clocks drift by such a part of the time at most; 0: not known yet */
+	uint64_t ending_ns;		/* when the driver was told to end it; 0: not yet; atomic */
 	struct cover covered;		/* of this context: what lies where to each other is known */
 	struct gpu_stream streams[GPU_STREAMS];
 };
@@ -52,6 +53,10 @@ void gpu_segment_release(struct gpu_segment *segment, int state);
 
 /* Charge what is over and what was left open; only one thread does, the others go on. */
 void gpu_segments_settle(struct gpu_context *gpu);
+
+/* The context is about to end. End what is open in living streams and charge what is over, where the driver can be
+ * asked (look). */
+void gpu_segments_ending(struct gpu_context *gpu, bool look);
 
 /* True: what is launched now is not run but captured, and recording an event would join in. */
 bool gpu_captures(CUstream stream);

@@ -159,15 +159,23 @@ void gpu_stream_gone(struct gpu_stream *stream)
 	__atomic_fetch_or(&stream->key, GONE, __ATOMIC_SEQ_CST);
 }
 
-void gpu_table_forget(CUcontext context)
+struct gpu_context *gpu_table_find(CUcontext context)
 {
 	struct process *own = process_own();
-	struct gpu_table *all = own != NULL ? table_of(own) : NULL;
-	struct gpu_context *gpu = all != NULL && context != NULL ?
-		entry_of(all, (uint64_t)(uintptr_t)context, NULL) : NULL;
+
+	if (own == NULL || context == NULL)
+		return NULL;
+	return entry_of(table_of(own), (uint64_t)(uintptr_t)context, NULL);
+}
+
+void gpu_table_forget(CUcontext context)
+{
+	struct gpu_context *gpu = gpu_table_find(context);
+	struct gpu_table *all;
 
 	if (gpu == NULL)
 		return;
+	all = table_of(process_own());
 	gpu_segments_await(gpu);	/* what that thread gives back is charged as lost too */
 	gpu_segments_lost(gpu);
 	mutex_lock(&all->mutex);

@@ -20,6 +20,7 @@ struct gpu_stream *gpu_stream_elsewhere(const struct gpu_context *not, CUstream 
 void gpu_stream_gone(struct gpu_stream *stream);
 
 bool gpu_table_empty(void);		/* nothing was launched yet that had to be measured */
+struct gpu_context *gpu_table_find(CUcontext context);	/* NULL: nothing was launched there */
 void gpu_table_forget(CUcontext context);
 
 #endif

@@ -458,3 +458,23 @@ void gpu_time_settle(void)
 	gpu_segments_settle(gpu);
 	gpu_unrelax(mode);
 }
+
+void gpu_time_ending(CUcontext context)
+{
+	struct gpu_context *gpu = gpu_table_find(context);
+	bool pushed = gpu != NULL && CALL(cuCtxPushCurrent_v2, context) == CUDA_SUCCESS;
+	int mode;
+
+	if (gpu == NULL)
+		return;
+	mode = gpu_relax();
+	gpu_segments_ending(gpu, pushed);
+	gpu_unrelax(mode);
+	if (pushed)
+		CALL(cuCtxPopCurrent_v2, &context);
+}
+
+void gpu_time_forget(CUcontext context)
+{
+	gpu_table_forget(context);
+}

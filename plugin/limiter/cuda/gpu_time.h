@@ -38,6 +38,10 @@ void gpu_time_stream_ends(CUstream stream);
 
 void gpu_time_settle(void);		/* charge what is over, of the thread's context */
 
+/* Before the driver ends a context, which waits for its work, and after it: its events are gone then. */
+void gpu_time_ending(CUcontext context);
+void gpu_time_forget(CUcontext context);
+
 /* Call the driver's launch function `name` in its hook, measured, and return from the hook. */
 #define MEASURED(name, stream, per_thread, ...)                                                   \
 	do {                                                                                      \

@@ -157,17 +157,19 @@ CUresult cuVDPAUCtxCreate(CUcontext *out, unsigned int flags, CUdevice device, u
 			  void *find);
 CUresult cuVDPAUCtxCreate_v2(CUcontext *out, unsigned int flags, CUdevice device, uint32_t display,
 			     void *find);
-CUresult cuGreenCtxCreate(CUgreenCtx *out, void *description, CUdevice device, unsigned int flags);
-CUresult cuGreenCtxDestroy(CUgreenCtx green);
 CUresult cuCtxAttach(CUcontext *out, unsigned int flags);
 CUresult cuCtxDetach(CUcontext context);
 CUresult cuCtxDestroy(CUcontext context);
 CUresult cuCtxDestroy_v2(CUcontext context);
+
+/* cuda_primary.c */
 CUresult cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice device);
 CUresult cuDevicePrimaryCtxRelease(CUdevice device);
 CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device);
 CUresult cuDevicePrimaryCtxReset(CUdevice device);
 CUresult cuDevicePrimaryCtxReset_v2(CUdevice device);
+CUresult cuGreenCtxCreate(CUgreenCtx *out, void *description, CUdevice device, unsigned int flags);
+CUresult cuGreenCtxDestroy(CUgreenCtx green);
 
 /* cuda_answer.c */
 CUresult cuMemGetInfo(unsigned int *free_bytes, unsigned int *total);

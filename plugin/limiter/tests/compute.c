@@ -264,6 +264,31 @@ static int destroy(uint64_t ns)
 	return 0;
 }
 
+/* A context is made, launches a kernel and ends, which waits for the kernel; then the next. So many kernels of 1 us go
+ * before it as `before` says, so that the segment is open. It prints the percent of the card that the first kernel had. */
+static int renew(uint64_t ns, int before)
+{
+	CUcontext context;
+	uint64_t began = 0;
+
+	client_open("libcuda.so.1");
+	MUST(CU(cuInit)(0) == CUDA_SUCCESS);
+	for (int i = 0; i < 2; i++) {
+		MUST(CU(cuCtxCreate_v2)(&context, 0, 0) == CUDA_SUCCESS);
+		load();
+		for (int j = 0; j < before; j++)
+			launch(NULL, 1000);
+		MUST(before == 0 || CU(cuStreamSynchronize)(NULL) == CUDA_SUCCESS);
+		if (i == 0)
+			began = now_ns();
+		launch(NULL, ns);
+		if (i == 0)
+			MUST(CU(cuCtxDestroy_v2)(context) == CUDA_SUCCESS);
+	}
+	printf("%.2f\n", 100.0 * (double)ns / (double)(now_ns() - began));
+	return 0;
+}
+
 /* More streams than there is room for, of all families; each stream ends with its work. */
 static int streams(int rounds)
 {
@@ -302,6 +327,8 @@ int main(int argc, char **argv)
 		return capture();
 	if (strcmp(what, "destroy") == 0 && argc == 3)
 		return destroy(strtoull(argv[2], NULL, 10));
+	if (strcmp(what, "renew") == 0 && argc == 4)
+		return renew(strtoull(argv[2], NULL, 10), atoi(argv[3]));
 	if (strcmp(what, "streams") == 0 && argc == 3)
 		return streams(atoi(argv[2]));
 	return 2;

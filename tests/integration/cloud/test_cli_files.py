@@ -118,7 +118,12 @@ def test_the_brokers_files_for_a_broker_elsewhere(tmp_path: Path) -> None:
         (("init", "--root", "short"), 2, "43 characters"),
         (("init", "--name", "no host/"), 2, "not a host name"),
         (("init", "--name", "a", "--broker", "h:99999"), 2, "HOST:PORT: h:99999"),
+        (("init", "--name", "a", "--broker", f"h:{'9' * 5_000}"), 2, "HOST:PORT: h:99999"),
+        (("init", "--name", "a", "--broker", "h:\N{FULLWIDTH DIGIT EIGHT}"), 2, "HOST:PORT: h:"),
         (("init", "--name", "a", "--broker", "h:8884"), 2, "both 8884"),
+        (("rollouts", "show", "9" * 19), 2, "NUMBER"),
+        (("alerts", "silence", "9" * 19), 2, "NUMBER"),
+        (("alarms", "--seen", "9" * 19), 2, "--seen"),
         (("init", "--name", "a", "--https-port", "8883"), 2, "both 8883"),
         *(
             (("init", "--name", wrong), 2, "Invalid value for --name")

@@ -100,6 +100,22 @@ def test_serve_waits_for_it_and_goes_on(old: Path, tmp_path: Path) -> None:
         assert process.wait(30) == 0, log.read_text()
 
 
+def test_serve_that_begins_with_tables_of_a_newer_version_waits_and_says_so(old: Path, tmp_path: Path) -> None:
+    ok("migrate", folder=old)
+    stamp(f"sqlite:///{old}/controller.db", newest() + 1)
+    log = tmp_path / "serve.log"
+    words = [sys.executable, "-m", "edgegpu_cloud.cli.app", "serve", "--no-link", "--folder", str(old)]
+    with log.open("wb") as out:
+        process = subprocess.Popen(words, stdout=out, stderr=out)
+    try:
+        wait_for(lambda: "this process waits: upgrade edgegpu here" in log.read_text(), what="it waits")
+        stamp(f"sqlite:///{old}/controller.db", newest())
+        wait_for(lambda: "boxes enrol at" in log.read_text(), what="it serves")
+    finally:
+        process.terminate()
+        assert process.wait(30) == 0, log.read_text()
+
+
 def test_serve_that_waits_ends_when_it_is_told_to(old: Path, tmp_path: Path) -> None:
     log = tmp_path / "serve.log"
     words = [sys.executable, "-m", "edgegpu_cloud.cli.app", "serve", "--folder", str(old)]

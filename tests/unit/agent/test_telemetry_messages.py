@@ -193,6 +193,18 @@ def test_isolation_that_does_not_hold_is_bad_and_a_self_test_that_can_say_nothin
     assert told(isolation="limiter", selftest={"cards": [row | {"verdict": "passed"}]}) == ("ok", "")
 
 
+def test_a_driver_that_is_newer_than_the_limiter_is_a_warning_once_for_all_cards() -> None:
+    newer = {"verdict": "passed", "newer_driver": "the driver's CUDA 13.6 is newer"}
+    cards = [newer | {"index": "0"}, newer | {"index": "1"}, {"index": "2", "verdict": "inconclusive", "reason": "why"}]
+
+    def told(mode: str) -> tuple[str, str] | None:
+        parts = plugin_parts(document(isolation=mode, selftest={"cards": cards}))
+        return {part.name: (part.state, part.text) for part in parts}.get("isolation")
+
+    assert told("limiter") == ("warn", "card 2: why; the driver's CUDA 13.6 is newer")
+    assert told("none") is None
+
+
 def test_a_server_without_cards_has_no_kubelet_part() -> None:
     assert {one.name for one in plugin_parts(document(role="extender-only"))} == {"plugin", "api", "extender"}
 

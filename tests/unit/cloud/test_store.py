@@ -237,7 +237,7 @@ def test_what_is_old_is_dropped_and_what_is_open_is_not(store: ControllerStore) 
             tx.commands.add(one)
             tx.commands.heard([CommandHistoryLine(command=one.id, at_s=1.0, state=CommandState.RECEIVED)])
         for rev in range(1, KEPT_REVISIONS + 4):
-            tx.boxes.add_spec(DEVICE, Revision(rev=rev, spec={}, at_s=1.0, by="anna"))
+            tx.boxes.add_spec(DEVICE, Revision(rev=rev, spec={}, at_s=1.0, by="anna"), change=rev)
         tx.boxes.put([replace(a_box(), spec_rev=KEPT_REVISIONS + 3)])
         event = BoxEvent(device=DEVICE, kind="k", level="info", text="t", about="", box_at=0, at_s=10.0)
         tx.notes.add_events([event, replace(event, at_s=30.0)])

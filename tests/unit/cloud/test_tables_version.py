@@ -9,11 +9,13 @@ from kits.postgres import PostgresServer
 from kits.stores import open_store
 from kits.storeschema import stamp, with_revision
 
+from edgegpu_base.process.tasks import TaskGroup
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.store.engine import open_engine, writing
 from edgegpu_cloud.store.migrations import migrate, newest, upgrade
 from edgegpu_cloud.store.store import ControllerStore, OlderTablesError
-from edgegpu_cloud.tables_watch import TablesWatch
+from edgegpu_cloud.supervision import ended_by_itself
+from edgegpu_cloud.tables_watch import TablesWatch, await_tables
 
 WAIT_S = 20.0
 NEWER = rf"version {newest() + 1}, ours is {newest()}; upgrade edgegpu here"
@@ -115,3 +117,36 @@ class TestPostgresql:
         assert len(told) == 1
         assert f"version {newest() + 1}, ours is {newest()}; upgrade" in told[0]
         assert counted(old) == 0
+
+
+class TestWait:
+    """A process that begins while its tables are another version's."""
+
+    @pytest.fixture
+    def group(self) -> TaskGroup:
+        return TaskGroup(ended_by_itself=ended_by_itself)
+
+    def test_tables_of_a_newer_version_are_told_of_and_put_back(
+        self, store_url: str, store: ControllerStore, group: TaskGroup
+    ) -> None:
+        stamp(store_url, newest() + 1)
+        said: list[str] = []
+
+        def tell(text: str) -> None:
+            said.append(text)
+            stamp(store_url, newest())
+
+        await_tables(store_url, group, tell=tell)
+        [text] = said
+        assert f"version {newest() + 1}, ours is {newest()}: upgrade edgegpu here" in text
+        count(store)
+
+    def test_a_newer_version_ends_the_wait_and_an_older_one_does_not(
+        self, store_url: str, store: ControllerStore, group: TaskGroup
+    ) -> None:
+        stamp(store_url, newest() + 1)
+        with pytest.raises(CloudError, match=NEWER):
+            await_tables(store_url, group, tell=pytest.fail, newer_s=0.0)
+        stamp(store_url, newest() - 1)
+        await_tables(store_url, group, tell=lambda _: stamp(store_url, newest()), newer_s=0.0)
+        count(store)

@@ -2,6 +2,7 @@
 
 import mmap
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
@@ -127,6 +128,23 @@ def test_who_is_held_by_nobody_or_ends_just_now_is_left_alone(machine: Machine) 
     (machine.proc / "9/maps").write_text("")
     for _ in range(3):
         assert not machine.look(CardProcess(7, MIB), CardProcess(8, MIB), CardProcess(9, MIB), CardProcess(10, MIB))
+
+
+def test_what_a_process_leaves_to_its_children_still_counts(machine: Machine) -> None:
+    """The driver frees it when the last of the device files is closed, which a forked child may hold open."""
+    machine.process(7, counts=True)
+    machine.process(8, counts=True)
+    machine.look(CardProcess(7, 900 * MIB), CardProcess(8, 900 * MIB))
+    shutil.rmtree(machine.proc / "7")
+    (machine.proc / "8/stat").write_text(f"8 (a b) c) Z {' '.join(['0'] * 18)} 77 0\n")
+    (machine.proc / "8/cgroup").write_text("0::/\n")
+    for _ in range(2):
+        machine.look(CardProcess(7, 900 * MIB), CardProcess(8, 900 * MIB))
+    assert machine.detector.uses == {(KEY, CARD): 1800 * MIB}
+    assert machine.reason == "it uses 1800 MiB of card GPU-1 by the driver's count, and may use 1024"
+    machine.look()
+    machine.look(CardProcess(7, 900 * MIB))
+    assert machine.detector.uses == {}, "another one with its number, by now"
 
 
 def test_more_than_the_limit_by_the_drivers_count_is_told(machine: Machine) -> None:

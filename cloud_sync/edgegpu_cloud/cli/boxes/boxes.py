@@ -37,6 +37,7 @@ from edgegpu_cloud.fleet.listing import BoxFilter
 from edgegpu_cloud.fleet.preview.capacity import BoxCapacity
 from edgegpu_cloud.fleet.selectors import read_labels
 from edgegpu_cloud.fleet.views import BoxView
+from edgegpu_cloud.numbers import LARGEST
 from edgegpu_cloud.store.records import Alarm
 
 _EVENTS, _CHANGES, _MOST = 10, 10, 10_000
@@ -120,7 +121,9 @@ WordsArgument = Annotated[
         metavar="[BOX] LABEL...", help="site=hall; site- takes it away.", autocompletion=complete_box_or_app
     ),
 ]
-SeenOption = Annotated[int | None, typer.Option("--seen", metavar="NUMBER", help="Say that it was looked at.")]
+SeenOption = Annotated[
+    int | None, typer.Option("--seen", metavar="NUMBER", min=1, max=LARGEST, help="Say that it was looked at.")
+]
 
 
 def boxes(

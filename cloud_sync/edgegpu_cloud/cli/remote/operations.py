@@ -9,6 +9,7 @@ from pydantic import TypeAdapter
 
 from edgegpu_cloud.cli.remote.client import ApiClient, name_in_path, read_as
 from edgegpu_cloud.fleet.listing import BoxFilter
+from edgegpu_cloud.fleet.operations.box_set import BoxSet
 from edgegpu_cloud.fleet.operations.limits_preview import LimitsPreviewPage
 from edgegpu_cloud.fleet.operations.operations import REMEDY, OperationBoxPage, OperationBoxView, OperationView
 from edgegpu_cloud.fleet.operations.sharing_preview import SharingPreviewPage
@@ -29,11 +30,13 @@ class RemoteOperations:
         """Take who sends the requests."""
         self._client = client
 
-    def start(self, kind: OperationKind, args: Json, *, where: BoxFilter) -> OperationView:
-        """Store a change of the boxes of a filter there; the API takes what `_boxes` sends of it."""
-        return _view(
-            self._client.send("POST", "/operations", {"change": {"kind": kind.value, **args}, **_boxes(where)})
-        )
+    def start(
+        self, kind: OperationKind, args: Json, *, where: BoxFilter, expect: BoxSet | None = None
+    ) -> OperationView:
+        """Store a change of the boxes of a filter there, of those that are expected if any are."""
+        seen = {} if expect is None else {"expect": expect.text}
+        body = {"change": {"kind": kind.value, **args}, **_boxes(where), **seen}
+        return _view(self._client.send("POST", "/operations", body))
 
     def preview_limits(
         self, limits: ContainerLimits, where: BoxFilter, *, after: str = "", limit: int = 50

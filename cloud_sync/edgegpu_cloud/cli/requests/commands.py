@@ -32,7 +32,7 @@ from edgegpu_cloud.cli.common import (
     since_of,
 )
 from edgegpu_cloud.cli.requests.following import CommandArgument, finish, line_of
-from edgegpu_cloud.cli.requests.operation_progress import operate
+from edgegpu_cloud.cli.requests.operation_progress import askable, operate
 from edgegpu_cloud.fleet.views import CommandView
 from edgegpu_cloud.store.operations.records import OperationKind
 from edgegpu_sync.ids import OpName
@@ -194,7 +194,7 @@ def command(
     with reporting(as_json=json), reached(folder) as cloud:
         if selector:
             asked: Json = {"op": op, "args": args, "wait_s": valid_s}
-            operate(cloud, selector, OperationKind.COMMAND, asked, wait_s=wait_s, as_json=json)
+            operate(cloud, askable(selector), OperationKind.COMMAND, asked, wait_s=wait_s, as_json=json)
         else:
             device = chosen(cloud, name, selector)[0].device
             finish(cloud, cloud.fleet.command(device, op, args, wait_s=valid_s), wait_s, as_json=json)
@@ -217,7 +217,7 @@ def _asking(*, installs: bool) -> Callable[..., None]:
         with reporting(as_json=json), reached(folder) as cloud:
             if selector and not name:
                 kind = OperationKind.INSTALL if installs else OperationKind.UNINSTALL
-                operate(cloud, selector, kind, {"wait_s": valid_s}, wait_s=wait_s, as_json=json)
+                operate(cloud, askable(selector), kind, {"wait_s": valid_s}, wait_s=wait_s, as_json=json)
             else:
                 verb = cloud.fleet.install if installs else cloud.fleet.uninstall
                 device = chosen(cloud, name, selector)[0].device

@@ -1,6 +1,6 @@
 """`edgegpu-cloud limits set`, `show`, `history`, `forget`: the limits of apps, on one box or on many."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Annotated, TypedDict
@@ -11,6 +11,7 @@ from edgegpu_base.cli.durations import waiting_s
 from edgegpu_base.cli.helptext import command_group, put
 from edgegpu_cloud.cli.arguments import (
     ContainerOption,
+    ExpectOption,
     OptionalBoxArgument,
     PreviewOption,
     SelectorOption,
@@ -18,8 +19,9 @@ from edgegpu_cloud.cli.arguments import (
     WaitOption,
     app_of,
     complete_box_or_app,
+    expected_by,
 )
-from edgegpu_cloud.cli.box_selection import RefusedBox, chosen, end_by, tried
+from edgegpu_cloud.cli.box_selection import RefusedBox, chosen, end_by, print_token, tried
 from edgegpu_cloud.cli.common import (
     DEFAULT,
     EXIT_FAILED,
@@ -40,7 +42,7 @@ from edgegpu_cloud.cli.requests.limits_target import (
     say_if_unknown,
     target_of,
 )
-from edgegpu_cloud.cli.requests.operation_progress import follow_operation
+from edgegpu_cloud.cli.requests.operation_progress import operate
 from edgegpu_cloud.cli.requests.settlements import (
     GOOD,
     TIME_HEADS,
@@ -84,12 +86,15 @@ Examples:
   edgegpu-cloud limits set asr-hall default/asr --memory 10 --preview
   edgegpu-cloud limits set asr-hall default/asr --container main --memory 10 --core 1 --wait
   edgegpu-cloud limits set -l site=hall default/asr --memory 10 --preview
-  edgegpu-cloud limits set -l site=hall default/asr --memory 10 --wait
+  edgegpu-cloud limits set -l site=hall default/asr --memory 10 --wait --expect TOKEN
 
 \b
 --container is needed only where the app has several that are known to use cards, or none yet and its container is not
 called like the app.
 --preview changes nothing: what would come of it by what the box has reported last. Exit status 1 where it does not fit.
+With -l it prints a token last, with --json on stderr: --expect TOKEN sets the limits on the boxes that were shown.
+Where some have joined or left since, nothing is changed, and they are named; a box on which somebody else has set these
+limits since is REFUSED.
 --force: apply it though it does not fit; the pod waits Pending.  --interrupt: stop the app where it fits only then.
 --live: change memory without a new pod, within what the pods hold, where the limiter holds all of them on the box that
 applies the limits; else as without it.
@@ -174,12 +179,14 @@ def set_(  # noqa: PLR0913  (one for each option)
     live: LiveOption = False,
     on_drift: DriftOption = None,
     show_preview: PreviewOption = False,
+    expect: ExpectOption = "",
     wait: WaitOption = False,
     timeout: TimeoutOption = None,
     json: JsonOption = False,
 ) -> None:
     """Set the limits of one container of an app."""
     wait_s = waiting_s(timeout, wait=wait, default="10m")
+    expected = expected_by(expect, selector=selector, preview=show_preview)
     name, namespace, app_ = _names(words, selector)
     limits = ContainerLimits(
         namespace=namespace,
@@ -196,14 +203,14 @@ def set_(  # noqa: PLR0913  (one for each option)
         if selector:
             where = BoxFilter(selector=selector, askable=True, one_of_each_cluster=True)
             if show_preview:
-                _print_previews(list(_previews(cloud, limits, where)), many=True, as_json=json)
+                _print_previews(*_previews(cloud, limits, where), as_json=json)
             else:
-                started = cloud.operations.start(OperationKind.LIMITS, asdict(limits), where=where)
-                follow_operation(cloud, started, wait_s=wait_s, as_json=json)
+                args = asdict(limits)
+                operate(cloud, where, OperationKind.LIMITS, args, expect=expected, wait_s=wait_s, as_json=json)
             return
         target = target_of(cloud, cloud.fleet.box(name))
         if show_preview:
-            _print_previews([(target.name, _previewed(target, limits, container))], many=False, as_json=json)
+            _print_previews([(target.name, _previewed(target, limits, container))], as_json=json)
         else:
             follow_one(cloud, _requested(cloud, target, limits, container), _SCREENS, wait_s=wait_s, as_json=json)
 
@@ -230,20 +237,29 @@ def _previewed(target: LimitsTarget, limits: ContainerLimits, container: str | N
     return preview(target.details, target.others, _meant(target, limits, container))
 
 
-def _previews(cloud: Cloud, limits: ContainerLimits, where: BoxFilter) -> Iterator[tuple[str, Preview | RefusedBox]]:
-    """Yield what each box of a filter would make of limits, by name; the controller finds the boxes, page by page."""
-    after = ""
+def _previews(
+    cloud: Cloud, limits: ContainerLimits, where: BoxFilter
+) -> tuple[Sequence[tuple[str, Preview | RefusedBox]], str]:
+    """Return what each box of a filter would make of limits, by name, and the token of these boxes.
+
+    The controller finds the boxes, page by page.
+    """
+    found, after, seen = list[tuple[str, Preview | RefusedBox]](), "", ""
     while True:
         page = cloud.operations.preview_limits(limits, where, after=after, limit=_PREVIEWED)
         for one in page.boxes:
             refused = RefusedBox(one.name, CloudError(one.text, remedy=one.remedy))
-            yield one.name, refused if one.preview is None else one.preview
-        limits, after = replace(limits, container=page.container), page.next
+            found.append((one.name, refused if one.preview is None else one.preview))
+        limits, after, seen = replace(limits, container=page.container), page.next, seen or page.seen
         if not after:
-            return
+            return found, seen
 
 
-def _print_previews(found: Sequence[tuple[str, Preview | RefusedBox]], *, many: bool, as_json: bool) -> None:
+def _print_previews(
+    found: Sequence[tuple[str, Preview | RefusedBox]], seen: str | None = None, *, as_json: bool
+) -> None:
+    """Print previews and exit with their status. `seen`: the token of boxes by labels; None: one box was named."""
+    many = seen is not None
     if as_json:
         document = [one.document if isinstance(one, RefusedBox) else {"box": box, **asdict(one)} for box, one in found]
         print_json(document if many else found[0][1])
@@ -251,6 +267,7 @@ def _print_previews(found: Sequence[tuple[str, Preview | RefusedBox]], *, many: 
         print_table(("BOX", "PREVIEW", "WHY"), [(box, *_verdict(one)) for box, one in found])
     else:
         typer.echo("\n".join(one.words() for _, one in found if isinstance(one, Preview)))
+    print_token(seen or "", as_json=as_json)
     if not all(isinstance(one, Preview) and one.fits for _, one in found):
         raise typer.Exit(EXIT_FAILED)
 

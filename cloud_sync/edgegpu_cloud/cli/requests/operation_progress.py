@@ -23,6 +23,7 @@ from edgegpu_cloud.cli.common import (
 from edgegpu_cloud.cli.requests.brought_back import details, is_well, summary
 from edgegpu_cloud.controller.status import trouble
 from edgegpu_cloud.fleet.listing import BoxFilter
+from edgegpu_cloud.fleet.operations.box_set import BoxSet
 from edgegpu_cloud.fleet.operations.operations import OperationBoxPage, OperationBoxView, OperationView
 from edgegpu_cloud.store.operations.records import BoxOutcome, OperationKind
 from edgegpu_cloud.store.records import Json
@@ -110,21 +111,30 @@ def _why(op: str, one: OperationBoxView) -> str:
     return one.box.text or (summary(op, one.data) if one.data is not None else "") or "-"
 
 
-def operate(cloud: Cloud, selector: str, kind: OperationKind, args: Json, *, wait_s: int, as_json: bool) -> None:
-    """Start one operation for the boxes of a selector that can be asked, and follow it as `follow_operation` does.
+def askable(selector: str) -> BoxFilter:
+    """Return the boxes of a selector that can be asked."""
+    return BoxFilter(selector=selector, askable=True)
+
+
+def operate(
+    cloud: Cloud,
+    where: BoxFilter,
+    kind: OperationKind,
+    args: Json,
+    *,
+    expect: BoxSet | None = None,
+    wait_s: int,
+    as_json: bool,
+) -> None:
+    """Start one operation for the boxes of a filter, print what comes of it, and exit with its status.
+
+    Its end is waited for; where `wait_s` is 0, what comes at once. `expect`: the boxes that a preview has shown.
 
     Raises:
-        CloudError: the selector matches no box, none of them can be asked, or the arguments are wrong for every box.
+        CloudError: the filter finds no box, none of them can be asked, or the arguments are wrong for every box.
+        ConflictError: it would be for other boxes than those that are expected.
     """
-    view = cloud.operations.start(kind, args, where=BoxFilter(selector=selector, askable=True))
-    follow_operation(cloud, view, wait_s=wait_s, as_json=as_json)
-
-
-def follow_operation(cloud: Cloud, view: OperationView, *, wait_s: int, as_json: bool) -> None:
-    """Print an operation that was started and what comes of it, and exit with its status.
-
-    Its end is waited for; where `wait_s` is 0, what comes at once.
-    """
+    view = cloud.operations.start(kind, args, where=where, expect=expect)
     print_connection_problem(cloud)
     id_ = view.operation.id
     if not as_json:

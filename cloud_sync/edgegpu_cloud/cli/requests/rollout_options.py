@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from edgegpu_base.cli.durations import seconds
-from edgegpu_cloud.cli.arguments import SelectorOption, complete_boxes
+from edgegpu_cloud.cli.arguments import ExpectOption, SelectorOption, complete_boxes, expected_of
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.operations.box_set import BoxSet
 from edgegpu_cloud.rollouts.changes import RolloutChange
@@ -67,9 +67,6 @@ FailureOption = Annotated[
     ),
 ]
 
-ExpectOption = Annotated[
-    str, typer.Option("--expect", metavar="TOKEN", help="As --preview prints it: start for those boxes alone.")
-]
 YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 
 
@@ -138,16 +135,9 @@ def asked(  # noqa: PLR0913  (one for each option)
         first=tuple(first or ()),
         strategy=strategy,
         on_failure=on_failure,
-        expect=_expected(expect) if expect else None,
+        expect=expected_of(expect),
         yes=yes,
     )
-
-
-def _expected(text: str) -> BoxSet:
-    try:
-        return BoxSet.read(text)
-    except CloudError as error:
-        raise typer.BadParameter("it is no token that --preview prints", param_hint="--expect") from error
 
 
 def _sizes(text: str) -> tuple[WaveSize, ...]:

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from edgegpu_base.cli.durations import seconds, waiting_s
 from edgegpu_base.cli.helptext import command_group, put
 from edgegpu_base.cli.output import counted
-from edgegpu_cloud.cli.arguments import AppArgument, ContainerOption, PreviewOption, app_of
+from edgegpu_cloud.cli.arguments import AppArgument, ContainerOption, PreviewOption, app_of, check_expected
 from edgegpu_cloud.cli.common import (
     DEFAULT,
     EXIT_FAILED,
@@ -43,6 +43,7 @@ from edgegpu_cloud.cli.requests.rollout_options import OPTIONS_HELP, Asked, with
 from edgegpu_cloud.cli.requests.sharing import ExcludeOption, IsolationOption, PolicyOption, UnitOption
 from edgegpu_cloud.fleet.operations.box_set import BoxSet
 from edgegpu_cloud.fleet.specs import ContainerLimits, SharingSettings
+from edgegpu_cloud.numbers import LARGEST
 from edgegpu_cloud.rollouts.changes import RolloutChange
 from edgegpu_cloud.rollouts.rollouts import RolloutPlan, RolloutRequest
 from edgegpu_cloud.rollouts.views import RolloutView
@@ -139,7 +140,9 @@ Exit status: 0 DONE and no box has failed, 1 another end, 3 not ended within --t
 MOST_BOXES = 10_000
 """Boxes that a command prints at most."""
 
-NumberArgument = Annotated[int, typer.Argument(metavar="NUMBER", help="As `rollouts list` shows it.", min=1)]
+NumberArgument = Annotated[
+    int, typer.Argument(metavar="NUMBER", help="As `rollouts list` shows it.", min=1, max=LARGEST)
+]
 WaitOption = Annotated[bool, typer.Option("--wait", help="Follow it to its end.")]
 TimeoutOption = Annotated[
     str | None, typer.Option("--timeout", metavar="TIME", help="How long --wait waits: 90s, 10m.  [default: 1h]")
@@ -238,10 +241,7 @@ def start_upgrade(  # noqa: PLR0913  (one for each option)
 
 def _started(cloud: Cloud, asked: Asked, change: RolloutChange, *, wait_s: int, preview: bool, as_json: bool) -> None:
     request = asked.request(change)
-    if preview and asked.expect is not None:
-        raise typer.BadParameter(
-            "it prints a token, and --expect takes one: give one of the two", param_hint="--preview"
-        )
+    check_expected(asked.expect, preview=preview)
     if preview:
         plan = cloud.rollouts.preview(request, limit=MOST_BOXES)
         _print_plan(plan, as_json=as_json)

@@ -1,6 +1,6 @@
 """`edgegpu-cloud sharing set`, `show`, `forget`: how a box shares its cards, as requested and as reported."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Annotated, Any
@@ -11,14 +11,16 @@ from edgegpu_base.cli.durations import waiting_s
 from edgegpu_base.cli.helptext import command_group, put
 from edgegpu_cloud.cli.arguments import (
     BoxArgument,
+    ExpectOption,
     OptionalBoxArgument,
     PreviewOption,
     SelectorOption,
     TimeoutOption,
     WaitOption,
     complete_items,
+    expected_by,
 )
-from edgegpu_cloud.cli.box_selection import SELECTED, chosen
+from edgegpu_cloud.cli.box_selection import SELECTED, chosen, print_token
 from edgegpu_cloud.cli.common import (
     DEFAULT,
     EXIT_FAILED,
@@ -34,7 +36,7 @@ from edgegpu_cloud.cli.common import (
     reporting,
     say,
 )
-from edgegpu_cloud.cli.requests.operation_progress import operate
+from edgegpu_cloud.cli.requests.operation_progress import askable, operate
 from edgegpu_cloud.cli.requests.settlements import (
     TIME_HEADS,
     Request,
@@ -82,7 +84,8 @@ Examples:
 \b
 --preview changes nothing: what the box would make of it by what it reported last; exit status 1 where it would not do
 it. --json prints {{NAME: {{"answer": "as_it_is", "changed", "rejected" or "unsupported", "text"}}}} then, with -l
-[{{"box", "items": THAT}}].
+[{{"box", "items": THAT}}]. With -l it prints a token last, with --json on stderr: --expect TOKEN changes the boxes that
+were shown, and none where some have joined or left since, which are named.
 A card that the box does not have is refused.
 --unit-mib is rejected by a box where pods hold shares: their amounts would be others.
 --isolation limiter and mps are refused where the box's agent is older.
@@ -144,21 +147,25 @@ def set_(  # noqa: PLR0913  (one for each option)
     unit_mib: UnitOption = None,
     isolation: IsolationOption = None,
     show_preview: PreviewOption = False,
+    expect: ExpectOption = "",
     wait: WaitOption = False,
     timeout: TimeoutOption = None,
     json: JsonOption = False,
 ) -> None:
     """Set how a box shares its cards."""
     wait_s = waiting_s(timeout, wait=wait, default="10m")
+    expected = expected_by(expect, selector=selector, preview=show_preview)
     settings = SharingSettings(
         isolation=isolation, policy=policy, exclude=None if exclude is None else tuple(exclude), unit_mib=unit_mib
     )
     with reporting(as_json=json), reached(folder) as cloud:
         if selector and not name:
+            where = askable(selector)
             if show_preview:
-                _print_previews(list(_previews(cloud, settings, selector)), as_json=json)
+                _print_previews(*_previews(cloud, settings, where), as_json=json)
             else:
-                operate(cloud, selector, OperationKind.SHARING, asdict(settings), wait_s=wait_s, as_json=json)
+                args = asdict(settings)
+                operate(cloud, where, OperationKind.SHARING, args, expect=expected, wait_s=wait_s, as_json=json)
             return
         [view] = chosen(cloud, name, selector)
         if show_preview:
@@ -168,20 +175,22 @@ def set_(  # noqa: PLR0913  (one for each option)
             follow_one(cloud, _requested(cloud, view, settings), screens, wait_s=wait_s, as_json=json)
 
 
-def _previews(cloud: Cloud, settings: SharingSettings, selector: str) -> Iterator[BoxSharingPreview]:
-    """Yield what each box with these labels would make of settings; the controller finds the boxes, page by page."""
-    after = ""
+def _previews(cloud: Cloud, settings: SharingSettings, where: BoxFilter) -> tuple[Sequence[BoxSharingPreview], str]:
+    """Return what each box of a filter would make of settings, by name, and the token of these boxes.
+
+    The controller finds the boxes, page by page.
+    """
+    found, after, seen = list[BoxSharingPreview](), "", ""
     while True:
-        page = cloud.operations.preview_sharing(
-            settings, BoxFilter(selector=selector, askable=True), after=after, limit=_PREVIEWED
-        )
-        yield from page.boxes
-        after = page.next
+        page = cloud.operations.preview_sharing(settings, where, after=after, limit=_PREVIEWED)
+        found += page.boxes
+        after, seen = page.next, seen or page.seen
         if not after:
-            return
+            return found, seen
 
 
-def _print_previews(boxes: Sequence[BoxSharingPreview], *, as_json: bool) -> None:
+def _print_previews(boxes: Sequence[BoxSharingPreview], seen: str, *, as_json: bool) -> None:
+    """Print previews with the token of their boxes, and exit with their status."""
     found = {one.name: one.items for one in boxes if one.items is not None}
     for left in boxes:
         if left.items is None:
@@ -193,7 +202,8 @@ def _print_previews(boxes: Sequence[BoxSharingPreview], *, as_json: bool) -> Non
             (box, item, _answer(one), one.text or "-") for box, items in found.items() for item, one in items.items()
         ]
         print_table(("BOX", "ITEM", "PREVIEW", "WHY"), rows)
-    if len(found) < len(boxes) or not all(one.good for items in found.values() for one in items.values()):
+    print_token(seen, as_json=as_json)
+    if not all(one.items is not None and all(each.good for each in one.items.values()) for one in boxes):
         raise typer.Exit(EXIT_FAILED)
 
 

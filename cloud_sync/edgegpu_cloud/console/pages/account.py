@@ -33,7 +33,7 @@ class ApiTokenForm:
 
 NEW_TOKEN = ApiTokenForm()
 
-Secret = Annotated[str, Form(max_length=1_000)]
+Secret = Annotated[str, Form()]
 
 
 @router.get("/account")

@@ -16,6 +16,7 @@ from edgegpu_cloud.console.rendering import PageRenderer
 from edgegpu_cloud.console.visitor import Admin, Operator, SignedIn
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.access import Permission
+from edgegpu_cloud.numbers import is_number
 from edgegpu_cloud.phrases import phrase
 from edgegpu_cloud.store.alerts.tables import AlertFilter
 
@@ -159,7 +160,7 @@ def change(
     """Silence an alert for so many seconds, end its silence (0), or mark its alarm as seen (`seen`)."""
     if do == "seen":
         alerts.alarm_seen(number)
-    elif do.isascii() and do.isdigit():
+    elif is_number(do, digits=10):
         alerts.silence(number, for_s=float(do))
     else:
         raise CloudError(

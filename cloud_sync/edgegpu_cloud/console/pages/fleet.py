@@ -12,6 +12,7 @@ from starlette.responses import Response
 from edgegpu_cloud.console.context import Pages, VisitorFleet
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.listing import BoxFilter, BoxPage, PageOrder, filter_json
+from edgegpu_cloud.numbers import is_number
 from edgegpu_cloud.store.operations.records import OperationKind
 from edgegpu_cloud.store.records import BoxState, Json
 from edgegpu_cloud.store.summaries.box_list import BoxCounts, BoxSort
@@ -77,7 +78,7 @@ class FleetQuery(BaseModel):
 
     def searched(self) -> BoxFilter:
         """Return the filter of what was typed, without the link."""
-        free = int(self.free) if self.free.isascii() and self.free.isdigit() else 0
+        free = int(self.free) if is_number(self.free, digits=9) else 0
         return BoxFilter(search=self.q.strip(), selector=self.labels.strip(), free_units=free, agent=self.agent)
 
     def filter(self) -> BoxFilter:

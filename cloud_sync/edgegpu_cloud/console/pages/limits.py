@@ -23,6 +23,7 @@ from edgegpu_cloud.fleet.limits.targets import cluster_target
 from edgegpu_cloud.fleet.operations.box_set import BoxSet
 from edgegpu_cloud.fleet.operations.operations import KEY_MAX, Operations
 from edgegpu_cloud.fleet.specs import ContainerLimits, check_app
+from edgegpu_cloud.numbers import is_number
 from edgegpu_cloud.phrases import phrase
 from edgegpu_cloud.store.operations.records import BoxArgs, OperationKind
 from edgegpu_sync.errors import SyncError
@@ -33,7 +34,7 @@ router = APIRouter()
 
 OLD_S = 900.0
 _HISTORY = 30
-_LONGEST_BOX, _LARGEST_REV = 300, 2**63 - 1
+_LONGEST_BOX, _LARGEST_REV, _REV_DIGITS = 300, 2**63 - 1, 19
 """Of a box as the button names it: longer than any name with its numbers, and the largest revision of a store."""
 
 Part = Annotated[str, Path(min_length=1, max_length=253)]
@@ -337,7 +338,7 @@ def _chosen(text: str) -> ChosenBox:
     """
     device, _, rest = text.partition(":")
     rev, _, units = rest.partition(":")
-    numbers = rev.isascii() and rev.isdecimal() and units.isascii() and units.isdecimal()
+    numbers = is_number(rev, digits=_REV_DIGITS) and is_number(units, digits=len(str(MOST_UNITS)))
     if not numbers or len(text) > _LONGEST_BOX or int(units) > MOST_UNITS or int(rev) > _LARGEST_REV:
         raise _no_boxes()
     return ChosenBox(device, int(rev), int(units))

@@ -16,6 +16,7 @@ from edgegpu_cloud.fleet.preview.reported_sharing import reported_sharing_of
 from edgegpu_cloud.fleet.preview.sharing import ItemPreview, check_settings, preview_settings
 from edgegpu_cloud.fleet.specs import SharingSettings, desired_items, with_settings
 from edgegpu_cloud.fleet.views import BoxDetails
+from edgegpu_cloud.numbers import is_number
 from edgegpu_cloud.phrases import phrase
 from edgegpu_core.placement import Policy
 
@@ -123,7 +124,7 @@ def _settings(details: BoxDetails, typed: TypedSharing) -> SharingSettings | Non
 
 def _number(text: str) -> int:
     words = text.strip()
-    if not (words.isascii() and words.isdecimal()):
+    if not is_number(words, digits=12):
         raise CloudError(
             phrase("cannot set the unit to %(text)r: it is no whole number", text=text),
             remedy=phrase("give MiB, as 256"),

@@ -28,8 +28,8 @@ KEPT = "kept."
 SECRET_FIELDS = frozenset({"current", "password", "again"})
 """Fields of forms that no page shows again."""
 
-Secret = Annotated[str, Form(max_length=1_000)]
-Name = Annotated[str, Form(max_length=64)]
+Typed = Annotated[str, Form()]
+"""As long as a form may be: `People` says what is wrong with it, and its page is shown again."""
 
 
 @router.get("/sign-in")
@@ -74,7 +74,7 @@ def _page_before(request: Request) -> str:
 
 
 @router.post("/sign-in")
-async def sign_in(request: Request, pages: Pages, people: Persons, name: Name = "", password: Secret = "") -> Response:
+async def sign_in(request: Request, pages: Pages, people: Persons, name: Typed = "", password: Typed = "") -> Response:
     """Begin a session and go on; a form that came after the last one had ended is shown again, to be sent."""
     check_origin(request)
     form = await request.form()
@@ -163,10 +163,10 @@ def redeem_link(
     request: Request,
     pages: Pages,
     people: Persons,
-    code: Annotated[str, Form(max_length=200)] = "",
-    name: Name = "",
-    password: Secret = "",
-    again: Secret = "",
+    code: Typed = "",
+    name: Typed = "",
+    password: Typed = "",
+    again: Typed = "",
 ) -> Response:
     """Set the password, sign in, and use the link up."""
     check_origin(request)

@@ -6,6 +6,7 @@ from decimal import Decimal
 from enum import StrEnum
 
 from edgegpu_cloud.errors import CloudError
+from edgegpu_cloud.numbers import is_number
 from edgegpu_cloud.phrases import phrase
 
 MOST_UNITS, MOST_CORE = 1_000_000, 6_400
@@ -91,7 +92,7 @@ def read_core(text: str) -> int:
         CloudError: no whole number from 0 to `MOST_CORE`.
     """
     words = text.strip()
-    if not (words.isascii() and words.isdecimal()) or len(words) > len(str(MOST_CORE)) or int(words) > MOST_CORE:
+    if not is_number(words, digits=len(str(MOST_CORE))) or int(words) > MOST_CORE:
         remedy = phrase(
             "give hundredths of a card: 1 to 100, 200 for two whole cards, at most %(most_core)s", most_core=MOST_CORE
         )

@@ -44,11 +44,11 @@ class BoxBatch:
     documents: dict[DeviceId, NewDocument] = field(default_factory=dict)
     commands: dict[DeviceId, CommandId] = field(default_factory=dict)
     _audits: list[AuditEntry] = field(default_factory=list)
+    _revisions: list[tuple[DeviceId, Revision]] = field(default_factory=list)
 
     def edit(self, edit: Edit) -> None:
-        """Give boxes new desired documents; those that cannot have them are refused."""
+        """Give boxes new desired documents, once; those that cannot have them are refused."""
         held = self.tx.boxes.specs([(box.device, box.spec_rev) for box in self._free()])
-        revisions: list[tuple[DeviceId, Revision]] = []
         apps: dict[DeviceId, frozenset[str]] = {}
         for box in self._free():
             before = Spec.model_validate_json(json.dumps(held.get(box.device, {})))
@@ -59,11 +59,10 @@ class BoxBatch:
                 self.refused[box.device] = error
                 continue
             if after is not None:
-                revisions.append((box.device, self._revised(box, before, after)))
+                self._revisions.append((box.device, self._revised(box, before, after)))
                 apps[box.device] = apps_in(after)
             self._expect(box.device, before, after or before)
-        if revisions:
-            self.tx.boxes.add_specs(revisions)
+        if apps:
             self.tx.summaries.put_apps(apps, requested=True)
 
     def _revised(self, box: BoxRecord, before: Spec, after: Spec) -> Revision:
@@ -105,6 +104,8 @@ class BoxBatch:
             return
         last = self.tx.notes.changed(len(changed))
         first = last - len(changed) + 1
+        if self._revisions:
+            self.tx.boxes.add_specs(self._revisions, change=last)
         self.tx.boxes.put_state(replace(box, touched=first + at) for at, box in enumerate(changed))
         self.tx.notes.audit(*self._audits)
         self.tx.summaries.mark(box.device for box in changed)

@@ -1,6 +1,7 @@
 """The texts that say why a container is not held, or not surely."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from edgegpu_core.choices.pod_choice import ISOLATION_ANNOTATION
 
@@ -11,7 +12,18 @@ PRELOAD_ONLY = (
 NOT_PRELOADED = "the limiter could not be preloaded when its pod was admitted: delete the pod to have it made anew"
 BEFORE = "its pod was admitted before the limiter was laid over containers: delete the pod to have it made anew"
 CHOSEN = f"its pod's annotation {ISOLATION_ANNOTATION} chooses none"
-NOT_WHOLE = "its files in {folder} are not whole: its processes get no more card memory until it is started again"
+ANOTHER_VERSION = (
+    "it started with the limiter of another version of edgegpu, which goes on to hold it, and whose figures this one "
+    "cannot read: start it again"
+)
+
+
+def why_unread(folders: Sequence[Path], *, is_of_another_version: bool) -> str:
+    """Return why nothing is known of what a container counts in these folders."""
+    if is_of_another_version:
+        return ANOTHER_VERSION
+    named = ", ".join(map(str, folders))
+    return f"its files in {named} are not whole: its processes get no more card memory until it is started again"
 
 
 def why_opened(capabilities: Iterable[str]) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from edgegpu_plugin.containers.bypass import SLACK, ContainerKey, CountedContainer
-from edgegpu_plugin.containers.usage_file import forget_most, load_usage, uuid_digits
+from edgegpu_plugin.containers.usage_file import OWN_FORM, forget_most, form_of, load_usage, uuid_digits
 
 _LOG = logging.getLogger(__name__)
 
@@ -39,14 +39,15 @@ class UncountedMemory:
 
         The driver's count is some moment's since the last look. So it is compared with the most that was counted at
         once since then: a program that allocates and frees all the time is never charged for what it has freed. By as
-        much as `bypass.SLACK` the driver's count may be larger.
+        much as `bypass.SLACK` the driver's count may be larger. A container that counts in the form of another version
+        is left alone.
 
         Args:
             uses: the bytes that the driver has counted just now, by container and card.
             held: the containers that the limiter holds.
             unsaid: whether the driver does not say now what a container has of a card: then what was found stays.
         """
-        keys = {key for key, _ in uses}
+        keys = {key for key, _ in uses if all(form_of(path) == OWN_FORM for path in held[key].usage)}
         paths = {path for key in keys for path in held[key].usage}
         seen = {path: self._most(path) for path in paths}
         self._after = {path: _counted(path) for path in paths}
@@ -55,6 +56,8 @@ class UncountedMemory:
             if key in held and (same := {card: bytes_ for card, bytes_ in cards.items() if unsaid(key, card)}):
                 found[key] = same
         for (key, card), used in uses.items():
+            if key not in keys:
+                continue
             limit = held[key].limits.get(card, 0)
             most = max((seen[path].get(uuid_digits(card), 0) for path in held[key].usage), default=0)
             most = min(most, limit)  # no honest program has counted more; a hostile one writes what it likes

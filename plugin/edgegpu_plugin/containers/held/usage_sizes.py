@@ -9,13 +9,13 @@ from pathlib import Path
 
 from edgegpu_base.files import open_at_once
 from edgegpu_plugin.containers.bypass import ContainerKey, CountedContainer
-from edgegpu_plugin.containers.usage_file import USAGE_BYTES
+from edgegpu_plugin.containers.usage_file import form_of
 from edgegpu_plugin.errors import PluginError
 
 _LOG = logging.getLogger(__name__)
 
-_MOST_BYTES = USAGE_BYTES + (2 << 20)
-"""What a file may take: a file system that hands out huge pages rounds up to one."""
+_MOST_BEYOND_BYTES = 2 << 20
+"""What a file may take beyond its size: a file system that hands out huge pages rounds up to one."""
 _TRIES = 5
 """A container that fills the file system again needs longer for that than the plugin for its file."""
 ENLARGED = (
@@ -55,9 +55,9 @@ class UsageSizes:
                 before = self._enlarged.get(key, {})
                 for path in container.usage:
                     try:
-                        now = path.stat()
-                        is_large = now.st_size > USAGE_BYTES or now.st_blocks * 512 > _MOST_BYTES
-                        cut |= is_large and _cut(path)
+                        now, most = path.stat(), form_of(path).bytes
+                        is_large = now.st_size > most or now.st_blocks * 512 > most + _MOST_BEYOND_BYTES
+                        cut |= is_large and _cut(path, most)
                     except OSError as error:  # it has just gone
                         _LOG.debug("cannot look at %s: %s", path, error)
                         continue
@@ -83,14 +83,14 @@ class UsageSizes:
         return write()
 
 
-def _cut(path: Path) -> bool:
+def _cut(path: Path, most: int) -> bool:
     """Cut a file back; return whether that was possible: not while its container has a lease on it. Raises OSError."""
     try:
         file = open_at_once(path, os.O_WRONLY)
     except BlockingIOError:
         return False
     try:
-        os.ftruncate(file, USAGE_BYTES)
+        os.ftruncate(file, most)
     finally:
         os.close(file)
     return True

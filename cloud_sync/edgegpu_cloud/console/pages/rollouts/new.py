@@ -24,6 +24,7 @@ from edgegpu_cloud.console.visitor import Operator, Visitor
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.operations.box_set import LONGEST_SET, BoxSet
 from edgegpu_cloud.fleet.specs import ContainerLimits
+from edgegpu_cloud.numbers import is_number
 from edgegpu_cloud.phrases import phrase
 from edgegpu_cloud.rollouts.changes import RolloutKind
 from edgegpu_cloud.rollouts.rollouts import RolloutPlan, RolloutRequest, Rollouts
@@ -78,7 +79,7 @@ def start(
 
 def _typed(text: str) -> int:
     words = text.strip() or "0"
-    if not (words.isascii() and words.isdecimal()):
+    if not is_number(words, digits=10):
         raise CloudError(
             phrase("cannot start a rollout: the %(number)s is %(text)r", number=phrase("number of boxes"), text=text),
             remedy=phrase("give a whole number"),
