@@ -28,8 +28,7 @@ CUresult cu_context_make(struct cu_dev *dev, bool primary, unsigned int flags, C
 	return CUDA_SUCCESS;
 }
 
-/* What it has in flight comes to its end first: NVIDIA documents that what kernels printed is written then. Nobody
- * finds the context meanwhile, and others go on. */
+/* What it has in flight comes to its end first: NVIDIA documents that what kernels printed is written then. */
 void cu_context_drop(CUcontext ctx)
 {
 	cu_remove_context(ctx);

@@ -182,12 +182,12 @@ def test_an_old_driver_is_not_blamed_for_the_ways_that_it_lacks(tried: Tried) ->
 @pytest.mark.parametrize(
     ("ways", "was", "becomes"),
     [
-        (LOOKUPS[:1], "return NESTED || replaced(symbol, out, ret) ? ret", "return true ? ret"),
-        (LOOKUPS[1:], "if (!NESTED && !replaced(symbol, out, ret) &&", "if (false &&"),
+        (LOOKUPS[:1], "if (!replaced(name, &given, ret))", "if (false)"),
+        (LOOKUPS[1:], "if (!replaced(name, &given, ret) &&", "if (false &&"),
         (
             LOOKUPS,
-            "= stand_in(symbol, *out)",
-            '= text_equal(symbol, "cuGetProcAddress") ? *out : stand_in(symbol, *out)',
+            "= stand_in(symbol, *given)",
+            '= text_equal(symbol, "cuGetProcAddress") ? *given : stand_in(symbol, *given)',
         ),
     ],
     ids=["of the first generation", "of the second", "for itself alone"],
