@@ -126,6 +126,7 @@ def call(*command: str | Path) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
+@pytest.mark.chaos
 @pytest.mark.usefixtures("simdriver_build")
 def test_the_console_is_up_with_its_boxes_until_the_end_and_nothing_is_left() -> None:
     said: list[str] = []

@@ -261,6 +261,7 @@ def test_killed_processes_leave_nothing_behind(container: Container, programs: C
     assert container.run(churn, "0") == f"{LEFT}\n", seed
 
 
+@pytest.mark.sanitizer
 def test_the_parts_by_themselves(limiter_build: Path, tmp_path: Path) -> None:
     common = [
         f"common/{path.name}"
@@ -273,6 +274,7 @@ def test_the_parts_by_themselves(limiter_build: Path, tmp_path: Path) -> None:
     assert done.stdout == f"{USAGE_BYTES}\n"
 
 
+@pytest.mark.sanitizer
 def test_processes_that_take_turns_are_charged_for_all_that_they_use(limiter_build: Path, tmp_path: Path) -> None:
     """However far the clock of the card drifts from the host's, and however late each sees what is over."""
     sources = ["tests/segments.c", "common/cover.c"]
