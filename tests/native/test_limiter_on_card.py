@@ -34,11 +34,10 @@ def test_it_holds_memory_by_what_the_card_says(tmp_path: Path, limiter_build: Pa
     status, said = _run(tmp_path, limiter_build, driver, "memory", "--ways", "alloc")
     assert status == 0, said
     figures = json.loads((tmp_path / "out.json").read_text())["figures"]
-    assert [(row["name"], row["value"], row["within"]) for row in figures] == [
-        ("a context", 200, True),
-        ("alloc by 1: on the card", 200 + 12 * 64, True),
-        ("alloc by 2: on the card", 200 + 12 * 64, True),
-    ]
+    *first, by_two = [(row["name"], row["value"], row["within"]) for row in figures]
+    assert first == [("a context", 200, True), ("alloc by 1: on the card", 200 + 12 * 64, True)]
+    most = 200 + 12 * 64, 2 * 200 + 9 * 64  # one has all before the other comes, or both have a context
+    assert by_two in [("alloc by 2: on the card", value, True) for value in most]
 
 
 def test_without_a_card_it_says_so(tmp_path: Path, limiter_build: Path) -> None:
