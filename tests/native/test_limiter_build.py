@@ -145,7 +145,10 @@ def test_a_function_that_is_named_a_hook_and_has_none_does_not_link(limiter_buil
         "CC=cc",
     ]
     made = subprocess.run(
-        [*command, "EXTRA=-O0 -g0 -Wl,-z,defs", f"{tmp_path}/out/libcuda.so.1"], capture_output=True, text=True, check=False
+        [*command, "EXTRA=-O0 -g0 -Wl,-z,defs", f"{tmp_path}/out/libcuda.so.1"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert made.returncode != 0
     assert "cuParamSetf" in made.stderr
