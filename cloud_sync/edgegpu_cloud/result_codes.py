@@ -1,9 +1,11 @@
 """The codes by which boxes say why something ended as it did, in words for pages; pure."""
 
+from collections.abc import Mapping
+
 from edgegpu_cloud.phrases import Phrase, Verbatim, on_pages, phrase
 from edgegpu_sync.states import ResultCode
 
-_WORDS = {
+_WORDS: Mapping[str, Phrase] = {
     ResultCode.UNKNOWN_OP: phrase("no such command there"),
     ResultCode.UNSUPPORTED: phrase("the box cannot do this"),
     ResultCode.BAD_ARGUMENTS: phrase("wrong arguments"),
@@ -34,7 +36,7 @@ _WORDS = {
 
 def code_words(code: str) -> str:
     """Return a code as a text that pages show in words; one that a newer agent may send stays as it is."""
-    found = {one.value: words for one, words in _WORDS.items()}.get(code)
+    found = _WORDS.get(code)
     return code if found is None else on_pages(code, found)
 
 

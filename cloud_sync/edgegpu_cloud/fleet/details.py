@@ -46,8 +46,6 @@ def details_page(
 
     That is empty where there is none.
     """
-    found = tx.list.devices(query, after=after, limit=limit + 1)
-    devices = [device for _, device in found[:limit]]
+    devices, more = tx.list.device_page(query, after=after, limit=limit)
     records = tx.boxes.get(devices)
-    details = box_details(tx, [records[device] for device in devices], now_s=now_s)
-    return details, found[limit - 1][0] if len(found) > limit else ""
+    return box_details(tx, [records[device] for device in devices], now_s=now_s), more

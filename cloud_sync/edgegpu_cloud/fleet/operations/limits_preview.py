@@ -60,10 +60,8 @@ def limits_preview_page(
     tx: Transaction, query: BoxQuery, limits: ContainerLimits, *, after: str, limit: int, now_s: float
 ) -> LimitsPreviewPage:
     """Return a page of the boxes of a query with what each would make of limits, by the last reports."""
-    found = tx.list.devices(query, after=after, limit=limit + 1)
-    devices = [device for _, device in found[:limit]]
+    devices, more = tx.list.device_page(query, after=after, limit=limit)
     judged = judged_in_clusters(tx, query, devices, partial(_judged, limits=limits), now_s=now_s)
-    more = found[limit - 1][0] if len(found) > limit else ""
     return LimitsPreviewPage(container=limits.container, boxes=[judged[device] for device in devices], next=more)
 
 

@@ -178,6 +178,11 @@ class BoxList:
         rows = self._connection.execute(found.order_by(_BOXES.c.name).limit(limit))
         return [(name, DeviceId(device)) for name, device in rows]
 
+    def device_page(self, query: BoxQuery, *, after: str, limit: int) -> tuple[list[DeviceId], str]:
+        """Return ids of boxes by name, those after `after`, and `after` of the next page; empty where there is none."""
+        found = self.devices(query, after=after, limit=limit + 1)
+        return [device for _, device in found[:limit]], found[limit - 1][0] if len(found) > limit else ""
+
     def ids(self, query: BoxQuery) -> list[DeviceId]:
         """Return the device ids of all boxes of a query, and nothing more of them."""
         return [DeviceId(device) for device in self._connection.execute(devices_where(query)).scalars()]
