@@ -1,8 +1,9 @@
 """One transaction of the controller: what came is stored, what is due gets its seq and is written, then it is sent."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
+from edgegpu_base.records import replace
 from edgegpu_cloud.controller.box_session import BoxSession
 from edgegpu_cloud.controller.outgoing import (
     OutgoingMessage,
