@@ -5,6 +5,7 @@ machine has other work too costs a program time, and gives it none: so more than
 once, and less than a share is measured again.
 """
 
+import itertools
 import json
 import os
 from collections.abc import Callable, Sequence
@@ -22,6 +23,8 @@ CORES = (70, 50, 30, 10)
 DEPTHS = (1, 50)
 PROCESSES = (1, 3)
 PAIRS = ((30, 60), (50, 50), (70, 30))
+CASES = list(itertools.product(CORES, KERNELS, DEPTHS, PROCESSES))
+PAIR_CASES = list(itertools.product(KERNELS, DEPTHS, PAIRS))
 PARTS = 7
 """In so many days CI measures the whole table. Prime to the table's own numbers: each day sees all kinds of kernels."""
 SAVED_S = 0.05

@@ -3,6 +3,7 @@
 import ast
 import itertools
 import os
+import statistics
 import subprocess
 import sys
 import time
@@ -14,7 +15,21 @@ from typing import cast
 import pytest
 from kits.daily import of_the_day
 from native.limiterkit import BUCKETS_AT, Container, compile_program, make_container
-from native.shareskit import DEPTHS, KERNELS, MS, PAIRS, PARTS, POINTS, TRIES, US, Row, Table, above, judge
+from native.shareskit import (
+    DEPTHS,
+    KERNELS,
+    MS,
+    PAIR_CASES,
+    PARTS,
+    POINTS,
+    TRIES,
+    US,
+    Row,
+    Table,
+    above,
+    above_in_a_second,
+    judge,
+)
 
 from edgegpu_plugin.containers.container_folder import Charge
 from edgegpu_sim.driver import SimCard, SimDriver, make_card
@@ -24,7 +39,8 @@ SETTLE_S = 4.0
 """What the control takes until it holds."""
 SECONDS = {100 * US: 6, MS: 6, 50 * MS: 20}
 """For so long kernels are measured, by their ns: of the long ones too each container runs over a hundred."""
-CASES = list(itertools.product(KERNELS, DEPTHS, PAIRS))
+SETTLING, STRETCHES = 5, 6
+"""Seconds until the control holds, and those that are judged one by one then."""
 
 Make = Callable[[int], Container]
 
@@ -83,6 +99,11 @@ def _share(process: subprocess.Popen[str]) -> float:
     return float(text)
 
 
+def _lines(process: subprocess.Popen[str], count: int) -> list[float]:
+    assert process.stdout is not None
+    return [float(process.stdout.readline()) for _ in range(count)]
+
+
 def _shares(compute: Path, containers: list[Container], ns: int, depth: int, *, seconds: float) -> list[float]:
     after = SETTLE_S if seconds > SETTLE_S else 0
     running = [_start(one, compute, "share", ns, depth, seconds, 1, after) for one in containers]
@@ -90,7 +111,7 @@ def _shares(compute: Path, containers: list[Container], ns: int, depth: int, *, 
 
 
 @pytest.mark.shares
-@pytest.mark.parametrize(("ns", "depth", "pair"), of_the_day(CASES, PARTS))
+@pytest.mark.parametrize(("ns", "depth", "pair"), of_the_day(PAIR_CASES, PARTS))
 def test_each_of_two_containers_gets_its_share(
     make: Make,
     compute: Path,
@@ -118,6 +139,36 @@ def test_each_of_two_containers_gets_its_share(
 
     got, able = judge(lambda: measure(pair), [*pair], exactly=True, free=free)
     shares_table.add(Row("competing", {"pair": pair, "ns": ns, "depth": depth}, [*pair], able, got))
+
+
+@pytest.mark.shares
+@pytest.mark.parametrize(("ns", "depth"), of_the_day(list(itertools.product(KERNELS, DEPTHS)), PARTS))
+def test_each_of_two_containers_gets_its_share_in_each_second(
+    make: Make, compute: Path, driver: SimDriver, card: SimCard, shares_table: Table, ns: int, depth: int
+) -> None:
+    """More it has in none, once the control holds; of the seconds of each it has its share on average."""
+    pair = (30, 60)
+    seconds: list[list[list[float]]] = []
+
+    def measure() -> list[float]:
+        containers = [make(core) for core in pair]
+        held = {one.folder: core for one, core in zip(containers, pair, strict=True)}
+        with _controlled(driver, card, "strict", held):
+            running = [_start(one, compute, "follow", ns, 1.0, depth) for one in containers]
+            seconds.append([_lines(process, SETTLING + STRETCHES)[SETTLING:] for process in running])
+            for process in running:
+                process.kill()
+                process.communicate()
+        return [statistics.mean(of_one) for of_one in seconds[-1]]
+
+    def is_above(_: list[float]) -> bool:
+        return any(above_in_a_second(of_one, core) for of_one, core in zip(seconds[-1], pair, strict=True))
+
+    judge(measure, [*pair], exactly=True, is_above=is_above)
+    for one, core in enumerate(pair):
+        cell = {"core": core, "beside": pair[1 - one], "ns": ns, "depth": depth}
+        got = [of_try[one] for of_try in seconds]
+        shares_table.add(Row("competing second", cell, [core] * STRETCHES, [0.0] * STRETCHES, got))
 
 
 def test_the_turns_of_a_program_without_a_limit_are_not_charged(

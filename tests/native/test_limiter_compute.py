@@ -14,14 +14,12 @@ from kits.daily import of_the_day
 from native.limiterkit import BUCKETS_AT, SOURCES, Container, compile_program, make_container
 from native.shareskit import (
     AT_LOAD,
-    CORES,
+    CASES,
     DEPTHS,
-    KERNELS,
     MS,
     PAIRS,
     PARTS,
     POINTS,
-    PROCESSES,
     TRIES,
     US,
     Row,
@@ -35,7 +33,6 @@ from edgegpu_sim.driver import SimCard, SimDriver, make_card
 SECONDS = {100 * US: 2, MS: 2, 50 * MS: 10}
 """For so long kernels are measured, by their ns."""
 STRETCHES = 5
-CASES = list(itertools.product(CORES, KERNELS, DEPTHS, PROCESSES))
 WAYS_TO_LAUNCH = ["none", "other", "priority", "green", "in-green"]
 """With no context current or another one; in streams of two priorities; in a green context's stream, from outside and
 from inside (plugin/limiter/tests/compute.c).
