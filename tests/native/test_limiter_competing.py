@@ -17,7 +17,6 @@ from kits.daily import of_the_day
 from native.limiterkit import BUCKETS_AT, Container, compile_program, make_container
 from native.shareskit import (
     DEPTHS,
-    KERNELS,
     MS,
     PAIR_CASES,
     PARTS,
@@ -142,32 +141,39 @@ def test_each_of_two_containers_gets_its_share(
 
 
 @pytest.mark.shares
-@pytest.mark.parametrize(("ns", "depth"), of_the_day(list(itertools.product(KERNELS, DEPTHS)), PARTS))
+@pytest.mark.parametrize(("ns", "depth"), of_the_day(list(itertools.product((100 * US, MS), DEPTHS)), PARTS))
 def test_each_of_two_containers_gets_its_share_in_each_second(
     make: Make, compute: Path, driver: SimDriver, card: SimCard, shares_table: Table, ns: int, depth: int
 ) -> None:
-    """More it has in none, once the control holds; of the seconds of each it has its share on average."""
-    pair = (30, 60)
-    seconds: list[list[list[float]]] = []
+    """On average of the seconds neither gets more, in no try. A single second that has more is measured again.
 
-    def measure() -> list[float]:
+    For the control learns how much of what is measured are turns of others from how both run. Where the machine has
+    kept one of them waiting, that is wrong for the next second, and the container gets more until the driver's count
+    shows it. Kernels of 50 ms are left out: a second has six of 30 percent, and beside another container up to two of
+    them are let in before they run, which is ten points of a second.
+    """
+    pair = (30, 60)
+    seen: list[list[list[float]]] = []
+    for _ in range(TRIES):
         containers = [make(core) for core in pair]
-        held = {one.folder: core for one, core in zip(containers, pair, strict=True)}
-        with _controlled(driver, card, "strict", held):
+        with _controlled(
+            driver, card, "strict", {one.folder: core for one, core in zip(containers, pair, strict=True)}
+        ):
             running = [_start(one, compute, "follow", ns, 1.0, depth) for one in containers]
-            seconds.append([_lines(process, SETTLING + STRETCHES)[SETTLING:] for process in running])
+            seen.append([_lines(process, SETTLING + STRETCHES)[SETTLING:] for process in running])
             for process in running:
                 process.kill()
                 process.communicate()
-        return [statistics.mean(of_one) for of_one in seconds[-1]]
-
-    def is_above(_: list[float]) -> bool:
-        return any(above_in_a_second(of_one, core) for of_one, core in zip(seconds[-1], pair, strict=True))
-
-    judge(measure, [*pair], exactly=True, is_above=is_above)
-    for one, core in enumerate(pair):
-        cell = {"core": core, "beside": pair[1 - one], "ns": ns, "depth": depth}
-        got = [of_try[one] for of_try in seconds]
+        means = [statistics.mean(seconds) for seconds in seen[-1]]
+        assert not above(means, pair), seen
+        over = [above_in_a_second(seconds, core) for seconds, core in zip(seen[-1], pair, strict=True)]
+        if not any(over) and all(mean >= core - POINTS for mean, core in zip(means, pair, strict=True)):
+            break
+    else:
+        pytest.fail(f"wanted {pair}, got {seen}")
+    for at, (core, other) in enumerate((pair, pair[::-1])):
+        cell = {"core": core, "beside": other, "ns": ns, "depth": depth}
+        got = [seconds[at] for seconds in seen]
         shares_table.add(Row("competing second", cell, [core] * STRETCHES, [0.0] * STRETCHES, got))
 
 
