@@ -56,8 +56,8 @@ native: cc venv simdriver limiter ## the C parts without a card: simulated drive
 # One test after the other, and nothing beside them: what lacks on a busy machine is no fault of the limiter.
 SHARES = $(addprefix tests/native/test_limiter_,compute.py competing.py)
 shares: cc venv simdriver limiter ## shares of a simulated card's time, within 2 points: a seventh of the table, by the day (FULL=1: all); build/shares.json
-	@TEST_FULL='$(FULL)' $(PY) -m pytest -m shares -s $(PYTEST_ARGS) $(SHARES)
-	@$(PY) tests/native/sharestable.py
+	@TEST_FULL='$(FULL)' $(PY) -m pytest -m shares -s $(PYTEST_ARGS) $(SHARES); \
+		status=$$?; $(PY) tests/native/sharestable.py; exit $$status
 
 gpu: cc venv limiter ## on a machine with an NVIDIA card: nvidia-smi's formats, and the limiter against its limits
 	@$(PY) -m pytest -m gpu $(PYTEST_ARGS) tests/gpu

@@ -35,6 +35,7 @@ ALONE = bool(os.environ.get("TEST_FULL"))
 """The machine is the tests' alone."""
 
 Measure = Callable[[], list[float]]
+Note = Callable[[list[list[float]], list[float]], None]
 
 
 @dataclass(frozen=True)
@@ -57,11 +58,19 @@ class Table:
     path: Path
     rows: list[Row] = field(default_factory=list)
 
+    def note(self, table: str, cell: dict[str, Any], wanted: Sequence[float]) -> Note:
+        """Return what adds a cell to the table, once its tries have been measured."""
+        return lambda got, able: self.add(Row(table, cell, [*wanted], able, got))
+
     def add(self, row: Row) -> None:
         self.rows.append(row)
         self.path.parent.mkdir(exist_ok=True)
         self.path.write_text(json.dumps([asdict(one) for one in self.rows], indent=1) + "\n")
         print(f"\n{row.table} {row.cell}: wanted {row.wanted}, got {row.got}, load {row.load}")  # noqa: T201
+
+
+def _nothing(_seen: list[list[float]], _able: list[float]) -> None:
+    """Keep no note."""
 
 
 def above(got: Sequence[float], wanted: Sequence[float]) -> bool:
@@ -91,7 +100,8 @@ def judge(
     least: float = AT_LOAD,
     free: Measure | None = None,
     is_above: Callable[[list[float]], bool] | None = None,
-) -> tuple[list[list[float]], list[float]]:
+    note: Note = _nothing,
+) -> None:
     """Hold what containers got to their shares: never above, in no try; below in the best of several.
 
     Args:
@@ -102,21 +112,23 @@ def judge(
         free: measures what the same program gets where nothing holds it: who waits for each short kernel leaves the
             card idle, and no share makes it faster. Asked only where something lacks.
         is_above: whether something got too much, where it is not each by itself.
-
-    Returns:
-        What all tries got, and what was got freely, 0 where nobody asked.
+        note: is told what all tries got and what was got freely, 0 where nobody asked, also of what fails.
     """
     seen: list[list[float]] = []
     able = [0.0] * len(wanted)
-    for _ in range(TRIES):
-        seen.append(measure())
-        if is_above(seen[-1]) if is_above is not None else above(seen[-1], wanted):
-            pytest.fail(f"more than was given: wanted {wanted}, got {seen}")
-        lacks = any(got < share - POINTS for got, share in zip(seen[-1], wanted, strict=True))
-        if exactly and lacks and free is not None:
-            able = [max(pair) for pair in zip(able, free(), strict=True)]
-        most = [min(share, can or share) for share, can in zip(wanted, able, strict=True)]
-        lowest = [share - POINTS if exactly else least * share for share in most]
-        if all(low <= got for low, got in zip(lowest, seen[-1], strict=True)):
-            return seen, able
+    lowest: list[float] = []
+    try:
+        for _ in range(TRIES):
+            seen.append(measure())
+            if is_above(seen[-1]) if is_above is not None else above(seen[-1], wanted):
+                pytest.fail(f"more than was given: wanted {wanted}, got {seen}")
+            lacks = any(got < share - POINTS for got, share in zip(seen[-1], wanted, strict=True))
+            if exactly and lacks and free is not None:
+                able = [max(pair) for pair in zip(able, free(), strict=True)]
+            most = [min(share, can or share) for share, can in zip(wanted, able, strict=True)]
+            lowest = [share - POINTS if exactly else least * share for share in most]
+            if all(low <= got for low, got in zip(lowest, seen[-1], strict=True)):
+                return
+    finally:
+        note(seen, able)
     pytest.fail(f"less than was given: wanted {wanted}, at least {lowest}, got {seen}")

@@ -39,7 +39,7 @@ CUresult cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr at, uint32_t value
 #define NS 1000000000ull
 
 #define STREAMS 2
-#define GRAPHS 400
+#define GRAPHS 600
 #define RESOURCE_BYTES 144		/* of a CUdevResource */
 
 struct shared {				/* between the processes of one run */
