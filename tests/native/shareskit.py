@@ -11,9 +11,10 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
+from kits.daily import of_the_day
 
 POINTS = 2.0
 TRIES = 4
@@ -27,6 +28,7 @@ CASES = list(itertools.product(CORES, KERNELS, DEPTHS, PROCESSES))
 PAIR_CASES = list(itertools.product(KERNELS, DEPTHS, PAIRS))
 PARTS = 7
 """In so many days CI measures the whole table. Prime to the table's own numbers: each day sees all kinds of kernels."""
+T = TypeVar("T")
 SAVED_S = 0.05
 """What a bucket saves up of a time without work (BUCKET_CREDIT_NS): had in the next second, on top of the share."""
 AT_LOAD = 0.4
@@ -67,6 +69,11 @@ class Table:
         self.path.parent.mkdir(exist_ok=True)
         self.path.write_text(json.dumps([asdict(one) for one in self.rows], indent=1) + "\n")
         print(f"\n{row.table} {row.cell}: wanted {row.wanted}, got {row.got}, load {row.load}")  # noqa: T201
+
+
+def cells_of_the_day(cells: Sequence[T]) -> list[T]:
+    """Return a seventh of the cells, another one each day, or one of fewer than seven; with TEST_FULL=1 all of them."""
+    return of_the_day(cells, min(PARTS, len(cells)))
 
 
 def _nothing(_seen: list[list[float]], _able: list[float]) -> None:

@@ -13,13 +13,11 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from kits.daily import of_the_day
 from native.limiterkit import BUCKETS_AT, Container, compile_program, make_container
 from native.shareskit import (
     DEPTHS,
     MS,
     PAIR_CASES,
-    PARTS,
     POINTS,
     TRIES,
     US,
@@ -27,6 +25,7 @@ from native.shareskit import (
     Table,
     above,
     above_in_a_second,
+    cells_of_the_day,
     judge,
 )
 
@@ -110,7 +109,7 @@ def _shares(compute: Path, containers: list[Container], ns: int, depth: int, *, 
 
 
 @pytest.mark.shares
-@pytest.mark.parametrize(("ns", "depth", "pair"), of_the_day(PAIR_CASES, PARTS))
+@pytest.mark.parametrize(("ns", "depth", "pair"), cells_of_the_day(PAIR_CASES))
 def test_each_of_two_containers_gets_its_share(
     make: Make,
     compute: Path,
@@ -141,7 +140,7 @@ def test_each_of_two_containers_gets_its_share(
 
 
 @pytest.mark.shares
-@pytest.mark.parametrize(("ns", "depth"), of_the_day(list(itertools.product((100 * US, MS), DEPTHS)), PARTS))
+@pytest.mark.parametrize(("ns", "depth"), cells_of_the_day(list(itertools.product((100 * US, MS), DEPTHS))))
 def test_each_of_two_containers_gets_its_share_in_each_second(
     make: Make, compute: Path, driver: SimDriver, card: SimCard, shares_table: Table, ns: int, depth: int
 ) -> None:

@@ -15,7 +15,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from kits.daily import of_the_day
 from native.limiterkit import BUCKETS_AT, SOURCES, Container, compile_program, make_container
 from native.shareskit import (
     AT_LOAD,
@@ -23,12 +22,12 @@ from native.shareskit import (
     DEPTHS,
     MS,
     PAIRS,
-    PARTS,
     POINTS,
     TRIES,
     US,
     Table,
     above_in_a_second,
+    cells_of_the_day,
     judge,
 )
 
@@ -115,7 +114,7 @@ def test_a_preloaded_library_tells_the_limiter_no_time(make: Make, compute: Path
 
 
 @pytest.mark.shares
-@pytest.mark.parametrize(("core", "ns", "depth", "processes"), of_the_day(CASES, PARTS))
+@pytest.mark.parametrize(("core", "ns", "depth", "processes"), cells_of_the_day(CASES))
 def test_every_share(
     make: Make, compute: Path, shares_table: Table, *, core: int, ns: int, depth: int, processes: int
 ) -> None:
@@ -128,7 +127,7 @@ def test_every_share(
 
 
 @pytest.mark.shares
-@pytest.mark.parametrize(("way", "depth"), of_the_day(list(itertools.product(WAYS_TO_LAUNCH, DEPTHS)), PARTS))
+@pytest.mark.parametrize(("way", "depth"), cells_of_the_day(list(itertools.product(WAYS_TO_LAUNCH, DEPTHS))))
 def test_every_way_to_launch(make: Make, compute: Path, shares_table: Table, way: str, depth: int) -> None:
     core = 30
     note = shares_table.note("way", {"core": core, "ns": MS, "depth": depth, "way": way}, [core])
@@ -162,7 +161,7 @@ def test_a_share_is_kept_in_each_second(
 
 
 @pytest.mark.shares
-@pytest.mark.parametrize(("core", "ns", "depth", "processes"), of_the_day(CASES, PARTS))
+@pytest.mark.parametrize(("core", "ns", "depth", "processes"), cells_of_the_day(CASES))
 def test_every_share_is_kept_in_each_second(
     make: Make, compute: Path, shares_table: Table, *, core: int, ns: int, depth: int, processes: int
 ) -> None:
@@ -205,15 +204,14 @@ def test_who_is_kept_waiting_at_times_gets_no_more_for_it(
 ) -> None:
     """On it rests that more than a share fails at once, on whatever machine (shareskit.judge)."""
     seed = random.randrange(2**32)
-    process = _start(make(core), compute, "share", ns, depth, 3, 1)
+    process = _start(make(core), compute, "share", ns, depth, 2, 1)
     with _interrupted(process, random.Random(seed)):
         got = float(process.communicate(timeout=60)[0])
     assert 0 < got <= core + POINTS, (got, seed)
 
 
-@pytest.mark.parametrize("core", [70, 30])
-def test_a_second_has_no_more_than_what_the_one_before_lacked(make: Make, compute: Path, core: int) -> None:
-    seed = random.randrange(2**32)
+def test_a_second_has_no_more_than_what_the_one_before_lacked(make: Make, compute: Path) -> None:
+    core, seed = 70, random.randrange(2**32)
     with _start(make(core), compute, "follow", MS, 1.0, 1) as process:
         assert process.stdout is not None
         with _interrupted(process, random.Random(seed)):
@@ -228,7 +226,7 @@ def test_two_containers_side_by_side(make: Make, compute: Path) -> None:
 
 
 @pytest.mark.shares
-@pytest.mark.parametrize(("pair", "depth"), of_the_day(list(itertools.product(PAIRS, DEPTHS)), PARTS))
+@pytest.mark.parametrize(("pair", "depth"), cells_of_the_day(list(itertools.product(PAIRS, DEPTHS))))
 def test_every_pair_of_containers(
     make: Make, compute: Path, shares_table: Table, pair: tuple[int, int], depth: int
 ) -> None:
