@@ -53,9 +53,9 @@ native: cc venv simdriver limiter ## the C parts without a card: simulated drive
 	@$(PY) -m pytest -m "not gpu and not shares" $(SPREAD) $(PYTEST_ARGS) tests/native
 	@test -z '$(FULL)' || TEST_FULL=1 $(PY) -m pytest $(PYTEST_ARGS) $(addprefix tests/native/test_limiter_,compute.py competing.py)
 
-gpu: cc venv limiter ## on a machine with an NVIDIA card: nvidia-smi's formats, and the limiter against its limits
+gpu: cc venv limiter ## on a machine with an NVIDIA card: nvidia-smi's formats, the limiter against its limits (GPU_ARGS="shares pairs": those parts)
 	@$(PY) -m pytest -m gpu $(PYTEST_ARGS) tests/gpu
-	@$(PY) tests/gpu/limiter/run.py || test $$? = 77
+	@$(PY) tests/gpu/limiter/run.py $(GPU_ARGS) || test $$? = 77
 
 lint: venv ## style, types, import contracts, generated code, documents, shell, sizes
 	@tools/lint

@@ -21,6 +21,7 @@ LIMIT_MIB = 1024
 SONAMES = ("libcuda.so.1", "libnvidia-ml.so.1")
 START_S = 60.0
 """What a program may take until its first line: a first CUDA call, and with many at once."""
+_END_S, _KILL_S = 20.0, 5.0
 _SPARE_S = 5.0
 """What is kept of the deadline for ending programs and writing figures."""
 
@@ -40,6 +41,7 @@ class Options:
     pairs: int
     processes: int
     work_s: float
+    settle_s: float
     window_s: float
     ways: tuple[str, ...]
     whole: bool
@@ -171,15 +173,24 @@ class Bench:
         return self.answer(program, most_s)
 
     def end(self, *programs: Program) -> None:
-        """End programs that wait for it."""
+        """End programs that wait for it, all at once; kill those that do not end."""
         for program in programs:
-            program.end(10)
-            self._running.remove(program)
+            program.close()
+        self._await(list(programs), _END_S)
 
     def end_all(self) -> None:
         """Kill whatever is still running."""
-        while self._running:
-            self._running.pop().kill()
+        for program in self._running:
+            program.kill()
+        self._await(list(self._running), _KILL_S)
+
+    def _await(self, programs: list[Program], most_s: float) -> None:
+        until = time.monotonic() + most_s
+        for program in programs:
+            if not program.ended(until - time.monotonic()):
+                program.kill()
+            if program in self._running:
+                self._running.remove(program)
 
     def compile(self, source: str, *words: str | Path) -> Path:
         """Compile a C program of this folder's; `words` are further arguments of the compiler."""

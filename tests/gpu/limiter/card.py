@@ -14,7 +14,7 @@ _ROOM = 512
 _LISTS = ("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2")
 _NO_FIGURE = (1 << 64) - 1
 """What NVML says of memory that it does not know."""
-_SETTLE_S = 5.0
+_SETTLE_S = 0.5
 _NEAR_MIB = 2
 
 
@@ -58,16 +58,18 @@ class Card:
         return self.memory_mib()[1]
 
     def settled_mib(self, base_mib: float) -> float:
-        """Return what is used once ended programs have given back what they held, or after five seconds.
+        """Return what is used once ended programs have given back what they held.
 
         The driver frees a process's memory some time after the process is gone. Whoever takes the next figure before
-        that would count too little for the next program.
+        that would count too little for the next program. What the driver keeps for itself stays: half a second without
+        a change is an end too.
         """
-        until = time.monotonic() + _SETTLE_S
-        used = self.used_mib()
-        while used > base_mib + _NEAR_MIB and time.monotonic() < until:
+        used, since = self.used_mib(), time.monotonic()
+        while used > base_mib + _NEAR_MIB and time.monotonic() - since < _SETTLE_S:
             time.sleep(0.02)
-            used = self.used_mib()
+            now = self.used_mib()
+            if now != used:
+                used, since = now, time.monotonic()
         return used
 
     def processes(self) -> dict[int, float | None]:

@@ -26,7 +26,7 @@ WAY_S = 6.0
 def measure_context(bench: Bench) -> None:
     """Measure what a context takes on this card: each container's limits file says it, as the self-test's figure."""
     base = bench.card.used_mib()
-    program = bench.start("ways.py", "alloc", 0, env=bench.native())
+    program = bench.start("ways.py", "alloc", ASK_MIB, env=bench.native())
     bench.answer(program)
     bench.context_mib = round(bench.card.used_mib() - base)
     bench.end(program)
@@ -71,6 +71,11 @@ def _held(bench: Bench, way: str, *, processes: int, base_mib: float) -> None:
     before = bench.card.settled_mib(base_mib)
     running = [bench.start("ways.py", way, ASK_MIB, env=bench.limited(container)) for _ in range(processes)]
     said = [bench.answer(one) for one in running]
+    ready = [at for at, one in enumerate(said) if "ready" in one]
+    for at in ready:
+        running[at].say("go")
+    for at in ready:
+        said[at] = bench.answer(running[at])
     taken = bench.card.used_mib() - before
     bench.end(*running)
     why = ", ".join(f"{one['taken_mib']} MiB in {one['times']} ({one['why'] or 'never refused'})" for one in said)

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PAIRS = ((30, 60), (50, 50), (70, 30))
-SETTLE_S = 4.0
 LONG = 2
 """Kernels of 50 ms are measured for so many times as long: a window has some hundred of them."""
 FREE = 100
@@ -53,7 +52,7 @@ def measure(bench: Bench) -> None:
         kernel = kernels[cell.us]
         name = f"{cell.pair[0]} + {cell.pair[1]} %, {kernel.describe(cell.depth)}"
         seconds = bench.options.window_s * (LONG if cell.us == SIZES_US[-1] else 1)
-        if not bench.has_time(name, SETTLE_S + seconds + 5):
+        if not bench.has_time(name, _need_s(bench, seconds)):
             continue
         try:
             if not _cell(bench, name, cell, kernel, seconds=seconds):
@@ -74,7 +73,7 @@ def _cell(bench: Bench, name: str, cell: Cell, kernel: Kernel, *, seconds: float
     able = [float(FREE)] * 2
     for at, core in enumerate(cell.pair):
         short = got[at] < core - POINTS
-        if short and bench.has_time(f"{name}: {core} %, without a limit", SETTLE_S + seconds + 5):
+        if short and bench.has_time(f"{name}: {core} %, without a limit", _need_s(bench, seconds)):
             free = _run(bench, cell, kernel, seconds=seconds, cores=_freed(cell.pair, at))
             able[at] = _share(free[at], kernel) if free is not None else able[at]
     for core, share, could, one in zip(cell.pair, got, able, found, strict=True):
@@ -83,6 +82,11 @@ def _cell(bench: Bench, name: str, cell: Cell, kernel: Kernel, *, seconds: float
         if could >= core:
             judge_seconds(bench, f"{name}: {core} %, each second", one["each_second"], kernel, wanted=core)
     return True
+
+
+def _need_s(bench: Bench, seconds: float) -> float:
+    """Return what one run takes."""
+    return bench.options.settle_s + seconds + 5
 
 
 def _freed(pair: tuple[int, int], at: int) -> tuple[int, int]:
@@ -103,7 +107,7 @@ def _run(
         bench.container(f"pair-{at}", memory_mib=max(1024, 2 * bench.context_mib), words=_words(core))
         for at, core in enumerate(cores)
     ]
-    words = ("timed", *kernel.words, cell.depth, SETTLE_S, seconds)
+    words = ("timed", *kernel.words, cell.depth, bench.options.settle_s, seconds)
     running = [bench.start("work.py", *words, env=bench.limited(folder)) for folder in folders]
     for one in running:
         bench.answer(one)
@@ -114,7 +118,7 @@ def _run(
         return None
     for one in running:
         one.say("go")
-    found = [bench.answer(one, 2 * (SETTLE_S + seconds) + 60) for one in running]
+    found = [bench.answer(one, 2 * _need_s(bench, seconds) + 60) for one in running]
     control.kill()
     bench.end(*running)
     return found

@@ -7,13 +7,12 @@ import json
 import queue
 import subprocess
 import threading
-import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_KILL_S = 10.0
+_END_S = 10.0
 
 
 class ProgramError(Exception):
@@ -58,7 +57,7 @@ class Program:
         except queue.Empty:
             raise ProgramError(f"{self.name} said nothing for {timeout_s:.0f} s") from None
         if not found:
-            raise ProgramError(f"{self.name} ended with {self._process.wait(_KILL_S)}")
+            raise ProgramError(f"{self.name} ended with {self._process.wait(_END_S)}")
         return found
 
     def answer(self, timeout_s: float) -> dict[str, Any]:
@@ -70,24 +69,24 @@ class Program:
         self.say(text)
         return self.answer(timeout_s)
 
-    def end(self, timeout_s: float) -> int:
-        """Close its standard input and return its exit status; kill it where it does not end in time."""
+    def close(self) -> None:
+        """Close its standard input: it ends then."""
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):  # it is gone, with a line unread
             self._process.stdin.close()
-        try:
-            return self._process.wait(max(timeout_s, 0))
-        except subprocess.TimeoutExpired:
-            self.kill()
-            return self._process.returncode
 
     def kill(self) -> None:
-        """Kill it, if it runs, and wait for its end."""
+        """Send it SIGKILL, if it runs."""
         if self._process.poll() is None:
             self._process.kill()
-            until = time.monotonic() + _KILL_S  # one that hangs in the driver may not go at all
-            while self._process.poll() is None and time.monotonic() < until:
-                time.sleep(0.01)
+
+    def ended(self, timeout_s: float) -> bool:
+        """Return whether it has ended, or does so in time; one that hangs in the driver may not."""
+        try:
+            self._process.wait(max(timeout_s, 0))
+        except subprocess.TimeoutExpired:
+            return False
+        return True
 
     def _read(self) -> None:
         assert self._process.stdout is not None

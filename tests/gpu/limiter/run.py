@@ -67,7 +67,7 @@ def main() -> int:
         return NO_CARD
     options = Options(
         **{name: getattr(chosen, name) for name in ("python", "smi", "build", "out", "pairs", "processes")},
-        **{name: getattr(chosen, name) for name in ("work_s", "window_s", "whole")},
+        **{name: getattr(chosen, name) for name in ("work_s", "settle_s", "window_s", "whole")},
         ways=tuple(chosen.ways),
     )
     deadline = time.monotonic() + chosen.seconds
@@ -118,7 +118,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--pairs", type=int, default=20, help="of calls with and without the limiter")
     parser.add_argument("--processes", type=int, default=64, help="how many are started at once")
     parser.add_argument("--work-s", type=float, default=3.0, help="seconds of work for each share")
-    parser.add_argument("--window-s", type=float, default=6.0, help="seconds for which two containers compete")
+    parser.add_argument("--settle-s", type=float, default=4.0, help="seconds that the control of pairs has to settle")
+    parser.add_argument("--window-s", type=float, default=5.0, help="seconds for which pairs are measured then")
     parser.add_argument("--whole", action="store_true", help="every share and pair, some 40 minutes; see --seconds")
     parser.add_argument("--ways", nargs="+", default=memory.WAYS, choices=memory.WAYS, metavar="WAY")
     parser.add_argument("only", nargs="*", metavar="PART", help=f"{', '.join(names)}; all by default")

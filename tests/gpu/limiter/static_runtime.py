@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 ASK_MIB = 3072
 ARCHIVE = "libcudart_static.a"
+LIBRARIES = ("lib64", "targets/x86_64-linux/lib")
 NAME = "memory, a static CUDA runtime: on the card"
 
 
@@ -38,7 +39,7 @@ def archives(python: str) -> Iterator[Path]:
     nvcc = shutil.which("nvcc")
     if nvcc is not None:
         home = Path(nvcc).resolve().parents[1]
-        yield from (home / one / ARCHIVE for one in ("lib64", "lib") if (home / one / ARCHIVE).exists())
+        yield from (home / one / ARCHIVE for one in LIBRARIES if (home / one / ARCHIVE).exists())
     words = [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
     site = Path(subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip())
     yield from sorted(site.glob(f"nvidia/*/lib/{ARCHIVE}"))

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from gpu.limiter.programs.cuda_calls import heard, say
 
-STEPS, WARM = 60, 40
+STEPS, WARM = 150, 40
 WIDTH, BATCH, LAYERS = 1024, 256, 6
 
 
@@ -48,7 +48,7 @@ def main() -> None:
     say(ready=1)
     while True:
         heard()
-        say(training_s=block_s(train, STEPS), inference_s=block_s(infer, 4 * STEPS))
+        say(training_s=block_s(train, STEPS), inference_s=block_s(infer, 3 * STEPS))
 
 
 if __name__ == "__main__":

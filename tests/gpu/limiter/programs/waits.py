@@ -26,6 +26,10 @@ def main(way: str, rounds: int) -> None:
     one, other = ok(cu.cuStreamCreate(1)), ok(cu.cuStreamCreate(1))
     at, out = int(ok(cu.cuMemAlloc(4096))), int(ok(cu.cuMemAlloc(4096)))
     gave_up, word = 0, (ctypes.c_uint32 * 2)()
+    launch(write, at)
+    launch(wait, at, MOST_NS)
+    launch(work, WORK_NS, 1, out)
+    ok(cu.cuCtxSynchronize())  # now all code is there: a driver that loads it late may wait for what is running
     say(ready=1)
     heard()
     began = time.monotonic()

@@ -1,7 +1,8 @@
 """A program in the container: takes card memory in one way until it is refused, says how much, and holds it.
 
-`python ways.py WAY MIB`: takes at most that many MiB. It prints one line of JSON, and ends when its
-standard input does. It needs NVIDIA's bindings (`cuda.bindings`) alone, and runs on the simulated driver as well.
+`python ways.py WAY MIB`: prints a line when its context is there, and begins at the next line of its standard input.
+It takes at most that many MiB, prints a line of JSON, and ends when its standard input does. It needs NVIDIA's bindings
+(`cuda.bindings`) alone, and runs on the simulated driver as well.
 `python ways.py late_code MIB` fills the card by plain memory, to the last MiB, and then has code loaded and run.
 """
 # ruff: noqa: ANN401 - the bindings are untyped
@@ -21,6 +22,7 @@ from gpu.limiter.programs.cuda_calls import (
     TARGETS,
     RefusedError,
     function,
+    heard,
     image,
     launch,
     load,
@@ -224,8 +226,8 @@ def load_library(text: str) -> Any:
 
 
 def module(size: int) -> int:
-    """Load modules with a large variable."""
-    load(f".visible .global .align 8 .b8 room[{size}];\n")
+    """Load modules with a large variable, and ask where it is: a driver may load it no sooner."""
+    ok(cu.cuModuleGetGlobal(load(f".visible .global .align 8 .b8 room[{size}];\n"), b"room"))
     return size
 
 
@@ -287,12 +289,10 @@ def taker(way: str) -> Callable[[int], int]:
     return plain[way] if way in plain else WAYS[way]()
 
 
-def take(way: str, most: int) -> dict[str, Any]:
+def take(one: Callable[[int], int], most: int) -> dict[str, Any]:
     """Take memory in one way until it is refused, or `most` bytes, 4 096 times or 20 s; what came of it."""
     taken, why, times, until = 0, "", 0, time.monotonic() + MOST_S
     try:
-        start()
-        one = taker(way)
         while taken < most and times < MOST_TIMES and time.monotonic() < until:
             taken += one(PIECE)
             times += 1
@@ -301,10 +301,9 @@ def take(way: str, most: int) -> dict[str, Any]:
     return {"taken_mib": taken // MIB, "times": times, "why": why}
 
 
-def late_code(most: int) -> dict[str, Any]:
+def late_code(out: int, most: int) -> dict[str, Any]:
     """Fill the card to the last MiB; then code is loaded and run. It may be refused, and nothing else."""
-    start()
-    out, taken = int(ok(cu.cuMemAlloc(4096))), 0
+    taken = 0
     for size in (PIECE, MIB):
         while taken < most and cu.cuMemAlloc(size)[0] == SUCCESS:
             taken += size
@@ -317,7 +316,20 @@ def late_code(most: int) -> dict[str, Any]:
     return {"taken_mib": taken // MIB, "times": 1, "why": why}
 
 
+def main(way: str, most: int) -> dict[str, Any]:
+    """Start the driver, wait for the sign to begin, and take memory."""
+    try:
+        start()
+        late = way == "late_code"
+        one = None if late else taker(way)
+        out = int(ok(cu.cuMemAlloc(4096))) if late else 0
+    except RefusedError as refused:
+        return {"taken_mib": 0, "times": 0, "why": str(refused)}
+    say(ready=1)
+    heard()
+    return late_code(out, most) if one is None else take(one, most)
+
+
 if __name__ == "__main__":
-    asked = int(sys.argv[2]) * MIB
-    say(**(late_code(asked) if sys.argv[1] == "late_code" else take(sys.argv[1], asked)))
+    say(**main(sys.argv[1], int(sys.argv[2]) * MIB))
     sys.stdin.read()
