@@ -30,26 +30,42 @@ MUTANTS = {
 Run = Callable[..., tuple[int, dict[str, Any]]]
 
 
-def _words(driver: SimDriver, build: Path, out: Path) -> list[str | Path]:
-    return ["--driver", driver.libraries, "--smi", driver.nvidia_smi, "--build", build, "--out", out]
+@pytest.fixture
+def driver(tmp_path: Path, simdriver_build: Path) -> SimDriver:
+    """Return a card whose contexts and modules take memory."""
+    versions = SimVersions(context_mib=CONTEXT_MIB, module_mib=MODULE_MIB, cuda="13.5")
+    return SimDriver.create(tmp_path / "box", [make_card(0, "T4", 15360)], build=simdriver_build, versions=versions)
+
+
+def _run(driver: SimDriver, build: Path, out: Path, *words: str) -> tuple[int, str]:
+    """Run the program; its exit status, and what it said."""
+    options: list[str | Path] = [
+        "--driver",
+        driver.libraries,
+        "--smi",
+        driver.nvidia_smi,
+        "--build",
+        build,
+        "--out",
+        out,
+    ]
+    command: list[str | Path] = [sys.executable, RUN, *options, *QUICK, *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=280)
+    return done.returncode, done.stdout + done.stderr
 
 
 @pytest.fixture
-def run(tmp_path: Path, limiter_build: Path, simdriver_build: Path) -> Run:
-    """Runs the program on a card whose contexts and modules take memory; its exit status, and what it wrote."""
-    versions = SimVersions(context_mib=CONTEXT_MIB, module_mib=MODULE_MIB, cuda="13.5")
-    driver = SimDriver.create(tmp_path / "box", [make_card(0, "T4", 15360)], build=simdriver_build, versions=versions)
+def run(tmp_path: Path, limiter_build: Path, driver: SimDriver) -> Run:
+    """Runs the program to its end; its exit status, and what it wrote."""
 
     def done(*words: str, build: Path = limiter_build) -> tuple[int, dict[str, Any]]:
         out = tmp_path / "out.json"
-        command: list[str | Path] = [sys.executable, RUN, *_words(driver, build, out), *QUICK, *words]
-        process = subprocess.run(command, capture_output=True, text=True, check=False, timeout=280)
-        said = process.stdout + process.stderr
-        assert process.returncode in {0, 1, 3}, said
+        status, said = _run(driver, build, out, *words)
+        assert status in {0, 1, 3}, said
         assert "Traceback" not in said, said
         found = json.loads(out.read_text())
         assert [row for row in found["figures"] if row["unit"] == "failures"] == [], said
-        return process.returncode, found
+        return status, found
 
     return done
 
@@ -129,7 +145,10 @@ def test_it_sees_a_limiter_that_gives_a_third_more(run: Run, tmp_path: Path) -> 
 
 def test_without_a_card_it_says_so(tmp_path: Path, limiter_build: Path) -> None:
     nothing = SimDriver(tmp_path / "nothing")
-    command: list[str | Path] = [sys.executable, RUN, *_words(nothing, limiter_build, tmp_path / "out.json")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     said = f"no card here: no libcuda.so.1 and libnvidia-ml.so.1 in {nothing.libraries}\n"
-    assert (done.returncode, done.stdout + done.stderr) == (77, said)
+    assert _run(nothing, limiter_build, tmp_path / "out.json") == (77, said)
+
+
+def test_what_the_machine_lacks_is_named(tmp_path: Path, driver: SimDriver) -> None:
+    status, said = _run(driver, tmp_path, tmp_path / "out.json")
+    assert (status, "run make limiter, or give --build" in said) == (2, True), said

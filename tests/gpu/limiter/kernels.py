@@ -58,12 +58,15 @@ def points_off(got: float, asked: float, able: float) -> float:
     return max(got - asked, min(asked, able) - got, 0.0)
 
 
-def judge_seconds(bench: Bench, name: str, counts: list[int], kernel: Kernel, *, wanted: float) -> None:
+def judge_seconds(
+    bench: Bench, name: str, counts: list[int], kernel: Kernel, *, wanted: float, in_flight_s: float = 0
+) -> None:
     """Judge the mean error of single seconds by the kernels of each.
 
-    A second holds no part of a kernel, so half of one more is allowed.
+    A second holds no part of a kernel, so half of one more is allowed. What counts is when a kernel was let in: where
+    it may run `in_flight_s` later, that may be of another second.
     """
     off = [abs(100 * kernel.seconds * count - wanted) for count in counts]
     if off:
-        most = POINTS + 50 * kernel.seconds
+        most = POINTS + 50 * kernel.seconds + 100 * in_flight_s
         bench.note(name, statistics.fmean(off), "points off", most=most, why=f"at most {max(off):.1f}")

@@ -2,13 +2,15 @@
 
 It needs a card that nobody else uses, its driver, a C compiler, and a Python with NVIDIA's bindings (`--python`);
 nothing of edgegpu but tests, `build/limiter` and, for containers that compete, the plugin. Each figure goes to
-`build/bench/limiter.json` with its limit, after each part. The exit status is 1 where a figure is over its limit, 3
-where none is but time was too short for all, and 77 where there is no card.
+`build/bench/limiter.json` with its limit, after each part. The exit status is 1 where a figure is over its limit, 2
+where the machine lacks something, 3 where none is over but time was too short for all, and 77 where there is no card.
 """
 
 from __future__ import annotations
 
 import argparse
+import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -21,13 +23,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from gpu.limiter import costs, live, memory, pairs, shares, starts, static_runtime, torch_steps, view, waits
 from gpu.limiter.bench import SONAMES, Bench, Options, TimeUpError
-from gpu.limiter.card import Card
+from gpu.limiter.card import Card, NvmlError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 ROOT = Path(__file__).resolve().parents[3]
-OVER, LEFT_OUT, NO_CARD = 1, 3, 77
+OVER, LACKING, LEFT_OUT, NO_CARD = 1, 2, 3, 77
 SECONDS = 470.0
 DRIVERS = ("/usr/local/nvidia/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/local/cuda/compat")
 
@@ -65,6 +67,14 @@ def main() -> int:
     if driver is None:
         sys.stdout.write(f"no card here: no {' and '.join(SONAMES)} in {', '.join(map(str, folders))}\n")
         return NO_CARD
+    if lacking := _lacking(chosen.python, chosen.build):
+        sys.stdout.write(f"cannot measure: {lacking}\n")
+        return LACKING
+    try:
+        card = Card(driver / SONAMES[1])
+    except NvmlError as error:
+        sys.stdout.write(f"no card here: {error}\n")
+        return NO_CARD
     options = Options(
         **{name: getattr(chosen, name) for name in ("python", "smi", "build", "out", "pairs", "processes")},
         **{name: getattr(chosen, name) for name in ("work_s", "settle_s", "window_s", "whole")},
@@ -72,7 +82,7 @@ def main() -> int:
     )
     deadline = time.monotonic() + chosen.seconds
     with tempfile.TemporaryDirectory(prefix="eg-") as folder:
-        bench = Bench(options, driver, Card(driver / SONAMES[1]), Path(folder), deadline)
+        bench = Bench(options, driver, card, Path(folder), deadline)
         try:
             memory.measure_context(bench)
             for part in PARTS:
@@ -87,6 +97,18 @@ def main() -> int:
         f"{len(bench.left_out)} left out for lack of time; {options.out}\n"
     )
     return OVER if over else LEFT_OUT if bench.left_out else 0
+
+
+def _lacking(python: str, build: Path) -> str:
+    """Return what no part can do without, in words; empty where all is there."""
+    if shutil.which("cc") is None:
+        return "there is no C compiler (cc)"
+    if missing := [soname for soname in SONAMES if not (build / soname).exists()]:
+        return f"no {' and '.join(missing)} in {build}: run make limiter, or give --build"
+    done = subprocess.run([python, "-c", "import cuda.bindings.driver"], capture_output=True, text=True, check=False)
+    if done.returncode:
+        return f"{python} has no NVIDIA bindings: pip install cuda-bindings, or give --python"
+    return ""
 
 
 def _measure(bench: Bench, part: Part) -> None:
