@@ -59,9 +59,9 @@ shares: cc venv simdriver limiter ## shares of a simulated card's time, within 2
 	@TEST_FULL='$(FULL)' $(PY) -m pytest -m shares -s $(PYTEST_ARGS) $(SHARES); \
 		status=$$?; $(PY) tests/native/sharestable.py; exit $$status
 
-gpu: cc venv limiter ## on a machine with an NVIDIA card: nvidia-smi's formats, and the limiter against its limits
+gpu: cc venv limiter ## on a machine with an NVIDIA card: nvidia-smi's formats, the limiter against its limits (GPU_ARGS="shares pairs": those parts)
 	@$(PY) -m pytest -m gpu $(PYTEST_ARGS) tests/gpu
-	@$(PY) tests/gpu/limiter/run.py || test $$? = 77
+	@$(PY) tests/gpu/limiter/run.py $(GPU_ARGS) || test $$? = 77
 
 lint: venv ## style, types, import contracts, generated code, documents, shell, sizes
 	@tools/lint
