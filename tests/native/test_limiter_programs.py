@@ -192,6 +192,12 @@ def test_each_family_counts_to_the_byte(container: Container, programs: Compile)
     assert container.counted() == CONTEXT_MIB * MIB
 
 
+def test_the_size_of_code_is_known_by_its_first_words(limiter_build: Path, tmp_path: Path) -> None:
+    program = compile_program(tmp_path / "images", limiter_build, ["tests/images.c", "cuda/cuda_image.c"])
+    done = subprocess.run([program, program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
 def test_no_way_to_the_functions_leads_past_the_limiter(container: Container, programs: Compile) -> None:
     container.run(programs("ways"))
 
