@@ -15,6 +15,7 @@ from native.simkit import Child
 LIMIT_MIB, CONTEXT_MIB = 64, 4
 LEFT = (LIMIT_MIB - CONTEXT_MIB) * MIB
 OUT_OF_MEMORY = 2
+PARTS_OF_USAGE = ("bytes", "clock", "liveness", "mutex", "process", "usage", "usage_file")
 
 Compile = Callable[..., Path]
 
@@ -278,6 +279,16 @@ def test_the_parts_by_themselves(limiter_build: Path, tmp_path: Path) -> None:
     done = subprocess.run([unit, tmp_path], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == f"{USAGE_BYTES}\n"
+
+
+def test_whatever_another_process_writes_meanwhile_none_is_given_more_than_the_limit(
+    limiter_build: Path, tmp_path: Path
+) -> None:
+    common = [f"common/{name}.c" for name in PARTS_OF_USAGE]
+    program = compile_program(tmp_path / "scribbled", limiter_build, ["tests/scribbled.c", *common])
+    done = subprocess.run([program, tmp_path], capture_output=True, text=True, timeout=80, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert int(done.stdout) > 1000, "it was given something, again and again"
 
 
 @pytest.mark.sanitizer
