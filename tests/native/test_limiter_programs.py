@@ -1,6 +1,7 @@
 """The limiter's own programs (plugin/limiter/tests), on a driver that answers at once."""
 
 import os
+import platform
 import random
 import signal
 import subprocess
@@ -246,6 +247,12 @@ def test_a_process_whose_first_thread_ended_still_counts(container: Container, p
 def test_ten_million_allocations_leave_no_byte_behind(container: Container, programs: Compile) -> None:
     assert container.run(programs("churn", "-O2"), "20000000") == f"{LEFT}\n"  # each second round frees
     assert container.counted() == CONTEXT_MIB * MIB
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="it reads the registers of that processor")
+def test_a_kill_at_any_instruction_leaves_nothing_behind(container: Container, programs: Compile) -> None:
+    points = 200
+    assert int(container.run(programs("stepped"), str(points))) > points
 
 
 def test_killed_processes_leave_nothing_behind(container: Container, programs: Compile) -> None:
