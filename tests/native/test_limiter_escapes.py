@@ -27,11 +27,15 @@ SCENARIOS = (
     "arrays",
     "graphs",
     "captures",
+    "times",
+    "waits",
     "contexts",
     "host_memory",
     "peers",
 )
 """Not green contexts: code that was loaded in one counts until it is unloaded, whatever the driver makes of it."""
+TIMED = ("milliseconds", "after the other", "submitted at once", "no busy waiting", "waited")
+"""What they say of time, which is the machine's; tests/native/test_simdriver_bindings.py has the driver's."""
 
 Play = Callable[[], "subprocess.Popen[str]"]
 
@@ -152,8 +156,8 @@ def test_no_way_leads_past_the_limit(
         assert len(names) == 1, lines
         used = driver.used_mib(two_cards[0].uuid)
         _go_on(processes)
-        # A library's code is there before its size is known: one too much in each process, and no further.
-        most = LIMIT_MIB + (count * MODULE_MIB if names == {"library"} else 0)
+        # A library's code is there before its size is known: one too much in the container, and no further.
+        most = LIMIT_MIB * (1.02 if names <= {"library", "library_again"} else 1)
         # Full but for what one more would take; contexts are the largest.
         if not LIMIT_MIB - EACH_MIB - CONTEXT_MIB < used <= most:
             wrong.append((lines, used))
@@ -182,8 +186,7 @@ def test_nvidias_bindings_play_alike_with_and_without_the_limiter(
         command: list[str | Path] = [sys.executable, SCENARIO_PROGRAM, scenario]
         done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True, timeout=60)
         said: dict[str, object] = json.loads(done.stdout)
-        said.pop("milliseconds", None)
-        return said
+        return {name: value for name, value in said.items() if name not in TIMED}
 
     held, native = played(container.libraries), played(driver.libraries)
     if scenario == "virtual_memory":  # what was exported counts until the process ends; the simulated driver frees it

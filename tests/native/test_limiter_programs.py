@@ -1,6 +1,7 @@
 """The limiter's own programs (plugin/limiter/tests), on a driver that answers at once."""
 
 import os
+import platform
 import random
 import signal
 import subprocess
@@ -15,6 +16,7 @@ from native.simkit import Child
 LIMIT_MIB, CONTEXT_MIB = 64, 4
 LEFT = (LIMIT_MIB - CONTEXT_MIB) * MIB
 OUT_OF_MEMORY = 2
+PARTS_OF_USAGE = ("bytes", "clock", "liveness", "mutex", "process", "usage", "usage_file")
 
 Compile = Callable[..., Path]
 
@@ -192,6 +194,12 @@ def test_each_family_counts_to_the_byte(container: Container, programs: Compile)
     assert container.counted() == CONTEXT_MIB * MIB
 
 
+def test_the_size_of_code_is_known_by_its_first_words(limiter_build: Path, tmp_path: Path) -> None:
+    program = compile_program(tmp_path / "images", limiter_build, ["tests/images.c", "cuda/cuda_image.c"])
+    done = subprocess.run([program, program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
 def test_no_way_to_the_functions_leads_past_the_limiter(container: Container, programs: Compile) -> None:
     container.run(programs("ways"))
 
@@ -241,6 +249,12 @@ def test_ten_million_allocations_leave_no_byte_behind(container: Container, prog
     assert container.counted() == CONTEXT_MIB * MIB
 
 
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="it reads the registers of that processor")
+def test_a_kill_at_any_instruction_leaves_nothing_behind(container: Container, programs: Compile) -> None:
+    points = 200
+    assert int(container.run(programs("stepped"), str(points))) > points
+
+
 def test_killed_processes_leave_nothing_behind(container: Container, programs: Compile) -> None:
     churn, seed = programs("churn"), random.randrange(2**32)
     draw = random.Random(seed)
@@ -272,6 +286,16 @@ def test_the_parts_by_themselves(limiter_build: Path, tmp_path: Path) -> None:
     done = subprocess.run([unit, tmp_path], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == f"{USAGE_BYTES}\n"
+
+
+def test_whatever_another_process_writes_meanwhile_none_is_given_more_than_the_limit(
+    limiter_build: Path, tmp_path: Path
+) -> None:
+    common = [f"common/{name}.c" for name in PARTS_OF_USAGE]
+    program = compile_program(tmp_path / "scribbled", limiter_build, ["tests/scribbled.c", *common])
+    done = subprocess.run([program, tmp_path], capture_output=True, text=True, timeout=80, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert int(done.stdout) > 1000, "it was given something, again and again"
 
 
 @pytest.mark.sanitizer

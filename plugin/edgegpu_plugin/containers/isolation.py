@@ -22,6 +22,7 @@ from edgegpu_plugin.containers.bypass import LOOK_S, BypassDetector, ContainerKe
 from edgegpu_plugin.containers.cgroups import CgroupOwner
 from edgegpu_plugin.containers.container_folder import CardLimits, Charge, ContainerFolders, limits_text
 from edgegpu_plugin.containers.held.container_state import MIB, ContainerIsolation, TimedContainer
+from edgegpu_plugin.containers.held.ended_slots import free_ended_slots
 from edgegpu_plugin.containers.held.reasons import BEFORE, CHOSEN, NOT_PRELOADED, PRELOAD_ONLY, why_opened, why_unread
 from edgegpu_plugin.containers.held.records import (
     check_live,
@@ -91,8 +92,7 @@ class IsolatedContainers:
         self._unwritten: set[ContainerKey] = set()
         """Containers whose limits do not say yet what was found."""
         self._looked_at: set[ContainerKey] = set()
-        """Those of the last look. In the folder of a new one may stand what was true before the plugin's start or of
-        the container that had it before."""
+        """Those of the last look: in the folder of a new one may stand what was true before, or of another one."""
         self._sizes = UsageSizes()
         self._images = ImageCheck(proc=proc)
         self._changing = threading.Lock()
@@ -306,6 +306,7 @@ class IsolatedContainers:
 
         clients = [key for key, one in held.items() if one.is_spared]
         changed = self._mps.clients.look(processes, clients, key_of) | self._bypass.look(processes, held, key_of)
+        free_ended_slots((usage for one in held.values() for usage in one.usage), self.folders.proc)
         self._count_unseen(held)
         return changed | self._sizes.look(held)
 

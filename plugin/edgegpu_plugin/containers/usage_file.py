@@ -71,8 +71,12 @@ class _Head(NamedTuple):
         return [self.uuids[16 * number : 16 * number + 16].hex() for number in range(min(self.cards, _CARDS))]
 
 
-class _Slot(NamedTuple):
+class UsageSlot(NamedTuple):
+    """A taken slot: its place, whose it is (`pid` is the process's number in its namespace), its bytes by card."""
+
+    number: int
     namespace: int
+    pid: int
     bytes: tuple[int, ...]
 
 
@@ -143,7 +147,7 @@ def read_usage(data: bytes) -> UsageCounts | None:
         return UsageCounts({}, frozenset())
     if head[:4] != (_MAGIC, _VERSION, USAGE_BYTES, _SLOTS):
         return None
-    taken = list(_taken(data, min(head.high, _SLOTS)))
+    taken = taken_slots(data)
     names = head.names()
     counts = [sum(min(slot.bytes[number], _MOST_BYTES) for slot in taken) for number in range(len(names))]
     refused = [min(one, _MOST_REFUSALS) for one in struct.unpack(f"={_CARDS}Q", head.refusals)]
@@ -201,11 +205,28 @@ def bucket_levels(path: Path) -> dict[str, int]:
     return _by_card(head.names(), _words(head.shared, at=0))
 
 
-def _taken(data: bytes, high: int) -> Iterator[_Slot]:
+def taken_slots(data: bytes) -> list[UsageSlot]:
+    """Return the slots of a usage file that processes have taken; none of a file that is none, or not used yet."""
+    if len(data) != USAGE_BYTES:
+        return []
+    head = _Head(*_HEAD.unpack_from(data))
+    return list(_taken(data, min(head.high, _SLOTS))) if head[:2] == (_MAGIC, _VERSION) else []
+
+
+def _taken(data: bytes, high: int) -> Iterator[UsageSlot]:
     for number in range(high):
-        tag, _, namespace, _, _, *numbers = _SLOT.unpack_from(data, _HEAD.size + number * _SLOT.size)
+        tag, _, namespace, _, pid, *numbers = _SLOT.unpack_from(data, _HEAD.size + number * _SLOT.size)
         if tag != 0:
-            yield _Slot(namespace, tuple(numbers[::2]))
+            yield UsageSlot(number, namespace, pid, tuple(numbers[::2]))
+
+
+def forget_slot(file: int, slot: UsageSlot) -> None:
+    """Free a slot of an open usage file, as the limiter does: its tag is 0 then.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    os.pwrite(file, bytes(8), _HEAD.size + slot.number * _SLOT.size)
 
 
 def users_of(path: Path, namespaces: frozenset[int] | None, proc: Path = Path("/proc")) -> list[int]:

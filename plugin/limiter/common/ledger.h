@@ -28,7 +28,8 @@ enum ledger_kind {
 	LEDGER_POOLED,			/* memory of a pool; the pool counts, `of` is its handle */
 	LEDGER_GRAPHS,			/* what graphs hold of a device, which is the key */
 	LEDGER_EXECUTABLE,		/* cuda_graph.h */
-	LEDGER_LIBRARY,			/* `references` is its number; what it has of the card is LEDGER_LIVE */
+	LEDGER_LIBRARY,			/* `references` is its number, `bytes` its image's size; what it has of the card
+					 * is LEDGER_LIVE */
 };
 
 struct ledger_entry {

@@ -76,18 +76,24 @@ static void give(struct usage *map, uint64_t me)
 		__atomic_store_n(&map->lock, 0, __ATOMIC_RELEASE);
 }
 
-static uint64_t sum(const struct usage *map, int card)
+/* Of all taken slots but one; NULL: of all. */
+static uint64_t sum_but(const struct usage *map, const struct usage_slot *one, int card)
 {
 	uint64_t total = 0;
 
 	for (unsigned int i = 0; i < usage_high(map); i++) {
 		uint64_t bytes = __atomic_load_n(&map->all[i].cards[card].bytes, __ATOMIC_RELAXED);
 
-		if (__atomic_load_n(&map->all[i].tag, __ATOMIC_ACQUIRE) == 0)
+		if (__atomic_load_n(&map->all[i].tag, __ATOMIC_ACQUIRE) == 0 || &map->all[i] == one)
 			continue;
 		total += bytes < HUGE_BYTES ? bytes : HUGE_BYTES;
 	}
 	return total;
+}
+
+static uint64_t sum(const struct usage *map, int card)
+{
+	return sum_but(map, NULL, card);
 }
 
 static void change(struct usage_slot *slot, int card, uint64_t bytes, bool more)
@@ -113,6 +119,17 @@ static void note_most(struct usage *map, int card, uint64_t total)
 		;
 }
 
+/* The same for a reservation. What this process knows of itself counts whatever somebody wrote into its slot; it is read
+ * first, for whoever takes more raises it before the slot. */
+static uint64_t sum_with(const struct usage *map, const struct usage_slot *own, int card)
+{
+	uint64_t held = __atomic_load_n(&process_own()->use.held[card], __ATOMIC_ACQUIRE);
+	uint64_t bytes = __atomic_load_n(&own->cards[card].bytes, __ATOMIC_RELAXED);
+
+	bytes = bytes < HUGE_BYTES ? bytes : HUGE_BYTES;
+	return sum_but(map, own, card) + (held > bytes ? held : bytes);
+}
+
 static bool reserve_now(struct usage_slot *slot, int card, uint64_t bytes, uint64_t limit)
 {
 	struct usage *map = usage_map();
@@ -122,7 +139,7 @@ static bool reserve_now(struct usage_slot *slot, int card, uint64_t bytes, uint6
 
 	if (!take(map, me))
 		return false;
-	used = sum(map, card);
+	used = sum_with(map, slot, card);
 	fits = bytes <= limit && used <= limit - bytes;
 	if (fits) {
 		change(slot, card, bytes, true);

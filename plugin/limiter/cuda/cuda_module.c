@@ -15,11 +15,13 @@
  * meanwhile must not wait for it. */
 #define _GNU_SOURCE
 #include "account.h"
+#include "image.h"
 #include "settings.h"
 #include "system.h"
 
 #define LARGE (16ull << 20)		/* above: measured again */
 #define TRIES 3				/* so often at most */
+#define IMAGE_LEAST (2ull << 20)	/* a driver takes memory of the card for code by blocks of that size */
 
 #ifndef F_OFD_SETLK			/* glibc has it since 2.20, Linux since 3.15 */
 #define F_OFD_SETLK 37
@@ -140,14 +142,15 @@ static bool find_part(unsigned int number, uint64_t context, struct ledger_entry
 }
 
 /* Code that is loaded at once is the current context's, if there is one. */
-static CUresult library_loaded(const struct charge *charge, uint64_t library)
+static CUresult library_loaded(const struct charge *charge, uint64_t library, uint64_t image)
 {
 	struct process *own = process_own();
 	unsigned int number = own != NULL ? __atomic_add_fetch(&own->libraries, 1, __ATOMIC_RELAXED) : 0;
 	struct ledger_entry part;
 
 	number &= INT32_MAX;
-	ledger_put((struct ledger_entry){ .key = library, .references = number, .kind = LEDGER_LIBRARY, .card = -1 });
+	ledger_put((struct ledger_entry){ .key = library, .bytes = image, .references = number,
+					  .kind = LEDGER_LIBRARY, .card = -1 });
 	if (charge->card == NULL)
 		return CUDA_SUCCESS;
 	find_part(number, charge->context, &part);
@@ -157,9 +160,9 @@ static CUresult library_loaded(const struct charge *charge, uint64_t library)
 	return CUDA_SUCCESS;
 }
 
-/* Count it, or unload it. */
+/* Count it, or unload it; image: its size, 0 for a module, of which it is not needed. */
 static CUresult count(struct measure *measure, CUresult ret, enum ledger_kind kind, uint64_t key,
-		      uint64_t bytes)
+		      uint64_t bytes, uint64_t image)
 {
 	struct charge charge;
 
@@ -177,11 +180,11 @@ static CUresult count(struct measure *measure, CUresult ret, enum ledger_kind ki
 		return charge.why;
 	}
 	charge.context = (uintptr_t)measure->context;
-	return kind == LEDGER_MODULE ? charge_settle(&charge, ret, kind, key) : library_loaded(&charge, key);
+	return kind == LEDGER_MODULE ? charge_settle(&charge, ret, kind, key) : library_loaded(&charge, key, image);
 }
 
 /* Load by `load`, an expression; again where it seems large. */
-#define LOAD(kind, load, unload)                                                                  \
+#define LOAD(kind, load, unload, image)                                                                 \
 	__typeof__(*out) made = *out;                                                             \
 	uint64_t bytes, before;                                                                   \
 	struct measure measure;                                                                   \
@@ -199,7 +202,8 @@ static CUresult count(struct measure *measure, CUresult ret, enum ledger_kind ki
 		bytes = least(bytes, before);                                                     \
 		break;                                                                            \
 	}                                                                                         \
-	ret = finish(&measure, count(&measure, ret, kind, (uintptr_t)made, bytes));               \
+	before = ret == CUDA_SUCCESS ? image : 0;                                                 \
+	ret = finish(&measure, count(&measure, ret, kind, (uintptr_t)made, bytes, before));       \
 	*out = made;                                                                              \
 	return ret
 
@@ -207,14 +211,14 @@ CUresult EXPORT cuModuleLoad(CUmodule *out, const char *path)
 {
 	if (NESTED || out == NULL)
 		return DRIVER(cuModuleLoad)(out, path);
-	LOAD(LEDGER_MODULE, CALL(cuModuleLoad, &made, path), CALL(cuModuleUnload, made));
+	LOAD(LEDGER_MODULE, CALL(cuModuleLoad, &made, path), CALL(cuModuleUnload, made), 0);
 }
 
 CUresult EXPORT cuModuleLoadData(CUmodule *out, const void *image)
 {
 	if (NESTED || out == NULL)
 		return DRIVER(cuModuleLoadData)(out, image);
-	LOAD(LEDGER_MODULE, CALL(cuModuleLoadData, &made, image), CALL(cuModuleUnload, made));
+	LOAD(LEDGER_MODULE, CALL(cuModuleLoadData, &made, image), CALL(cuModuleUnload, made), 0);
 }
 
 CUresult EXPORT cuModuleLoadDataEx(CUmodule *out, const void *image, unsigned int number,
@@ -223,14 +227,14 @@ CUresult EXPORT cuModuleLoadDataEx(CUmodule *out, const void *image, unsigned in
 	if (NESTED || out == NULL)
 		return DRIVER(cuModuleLoadDataEx)(out, image, number, options, values);
 	LOAD(LEDGER_MODULE, CALL(cuModuleLoadDataEx, &made, image, number, options, values),
-	     CALL(cuModuleUnload, made));
+	     CALL(cuModuleUnload, made), 0);
 }
 
 CUresult EXPORT cuModuleLoadFatBinary(CUmodule *out, const void *image)
 {
 	if (NESTED || out == NULL)
 		return DRIVER(cuModuleLoadFatBinary)(out, image);
-	LOAD(LEDGER_MODULE, CALL(cuModuleLoadFatBinary, &made, image), CALL(cuModuleUnload, made));
+	LOAD(LEDGER_MODULE, CALL(cuModuleLoadFatBinary, &made, image), CALL(cuModuleUnload, made), 0);
 }
 
 CUresult EXPORT cuLibraryLoadData(CUlibrary *out, const void *code, int *jit, void **jit_values,
@@ -241,7 +245,7 @@ CUresult EXPORT cuLibraryLoadData(CUlibrary *out, const void *code, int *jit, vo
 		return DRIVER(cuLibraryLoadData)(out, code, jit, jit_values, jit_count, options,
 						 values, number);
 	LOAD(LEDGER_LIBRARY, CALL(cuLibraryLoadData, &made, code, jit, jit_values, jit_count, options,
-				  values, number), CALL(cuLibraryUnload, made));
+				  values, number), CALL(cuLibraryUnload, made), image_bytes(code));
 }
 
 CUresult EXPORT cuLibraryLoadFromFile(CUlibrary *out, const char *path, int *jit, void **jit_values,
@@ -252,7 +256,7 @@ CUresult EXPORT cuLibraryLoadFromFile(CUlibrary *out, const char *path, int *jit
 		return DRIVER(cuLibraryLoadFromFile)(out, path, jit, jit_values, jit_count, options,
 						     values, number);
 	LOAD(LEDGER_LIBRARY, CALL(cuLibraryLoadFromFile, &made, path, jit, jit_values, jit_count,
-				  options, values, number), CALL(cuLibraryUnload, made));
+				  options, values, number), CALL(cuLibraryUnload, made), image_file_bytes(path));
 }
 
 /* True: it is our turn, and has to be left. */
@@ -326,17 +330,35 @@ static bool first_in_context(CUlibrary library)
 	       (!find_part(entry.references, (uintptr_t)current, &part) || part.references % 2 == 0);
 }
 
-/* It is there already: over the limit the program is told so, and nothing else is given meanwhile. On a card that
- * cannot be counted it does not come so far. */
-static CUresult live(struct measure *measure, CUresult ret, CUlibrary library)
+/* Room for what the library may take, for nothing takes it back from it afterwards: as much as its image, within
+ * bounds. False: there is none. */
+static bool reserve_image(struct measure *measure, CUlibrary library, struct charge *charge)
+{
+	struct ledger_entry entry = { 0 };
+	uint64_t bytes;
+
+	ledger_get(LEDGER_LIBRARY, (uintptr_t)library, &entry);
+	bytes = entry.bytes > IMAGE_LEAST ? least(entry.bytes, LARGE) : IMAGE_LEAST;
+	if (!charge_card(charge, measure->card, bytes))
+		return false;
+	if (charge->card != NULL)
+		measure->unknown += bytes;	/* what is counted is more by that */
+	return true;
+}
+
+/* What it took counts in the place of what was reserved. It is there already: over the limit the program is told so, and
+ * nothing else is given meanwhile. */
+static CUresult live(struct measure *measure, const struct charge *charge, CUresult ret, CUlibrary library)
 {
 	uint64_t bytes = taken(measure, false);
 	struct ledger_entry entry, part;
 
-	if (measure->card == NULL || card_index(measure->card) < 0 ||
-	    !ledger_get(LEDGER_LIBRARY, (uintptr_t)library, &entry))
+	if (measure->card == NULL)
 		return ret;
 	usage_add(card_index(measure->card), bytes);
+	usage_release(card_index(measure->card), charge->bytes);
+	if (!ledger_get(LEDGER_LIBRARY, (uintptr_t)library, &entry))
+		return ret;
 	find_part(entry.references, (uintptr_t)measure->context, &part);
 	part.bytes += bytes;
 	part.references |= 1;
@@ -351,13 +373,14 @@ static CUresult live(struct measure *measure, CUresult ret, CUlibrary library)
 
 #define ASK(name, library, ...)                                                                   \
 	struct measure measure;                                                                   \
+	struct charge charge;                                                                     \
                                                                                                   \
 	if (NESTED || !first_in_context(library))                                                 \
 		return DRIVER(name)(__VA_ARGS__);                                                 \
 	begin(&measure);                                                                          \
-	if (measure.card != NULL && card_index(measure.card) < 0)                                 \
-		return finish(&measure, charge_refused(measure.card));                            \
-	return finish(&measure, live(&measure, CALL(name, __VA_ARGS__), library))
+	if (!reserve_image(&measure, library, &charge))                                           \
+		return finish(&measure, charge.why);                                              \
+	return finish(&measure, live(&measure, &charge, CALL(name, __VA_ARGS__), library))
 
 CUresult EXPORT cuLibraryGetModule(CUmodule *out, CUlibrary library)
 {

@@ -115,3 +115,38 @@ nvmlReturn_t EXPORT nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t devi
 {
 	NONE(nvmlDeviceGetMPSComputeRunningProcesses_v3);
 }
+
+/* The same in a layout of its own: who computes, and neither who draws nor who computes by MPS. */
+static nvmlReturn_t own_details(nvmlDevice_t device, struct nvmlProcessDetailList_v1 *out)
+{
+	struct usage_process list[USAGE_SLOTS];
+	struct card *card = nvml_card(device);
+	unsigned int room = out->count, found = 0;
+
+	if (card != NULL && out->mode == NVML_MODE_COMPUTE)
+		found = usage_processes(card_index(card), list, USAGE_SLOTS);
+	out->count = found;
+	if (found > room || (found > 0 && out->list == NULL))
+		return NVML_ERROR_INSUFFICIENT_SIZE;
+	for (unsigned int i = 0; i < found; i++)
+		out->list[i] = (struct nvmlProcessDetail_v1){ (unsigned int)list[i].pid, list[i].bytes,
+							      NVML_NO_INSTANCE, NVML_NO_INSTANCE, 0 };
+	return NVML_SUCCESS;
+}
+
+nvmlReturn_t EXPORT nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device,
+							  struct nvmlProcessDetailList_v1 *out)
+{
+	struct nvmlProcessDetailList_v1 asked;
+	nvmlReturn_t ret;
+
+	if (out == NULL)
+		return DRIVER(nvmlDeviceGetRunningProcessDetailList)(device, out);
+	asked = *out;
+	if (asked.version != NVML_VERSION_1(asked))
+		return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+	asked.count = 0;
+	asked.list = NULL;
+	ret = DRIVER(nvmlDeviceGetRunningProcessDetailList)(device, &asked);
+	return answered(ret) ? own_details(device, out) : ret;
+}

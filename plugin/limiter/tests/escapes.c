@@ -279,6 +279,19 @@ static CUresult library(void)
 	return CU(cuLibraryGetKernel)(&kernel, (CUlibrary)held[takes], "kernel");
 }
 
+/* The program keeps each library whose kernel it did not get, and tries the next one. */
+static CUresult library_again(void)
+{
+	static int refused;
+	CUresult ret = library();
+
+	refused = takes == 0 ? 0 : refused;
+	if (ret != CUDA_ERROR_OUT_OF_MEMORY || refused == 20)
+		return ret;
+	refused++;
+	return CUDA_SUCCESS;
+}
+
 static CUresult context(void)
 {
 	CUcontext before;
@@ -418,6 +431,7 @@ static const struct way {
 	{ "captured", captured, free_async },
 	{ "module", module, free_module },
 	{ "library", library, free_library },
+	{ "library_again", library_again, free_library },
 	{ "context", context, free_context },
 	{ "green_context", green_context, free_green },
 	{ "heap", heap, free_heap },
@@ -446,7 +460,7 @@ static void run(const struct way *way)
 	MUST(ret == CUDA_ERROR_OUT_OF_MEMORY);
 	printf("%s %d\n", way->name, takes);
 	wait_line();
-	if (way->take == library)
+	if (way->give == free_library)
 		free_library(held[takes]);	/* it was loaded, and its kernel not to be had */
 	while (takes > 0)
 		way->give(held[--takes]);

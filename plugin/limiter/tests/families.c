@@ -110,6 +110,28 @@ static void arrays(void)
 	MUST(CU(cuMipmappedArrayCreate)(&mipmap, &deep, 1) == OOM);
 }
 
+/* A row of 1 MiB: as many as are left are given, and not one more. */
+static void arrays_at_the_limit(void)
+{
+	struct CUarray_descriptor flat = { MIB / 16, LEFT / MIB, 0x20, 4 };
+	struct CUarray3d_descriptor deep = { 1024, 1024, LEFT / MIB, 0x01, 1, 0 };
+	CUmipmappedArray mipmap;
+	CUarray array;
+
+	MUST(CU(cuArrayCreate_v2)(&array, &flat) == CUDA_SUCCESS && client_free() == 0);
+	MUST(CU(cuArrayDestroy)(array) == CUDA_SUCCESS && client_free() == LEFT);
+	flat.height++;
+	MUST(CU(cuArrayCreate_v2)(&array, &flat) == OOM && client_free() == LEFT);
+	MUST(CU(cuArray3DCreate_v2)(&array, &deep) == CUDA_SUCCESS && client_free() == 0);
+	MUST(CU(cuArrayDestroy)(array) == CUDA_SUCCESS && client_free() == LEFT);
+	MUST(CU(cuMipmappedArrayCreate)(&mipmap, &deep, 1) == CUDA_SUCCESS && client_free() == 0);
+	MUST(CU(cuMipmappedArrayDestroy)(mipmap) == CUDA_SUCCESS && client_free() == LEFT);
+	MUST(CU(cuMipmappedArrayCreate)(&mipmap, &deep, 2) == OOM && client_free() == LEFT);
+	deep.depth++;
+	MUST(CU(cuArray3DCreate_v2)(&array, &deep) == OOM && client_free() == LEFT);
+	MUST(CU(cuMipmappedArrayCreate)(&mipmap, &deep, 1) == OOM && client_free() == LEFT);
+}
+
 static void virtual_memory(void)
 {
 	struct CUmem_allocation_prop card = { .type = 1, .location = { CU_MEM_LOCATION_DEVICE, 0 } };
@@ -245,6 +267,7 @@ int main(int argc, char **argv)
 	pools();
 	own_pools();
 	arrays();
+	arrays_at_the_limit();
 	virtual_memory();
 	contexts();
 	attached();

@@ -183,11 +183,15 @@ static void reserve_some(void)
 	uint8_t uuid[16] = { 9 };
 	int card = usage_card(uuid);
 
+	uint64_t granted = 0;
+
 	for (int i = 0; i < 3; i++)
-		if (usage_reserve(card, 1000, 2000))
-			MUST(usage_total(card) >= 1000);
+		if (usage_reserve(card, 1000, 2000)) {
+			granted += 1000;
+			MUST(granted <= 2000 && usage_total(card) >= granted);
+		}
 	usage_processes(card, list, 4);
-	usage_release(card, 1000);
+	usage_release(card, granted);
 	usage_contexts(card, 1);
 	if (usage_bucket(card) != NULL)
 		bucket_wait(usage_bucket(card), 30, bucket_now());

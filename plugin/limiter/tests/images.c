@@ -1,0 +1,52 @@
+/* images.c - the size of code by its first words; what is short stands right before memory that nobody may read. */
+#include <elf.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "../cuda/image.h"
+
+#define PAGE 4096
+
+static char *page;
+static int wrong;
+
+/* Copy it to the end of the page. */
+static void *at_end(const void *image, size_t bytes)
+{
+	return memcpy(page + PAGE - bytes, image, bytes);
+}
+
+static void expect(const char *what, const void *image, uint64_t bytes)
+{
+	uint64_t found = image_bytes(image);
+
+	if (found == bytes)
+		return;
+	printf("%s: %llu bytes, not %llu\n", what, (unsigned long long)found, (unsigned long long)bytes);
+	wrong = 1;
+}
+
+int main(int argc, char **argv)
+{
+	struct { uint32_t magic; uint16_t version, header; uint64_t bytes; } fat = { 0xba55ed50, 1, 16, 1000 };
+	struct { uint32_t magic, version; const void *image; void *file; } pointer = { 0x466243b1, 1, &fat, NULL };
+	Elf64_Ehdr elf = { .e_ident = { 0x7f, 'E', 'L', 'F', ELFCLASS64 }, .e_shoff = 5000, .e_shnum = 10,
+			   .e_shentsize = sizeof(Elf64_Shdr) };
+
+	page = mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (page == MAP_FAILED || mprotect(page + PAGE, PAGE, PROT_NONE) != 0)
+		return 1;
+	expect("none", NULL, 0);
+	expect("an empty text", at_end("", 1), 0);
+	expect("a letter", at_end("a", 2), 1);
+	expect("PTX", at_end("//\n.version 8.0\n", 17), 16);
+	expect("a byte of an ELF file", at_end("\x7f\0", 2), 0);
+	expect("no text", at_end("\xff", 1), 0);
+	expect("ELF", at_end(&elf, sizeof(elf)), 5000 + 10 * sizeof(Elf64_Shdr));
+	expect("a fat binary", at_end(&fat, sizeof(fat)), 1016);
+	expect("what points to one", &pointer, 1016);
+	pointer.image = NULL;
+	expect("what points to none", &pointer, 0);
+	return wrong || argc < 2 || image_file_bytes(argv[1]) == 0 || image_file_bytes("/nonexistent") != 0;
+}
