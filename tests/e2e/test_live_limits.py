@@ -19,7 +19,7 @@ from lab.labkit import LabError, wait_until
 UNITS, CONTEXT_MIB, ASKS_MIB = 4, 64, 600
 """The program asks for 600 MiB again and again: with its context that fits into 3 units, and not into 2."""
 OOM = "2"
-FOLLOWS_S, NEW_POD_S = 2.0, 5.0
+FOLLOWS_S, NEW_POD_S = 1.0, 5.0
 
 
 @pytest.fixture(scope="module")
