@@ -118,6 +118,13 @@ LIMITS = {"memory_units": 4, "core": 30, "live": True, "force": False, "on_drift
             ),
         ),
         ("box.spec", {"unit_size": {"rev": 1, "mib": 256}}, {}, "Unit size: 256 MiB → \N{EN DASH}"),
+        ("box.spec", {}, {"sharing": {"rev": 1, "installed": False}}, "GPU sharing: not installed</li>"),
+        (
+            "box.spec",
+            {"sharing": {"rev": 1, "installed": False}},
+            {"sharing": {"rev": 2, "installed": True}},
+            "GPU sharing: not installed → installed</li>",
+        ),
         ("box.labels", {"role": "<edge>"}, {"role": "lab", "policy": "x"}, "<code>role</code>: &lt;edge&gt; → lab"),
         (
             "command",
