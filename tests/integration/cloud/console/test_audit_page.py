@@ -132,6 +132,12 @@ LIMITS = {"memory_units": 4, "core": 30, "live": True, "force": False, "on_drift
             {"op": "doctor.run", "args": {"new": ["a", {"b": 1}]}, "wait_s": 3600},
             "Command: Run the doctor</li><li>Arguments: new: a, …</li><li>To be begun within: 1 hour",
         ),
+        (
+            "command",
+            {},
+            {"op": "sharing.install", "args": {"min_rev": 2}},
+            "Command: Install GPU sharing</li><li>Arguments: Revision, or a later one: 2</li>",
+        ),
         ("person.role", {"role": "viewer"}, {"role": "admin"}, "Role: viewer → admin"),
         ("person.scope", {"scope": "site=hall"}, {"scope": ""}, "Boxes with labels: site=hall → all"),
         (
@@ -140,6 +146,8 @@ LIMITS = {"memory_units": 4, "core": 30, "live": True, "force": False, "on_drift
             {"password_at_s": 1e300},
             "Password set: 1970-01-01 00:00:00 UTC → \N{EN DASH}",
         ),
+        ("store.restored", {}, {"file": "a.backup", "version": 18}, "Backup: a.backup</li><li>Version: 18</li>"),
+        ("store.migrated", {"version": 17}, {"version": 18}, "Version: 17 → 18</li>"),
         ("rollout.paused", {"state": "RUNNING"}, {"state": "PAUSED"}, "State: Running → Paused"),
         ("operation", {}, {"kind": "sharing", "boxes": 3}, "Kind: Settings of sharing</li><li>Boxes: 3"),
         (
