@@ -14,6 +14,8 @@ from chaos import clocks
 from chaos.bootedfaults import BootedFaults
 from chaos.verdict import DATABASE_RESTARTED, KILLED, STOPPED_LONG, WIPED
 
+from edgegpu_cloud.store.store import StoreError
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -171,17 +173,22 @@ class Faults:
             self.counted[KILLED] += one.kill(away_s=away_s)
 
     def _kill_for_long(self) -> bool:
-        """Kill a controller that works, and let it be away for longer than its leases last."""
-        working = self._working()
-        return bool(working) and self._killed(self._rng.choice(working))
+        """Kill a controller that holds partitions, and let it be away for longer than its leases last."""
+        holding = self._holding()
+        if not holding or not self._rng.choice(holding).kill(away_s=2 * self._site.lost_s):
+            return False
+        self.counted[KILLED] += 1
+        return True
 
-    def _killed(self, one: Kept) -> bool:
-        done = one.kill(away_s=2 * self._site.lost_s)
-        self.counted[KILLED] += done
-        return done
-
-    def _working(self) -> list[Kept]:
-        return [one for one in self._site.controllers if one.works]
+    def _holding(self) -> list[Kept]:
+        """Return the controllers that work and hold partitions, none where the database does not answer."""
+        try:
+            with self._site.store.read() as tx:
+                holders = {lease.holder for lease in tx.leases.all()}
+        except StoreError:
+            return []
+        controllers = enumerate(self._site.controllers, start=1)
+        return [one for number, one in controllers if one.works and f"controller-{number}" in holders]
 
     def _freeze_controller(self) -> None:
         """Stop a controller, often for longer than its leases last, then let it go on: it does not know yet."""
@@ -195,9 +202,9 @@ class Faults:
         return max(3 * self._site.lost_s, LONGEST_STOP_S)
 
     def _freeze_long(self) -> bool:
-        """Stop a controller for the longest time, during which nothing else happens to it."""
-        working = self._working()
-        if not working or not (one := self._rng.choice(working)).freeze():
+        """Stop a controller that holds partitions for the longest time, during which nothing else happens to it."""
+        holding = self._holding()
+        if not holding or not (one := self._rng.choice(holding)).freeze():
             return False
         self._zombie, began_s = one, time.monotonic()
 
