@@ -303,13 +303,15 @@ namespace, root and driver; kubelet's containers may not mount a /proc), or wher
 BY_COUNT = {
     "found": "exec /client/memory_client --found 1500",
     "beside": f"cp {DRIVER}/* /tmp && exec /client/memory_client --beside 1500",
+    "seccomp": "sed 's/memory_bytes=[0-9]*/memory_bytes=99999999999/' /run/edgegpu/container/limits > /tmp/limits && "
+    f"exec /client/seccomp_limits {KEEP} 1500",
     "count": f"{KEEP} 900 & sleep 1; dd if=/dev/zero of=/run/edgegpu/container/usage bs=64k count=1 conv=notrunc; "
     f"{KEEP} 900",
     "ptrace": "/client/memory_client --rob 900",
 }
 """How a process that counts gets as much, of which only the sum is seen: by the driver's functions, found in its own
-process, or by a copy beside the limiter; or by setting another one's count to zero, in the shared file, or in its own
-memory."""
+process, or by a copy beside the limiter; with other limits, by a filter of system calls; or by setting another one's
+count to zero, in the shared file, or in its own memory."""
 TWO = {"count", "ptrace"}
 """In which of them two programs ask, and half of it is enough."""
 TOLD_S, ADDED_S = 5.0, 1.0
