@@ -43,6 +43,8 @@ class Part:
     need_s: float
 
 
+CONTEXT = Part("context", memory.measure_context, 0)
+"""What comes first: no container's limits can be written without it."""
 PARTS = (
     Part("memory", memory.one_process, 8),
     Part("waits", waits.measure, 8),
@@ -84,10 +86,12 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="eg-") as folder:
         bench = Bench(options, driver, card, Path(folder), deadline)
         try:
-            memory.measure_context(bench)
-            for part in PARTS:
-                if part.name in (chosen.only or [one.name for one in PARTS]):
+            wanted = [part for part in PARTS if part.name in (chosen.only or [one.name for one in PARTS])]
+            if _measure(bench, CONTEXT):
+                for part in wanted:
                     _measure(bench, part)
+            else:
+                bench.left_out += [part.name for part in wanted]
         finally:
             bench.end_all()
             bench.write()
@@ -105,19 +109,20 @@ def _lacking(python: str, build: Path) -> str:
         return "there is no C compiler (cc)"
     if missing := [soname for soname in SONAMES if not (build / soname).exists()]:
         return f"no {' and '.join(missing)} in {build}: run make limiter, or give --build"
-    done = subprocess.run([python, "-c", "import cuda.bindings.driver"], capture_output=True, text=True, check=False)
+    done = subprocess.run([python, "-c", "import cuda.bindings.driver"], capture_output=True, check=False, timeout=60)
     if done.returncode:
         return f"{python} has no NVIDIA bindings: pip install cuda-bindings, or give --python"
     return ""
 
 
-def _measure(bench: Bench, part: Part) -> None:
-    """Measure a part; one that breaks is a failure among the figures, and the next one goes on."""
+def _measure(bench: Bench, part: Part) -> bool:
+    """Measure a part and return whether it came to its end; one that breaks is a failure among the figures."""
     if not bench.has_time(part.name, part.need_s):
-        return
-    began = time.monotonic()
+        return False
+    began, whole = time.monotonic(), False
     try:
         part.measure(bench)
+        whole = True
     except TimeUpError:
         bench.leave_out(f"{part.name}, the rest of it")
     except Exception as error:  # noqa: BLE001 - what went wrong in one part must not cost the others' figures
@@ -126,6 +131,7 @@ def _measure(bench: Bench, part: Part) -> None:
     bench.end_all()
     bench.note(f"{part.name}: took", time.monotonic() - began, "s")
     bench.write()
+    return whole
 
 
 def _arguments() -> argparse.Namespace:
@@ -142,7 +148,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--work-s", type=float, default=3.0, help="seconds of work for each share")
     parser.add_argument("--settle-s", type=float, default=4.0, help="seconds that the control of pairs has to settle")
     parser.add_argument("--window-s", type=float, default=5.0, help="seconds for which pairs are measured then")
-    parser.add_argument("--whole", action="store_true", help="every share and pair, some 40 minutes; see --seconds")
+    parser.add_argument("--whole", action="store_true", help="every share and pair, some 20 minutes; see --seconds")
     parser.add_argument("--ways", nargs="+", default=memory.WAYS, choices=memory.WAYS, metavar="WAY")
     parser.add_argument("only", nargs="*", metavar="PART", help=f"{', '.join(names)}; all by default")
     chosen = parser.parse_args()
