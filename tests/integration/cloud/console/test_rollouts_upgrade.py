@@ -156,7 +156,7 @@ def test_a_failed_box_is_upgraded_by_another_rollout_that_asks_the_others_nothin
     page = hall.client.get("/rollouts/new", params=FORM)
     again = hall.client.post("/rollouts", data=fields(page.text, "/rollouts") | {"typed": "6"})
     second = int(again.headers["location"].removeprefix("/rollouts/"))
-    hall.bed.to_the_end(2)
+    hall.bed.to_the_end(second)
     assert hall.bed.rollouts.show(second).states == {B.APPLIED: 6}
     assert hall.begun() == [1, 1, 2, 1, 0, 1], "the others ran it already"
 
