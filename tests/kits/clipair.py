@@ -12,7 +12,7 @@ from kits.cloudcli import Done, ok, run
 from kits.console import ConsoleSite
 
 from edgegpu_cloud.cli.remote.client import CA_FILE, TOKEN
-from edgegpu_cloud.layout import CloudLayout
+from edgegpu_cloud.layout import CloudLayout, load, store_url
 from edgegpu_cloud.store.store import ControllerStore
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import pytest
+    from kits.todaysstores import TodaysStores
 
 
 @dataclass(frozen=True)
@@ -40,17 +41,19 @@ class Pair:
 
 
 @contextmanager
-def made_pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pair]:
-    """Make a controller without boxes, and serve its console."""
+def made_pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stores: TodaysStores) -> Iterator[Pair]:
+    """Make a controller without boxes, in the database of the day, and serve its console."""
     folder = tmp_path / "cloud"
-    ok("init", "--name", "localhost", "--folder", str(folder))
-    store = ControllerStore.open_file(CloudLayout(folder).database)
-    site = ConsoleSite(store, now_s=time.time())
-    authority = Authority("authority")
-    (tmp_path / "ca.crt").write_text(authority.pem)
-    monkeypatch.setenv(CA_FILE, str(tmp_path / "ca.crt"))
-    monkeypatch.setenv(TOKEN, "egt_otto")
-    monkeypatch.setenv("EDGEGPU_DEBUG", "")
-    with site.served(tmp_path, authority) as url:
-        yield Pair(folder, url, site)
-    store.close()
+    with stores.url(empty=True) as url:
+        ok("init", "--name", "localhost", "--folder", str(folder), *(("--database", url) if stores.server else ()))
+        layout = CloudLayout(folder)
+        store = ControllerStore.open(store_url(layout, load(layout.config).database))
+        site = ConsoleSite(store, now_s=time.time())
+        authority = Authority("authority")
+        (tmp_path / "ca.crt").write_text(authority.pem)
+        monkeypatch.setenv(CA_FILE, str(tmp_path / "ca.crt"))
+        monkeypatch.setenv(TOKEN, "egt_otto")
+        monkeypatch.setenv("EDGEGPU_DEBUG", "")
+        with site.served(tmp_path, authority) as served_at:
+            yield Pair(folder, served_at, site)
+        store.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
 from functools import cache
@@ -13,6 +14,7 @@ from kits.console import ANNA, ConsoleSite
 from kits.details import box, card, pod, reported, saying
 from kits.people import LOCAL, PASSWORD
 from kits.stores import open_store
+from sqlalchemy import make_url
 
 from edgegpu_cloud.alerts.service import AlertTask
 from edgegpu_cloud.enrolment.manager import TokenRequest, token_id
@@ -28,6 +30,11 @@ from edgegpu_sync.rules.ops import OPS
 from edgegpu_sync.topics import TopicKind
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kits.postgres import PostgresServer
+    from kits.todaysstores import TodaysStores
+
     from edgegpu_sync.ids import DeviceId
 
 ALARM = "XID 79: the card has fallen off the bus"
@@ -135,8 +142,31 @@ def _made() -> tuple[bytes, ConsoleWorld]:
         return path.read_bytes(), world
 
 
-def console_world(path: Path) -> ConsoleWorld:
-    """Return the world over a SQLite file that is a copy of the first one: it costs less than another world."""
-    data, world = _made()
-    path.write_bytes(data)
-    return world.on(ConsoleSite(open_store(path)))
+@cache
+def _made_on(server: PostgresServer) -> tuple[str, ConsoleWorld]:
+    """Return the name of a database that has the world, and the world."""
+    url = server.new_store()
+    store = open_store(url)
+    world = ConsoleWorld(ConsoleSite(store))
+    store.close()
+    return str(make_url(url).database), world
+
+
+@contextmanager
+def console_world(stores: TodaysStores) -> Iterator[ConsoleWorld]:
+    """Yield the world on a copy of the first one's database: it costs less than another world."""
+    if stores.server is None:
+        data, world = _made()
+        path = stores.new_file()
+        path.write_bytes(data)
+        url = f"sqlite:///{path}"
+    else:
+        template, world = _made_on(stores.server)
+        url = stores.server.new_database(template)
+    store = open_store(url)
+    try:
+        yield world.on(ConsoleSite(store))
+    finally:
+        store.close()
+        if stores.server is not None:
+            stores.server.drop(url)

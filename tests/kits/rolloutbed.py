@@ -68,10 +68,10 @@ class SettingsBook:
 class RolloutBed(Bed):
     """A bed whose process also works on rollouts; a kill ends both, and both begin anew."""
 
-    def __init__(self, folder: Path, *, boxes: int = 20) -> None:
+    def __init__(self, folder: Path, *, url: str = "", boxes: int = 20) -> None:
         self.runner: RolloutRunner | None = None
         self.in_runner = False
-        super().__init__(folder, boxes=boxes)
+        super().__init__(folder, url=url, boxes=boxes)
         self.rollouts = Rollouts(self.store, clock=self.world.clock, access=Access("anna"), sleep=self.pass_time)
         self.books = {device: SettingsBook(self.box(device), "first-fit") for device in self.devices}
         for device in self.devices:

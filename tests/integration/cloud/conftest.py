@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from kits.controller import Bed
+from kits.todaysstores import CHOICE, ENGINES, TodaysStores, engine_of_the_day
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -20,6 +21,26 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(_HERE):
             item.add_marker(pytest.mark.cloud)
+
+
+def pytest_report_header() -> str:
+    """Say on which database those tests run that do not run on both."""
+    engine = engine_of_the_day()
+    return f"database of the day: {CHOICE}={engine} (of {', '.join(ENGINES)})"
+
+
+@pytest.fixture(scope="session")
+def todays_stores(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> TodaysStores:
+    """Return what makes stores in the database of the day; see `kits.todaysstores`."""
+    server = request.getfixturevalue("postgres_server") if engine_of_the_day() == "postgresql" else None
+    return TodaysStores(tmp_path_factory.mktemp("stores"), server)
+
+
+@pytest.fixture
+def todays_url(todays_stores: TodaysStores) -> Iterator[str]:
+    """Yield the URL of a store in the database of the day."""
+    with todays_stores.url() as url:
+        yield url
 
 
 @pytest.fixture

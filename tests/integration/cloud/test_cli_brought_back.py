@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from kits.clipair import Pair, made_pair
+from kits.todaysstores import TodaysStores
 
 from edgegpu_cloud.cli.common import EXIT_WAITING
 from edgegpu_cloud.cli.requests.operation_progress import MOST_DATA_BYTES
@@ -31,8 +32,8 @@ HOSTILE: tuple[Any, ...] = (
 
 
 @pytest.fixture
-def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pair]:
-    with made_pair(tmp_path, monkeypatch) as pair:
+def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, todays_stores: TodaysStores) -> Iterator[Pair]:
+    with made_pair(tmp_path, monkeypatch, todays_stores) as pair:
         yield pair
 
 

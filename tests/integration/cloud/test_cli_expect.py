@@ -8,6 +8,7 @@ import pytest
 from kits.clipair import Pair, made_pair
 from kits.console import ANNA
 from kits.details import box, card, pod
+from kits.todaysstores import TodaysStores
 
 from edgegpu_cloud.console.context import fleet_of
 from edgegpu_cloud.fleet.operations.runner import OperationRunner
@@ -24,8 +25,8 @@ SHARING = ("sharing", "set", "-l", "site=hall", "--policy", "spread")
 
 
 @pytest.fixture
-def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pair]:
-    with made_pair(tmp_path, monkeypatch) as pair:
+def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, todays_stores: TodaysStores) -> Iterator[Pair]:
+    with made_pair(tmp_path, monkeypatch, todays_stores) as pair:
         for number, site in enumerate(("hall", "hall", "yard")):
             name = f"{site}-{number}"
             device = pair.site.add(number, name, site=site)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from kits.clipair import Pair, made_pair
+from kits.todaysstores import TodaysStores
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,8 +23,8 @@ _WITHIN_S = 120.0
 
 
 @pytest.fixture
-def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pair]:
-    with made_pair(tmp_path, monkeypatch) as pair:
+def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, todays_stores: TodaysStores) -> Iterator[Pair]:
+    with made_pair(tmp_path, monkeypatch, todays_stores) as pair:
         for number in range(3):
             pair.site.add(number, f"hall-{number}", site="hall")
         pair.site.add(9, "yard-9", site="yard")

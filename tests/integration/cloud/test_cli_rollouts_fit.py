@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from kits.clipair import made_pair
 from kits.details import box, card, pod, reported
+from kits.todaysstores import TodaysStores
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,9 +24,9 @@ PODS: dict[str, dict[str, Any] | None] = {
 
 
 def test_the_preview_counts_the_boxes_and_names_those_where_the_limits_do_not_fit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, todays_stores: TodaysStores
 ) -> None:
-    with made_pair(tmp_path, monkeypatch) as pair:
+    with made_pair(tmp_path, monkeypatch, todays_stores) as pair:
         for number, (name, pods) in enumerate(PODS.items()):
             device = pair.site.add(number, name)
             if pods is not None:

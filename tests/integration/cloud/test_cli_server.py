@@ -12,6 +12,7 @@ from kits.clipair import Pair, made_pair
 from kits.cloudcli import run
 from kits.console import ANNA, OTTO
 from kits.details import box, card, pod, reported, saying
+from kits.todaysstores import TodaysStores
 
 from edgegpu_cloud.alerts.service import AlertTask
 from edgegpu_cloud.cli.common import EXIT_WAITING
@@ -38,8 +39,8 @@ def heard(name: str, *, cluster: str) -> BoxDetails:
 
 
 @pytest.fixture
-def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pair]:
-    with made_pair(tmp_path, monkeypatch) as pair:
+def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, todays_stores: TodaysStores) -> Iterator[Pair]:
+    with made_pair(tmp_path, monkeypatch, todays_stores) as pair:
         for number, name in enumerate(("hall-1", "hall-2")):
             device = pair.site.add(number, name, site="hall")
             pair.site.report(device, heard(name, cluster=f"{number}" * 36))

@@ -1,6 +1,7 @@
 """Rollouts with the real controller's loop: waves, gates, the return, offline boxes, pause, abort."""
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,10 +22,11 @@ B, R = RolloutBoxState, RolloutState
 
 
 @pytest.fixture
-def bed(tmp_path: Path) -> RolloutBed:
-    bed = RolloutBed(tmp_path)
+def bed(tmp_path: Path, todays_url: str) -> Iterator[RolloutBed]:
+    bed = RolloutBed(tmp_path, url=todays_url)
     bed.connect_all()
-    return bed
+    yield bed
+    bed.store.close()
 
 
 def test_all_waves_of_twenty_boxes_are_done(bed: RolloutBed) -> None:

@@ -3,12 +3,12 @@
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 from kits.controller import Killer
 from kits.rolloutbed import QUICK, EachCommit, OneCommit, RolloutBed
+from kits.todaysstores import TodaysStores
 
 from edgegpu_cloud.rollouts.strategy import FailurePolicy, Gate, WaveSize
 from edgegpu_cloud.store.rollouts.records import RolloutState
@@ -33,10 +33,13 @@ class Ended:
 
 
 def _run(
-    folder: Path, make: Callable[[RolloutBed], Watcher], *, on_failure: FailurePolicy = FailurePolicy.RETURN
+    stores: TodaysStores, make: Callable[[RolloutBed], Watcher], *, on_failure: FailurePolicy = FailurePolicy.RETURN
 ) -> Ended:
-    folder.mkdir()
-    bed = RolloutBed(folder, boxes=4)
+    with stores.url() as url:
+        return _run_on(RolloutBed(stores.new_file().with_suffix(""), url=url, boxes=4), make, on_failure)
+
+
+def _run_on(bed: RolloutBed, make: Callable[[RolloutBed], Watcher], on_failure: FailurePolicy) -> Ended:
     bed.connect_all()
     bed.book(3).fails = True
     number = bed.start(replace(SMALL, on_failure=on_failure))
@@ -44,7 +47,7 @@ def _run(
     bed.until(lambda: bed.rollouts.show(number).ended, step_s=STEP_S, within_s=4_000)
     bed.watcher = lambda _: None
     bed.settle(5)
-    return Ended(
+    ended = Ended(
         state=bed.rollouts.show(number).state,
         boxes=tuple((box.name, box.state, box.attempts, box.message) for box in bed.rollouts.boxes(number)),
         settings=bed.settings(),
@@ -52,6 +55,8 @@ def _run(
         logs=tuple(tuple(book.log) for book in bed.books.values()),
         revisions=tuple(bed.fleet.box(device).rev for device in bed.devices),
     )
+    bed.store.close()
+    return ended
 
 
 def _never(_: RolloutBed) -> Watcher:
@@ -59,8 +64,8 @@ def _never(_: RolloutBed) -> Watcher:
 
 
 @pytest.mark.parametrize("on_failure", [FailurePolicy.RETURN, FailurePolicy.STOP])
-def test_kills_at_every_commit_change_nothing(tmp_path: Path, on_failure: FailurePolicy) -> None:
-    whole = _run(tmp_path / "whole", _never, on_failure=on_failure)
+def test_kills_at_every_commit_change_nothing(todays_stores: TodaysStores, on_failure: FailurePolicy) -> None:
+    whole = _run(todays_stores, _never, on_failure=on_failure)
     returns = on_failure is FailurePolicy.RETURN
     assert whole.state is (RolloutState.RETURNED if returns else RolloutState.STOPPED)
     assert whole.settings["0000000000000001"]["policy"] == ("first-fit" if returns else "spread")
@@ -70,11 +75,11 @@ def test_kills_at_every_commit_change_nothing(tmp_path: Path, on_failure: Failur
         killers.append(EachCommit(bed))
         return killers[0]
 
-    assert _run(tmp_path / "killed", make, on_failure=on_failure) == whole
+    assert _run(todays_stores, make, on_failure=on_failure) == whole
     assert killers[0].kills >= 20
 
 
-def test_a_kill_at_one_commit_changes_nothing(tmp_path: Path) -> None:
+def test_a_kill_at_one_commit_changes_nothing(todays_stores: TodaysStores) -> None:
     killers = list[OneCommit]()
 
     def at(moment: int) -> Callable[[RolloutBed], Watcher]:
@@ -84,17 +89,17 @@ def test_a_kill_at_one_commit_changes_nothing(tmp_path: Path) -> None:
 
         return make
 
-    whole = _run(tmp_path / "whole", at(0))
+    whole = _run(todays_stores, at(0))
     moments = killers[0].moments
     for moment in random.Random(1).sample(range(1, moments + 1), 8):
-        assert _run(tmp_path / f"{moment}", at(moment)) == whole, f"killed at commit moment {moment} of {moments}"
+        assert _run(todays_stores, at(moment)) == whole, f"killed at commit moment {moment} of {moments}"
         assert killers[-1].kills == 1
 
 
-def test_a_process_whose_controller_is_killed_too_comes_to_the_end(tmp_path: Path) -> None:
-    whole = _run(tmp_path / "whole", _never)
+def test_a_process_whose_controller_is_killed_too_comes_to_the_end(todays_stores: TodaysStores) -> None:
+    whole = _run(todays_stores, _never)
     rng = random.Random(1)
     killer = Killer(lambda _: rng.random() < 0.06)
-    often = _run(tmp_path / "often", lambda _: killer)
+    often = _run(todays_stores, lambda _: killer)
     assert (often.settings, often.documents, often.state) == (whole.settings, whole.documents, whole.state)
     assert killer.kills > 10

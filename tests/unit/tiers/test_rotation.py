@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from box.rotation import COMMANDS, INSTALLER, RUNS, cells, groups
 from kits.daily import files_of_the_day, how_many_in_turn, of_the_day, today
+from kits.todaysstores import CHOICE, ENGINES, engine_of_the_day
 
 ROOT = Path(__file__).resolve().parents[3]
 DOCUMENT = ROOT / "docs/testing.md"
@@ -84,6 +85,26 @@ def test_what_takes_long_is_whole_where_its_file_has_one_day_of_several(monkeypa
     monkeypatch.setenv("TEST_TURNS", "1")
     monkeypatch.setenv("TEST_FULL", "1")
     assert how_many_in_turn(3, 100) == 100
+
+
+@pytest.mark.parametrize("turns", [1, 3])
+def test_a_file_gets_the_other_database_each_time_that_its_turn_comes(
+    monkeypatch: pytest.MonkeyPatch, turns: int
+) -> None:
+    monkeypatch.setenv("CI", "1")  # elsewhere SQLite stands in for a PostgreSQL that is not installed
+    monkeypatch.setenv("TEST_TURNS", str(turns))
+    monkeypatch.delenv(CHOICE, raising=False)
+    seen = []
+    for day in range(300, 300 + 2 * turns, turns):
+        monkeypatch.setenv("BOX_DAY", str(day))
+        seen.append(engine_of_the_day())
+    assert sorted(seen) == sorted(ENGINES)
+    for chosen in ENGINES:
+        monkeypatch.setenv(CHOICE, chosen)
+        assert engine_of_the_day() == chosen
+    monkeypatch.setenv(CHOICE, "mysql")
+    with pytest.raises(ValueError, match="TEST_DATABASE is mysql: give one of sqlite, postgresql"):
+        engine_of_the_day()
 
 
 def test_a_run_by_turns_takes_the_files_of_the_day_and_what_is_of_each_day(tmp_path: Path) -> None:

@@ -6,14 +6,13 @@ from pathlib import Path
 import pytest
 from kits.cert import Authority
 from kits.console import ConsoleSite
-from kits.stores import open_store
+from kits.todaysstores import TodaysStores
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Iterator[ConsoleSite]:
-    store = open_store(tmp_path / "controller.db")
-    yield ConsoleSite(store)
-    store.close()
+def site(todays_stores: TodaysStores) -> Iterator[ConsoleSite]:
+    with todays_stores.opened() as store:
+        yield ConsoleSite(store)
 
 
 @pytest.fixture

@@ -171,7 +171,7 @@ def test_hostile_texts_are_text(site: ConsoleSite) -> None:
         page = site.client().get(path, params={"q": HOSTILE} if path == "/alerts" else {}).text
         assert "<script>alert" not in page
         assert "<img" not in page
-    with site.store.read() as tx:
+    with site.store.write() as tx:
         (waiting,) = tx.alerts.claim(site.now_s, until_s=site.now_s, limit=9)
     assert not re.search(r"[^\x20-\x7e]", waiting.body), "other writing is escaped, so that no receiver reads it turned"
     assert "\u202e" not in json.loads(waiting.body)["alerts"][0]["text"]

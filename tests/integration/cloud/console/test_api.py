@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from kits.console import ConsoleSite, all_items
 from kits.consoleworld import ConsoleWorld, SiteObjects, console_world
 from kits.details import box, card, pod, reported, saying
 from kits.enrol import Box, Office, office
+from kits.todaysstores import TodaysStores
 
 from edgegpu_cloud.console.visitor import SESSION_COOKIE, Visitor
 from edgegpu_cloud.enrolment.bodies import ApprovalPending
@@ -106,19 +108,18 @@ def hall(site: ConsoleSite) -> DeviceId:
 
 
 @pytest.fixture
-def copies(tmp_path: Path) -> Iterator[Callable[[], ConsoleWorld]]:
-    """Return a function that makes a world with one of everything at two sites, each time anew."""
-    made = list[ConsoleWorld]()
+def copies(todays_stores: TodaysStores) -> Iterator[Callable[[], ConsoleWorld]]:
+    """Return what makes a world with one of everything at two sites, each time anew; it ends the last one."""
+    with ExitStack() as stack:
 
-    def another() -> ConsoleWorld:
-        made.append(console_world(tmp_path / f"{len(made)}.db"))
-        made[-1].site.alert_config = AlertConfig(webhook=HOOK)
-        made[-1].site.api_tokens["egt_yann"] = Visitor(name="yann", role=Role.ADMIN, csrf="", scope="site=yard")
-        return made[-1]
+        def another() -> ConsoleWorld:
+            stack.pop_all().close()
+            world = stack.enter_context(console_world(todays_stores))
+            world.site.alert_config = AlertConfig(webhook=HOOK)
+            world.site.api_tokens["egt_yann"] = Visitor(name="yann", role=Role.ADMIN, csrf="", scope="site=yard")
+            return world
 
-    yield another
-    for one in made:
-        one.site.store.close()
+        yield another
 
 
 def path_of(path: str, of: SiteObjects) -> str:

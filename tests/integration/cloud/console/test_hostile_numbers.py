@@ -12,7 +12,7 @@ from kits.console import ConsoleSite
 from kits.consolepages import PAGES, Places
 from kits.details import box, card, pod, reported, saying
 from kits.people import LOCAL, PASSWORD
-from kits.stores import open_store
+from kits.todaysstores import TodaysStores
 
 from edgegpu_cloud.alerts.service import AlertTask
 from edgegpu_cloud.fleet.fleet import Fleet
@@ -147,10 +147,9 @@ class OddBox:
 
 
 @pytest.fixture(scope="module", params=[extremes, none_at_all], ids=["extremes", "none_at_all"])
-def odd(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OddBox]:
-    store = open_store(tmp_path_factory.mktemp("odd") / "controller.db")
-    yield OddBox(ConsoleSite(store), request.param("hall-1"))
-    store.close()
+def odd(request: pytest.FixtureRequest, todays_stores: TodaysStores) -> Iterator[OddBox]:
+    with todays_stores.opened() as store:
+        yield OddBox(ConsoleSite(store), request.param("hall-1"))
 
 
 @pytest.mark.parametrize("page", PAGES)

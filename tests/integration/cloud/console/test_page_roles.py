@@ -10,6 +10,7 @@ from fastapi.routing import APIRoute
 from kits.consolepages import POSTED
 from kits.consoleworld import console_world
 from kits.people import PASSWORD
+from kits.todaysstores import TodaysStores
 
 from edgegpu_cloud.console.visitor import Visitor
 from edgegpu_cloud.console.web import ROUTERS
@@ -20,7 +21,6 @@ from edgegpu_sync.ids import DeviceId
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
     import httpx2 as httpx
     from kits.consoleworld import ConsoleWorld
@@ -134,12 +134,12 @@ ROWS = (
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[ConsoleWorld]:
-    made = console_world(tmp_path / "controller.db")
-    made.site.alert_config = HOOK
-    made.site.signed_in.table["yann"] = Visitor(name="yann", role=Role.ADMIN, csrf="csrf-of-yann", scope="site=yard")
-    yield made
-    made.site.store.close()
+def world(todays_stores: TodaysStores) -> Iterator[ConsoleWorld]:
+    yann = Visitor(name="yann", role=Role.ADMIN, csrf="csrf-of-yann", scope="site=yard")
+    with console_world(todays_stores) as made:
+        made.site.alert_config = HOOK
+        made.site.signed_in.table["yann"] = yann
+        yield made
 
 
 def values_of(world: ConsoleWorld, row: Row, person: str) -> dict[str, str]:

@@ -9,7 +9,7 @@ from kits.browser import browser
 from kits.cert import Authority
 from kits.console import ConsoleSite
 from kits.people import LOCAL, PASSWORD
-from kits.stores import open_store
+from kits.todaysstores import TodaysStores
 from playwright.sync_api import expect
 from starlette.testclient import TestClient
 
@@ -24,14 +24,17 @@ OTHER = "rain on a tin roof"
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Iterator[ConsoleSite]:
-    store = open_store(tmp_path / "controller.db")
-    site = ConsoleSite(store)
-    site.use(PeopleVisitors(site.people))
-    for name, role, scope in (("anna", Role.ADMIN, ""), ("otto", Role.OPERATOR, ""), ("hal", Role.ADMIN, "site=hall")):
-        site.people.redeem(site.people.create(name, role=role, scope=scope, by=LOCAL), "", PASSWORD)
-    yield site
-    store.close()
+def site(todays_stores: TodaysStores) -> Iterator[ConsoleSite]:
+    with todays_stores.opened() as store:
+        site = ConsoleSite(store)
+        site.use(PeopleVisitors(site.people))
+        for name, role, scope in (
+            ("anna", Role.ADMIN, ""),
+            ("otto", Role.OPERATOR, ""),
+            ("hal", Role.ADMIN, "site=hall"),
+        ):
+            site.people.redeem(site.people.create(name, role=role, scope=scope, by=LOCAL), "", PASSWORD)
+        yield site
 
 
 class Person:

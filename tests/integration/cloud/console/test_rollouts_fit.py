@@ -12,7 +12,7 @@ from kits.cert import Authority
 from kits.console import ConsoleSite
 from kits.consolepages import fields
 from kits.details import box, card, pod, reported
-from kits.stores import open_store
+from kits.todaysstores import TodaysStores
 from playwright.sync_api import expect
 
 from edgegpu_cloud.console.pages.rollouts.new import JUDGED
@@ -25,10 +25,9 @@ FULL: dict[str, Any] = {"u1": pod("asr-0", ("main", "0", 4, 10)), "u2": pod("big
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Iterator[ConsoleSite]:
-    store = open_store(tmp_path / "controller.db")
-    yield ConsoleSite(store)
-    store.close()
+def site(todays_stores: TodaysStores) -> Iterator[ConsoleSite]:
+    with todays_stores.opened() as store:
+        yield ConsoleSite(store)
 
 
 def add(site: ConsoleSite, number: int, name: str, pods: dict[str, Any] | None, cards: int = 1) -> None:

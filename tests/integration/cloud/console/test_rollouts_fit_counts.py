@@ -4,13 +4,12 @@ import html
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 from kits.console import ANNA, ConsoleSite
 from kits.details import box, card, pod, reported
-from kits.stores import open_store
+from kits.todaysstores import TodaysStores
 
 from edgegpu_cloud.console.context import fleet_of
 from edgegpu_cloud.console.pages.rollouts.new import JUDGED
@@ -25,10 +24,9 @@ LAST = JUDGED + 2
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Iterator[ConsoleSite]:
-    store = open_store(tmp_path / "controller.db")
-    yield ConsoleSite(store)
-    store.close()
+def site(todays_stores: TodaysStores) -> Iterator[ConsoleSite]:
+    with todays_stores.opened() as store:
+        yield ConsoleSite(store)
 
 
 def add(site: ConsoleSite, number: int, pods: dict[str, Any] = ROOM) -> None:

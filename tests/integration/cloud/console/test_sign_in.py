@@ -16,6 +16,7 @@ import pytest
 from kits.cloudcli import ok
 from kits.console import ConsoleSite
 from kits.stores import open_store
+from kits.todaysstores import TodaysStores
 from starlette.testclient import TestClient
 
 from edgegpu_cloud.console.people_visitors import PeopleVisitors
@@ -31,12 +32,11 @@ ROOT = Access("root")
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Iterator[ConsoleSite]:
-    store = open_store(tmp_path / "controller.db")
-    site = ConsoleSite(store)
-    site.use(PeopleVisitors(site.people))
-    yield site
-    store.close()
+def site(todays_stores: TodaysStores) -> Iterator[ConsoleSite]:
+    with todays_stores.opened() as store:
+        site = ConsoleSite(store)
+        site.use(PeopleVisitors(site.people))
+        yield site
 
 
 def make_admin(site: ConsoleSite, client: TestClient) -> None:
