@@ -13,6 +13,8 @@ from native.limiterkit import SOURCES
 
 from edgegpu_sim.driver import SimDriver, SimVersions, make_card
 
+pytestmark = pytest.mark.sanitizer
+
 ROOT = Path(__file__).resolve().parents[2]
 RUN = ROOT / "tests/gpu/limiter/run.py"
 CONTEXT_MIB, MODULE_MIB = 200, 64
@@ -130,7 +132,6 @@ def test_a_call_that_hangs_does_not_hold_the_run(run: Run, driver: SimDriver) ->
     assert (status, found["left_out"]) == (3, ["memory, alloc by one process", "many"])
 
 
-@pytest.mark.sanitizer
 def test_it_sees_a_limiter_that_gives_a_third_more(run: Run, tmp_path: Path) -> None:
     sources, build = tmp_path / "limiter", tmp_path / "build"
     shutil.copytree(SOURCES, sources)
