@@ -20,7 +20,7 @@ SPREAD = -n $(JOBS) --dist loadfile --no-loadscope-reorder
 # compile the product again then.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup venv cc simdriver limiter demo test native gpu lint e2e box chaos bugs cloud fuzz bench lab lock env bundle clean
+.PHONY: help setup venv cc simdriver limiter demo test native shares gpu lint e2e box chaos bugs cloud fuzz bench lab lock env bundle clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -51,11 +51,17 @@ test: cc venv simdriver limiter ## run every tier that needs no root (TIERS=test
 
 native: cc venv simdriver limiter ## the C parts without a card: simulated driver, limiter, under sanitizers too (FULL=1, alone: every share)
 	@$(PY) -m pytest -m "not gpu and not shares" $(SPREAD) $(PYTEST_ARGS) tests/native
-	@test -z '$(FULL)' || TEST_FULL=1 $(PY) -m pytest $(PYTEST_ARGS) $(addprefix tests/native/test_limiter_,compute.py competing.py)
+	@test -z '$(FULL)' || TEST_FULL=1 $(PY) -m pytest $(PYTEST_ARGS) $(SHARES)
 
-gpu: cc venv limiter ## on a machine with an NVIDIA card: nvidia-smi's formats, and the limiter against its limits
+# One test after the other, and nothing beside them: what lacks on a busy machine is no fault of the limiter.
+SHARES = $(addprefix tests/native/test_limiter_,compute.py competing.py)
+shares: cc venv simdriver limiter ## shares of a simulated card's time, within 2 points: a seventh of the table, by the day (FULL=1: all); build/shares.json
+	@TEST_FULL='$(FULL)' $(PY) -m pytest -m shares -s $(PYTEST_ARGS) $(SHARES); \
+		status=$$?; $(PY) tests/native/sharestable.py; exit $$status
+
+gpu: cc venv limiter ## on a machine with an NVIDIA card: nvidia-smi's formats, the limiter against its limits (GPU_ARGS="shares pairs": those parts)
 	@$(PY) -m pytest -m gpu $(PYTEST_ARGS) tests/gpu
-	@$(PY) tests/gpu/limiter/run.py || test $$? = 77
+	@$(PY) tests/gpu/limiter/run.py $(GPU_ARGS) || test $$? = 77
 
 lint: venv ## style, types, import contracts, generated code, documents, shell, sizes
 	@tools/lint

@@ -31,6 +31,13 @@ if TYPE_CHECKING:
 BOXES, CONTROLLERS = (1_000, 3_000, 10_000), (1, 2)
 IDLE_S, PAGES = 30.0, 200
 CONNECT_S, BACK_S, APPLIED_S = 600.0, 300.0, 300.0
+FULL_FLEET, FULL_LIMIT_S, LEAST_LIMIT_S = 10_000, 15.0, 3.0
+"""A limit for all has 15 s with 10 000 boxes, fewer have less: 1 000 take 1.9 s, so 15 s would hide anything there."""
+
+
+def limit_for_all_s(boxes: int) -> float:
+    """Return within how many seconds a limit for so many boxes shall be stored as applied by all."""
+    return min(FULL_LIMIT_S, max(LEAST_LIMIT_S, FULL_LIMIT_S * boxes / FULL_FLEET))
 
 
 def run(place: Path) -> list[Figure]:
@@ -87,9 +94,12 @@ def _measured(site: FleetSite) -> list[Figure]:
         applied_s = _limit_for_all(site)
     with _Spent(site, "the broker is restarted, all come back"):
         back_s = _broker_restarted(site)
+    limit_s = limit_for_all_s(len(site.devices))
+    if limit_s < FULL_LIMIT_S:
+        _say(f"{len(site.devices)} boxes: a limit for all shall take {limit_s:g} s; {FULL_FLEET} have {FULL_LIMIT_S:g}")
     return [
         figure("all boxes connected and stored", [connect_s], unit="s", limit=CONNECT_S),
-        figure("a limit for all boxes, from the button to stored as applied", [applied_s], unit="s", limit=15.0),
+        figure("a limit for all boxes, from the button to stored as applied", [applied_s], unit="s", limit=limit_s),
         figure("the fleet page's data (p95)", pages, unit="ms", limit=100.0, share=0.95),
         figure("a stored change in the console's stream of events (p95)", live, unit="s", limit=2.0, share=0.95),
         figure("all boxes back after a restart of the broker", [back_s], unit="s", limit=120.0),

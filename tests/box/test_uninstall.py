@@ -7,13 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from box.bed import APPS, INSTALLED, RECOVER, WAITS, WITH_EDGEGPU, WITH_K3S, Bed, differences
+from box.heldpod import HeldPod, is_the_share, push_programs
 from e2e.manifests import container, deployment, pod, pod_spec
-from e2e.memoryclient import make_memory_client
 from lab.labrun import wait_until
 
 FULL = bool(os.environ.get("BOX_FULL"))
 FAREWELL_S = 390.0
 """kubelet keeps a dead resource for five minutes, and is looked at after that."""
+REMOVED_S = 60.0
+"""The farewell looks every two seconds, and for 22 s that kubelet brings nothing back."""
 
 
 def test_pods_with_shares_are_named_and_then_forced(bed: Bed, installed: str) -> None:
@@ -54,31 +56,44 @@ def equal_in_the_end(bed: Bed, before: dict[str, str], node: dict[str, Any]) -> 
         print(differences(before, bed.disk()), bed.node_object())  # noqa: T201  (what a failure is looked for with)
 
 
-CLIENT, HELD_UNITS = "/srv/client", 4
-TOO_MUCH_MIB = HELD_UNITS * 256 + 1
-GRANTED, OOM = "0", "2"
+FOLDER = "/run/edgegpu"
 
 
-def test_a_container_is_held_on_when_edgegpu_has_gone(bed: Bed, installed: str, tmp_path: Path) -> None:
+def test_a_container_is_held_on_when_edgegpu_has_gone(
+    bed: Bed, installed: str, limiter_build: Path, tmp_path: Path
+) -> None:
     bed.fresh(installed)
     bed.edgegpu("install", "--isolation", "limiter")
     bed.offered()
-    bed.machine.push(*make_memory_client(tmp_path).iterdir(), to=CLIENT)
-    mounts = [{"name": "client", "mountPath": CLIENT, "readOnly": True}]
-    held = container(memory=HELD_UNITS, core=1, volumeMounts=mounts)
-    spec = pod_spec(held, volumes=[{"name": "client", "hostPath": {"path": CLIENT}}])
-    bed.cluster.apply(pod("held", spec, namespace="default"))
-    bed.cluster.wait_phase("default", "held", "Running")
-
-    def asked() -> list[str]:
-        program = (f"{CLIENT}/memory_client", str(TOO_MUCH_MIB), "256")
-        return bed.cluster.kubectl("exec", "-n", "default", "held", "--", *program).split()
-
-    assert asked() == [OOM, GRANTED]
+    push_programs(bed, tmp_path, limiter_build)
+    held = HeldPod(bed, "held")
+    assert held.is_held()
     bed.edgegpu("uninstall", "--yes", "--force")
     bed.machine.ready()
     assert bed.machine.exec("test", "-e", str(Path(INSTALLED).parent), check=False).returncode != 0
-    assert asked() == [OOM, GRANTED]
+    assert held.is_held()
+    percent = held.core_percent()
+    assert is_the_share(percent), percent
+    if FULL:
+        folder_ends_with(bed, held)
+
+
+def folder_ends_with(bed: Bed, held: HeldPod) -> None:
+    """The farewell waits for the container that is held, and then removes the folder from which it is."""
+    bed.cluster.kubectl("delete", "deployments", *APPS, "--now", "--wait")
+
+    def waits() -> bool:
+        told = bed.machine.exec("journalctl", "-q", "-o", "cat", "-u", "edgegpu-farewell").stdout.splitlines()
+        return bool(told) and told[-1].rstrip().endswith("waiting for the last pods with shares: default/held")
+
+    wait_until(waits, what="the farewell waits for the pod alone", timeout_s=FAREWELL_S, every_s=5)
+    assert held.is_held()
+    held.delete()
+
+    def gone() -> bool:
+        return bed.machine.exec("test", "-e", FOLDER, check=False).returncode != 0
+
+    wait_until(gone, what=f"{FOLDER} is removed", timeout_s=REMOVED_S, every_s=1)
 
 
 WAITING = {"waits": 15, "bare": 16}

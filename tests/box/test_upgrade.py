@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 from box.bed import BUNDLE, LAN, ROOT, WAITS, WITH_K3S, Bed, differences
 from box.cloudbed import HTTPS_PORT, Cloud
+from box.heldpod import HeldPod, is_the_share, push_programs
 from lab.labrun import run, wait_until
 
 pytestmark = pytest.mark.skipif(not os.environ.get("BOX_FULL"), reason="BOX_FULL=1: two upgrades, some three minutes")
@@ -53,7 +55,10 @@ class Vendor:
         return self.key.with_name("release.key.pub").read_text()
 
     def release(self, version: str, *, dies: bool = False) -> list[str]:
-        """Make a bundle and sign it; returns the words of a command that upgrades to it."""
+        """Make a bundle and sign it; returns the words of a command that upgrades to it.
+
+        A release that is well has a limiter of its version.
+        """
         name = f"edgegpu-{version}-linux-amd64"
         made = self.folder / name
         run(["cp", "-al", ENVIRONMENT, made], timeout_s=60)
@@ -64,12 +69,22 @@ class Vendor:
             (made / path).unlink(missing_ok=True)  # it is a link to that of the environment
             (made / path).write_text(text)
             (made / path).chmod(0o755 if path.startswith("bin/") else 0o644)
+        if not dies:
+            self._limiter(made / "limiter", version)
         archive = self.bundle / f"{name}.tar.gz"
         packed = f"tar --owner=0 --group=0 -C {self.folder} -c {name} | gzip -1 > {archive}"
         run(["bash", "-o", "pipefail", "-c", packed], timeout_s=120)
         signed = json.loads(self._tool("sign", archive, version, "--key", self.key))
         given = {**signed, "url": f"https://{LAN}:{HTTPS_PORT}/{archive.name}"}
-        return [word for key, value in given.items() for word in ("--arg", f"{key}={json.dumps(value)}")]
+        return [word for key, value in given.items() for word in ("--arg", f"{key}={value}")]
+
+    def _limiter(self, into: Path, version: str) -> None:
+        """Put the limiter's libraries into a release, built for its version."""
+        built, make = self.folder / f"limiter-{version}", ["env", "-u", "MAKEFLAGS", "-u", "MAKELEVEL", "make", "-s"]
+        run([*make, "-C", ROOT / "plugin/limiter", f"VERSION={version}", f"OUT={built}"], timeout_s=300)
+        for path in into.iterdir():
+            path.unlink()  # it is a link to that of the environment
+            shutil.copy(built / path.name, path)
 
     @staticmethod
     def _tool(*words: str | Path) -> str:
@@ -94,10 +109,16 @@ def world(bed: Bed) -> Iterator[tuple[Cloud, Vendor]]:
             cloud.stop()
 
 
-def test_a_release_that_is_well_runs(world: tuple[Cloud, Vendor]) -> None:
+def test_a_release_that_is_well_runs(world: tuple[Cloud, Vendor], limiter_build: Path, tmp_path: Path) -> None:
+    """And a container that the limiter holds is held on by the one that it started with."""
     cloud, vendor = world
     bed = cloud.bed
-    old, k3s = running(bed), bed.restarts()
+    bed.offered()
+    push_programs(bed, tmp_path, limiter_build)
+    held = HeldPod(bed, "held")
+    assert held.is_held()
+    old, k3s, container = running(bed), bed.restarts(), held.identity()
+    assert limiter_of(held) == old
     cloud.done("command", HALL, "agent.upgrade", *vendor.release(GOOD))
     assert running(bed) == GOOD
     assert answers(bed)["agent"] == GOOD
@@ -105,6 +126,15 @@ def test_a_release_that_is_well_runs(world: tuple[Cloud, Vendor]) -> None:
     told(cloud, GOOD)
     bed.offered()
     assert bed.restarts() == k3s, "k3s reads nothing of this"
+    assert held.identity() == container
+    assert held.is_held()
+    percent = held.core_percent()
+    assert is_the_share(percent), percent
+    later = HeldPod(bed, "later")
+    assert later.is_held()
+    assert (limiter_of(held), limiter_of(later)) == (old, GOOD)
+    for one in (held, later):
+        one.delete()
 
 
 def test_one_whose_agent_dies_is_put_back_and_says_why(world: tuple[Cloud, Vendor]) -> None:
@@ -133,6 +163,16 @@ def test_an_uninstall_leaves_no_version(world: tuple[Cloud, Vendor]) -> None:
     bed.machine.ready()
     left = differences(cloud.disk_before, bed.disk())
     assert not {path: what for path, what in left.items() if not re.search(WAITS, path)}
+
+
+def limiter_of(held: HeldPod) -> str:
+    """Wait until a container is held for certain, and return the version of its limiter."""
+
+    def found() -> str:
+        isolation = held.isolation()
+        return str(isolation["limiter"]) if isolation.get("state") == "enforced" else ""
+
+    return wait_until(found, what=f"{held.name} is enforced", every_s=1)
 
 
 def running(bed: Bed) -> str:

@@ -12,10 +12,14 @@ from typing import TYPE_CHECKING
 
 from chaos import clocks
 from chaos.bootedfaults import BootedFaults
+from chaos.verdict import DATABASE_RESTARTED, KILLED, STOPPED_LONG, WIPED
+
+from edgegpu_cloud.store.store import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from chaos.kept import Kept
     from chaos.machine import Machine
     from chaos.rogue import Rogue
     from chaos.site import Site
@@ -29,6 +33,9 @@ within five seconds: with a fault each second nothing would ever be done. A lull
 """
 AIMED = 0.12
 """How often an agent is killed at the moment at which its box did something."""
+
+LONGEST_STOP_S = 30.0
+"""So long a controller is stopped at most, where three times the length of its leases is not longer."""
 
 Later = list[tuple[float, "Callable[[], object]"]]
 
@@ -65,11 +72,32 @@ class Faults:
             self._delay: 5,
             self._refuse: 4,
         }
+        self._due: list[tuple[float, Callable[[], bool]]] = []
+        self._zombie: Kept | None = None
         if site.database is not None:
             self._hard |= {self._freeze_controller: 5, self._restart_database: 3}
+            self._due = [
+                (0.1, self._freeze_long),
+                (0.3, self._wipe_broker),
+                (0.5, self._restart_database),
+                (0.7, self._kill_for_long),
+            ]
 
-    def tick(self, ended: int, done: float) -> None:
-        """Do what is due; `ended`: how many commands have; `done`: how much of what booted boxes get, 0 to 1."""
+    @property
+    def owing(self) -> bool:
+        """Whether a fault that each run with several controllers must have is still to come, or goes on."""
+        return bool(self._due) or self._zombie is not None
+
+    def tick(self, ended: int, done: float, *, asked: float) -> None:
+        """Do what is due.
+
+        Args:
+            ended: how many commands have ended.
+            done: how much of what booted boxes get was asked, 0 to 1.
+            asked: how much of all was asked, 0 to 1. What chance may leave out of a short run comes at fixed shares.
+        """
+        if self._due and asked >= self._due[0][0] and self._due[0][1]():
+            self._due.pop(0)
         for one in self._booted:
             one.tick(done)
         now = time.monotonic()
@@ -140,32 +168,77 @@ class Faults:
 
     def _kill_controller(self) -> None:
         away_s = self._rng.uniform(0.0, 2 * self._site.lost_s if self._site.further else 2.0)
-        self.counted["kill controller"] += self._rng.choice(self._site.controllers).kill(away_s=away_s)
+        one = self._rng.choice(self._site.controllers)
+        if one is not self._zombie:
+            self.counted[KILLED] += one.kill(away_s=away_s)
+
+    def _kill_for_long(self) -> bool:
+        """Kill a controller that holds partitions, and let it be away for longer than its leases last."""
+        holding = self._holding()
+        if not holding or not self._rng.choice(holding).kill(away_s=2 * self._site.lost_s):
+            return False
+        self.counted[KILLED] += 1
+        return True
+
+    def _holding(self) -> list[Kept]:
+        """Return the controllers that work and hold partitions, none where the database does not answer."""
+        try:
+            with self._site.store.read() as tx:
+                holders = {lease.holder for lease in tx.leases.all()}
+        except StoreError:
+            return []
+        controllers = enumerate(self._site.controllers, start=1)
+        return [one for number, one in controllers if one.works and f"controller-{number}" in holders]
 
     def _freeze_controller(self) -> None:
         """Stop a controller, often for longer than its leases last, then let it go on: it does not know yet."""
         one = self._rng.choice(self._site.controllers)
-        if one.freeze():
+        if one is not self._zombie and one.freeze():
             self.counted["controller stopped, then continued"] += 1
-            self._after(1.0, 3 * self._site.lost_s, one.thaw)
+            self._after(1.0, self._longest_stop_s, one.thaw)
 
-    def _restart_database(self) -> None:
-        if (database := self._site.database) is not None:
-            database.stop()
-            database.start()
-            self.counted["restart database"] += 1
+    @property
+    def _longest_stop_s(self) -> float:
+        return max(3 * self._site.lost_s, LONGEST_STOP_S)
+
+    def _freeze_long(self) -> bool:
+        """Stop a controller that holds partitions for the longest time, during which nothing else happens to it."""
+        holding = self._holding()
+        if not holding or not (one := self._rng.choice(holding)).freeze():
+            return False
+        self._zombie, began_s = one, time.monotonic()
+
+        def go_on() -> None:
+            whole = time.monotonic() - began_s >= LONGEST_STOP_S  # not where the run has ended before
+            self.counted[STOPPED_LONG] += whole and one.runs
+            self._zombie = None
+            one.thaw()
+
+        self._after(self._longest_stop_s, self._longest_stop_s, go_on)
+        return True
+
+    def _restart_database(self) -> bool:
+        if (database := self._site.database) is None:
+            return False
+        database.stop()
+        database.start()
+        self.counted[DATABASE_RESTARTED] += 1
+        return True
 
     def _kill_broker(self) -> None:
         self.counted["kill broker"] += self._site.broker.kill(away_s=self._rng.uniform(0.1, 2.0))
 
-    def _wipe_broker(self) -> None:
-        if self._site.broker.kill(away_s=self._rng.uniform(0.1, 2.0)):
-            self._site.wipe_broker()
-            self.counted["broker lost its persistence"] += 1
+    def _wipe_broker(self) -> bool:
+        if not self._site.broker.kill(away_s=self._rng.uniform(0.1, 2.0)):
+            return False
+        self._site.wipe_broker()
+        self.counted[WIPED] += 1
+        return True
 
     def _kill_all(self) -> None:
         for one in self._site.kept:
-            one.kill(away_s=self._rng.uniform(0.1, 2.0))
+            if one is not self._zombie:
+                one.kill(away_s=self._rng.uniform(0.1, 2.0))
         self.counted["kill all at once"] += 1
 
     def _kill_unheard(self) -> None:

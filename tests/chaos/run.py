@@ -26,7 +26,7 @@ from chaos.fleetwide import FleetChanges  # noqa: E402
 from chaos.load import Load  # noqa: E402
 from chaos.moves import MOST_MOVE_S, PartitionMoves  # noqa: E402
 from chaos.rogue import Rogue, wait_heard  # noqa: E402
-from chaos.verdict import STAND_INS_CANNOT_SHOW, Verdict, judge, ledger_of  # noqa: E402
+from chaos.verdict import STAND_INS_CANNOT_SHOW, Verdict, judge, judge_faults, ledger_of  # noqa: E402
 from kits import postgres  # noqa: E402
 from lab.labrun import LabError  # noqa: E402
 
@@ -37,6 +37,8 @@ CONTROLLERS = 3
 NO_FAKETIME = "no faketime here: apt-get install faketime"
 _TURN_S = 0.02
 _TELL_S = 10.0
+_OWING_S = 90.0
+"""So long a run goes on after everything was asked, for faults that it must have."""
 BUGS = ("ack-before-journal", "forget-ids", "no-bug")
 
 
@@ -46,7 +48,8 @@ class Plan:
 
     `boxes` have stand-ins for systemd and installer, `booted` have the real ones; `why_not`: why there are none.
     `why_one`: why there are not several controllers, where that was not asked for.
-    `lost_s`: of the leases of several controllers; they are away for up to twice, and stopped for up to three times it.
+    `lost_s`: of the leases of several controllers; they are away for up to twice it, and stopped for up to three times
+    it or 30 s, whichever is longer.
     """
 
     commands: int
@@ -146,6 +149,8 @@ def _run(plan: Plan, place: Path, made: list[Booted]) -> Outcome:
         _settle(plan, here, load, wide)
         verdict = _verdict(here, load, wide)
         verdict.stuck += faults.errors
+        if plan.controllers > 1:
+            judge_faults(verdict, faults.counted, asked=plan.commands, partitions_taken=len(moves.taken_s))
     finally:
         load.close()
         rogue.close()
@@ -173,11 +178,18 @@ def _storm(
 ) -> None:
     """Ask, while everything goes wrong, until all was asked and almost all has ended."""
     told_s, few = time.monotonic(), plan.boxes * 2
-    end_s = None
-    while len(load.asked) < plan.commands or (load.open > few and time.monotonic() < (end_s or 0)):
+    end_s: float | None = None
+
+    def goes_on() -> bool:
+        if end_s is None:
+            return True
+        now = time.monotonic()
+        return (faults.owing and now < end_s + _OWING_S) or (load.open > few and now < end_s)
+
+    while goes_on():
         here.tend()
         load.pump(plan.commands)
-        faults.tick(load.ended, load.real_done)
+        faults.tick(load.ended, load.real_done, asked=len(load.asked) / plan.commands)
         moves.tick()
         if wide is not None:
             wide.tick(len(load.asked) / plan.commands)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from chaos.load import Asked
-from chaos.verdict import OURS, Done, Start, Told, Verdict, judge
+from chaos.verdict import JUDGED_FROM, OF_CONTROLLERS, OURS, Done, Start, Told, Verdict, judge, judge_faults
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -182,3 +182,19 @@ def shared(booted: int, others: int, *, there: tuple[str, ...] = ("booted-1", "b
     """Judge a run in which so much was asked of two booted boxes, and of another one."""
     asked_of = [*(f"booted-{number % 2 + 1}" for number in range(booted)), *["box-1"] * others]
     return judge([Asked("", "desired", name, 0.0, rev=1) for name in asked_of], {}, {}, {}, booted=there)
+
+
+def test_a_run_of_several_controllers_without_one_of_its_faults_shows_nothing() -> None:
+    every = dict.fromkeys(OF_CONTROLLERS, 1)
+    whole = Verdict()
+    judge_faults(whole, every, asked=JUDGED_FROM, partitions_taken=1)
+    assert whole.clean
+    for kind in OF_CONTROLLERS:
+        lacking = Verdict()
+        judge_faults(lacking, every | {kind: 0}, asked=JUDGED_FROM, partitions_taken=1)
+        assert lacking.words == [f"never happened: {kind}"]
+    unmoved, short = Verdict(), Verdict()
+    judge_faults(unmoved, every, asked=JUDGED_FROM, partitions_taken=0)
+    assert unmoved.words == ["never happened: others took the partitions of a controller that was away"]
+    judge_faults(short, {}, asked=JUDGED_FROM - 1, partitions_taken=0)
+    assert short.clean

@@ -28,6 +28,11 @@ _TRIES_OF_ONE = 5
 LEAST_BOOTED, JUDGED_FROM = 0.30, 200
 """The share of everything asked that booted boxes must have had, in a run of so many at least: a third is meant."""
 
+KILLED, WIPED, DATABASE_RESTARTED = "kill controller", "broker lost its persistence", "restart database"
+STOPPED_LONG = "controller stopped for 30 s, then continued"
+OF_CONTROLLERS = (KILLED, STOPPED_LONG, DATABASE_RESTARTED, WIPED)
+"""The faults that a run with several controllers is about: such a run shows nothing where one of them never came."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
@@ -175,6 +180,22 @@ def _share(verdict: Verdict, asked: Collection[Asked], booted: Collection[str]) 
     theirs = sum(one.box in booted for one in asked)
     if booted and len(asked) >= JUDGED_FROM and theirs < LEAST_BOOTED * len(asked):
         verdict.unshown.append(f"booted boxes had {theirs} of {len(asked)}: {LEAST_BOOTED:.0%} at least is meant")
+
+
+def judge_faults(verdict: Verdict, faults: Mapping[str, int], *, asked: int, partitions_taken: int) -> None:
+    """Hold that a run with several controllers had each of the faults that it is about.
+
+    Args:
+        verdict: `unshown` gets what did not happen.
+        faults: how often each kind came.
+        asked: of how many commands; a run of fewer than `JUDGED_FROM` need not have all.
+        partitions_taken: how often others took the partitions of a controller that was away.
+    """
+    if asked < JUDGED_FROM:
+        return
+    verdict.unshown += [f"never happened: {kind}" for kind in OF_CONTROLLERS if not faults.get(kind)]
+    if not partitions_taken:
+        verdict.unshown.append("never happened: others took the partitions of a controller that was away")
 
 
 def _ends(verdict: Verdict, one: Asked, told: Told, done: Done) -> None:

@@ -38,3 +38,8 @@ def of_the_day(items: Sequence[T], parts: int) -> list[T]:
 def how_many(a_day: int, whole: int) -> int:
     """Return how many examples a run takes: those of a day; with TEST_FULL=1 the whole."""
     return whole if os.environ.get("TEST_FULL") else a_day
+
+
+def how_many_in_turn(at_once: int, whole: int) -> int:
+    """Return how many examples a run takes: the whole where its file has one day of several, or with TEST_FULL=1."""
+    return whole if turns() > 1 else how_many(at_once, whole)

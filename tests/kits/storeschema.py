@@ -40,6 +40,8 @@ def make_released(url: str, *, rows: bool = True) -> None:
             connection.exec_driver_sql(one)
         if rows:
             add_rows(connection)
+            if engine.dialect.name == "postgresql":  # which counts on by itself where it has numbered the rows
+                connection.exec_driver_sql("SELECT setval(pg_get_serial_sequence('audit', 'number'), 100)")
         else:
             connection.exec_driver_sql("INSERT INTO meta VALUES ('schema', 1)")
     engine.dispose()

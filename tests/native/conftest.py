@@ -5,11 +5,18 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from native.shareskit import Table
 from native.simkit import Child
 
 from edgegpu_sim.driver import SimCard, SimDriver, make_card
 
 MakeChild = Callable[..., Child]
+
+
+@pytest.fixture(scope="session")
+def shares_table() -> Table:
+    """Return the table of what containers got of a card, which this run writes anew."""
+    return Table(Path(__file__).resolve().parents[2] / "build/shares.json")
 
 
 @pytest.fixture

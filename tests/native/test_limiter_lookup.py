@@ -49,6 +49,7 @@ WAYS: dict[str, tuple[tuple[str, ...], str, str]] = {
     "env -i": (("env", "-i", "/programs/lookup", "open"), "held", "held"),
     "setuid": ((*NOBODY, "/programs/setuid", "open"), "held", "held"),
     "another user": ((*NOBODY, "/programs/lookup", "open"), "held", "held"),
+    "su": (("su", "-s", "/bin/sh", "nobody", "-c", "/programs/lookup open"), "held", "held"),
     "exec": (("lookup", "exec"), "held", "held"),
     "fork": (("lookup", "fork"), "held", "held"),
     "static, by name": (("static", "open"), "held", "past"),
@@ -115,7 +116,7 @@ def held(parts: Parts, tmp_path_factory: pytest.TempPathFactory, request: pytest
 
 def words_of(*command: str) -> tuple[str, ...]:
     """Return a command with the path of a program of ours."""
-    return command if command[0] in {"env", "setpriv"} else (f"/programs/{command[0]}", *command[1:])
+    return command if command[0] in {"env", "setpriv", "su"} else (f"/programs/{command[0]}", *command[1:])
 
 
 @pytest.mark.parametrize("name", WAYS)

@@ -14,7 +14,22 @@ NAME = re.compile(r"`((?:[a-z0-9_]+/)*[a-z0-9_]+\.py)?(::\w+)?`")
 
 SHOWN, NONE = "Shown by: ", "no test ("
 """So begins a section's last paragraph; and so it goes on where it says why no test can show the answer."""
-
+COLUMN, UNTESTED = "test", "no test"
+"""The heading of a table's last column, in which a row has the numbers of its section's tests, or says that none is."""
+NUMBERED = re.compile(r"(\d+)\. `")
+WAYS = (
+    "own `LD_PRELOAD`",
+    "`env -i`",
+    "`unshare -Urm`",
+    "a static program",
+    "an own copy of the driver",
+    "the shared usage file",
+    "`ptrace` among its own",
+    "a nested container",
+    "own mount namespace",
+    "link map",
+)
+"""What a container's author of the worst intent tries, in the first column of those tables."""
 
 ANSWERS = 58
 """How many threats the page has at least."""
@@ -26,6 +41,14 @@ def sections() -> list[tuple[str, list[str]]]:
     parts = [part.partition("\n") for part in re.split(r"^### ", text, flags=re.MULTILINE)[1:]]
     found = [(head, [" ".join(one.split()) for one in rest.split("\n\n")]) for head, _, rest in parts]
     return [(head, [one.removeprefix(SHOWN) for one in rest if one.startswith(SHOWN)]) for head, rest in found]
+
+
+def rows_with_tests(head: str) -> list[list[str]]:
+    """Return the rows, as cells, of a section's tables whose last column names tests."""
+    text = SECURITY.partition(f"### {head}\n")[2].partition("\n### ")[0]
+    tables = re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)
+    parted = [[re.split(r" *\| *", line.strip("|\n ")) for line in table.splitlines()] for table in tables]
+    return [row for table in parted if table[0][-1] == COLUMN for row in table[2:]]
 
 
 @functools.cache
@@ -51,6 +74,18 @@ def test_every_section_names_tests_that_are_there() -> None:
             one = function or ("" if later else following)  # a long name stands in two parts: the file, the function
             assert one, f"{file} is named, no test of it: {head}"
             assert one.removeprefix("::") in named_in(named), f"{named}{one} is not there: {head}"
+
+
+def test_each_way_of_a_containers_author_names_its_tests_or_says_that_there_is_none() -> None:
+    ways: list[str] = []
+    for head, shown in sections():
+        rows = rows_with_tests(head)
+        numbers = NUMBERED.findall(shown[0]) if rows else []
+        assert numbers == [str(number) for number in range(1, len(numbers) + 1)], head
+        for way, *_, tests in rows:
+            assert tests == UNTESTED or set(tests.split(", ")) <= set(numbers), f"{way}: there is no test {tests}"
+            ways.append(way)
+    assert [words for words in WAYS if not any(words in way for way in ways)] == []
 
 
 def test_a_test_is_found_by_its_own_name_alone() -> None:

@@ -1,7 +1,9 @@
 """Arguments and options that commands share: boxes, apps, commands; each completed by the shell."""
 
 import os
+import re
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -49,7 +51,11 @@ def check_expected(expect: BoxSet | None, *, preview: bool) -> None:
     Raises:
         typer.BadParameter: both are given.
     """
-    if preview and expect is not None:
+    _refuse_preview(preview=preview and expect is not None)
+
+
+def _refuse_preview(*, preview: bool) -> None:
+    if preview:
         text = "it prints a token, and --expect takes one: give one of the two"
         raise typer.BadParameter(text, param_hint="--preview")
 
@@ -65,6 +71,38 @@ def expected_by(token: str, *, selector: str, preview: bool) -> BoxSet | None:
     if expect is not None and not selector:
         raise typer.BadParameter("it is for boxes by their labels: give -l too", param_hint="--expect")
     return expect
+
+
+@dataclass(frozen=True, slots=True)
+class SeenBox:
+    """A box as the preview of one box has shown it: its device id, and the revision of what is requested of it."""
+
+    rev: int
+    device: str
+
+    @property
+    def token(self) -> str:
+        """What `--preview` prints, and `--expect` takes."""
+        return f"{self.rev}@{self.device}"
+
+
+_SEEN_BOX = re.compile("([0-9]{1,15})@([0-9a-f]{16})")
+
+
+def seen_box_of(token: str, *, preview: bool) -> SeenBox | None:
+    """Return the box that the preview of one box has shown, by its token; None where none is given.
+
+    Raises:
+        typer.BadParameter: it is no such token, or a preview is asked for too.
+    """
+    if not token:
+        return None
+    found = _SEEN_BOX.fullmatch(token)
+    if found is None:
+        text = "it is no token that --preview prints for one box; one for boxes by their labels needs -l too"
+        raise typer.BadParameter(text, param_hint="--expect")
+    _refuse_preview(preview=preview)
+    return SeenBox(int(found[1]), found[2])
 
 
 def complete_boxes(context: typer.Context, incomplete: str) -> list[str]:
@@ -154,7 +192,7 @@ ContainerOption = Annotated[
 ]
 PreviewOption = Annotated[bool, typer.Option("--preview", help="Change nothing: say what would come of it.")]
 ExpectOption = Annotated[
-    str, typer.Option("--expect", metavar="TOKEN", help="As --preview prints it: change those boxes alone.")
+    str, typer.Option("--expect", metavar="TOKEN", help="As --preview prints it: change what was shown alone.")
 ]
 WaitOption = Annotated[bool, typer.Option("--wait", help="Wait until the box has applied or refused it.")]
 TimeoutOption = Annotated[

@@ -61,10 +61,11 @@ def tried(box: str, ask: Callable[[], T], *, many: bool) -> T | RefusedBox:
         return RefusedBox(box, error)
 
 
-def print_token(seen: str, *, as_json: bool) -> None:
-    """Print the token of the boxes that a preview has shown; on stderr beside JSON. An older server gives none."""
+def print_token(seen: str, *, as_json: bool, many: bool = True) -> None:
+    """Print the token of what a preview has shown; on stderr beside JSON. An older server gives none."""
     if seen:
-        typer.echo(f"to change these boxes, --expect in the place of --preview:\n  --expect {seen}", err=as_json)
+        what = "change these boxes" if many else "set them if nobody does meanwhile"
+        typer.echo(f"to {what}, --expect in the place of --preview:\n  --expect {seen}", err=as_json)
 
 
 def end_by(statuses: Sequence[int]) -> None:

@@ -39,6 +39,8 @@ from edgegpu_cloud.cli.remote.rollouts import RemoteRollouts
 from edgegpu_cloud.controller.status import trouble
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.access import Access
+from edgegpu_cloud.fleet.audit.entries import AuditedChange, Author, entry_of
+from edgegpu_cloud.fleet.audit.kinds import AuditKind
 from edgegpu_cloud.fleet.fleet import Fleet
 from edgegpu_cloud.fleet.history.evidence import EvidenceService
 from edgegpu_cloud.fleet.operations.operations import Operations
@@ -46,7 +48,7 @@ from edgegpu_cloud.fleet.views import BoxView
 from edgegpu_cloud.layout import DEFAULT_FOLDER, CloudConfig, CloudLayout, load, store_url
 from edgegpu_cloud.ownership import account, become_owner, remedy_for
 from edgegpu_cloud.rollouts.rollouts import Rollouts
-from edgegpu_cloud.store.records import BoxState
+from edgegpu_cloud.store.records import AuditEntry, BoxState, Json
 from edgegpu_cloud.store.store import ControllerStore
 from edgegpu_cloud.store.summaries.box_list import UNINSTALLED
 from edgegpu_sync.errors import SyncError
@@ -101,6 +103,11 @@ class LocalCloud(Cloud):
 def operator() -> str:
     """Return the name of the operator who runs this command, for the audit and the boxes' journals."""
     return f"operator {invoking_user()}"
+
+
+def store_entry(what: AuditKind, before: Json, after: Json) -> AuditEntry:
+    """Return the audit's entry of a change of the whole store, by the operator who runs this command."""
+    return entry_of(Author(operator(), time.time()), what, AuditedChange(before, after))
 
 
 @contextmanager

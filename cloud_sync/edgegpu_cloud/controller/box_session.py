@@ -1,11 +1,12 @@
 """One box and its new messages: what becomes of its records, and what is to be sent to it. Imports no I/O."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import assert_never
 
 from pydantic import TypeAdapter
 
+from edgegpu_base.records import replace
 from edgegpu_cloud.controller.measured import evidence_in, moments_in
 from edgegpu_cloud.controller.rules import BEHIND_S, next_send_s
 from edgegpu_cloud.phrases import phrase

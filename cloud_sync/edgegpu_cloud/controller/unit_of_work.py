@@ -1,8 +1,9 @@
 """One transaction of the controller: what came is stored, what is due gets its seq and is written, then it is sent."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
+from edgegpu_base.records import replace
 from edgegpu_cloud.controller.box_session import BoxSession
 from edgegpu_cloud.controller.outgoing import (
     OutgoingMessage,
@@ -172,19 +173,19 @@ class UnitOfWork:
         self,
         ask: Mapping[DeviceId, Collection[RefreshRequest]],
         *,
+        events: Mapping[DeviceId, Latest],
         results: Mapping[DeviceId, Sequence[CommandId]] | None = None,
         spread: bool = False,
     ) -> None:
-        """Send receipts to the boxes of `ask`."""
+        """Send receipts to the boxes of `ask`; `events` are the last stored ones of those of them that have any."""
         if not ask:
             return
-        events = self.tx.boxes.latest(list(ask), [TopicKind.EVENT])
         server_times = self.tx.leases.server_times(ask, self.now_s)
         for device, wanted in ask.items():
             box = self.boxes[device]
             self.outgoing += receipt_messages(
                 box,
-                upto=events_upto(box, events.get((device, TopicKind.EVENT))),
+                upto=events_upto(box, events.get(device)),
                 server_time=server_times[device],
                 results=(results or {}).get(device, ()),
                 ask=wanted,
@@ -275,7 +276,9 @@ class UnitOfWork:
             session.ask = self._without_repeated_birth_request(session)
         told = [session for session in sessions if session.answer or session.receipts or session.ask]
         results = {session.box.device: session.receipts for session in told}
-        self.receipts({session.box.device: session.ask for session in told}, results=results, spread=len(told) > 1)
+        ask = {session.box.device: session.ask for session in told}
+        events = {session.box.device: one for session in told if (one := session.latest.get(TopicKind.EVENT))}
+        self.receipts(ask, events=events, results=results, spread=len(told) > 1)
         self.desired(born)
         return self.dispatch(self._with_due_work(sessions))
 
@@ -353,7 +356,8 @@ class UnitOfWork:
             self.boxes[device] = replace(box, look_at_s=self.now_s + wait_s, looks=box.looks + 1)
         self.keys(boxes)
         self.desired(boxes)
-        self.receipts(dict.fromkeys(boxes, (RefreshRequest.REPORTED,)), spread=len(boxes) > 1)
+        ask = dict.fromkeys(boxes, (RefreshRequest.REPORTED,))
+        self.receipts(ask, events=self._last_events(ask), spread=len(boxes) > 1)
         return False
 
     def apply_changes(self, devices: Sequence[DeviceId]) -> bool:
@@ -402,4 +406,8 @@ class UnitOfWork:
             device: always if box.sequence.epoch is not None else (*always, RefreshRequest.STATUS)
             for device, box in boxes.items()
         }
-        self.receipts(ask, results=recent, spread=spread)
+        self.receipts(ask, events=self._last_events(ask), results=recent, spread=spread)
+
+    def _last_events(self, devices: Collection[DeviceId]) -> dict[DeviceId, Latest]:
+        stored = self.tx.boxes.latest(devices, [TopicKind.EVENT]) if devices else {}
+        return {device: one for (device, _), one in stored.items()}

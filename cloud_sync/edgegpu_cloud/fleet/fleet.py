@@ -28,7 +28,13 @@ from edgegpu_cloud.fleet.following import follow
 from edgegpu_cloud.fleet.history.box_history import CHANGES, BoxHistories, MachineChange
 from edgegpu_cloud.fleet.history.metrics import CardHistory, UseRange, card_histories
 from edgegpu_cloud.fleet.limits.app_page import AppPage, AppQuery, app_page_of
-from edgegpu_cloud.fleet.limits.changes import check_unchanged, history_of, requests_of
+from edgegpu_cloud.fleet.limits.changes import (
+    LimitsChange,
+    check_unchanged,
+    history_of,
+    replaced_limits,
+    requests_of,
+)
 from edgegpu_cloud.fleet.limits.history import ContainerKey, LimitsHistoryEntry
 from edgegpu_cloud.fleet.limits.requests import RequestedItem
 from edgegpu_cloud.fleet.listing import (
@@ -289,7 +295,13 @@ class Fleet:
     def set_limits(
         self, device: str, limits: ContainerLimits, *, expect_rev: int | None = None, document_rev: int | None = None
     ) -> int:
-        """Set the limits of one container of an app; return the revision. The same limits again are tried again.
+        """Set the limits of one container of an app; return the revision. It does what `put_limits` does."""
+        return self.put_limits(device, limits, expect_rev=expect_rev, document_rev=document_rev).rev
+
+    def put_limits(
+        self, device: str, limits: ContainerLimits, *, expect_rev: int | None = None, document_rev: int | None = None
+    ) -> LimitsChange:
+        """Set the limits of one container of an app; return what became of it. The same limits again are tried again.
 
         A request for another container of the app is dropped where it was refused because there is none of that name.
 
@@ -310,13 +322,15 @@ class Fleet:
             cluster = cluster_of(tx, box)
             check_settles(tx, box, cluster, self._access.scope)
             refused = refused_names(tx, box)
+            key = ContainerKey(limits.namespace, limits.app, limits.container)
             if expect_rev is not None:
-                check_unchanged(tx, box, ContainerKey(limits.namespace, limits.app, limits.container), expect_rev)
+                check_unchanged(tx, box, key, expect_rev)
 
             def edit(spec: Spec) -> Spec:
                 return without_refused(with_limits(spec, limits, cluster=cluster), limits, refused)
 
-            return set_spec(tx, box, edit, who, expect_rev=document_rev)
+            rev = set_spec(tx, box, edit, who, expect_rev=document_rev)
+            return LimitsChange(rev, replaced_limits(tx, box, key, rev))
 
     def forget_limits(
         self,

@@ -1,8 +1,8 @@
 """Summaries of boxes for lists, kept in step with what boxes say and what people ask."""
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
 
+from edgegpu_base.records import replace
 from edgegpu_cloud.fleet.limits.apps import app_name
 from edgegpu_cloud.fleet.preview.capacity import capacity_of
 from edgegpu_cloud.fleet.reports import LatestMessages, pods_of

@@ -1,12 +1,13 @@
 """Conversion between rows and dataclasses."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlalchemy import RowMapping
 
+from edgegpu_base.records import values_reader
 from edgegpu_cloud.store.records import BoxRecord, BoxState, Latest, StoredCommand, partition_of
 from edgegpu_sync.ids import DeviceId
 from edgegpu_sync.messages.stamps import Epoch, Stamp
@@ -29,7 +30,14 @@ def record_of(record: type[T], row: RowMapping | Mapping[str, Any], **converted:
 
 def values_of(record: "DataclassInstance") -> Values:
     """Return the fields of a record by name, as they are: `asdict` would copy each value, however deep."""
-    return {name: getattr(record, name) for name in _names(type(record))}
+    names, values = _reader(type(record))
+    return dict(zip(names, values(record), strict=True))
+
+
+@cache
+def _reader(record: "type[DataclassInstance]") -> tuple[tuple[str, ...], Callable[[object], tuple[Any, ...]]]:
+    names = _names(record)
+    return names, values_reader(names)
 
 
 @cache
@@ -57,13 +65,14 @@ def box_values(box: BoxRecord) -> Values:
 
 _STATE = ("device", "online", "seen_at_s", "spec_rev", "told_rev", "observed_rev", "applied_rev", "look_at_s", "looks")
 _NUMBERS = ("enrolment", "instance", "next_seq", "rev", "digest", "restored", "key_set")
+_state_of, _numbers_of = values_reader(_STATE), values_reader(_NUMBERS)
 
 
 def box_state_values(box: BoxRecord) -> Values:
     """Write what a controller and a request change in a row of `boxes`."""
     sequence, epoch = box.sequence, box.sequence.epoch
-    values = {name: getattr(box, name) for name in _STATE} | {name: getattr(sequence, name) for name in _NUMBERS}
-    return values | {
+    values = zip((*_STATE, *_NUMBERS), (*_state_of(box), *_numbers_of(sequence)), strict=True)
+    return dict(values) | {
         "touched": box.touched,
         "epoch_count": epoch.count if epoch else None,
         "epoch_nonce": epoch.nonce if epoch else None,

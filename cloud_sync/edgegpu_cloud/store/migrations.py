@@ -6,6 +6,7 @@ never loads it. Alembic's proxy `op` belongs to the whole process, so one thread
 
 import logging
 import threading
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -94,7 +95,11 @@ def check_not_newer(found: int | None, folder: Path = FOLDER) -> None:
         )
 
 
-def upgrade(url: str, folder: Path = FOLDER) -> int | None:
+Then = Callable[[Connection, int], None]
+"""What is done in the transaction of a migration when the tables are new; it is given the version that they had."""
+
+
+def upgrade(url: str, folder: Path = FOLDER, *, then: Then | None = None) -> int | None:
     """Bring the tables of a database to the newest version; return the version that they had, None for no tables.
 
     SQLite does so with foreign keys off: a table that is copied and dropped would take the rows with it that refer to
@@ -107,7 +112,10 @@ def upgrade(url: str, folder: Path = FOLDER) -> int | None:
     engine = open_engine(url, foreign_keys=False)
     try:
         with _ONE_AT_A_TIME, writing(engine).begin() as connection:
-            return migrate(connection, folder)
+            found = migrate(connection, folder)
+            if then is not None and found not in (None, newest(folder)):
+                then(connection, found)
+            return found
     finally:
         engine.dispose()
 

@@ -37,6 +37,14 @@ class Refusal(StrEnum):
     THROTTLED = "throttled"
 
 
+def add_audit(connection: Connection, *entries: AuditEntry) -> None:
+    """Store what persons changed; tables of any version take it: the audit's columns are those of edgegpu 0.1.0."""
+    rows = [values_of(one) for one in entries]
+    for row in rows:
+        del row["number"]
+    connection.execute(insert(_AUDIT), rows)
+
+
 _NEXT = text(
     "INSERT INTO meta (key, value) VALUES (:key, :by) "
     "ON CONFLICT (key) DO UPDATE SET value = meta.value + :by RETURNING value"
@@ -241,10 +249,7 @@ class NoteTable:
 
     def audit(self, *entries: AuditEntry) -> None:
         """Store what a person changed."""
-        rows = [values_of(one) for one in entries]
-        for row in rows:
-            del row["number"]
-        self._connection.execute(insert(_AUDIT), rows)
+        add_audit(self._connection, *entries)
 
     def trim_audit(self, what: str, *, keep: int) -> None:
         """Drop the oldest entries of one kind, all but `keep`."""

@@ -29,9 +29,10 @@ from edgegpu_cloud.store.migrations import (
     version_in_use,
     version_of,
 )
-from edgegpu_cloud.store.notes import NoteTable
+from edgegpu_cloud.store.notes import NoteTable, add_audit
 from edgegpu_cloud.store.operations.tables import OperationTable
 from edgegpu_cloud.store.people.tables import PeopleTable
+from edgegpu_cloud.store.records import AuditEntry
 from edgegpu_cloud.store.retention import Purge, Retention
 from edgegpu_cloud.store.rollouts.planned import PlanTable
 from edgegpu_cloud.store.rollouts.tables import RolloutTable
@@ -296,15 +297,32 @@ def _check_version(found: int, url: URL) -> None:
         raise OlderTablesError(text, remedy=phrase("run `edgegpu-cloud migrate` (docs/cloud/upgrade.md)"))
 
 
-def migrate_tables(url: str) -> int | None:
+def migrate_tables(url: str, audited: Callable[[int], AuditEntry] | None = None) -> int | None:
     """Bring the tables of a database to this program's version; return the version that they had, None for no tables.
+
+    `audited` makes of the version that they had an entry of the audit, which is stored in the same transaction.
 
     Raises:
         CloudError: they are a newer edgegpu's, or a reference would be broken: nothing has changed.
         StoreError: the database refuses: nothing has changed.
     """
+    then = None if audited is None else lambda connection, found: add_audit(connection, audited(found))
     with explaining(make_url(url)):
-        return upgrade(url)
+        return upgrade(url, then=then)
+
+
+def audit_store(url: str, entry: AuditEntry) -> None:
+    """Store an entry of the audit in a database whose tables may have an earlier version.
+
+    Raises:
+        StoreError: the database refuses.
+    """
+    engine = open_engine(url)
+    try:
+        with explaining(make_url(url)), writing(engine).begin() as connection:
+            add_audit(connection, entry)
+    finally:
+        engine.dispose()
 
 
 @contextmanager

@@ -1,10 +1,12 @@
 """The pure rules of the link: how long to wait, which version to speak, what to quarantine, when to give up."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Final, Literal, assert_never
+
+from edgegpu_base.records import replace
 
 Protocol = Literal[4, 5]
 V311: Final = 4

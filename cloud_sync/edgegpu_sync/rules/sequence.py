@@ -1,8 +1,9 @@
 """Order and replay protection without a clock, on the controller's side: a box's numbers, and which come next."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from edgegpu_base.records import replace
 from edgegpu_sync.errors import MessageRefusedError, RefusalReason
 from edgegpu_sync.messages.stamps import Epoch, Stamp
 from edgegpu_sync.messages.uplink import Birth, CommandNotTaken, Reported

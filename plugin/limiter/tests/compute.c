@@ -1,12 +1,17 @@
-/* compute.c - programs that keep a card busy: `compute share NS DEPTH SECONDS PROCESSES [AFTER]`, of which
+/* compute.c - programs that keep a card busy: `compute share NS DEPTH SECONDS [PROCESSES [AFTER]]`, of which
  * the first AFTER seconds are not measured, and others below.
  *
- * What is measured is work: the kernels that were let in between the first and the last, and their time on
- * the simulated card, against the time that went by. */
+ * What is measured is work: kernels and their time on the simulated card, against the time that went by. That
+ * begins before the first kernel is launched, and ends when one more is let in after the last is over: so what the
+ * last ones cost has been paid for. A program that the machine keeps waiting, at whatever moment, is given
+ * less for it and never more. */
 #define _GNU_SOURCE
 #include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -19,6 +24,11 @@ typedef struct CUgraph_st *CUgraph;
 CUresult cuModuleLoadData(CUmodule *out, const void *image);
 CUresult cuModuleGetFunction(void **out, CUmodule module, const char *name);
 CUresult cuStreamCreate(CUstream *out, unsigned int flags);
+CUresult cuStreamCreateWithPriority(CUstream *out, unsigned int flags, int priority);
+CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest);
+CUresult cuDeviceGetDevResource(CUdevice device, void *out, int type);
+CUresult cuDevResourceGenerateDesc(void **out, void *all, unsigned int number);
+CUresult cuGreenCtxStreamCreate(CUstream *out, CUgreenCtx green, unsigned int flags, int priority);
 CUresult cuStreamDestroy_v2(CUstream stream);
 CUresult cuStreamBeginCapture_v2(CUstream stream, int mode);
 CUresult cuStreamEndCapture(CUstream stream, CUgraph *out);
@@ -28,13 +38,25 @@ CUresult cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr at, uint32_t value
 
 #define NS 1000000000ull
 
+#define STREAMS 2
+#define GRAPHS 600
+#define RESOURCE_BYTES 144		/* of a CUdevResource */
+
 struct shared {				/* between the processes of one run */
-	int ready;
-	uint64_t first, last, count;
+	int ready, over;
+	uint64_t began, ended, count;
 };
 
-static const char *current;		/* NULL, "none" or "other" */
-static int own;				/* the program asks for multiprocessors of its own choice */
+struct windows {			/* one after the other, with nothing between them */
+	pthread_mutex_t lock;
+	uint64_t began, length, count;
+};
+
+/* How a program launches: "share", plainly; "own", it asks for multiprocessors of its own choice; "none" and "other",
+ * while no context or another one is current; "priority", in streams of the highest and the lowest one in turn;
+ * "green" and "in-green", in a stream of a green context, with the primary one or the green one current. */
+static const char *const ways[] = { "share", "own", "none", "other", "priority", "green", "in-green", NULL };
+static const char *way = "share";
 static __typeof__(&cuLaunchKernel) launch_kernel;
 static void *spin;
 
@@ -60,11 +82,16 @@ static void load(void)
 	launch_kernel = CU(cuLaunchKernel);
 }
 
+static bool is(const char *one)
+{
+	return strcmp(way, one) == 0;
+}
+
 static void start(void)
 {
 	client_open("libcuda.so.1");
 	client_start();
-	if (own) {		/* whether the driver gives them does not matter */
+	if (is("own")) {	/* whether the driver gives them does not matter */
 		CUcontext context;
 
 		CU(cuCtxCreate_v3)(&context, NULL, 1, 0, 0);
@@ -79,59 +106,99 @@ static void launch(CUstream stream, uint64_t ns)
 	MUST(launch_kernel(spin, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL) == CUDA_SUCCESS);
 }
 
-static uint64_t measured_from;
-
-static void admitted(struct shared *shared)
+static void green_stream(CUstream *out)
 {
-	uint64_t now = now_ns(), none = 0;
+	unsigned char resource[RESOURCE_BYTES];
+	CUcontext context;
+	CUgreenCtx green;
+	void *description;
 
-	if (now < measured_from)
-		return;
-	__atomic_add_fetch(&shared->count, 1, __ATOMIC_SEQ_CST);
-	__atomic_compare_exchange_n(&shared->first, &none, now, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
-	__atomic_store_n(&shared->last, now, __ATOMIC_SEQ_CST);
+	MUST(CU(cuDeviceGetDevResource)(0, resource, 1) == CUDA_SUCCESS);
+	MUST(CU(cuDevResourceGenerateDesc)(&description, resource, 1) == CUDA_SUCCESS);
+	MUST(CU(cuGreenCtxCreate)(&green, description, 0, 1) == CUDA_SUCCESS);
+	MUST(CU(cuGreenCtxStreamCreate)(out, green, 1, 0) == CUDA_SUCCESS);
+	MUST(CU(cuCtxFromGreenCtx)(&context, green) == CUDA_SUCCESS);
+	if (is("in-green"))
+		MUST(CU(cuCtxSetCurrent)(context) == CUDA_SUCCESS);
+}
+
+/* The streams to launch to in turn; returns how many. */
+static unsigned int make_streams(CUstream streams[STREAMS])
+{
+	int least, greatest;
+
+	if (is("priority")) {
+		MUST(CU(cuCtxGetStreamPriorityRange)(&least, &greatest) == CUDA_SUCCESS && greatest < least);
+		MUST(CU(cuStreamCreateWithPriority)(&streams[0], 1, greatest) == CUDA_SUCCESS);
+		MUST(CU(cuStreamCreateWithPriority)(&streams[1], 1, least) == CUDA_SUCCESS);
+		return 2;
+	}
+	if (is("green") || is("in-green"))
+		green_stream(&streams[0]);
+	else
+		MUST(CU(cuStreamCreate)(&streams[0], 0) == CUDA_SUCCESS);
+	return 1;
 }
 
 /* What is current while streams of the first context are launched to. */
-static void become(const char *which)
+static void leave_context(void)
 {
 	CUcontext context = NULL;
 
-	if (strcmp(which, "other") == 0)
+	if (is("other"))
 		MUST(CU(cuCtxCreate_v2)(&context, 0, 0) == CUDA_SUCCESS);
-	else
+	else if (is("none"))
 		MUST(CU(cuCtxSetCurrent)(NULL) == CUDA_SUCCESS);
 }
 
-static void work(struct shared *shared, uint64_t ns, int depth, uint64_t until)
+/* Launches kernels, so many before it waits for them, and tells of each when it was launched. Returns the first stream. */
+static CUstream keep_busy(uint64_t ns, int depth, uint64_t until, void (*let_in)(void *to, uint64_t launched), void *to)
 {
-	CUstream stream;
+	CUstream streams[STREAMS];
+	unsigned int number = make_streams(streams), next = 0;
 
-	MUST(CU(cuStreamCreate)(&stream, 0) == CUDA_SUCCESS);
-	if (current != NULL)
-		become(current);
+	leave_context();
 	while (now_ns() < until) {
 		for (int i = 0; i < depth && now_ns() < until; i++) {
-			launch(stream, ns);
-			admitted(shared);
+			uint64_t launched = now_ns();
+
+			launch(streams[next++ % number], ns);
+			let_in(to, launched);
 		}
-		MUST(CU(cuStreamSynchronize)(stream) == CUDA_SUCCESS);
+		for (unsigned int i = 0; i < number; i++)
+			MUST(CU(cuStreamSynchronize)(streams[i]) == CUDA_SUCCESS);
 	}
+	return streams[0];
 }
 
-static struct shared *shared_page(void)
+static void *shared_page(size_t size)
 {
-	struct shared *shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,
-				     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	void *page = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
-	MUST(shared != MAP_FAILED);
-	return shared;
+	MUST(page != MAP_FAILED);
+	return page;
+}
+
+static uint64_t measured_from;
+
+static void add_work(void *to, uint64_t launched)
+{
+	struct shared *shared = to;
+	uint64_t began = __atomic_load_n(&shared->began, __ATOMIC_SEQ_CST);
+
+	if (launched < measured_from)
+		return;
+	__atomic_add_fetch(&shared->count, 1, __ATOMIC_SEQ_CST);
+	while ((began == 0 || launched < began) &&
+	       !__atomic_compare_exchange_n(&shared->began, &began, launched, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+		;
 }
 
 /* The percent of the card that the processes got together. */
 static int share(uint64_t ns, int depth, double seconds, int processes, double after)
 {
-	struct shared *shared = shared_page();
+	struct shared *shared = shared_page(sizeof(*shared));
+	CUstream stream;
 	int status;
 
 	for (int i = 0; i < processes; i++) {
@@ -142,27 +209,62 @@ static int share(uint64_t ns, int depth, double seconds, int processes, double a
 		while (__atomic_load_n(&shared->ready, __ATOMIC_SEQ_CST) < processes)
 			pause_ms(1);
 		measured_from = now_ns() + (uint64_t)(after * 1e9);
-		work(shared, ns, depth, now_ns() + (uint64_t)(seconds * 1e9));
+		stream = keep_busy(ns, depth, now_ns() + (uint64_t)(seconds * 1e9), add_work, shared);
+		if (__atomic_add_fetch(&shared->over, 1, __ATOMIC_SEQ_CST) == processes) {
+			launch(stream, 1);	/* is let in when all else has been paid for */
+			shared->ended = now_ns();
+		}
 		_exit(0);
 	}
 	for (int i = 0; i < processes; i++)
 		MUST(wait(&status) > 0 && status == 0);
-	printf("%.2f\n", 100.0 * (double)((shared->count - 1) * ns) / (double)(shared->last - shared->first));
+	printf("%.2f\n", 100.0 * (double)(shared->count * ns) / (double)(shared->ended - shared->began));
 	return 0;
 }
 
-/* The percent of each window, until nobody reads; `compute follow NS SECONDS [DEPTH]`. */
-static int follow(uint64_t ns, double seconds, int depth)
-{
-	struct shared shared;
+static uint64_t kernel_ns;
 
+/* A window ends where a kernel is let in, which is the first of the next one. */
+static void add_to_window(void *to, uint64_t launched)
+{
+	struct windows *windows = to;
+	uint64_t now;
+	(void)launched;
+
+	MUST(pthread_mutex_lock(&windows->lock) == 0);
+	now = now_ns();
+	if (windows->began == 0)
+		windows->began = now;
+	if (now - windows->began >= windows->length) {
+		printf("%.2f\n", 100.0 * (double)(windows->count * kernel_ns) / (double)(now - windows->began));
+		windows->began = now;
+		windows->count = 0;
+	}
+	windows->count++;
+	MUST(pthread_mutex_unlock(&windows->lock) == 0);
+}
+
+/* The percent that the processes got together in each window, until nobody reads;
+ * `compute follow NS SECONDS [DEPTH [PROCESSES]]`. */
+static int follow(uint64_t ns, double seconds, int depth, int processes)
+{
+	struct windows *windows = shared_page(sizeof(*windows));
+	pthread_mutexattr_t shared;
+
+	pthread_mutexattr_init(&shared);
+	pthread_mutexattr_setpshared(&shared, PTHREAD_PROCESS_SHARED);
+	pthread_mutex_init(&windows->lock, &shared);
+	windows->length = (uint64_t)(seconds * 1e9);
+	kernel_ns = ns;
 	setlinebuf(stdout);
+	for (int i = 1; i < processes; i++) {
+		if (fork() != 0)
+			continue;
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		break;
+	}
 	start();
-	do {
-		memset(&shared, 0, sizeof(shared));
-		work(&shared, ns, depth, now_ns() + (uint64_t)(seconds * 1e9));
-	} while (printf("%.2f\n", shared.count < 2 ? 0 : 100.0 * (double)((shared.count - 1) * ns) /
-			(double)(shared.last - shared.first)) > 0);
+	keep_busy(ns, depth, UINT64_MAX, add_to_window, windows);
 	return 0;
 }
 
@@ -204,7 +306,7 @@ static void *beside(void *unused)
  * prints the percent that launches of the graph get. */
 static int capture(void)
 {
-	struct shared shared = { 0 };
+	uint64_t began = 0;
 	pthread_t thread;
 	CUgraphExec exec;
 	CUstream stream;
@@ -230,11 +332,12 @@ static int capture(void)
 		MUST(pthread_join(thread, NULL) == 0);
 	}
 	MUST(CU(cuGraphInstantiateWithFlags)(&exec, graph, 0) == CUDA_SUCCESS);
-	for (int i = 0; i < 120; i++) {
+	for (int i = 0; i <= GRAPHS; i++) {	/* so many that what was saved up before them is a small part */
 		MUST(CU(cuGraphLaunch)(exec, stream) == CUDA_SUCCESS);
-		admitted(&shared);
+		if (i == 0)
+			began = now_ns();
 	}
-	printf("%.2f\n", 100.0 * 119 * 2e6 / (double)(shared.last - shared.first));
+	printf("%.2f\n", 100.0 * GRAPHS * 2e6 / (double)(now_ns() - began));
 	return 0;
 }
 
@@ -307,20 +410,26 @@ static int streams(int rounds)
 	return 0;
 }
 
+static bool is_way(const char *what)
+{
+	for (const char *const *one = ways; *one != NULL; one++)
+		if (strcmp(what, *one) == 0)
+			return true;
+	return false;
+}
+
 int main(int argc, char **argv)
 {
 	const char *what = argc > 1 ? argv[1] : "";
 
-	own = strcmp(what, "own") == 0;
-	if ((strcmp(what, "none") == 0 || strcmp(what, "other") == 0) && argc == 5) {
-		current = what;
-		return share(strtoull(argv[2], NULL, 10), atoi(argv[3]), atof(argv[4]), 1, 0);
+	if (is_way(what) && argc >= 5 && argc <= 7) {
+		way = what;
+		return share(strtoull(argv[2], NULL, 10), atoi(argv[3]), atof(argv[4]), argc > 5 ? atoi(argv[5]) : 1,
+			     argc > 6 ? atof(argv[6]) : 0);
 	}
-	if ((own || strcmp(what, "share") == 0) && (argc == 6 || argc == 7))
-		return share(strtoull(argv[2], NULL, 10), atoi(argv[3]), atof(argv[4]), atoi(argv[5]),
-			     argc == 7 ? atof(argv[6]) : 0);
-	if (strcmp(what, "follow") == 0 && (argc == 4 || argc == 5))
-		return follow(strtoull(argv[2], NULL, 10), atof(argv[3]), argc == 5 ? atoi(argv[4]) : 1);
+	if (strcmp(what, "follow") == 0 && argc >= 4 && argc <= 6)
+		return follow(strtoull(argv[2], NULL, 10), atof(argv[3]), argc > 4 ? atoi(argv[4]) : 1,
+			      argc > 5 ? atoi(argv[5]) : 1);
 	if (strcmp(what, "values") == 0 && argc == 3)
 		return values(atoi(argv[2]));
 	if (strcmp(what, "capture") == 0)

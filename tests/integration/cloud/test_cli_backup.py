@@ -80,6 +80,10 @@ class TestRestore:
         done = ok("restore", str(backup), *passphrase_words(tmp_path), "--json", folder=back).json
         assert done == {"folder": str(back), "from": newest(), "to": newest()}
         assert tree(back) == tree(made)
+        (entry,) = ok("audit", "--what", "store", "--json", folder=back).json
+        assert (entry["by"], entry["what"], entry["before"]) == ("operator anna", "store.restored", {})
+        assert entry["after"] == {"file": "all.backup", "version": newest()}
+        assert ok("audit", "--what", "store", "--json", folder=made).json == []
         assert {path.stat().st_mode & 0o777 for path in (back, back / "keys", back / "ca", back / "tls")} == {0o700}
         assert str(back / "broker/data") in (back / "broker/mosquitto.conf").read_text()
         assert ok("keys", "show", folder=back).out == ok("keys", "show", folder=made).out
@@ -132,6 +136,7 @@ class TestPostgresql:
         ok("restore", str(tmp_path / "all"), *words, "--database", again, folder=back)
         assert ok("tokens", "--json", folder=back).json == ok("tokens", "--json", folder=made).json
         assert not (back / "controller.pgdump").exists()
+        assert [one["what"] for one in ok("audit", "--what", "store", "--json", folder=back).json] == ["store.restored"]
         assert tree(back).keys() == tree(made).keys()
 
 

@@ -69,6 +69,53 @@ def test_limits_that_somebody_has_set_since_the_preview_stay(pair: Pair, asked: 
     assert results(pair, asked(*LIMITS, "--json"))["hall-1"][0] == "STORED", "who has not looked means it so"
 
 
+ONE = ("limits", "set", "hall-1", "asr", "--memory", "4")
+
+
+def set_by_anna(pair: Pair, app: str, units: int) -> None:
+    theirs = ContainerLimits(namespace="default", app=app, container="main", memory_units=units, core=1)
+    fleet = fleet_of(pair.site.store, ANNA, clock=pair.site.clock)
+    fleet.set_limits(fleet.box("hall-1").device, theirs)
+
+
+def units_on(pair: Pair) -> list[int]:
+    return [one["memory_units"] for one in pair.here("limits", "show", "hall-1", "--json").json]
+
+
+def test_limits_of_one_box_that_somebody_has_set_since_the_preview_stay(pair: Pair, asked: Callable[..., Done]) -> None:
+    token = token_of(asked(*ONE, "--preview"))
+    assert asked(*ONE, "--preview", "--json").err.splitlines()[-1].split() == ["--expect", token]
+    set_by_anna(pair, "asr", 3)
+    refused = asked(*ONE, "--expect", token)
+    assert (refused.code, refused.out) == (1, "")
+    assert "anna has set 3 units, core 1 meanwhile" in refused.err
+    assert units_on(pair) == [3]
+    token = token_of(asked(*ONE, "--preview"))
+    set_by_anna(pair, "ocr", 1)
+    assert asked(*ONE, "--expect", token).code == 0, "what she has set is another app"
+    assert sorted(units_on(pair)) == [1, 4]
+
+
+def test_whose_limits_were_replaced_is_told(pair: Pair, asked: Callable[..., Done]) -> None:
+    assert "replaced" not in asked(*ONE).out
+    set_by_anna(pair, "asr", 1)
+    shown = asked(*ONE).out
+    assert "replaced what anna had set at 20" in shown
+    assert ": 1 unit, core 1\n" in shown
+    assert "replaced" not in asked(*ONE).out, "the same once more"
+    set_by_anna(pair, "asr", 3)
+    found = asked(*ONE, "--json").json["replaced"]
+    assert (found["by"], found["limits"]["memory_units"]) == ("anna", 3)
+    assert asked(*ONE, "--memory", "5", "--json").json["replaced"] is None, "the limits before were their own"
+
+
+def test_a_token_of_another_box_is_refused(pair: Pair, asked: Callable[..., Done]) -> None:
+    token = token_of(asked("limits", "set", "hall-0", "asr", "--memory", "4", "--preview"))
+    refused = asked(*ONE, "--expect", token)
+    assert (refused.code, "the token of another box" in refused.err) == (1, True)
+    assert units_on(pair) == []
+
+
 @pytest.mark.parametrize("words", [LIMITS, SHARING], ids=["limits", "sharing"])
 def test_other_boxes_than_the_preview_has_shown_are_not_changed(
     pair: Pair, asked: Callable[..., Done], words: Sequence[str]
@@ -98,10 +145,12 @@ def test_with_json_the_token_is_beside_the_list(asked: Callable[..., Done], word
         ((*LIMITS, "--expect", "x"), "--expect"),
         ((*SHARING, "--expect", "3.AAAA"), "--expect"),
         (("limits", "set", "hall-0", "asr", "--memory", "4", "--expect", "0:"), "--expect"),
+        (("limits", "set", "hall-0", "asr", "--memory", "4", "--preview", "--expect", f"0@{16 * '0'}"), "--preview"),
+        ((*LIMITS, "--expect", f"0@{16 * '0'}"), "--expect"),
         (("sharing", "set", "hall-0", "--policy", "spread", "--expect", "0:"), "--expect"),
     ],
 )
-def test_a_token_is_for_a_change_of_boxes_by_labels(pair: Pair, words: Sequence[str], option: str) -> None:
+def test_a_token_is_for_the_change_that_was_shown(pair: Pair, words: Sequence[str], option: str) -> None:
     wrong = pair.here(*words)
     assert (wrong.code, option in wrong.err) == (2, True), wrong.err
     assert pair.here("operations", "list", "--json").json == []

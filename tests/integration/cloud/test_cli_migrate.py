@@ -57,6 +57,13 @@ def test_it_copies_the_store_and_migrates_it(old: Path) -> None:
     assert dump(f"sqlite:///{copy}") == before
     assert ok("boxes", folder=old).out.startswith("no boxes yet")
     assert ok("migrate", folder=old).out == f"nothing to do: the tables have version {newest()}\n"
+    (entry,) = ok("audit", "--what", "store", "--json", folder=old).json
+    assert (entry["by"], entry["what"]) == ("operator anna", "store.migrated")
+    assert (entry["before"], entry["after"], entry["result"]["state"]) == (
+        {"version": 0},
+        {"version": newest()},
+        "done",
+    )
     assert ok("migrate", "--json", folder=old).json == {"from": newest(), "to": newest(), "backup": ""}
 
 

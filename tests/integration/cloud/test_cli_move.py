@@ -88,6 +88,13 @@ def test_all_rows_arrive_and_the_configuration_names_the_database(made: Path, po
     assert done["rows"].keys() == {one.name for one in TableRow.metadata.sorted_tables}
     assert done["rows"]["births"] == 2
     assert dump(source) == before
+    (moved,) = ok("audit", "--what", "store", "--json", folder=made).json
+    assert (moved["by"], moved["what"]) == ("operator anna", "store.migrated")
+    assert (moved["before"], moved["after"]) == ({"database": done["kept"]}, {"database": done["database"]})
+    engine = open_engine(target)
+    with engine.begin() as connection:
+        connection.execute(text("DELETE FROM audit WHERE what = 'store.migrated'"))
+    engine.dispose()
     assert same_rows(source, target)
     text_ = (made / "controller.yaml").read_text()
     assert load(made / "controller.yaml").database.url == target

@@ -40,6 +40,20 @@ DOCKERFILE = FILE.with_name("Dockerfile").read_text()
 PLACE = "/var/lib/edgegpu-cloud"
 SERVED = ("https", "controller-1", "controller-2", "console-1", "console-2")
 ONCE = ("image", "init", "add-controller-2", "cli")
+FILES = ("files", "bring-files")
+CONSOLE_FILES = {
+    "controller.yaml",
+    "keys/root.pub",
+    "ca/servers.crt",
+    "tls/https.crt",
+    "tls/console.crt",
+    "tls/console.key",
+}
+"""What docs/deploy.md lists for a console on another machine."""
+BROKER_FILES = {
+    *(f"broker/{name}" for name in ("mosquitto.conf", "boxes.acl", "controllers.acl")),
+    *("ca/boxes.crt", "ca/controllers.crt", "ca/boxes.crl", "tls/broker.crt", "tls/broker.key"),
+}
 UNITS = {
     "https": "edgegpu-cloud-https.service",
     "controller-1": "edgegpu-cloud-controller.service",
@@ -95,6 +109,41 @@ def test_the_proxy_runs_with_the_file_of_the_documents_and_sees_no_key() -> None
     assert set(re.findall(r"(?:crt|ca-file) (/\S+)", HAPROXY.read_text())) <= seen
     servers = re.findall(r"^  server (\S+) (\S+):(\d+)$", HAPROXY.read_text(), re.MULTILINE)
     assert [(name, port) for _, name, port in servers] == [(name, "8444") for name in services if "console-" in name]
+
+
+def test_who_is_reached_from_outside_has_no_key_of_the_controller() -> None:
+    """Code in a console's or the broker's process is never the fleet's owner: docs/deploy.md, "Several consoles"."""
+    services = compose()["services"]
+    has = {name for name, one in services.items() for word in one.get("volumes", ()) if "cloud:" in str(word)[:6]}
+    ran_once = {name for name, one in services.items() if "set-up" in one.get("profiles", ())}
+    assert has - ran_once == {"https", "controller-1", "files"}
+    for name in FILES:  # it serves nobody: no network, no database, and what it reads it cannot change
+        assert services[name]["network_mode"] == "none"
+        assert services[name]["secrets"] == []
+        assert not {"ports", "networks"} & services[name].keys()
+        assert f"cloud:{PLACE}:ro" in services[name]["volumes"]
+    assert services["console-1"]["volumes"] == services["console-2"]["volumes"] == [f"console:{PLACE}:ro"]
+    assert services["broker"]["volumes"] == [f"broker:{PLACE}"]
+    for name in ("broker", "console-1", "console-2"):
+        assert services[name]["depends_on"]["files"]["condition"] == "service_healthy"
+
+
+def test_broker_and_consoles_get_the_files_that_they_need_and_no_other(tmp_path: Path) -> None:
+    folder = tmp_path / "cloud"
+    ok("init", "--name", "127.0.0.1", "--console-port", str(free_port()), folder=folder)
+    keys = [*(folder / "keys").glob("*.key"), *(folder / "ca").glob("*.key")]
+    assert len(keys) == 5, "root, signing key, three authorities"
+    for _ in range(2):  # what is there is replaced
+        bring_files(folder, tmp_path)
+    assert files_in(tmp_path / "console") == CONSOLE_FILES
+    assert files_in(tmp_path / "broker") == BROKER_FILES
+    for name, files in (("console", CONSOLE_FILES), ("broker", BROKER_FILES)):
+        for one in files:
+            there, here = folder / one, tmp_path / name / one
+            assert (there.read_bytes(), there.stat().st_mode) == (here.read_bytes(), here.stat().st_mode), one
+    text = " ".join((ROOT / "docs/deploy.md").read_text().split())
+    listed = text[text.index("The machine needs a copy") : text.index("owned by `edgegpu-cloud`")]
+    assert all(f"`{one}`" in listed for one in CONSOLE_FILES if "tls/console" not in one)
 
 
 def test_each_command_is_one_of_ours() -> None:
@@ -158,7 +207,7 @@ def test_the_image_has_the_user_the_folders_and_the_sources_of_the_wheel() -> No
     assert made is not None
     ours = [one for one in services.values() if one["image"] == "edgegpu-cloud"]
     mounted = {word.split(":")[1] for one in ours for word in one.get("volumes", ()) if not word.startswith(".")}
-    assert mounted == set(made[2].split())
+    assert mounted == {f"/var/lib/{name}" for name in made[2].split()}
     wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
     needed = {Path(name).parts[0] for name in (*wheel["packages"], *wheel["shared-data"])}
     lines = (ROOT / ".dockerignore").read_text().splitlines()
@@ -189,7 +238,9 @@ def test_the_documents_name_its_services_and_our_commands() -> None:
     assert project is not None
     assert removed is not None
     volumes = {f"{project[1]}_{name}" for name in compose()["volumes"]}
-    assert set(removed[1].split()) == volumes - {f"{project[1]}_controller-2"}
+    assert set(removed[1].split()) == volumes - {
+        f"{project[1]}_{name}" for name in ("controller-2", "broker", "console")
+    }
 
 
 @pytest.mark.timeout(600)
@@ -201,14 +252,20 @@ def test_its_processes_share_one_database_and_one_broker(tmp_path: Path, postgre
     ports += ["--https-port", str(free_port()), "--console-port", str(consoles[0])]
     ok("init", "--name", "127.0.0.1", *ports, "--database", postgres_server.new_database(), folder=folder)
     ok("controllers", "add", "2", "--out", str(tmp_path / "controller-2"), folder=folder)
+    bring_files(folder, tmp_path)
+    broker = tmp_path / "broker"
+    configuration = broker / "broker/mosquitto.conf"  # there it is where the controller's folder is here
+    configuration.write_text(configuration.read_text().replace(f"{folder}/", f"{broker}/"))
     folders = dict.fromkeys(SERVED, folder) | {"controller-2": tmp_path / "controller-2"}
+    folders["console-1"] = tmp_path / "console"
     with ExitStack() as stack:
         words = [need_mosquitto(), *services["broker"]["command"]]
-        stack.enter_context(Started([word.replace(PLACE, str(folder)) for word in words], tmp_path / "broker.log"))
+        stack.enter_context(Started([word.replace(PLACE, str(broker)) for word in words], tmp_path / "broker.log"))
         for name in SERVED:
             if name == "console-2":  # of this machine's ports it needs another than the first
                 wait_for(lambda: ready(folder, consoles[0]), what="the first web process is ready", timeout_s=120)
-                folders[name] = console_folder(folder, tmp_path / "console-2")
+                folders[name] = tmp_path / "console-2"
+                shutil.copytree(tmp_path / "console", folders[name])
                 text = (folders[name] / "controller.yaml").read_text()
                 text = text.replace(f"port: {consoles[0]}", f"port: {consoles[1]}")
                 (folders[name] / "controller.yaml").write_text(text)
@@ -225,21 +282,24 @@ def test_its_processes_share_one_database_and_one_broker(tmp_path: Path, postgre
         for name, port in zip(("console-1", "console-2"), consoles, strict=True):
             assert healthy(services[name]["healthcheck"]["test"], folders[name], port)
             assert not healthy(services[name]["healthcheck"]["test"], folders[name], free_port())
+            # The volume is read-only there: a console writes nothing into its folder.
+            assert files_in(folders[name]) == CONSOLE_FILES
 
 
-def console_folder(folder: Path, new: Path) -> Path:
-    """Return a folder with what a web process needs, as docs/deploy.md lists it: no key but that of its certificate."""
-    for name in (
-        "controller.yaml",
-        "keys/root.pub",
-        "ca/servers.crt",
-        "tls/https.crt",
-        "tls/console.crt",
-        "tls/console.key",
-    ):
-        (new / name).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        shutil.copy(folder / name, new / name)
-    return new
+def bring_files(folder: Path, volumes: Path) -> None:
+    """Run the service that brings broker and consoles their files, once; its volumes are folders below `volumes`."""
+    program, options, script, name = compose()["services"]["bring-files"]["entrypoint"]
+    for volume in ("broker", "console"):
+        (volumes / volume).mkdir(mode=0o700, exist_ok=True)
+        script = script.replace(f"/var/lib/new-{volume}", str(volumes / volume))
+    script = script.replace(PLACE, str(folder)).replace("$$", "$")
+    script = re.sub(r"/\w+/brought", str(volumes / "brought"), script)
+    subprocess.run([program, options, script, name, *compose()["services"]["bring-files"]["command"]], check=True)
+    assert (volumes / "brought").exists()
+
+
+def files_in(folder: Path) -> set[str]:
+    return {str(one.relative_to(folder)) for one in folder.rglob("*") if not one.is_dir()}
 
 
 def healthy(test: list[str], folder: Path, port: int) -> bool:

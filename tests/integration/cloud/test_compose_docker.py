@@ -133,6 +133,8 @@ def test_the_steps_of_the_documents_lead_to_a_cloud_that_keeps_its_data(deployme
     deployment.run("run", "--rm", "--entrypoint", "cp", "cli", "/var/lib/edgegpu-cloud/ca/servers.crt", "/share/")
     deployment.up()
     assert "New client connected" in deployment.run("logs", "broker")
+    find = ("exec", "-T", "console-1", "find", "/var/lib/edgegpu-cloud", "-name", "*.key")
+    assert deployment.run(*find).split() == ["/var/lib/edgegpu-cloud/tls/console.key"]
     deployment.cloud("people", "add", "bea", "--role", "viewer")
     deployment.once("backup", "/share/cloud.backup", "--passphrase-file", "/share/passphrase")
     deployment.run("down")

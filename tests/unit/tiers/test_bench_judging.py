@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from bench.bench_cloud import limit_for_all_s
 from bench.figures import Figure, figure
 from bench.judging import PROMISED, RUNS, best_of, is_over, line, recovery
 from bench.run import main
@@ -24,6 +25,11 @@ def runs_of(*values: float) -> tuple[Callable[[], list[Figure]], list[float]]:
     """A part whose one figure comes out as these, run after run; what is left of them."""
     left = list(values)
     return lambda: [figure("a", [left.pop(0)], unit="ms", limit=10), figure("b", [1.0], unit="ms", limit=10)], left
+
+
+@pytest.mark.parametrize(("boxes", "limit_s"), [(500, 3.0), (1_000, 3.0), (3_000, 4.5), (10_000, 15.0), (20_000, 15.0)])
+def test_a_limit_for_fewer_boxes_has_less_time(boxes: int, limit_s: float) -> None:
+    assert limit_for_all_s(boxes) == limit_s
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from box.rotation import COMMANDS, INSTALLER, RUNS, cells, groups
-from kits.daily import files_of_the_day, of_the_day, today
+from kits.daily import files_of_the_day, how_many_in_turn, of_the_day, today
 
 ROOT = Path(__file__).resolve().parents[3]
 DOCUMENT = ROOT / "docs/testing.md"
@@ -73,6 +73,17 @@ def test_files_have_turns_and_each_sees_all_of_its_own_items(monkeypatch: pytest
     assert all(items == {"a", "b", "c"} for items in seen.values())
     monkeypatch.delenv("TEST_TURNS")
     assert files_of_the_day(files) == {*files}
+
+
+def test_what_takes_long_is_whole_where_its_file_has_one_day_of_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TEST_FULL", raising=False)
+    monkeypatch.delenv("TEST_TURNS", raising=False)
+    assert how_many_in_turn(3, 100) == 3
+    monkeypatch.setenv("TEST_TURNS", "3")
+    assert how_many_in_turn(3, 100) == 100
+    monkeypatch.setenv("TEST_TURNS", "1")
+    monkeypatch.setenv("TEST_FULL", "1")
+    assert how_many_in_turn(3, 100) == 100
 
 
 def test_a_run_by_turns_takes_the_files_of_the_day_and_what_is_of_each_day(tmp_path: Path) -> None:

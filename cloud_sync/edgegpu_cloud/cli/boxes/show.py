@@ -14,7 +14,7 @@ from edgegpu_cloud.fleet.preview.capacity import held_units
 from edgegpu_cloud.fleet.reports import card_reports, read_latest
 from edgegpu_cloud.fleet.specs import desired_items
 from edgegpu_cloud.fleet.views import BoxDetails, BoxView, is_problem
-from edgegpu_cloud.store.records import BoxState
+from edgegpu_cloud.store.records import BoxState, Json
 from edgegpu_cloud.store.summaries.box_list import UNINSTALLED
 from edgegpu_core.model import size_text
 from edgegpu_sync.messages.telemetry import CLOUD, PERSON, RECOVERY, BoxHealth, CardReport
@@ -60,8 +60,21 @@ def show_changes(changes: Sequence[MachineChange]) -> None:
 def _what(one: MachineChange) -> str:
     told = one.transaction
     if told is None:
-        return one.item
+        return " ".join(filter(None, (one.item, _value(one.setting or {}))))
     return " ".join(filter(None, (told.op, " → ".join(filter(None, (told.before, told.version))))))
+
+
+def _value(setting: Json) -> str:
+    """Return what was requested of a setting, in the words of `sharing show`."""
+    match setting:
+        case {"installed": bool(installed)}:
+            return "installed" if installed else "not installed"
+        case {"cards": list(cards)}:
+            return ", ".join(map(str, cards)) or "none"
+        case {"mib": mib}:
+            return f"{mib} MiB"
+        case _:
+            return ", ".join(map(str, setting.values()))
 
 
 def _author(one: MachineChange) -> str:

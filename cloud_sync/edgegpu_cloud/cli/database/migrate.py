@@ -18,17 +18,19 @@ from edgegpu_cloud.cli.common import (
     refuse_server,
     reporting,
     say,
+    store_entry,
 )
 from edgegpu_cloud.controller.status import check_stopped
 from edgegpu_cloud.enrolment.key_files import read_file, write_file
 from edgegpu_cloud.errors import CloudError
+from edgegpu_cloud.fleet.audit.kinds import AuditKind
 from edgegpu_cloud.layout import CloudConfig, CloudLayout, load, store_url, with_database
 from edgegpu_cloud.ownership import become_owner
 from edgegpu_cloud.store.backup import copy_store
 from edgegpu_cloud.store.controllers.running import running_controllers
 from edgegpu_cloud.store.migrations import load_revisions, newest
 from edgegpu_cloud.store.move import move_store
-from edgegpu_cloud.store.store import migrate_tables, tables_version
+from edgegpu_cloud.store.store import audit_store, migrate_tables, tables_version
 
 HELP = """\
 Bring the tables of the store to the version of this program, in one transaction: all of it or nothing.
@@ -111,7 +113,7 @@ def _migrate(layout: CloudLayout, config: CloudConfig, *, backup: bool) -> Migra
     copy = ""
     if backup:
         copy = str(_copy(layout, config, url))
-    migrate_tables(url)
+    migrate_tables(url, lambda had: store_entry(AuditKind.STORE_MIGRATED, {"version": had}, {"version": ours}))
     return MigrationDone(found, ours, copy)
 
 
@@ -139,8 +141,12 @@ def _move(layout: CloudLayout, config: CloudConfig, new: CloudConfig, *, as_json
         raise CloudError("cannot move the store: it is in a PostgreSQL already", remedy=remedy)
     check_database(layout, config)
     check_stopped(layout)
-    moved = move_store(store_url(layout, config.database), store_url(layout, new.database))
+    url = store_url(layout, new.database)
+    moved = move_store(store_url(layout, config.database), url)
     write_file(layout.config, with_database(read_file(layout.config), new))
+    # Not before: a move that was cut off is known by rows that are the same in both.
+    entry = store_entry(AuditKind.STORE_MIGRATED, {"database": str(layout.database)}, {"database": moved.place})
+    audit_store(url, entry)
     text = (
         f"moved the store into {moved.place}: {sum(moved.rows.values())} rows of {len(moved.rows)} tables, compared\n"
         f"  {layout.config} names it; start `serve`\n"

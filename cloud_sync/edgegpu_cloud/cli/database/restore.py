@@ -10,17 +10,18 @@ import typer
 from pydantic import ValidationError
 
 from edgegpu_cloud.broker.folder import write_broker
-from edgegpu_cloud.cli.common import DEFAULT, FolderOption, JsonOption, answer, reporting
+from edgegpu_cloud.cli.common import DEFAULT, FolderOption, JsonOption, answer, reporting, store_entry
 from edgegpu_cloud.cli.database.passphrase import PassphraseOption, read_passphrase
 from edgegpu_cloud.enrolment.bootstrap import check_empty, take_over
 from edgegpu_cloud.enrolment.key_files import write_file
 from edgegpu_cloud.enrolment.sealing import SealedReader
 from edgegpu_cloud.errors import CloudError
+from edgegpu_cloud.fleet.audit.kinds import AuditKind
 from edgegpu_cloud.layout import CloudConfig, CloudLayout, dump, load, store_url
 from edgegpu_cloud.ownership import become_owner, open_regular
 from edgegpu_cloud.store.backup import restore_dump
 from edgegpu_cloud.store.migrations import newest
-from edgegpu_cloud.store.store import tables_version
+from edgegpu_cloud.store.store import audit_store, tables_version
 
 HELP = """\
 Make a controller of a backup, in an empty folder: all of it or nothing.
@@ -108,7 +109,7 @@ def _restore(file: Path, sealed: SealedReader, layout: CloudLayout, database: di
         new.folder.mkdir(mode=0o700)
         try:
             _unpack(sealed, new.folder)
-            version = _bring_back(new, _configured(new, database))
+            version = _bring_back(new, _configured(new, database), file.name)
             write_broker(layout, load(new.config), into=new.broker)
             new.release.mkdir(mode=0o700, exist_ok=True)
             take_over(new, layout)
@@ -161,7 +162,7 @@ def _configured(new: CloudLayout, database: dict[str, str]) -> CloudConfig:
     return config
 
 
-def _bring_back(new: CloudLayout, config: CloudConfig) -> int:
+def _bring_back(new: CloudLayout, config: CloudConfig, backup: str) -> int:
     url = store_url(new, config.database)
     if config.database.url:
         restore_dump(new.database_dump, url)
@@ -169,4 +170,5 @@ def _bring_back(new: CloudLayout, config: CloudConfig) -> int:
     version = tables_version(url)
     if version is None:
         raise CloudError("its store has no tables", remedy="take another backup")
+    audit_store(url, store_entry(AuditKind.STORE_RESTORED, {}, {"file": backup, "version": version}))
     return version

@@ -13,6 +13,7 @@ from edgegpu_cloud.fleet.audit.views import AuditView
 from edgegpu_cloud.fleet.fleet import WAIT_S, WHOLE_AUDIT
 from edgegpu_cloud.fleet.following import follow
 from edgegpu_cloud.fleet.history.box_history import CHANGES, MachineChange
+from edgegpu_cloud.fleet.limits.changes import LimitsChange, ReplacedLimits
 from edgegpu_cloud.fleet.limits.history import ContainerKey, LimitsHistoryEntry
 from edgegpu_cloud.fleet.limits.requests import RequestedItem
 from edgegpu_cloud.fleet.listing import BoxFilter
@@ -25,7 +26,7 @@ from edgegpu_sync.messages.spec import Spec
 _VIEW, _DETAILS, _ALARM = TypeAdapter(BoxView), TypeAdapter(BoxDetails), TypeAdapter(Alarm)
 _COMMAND, _EVENT, _CHANGE = TypeAdapter(CommandView), TypeAdapter(BoxEvent), TypeAdapter(MachineChange)
 _REQUEST, _HISTORY = TypeAdapter(RequestedItem), TypeAdapter(list[LimitsHistoryEntry])
-_AUDIT = TypeAdapter(AuditView)
+_AUDIT, _REPLACED = TypeAdapter(AuditView), TypeAdapter(ReplacedLimits)
 _MOST_NAMES = 100
 
 
@@ -129,12 +130,19 @@ class RemoteFleet:
 
     # limits
 
-    def set_limits(self, device: str, limits: ContainerLimits) -> int:
-        """Set the limits of one container of an app; return the revision."""
+    def put_limits(self, device: str, limits: ContainerLimits, *, expect_rev: int | None = None) -> LimitsChange:
+        """Set the limits of one container of an app; an older console does not say whose limits they replace."""
         body = {name: getattr(limits, name) for name in ("memory_units", "core", "force", "interrupt", "on_drift")}
         if limits.live:
             body["live"] = True  # an older console knows no such field
-        return self._revision("PUT", device, (limits.namespace, limits.app, limits.container), body)
+        if expect_rev is not None:
+            body["seen_rev"] = expect_rev  # nor this one, and refuses it
+        path = _limits_path(device, (limits.namespace, limits.app, limits.container))
+        answer = self._client.send("PUT", path, body)
+        if (one := answer.get("replaced")) is None:
+            return LimitsChange(int(answer["revision"]), None)
+        theirs = {"by": one["requested_by"], "at_s": one["requested_at_s"], "limits": one["limits"]}
+        return LimitsChange(int(answer["revision"]), read_as(_REPLACED, theirs))
 
     def forget_limits(self, device: str, namespace: str, app: str, container: str | None = None) -> int:
         """Drop the requested limits of an app, or of one container; return the revision."""
@@ -146,10 +154,8 @@ class RemoteFleet:
         if not names:
             text = f"cannot forget limits of {namespace}/{app}: none are requested of it"
             raise NotFoundError(text, remedy="`edgegpu-cloud limits show` lists them")
-        return [self._revision("DELETE", device, (namespace, app, name), None) for name in names][-1]
-
-    def _revision(self, method: str, device: str, key: Sequence[str], body: Mapping[str, object] | None) -> int:
-        return int(self._client.send(method, _limits_path(device, key), body)["revision"])
+        paths = [_limits_path(device, (namespace, app, name)) for name in names]
+        return [int(self._client.send("DELETE", path)["revision"]) for path in paths][-1]
 
     # sharing
 

@@ -9,17 +9,20 @@ import typer
 
 from edgegpu_base.cli.durations import waiting_s
 from edgegpu_base.cli.helptext import command_group, put
+from edgegpu_base.cli.output import counted
 from edgegpu_cloud.cli.arguments import (
     ContainerOption,
     ExpectOption,
     OptionalBoxArgument,
     PreviewOption,
+    SeenBox,
     SelectorOption,
     TimeoutOption,
     WaitOption,
     app_of,
     complete_box_or_app,
     expected_by,
+    seen_box_of,
 )
 from edgegpu_cloud.cli.box_selection import RefusedBox, chosen, end_by, print_token, tried
 from edgegpu_cloud.cli.common import (
@@ -28,6 +31,7 @@ from edgegpu_cloud.cli.common import (
     Cloud,
     FolderOption,
     JsonOption,
+    moment,
     print_connection_problem,
     print_json,
     print_table,
@@ -55,7 +59,7 @@ from edgegpu_cloud.cli.requests.settlements import (
     times_document,
     words,
 )
-from edgegpu_cloud.errors import CloudError, NotFoundError
+from edgegpu_cloud.errors import CloudError, ConflictError, NotFoundError
 from edgegpu_cloud.fleet.limits.requests import RequestedItem
 from edgegpu_cloud.fleet.listing import BoxFilter
 from edgegpu_cloud.fleet.preview.limits import Preview, preview
@@ -92,16 +96,18 @@ Examples:
 --container is needed only where the app has several that are known to use cards, or none yet and its container is not
 called like the app.
 --preview changes nothing: what would come of it by what the box has reported last. Exit status 1 where it does not fit.
-With -l it prints a token last, with --json on stderr: --expect TOKEN sets the limits on the boxes that were shown.
-Where some have joined or left since, nothing is changed, and they are named; a box on which somebody else has set these
-limits since is REFUSED.
+It prints a token last, with --json on stderr: --expect TOKEN sets the limits where nobody has set these limits since it
+was shown. One box is refused then, with who has set what; of those of -l each such box is REFUSED, and where some have
+joined or left since, nothing is changed, and they are named. Without --expect the last one to set limits wins, and is
+told whose it has replaced.
 --force: apply it though it does not fit; the pod waits Pending.  --interrupt: stop the app where it fits only then.
 --live: change memory without a new pod, within what the pods hold, where the limiter holds all of them on the box that
 applies the limits; else as without it.
 --on-drift: when somebody else writes the limits back, `report` it, or `enforce` them, three times.
 Exit status: 0 requested, 1 refused (at once or, with --wait, later). With --wait: 0 Applied (with --force also
 Pending), 1 Rejected, Failed, Unsupported, 3 not ended in time.
---json prints {"box", "item", "rev", "report": {...} or null}, with --preview {"answer": "fits", "fits_after_stop" or
+--json prints {"box", "item", "rev", "report": {...} or null, "replaced": null or {"by", "at_s", "limits": {...}}, the
+limits that another person had set before}, with --preview {"answer": "fits", "fits_after_stop" or
 "never_fits", "text", "need_units", "need_core", "replicas", "cards": [...], "notes": [TEXT], "as_of_s", "pods": "new",
 "held" (they stay, with other memory at once) or "none" (they hold just that), "live": whether --live needs no new pod,
 "not_live": why it does}. With -l it prints what `operations show --json` prints, of all boxes, and with --preview a
@@ -186,7 +192,8 @@ def set_(  # noqa: PLR0913  (one for each option)
 ) -> None:
     """Set the limits of one container of an app."""
     wait_s = waiting_s(timeout, wait=wait, default="10m")
-    expected = expected_by(expect, selector=selector, preview=show_preview)
+    expected = expected_by(expect, selector=selector, preview=show_preview) if selector else None
+    seen = None if selector else seen_box_of(expect, preview=show_preview)
     name, namespace, app_ = _names(words, selector)
     limits = ContainerLimits(
         namespace=namespace,
@@ -203,16 +210,20 @@ def set_(  # noqa: PLR0913  (one for each option)
         if selector:
             where = BoxFilter(selector=selector, askable=True, one_of_each_cluster=True)
             if show_preview:
-                _print_previews(*_previews(cloud, limits, where), as_json=json)
+                _print_previews(*_previews(cloud, limits, where), as_json=json, many=True)
             else:
                 args = asdict(limits)
                 operate(cloud, where, OperationKind.LIMITS, args, expect=expected, wait_s=wait_s, as_json=json)
             return
         target = target_of(cloud, cloud.fleet.box(name))
         if show_preview:
-            _print_previews([(target.name, _previewed(target, limits, container))], as_json=json)
+            now = SeenBox(target.details.box.rev, target.details.box.device)
+            previewed = [(target.name, _previewed(target, limits, container))]
+            _print_previews(previewed, now.token, as_json=json, many=False)
         else:
-            follow_one(cloud, _requested(cloud, target, limits, container), _SCREENS, wait_s=wait_s, as_json=json)
+            _check_target(target, seen)
+            one = _requested(cloud, target, _meant(target, limits, container), seen)
+            follow_one(cloud, one, _SCREENS, wait_s=wait_s, as_json=json)
 
 
 def _names(words: Sequence[str], selector: str) -> tuple[str, str, str]:
@@ -256,10 +267,9 @@ def _previews(
 
 
 def _print_previews(
-    found: Sequence[tuple[str, Preview | RefusedBox]], seen: str | None = None, *, as_json: bool
+    found: Sequence[tuple[str, Preview | RefusedBox]], token: str, *, as_json: bool, many: bool
 ) -> None:
-    """Print previews and exit with their status. `seen`: the token of boxes by labels; None: one box was named."""
-    many = seen is not None
+    """Print previews with the token of what was shown, and exit with their status; `many`: of boxes by labels."""
     if as_json:
         document = [one.document if isinstance(one, RefusedBox) else {"box": box, **asdict(one)} for box, one in found]
         print_json(document if many else found[0][1])
@@ -267,7 +277,7 @@ def _print_previews(
         print_table(("BOX", "PREVIEW", "WHY"), [(box, *_verdict(one)) for box, one in found])
     else:
         typer.echo("\n".join(one.words() for _, one in found if isinstance(one, Preview)))
-    print_token(seen or "", as_json=as_json)
+    print_token(token, as_json=as_json, many=many)
     if not all(isinstance(one, Preview) and one.fits for _, one in found):
         raise typer.Exit(EXIT_FAILED)
 
@@ -283,18 +293,33 @@ def _verdict(one: Preview | RefusedBox) -> tuple[str, str]:
 # set
 
 
-def _requested(cloud: Cloud, target: LimitsTarget, limits: ContainerLimits, container: str | None) -> Request:
-    mine = _meant(target, limits, container)
+def _check_target(target: LimitsTarget, seen: SeenBox | None) -> None:
+    """Refuse limits for another box than the preview has shown: another one may apply the cluster's limits by now."""
+    if seen is not None and seen.device != target.details.box.device:
+        text = f"cannot set limits on {target.name}: --expect is the token of another box, {seen.device}"
+        raise ConflictError(text, remedy="look at the preview again, then decide")
+
+
+def _requested(cloud: Cloud, target: LimitsTarget, mine: ContainerLimits, seen: SeenBox | None) -> Request:
+    device = target.details.box.device
+    done = cloud.fleet.put_limits(device, mine, expect_rev=None if seen is None else seen.rev)
     return Request(
         view=target.details.box,
         looks=f"edgegpu-cloud limits show {target.name}",
-        rev=cloud.fleet.set_limits(target.details.box.device, mine),
+        rev=done.rev,
+        replaced=done.replaced,
         items={f"app_limits/{mine.namespace}/{mine.app}/{mine.container}": None},
         good=GOOD | {ItemState.PENDING} if mine.force else GOOD,
     )
 
 
 def _print_request(one: Request) -> None:
+    if (theirs := one.replaced) is not None:
+        was = theirs.limits
+        typer.echo(
+            f"  replaced what {theirs.by} had set at {moment(theirs.at_s)}: "
+            f"{counted(was.memory_units, 'unit')}, core {was.core}"
+        )
     for item, report in one.items.items():
         if report is None:
             typer.echo(f"{words(None)}: {one.looks}")
@@ -306,7 +331,7 @@ def _print_request(one: Request) -> None:
 
 def _shown(one: Request) -> dict[str, object]:
     ((item, report),) = one.items.items()
-    return {"box": one.view.name, "item": item, "rev": one.rev, "report": report}
+    return {"box": one.view.name, "item": item, "rev": one.rev, "report": report, "replaced": one.replaced}
 
 
 _SCREENS = RequestViews(tell=_print_request, document=_shown)

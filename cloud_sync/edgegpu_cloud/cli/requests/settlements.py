@@ -19,6 +19,7 @@ from edgegpu_cloud.cli.common import (
     say,
 )
 from edgegpu_cloud.controller.status import trouble
+from edgegpu_cloud.fleet.limits.changes import ReplacedLimits
 from edgegpu_cloud.fleet.limits.requests import RequestedItem
 from edgegpu_cloud.fleet.views import BoxDetails, BoxView, current_reports, is_dormant
 from edgegpu_sync.messages.uplink import ItemReport, ItemState
@@ -40,13 +41,17 @@ def reports(details: BoxDetails, names: Iterable[str]) -> dict[str, ItemReport |
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A request to a box, and its outcome; `looks` is the command that shows the request."""
+    """A request to a box, and its outcome; `looks` is the command that shows the request.
+
+    `replaced`: limits that another person had set before, if one had.
+    """
 
     view: BoxView
     looks: str
     rev: int
     items: Reports
     good: frozenset[ItemState] = GOOD
+    replaced: ReplacedLimits | None = None
 
     def status(self, *, waited: bool) -> int:
         """Return the exit status: 3 where an item is open, 1 where one has a bad end, else 0.

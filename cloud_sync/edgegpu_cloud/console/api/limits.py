@@ -1,5 +1,6 @@
 """App limits and sharing settings of a box: read, previewed, changed under the revision that was seen."""
 
+import json
 from collections.abc import Callable
 from typing import Annotated
 
@@ -23,7 +24,9 @@ from edgegpu_cloud.console.api.models.fleet import (
     ApiLimitsPreview,
     ApiLimitsPreviewRequest,
     ApiLimitsRequest,
+    ApiLimitsRevision,
     ApiPastLimits,
+    ApiReplacedLimits,
     ApiRequestOutcome,
     ApiRevision,
     ApiSharingRequest,
@@ -33,6 +36,7 @@ from edgegpu_cloud.console.api.problems import StaleRevisionError
 from edgegpu_cloud.errors import ConflictError, NotFoundError
 from edgegpu_cloud.fleet.fleet import Fleet
 from edgegpu_cloud.fleet.idempotency import InFlightError
+from edgegpu_cloud.fleet.limits.changes import ReplacedLimits
 from edgegpu_cloud.fleet.limits.history import ContainerKey, LimitsHistoryEntry
 from edgegpu_cloud.fleet.limits.requests import RequestedItem
 from edgegpu_cloud.fleet.listing import BoxFilter
@@ -118,7 +122,7 @@ def _past(one: AppLimits) -> ApiPastLimits:
     return ApiPastLimits.model_validate(one.model_dump(mode="json", exclude={"critical"}))
 
 
-@router.put(_OF_APP, response_model=ApiRevision)
+@router.put(_OF_APP, response_model=ApiLimitsRevision)
 def put_limits(
     box: str,
     namespace: Part,
@@ -130,7 +134,7 @@ def put_limits(
     expected: ExpectedRevision,
     once: Once,
 ) -> Response:
-    """Set the limits of one container of an app. The same limits again are tried again."""
+    """Set the limits of one container of an app, and say whose they replace. The same limits again are tried again."""
     limits = ContainerLimits(
         namespace=namespace,
         app=app,
@@ -142,7 +146,16 @@ def put_limits(
         live=body.live,
         on_drift=None if body.on_drift is None else OnDrift(body.on_drift),
     )
-    return _changed(once, expected, lambda: fleet.set_limits(box, limits, document_rev=expected))
+
+    def change() -> ApiLimitsRevision:
+        done = fleet.put_limits(box, limits, expect_rev=body.seen_rev, document_rev=expected)
+        return ApiLimitsRevision(revision=done.rev, replaced=None if done.replaced is None else _theirs(done.replaced))
+
+    return _changed(once, expected, change)
+
+
+def _theirs(one: ReplacedLimits) -> ApiReplacedLimits:
+    return ApiReplacedLimits(requested_by=one.by, requested_at_s=one.at_s, limits=_past(one.limits))
 
 
 @router.delete(_OF_APP, response_model=ApiRevision)
@@ -160,10 +173,11 @@ def delete_limits(
     return _changed(once, expected, lambda: fleet.forget_limits(box, namespace, app, container, document_rev=expected))
 
 
-def _changed(once: MadeOnce, expected: int | None, change: Callable[[], int]) -> Response:
+def _changed(once: MadeOnce, expected: int | None, change: Callable[[], int | ApiRevision]) -> Response:
     def made() -> ApiRevision:
         try:
-            return ApiRevision(revision=change())
+            done = change()
+            return ApiRevision(revision=done) if isinstance(done, int) else done
         except InFlightError:
             raise
         except ConflictError as error:
@@ -172,8 +186,7 @@ def _changed(once: MadeOnce, expected: int | None, change: Callable[[], int]) ->
             raise StaleRevisionError(error.text, remedy=error.remedy) from error
 
     answer = once(made)
-    revision = ApiRevision.model_validate_json(bytes(answer.body)).revision
-    answer.headers["ETag"] = revision_tag(revision)
+    answer.headers["ETag"] = revision_tag(json.loads(bytes(answer.body))["revision"])
     return answer
 
 

@@ -17,7 +17,7 @@ from edgegpu_cloud.store.records import AuditFilter, Json
 router = APIRouter()
 
 PAGE = 50
-KINDS = ("box", "command", "alarm", "person", "sign_in", "sign_out", "token", "rollout", "operation")
+KINDS = ("box", "command", "alarm", "person", "sign_in", "sign_out", "token", "rollout", "operation", "store")
 """The kinds that the page offers; others can be typed into its address."""
 
 _LONGEST = 4_000
@@ -70,6 +70,7 @@ def _kinds(words: Callable[[str], str]) -> dict[str, str]:
         "token": words("Token"),
         "rollout": words("Rollout"),
         "operation": words("Change of many boxes"),
+        "store": words("Controller's store"),
     }
 
 
@@ -112,6 +113,8 @@ def kind_names(words: Callable[[str], str]) -> dict[AuditKind, str]:
         AuditKind.SIGN_IN: words("Signed in"),
         AuditKind.SIGN_IN_REFUSED: words("Sign-in refused"),
         AuditKind.SIGN_OUT: words("Signed out"),
+        AuditKind.STORE_MIGRATED: words("Store migrated"),
+        AuditKind.STORE_RESTORED: words("Store restored from a backup"),
         AuditKind.TOKEN_MADE: words("Token made"),
         AuditKind.TOKEN_TAKEN_BACK: words("Token taken back"),
     }

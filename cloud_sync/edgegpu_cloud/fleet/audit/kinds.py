@@ -45,5 +45,7 @@ class AuditKind(StrEnum):
     SIGN_IN = "sign_in"
     SIGN_IN_REFUSED = "sign_in.refused"
     SIGN_OUT = "sign_out"
+    STORE_MIGRATED = "store.migrated"
+    STORE_RESTORED = "store.restored"
     TOKEN_MADE = "token.made"  # noqa: S105  (the name of a kind)
     TOKEN_TAKEN_BACK = "token.taken_back"  # noqa: S105  (the name of a kind)

@@ -14,12 +14,14 @@ from edgegpu_cloud.fleet.limits.requests import RequestedItem
 from edgegpu_cloud.fleet.names import find_box
 from edgegpu_cloud.fleet.views import CommandTimeline, CommandView, command_view
 from edgegpu_cloud.phrases import phrase
-from edgegpu_cloud.store.records import BoxEvent, BoxRecord
+from edgegpu_cloud.store.records import BoxEvent, BoxRecord, Json, Revision
 from edgegpu_cloud.store.settlements.records import StoredSettlement
 from edgegpu_cloud.store.store import ControllerStore, Transaction
 from edgegpu_sync.ids import CommandId
 from edgegpu_sync.messages.spec import SINGLE_ITEMS
 from edgegpu_sync.messages.telemetry import CLOUD, TransactionReport
+
+_OF_PROTOCOL = {"rev", "retry"}
 
 CHANGES = 10
 """Changes of a machine on a page, unless somebody asks for another number."""
@@ -38,12 +40,14 @@ class MachineChange:
     `item`, `rev`: the setting and the revision that asked for it, or empty and 0. `by`: who has requested it here;
     empty for a change that began on the box, and where the request is not kept any more. `at_s`: when the controller
     heard how it ended. `outcome`: of a setting; `transaction`: of any other change, as the box has reported it.
+    `setting`: what was requested of the item, as {"installed": false}; None where the request is not kept any more.
     """
 
     item: str
     rev: int
     by: str
     at_s: float
+    setting: Json | None = None
     outcome: RequestOutcome | None = None
     transaction: TransactionReport | None = None
 
@@ -178,7 +182,8 @@ class _Placed:
 
 def change_page(tx: Transaction, box: BoxRecord, place: _Place | None, *, limit: int) -> ChangePage:
     """Return changes of a machine, newest first, from a place on."""
-    authors = {one.rev: one.by for one in tx.boxes.revisions(box.device)}
+    revisions = {one.rev: one for one in tx.boxes.revisions(box.device)}
+    authors = {rev: one.by for rev, one in revisions.items()}
     settled = [one for one in tx.settlements.of(box.device).by_key.values() if one.key.item in SINGLE_ITEMS]
     newest = sorted(settled, key=lambda one: (one.at_s, one.key), reverse=True)
     left = newest[max(0, len(newest) - place.settled) :] if place is not None else newest
@@ -186,7 +191,7 @@ def change_page(tx: Transaction, box: BoxRecord, place: _Place | None, *, limit:
     shown = {(one.key.item, one.key.rev) for one in settled}
     reads = _Reads(most=_READS + limit // _TRANSACTIONS)
     reported = _reported(tx, box, authors, shown=shown, before=before, reads=reads)
-    settings = (_Placed(_settled(one, authors)) for one in left)
+    settings = (_Placed(_settled(one, revisions.get(one.key.rev))) for one in left)
     found = list(islice(merge(reported, settings, key=lambda one: one.change.at_s, reverse=True), limit + 1))
     page = found[:limit]
     older = len(left) - sum(not one.number for one in page)
@@ -203,12 +208,14 @@ class _Reads:
     left_at: int = 0
 
 
-def _settled(one: StoredSettlement, authors: Mapping[int, str]) -> MachineChange:
+def _settled(one: StoredSettlement, revision: Revision | None) -> MachineChange:
+    asked = revision.spec.get(one.key.item) if revision is not None else None
     return MachineChange(
         item=one.key.item,
         rev=one.key.rev,
-        by=authors.get(one.key.rev, ""),
+        by=revision.by if revision is not None else "",
         at_s=one.at_s,
+        setting={name: value for name, value in asked.items() if name not in _OF_PROTOCOL} if asked else None,
         outcome=outcome_of_settlement(one),
     )
 

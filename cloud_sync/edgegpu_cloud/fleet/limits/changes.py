@@ -1,6 +1,7 @@
 """Requests in the store: the documents they stand in, what came of them, and changes by two people at once."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from edgegpu_cloud.errors import ConflictError
 from edgegpu_cloud.fleet.details import box_details
@@ -16,8 +17,26 @@ from edgegpu_cloud.phrases import phrase
 from edgegpu_cloud.store.records import BoxRecord, Revision
 from edgegpu_cloud.store.store import Transaction
 from edgegpu_sync.ids import DeviceId
+from edgegpu_sync.messages.spec import AppLimits
 
 _MOST_AUDITS = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplacedLimits:
+    """Limits that a change has replaced: `by` whom and when (seconds since 1970) they were requested."""
+
+    by: str
+    at_s: float
+    limits: AppLimits
+
+
+@dataclass(frozen=True, slots=True)
+class LimitsChange:
+    """The revision in which limits were set; `replaced`: those that another person had set before, if one had."""
+
+    rev: int
+    replaced: ReplacedLimits | None
 
 
 def stored_revisions(tx: Transaction, box: BoxRecord) -> list[Revision]:
@@ -80,6 +99,14 @@ def check_unchanged_by_others(
     later = [one for one in limits_history(stored_revisions(tx, box), key) if one.rev >= first]
     if later and later[0].by != by:
         raise _changed_meanwhile(box, key, later[0])
+
+
+def replaced_limits(tx: Transaction, box: BoxRecord, key: ContainerKey, rev: int) -> ReplacedLimits | None:
+    """Return the limits of another person which those of this revision, the newest, have replaced; None: of nobody."""
+    now, *earlier = limits_history(stored_revisions(tx, box), key) or [None]
+    if now is None or now.rev != rev or now.again or now.before is None or not earlier or earlier[0].by == now.by:
+        return None
+    return ReplacedLimits(by=earlier[0].by, at_s=earlier[0].at_s, limits=now.before)
 
 
 def _changed_meanwhile(box: BoxRecord, key: ContainerKey, newest: LimitsHistoryEntry) -> ConflictError:

@@ -5,8 +5,9 @@ What is refused, audited and revised is what `changes` does for one box.
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
+from edgegpu_base.records import replace
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.audit.documents import changed_items
 from edgegpu_cloud.fleet.audit.entries import AuditedChange, Author, entry_of

@@ -2,11 +2,11 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, assert_never
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
+from edgegpu_base.records import replace
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.audit.entries import Author
 from edgegpu_cloud.fleet.changes import LONGEST_WAIT_S, check_size

@@ -1,8 +1,8 @@
 """What became of operations on boxes, by what the boxes say."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
+from edgegpu_base.records import replace
 from edgegpu_cloud.fleet.limits.report_words import report_words
 from edgegpu_cloud.result_codes import reported
 from edgegpu_cloud.store.operations.records import BoxOutcome, OperationBox

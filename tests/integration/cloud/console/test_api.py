@@ -270,7 +270,7 @@ def test_what_was_read_is_not_sent_again_and_a_stale_change_is_refused(site: Con
         again = client.get(f"/boxes/{hall}{path}", headers={"if-none-match": read.headers["etag"]})
         assert (again.status_code, again.content) == (304, b"")
     seen = client.get(f"/boxes/{hall}/desired").headers["etag"]
-    assert client.put(LIMITS, json=FOUR, headers={"if-match": seen}).json() == {"revision": 1}
+    assert client.put(LIMITS, json=FOUR, headers={"if-match": seen}).json() == {"revision": 1, "replaced": None}
     stale = client.put(LIMITS, json={"memory_units": 5, "core": 1}, headers={"if-match": seen})
     assert (stale.status_code, stale.json()["code"]) == (412, "STALE_REVISION")
     assert stale.headers["content-type"] == "application/problem+json"
@@ -329,6 +329,23 @@ def test_a_preview_says_whether_running_pods_can_follow(site: ConsoleSite, hall:
         [many] = client.post("/operations/preview", json={"change": change, "devices": [hall]}).json()["items"]
         assert (one["pods"], one["live"], one["not_live"]) == expected
         assert many["preview"] == one
+
+
+def test_a_change_of_limits_says_whose_it_replaces_and_can_refuse_to(site: ConsoleSite, hall: str) -> None:
+    otto, anna, at_s = site.api("otto"), site.api(), site.now_s
+    seen = otto.put(LIMITS, json=FOUR).json()["revision"]
+    site.now_s += 60
+    done = anna.put(LIMITS, json={"memory_units": 5, "core": 1}).json()
+    theirs = done["replaced"]
+    assert (theirs["requested_by"], theirs["requested_at_s"], theirs["limits"]["memory_units"]) == ("otto", at_s, 4)
+    assert anna.put(LIMITS, json={"memory_units": 6, "core": 1}).json()["replaced"] is None, "her own"
+    refused = otto.put(LIMITS, json={**FOUR, "seen_rev": seen})
+    assert (refused.status_code, refused.json()["code"]) == (409, "CONFLICT")
+    assert "anna has set 6 units, core 1 meanwhile" in refused.json()["detail"]
+    now = otto.get(f"/boxes/{hall}/desired").json()["revision"]
+    otto.patch(f"/boxes/{hall}/sharing", json={"policy": "spread"})
+    found = otto.put(LIMITS, json={**FOUR, "seen_rev": now}).json()["replaced"]
+    assert found["limits"]["memory_units"] == 6, "another change of the document is none of the limits"
 
 
 def test_limits_say_when_they_were_requested_and_when_the_box_had_settled_them(site: ConsoleSite, hall: str) -> None:

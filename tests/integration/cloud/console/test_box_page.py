@@ -333,8 +333,28 @@ def test_the_last_changes_of_the_machine_are_its_settings_and_how_they_ended(sit
     page = site.client().get(f"/boxes/{device}").text
     told = words(page)
     first, second = clock_time(site.now_s), clock_time(site.now_s - 60)
-    assert f"Placement policy anna Applied {first} Placement policy anna Failed {second} VERIFY: &lt;script" in told
+    assert f"Placement policy best-fit anna Applied {first} Placement policy spread anna Failed {second} VERIFY" in told
+    assert "VERIFY: &lt;script" in told
     assert "<script>alert" not in page
+
+
+def test_sharing_taken_off_and_put_back_are_two_changes_that_say_which_is_which(site: ConsoleSite) -> None:
+    device = hall(site)
+    fleet = Fleet(site.store, clock=site.clock, by="anna")
+    for change in (fleet.uninstall, fleet.install):
+        change(device)
+        rev = fleet.details(device).box.rev
+        site.report(device, reported(box("hall-1"), rev=rev, sharing={"state": "Applied", "rev": rev}))
+        site.now_s += 60
+    page = site.client().get(f"/boxes/{device}").text
+    on, off = clock_time(site.now_s - 60), clock_time(site.now_s - 120)
+    told = words(page)
+    assert f"GPU sharing installed anna Applied {on} GPU sharing not installed anna Applied {off}" in told
+    assert "Install GPU sharing sharing.install" in told
+    assert "Take GPU sharing off sharing.uninstall" in told
+    assert [one.setting for one in fleet.changes(device)] == [{"installed": True}, {"installed": False}]
+    chinese = words(site.client(language="zh").get(f"/boxes/{device}").text)
+    assert f"GPU 共享 已安装 anna 已落实 {on} GPU 共享 未安装 anna 已落实 {off}" in chinese
 
 
 def tell(site: ConsoleSite, device: DeviceId, **more: Any) -> None:  # noqa: ANN401  (the report's fields)
@@ -382,7 +402,7 @@ def test_changes_that_people_made_on_the_box_stand_among_those_requested_here_ea
     assert "by the box's clock 2026-09-21 14:13:20 UTC to 2026-09-21 14:13:59 UTC" in told
     assert "3 changes before this one were not reported" in told
     assert f"Upgrade 0.2.0 → 0.3.0 anna Applied {times[2]}" in told
-    assert f"Placement policy anna Applied {times[3]}" in told
+    assert f"Placement policy spread anna Applied {times[3]}" in told
     assert told.count(" Applied ") == 2
     assert "<script>alert" not in page
     assert "its text" not in page, "the events do not show them again"

@@ -242,6 +242,11 @@ class ApiLimitsRequest(ApiModel):
     interrupt: StrictBool = Field(default=False, description="The app may be stopped for it.")
     live: StrictBool = Field(default=False, description="Without a new pod where its pods are held and hold enough.")
     on_drift: Literal["report", "enforce"] | None = None
+    seen_rev: Annotated[int, Field(ge=0, le=2**53)] | None = Field(
+        default=None,
+        description="The revision that you have seen: 409 where these limits were changed since. A change of something "
+        "else in the document is none.",
+    )
 
 
 class ApiLimitsPreviewRequest(ApiModel):
@@ -283,6 +288,20 @@ class ApiRevision(ApiModel):
     """The revision of a box's desired document after a change."""
 
     revision: int
+
+
+class ApiReplacedLimits(ApiModel):
+    """Limits that another person had set, and that a change has replaced."""
+
+    requested_by: str
+    requested_at_s: float
+    limits: ApiPastLimits
+
+
+class ApiLimitsRevision(ApiRevision):
+    """The revision of a box's desired document after a change of limits."""
+
+    replaced: ApiReplacedLimits | None = Field(description="null where nobody else had set other limits before.")
 
 
 class ApiDesired(ApiModel):

@@ -1,0 +1,141 @@
+"""Shares of a simulated card's time: what a container may get of it, how that is judged, and the table of what it got.
+
+What is measured is work on the simulated card against the time that went by (plugin/limiter/tests/compute.c). That a
+machine has other work too costs a program time, and gives it none: so more than a share is a fault of the limiter at
+once, and less than a share is measured again.
+"""
+
+import itertools
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from kits.daily import of_the_day
+
+POINTS = 2.0
+TRIES = 4
+US, MS = 1_000, 1_000_000
+KERNELS = (100 * US, MS, 50 * MS)
+CORES = (70, 50, 30, 10)
+DEPTHS = (1, 50)
+PROCESSES = (1, 3)
+PAIRS = ((30, 60), (50, 50), (70, 30))
+CASES = list(itertools.product(CORES, KERNELS, DEPTHS, PROCESSES))
+PAIR_CASES = list(itertools.product(KERNELS, DEPTHS, PAIRS))
+PARTS = 7
+"""In so many days CI measures the whole table. Prime to the table's own numbers: each day sees all kinds of kernels."""
+T = TypeVar("T")
+SAVED_S = 0.05
+"""What a bucket saves up of a time without work (BUCKET_CREDIT_NS): had in the next second, on top of the share."""
+AT_LOAD = 0.4
+"""The part of a share that a program gets at least beside other tests."""
+ALONE = bool(os.environ.get("TEST_FULL"))
+"""The machine is the tests' alone."""
+
+Measure = Callable[[], list[float]]
+Note = Callable[[list[list[float]], list[float]], None]
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one cell of the table got, in each of its tries."""
+
+    table: str
+    cell: dict[str, Any]
+    wanted: list[float]
+    able: list[float]
+    """What the same program got where nothing held it; 0: nobody asked."""
+    got: list[list[float]]
+    load: float = field(default_factory=lambda: round(os.getloadavg()[0], 2))
+
+
+@dataclass(frozen=True)
+class Table:
+    """The cells that a run has measured, written as they come: a run that is ended keeps what it has."""
+
+    path: Path
+    rows: list[Row] = field(default_factory=list)
+
+    def note(self, table: str, cell: dict[str, Any], wanted: Sequence[float]) -> Note:
+        """Return what adds a cell to the table, once its tries have been measured."""
+        return lambda got, able: self.add(Row(table, cell, [*wanted], able, got))
+
+    def add(self, row: Row) -> None:
+        self.rows.append(row)
+        self.path.parent.mkdir(exist_ok=True)
+        self.path.write_text(json.dumps([asdict(one) for one in self.rows], indent=1) + "\n")
+        print(f"\n{row.table} {row.cell}: wanted {row.wanted}, got {row.got}, load {row.load}")  # noqa: T201
+
+
+def cells_of_the_day(cells: Sequence[T]) -> list[T]:
+    """Return a seventh of the cells, another one each day, or one of fewer than seven; with TEST_FULL=1 all of them."""
+    return of_the_day(cells, min(PARTS, len(cells)))
+
+
+def _nothing(_seen: list[list[float]], _able: list[float]) -> None:
+    """Keep no note."""
+
+
+def above(got: Sequence[float], wanted: Sequence[float]) -> bool:
+    """Return whether some container got more than its share and POINTS."""
+    return any(one > share + POINTS for one, share in zip(got, wanted, strict=True))
+
+
+def above_in_a_second(seconds: Sequence[float], share: float) -> bool:
+    """Return whether a second had more than the share and POINTS.
+
+    What the second before it lacked comes on top, but for no more than a bucket saves up: a program that was kept
+    waiting for 50 ms makes up for it, in whichever second that comes to lie.
+    """
+    lacked = 0.0
+    for got in seconds:
+        if got > share + lacked + POINTS:
+            return True
+        lacked = min(SAVED_S * share, max(0.0, share - got))
+    return False
+
+
+def judge(
+    measure: Measure,
+    wanted: Sequence[float],
+    *,
+    exactly: bool = ALONE,
+    least: float = AT_LOAD,
+    free: Measure | None = None,
+    is_above: Callable[[list[float]], bool] | None = None,
+    note: Note = _nothing,
+) -> None:
+    """Hold what containers got to their shares: never above, in no try; below in the best of several.
+
+    Args:
+        measure: measures what each container, or each second, got.
+        wanted: the share of each.
+        exactly: whether what is below is held to POINTS too.
+        least: otherwise, the part of its share that each must have.
+        free: measures what the same program gets where nothing holds it: who waits for each short kernel leaves the
+            card idle, and no share makes it faster. Asked only where something lacks.
+        is_above: whether something got too much, where it is not each by itself.
+        note: is told what all tries got and what was got freely, 0 where nobody asked, also of what fails.
+    """
+    seen: list[list[float]] = []
+    able = [0.0] * len(wanted)
+    lowest: list[float] = []
+    try:
+        for _ in range(TRIES):
+            seen.append(measure())
+            if is_above(seen[-1]) if is_above is not None else above(seen[-1], wanted):
+                pytest.fail(f"more than was given: wanted {wanted}, got {seen}")
+            lacks = any(got < share - POINTS for got, share in zip(seen[-1], wanted, strict=True))
+            if exactly and lacks and free is not None:
+                able = [max(pair) for pair in zip(able, free(), strict=True)]
+            most = [min(share, can or share) for share, can in zip(wanted, able, strict=True)]
+            lowest = [share - POINTS if exactly else least * share for share in most]
+            if all(low <= got for low, got in zip(lowest, seen[-1], strict=True)):
+                return
+    finally:
+        note(seen, able)
+    pytest.fail(f"less than was given: wanted {wanted}, at least {lowest}, got {seen}")
