@@ -1,6 +1,6 @@
 /* cuda_modules.c - modules: any image loads and has every function that is asked of it.
  *
- * With CUDA_MODULE_LOADING=LAZY in the environment a module's code comes with the first function that is
+ * With EDGEGPU_SIM_MODULE_LOADING=LAZY in the environment a module's code comes with the first function that is
  * asked for, else with the module.
  *
  * A function's time is in its name: spin_50ms, step_100us, tick_700ns. One that is called sim_spin runs
@@ -38,7 +38,7 @@ static void drop_module(struct cu_object *object)
 
 static bool is_lazy(void)
 {
-	const char *mode = getenv("CUDA_MODULE_LOADING");
+	const char *mode = getenv("EDGEGPU_SIM_MODULE_LOADING");
 
 	return mode != NULL && strcmp(mode, "LAZY") == 0;
 }

@@ -186,7 +186,7 @@ def test_code_that_comes_with_a_function_leads_no_further_past_the_limit_than_on
 ) -> None:
     """The programs go on for 20 times after they were told that there is no memory."""
     with ExitStack() as stack:
-        lazy = {"CUDA_MODULE_LOADING": "LAZY"}
+        lazy = {"EDGEGPU_SIM_MODULE_LOADING": "LAZY"}
         children = [stack.enter_context(Child(container.libraries, env=lazy)) for _ in range(count)]
         for child in children:
             child.open_cuda()
