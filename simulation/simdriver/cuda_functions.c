@@ -20,11 +20,6 @@ static CUresult find(const char *call, const void *handle, struct cu_function_ob
 	return *out != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
-SIM_API CUresult cuKernelGetFunction(struct cu_function_object **out, struct cu_function_object *handle)
-{
-	return out == NULL ? CUDA_ERROR_INVALID_VALUE : find(__func__, handle, out);
-}
-
 static CUresult attribute(const char *call, int *out, int which, const void *handle)
 {
 	struct cu_function_object *function;

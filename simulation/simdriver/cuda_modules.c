@@ -1,5 +1,8 @@
 /* cuda_modules.c - modules: any image loads and has every function that is asked of it.
  *
+ * With EDGEGPU_SIM_MODULE_LOADING=LAZY in the environment a module's code comes with the first function that is
+ * asked for, else with the module.
+ *
  * A function's time is in its name: spin_50ms, step_100us, tick_700ns. One that is called sim_spin runs
  * for its first argument, in ns as 64 bits. All others run for the cards file's kernel_us. */
 #define _GNU_SOURCE
@@ -18,6 +21,7 @@ static void drop_module(struct cu_object *object)
 {
 	struct cu_module *module = (struct cu_module *)object;
 	struct cu_object *global = module->global != 0 ? cu_find(CU_MEMORY, module->global) : NULL;
+	struct cu_object *code = module->code != 0 ? cu_find(CU_CODE, module->code) : NULL;
 
 	while (module->functions != NULL) {
 		struct cu_function_object *function = module->functions;
@@ -27,7 +31,51 @@ static void drop_module(struct cu_object *object)
 	}
 	if (global != NULL)
 		cu_drop(global);
+	if (code != NULL)
+		cu_drop(code);
 	free(module);
+}
+
+static bool is_lazy(void)
+{
+	const char *mode = getenv("EDGEGPU_SIM_MODULE_LOADING");
+
+	return mode != NULL && strcmp(mode, "LAZY") == 0;
+}
+
+/* Where it is not lazy the call is not simulated: NVIDIA's runtime asks for the mode first, and would go on to
+ * tables that are stubs. */
+SIM_API CUresult cuModuleGetLoadingMode(int *out)
+{
+	if (!is_lazy())
+		return CUDA_ERROR_NOT_SUPPORTED;
+	if (out == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	*out = 2;
+	return CUDA_SUCCESS;
+}
+
+/* Under the lock. */
+static CUresult load_code(struct cu_module *module)
+{
+	struct cu_object *code;
+	CUresult ret;
+
+	if (!is_lazy() || module->code != 0)
+		return CUDA_SUCCESS;
+	code = calloc(1, sizeof(*code));
+	if (code == NULL)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	code->kind = CU_CODE;
+	code->ctx = module->object.ctx;
+	code->dev = module->object.dev;
+	code->bytes = cu_driver()->module_mib * SIM_MIB;
+	ret = cu_add(code);
+	if (ret != CUDA_SUCCESS)
+		free(code);
+	else
+		module->code = cu_key(code);
+	return ret;
 }
 
 CUresult cu_module_make(const char *call, struct cu_module **out)
@@ -39,7 +87,7 @@ CUresult cu_module_make(const char *call, struct cu_module **out)
 		ret = cu_make(call, CU_MODULE, sizeof(**out), &object);
 	if (ret != CUDA_SUCCESS)
 		return ret;
-	object->bytes = cu_driver()->module_mib * SIM_MIB;
+	object->bytes = is_lazy() ? 0 : cu_driver()->module_mib * SIM_MIB;
 	object->drop = drop_module;
 	ret = cu_keep(object);
 	if (ret == CUDA_SUCCESS)
@@ -71,7 +119,10 @@ CUresult cu_module_function(struct cu_module *module, const char *name, struct c
 {
 	struct cu_function_object *function = module->functions;
 	uint64_t ns = named_ns(name);
+	CUresult ret = load_code(module);
 
+	if (ret != CUDA_SUCCESS)
+		return ret;
 	while (function != NULL && strcmp(function->name, name) != 0)
 		function = function->next;
 	if (function == NULL) {

@@ -19,6 +19,8 @@ struct cu_module {
 	struct cu_object object;
 	struct cu_function_object *functions;
 	CUdeviceptr global;		/* one stands for all; 0 before it is asked for */
+	void *library;			/* NULL: it is none's */
+	uint64_t code;			/* the key of what its first function has loaded; 0: none */
 };
 
 /* cuda_modules.c */

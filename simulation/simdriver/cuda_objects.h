@@ -13,8 +13,10 @@ enum cu_kind {
 	CU_MAPPING,			/* cuMemMap */
 	CU_ARRAY,
 	CU_MODULE,
+	CU_CODE,			/* of a module, where it is loaded lazily */
 	CU_LIBRARY,
 	CU_FUNCTION,
+	CU_KERNEL,			/* of a library, whose code may not be loaded */
 	CU_STREAM,
 	CU_EVENT,
 	CU_GRAPH,

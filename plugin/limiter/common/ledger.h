@@ -14,9 +14,9 @@ enum ledger_kind {
 	LEDGER_ARRAY,
 	LEDGER_MIPMAP,
 	LEDGER_CONTEXT,
-	LEDGER_MODULE,
-	LEDGER_LIVE,			/* what a library has in a context; `references` is twice its number, and 1
-					 * where it was asked for something there (cuda_module.c) */
+	LEDGER_MODULE,			/* `references` is 2 once one of its functions was asked for */
+	LEDGER_LIVE,			/* what a library has in a context; `references` has its number and what was
+					 * asked for there (cuda_module.c) */
 	LEDGER_SETTING,			/* cuCtxSetLimit */
 	/* What outlives any. */
 	LEDGER_BACKING,			/* cuMemCreate; `of` is its number (cuda_virtual.c) */

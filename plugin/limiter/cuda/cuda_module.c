@@ -21,6 +21,11 @@
 
 #define LARGE (16ull << 20)		/* above: measured again */
 #define TRIES 3				/* so often at most */
+/* What may bring a library to life in a context, each with its first call there: with lazy loading the first kernel's
+ * code comes when its function is asked for. Beside them LEDGER_LIVE has the library's number. */
+enum { ASKED_FOR_PART = 1, ASKED_FOR_FUNCTION = 2, ASKS = 4 };
+
+#define CU_MODULE_LAZY 2
 #define IMAGE_LEAST (2ull << 20)	/* a driver takes memory of the card for code by blocks of that size */
 
 #ifndef F_OFD_SETLK			/* glibc has it since 2.20, Linux since 3.15 */
@@ -135,9 +140,9 @@ static bool find_part(unsigned int number, uint64_t context, struct ledger_entry
 	uint64_t key = (context ^ (uint64_t)number << 40) * 0x9e3779b97f4a7c15u;
 
 	for (; ledger_get(LEDGER_LIVE, key, part); key++)
-		if (part->of == context && part->references / 2 == number)
+		if (part->of == context && part->references / ASKS == number)
 			return true;
-	*part = (struct ledger_entry){ .key = key, .of = context, .references = 2 * number, .kind = LEDGER_LIVE };
+	*part = (struct ledger_entry){ .key = key, .of = context, .references = ASKS * number, .kind = LEDGER_LIVE };
 	return false;
 }
 
@@ -148,7 +153,7 @@ static CUresult library_loaded(const struct charge *charge, uint64_t library, ui
 	unsigned int number = own != NULL ? __atomic_add_fetch(&own->libraries, 1, __ATOMIC_RELAXED) : 0;
 	struct ledger_entry part;
 
-	number &= INT32_MAX;
+	number &= UINT32_MAX / ASKS;
 	ledger_put((struct ledger_entry){ .key = library, .bytes = image, .references = number,
 					  .kind = LEDGER_LIBRARY, .card = -1 });
 	if (charge->card == NULL)
@@ -288,7 +293,7 @@ static void give_parts_back(unsigned int number)
 	struct ledger_entry part;
 
 	for (unsigned int at = 0; ledger_next(LEDGER_LIVE, &at, &part);) {
-		if (part.references / 2 != number || !ledger_take(LEDGER_LIVE, part.key, &part))
+		if (part.references / ASKS != number || !ledger_take(LEDGER_LIVE, part.key, &part))
 			continue;
 		charge_give_back(&part);
 		at = 0;			/* others have moved up */
@@ -317,7 +322,7 @@ CUresult EXPORT cuLibraryUnload(CUlibrary library)
 }
 
 /* True: a library comes to life in the current context with this call, as far as we know. */
-static bool first_in_context(CUlibrary library)
+static bool first_in_context(CUlibrary library, unsigned int ask)
 {
 	struct ledger_entry entry, part;
 	CUcontext current = NULL;
@@ -327,18 +332,15 @@ static bool first_in_context(CUlibrary library)
 	if (CALL(cuCtxGetCurrent, &current) != CUDA_SUCCESS)
 		return true;
 	return current != NULL &&
-	       (!find_part(entry.references, (uintptr_t)current, &part) || part.references % 2 == 0);
+	       (!find_part(entry.references, (uintptr_t)current, &part) || (part.references & ask) == 0);
 }
 
-/* Room for what the library may take, for nothing takes it back from it afterwards: as much as its image, within
- * bounds. False: there is none. */
-static bool reserve_image(struct measure *measure, CUlibrary library, struct charge *charge)
+/* Room for what is about to be loaded, for nothing takes it back afterwards: as much as its image, if its size is
+ * known, within bounds. False: there is none. */
+static bool reserve_image(struct measure *measure, uint64_t image, struct charge *charge)
 {
-	struct ledger_entry entry = { 0 };
-	uint64_t bytes;
+	uint64_t bytes = image > IMAGE_LEAST ? least(image, LARGE) : IMAGE_LEAST;
 
-	ledger_get(LEDGER_LIBRARY, (uintptr_t)library, &entry);
-	bytes = entry.bytes > IMAGE_LEAST ? least(entry.bytes, LARGE) : IMAGE_LEAST;
 	if (!charge_card(charge, measure->card, bytes))
 		return false;
 	if (charge->card != NULL)
@@ -346,9 +348,27 @@ static bool reserve_image(struct measure *measure, CUlibrary library, struct cha
 	return true;
 }
 
-/* What it took counts in the place of what was reserved. It is there already: over the limit the program is told so, and
- * nothing else is given meanwhile. */
-static CUresult live(struct measure *measure, const struct charge *charge, CUresult ret, CUlibrary library)
+static uint64_t library_image(CUlibrary library)
+{
+	struct ledger_entry entry = { 0 };
+
+	ledger_get(LEDGER_LIBRARY, (uintptr_t)library, &entry);
+	return entry.bytes;
+}
+
+/* It is there already: over the limit the program is told so, and nothing else is given meanwhile. */
+static CUresult beyond(const struct measure *measure, CUresult ret, uint64_t bytes)
+{
+	if (ret != CUDA_SUCCESS || bytes == 0 ||
+	    usage_total(card_index(measure->card)) <= limits_room(measure->card))
+		return ret;
+	usage_refused(card_index(measure->card));
+	return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* What it took counts in the place of what was reserved. */
+static CUresult live(struct measure *measure, const struct charge *charge, CUresult ret, CUlibrary library,
+		     unsigned int ask)
 {
 	uint64_t bytes = taken(measure, false);
 	struct ledger_entry entry, part;
@@ -361,45 +381,107 @@ static CUresult live(struct measure *measure, const struct charge *charge, CUres
 		return ret;
 	find_part(entry.references, (uintptr_t)measure->context, &part);
 	part.bytes += bytes;
-	part.references |= 1;
+	part.references |= ask;
 	part.card = (int16_t)card_index(measure->card);
 	ledger_put(part);
-	if (ret != CUDA_SUCCESS || bytes == 0 ||
-	    usage_total(card_index(measure->card)) <= limits_room(measure->card))
-		return ret;
-	usage_refused(card_index(measure->card));
-	return CUDA_ERROR_OUT_OF_MEMORY;
+	return beyond(measure, ret, bytes);
 }
 
-#define ASK(name, library, ...)                                                                   \
+#define ASK(name, library, ask, ...)                                                              \
 	struct measure measure;                                                                   \
 	struct charge charge;                                                                     \
                                                                                                   \
-	if (NESTED || !first_in_context(library))                                                 \
+	if (NESTED || !first_in_context(library, ask))                                            \
 		return DRIVER(name)(__VA_ARGS__);                                                 \
 	begin(&measure);                                                                          \
-	if (!reserve_image(&measure, library, &charge))                                           \
+	if (!reserve_image(&measure, library_image(library), &charge))                            \
 		return finish(&measure, charge.why);                                              \
-	return finish(&measure, live(&measure, &charge, CALL(name, __VA_ARGS__), library))
+	return finish(&measure, live(&measure, &charge, CALL(name, __VA_ARGS__), library, ask))
 
 CUresult EXPORT cuLibraryGetModule(CUmodule *out, CUlibrary library)
 {
-	ASK(cuLibraryGetModule, library, out, library);
+	ASK(cuLibraryGetModule, library, ASKED_FOR_PART, out, library);
 }
 
 CUresult EXPORT cuLibraryGetKernel(CUkernel *out, CUlibrary library, const char *name)
 {
-	ASK(cuLibraryGetKernel, library, out, library, name);
+	ASK(cuLibraryGetKernel, library, ASKED_FOR_PART, out, library, name);
 }
 
 CUresult EXPORT cuLibraryGetGlobal(CUdeviceptr *out, size_t *bytes, CUlibrary library,
 				   const char *name)
 {
-	ASK(cuLibraryGetGlobal, library, out, bytes, library, name);
+	ASK(cuLibraryGetGlobal, library, ASKED_FOR_PART, out, bytes, library, name);
 }
 
 CUresult EXPORT cuLibraryGetManaged(CUdeviceptr *out, size_t *bytes, CUlibrary library,
 				    const char *name)
 {
-	ASK(cuLibraryGetManaged, library, out, bytes, library, name);
+	ASK(cuLibraryGetManaged, library, ASKED_FOR_PART, out, bytes, library, name);
+}
+
+/* NULL: the driver does not say of which library a kernel is (before CUDA 12.5), or there is no such kernel. */
+static CUlibrary library_of(CUkernel kernel)
+{
+	CUlibrary library = NULL;
+
+	return CALL(cuKernelGetLibrary, &library, kernel) == CUDA_SUCCESS ? library : NULL;
+}
+
+/* Does code come with the first function that is asked for? Drivers before CUDA 11.7 know no such thing. */
+static bool loads_lazily(void)
+{
+	int mode = 0;
+
+	return CALL(cuModuleGetLoadingMode, &mode) == CUDA_SUCCESS && mode == CU_MODULE_LAZY;
+}
+
+CUresult EXPORT cuKernelGetFunction(void **out, CUkernel kernel)
+{
+	CUlibrary library;
+
+	if (NESTED || out == NULL || kernel == NULL)
+		return DRIVER(cuKernelGetFunction)(out, kernel);
+	library = library_of(kernel);
+	if (!first_in_context(library, ASKED_FOR_PART) && !loads_lazily())
+		return DRIVER(cuKernelGetFunction)(out, kernel);
+	ASK(cuKernelGetFunction, library, ASKED_FOR_FUNCTION, out, kernel);
+}
+
+/* True: no function of the module was asked for yet. One of which nothing is known counts by NVML's list. */
+static bool first_of_module(CUmodule module)
+{
+	struct ledger_entry entry;
+
+	return ledger_get(LEDGER_MODULE, (uintptr_t)module, &entry) && entry.references == 1;
+}
+
+/* As live(): the first function's code is the module's. */
+static CUresult module_live(struct measure *measure, const struct charge *charge, CUresult ret, CUmodule module)
+{
+	uint64_t bytes = taken(measure, false);
+	struct ledger_entry entry;
+
+	if (measure->card == NULL)
+		return ret;
+	if (ret == CUDA_SUCCESS && ledger_refer(LEDGER_MODULE, (uintptr_t)module, 1) == 2 &&
+	    ledger_get(LEDGER_MODULE, (uintptr_t)module, &entry) && entry.card == card_index(measure->card)) {
+		usage_add(entry.card, bytes);
+		ledger_set(LEDGER_MODULE, (uintptr_t)module, entry.bytes + bytes, &entry);
+	}
+	usage_release(card_index(measure->card), charge->bytes);
+	return beyond(measure, ret, bytes);
+}
+
+CUresult EXPORT cuModuleGetFunction(void **out, CUmodule module, const char *name)
+{
+	struct measure measure;
+	struct charge charge;
+
+	if (NESTED || out == NULL || name == NULL || !first_of_module(module) || !loads_lazily())
+		return DRIVER(cuModuleGetFunction)(out, module, name);
+	begin(&measure);
+	if (!reserve_image(&measure, 0, &charge))
+		return finish(&measure, charge.why);
+	return finish(&measure, module_live(&measure, &charge, CALL(cuModuleGetFunction, out, module, name), module));
 }

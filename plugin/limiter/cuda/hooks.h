@@ -21,6 +21,8 @@ CUresult cuDeviceGetMemPool(CUmemoryPool *out, CUdevice device);
 CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *out, CUdevice device);
 CUresult cuDeviceGetGraphMemAttribute(CUdevice device, int which, void *out);
 CUresult cuMemPoolGetAttribute(CUmemoryPool pool, int which, void *out);
+CUresult cuKernelGetLibrary(CUlibrary *out, CUkernel kernel);
+CUresult cuModuleGetLoadingMode(int *out);
 CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdeviceptr at);
 CUresult cuPointerGetAttribute(void *out, int which, CUdeviceptr at);
 CUresult cuStreamGetCtx(CUstream stream, CUcontext *out);
@@ -96,6 +98,8 @@ CUresult cuLibraryGetModule(CUmodule *out, CUlibrary library);
 CUresult cuLibraryGetKernel(CUkernel *out, CUlibrary library, const char *name);
 CUresult cuLibraryGetGlobal(CUdeviceptr *out, size_t *bytes, CUlibrary library, const char *name);
 CUresult cuLibraryGetManaged(CUdeviceptr *out, size_t *bytes, CUlibrary library, const char *name);
+CUresult cuKernelGetFunction(void **out, CUkernel kernel);
+CUresult cuModuleGetFunction(void **out, CUmodule module, const char *name);
 
 /* cuda_setting.c */
 CUresult cuCtxSetLimit(int which, size_t value);

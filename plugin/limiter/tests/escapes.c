@@ -35,6 +35,7 @@ CUresult cuGraphAddNode_v2(CUgraphNode *out, CUgraph graph, const CUgraphNode *a
 			   const void *edges, size_t count, struct node_params *params);
 CUresult cuGraphAddChildGraphNode(CUgraphNode *out, CUgraph graph, const CUgraphNode *after,
 				  size_t count, CUgraph child);
+CUresult cuLibraryEnumerateKernels(CUkernel *out, unsigned int count, CUlibrary library);
 CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool);
 CUresult cuMemAddressReserve(CUdeviceptr *out, size_t bytes, size_t align, CUdeviceptr at,
 			     unsigned long long flags);
@@ -178,8 +179,7 @@ static CUresult mipmap(void)
 	return CU(cuMipmappedArrayCreate)((CUmipmappedArray *)&held[takes], &wanted, 1);
 }
 
-static const struct CUmem_allocation_prop on_card = { .type = 1,
-						      .location = { CU_MEM_LOCATION_DEVICE, 0 } };
+static const struct CUmem_allocation_prop on_card = { .type = 1, .location = { CU_MEM_LOCATION_DEVICE, 0 } };
 
 static CUresult backing(void)
 {
@@ -230,8 +230,7 @@ static CUresult graph_node(void)
 
 static CUresult graph_node_any(void)
 {
-	struct node_params params = { .kind = CU_GRAPH_NODE_ALLOC,
-				      .alloc = { .props = props, .bytes = EACH } };
+	struct node_params params = { .kind = CU_GRAPH_NODE_ALLOC, .alloc = { .props = props, .bytes = EACH } };
 	CUgraphNode node;
 	CUgraph graph;
 
@@ -247,8 +246,7 @@ static CUresult child_graph(void)
 	CUgraph graph;
 
 	MUST(CU(cuGraphCreate)(&graph, 0) == CUDA_SUCCESS);
-	MUST(CU(cuGraphAddChildGraphNode)(&node, graph, NULL, 0, graph_with_node(&held[takes])) ==
-	     CUDA_SUCCESS);
+	MUST(CU(cuGraphAddChildGraphNode)(&node, graph, NULL, 0, graph_with_node(&held[takes])) == CUDA_SUCCESS);
 	return launched(graph);
 }
 
@@ -274,9 +272,19 @@ static CUresult library(void)
 {
 	CUkernel kernel;
 
-	MUST(CU(cuLibraryLoadData)((CUlibrary *)&held[takes], "image", NULL, NULL, 0, NULL, NULL, 0) ==
-	     CUDA_SUCCESS);
+	MUST(CU(cuLibraryLoadData)((CUlibrary *)&held[takes], "image", NULL, NULL, 0, NULL, NULL, 0) == CUDA_SUCCESS);
 	return CU(cuLibraryGetKernel)(&kernel, (CUlibrary)held[takes], "kernel");
+}
+
+/* Without a call by a kernel's name. */
+static CUresult enumerated(void)
+{
+	CUkernel kernel;
+	void *function;
+
+	MUST(CU(cuLibraryLoadData)((CUlibrary *)&held[takes], "image", NULL, NULL, 0, NULL, NULL, 0) == CUDA_SUCCESS);
+	MUST(CU(cuLibraryEnumerateKernels)(&kernel, 1, (CUlibrary)held[takes]) == CUDA_SUCCESS);
+	return CU(cuKernelGetFunction)(&function, kernel);
 }
 
 /* The program keeps each library whose kernel it did not get, and tries the next one. */
@@ -431,6 +439,7 @@ static const struct way {
 	{ "captured", captured, free_async },
 	{ "module", module, free_module },
 	{ "library", library, free_library },
+	{ "enumerated", enumerated, free_library },
 	{ "library_again", library_again, free_library },
 	{ "context", context, free_context },
 	{ "green_context", green_context, free_green },
