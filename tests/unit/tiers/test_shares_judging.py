@@ -115,16 +115,16 @@ def test_the_table_shows_the_last_try_and_what_is_out_of_it(tmp_path: Path) -> N
     kernel = {"ns": 100_000, "depth": 1}
     table.add(Row("share", {"core": 70, "processes": 3, **kernel}, [70], [60.0], [[40.0], [59.0]]))
     table.add(Row("share", {"core": 50, "processes": 3, **kernel}, [50], [0.0], [[50.04]]))
-    table.add(Row("second", {"core": 30, "processes": 1, **kernel}, [30, 30], [0.0, 0.0], [[29.0, 31.0]]))
+    table.add(Row("second", {"core": 50, "processes": 3, **kernel}, [50, 50], [0.0, 0.0], [[49.0, 52.1]]))
     table.add(Row("competing", {"pair": (30, 60), **kernel}, [30, 60], [0.0, 0.0], [[30.0, 59.5]]))
     rows = json.loads(table.path.read_text())
     text = markdown(rows)
-    assert "| share | 70 | 50 |\n|---|---|---|\n| 0.1 ms, one at a time, three | **59.0** / 60.0 | 50.0 |" in text
-    assert "| 0.1 ms, one at a time, one process | 29.0 to 31.0 |" in text
+    line = "| 0.1 ms, one at a time, three | **59.0** / 60.0 | 50.0 (49.0 to **52.1**) |"
+    assert f"| share | 70 | 50 |\n|---|---|---|\n{line}" in text
     assert "| competing | 30 + 60 |\n|---|---|\n| 0.1 ms, one at a time | 30.0, 59.5 |" in text
     assert summary(rows).splitlines() == [
         "4 cells, 1 of them measured more than once",
         "share: 2 cells, at most +0.04 points above and 1.00 below",
-        "second: 1 cells, at most +1.00 points above and 1.00 below",
+        "second: 1 cells, at most +2.10 points above and 1.00 below",
         "competing: 1 cells, at most +0.00 points above and 0.50 below",
     ]
