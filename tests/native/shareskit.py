@@ -104,6 +104,7 @@ def judge(
     wanted: Sequence[float],
     *,
     exactly: bool = ALONE,
+    lack: float = POINTS,
     least: float = AT_LOAD,
     free: Measure | None = None,
     is_above: Callable[[list[float]], bool] | None = None,
@@ -114,7 +115,8 @@ def judge(
     Args:
         measure: measures what each container, or each second, got.
         wanted: the share of each.
-        exactly: whether what is below is held to POINTS too.
+        exactly: whether what is below is held to points too.
+        lack: those points.
         least: otherwise, the part of its share that each must have.
         free: measures what the same program gets where nothing holds it: who waits for each short kernel leaves the
             card idle, and no share makes it faster. Asked only where something lacks.
@@ -129,11 +131,11 @@ def judge(
             seen.append(measure())
             if is_above(seen[-1]) if is_above is not None else above(seen[-1], wanted):
                 pytest.fail(f"more than was given: wanted {wanted}, got {seen}")
-            lacks = any(got < share - POINTS for got, share in zip(seen[-1], wanted, strict=True))
+            lacks = any(got < share - lack for got, share in zip(seen[-1], wanted, strict=True))
             if exactly and lacks and free is not None:
                 able = [max(pair) for pair in zip(able, free(), strict=True)]
             most = [min(share, can or share) for share, can in zip(wanted, able, strict=True)]
-            lowest = [share - POINTS if exactly else least * share for share in most]
+            lowest = [share - lack if exactly else least * share for share in most]
             if all(low <= got for low, got in zip(lowest, seen[-1], strict=True)):
                 return
     finally:

@@ -5,7 +5,6 @@ import os
 import platform
 import random
 import signal
-import statistics
 import subprocess
 import threading
 import time
@@ -36,6 +35,12 @@ from edgegpu_sim.driver import SimCard, SimDriver, make_card
 SECONDS = {100 * US: 2, MS: 2, 50 * MS: 10}
 """For so long kernels are measured, by their ns."""
 STRETCHES = 5
+UNCERTAIN = 5.0
+"""Points that a second may lack where several processes have deep queues.
+
+What ran at the same time in two processes is charged once only where that is certain (plugin/limiter/common/cover.c).
+So a second lacks two points, and the first up to five; on average it is less than two.
+"""
 WAYS_TO_LAUNCH = ["none", "other", "priority", "green", "in-green"]
 """With no context current or another one; in streams of two priorities; in a green context's stream, from outside and
 from inside (plugin/limiter/tests/compute.c).
@@ -165,15 +170,16 @@ def test_a_share_is_kept_in_each_second(
 def test_every_share_is_kept_in_each_second(
     make: Make, compute: Path, shares_table: Table, *, core: int, ns: int, depth: int, processes: int
 ) -> None:
-    def measure(limit: int | None) -> list[float]:
-        return _seconds(compute, make(limit), ns, depth, processes, count=STRETCHES)
+    def free() -> list[float]:
+        return _shares(compute, [make(None)], ns, depth, SECONDS[100 * US], processes) * STRETCHES
 
     cell = {"core": core, "ns": ns, "depth": depth, "processes": processes}
     judge(
-        lambda: measure(core),
+        lambda: _seconds(compute, make(core), ns, depth, processes, count=STRETCHES),
         [core] * STRETCHES,
         exactly=True,
-        free=lambda: [statistics.median(measure(None))] * STRETCHES,
+        lack=UNCERTAIN if processes > 1 and depth > 1 else POINTS,
+        free=free,
         is_above=lambda seconds: above_in_a_second(seconds, core),
         note=shares_table.note("second", cell, [core] * STRETCHES),
     )
