@@ -128,7 +128,7 @@ def test_every_share(
 
     cell = {"core": core, "ns": ns, "depth": depth, "processes": processes}
     note = shares_table.note("share", cell, [core])
-    judge(lambda: measure(core), [core], exactly=True, free=lambda: measure(None), note=note)
+    judge(lambda: measure(core), [core], lack=POINTS, free=lambda: measure(None), note=note)
 
 
 @pytest.mark.shares
@@ -136,7 +136,7 @@ def test_every_share(
 def test_every_way_to_launch(make: Make, compute: Path, shares_table: Table, way: str, depth: int) -> None:
     core = 30
     note = shares_table.note("way", {"core": core, "ns": MS, "depth": depth, "way": way}, [core])
-    judge(lambda: [float(make(core).run(compute, way, str(MS), str(depth), "2"))], [core], exactly=True, note=note)
+    judge(lambda: [float(make(core).run(compute, way, str(MS), str(depth), "2"))], [core], lack=POINTS, note=note)
 
 
 def _seconds(compute: Path, container: Container, ns: int, depth: int, processes: int, *, count: int) -> list[float]:
@@ -177,7 +177,7 @@ def test_every_share_is_kept_in_each_second(
     judge(
         lambda: _seconds(compute, make(core), ns, depth, processes, count=STRETCHES),
         [core] * STRETCHES,
-        exactly=True,
+        apart=True,
         lack=UNCERTAIN if processes > 1 and depth > 1 else POINTS,
         free=free,
         is_above=lambda seconds: above_in_a_second(seconds, core),
@@ -239,7 +239,7 @@ def test_every_pair_of_containers(
     """Where a card is given away whole, turns of others lie between events: less is got, never more."""
     containers = [make(core) for core in pair]
     note = shares_table.note("pair", {"pair": pair, "ns": MS, "depth": depth}, pair)
-    judge(lambda: _shares(compute, containers, MS, depth, 4, 1), pair, exactly=False, least=0.75, note=note)
+    judge(lambda: _shares(compute, containers, MS, depth, 4, 1), pair, lack=None, least=0.75, note=note)
 
 
 @pytest.mark.parametrize(("core", "policy"), [(None, "strict"), (30, "off"), (100, "strict")])
