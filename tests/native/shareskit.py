@@ -103,8 +103,9 @@ def judge(
     measure: Measure,
     wanted: Sequence[float],
     *,
-    exactly: bool = ALONE,
+    lack: float | None = POINTS if ALONE else None,
     least: float = AT_LOAD,
+    apart: bool = False,
     free: Measure | None = None,
     is_above: Callable[[list[float]], bool] | None = None,
     note: Note = _nothing,
@@ -114,8 +115,10 @@ def judge(
     Args:
         measure: measures what each container, or each second, got.
         wanted: the share of each.
-        exactly: whether what is below is held to POINTS too.
-        least: otherwise, the part of its share that each must have.
+        lack: the points that each may lack; None: `least` is enough.
+        least: the part of its share that each must have.
+        apart: whether the best of each counts, and not the best try: a machine takes something from this second in one
+            try and from that one in the next, the limiter from the same in all.
         free: measures what the same program gets where nothing holds it: who waits for each short kernel leaves the
             card idle, and no share makes it faster. Asked only where something lacks.
         is_above: whether something got too much, where it is not each by itself.
@@ -129,12 +132,12 @@ def judge(
             seen.append(measure())
             if is_above(seen[-1]) if is_above is not None else above(seen[-1], wanted):
                 pytest.fail(f"more than was given: wanted {wanted}, got {seen}")
-            lacks = any(got < share - POINTS for got, share in zip(seen[-1], wanted, strict=True))
-            if exactly and lacks and free is not None:
+            if free is not None and any(got < share - (lack or 0) for got, share in zip(seen[-1], wanted, strict=True)):
                 able = [max(pair) for pair in zip(able, free(), strict=True)]
             most = [min(share, can or share) for share, can in zip(wanted, able, strict=True)]
-            lowest = [share - POINTS if exactly else least * share for share in most]
-            if all(low <= got for low, got in zip(lowest, seen[-1], strict=True)):
+            lowest = [share * least if lack is None else share - lack for share in most]
+            best = [max(of_one) for of_one in zip(*seen, strict=True)] if apart else seen[-1]
+            if all(low <= got for low, got in zip(lowest, best, strict=True)):
                 return
     finally:
         note(seen, able)

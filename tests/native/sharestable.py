@@ -1,8 +1,9 @@
 """Print the table of build/shares.json as Markdown: `sharestable.py [FILE]`; what lies outside of 2 points is bold.
 
-What the same program gets where nothing holds it stands behind a slash, where that was measured.
+Behind a slash stands what the same program gets where nothing holds it, where that is less than the share.
 """
 
+import itertools
 import json
 import sys
 from collections import defaultdict
@@ -26,23 +27,26 @@ def _column(cell: Cell) -> str:
     return " + ".join(str(core) for core in cell["pair"]) if "pair" in cell else str(cell["core"])
 
 
+def _figure(got: float, share: float, able: float) -> str:
+    text = f"{got:.1f}"
+    return (f"**{text}**" if abs(got - share) > POINTS else text) + (f" / {able:.1f}" if 0 < able < share else "")
+
+
 def _figures(row: Cell) -> str:
-    """Return what the last try got: each container's share, or the least and the most second of one."""
+    """Return what the last try got: each container's share, or in brackets the least and the most second of one."""
     got, wanted, able = row["got"][-1], row["wanted"], row["able"]
-    if row["table"].endswith("second"):
-        got, wanted, able = [min(got), max(got)], wanted[:2], [min(able)] * 2
-    texts = []
-    for one, share, can in zip(got, wanted, able, strict=True):
-        text = f"{one:.1f}"
-        texts.append((f"**{text}**" if abs(one - share) > POINTS else text) + (f" / {can:.1f}" if can else ""))
-    return (" to " if row["table"].endswith("second") else ", ").join(texts)
+    if "second" in row["table"]:
+        return f"({_figure(min(got), wanted[0], min(able))} to {_figure(max(got), wanted[0], 0)})"
+    return ", ".join(itertools.starmap(_figure, zip(got, wanted, able, strict=True)))
 
 
 def markdown(rows: list[Cell]) -> str:
-    """Return one table for each kind of cell."""
+    """Return one table for each kind of cell; a program's seconds stand beside its share."""
     kinds: dict[str, dict[str, dict[str, str]]] = defaultdict(lambda: defaultdict(dict))
     for row in rows:
-        kinds[row["table"]][_kernels(row["cell"])][_column(row["cell"])] = _figures(row)
+        line = kinds["share" if row["table"] == "second" else row["table"]][_kernels(row["cell"])]
+        column = _column(row["cell"])
+        line[column] = f"{line[column]} {_figures(row)}" if column in line else _figures(row)
     parts = []
     for kind, lines in kinds.items():
         columns = list(dict.fromkeys(column for line in lines.values() for column in line))

@@ -5,7 +5,6 @@ import os
 import platform
 import random
 import signal
-import statistics
 import subprocess
 import threading
 import time
@@ -36,6 +35,12 @@ from edgegpu_sim.driver import SimCard, SimDriver, make_card
 SECONDS = {100 * US: 2, MS: 2, 50 * MS: 10}
 """For so long kernels are measured, by their ns."""
 STRETCHES = 5
+UNCERTAIN = 5.0
+"""Points that a second may lack where several processes have deep queues.
+
+What ran at the same time in two processes is charged once only where that is certain (plugin/limiter/common/cover.c).
+So a second lacks two points, and the first up to five; on average it is less than two.
+"""
 WAYS_TO_LAUNCH = ["none", "other", "priority", "green", "in-green"]
 """With no context current or another one; in streams of two priorities; in a green context's stream, from outside and
 from inside (plugin/limiter/tests/compute.c).
@@ -123,7 +128,7 @@ def test_every_share(
 
     cell = {"core": core, "ns": ns, "depth": depth, "processes": processes}
     note = shares_table.note("share", cell, [core])
-    judge(lambda: measure(core), [core], exactly=True, free=lambda: measure(None), note=note)
+    judge(lambda: measure(core), [core], lack=POINTS, free=lambda: measure(None), note=note)
 
 
 @pytest.mark.shares
@@ -131,7 +136,7 @@ def test_every_share(
 def test_every_way_to_launch(make: Make, compute: Path, shares_table: Table, way: str, depth: int) -> None:
     core = 30
     note = shares_table.note("way", {"core": core, "ns": MS, "depth": depth, "way": way}, [core])
-    judge(lambda: [float(make(core).run(compute, way, str(MS), str(depth), "2"))], [core], exactly=True, note=note)
+    judge(lambda: [float(make(core).run(compute, way, str(MS), str(depth), "2"))], [core], lack=POINTS, note=note)
 
 
 def _seconds(compute: Path, container: Container, ns: int, depth: int, processes: int, *, count: int) -> list[float]:
@@ -165,15 +170,16 @@ def test_a_share_is_kept_in_each_second(
 def test_every_share_is_kept_in_each_second(
     make: Make, compute: Path, shares_table: Table, *, core: int, ns: int, depth: int, processes: int
 ) -> None:
-    def measure(limit: int | None) -> list[float]:
-        return _seconds(compute, make(limit), ns, depth, processes, count=STRETCHES)
+    def free() -> list[float]:
+        return _shares(compute, [make(None)], ns, depth, SECONDS[100 * US], processes) * STRETCHES
 
     cell = {"core": core, "ns": ns, "depth": depth, "processes": processes}
     judge(
-        lambda: measure(core),
+        lambda: _seconds(compute, make(core), ns, depth, processes, count=STRETCHES),
         [core] * STRETCHES,
-        exactly=True,
-        free=lambda: [statistics.median(measure(None))] * STRETCHES,
+        apart=True,
+        lack=UNCERTAIN if processes > 1 and depth > 1 else POINTS,
+        free=free,
         is_above=lambda seconds: above_in_a_second(seconds, core),
         note=shares_table.note("second", cell, [core] * STRETCHES),
     )
@@ -233,7 +239,7 @@ def test_every_pair_of_containers(
     """Where a card is given away whole, turns of others lie between events: less is got, never more."""
     containers = [make(core) for core in pair]
     note = shares_table.note("pair", {"pair": pair, "ns": MS, "depth": depth}, pair)
-    judge(lambda: _shares(compute, containers, MS, depth, 4, 1), pair, exactly=False, least=0.75, note=note)
+    judge(lambda: _shares(compute, containers, MS, depth, 4, 1), pair, lack=None, least=0.75, note=note)
 
 
 @pytest.mark.parametrize(("core", "policy"), [(None, "strict"), (30, "off"), (100, "strict")])

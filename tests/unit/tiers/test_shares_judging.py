@@ -10,7 +10,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from native.shareskit import CASES, PAIR_CASES, PARTS, TRIES, Row, Table, above_in_a_second, cells_of_the_day, judge
+from native.shareskit import (
+    CASES,
+    PAIR_CASES,
+    PARTS,
+    POINTS,
+    TRIES,
+    Row,
+    Table,
+    above_in_a_second,
+    cells_of_the_day,
+    judge,
+)
 from native.sharestable import markdown, summary
 
 if TYPE_CHECKING:
@@ -35,28 +46,37 @@ def test_more_than_a_share_fails_at_once_and_no_good_try_after_it_counts() -> No
 def test_more_than_a_share_fails_after_tries_that_lacked() -> None:
     measure, _ = tries_of([20.0], [32.1], [30.0])
     with pytest.raises(pytest.fail.Exception, match="more than was given"):
-        judge(measure, [30], exactly=True)
+        judge(measure, [30], lack=POINTS)
 
 
 def test_what_lacks_is_measured_again() -> None:
     measure, left = tries_of([27.9], [28.1], [30.0])
-    judge(measure, [30], exactly=True)
+    judge(measure, [30], lack=POINTS)
     assert left == [[30.0]]
 
 
 def test_what_lacks_in_each_try_fails() -> None:
     measure, left = tries_of(*[[27.9]] * TRIES, [30.0])
     with pytest.raises(pytest.fail.Exception, match="less than was given"):
-        judge(measure, [30], exactly=True)
+        judge(measure, [30], lack=POINTS)
     assert left == [[30.0]]
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_of_seconds_each_counts_by_itself(tmp_path: Path, *, apart: bool) -> None:
+    measure, _ = tries_of([30.0, 20.0], [20.0, 30.0], [20.0, 30.0], [30.0, 20.0])
+    table = Table(tmp_path / "shares.json")
+    with nullcontext() if apart else pytest.raises(pytest.fail.Exception, match="less than was given"):
+        judge(measure, [30, 30], lack=POINTS, apart=apart, note=table.note("second", {}, [30, 30]))
+    assert len(table.rows[0].got) == (2 if apart else TRIES)
 
 
 def test_beside_other_tests_a_part_of_a_share_is_enough() -> None:
     measure, _ = tries_of([12.1])
-    judge(measure, [30], exactly=False)
+    judge(measure, [30], lack=None)
     measure, _ = tries_of(*[[11.9]] * TRIES)
     with pytest.raises(pytest.fail.Exception, match="less than was given"):
-        judge(measure, [30], exactly=False)
+        judge(measure, [30], lack=None)
 
 
 @pytest.mark.parametrize(("got", "is_held"), [(58.1, True), (57.9, False)])
@@ -65,7 +85,7 @@ def test_nobody_gets_what_the_program_cannot_use(tmp_path: Path, got: float, *, 
     free, _ = tries_of(*[[60.0]] * TRIES)
     table = Table(tmp_path / "shares.json")
     with nullcontext() if is_held else pytest.raises(pytest.fail.Exception, match="less than was given"):
-        judge(measure, [70], exactly=True, free=free, note=table.note("share", {}, [70]))
+        judge(measure, [70], lack=POINTS, free=free, note=table.note("share", {}, [70]))
     assert [(row.got, row.able) for row in table.rows] == [([[got]] * (1 if is_held else TRIES), [60.0])]
 
 
@@ -115,16 +135,16 @@ def test_the_table_shows_the_last_try_and_what_is_out_of_it(tmp_path: Path) -> N
     kernel = {"ns": 100_000, "depth": 1}
     table.add(Row("share", {"core": 70, "processes": 3, **kernel}, [70], [60.0], [[40.0], [59.0]]))
     table.add(Row("share", {"core": 50, "processes": 3, **kernel}, [50], [0.0], [[50.04]]))
-    table.add(Row("second", {"core": 30, "processes": 1, **kernel}, [30, 30], [0.0, 0.0], [[29.0, 31.0]]))
+    table.add(Row("second", {"core": 50, "processes": 3, **kernel}, [50, 50], [0.0, 0.0], [[49.0, 52.1]]))
     table.add(Row("competing", {"pair": (30, 60), **kernel}, [30, 60], [0.0, 0.0], [[30.0, 59.5]]))
     rows = json.loads(table.path.read_text())
     text = markdown(rows)
-    assert "| share | 70 | 50 |\n|---|---|---|\n| 0.1 ms, one at a time, three | **59.0** / 60.0 | 50.0 |" in text
-    assert "| 0.1 ms, one at a time, one process | 29.0 to 31.0 |" in text
+    line = "| 0.1 ms, one at a time, three | **59.0** / 60.0 | 50.0 (49.0 to **52.1**) |"
+    assert f"| share | 70 | 50 |\n|---|---|---|\n{line}" in text
     assert "| competing | 30 + 60 |\n|---|---|\n| 0.1 ms, one at a time | 30.0, 59.5 |" in text
     assert summary(rows).splitlines() == [
         "4 cells, 1 of them measured more than once",
         "share: 2 cells, at most +0.04 points above and 1.00 below",
-        "second: 1 cells, at most +1.00 points above and 1.00 below",
+        "second: 1 cells, at most +2.10 points above and 1.00 below",
         "competing: 1 cells, at most +0.00 points above and 0.50 below",
     ]
