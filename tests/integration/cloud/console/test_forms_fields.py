@@ -82,8 +82,8 @@ def fields_of(of: Dependant) -> Iterator[str]:
             yield from (part.alias or name for name, part in kind.model_fields.items())
         else:
             yield one.alias
-    for one in of.dependencies:
-        yield from fields_of(one)
+    for other in of.dependencies:
+        yield from fields_of(other)
 
 
 def forms() -> dict[str, tuple[str, ...]]:
