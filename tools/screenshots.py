@@ -51,6 +51,8 @@ PICTURES = (
     Picture("limits-live", "/boxes/{hall-2}/limits/baetyl-edge/tracker/main?memory=8&core=30&live=yes", height=1040),
     Picture("sharing", "/boxes/{hall-1}/sharing?typed=yes&policy=spread&unit_mib=256&isolation=limiter", height=1060),
     Picture("apps", "/apps", width=1440, height=760),
+    Picture("operations", "/operations", height=300),
+    Picture("audit", "/audit?what=box.spec", height=760),
     Picture("enrol", "/enrol", height=1000),
     Picture("people", "/people", height=560),
     Picture("alerts", "/alerts", height=760),

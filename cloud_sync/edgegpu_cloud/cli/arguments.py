@@ -86,7 +86,7 @@ class SeenBox:
         return f"{self.rev}@{self.device}"
 
 
-_SEEN_BOX = re.compile("([0-9]{1,15})@([0-9a-f]{16})")
+_SEEN_BOX = re.compile("([0-9]{1,15})@([a-z0-9]{16})")
 
 
 def seen_box_of(token: str, *, preview: bool) -> SeenBox | None:

@@ -64,7 +64,7 @@ def tried(box: str, ask: Callable[[], T], *, many: bool) -> T | RefusedBox:
 def print_token(seen: str, *, as_json: bool, many: bool = True) -> None:
     """Print the token of what a preview has shown; on stderr beside JSON. An older server gives none."""
     if seen:
-        what = "change these boxes" if many else "set them if nobody does meanwhile"
+        what = "change these boxes" if many else "set them unless somebody else does first"
         typer.echo(f"to {what}, --expect in the place of --preview:\n  --expect {seen}", err=as_json)
 
 

@@ -29,14 +29,14 @@ from edgegpu_cloud.fleet.history.box_history import CHANGES, BoxHistories, Machi
 from edgegpu_cloud.fleet.history.metrics import CardHistory, UseRange, card_histories
 from edgegpu_cloud.fleet.limits.app_page import AppPage, AppQuery, app_page_of
 from edgegpu_cloud.fleet.limits.changes import (
-    LimitsChange,
+    LimitsRevision,
     check_unchanged,
     history_of,
-    replaced_limits,
     requests_of,
 )
 from edgegpu_cloud.fleet.limits.history import ContainerKey, LimitsHistoryEntry
 from edgegpu_cloud.fleet.limits.requests import RequestedItem
+from edgegpu_cloud.fleet.limits.setting import set_limits
 from edgegpu_cloud.fleet.listing import (
     EVERY_BOX,
     FIRST_PAGE,
@@ -47,17 +47,15 @@ from edgegpu_cloud.fleet.listing import (
     page_of,
     query_of,
 )
-from edgegpu_cloud.fleet.names import check_settles, cluster_of, device_named, find_box, find_command, refused_names
+from edgegpu_cloud.fleet.names import check_settles, cluster_of, device_named, find_box, find_command
 from edgegpu_cloud.fleet.selectors import BoxSelector
 from edgegpu_cloud.fleet.specs import (
     ContainerLimits,
     SharingSettings,
-    with_limits,
     with_settings,
     with_sharing,
     without_items,
     without_limits,
-    without_refused,
 )
 from edgegpu_cloud.fleet.views import BoxDetails, BoxView, CommandView, box_views, command_view
 from edgegpu_cloud.phrases import phrase
@@ -300,7 +298,7 @@ class Fleet:
 
     def put_limits(
         self, device: str, limits: ContainerLimits, *, expect_rev: int | None = None, document_rev: int | None = None
-    ) -> LimitsChange:
+    ) -> LimitsRevision:
         """Set the limits of one container of an app; return what became of it. The same limits again are tried again.
 
         A request for another container of the app is dropped where it was refused because there is none of that name.
@@ -319,18 +317,8 @@ class Fleet:
         with self._store.write() as tx:
             who, box = self._author(Permission.CHANGE), self._find(tx, device)
             check_enrolled(box)
-            cluster = cluster_of(tx, box)
-            check_settles(tx, box, cluster, self._access.scope)
-            refused = refused_names(tx, box)
-            key = ContainerKey(limits.namespace, limits.app, limits.container)
-            if expect_rev is not None:
-                check_unchanged(tx, box, key, expect_rev)
-
-            def edit(spec: Spec) -> Spec:
-                return without_refused(with_limits(spec, limits, cluster=cluster), limits, refused)
-
-            rev = set_spec(tx, box, edit, who, expect_rev=document_rev)
-            return LimitsChange(rev, replaced_limits(tx, box, key, rev))
+            check_settles(tx, box, cluster_of(tx, box), self._access.scope)
+            return set_limits(tx, box, limits, who, expect_rev=expect_rev, document_rev=document_rev)
 
     def forget_limits(
         self,

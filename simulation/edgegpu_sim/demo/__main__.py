@@ -1,6 +1,7 @@
 """`make demo`: the scenarios on simulated cards, and a box with its cloud."""
 
 import contextlib
+import os
 import sys
 import threading
 from typing import TYPE_CHECKING, Annotated
@@ -53,6 +54,7 @@ def main(
 
         run_simulated(outcome, policy=policy, with_cloud=cloud, say=say)
 
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # hides its notes on closed connections
     if scenarios:
         run_demo(run, policy=policy, out=out, as_json=json)
     if console is None:

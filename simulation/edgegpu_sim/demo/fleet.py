@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from edgegpu_agent.demo.model import DemoError, DemoService
 from edgegpu_agent.demo.plan import CARD_4G_MIB, CARD_8G_MIB, CARD_24G_MIB
+from edgegpu_base.cli.output import counted
 from edgegpu_sim.demo.box import box
 from edgegpu_sim.demo.controller import DemoController
 from edgegpu_sim.demo.embedded import EmbeddedBed, embedded
@@ -39,11 +40,11 @@ BOXES = (
         "hall-2",
         "hall",
         (CARD_8G_MIB, CARD_8G_MIB),
-        (DemoService("counter", 4), DemoService("detector", 20), DemoService("tracker", 20)),
+        (DemoService("counter", 4), DemoService("detector", 20), DemoService("tracker", 4)),
     ),
     ShownBox("yard-1", "yard", (CARD_4G_MIB, CARD_4G_MIB), (DemoService("reader", 8), DemoService("writer", 8))),
 )
-"""Both scenarios can be played by hand: "1 to 10" on hall-1, "4 + 20 + 20" on hall-2."""
+"""Both scenarios can be played by hand: "1 to 10" on hall-1, "4 + 20 + 20" on hall-2, whose tracker still has 4."""
 
 
 def show_fleet(
@@ -72,7 +73,8 @@ def show_fleet(
         for shown, bed in zip(boxes, beds, strict=True):
             _deploy(bed, shown)
             _enrol(stack, controller, shown, bed)
-            say(f"  {shown.name}  {len(shown.memories_mib)} cards, {len(shown.services)} services")
+            parts = (counted(len(shown.memories_mib), "card"), counted(len(shown.services), "service"))
+            say(f"  {shown.name}  {', '.join(parts)}")
         _say_how(say, controller, port)
         try:
             ended.wait()

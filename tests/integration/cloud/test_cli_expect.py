@@ -112,8 +112,9 @@ def test_whose_limits_were_replaced_is_told(pair: Pair, asked: Callable[..., Don
 
 def test_a_token_of_another_box_is_refused(pair: Pair, asked: Callable[..., Done]) -> None:
     token = token_of(asked("limits", "set", "hall-0", "asr", "--memory", "4", "--preview"))
-    refused = asked(*ONE, "--expect", token)
-    assert (refused.code, "the token of another box" in refused.err) == (1, True)
+    for other in (token, f"0@{'kz09' * 4}"):
+        refused = asked(*ONE, "--expect", other)
+        assert (refused.code, "the token of another box" in refused.err) == (1, True)
     assert units_on(pair) == []
 
 

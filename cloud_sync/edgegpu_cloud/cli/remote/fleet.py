@@ -13,7 +13,7 @@ from edgegpu_cloud.fleet.audit.views import AuditView
 from edgegpu_cloud.fleet.fleet import WAIT_S, WHOLE_AUDIT
 from edgegpu_cloud.fleet.following import follow
 from edgegpu_cloud.fleet.history.box_history import CHANGES, MachineChange
-from edgegpu_cloud.fleet.limits.changes import LimitsChange, ReplacedLimits
+from edgegpu_cloud.fleet.limits.changes import LimitsRevision, ReplacedLimits
 from edgegpu_cloud.fleet.limits.history import ContainerKey, LimitsHistoryEntry
 from edgegpu_cloud.fleet.limits.requests import RequestedItem
 from edgegpu_cloud.fleet.listing import BoxFilter
@@ -130,7 +130,7 @@ class RemoteFleet:
 
     # limits
 
-    def put_limits(self, device: str, limits: ContainerLimits, *, expect_rev: int | None = None) -> LimitsChange:
+    def put_limits(self, device: str, limits: ContainerLimits, *, expect_rev: int | None = None) -> LimitsRevision:
         """Set the limits of one container of an app; an older console does not say whose limits they replace."""
         body = {name: getattr(limits, name) for name in ("memory_units", "core", "force", "interrupt", "on_drift")}
         if limits.live:
@@ -140,9 +140,9 @@ class RemoteFleet:
         path = _limits_path(device, (limits.namespace, limits.app, limits.container))
         answer = self._client.send("PUT", path, body)
         if (one := answer.get("replaced")) is None:
-            return LimitsChange(int(answer["revision"]), None)
+            return LimitsRevision(int(answer["revision"]), None)
         theirs = {"by": one["requested_by"], "at_s": one["requested_at_s"], "limits": one["limits"]}
-        return LimitsChange(int(answer["revision"]), read_as(_REPLACED, theirs))
+        return LimitsRevision(int(answer["revision"]), read_as(_REPLACED, theirs))
 
     def forget_limits(self, device: str, namespace: str, app: str, container: str | None = None) -> int:
         """Drop the requested limits of an app, or of one container; return the revision."""

@@ -217,13 +217,11 @@ def set_(  # noqa: PLR0913  (one for each option)
             return
         target = target_of(cloud, cloud.fleet.box(name))
         if show_preview:
-            now = SeenBox(target.details.box.rev, target.details.box.device)
-            previewed = [(target.name, _previewed(target, limits, container))]
-            _print_previews(previewed, now.token, as_json=json, many=False)
+            one = (target.name, _previewed(target, limits, container))
+            _print_previews([one], _seen(target).token, as_json=json, many=False)
         else:
-            _check_target(target, seen)
-            one = _requested(cloud, target, _meant(target, limits, container), seen)
-            follow_one(cloud, one, _SCREENS, wait_s=wait_s, as_json=json)
+            asked = _requested(cloud, target, _meant(target, limits, container), seen)
+            follow_one(cloud, asked, _SCREENS, wait_s=wait_s, as_json=json)
 
 
 def _names(words: Sequence[str], selector: str) -> tuple[str, str, str]:
@@ -293,6 +291,10 @@ def _verdict(one: Preview | RefusedBox) -> tuple[str, str]:
 # set
 
 
+def _seen(target: LimitsTarget) -> SeenBox:
+    return SeenBox(target.details.box.rev, target.details.box.device)
+
+
 def _check_target(target: LimitsTarget, seen: SeenBox | None) -> None:
     """Refuse limits for another box than the preview has shown: another one may apply the cluster's limits by now."""
     if seen is not None and seen.device != target.details.box.device:
@@ -301,6 +303,7 @@ def _check_target(target: LimitsTarget, seen: SeenBox | None) -> None:
 
 
 def _requested(cloud: Cloud, target: LimitsTarget, mine: ContainerLimits, seen: SeenBox | None) -> Request:
+    _check_target(target, seen)
     device = target.details.box.device
     done = cloud.fleet.put_limits(device, mine, expect_rev=None if seen is None else seen.rev)
     return Request(

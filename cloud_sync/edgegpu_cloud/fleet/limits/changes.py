@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 from edgegpu_cloud.errors import ConflictError
 from edgegpu_cloud.fleet.details import box_details
@@ -32,7 +33,7 @@ class ReplacedLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class LimitsChange:
+class LimitsRevision:
     """The revision in which limits were set; `replaced`: those that another person had set before, if one had."""
 
     rev: int
@@ -103,10 +104,11 @@ def check_unchanged_by_others(
 
 def replaced_limits(tx: Transaction, box: BoxRecord, key: ContainerKey, rev: int) -> ReplacedLimits | None:
     """Return the limits of another person which those of this revision, the newest, have replaced; None: of nobody."""
-    now, *earlier = limits_history(stored_revisions(tx, box), key) or [None]
-    if now is None or now.rev != rev or now.again or now.before is None or not earlier or earlier[0].by == now.by:
-        return None
-    return ReplacedLimits(by=earlier[0].by, at_s=earlier[0].at_s, limits=now.before)
+    entries = limits_history(stored_revisions(tx, box), key)
+    for now, former in pairwise(entries):
+        if now.rev == rev and not now.again and now.before is not None and former.by != now.by:
+            return ReplacedLimits(by=former.by, at_s=former.at_s, limits=now.before)
+    return None
 
 
 def _changed_meanwhile(box: BoxRecord, key: ContainerKey, newest: LimitsHistoryEntry) -> ConflictError:

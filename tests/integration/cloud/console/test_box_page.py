@@ -334,27 +334,7 @@ def test_the_last_changes_of_the_machine_are_its_settings_and_how_they_ended(sit
     told = words(page)
     first, second = clock_time(site.now_s), clock_time(site.now_s - 60)
     assert f"Placement policy best-fit anna Applied {first} Placement policy spread anna Failed {second} VERIFY" in told
-    assert "VERIFY: &lt;script" in told
-    assert "<script>alert" not in page
-
-
-def test_sharing_taken_off_and_put_back_are_two_changes_that_say_which_is_which(site: ConsoleSite) -> None:
-    device = hall(site)
-    fleet = Fleet(site.store, clock=site.clock, by="anna")
-    for change in (fleet.uninstall, fleet.install):
-        change(device)
-        rev = fleet.details(device).box.rev
-        site.report(device, reported(box("hall-1"), rev=rev, sharing={"state": "Applied", "rev": rev}))
-        site.now_s += 60
-    page = site.client().get(f"/boxes/{device}").text
-    on, off = clock_time(site.now_s - 60), clock_time(site.now_s - 120)
-    told = words(page)
-    assert f"GPU sharing installed anna Applied {on} GPU sharing not installed anna Applied {off}" in told
-    assert "Install GPU sharing sharing.install" in told
-    assert "Take GPU sharing off sharing.uninstall" in told
-    assert [one.setting for one in fleet.changes(device)] == [{"installed": True}, {"installed": False}]
-    chinese = words(site.client(language="zh").get(f"/boxes/{device}").text)
-    assert f"GPU 共享 已安装 anna 已落实 {on} GPU 共享 未安装 anna 已落实 {off}" in chinese
+    assert ("VERIFY: &lt;script" in told, "<script>alert" in page) == (True, False)
 
 
 def tell(site: ConsoleSite, device: DeviceId, **more: Any) -> None:  # noqa: ANN401  (the report's fields)

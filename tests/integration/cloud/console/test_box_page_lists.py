@@ -10,6 +10,7 @@ from kits.console import all_items
 from kits.details import box, reported
 
 from edgegpu_cloud.console.pages.box import EVENTS, REQUESTS
+from edgegpu_cloud.console.phrasing import clock_time
 from edgegpu_cloud.fleet.fleet import Fleet
 from edgegpu_cloud.fleet.history.box_history import CHANGES
 from edgegpu_cloud.fleet.specs import ContainerLimits, SharingSettings
@@ -169,3 +170,27 @@ def test_an_update_keeps_the_pages_that_are_looked_at(site: ConsoleSite) -> None
     assert "034" not in shown
     odd = site.client().get(f"/boxes/{device}?changes=nonsense")
     assert odd.status_code == 400, "the list says that this is no place of it"
+
+
+def shown_words(text: str) -> str:
+    """Return what the section of the machine's changes, and what is below it, says."""
+    return " ".join(re.sub(r"<[^>]*>", " ", text.partition('id="changes"')[2]).split())
+
+
+def test_sharing_taken_off_and_put_back_are_two_changes_that_say_which_is_which(site: ConsoleSite) -> None:
+    device = hall(site)
+    fleet = Fleet(site.store, clock=site.clock, by="anna")
+    for change in (fleet.uninstall, fleet.install):
+        change(device)
+        rev = fleet.details(device).box.rev
+        site.report(device, reported(box("hall-1"), rev=rev, sharing={"state": "Applied", "rev": rev}))
+        site.now_s += 60
+    page = site.client().get(f"/boxes/{device}").text
+    on, off = clock_time(site.now_s - 60), clock_time(site.now_s - 120)
+    told = shown_words(page)
+    assert f"GPU sharing installed anna Applied {on} GPU sharing not installed anna Applied {off}" in told
+    assert "Install GPU sharing sharing.install" in told
+    assert "Take GPU sharing off sharing.uninstall" in told
+    assert [one.setting for one in fleet.changes(device)] == [{"installed": True}, {"installed": False}]
+    chinese = shown_words(site.client(language="zh").get(f"/boxes/{device}").text)
+    assert f"GPU 共享 已安装 anna 已落实 {on} GPU 共享 未安装 anna 已落实 {off}" in chinese
