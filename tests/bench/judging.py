@@ -63,15 +63,18 @@ def recovery(row: Mapping[str, Any], *, slack: float) -> tuple[str, bool]:
     """Return a recovery time of the end-to-end tests as it is printed, and whether it passes its limits.
 
     Those tests assert no time. Where there are enough samples p95 is compared with `limit`, and the longest with
-    `most`; of fewer it is only said what was seen.
+    `most`; of fewer it is only said what was seen. The median is compared with `typical` in any case.
     """
-    most, limit = row.get("most"), row["limit"]
-    over = row["p95"] > limit * slack or (most is not None and row["max"] > most * slack)
-    judged = row["runs"] >= ENOUGH
+    most, typical, limit = row.get("most"), row.get("typical"), row["limit"]
+    many = row["runs"] >= ENOUGH
+    judged = many or typical is not None
+    over = many and (row["p95"] > limit * slack or (most is not None and row["max"] > most * slack))
+    over |= typical is not None and row["median"] > typical * slack
     verdict = ("OVER" if over else "within") if judged else f"not judged, {ENOUGH} samples are needed"
     limits = f"limit {limit:g}" + (f", {most:g} at most" if most is not None else "")
+    limits += f", median {typical:g}" if typical is not None else ""
     told = f"{row['name']:40} median {row['median']:9.3f} p95 {row['p95']:9.3f} longest {row['max']:9.3f} {limits}"
-    return f"{told}: {verdict} ({row['runs']} samples)", judged and over
+    return f"{told}: {verdict} ({row['runs']} samples)", over
 
 
 def unmeasured(rows: Iterable[Mapping[str, Any]]) -> str:

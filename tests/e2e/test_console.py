@@ -36,7 +36,7 @@ APPLIED = re.compile("^(Applied|已落实)$")
 SOON_MS = 20_000
 SLACK_S = 10.0
 SHOWN_S = 2.0
-"""What is promised, and holds for the median here: a run has a few samples, too few for the bench to judge."""
+"""What is promised. `make bench` judges the median: a run has a few samples."""
 
 _PODS_COME = ("net::ERR_NETWORK_CHANGED", "htmx:sendError")
 """Chromium gives up what is on its way when an interface of its machine comes or goes, as each pod's does here."""
@@ -87,8 +87,7 @@ class ShownAfter:
         for name, values in (("console_pod_shown_s", self.pods), ("console_limit_shown_s", self.limits)):
             told = [round(one, 2) for one in values]
             sys.stdout.write(f"{name}: {told}, median {statistics.median(values):.2f}\n")
-            self._k3s.report(name, values, limit=2 * SHOWN_S)  # of all: other tests run beside this one
-            assert statistics.median(values) <= SHOWN_S, told
+            self._k3s.report(name, values, limit=SHOWN_S, typical=SHOWN_S)
             assert max(values) < SLACK_S, told
 
 

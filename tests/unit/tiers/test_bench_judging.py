@@ -94,12 +94,21 @@ WAITED: dict[str, Any] = {"name": "w_s", "unit": "s", "median": 3.0, "p95": 9.0,
         ({"most": 30.0}, 1, False),
         ({"most": 30.0, "max": 30.5}, 1, True),
         ({"most": 30.0, "max": 61.0}, 2, True),
+        ({"typical": 5.0, "median": 5.5}, 1, True),
+        ({"typical": 5.0, "median": 5.5}, 2, False),
     ],
 )
 def test_a_recovery_time_is_judged_over_many_samples(more: dict[str, Any], slack: float, *, over: bool) -> None:
     told, found = recovery(WAITED | more, slack=slack)
     assert found is over
     assert ("not judged" in told) is (more.get("runs") == 39)
+
+
+@pytest.mark.parametrize(("median", "over"), [(2.0, False), (2.1, True)])
+def test_a_typical_time_is_judged_over_few_samples_too(median: float, *, over: bool) -> None:
+    few = {"runs": 3, "typical": 2.0, "median": median, "p95": 99.0, "max": 99.0}
+    told, found = recovery(WAITED | few, slack=1)
+    assert (found, "OVER" in told) == (over, over)
 
 
 # --- the script
