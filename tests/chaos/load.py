@@ -197,7 +197,7 @@ class Load:
         units, core = next(self._amounts[box.name, app])
         limits = ContainerLimits(namespace="default", app=app, container="main", memory_units=units, core=core)
         try:
-            return self._fleet.set_limits(box.device, limits)
+            return self._fleet.set_limits(box.device, limits).rev
         except CloudError:
             return 0
 

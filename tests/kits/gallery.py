@@ -211,7 +211,7 @@ class Gallery:
     def _ask(self, name: str, app: str, units: int) -> int:
         core = next(one for one in BOXES if one.name == name).apps[app][1]
         limits = ContainerLimits(namespace=NAMESPACE, app=app, container="main", memory_units=units, core=core)
-        return self.fleet.set_limits(self.devices[name], limits)
+        return self.fleet.set_limits(self.devices[name], limits).rev
 
     def _report(self, name: str, rev: int, **items: dict[str, Any]) -> None:
         named = {key.replace("baetyl_edge", NAMESPACE): item for key, item in items.items()}

@@ -292,12 +292,6 @@ class Fleet:
 
     def set_limits(
         self, device: str, limits: ContainerLimits, *, expect_rev: int | None = None, document_rev: int | None = None
-    ) -> int:
-        """Set the limits of one container of an app; return the revision. It does what `put_limits` does."""
-        return self.put_limits(device, limits, expect_rev=expect_rev, document_rev=document_rev).rev
-
-    def put_limits(
-        self, device: str, limits: ContainerLimits, *, expect_rev: int | None = None, document_rev: int | None = None
     ) -> LimitsRevision:
         """Set the limits of one container of an app; return what became of it. The same limits again are tried again.
 

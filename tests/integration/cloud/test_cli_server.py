@@ -94,7 +94,7 @@ def used(pair: Pair) -> Pair:
     reports = ((10, {"state": "Applied"}), (900, {"state": "Rejected", "code": "NEVER_FITS"}), (4, None))
     for units, report in reports:
         limits = ContainerLimits(namespace="default", app="asr", container="main", memory_units=units, core=1)
-        rev = fleet.set_limits(hall, limits)
+        rev = fleet.set_limits(hall, limits).rev
         if report is not None:
             item = {"rev": rev, **report}
             told = reported(

@@ -112,7 +112,7 @@ def test_a_card_that_mps_cannot_share_is_told(bed: EmbeddedBed, change: dict[str
         bed.wait(lambda: any(says in one for one in problems(bed)), what="the card is told")
         bed.apply(pod("held", share(4)))
         runs(bed, "held")
-        assert says in state(bed, "held")[1]
+        bed.wait(lambda: says in state(bed, "held")[1], what="the container's state says it")  # after the self-test
 
 
 def test_the_daemon_quits_when_neither_setting_nor_container_wants_it(bed: EmbeddedBed) -> None:

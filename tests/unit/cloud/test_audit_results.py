@@ -48,7 +48,7 @@ class TestResults:
         site.office.clock.now_s = LATER_S
         site.report()
         limits = ContainerLimits(namespace="default", app="asr", container="main", memory_units=4, core=1)
-        rev = site.fleet.set_limits(HALL, limits)
+        rev = site.fleet.set_limits(HALL, limits).rev
         name = "app_limits/default/asr/main"
         entry = site.entry(AuditKind.BOX_SPEC)
         assert entry.after is not None

@@ -76,7 +76,7 @@ def tell_cluster(store: ControllerStore, device: DeviceId, *, holder: bool = Fal
 
 def set_limits(fleet: Fleet, app: str = "asr", *, units: int = 4, force: bool = False) -> int:
     limits = ContainerLimits(namespace="default", app=app, container="main", memory_units=units, core=1, force=force)
-    return fleet.set_limits("munich", limits)
+    return fleet.set_limits("munich", limits).rev
 
 
 class TestNames:

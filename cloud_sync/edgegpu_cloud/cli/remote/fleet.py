@@ -130,7 +130,7 @@ class RemoteFleet:
 
     # limits
 
-    def put_limits(self, device: str, limits: ContainerLimits, *, expect_rev: int | None = None) -> LimitsRevision:
+    def set_limits(self, device: str, limits: ContainerLimits, *, expect_rev: int | None = None) -> LimitsRevision:
         """Set the limits of one container of an app; an older console does not say whose limits they replace."""
         body = {name: getattr(limits, name) for name in ("memory_units", "core", "force", "interrupt", "on_drift")}
         if limits.live:

@@ -305,7 +305,7 @@ def _check_target(target: LimitsTarget, seen: SeenBox | None) -> None:
 def _requested(cloud: Cloud, target: LimitsTarget, mine: ContainerLimits, seen: SeenBox | None) -> Request:
     _check_target(target, seen)
     device = target.details.box.device
-    done = cloud.fleet.put_limits(device, mine, expect_rev=None if seen is None else seen.rev)
+    done = cloud.fleet.set_limits(device, mine, expect_rev=None if seen is None else seen.rev)
     return Request(
         view=target.details.box,
         looks=f"edgegpu-cloud limits show {target.name}",

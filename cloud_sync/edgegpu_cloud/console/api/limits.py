@@ -123,7 +123,7 @@ def _past(one: AppLimits) -> ApiPastLimits:
 
 
 @router.put(_OF_APP, response_model=ApiLimitsRevision)
-def put_limits(
+def set_limits(
     box: str,
     namespace: Part,
     app: Part,
@@ -148,7 +148,7 @@ def put_limits(
     )
 
     def change() -> ApiLimitsRevision:
-        done = fleet.put_limits(box, limits, expect_rev=body.seen_rev, document_rev=expected)
+        done = fleet.set_limits(box, limits, expect_rev=body.seen_rev, document_rev=expected)
         return ApiLimitsRevision(revision=done.rev, replaced=None if done.replaced is None else _theirs(done.replaced))
 
     return _changed(once, expected, change)

@@ -20,7 +20,7 @@ def set_limits(
     expect_rev: int | None,
     document_rev: int | None,
 ) -> LimitsRevision:
-    """Set the limits of one container of an app, as `Fleet.put_limits` says, which has found that this box may."""
+    """Set the limits of one container of an app, as `Fleet.set_limits` says, which has found that this box may."""
     refused, cluster = refused_names(tx, box), cluster_of(tx, box)
     key = ContainerKey(limits.namespace, limits.app, limits.container)
     if expect_rev is not None:

@@ -36,7 +36,7 @@ def test_axe_finds_nothing_serious(site: ConsoleSite, tmp_path: Path, width: int
     fleet = Fleet(site.store, clock=site.clock, by="anna")
     asr = ContainerLimits(namespace="default", app="asr", container="main", memory_units=40, core=1)
     site.report(device, reported(box("hall-1")))
-    refusal = {"state": "Rejected", "rev": fleet.set_limits(device, asr), "code": "NEVER_FITS", "text": "29 units"}
+    refusal = {"state": "Rejected", "rev": fleet.set_limits(device, asr).rev, "code": "NEVER_FITS", "text": "29 units"}
     hall = box("hall-1", (card("0"), card("1", healthy=False)), pods)
     site.report(device, reported(hall, app_limits__default__asr__main=refusal))
     for units in (30, 4):

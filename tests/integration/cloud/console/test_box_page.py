@@ -131,7 +131,7 @@ def test_old_data_shows_its_age(site: ConsoleSite) -> None:
 def test_what_was_asked_and_what_came_of_it_are_two_columns(site: ConsoleSite) -> None:
     device = hall(site)
     limits = ContainerLimits(namespace="default", app="asr", container="main", memory_units=10, core=1)
-    rev = Fleet(site.store, clock=site.clock, by="anna").set_limits(device, limits)
+    rev = Fleet(site.store, clock=site.clock, by="anna").set_limits(device, limits).rev
     with site.client() as client:
         told = words(client.get(f"/boxes/{device}").text)
         assert re.search(r"default/asr main 10 units, core 1 requested \d\d:\d\d:\d\d anna Waiting for the box", told)

@@ -152,7 +152,7 @@ def test_the_form_of_the_button_sets_what_it_says(site: ConsoleSite) -> None:
 def test_what_a_box_says_of_live_limits_is_said_in_the_pages_language_in_the_history_too(site: ConsoleSite) -> None:
     site.now_s = (time.time() // DAY_S + 1.5) * DAY_S
     device = hall(site)
-    rev = fleet(site).set_limits(device, replace(asr(2), live=True))
+    rev = fleet(site).set_limits(device, replace(asr(2), live=True)).rev
     held, done = (one.of(units="2", held="4") for one in (LIVE_HELD, LIVE_APPLIED))
     notes = [{"type": "Live", "text": held}, {"type": "Drifted", "text": "<b>helm</b>"}]
     item = {"state": "Applied", "rev": rev, "text": done, "conditions": notes}
@@ -185,13 +185,13 @@ def test_history_and_one_press_back(site: ConsoleSite) -> None:
 def test_the_history_says_when_each_change_was_requested_and_when_it_was_settled(site: ConsoleSite) -> None:
     site.now_s = (time.time() // DAY_S + 1.5) * DAY_S  # at noon, after the migration: settlements are kept from then on
     device = hall(site)
-    first = fleet(site, "anna").set_limits(device, asr(2))
+    first = fleet(site, "anna").set_limits(device, asr(2)).rev
     site.now_s += 4
     applied_at = clock_time(site.now_s)
     applied = {"state": "Applied", "rev": first}
     hall_1 = box("hall-1", pods=FIELD)
     site.report(device, reported(hall_1, cluster="c0ffee01", app_limits__default__asr__main=applied))
-    second = fleet(site, "bob").set_limits(device, asr(30))
+    second = fleet(site, "bob").set_limits(device, asr(30)).rev
     refusal = {"state": "Rejected", "rev": second, "code": "NEVER_FITS", "text": "<b>29 units</b>"}
     site.now_s += 60
     refused_at = clock_time(site.now_s)
