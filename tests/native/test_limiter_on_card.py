@@ -86,7 +86,9 @@ def test_memory_is_held_in_every_way_by_what_the_card_says(run: Run, part: str, 
     for row in held:
         # Full but for what one more would take; a library is there before its size is known, in each process.
         more = MODULE_MIB * (2 if part == "memory2" else 1) if "library" in row["name"] else 0
-        assert most_mib - CONTEXT_MIB < row["value"] <= most_mib + more, row
+        # Pieces that nobody uses are given up before a refusal (charge.c): how many are left then is chance.
+        least = most_mib - CONTEXT_MIB if "kept_pools" not in row["name"] else CONTEXT_MIB
+        assert least < row["value"] <= most_mib + more, row
         assert row["limit"] == pytest.approx(1.02 * most_mib + more)
 
 
