@@ -209,6 +209,7 @@ def four_and_twenty_and_twenty(page: Page, k3s: K3s, address: str, shown: ShownA
     assert bars(page) == [[4, 20], [20]]
 
 
+@pytest.mark.daily
 @pytest.mark.usefixtures("apps")
 def test_a_box_is_enrolled_and_its_apps_limited_from_the_console(k3s: K3s, tmp_path: Path) -> None:
     node = k3s.nodes[SERVER]
