@@ -121,7 +121,7 @@ def test_after_a_reboot_the_old_answer_finds_all_its_files(bed: EmbeddedBed) -> 
     bed.wait(lambda: runs_again(bed, "held"), what="it runs again")
     assert (root_of(bed, "held") / "run/edgegpu/container/limits").exists()
     assert folders(bed) == before
-    assert isolation(bed, "held")["state"] == "enforced"
+    bed.wait(lambda: isolation(bed, "held")["state"] == "enforced", what="it is held, and the node has tried itself")
 
 
 def test_a_live_limit_stays_over_restart_and_reboot_and_touches_no_pod(bed: EmbeddedBed) -> None:
@@ -184,7 +184,7 @@ def test_a_folder_goes_with_its_container_and_with_no_other(bed: EmbeddedBed) ->
     bed.apply(pod("next", share(6)))
     runs(bed, "next")
     assert len(folders(bed)) == 2
-    assert isolation(bed, "stays")["state"] == "enforced"
+    bed.wait(lambda: isolation(bed, "stays")["state"] == "enforced", what="it is held, and the node has tried itself")
 
 
 def test_a_whole_card_without_memory_is_held_too(bed: EmbeddedBed) -> None:
@@ -197,7 +197,7 @@ def test_an_init_container_and_the_one_after_it_start_with_nothing_counted(bed: 
     bed.apply(pod("both", share(4), init=[main(share(4), name="before", command=["true"])]))
     runs(bed, "both")
     assert len(folders(bed)) == 1
-    assert isolation(bed, "both")["state"] == "enforced"
+    bed.wait(lambda: isolation(bed, "both")["state"] == "enforced", what="it is held, and the node has tried itself")
 
 
 def test_without_the_limiter_nothing_starts_unheld(bed: EmbeddedBed, libraries: Path) -> None:
@@ -223,7 +223,7 @@ def test_a_pod_keeps_the_limiter_when_the_setting_goes(bed: EmbeddedBed) -> None
     bed.wait(lambda: runs_again(bed, "held"), what="it runs again")
     bed.apply(pod("free", share(4)))
     runs(bed, "free")
-    assert isolation(bed, "held")["state"] == "enforced"
+    bed.wait(lambda: isolation(bed, "held")["state"] == "enforced", what="it is held, and the node has tried itself")
     assert isolation(bed, "free") == {"state": "off", "reason": "", "limiter": "", "cards": []}
     assert len(folders(bed)) == 1
 
@@ -309,10 +309,11 @@ def test_a_pod_is_held_on_a_node_that_holds_no_others(bed: EmbeddedBed) -> None:
     runs(bed, "free")
     bed.apply(choosing(pod("held", share(4)), "limiter"))
     runs(bed, "held")
-    assert (isolation(bed, "free")["state"], isolation(bed, "held")["state"]) == ("off", "enforced")
+    assert isolation(bed, "free")["state"] == "off"
+    bed.wait(lambda: isolation(bed, "held")["state"] == "enforced", what="the self-test has ended")
     reboot(bed)
     bed.wait(lambda: runs_again(bed, "held"), what="it runs again")
-    assert isolation(bed, "held")["state"] == "enforced"
+    bed.wait(lambda: isolation(bed, "held")["state"] == "enforced", what="it is held, and the node has tried itself")
 
 
 def test_what_the_node_does_not_allow_waits_and_says_so(bed: EmbeddedBed) -> None:
