@@ -74,6 +74,7 @@ class Terminal:
 
 
 @pytest.mark.cloud
+@pytest.mark.timeout(600)  # the start alone took 143 s on a machine with a load of 15
 @pytest.mark.usefixtures("simdriver_build")
 def test_the_readmes_steps_by_hand(short_tmp: Path) -> None:
     need_chromium()
