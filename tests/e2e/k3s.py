@@ -162,7 +162,7 @@ class K3s:
             values: what was measured.
             limit: of their p95.
             most: of each; None: none.
-            typical: of their median, which is judged however few they are; None: none.
+            typical: of their median; with it median and `most` are judged however few they are. None: none.
         """
         target = Path(__file__).resolve().parents[2] / "build/bench/e2e.json"
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -226,7 +226,8 @@ def test_a_running_process_follows_its_limit(k3s: K3s, namespace: str, client: P
         line = wait_until(partial(answer, count, mib), what="the next answer", every_s=0.2)[-1]
         assert line[1] == status
         took_s.append(int(line[0]) / 1000 - max(written_s))
-    k3s.report("limits_file_followed_s", took_s, limit=FOLLOWS_S, typical=FOLLOWS_S)
+    k3s.report("limits_file_followed_s", took_s, limit=FOLLOWS_S, most=FOLLOWS_S, typical=FOLLOWS_S)
+    assert max(took_s) < 10  # the figure is a fifth of a second and the pause between two questions
     found = isolation(k3s, "watch")["cards"][0]
     assert (found["limit_mib"], found["counted_mib"]) == (512, CONTEXT_MIB)
 
@@ -329,7 +330,7 @@ def test_who_goes_past_the_limiter_is_told(k3s: K3s, namespace: str, client: Pat
         wait_until(partial(_told, k3s, name, words), what=f"{name}: the plugin tells {words!r}", every_s=0.2)
         took_s[name] = time.time() - took_at
         k3s.kubectl("delete", "pod", "-n", namespace, name, "--grace-period=0", "--force")
-    k3s.report("isolation_bypass_told_s", [*took_s.values()], limit=TOLD_S, typical=TOLD_S)
+    k3s.report("isolation_bypass_told_s", [*took_s.values()], limit=TOLD_S, most=TOLD_S, typical=TOLD_S)
 
 
 KILLED = 137
@@ -356,7 +357,7 @@ def test_who_goes_past_the_limiter_is_killed_where_the_node_says_so(
     said = k3s.kubectl("logs", "-n", namespace, "both", "-c", "past", "--timestamps").split()
     assert said[1] == "0", "it had the memory"
     took_s = _seconds(end["finishedAt"]) - _seconds(said[0])
-    k3s.report("isolation_bypass_killed_s", [took_s], limit=TOLD_S, typical=TOLD_S)
+    k3s.report("isolation_bypass_killed_s", [took_s], limit=TOLD_S, most=TOLD_S, typical=TOLD_S)
     k3s.wait_phase(namespace, "held", "Running")
     for name in ("both", "held"):
         statuses = k3s.the_pod(namespace, name)["status"]["containerStatuses"]

@@ -109,6 +109,7 @@ def test_a_typical_time_is_judged_over_few_samples_too(median: float, *, over: b
     few = {"runs": 3, "typical": 2.0, "median": median, "p95": 99.0, "max": 99.0}
     told, found = recovery(WAITED | few, slack=1)
     assert (found, "OVER" in told) == (over, over)
+    assert recovery(WAITED | few | {"most": 98.0}, slack=1)[1]
 
 
 # --- the script
