@@ -240,10 +240,19 @@ def users_of(path: Path, namespaces: frozenset[int] | None, proc: Path = Path("/
 
 def _uses(process: Path, namespaces: frozenset[int] | None, path: Path) -> bool:
     try:
-        is_theirs = namespaces is None or os.stat(process / "ns/pid").st_ino in namespaces  # noqa: PTH116  (the link's target is no path)
+        is_theirs = namespaces is None or pid_namespace(process) in namespaces
     except OSError:  # it has just ended
         return False
     return is_theirs and is_mapped(path, process_maps(process))
+
+
+def pid_namespace(process: Path) -> int:
+    """Return the number of a process's PID namespace; `process` is its folder, /proc/PID.
+
+    Raises:
+        OSError: it has ended, or may not be asked.
+    """
+    return os.stat(process / "ns/pid").st_ino  # noqa: PTH116  (the link's target is no path)
 
 
 def process_maps(process: Path) -> bytes:

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from edgegpu_base.files import open_at_once
+from edgegpu_base.files import open_at_once, read_at_once
 from edgegpu_plugin.containers.usage_file import (
     OWN_FORM,
     USAGE_BYTES,
@@ -18,6 +18,7 @@ from edgegpu_plugin.containers.usage_file import (
     forget_slot,
     form_of,
     is_mapped,
+    pid_namespace,
     process_maps,
     taken_slots,
 )
@@ -45,7 +46,7 @@ def free_ended_slots(usages: Iterable[Path], proc: Path = Path("/proc")) -> int:
 
 
 def _free(usage: Path, proc: Path) -> int:
-    if form_of(usage) != OWN_FORM or len({slot.namespace for slot in taken_slots(_read(usage))}) < 2:  # noqa: PLR2004
+    if form_of(usage) != OWN_FORM or len({slot.namespace for slot in _slots(usage)}) < 2:  # noqa: PLR2004
         return 0
     if not _ended(usage, proc):
         return 0
@@ -56,12 +57,8 @@ def _free(usage: Path, proc: Path) -> int:
     return len(ended)
 
 
-def _read(usage: Path) -> bytes:
-    file = open_at_once(usage)
-    try:
-        return os.pread(file, USAGE_BYTES, 0)
-    finally:
-        os.close(file)
+def _slots(usage: Path) -> list[UsageSlot]:
+    return taken_slots(read_at_once(usage, most=USAGE_BYTES))
 
 
 @contextlib.contextmanager
@@ -84,7 +81,7 @@ def _ended(usage: Path, proc: Path) -> list[UsageSlot]:
 
     The slots are read first: a process that takes one later is not among them, and one that had it is there.
     """
-    slots = taken_slots(_read(usage))
+    slots = _slots(usage)
     living = set(_users(usage, {slot.namespace for slot in slots}, proc))
     return [slot for slot in slots if (slot.namespace, slot.pid) not in living]
 
@@ -94,23 +91,19 @@ def _users(usage: Path, namespaces: set[int], proc: Path) -> Iterator[tuple[int,
 
     One that may not be looked at counts as one, in each namespace that may be its own.
     """
-    own = _namespace(proc / "self")
+    own = pid_namespace(proc / "self")
     for process in proc.iterdir():
         if not process.name.isdigit():
             continue
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
             numbers = _numbers(process)
             try:
-                namespace = _namespace(process)
+                namespace = pid_namespace(process)
             except PermissionError:
                 yield from ((one, numbers[-1]) for one in ({own} if len(numbers) == 1 else namespaces))
                 continue
             if namespace in namespaces and is_mapped(usage, process_maps(process)):
                 yield namespace, numbers[-1]
-
-
-def _namespace(process: Path) -> int:
-    return os.stat(process / "ns/pid").st_ino  # noqa: PTH116  (the link's target is no path)
 
 
 def _numbers(process: Path) -> list[int]:
