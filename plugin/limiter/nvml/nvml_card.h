@@ -8,4 +8,10 @@
 
 struct card *nvml_card(nvmlDevice_t device);	/* NULL: the driver does not know the device */
 
+/* The driver knows the device, and what is asked of it. */
+static inline bool answered(nvmlReturn_t ret)
+{
+	return ret == NVML_SUCCESS || ret == NVML_ERROR_INSUFFICIENT_SIZE;
+}
+
 #endif

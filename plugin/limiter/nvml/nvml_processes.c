@@ -4,11 +4,6 @@
  * are not shown. Nor are those that draw: graphics is closed to most containers, and has no slots. */
 #include "nvml_card.h"
 
-static bool answered(nvmlReturn_t ret)
-{
-	return ret == NVML_SUCCESS || ret == NVML_ERROR_INSUFFICIENT_SIZE;
-}
-
 /* `out` is of the first or the second layout. */
 static nvmlReturn_t own(nvmlDevice_t device, unsigned int room, unsigned int *count, void *out,
 			bool first)

@@ -66,11 +66,6 @@ static nvmlReturn_t rows_drop(struct rows *rows, nvmlReturn_t ret)
 	return ret;
 }
 
-static bool answered(nvmlReturn_t ret)
-{
-	return ret == NVML_SUCCESS || ret == NVML_ERROR_INSUFFICIENT_SIZE;
-}
-
 #define ROWS(layout) { .size = sizeof(layout), .pid_at = offsetof(layout, pid) }
 
 nvmlReturn_t EXPORT nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
@@ -156,9 +151,10 @@ nvmlReturn_t EXPORT nvmlDeviceGetFBCSessions(nvmlDevice_t device, unsigned int *
 }
 
 /* The driver is asked for what it makes of the device; a list of its numbers is not for the container. */
-static nvmlReturn_t refused(nvmlDevice_t device, unsigned int *count)
+static nvmlReturn_t refused(nvmlDevice_t device)
 {
-	nvmlReturn_t ret = DRIVER(nvmlDeviceGetAccountingPids)(device, count, NULL);
+	unsigned int none = 0;
+	nvmlReturn_t ret = DRIVER(nvmlDeviceGetAccountingPids)(device, &none, NULL);
 
 	return answered(ret) || ret == NVML_ERROR_INVALID_ARGUMENT ? NVML_ERROR_NOT_SUPPORTED : ret;
 }
@@ -166,23 +162,17 @@ static nvmlReturn_t refused(nvmlDevice_t device, unsigned int *count)
 nvmlReturn_t EXPORT nvmlDeviceGetAccountingPids(nvmlDevice_t device, unsigned int *count,
 						unsigned int *out)
 {
-	unsigned int none = 0;
-
 	(void)out;
-	return count == NULL ? NVML_ERROR_INVALID_ARGUMENT : refused(device, &none);
+	return count == NULL ? NVML_ERROR_INVALID_ARGUMENT : refused(device);
 }
 
 nvmlReturn_t EXPORT nvmlDeviceGetAccountingStats(nvmlDevice_t device, unsigned int pid, void *out)
 {
-	unsigned int none = 0;
-
 	(void)pid;
-	return out == NULL ? NVML_ERROR_INVALID_ARGUMENT : refused(device, &none);
+	return out == NULL ? NVML_ERROR_INVALID_ARGUMENT : refused(device);
 }
 
 nvmlReturn_t EXPORT nvmlDeviceGetAccountingStats_v2(nvmlDevice_t device, void *out)
 {
-	unsigned int none = 0;
-
-	return out == NULL ? NVML_ERROR_INVALID_ARGUMENT : refused(device, &none);
+	return out == NULL ? NVML_ERROR_INVALID_ARGUMENT : refused(device);
 }
