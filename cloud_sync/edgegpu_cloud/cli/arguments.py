@@ -45,17 +45,13 @@ def expected_of(token: str) -> BoxSet | None:
         raise typer.BadParameter("it is no token that --preview prints", param_hint="--expect") from error
 
 
-def check_expected(expect: BoxSet | None, *, preview: bool) -> None:
+def check_expected(expect: object | None, *, preview: bool) -> None:
     """Refuse a token beside `--preview`, which prints one.
 
     Raises:
         typer.BadParameter: both are given.
     """
-    _refuse_preview(preview=preview and expect is not None)
-
-
-def _refuse_preview(*, preview: bool) -> None:
-    if preview:
+    if preview and expect is not None:
         text = "it prints a token, and --expect takes one: give one of the two"
         raise typer.BadParameter(text, param_hint="--preview")
 
@@ -101,7 +97,7 @@ def seen_box_of(token: str, *, preview: bool) -> SeenBox | None:
     if found is None:
         text = "it is no token that --preview prints for one box; one for boxes by their labels needs -l too"
         raise typer.BadParameter(text, param_hint="--expect")
-    _refuse_preview(preview=preview)
+    check_expected(found, preview=preview)
     return SeenBox(int(found[1]), found[2])
 
 

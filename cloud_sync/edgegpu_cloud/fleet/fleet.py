@@ -311,8 +311,9 @@ class Fleet:
         with self._store.write() as tx:
             who, box = self._author(Permission.CHANGE), self._find(tx, device)
             check_enrolled(box)
-            check_settles(tx, box, cluster_of(tx, box), self._access.scope)
-            return set_limits(tx, box, limits, who, expect_rev=expect_rev, document_rev=document_rev)
+            cluster = cluster_of(tx, box)
+            check_settles(tx, box, cluster, self._access.scope)
+            return set_limits(tx, box, limits, who, cluster=cluster, expect_rev=expect_rev, document_rev=document_rev)
 
     def forget_limits(
         self,

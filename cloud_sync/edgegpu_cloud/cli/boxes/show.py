@@ -7,14 +7,14 @@ import typer
 
 from edgegpu_base.cli.output import counted, one_line
 from edgegpu_cloud.cli.common import ago, moment, print_table, standing
-from edgegpu_cloud.cli.requests.settlements import fix, reports, requested, state_word
+from edgegpu_cloud.cli.requests.settlements import SETTING_FIELDS, fix, reports, requested, setting_text, state_word
 from edgegpu_cloud.fleet.card_views import CardPiece, UsedMemory, box_cards
 from edgegpu_cloud.fleet.history.box_history import MachineChange
 from edgegpu_cloud.fleet.preview.capacity import held_units
 from edgegpu_cloud.fleet.reports import card_reports, read_latest
 from edgegpu_cloud.fleet.specs import desired_items
 from edgegpu_cloud.fleet.views import BoxDetails, BoxView, is_problem
-from edgegpu_cloud.store.records import BoxState, Json
+from edgegpu_cloud.store.records import BoxState
 from edgegpu_cloud.store.summaries.box_list import UNINSTALLED
 from edgegpu_core.model import size_text
 from edgegpu_sync.messages.telemetry import CLOUD, PERSON, RECOVERY, BoxHealth, CardReport
@@ -60,21 +60,10 @@ def show_changes(changes: Sequence[MachineChange]) -> None:
 def _what(one: MachineChange) -> str:
     told = one.transaction
     if told is None:
-        return " ".join(filter(None, (one.item, _value(one.setting or {}))))
+        field = SETTING_FIELDS.get(one.item, "")
+        asked = setting_text(one.item, one.setting.get(field)) if one.setting else ""
+        return " ".join(filter(None, (one.item, asked)))
     return " ".join(filter(None, (told.op, " → ".join(filter(None, (told.before, told.version))))))
-
-
-def _value(setting: Json) -> str:
-    """Return what was requested of a setting, in the words of `sharing show`."""
-    match setting:
-        case {"installed": bool(installed)}:
-            return "installed" if installed else "not installed"
-        case {"cards": list(cards)}:
-            return ", ".join(map(str, cards)) or "none"
-        case {"mib": mib}:
-            return f"{mib} MiB"
-        case _:
-            return ", ".join(map(str, setting.values()))
 
 
 def _author(one: MachineChange) -> str:

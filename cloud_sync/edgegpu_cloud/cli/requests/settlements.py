@@ -195,3 +195,28 @@ def words(report: ItemReport | None) -> str:
 def first_line(report: ItemReport | None) -> str:
     """Return a settlement as a cell of a table."""
     return words(report).partition("\n")[0]
+
+
+SETTING_FIELDS = {
+    "sharing": "installed",
+    "isolation": "mode",
+    "policy": "policy",
+    "exclusions": "cards",
+    "unit_size": "mib",
+}
+"""The items of sharing in their order, with the field of each that holds its value."""
+
+
+def setting_text(name: str, value: object) -> str:
+    """Return the value of a setting as text for people: one that the box has reported, or that is desired."""
+    match name, value:
+        case _, None:
+            return "-"
+        case "sharing", bool():
+            return "installed" if value else "not installed"
+        case "exclusions", tuple() | list():
+            return ", ".join(map(str, value)) or "none"
+        case "unit_size", int():
+            return f"{value} MiB"
+        case _:
+            return str(value)

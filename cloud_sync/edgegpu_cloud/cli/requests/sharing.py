@@ -38,6 +38,7 @@ from edgegpu_cloud.cli.common import (
 )
 from edgegpu_cloud.cli.requests.operation_progress import askable, operate
 from edgegpu_cloud.cli.requests.settlements import (
+    SETTING_FIELDS,
     TIME_HEADS,
     Request,
     RequestViews,
@@ -46,6 +47,7 @@ from edgegpu_cloud.cli.requests.settlements import (
     follow_one,
     reports,
     requested,
+    setting_text,
     time_cells,
     times_document,
     words,
@@ -132,9 +134,6 @@ IsolationOption = Annotated[str | None, typer.Option("--isolation", metavar="MOD
 ItemsArgument = Annotated[
     list[str], typer.Argument(metavar="ITEM...", help="As `sharing show` has it.", autocompletion=complete_items)
 ]
-
-_VALUES = {"sharing": "installed", "isolation": "mode", "policy": "policy", "exclusions": "cards", "unit_size": "mib"}
-"""The items of sharing in their order, with the field of each that holds its value."""
 
 
 def set_(  # noqa: PLR0913  (one for each option)
@@ -268,7 +267,7 @@ class _Row:
     @property
     def requested(self) -> object:
         """The value that was requested; None: none."""
-        return None if self.desired is None else getattr(self.desired, _VALUES[self.item])
+        return None if self.desired is None else getattr(self.desired, SETTING_FIELDS[self.item])
 
 
 def show(name: BoxArgument, *, folder: FolderOption = DEFAULT, json: JsonOption = False) -> None:
@@ -286,10 +285,10 @@ def show(name: BoxArgument, *, folder: FolderOption = DEFAULT, json: JsonOption 
         table = [
             (
                 row.item,
-                _plain(row.item, row.requested),
+                setting_text(row.item, row.requested),
                 *time_cells(row.request),
                 _settlement(row),
-                _plain(row.item, row.now),
+                setting_text(row.item, row.now),
             )
             for row in rows
         ]
@@ -300,9 +299,9 @@ def show(name: BoxArgument, *, folder: FolderOption = DEFAULT, json: JsonOption 
 
 
 def _rows(details: BoxDetails, now: ReportedSharing | None, requests: Mapping[str, RequestedItem]) -> list[_Row]:
-    desired, told = desired_items(details.spec), reports(details, _VALUES)
+    desired, told = desired_items(details.spec), reports(details, SETTING_FIELDS)
     so: Mapping[str, object] = {} if now is None else asdict(now)
-    return [_Row(name, desired.get(name), told[name], so.get(name), requests.get(name)) for name in _VALUES]
+    return [_Row(name, desired.get(name), told[name], so.get(name), requests.get(name)) for name in SETTING_FIELDS]
 
 
 def _document(details: BoxDetails, now: ReportedSharing | None, rows: list[_Row]) -> dict[str, Any]:
@@ -328,21 +327,6 @@ def _document(details: BoxDetails, now: ReportedSharing | None, rows: list[_Row]
 
 def _settlement(row: _Row) -> str:
     return "-" if row.desired is None else first_line(row.report)
-
-
-def _plain(name: str, value: object) -> str:
-    """Return a value as text for people: one that the box has reported, or that is desired."""
-    match name, value:
-        case _, None:
-            return "-"
-        case "sharing", bool():
-            return "installed" if value else "not installed"
-        case "exclusions", tuple():
-            return ", ".join(map(str, value)) or "none"
-        case "unit_size", int():
-            return f"{value} MiB"
-        case _:
-            return str(value)
 
 
 put(app, "set", set_, SET_HELP, "Set policy, excluded cards, unit, isolation.")

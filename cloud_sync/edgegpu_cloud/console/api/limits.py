@@ -170,14 +170,17 @@ def delete_limits(
     once: Once,
 ) -> Response:
     """Drop the requested limits of one container; the limits on the box stay as they are."""
-    return _changed(once, expected, lambda: fleet.forget_limits(box, namespace, app, container, document_rev=expected))
+
+    def change() -> ApiRevision:
+        return ApiRevision(revision=fleet.forget_limits(box, namespace, app, container, document_rev=expected))
+
+    return _changed(once, expected, change)
 
 
-def _changed(once: MadeOnce, expected: int | None, change: Callable[[], int | ApiRevision]) -> Response:
+def _changed(once: MadeOnce, expected: int | None, change: Callable[[], ApiRevision]) -> Response:
     def made() -> ApiRevision:
         try:
-            done = change()
-            return ApiRevision(revision=done) if isinstance(done, int) else done
+            return change()
         except InFlightError:
             raise
         except ConflictError as error:
@@ -236,7 +239,11 @@ def set_sharing(
     box: str, body: ApiSharingRequest, _: ApiOperator, fleet: ApiFleet, expected: ExpectedRevision, once: Once
 ) -> Response:
     """Set how the box shares its cards. The same settings again are tried again."""
-    return _changed(once, expected, lambda: fleet.set_settings(box, sharing_settings(body), expect_rev=expected))
+
+    def change() -> ApiRevision:
+        return ApiRevision(revision=fleet.set_settings(box, sharing_settings(body), expect_rev=expected))
+
+    return _changed(once, expected, change)
 
 
 @router.delete("/sharing/{item}", response_model=ApiRevision)
@@ -244,4 +251,8 @@ def delete_sharing(
     box: str, item: Part, _: ApiOperator, fleet: ApiFleet, expected: ExpectedRevision, once: Once
 ) -> Response:
     """Take back a requested setting: isolation, policy, exclusions or unit_size. What is set on the box stays."""
-    return _changed(once, expected, lambda: fleet.forget_items(box, [item], expect_rev=expected))
+
+    def change() -> ApiRevision:
+        return ApiRevision(revision=fleet.forget_items(box, [item], expect_rev=expected))
+
+    return _changed(once, expected, change)
