@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "../cuda/hooks.h"
+#include "must.h"
 
 CUresult cuInit(unsigned int flags);
 CUresult cuCtxSetCurrent(CUcontext context);
@@ -38,14 +39,6 @@ static inline void *client_symbol(const char *name)
 }
 
 #define CU(name) ((__typeof__(&name))client_symbol(#name))
-
-#define MUST(what)                                                                                \
-	do {                                                                                      \
-		if (!(what)) {                                                                    \
-			fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #what);        \
-			exit(1);                                                                  \
-		}                                                                                 \
-	} while (0)
 
 /* With the primary context; false: there is no memory for it. */
 static inline int client_try_start(void)

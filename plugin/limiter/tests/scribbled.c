@@ -14,16 +14,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../common/settings.h"
 #include "../common/usage_file.h"
-
-#define MUST(what)                                                                                \
-	do {                                                                                      \
-		if (!(what)) {                                                                    \
-			fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #what);        \
-			exit(1);                                                                  \
-		}                                                                                 \
-	} while (0)
+#include "must.h"
+#include "own_folder.h"
 
 #define SECONDS 60
 #define ROUNDS 1000000
@@ -31,18 +24,6 @@
 #define LIMIT 100000
 #define SLOTS 3				/* the first ones: where the process that reserves has its own */
 #define WORDS(bytes) ((bytes) / sizeof(uint64_t))
-
-static const char *test_folder;
-
-const char *setting_folder(void)
-{
-	return test_folder;
-}
-
-_Bool setting_path(char *out, unsigned long size, const char *folder, const char *name)
-{
-	return (unsigned long)snprintf(out, size, "%s/%s", folder, name) < size;
-}
 
 static unsigned int draw(void)
 {

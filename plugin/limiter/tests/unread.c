@@ -6,30 +6,11 @@
 #include <unistd.h>
 
 #include "../common/limits.h"
-#include "../common/settings.h"
-
-#define MUST(what)                                                                                \
-	do {                                                                                      \
-		if (!(what)) {                                                                    \
-			fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #what);        \
-			exit(1);                                                                  \
-		}                                                                                 \
-	} while (0)
+#include "must.h"
+#include "own_folder.h"
 
 #define BEFORE 1000
 #define AFTER 200
-
-static const char *test_folder;
-
-const char *setting_folder(void)
-{
-	return test_folder;
-}
-
-_Bool setting_path(char *out, unsigned long size, const char *folder, const char *name)
-{
-	return (unsigned long)snprintf(out, size, "%s/%s", folder, name) < size;
-}
 
 /* As the plugin does it. */
 static void write_limits(int bytes)
