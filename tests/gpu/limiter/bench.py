@@ -7,13 +7,17 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpu.limiter.card import MIB, Card
 from gpu.limiter.kernels import Kernel
 from gpu.limiter.program import Program, ProgramError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
@@ -91,6 +95,17 @@ class Bench:
             return True
         self.leave_out(name)
         return False
+
+    @contextmanager
+    def attempt(self, name: str) -> Iterator[None]:
+        """Measure one thing of several: where it breaks, or its time is up, the others are measured all the same."""
+        try:
+            yield
+        except TimeUpError:
+            self.leave_out(name)
+        except ProgramError as error:
+            self.note(name, 1, "failures", most=0, why=str(error))
+        self.end_all()
 
     def wait_s(self, most_s: float) -> float:
         """Return how long a wait may be that should take at most so many seconds.

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpu.limiter.bench import LIMIT_MIB, Bench, TimeUpError
-from gpu.limiter.program import ProgramError
+from gpu.limiter.bench import LIMIT_MIB, Bench
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,13 +49,8 @@ def _each(bench: Bench, held: Callable[[str, float], None], by: str) -> None:
         name = f"memory, {way} by {by}"
         if not bench.has_time(name, WAY_S):
             continue
-        try:
+        with bench.attempt(name):
             held(way, base)
-        except TimeUpError:
-            bench.leave_out(name)
-        except ProgramError as error:
-            bench.note(name, 1, "failures", most=0, why=str(error))
-        bench.end_all()
 
 
 def _held(bench: Bench, way: str, *, processes: int, base_mib: float) -> None:

@@ -13,7 +13,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gpu.limiter.bench import ROOT, Bench, TimeUpError
+from gpu.limiter.bench import ROOT, Bench
 from gpu.limiter.card import NvmlError
 from gpu.limiter.kernels import POINTS, QUEUED, SIZES_US, Kernel, judge_seconds, measure_kernels, points_off
 from gpu.limiter.program import Program, ProgramError
@@ -56,14 +56,9 @@ def measure(bench: Bench) -> None:
         seconds = bench.options.window_s * (LONG if cell.us == SIZES_US[-1] else 1)
         if not bench.has_time(name, _need_s(bench, seconds)):
             continue
-        try:
+        with bench.attempt(name):
             if not _cell(bench, name, cell, kernel, seconds=seconds):
                 return
-        except TimeUpError:
-            bench.leave_out(name)
-        except ProgramError as error:
-            bench.note(name, 1, "failures", most=0, why=str(error))
-        bench.end_all()
 
 
 def _cell(bench: Bench, name: str, cell: Cell, kernel: Kernel, *, seconds: float) -> bool:

@@ -13,9 +13,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpu.limiter.bench import Bench, TimeUpError
+from gpu.limiter.bench import Bench
 from gpu.limiter.kernels import POINTS, QUEUED, SIZES_US, Kernel, judge_seconds, measure_kernels, points_off
-from gpu.limiter.program import ProgramError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -58,13 +57,8 @@ def _cells(bench: Bench, cells: Iterable[Cell]) -> None:
         expected_s = (bench.options.work_s + SPEND_S) * 100 / cell.share
         if not bench.has_time(name, expected_s + 4):
             continue
-        try:
+        with bench.attempt(name):
             _cell(bench, name, cell, kernels[cell.us], most_s=3 * expected_s + 30)
-        except TimeUpError:
-            bench.leave_out(name)
-        except ProgramError as error:
-            bench.note(name, 1, "failures", most=0, why=str(error))
-        bench.end_all()
 
 
 def _cell(bench: Bench, name: str, cell: Cell, kernel: Kernel, *, most_s: float) -> None:
