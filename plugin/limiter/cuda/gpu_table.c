@@ -55,7 +55,8 @@ static struct gpu_context *entry_of(struct gpu_table *all, uint64_t key, struct 
 	}
 	/* A context that ended unseen may have had that address, on another card or on one that nobody knew. */
 	if (found != NULL && card != NULL && (found->key == 0 || card_index(card) >= 0)) {
-		found->card = card;
+		if (found->card != card)	/* others read it without the mutex */
+			__atomic_store_n(&found->card, card, __ATOMIC_RELAXED);
 		__atomic_store_n(&found->key, key, __ATOMIC_RELEASE);
 	}
 	mutex_unlock(&all->mutex);
@@ -70,7 +71,8 @@ struct gpu_context *gpu_context_of(CUcontext context, struct card *card)
 
 	if (own == NULL)
 		return NULL;
-	if (here.context == key && here.epoch == epoch && here.gpu != NULL && here.gpu->card == card)
+	if (here.context == key && here.epoch == epoch && here.gpu != NULL &&
+	    __atomic_load_n(&here.gpu->card, __ATOMIC_RELAXED) == card)
 		return here.gpu;
 	here.gpu = entry_of(table_of(own), key, card);
 	here.context = key;
