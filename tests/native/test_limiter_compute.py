@@ -35,12 +35,6 @@ from edgegpu_sim.driver import SimCard, SimDriver, make_card
 SECONDS = {100 * US: 2, MS: 2, 50 * MS: 10}
 """For so long kernels are measured, by their ns."""
 STRETCHES = 5
-UNCERTAIN = 5.0
-"""Points that a second may lack where several processes have deep queues.
-
-What ran at the same time in two processes is charged once only where that is certain (plugin/limiter/common/cover.c).
-So a second lacks two points, and the first up to five; on average it is less than two.
-"""
 WAYS_TO_LAUNCH = ["none", "other", "priority", "green", "in-green"]
 """With no context current or another one; in streams of two priorities; in a green context's stream, from outside and
 from inside (plugin/limiter/tests/compute.c).
@@ -178,7 +172,7 @@ def test_every_share_is_kept_in_each_second(
         lambda: _seconds(compute, make(core), ns, depth, processes, count=STRETCHES),
         [core] * STRETCHES,
         apart=True,
-        lack=UNCERTAIN if processes > 1 and depth > 1 else POINTS,
+        lack=POINTS,
         free=free,
         is_above=lambda seconds: above_in_a_second(seconds, core),
         note=shares_table.note("second", cell, [core] * STRETCHES),

@@ -36,7 +36,7 @@ static uint64_t common_ns(struct span one, struct span other)
 	return end > begin ? end - begin : 0;
 }
 
-static struct span later(struct span span, uint64_t ns)
+struct span span_later(struct span span, uint64_t ns)
 {
 	return (struct span){ span.begin + ns, span.end + ns };
 }
@@ -125,7 +125,7 @@ uint64_t cover_certain(struct cover *cover, const struct spans *fresh, struct sp
 		for (unsigned int j = 0; j < own.count; j++)
 			for (unsigned int k = 0; k < fresh->count; k++) {
 				first = common_ns(fresh->at[k], own.at[j]);
-				last = common_ns(later(fresh->at[k], late), own.at[j]);
+				last = common_ns(span_later(fresh->at[k], late), own.at[j]);
 				first = first < last ? first : last;
 				ns -= first < ns ? first : ns;
 			}

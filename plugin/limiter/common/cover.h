@@ -32,6 +32,7 @@ struct span cover_exact(struct cover *cover, struct spans *fresh, uint64_t now);
 uint64_t cover_certain(struct cover *cover, const struct spans *fresh, struct span whole, uint64_t late,
 		       uint64_t now);
 
+struct span span_later(struct span span, uint64_t ns);
 uint64_t spans_ns(const struct spans *spans);
 
 #endif

@@ -14,6 +14,9 @@
 #define CALM_DRIFT 50000		/* by such a part of the time, either way, until more is seen, */
 #define MOST_DRIFT 2000			/* and by no more: NTP slews by that much at most */
 #define CONTRADICTION_NS 200		/* of what is known of a moment: the clocks drift more than is believed */
+#define LATE_MAX_NS 400000u		/* where segments lie is known well enough: what it makes uncertain is charged twice */
+#define NEARLY_NS 10000u
+#define LOOKS_MAX 1000u			/* a kernel may never end */
 #define AWAIT_NS 100000l
 #define AWAITED 1000			/* times that */
 #define CALM 1000u
@@ -84,6 +87,18 @@ static void charge_bucket(struct bucket *bucket, const struct card *card, unsign
 	bucket_charge(bucket, percent, began, ns * limits_charge(card) / 1000);
 }
 
+/* Where the card's moment is known to within NEARLY_NS, the middle is taken for it: kernels of several processes that
+ * ran one after the other would else be charged twice for what is uncertain, at each turn. */
+static void nearly(struct spans *fresh, struct span *whole, uint64_t *late)
+{
+	uint64_t sure = *late < NEARLY_NS ? *late : NEARLY_NS;
+
+	for (unsigned int i = 0; i < fresh->count; i++)
+		fresh->at[i] = span_later(fresh->at[i], sure / 2);
+	*whole = span_later(*whole, sure / 2);
+	*late -= sure;
+}
+
 /* What other contexts and processes were charged for is taken off where it is certain that it ran at the same
  * time: nobody knows a moment of the card exactly by the clock of the host, and kernels of several processes
  * run one after the other. */
@@ -98,6 +113,7 @@ static uint64_t charge(struct gpu_context *gpu, struct span span, uint64_t late)
 	if (percent == 0)
 		return 0;
 	whole = cover_exact(&gpu->covered, &fresh, now);
+	nearly(&fresh, &whole, &late);
 	ns = cover_certain(&own->covered, &fresh, whole, late, now);
 	charge_bucket(own, gpu->card, percent, span.begin, ns);
 	if (shared != NULL)
@@ -250,6 +266,7 @@ static struct span lies_at(struct gpu_context *gpu, struct gpu_segment *segment,
 	} else if (down > 0) {
 		gpu->late_ns -= (uint64_t)down;
 	}
+	gpu->looks = 0;
 	*late = gpu->late_ns + 2 * (uint64_t)drift;
 	begin = gpu->base_ns + (uint64_t)(since - drift);
 	return (struct span){ begin, begin + ns };
@@ -283,10 +300,12 @@ static bool stale(const struct gpu_segment *segment)
 	       bucket_now() - __atomic_load_n(&segment->touched, __ATOMIC_RELAXED) > STALE_NS;
 }
 
-void gpu_segments_settle(struct gpu_context *gpu)
+bool gpu_segments_settle(struct gpu_context *gpu)
 {
+	bool flying = false;
+
 	if (__atomic_exchange_n(&gpu->settling, 1, __ATOMIC_ACQUIRE) != 0)
-		return;
+		return false;
 	for (unsigned int i = 0; i < GPU_STREAMS; i++) {
 		struct gpu_stream *stream = &gpu->streams[i];
 
@@ -301,9 +320,12 @@ void gpu_segments_settle(struct gpu_context *gpu)
 				finish(gpu, stream, segment);
 			else if (stale(segment) && gpu_segment_claim(segment, SEGMENT_OPEN))
 				gpu_segment_left(gpu, stream, segment);
+			flying |= __atomic_load_n(&segment->state, __ATOMIC_RELAXED) == SEGMENT_FLYING;
 		}
 	}
+	flying = flying && (gpu->base == NULL || gpu->late_ns > LATE_MAX_NS) && gpu->looks++ < LOOKS_MAX;
 	__atomic_store_n(&gpu->settling, 0, __ATOMIC_RELEASE);
+	return flying;
 }
 
 bool gpu_segment_silent(const struct gpu_segment *segment)

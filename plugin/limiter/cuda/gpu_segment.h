@@ -37,6 +37,7 @@ struct gpu_context {
 	uint64_t base_ns;		/* when the card came to it at the earliest, by the clock of the host */
 	uint64_t late_ns;		/* so much later it can have been */
 	int64_t drift_part;		/* the clocks drift by such a part of the time at most; 0: not known yet */
+	unsigned int looks;		/* so often a segment in flight was looked at closely since one was over */
 	uint64_t ending_ns;		/* when the driver was told to end it; 0: not yet; atomic */
 	struct cover covered;		/* of this context: what lies where to each other is known */
 	struct gpu_stream streams[GPU_STREAMS];
@@ -51,8 +52,9 @@ struct gpu_table {
 bool gpu_segment_claim(struct gpu_segment *segment, int state);
 void gpu_segment_release(struct gpu_segment *segment, int state);
 
-/* Charge what is over and what was left open; only one thread does, the others go on. */
-void gpu_segments_settle(struct gpu_context *gpu);
+/* Charge what is over and what was left open; only one thread does, the others go on. True: when a segment that is in
+ * flight is over should be seen at once, for where those of this context lie is not known well. */
+bool gpu_segments_settle(struct gpu_context *gpu);
 
 /* The context is about to end. End what is open in living streams and charge what is over, where the driver can be
  * asked (look). */

@@ -64,10 +64,9 @@ static void hold(struct card *card, struct gpu_context *gpu, const struct gpu_st
 {
 	for (;;) {
 		unsigned int percent = limits_core(card);
+		bool closely = gpu != NULL && gpu_segments_settle(gpu);
 		uint64_t now, wait, debt;
 
-		if (gpu != NULL)
-			gpu_segments_settle(gpu);
 		if (percent == 0)
 			break;
 		now = bucket_now();
@@ -78,7 +77,7 @@ static void hold(struct card *card, struct gpu_context *gpu, const struct gpu_st
 			break;
 		if (wait > debt)	/* what is in flight may be over sooner */
 			wait = longer(debt, gpu_estimate(stream) / 2);
-		wait = wait < SLEEP_MIN_NS ? SLEEP_MIN_NS : wait < SLEEP_MAX_NS ? wait : SLEEP_MAX_NS;
+		wait = wait < SLEEP_MIN_NS || closely ? SLEEP_MIN_NS : wait < SLEEP_MAX_NS ? wait : SLEEP_MAX_NS;
 		system_sleep((long)wait);
 	}
 }
@@ -132,7 +131,8 @@ static void start_segment(struct launch *launch)
 	}
 }
 
-/* All are in flight: the one that began last gets longer, and with it what it will be charged for. */
+/* All are in flight: the one that began last gets longer, and with it what it will be charged for. If it is over, a
+ * time without work lies behind it: that is nobody's, and this launch begins another one. */
 static void lengthen_segment(struct launch *launch)
 {
 	struct gpu_segment *newest = NULL;
@@ -149,6 +149,12 @@ static void lengthen_segment(struct launch *launch)
 		} else {
 			gpu_segment_release(segment, SEGMENT_FLYING);
 		}
+	}
+	if (newest != NULL && CALL(cuEventQuery, newest->to) != NOT_READY) {
+		gpu_segment_release(newest, SEGMENT_FLYING);
+		gpu_segments_settle(launch->gpu);
+		start_segment(launch);
+		return;
 	}
 	if (newest != NULL)
 		__atomic_store_n(&newest->marked, 0, __ATOMIC_RELAXED);
