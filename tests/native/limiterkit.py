@@ -20,8 +20,8 @@ _HEAD = struct.Struct(f"=4I2Q2I{16 * CARDS}x{CARDS}Q16s{64 * CARDS}x")
 BUCKETS_AT = _HEAD.size - 64 * CARDS
 """Where the buckets of GPU time begin, 64 bytes for each card."""
 _SLOT = struct.Struct(f"=5Q{2 * CARDS}Q")
-USAGE_BYTES = _HEAD.size + SLOTS * _SLOT.size
-_MAGIC, _VERSION = 0x45474C4D, 3
+USAGE_BYTES = _HEAD.size + SLOTS * _SLOT.size + 32 * 16
+_MAGIC, _VERSION = 0x45474C4D, 4
 _SETTING_BYTES = 256
 _FLAGS = ("-O1", "-g", "-Wall", "-Wextra", "-Werror", "-std=gnu11", '-DLIMITER_VERSION="0.0.0"')
 

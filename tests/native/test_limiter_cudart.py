@@ -1,5 +1,6 @@
 """NVIDIA's own CUDA runtime on the limiter: what it asks for leads to the hooks, and else to the driver."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,12 +9,21 @@ from native import cudart
 from native.limiterkit import SOURCES, Container, make_container
 from native.simkit import DRIVER_FILE, Child
 
+from edgegpu_plugin.containers.usage_file import read_usage
 from edgegpu_sim.driver import SimCard, SimDriver, SimVersions
 
 pytestmark = pytest.mark.skipif(not cudart.HAVE_CUDART, reason="NVIDIA's runtime wheels are for Linux on x86_64")
 
 LEGACY, PER_THREAD = 1, 2
+NOT_FOUND = 500
+RUNTIME_TABLE = "6bd5fb6c-5bf4-e74a-8987-d93912fd9df9"
+"""The runtime's own interface (simulation/simdriver/cuda_export.c)."""
 HOOKS_ASKED = 15
+_MANY_TABLES = """
+import ctypes
+cuda, table = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
+print(*{cuda.cuGetExportTable(ctypes.byref(table), bytes([one]) * 16) for one in range(40)})
+"""
 HOOKS = {function.name for function in read_table(SOURCES / "cuda/functions.tsv") if function.rule == "hook"}
 
 
@@ -53,6 +63,26 @@ def test_the_static_runtime_gets_the_same_forms_as_from_the_driver(
     newest: SimDriver, container: Container, tmp_path: Path, major: str
 ) -> None:
     _same([cudart.static_program(tmp_path, cudart.STATIC[major])], newest, container, tmp_path)
+
+
+def test_the_private_tables_that_the_runtime_asks_for_are_noted_once(container: Container, tmp_path: Path) -> None:
+    program = cudart.static_program(tmp_path, cudart.STATIC["13"])
+    seen = set()
+    for _ in range(2):
+        container.run(program)
+        counts = read_usage(container.usage.read_bytes())
+        assert counts is not None
+        seen.add(counts.tables)
+    ((first, *others),) = seen
+    assert RUNTIME_TABLE in {first, *others}
+
+
+def test_more_tables_than_there_is_room_for(container: Container) -> None:
+    assert container.run(sys.executable, "-c", _MANY_TABLES) == f"{NOT_FOUND}\n"
+    counts = read_usage(container.usage.read_bytes())
+    assert counts is not None
+    assert [table[:2] for table in counts.tables] == [f"{one:02x}" for one in range(1, 33)]
+    assert counts.bytes == {}
 
 
 def test_each_form_of_each_function_is_the_limiters_or_the_drivers(container: Container) -> None:

@@ -7,6 +7,7 @@ the file, so nothing in it is trusted.
 import os
 import re
 import struct
+import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,12 +16,14 @@ from typing import NamedTuple
 from edgegpu_base.files import open_at_once, read_at_once
 
 _CARDS, _SLOTS = 16, 512
-_MAGIC, _VERSION = 0x45474C4D, 3
+_MAGIC, _VERSION = 0x45474C4D, 4
 _BUILD_BYTES = 16
 _SHARED_BYTES = 64
 """What is known of each card: the level of its bucket of GPU time first, the most bytes that were counted last."""
 _HEAD = struct.Struct(f"=4I2Q2I{16 * _CARDS}s{8 * _CARDS}s{_BUILD_BYTES}s{_SHARED_BYTES * _CARDS}s")
 _SLOT = struct.Struct(f"=4Qq{2 * _CARDS}Q")
+_TABLE_BYTES, _TABLES = 16, 32
+"""The ids of private tables, which stand behind the slots."""
 _MOST_BYTES = 1 << 56
 """More than any card has: the limiter counts no more for one process."""
 _MOST_REFUSALS = 10**9
@@ -33,7 +36,7 @@ With paths of 4 KiB its author could make it 250 MB, which take seconds to read.
 
 _VERSION_TEXT = re.compile(r"[0-9A-Za-z.+-]{1,15}")
 
-USAGE_BYTES = _HEAD.size + _SLOTS * _SLOT.size
+USAGE_BYTES = _HEAD.size + _SLOTS * _SLOT.size + _TABLES * _TABLE_BYTES
 """The size of the file; the limiter gives no memory with a file of another size."""
 
 
@@ -93,6 +96,8 @@ class UsageCounts:
     """The version of the limiter with which the container's first program started; empty before."""
     most: dict[str, int] = field(default_factory=dict)
     """The most bytes that were counted at once since `forget_most`, by card as `bytes`."""
+    tables: tuple[str, ...] = ()
+    """The driver's private tables that programs have asked for (`cuGetExportTable`), by their UUIDs, sorted."""
 
 
 def uuid_digits(card: str) -> str:
@@ -159,7 +164,14 @@ def read_usage(data: bytes) -> UsageCounts | None:
         _by_card(names, refused),
         _version(head.build),
         _by_card(names, most),
+        _tables(data),
     )
+
+
+def _tables(data: bytes) -> tuple[str, ...]:
+    first = USAGE_BYTES - _TABLES * _TABLE_BYTES
+    ids = {data[at : at + _TABLE_BYTES] for at in range(first, USAGE_BYTES, _TABLE_BYTES)}
+    return tuple(sorted(str(uuid.UUID(bytes=one)) for one in ids if any(one)))
 
 
 def _by_card(names: Sequence[str], values: Sequence[int]) -> dict[str, int]:

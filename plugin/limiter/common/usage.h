@@ -9,9 +9,10 @@
 #include "process.h"
 
 #define USAGE_MAGIC 0x45474c4du
-#define USAGE_VERSION 3			/* another one with each change of what follows: README.md, `form` */
+#define USAGE_VERSION 4			/* another one with each change of what follows: README.md, `form` */
 #define USAGE_SLOTS 512
 #define USAGE_BUILD 16
+#define USAGE_TABLES 32
 
 struct usage_card {
 	uint64_t bytes;
@@ -43,6 +44,7 @@ struct usage {
 	char build[USAGE_BUILD];	/* the version of the limiter that began the file; likewise */
 	struct usage_shared shared[CARDS_MAX];
 	struct usage_slot all[USAGE_SLOTS];
+	uint64_t tables[USAGE_TABLES][2];	/* ids of the driver's private tables that were asked for; each atomic */
 };
 
 struct usage_process {
@@ -61,6 +63,9 @@ void usage_release(int card, uint64_t bytes);
 void usage_contexts(int card, int change);
 /* A program was told that there is no memory. Of a card without a number it stands at the first one. */
 void usage_refused(int card);
+
+/* A program asked for one of the driver's private tables. Further ones than there is room for are not noted. */
+void usage_table(const uint8_t id[16]);
 
 uint64_t usage_total(int card);
 

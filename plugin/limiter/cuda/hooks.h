@@ -38,6 +38,9 @@ CUresult cuEventCreate(CUevent *out, unsigned int flags);
 CUresult cuEventQuery(CUevent event);
 CUresult cuEventElapsedTime(float *ms, CUevent from, CUevent to);
 
+/* cuda_export.c */
+CUresult cuGetExportTable(const void **out, const struct CUuuid *id);
+
 /* cuda_memory.c */
 CUresult cuMemAlloc(CUdeviceptr_v1 *out, unsigned int bytes);
 CUresult cuMemAlloc_v2(CUdeviceptr *out, size_t bytes);

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+import uuid
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 LIMIT_MIB = 1024
+TABLES = 32
+"""Ids of private tables, at the end of the usage file."""
 SONAMES = ("libcuda.so.1", "libnvidia-ml.so.1")
 START_S = 60.0
 """What a program may take until its first line: a first CUDA call, and with many at once."""
@@ -142,6 +145,12 @@ class Bench:
         new.write_text(f"edgegpu-limits 1\ncard {self.card.uuid} {limits}\n")
         new.replace(folder / "limits")
         return folder
+
+    def note_tables(self, name: str, container: Path) -> None:
+        """Note which of the driver's private tables the programs of a container have asked for."""
+        rows = (container / "usage").read_bytes()[-TABLES * 16 :]
+        found = {uuid.UUID(bytes=rows[at : at + 16]) for at in range(0, len(rows), 16) if any(rows[at : at + 16])}
+        self.note(f"{name}: private tables asked for", len(found), "tables", why=" ".join(sorted(map(str, found))))
 
     def start(self, command: str | Path, *words: object, env: dict[str, str]) -> Program:
         """Start a program by its path, or a Python one of this folder's `programs` by its name."""

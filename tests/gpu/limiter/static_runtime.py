@@ -54,3 +54,4 @@ def _held(bench: Bench, program: Path, archive: Path) -> None:
     bench.end(running)
     why = f"{said['taken_mib']} MiB ({said['why']}), {archive}"
     bench.note(NAME, taken, "MiB", most=LIMIT_MIB * TOLERANCE, why=why)
+    bench.note_tables("a static CUDA runtime", container)

@@ -43,6 +43,7 @@ def measure(bench: Bench) -> None:
             said = bench.ask(running[index], "go")
             for name in NAMES:
                 took[name][index].append(float(said[name]))
+    bench.note_tables("torch", full)
     for name, (native, limited) in took.items():
         if native:
             judge_ratio(bench, f"torch, {name}", native, limited, most=MOST)

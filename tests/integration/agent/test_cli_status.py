@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NOBODY = 65534
+TABLE = "6bd5fb6c-5bf4-e74a-8987-d93912fd9df9"
 
 STATUS = f"""\
 box-1  server  edgegpu 0.1.0  policy first-fit  1 unit = 256 MiB
@@ -305,9 +306,10 @@ def test_selftest_says_what_was_found_and_what_to_do(short_tmp: Path) -> None:
 def test_pods_and_status_say_what_holds_each_to_its_memory(short_tmp: Path) -> None:
     units = {"limit_units": 4, "held_units": 4}
     cards = [{"card": CARD_0, "limit_mib": 1_024, "counted_mib": 320, **units, "core_percent": 30, "refusals": 0}]
-    held = {"state": "enforced", "reason": "", "cards": cards, "limiter": "0.1.0"}
+    held = {"state": "enforced", "reason": "", "cards": cards, "limiter": "0.1.0", "private_tables": [TABLE]}
     live = held | {"cards": [cards[0] | {"limit_mib": 512, "limit_units": 2, "refusals": 7}]}
     loose = {"state": "degraded", "reason": "its pod was admitted before", "cards": [], "limiter": ""}
+    loose |= {"private_tables": []}
     rows = [
         pod("held", 4, CARD_0, isolation=held),
         pod("loose", 4, CARD_0, isolation=loose),

@@ -224,7 +224,7 @@ def test_a_pod_keeps_the_limiter_when_the_setting_goes(bed: EmbeddedBed) -> None
     bed.apply(pod("free", share(4)))
     runs(bed, "free")
     bed.wait(lambda: isolation(bed, "held")["state"] == "enforced", what="it is held, and the node has tried itself")
-    assert isolation(bed, "free") == {"state": "off", "reason": "", "limiter": "", "cards": []}
+    assert isolation(bed, "free") == {"state": "off", "reason": "", "limiter": "", "private_tables": [], "cards": []}
     assert len(folders(bed)) == 1
 
 
@@ -293,6 +293,7 @@ def test_a_pod_chooses_what_its_node_allows(bed: EmbeddedBed) -> None:
         "state": "off",
         "reason": "its pod's annotation edgegpu.io/isolation chooses none",
         "limiter": "",
+        "private_tables": [],
         "cards": [],
     }
     assert not (root_of(bed, "free") / "run/edgegpu/container").exists()

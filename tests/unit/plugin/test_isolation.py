@@ -133,7 +133,7 @@ def used(*slots: tuple[int, int], cards: tuple[str, ...] = (CARD,)) -> bytes:
     """Return a usage file whose slots, each of a PID namespace, hold bytes on the first card."""
     uuids = b"".join(bytes.fromhex(card.removeprefix("GPU-").replace("-", "")) for card in cards).ljust(256, b"\0")
     told = struct.pack("=16Q16s", 3, 2**64 - 1, *([0] * 14), b"0.1.0")
-    head = struct.pack("=4I2Q2I256s", 0x45474C4D, 3, USAGE_BYTES, 512, 0, 1, len(slots), len(cards), uuids)
+    head = struct.pack("=4I2Q2I256s", 0x45474C4D, 4, USAGE_BYTES, 512, 0, 1, len(slots), len(cards), uuids)
     head += told + bytes(1024)
     body = b"".join(struct.pack("=4Qq32Q", 1, 1, space, 1, 1, held, 1, *([0] * 30)) for space, held in slots)
     return (head + body).ljust(USAGE_BYTES, b"\0")

@@ -7,7 +7,7 @@ import pytest
 
 from edgegpu_plugin.containers.bypass import SLACK, CountedContainer
 from edgegpu_plugin.containers.held.uncounted import UncountedMemory
-from edgegpu_plugin.containers.usage_file import USAGE_BYTES
+from edgegpu_plugin.containers.usage_file import USAGE_BYTES, form_text
 
 CARD, OTHER = "GPU-11111111-2222-3333-4444-555555555555", "GPU-11111111-2222-3333-4444-666666666666"
 KEY = ("u", "main")
@@ -20,6 +20,7 @@ class Held:
 
     def __init__(self, folder: Path) -> None:
         self.usage = folder / "usage"
+        (folder / "form").write_text(form_text())
         self.memory = UncountedMemory()
         self.held = {KEY: CountedContainer([self.usage], {CARD: LIMIT_MIB * MIB})}
         self.counts(0)
@@ -27,7 +28,7 @@ class Held:
     def counts(self, mib: int, *, most: int = 0) -> None:
         """Have the container count so much now, and at most so much since the plugin has looked."""
         uuid = bytes.fromhex(CARD.removeprefix("GPU-").replace("-", ""))
-        head = struct.pack("=4I2Q2I256s128s16s", 0x45474C4D, 3, USAGE_BYTES, 512, 0, 1, 1, 1, uuid, b"", b"0.1.0")
+        head = struct.pack("=4I2Q2I256s128s16s", 0x45474C4D, 4, USAGE_BYTES, 512, 0, 1, 1, 1, uuid, b"", b"0.1.0")
         shared = struct.pack("=56xQ", most * MIB).ljust(1024, b"\0")
         slot = struct.pack("=4Qq32Q", 1, 1, 1, 1, 1, mib * MIB, 1, *([0] * 30))
         self.usage.write_bytes((head + shared + slot).ljust(USAGE_BYTES, b"\0"))

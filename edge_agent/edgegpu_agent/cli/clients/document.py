@@ -103,12 +103,14 @@ class IsolationRow:
     """What holds a container to its memory: `state` is enforced, degraded or off; `reason` says why it is degraded.
 
     `limiter` is the version of the limiter that it started with; empty until a program of it has used a card.
+    `private_tables` are the UUIDs of the driver's private tables that its programs have asked for.
     """
 
     state: str
     reason: str = ""
     cards: tuple[CardLimit, ...] = ()
     limiter: str = ""
+    private_tables: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -384,7 +386,11 @@ def _selftest_card(row: _Part) -> SelftestCard:
 
 def _isolation(part: _Part) -> IsolationRow:
     return IsolationRow(
-        part.text("state"), part.text("reason", ""), part.rows("cards", CardLimit), part.text("limiter", "")
+        part.text("state"),
+        part.text("reason", ""),
+        part.rows("cards", CardLimit),
+        part.text("limiter", ""),
+        tuple(str(one) for one in part.get("private_tables", list, [])),
     )
 
 

@@ -16,7 +16,8 @@ class ContainerIsolation:
 
     A limit below what it holds (`held`) is a live one. `core`: percent of each card's time that it is held to; a card
     that is missing there has no such limit. `unit_bytes`: the bytes of a unit of memory. `refusals`: how often its
-    programs were told that there is no memory, since its start. `limiter`: the version that it started with.
+    programs were told that there is no memory, since its start. `limiter`: the version that it started with. `tables`:
+    the UUIDs of the driver's private tables that they have asked for.
     """
 
     state: str
@@ -28,6 +29,7 @@ class ContainerIsolation:
     unit_bytes: int = MIB
     refusals: Mapping[str, int] = field(default_factory=dict)
     limiter: str = ""
+    tables: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return it for the status document."""
@@ -43,7 +45,13 @@ class ContainerIsolation:
             }
             for card, limit in self.limits.items()
         ]
-        return {"state": self.state, "reason": self.reason, "limiter": self.limiter, "cards": cards}
+        return {
+            "state": self.state,
+            "reason": self.reason,
+            "limiter": self.limiter,
+            "private_tables": list(self.tables),
+            "cards": cards,
+        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,4 +106,5 @@ def enforced(states: Sequence[FolderState], units: Mapping[str, int], unit_bytes
         unit_bytes=unit_bytes,
         refusals={card: max(state.refused(card) for state in states) for card in limits},
         limiter=next((state.counts.limiter for state in states if state.counts.limiter), ""),
+        tables=tuple(sorted({table for state in states for table in state.counts.tables})),
     )
