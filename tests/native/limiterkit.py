@@ -101,6 +101,11 @@ class Container:
         with self.usage.open("r+b") as file:
             file.write(head + slot * count)
 
+    def free_slot(self, number: int) -> None:
+        with self.usage.open("r+b") as file:
+            file.seek(_HEAD.size + number * _SLOT.size)
+            file.write(bytes(8))
+
     def write_slot(self, pid: int, *, start: int, mib: int) -> None:
         """Write the first slot of a file that nobody has used: a process that counts so much of the first card."""
         namespace = Path("/proc/self/ns/pid").stat().st_ino
@@ -131,6 +136,7 @@ def make_container(folder: Path, build: Path, driver: Path) -> Container:
     with container.usage.open("wb") as file:
         file.truncate(USAGE_BYTES)
     container.usage.chmod(0o666)
+    (folder / "form").write_text(f"{_VERSION} {USAGE_BYTES}\n")
     return container
 
 

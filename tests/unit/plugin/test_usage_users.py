@@ -83,7 +83,7 @@ def test_of_a_list_of_mappings_that_its_author_has_made_huge_the_beginning_is_re
     assert process_maps(process) == line
 
 
-def test_what_stands_twice_in_the_file_is_one_and_of_a_card_the_first_place_counts_as_for_the_limiter(usage: Path) -> None:
+def test_of_what_stands_twice_in_the_file_the_first_place_counts_as_for_the_limiter(usage: Path) -> None:
     head = struct.pack(
         "=4I2Q2I32s224x2Q112x16s", 0x45474C4D, 4, USAGE_BYTES, 512, 0, 1, 1, 2, b"u" * 32, 3, 4, b"0.1.0"
     )
