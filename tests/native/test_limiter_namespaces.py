@@ -29,7 +29,6 @@ def container(tmp_path: Path, limiter_build: Path) -> Container:
     compile_program(driver / "libcuda.so.1", limiter_build, ["tests/nulldriver.c"], "-O2", "-shared", "-fPIC")
     made = make_container(tmp_path / "container", limiter_build, driver)
     made.limit((NULL_CARD, LIMIT_MIB), context_mib=CONTEXT_MIB)
-    (made.folder / "form").write_text(f"3 {made.usage.stat().st_size}\n")
     return made
 
 
