@@ -13,7 +13,7 @@ HAVE = $(foreach tier,$(TIERS),$(if $(shell find $(tier) -name 'test_*.py' -prin
 PYTEST_ARGS ?=
 # Tests of one file run one after the other, files beside each other, in their order: two processes more than cores, for
 # tests wait a lot (JOBS=0: none of that).
-JOBS ?= $(shell expr $$(nproc) + 2)
+JOBS ?= $(shell expr $$(nproc) + 4)
 SPREAD = -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 # Some machines forbid Python its cache of compiled files. Each of the thousands of processes that tests start would
