@@ -11,7 +11,7 @@ PY := $(BIN)/python
 TIERS ?= $(addprefix tests/,packaging native chaos property contract integration golden fuzz unit)
 HAVE = $(foreach tier,$(TIERS),$(if $(shell find $(tier) -name 'test_*.py' -print -quit 2>/dev/null),$(tier)))
 PYTEST_ARGS ?=
-# Tests of one file run one after the other, files beside each other, in their order: two processes more than cores, for
+# Tests of one file run one after the other, files beside each other, in their order: four processes more than cores, for
 # tests wait a lot (JOBS=0: none of that).
 JOBS ?= $(shell expr $$(nproc) + 4)
 SPREAD = -n $(JOBS) --dist loadfile --no-loadscope-reorder
