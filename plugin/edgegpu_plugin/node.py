@@ -28,6 +28,7 @@ from edgegpu_plugin.compute.control import ComputeControl
 from edgegpu_plugin.config.schema import PluginConfig
 from edgegpu_plugin.containers.bypass import ContainerKey
 from edgegpu_plugin.containers.cgroups import owner_of_process
+from edgegpu_plugin.containers.held.ended_slots import EndedSlots
 from edgegpu_plugin.containers.injector import Injector
 from edgegpu_plugin.containers.isolation import IsolatedContainers
 from edgegpu_plugin.containers.limit_requests import LimitRequests
@@ -86,6 +87,7 @@ class NodePart:
         self.nvml = self._nvml(config)
         self._selftest = self._node_selftest(results)
         self._compute = self._compute_control()
+        self._ended_slots = EndedSlots(self._isolation.folders)
         self.injector = self._injector(objects)
         self._kubelet_file = config.paths.state / "kubelet-version"
         self.injector.learn_kubelet(_read_line(self._kubelet_file))
@@ -222,6 +224,7 @@ class NodePart:
             Task("kubelet", self.link.run, self.link.stop),
             Task("nvml", self.nvml.run, self.nvml.stop),
             Task("compute", self._compute.run, self._compute.stop),
+            Task("slots", self._ended_slots.run, self._ended_slots.stop),
             Task("pods", self._follow_pods, self._stop_pods),
             Task("selftest", self._selftest.run, self._selftest.stop),
             Task("reconciler", lambda: self.reconciler.run(self._stopping.is_set), self._stop_reconciler),

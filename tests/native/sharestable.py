@@ -59,7 +59,8 @@ def markdown(rows: list[Cell]) -> str:
 
 
 def _over(row: Cell) -> float:
-    return max(float(got - share) for got, share in zip(row["got"][-1], row["wanted"], strict=True))
+    """Return how much what got most had above its share, in any try."""
+    return max(float(got - share) for tried in row["got"] for got, share in zip(tried, row["wanted"], strict=True))
 
 
 def _under(row: Cell) -> float:

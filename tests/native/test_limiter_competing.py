@@ -15,6 +15,7 @@ from typing import cast
 import pytest
 from native.limiterkit import BUCKETS_AT, Container, compile_program, make_container
 from native.shareskit import (
+    ALONE,
     DEPTHS,
     MS,
     PAIR_CASES,
@@ -169,7 +170,10 @@ def test_each_of_two_containers_gets_its_share_in_each_second(
                 process.communicate()
         means = [statistics.mean(seconds) for seconds in seen[-1]]
         assert not above(means, pair), seen
+        off = [statistics.mean(abs(got - core) for got in one) for one, core in zip(seen[-1], pair, strict=True)]
         over = [above_in_a_second(seconds, core) for seconds, core in zip(seen[-1], pair, strict=True)]
+        if ALONE and max(off) > POINTS:
+            continue
         if not any(over) and all(mean >= LEAST * core for mean, core in zip(means, pair, strict=True)):
             break
     else:

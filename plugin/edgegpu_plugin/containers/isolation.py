@@ -22,7 +22,6 @@ from edgegpu_plugin.containers.bypass import LOOK_S, BypassDetector, ContainerKe
 from edgegpu_plugin.containers.cgroups import CgroupOwner
 from edgegpu_plugin.containers.container_folder import CardLimits, Charge, ContainerFolders, limits_text
 from edgegpu_plugin.containers.held.container_state import MIB, ContainerIsolation, TimedContainer
-from edgegpu_plugin.containers.held.ended_slots import free_ended_slots
 from edgegpu_plugin.containers.held.reasons import BEFORE, CHOSEN, NOT_PRELOADED, PRELOAD_ONLY, why_opened, why_unread
 from edgegpu_plugin.containers.held.records import (
     check_live,
@@ -306,7 +305,6 @@ class IsolatedContainers:
 
         clients = [key for key, one in held.items() if one.is_spared]
         changed = self._mps.clients.look(processes, clients, key_of) | self._bypass.look(processes, held, key_of)
-        free_ended_slots((usage for one in held.values() for usage in one.usage), self.folders.proc)
         self._count_unseen(held)
         return changed | self._sizes.look(held)
 

@@ -12,8 +12,10 @@ from contract.bed import EmbeddedBed, Json, main, phase, pod, waiting_for
 from contract.test_plugin import CORE, deployment, offered, runs, share, told
 from kits.cli import edgegpu
 from kits.daily import of_the_day
+from unit.plugin.test_isolation import used
 
 from edgegpu_plugin.containers.limiter_files import LIBRARIES
+from edgegpu_plugin.containers.usage_file import load_usage, taken_slots
 from edgegpu_sim.cluster import EmbeddedCluster
 from edgegpu_sim.driver import make_card
 from edgegpu_sim.node import NodeSpec
@@ -301,6 +303,16 @@ def test_a_pod_chooses_what_its_node_allows(bed: EmbeddedBed) -> None:
         assert isolation(bed, name)["state"] == "enforced"
         assert (root_of(bed, name) / "run/edgegpu/container/limits").exists()
     assert len(folders(bed)) == 2
+
+
+def test_what_counts_for_ended_processes_of_other_pid_namespaces_is_free_again(bed: EmbeddedBed) -> None:
+    bed.apply(pod("held", share(4)))
+    runs(bed, "held")
+    usage = root_of(bed, "held") / "run/edgegpu/container/usage"
+    card = next(one for one in CARDS if one.uuid == isolation(bed, "held")["cards"][0]["card"]).uuid
+    usage.write_bytes(used((7, 5 * MIB), (8, 6 * MIB), cards=(card,)))
+    bed.wait(lambda: load_usage(usage) is not None and taken_slots(usage.read_bytes()) == [], what="they are free")
+    assert isolation(bed, "held")["cards"][0]["counted_mib"] == 0
 
 
 def test_a_pod_is_held_on_a_node_that_holds_no_others(bed: EmbeddedBed) -> None:
