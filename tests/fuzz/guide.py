@@ -9,7 +9,7 @@ import atheris
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-with atheris.instrument_imports(include=["edgegpu_sync", "edgegpu_cloud", "edgegpu_agent"]):
+with atheris.instrument_imports(include=["edgegpu_sync", "edgegpu_cloud", "edgegpu_agent", "edgegpu_plugin"]):
     from fuzz.readers import faulty, readers
 
 from fuzz.mutate import mutated

@@ -1,4 +1,4 @@
-"""What bytes from the network come to first, on both sides, each as a function that may raise nothing.
+"""What bytes of others come to first, each as a function that may raise nothing: the network's, and a container's.
 
 A reader takes any bytes. What it declares (`RefusedError` and the like) is caught here; anything else is a fault. Those
 behind a signature get their bytes signed by the right key, so that a controller or a box that is not of our making, or
@@ -23,6 +23,7 @@ from edgegpu_cloud.controller.box_session import BoxSession, UnknownBirthError
 from edgegpu_cloud.enrolment import ca
 from edgegpu_cloud.enrolment.bodies import EnrolAsk, RenewAsk
 from edgegpu_cloud.store.records import BoxRecord, StoredCommand
+from edgegpu_plugin.containers.usage_file import USAGE_BYTES, read_usage, taken_slots
 from edgegpu_sync import topics
 from edgegpu_sync.errors import MessageRefusedError
 from edgegpu_sync.ids import CommandId, DeviceId, OpName
@@ -55,6 +56,7 @@ _ROOT, _CONTROLLER, _BOX_KEY = (Ed25519PrivateKey.from_private_bytes(bytes([numb
 _CHAIN = next_link(_ROOT, keys=[public_text(_CONTROLLER)])
 _RING = KeyRing.pinned(public_text(_ROOT)).follow([_CHAIN])
 _GATE = ReplayGuard(enrolment=ENROLMENT, epoch=EPOCH, born_s=0.0, floor=100)
+_TABLES_BYTES = 512
 _UP = tuple(kind for kind in TopicKind if not kind.down)
 
 
@@ -203,6 +205,20 @@ def ask(data: bytes) -> None:
             ca.read_request(model.model_validate_json(data).csr)
 
 
+def usage(data: bytes) -> None:
+    """Read a usage file, which its container may have written: as it is, and in the size that such a file has."""
+    whole = bytearray(USAGE_BYTES)
+    whole[: len(data)] = data[:USAGE_BYTES]
+    whole[-_TABLES_BYTES:] = data[-_TABLES_BYTES:].rjust(_TABLES_BYTES, b"\0")
+    for one in (data, bytes(whole)):
+        counts, slots = read_usage(one), taken_slots(one)
+        if counts is not None:
+            assert sum(counts.bytes.values()) <= sum(1 << 56 for slot in slots for _ in slot.bytes)
+            assert all(number <= 10**9 for number in counts.refusals.values())
+            assert counts.limiter.isprintable()
+            json.dumps([dict(counts.bytes), counts.tables])
+
+
 def readers() -> dict[str, Reader]:
     """Return all of them by name."""
     down = [kind for kind in TopicKind if kind.down]
@@ -213,6 +229,7 @@ def readers() -> dict[str, Reader]:
         Reader("box-command", "box", command, seeds.commands()),
         Reader("box-receipt", "box", receipt, seeds.bodies(TopicKind.RECEIPT)),
         Reader("box-keys", "box", keys, [*seeds.bodies(TopicKind.KEYS), _CHAIN.set.encode()]),
+        Reader("box-usage", "box", usage, seeds.usages()),
         Reader("cloud-envelope", "controller", partial(envelope, box, _UP), seeds.payloads(box, BOX, _UP)),
         *(Reader(f"cloud-{name(kind)}", "controller", partial(uplink, kind), seeds.bodies(kind)) for kind in _UP),
         Reader("cloud-ask", "controller", ask, seeds.asks(public_text(_BOX_KEY))),

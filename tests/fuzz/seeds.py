@@ -1,9 +1,10 @@
-"""What fuzzing begins with: the examples of docs/mqtt-api.md, and what is asked over HTTPS."""
+"""What fuzzing begins with: the examples of docs/mqtt-api.md, what is asked over HTTPS, and usage files."""
 
 from __future__ import annotations
 
 import json
 import re
+import struct
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from edgegpu_plugin.containers.usage_file import OWN_FORM
 from edgegpu_sync.topics import TopicKind, parse
 
 if TYPE_CHECKING:
@@ -61,3 +63,12 @@ def asks(public: str) -> list[bytes]:
     enrol = {"token": "t", "request": "0" * 16, "sign_key": public, "host": "box", "versions": {"agent": "0.2.0"}}
     renew = {"device": "k3f9x2m7q1w8e5r4", "enrolment": 3, "nonce": "n"}
     return [json.dumps(both | one).encode() for one in (enrol, renew)]
+
+
+def usages() -> list[bytes]:
+    """Return the begins of a usage file that nobody has used, and of one with two cards and two slots."""
+    head = (0x45474C4D, OWN_FORM.version, OWN_FORM.bytes, 512, 0, 2, 2, 2, bytes(range(32)), 3, b"0.1.0")
+    shared = struct.pack("=56xQ", 1 << 28).ljust(1024, b"\0")
+    slots = (struct.pack("=4Qq32Q", tag, 1, tag, 1, 7, 1 << 20, 1, *([0] * 30)) for tag in (1, 2))
+    used = b"".join((struct.pack("=4I2Q2I32s224xQ120x16s", *head), shared, *slots, bytes(range(64))))
+    return [bytes(1), used]
