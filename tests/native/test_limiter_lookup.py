@@ -29,6 +29,7 @@ SLACK = 2.0
 """This machine is nobody's alone."""
 COMPAT = "/usr/local/cuda-12.4/compat"
 MUSL = shutil.which("musl-gcc")
+SSH = Path(__file__).with_name("ssh.sh")
 WITHOUT_MUSL = pytest.mark.skipif(MUSL is None, reason="musl-gcc is missing (Debian: musl-tools)")
 
 NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
@@ -50,6 +51,7 @@ WAYS: dict[str, tuple[tuple[str, ...], str, str]] = {
     "setuid": ((*NOBODY, "/programs/setuid", "open"), "held", "held"),
     "another user": ((*NOBODY, "/programs/lookup", "open"), "held", "held"),
     "su": (("su", "-s", "/bin/sh", "nobody", "-c", "/programs/lookup open"), "held", "held"),
+    "ssh": (("unshare", "--net", "/programs/ssh.sh", "/programs/lookup", "open"), "held", "held"),
     "exec": (("lookup", "exec"), "held", "held"),
     "fork": (("lookup", "fork"), "held", "held"),
     "static, by name": (("static", "open"), "held", "past"),
@@ -93,6 +95,7 @@ def parts(limiter_build: Path, tmp_path_factory: pytest.TempPathFactory) -> Part
     compile_program(folder / "driver", limiter_build, ["tests/nulldriver.c"], "-shared", "-fPIC", *model)
     compile_program(programs / "lookup", limiter_build, source)
     shutil.copy(programs / "lookup", programs / "setuid")
+    shutil.copy(SSH, programs / SSH.name)
     compile_program(programs / "static", limiter_build, source, "-static", "-w", "-Wl,--no-warnings")
     next_library = programs / "libnext.so"
     compile_program(next_library, limiter_build, source, "-shared", "-fPIC", "-DNEXT", "-Wl,-soname,libnext.so")
@@ -116,12 +119,14 @@ def held(parts: Parts, tmp_path_factory: pytest.TempPathFactory, request: pytest
 
 def words_of(*command: str) -> tuple[str, ...]:
     """Return a command with the path of a program of ours."""
-    return command if command[0] in {"env", "setpriv", "su"} else (f"/programs/{command[0]}", *command[1:])
+    return command if command[0] in {"env", "setpriv", "su", "unshare"} else (f"/programs/{command[0]}", *command[1:])
 
 
 @pytest.mark.parametrize("name", WAYS)
 def test_each_way_to_the_driver(held: LaidOutRoot, name: str) -> None:
     command, by_mount, by_preload = WAYS[name]
+    if name == "ssh" and shutil.which("dropbear") is None:
+        pytest.skip("dropbear is missing (Debian: dropbear-bin)")
     done = held.run(*words_of(*command))
     is_preloaded = (held.files / PRELOAD_LIST[1:]).exists()
     assert (done.stdout, done.returncode, done.stderr) == (f"{by_preload if is_preloaded else by_mount}\n", 0, "")
