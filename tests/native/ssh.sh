@@ -6,7 +6,8 @@ cd "$(mktemp -d)"
 [ -c /dev/urandom ] || mknod -m 666 /dev/urandom c 1 9
 ip link set lo up
 export HOME=/root
-mkdir -p -m 700 ~/.ssh
+mkdir -p ~/.ssh
+chmod 700 ~/.ssh
 dropbearkey -t ed25519 -f host > key.log 2>&1
 dropbearkey -t ed25519 -f user 2>> key.log | grep ^ssh- > ~/.ssh/authorized_keys
 chmod 600 ~/.ssh/authorized_keys

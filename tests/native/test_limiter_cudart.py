@@ -15,14 +15,26 @@ from edgegpu_sim.driver import SimCard, SimDriver, SimVersions
 pytestmark = pytest.mark.skipif(not cudart.HAVE_CUDART, reason="NVIDIA's runtime wheels are for Linux on x86_64")
 
 LEGACY, PER_THREAD = 1, 2
-NOT_FOUND = 500
+INVALID, NOT_FOUND = 1, 500
 RUNTIME_TABLE = "6bd5fb6c-5bf4-e74a-8987-d93912fd9df9"
 """The runtime's own interface (simulation/simdriver/cuda_export.c)."""
 HOOKS_ASKED = 15
+_RUNTIME = """
+import ctypes, sys
+ctypes.CDLL(sys.argv[1]).cudaGetDeviceCount(ctypes.byref(ctypes.c_int()))
+cuda = ctypes.CDLL("libcuda.so.1")
+cuda.cuInit(0)
+cuda.cuDeviceTotalMem_v2(ctypes.byref(ctypes.c_size_t()), 0)
+"""
 _MANY_TABLES = """
 import ctypes
-cuda, table = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
-print(*{cuda.cuGetExportTable(ctypes.byref(table), bytes([one]) * 16) for one in range(40)})
+cuda, table, size = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(), ctypes.c_size_t()
+ids = [bytes([1]) * 16, bytes([1]) * 8 + bytes([2]) * 8, *(bytes([one]) * 16 for one in range(40))]
+found = {cuda.cuGetExportTable(ctypes.byref(table), one) for one in ids[:4]}
+cuda.cuInit(0)
+cuda.cuDeviceTotalMem_v2(ctypes.byref(size), 0)
+found |= {cuda.cuGetExportTable(ctypes.byref(table), one) for one in ids}
+print(*found, cuda.cuGetExportTable(ctypes.byref(table), None), cuda.cuGetExportTable(None, ids[0]))
 """
 HOOKS = {function.name for function in read_table(SOURCES / "cuda/functions.tsv") if function.rule == "hook"}
 
@@ -65,11 +77,11 @@ def test_the_static_runtime_gets_the_same_forms_as_from_the_driver(
     _same([cudart.static_program(tmp_path, cudart.STATIC[major])], newest, container, tmp_path)
 
 
-def test_the_private_tables_that_the_runtime_asks_for_are_noted_once(container: Container, tmp_path: Path) -> None:
-    program = cudart.static_program(tmp_path, cudart.STATIC["13"])
+def test_the_private_tables_that_the_runtime_asks_for_are_noted_once(container: Container) -> None:
+    """The simulated driver is none to the runtime, which ends then; so the card is used without it."""
     seen = set()
     for _ in range(2):
-        container.run(program)
+        container.run(sys.executable, "-c", _RUNTIME, cudart.SHARED["13"])
         counts = read_usage(container.usage.read_bytes())
         assert counts is not None
         seen.add(counts.tables)
@@ -78,11 +90,17 @@ def test_the_private_tables_that_the_runtime_asks_for_are_noted_once(container: 
 
 
 def test_more_tables_than_there_is_room_for(container: Container) -> None:
-    assert container.run(sys.executable, "-c", _MANY_TABLES) == f"{NOT_FOUND}\n"
+    assert container.run(sys.executable, "-c", _MANY_TABLES) == f"{NOT_FOUND} {INVALID} {INVALID}\n"
     counts = read_usage(container.usage.read_bytes())
     assert counts is not None
-    assert [table[:2] for table in counts.tables] == [f"{one:02x}" for one in range(1, 33)]
-    assert counts.bytes == {}
+    assert [table[:2] for table in counts.tables] == ["01", *(f"{one:02x}" for one in range(1, 32))]
+    assert set(counts.bytes.values()) == {0}
+
+
+def test_who_asks_for_tables_alone_uses_no_usage_file(container: Container) -> None:
+    program = _MANY_TABLES.replace("cuda.cuInit(0)", "").replace("cuda.cuDeviceTotalMem_v2(ctypes.byref(size), 0)", "")
+    container.run(sys.executable, "-c", program)
+    assert not any(container.usage.read_bytes())
 
 
 def test_each_form_of_each_function_is_the_limiters_or_the_drivers(container: Container) -> None:

@@ -64,7 +64,7 @@ void usage_contexts(int card, int change);
 /* A program was told that there is no memory. Of a card without a number it stands at the first one. */
 void usage_refused(int card);
 
-/* A program asked for one of the driver's private tables. Further ones than there is room for are not noted. */
+/* A program asked for one of the driver's private tables: noted once the file is mapped, as far as there is room. */
 void usage_table(const uint8_t id[16]);
 
 uint64_t usage_total(int card);

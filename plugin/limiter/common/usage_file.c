@@ -20,6 +20,7 @@
 _Static_assert(sizeof(LIMITER_VERSION) <= USAGE_BUILD, "the version fits into the usage file");
 
 static struct usage *mapped;
+static uint64_t asked[USAGE_TABLES][2];	/* private tables: the runtime asks for them before the file is mapped */
 static uint64_t inode;			/* of the file; set before it is mapped for others */
 
 struct usage *usage_map(void)
@@ -80,6 +81,32 @@ static void close_locked(int fd)
 	system_close(fd);
 }
 
+/* Who stops between its two stores leaves half an id behind, which nobody takes for one of those that there are. */
+static void note_table(uint64_t tables[USAGE_TABLES][2], const uint64_t id[2])
+{
+	for (unsigned int i = 0; i < USAGE_TABLES; i++) {
+		uint64_t *known = tables[i], first = 0;
+
+		if (__atomic_compare_exchange_n(&known[0], &first, id[0], 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
+			__atomic_store_n(&known[1], id[1], __ATOMIC_SEQ_CST);
+			return;
+		}
+		if (first == id[0] && __atomic_load_n(&known[1], __ATOMIC_RELAXED) == id[1])
+			return;
+	}
+}
+
+static void note_tables(struct usage *map)
+{
+	for (unsigned int i = 0; i < USAGE_TABLES; i++) {
+		uint64_t id[2] = { __atomic_load_n(&asked[i][0], __ATOMIC_SEQ_CST),
+				   __atomic_load_n(&asked[i][1], __ATOMIC_SEQ_CST) };
+
+		if (id[0] != 0)
+			note_table(map->tables, id);
+	}
+}
+
 static void publish(struct usage *seen, uint64_t number)
 {
 	struct usage *none = NULL;
@@ -87,6 +114,8 @@ static void publish(struct usage *seen, uint64_t number)
 	__atomic_store_n(&inode, number, __ATOMIC_RELAXED);
 	if (!__atomic_compare_exchange_n(&mapped, &none, seen, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
 		system_unmap(seen, sizeof(*seen));	/* another thread was faster */
+	else
+		note_tables(seen);
 }
 
 /* All that takes long is done before the lock, for which all programs of the container may wait. */
@@ -323,26 +352,16 @@ int usage_card(const uint8_t uuid[16])
 	return found;
 }
 
-/* Who stops between its two stores leaves half an id behind, which nobody takes for one of those that there are. */
 void usage_table(const uint8_t id[16])
 {
-	int fd = usage_map() == NULL ? open_mapped() : -1;
-	struct usage *map = usage_map();
+	struct usage *map;
 	uint64_t words[2];
 
-	if (fd >= 0)
-		system_close(fd);
 	memcpy(words, id, sizeof(words));
-	if (map == NULL || words[0] == 0)
+	if (words[0] == 0)
 		return;
-	for (unsigned int i = 0; i < USAGE_TABLES; i++) {
-		uint64_t *known = map->tables[i], first = 0;
-
-		if (__atomic_compare_exchange_n(&known[0], &first, words[0], 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
-			__atomic_store_n(&known[1], words[1], __ATOMIC_RELAXED);
-			return;
-		}
-		if (first == words[0] && __atomic_load_n(&known[1], __ATOMIC_RELAXED) == words[1])
-			return;
-	}
+	note_table(asked, words);
+	map = usage_map();
+	if (map != NULL)
+		note_table(map->tables, words);
 }

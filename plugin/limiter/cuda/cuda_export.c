@@ -7,7 +7,7 @@ CUresult EXPORT cuGetExportTable(const void **out, const struct CUuuid *id)
 {
 	CUresult ret = CALL(cuGetExportTable, out, id);
 
-	if (id != NULL && (ret == CUDA_SUCCESS || ret == CUDA_ERROR_NOT_FOUND))
+	if (!NESTED && id != NULL && (ret == CUDA_SUCCESS || ret == CUDA_ERROR_NOT_FOUND))
 		usage_table(id->bytes);
 	return ret;
 }

@@ -16,6 +16,7 @@
 #define CONTRADICTION_NS 200		/* of what is known of a moment: the clocks drift more than is believed */
 #define LATE_MAX_NS 400000u		/* where segments lie is known well enough: what it makes uncertain is charged twice */
 #define NEARLY_NS 10000u
+#define NEARLY_PART 64u
 #define LOOKS_MAX 1000u			/* a kernel may never end */
 #define AWAIT_NS 100000l
 #define AWAITED 1000			/* times that */
@@ -79,6 +80,12 @@ void gpu_segment_mark(struct gpu_segment *segment, CUstream handle)
 	__atomic_store_n(&segment->marked, gpu_segment_close(segment, handle, false), __ATOMIC_RELAXED);
 }
 
+/* It changes where an address comes again on another card. */
+static struct card *card_of(const struct gpu_context *gpu)
+{
+	return __atomic_load_n(&gpu->card, __ATOMIC_RELAXED);
+}
+
 /* Between two events lie turns of other containers too: how much of the time was this one's own the
  * plugin knows (limits_charge). */
 static void charge_bucket(struct bucket *bucket, const struct card *card, unsigned int percent,
@@ -88,11 +95,15 @@ static void charge_bucket(struct bucket *bucket, const struct card *card, unsign
 }
 
 /* Where the card's moment is known to within NEARLY_NS, the middle is taken for it: kernels of several processes that
- * ran one after the other would else be charged twice for what is uncertain, at each turn. */
+ * ran beside each other would else be charged twice for what is uncertain, at each turn. A program chooses on which
+ * side the middle is wrong, and what ran one after the other would be charged once. So it is a small part of the
+ * stretch at most. */
 static void nearly(struct spans *fresh, struct span *whole, uint64_t *late)
 {
-	uint64_t sure = *late < NEARLY_NS ? *late : NEARLY_NS;
+	uint64_t most = (whole->end - whole->begin) / NEARLY_PART, sure;
 
+	most = most < NEARLY_NS ? most : NEARLY_NS;
+	sure = *late < most ? *late : most;
 	for (unsigned int i = 0; i < fresh->count; i++)
 		fresh->at[i] = span_later(fresh->at[i], sure / 2);
 	*whole = span_later(*whole, sure / 2);
@@ -104,8 +115,9 @@ static void nearly(struct spans *fresh, struct span *whole, uint64_t *late)
  * run one after the other. */
 static uint64_t charge(struct gpu_context *gpu, struct span span, uint64_t late)
 {
-	struct bucket *own = &gpu->card->spent, *shared = usage_bucket(card_index(gpu->card));
-	unsigned int percent = limits_core(gpu->card);
+	struct card *card = card_of(gpu);
+	struct bucket *own = &card->spent, *shared = usage_bucket(card_index(card));
+	unsigned int percent = limits_core(card);
 	struct spans fresh = { 1, { span } };
 	uint64_t now = bucket_now(), ns;
 	struct span whole;
@@ -115,9 +127,9 @@ static uint64_t charge(struct gpu_context *gpu, struct span span, uint64_t late)
 	whole = cover_exact(&gpu->covered, &fresh, now);
 	nearly(&fresh, &whole, &late);
 	ns = cover_certain(&own->covered, &fresh, whole, late, now);
-	charge_bucket(own, gpu->card, percent, span.begin, ns);
+	charge_bucket(own, card, percent, span.begin, ns);
 	if (shared != NULL)
-		charge_bucket(shared, gpu->card, percent, span.begin,
+		charge_bucket(shared, card, percent, span.begin,
 			      cover_certain(&shared->covered, &fresh, whole, late, now));
 	return ns;
 }
@@ -139,7 +151,7 @@ void gpu_charge_since(struct gpu_context *gpu, struct card *card, uint64_t began
 {
 	uint64_t now = bucket_now();
 
-	if (gpu != NULL && gpu->card == card)
+	if (gpu != NULL && card_of(gpu) == card)
 		charge(gpu, (struct span){ began, now }, 0);
 	else
 		gpu_charge_blind(card, now - began);
@@ -169,7 +181,7 @@ static void charge_open(struct gpu_context *gpu, const struct gpu_segment *segme
 
 	charge(gpu, (struct span){ segment->began, ns < limit ? now : segment->began + limit }, 0);
 	if (ns > limit)
-		add_unseen(gpu->card, ns - limit);
+		add_unseen(card_of(gpu), ns - limit);
 }
 
 void gpu_segment_abandon(struct gpu_context *gpu, struct gpu_stream *stream, struct gpu_segment *segment)
@@ -287,7 +299,7 @@ static void finish(struct gpu_context *gpu, struct gpu_stream *stream, struct gp
 	if (ret == CUDA_SUCCESS && elapsed(segment->from, segment->to, &ns) && ns >= 0) {
 		learn(stream, (uint64_t)ns / (count != 0 ? count : 1));
 		span = lies_at(gpu, segment, (uint64_t)ns, bucket_now(), &late);
-		take_unseen(gpu->card, charge(gpu, span, late));
+		take_unseen(card_of(gpu), charge(gpu, span, late));
 	} else {
 		charge_open(gpu, segment, ABANDONED_NS);
 	}

@@ -131,14 +131,13 @@ static void start_segment(struct launch *launch)
 	}
 }
 
-/* All are in flight: the one that began last gets longer, and with it what it will be charged for. If it is over, a
- * time without work lies behind it: that is nobody's, and this launch begins another one. */
-static void lengthen_segment(struct launch *launch)
+/* The one in flight that began last; NULL: others have them. */
+static struct gpu_segment *claim_newest(struct gpu_stream *stream)
 {
 	struct gpu_segment *newest = NULL;
 
 	for (unsigned int i = 0; i < GPU_SEGMENTS; i++) {
-		struct gpu_segment *segment = &launch->stream->segments[i];
+		struct gpu_segment *segment = &stream->segments[i];
 
 		if (!gpu_segment_claim(segment, SEGMENT_FLYING))
 			continue;
@@ -150,11 +149,22 @@ static void lengthen_segment(struct launch *launch)
 			gpu_segment_release(segment, SEGMENT_FLYING);
 		}
 	}
+	return newest;
+}
+
+/* All are in flight: the newest gets longer, and with it what it will be charged for. If it is over, a time without
+ * work lies behind it: that is nobody's, and this launch begins another one, unless a thread that settles has them. */
+static void lengthen_segment(struct launch *launch)
+{
+	struct gpu_segment *newest = claim_newest(launch->stream);
+
 	if (newest != NULL && CALL(cuEventQuery, newest->to) != NOT_READY) {
 		gpu_segment_release(newest, SEGMENT_FLYING);
 		gpu_segments_settle(launch->gpu);
 		start_segment(launch);
-		return;
+		if (launch->segment != NULL || launch->blind)
+			return;
+		newest = claim_newest(launch->stream);
 	}
 	if (newest != NULL)
 		__atomic_store_n(&newest->marked, 0, __ATOMIC_RELAXED);

@@ -11,6 +11,9 @@
 #define TURN_NS 2000000ull
 #define LONG_NS 50000000ull
 #define ROUNDS 3u
+#define CHAINS 20000u
+#define SOON_NS 200u
+#define UNCLEAR_NS 9800u
 #define CLOSE_NS 300000u		/* gpu_time.c sleeps so long where a look is to be close, */
 #define FAR_NS 5000000u			/* and up to twice this where it is not */
 
@@ -174,6 +177,46 @@ static uint64_t permille_in_turns(void)
 	return charged * 1000 / ((ROUNDS - 1) * round);
 }
 
+/* Two processes take turns with kernels that never run beside each other. The first begins on an idle card and looks
+ * late for its end, the second is queued behind it and looks at once: so the middle of what is known is too late for
+ * one, too early for the other, each time. Returns the permille that was charged of what was used. */
+static uint64_t permille_of_a_chain(uint64_t kernel)
+{
+	static struct gpu_context contexts[2];
+	static struct card cards[2];
+	uint64_t launched = model_now + SECOND, used = 0;
+
+	memset(contexts, 0, sizeof(contexts));
+	memset(&container, 0, sizeof(container));
+	charged = 0;
+	drift_ppm = 0;
+	for (unsigned int i = 0; i < CHAINS; i++) {
+		uint64_t begin = launched + SOON_NS, turn = begin + kernel + SOON_NS, end = turn + kernel;
+		uint64_t began[] = { launched, turn - UNCLEAR_NS };
+
+		for (unsigned int j = 0; j < 2; j++) {
+			struct gpu_segment *segment = &contexts[j].streams[0].segments[0];
+
+			contexts[j].card = &cards[j];
+			contexts[j].streams[0].key = 1;
+			segment->began = began[j];
+			segment->count = 1;
+			segment->from = event(segment->from, j == 0 ? begin : turn);
+			segment->to = event(segment->to, j == 0 ? begin + kernel : end);
+			segment->state = SEGMENT_FLYING;
+		}
+		for (unsigned int j = 0; j < 2; j++) {
+			bool first = (begin + kernel + UNCLEAR_NS < end + SOON_NS) == (j == 0);
+
+			model_now = first ? begin + kernel + UNCLEAR_NS : end + SOON_NS;
+			gpu_segments_settle(&contexts[first ? 0 : 1]);
+		}
+		launched = (begin + kernel + UNCLEAR_NS > end + SOON_NS ? begin + kernel + UNCLEAR_NS : end) + 3000;
+		used += 2 * kernel;
+	}
+	return charged * 1000 / used;
+}
+
 /* Of a kernel that never ends a process does not look closely for ever. */
 static unsigned int close_looks(void)
 {
@@ -213,6 +256,12 @@ int main(void)
 					(int)(kernels[i] / 1000), (int)ppms[j], (int)(rest / SECOND), (int)got);
 				failed = 1;
 			}
+	for (unsigned int i = 10; i <= 320; i *= 2) {
+		got = permille_of_a_chain(i * 1000);
+		if (got < 985 || got > 1001)
+			failed = fprintf(stderr, "kernels of %u us, each behind another's: %d permille are charged\n",
+					 i, (int)got);
+	}
 	got = permille_in_turns();
 	if (got < 990 || got > 1020)
 		failed = fprintf(stderr, "long kernels in turns: %d permille are charged\n", (int)got);
