@@ -1,5 +1,6 @@
 """NVIDIA's own CUDA runtime on the limiter: what it asks for leads to the hooks, and else to the driver."""
 
+import json
 import sys
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 from limiter_functions import read_table
 from native import cudart
 from native.limiterkit import SOURCES, Container, make_container
+from native.shareskit import POINTS
 from native.simkit import DRIVER_FILE, Child
 
 from edgegpu_plugin.containers.usage_file import read_usage
@@ -15,7 +17,10 @@ from edgegpu_sim.driver import SimCard, SimDriver, SimVersions
 pytestmark = pytest.mark.skipif(not cudart.HAVE_CUDART, reason="NVIDIA's runtime wheels are for Linux on x86_64")
 
 LEGACY, PER_THREAD = 1, 2
-INVALID, NOT_FOUND = 1, 500
+INVALID, OUT_OF_MEMORY, NOT_FOUND = 1, 2, 500
+REPLAY = Path(__file__).with_name("replaychild.py")
+REQUESTS = 384
+"""What the oldest of the three asks for; newer ones ask for more."""
 RUNTIME_TABLE = "6bd5fb6c-5bf4-e74a-8987-d93912fd9df9"
 """The runtime's own interface (simulation/simdriver/cuda_export.c)."""
 HOOKS_ASKED = 15
@@ -75,6 +80,23 @@ def test_the_static_runtime_gets_the_same_forms_as_from_the_driver(
     newest: SimDriver, container: Container, tmp_path: Path, major: str
 ) -> None:
     _same([cudart.static_program(tmp_path, cudart.STATIC[major])], newest, container, tmp_path)
+
+
+@pytest.mark.parametrize("major", ["11", "12", "13"])
+def test_a_client_that_has_what_the_runtime_was_given_is_held(
+    newest: SimDriver, container: Container, two_cards: list[SimCard], tmp_path: Path, major: str
+) -> None:
+    _, requests = cudart.requests_of(cudart.shared_program(cudart.SHARED[major]), newest.libraries, tmp_path)
+    replay = tmp_path / "replay"
+    replay.write_text("".join(f"{one.name} {one.version} {one.flags}\n" for one in requests))
+    container.limit((two_cards[0], 1024), core=20)
+    said = json.loads(container.run(sys.executable, REPLAY, replay))
+    assert len(requests) >= REQUESTS
+    assert said["total_mib"] == 1024
+    for way in ("cuMemAlloc", "cuMemAllocAsync", "cuMemAllocManaged"):
+        assert said[way][1] == OUT_OF_MEMORY
+        assert 512 <= said[way][0] <= 1024
+    assert said["percent"] <= 20 + POINTS
 
 
 def test_the_private_tables_that_the_runtime_asks_for_are_noted_once(container: Container) -> None:
