@@ -61,7 +61,8 @@ def _one(reader: Reader, folder: Path, *, seconds: int, number: int, hangs_s: in
     corpus.mkdir(parents=True, exist_ok=True)
     for place, data in enumerate(reader.seeds):
         (corpus / f"seed-{place}").write_bytes(data)
-    (folder / "words").write_bytes(b"\n".join(sorted({word for data in reader.seeds for word in _WORDS.findall(data)})))
+    words = sorted({word for data in reader.seeds for word in _WORDS.findall(data)})
+    (folder / "words").write_bytes(b"\n".join(words))
     command = [
         # libFuzzer judges the peak of getrusage, which a process that is started inherits from who started it (Linux,
         # exec_mmap): from us after a flood, or from timeout(1), which is small.
@@ -70,7 +71,7 @@ def _one(reader: Reader, folder: Path, *, seconds: int, number: int, hangs_s: in
         *(f"-max_total_time={seconds}", f"-timeout={hangs_s}", f"-rss_limit_mb={MOST_MIB}", f"-max_len={_MAX_BYTES}"),
         *(
             f"-seed={number % 2**31 or 1}",
-            f"-dict={folder / 'words'}",
+            *([f"-dict={folder / 'words'}"] if words else []),  # an empty one is an error
             f"-artifact_prefix={folder}/",
             "-len_control=20",
         ),
