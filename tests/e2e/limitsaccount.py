@@ -35,9 +35,9 @@ def grant_limits(k3s: K3s, namespaces: Sequence[str]) -> None:
 
 
 def revoke_limits(k3s: K3s, namespaces: Sequence[str]) -> None:
-    """Take the policy away with the namespaces."""
+    """Take the policy away with the namespaces, and wait until those are gone: the next test makes them anew."""
     for name in namespaces:
-        k3s.kubectl("delete", "namespace", name, "--wait=false")
+        k3s.kubectl("delete", "namespace", name, "--timeout=50s")
     for one in ("policybinding", "policy"):
         k3s.kubectl("delete", f"validatingadmission{one}", "edgegpu-limits", "--ignore-not-found")
 
