@@ -15,8 +15,8 @@
 #define MOST_DRIFT 2000			/* and by no more: NTP slews by that much at most */
 #define CONTRADICTION_NS 200		/* of what is known of a moment: the clocks drift more than is believed */
 #define LATE_MAX_NS 400000u		/* where segments lie is known well enough: what it makes uncertain is charged twice */
-#define NEARLY_NS 10000u
-#define NEARLY_PART 64u
+#define NEARLY_NS 10000u		/* of what is known so well the middle is taken, */
+#define NEARLY_PART 64u			/* and so large a part of the stretch at most */
 #define LOOKS_MAX 1000u			/* a kernel may never end */
 #define AWAIT_NS 100000l
 #define AWAITED 1000			/* times that */
@@ -80,12 +80,6 @@ void gpu_segment_mark(struct gpu_segment *segment, CUstream handle)
 	__atomic_store_n(&segment->marked, gpu_segment_close(segment, handle, false), __ATOMIC_RELAXED);
 }
 
-/* It changes where an address comes again on another card. */
-static struct card *card_of(const struct gpu_context *gpu)
-{
-	return __atomic_load_n(&gpu->card, __ATOMIC_RELAXED);
-}
-
 /* Between two events lie turns of other containers too: how much of the time was this one's own the
  * plugin knows (limits_charge). */
 static void charge_bucket(struct bucket *bucket, const struct card *card, unsigned int percent,
@@ -115,7 +109,7 @@ static void nearly(struct spans *fresh, struct span *whole, uint64_t *late)
  * run one after the other. */
 static uint64_t charge(struct gpu_context *gpu, struct span span, uint64_t late)
 {
-	struct card *card = card_of(gpu);
+	struct card *card = gpu_card_of(gpu);
 	struct bucket *own = &card->spent, *shared = usage_bucket(card_index(card));
 	unsigned int percent = limits_core(card);
 	struct spans fresh = { 1, { span } };
@@ -151,7 +145,7 @@ void gpu_charge_since(struct gpu_context *gpu, struct card *card, uint64_t began
 {
 	uint64_t now = bucket_now();
 
-	if (gpu != NULL && card_of(gpu) == card)
+	if (gpu != NULL && gpu_card_of(gpu) == card)
 		charge(gpu, (struct span){ began, now }, 0);
 	else
 		gpu_charge_blind(card, now - began);
@@ -181,7 +175,7 @@ static void charge_open(struct gpu_context *gpu, const struct gpu_segment *segme
 
 	charge(gpu, (struct span){ segment->began, ns < limit ? now : segment->began + limit }, 0);
 	if (ns > limit)
-		add_unseen(card_of(gpu), ns - limit);
+		add_unseen(gpu_card_of(gpu), ns - limit);
 }
 
 void gpu_segment_abandon(struct gpu_context *gpu, struct gpu_stream *stream, struct gpu_segment *segment)
@@ -299,7 +293,7 @@ static void finish(struct gpu_context *gpu, struct gpu_stream *stream, struct gp
 	if (ret == CUDA_SUCCESS && elapsed(segment->from, segment->to, &ns) && ns >= 0) {
 		learn(stream, (uint64_t)ns / (count != 0 ? count : 1));
 		span = lies_at(gpu, segment, (uint64_t)ns, bucket_now(), &late);
-		take_unseen(card_of(gpu), charge(gpu, span, late));
+		take_unseen(gpu_card_of(gpu), charge(gpu, span, late));
 	} else {
 		charge_open(gpu, segment, ABANDONED_NS);
 	}
@@ -314,7 +308,7 @@ static bool stale(const struct gpu_segment *segment)
 
 bool gpu_segments_settle(struct gpu_context *gpu)
 {
-	bool flying = false;
+	bool flying = false, closely;
 
 	if (__atomic_exchange_n(&gpu->settling, 1, __ATOMIC_ACQUIRE) != 0)
 		return false;
@@ -335,9 +329,9 @@ bool gpu_segments_settle(struct gpu_context *gpu)
 			flying |= __atomic_load_n(&segment->state, __ATOMIC_RELAXED) == SEGMENT_FLYING;
 		}
 	}
-	flying = flying && (gpu->base == NULL || gpu->late_ns > LATE_MAX_NS) && gpu->looks++ < LOOKS_MAX;
+	closely = flying && (gpu->base == NULL || gpu->late_ns > LATE_MAX_NS) && gpu->looks++ < LOOKS_MAX;
 	__atomic_store_n(&gpu->settling, 0, __ATOMIC_RELEASE);
-	return flying;
+	return closely;
 }
 
 bool gpu_segment_silent(const struct gpu_segment *segment)

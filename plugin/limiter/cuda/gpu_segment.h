@@ -31,7 +31,7 @@ struct gpu_stream {
 
 struct gpu_context {
 	uint64_t key;			/* 0: free */
-	struct card *card;
+	struct card *card;		/* atomic: another one where an address comes again on another card */
 	int settling;			/* a thread is at it, and has what follows for itself */
 	CUevent base;			/* NULL: none yet */
 	uint64_t base_ns;		/* when the card came to it at the earliest, by the clock of the host */
@@ -42,6 +42,11 @@ struct gpu_context {
 	struct cover covered;		/* of this context: what lies where to each other is known */
 	struct gpu_stream streams[GPU_STREAMS];
 };
+
+static inline struct card *gpu_card_of(const struct gpu_context *gpu)
+{
+	return __atomic_load_n(&gpu->card, __ATOMIC_RELAXED);
+}
 
 struct gpu_table {
 	struct mutex mutex;		/* while a context comes or goes */

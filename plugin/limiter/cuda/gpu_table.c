@@ -71,8 +71,7 @@ struct gpu_context *gpu_context_of(CUcontext context, struct card *card)
 
 	if (own == NULL)
 		return NULL;
-	if (here.context == key && here.epoch == epoch && here.gpu != NULL &&
-	    __atomic_load_n(&here.gpu->card, __ATOMIC_RELAXED) == card)
+	if (here.context == key && here.epoch == epoch && here.gpu != NULL && gpu_card_of(here.gpu) == card)
 		return here.gpu;
 	here.gpu = entry_of(table_of(own), key, card);
 	here.context = key;

@@ -77,6 +77,11 @@ def isolation(bed: EmbeddedBed, name: str) -> Json:
     return dict(next(row["isolation"] for row in rows if row["pod"] == name))
 
 
+def enforced(bed: EmbeddedBed, name: str) -> None:
+    """Wait until a pod's container is held: a plugin that has just started tries the node first."""
+    bed.wait(lambda: isolation(bed, name)["state"] == "enforced", what="it is held, and the node has tried itself")
+
+
 def reboot(bed: EmbeddedBed) -> None:
     """Reboot the node; as its unit does, the plugin answers before kubelet starts."""
     node = bed.cluster.nodes["box"]
@@ -123,7 +128,7 @@ def test_after_a_reboot_the_old_answer_finds_all_its_files(bed: EmbeddedBed) -> 
     bed.wait(lambda: runs_again(bed, "held"), what="it runs again")
     assert (root_of(bed, "held") / "run/edgegpu/container/limits").exists()
     assert folders(bed) == before
-    bed.wait(lambda: isolation(bed, "held")["state"] == "enforced", what="it is held, and the node has tried itself")
+    enforced(bed, "held")
 
 
 def test_a_live_limit_stays_over_restart_and_reboot_and_touches_no_pod(bed: EmbeddedBed) -> None:
@@ -186,7 +191,7 @@ def test_a_folder_goes_with_its_container_and_with_no_other(bed: EmbeddedBed) ->
     bed.apply(pod("next", share(6)))
     runs(bed, "next")
     assert len(folders(bed)) == 2
-    bed.wait(lambda: isolation(bed, "stays")["state"] == "enforced", what="it is held, and the node has tried itself")
+    enforced(bed, "stays")
 
 
 def test_a_whole_card_without_memory_is_held_too(bed: EmbeddedBed) -> None:
@@ -199,7 +204,7 @@ def test_an_init_container_and_the_one_after_it_start_with_nothing_counted(bed: 
     bed.apply(pod("both", share(4), init=[main(share(4), name="before", command=["true"])]))
     runs(bed, "both")
     assert len(folders(bed)) == 1
-    bed.wait(lambda: isolation(bed, "both")["state"] == "enforced", what="it is held, and the node has tried itself")
+    enforced(bed, "both")
 
 
 def test_without_the_limiter_nothing_starts_unheld(bed: EmbeddedBed, libraries: Path) -> None:
@@ -225,7 +230,7 @@ def test_a_pod_keeps_the_limiter_when_the_setting_goes(bed: EmbeddedBed) -> None
     bed.wait(lambda: runs_again(bed, "held"), what="it runs again")
     bed.apply(pod("free", share(4)))
     runs(bed, "free")
-    bed.wait(lambda: isolation(bed, "held")["state"] == "enforced", what="it is held, and the node has tried itself")
+    enforced(bed, "held")
     assert isolation(bed, "free") == {"state": "off", "reason": "", "limiter": "", "private_tables": [], "cards": []}
     assert len(folders(bed)) == 1
 
@@ -323,10 +328,10 @@ def test_a_pod_is_held_on_a_node_that_holds_no_others(bed: EmbeddedBed) -> None:
     bed.apply(choosing(pod("held", share(4)), "limiter"))
     runs(bed, "held")
     assert isolation(bed, "free")["state"] == "off"
-    bed.wait(lambda: isolation(bed, "held")["state"] == "enforced", what="the self-test has ended")
+    enforced(bed, "held")
     reboot(bed)
     bed.wait(lambda: runs_again(bed, "held"), what="it runs again")
-    bed.wait(lambda: isolation(bed, "held")["state"] == "enforced", what="it is held, and the node has tried itself")
+    enforced(bed, "held")
 
 
 def test_what_the_node_does_not_allow_waits_and_says_so(bed: EmbeddedBed) -> None:
@@ -354,8 +359,7 @@ def test_past_the_scheduler_nothing_starts_unheld(bed: EmbeddedBed) -> None:
     assert [p["metadata"]["name"] for p in bed.pods("app=kept")] == [name]
     set_mode(bed, "pods_may: auto", "pods_may: [none]")
     runs(bed, name)
-    # by what it was given when nothing else was allowed; the plugin that has just started tries the node first
-    bed.wait(lambda: isolation(bed, name)["state"] == "enforced", what="it is held, and the node has tried itself")
+    enforced(bed, name)  # by what it was given when nothing else was allowed
 
 
 def test_a_static_pod_chooses_as_well(bed: EmbeddedBed) -> None:
