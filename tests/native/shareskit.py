@@ -8,6 +8,7 @@ once, and less than a share is measured again.
 import itertools
 import json
 import os
+import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -37,6 +38,7 @@ ALONE = bool(os.environ.get("TEST_FULL"))
 """The machine is the tests' alone."""
 
 Measure = Callable[[], list[float]]
+MeasureSeconds = Callable[[], list[list[float]]]
 Note = Callable[[list[list[float]], list[float]], None]
 
 
@@ -142,3 +144,50 @@ def judge(
     finally:
         note(seen, able)
     pytest.fail(f"less than was given: wanted {wanted}, at least {lowest}, got {seen}")
+
+
+def _error(seconds: Sequence[float], share: float) -> float:
+    """Return by how many points a second is off its share on average."""
+    return statistics.mean(abs(got - share) for got in seconds)
+
+
+def judge_each_second(
+    measure: MeasureSeconds,
+    wanted: Sequence[float],
+    *,
+    free: Measure,
+    one_by_one: bool,
+    error: float | None = POINTS if ALONE else None,
+) -> tuple[list[list[list[float]]], list[float]]:
+    """Hold what containers got second by second to their shares: on average never more, in no try.
+
+    What lacks on average is measured again, and so is a single second that has more, or an error that is too large.
+
+    Args:
+        measure: measures the seconds of each container.
+        wanted: the share of each.
+        free: measures what the same programs get where nothing holds them, where something lacks.
+        one_by_one: whether seconds are judged, and not their average alone: where kernels are long, a second has few.
+        error: the points that a second may be off on average; None: any.
+
+    Returns:
+        The seconds of all tries, and what was got freely, 0 where nobody asked.
+    """
+    seen: list[list[list[float]]] = []
+    able = [0.0] * len(wanted)
+    for _ in range(TRIES):
+        seen.append(measure())
+        means = [statistics.mean(seconds) for seconds in seen[-1]]
+        if above(means, wanted):
+            pytest.fail(f"more than was given: wanted {wanted}, got {seen}")
+        if any(mean < share - POINTS for mean, share in zip(means, wanted, strict=True)):
+            able = [max(pair) for pair in zip(able, free(), strict=True)]
+        most = [min(share, can or share) for share, can in zip(wanted, able, strict=True)]
+        if any(mean < share - POINTS for mean, share in zip(means, most, strict=True)):
+            continue
+        if one_by_one and any(map(above_in_a_second, seen[-1], wanted)):
+            continue
+        if one_by_one and error is not None and max(map(_error, seen[-1], most)) > error:
+            continue
+        return seen, able
+    pytest.fail(f"less than was given, or a second off: wanted {wanted}, free {able}, got {seen}")

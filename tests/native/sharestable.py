@@ -5,6 +5,7 @@ Behind a slash stands what the same program gets where nothing holds it, where t
 
 import itertools
 import json
+import statistics
 import sys
 from collections import defaultdict
 from pathlib import Path
@@ -33,10 +34,15 @@ def _figure(got: float, share: float, able: float) -> str:
 
 
 def _figures(row: Cell) -> str:
-    """Return what the last try got: each container's share, or in brackets the least and the most second of one."""
+    """Return what the last try got: each container's share, or in brackets the least and the most second of one.
+
+    Of one beside another there is before the brackets by how many points a second was off on average.
+    """
     got, wanted, able = row["got"][-1], row["wanted"], row["able"]
     if "second" in row["table"]:
-        return f"({_figure(min(got), wanted[0], min(able))} to {_figure(max(got), wanted[0], 0)})"
+        most = min(wanted[0], able[0] or wanted[0])
+        off = f"{statistics.mean(abs(one - most) for one in got):.1f} " if "pair" in row["cell"] else ""
+        return f"{off}({_figure(min(got), wanted[0], able[0])} to {_figure(max(got), wanted[0], 0)})"
     return ", ".join(itertools.starmap(_figure, zip(got, wanted, able, strict=True)))
 
 
@@ -46,7 +52,8 @@ def markdown(rows: list[Cell]) -> str:
     for row in rows:
         line = kinds["share" if row["table"] == "second" else row["table"]][_kernels(row["cell"])]
         column = _column(row["cell"])
-        line[column] = f"{line[column]} {_figures(row)}" if column in line else _figures(row)
+        between = ", " if "pair" in row["cell"] else " "
+        line[column] = f"{line[column]}{between}{_figures(row)}" if column in line else _figures(row)
     parts = []
     for kind, lines in kinds.items():
         columns = list(dict.fromkeys(column for line in lines.values() for column in line))

@@ -15,8 +15,6 @@ from typing import cast
 import pytest
 from native.limiterkit import BUCKETS_AT, Container, compile_program, make_container
 from native.shareskit import (
-    ALONE,
-    DEPTHS,
     MS,
     PAIR_CASES,
     POINTS,
@@ -25,9 +23,8 @@ from native.shareskit import (
     Row,
     Table,
     above,
-    above_in_a_second,
     cells_of_the_day,
-    judge,
+    judge_each_second,
 )
 
 from edgegpu_plugin.containers.container_folder import Charge
@@ -36,12 +33,11 @@ from edgegpu_sim.driver import SimCard, SimDriver, make_card
 WHOLE = 100
 SETTLE_S = 4.0
 """What the control takes until it holds."""
-LEAST = 0.75
-"""The part of its share that a container has in some seconds: who waits for short kernels cannot use it all."""
-SECONDS = {100 * US: 6, MS: 6, 50 * MS: 20}
-"""For so long kernels are measured, by their ns: of the long ones too each container runs over a hundred."""
-SETTLING, STRETCHES = 5, 6
-"""Seconds until the control holds, and those that are judged one by one then."""
+LONG_NS = 50 * MS
+SECONDS = {100 * US: 6, MS: 6, LONG_NS: 20}
+"""For so many seconds kernels are measured, by their ns: of the long ones too each container runs over a hundred."""
+SETTLING = 5
+"""Seconds until the control holds."""
 
 Make = Callable[[int], Container]
 
@@ -111,6 +107,16 @@ def _shares(compute: Path, containers: list[Container], ns: int, depth: int, *, 
     return [_share(process) for process in running]
 
 
+def _seconds(compute: Path, containers: list[Container], ns: int, depth: int) -> list[list[float]]:
+    """Return what each container got in each second, once the control holds."""
+    running = [_start(one, compute, "follow", ns, 1.0, depth) for one in containers]
+    seen = [_lines(process, SETTLING + SECONDS[ns])[SETTLING:] for process in running]
+    for process in running:
+        process.kill()
+        process.communicate()
+    return seen
+
+
 @pytest.mark.shares
 @pytest.mark.parametrize(("ns", "depth", "pair"), cells_of_the_day(PAIR_CASES))
 def test_each_of_two_containers_gets_its_share(
@@ -124,64 +130,35 @@ def test_each_of_two_containers_gets_its_share(
     ns: int,
     depth: int,
 ) -> None:
-    """Or what the same program gets where nothing holds it: who waits for each kernel is kept waiting by the other."""
+    """Or what the same program gets where nothing holds it: who waits for each kernel is kept waiting by the other.
+
+    A single second may have more, in a try. For the control learns how much of what is measured are turns of others
+    from how both run. Where the machine has kept one of them waiting, that is wrong for the next second, and the
+    container gets more until the driver's count shows it.
+
+    Kernels of 50 ms are judged by the average alone: a second has six of 30 percent, and beside another container up
+    to two of them are let in before they run, which is ten points of a second.
+    """
     larger = pair.index(max(pair))
 
-    def measure(limits: Sequence[int]) -> list[float]:
+    def measure(limits: Sequence[int]) -> list[list[float]]:
         containers = [make(core) for core in limits]
         held = {one.folder: core for one, core in zip(containers, limits, strict=True) if core < WHOLE}
         with _controlled(driver, card, "strict", held):
-            return _shares(compute, containers, ns, depth, seconds=SETTLE_S + SECONDS[ns])
+            return _seconds(compute, containers, ns, depth)
 
     def free() -> list[float]:
         """Of the larger one alone, or of two alike: nothing but its own limit is in a smaller one's way."""
-        got = measure([WHOLE if at == larger else core for at, core in enumerate(pair)])[larger]
+        got = statistics.mean(measure([WHOLE if at == larger else core for at, core in enumerate(pair)])[larger])
         return [got if core == pair[larger] else 0.0 for core in pair]
 
-    note = shares_table.note("competing", {"pair": pair, "ns": ns, "depth": depth}, pair)
-    judge(lambda: measure(pair), pair, lack=POINTS, free=free, note=note)
-
-
-@pytest.mark.shares
-@pytest.mark.parametrize(("ns", "depth"), cells_of_the_day(list(itertools.product((100 * US, MS), DEPTHS))))
-def test_each_of_two_containers_gets_its_share_in_each_second(
-    make: Make, compute: Path, driver: SimDriver, card: SimCard, shares_table: Table, ns: int, depth: int
-) -> None:
-    """On average of the seconds neither gets more, in no try. A single second that has more is measured again.
-
-    What both lack over more seconds than these is judged above, beside what the program can use.
-
-    For the control learns how much of what is measured are turns of others from how both run. Where the machine has
-    kept one of them waiting, that is wrong for the next second, and the container gets more until the driver's count
-    shows it. Kernels of 50 ms are left out: a second has six of 30 percent, and beside another container up to two of
-    them are let in before they run, which is ten points of a second.
-    """
-    pair = (30, 60)
-    seen: list[list[list[float]]] = []
-    for _ in range(TRIES):
-        containers = [make(core) for core in pair]
-        with _controlled(
-            driver, card, "strict", {one.folder: core for one, core in zip(containers, pair, strict=True)}
-        ):
-            running = [_start(one, compute, "follow", ns, 1.0, depth) for one in containers]
-            seen.append([_lines(process, SETTLING + STRETCHES)[SETTLING:] for process in running])
-            for process in running:
-                process.kill()
-                process.communicate()
-        means = [statistics.mean(seconds) for seconds in seen[-1]]
-        assert not above(means, pair), seen
-        off = [statistics.mean(abs(got - core) for got in one) for one, core in zip(seen[-1], pair, strict=True)]
-        over = [above_in_a_second(seconds, core) for seconds, core in zip(seen[-1], pair, strict=True)]
-        if ALONE and max(off) > POINTS:
-            continue
-        if not any(over) and all(mean >= LEAST * core for mean, core in zip(means, pair, strict=True)):
-            break
-    else:
-        pytest.fail(f"wanted {pair}, got {seen}")
-    for at, (core, other) in enumerate((pair, pair[::-1])):
-        cell = {"core": core, "beside": other, "ns": ns, "depth": depth}
-        got = [seconds[at] for seconds in seen]
-        shares_table.add(Row("competing second", cell, [core] * STRETCHES, [0.0] * STRETCHES, got))
+    seen, able = judge_each_second(lambda: measure(pair), pair, free=free, one_by_one=ns < LONG_NS)
+    cell = {"pair": pair, "ns": ns, "depth": depth}
+    shares_table.add(Row("competing", cell, [*pair], able, [[*map(statistics.mean, tried)] for tried in seen]))
+    for at, core in enumerate(pair):
+        count = SECONDS[ns]
+        got = [tried[at] for tried in seen]
+        shares_table.add(Row("competing second", {**cell, "core": core}, [core] * count, [able[at]] * count, got))
 
 
 def test_the_turns_of_a_program_without_a_limit_are_not_charged(

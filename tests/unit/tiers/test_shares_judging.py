@@ -21,11 +21,12 @@ from native.shareskit import (
     above_in_a_second,
     cells_of_the_day,
     judge,
+    judge_each_second,
 )
 from native.sharestable import markdown, summary
 
 if TYPE_CHECKING:
-    from native.shareskit import Measure
+    from native.shareskit import Measure, MeasureSeconds
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -105,6 +106,53 @@ def test_a_second_may_have_what_the_one_before_it_lacked(seconds: list[float], *
     assert above_in_a_second(seconds, 70) is is_above
 
 
+def seconds_of(*values: list[list[float]]) -> tuple[MeasureSeconds, list[list[list[float]]]]:
+    """A measure whose tries come out as these; what is left of them."""
+    left = list(values)
+    return lambda: left.pop(0), left
+
+
+def nothing_free() -> list[float]:
+    raise AssertionError("nobody lacks")
+
+
+STEADY = [[30.0, 30.0], [60.0, 60.0]]
+
+
+def test_a_container_with_more_on_average_of_its_seconds_fails_at_once() -> None:
+    measure, left = seconds_of([[30.0, 30.0], [63.0, 61.2]], STEADY)
+    with pytest.raises(pytest.fail.Exception, match="more than was given"):
+        judge_each_second(measure, [30, 60], free=nothing_free, one_by_one=True)
+    assert left == [STEADY]
+
+
+@pytest.mark.parametrize(
+    ("first", "one_by_one", "tries"),
+    [
+        ([[30.0, 30.0], [59.0, 62.1]], True, 1),  # what the second before lacked comes on top
+        ([[30.0, 30.0], [60.0, 62.1]], True, 2),
+        ([[30.0, 30.0], [60.0, 62.1]], False, 1),
+        ([[27.8, 30.0], [57.9, 60.0]], True, 1),
+        ([[25.8, 30.0], [60.0, 60.0]], True, 2),  # off by 2.1 on average
+        ([[26.2, 30.0], [60.0, 60.0]], True, 1),
+        ([[25.8, 30.2], [60.0, 60.0]], False, 1),
+    ],
+)
+def test_a_second_that_is_off_is_measured_again(first: list[list[float]], *, one_by_one: bool, tries: int) -> None:
+    measure, _ = seconds_of(first, STEADY)
+    free = lambda: [30.0, 60.0]  # noqa: E731
+    seen, _ = judge_each_second(measure, [30, 60], free=free, one_by_one=one_by_one, error=POINTS)
+    assert len(seen) == tries
+
+
+@pytest.mark.parametrize(("able", "is_held"), [(57.0, True), (60.0, False)])
+def test_seconds_lack_nothing_that_the_program_cannot_use(*, able: float, is_held: bool) -> None:
+    measure, _ = seconds_of(*[[[30.0, 30.0], [56.0, 56.0]]] * TRIES)
+    with nullcontext() if is_held else pytest.raises(pytest.fail.Exception, match="less than was given"):
+        seen = judge_each_second(measure, [30, 60], free=lambda: [0.0, able], one_by_one=True, error=POINTS)
+        assert seen == ([[[30.0, 30.0], [56.0, 56.0]]], [0.0, able])
+
+
 @pytest.mark.parametrize("cases", [CASES, PAIR_CASES, PAIR_CASES[:4]])
 def test_a_week_of_ci_measures_the_whole_table_and_each_day_all_kernels(
     cases: list[tuple[object, ...]], monkeypatch: pytest.MonkeyPatch
@@ -137,14 +185,19 @@ def test_the_table_shows_the_last_try_and_what_is_out_of_it(tmp_path: Path) -> N
     table.add(Row("share", {"core": 50, "processes": 3, **kernel}, [50], [0.0], [[50.04]]))
     table.add(Row("second", {"core": 50, "processes": 3, **kernel}, [50, 50], [0.0, 0.0], [[49.0, 52.1]]))
     table.add(Row("competing", {"pair": (30, 60), **kernel}, [30, 60], [0.0, 0.0], [[30.0, 59.5]]))
+    table.add(Row("competing second", {"pair": (30, 60), "core": 30, **kernel}, [30] * 2, [0.0] * 2, [[29.0, 31.5]]))
+    table.add(Row("competing second", {"pair": (30, 60), "core": 60, **kernel}, [60] * 2, [59.0] * 2, [[57.0, 59.0]]))
     rows = json.loads(table.path.read_text())
     text = markdown(rows)
     line = "| 0.1 ms, one at a time, three | **59.0** / 60.0 | 50.0 (49.0 to **52.1**) |"
     assert f"| share | 70 | 50 |\n|---|---|---|\n{line}" in text
     assert "| competing | 30 + 60 |\n|---|---|\n| 0.1 ms, one at a time | 30.0, 59.5 |" in text
+    seconds = "1.2 (29.0 to 31.5), 1.0 (**57.0** / 59.0 to 59.0)"
+    assert f"| competing second | 30 + 60 |\n|---|---|\n| 0.1 ms, one at a time | {seconds} |" in text
     assert summary(rows).splitlines() == [
-        "4 cells, 1 of them measured more than once",
+        "6 cells, 1 of them measured more than once",
         "share: 2 cells, at most +0.04 points above and 1.00 below",
         "second: 1 cells, at most +2.10 points above and 1.00 below",
         "competing: 1 cells, at most +0.00 points above and 0.50 below",
+        "competing second: 2 cells, at most +1.50 points above and 2.00 below",
     ]
