@@ -25,6 +25,7 @@ enum {
 	CUDA_ERROR_FILE_NOT_FOUND = 301,
 	CUDA_ERROR_OPERATING_SYSTEM = 304,
 	CUDA_ERROR_INVALID_HANDLE = 400,
+	CUDA_ERROR_ILLEGAL_STATE = 401,
 	CUDA_ERROR_NOT_READY = 600,
 	CUDA_ERROR_CAPTURE_UNSUPPORTED = 900,
 	CUDA_ERROR_CAPTURE_INVALIDATED = 901,
@@ -73,6 +74,7 @@ extern const size_t cu_function_count;
 CUresult cu_enter(const char *call);
 CUresult cu_enter_dev(const char *call, CUdevice index, struct cu_dev **dev);
 CUresult cu_enter_ctx(const char *call, CUcontext *ctx);
+CUresult cu_enter_locked(const char *call);	/* also in a process that is locked for a checkpoint */
 
 /* Each file calls those of the files before it here, never of one behind it. */
 

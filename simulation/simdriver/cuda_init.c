@@ -7,6 +7,8 @@
 
 #include "cuda_core.h"
 
+#define LOOK_NS 1000000ULL		/* whether a process that was locked runs again */
+
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct sim_driver driver;
 static struct cu_dev devs[SIM_CARDS_MAX];
@@ -95,11 +97,20 @@ SIM_API CUresult cuDriverGetVersion(int *out)
 	return CUDA_SUCCESS;
 }
 
-CUresult cu_enter(const char *call)
+CUresult cu_enter_locked(const char *call)
 {
 	if (ready != getpid())
 		return CUDA_ERROR_NOT_INITIALIZED;
 	return sim_fault(call);
+}
+
+CUresult cu_enter(const char *call)
+{
+	CUresult ret = cu_enter_locked(call);
+
+	while (sim_process_own() != SIM_RUNNING)
+		sim_sleep_until(sim_now_ns() + LOOK_NS);
+	return ret;
 }
 
 CUresult cu_not_simulated(const char *call)

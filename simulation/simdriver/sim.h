@@ -85,12 +85,19 @@ struct sim_use {
 };
 int sim_slot_own(void);			/* this process's slot, taken when needed; -1: full */
 void sim_slots_reap(void);
-uint64_t sim_used(int entry);
+uint64_t sim_used(int entry);		/* but by processes that are checkpointed */
 unsigned int sim_users(int entry, struct sim_use *out, unsigned int max);
 struct sim_share {
 	unsigned int pid, percent;	/* as in sim_use; of the windows that were asked for, at most the last 6 */
 };
 unsigned int sim_shares(int entry, uint64_t first, uint64_t last, struct sim_share *out, unsigned int max);
+
+enum sim_process { SIM_RUNNING, SIM_LOCKED, SIM_CHECKPOINTED };	/* as CUprocessState */
+int sim_process(int pid);		/* -1: it has no card; the two below: it has one */
+void sim_process_set(int pid, enum sim_process what);
+uint64_t sim_process_bytes(int pid, int entry);
+enum sim_process sim_process_own(void);	/* needs no lock */
+
 bool sim_take(int entry, uint64_t bytes, uint64_t limit);
 void sim_give(int entry, uint64_t bytes);
 void sim_context(int entry, int delta);

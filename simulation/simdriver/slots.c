@@ -92,6 +92,45 @@ int sim_slot_own(void)
 	return -1;
 }
 
+/* A checkpoint has put aside all that the process has of its cards. */
+static bool has_cards(const struct state_slot *slot)
+{
+	return slot->used && slot->process != SIM_CHECKPOINTED;
+}
+
+static struct state_slot *slot_of(int pid)
+{
+	struct state *map = state_map();
+
+	sim_slots_reap();
+	for (int i = 0; i < (int)map->high; i++)
+		if (map->slots[i].used && holder(i) == pid)
+			return &map->slots[i];
+	return NULL;
+}
+
+int sim_process(int pid)
+{
+	const struct state_slot *slot = slot_of(pid);
+
+	return slot != NULL ? (int)slot->process : -1;
+}
+
+void sim_process_set(int pid, enum sim_process what)
+{
+	slot_of(pid)->process = what;
+}
+
+uint64_t sim_process_bytes(int pid, int entry)
+{
+	return slot_of(pid)->bytes[entry];
+}
+
+enum sim_process sim_process_own(void)
+{
+	return own >= 0 && own_pid == getpid() ? (enum sim_process)state_map()->slots[own].process : SIM_RUNNING;
+}
+
 uint64_t sim_used(int entry)
 {
 	struct state *map = state_map();
@@ -99,7 +138,7 @@ uint64_t sim_used(int entry)
 
 	sim_slots_reap();
 	for (int i = 0; i < (int)map->high; i++)
-		if (map->slots[i].used)
+		if (has_cards(&map->slots[i]))
 			sum += map->slots[i].bytes[entry];
 	return sum;
 }
@@ -114,7 +153,7 @@ unsigned int sim_users(int entry, struct sim_use *out, unsigned int max)
 		const struct state_slot *slot = &map->slots[i];
 		pid_t pid;
 
-		if (!slot->used || (slot->bytes[entry] == 0 && slot->contexts[entry] == 0))
+		if (!has_cards(slot) || (slot->bytes[entry] == 0 && slot->contexts[entry] == 0))
 			continue;
 		pid = holder(i);
 		if (pid <= 0)

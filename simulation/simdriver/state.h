@@ -8,7 +8,7 @@
 #include "sim.h"
 
 #define STATE_MAGIC 0x45444753U		/* "EDGS" */
-#define STATE_VERSION 5U
+#define STATE_VERSION 6U
 #define STATE_ENTRIES 128
 #define STATE_SLOTS 512
 #define STATE_RING 64
@@ -31,6 +31,7 @@ struct state_slot {			/* a process with a context */
 	uint32_t used;
 	uint32_t pid;			/* in the owner's own pid namespace */
 	uint32_t draws;			/* it has memory for graphics */
+	_Atomic uint32_t process;	/* enum sim_process */
 	uint64_t cookie;		/* random per exec: tells a reused pid from the owner */
 	uint64_t bytes[STATE_ENTRIES];
 	uint32_t contexts[STATE_ENTRIES];

@@ -19,9 +19,9 @@ NULL_CARD = "GPU-abababab-abab-abab-abab-abababababab"
 _HEAD = struct.Struct(f"=4I2Q2I{16 * CARDS}x{CARDS}Q16s{64 * CARDS}x")
 BUCKETS_AT = _HEAD.size - 64 * CARDS
 """Where the buckets of GPU time begin, 64 bytes for each card."""
-_SLOT = struct.Struct(f"=5Q{2 * CARDS}Q")
+_SLOT = struct.Struct(f"=7Q{2 * CARDS}Q")
 USAGE_BYTES = _HEAD.size + SLOTS * _SLOT.size + 32 * 16
-_MAGIC, _VERSION = 0x45474C4D, 4
+_MAGIC, _VERSION = 0x45474C4D, 5
 _SETTING_BYTES = 256
 _FLAGS = ("-O1", "-g", "-Wall", "-Wextra", "-Werror", "-std=gnu11", '-DLIMITER_VERSION="0.0.0"')
 
@@ -83,10 +83,10 @@ class Container:
         return done.stdout
 
     def counted(self) -> int:
-        """Return the bytes that all taken slots hold, on all cards."""
+        """Return the bytes that count in all taken slots, on all cards: what is put aside does not."""
         data = self.usage.read_bytes()
         slots = (_SLOT.unpack_from(data, _HEAD.size + index * _SLOT.size) for index in range(SLOTS))
-        return sum(sum(slot[5::2]) for slot in slots if slot[0] != 0)
+        return sum(sum(slot[7::2]) for slot in slots if slot[0] != 0 and slot[6] != slot[0] << 16 | 1)
 
     def refused(self) -> int:
         """Return how often a program was told that there is no memory on the first card."""
@@ -96,7 +96,7 @@ class Container:
         """Take slots for this process, which must have the file mapped to count as living."""
         start = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
         namespace = Path("/proc/self/ns/pid").stat().st_ino
-        slot = _SLOT.pack(1, start, namespace, 1, os.getpid(), *([0] * 2 * CARDS))
+        slot = _SLOT.pack(1, start, namespace, 1, os.getpid(), 0, 0, *([0] * 2 * CARDS))
         head = _HEAD.pack(_MAGIC, _VERSION, USAGE_BYTES, SLOTS, 0, 1, count, 0, *([0] * CARDS), b"")
         with self.usage.open("r+b") as file:
             file.write(head + slot * count)
@@ -109,7 +109,7 @@ class Container:
     def write_slot(self, pid: int, *, start: int, mib: int) -> None:
         """Write the first slot of a file that nobody has used: a process that counts so much of the first card."""
         namespace = Path("/proc/self/ns/pid").stat().st_ino
-        slot = _SLOT.pack(1, start, namespace, 1, pid, mib * MIB, 1, *([0] * 2 * (CARDS - 1)))
+        slot = _SLOT.pack(1, start, namespace, 1, pid, 0, 0, mib * MIB, 1, *([0] * 2 * (CARDS - 1)))
         head = _HEAD.pack(_MAGIC, _VERSION, USAGE_BYTES, SLOTS, 0, 1, 1, 0, *([0] * CARDS), b"")
         with self.usage.open("r+b") as file:
             file.write(head + slot)

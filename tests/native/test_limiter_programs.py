@@ -132,6 +132,18 @@ def test_memory_of_another_cards_pool_counts_there(tmp_path: Path, limiter_build
     container.run(programs("elsewhere"))
 
 
+@pytest.mark.parametrize(
+    ("mib", "status", "freed"),
+    [(LIMIT_MIB - CONTEXT_MIB, 0, LIMIT_MIB - CONTEXT_MIB), (LIMIT_MIB - CONTEXT_MIB + 1, OUT_OF_MEMORY, 0)],
+)
+def test_a_context_that_came_past_the_limiter_counts_from_the_first_call_in_it(
+    container: Container, null_driver: Path, programs: Compile, mib: int, status: int, freed: int
+) -> None:
+    """As one that a private table brings: as much as any, once, whichever of its threads comes first."""
+    told = container.run(programs("brought", "-pthread"), null_driver / "libcuda.so.1", str(mib))
+    assert [*map(int, told.split())] == [status, freed]
+
+
 def test_who_launches_in_a_context_that_ended_hides_no_later_one(
     tmp_path: Path, limiter_build: Path, programs: Compile
 ) -> None:

@@ -18,9 +18,9 @@ _Static_assert(offsetof(struct usage, build) == 40 + (16 + 8) * CARDS_MAX, "buil
 _Static_assert(offsetof(struct usage, all) == 40 + 16 + (16 + 8 + 64) * CARDS_MAX, "slots");
 _Static_assert(sizeof(struct usage) - offsetof(struct usage, tables) == 512, "tables are the last");
 _Static_assert(offsetof(struct usage_slot, namespace) == 16, "namespace");
-_Static_assert(offsetof(struct usage_slot, cards) == 40, "slot's cards");
+_Static_assert(offsetof(struct usage_slot, aside) == 48 && offsetof(struct usage_slot, cards) == 56, "slot's cards");
 _Static_assert(sizeof(struct usage_card) == 16 && offsetof(struct usage_card, bytes) == 0, "card");
-_Static_assert(USAGE_MAGIC == 0x45474c4d && USAGE_VERSION == 4 && USAGE_SLOTS == 512, "head");
+_Static_assert(USAGE_MAGIC == 0x45474c4d && USAGE_VERSION == 5 && USAGE_SLOTS == 512, "head");
 """
 
 

@@ -36,6 +36,7 @@ from edgegpu_plugin.containers.held.records import (
     units_by_card,
 )
 from edgegpu_plugin.containers.held.sharing import FolderSharing, alike, strictest
+from edgegpu_plugin.containers.held.state_file import tell_inside
 from edgegpu_plugin.containers.held.uncounted import UncountedMemory
 from edgegpu_plugin.containers.held.usage_sizes import UsageSizes
 from edgegpu_plugin.containers.image.image_check import ImageCheck
@@ -251,12 +252,13 @@ class IsolatedContainers:
                         _LOG.info("the folder of a container that is gone is removed: %s", folder.name)
 
     def states(self, snapshot: Snapshot, *, by_runtime: bool) -> dict[tuple[str, str], ContainerIsolation]:
-        """Return the state of each container with devices, by kubelet's UID of its pod and by name."""
+        """Return the state of each container with devices, by kubelet's UID of its pod and by name; tell it inside."""
         held: dict[tuple[str, str], list[CheckpointEntry]] = {}
-        for entry in self._entries(snapshot.view):
+        for entry in self._entries(view := snapshot.view):
             held.setdefault((entry.pod_uid, entry.container), []).append(entry)
-        view = snapshot.view
-        return {key: self._vouched(key, entries, view, by_runtime=by_runtime) for key, entries in held.items()}
+        found = {key: self._vouched(key, entries, view, by_runtime=by_runtime) for key, entries in held.items()}
+        tell_inside({key: self._folders(self._sharing.owned(view, entries)) for key, entries in held.items()}, found)
+        return found
 
     def _vouched(
         self, key: ContainerKey, entries: list[CheckpointEntry], view: NodeView, *, by_runtime: bool

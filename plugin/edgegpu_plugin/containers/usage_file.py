@@ -16,12 +16,13 @@ from typing import NamedTuple
 from edgegpu_base.files import open_at_once, read_at_once
 
 _CARDS, _SLOTS = 16, 512
-_MAGIC, _VERSION = 0x45474C4D, 4
+_MAGIC, _VERSION = 0x45474C4D, 5
 _BUILD_BYTES = 16
 _SHARED_BYTES = 64
 """What is known of each card: the level of its bucket of GPU time first, the most bytes that were counted last."""
 _HEAD = struct.Struct(f"=4I2Q2I{16 * _CARDS}s{8 * _CARDS}s{_BUILD_BYTES}s{_SHARED_BYTES * _CARDS}s")
-_SLOT = struct.Struct(f"=4Qq{2 * _CARDS}Q")
+_SLOT = struct.Struct(f"=4Qq2Q{2 * _CARDS}Q")
+_WORD = (1 << 64) - 1
 _TABLE_BYTES, _TABLES = 16, 32
 """The ids of private tables, which stand behind the slots."""
 _MOST_BYTES = 1 << 56
@@ -75,7 +76,10 @@ class _Head(NamedTuple):
 
 
 class UsageSlot(NamedTuple):
-    """A taken slot: its place, whose it is (`pid` is the process's number in its namespace), its bytes by card."""
+    """A taken slot: its place, whose it is (`pid` is the process's number in its namespace), its bytes by card.
+
+    Of a process that is checkpointed these are 0.
+    """
 
     number: int
     namespace: int
@@ -227,9 +231,10 @@ def taken_slots(data: bytes) -> list[UsageSlot]:
 
 def _taken(data: bytes, high: int) -> Iterator[UsageSlot]:
     for number in range(high):
-        tag, _, namespace, _, pid, *numbers = _SLOT.unpack_from(data, _HEAD.size + number * _SLOT.size)
+        tag, _, namespace, _, pid, _, aside, *numbers = _SLOT.unpack_from(data, _HEAD.size + number * _SLOT.size)
+        is_aside = aside == (tag << 16 | 1) & _WORD
         if tag != 0:
-            yield UsageSlot(number, namespace, pid, tuple(numbers[::2]))
+            yield UsageSlot(number, namespace, pid, (0,) * _CARDS if is_aside else tuple(numbers[::2]))
 
 
 def forget_slot(file: int, slot: UsageSlot) -> None:

@@ -118,6 +118,7 @@ struct process {
 	unsigned int executables;	/* those that take memory; atomic */
 	struct deep_mutex primaries[DEVICES_MAX];	/* each held while the primary context is made or ended */
 	uint64_t primary[DEVICES_MAX];	/* each device's primary context */
+	uint64_t ended[DEVICES_MAX];	/* the last one that it had before; atomic */
 	unsigned int mps_percent;	/* what MPS was asked for at cuInit; 0: nothing, or it may not hold; atomic */
 	unsigned int mps_asked;		/* atomic */
 	uint64_t gpu[GPU_TABLE_BYTES / sizeof(uint64_t)];	/* a struct gpu_table: GPU time that is being measured */

@@ -19,6 +19,8 @@
 #define REAP_MS 100
 #define HUGE_BYTES (1ull << 56)		/* more than any card has: somebody wrote it there */
 
+#define ASIDE 1u
+
 static inline void pause_core(void)
 {
 #if defined(__x86_64__)
@@ -76,17 +78,36 @@ static void give(struct usage *map, uint64_t me)
 		__atomic_store_n(&map->lock, 0, __ATOMIC_RELEASE);
 }
 
-/* Of all taken slots but one; NULL: of all. */
+static bool is_aside(uint64_t word, uint64_t tag)
+{
+	return word == (tag << 16 | ASIDE);
+}
+
+/* A process has the slot, and what it says is on the card. */
+static bool counts(const struct usage_slot *slot)
+{
+	uint64_t tag = __atomic_load_n(&slot->tag, __ATOMIC_ACQUIRE);
+
+	return tag != 0 && !is_aside(__atomic_load_n(&slot->aside, __ATOMIC_ACQUIRE), tag);
+}
+
+static uint64_t bytes_of(const struct usage_slot *slot, int card)
+{
+	uint64_t bytes = __atomic_load_n(&slot->cards[card].bytes, __ATOMIC_RELAXED);
+
+	return bytes < HUGE_BYTES ? bytes : HUGE_BYTES;
+}
+
+/* Of all slots that count but one; NULL: of all. */
 static uint64_t sum_but(const struct usage *map, const struct usage_slot *one, int card)
 {
 	uint64_t total = 0;
 
 	for (unsigned int i = 0; i < usage_high(map); i++) {
-		uint64_t bytes = __atomic_load_n(&map->all[i].cards[card].bytes, __ATOMIC_RELAXED);
+		uint64_t bytes = bytes_of(&map->all[i], card);
 
-		if (__atomic_load_n(&map->all[i].tag, __ATOMIC_ACQUIRE) == 0 || &map->all[i] == one)
-			continue;
-		total += bytes < HUGE_BYTES ? bytes : HUGE_BYTES;
+		if (&map->all[i] != one && counts(&map->all[i]))
+			total += bytes;
 	}
 	return total;
 }
@@ -124,17 +145,20 @@ static void note_most(struct usage *map, int card, uint64_t total)
 static uint64_t sum_with(const struct usage *map, const struct usage_slot *own, int card)
 {
 	uint64_t held = __atomic_load_n(&process_own()->use.held[card], __ATOMIC_ACQUIRE);
-	uint64_t bytes = __atomic_load_n(&own->cards[card].bytes, __ATOMIC_RELAXED);
+	uint64_t bytes = bytes_of(own, card);
 
-	bytes = bytes < HUGE_BYTES ? bytes : HUGE_BYTES;
 	return sum_but(map, own, card) + (held > bytes ? held : bytes);
+}
+
+static uint64_t holder_word(const struct usage *map, const struct usage_slot *slot)
+{
+	return __atomic_load_n(&slot->tag, __ATOMIC_RELAXED) << 16 | (uint64_t)(slot - map->all + 1);
 }
 
 static bool reserve_now(struct usage_slot *slot, int card, uint64_t bytes, uint64_t limit)
 {
 	struct usage *map = usage_map();
-	uint64_t me = __atomic_load_n(&slot->tag, __ATOMIC_RELAXED) << 16 |
-		      (uint64_t)(slot - map->all + 1), used;
+	uint64_t me = holder_word(map, slot), used;
 	bool fits;
 
 	if (!take(map, me))
@@ -235,7 +259,7 @@ unsigned int usage_processes(int card, struct usage_process *out, unsigned int r
 		const struct usage_slot *slot = &map->all[i];
 		struct usage_process seen = { slot->pid, slot->cards[card].bytes };
 
-		if (__atomic_load_n(&slot->tag, __ATOMIC_ACQUIRE) == 0 ||
+		if (!counts(slot) ||
 		    slot->namespace != own.namespace ||
 		    (seen.bytes == 0 && slot->cards[card].contexts == 0))
 			continue;
@@ -257,7 +281,7 @@ unsigned int usage_sharers(int card)
 	for (unsigned int i = 0; i < usage_high(map); i++) {
 		const struct usage_slot *slot = &map->all[i];
 
-		if (__atomic_load_n(&slot->tag, __ATOMIC_ACQUIRE) != 0 &&
+		if (counts(slot) &&
 		    __atomic_load_n(&slot->cards[card].contexts, __ATOMIC_RELAXED) != 0)
 			count++;
 	}
@@ -269,4 +293,121 @@ struct bucket *usage_bucket(int card)
 	struct usage *map = usage_map();
 
 	return card >= 0 && map != NULL ? &map->shared[card].bucket : NULL;
+}
+
+bool usage_uuid(int card, uint8_t out[16])
+{
+	struct usage *map = usage_map();
+
+	if (map == NULL || card < 0 || (unsigned int)card >= usage_cards(map))
+		return false;
+	memcpy(out, map->cards[card], sizeof(map->cards[card]));
+	return true;
+}
+
+static struct usage_place place_of(const struct usage *map, int pid)
+{
+	struct identity own = identity_own();
+
+	for (unsigned int i = 0; i < usage_high(map); i++) {
+		const struct usage_slot *slot = &map->all[i];
+		struct usage_place place = { (int)i, __atomic_load_n(&slot->tag, __ATOMIC_ACQUIRE) };
+
+		if (place.tag != 0 && slot->pid == pid && slot->namespace == own.namespace &&
+		    usage_slot_lives(map, i))
+			return place;
+	}
+	return (struct usage_place){ PLACE_NONE, 0 };
+}
+
+/* As long as its holder lives, which waits for the driver: that takes as long as there is much to move. */
+static void enter(struct usage *map, uint64_t *lock, uint64_t me)
+{
+	uint64_t seen = 0;
+
+	while (!__atomic_compare_exchange_n(lock, &seen, me, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
+		if (seen != 0 && holder_lives(map, seen)) {
+			system_sleep(LOOK_MS * 1000000);
+			seen = 0;
+		}
+	}
+}
+
+struct usage_place usage_move_begin(int pid)
+{
+	struct usage_slot *own = usage_slot();
+	struct usage *map = usage_map();
+	struct usage_place place;
+
+	if (own == NULL)
+		return (struct usage_place){ PLACE_UNKNOWN, 0 };
+	place = place_of(map, pid);
+	if (place.slot >= 0)
+		enter(map, &map->all[place.slot].moving, holder_word(map, own));
+	return place;
+}
+
+void usage_move_end(const struct usage_place *place)
+{
+	struct usage_slot *own = usage_slot();
+	struct usage *map = usage_map();
+	uint64_t me = own != NULL ? holder_word(map, own) : 0;
+
+	if (place->slot >= 0)
+		__atomic_compare_exchange_n(&map->all[place->slot].moving, &me, 0, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+}
+
+void usage_put_aside(const struct usage_place *place)
+{
+	if (place->slot >= 0)
+		__atomic_store_n(&usage_map()->all[place->slot].aside, place->tag << 16 | ASIDE, __ATOMIC_RELEASE);
+}
+
+bool usage_is_aside(const struct usage_place *place)
+{
+	return place->slot >= 0 &&
+	       is_aside(__atomic_load_n(&usage_map()->all[place->slot].aside, __ATOMIC_ACQUIRE), place->tag);
+}
+
+/* With the lock. The card that has no room for what is put aside; -1: all have. */
+static int lacking(const struct usage *map, const struct usage_slot *own, const struct usage_slot *slot,
+		   const uint64_t rooms[CARDS_MAX])
+{
+	for (int card = 0; card < CARDS_MAX; card++) {
+		uint64_t bytes = bytes_of(slot, card);
+
+		if (bytes != 0 && sum_with(map, own, card) + (slot != own ? bytes : 0) > rooms[card])
+			return card;
+	}
+	return -1;
+}
+
+/* The card that has no room; -1: it counts again. */
+static int take_back_now(const struct usage_place *place, const uint64_t rooms[CARDS_MAX])
+{
+	struct usage_slot *own = usage_slot(), *slot;
+	struct usage *map = usage_map();
+	int card;
+
+	if (own == NULL || !take(map, holder_word(map, own)))
+		return 0;
+	slot = &map->all[place->slot];
+	card = lacking(map, own, slot, rooms);
+	if (card < 0)
+		__atomic_store_n(&slot->aside, 0, __ATOMIC_RELEASE);
+	for (int each = 0; card < 0 && each < CARDS_MAX; each++)
+		note_most(map, each, sum(map, each));
+	give(map, holder_word(map, own));
+	return card;
+}
+
+bool usage_take_back(const struct usage_place *place, const uint64_t rooms[CARDS_MAX], int *card)
+{
+	*card = place->slot == PLACE_UNKNOWN ? 0 : -1;
+	for (int tries = 0; tries < 2 && usage_is_aside(place); tries++) {
+		*card = take_back_now(place, rooms);
+		if (*card >= 0)
+			usage_reap(usage_map());	/* before a refusal, as in usage_reserve */
+	}
+	return *card < 0;
 }

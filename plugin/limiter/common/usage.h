@@ -9,7 +9,7 @@
 #include "process.h"
 
 #define USAGE_MAGIC 0x45474c4du
-#define USAGE_VERSION 4			/* another one with each change of what follows: README.md, `form` */
+#define USAGE_VERSION 5			/* another one with each change of what follows: README.md, `form` */
 #define USAGE_SLOTS 512
 #define USAGE_BUILD 16
 #define USAGE_TABLES 32
@@ -23,6 +23,8 @@ struct usage_slot {
 	uint64_t tag;			/* 0: free; else drawn anew with each claim */
 	uint64_t start, namespace, image;
 	int64_t pid;
+	uint64_t moving;		/* whoever puts it aside or takes it back: as `lock` below; atomic */
+	uint64_t aside;			/* tag << 16 | 1: a checkpoint has put it aside, and it does not count; atomic */
 	struct usage_card cards[CARDS_MAX];
 };
 
@@ -68,6 +70,28 @@ void usage_refused(int card);
 void usage_table(const uint8_t id[16]);
 
 uint64_t usage_total(int card);
+
+/* A checkpoint moves all that a process has of its cards to the host. What its slot says does not count from then on,
+ * until it is taken back. Any process of the container may do either: one at a time, from usage_move_begin to
+ * usage_move_end, for nobody else knows which of a checkpoint and a restore the driver did first. */
+struct usage_place {
+	int slot;			/* or one of these */
+	uint64_t tag;
+};
+
+#define PLACE_NONE (-1)			/* no process that counts here has the pid, which is one of our PID namespace */
+#define PLACE_UNKNOWN (-2)		/* the file cannot be used */
+
+struct usage_place usage_move_begin(int pid);
+void usage_move_end(const struct usage_place *place);
+
+void usage_put_aside(const struct usage_place *place);
+bool usage_is_aside(const struct usage_place *place);
+
+/* What was put aside counts again, if it stays within rooms[card] for each card. False: it does not; *card is the one. */
+bool usage_take_back(const struct usage_place *place, const uint64_t rooms[CARDS_MAX], int *card);
+
+bool usage_uuid(int card, uint8_t out[16]);	/* the opposite of usage_card; false: the file has no such card */
 
 unsigned int usage_sharers(int card);	/* the container's living processes with a context on the card */
 

@@ -316,7 +316,7 @@ static int find_card(const struct usage *map, const uint8_t uuid[16], uint32_t c
 	return -1;
 }
 
-static uint32_t known_cards(const struct usage *map)
+unsigned int usage_cards(const struct usage *map)
 {
 	uint32_t count = __atomic_load_n(&map->ncards, __ATOMIC_ACQUIRE);
 
@@ -325,7 +325,7 @@ static uint32_t known_cards(const struct usage *map)
 
 static int add_card(struct usage *map, const uint8_t uuid[16])
 {
-	uint32_t count = known_cards(map);
+	uint32_t count = usage_cards(map);
 	int found = find_card(map, uuid, count);
 
 	if (found >= 0 || count == CARDS_MAX)
@@ -343,7 +343,7 @@ int usage_card(const uint8_t uuid[16])
 
 	if (fd < 0)
 		return -1;
-	found = find_card(map, uuid, known_cards(map));
+	found = find_card(map, uuid, usage_cards(map));
 	if (found < 0 && lock_file(fd)) {
 		found = add_card(map, uuid);
 		change_lock(fd, LOCK_UN);

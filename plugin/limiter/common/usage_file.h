@@ -12,5 +12,6 @@ struct usage_slot *usage_slot(void);
 bool usage_slot_lives(const struct usage *map, unsigned int slot);	/* false: taken, and its process has ended */
 void usage_reap(struct usage *map);		/* free the slots of processes that have ended */
 unsigned int usage_high(const struct usage *map);
+unsigned int usage_cards(const struct usage *map);	/* how many cards it names */
 
 #endif

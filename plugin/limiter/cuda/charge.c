@@ -1,5 +1,5 @@
 /* charge.c - which card a call is about, and what the hooks that take memory have in common. */
-#include "account.h"
+#include "context.h"
 #include "mps.h"
 
 #define NO_DEVICE (-1)
@@ -92,8 +92,10 @@ static __attribute__((noinline, cold)) struct card *find_place(CUcontext current
 	if (card == limits_unknown())
 		return card;
 	last = (struct seen){ current, epoch, *device, card };
-	if (card != NULL)
+	if (card != NULL) {
+		context_seen(current, *device, card);
 		mps_learn(card, *device);
+	}
 	return card;
 }
 

@@ -16,6 +16,10 @@ bool context_late(struct charge *charge, CUresult ret, CUdevice device);
 /* The driver answered ret: count it, or give back. Returns ret. */
 CUresult context_made(struct charge *charge, CUresult ret, CUcontext context);
 
+/* A call is made in this one: where nobody has counted it, it has come past us, through an export table. It counts now, as
+ * much as any; what is there cannot be refused. */
+void context_seen(CUcontext context, CUdevice device, struct card *card);
+
 /* The driver has ended the one of that number, or freed all that it held where it stays. */
 void context_ended(CUcontext context, unsigned int number, bool stays);
 

@@ -48,6 +48,10 @@ struct CUuuid {
 	uint8_t bytes[16];
 };
 
+struct CUcheckpointArgs {		/* of a checkpoint; all 0: to the host, at once */
+	uint64_t words[8];
+};
+
 struct CUarray_descriptor_v1 {
 	unsigned int width, height;
 	int format;

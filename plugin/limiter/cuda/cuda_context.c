@@ -62,6 +62,37 @@ CUresult context_made(struct charge *charge, CUresult ret, CUcontext context)
 	return ret;
 }
 
+/* A primary context that was released or reset may stay current, and is no more than a name then. */
+static bool is_name(const struct process *own, CUcontext context, CUdevice device)
+{
+	unsigned int flags;
+	int active = 0;
+
+	return device >= 0 && device < DEVICES_MAX &&
+	       __atomic_load_n(&own->ended[device], __ATOMIC_RELAXED) == (uint64_t)(uintptr_t)context &&
+	       (CALL(cuDevicePrimaryCtxGetState, device, &flags, &active) != CUDA_SUCCESS || active == 0);
+}
+
+void context_seen(CUcontext context, CUdevice device, struct card *card)
+{
+	struct ledger_entry entry = { .key = (uint64_t)(uintptr_t)context, .of = (uint64_t)(uintptr_t)context,
+				      .bytes = limits_context(card), .kind = LEDGER_CONTEXT,
+				      .card = (int16_t)card_index(card) };
+	struct process *own = process_own();
+
+	if (own == NULL || ledger_has(LEDGER_CONTEXT, entry.key) || is_name(own, context, device))
+		return;
+	lock();
+	if (!ledger_has(LEDGER_CONTEXT, entry.key)) {
+		entry.references = next_number(own) << NUMBER_AT | 1;
+		if (ledger_put(entry)) {
+			usage_add(entry.card, entry.bytes);
+			usage_contexts(entry.card, 1);
+		}
+	}
+	unlock(own);
+}
+
 void context_ended(CUcontext context, unsigned int number, bool stays)
 {
 	uint64_t key = (uint64_t)(uintptr_t)context;

@@ -117,8 +117,10 @@ static void end(const struct primary *primary, bool reset)
 	stays = active(primary->device) != 0;
 	if (stays && !reset)
 		return;
-	if (!stays)
+	if (!stays) {
+		__atomic_store_n(&primary->own->ended[primary->device], primary->own->primary[primary->device], __ATOMIC_RELAXED);
 		note(primary, NULL);
+	}
 	context_ended(primary->context, primary->number, stays);
 }
 

@@ -104,6 +104,10 @@ CUresult cuLibraryGetManaged(CUdeviceptr *out, size_t *bytes, CUlibrary library,
 CUresult cuKernelGetFunction(void **out, CUkernel kernel);
 CUresult cuModuleGetFunction(void **out, CUmodule module, const char *name);
 
+/* cuda_checkpoint.c */
+CUresult cuCheckpointProcessCheckpoint(int pid, struct CUcheckpointArgs *args);
+CUresult cuCheckpointProcessRestore(int pid, void *args);
+
 /* cuda_setting.c */
 CUresult cuCtxSetLimit(int which, size_t value);
 

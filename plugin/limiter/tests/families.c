@@ -229,13 +229,13 @@ static void lookup(void)
 	MUST(found == NULL && status == 1);
 }
 
-/* A child that the driver lets go on counts beside its parent, and frees nothing of it. */
+/* A child that the driver lets go on counts beside its parent, with a context of its own, and frees nothing of it. */
 static void forked(void)
 {
 	CUdeviceptr at, own;
 	int status;
 
-	MUST(CU(cuMemAlloc_v2)(&at, LEFT - MIB) == CUDA_SUCCESS);
+	MUST(CU(cuMemAlloc_v2)(&at, LEFT - CONTEXT - MIB) == CUDA_SUCCESS);
 	if (fork() == 0) {
 		MUST(client_free() == MIB);
 		MUST(CU(cuMemAlloc_v2)(&own, MIB + 1) == OOM);
@@ -244,7 +244,7 @@ static void forked(void)
 		_exit(0);
 	}
 	MUST(wait(&status) > 0 && status == 0);
-	MUST(CU(cuMemAlloc_v2)(&own, MIB) == CUDA_SUCCESS && client_free() == 0);
+	MUST(CU(cuMemAlloc_v2)(&own, CONTEXT + MIB) == CUDA_SUCCESS && client_free() == 0);
 	MUST(CU(cuMemFree_v2)(own) == CUDA_SUCCESS && CU(cuMemFree_v2)(at) == CUDA_SUCCESS);
 	MUST(client_free() == LEFT);
 }

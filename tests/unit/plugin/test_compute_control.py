@@ -30,7 +30,7 @@ Charges = Mapping[ContainerKey, Mapping[str, Charge]]
 
 def write_usage(path: Path, level: int) -> None:
     """Write a usage file with one card, whose bucket has this level."""
-    head = _HEAD.pack(0x45474C4D, 4, USAGE_BYTES, 512, 0, 0, 0, 1, bytes.fromhex(DIGITS), struct.pack("=Q", level))
+    head = _HEAD.pack(0x45474C4D, 5, USAGE_BYTES, 512, 0, 0, 0, 1, bytes.fromhex(DIGITS), struct.pack("=Q", level))
     path.write_bytes(head.ljust(USAGE_BYTES, b"\0"))
 
 

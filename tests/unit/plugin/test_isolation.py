@@ -133,9 +133,9 @@ def used(*slots: tuple[int, int], cards: tuple[str, ...] = (CARD,)) -> bytes:
     """Return a usage file whose slots, each of a PID namespace, hold bytes on the first card."""
     uuids = b"".join(bytes.fromhex(card.removeprefix("GPU-").replace("-", "")) for card in cards).ljust(256, b"\0")
     told = struct.pack("=16Q16s", 3, 2**64 - 1, *([0] * 14), b"0.1.0")
-    head = struct.pack("=4I2Q2I256s", 0x45474C4D, 4, USAGE_BYTES, 512, 0, 1, len(slots), len(cards), uuids)
+    head = struct.pack("=4I2Q2I256s", 0x45474C4D, 5, USAGE_BYTES, 512, 0, 1, len(slots), len(cards), uuids)
     head += told + bytes(1024)
-    body = b"".join(struct.pack("=4Qq32Q", 1, 1, space, 1, 1, held, 1, *([0] * 30)) for space, held in slots)
+    body = b"".join(struct.pack("=4Qq34Q", 1, 1, space, 1, 1, 0, 0, held, 1, *([0] * 30)) for space, held in slots)
     return (head + body).ljust(USAGE_BYTES, b"\0")
 
 
@@ -300,10 +300,12 @@ def test_what_a_container_is_held_to_and_has_counted(box: Box) -> None:
     assert getattr(told, "state", "") == "enforced"
     assert (getattr(told, "limits", {}), getattr(told, "counted", {})) == ({CARD: 1024 * MIB}, {CARD: 8 * MIB})
     assert (getattr(told, "refusals", {}), getattr(told, "limiter", "")) == ({CARD: 3}, "0.1.0")
+    assert (folder / "state").read_text() == "enforced\n"
     (folder / "usage").write_bytes(b"\xff" * USAGE_BYTES)
     told = box.state_of()
     assert getattr(told, "state", "") == "degraded"
     assert str(folder) in getattr(told, "reason", "")
+    assert (folder / "state").read_text() == f"degraded: {getattr(told, 'reason', '')}\n"
 
 
 def test_a_start_waits_for_the_processes_of_the_last_run(box: Box) -> None:

@@ -28,9 +28,9 @@ class Held:
     def counts(self, mib: int, *, most: int = 0) -> None:
         """Have the container count so much now, and at most so much since the plugin has looked."""
         uuid = bytes.fromhex(CARD.removeprefix("GPU-").replace("-", ""))
-        head = struct.pack("=4I2Q2I256s128s16s", 0x45474C4D, 4, USAGE_BYTES, 512, 0, 1, 1, 1, uuid, b"", b"0.1.0")
+        head = struct.pack("=4I2Q2I256s128s16s", 0x45474C4D, 5, USAGE_BYTES, 512, 0, 1, 1, 1, uuid, b"", b"0.1.0")
         shared = struct.pack("=56xQ", most * MIB).ljust(1024, b"\0")
-        slot = struct.pack("=4Qq32Q", 1, 1, 1, 1, 1, mib * MIB, 1, *([0] * 30))
+        slot = struct.pack("=4Qq34Q", 1, 1, 1, 1, 1, 0, 0, mib * MIB, 1, *([0] * 30))
         self.usage.write_bytes((head + shared + slot).ljust(USAGE_BYTES, b"\0"))
 
     def look(self, used_mib: int, card: str = CARD) -> bool:

@@ -85,10 +85,10 @@ def test_of_a_list_of_mappings_that_its_author_has_made_huge_the_beginning_is_re
 
 def test_of_what_stands_twice_in_the_file_the_first_place_counts_as_for_the_limiter(usage: Path) -> None:
     head = struct.pack(
-        "=4I2Q2I32s224x2Q112x16s", 0x45474C4D, 4, USAGE_BYTES, 512, 0, 1, 1, 2, b"u" * 32, 3, 4, b"0.1.0"
+        "=4I2Q2I32s224x2Q112x16s", 0x45474C4D, 5, USAGE_BYTES, 512, 0, 1, 1, 2, b"u" * 32, 3, 4, b"0.1.0"
     )
     shared = struct.pack("=2Q40xQ", 77, 0, 9).ljust(1024, b"\0")
-    slot = struct.pack("=4Qq32Q", 1, 1, 1, 1, 1, 5, 1, 6, 1, *([0] * 28))
+    slot = struct.pack("=4Qq34Q", 1, 1, 1, 1, 1, 0, 0, 5, 1, 6, 1, *([0] * 28))
     tables = b"".join((bytes(range(16)), b"\xff" * 16, bytes(range(16)), bytes(480 - 16)))
     usage.write_bytes((head + shared + slot).ljust(USAGE_BYTES - len(tables), b"\0") + tables)
     counts, card = load_usage(usage), (b"u" * 16).hex()
@@ -96,3 +96,14 @@ def test_of_what_stands_twice_in_the_file_the_first_place_counts_as_for_the_limi
     assert (counts.bytes, counts.refusals, counts.most) == ({card: 5}, {card: 3}, {card: 9})
     assert counts.tables == ("00010203-0405-0607-0809-0a0b0c0d0e0f", "ffffffff-ffff-ffff-ffff-ffffffffffff")
     assert bucket_levels(usage) == {card: 77}
+
+
+@pytest.mark.parametrize(("tag", "counts"), [(1, 0), (2, 5)])
+def test_what_a_checkpoint_has_put_aside_does_not_count(usage: Path, tag: int, counts: int) -> None:
+    """In the slot stands whose that was: a process that has it since counts."""
+    head = struct.pack("=4I2Q2I256s", 0x45474C4D, 5, USAGE_BYTES, 512, 0, 1, 1, 1, b"u" * 16)
+    slot = struct.pack("=4Qq34Q", tag, 1, 1, 1, 1, 0, 1 << 16 | 1, 5, 1, *([0] * 30))
+    usage.write_bytes((head.ljust(40 + 256 + 128 + 16 + 1024, b"\0") + slot).ljust(USAGE_BYTES, b"\0"))
+    found = load_usage(usage)
+    assert found is not None
+    assert found.bytes == {(b"u" * 16).hex(): counts}

@@ -8,7 +8,7 @@ import fcntl
 import logging
 import os
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from edgegpu_base.files import open_at_once, read_at_once
@@ -112,26 +112,31 @@ def _ended(usage: Path, proc: Path) -> list[UsageSlot]:
 def _users(usage: Path, namespaces: set[int], proc: Path) -> Iterator[tuple[int, int]]:
     """Yield the processes of some PID namespaces that have a usage file mapped, each with its number there.
 
-    One that may not be looked at counts as one, in each namespace that may be its own.
+    One that may not be looked at counts as one, in each namespace that may be its own. So does one that is about to end
+    and maps nothing any more: what it has of cards goes after that, with what it has open.
     """
     own = pid_namespace(proc / "self")
     for process in proc.iterdir():
         if not process.name.isdigit():
             continue
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
-            numbers = _numbers(process)
+            status = _status(process)
+            numbers = [int(number) for number in status.get("NSpid", process.name).split()]  # older kernels know one
             try:
                 namespace = pid_namespace(process)
             except PermissionError:
                 yield from ((one, numbers[-1]) for one in ({own} if len(numbers) == 1 else namespaces))
                 continue
-            if namespace in namespaces and is_mapped(usage, process_maps(process)):
+            maps = process_maps(process)
+            if namespace in namespaces and (is_mapped(usage, maps) if maps else not _has_ended(status)):
                 yield namespace, numbers[-1]
 
 
-def _numbers(process: Path) -> list[int]:
-    """Return a process's number in each PID namespace that it is in, from the one of /proc to its own."""
-    for line in (process / "status").read_text("utf-8", "replace").splitlines():
-        if line.startswith("NSpid:"):
-            return [int(number) for number in line.split()[1:]]
-    return [int(process.name)]  # a kernel that knows one namespace
+def _status(process: Path) -> dict[str, str]:
+    lines = (process / "status").read_text("utf-8", "replace").splitlines()
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+
+def _has_ended(status: Mapping[str, str]) -> bool:
+    """Return whether a process has ended by all but name: its first thread is a zombie, and it has no other."""
+    return status.get("State", "")[:1] in {"Z", "X"} and status.get("Threads") in {"0", "1"}
