@@ -66,7 +66,7 @@ def asks(public: str) -> list[bytes]:
 
 
 def usages() -> list[bytes]:
-    """Return the begins of a usage file that nobody has used, and of one with two cards and two slots, one put aside."""
+    """Return the begins of a usage file that nobody has used, and of one with two cards and two slots, one aside."""
     head = (0x45474C4D, OWN_FORM.version, OWN_FORM.bytes, 512, 0, 2, 2, 2, bytes(range(32)), 3, b"0.1.0")
     shared = struct.pack("=56xQ", 1 << 28).ljust(1024, b"\0")
     slots = (struct.pack("=4Qq34Q", tag, 1, tag, 1, 7, 0, 2 << 16 | 1, 1 << 20, 1, *([0] * 30)) for tag in (1, 2))

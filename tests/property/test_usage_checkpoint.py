@@ -1,5 +1,6 @@
-"""A model of checkpoints in the usage file: every order of the steps of those that put a process aside, bring it back, or
-take memory meanwhile, and kills between any.
+"""A model of checkpoints in the usage file: every order of steps, and kills between any.
+
+Some put a process aside, some bring it back, and some take memory meanwhile.
 
 The steps are those of `plugin/limiter/cuda/cuda_checkpoint.c`, each one access to the file or one call of the driver.
 All are about one process, which is locked. Taking memory is one step here: `test_usage_file.py` has its order.

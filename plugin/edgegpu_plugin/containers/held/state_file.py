@@ -13,7 +13,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def tell_inside(folders: Mapping[ContainerKey, list[Path]], states: Mapping[ContainerKey, ContainerIsolation]) -> None:
-    """Write each container's state into the folders that it has, as the file `state`; those that are missing stay so."""
+    """Write each container's state into the folders that it has, as the file `state`; it makes none."""
     for key, found in states.items():
         text = f"{found.state}: {found.reason}\n" if found.reason else f"{found.state}\n"
         for folder in filter(Path.is_dir, folders[key]):
