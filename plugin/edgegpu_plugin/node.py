@@ -330,6 +330,7 @@ class NodePart:
         self._memory_use.take(time.time(), processes)
         if self._isolation.look(processes):
             mark_changed(self._config.paths.run)
+        self._isolation.tell_inside(by_runtime=self.injector.is_by_runtime)
         self._compute.look(processes)
 
     def _unit_changed(self, model: ResourceModel) -> None:

@@ -57,7 +57,8 @@ struct cu_ctx {
 	unsigned int flags, version, peers;
 	unsigned long long id;
 	size_t settings[3];		/* stack, printf buffer, heap, as they were set; 0: never */
-	uint64_t setting_bytes;		/* what they take of the card */
+	size_t local;			/* what each thread of the largest kernel needed */
+	uint64_t setting_bytes;		/* what these take of the card */
 	struct cu_stream *stream;	/* the default one; NULL before it is used */
 };
 
@@ -105,6 +106,9 @@ void cu_pop(void);			/* needs no lock */
 /* cuda_objects.c; callers of these hold the lock. */
 bool cu_take(struct cu_dev *dev, uint64_t bytes);
 void cu_give(struct cu_dev *dev, uint64_t bytes);
+
+/* cuda_ctx_info.c: a kernel is launched whose threads need so much; false: there is no memory for it. */
+bool cu_local(CUcontext ctx, size_t bytes);
 
 /* cuda_mem.c; the caller holds the lock. */
 bool cu_range_valid(CUdeviceptr at, size_t bytes);

@@ -1,7 +1,8 @@
 /* cuda_ctx_info.c - what a context says of itself, and its settings.
  *
  * Stack, printf buffer and heap take card memory where they are set larger (cuCtxSetLimit); a stack for
- * each thread that the card can run at once. The other settings change nothing here. */
+ * each thread that the card can run at once, or as much as the largest kernel needs of local memory. The other settings
+ * change nothing here. */
 #include "cuda_objects.h"
 
 #define LIMITS 16
@@ -99,30 +100,46 @@ SIM_API CUresult cuCtxGetLimit(size_t *out, int which)
 	return CUDA_SUCCESS;
 }
 
-static uint64_t bytes_of(const size_t values[SIZED])
+static uint64_t bytes_of(const size_t values[SIZED], size_t local)
 {
 	uint64_t bytes = 0;
 
-	for (int i = 0; i < SIZED; i++)
-		if (values[i] > limits[i])
-			bytes += (values[i] - limits[i]) * (i == 0 ? THREADS_AT_ONCE : 1);
+	for (int i = 0; i < SIZED; i++) {
+		size_t value = i == 0 && local > values[i] ? local : values[i];
+
+		if (value > limits[i])
+			bytes += (value - limits[i]) * (i == 0 ? THREADS_AT_ONCE : 1);
+	}
 	return bytes;
 }
 
-static CUresult resize(CUcontext ctx, int which, size_t value)
+/* Of what a context has set, one with another value, or another need of local memory. */
+static CUresult resize(CUcontext ctx, int which, size_t value, size_t local)
 {
 	size_t values[SIZED] = { ctx->settings[0], ctx->settings[1], ctx->settings[2] };
 	uint64_t bytes;
 
 	values[which] = value;
-	bytes = bytes_of(values);
+	bytes = bytes_of(values, local);
 	if (bytes > ctx->setting_bytes && !cu_take(ctx->dev, bytes - ctx->setting_bytes))
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	if (bytes < ctx->setting_bytes)
 		cu_give(ctx->dev, ctx->setting_bytes - bytes);
 	ctx->setting_bytes = bytes;
 	ctx->settings[which] = value;
+	ctx->local = local;
 	return CUDA_SUCCESS;
+}
+
+bool cu_local(CUcontext ctx, size_t bytes)
+{
+	bool fits = true;
+
+	cu_lock();
+	if (bytes > ctx->local)
+		fits = resize(ctx, 0, ctx->settings[0], bytes) == CUDA_SUCCESS;
+	cu_unlock();
+	return fits;
 }
 
 SIM_API CUresult cuCtxSetLimit(int which, size_t value)
@@ -137,7 +154,7 @@ SIM_API CUresult cuCtxSetLimit(int which, size_t value)
 	if (which >= SIZED)
 		return CUDA_SUCCESS;
 	cu_lock();
-	ret = resize(ctx, which, value);
+	ret = resize(ctx, which, value, ctx->local);
 	cu_unlock();
 	return ret;
 }

@@ -6,6 +6,7 @@
 
 #define MAX_THREADS 1024
 #define ATTRIBUTE_LAST 20
+#define LOCAL_BYTES 3
 #define BLOCKS_PER_MULTIPROCESSOR 16
 
 static CUresult find(const char *call, const void *handle, struct cu_function_object **out)
@@ -29,7 +30,7 @@ static CUresult attribute(const char *call, int *out, int which, const void *han
 		return ret;
 	if (out == NULL || which < 0 || which > ATTRIBUTE_LAST)
 		return CUDA_ERROR_INVALID_VALUE;
-	*out = which == 0 ? MAX_THREADS : 0;
+	*out = which == 0 ? MAX_THREADS : which == LOCAL_BYTES ? function->local : 0;
 	return CUDA_SUCCESS;
 }
 

@@ -50,5 +50,6 @@ CUresult cu_unsafe(void);		/* what a call answers that may not happen during a c
 
 /* cuda_modules.c: a function's or kernel's duration; 0 where the handle is none. */
 bool cu_kernel_ns(void *function, void **arguments, uint64_t *ns);
+int cu_kernel_local(void *function);	/* bytes that each thread needs; 0: of no function either */
 
 #endif

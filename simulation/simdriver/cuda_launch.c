@@ -25,6 +25,8 @@ static CUresult launch(const char *call, CUstream handle, void *function, void *
 		return ret;
 	if (!cu_kernel_ns(function, arguments, &ns))
 		return CUDA_ERROR_INVALID_HANDLE;
+	if (!cu_local(stream->object.ctx, (size_t)cu_kernel_local(function)))
+		return CUDA_ERROR_OUT_OF_MEMORY;
 	if (cu_capture_of(stream) != NULL)
 		return cu_captured(stream, (struct cu_node){ .kind = NODE_KERNEL, .ns = ns });
 	return cu_submit(stream, (struct cu_op){ .kind = OP_KERNEL, .ns = ns });

@@ -4,7 +4,8 @@
  * asked for, else with the module.
  *
  * A function's time is in its name: spin_50ms, step_100us, tick_700ns. One that is called sim_spin runs
- * for its first argument, in ns as 64 bits. All others run for the cards file's kernel_us. */
+ * for its first argument, in ns as 64 bits. All others run for the cards file's kernel_us. Each thread of local_65536 needs
+ * so many bytes of local memory. */
 #define _GNU_SOURCE
 #include <ctype.h>
 #include <stdlib.h>
@@ -16,6 +17,7 @@
 
 #define GLOBAL_BYTES 4096
 #define BY_ARGUMENT "sim_spin"
+#define LOCAL "local_"
 
 static void drop_module(struct cu_object *object)
 {
@@ -134,6 +136,8 @@ CUresult cu_module_function(struct cu_module *module, const char *name, struct c
 		snprintf(function->name, sizeof(function->name), "%s", name);
 		function->ns = ns > 0 ? ns : cu_driver()->kernel_us * 1000;
 		function->by_argument = strcmp(name, BY_ARGUMENT) == 0;
+		if (strncmp(name, LOCAL, strlen(LOCAL)) == 0)
+			function->local = atoi(name + strlen(LOCAL));
 		function->next = module->functions;
 		module->functions = function;
 		cu_add(&function->object);	/* of no bytes: cannot fail */
@@ -161,6 +165,19 @@ CUresult cu_module_global(struct cu_module *module, CUdeviceptr *out, size_t *by
 	if (bytes != NULL)
 		*bytes = GLOBAL_BYTES;
 	return CUDA_SUCCESS;
+}
+
+int cu_kernel_local(void *handle)
+{
+	struct cu_function_object *function;
+	int bytes = 0;
+
+	cu_lock();
+	function = (struct cu_function_object *)cu_find(CU_FUNCTION, cu_key(handle));
+	if (function != NULL)
+		bytes = function->local;
+	cu_unlock();
+	return bytes;
 }
 
 bool cu_kernel_ns(void *handle, void **arguments, uint64_t *ns)

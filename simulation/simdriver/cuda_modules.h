@@ -12,6 +12,7 @@ struct cu_function_object {
 	char name[FUNCTION_NAME];
 	uint64_t ns;
 	bool by_argument;		/* the first argument is the time in ns */
+	int local;			/* bytes of local memory that each thread needs */
 	struct cu_function_object *next;
 };
 

@@ -93,7 +93,7 @@ struct sim_share {
 unsigned int sim_shares(int entry, uint64_t first, uint64_t last, struct sim_share *out, unsigned int max);
 
 enum sim_process { SIM_RUNNING, SIM_LOCKED, SIM_CHECKPOINTED };	/* as CUprocessState */
-int sim_process(int pid);		/* -1: it has no card; the two below: it has one */
+int sim_process(int pid);		/* -1: it has no card */
 void sim_process_set(int pid, enum sim_process what);
 uint64_t sim_process_bytes(int pid, int entry);
 enum sim_process sim_process_own(void);	/* needs no lock */

@@ -5,6 +5,7 @@
  * never meets its own locks, so its own slot is known by pid and a value that each exec draws anew. */
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/auxv.h>
 #include <unistd.h>
@@ -98,13 +99,22 @@ static bool has_cards(const struct state_slot *slot)
 	return slot->used && slot->process != SIM_CHECKPOINTED;
 }
 
+/* The number of a thread stands for its process. */
+static bool is_of(pid_t process, int pid)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/%d/task/%d", process, pid);
+	return process > 0 && (process == pid || access(path, F_OK) == 0);
+}
+
 static struct state_slot *slot_of(int pid)
 {
 	struct state *map = state_map();
 
 	sim_slots_reap();
 	for (int i = 0; i < (int)map->high; i++)
-		if (map->slots[i].used && holder(i) == pid)
+		if (map->slots[i].used && is_of(holder(i), pid))
 			return &map->slots[i];
 	return NULL;
 }
@@ -118,12 +128,17 @@ int sim_process(int pid)
 
 void sim_process_set(int pid, enum sim_process what)
 {
-	slot_of(pid)->process = what;
+	struct state_slot *slot = slot_of(pid);
+
+	if (slot != NULL)		/* it may have been killed since */
+		slot->process = what;
 }
 
 uint64_t sim_process_bytes(int pid, int entry)
 {
-	return slot_of(pid)->bytes[entry];
+	const struct state_slot *slot = slot_of(pid);
+
+	return slot != NULL ? slot->bytes[entry] : 0;
 }
 
 enum sim_process sim_process_own(void)

@@ -40,6 +40,8 @@ def client(simdriver_build: Path) -> Path:
     folder = make_memory_client(LOGS / "client")
     (folder / "graphics").mkdir(exist_ok=True)
     shutil.copy(simdriver_build / "libGLX_nvidia.so.0", folder / "graphics")
+    lies = (f"card {card.uuid} memory_bytes={1 << 40} context_bytes=0 policy=strict" for card in cards(7611))
+    (folder / "liar").write_text("\n".join(["edgegpu-limits 1", *lies, ""]))
     return folder
 
 
@@ -71,8 +73,13 @@ HELD = (
     ("env", "LD_LIBRARY_PATH=/lib64", "/client/memory_client_static"),
     ("env", "LD_PRELOAD=libcuda.so.1", "/client/memory_client"),
     ("unshare", "-Urm", "/client/memory_client"),
+    ("env", "LD_PRELOAD=/client/liar.so", "LIAR_LIMITER=64", "LIAR_LIMITS=/client/liar", "/client/memory_client"),
 )
-"""How a program is started that the limiter holds all the same."""
+"""How a program is started that the limiter holds all the same.
+
+The last preloads a library that stands in for functions of libc, and tells of other limits: to what lies in a folder
+for libraries of 64 bits, and so not to the driver.
+"""
 
 
 def held(*command: str, **more: Any) -> Manifest:  # noqa: ANN401  (fields of a container)
@@ -343,27 +350,31 @@ def test_who_goes_past_the_limiter_is_killed_where_the_node_says_so(
 ) -> None:
     """And nobody else: a program that the limiter holds runs on, in the container beside it as well."""
     assert by == "cdi"
-    killed, log = "is killed: it used card", k3s.nodes[SERVER].plugin_log
-    before = log().count(killed)
-    held_one, past = held("sh", "-c", f"exec {KEEP} 500"), held("sh", "-c", PAST["copy"], name="past")
-    k3s.apply(pod("both", spec_of(client, held_one, past) | {"restartPolicy": "Never"}, namespace=namespace))
+    held_one, took_s = held("sh", "-c", f"exec {KEEP} 500"), []
     k3s.apply(pod("held", spec_of(client, held_one), namespace=namespace))
+    for way in ("copy", "namespace", "nested"):
+        killed, log = "is killed: it used card", k3s.nodes[SERVER].plugin_log
+        before = log().count(killed)
+        past = held("sh", "-c", PAST[way], name="past")
+        k3s.apply(pod(way, spec_of(client, held_one, past) | {"restartPolicy": "Never"}, namespace=namespace))
+        end = wait_until(partial(_end_of, k3s, namespace, way), what=f"{way}: the process is killed", every_s=0.2)
+        assert end["exitCode"] == KILLED, way
+        said = k3s.kubectl("logs", "-n", namespace, way, "-c", "past", "--timestamps").split()
+        assert said[1] == "0", f"{way}: it had the memory"
+        took_s.append(_seconds(end["finishedAt"]) - _seconds(said[0]))
+        k3s.wait_phase(namespace, "held", "Running")
+        for name in (way, "held"):
+            statuses = k3s.the_pod(namespace, name)["status"]["containerStatuses"]
+            runs = [(one["name"], one["restartCount"]) for one in statuses if "running" in one["state"]]
+            assert runs == [("main", 0)]
+        assert log().count(killed) == before + 1
+        k3s.kubectl("delete", "pod", "-n", namespace, way, "--grace-period=0", "--force")
+    k3s.report("isolation_bypass_killed_s", took_s, limit=TOLD_S, most=TOLD_S, typical=TOLD_S)
 
-    def ended() -> dict[str, Any]:
-        found = k3s.the_pod(namespace, "both")["status"].get("containerStatuses", [])
-        return next((dict(one["state"].get("terminated") or {}) for one in found if one["name"] == "past"), {})
 
-    end = wait_until(ended, what="the process is killed", every_s=0.2)
-    assert end["exitCode"] == KILLED
-    said = k3s.kubectl("logs", "-n", namespace, "both", "-c", "past", "--timestamps").split()
-    assert said[1] == "0", "it had the memory"
-    took_s = _seconds(end["finishedAt"]) - _seconds(said[0])
-    k3s.report("isolation_bypass_killed_s", [took_s], limit=TOLD_S, most=TOLD_S, typical=TOLD_S)
-    k3s.wait_phase(namespace, "held", "Running")
-    for name in ("both", "held"):
-        statuses = k3s.the_pod(namespace, name)["status"]["containerStatuses"]
-        assert [(one["name"], one["restartCount"]) for one in statuses if "running" in one["state"]] == [("main", 0)]
-    assert log().count(killed) == before + 1
+def _end_of(k3s: K3s, namespace: str, name: str) -> dict[str, Any]:
+    found = k3s.the_pod(namespace, name)["status"].get("containerStatuses", [])
+    return next((dict(one["state"].get("terminated") or {}) for one in found if one["name"] == "past"), {})
 
 
 FILL = "while :; do dd if=/dev/zero of=/run/edgegpu/container/usage bs=1M count=8 seek=1 conv=notrunc; sleep 1; done"

@@ -1,5 +1,6 @@
 """Processes that are checkpointed and restored, through the limiter: what one has is given and taken all at once."""
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,8 +15,8 @@ from edgegpu_sim.driver import SimCard, SimDriver, SimVersions, make_card
 LIMIT_MIB, CONTEXT_MIB, HELD_MIB = 1024, 100, 500
 OUT_OF_MEMORY, INVALID, ILLEGAL_STATE, NO_PERMISSION = 2, 1, 401, 800
 CHECKPOINTED, LOCKED = 2, 1
-OWN_STORAGE = "x" * 64
-"""Arguments of a checkpoint that are not all 0: the caller brings a storage of its own."""
+OWN_STORAGES = ("x" * 8 + "\0" * 56, "\0" * 56 + "x" * 8)
+"""Arguments of a checkpoint that are not all 0: the caller brings a storage of its own, or what nobody knows yet."""
 
 Start = Callable[[], Child]
 
@@ -149,9 +150,12 @@ def test_who_is_put_aside_waits_and_is_in_no_list(held: Child, other: Child) -> 
     assert held.result(waiting)[0] == 0
 
 
-def test_with_a_storage_of_the_callers_all_stays_counted(held: Child, other: Child, container: Container) -> None:
+@pytest.mark.parametrize("args", OWN_STORAGES)
+def test_with_a_storage_of_the_callers_all_stays_counted(
+    held: Child, other: Child, container: Container, args: str
+) -> None:
     counted = container.counted()
-    _put_aside(other, held.pid, OWN_STORAGE)
+    _put_aside(other, held.pid, args)
     assert container.counted() == counted
     assert _alloc(other, LIMIT_MIB - HELD_MIB) == OUT_OF_MEMORY
     assert _go(other, "Restore", held.pid) == 0
@@ -191,6 +195,100 @@ def test_a_pid_that_counts_nowhere_is_the_drivers_to_answer(other: Child, contai
     for what in ("Checkpoint", "Restore"):
         assert _go(other, what, 1) == INVALID
     assert container.counted() == counted
+
+
+@pytest.mark.parametrize("what", ["Checkpoint", "Restore"])
+def test_a_threads_number_stands_for_its_process(
+    held: Child, other: Child, container: Container, driver: SimDriver, card: SimCard, what: str
+) -> None:
+    """As for the driver: what is restored by it counts as well."""
+    driver.hang("cuDeviceGetName")
+    held.start("cuDeviceGetName", "&buffer", 64, 0)  # in a thread, which stays
+    held.call("cuCtxSynchronize")
+    thread = next(int(one.name) for one in Path(f"/proc/{held.pid}/task").iterdir() if int(one.name) != held.pid)
+    by = {"Checkpoint": held.pid, "Restore": held.pid} | {what: thread}
+    assert _go(other, "Lock", held.pid) == 0
+    assert _go(other, "Checkpoint", by["Checkpoint"]) == 0
+    assert _counted_mib(container, driver, card) == CONTEXT_MIB
+    at = other.alloc(LIMIT_MIB - CONTEXT_MIB)
+    assert _go(other, "Restore", by["Restore"]) == OUT_OF_MEMORY
+    assert other.call("cuMemFree_v2", at) == [0]
+    assert _go(other, "Restore", by["Restore"]) == 0
+    assert _counted_mib(container, driver, card) == HELD_MIB + 2 * CONTEXT_MIB
+
+
+def test_what_is_aside_itself_brings_another_back(held: Child, other: Child) -> None:
+    """Two models that take turns, each too large to be there beside the other."""
+    _put_aside(held, held.pid)
+    other.alloc(LIMIT_MIB - CONTEXT_MIB - HELD_MIB)
+    _put_aside(other, other.pid)
+    assert _go(other, "Restore", held.pid) == 0
+    assert _go(held, "Restore", other.pid) == OUT_OF_MEMORY
+    _put_aside_again = _go(held, "Checkpoint", held.pid)
+    assert (_put_aside_again, _go(held, "Restore", other.pid)) == (0, 0)
+
+
+def test_who_is_aside_is_not_asked_for_room_which_it_would_wait_for(held: Child, other: Child) -> None:
+    """The driver has a locked process wait in each call by which room is made."""
+    status, at = held.call("cuMemAllocAsync", "&u64", MIB, 0)
+    assert status == 0
+    assert held.call("cuMemFreeAsync", at, 0) == [0]
+    _put_aside(held, held.pid)
+    other.alloc(LIMIT_MIB - CONTEXT_MIB)
+    assert _go(held, "Restore", held.pid) == OUT_OF_MEMORY
+    assert _go(other, "Restore", held.pid) == OUT_OF_MEMORY
+
+
+@pytest.mark.parametrize("what", ["Checkpoint", "Restore"])
+def test_who_is_killed_while_the_driver_works_keeps_nobody_waiting(
+    held: Child, other: Child, start: Start, container: Container, driver: SimDriver, what: str
+) -> None:
+    assert _go(other, "Lock", held.pid) == 0
+    if what == "Restore":
+        assert _go(other, "Checkpoint", held.pid) == 0
+    driver.hang(f"cuCheckpointProcess{what}")
+    waiting = other.start(f"cuCheckpointProcess{what}", held.pid, 0)
+    time.sleep(0.2)
+    assert not other.answered(waiting)
+    other.kill()
+    driver.clear()
+    third = start()
+    assert _go(third, what, held.pid) == 0
+    counted = 2 * CONTEXT_MIB + HELD_MIB if what == "Restore" else CONTEXT_MIB
+    assert container.counted() == counted * MIB
+
+
+def test_what_the_driver_counts_beyond_takes_room_from_what_comes_back(
+    held: Child, other: Child, container: Container, card: SimCard
+) -> None:
+    _put_aside(other, held.pid)
+    beyond = LIMIT_MIB - HELD_MIB - 2 * CONTEXT_MIB
+    container.limit((card, LIMIT_MIB), context_mib=CONTEXT_MIB, uncounted_mib=beyond + 1)
+    time.sleep(0.3)
+    assert _go(other, "Restore", held.pid) == OUT_OF_MEMORY
+    container.limit((card, LIMIT_MIB), context_mib=CONTEXT_MIB, uncounted_mib=beyond)
+    time.sleep(0.3)
+    assert _go(other, "Restore", held.pid) == 0
+
+
+def test_of_several_cards_each_must_have_room(
+    tmp_path: Path, limiter_build: Path, simdriver_build: Path, two_cards: list[SimCard]
+) -> None:
+    driver = SimDriver.create(tmp_path / "box", two_cards, build=simdriver_build, versions=SimVersions())
+    container = make_container(tmp_path / "container", limiter_build, driver.libraries)
+    container.limit(*((card, LIMIT_MIB) for card in two_cards))
+    with Child(container.libraries) as first, Child(container.libraries) as second:
+        for process in (first, second):
+            for index in (0, 1):
+                process.open_cuda(index)
+                if process is first:
+                    process.alloc(HELD_MIB)
+        _put_aside(second, first.pid)
+        at = second.alloc(LIMIT_MIB)  # of the second card
+        assert _go(second, "Restore", first.pid) == OUT_OF_MEMORY
+        assert second.call("cuMemFree_v2", at) == [0]
+        assert _go(second, "Restore", first.pid) == 0
+        assert container.counted() == 2 * HELD_MIB * MIB
 
 
 def test_room_is_made_for_what_comes_back(held: Child, other: Child) -> None:

@@ -113,7 +113,7 @@ def test_who_is_called_back_by_the_driver_may_call_it(
 def test_contexts_that_come_and_go_in_threads_count_while_they_are_there(
     container: Container, programs: Compile
 ) -> None:
-    container.run(programs("contexts"), "4", "4000")
+    container.run(programs("contexts"), "4", "9000")  # more than half of the numbers that contexts get
     assert container.counted() == 0
 
 

@@ -69,6 +69,7 @@ class ContainerFolders:
                     "they have ended"
                 )
             self.write_limits(folder, limits)
+            (folder / "state").unlink(missing_ok=True)  # of the last run
             _write(folder / "form", form_text())
             _write_zeros(usage)
         except OSError as error:
@@ -81,6 +82,14 @@ class ContainerFolders:
             PluginError: the file cannot be written.
         """
         _write(folder / "limits", limits)
+
+    def write_state(self, folder: Path, text: str) -> None:
+        """Tell a container's programs what it is held to.
+
+        Raises:
+            PluginError: the file cannot be written.
+        """
+        _write(folder / "state", text)
 
     def users(self, folder: Path) -> list[int]:
         """Return the processes of a container that count their card memory in its folder."""

@@ -15,14 +15,13 @@ from edgegpu_core.deviceid import DeviceKind, card_of, count_by_card
 from edgegpu_core.ledger import CheckpointEntry
 from edgegpu_core.model import CORE_PER_CARD
 from edgegpu_core.nodeview import NodeView
-from edgegpu_core.podview import PodView
 from edgegpu_plugin.cards.nvml_library import CardProcess
 from edgegpu_plugin.config.schema import BypassPolicy, ComputePolicy, IsolationSection
 from edgegpu_plugin.containers.bypass import LOOK_S, BypassDetector, ContainerKey, CountedContainer
 from edgegpu_plugin.containers.cgroups import CgroupOwner
 from edgegpu_plugin.containers.container_folder import CardLimits, Charge, ContainerFolders, limits_text
 from edgegpu_plugin.containers.held.container_state import MIB, ContainerIsolation, TimedContainer
-from edgegpu_plugin.containers.held.reasons import BEFORE, CHOSEN, NOT_PRELOADED, PRELOAD_ONLY, why_opened, why_unread
+from edgegpu_plugin.containers.held.reasons import PRELOAD_ONLY, why_opened, why_unread
 from edgegpu_plugin.containers.held.records import (
     check_live,
     check_marks,
@@ -33,10 +32,11 @@ from edgegpu_plugin.containers.held.records import (
     is_mps_client,
     is_preloaded,
     opened_by,
+    unheld,
     units_by_card,
 )
 from edgegpu_plugin.containers.held.sharing import FolderSharing, alike, strictest
-from edgegpu_plugin.containers.held.state_file import tell_inside
+from edgegpu_plugin.containers.held.state_file import StateFiles
 from edgegpu_plugin.containers.held.uncounted import UncountedMemory
 from edgegpu_plugin.containers.held.usage_sizes import UsageSizes
 from edgegpu_plugin.containers.image.image_check import ImageCheck
@@ -98,6 +98,7 @@ class IsolatedContainers:
         self._changing = threading.Lock()
         """Held while folders or limits are made, changed or removed; the state's lock is taken inside it alone."""
         self._sharing = FolderSharing()
+        self._state_files = StateFiles(self.folders, self._with_room)
         self._has_renewed = False
         self._charges: Mapping[ContainerKey, Mapping[str, Charge]] = {}
 
@@ -252,13 +253,19 @@ class IsolatedContainers:
                         _LOG.info("the folder of a container that is gone is removed: %s", folder.name)
 
     def states(self, snapshot: Snapshot, *, by_runtime: bool) -> dict[tuple[str, str], ContainerIsolation]:
-        """Return the state of each container with devices, by kubelet's UID of its pod and by name; tell it inside."""
+        """Return the state of each container with devices, by kubelet's UID of its pod and by name."""
         held: dict[tuple[str, str], list[CheckpointEntry]] = {}
         for entry in self._entries(view := snapshot.view):
             held.setdefault((entry.pod_uid, entry.container), []).append(entry)
-        found = {key: self._vouched(key, entries, view, by_runtime=by_runtime) for key, entries in held.items()}
-        tell_inside({key: self._folders(self._sharing.owned(view, entries)) for key, entries in held.items()}, found)
-        return found
+        return {key: self._vouched(key, entries, view, by_runtime=by_runtime) for key, entries in held.items()}
+
+    def tell_inside(self, *, by_runtime: bool) -> None:
+        """Leave each container's state in the folder that it has now."""
+        with self._changing:
+            view = (snapshot := self._state.snapshot()).view
+            for key, found in self.states(snapshot, by_runtime=by_runtime).items():
+                owned = self._sharing.owned(view, self._entries_of(view, *key))
+                self._state_files.tell(self._folders(owned), found)
 
     def _vouched(
         self, key: ContainerKey, entries: list[CheckpointEntry], view: NodeView, *, by_runtime: bool
@@ -466,7 +473,7 @@ class IsolatedContainers:
     def _container(self, entries: list[CheckpointEntry], view: NodeView, *, by_runtime: bool) -> ContainerIsolation:
         if not any(is_limited(entry) for entry in entries):
             pod = view.pods.get(entries[0].pod_uid) if entries else None
-            return self._unheld(pod, by_runtime=by_runtime)
+            return unheld(pod, self._settings, by_runtime=by_runtime)
         folders = self._folders(entries)
         states = [state for folder in folders if (state := self.folders.state(folder)) is not None]
         if not states or len(states) < len(folders):
@@ -474,15 +481,6 @@ class IsolatedContainers:
             return ContainerIsolation("degraded", why_unread(folders, is_of_another_version=other))
         units = units_by_card(view, entries[0].pod_uid, entries[0].container)
         return enforced(states, units, view.model.unit_mib * MIB)
-
-    def _unheld(self, pod: PodView | None, *, by_runtime: bool) -> ContainerIsolation:
-        """Return the state of a container that nothing holds: `off` where the node or, as it may, its pod says so."""
-        chosen = "" if pod is None else pod.choice.isolation
-        if chosen == PluginIsolation.NONE and chosen in self._settings.chosen_by_pods:
-            return ContainerIsolation("off", CHOSEN)
-        if not self.is_on:
-            return ContainerIsolation("off")
-        return ContainerIsolation("degraded", NOT_PRELOADED if by_runtime else BEFORE)
 
     def _entries_of(self, view: NodeView, uid: str, container: str) -> list[CheckpointEntry]:
         return [entry for entry in self._entries(view) if (entry.pod_uid, entry.container) == (uid, container)]

@@ -242,7 +242,9 @@ void ledger_move_of(enum ledger_kind kind, uint64_t from, uint64_t to)
 
 bool ledger_has(enum ledger_kind kind, uint64_t key)
 {
-	return ledger_refer(kind, key, 0) >= 0;
+	struct ledger_entry entry;
+
+	return ledger_get(kind, key, &entry);
 }
 
 int ledger_refer(enum ledger_kind kind, uint64_t key, int change)

@@ -95,13 +95,20 @@ static bool line_has(const char *line, uint64_t inode)
 	return text_number(line, &found, &end) && found == inode;
 }
 
-/* 1: it maps the file, 0: it does not, -1: cannot be read, or it has nothing mapped any more: a process that ends gives up
- * its memory first, and what it has open, with what it has of cards, later (do_exit in the kernel). */
+/* A process that ends gives up its memory first, and what it has open, with what it has of cards, later (do_exit in the
+ * kernel). That may fall between two reads of its list: so this is asked once it has been read. */
+static bool maps_nothing(const char *path)
+{
+	char text[64];
+
+	return read_file(path, text, sizeof(text)) <= 0;
+}
+
+/* 1: it maps the file, 0: it does not, -1: cannot be read, or it has nothing mapped any more. */
 static int maps_file(pid_t pid, uint64_t inode)
 {
 	char path[PATH_MAX_HERE], text[8192];
 	size_t have = 0;
-	bool any = false;
 	long got = -1;
 	int fd;
 
@@ -112,7 +119,6 @@ static int maps_file(pid_t pid, uint64_t inode)
 	while ((got = system_read(fd, text + have, sizeof(text) - 1 - have)) > 0) {
 		char *line = text, *end;
 
-		any = true;
 		have += (size_t)got;
 		text[have] = '\0';
 		for (; (end = (char *)text_find(line, '\n')) != NULL; line = end + 1) {
@@ -128,7 +134,7 @@ static int maps_file(pid_t pid, uint64_t inode)
 			have = 0;	/* a path that long is not ours */
 	}
 	system_close(fd);
-	return got < 0 || !any ? -1 : 0;
+	return got < 0 || maps_nothing(path) ? -1 : 0;
 }
 
 uint64_t identity_mapped(uint64_t inode)

@@ -110,6 +110,7 @@ struct process {
 	unsigned int accounts_known;	/* how many; atomic */
 	bool pooled;		/* something is in the ledger as LEDGER_POOLED, or was; atomic */
 	bool accounts_moved;	/* something was freed since they were last looked at; atomic */
+	bool locals;		/* something is in the ledger as LEDGER_LOCAL, or was; atomic */
 	unsigned int libraries;	/* the number of the last one that was loaded; atomic */
 	struct deep_mutex modules;	/* held while code is loaded or unloaded, and what it takes measured */
 	struct mutex graphs;	/* guards the two below */
@@ -117,7 +118,7 @@ struct process {
 	struct reused reused[REUSED_MAX];
 	unsigned int executables;	/* those that take memory; atomic */
 	struct deep_mutex primaries[DEVICES_MAX];	/* each held while the primary context is made or ended */
-	uint64_t primary[DEVICES_MAX];	/* each device's primary context */
+	uint64_t primary[DEVICES_MAX];	/* each device's primary context; atomic */
 	uint64_t ended[DEVICES_MAX];	/* the last one that it had before; atomic */
 	unsigned int mps_percent;	/* what MPS was asked for at cuInit; 0: nothing, or it may not hold; atomic */
 	unsigned int mps_asked;		/* atomic */

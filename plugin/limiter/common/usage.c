@@ -9,6 +9,7 @@
 #include "clock.h"
 #include "liveness.h"
 #include "system.h"
+#include "text.h"
 #include "usage_file.h"
 
 #define SPINS 200			/* before the core is given up */
@@ -17,6 +18,8 @@
 #define LOOK_MS 10			/* between looks at a holder that does not let go */
 #define WAIT_MS 2000			/* for a stopped holder, then the reservation is refused */
 #define REAP_MS 100
+#define MOVE_WAIT_MS 60000		/* for a checkpoint or restore of the same process */
+#define MOVE_TRIES 10
 #define HUGE_BYTES (1ull << 56)		/* more than any card has: somebody wrote it there */
 
 #define ASIDE 1u
@@ -305,56 +308,86 @@ bool usage_uuid(int card, uint8_t out[16])
 	return true;
 }
 
+/* A thread's number stands for its process too, as it does for the driver. */
+static bool is_of(const struct usage_slot *slot, int pid, uint64_t namespace)
+{
+	char path[64];
+	struct stat st;
+
+	if (slot->namespace != namespace || slot->pid <= 0)
+		return false;
+	if (slot->pid == pid)
+		return true;
+	text_put(text_put_number(text_put(text_put_number(text_put(path, "/proc/"), (uint64_t)slot->pid), "/task/"),
+				 (uint64_t)pid), "");
+	return system_stat(path, &st) == 0;
+}
+
+/* Of a process that has replaced itself by exec the newest. */
 static struct usage_place place_of(const struct usage *map, int pid)
 {
+	struct usage_place found = { PLACE_NONE, 0 };
 	struct identity own = identity_own();
 
-	for (unsigned int i = 0; i < usage_high(map); i++) {
-		const struct usage_slot *slot = &map->all[i];
-		struct usage_place place = { (int)i, __atomic_load_n(&slot->tag, __ATOMIC_ACQUIRE) };
+	for (unsigned int i = 0; pid > 0 && i < usage_high(map); i++) {
+		uint64_t tag = __atomic_load_n(&map->all[i].tag, __ATOMIC_ACQUIRE);
 
-		if (place.tag != 0 && slot->pid == pid && slot->namespace == own.namespace &&
-		    usage_slot_lives(map, i))
-			return place;
+		if (tag > found.tag && is_of(&map->all[i], pid, own.namespace) && usage_slot_lives(map, i))
+			found = (struct usage_place){ (int)i, tag };
 	}
-	return (struct usage_place){ PLACE_NONE, 0 };
+	return found;
 }
 
-/* As long as its holder lives, which waits for the driver: that takes as long as there is much to move. */
-static void enter(struct usage *map, uint64_t *lock, uint64_t me)
+/* While its holder lives, which waits for the driver: that takes as long as there is much to move. False: too long. */
+static bool enter(struct usage *map, uint64_t *lock, uint64_t me)
 {
-	uint64_t seen = 0;
+	uint64_t seen = 0, began = clock_coarse_ms();
 
 	while (!__atomic_compare_exchange_n(lock, &seen, me, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
-		if (seen != 0 && holder_lives(map, seen)) {
-			system_sleep(LOOK_MS * 1000000);
-			seen = 0;
-		}
+		if (seen == 0 || !holder_lives(map, seen))
+			continue;
+		if (clock_coarse_ms() - began > MOVE_WAIT_MS)
+			return false;
+		system_sleep(LOOK_MS * 1000000);
+		seen = 0;
 	}
+	return true;
 }
 
+static void leave(struct usage *map, const struct usage_place *place, uint64_t me)
+{
+	__atomic_compare_exchange_n(&map->all[place->slot].moving, &me, 0, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+}
+
+/* Whoever waited looks again: the process may have ended meanwhile, and another one have its slot. */
 struct usage_place usage_move_begin(int pid)
 {
+	struct usage_place unknown = { PLACE_UNKNOWN, 0 }, place, now;
 	struct usage_slot *own = usage_slot();
 	struct usage *map = usage_map();
-	struct usage_place place;
 
 	if (own == NULL)
-		return (struct usage_place){ PLACE_UNKNOWN, 0 };
-	place = place_of(map, pid);
-	if (place.slot >= 0)
-		enter(map, &map->all[place.slot].moving, holder_word(map, own));
-	return place;
+		return unknown;
+	for (int tries = 0; tries < MOVE_TRIES; tries++) {
+		place = place_of(map, pid);
+		if (place.slot < 0)
+			return place;
+		if (!enter(map, &map->all[place.slot].moving, holder_word(map, own)))
+			return unknown;
+		now = place_of(map, pid);
+		if (now.slot == place.slot && now.tag == place.tag)
+			return place;
+		leave(map, &place, holder_word(map, own));
+	}
+	return unknown;
 }
 
 void usage_move_end(const struct usage_place *place)
 {
 	struct usage_slot *own = usage_slot();
-	struct usage *map = usage_map();
-	uint64_t me = own != NULL ? holder_word(map, own) : 0;
 
-	if (place->slot >= 0)
-		__atomic_compare_exchange_n(&map->all[place->slot].moving, &me, 0, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+	if (place->slot >= 0 && own != NULL)
+		leave(usage_map(), place, holder_word(usage_map(), own));
 }
 
 void usage_put_aside(const struct usage_place *place)
@@ -369,16 +402,21 @@ bool usage_is_aside(const struct usage_place *place)
 	       is_aside(__atomic_load_n(&usage_map()->all[place->slot].aside, __ATOMIC_ACQUIRE), place->tag);
 }
 
+/* With the lock. What this process has counts whatever stands in its slot, but where that is aside as well. */
+static uint64_t sum_after(const struct usage *map, const struct usage_slot *own, const struct usage_slot *back, int card)
+{
+	if (own == back)
+		return sum_with(map, own, card);
+	return (counts(own) ? sum_with(map, own, card) : sum_but(map, own, card)) + bytes_of(back, card);
+}
+
 /* With the lock. The card that has no room for what is put aside; -1: all have. */
-static int lacking(const struct usage *map, const struct usage_slot *own, const struct usage_slot *slot,
+static int lacking(const struct usage *map, const struct usage_slot *own, const struct usage_slot *back,
 		   const uint64_t rooms[CARDS_MAX])
 {
-	for (int card = 0; card < CARDS_MAX; card++) {
-		uint64_t bytes = bytes_of(slot, card);
-
-		if (bytes != 0 && sum_with(map, own, card) + (slot != own ? bytes : 0) > rooms[card])
+	for (int card = 0; card < CARDS_MAX; card++)
+		if (bytes_of(back, card) != 0 && sum_after(map, own, back, card) > rooms[card])
 			return card;
-	}
 	return -1;
 }
 

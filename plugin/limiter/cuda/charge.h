@@ -50,6 +50,7 @@ struct charge {
 	struct card *card;		/* NULL: nothing to reserve; the driver refuses, and says why */
 	uint64_t bytes;
 	uint64_t context;
+	unsigned int number;		/* of a context: the last one's when this was reserved (cuda_context.c) */
 	CUresult why;			/* it was refused: the program's answer */
 };
 

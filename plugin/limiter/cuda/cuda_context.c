@@ -7,8 +7,10 @@
 #include "gpu_time.h"
 #include "mps.h"
 
-#define USERS 0xffffu			/* of `references` in the ledger; above them is the number */
+#define USERS 0x7fffu			/* of `references` in the ledger; above them is the number */
+#define SEEN 0x8000u			/* counted by context_seen */
 #define NUMBER_AT 16
+#define NUMBERS 0xffffu
 
 static struct process *lock(void)
 {
@@ -42,8 +44,26 @@ static void forget(CUcontext context)
 
 static unsigned int next_number(struct process *own)
 {
-	own->context_number = (own->context_number + 1) & USERS;
+	own->context_number = (own->context_number + 1) & NUMBERS;
 	return own->context_number != 0 ? own->context_number : ++own->context_number;
+}
+
+/* With the lock. Since it was reserved somebody has counted the context before whoever made it came here (another thread,
+ * or who the driver tells of it), and may have taken memory in it: that is kept, and what was reserved goes back. */
+static bool was_seen(const struct charge *charge)
+{
+	struct ledger_entry entry;
+	unsigned int since;
+
+	if (charge->card == NULL || !ledger_get(LEDGER_CONTEXT, charge->context, &entry) ||
+	    (entry.references & SEEN) == 0 || entry.card != card_index(charge->card))
+		return false;
+	since = ((entry.references >> NUMBER_AT) - charge->number) & NUMBERS;
+	if (since == 0 || since > NUMBERS / 2)
+		return false;		/* one that had its address before */
+	ledger_refer(LEDGER_CONTEXT, charge->context, -(int)SEEN);
+	usage_release(entry.card, charge->bytes);
+	return true;
 }
 
 CUresult context_made(struct charge *charge, CUresult ret, CUcontext context)
@@ -51,6 +71,10 @@ CUresult context_made(struct charge *charge, CUresult ret, CUcontext context)
 	struct process *own = ret == CUDA_SUCCESS ? lock() : NULL;
 
 	charge->context = (uint64_t)(uintptr_t)context;
+	if (own != NULL && was_seen(charge)) {
+		unlock(own);
+		return ret;
+	}
 	if (ret == CUDA_SUCCESS && context != NULL && ledger_has(LEDGER_CONTEXT, charge->context))
 		forget(context);	/* one that had its address */
 	if (ret == CUDA_SUCCESS && charge->card != NULL)
@@ -62,35 +86,28 @@ CUresult context_made(struct charge *charge, CUresult ret, CUcontext context)
 	return ret;
 }
 
-/* A primary context that was released or reset may stay current, and is no more than a name then. */
-static bool is_name(const struct process *own, CUcontext context, CUdevice device)
-{
-	unsigned int flags;
-	int active = 0;
-
-	return device >= 0 && device < DEVICES_MAX &&
-	       __atomic_load_n(&own->ended[device], __ATOMIC_RELAXED) == (uint64_t)(uintptr_t)context &&
-	       (CALL(cuDevicePrimaryCtxGetState, device, &flags, &active) != CUDA_SUCCESS || active == 0);
-}
-
 void context_seen(CUcontext context, CUdevice device, struct card *card)
 {
 	struct ledger_entry entry = { .key = (uint64_t)(uintptr_t)context, .of = (uint64_t)(uintptr_t)context,
 				      .bytes = limits_context(card), .kind = LEDGER_CONTEXT,
 				      .card = (int16_t)card_index(card) };
 	struct process *own = process_own();
+	bool counted = false;
 
-	if (own == NULL || ledger_has(LEDGER_CONTEXT, entry.key) || is_name(own, context, device))
+	if (own == NULL || ledger_has(LEDGER_CONTEXT, entry.key) || primary_is_name(context, device))
 		return;
 	lock();
 	if (!ledger_has(LEDGER_CONTEXT, entry.key)) {
-		entry.references = next_number(own) << NUMBER_AT | 1;
-		if (ledger_put(entry)) {
-			usage_add(entry.card, entry.bytes);
-			usage_contexts(entry.card, 1);
-		}
+		entry.references = next_number(own) << NUMBER_AT | SEEN | 1;
+		counted = ledger_put(entry);
+	}
+	if (counted) {
+		usage_add(entry.card, entry.bytes);
+		usage_contexts(entry.card, 1);
 	}
 	unlock(own);
+	if (counted)
+		primary_seen(context, device);
 }
 
 void context_ended(CUcontext context, unsigned int number, bool stays)
@@ -116,8 +133,14 @@ void context_ended(CUcontext context, unsigned int number, bool stays)
 bool context_charge(struct charge *charge, CUdevice device)
 {
 	struct card *card = charge_device_card(device);
+	struct process *own = lock();
+	unsigned int number = own != NULL ? own->context_number : 0;
+	bool fits;
 
-	return charge_card(charge, card, card != NULL ? limits_context(card) : 0);
+	unlock(own);
+	fits = charge_card(charge, card, card != NULL ? limits_context(card) : 0);
+	charge->number = number;
+	return fits;
 }
 
 bool context_late(struct charge *charge, CUresult ret, CUdevice device)

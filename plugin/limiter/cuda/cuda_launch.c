@@ -3,6 +3,7 @@
  * Copies and fills are not among them: engines of their own do the former, and the time of an engine is
  * not that of the multiprocessors, of which a container has its share (README.md, "What escapes today"). */
 #include "gpu_time.h"
+#include "local.h"
 
 #define MULTI_MAX 16			/* cards of one cooperative launch */
 
@@ -10,6 +11,7 @@ CUresult EXPORT cuLaunchKernel(void *function, unsigned int gx, unsigned int gy,
 			       unsigned int bx, unsigned int by, unsigned int bz, unsigned int shared,
 			       CUstream stream, void **params, void **extra)
 {
+	LOCAL(function);
 	MEASURED(cuLaunchKernel, stream, false, function, gx, gy, gz, bx, by, bz, shared, stream, params,
 		 extra);
 }
@@ -18,6 +20,7 @@ CUresult EXPORT cuLaunchKernel_ptsz(void *function, unsigned int gx, unsigned in
 				    unsigned int bx, unsigned int by, unsigned int bz, unsigned int shared,
 				    CUstream stream, void **params, void **extra)
 {
+	LOCAL(function);
 	MEASURED(cuLaunchKernel_ptsz, stream, true, function, gx, gy, gz, bx, by, bz, shared, stream,
 		 params, extra);
 }
@@ -32,6 +35,7 @@ CUresult EXPORT cuLaunchKernelEx(const struct CUlaunch_config *config, void *fun
 	if (config == NULL)
 		return DRIVER(cuLaunchKernelEx)(config, function, params, extra);
 	own = *(const volatile struct CUlaunch_config *)config;
+	LOCAL(function);
 	MEASURED(cuLaunchKernelEx, own.stream, false, &own, function, params, extra);
 }
 
@@ -43,6 +47,7 @@ CUresult EXPORT cuLaunchKernelEx_ptsz(const struct CUlaunch_config *config, void
 	if (config == NULL)
 		return DRIVER(cuLaunchKernelEx_ptsz)(config, function, params, extra);
 	own = *(const volatile struct CUlaunch_config *)config;
+	LOCAL(function);
 	MEASURED(cuLaunchKernelEx_ptsz, own.stream, true, &own, function, params, extra);
 }
 
@@ -51,6 +56,7 @@ CUresult EXPORT cuLaunchCooperativeKernel(void *function, unsigned int gx, unsig
 					  unsigned int bz, unsigned int shared, CUstream stream,
 					  void **params)
 {
+	LOCAL(function);
 	MEASURED(cuLaunchCooperativeKernel, stream, false, function, gx, gy, gz, bx, by, bz, shared, stream,
 		 params);
 }
@@ -60,6 +66,7 @@ CUresult EXPORT cuLaunchCooperativeKernel_ptsz(void *function, unsigned int gx, 
 					       unsigned int bz, unsigned int shared, CUstream stream,
 					       void **params)
 {
+	LOCAL(function);
 	MEASURED(cuLaunchCooperativeKernel_ptsz, stream, true, function, gx, gy, gz, bx, by, bz, shared,
 		 stream, params);
 }
@@ -74,8 +81,11 @@ CUresult EXPORT cuLaunchCooperativeKernelMultiDevice(struct CUlaunch_params *lis
 
 	if (NESTED || list == NULL)
 		return DRIVER(cuLaunchCooperativeKernelMultiDevice)(list, count, flags);
-	for (unsigned int i = known; i-- > 0;) {	/* downwards, as stacks grow: gpu_time.c goes by that */
+	for (unsigned int i = 0; i < known; i++) {
 		own[i] = *(const volatile struct CUlaunch_params *)&list[i];
+		LOCAL(own[i].function);
+	}
+	for (unsigned int i = known; i-- > 0;) {	/* downwards, as stacks grow: gpu_time.c goes by that */
 		gpu_time_begin(&launches[i], own[i].stream, false);
 	}
 	ret = CALL(cuLaunchCooperativeKernelMultiDevice, count <= MULTI_MAX ? own : list, count, flags);
@@ -86,15 +96,18 @@ CUresult EXPORT cuLaunchCooperativeKernelMultiDevice(struct CUlaunch_params *lis
 
 CUresult EXPORT cuLaunch(void *function)
 {
+	LOCAL(function);
 	MEASURED(cuLaunch, NULL, false, function);
 }
 
 CUresult EXPORT cuLaunchGrid(void *function, int width, int height)
 {
+	LOCAL(function);
 	MEASURED(cuLaunchGrid, NULL, false, function, width, height);
 }
 
 CUresult EXPORT cuLaunchGridAsync(void *function, int width, int height, CUstream stream)
 {
+	LOCAL(function);
 	MEASURED(cuLaunchGridAsync, stream, false, function, width, height, stream);
 }

@@ -7,17 +7,10 @@
  * meanwhile: the least figure counts only where the last load's, which is of what is there now, is about
  * as much. What the driver loads at a kernel's first launch is not seen.
  *
- * One at a time in the container: of two measured at once one would be counted for the other. But
- * the driver may compile for many seconds, or wait for what is in flight, and that for a thread that
- * wants to load. So who does not get its turn within two seconds measures all the same. In a process
- * the turn is a mutex; among processes the kernel's lock on the usage file, which goes with its
- * holder. It is not the one under which slots are claimed (usage_file.c): a program that starts
- * meanwhile must not wait for it. */
-#define _GNU_SOURCE
-#include "account.h"
+ * Measuring is in cuda_measure.c. */
 #include "image.h"
-#include "settings.h"
-#include "system.h"
+#include "local.h"
+#include "measure.h"
 
 #define LARGE (16ull << 20)		/* above: measured again */
 #define TRIES 3				/* so often at most */
@@ -27,99 +20,6 @@ enum { ASKED_FOR_PART = 1, ASKED_FOR_FUNCTION = 2, ASKS = 4 };
 
 #define CU_MODULE_LAZY 2
 #define IMAGE_LEAST (2ull << 20)	/* a driver takes memory of the card for code by blocks of that size */
-
-#ifndef F_OFD_SETLK			/* glibc has it since 2.20, Linux since 3.15 */
-#define F_OFD_SETLK 37
-#endif
-
-#define TURN_NS 2000000000u		/* for so long a turn is waited for */
-#define LOOK_NS 1000000
-
-struct measure {
-	int turn;			/* the locked file; -1: none */
-	struct process *own;		/* whose mutex is held; NULL: it is not */
-	struct card *card;
-	CUcontext context;
-	int mode;
-	uint64_t unknown;		/* bytes of the card that are free, or counted to the container */
-};
-
-static uint64_t unknown_bytes(const struct measure *measure)
-{
-	size_t free_bytes = 0, total = 0;
-
-	accounts_renew();
-	if (CALL(cuMemGetInfo_v2, &free_bytes, &total) != CUDA_SUCCESS)
-		return 0;
-	return free_bytes + usage_total(card_index(measure->card));
-}
-
-/* F_WRLCK or F_UNLCK; a child that another thread forks meanwhile has the description as well, so that
- * closing it would not end the turn. */
-static bool turn(int file, short type)
-{
-	struct flock all = { .l_type = type, .l_whence = SEEK_SET };
-
-	return system_call(SYS_fcntl, file, F_OFD_SETLK, (long)&all, 0, 0, 0) == 0;
-}
-
-static int wait_turn(void)
-{
-	char path[2 * SETTING_MAX];
-	int file = -1;
-
-	if (setting_path(path, sizeof(path), setting_folder(), "usage"))
-		file = system_open(path, O_RDWR);
-	for (unsigned int i = 0; file >= 0 && !turn(file, F_WRLCK) && i < TURN_NS / LOOK_NS; i++)
-		system_sleep(LOOK_NS);
-	return file;
-}
-
-static enum mutex_entry enter(struct process *own)
-{
-	return own != NULL ? mutex_enter_for(&own->modules, THREAD, TURN_NS) : MUTEX_MISSED;
-}
-
-static void begin(struct measure *measure)
-{
-	struct process *own = process_own();
-	enum mutex_entry entry = enter(own);
-
-	*measure = (struct measure){ .own = entry != MUTEX_MISSED ? own : NULL, .mode = CU_CAPTURE_RELAXED,
-				     .turn = entry == MUTEX_ENTERED ? wait_turn() : -1 };
-	measure->card = charge_current_card(&measure->context);
-	CALL(cuThreadExchangeStreamCaptureMode, &measure->mode);
-	if (measure->card != NULL)
-		measure->unknown = unknown_bytes(measure);
-	CALL(cuThreadExchangeStreamCaptureMode, &measure->mode);
-}
-
-/* What was taken since the last look; the next one counts from here. */
-static uint64_t taken(struct measure *measure, bool back)
-{
-	uint64_t before = measure->unknown;
-
-	if (measure->card == NULL)
-		return 0;
-	measure->mode = CU_CAPTURE_RELAXED;
-	CALL(cuThreadExchangeStreamCaptureMode, &measure->mode);
-	measure->unknown = unknown_bytes(measure);
-	CALL(cuThreadExchangeStreamCaptureMode, &measure->mode);
-	if (back)
-		return measure->unknown > before ? measure->unknown - before : 0;
-	return before > measure->unknown ? before - measure->unknown : 0;
-}
-
-static CUresult finish(const struct measure *measure, CUresult ret)
-{
-	if (measure->turn >= 0) {
-		turn(measure->turn, F_UNLCK);
-		system_close(measure->turn);
-	}
-	if (measure->own != NULL)
-		mutex_leave(&measure->own->modules);
-	return ret;
-}
 
 static uint64_t least(uint64_t one, uint64_t other)
 {
@@ -195,20 +95,20 @@ static CUresult count(struct measure *measure, CUresult ret, enum ledger_kind ki
 	struct measure measure;                                                                   \
 	CUresult ret;                                                                             \
                                                                                                   \
-	begin(&measure);                                                                          \
+	measure_begin(&measure);                                                                          \
 	ret = load;                                                                               \
-	bytes = ret == CUDA_SUCCESS ? taken(&measure, false) : 0;                                 \
+	bytes = ret == CUDA_SUCCESS ? measure_taken(&measure, false) : 0;                                 \
 	for (int i = 0; i < TRIES && bytes > LARGE && unload == CUDA_SUCCESS; i++) {              \
-		before = least(bytes, taken(&measure, true));                                     \
+		before = least(bytes, measure_taken(&measure, true));                                     \
 		ret = load;                                                                       \
-		bytes = ret == CUDA_SUCCESS ? taken(&measure, false) : 0;                         \
+		bytes = ret == CUDA_SUCCESS ? measure_taken(&measure, false) : 0;                         \
 		if (!about(bytes, before))                                                        \
 			continue;                                                                 \
 		bytes = least(bytes, before);                                                     \
 		break;                                                                            \
 	}                                                                                         \
 	before = ret == CUDA_SUCCESS ? image : 0;                                                 \
-	ret = finish(&measure, count(&measure, ret, kind, (uintptr_t)made, bytes, before));       \
+	ret = measure_finish(&measure, count(&measure, ret, kind, (uintptr_t)made, bytes, before));       \
 	*out = made;                                                                              \
 	return ret
 
@@ -268,7 +168,7 @@ CUresult EXPORT cuLibraryLoadFromFile(CUlibrary *out, const char *path, int *jit
 static bool enter_turn(struct process **own)
 {
 	*own = process_own();
-	return enter(*own) != MUTEX_MISSED;
+	return measure_enter(*own) != MUTEX_MISSED;
 }
 
 CUresult EXPORT cuModuleUnload(CUmodule module)
@@ -370,7 +270,7 @@ static CUresult beyond(const struct measure *measure, CUresult ret, uint64_t byt
 static CUresult live(struct measure *measure, const struct charge *charge, CUresult ret, CUlibrary library,
 		     unsigned int ask)
 {
-	uint64_t bytes = taken(measure, false);
+	uint64_t bytes = measure_taken(measure, false);
 	struct ledger_entry entry, part;
 
 	if (measure->card == NULL)
@@ -393,19 +293,34 @@ static CUresult live(struct measure *measure, const struct charge *charge, CUres
                                                                                                   \
 	if (NESTED || !first_in_context(library, ask))                                            \
 		return DRIVER(name)(__VA_ARGS__);                                                 \
-	begin(&measure);                                                                          \
+	measure_begin(&measure);                                                                          \
 	if (!reserve_image(&measure, library_image(library), &charge))                            \
-		return finish(&measure, charge.why);                                              \
-	return finish(&measure, live(&measure, &charge, CALL(name, __VA_ARGS__), library, ask))
+		return measure_finish(&measure, charge.why);                                              \
+	return measure_finish(&measure, live(&measure, &charge, CALL(name, __VA_ARGS__), library, ask))
 
 CUresult EXPORT cuLibraryGetModule(CUmodule *out, CUlibrary library)
 {
 	ASK(cuLibraryGetModule, library, ASKED_FOR_PART, out, library);
 }
 
-CUresult EXPORT cuLibraryGetKernel(CUkernel *out, CUlibrary library, const char *name)
+static CUresult get_kernel(CUkernel *out, CUlibrary library, const char *name)
 {
 	ASK(cuLibraryGetKernel, library, ASKED_FOR_PART, out, library, name);
+}
+
+CUresult EXPORT cuLibraryGetKernel(CUkernel *out, CUlibrary library, const char *name)
+{
+	CUkernel kernel;
+	CUresult ret;
+
+	if (NESTED || out == NULL)
+		return DRIVER(cuLibraryGetKernel)(out, library, name);
+	kernel = *out;
+	ret = get_kernel(&kernel, library, name);
+	*out = kernel;
+	if (ret == CUDA_SUCCESS)
+		local_kernel(kernel);
+	return ret;
 }
 
 CUresult EXPORT cuLibraryGetGlobal(CUdeviceptr *out, size_t *bytes, CUlibrary library,
@@ -436,16 +351,28 @@ static bool loads_lazily(void)
 	return CALL(cuModuleGetLoadingMode, &mode) == CUDA_SUCCESS && mode == CU_MODULE_LAZY;
 }
 
+static CUresult get_function(void **out, CUkernel kernel)
+{
+	CUlibrary library = library_of(kernel);
+
+	if (!first_in_context(library, ASKED_FOR_PART) && !loads_lazily())
+		return CALL(cuKernelGetFunction, out, kernel);
+	ASK(cuKernelGetFunction, library, ASKED_FOR_FUNCTION, out, kernel);
+}
+
 CUresult EXPORT cuKernelGetFunction(void **out, CUkernel kernel)
 {
-	CUlibrary library;
+	void *function;
+	CUresult ret;
 
 	if (NESTED || out == NULL || kernel == NULL)
 		return DRIVER(cuKernelGetFunction)(out, kernel);
-	library = library_of(kernel);
-	if (!first_in_context(library, ASKED_FOR_PART) && !loads_lazily())
-		return DRIVER(cuKernelGetFunction)(out, kernel);
-	ASK(cuKernelGetFunction, library, ASKED_FOR_FUNCTION, out, kernel);
+	function = *out;
+	ret = get_function(&function, kernel);
+	*out = function;
+	if (ret == CUDA_SUCCESS)
+		local_function(function);
+	return ret;
 }
 
 /* True: no function of the module was asked for yet. One of which nothing is known counts by NVML's list. */
@@ -459,7 +386,7 @@ static bool first_of_module(CUmodule module)
 /* As live(): the first function's code is the module's. */
 static CUresult module_live(struct measure *measure, const struct charge *charge, CUresult ret, CUmodule module)
 {
-	uint64_t bytes = taken(measure, false);
+	uint64_t bytes = measure_taken(measure, false);
 	struct ledger_entry entry;
 
 	if (measure->card == NULL)
@@ -473,15 +400,30 @@ static CUresult module_live(struct measure *measure, const struct charge *charge
 	return beyond(measure, ret, bytes);
 }
 
-CUresult EXPORT cuModuleGetFunction(void **out, CUmodule module, const char *name)
+static CUresult get_of_module(void **out, CUmodule module, const char *name)
 {
 	struct measure measure;
 	struct charge charge;
 
-	if (NESTED || out == NULL || name == NULL || !first_of_module(module) || !loads_lazily())
-		return DRIVER(cuModuleGetFunction)(out, module, name);
-	begin(&measure);
+	if (!first_of_module(module) || !loads_lazily())
+		return CALL(cuModuleGetFunction, out, module, name);
+	measure_begin(&measure);
 	if (!reserve_image(&measure, 0, &charge))
-		return finish(&measure, charge.why);
-	return finish(&measure, module_live(&measure, &charge, CALL(cuModuleGetFunction, out, module, name), module));
+		return measure_finish(&measure, charge.why);
+	return measure_finish(&measure, module_live(&measure, &charge, CALL(cuModuleGetFunction, out, module, name), module));
+}
+
+CUresult EXPORT cuModuleGetFunction(void **out, CUmodule module, const char *name)
+{
+	void *function;
+	CUresult ret;
+
+	if (NESTED || out == NULL || name == NULL)
+		return DRIVER(cuModuleGetFunction)(out, module, name);
+	function = *out;
+	ret = get_of_module(&function, module, name);
+	*out = function;
+	if (ret == CUDA_SUCCESS)
+		local_function(function);
+	return ret;
 }

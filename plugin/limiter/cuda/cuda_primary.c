@@ -35,7 +35,7 @@ static void unlock(const struct primary *primary)
 static void note(const struct primary *primary, CUcontext context)
 {
 	if (primary->own != NULL)
-		primary->own->primary[primary->device] = (uint64_t)(uintptr_t)context;
+		__atomic_store_n(&primary->own->primary[primary->device], (uint64_t)(uintptr_t)context, __ATOMIC_RELEASE);
 }
 
 /* 1: it is there, 0: it is not, -1: the driver does not say. */
@@ -65,6 +65,35 @@ static void count_seen(struct charge *charge, CUdevice device, CUcontext context
 		usage_add(card_index(charge->card), charge->bytes);
 	}
 	context_made(charge, CUDA_SUCCESS, context);
+}
+
+/* Where the driver has another one now, its first user counts that. */
+bool primary_is_name(CUcontext context, CUdevice device)
+{
+	struct process *own = process_own();
+	uint64_t now;
+
+	if (own == NULL || device < 0 || device >= DEVICES_MAX ||
+	    __atomic_load_n(&own->ended[device], __ATOMIC_ACQUIRE) != (uintptr_t)context)
+		return false;
+	now = __atomic_load_n(&own->primary[device], __ATOMIC_ACQUIRE);
+	return (now != 0 && now != (uintptr_t)context) || active(device) == 0;
+}
+
+/* So that its release or reset is seen to end it. */
+void primary_seen(CUcontext context, CUdevice device)
+{
+	struct primary primary;
+	CUcontext found = NULL;
+
+	lock(&primary, device);
+	if (primary.own != NULL && primary.context == NULL && active(device) == 1 &&
+	    CALL(cuDevicePrimaryCtxRetain, &found, device) == CUDA_SUCCESS) {
+		CALL(cuDevicePrimaryCtxRelease_v2, device);
+		if (found == context)
+			note(&primary, context);
+	}
+	unlock(&primary);
 }
 
 static CUresult retain(const struct primary *primary, CUcontext *out, CUdevice device)
@@ -118,7 +147,7 @@ static void end(const struct primary *primary, bool reset)
 	if (stays && !reset)
 		return;
 	if (!stays) {
-		__atomic_store_n(&primary->own->ended[primary->device], primary->own->primary[primary->device], __ATOMIC_RELAXED);
+		__atomic_store_n(&primary->own->ended[primary->device], (uintptr_t)primary->context, __ATOMIC_RELEASE);
 		note(primary, NULL);
 	}
 	context_ended(primary->context, primary->number, stays);

@@ -3,6 +3,7 @@
  *
  * Each thread that the card can run at once has a stack. */
 #include "charge.h"
+#include "setting.h"
 
 static uint64_t threads_at_once(void)
 {
@@ -34,6 +35,11 @@ static uint64_t product(uint64_t one, uint64_t other)
 	uint64_t bytes;
 
 	return __builtin_mul_overflow(one, other, &bytes) ? UINT64_MAX : bytes;
+}
+
+uint64_t setting_of_threads(uint64_t bytes)
+{
+	return product(bytes, threads_at_once());
 }
 
 /* Change what a setting counts for by what the driver made of it. An entry's references are what the

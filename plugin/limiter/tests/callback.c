@@ -36,9 +36,10 @@ static CUcontext again;
 
 static void make_another(void)
 {
+	static int began;
 	CUdeviceptr at;
 
-	if (again != NULL)
+	if (began++ != 0)
 		return;
 	MUST(CU(cuCtxCreate_v2)(&again, 0, 0) == CUDA_SUCCESS && CU(cuMemAlloc_v2)(&at, 10 * MIB) == CUDA_SUCCESS);
 }
@@ -58,6 +59,29 @@ static void address_comes_again(void (*calls)(void (*)(void)))
 	MUST(client_free() == before - 14 * MIB);
 	MUST(CU(cuCtxDestroy_v2)(again) == CUDA_SUCCESS && CU(cuDevicePrimaryCtxRetain)(&context, 0) == CUDA_SUCCESS);
 	MUST(CU(cuCtxSetCurrent)(context) == CUDA_SUCCESS && client_free() == before);
+}
+
+static CUdeviceptr early;
+
+static void allocate_early(void)
+{
+	if (early == 0)
+		MUST(CU(cuMemAlloc_v2)(&early, 10 * MIB) == CUDA_SUCCESS);
+}
+
+/* Who is told of a new context takes memory in it at once: both count, the context once, until it ends. */
+static void context_is_told_of(void (*calls)(void (*)(void)))
+{
+	uint64_t before = client_free();
+	CUcontext first = NULL, context;
+
+	MUST(CU(cuCtxGetCurrent)(&first) == CUDA_SUCCESS);
+	calls(allocate_early);
+	MUST(CU(cuCtxCreate_v2)(&context, 0, 0) == CUDA_SUCCESS && early != 0);
+	calls(NULL);
+	MUST(client_free() == before - (4 + 10) * MIB);
+	MUST(CU(cuCtxDestroy_v2)(context) == CUDA_SUCCESS);
+	MUST(CU(cuCtxSetCurrent)(first) == CUDA_SUCCESS && client_free() == before);
 }
 
 static CUcontext primary;
@@ -157,6 +181,7 @@ int main(int argc, char **argv)
 	MUST(deepest > 3 && client_free() == 59 * MIB);
 	MUST(CU(cuMemFreeAsync)(at, NULL) == CUDA_SUCCESS && client_free() == 60 * MIB);
 	next = (uint64_t *)dlsym(driver, "null_driver_handle");
+	context_is_told_of(calls);
 	address_comes_again(calls);
 	memory_comes_again(calls, next);
 	place_comes_again(calls);

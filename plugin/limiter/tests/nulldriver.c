@@ -131,6 +131,7 @@ API CUresult cuCtxCreate_v2(CUcontext *out, unsigned int flags, CUdevice device)
 		made = malloc(sizeof(*made));
 	*made = device;
 	*out = current = (CUcontext)made;
+	call_back();			/* as CUPTI is told of a context */
 	return device < DEVICES ? CUDA_SUCCESS : 101;
 }
 

@@ -8,9 +8,12 @@ from edgegpu_core.deviceid import DeviceKind, count_by_card, parse
 from edgegpu_core.ledger import CheckpointEntry
 from edgegpu_core.model import CORE_PER_CARD
 from edgegpu_core.nodeview import NodeView
+from edgegpu_core.podview import PodView
 from edgegpu_core.request import ContainerRequest, ContainerRole
+from edgegpu_plugin.config.schema import IsolationSection
 from edgegpu_plugin.containers.container_folder import FolderState
 from edgegpu_plugin.containers.held.container_state import ContainerIsolation
+from edgegpu_plugin.containers.held.reasons import BEFORE, CHOSEN, NOT_PRELOADED
 from edgegpu_plugin.containers.limiter_files import PIPE_FOLDER, PRELOAD_LIST
 from edgegpu_plugin.containers.usage_file import uuid_digits
 from edgegpu_plugin.errors import LiveLimitError, PluginError, UnknownContainerError
@@ -92,6 +95,16 @@ def units_by_card(view: NodeView, uid: str, container: str) -> dict[str, int]:
     slots = {slot.uuid: slot.units for slot in view.slots}
     whole = {card: slots.get(card, 0) for card, count in core.items() if count == CORE_PER_CARD}
     return {card: max(units.get(card, 0), whole.get(card, 0)) for card in sorted(units | core)}
+
+
+def unheld(pod: PodView | None, settings: IsolationSection, *, by_runtime: bool) -> ContainerIsolation:
+    """Return the state of a container that nothing holds: `off` where the node or, as it may, its pod says so."""
+    chosen = "" if pod is None else pod.choice.isolation
+    if chosen == PluginIsolation.NONE and chosen in settings.chosen_by_pods:
+        return ContainerIsolation("off", CHOSEN)
+    if not settings.mode.has_limiter:
+        return ContainerIsolation("off")
+    return ContainerIsolation("degraded", NOT_PRELOADED if by_runtime else BEFORE)
 
 
 def enforced(states: Sequence[FolderState], units: Mapping[str, int], unit_bytes: int) -> ContainerIsolation:

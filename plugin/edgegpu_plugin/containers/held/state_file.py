@@ -1,23 +1,41 @@
-"""A container's state in its own folder, where its programs can read it and cannot write it."""
+"""A container's state in its own folder: its programs can read it there, and cannot change it."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 
-from edgegpu_base.errors import EdgegpuError
-from edgegpu_base.files import write_if_changed
-from edgegpu_plugin.containers.bypass import ContainerKey
+from edgegpu_plugin.containers.container_folder import ContainerFolders
 from edgegpu_plugin.containers.held.container_state import ContainerIsolation
+from edgegpu_plugin.errors import PluginError
 
 _LOG = logging.getLogger(__name__)
 
 
-def tell_inside(folders: Mapping[ContainerKey, list[Path]], states: Mapping[ContainerKey, ContainerIsolation]) -> None:
-    """Write each container's state into the folders that it has, as the file `state`; it makes none."""
-    for key, found in states.items():
+class StateFiles:
+    """Writes the file `state`: `enforced`, or `degraded` and why."""
+
+    def __init__(self, folders: ContainerFolders, with_room: Callable[[Callable[[], None]], None]) -> None:
+        """Write into these folders.
+
+        Args:
+            folders: the containers' folders.
+            with_room: makes a write, and room for it where containers have filled the file system.
+        """
+        self._folders = folders
+        self._with_room = with_room
+        self._failed: set[Path] = set()
+        """Folders whose last write has failed: that is logged once."""
+
+    def tell(self, folders: Iterable[Path], found: ContainerIsolation) -> None:
+        """Write a container's state into those of its folders that are there."""
         text = f"{found.state}: {found.reason}\n" if found.reason else f"{found.state}\n"
-        for folder in filter(Path.is_dir, folders[key]):
+        for folder in filter(Path.is_dir, folders):
             try:
-                write_if_changed(folder / "state", text)
-            except EdgegpuError as error:
-                _LOG.warning("%s", error)
+                self._with_room(partial(self._folders.write_state, folder, text))
+            except PluginError as error:
+                if folder not in self._failed:
+                    _LOG.warning("%s", error)
+                self._failed.add(folder)
+            else:
+                self._failed.discard(folder)
