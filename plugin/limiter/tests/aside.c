@@ -39,15 +39,7 @@ static void move(int pid, int rounds)
 	}
 }
 
-static void take(uint64_t most, int rounds)
-{
-	for (int i = 0; i < rounds; i++) {
-		CUdeviceptr at;
-
-		if (is_given(CU(cuMemAlloc_v2)(&at, 1 + draw() * 64ull % most)))
-			MUST(CU(cuMemFree_v2)(at) == CUDA_SUCCESS);
-	}
-}
+#define LIFE 30				/* rounds of a process that takes memory; then the next */
 
 static void begin(void)
 {
@@ -55,11 +47,35 @@ static void begin(void)
 	char name[64];
 
 	client_open("libcuda.so.1");
-	client_start();
+	while (!client_try_start())	/* others may hold all of it for a moment */
+		told++;
 	for (int i = 0; i < 4; i++) {
 		snprintf(name, sizeof(name), "cuCheckpointProcess%s", names[i]);
 		go[i] = (CUresult (*)(int, void *))client_symbol(name);
 	}
+}
+
+/* In one process after the other: what has ended counts until the driver has taken it back. */
+static void take(uint64_t most, int rounds, const int answer[2])
+{
+	unsigned int sum = 0;
+
+	for (int i = 0; i < rounds; i += LIFE) {
+		if (fork() == 0) {
+			CUdeviceptr at;
+
+			told = 0;
+			begin();
+			for (int j = 0; j < LIFE; j++)
+				if (is_given(CU(cuMemAlloc_v2)(&at, 1 + draw() * 64ull % most)) && j < LIFE - 1)
+					MUST(CU(cuMemFree_v2)(at) == CUDA_SUCCESS);
+			MUST(write(answer[1], &told, sizeof(told)) == sizeof(told));
+			_exit(0);
+		}
+		MUST(wait(NULL) > 0 && read(answer[0], &told, sizeof(told)) == sizeof(told));
+		sum += told;
+	}
+	told = sum;
 }
 
 static int hold(uint64_t bytes, const int ready[2])
@@ -80,7 +96,7 @@ static int hold(uint64_t bytes, const int ready[2])
 int main(int argc, char **argv)
 {
 	uint64_t held = argc == 4 ? strtoull(argv[1], NULL, 10) * MIB : 0, limit = held != 0 ? strtoull(argv[2], NULL, 10) * MIB : 0;
-	int ready[2], pid, status;
+	int ready[2], answer[2], pid, status;
 	unsigned int sum = 0;
 
 	MUST(held != 0 && limit > held && pipe(ready) == 0);
@@ -88,11 +104,13 @@ int main(int argc, char **argv)
 	for (int i = 0; i < 4; i++) {
 		if (fork() != 0)
 			continue;
-		begin();
-		if (i < 2)
+		MUST(pipe(answer) == 0);
+		if (i < 2) {
+			begin();
 			move(pid, atoi(argv[3]));
-		else
-			take(limit, atoi(argv[3]));
+		} else {
+			take(limit, atoi(argv[3]), answer);
+		}
 		MUST(write(ready[1], &told, sizeof(told)) == sizeof(told));
 		return 0;
 	}

@@ -5,14 +5,33 @@
 
 #include "client.h"
 
+#define THREADS 8
+#define ROUNDS 300
+
+static pthread_barrier_t all;
 static CUcontext context;
 
 static void *enter(void *unused)
 {
+	__typeof__(&cuCtxSetCurrent) set = CU(cuCtxSetCurrent);
+	__typeof__(&cuMemGetInfo_v2) ask = CU(cuMemGetInfo_v2);
+	size_t free_bytes, total;
+
 	(void)unused;
-	MUST(CU(cuCtxSetCurrent)(context) == CUDA_SUCCESS);
-	client_free();
+	pthread_barrier_wait(&all);
+	MUST(set(context) == CUDA_SUCCESS && ask(&free_bytes, &total) == CUDA_SUCCESS);
 	return NULL;
+}
+
+/* It counts once, whichever thread is first. */
+static void count_once(void)
+{
+	pthread_t threads[THREADS];
+
+	for (int i = 0; i < THREADS; i++)
+		MUST(pthread_create(&threads[i], NULL, enter, NULL) == 0);
+	for (int i = 0; i < THREADS; i++)
+		MUST(pthread_join(threads[i], NULL) == 0);
 }
 
 int main(int argc, char **argv)
@@ -20,16 +39,21 @@ int main(int argc, char **argv)
 	void *driver = argc == 3 ? dlopen(argv[1], RTLD_NOW | RTLD_LOCAL) : NULL;
 	__typeof__(&cuCtxCreate_v2) create = driver != NULL ? (__typeof__(&cuCtxCreate_v2))dlsym(driver, "cuCtxCreate_v2") : NULL;
 	uint64_t before, bytes = create != NULL ? strtoull(argv[2], NULL, 10) * MIB : 0;
-	pthread_t threads[8];
 	CUdeviceptr at;
 
 	MUST(create != NULL);
 	client_open("libcuda.so.1");
-	MUST(CU(cuInit)(0) == CUDA_SUCCESS && create(&context, 0, 0) == CUDA_SUCCESS);
-	for (int i = 0; i < 8; i++)	/* it counts once, whoever is first */
-		MUST(pthread_create(&threads[i], NULL, enter, NULL) == 0);
-	for (int i = 0; i < 8; i++)
-		MUST(pthread_join(threads[i], NULL) == 0);
+	MUST(CU(cuInit)(0) == CUDA_SUCCESS && pthread_barrier_init(&all, NULL, THREADS) == 0);
+	before = 0;
+	for (int i = 0; i < ROUNDS; i++) {
+		MUST(create(&context, 0, 0) == CUDA_SUCCESS);
+		count_once();
+		MUST(before == 0 || client_free() == before);
+		before = client_free();
+		MUST(CU(cuCtxDestroy_v2)(context) == CUDA_SUCCESS);
+	}
+	MUST(create(&context, 0, 0) == CUDA_SUCCESS);
+	count_once();
 	printf("%d\n", CU(cuMemAlloc_v2)(&at, bytes));
 	before = client_free();
 	MUST(CU(cuCtxDestroy_v2)(context) == CUDA_SUCCESS);
