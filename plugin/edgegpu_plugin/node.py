@@ -29,6 +29,7 @@ from edgegpu_plugin.config.schema import PluginConfig
 from edgegpu_plugin.containers.bypass import ContainerKey
 from edgegpu_plugin.containers.cgroups import owner_of_process
 from edgegpu_plugin.containers.held.ended_slots import EndedSlots
+from edgegpu_plugin.containers.held.state_file import StateLook
 from edgegpu_plugin.containers.injector import Injector
 from edgegpu_plugin.containers.isolation import IsolatedContainers
 from edgegpu_plugin.containers.limit_requests import LimitRequests
@@ -88,6 +89,7 @@ class NodePart:
         self._selftest = self._node_selftest(results)
         self._compute = self._compute_control()
         self._ended_slots = EndedSlots(self._isolation.folders)
+        self._state_look = StateLook(self._tell_inside, self._isolation.folders)
         self.injector = self._injector(objects)
         self._kubelet_file = config.paths.state / "kubelet-version"
         self.injector.learn_kubelet(_read_line(self._kubelet_file))
@@ -225,6 +227,7 @@ class NodePart:
             Task("nvml", self.nvml.run, self.nvml.stop),
             Task("compute", self._compute.run, self._compute.stop),
             Task("slots", self._ended_slots.run, self._ended_slots.stop),
+            Task("states", self._state_look.run, self._state_look.stop),
             Task("pods", self._follow_pods, self._stop_pods),
             Task("selftest", self._selftest.run, self._selftest.stop),
             Task("reconciler", lambda: self.reconciler.run(self._stopping.is_set), self._stop_reconciler),
@@ -282,6 +285,9 @@ class NodePart:
             for one in found
         )
 
+    def _tell_inside(self) -> None:
+        self._isolation.tell_inside(by_runtime=self.injector.is_by_runtime)
+
     def _look_at_images(self, snapshot: Snapshot) -> None:
         if self._isolation.look_at_images(snapshot):
             mark_changed(self._config.paths.run)
@@ -330,7 +336,6 @@ class NodePart:
         self._memory_use.take(time.time(), processes)
         if self._isolation.look(processes):
             mark_changed(self._config.paths.run)
-        self._isolation.tell_inside(by_runtime=self.injector.is_by_runtime)
         self._compute.look(processes)
 
     def _unit_changed(self, model: ResourceModel) -> None:

@@ -277,7 +277,8 @@ def test_a_folder_lives_as_long_as_its_container(k3s: K3s, namespace: str, clien
     node.start()
     wait_until(lambda: node.status()["kubelet"]["registered"], what="the plugin is back")
     assert isolation(k3s, "gone")["state"] == "enforced"
-    assert run(k3s, namespace, "gone", "cat", "/run/edgegpu/container/state") == ["enforced"]
+    read = ("sh", "-c", "cat /run/edgegpu/container/state || :")
+    wait_until(lambda: run(k3s, namespace, "gone", *read) == ["enforced"], what="it is told so inside")
     assert run(k3s, namespace, "gone", "/client/memory_client", "2000") == [OOM]
     k3s.clear(namespace)
 

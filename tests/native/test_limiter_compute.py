@@ -35,9 +35,9 @@ from edgegpu_sim.driver import SimCard, SimDriver, make_card
 SECONDS = {100 * US: 2, MS: 2, 50 * MS: 10}
 """For so long kernels are measured, by their ns."""
 STRETCHES = 5
-WAYS_TO_LAUNCH = ["none", "other", "priority", "green", "in-green"]
+WAYS_TO_LAUNCH = ["none", "other", "priority", "green", "in-green", "legacy", "per-thread"]
 """With no context current or another one; in streams of two priorities; in a green context's stream, from outside and
-from inside (plugin/limiter/tests/compute.c).
+from inside; in the default stream, the legacy one and the thread's (plugin/limiter/tests/compute.c).
 """
 
 Make = Callable[..., Container]

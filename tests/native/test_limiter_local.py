@@ -22,7 +22,7 @@ def test_as_much_as_the_largest_kernel_needs_counts_until_its_context_ends(
     driver = SimDriver.create(tmp_path / "box", [card], build=simdriver_build, versions=versions)
     container = make_container(tmp_path / "container", limiter_build, driver.libraries)
     container.limit((card, LIMIT_MIB), context_mib=CONTEXT_MIB)
-    program = compile_program(tmp_path / "local", limiter_build, ["tests/local.c"])
+    program = compile_program(tmp_path / "local", limiter_build, ["tests/local.c"], "-pthread")
     free: dict[str, int] = {}
     with subprocess.Popen(
         [program], env=container.environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -43,6 +43,12 @@ def test_as_much_as_the_largest_kernel_needs_counts_until_its_context_ends(
         "at": 0,
         "smaller": 0,
         "kernel": LEFT_MIB - 21 * STEP_MIB,
+        "stack": LEFT_MIB - 21 * STEP_MIB,
+        "larger": LEFT_MIB - 25 * STEP_MIB,
+        "lower": LEFT_MIB - 22 * STEP_MIB,
         "ended": LEFT_MIB,
+        "elsewhere": LEFT_MIB - CONTEXT_MIB - 20 * STEP_MIB,
+        "nowhere": LEFT_MIB - CONTEXT_MIB - 40 * STEP_MIB,
+        "back": LEFT_MIB,
     }
     assert container.refused() == 2

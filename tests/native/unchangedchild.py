@@ -116,18 +116,29 @@ def _open() -> None:
     assert _answer("cuCtxSetCurrent", context) == 0
 
 
+def _first_device(library: ctypes.CDLL) -> ctypes.c_void_p:
+    device = ctypes.c_void_p()
+    assert library.nvmlInit_v2() == 0
+    assert library.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(device)) == 0
+    return device
+
+
 def answers(calls: Mapping[str, tuple[int | bytes, ...]], *, opened: bool) -> dict[str, object]:
     """Return what each function answers, each in a process of its own: -N where signal N ended that."""
     told: dict[str, object] = {}
     for name, args in calls.items():
-        library = ctypes.CDLL("libcuda.so.1")
+        is_nvml = name.startswith("nvml")
+        library = ctypes.CDLL("libnvidia-ml.so.1" if is_nvml else "libcuda.so.1")
         if not hasattr(library, name):
             continue
         child = os.fork()
         if child == 0:
-            if opened:
+            given: list[object] = [one if isinstance(one, bytes) else ctypes.c_void_p(one) for one in args]
+            if opened and is_nvml:
+                given[0] = _first_device(library)
+            elif opened:
                 _open()
-            answer = getattr(library, name)(*(one if isinstance(one, bytes) else ctypes.c_void_p(one) for one in args))
+            answer = getattr(library, name)(*given)
             os._exit(0 if answer == 0 else 1 + answer % 250)
         told[name] = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     return told

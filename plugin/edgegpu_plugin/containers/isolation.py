@@ -261,9 +261,10 @@ class IsolatedContainers:
 
     def tell_inside(self, *, by_runtime: bool) -> None:
         """Leave each container's state in the folder that it has now."""
+        view = (snapshot := self._state.snapshot()).view
+        states = self.states(snapshot, by_runtime=by_runtime)  # takes a while where MPS's daemon is asked
         with self._changing:
-            view = (snapshot := self._state.snapshot()).view
-            for key, found in self.states(snapshot, by_runtime=by_runtime).items():
+            for key, found in states.items():
                 owned = self._sharing.owned(view, self._entries_of(view, *key))
                 self._state_files.tell(self._folders(owned), found)
 

@@ -249,7 +249,7 @@ def forget_slot(file: int, slot: UsageSlot) -> None:
 def users_of(path: Path, namespaces: frozenset[int] | None, proc: Path = Path("/proc")) -> list[int]:
     """Return the processes of some PID namespaces, None for any, that have a usage file mapped.
 
-    A process that has ended by all but name (a zombie) maps nothing, nor does one that is about to.
+    A process that has ended by all but name (a zombie) maps nothing. Nor does one that is about to end.
     """
     folders = proc.iterdir() if namespaces is None or namespaces else iter(())
     return [int(one.name) for one in folders if one.name.isdigit() and _uses(one, namespaces, path)]

@@ -17,7 +17,7 @@ enum ledger_kind {
 	LEDGER_MODULE,			/* `references` is 2 once one of its functions was asked for */
 	LEDGER_LIVE,			/* what a library has in a context; `references` has its number and what was
 					 * asked for there (cuda_module.c) */
-	LEDGER_SETTING,			/* cuCtxSetLimit; local memory beyond the stack */
+	LEDGER_SETTING,			/* cuCtxSetLimit; local memory (cuda_stack.c) */
 	/* What outlives any. */
 	LEDGER_BACKING,			/* cuMemCreate; `of` is its number (cuda_virtual.c) */
 	LEDGER_MAPPING,			/* cuMemMap; `bytes` of address, `of` is its backing, `references` that one's number */
@@ -30,7 +30,7 @@ enum ledger_kind {
 	LEDGER_EXECUTABLE,		/* cuda_graph.h */
 	LEDGER_LIBRARY,			/* `references` is its number, `bytes` its image's size; what it has of the card
 					 * is LEDGER_LIVE */
-	LEDGER_LOCAL,			/* a function or kernel; `bytes` of local memory that each of its threads needs */
+	LEDGER_LOCAL,			/* a function or kernel; `bytes` that each of its threads needs (cuda_local.c) */
 };
 
 struct ledger_entry {

@@ -110,7 +110,8 @@ struct process {
 	unsigned int accounts_known;	/* how many; atomic */
 	bool pooled;		/* something is in the ledger as LEDGER_POOLED, or was; atomic */
 	bool accounts_moved;	/* something was freed since they were last looked at; atomic */
-	bool locals;		/* something is in the ledger as LEDGER_LOCAL, or was; atomic */
+	unsigned int locals;	/* how often something was put into the ledger as LEDGER_LOCAL; atomic */
+	struct mutex stacks;	/* held while what the threads of a context have changes in the ledger */
 	unsigned int libraries;	/* the number of the last one that was loaded; atomic */
 	struct deep_mutex modules;	/* held while code is loaded or unloaded, and what it takes measured */
 	struct mutex graphs;	/* guards the two below */

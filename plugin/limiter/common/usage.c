@@ -308,7 +308,7 @@ bool usage_uuid(int card, uint8_t out[16])
 	return true;
 }
 
-/* A thread's number stands for its process too, as it does for the driver. */
+/* A thread's number stands for its process too, as it is assumed to do for the driver (it does for NVIDIA's tool). */
 static bool is_of(const struct usage_slot *slot, int pid, uint64_t namespace)
 {
 	char path[64];

@@ -11,7 +11,7 @@ CUresult EXPORT cuLaunchKernel(void *function, unsigned int gx, unsigned int gy,
 			       unsigned int bx, unsigned int by, unsigned int bz, unsigned int shared,
 			       CUstream stream, void **params, void **extra)
 {
-	LOCAL(function);
+	LOCAL(function, stream);
 	MEASURED(cuLaunchKernel, stream, false, function, gx, gy, gz, bx, by, bz, shared, stream, params,
 		 extra);
 }
@@ -20,7 +20,7 @@ CUresult EXPORT cuLaunchKernel_ptsz(void *function, unsigned int gx, unsigned in
 				    unsigned int bx, unsigned int by, unsigned int bz, unsigned int shared,
 				    CUstream stream, void **params, void **extra)
 {
-	LOCAL(function);
+	LOCAL(function, stream);
 	MEASURED(cuLaunchKernel_ptsz, stream, true, function, gx, gy, gz, bx, by, bz, shared, stream,
 		 params, extra);
 }
@@ -35,7 +35,7 @@ CUresult EXPORT cuLaunchKernelEx(const struct CUlaunch_config *config, void *fun
 	if (config == NULL)
 		return DRIVER(cuLaunchKernelEx)(config, function, params, extra);
 	own = *(const volatile struct CUlaunch_config *)config;
-	LOCAL(function);
+	LOCAL(function, own.stream);
 	MEASURED(cuLaunchKernelEx, own.stream, false, &own, function, params, extra);
 }
 
@@ -47,7 +47,7 @@ CUresult EXPORT cuLaunchKernelEx_ptsz(const struct CUlaunch_config *config, void
 	if (config == NULL)
 		return DRIVER(cuLaunchKernelEx_ptsz)(config, function, params, extra);
 	own = *(const volatile struct CUlaunch_config *)config;
-	LOCAL(function);
+	LOCAL(function, own.stream);
 	MEASURED(cuLaunchKernelEx_ptsz, own.stream, true, &own, function, params, extra);
 }
 
@@ -56,7 +56,7 @@ CUresult EXPORT cuLaunchCooperativeKernel(void *function, unsigned int gx, unsig
 					  unsigned int bz, unsigned int shared, CUstream stream,
 					  void **params)
 {
-	LOCAL(function);
+	LOCAL(function, stream);
 	MEASURED(cuLaunchCooperativeKernel, stream, false, function, gx, gy, gz, bx, by, bz, shared, stream,
 		 params);
 }
@@ -66,7 +66,7 @@ CUresult EXPORT cuLaunchCooperativeKernel_ptsz(void *function, unsigned int gx, 
 					       unsigned int bz, unsigned int shared, CUstream stream,
 					       void **params)
 {
-	LOCAL(function);
+	LOCAL(function, stream);
 	MEASURED(cuLaunchCooperativeKernel_ptsz, stream, true, function, gx, gy, gz, bx, by, bz, shared,
 		 stream, params);
 }
@@ -83,7 +83,7 @@ CUresult EXPORT cuLaunchCooperativeKernelMultiDevice(struct CUlaunch_params *lis
 		return DRIVER(cuLaunchCooperativeKernelMultiDevice)(list, count, flags);
 	for (unsigned int i = 0; i < known; i++) {
 		own[i] = *(const volatile struct CUlaunch_params *)&list[i];
-		LOCAL(own[i].function);
+		LOCAL(own[i].function, own[i].stream);
 	}
 	for (unsigned int i = known; i-- > 0;) {	/* downwards, as stacks grow: gpu_time.c goes by that */
 		gpu_time_begin(&launches[i], own[i].stream, false);
@@ -96,18 +96,18 @@ CUresult EXPORT cuLaunchCooperativeKernelMultiDevice(struct CUlaunch_params *lis
 
 CUresult EXPORT cuLaunch(void *function)
 {
-	LOCAL(function);
+	LOCAL(function, NULL);
 	MEASURED(cuLaunch, NULL, false, function);
 }
 
 CUresult EXPORT cuLaunchGrid(void *function, int width, int height)
 {
-	LOCAL(function);
+	LOCAL(function, NULL);
 	MEASURED(cuLaunchGrid, NULL, false, function, width, height);
 }
 
 CUresult EXPORT cuLaunchGridAsync(void *function, int width, int height, CUstream stream)
 {
-	LOCAL(function);
+	LOCAL(function, stream);
 	MEASURED(cuLaunchGridAsync, stream, false, function, width, height, stream);
 }

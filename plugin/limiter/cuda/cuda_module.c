@@ -287,11 +287,12 @@ static CUresult live(struct measure *measure, const struct charge *charge, CUres
 	return beyond(measure, ret, bytes);
 }
 
-#define ASK(name, library, ask, ...)                                                              \
+/* `nested`: the hook is called by the driver below another one. */
+#define ASK(nested, name, library, ask, ...)                                                      \
 	struct measure measure;                                                                   \
 	struct charge charge;                                                                     \
                                                                                                   \
-	if (NESTED || !first_in_context(library, ask))                                            \
+	if (nested || !first_in_context(library, ask))                                            \
 		return DRIVER(name)(__VA_ARGS__);                                                 \
 	measure_begin(&measure);                                                                          \
 	if (!reserve_image(&measure, library_image(library), &charge))                            \
@@ -300,12 +301,12 @@ static CUresult live(struct measure *measure, const struct charge *charge, CUres
 
 CUresult EXPORT cuLibraryGetModule(CUmodule *out, CUlibrary library)
 {
-	ASK(cuLibraryGetModule, library, ASKED_FOR_PART, out, library);
+	ASK(NESTED, cuLibraryGetModule, library, ASKED_FOR_PART, out, library);
 }
 
 static CUresult get_kernel(CUkernel *out, CUlibrary library, const char *name)
 {
-	ASK(cuLibraryGetKernel, library, ASKED_FOR_PART, out, library, name);
+	ASK(false, cuLibraryGetKernel, library, ASKED_FOR_PART, out, library, name);
 }
 
 CUresult EXPORT cuLibraryGetKernel(CUkernel *out, CUlibrary library, const char *name)
@@ -326,13 +327,13 @@ CUresult EXPORT cuLibraryGetKernel(CUkernel *out, CUlibrary library, const char 
 CUresult EXPORT cuLibraryGetGlobal(CUdeviceptr *out, size_t *bytes, CUlibrary library,
 				   const char *name)
 {
-	ASK(cuLibraryGetGlobal, library, ASKED_FOR_PART, out, bytes, library, name);
+	ASK(NESTED, cuLibraryGetGlobal, library, ASKED_FOR_PART, out, bytes, library, name);
 }
 
 CUresult EXPORT cuLibraryGetManaged(CUdeviceptr *out, size_t *bytes, CUlibrary library,
 				    const char *name)
 {
-	ASK(cuLibraryGetManaged, library, ASKED_FOR_PART, out, bytes, library, name);
+	ASK(NESTED, cuLibraryGetManaged, library, ASKED_FOR_PART, out, bytes, library, name);
 }
 
 /* NULL: the driver does not say of which library a kernel is (before CUDA 12.5), or there is no such kernel. */
@@ -357,7 +358,7 @@ static CUresult get_function(void **out, CUkernel kernel)
 
 	if (!first_in_context(library, ASKED_FOR_PART) && !loads_lazily())
 		return CALL(cuKernelGetFunction, out, kernel);
-	ASK(cuKernelGetFunction, library, ASKED_FOR_FUNCTION, out, kernel);
+	ASK(false, cuKernelGetFunction, library, ASKED_FOR_FUNCTION, out, kernel);
 }
 
 CUresult EXPORT cuKernelGetFunction(void **out, CUkernel kernel)

@@ -80,20 +80,24 @@ bool primary_is_name(CUcontext context, CUdevice device)
 	return (now != 0 && now != (uintptr_t)context) || active(device) == 0;
 }
 
-/* So that its release or reset is seen to end it. */
+/* So that its release or reset is seen to end it. Whoever makes or ends one just now notes it himself: for that nobody
+ * waits, nor is the driver asked below its own call. */
 void primary_seen(CUcontext context, CUdevice device)
 {
-	struct primary primary;
+	struct process *own = device >= 0 && device < DEVICES_MAX ? process_own() : NULL;
+	struct primary primary = { .own = own, .device = device };
 	CUcontext found = NULL;
+	enum mutex_entry entry;
 
-	lock(&primary, device);
-	if (primary.own != NULL && primary.context == NULL && active(device) == 1 &&
+	entry = own != NULL ? mutex_enter_for(&own->primaries[device], THREAD, 0) : MUTEX_MISSED;
+	if (entry == MUTEX_ENTERED && active(device) == 1 &&
 	    CALL(cuDevicePrimaryCtxRetain, &found, device) == CUDA_SUCCESS) {
 		CALL(cuDevicePrimaryCtxRelease_v2, device);
 		if (found == context)
 			note(&primary, context);
 	}
-	unlock(&primary);
+	if (entry != MUTEX_MISSED)
+		mutex_leave(&own->primaries[device]);
 }
 
 static CUresult retain(const struct primary *primary, CUcontext *out, CUdevice device)

@@ -4,17 +4,17 @@
 
 #include "charge.h"
 
-/* The driver has given a function, or a kernel: what it needs is remembered, if that is much. */
-void local_function(void *function);
+/* The driver has given a function, or a kernel: what it needs is asked for at its first launch. */
+void local_function(const void *function);
 void local_kernel(CUkernel kernel);
 
-/* It is about to be launched in the current context. CUDA_ERROR_OUT_OF_MEMORY: what it needs would pass the limit. */
-CUresult local_launch(const void *function);
+/* It is about to be launched in a stream. CUDA_ERROR_OUT_OF_MEMORY: what it needs would pass the limit. */
+CUresult local_launch(const void *function, CUstream stream);
 
 /* In the hook of a launch: return from it where the kernel cannot have what it needs. */
-#define LOCAL(function)                                                                           \
+#define LOCAL(function, stream)                                                                   \
 	do {                                                                                      \
-		CUresult refused = NESTED ? CUDA_SUCCESS : local_launch(function);                \
+		CUresult refused = NESTED ? CUDA_SUCCESS : local_launch(function, stream);        \
 		if (__builtin_expect(refused != CUDA_SUCCESS, 0))                                 \
 			return refused;                                                           \
 	} while (0)

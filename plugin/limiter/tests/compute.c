@@ -54,8 +54,10 @@ struct windows {			/* one after the other, with nothing between them */
 
 /* How a program launches: "share", plainly; "own", it asks for multiprocessors of its own choice; "none" and "other",
  * while no context or another one is current; "priority", in streams of the highest and the lowest one in turn;
- * "green" and "in-green", in a stream of a green context, with the primary one or the green one current. */
-static const char *const ways[] = { "share", "own", "none", "other", "priority", "green", "in-green", NULL };
+ * "green" and "in-green", in a stream of a green context, with the primary one or the green one current; "legacy" and
+ * "per-thread", in the default stream, by its handle and without one in turn. */
+static const char *const ways[] = { "share", "own", "none", "other", "priority", "green", "in-green", "legacy",
+				    "per-thread", NULL };
 static const char *way = "share";
 static __typeof__(&cuLaunchKernel) launch_kernel;
 static void *spin;
@@ -102,8 +104,12 @@ static void start(void)
 static void launch(CUstream stream, uint64_t ns)
 {
 	void *params[] = { &ns };
+	static unsigned int number;
 
-	MUST(launch_kernel(spin, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL) == CUDA_SUCCESS);
+	if (is("per-thread") && number++ % 2 == 0)
+		MUST(CU(cuLaunchKernel_ptsz)(spin, 1, 1, 1, 1, 1, 1, 0, NULL, params, NULL) == CUDA_SUCCESS);
+	else
+		MUST(launch_kernel(spin, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL) == CUDA_SUCCESS);
 }
 
 static void green_stream(CUstream *out)
@@ -133,7 +139,14 @@ static unsigned int make_streams(CUstream streams[STREAMS])
 		MUST(CU(cuStreamCreateWithPriority)(&streams[1], 1, least) == CUDA_SUCCESS);
 		return 2;
 	}
-	if (is("green") || is("in-green"))
+	if (is("legacy")) {
+		streams[0] = NULL;
+		streams[1] = (CUstream)1;
+		return 2;
+	}
+	if (is("per-thread"))
+		streams[0] = (CUstream)2;
+	else if (is("green") || is("in-green"))
 		green_stream(&streams[0]);
 	else
 		MUST(CU(cuStreamCreate)(&streams[0], 0) == CUDA_SUCCESS);

@@ -1,9 +1,12 @@
 /* local.c - kernels whose threads need local memory, on the simulated driver: it counts from the first launch on, above the
  * first stack, as much as the largest kernel needs, and ends with the context. After each step it prints what is free in
  * MiB, and waits for a line. */
+#include <pthread.h>
 #include <string.h>
 
 #include "client.h"
+
+CUresult cuStreamCreate(CUstream *out, unsigned int flags);
 
 #define STACK 1024
 #define STEP 128			/* bytes for each of 40960 threads: 5 MiB */
@@ -30,9 +33,14 @@ static void *function(int bytes)
 	return found;
 }
 
+static CUresult launch_in(CUstream stream, void *what)
+{
+	return CU(cuLaunchKernel)(what, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL);
+}
+
 static CUresult launch(void *what)
 {
-	return CU(cuLaunchKernel)(what, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL);
+	return launch_in(NULL, what);
 }
 
 static CUresult launch_ex(void *what)
@@ -66,9 +74,59 @@ static CUdeviceptr leave(uint64_t mib)
 	return at;
 }
 
+static CUcontext context;
+static pthread_barrier_t both;
+static void *shared;
+
+static void *launch_at_once(void *unused)
+{
+	(void)unused;
+	MUST(CU(cuCtxSetCurrent)(context) == CUDA_SUCCESS);
+	pthread_barrier_wait(&both);
+	MUST(launch(shared) == CUDA_SUCCESS);
+	return NULL;
+}
+
+/* Two threads are the first to launch it in a context: it counts once. */
+static void race(void)
+{
+	uint64_t before = client_free();
+	pthread_t threads[2];
+	CUcontext outer = context;
+
+	MUST(pthread_barrier_init(&both, NULL, 2) == 0);
+	shared = function(STACK + 30 * STEP);
+	for (int i = 0; i < 200; i++) {
+		MUST(CU(cuCtxCreate_v2)(&context, 0, 0) == CUDA_SUCCESS);
+		for (int j = 0; j < 2; j++)
+			MUST(pthread_create(&threads[j], NULL, launch_at_once, NULL) == 0);
+		for (int j = 0; j < 2; j++)
+			MUST(pthread_join(threads[j], NULL) == 0);
+		MUST(client_free() == before - (100 + 30 * 5) * MIB);
+		MUST(CU(cuCtxDestroy_v2)(context) == CUDA_SUCCESS && client_free() == before);
+	}
+	context = outer;
+}
+
+/* In a stream of another context than the current one, which has it then. */
+static void elsewhere(void)
+{
+	CUcontext other;
+	CUstream stream;
+
+	MUST(CU(cuCtxCreate_v2)(&other, 0, 0) == CUDA_SUCCESS && CU(cuStreamCreate)(&stream, 1) == CUDA_SUCCESS);
+	MUST(CU(cuCtxSetCurrent)(context) == CUDA_SUCCESS);
+	MUST(launch_in(stream, function(STACK + 20 * STEP)) == CUDA_SUCCESS);
+	step("elsewhere");
+	MUST(CU(cuCtxSetCurrent)(NULL) == CUDA_SUCCESS);
+	MUST(launch_in(stream, function(STACK + 40 * STEP)) == CUDA_SUCCESS);
+	MUST(CU(cuCtxSetCurrent)(context) == CUDA_SUCCESS);
+	step("nowhere");
+	MUST(CU(cuCtxDestroy_v2)(other) == CUDA_SUCCESS);
+}
+
 int main(void)
 {
-	CUcontext context;
 	CUkernel larger;
 	CUdeviceptr at;
 
@@ -77,6 +135,7 @@ int main(void)
 	MUST(CU(cuModuleLoadData)(&module, "image") == CUDA_SUCCESS);
 	MUST(launch(function(STACK)) == CUDA_SUCCESS);
 	step("none");
+	MUST(CU(cuCtxSetLimit)(CU_LIMIT_STACK, 16) == CUDA_SUCCESS);
 	function(STACK + 40 * STEP);
 	larger = kernel(STACK + 21 * STEP);
 	step("asked");			/* and not launched */
@@ -89,12 +148,21 @@ int main(void)
 	step("smaller");
 	MUST(launch_ex(larger) == CUDA_ERROR_OUT_OF_MEMORY);
 	MUST(CU(cuMemFree_v2)(at) == CUDA_SUCCESS);
-	MUST(launch_ex(larger) == CUDA_SUCCESS);
+	MUST(launch_ex(larger) == CUDA_SUCCESS && launch_ex(larger) == CUDA_SUCCESS);
 	step("kernel");
 	MUST(CU(cuCtxSetLimit)(CU_LIMIT_STACK, STACK + 21 * STEP) == CUDA_SUCCESS);
+	step("stack");			/* there already */
+	MUST(CU(cuCtxSetLimit)(CU_LIMIT_STACK, STACK + 25 * STEP) == CUDA_SUCCESS);
 	MUST(launch(function(STACK + 22 * STEP)) == CUDA_SUCCESS);
+	step("larger");
+	MUST(CU(cuCtxSetLimit)(CU_LIMIT_STACK, STACK) == CUDA_SUCCESS);
+	step("lower");			/* down to what the kernels need */
 	MUST(CU(cuCtxDestroy_v2)(context) == CUDA_SUCCESS);
 	MUST(CU(cuCtxCreate_v2)(&context, 0, 0) == CUDA_SUCCESS);
+	MUST(CU(cuModuleLoadData)(&module, "image") == CUDA_SUCCESS);
 	step("ended");
+	race();
+	elsewhere();
+	step("back");
 	return 0;
 }

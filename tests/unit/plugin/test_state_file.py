@@ -1,11 +1,13 @@
 """A container's state stands in its folder, for its programs to read."""
 
+import threading
 from pathlib import Path
 
 import pytest
 from unit.plugin.test_isolation import CARD, CORE, MEMORY, Box, folders
 
 from edgegpu_core.deviceid import core_ids
+from edgegpu_plugin.containers.held.state_file import StateLook
 from edgegpu_plugin.containers.usage_file import USAGE_BYTES
 
 
@@ -60,3 +62,17 @@ def test_what_cannot_be_written_is_logged_once_and_again_after_it_could(
         box.limiter.tell_inside(by_runtime=False)
         assert (folder / "state").read_text() == "enforced\n"
     assert len([one for one in caplog.messages if "state" in one]) == 2
+
+
+def test_a_node_tells_as_long_as_there_are_containers(box: Box) -> None:
+    told_of = threading.Event()
+    look = StateLook(told_of.set, box.limiter.folders, look_s=0.01)
+    runs = threading.Thread(target=look.run)
+    runs.start()
+    assert not told_of.wait(0.2), "there are none"
+    box.book("u", MEMORY, CORE)
+    box.limiter.prepare("u", "main")
+    assert told_of.wait(10)
+    look.stop()
+    runs.join(10)
+    assert not runs.is_alive()

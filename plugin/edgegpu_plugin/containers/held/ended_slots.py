@@ -127,9 +127,15 @@ def _users(usage: Path, namespaces: set[int], proc: Path) -> Iterator[tuple[int,
             except PermissionError:
                 yield from ((one, numbers[-1]) for one in ({own} if len(numbers) == 1 else namespaces))
                 continue
-            maps = process_maps(process)
-            if namespace in namespaces and (is_mapped(usage, maps) if maps else not _has_ended(status)):
+            if namespace in namespaces and _uses(usage, process, status):
                 yield namespace, numbers[-1]
+
+
+def _uses(usage: Path, process: Path, status: Mapping[str, str]) -> bool:
+    """Return whether a process has a usage file mapped, or is about to end: between two reads of its list, too."""
+    if is_mapped(usage, process_maps(process)):
+        return True
+    return not process_maps(process) and not _has_ended(status)
 
 
 def _status(process: Path) -> dict[str, str]:

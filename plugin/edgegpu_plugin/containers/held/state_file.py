@@ -1,6 +1,7 @@
 """A container's state in its own folder: its programs can read it there, and cannot change it."""
 
 import logging
+import threading
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
@@ -39,3 +40,28 @@ class StateFiles:
                 self._failed.add(folder)
             else:
                 self._failed.discard(folder)
+
+
+LOOK_S = 2.0
+"""Seconds between two looks at what containers are held to."""
+
+
+class StateLook:
+    """Has containers told again and again, also while the driver does not answer."""
+
+    def __init__(self, tell: Callable[[], None], folders: ContainerFolders, *, look_s: float = LOOK_S) -> None:
+        """Take what tells them, where there are some."""
+        self._tell = tell
+        self._folders = folders
+        self._look_s = look_s
+        self._stopping = threading.Event()
+
+    def run(self) -> None:
+        """Tell until `stop`."""
+        while not self._stopping.wait(self._look_s):
+            if self._folders.names():
+                self._tell()
+
+    def stop(self) -> None:
+        """End `run`."""
+        self._stopping.set()

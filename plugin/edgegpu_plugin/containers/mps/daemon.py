@@ -130,9 +130,9 @@ class MpsDaemon:
 
     def problem(self, cards: Iterable[Card]) -> str:
         """Return why the node's shares are ones of time, with the remedy; empty when MPS can give them."""
-        now = self.clock()
-        if self._known is None or now - self._known[0] > _KNOWN_S:
-            self._known = (now, self._daemon_problem())
+        if self._known is None or self.clock() - self._known[0] > _KNOWN_S:
+            problem = self._daemon_problem()
+            self._known = (self.clock(), problem)  # to ask may have taken longer than it is good for
         return self._known[1] or next(filter(None, map(card_problem, cards)), "")
 
     def _daemon_problem(self) -> str:
