@@ -65,7 +65,9 @@ static CUdeviceptr early;
 
 static void allocate_early(void)
 {
-	if (early == 0)
+	static int began;
+
+	if (began++ == 0)
 		MUST(CU(cuMemAlloc_v2)(&early, 10 * MIB) == CUDA_SUCCESS);
 }
 
