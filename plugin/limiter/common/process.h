@@ -86,6 +86,7 @@ struct pool_seen {
 };
 
 #define REUSED_MAX 16
+#define HARMLESS_MAX 1024		/* a power of two */
 
 /* Memory of graphs that a further launch on this stream, or of this executable, can use again. */
 struct reused {
@@ -110,8 +111,8 @@ struct process {
 	unsigned int accounts_known;	/* how many; atomic */
 	bool pooled;		/* something is in the ledger as LEDGER_POOLED, or was; atomic */
 	bool accounts_moved;	/* something was freed since they were last looked at; atomic */
-	unsigned int locals;	/* how often something was put into the ledger as LEDGER_LOCAL; atomic */
 	struct mutex stacks;	/* held while what the threads of a context have changes in the ledger */
+	struct deep_mutex stack_setting;	/* held while the program sets a context's stack */
 	unsigned int libraries;	/* the number of the last one that was loaded; atomic */
 	struct deep_mutex modules;	/* held while code is loaded or unloaded, and what it takes measured */
 	struct mutex graphs;	/* guards the two below */
@@ -123,6 +124,10 @@ struct process {
 	uint64_t ended[DEVICES_MAX];	/* the last one that it had before; atomic */
 	unsigned int mps_percent;	/* what MPS was asked for at cuInit; 0: nothing, or it may not hold; atomic */
 	unsigned int mps_asked;		/* atomic */
+	unsigned int locals __attribute__((aligned(64)));	/* how often something was put into the ledger as
+								 * LEDGER_LOCAL; atomic */
+	unsigned int streams_ended;	/* atomic */
+	uint64_t harmless[HARMLESS_MAX];	/* kernels that need little (cuda_local.c); each atomic */
 	uint64_t gpu[GPU_TABLE_BYTES / sizeof(uint64_t)];	/* a struct gpu_table: GPU time that is being measured */
 };
 

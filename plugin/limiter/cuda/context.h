@@ -21,9 +21,8 @@ CUresult context_made(struct charge *charge, CUresult ret, CUcontext context);
 void context_seen(CUcontext context, CUdevice device, struct card *card);
 
 /* Of cuda_primary.c: the context is the device's primary one of before, which was released or reset, and may stay current as
- * a name of nothing. And: it was counted, and may be the primary one. */
+ * a name of nothing. */
 bool primary_is_name(CUcontext context, CUdevice device);
-void primary_seen(CUcontext context, CUdevice device);
 
 /* The driver has ended the one of that number, or freed all that it held where it stays. */
 void context_ended(CUcontext context, unsigned int number, bool stays);

@@ -106,8 +106,6 @@ void context_seen(CUcontext context, CUdevice device, struct card *card)
 		usage_contexts(entry.card, 1);
 	}
 	unlock(own);
-	if (counted)
-		primary_seen(context, device);
 }
 
 void context_ended(CUcontext context, unsigned int number, bool stays)

@@ -318,9 +318,9 @@ CUresult EXPORT cuLibraryGetKernel(CUkernel *out, CUlibrary library, const char 
 		return DRIVER(cuLibraryGetKernel)(out, library, name);
 	kernel = *out;
 	ret = get_kernel(&kernel, library, name);
-	*out = kernel;
 	if (ret == CUDA_SUCCESS)
 		local_kernel(kernel);
+	*out = kernel;
 	return ret;
 }
 
@@ -370,9 +370,9 @@ CUresult EXPORT cuKernelGetFunction(void **out, CUkernel kernel)
 		return DRIVER(cuKernelGetFunction)(out, kernel);
 	function = *out;
 	ret = get_function(&function, kernel);
-	*out = function;
 	if (ret == CUDA_SUCCESS)
 		local_function(function);
+	*out = function;
 	return ret;
 }
 
@@ -423,8 +423,8 @@ CUresult EXPORT cuModuleGetFunction(void **out, CUmodule module, const char *nam
 		return DRIVER(cuModuleGetFunction)(out, module, name);
 	function = *out;
 	ret = get_of_module(&function, module, name);
-	*out = function;
 	if (ret == CUDA_SUCCESS)
 		local_function(function);
+	*out = function;
 	return ret;
 }

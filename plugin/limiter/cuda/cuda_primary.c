@@ -80,26 +80,6 @@ bool primary_is_name(CUcontext context, CUdevice device)
 	return (now != 0 && now != (uintptr_t)context) || active(device) == 0;
 }
 
-/* So that its release or reset is seen to end it. Whoever makes or ends one just now notes it himself: for that nobody
- * waits, nor is the driver asked below its own call. */
-void primary_seen(CUcontext context, CUdevice device)
-{
-	struct process *own = device >= 0 && device < DEVICES_MAX ? process_own() : NULL;
-	struct primary primary = { .own = own, .device = device };
-	CUcontext found = NULL;
-	enum mutex_entry entry;
-
-	entry = own != NULL ? mutex_enter_for(&own->primaries[device], THREAD, 0) : MUTEX_MISSED;
-	if (entry == MUTEX_ENTERED && active(device) == 1 &&
-	    CALL(cuDevicePrimaryCtxRetain, &found, device) == CUDA_SUCCESS) {
-		CALL(cuDevicePrimaryCtxRelease_v2, device);
-		if (found == context)
-			note(&primary, context);
-	}
-	if (entry != MUTEX_MISSED)
-		mutex_leave(&own->primaries[device]);
-}
-
 static CUresult retain(const struct primary *primary, CUcontext *out, CUdevice device)
 {
 	struct charge charge = { .card = NULL };
@@ -140,6 +120,22 @@ CUresult EXPORT cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice device)
 	return ret;
 }
 
+/* One that has come past us may be counted by who was current in it, and noted by nobody. */
+static void find_seen(struct primary *primary)
+{
+	CUcontext context = NULL;
+
+	if (primary->own == NULL || primary->context != NULL || active(primary->device) != 1 ||
+	    CALL(cuDevicePrimaryCtxRetain, &context, primary->device) != CUDA_SUCCESS)
+		return;
+	CALL(cuDevicePrimaryCtxRelease_v2, primary->device);
+	if (!ledger_has(LEDGER_CONTEXT, (uint64_t)(uintptr_t)context))
+		return;
+	note(primary, context);
+	primary->context = context;
+	primary->number = context_number(context);
+}
+
 /* A reset frees what the context held even where others keep the context itself. */
 static void end(const struct primary *primary, bool reset)
 {
@@ -164,6 +160,7 @@ static void end(const struct primary *primary, bool reset)
 		if (NESTED)                                                                       \
 			return DRIVER(name)(device);                                              \
 		lock(&primary, device);                                                           \
+		find_seen(&primary);                                                              \
 		gpu_time_ending(primary.context);                                                 \
 		ret = CALL(name, device);                                                         \
 		if (ret == CUDA_SUCCESS)                                                          \

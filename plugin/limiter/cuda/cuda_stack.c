@@ -74,17 +74,17 @@ static bool count(const struct stacks *stacks, uint64_t each, bool kernel, bool 
 	bool fits = true;
 
 	bytes = bytes_above(stacks, level, counted.references);
-	if (kernel && bytes < counted.bytes)
-		bytes = counted.bytes;	/* the stack that was set is larger */
+	if (!there && bytes < counted.bytes)
+		bytes = counted.bytes;	/* less only once the driver has done it */
 	if (bytes <= counted.bytes)
 		usage_release(counted.card, counted.bytes - bytes);
 	else if (there)
 		usage_add(counted.card, bytes - counted.bytes);
 	else
 		fits = charge_fits(&charge, stacks->card, bytes - counted.bytes);
-	if (fits) {
+	if (fits && (bytes != counted.bytes || !ledger_has(LEDGER_SETTING, counted.key))) {
 		counted.bytes = bytes;
-		ledger_put(counted);
+		ledger_put(counted);	/* also of no bytes: with what the first stack was */
 	}
 	if (fits && kernel && level > largest.references) {
 		largest.references = (unsigned int)level;
@@ -114,7 +114,7 @@ bool stack_of_kernel(struct card *card, CUcontext context, uint64_t bytes)
 	return !find(&stacks, card, context) || count_with_room(&stacks, bytes, true);
 }
 
-CUresult stack_set(size_t value)
+static CUresult set(size_t value)
 {
 	CUcontext context = NULL;
 	struct card *card = charge_current_card(&context);
@@ -129,5 +129,19 @@ CUresult stack_set(size_t value)
 	ret = CALL(cuCtxSetLimit, CU_LIMIT_STACK, value);
 	if (CALL(cuCtxGetLimit, &now, CU_LIMIT_STACK) == CUDA_SUCCESS)
 		count(&stacks, now, false, true);
+	return ret;
+}
+
+/* One thread at a time: of two that set it, nobody else knows which the driver heard last. */
+CUresult stack_set(size_t value)
+{
+	struct process *own = process_own();
+	CUresult ret;
+
+	if (own == NULL)
+		return CALL(cuCtxSetLimit, CU_LIMIT_STACK, value);
+	mutex_enter(&own->stack_setting, THREAD);
+	ret = set(value);
+	mutex_leave(&own->stack_setting);
 	return ret;
 }

@@ -5,6 +5,7 @@
  * follows a wait is in no segment. */
 #include "account.h"
 #include "gpu_time.h"
+#include "local.h"
 
 #define COPIED(name, ...)                                                                         \
 	do {                                                                                      \
@@ -128,6 +129,7 @@ CUresult EXPORT cuStreamDestroy(CUstream stream)
 	if (NESTED)
 		return DRIVER(cuStreamDestroy)(stream);
 	gpu_time_stream_ends(stream);
+	local_stream_ends();
 	return CALL(cuStreamDestroy, stream);
 }
 
@@ -136,6 +138,7 @@ CUresult EXPORT cuStreamDestroy_v2(CUstream stream)
 	if (NESTED)
 		return DRIVER(cuStreamDestroy_v2)(stream);
 	gpu_time_stream_ends(stream);
+	local_stream_ends();
 	return CALL(cuStreamDestroy_v2, stream);
 }
 

@@ -11,6 +11,8 @@ void local_kernel(CUkernel kernel);
 /* It is about to be launched in a stream. CUDA_ERROR_OUT_OF_MEMORY: what it needs would pass the limit. */
 CUresult local_launch(const void *function, CUstream stream);
 
+void local_stream_ends(void);		/* its handle may come again */
+
 /* In the hook of a launch: return from it where the kernel cannot have what it needs. */
 #define LOCAL(function, stream)                                                                   \
 	do {                                                                                      \

@@ -34,6 +34,23 @@ static void count_once(void)
 		MUST(pthread_join(threads[i], NULL) == 0);
 }
 
+/* The primary one: it counts from the first call in it, and its reset is seen to end it, and what it held. */
+static void reset_primary(void *driver)
+{
+	__typeof__(&cuDevicePrimaryCtxRetain) retain =
+		(__typeof__(&cuDevicePrimaryCtxRetain))dlsym(driver, "cuDevicePrimaryCtxRetain");
+	CUcontext first;
+	uint64_t before;
+	CUdeviceptr at;
+
+	MUST(CU(cuCtxCreate_v2)(&first, 0, 0) == CUDA_SUCCESS);
+	before = client_free();
+	MUST(retain(&context, 0) == CUDA_SUCCESS && CU(cuCtxSetCurrent)(context) == CUDA_SUCCESS);
+	MUST(CU(cuMemAlloc_v2)(&at, MIB) == CUDA_SUCCESS && client_free() == before - (4 + 1) * MIB);
+	MUST(CU(cuDevicePrimaryCtxReset_v2)(0) == CUDA_SUCCESS && client_free() == before);
+	MUST(CU(cuCtxDestroy_v2)(first) == CUDA_SUCCESS);
+}
+
 int main(int argc, char **argv)
 {
 	void *driver = argc == 3 ? dlopen(argv[1], RTLD_NOW | RTLD_LOCAL) : NULL;
@@ -44,6 +61,7 @@ int main(int argc, char **argv)
 	MUST(create != NULL);
 	client_open("libcuda.so.1");
 	MUST(CU(cuInit)(0) == CUDA_SUCCESS && pthread_barrier_init(&all, NULL, THREADS) == 0);
+	reset_primary(driver);
 	before = 0;
 	for (int i = 0; i < ROUNDS; i++) {
 		MUST(create(&context, 0, 0) == CUDA_SUCCESS);
