@@ -44,7 +44,8 @@ def _calls(folder: Path, limiter: Path) -> list[Figure]:
     """Return the nanoseconds of a call: the best of several runs with the limiter, less the same without."""
     null = folder / "null"
     null.mkdir()
-    compile_program(null / "libcuda.so.1", limiter, ["tests/nulldriver.c"], "-O2", "-shared", "-fPIC")
+    sources = ["tests/nulldriver.c", "tests/nullobjects.c"]
+    compile_program(null / "libcuda.so.1", limiter, sources, "-O2", "-shared", "-fPIC")
     bench = compile_program(folder / "bench", limiter, ["tests/bench.c"], "-O2")
     container = make_container(folder / "calls", limiter, null)
     container.limit((NULL_CARD, LIMIT_MIB), context_mib=CONTEXT_MIB)

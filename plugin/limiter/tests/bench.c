@@ -36,6 +36,8 @@ int main(int argc, char **argv)
 	__typeof__(&cuMemFreeAsync) release_async;
 	__typeof__(&cuLaunchKernel) launch;
 	CUdeviceptr at;
+	CUmodule module;
+	void *kernel;
 
 	client_open(argc > 1 ? argv[1] : "libcuda.so.1");
 	client_start();
@@ -44,8 +46,10 @@ int main(int argc, char **argv)
 	alloc_async = CU(cuMemAllocAsync);
 	release_async = CU(cuMemFreeAsync);
 	launch = CU(cuLaunchKernel);
+	MUST(CU(cuModuleLoadData)(&module, "image") == CUDA_SUCCESS);
+	MUST(CU(cuModuleGetFunction)(&kernel, module, "kernel") == CUDA_SUCCESS);
 	BEST("alloc_and_free", (alloc(&at, 4096), release(at)));
 	BEST("async_pair", (alloc_async(&at, 4096, NULL), release_async(at, NULL)));
-	BEST("launch", launch((void *)1, 2, 3, 4, 5, 6, 7, 8, (CUstream)9, (void **)10, (void **)11));
+	BEST("launch", launch(kernel, 2, 3, 4, 5, 6, 7, 8, (CUstream)9, (void **)10, (void **)11));
 	return 0;
 }
