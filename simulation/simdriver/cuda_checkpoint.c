@@ -3,9 +3,21 @@
  * What a process has of its cards is put aside whole, and comes back whole or not at all. */
 #include "cuda_core.h"
 
-/* The process goes from one state to the next. */
+/* With the lock. */
+static bool fits(int pid)
+{
+	const struct cu_dev *dev;
+
+	for (int i = 0; (dev = cu_dev_at(i)) != NULL; i++)
+		if (sim_used(dev->entry) + sim_process_bytes(pid, dev->entry) > dev->limit)
+			return false;
+	return true;
+}
+
+/* The process goes from one state to the next; what is put aside has to fit where it comes back. */
 static CUresult go(const char *call, int pid, enum sim_process from, enum sim_process to)
 {
+	bool has_room = true;
 	CUresult ret = cu_enter_locked(call);
 	int state;
 
@@ -13,12 +25,16 @@ static CUresult go(const char *call, int pid, enum sim_process from, enum sim_pr
 		return ret;
 	sim_lock();
 	state = sim_process(pid);
-	if (state == (int)from)
+	if (state == (int)from && from == SIM_CHECKPOINTED)
+		has_room = fits(pid);
+	if (state == (int)from && has_room)
 		sim_process_set(pid, to);
 	sim_unlock();
 	if (state < 0)
 		return CUDA_ERROR_INVALID_VALUE;
-	return state == (int)from ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_STATE;
+	if (state != (int)from)
+		return CUDA_ERROR_ILLEGAL_STATE;
+	return has_room ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 SIM_API CUresult cuCheckpointProcessLock(int pid, void *args)
@@ -39,35 +55,10 @@ SIM_API CUresult cuCheckpointProcessCheckpoint(int pid, void *args)
 	return go(__func__, pid, SIM_LOCKED, SIM_CHECKPOINTED);
 }
 
-/* With the lock. */
-static bool fits(int pid)
-{
-	const struct cu_dev *dev;
-
-	for (int i = 0; (dev = cu_dev_at(i)) != NULL; i++)
-		if (sim_used(dev->entry) + sim_process_bytes(pid, dev->entry) > dev->limit)
-			return false;
-	return true;
-}
-
 SIM_API CUresult cuCheckpointProcessRestore(int pid, void *args)
 {
-	CUresult ret = cu_enter_locked(__func__);
 	(void)args;
-
-	if (ret != CUDA_SUCCESS)
-		return ret;
-	sim_lock();
-	if (sim_process(pid) < 0)
-		ret = CUDA_ERROR_INVALID_VALUE;
-	else if (sim_process(pid) != SIM_CHECKPOINTED)
-		ret = CUDA_ERROR_ILLEGAL_STATE;
-	else if (!fits(pid))
-		ret = CUDA_ERROR_OUT_OF_MEMORY;
-	else
-		sim_process_set(pid, SIM_LOCKED);
-	sim_unlock();
-	return ret;
+	return go(__func__, pid, SIM_CHECKPOINTED, SIM_LOCKED);
 }
 
 SIM_API CUresult cuCheckpointProcessGetState(int pid, int *out)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import pytest
+from property.orders import reached
 
 LIMIT = 2
 HELD = 2
@@ -110,27 +111,21 @@ def _next(world: World, rules: Rules) -> Iterator[World]:
 def _reached(rules: Rules) -> set[World]:
     """Return all that can be."""
     begin = World(tuple(Actor(kind, FIRST[kind]) for kind in ALL), kills=1)
-    reached, left = {begin}, [begin]
-    while left:
-        for after in _next(left.pop(), rules):
-            if after not in reached:
-                reached.add(after)
-                left.append(after)
-    return reached
+    return reached(begin, lambda world: _next(world, rules))
 
 
 def test_in_no_order_the_limit_is_passed_and_nobody_waits_for_ever() -> None:
-    reached = _reached(Rules())
-    assert not [world for world in reached if world.held > LIMIT or world.counted > LIMIT]
-    for world in reached:
+    found = _reached(Rules())
+    assert not [world for world in found if world.held > LIMIT or world.counted > LIMIT]
+    for world in found:
         left = [index for index, one in enumerate(world.actors) if one.alive and one.at != "end"]
         moves = [getattr(Rules(), world.actors[index].at)(world, index) for index in left]
         assert not left or any(moves), world
 
 
 def test_what_is_aside_makes_room_and_comes_back_where_there_is_some() -> None:
-    reached = _reached(Rules())
-    over = [world for world in reached if world.kills == 1 and all(one.at == "end" for one in world.actors)]
+    found = _reached(Rules())
+    over = [world for world in found if world.kills == 1 and all(one.at == "end" for one in world.actors)]
     assert {(world.on_card, world.aside, world.held) for world in over} == {
         (True, False, LIMIT),
         (False, True, 0),

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
+from property.orders import reached
 
 LIMIT = 2
 NOBODY = -1
@@ -114,13 +115,7 @@ def _next(world: World, rules: Rules) -> Iterator[World]:
 
 def _reached(wants: tuple[int, ...], kills: int, rules: Rules) -> set[World]:
     begin = World(NOBODY, tuple(Process("lock", one) for one in wants), kills)
-    reached, left = {begin}, [begin]
-    while left:
-        for after in _next(left.pop(), rules):
-            if after not in reached:
-                reached.add(after)
-                left.append(after)
-    return reached
+    return reached(begin, lambda world: _next(world, rules))
 
 
 def _over(world: World) -> bool:
@@ -139,9 +134,9 @@ def _alone(world: World, index: int) -> World:
 
 @pytest.mark.parametrize(("wants", "kills"), [((1, 1, 1), 1), ((2, 1, 1), 1), ((2, 2), 2), ((1, 2, 2), 0)])
 def test_in_no_order_the_limit_is_passed_and_nothing_is_kept_for_the_dead(wants: tuple[int, ...], kills: int) -> None:
-    reached = _reached(wants, kills, Rules())
-    assert not any(map(_over, reached))
-    for world in reached:
+    found = _reached(wants, kills, Rules())
+    assert not any(map(_over, found))
+    for world in found:
         living = [index for index, one in enumerate(world.processes) if one.alive]
         waiting = [index for index in living if world.processes[index].at != "end"]
         assert not waiting or any(Rules().step(world, index) for index in waiting), world

@@ -29,6 +29,25 @@ class Task:
     stop: Callable[[], None]
 
 
+class Repeated:
+    """Does something again and again, from one pause after its start on, as a task."""
+
+    def __init__(self, what: Callable[[], object], *, every_s: float) -> None:
+        """Take what is done, and the seconds of a pause."""
+        self._what = what
+        self._every_s = every_s
+        self._stopping = threading.Event()
+
+    def run(self) -> None:
+        """Do it until `stop`."""
+        while not self._stopping.wait(self._every_s):
+            self._what()
+
+    def stop(self) -> None:
+        """End `run`."""
+        self._stopping.set()
+
+
 class TaskGroup:
     """A group of concurrent tasks; `end` may come at any time, even before there are tasks."""
 

@@ -67,6 +67,16 @@ static void proc_path(char out[PATH_MAX_HERE], int pid, const char *name)
 	text_put(text_put_number(text_put(out, "/proc/"), (uint64_t)pid), name);
 }
 
+bool process_has_thread(pid_t pid, int thread)
+{
+	char path[PATH_MAX_HERE];
+	struct stat st;
+
+	proc_path(path, (int)pid, "/task/");
+	text_put(text_put_number(path + text_length(path), (uint64_t)thread), "");
+	return system_stat(path, &st) == 0;
+}
+
 struct identity identity_own(void)
 {
 	struct identity own = { .pid = system_pid(), .image = clock_random() };

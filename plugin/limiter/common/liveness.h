@@ -15,6 +15,8 @@ struct identity {
 
 struct identity identity_own(void);
 
+bool process_has_thread(pid_t pid, int thread);		/* both in our pid namespace */
+
 /* The usage file's number as /proc/PID/maps shows it; 0: it shows another (some layered file
  * systems), so that nothing follows from a process that does not map it. */
 uint64_t identity_mapped(uint64_t inode);

@@ -9,7 +9,6 @@
 #include "clock.h"
 #include "liveness.h"
 #include "system.h"
-#include "text.h"
 #include "usage_file.h"
 
 #define SPINS 200			/* before the core is given up */
@@ -311,16 +310,8 @@ bool usage_uuid(int card, uint8_t out[16])
 /* A thread's number stands for its process too, as it is assumed to do for the driver (it does for NVIDIA's tool). */
 static bool is_of(const struct usage_slot *slot, int pid, uint64_t namespace)
 {
-	char path[64];
-	struct stat st;
-
-	if (slot->namespace != namespace || slot->pid <= 0)
-		return false;
-	if (slot->pid == pid)
-		return true;
-	text_put(text_put_number(text_put(text_put_number(text_put(path, "/proc/"), (uint64_t)slot->pid), "/task/"),
-				 (uint64_t)pid), "");
-	return system_stat(path, &st) == 0;
+	return slot->namespace == namespace && slot->pid > 0 &&
+	       (slot->pid == pid || process_has_thread((pid_t)slot->pid, pid));
 }
 
 /* Of a process that has replaced itself by exec the newest. */

@@ -89,26 +89,26 @@ static CUresult count(struct measure *measure, CUresult ret, enum ledger_kind ki
 }
 
 /* Load by `load`, an expression; again where it seems large. */
-#define LOAD(kind, load, unload, image)                                                                 \
+#define LOAD(kind, load, unload, image)                                                           \
 	__typeof__(*out) made = *out;                                                             \
 	uint64_t bytes, before;                                                                   \
 	struct measure measure;                                                                   \
 	CUresult ret;                                                                             \
                                                                                                   \
-	measure_begin(&measure);                                                                          \
+	measure_begin(&measure);                                                                  \
 	ret = load;                                                                               \
-	bytes = ret == CUDA_SUCCESS ? measure_taken(&measure, false) : 0;                                 \
+	bytes = ret == CUDA_SUCCESS ? measure_taken(&measure, false) : 0;                         \
 	for (int i = 0; i < TRIES && bytes > LARGE && unload == CUDA_SUCCESS; i++) {              \
-		before = least(bytes, measure_taken(&measure, true));                                     \
+		before = least(bytes, measure_taken(&measure, true));                             \
 		ret = load;                                                                       \
-		bytes = ret == CUDA_SUCCESS ? measure_taken(&measure, false) : 0;                         \
+		bytes = ret == CUDA_SUCCESS ? measure_taken(&measure, false) : 0;                 \
 		if (!about(bytes, before))                                                        \
 			continue;                                                                 \
 		bytes = least(bytes, before);                                                     \
 		break;                                                                            \
 	}                                                                                         \
 	before = ret == CUDA_SUCCESS ? image : 0;                                                 \
-	ret = measure_finish(&measure, count(&measure, ret, kind, (uintptr_t)made, bytes, before));       \
+	ret = measure_finish(&measure, count(&measure, ret, kind, (uintptr_t)made, bytes, before)); \
 	*out = made;                                                                              \
 	return ret
 
@@ -294,9 +294,9 @@ static CUresult live(struct measure *measure, const struct charge *charge, CUres
                                                                                                   \
 	if (nested || !first_in_context(library, ask))                                            \
 		return DRIVER(name)(__VA_ARGS__);                                                 \
-	measure_begin(&measure);                                                                          \
+	measure_begin(&measure);                                                                  \
 	if (!reserve_image(&measure, library_image(library), &charge))                            \
-		return measure_finish(&measure, charge.why);                                              \
+		return measure_finish(&measure, charge.why);                                      \
 	return measure_finish(&measure, live(&measure, &charge, CALL(name, __VA_ARGS__), library, ask))
 
 CUresult EXPORT cuLibraryGetModule(CUmodule *out, CUlibrary library)

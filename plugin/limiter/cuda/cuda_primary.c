@@ -120,16 +120,26 @@ CUresult EXPORT cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice device)
 	return ret;
 }
 
-/* One that has come past us may be counted by who was current in it, and noted by nobody. */
-static void find_seen(struct primary *primary)
+/* The handle of one that somebody else keeps, without keeping it ourselves; NULL: the driver does not say. */
+static CUcontext handle_of(CUdevice device)
 {
 	CUcontext context = NULL;
 
-	if (primary->own == NULL || primary->context != NULL || active(primary->device) != 1 ||
-	    CALL(cuDevicePrimaryCtxRetain, &context, primary->device) != CUDA_SUCCESS)
+	if (CALL(cuDevicePrimaryCtxRetain, &context, device) != CUDA_SUCCESS)
+		return NULL;
+	CALL(cuDevicePrimaryCtxRelease_v2, device);
+	return context;
+}
+
+/* One that has come past us may be counted by who was current in it, and noted by nobody. */
+static void find_seen(struct primary *primary)
+{
+	CUcontext context;
+
+	if (primary->own == NULL || primary->context != NULL || active(primary->device) != 1)
 		return;
-	CALL(cuDevicePrimaryCtxRelease_v2, primary->device);
-	if (!ledger_has(LEDGER_CONTEXT, (uint64_t)(uintptr_t)context))
+	context = handle_of(primary->device);
+	if (context == NULL || !ledger_has(LEDGER_CONTEXT, (uint64_t)(uintptr_t)context))
 		return;
 	note(primary, context);
 	primary->context = context;
@@ -189,18 +199,17 @@ CUresult EXPORT cuDevicePrimaryCtxReset_v2(CUdevice device)
 	END(cuDevicePrimaryCtxReset_v2, true);
 }
 
-/* A primary context that somebody else keeps: its handle, without keeping it ourselves. */
+/* A primary context that a green one keeps. */
 static void see(const struct primary *primary, struct charge *charge, CUdevice device)
 {
-	CUcontext context = NULL;
+	CUcontext context = handle_of(device);
 
-	if (CALL(cuDevicePrimaryCtxRetain, &context, device) != CUDA_SUCCESS) {
+	if (context == NULL) {
 		charge_settle(charge, CUDA_ERROR_INVALID_CONTEXT, LEDGER_CONTEXT, 0);
 		return;
 	}
 	count_seen(charge, device, context);
 	note(primary, context);
-	CALL(cuDevicePrimaryCtxRelease_v2, device);
 }
 
 static CUresult create_green(const struct primary *primary, CUgreenCtx *out, void *description, CUdevice device,

@@ -26,7 +26,6 @@ static uint64_t above(uint64_t value, uint64_t least)
 
 CUresult EXPORT cuCtxSetLimit(int which, size_t value)
 {
-	bool counts = !NESTED && (which == CU_LIMIT_PRINTF || which == CU_LIMIT_HEAP);
 	uint64_t key, wanted;
 	struct ledger_entry entry = { .bytes = 0 };
 	CUcontext context = NULL;
@@ -35,9 +34,11 @@ CUresult EXPORT cuCtxSetLimit(int which, size_t value)
 	size_t now;
 	CUresult ret;
 
-	if (!NESTED && which == CU_LIMIT_STACK)
+	if (NESTED || which < CU_LIMIT_STACK || which > CU_LIMIT_HEAP)
+		return DRIVER(cuCtxSetLimit)(which, value);
+	if (which == CU_LIMIT_STACK)
 		return stack_set(value);
-	card = counts ? charge_current_card(&context) : NULL;
+	card = charge_current_card(&context);
 	if (card == NULL || CALL(cuCtxGetLimit, &now, which) != CUDA_SUCCESS)
 		return DRIVER(cuCtxSetLimit)(which, value);
 	key = (uintptr_t)context + (uint64_t)which;

@@ -70,7 +70,7 @@ static bool count(const struct stacks *stacks, uint64_t each, bool kernel, bool 
 	struct process *own = lock();
 	struct ledger_entry counted = entry_of(stacks, COUNTED, stacks->first), largest = entry_of(stacks, LARGEST, 0);
 	uint64_t level = each > largest.references ? each : largest.references, bytes;
-	struct charge charge = { .card = stacks->card };
+	struct charge charge;
 	bool fits = true;
 
 	bytes = bytes_above(stacks, level, counted.references);

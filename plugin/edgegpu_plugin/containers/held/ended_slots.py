@@ -7,11 +7,11 @@ import contextlib
 import fcntl
 import logging
 import os
-import threading
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from edgegpu_base.files import open_at_once, read_at_once
+from edgegpu_base.process.tasks import Repeated
 from edgegpu_plugin.containers.container_folder import ContainerFolders
 from edgegpu_plugin.containers.usage_file import (
     OWN_FORM,
@@ -32,21 +32,13 @@ LOOK_S = 0.5
 """Seconds between two looks: what a process held that was killed is free again within a second."""
 
 
-class EndedSlots:
+class EndedSlots(Repeated):
     """Looks again and again for slots whose processes have ended, in all of a node's usage files."""
 
     def __init__(self, folders: ContainerFolders) -> None:
-        self._folders = folders
-        self._stopping = threading.Event()
-
-    def run(self) -> None:
-        """Look until `stop`."""
-        while not self._stopping.wait(LOOK_S):
-            free_ended_slots((folder / "usage" for folder in self._folders.names()), self._folders.proc)
-
-    def stop(self) -> None:
-        """End `run`."""
-        self._stopping.set()
+        super().__init__(
+            lambda: free_ended_slots((folder / "usage" for folder in folders.names()), folders.proc), every_s=LOOK_S
+        )
 
 
 def free_ended_slots(usages: Iterable[Path], proc: Path = Path("/proc")) -> int:

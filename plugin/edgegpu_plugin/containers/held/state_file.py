@@ -1,11 +1,11 @@
 """A container's state in its own folder: its programs can read it there, and cannot change it."""
 
 import logging
-import threading
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
+from edgegpu_base.process.tasks import Repeated
 from edgegpu_plugin.containers.container_folder import ContainerFolders
 from edgegpu_plugin.containers.held.container_state import ContainerIsolation
 from edgegpu_plugin.errors import PluginError
@@ -46,22 +46,9 @@ LOOK_S = 2.0
 """Seconds between two looks at what containers are held to."""
 
 
-class StateLook:
+class StateLook(Repeated):
     """Has containers told again and again, also while the driver does not answer."""
 
     def __init__(self, tell: Callable[[], None], folders: ContainerFolders, *, look_s: float = LOOK_S) -> None:
         """Take what tells them, where there are some."""
-        self._tell = tell
-        self._folders = folders
-        self._look_s = look_s
-        self._stopping = threading.Event()
-
-    def run(self) -> None:
-        """Tell until `stop`."""
-        while not self._stopping.wait(self._look_s):
-            if self._folders.names():
-                self._tell()
-
-    def stop(self) -> None:
-        """End `run`."""
-        self._stopping.set()
+        super().__init__(lambda: tell() if folders.names() else None, every_s=look_s)
