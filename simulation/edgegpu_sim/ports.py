@@ -5,20 +5,31 @@ import secrets
 import socket
 from pathlib import Path
 
-_PORTS = 10_000
-"""The lowest port to use: below are those of well-known services. The kernel's range for connections lies higher."""
+_PORTS = 11_000
+"""The lowest port to use: below are those of well-known services and of k3s. The kernel's range lies higher."""
+
+_taken: list[socket.socket] = []
 
 
 def free_port() -> int:
-    """Return a TCP port of 127.0.0.1 that is free now, and that the kernel gives to no connection."""
+    """Return a TCP port of 127.0.0.1 that is free now, and that the kernel gives to no connection.
+
+    No further call gets it while this process lives, be it here or in another process of this network namespace:
+    who asks for two ports, or asks beside another, has not listened on the first yet.
+    """
     lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     while True:
         # Not `random`: hypothesis seeds it equally in each process that runs beside this one.
         port = _PORTS + secrets.randbelow(max(lowest - _PORTS, 1_000))
-        with socket.socket() as probe:
+        with socket.socket() as probe, contextlib.ExitStack() as unless_kept:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            # A name of the abstract space: a network namespace has each once, and it ends with its process (unix(7)).
+            taken = unless_kept.enter_context(socket.socket(socket.AF_UNIX))
             with contextlib.suppress(OSError):
+                taken.bind(f"\0edgegpu-port-{port}")
                 probe.bind(("127.0.0.1", port))
+                unless_kept.pop_all()
+                _taken.append(taken)
                 return port
 
 
