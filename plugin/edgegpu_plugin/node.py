@@ -26,8 +26,8 @@ from edgegpu_plugin.cards.nvml import Nvml
 from edgegpu_plugin.cards.nvml_library import CardProcess
 from edgegpu_plugin.compute.control import ComputeControl
 from edgegpu_plugin.config.schema import PluginConfig
-from edgegpu_plugin.containers.bypass import ContainerKey
 from edgegpu_plugin.containers.cgroups import owner_of_process
+from edgegpu_plugin.containers.held.bypass import ContainerKey
 from edgegpu_plugin.containers.held.ended_slots import EndedSlots
 from edgegpu_plugin.containers.held.state_file import StateLook
 from edgegpu_plugin.containers.injector import Injector

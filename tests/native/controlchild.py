@@ -14,8 +14,8 @@ from native.limiterkit import Container
 
 from edgegpu_plugin.cards.nvml_library import NvmlLibrary
 from edgegpu_plugin.compute.control import ComputeControl
-from edgegpu_plugin.containers.bypass import ContainerKey
 from edgegpu_plugin.containers.container_folder import Charge
+from edgegpu_plugin.containers.held.bypass import ContainerKey
 from edgegpu_plugin.containers.held.container_state import TimedContainer
 from edgegpu_plugin.containers.usage_file import process_maps
 

@@ -14,8 +14,8 @@ import pytest
 from native.limiterkit import LIBRARIES, MIB, SLOTS, USAGE_BYTES, Container, make_container
 from native.simkit import Child
 
-from edgegpu_plugin.containers.bypass import CountedContainer
 from edgegpu_plugin.containers.container_folder import ContainerFolders
+from edgegpu_plugin.containers.held.bypass import CountedContainer
 from edgegpu_plugin.containers.held.uncounted import UncountedMemory
 from edgegpu_plugin.containers.held.usage_sizes import UsageSizes
 from edgegpu_plugin.containers.usage_file import forget_most, read_usage

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from edgegpu_plugin.cards.nvml_library import CardProcess
 from edgegpu_plugin.compute.buckets import BucketWatch, read_level
 from edgegpu_plugin.compute.shares import WHOLE_PERMILLE, BusyContainer, goals, next_part, permille, targets
-from edgegpu_plugin.containers.bypass import ContainerKey
 from edgegpu_plugin.containers.container_folder import Charge
+from edgegpu_plugin.containers.held.bypass import ContainerKey
 from edgegpu_plugin.containers.held.container_state import TimedContainer
 from edgegpu_plugin.errors import NvmlError, PluginError
 

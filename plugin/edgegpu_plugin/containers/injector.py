@@ -28,6 +28,7 @@ from edgegpu_plugin.containers.cdi import (
 from edgegpu_plugin.containers.driver_files import CONTROL_NODES, DriverFiles
 from edgegpu_plugin.containers.held.reasons import PRELOAD_ONLY
 from edgegpu_plugin.containers.isolation import IsolatedContainers
+from edgegpu_plugin.containers.kept_open import KeptOpen, shared_files
 from edgegpu_plugin.containers.kubelet_injection import DeviceNodeInjection
 from edgegpu_plugin.containers.limiter_files import LimiterFiles
 from edgegpu_plugin.errors import PluginError
@@ -124,6 +125,7 @@ class Injector:
         """The capabilities that the driver has files for."""
         self._cdi = CdiSpecInjection(settings)
         self._devices = DeviceNodeInjection(root=settings.root, folder=run / "driver")
+        self._kept_open = KeptOpen()
         self._ask_kubelet = ask_kubelet
         self._making = threading.Lock()
         """Held while files are made, by each container's start and by NVML's thread."""
@@ -271,12 +273,15 @@ class Injector:
             _LOG.debug("neither CDI spec nor links are kept, and the nvidia runtime needs none: %s", error)
             return
         self._openable = frozenset(files.opened)
+        shared = [*shared_files(files, limiter)]
         try:
             self._devices.make(cards, files, limiter)
+            shared += self._devices.own_files
         except EdgegpuError as error:
             if mode is Injection.DEVICES:
                 raise
             _LOG.warning("pods of before, whose cards came in kubelet's own answer, may not start again: %s", error)
+        self._kept_open.keep(shared)
 
     def _limiter(self) -> LimiterFiles | None:
         """Return the limiter's libraries; without them only the containers that they hold cannot start."""

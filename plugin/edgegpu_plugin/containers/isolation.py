@@ -17,9 +17,9 @@ from edgegpu_core.model import CORE_PER_CARD
 from edgegpu_core.nodeview import NodeView
 from edgegpu_plugin.cards.nvml_library import CardProcess
 from edgegpu_plugin.config.schema import BypassPolicy, ComputePolicy, IsolationSection
-from edgegpu_plugin.containers.bypass import LOOK_S, BypassDetector, ContainerKey, CountedContainer
 from edgegpu_plugin.containers.cgroups import CgroupOwner
 from edgegpu_plugin.containers.container_folder import CardLimits, Charge, ContainerFolders, limits_text
+from edgegpu_plugin.containers.held.bypass import LOOK_S, BypassDetector, ContainerKey, CountedContainer
 from edgegpu_plugin.containers.held.container_state import MIB, ContainerIsolation, TimedContainer
 from edgegpu_plugin.containers.held.reasons import PRELOAD_ONLY, why_opened, why_unread
 from edgegpu_plugin.containers.held.records import (

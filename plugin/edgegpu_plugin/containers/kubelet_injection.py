@@ -86,6 +86,11 @@ class DeviceNodeInjection:
             *(Mount(f"{DRIVER_FOLDER}/{name}", str(files / name)) for name in LIBRARIES),
         )
 
+    @property
+    def own_files(self) -> tuple[Path, Path]:
+        """Return the files that `make` makes for all containers, beside the links."""
+        return self.folder / _PRELOAD_NAME, self.folder / _ABSENT
+
     def make(self, cards: Iterable[Card], files: DriverFiles, limiter: LimiterFiles | None = None) -> None:
         """Point the links to this driver's files, to the limiter's where it can be used, and to these cards' nodes.
 
@@ -103,11 +108,11 @@ class DeviceNodeInjection:
             for number, name in enumerate(node_names(card)):
                 wanted[self._node_link(card, number)] = self.root / "dev" / name
         try:
-            absent = self.folder / _ABSENT
+            preload, absent = self.own_files
             for folder in ("files", "nodes"):
                 (self.folder / folder).mkdir(parents=True, exist_ok=True)
             absent.touch()
-            write_if_changed(self.folder / _PRELOAD_NAME, PRELOADED + "\n")
+            write_if_changed(preload, PRELOADED + "\n")
             there = [path for path in (self.folder / "files").iterdir() if not path.name.startswith(".")]
             gone = {path: absent for path in there if path not in wanted}
             for link, target in (gone | wanted).items():

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from edgegpu_plugin.cards.nvml_library import CardProcess
-from edgegpu_plugin.containers.bypass import BypassDetector, CountedContainer
 from edgegpu_plugin.containers.cgroups import CgroupOwner
+from edgegpu_plugin.containers.held.bypass import BypassDetector, CountedContainer
 
 CARD, OTHER = "GPU-1", "GPU-2"
 MIB = 1 << 20

@@ -14,8 +14,8 @@ import pytest
 
 from edgegpu_plugin.cards.nvml_library import CardProcess
 from edgegpu_plugin.compute.control import VALID_MS, ComputeControl
-from edgegpu_plugin.containers.bypass import ContainerKey
 from edgegpu_plugin.containers.container_folder import Charge
+from edgegpu_plugin.containers.held.bypass import ContainerKey
 from edgegpu_plugin.containers.held.container_state import TimedContainer
 from edgegpu_plugin.containers.usage_file import USAGE_BYTES, bucket_levels
 from edgegpu_plugin.errors import NvmlError, NvmlProblem

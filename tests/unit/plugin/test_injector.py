@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from unit.plugin.test_isolation import library
+from unit.plugin.test_leases import gets_lease, leased
 
 from edgegpu_base.errors import EdgegpuError
 from edgegpu_core.choices.answers import given_by
@@ -363,3 +364,41 @@ def test_links_that_cannot_be_made_stop_only_what_refers_to_them(
     else:
         with pytest.raises(EdgegpuError, match="cannot make the links in"):
             injector.prepare(["GPU-1"])
+
+
+@pytest.mark.parametrize("injection", [Injection.CDI, Injection.RUNTIME])
+def test_no_container_gets_a_lease_on_what_all_of_them_have_of_the_machine(
+    machine: Machine, limited: IsolatedContainers, tmp_path: Path, injection: Injection
+) -> None:
+    for name in ("usr/bin/nvidia-cuda-mps-server", "lib/firmware/nvidia/570.1/gsp.bin", "usr/share/nvidia/nvoptix.bin"):
+        machine.file(name)
+    machine.file(f"{LIBRARIES}/libnvoptix.so.570.1")
+    shared = [path for path in machine.root.rglob("*") if path.is_file() and "dev" not in path.parts]
+    shared += (tmp_path / "limiter").iterdir()
+    assert len(shared) == 3 + 1 + 4 + 2
+    assert all(gets_lease(path) for path in shared)
+
+    injector = machine.injector("v1.33.4+k3s1", isolation=limited, injection=injection)
+    injector.use(CARDS)
+    shared += [machine.run / "driver/ld.so.preload", machine.run / "driver/absent"]
+    assert [path for path in shared if gets_lease(path)] == []
+
+    machine.driver("580.1")
+    injector.prepare(["GPU-0"])
+    fresh = [*(machine.root / LIBRARIES).iterdir()]
+    assert len(fresh) == 3
+    assert [path for path in fresh if gets_lease(path)] == []
+
+
+def test_a_container_starts_while_another_has_a_lease_on_a_file_of_the_driver_and_ends_that(
+    machine: Machine, caplog: pytest.LogCaptureFixture
+) -> None:
+    tool = machine.root / "usr/bin/nvidia-smi"
+    injector = machine.injector("v1.33.4+k3s1")
+    with leased(tool):
+        injector.use(CARDS)
+        injector.prepare(["GPU-0"])
+    assert caplog.text.count(f"{tool} is not kept open: a process has a lease on it") == 1
+    assert gets_lease(tool)
+    injector.prepare(["GPU-0"])
+    assert not gets_lease(tool)

@@ -4,12 +4,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from edgegpu_plugin.containers.bypass import CountedContainer
 from edgegpu_plugin.containers.container_folder import CardLimits, ContainerFolders, limits_text
+from edgegpu_plugin.containers.held.bypass import CountedContainer
 from edgegpu_plugin.containers.held.uncounted import UncountedMemory
 from edgegpu_plugin.containers.held.usage_sizes import ENLARGED, UsageSizes
 from edgegpu_plugin.containers.usage_file import USAGE_BYTES, bucket_levels, load_usage
@@ -27,6 +28,25 @@ sys.stdin.read()
 """
 
 
+@contextmanager
+def leased(*paths: Path) -> Iterator[None]:
+    """Have a process with a lease on each of these files, by which others wait when they open it."""
+    command = [sys.executable, "-c", LEASE, *map(str, paths)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"leased\n"
+        yield
+        child.kill()
+
+
+def gets_lease(path: Path) -> bool:
+    """Whether a process gets such a lease on a file."""
+    command = [sys.executable, "-c", LEASE, str(path)]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    assert ("leased" in done.stdout) != ("BlockingIOError" in done.stderr), done
+    return "leased" in done.stdout
+
+
 @pytest.fixture
 def folders(tmp_path: Path) -> ContainerFolders:
     return ContainerFolders(root=tmp_path / "containers")
@@ -37,12 +57,8 @@ def folder(folders: ContainerFolders) -> Iterator[Path]:
     """The folder of a container, one process of which has leases on its files."""
     folder = folders.of(["a"])
     folders.make(folder, limits_text({CARD: CardLimits(MIB)}))
-    command = [sys.executable, "-c", LEASE, str(folder / "usage"), str(folder / "limits")]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
-        assert child.stdout is not None
-        assert child.stdout.readline() == b"leased\n"
+    with leased(folder / "usage", folder / "limits"):
         yield folder
-        child.kill()
 
 
 def is_soon(call: Callable[[], object]) -> bool:
@@ -82,13 +98,8 @@ def test_a_file_that_is_too_large_is_told_though_it_cannot_be_cut_back_yet(folde
     grown = folder / "grown"
     grown.write_bytes(bytes(2 * USAGE_BYTES))
     held = {key: CountedContainer([grown], {})}
-    with subprocess.Popen(
-        [sys.executable, "-c", LEASE, str(grown)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as child:
-        assert child.stdout is not None
-        assert child.stdout.readline() == b"leased\n"
+    with leased(grown):
         assert is_soon(lambda: sizes.look(held))
         assert (sizes.reason(key), grown.stat().st_size) == (ENLARGED, 2 * USAGE_BYTES)
-        child.kill()
     assert not sizes.look(held)
     assert grown.stat().st_size == usage.stat().st_size == USAGE_BYTES

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from edgegpu_plugin.containers.bypass import SLACK, CountedContainer
+from edgegpu_plugin.containers.held.bypass import SLACK, CountedContainer
 from edgegpu_plugin.containers.held.uncounted import UncountedMemory
 from edgegpu_plugin.containers.usage_file import USAGE_BYTES, form_text
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from unit.plugin.test_isolation import CARD, CORE, MEMORY, MIB, Box, folders, used
 
-from edgegpu_plugin.containers.bypass import CountedContainer
+from edgegpu_plugin.containers.held.bypass import CountedContainer
 from edgegpu_plugin.containers.held.uncounted import UncountedMemory
 from edgegpu_plugin.containers.held.usage_sizes import UsageSizes
 from edgegpu_plugin.containers.usage_file import USAGE_BYTES

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from edgegpu_plugin.containers.bypass import CountedContainer
 from edgegpu_plugin.containers.container_folder import ContainerFolders
+from edgegpu_plugin.containers.held.bypass import CountedContainer
 from edgegpu_plugin.containers.held.usage_sizes import ENLARGED, UsageSizes
 from edgegpu_plugin.containers.usage_file import USAGE_BYTES
 

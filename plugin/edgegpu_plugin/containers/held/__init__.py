@@ -1,1 +1,1 @@
-"""What is known of a container that the limiter holds: its state, and kubelet's records of it."""
+"""What is known of a container that the limiter holds: its state, what goes past the limiter, and kubelet's records."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from edgegpu_plugin.containers.bypass import ContainerKey
+from edgegpu_plugin.containers.held.bypass import ContainerKey
 
 MIB = 1 << 20
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from edgegpu_plugin.containers.bypass import SLACK, ContainerKey, CountedContainer
+from edgegpu_plugin.containers.held.bypass import SLACK, ContainerKey, CountedContainer
 from edgegpu_plugin.containers.usage_file import OWN_FORM, forget_most, form_of, load_usage, uuid_digits
 
 _LOG = logging.getLogger(__name__)

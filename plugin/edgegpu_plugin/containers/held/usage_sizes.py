@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from edgegpu_base.files import open_at_once
-from edgegpu_plugin.containers.bypass import ContainerKey, CountedContainer
+from edgegpu_plugin.containers.held.bypass import ContainerKey, CountedContainer
 from edgegpu_plugin.containers.usage_file import form_of
 from edgegpu_plugin.errors import PluginError
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from edgegpu_plugin.containers.bypass import ContainerKey
 from edgegpu_plugin.containers.cgroups import first_processes
+from edgegpu_plugin.containers.held.bypass import ContainerKey
 from edgegpu_plugin.containers.image.loaders import FirstProcess, interpreter_of, why_not_held
 from edgegpu_plugin.containers.image.root_files import ContainerRoot, read_all
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 from edgegpu_core.reasons import MPS_REASON
 from edgegpu_plugin.cards.nvml_library import CardProcess
-from edgegpu_plugin.containers.bypass import ContainerKey
 from edgegpu_plugin.containers.cgroups import CgroupOwner, owner_of
+from edgegpu_plugin.containers.held.bypass import ContainerKey
 from edgegpu_plugin.containers.mps.daemon import BY_TIME, MpsDaemon
 
 

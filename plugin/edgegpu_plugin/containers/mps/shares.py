@@ -8,7 +8,7 @@ from edgegpu_core.choices.modes import PluginIsolation
 from edgegpu_core.deviceid import count_by_card
 from edgegpu_core.ledger import CheckpointEntry
 from edgegpu_core.reasons import MPS_REASON
-from edgegpu_plugin.containers.bypass import ContainerKey
+from edgegpu_plugin.containers.held.bypass import ContainerKey
 from edgegpu_plugin.containers.held.container_state import ContainerIsolation
 from edgegpu_plugin.containers.held.records import is_mps_client
 from edgegpu_plugin.containers.mps.clients import MpsClients
