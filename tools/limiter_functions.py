@@ -18,7 +18,7 @@ RULES = {"hook", "pass", "open"}
 NEWEST_GLIBC = (2, 17)
 ALWAYS_THERE = {"libc.so.6", "libdl.so.2", "libpthread.so.0"}
 """What glibc brings, and what the driver itself needs."""
-FROM_OUTSIDE = {"dlopen", "dlsym", "dlclose", "dlinfo", "setenv", "unsetenv"}
+FROM_OUTSIDE = {"dlopen", "dlsym", "dlclose", "dlerror", "dlinfo", "setenv", "unsetenv"}
 """What a library takes of libc: a function that a program's preloaded library replaces must not be one that it goes by.
 
 `__gmon_start__` and the like are weak, and nobody has them.

@@ -21,6 +21,7 @@
 #ifndef PR_GET_AUXV			/* Linux 6.4 */
 #define PR_GET_AUXV 0x41555856
 #endif
+#define MACHINES_TIME 0xeffffffau	/* the namespace of every process at boot (PROC_TIME_INIT_INO in the kernel) */
 #define SYMBOLS_MAX 256			/* more than any kernel has there */
 #define AUXV_MAX 64
 
@@ -109,6 +110,76 @@ static clock_function find(void)
 }
 
 static clock_function known;
+static uint64_t space;			/* the time namespace whose offset is known; 0: none; atomic */
+static int64_t ahead_ns;		/* what CLOCK_MONOTONIC is ahead there of the machine's; atomic */
+
+static uint64_t inode_of(const char *path)
+{
+	struct stat st;
+
+	return system_stat(path, &st) == 0 ? st.st_ino : 0;
+}
+
+/* A number behind spaces, which may be below 0. */
+static bool read_number(const char **at, int64_t *out)
+{
+	bool negative;
+	uint64_t value;
+
+	while (**at == ' ')
+		(*at)++;
+	negative = **at == '-';
+	if (!text_number(*at + negative, &value, at))
+		return false;
+	*out = negative ? -(int64_t)value : (int64_t)value;
+	return true;
+}
+
+/* The kernel says it of the namespace that the process's children will have (time_namespaces(7)). */
+static bool read_ahead(int64_t *out)
+{
+	int file = system_open("/proc/self/timens_offsets", O_RDONLY);
+	int64_t seconds, rest;
+	char text[128];
+	const char *at;
+	long got;
+
+	if (file < 0)
+		return false;
+	got = system_read(file, text, sizeof(text) - 1);
+	system_close(file);
+	text[got > 0 ? got : 0] = '\0';
+	at = text + text_begins(text, "monotonic ");
+	if (at == text || !read_number(&at, &seconds) || !read_number(&at, &rest))
+		return false;
+	*out = seconds * 1000000000 + rest;
+	return true;
+}
+
+/* The debts of a container, and what the plugin says, are by the machine's clock. Without /proc nothing is known of it,
+ * as in kernels that have one clock for all (before 5.6). */
+bool clock_renew(void)
+{
+	uint64_t now = inode_of("/proc/self/ns/time");
+	int64_t ahead = 0;
+
+	if (now == 0 || now == __atomic_load_n(&space, __ATOMIC_RELAXED))
+		return true;
+	if (now != MACHINES_TIME && (inode_of("/proc/self/ns/time_for_children") != now || !read_ahead(&ahead))) {
+		__atomic_store_n(&space, 0, __ATOMIC_RELAXED);
+		return false;
+	}
+	__atomic_store_n(&ahead_ns, ahead, __ATOMIC_RELAXED);
+	__atomic_store_n(&space, now, __ATOMIC_RELAXED);
+	return true;
+}
+
+bool clock_is_machines(void)
+{
+	uint64_t now = inode_of("/proc/self/ns/time");
+
+	return now == 0 || now == MACHINES_TIME;
+}
 
 static struct timespec ask(clockid_t which)
 {
@@ -116,6 +187,7 @@ static struct timespec ask(clockid_t which)
 	struct timespec now = { 0, 0 };
 
 	if (__builtin_expect(function == NULL, 0)) {
+		clock_renew();
 		function = find();
 		__atomic_store_n(&known, function, __ATOMIC_RELAXED);
 	}
@@ -127,15 +199,17 @@ static struct timespec ask(clockid_t which)
 uint64_t clock_ns(void)
 {
 	struct timespec now = ask(CLOCK_MONOTONIC);
+	uint64_t ahead = (uint64_t)__atomic_load_n(&ahead_ns, __ATOMIC_RELAXED);
 
-	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec - ahead;
 }
 
 uint64_t clock_coarse_ms(void)
 {
 	struct timespec now = ask(CLOCK_MONOTONIC_COARSE);
+	uint64_t ahead = (uint64_t)__atomic_load_n(&ahead_ns, __ATOMIC_RELAXED);
 
-	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+	return ((uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec - ahead) / 1000000;
 }
 
 /* Once: a process that could ask for it first and cannot later stays who it was. A child of fork has its parent's. */

@@ -1,11 +1,13 @@
 /* driver.c - opens the driver at the first call, and finds its functions.
  *
  * RTLD_LOCAL: neither RTLD_NEXT nor RTLD_DEFAULT of the program finds the driver. No lock of ours is
- * held over dlopen: a constructor that runs under the loader's lock may call the driver as well. */
+ * held over dlopen and dlsym: a constructor that runs under the loader's lock may call the driver as well. So
+ * all functions are found at once, and that before the first lock (process.c). */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <elf.h>
 #include <link.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "driver.h"
@@ -62,7 +64,23 @@ PRESERVING _Bool driver_calls(const void *return_address)
 	return at >= (uintptr_t)&__ehdr_start && at < end_of(&__ehdr_start);
 }
 
-static void *open_driver(void)
+/* The same for each thread that comes here at once. dlsym leaves a text of what it has not found for the program. */
+static void find_functions(void *opened)
+{
+	bool all = true;
+
+	for (int function = 0; function < FN_COUNT; function++) {
+		void *found = dlsym(opened, driver_names[function]);
+
+		all = all && found != NULL;
+		__atomic_store_n(&driver_addresses[function], found != NULL ? found : (void *)&no_function,
+				 __ATOMIC_RELEASE);
+	}
+	if (!all)
+		dlerror();
+}
+
+void *driver_open(void)
 {
 	void *seen = __atomic_load_n(&library, __ATOMIC_ACQUIRE), *opened;
 	char path[SETTING_MAX + sizeof(LIBRARY) + 1];
@@ -77,6 +95,7 @@ static void *open_driver(void)
 		return NULL;
 	}
 	learn_place(opened);		/* before anybody calls into it; the same for each that is fast */
+	find_functions(opened);
 	if (!__atomic_compare_exchange_n(&library, &seen, opened, 0, __ATOMIC_ACQ_REL,
 					 __ATOMIC_ACQUIRE)) {
 		dlclose(opened);	/* another thread was faster */
@@ -87,20 +106,17 @@ static void *open_driver(void)
 
 void *driver_find(int function)
 {
-	void *opened = open_driver(), *found;
+	void *found;
 
-	found = opened != NULL ? dlsym(opened, driver_names[function]) : NULL;
-	if (found != NULL)
-		__atomic_store_n(&driver_addresses[function], found, __ATOMIC_RELEASE);
-	return found;
+	if (driver_open() == NULL)
+		return NULL;
+	found = __atomic_load_n(&driver_addresses[function], __ATOMIC_ACQUIRE);
+	return found != (void *)&no_function ? found : NULL;
 }
 
 void *driver_bind(int function)
 {
-	void *found = driver_find(function);
-
-	if (found != NULL)
-		return found;
-	return __atomic_load_n(&library, __ATOMIC_ACQUIRE) != NULL ? (void *)&no_function
-								    : (void *)&no_driver;
+	if (driver_open() == NULL)
+		return (void *)&no_driver;
+	return __atomic_load_n(&driver_addresses[function], __ATOMIC_ACQUIRE);
 }

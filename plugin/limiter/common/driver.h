@@ -15,13 +15,16 @@
 #define PRESERVING __attribute__((noinline, cold))
 #endif
 
-/* Generated: a name, and the driver's address once it is known, for each function of the list. */
+/* Generated: a name, and the driver's address once it is open, for each function of the list. */
 extern const char *const driver_names[FN_COUNT];
 extern void *driver_addresses[FN_COUNT];
 
 /* Look a function up in the driver. Never NULL: without a driver, or where the driver is too old
  * for the function, a function that answers so. */
 void *driver_bind(int function);
+
+/* Open the driver, if that was not done yet; NULL: there is none. Before a lock is taken over calls of the driver. */
+void *driver_open(void);
 
 void *driver_find(int function);	/* the same, but NULL where there is none */
 

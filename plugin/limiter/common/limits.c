@@ -90,23 +90,25 @@ static bool current(struct limits *limits)
 
 	if (!setting_path(path, sizeof(path), setting_folder(), "limits") || system_stat(path, &st) != 0)
 		return false;
-	if (is_read(limits, &st))
+	if (usage_is_beside(&st) && is_read(limits, &st))
 		return true;
 	fd = system_open(path, O_RDONLY);
 	if (fd < 0)
 		return false;
-	if (system_fstat(fd, &st) == 0 && S_ISREG(st.st_mode))
+	if (system_fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && usage_is_beside(&st))
 		done = is_read(limits, &st) || load(limits, fd, &st);
 	system_close(fd);
 	return done;
 }
 
-/* A process could take its own descriptors, or its root folder, and would have for ever what it had then. */
+/* A process could take its own descriptors, or its root folder, and would have for ever what it had then; or lay a
+ * file of its own, or one that was replaced, over the plugin's. */
 static void look(struct limits *limits)
 {
+	bool is_current = clock_renew() && current(limits);
 	uint64_t now = clock_coarse_ms();
 
-	if (current(limits))
+	if (is_current)
 		limits->current_ms = now;
 	__atomic_store_n(&limits->unread, now - limits->current_ms > TRUST_MS, __ATOMIC_RELAXED);
 }

@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include <string.h>
 
+#include "driver.h"
 #include "process.h"
 #include "system.h"
 
@@ -21,6 +22,7 @@ static struct process *make(void)
 	struct process *made, *seen = NULL;
 	bool wiped;
 
+	driver_open();			/* before any lock: those lie in what is made here */
 	made = system_map(sizeof(*made), -1);
 	if (made == NULL)
 		return NULL;

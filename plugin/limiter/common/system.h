@@ -44,19 +44,26 @@ static inline long system_call(long number, long a, long b, long c, long d, long
 #endif
 }
 
+static inline void system_close(int file)
+{
+	system_call(SYS_close, file, 0, 0, 0, 0, 0);
+}
+
+/* Never one of the standard ones, though the program has closed it: another thread may write a line there. */
 static inline int system_open(const char *path, int flags)
 {
-	return (int)system_call(SYS_openat, AT_FDCWD, (long)path, flags | O_CLOEXEC, 0, 0, 0);
+	int file = (int)system_call(SYS_openat, AT_FDCWD, (long)path, flags | O_CLOEXEC, 0, 0, 0), higher;
+
+	if (file < 0 || file > 2)
+		return file;
+	higher = (int)system_call(SYS_fcntl, file, F_DUPFD_CLOEXEC, 3, 0, 0, 0);
+	system_close(file);
+	return higher;
 }
 
 static inline long system_read(int file, void *out, size_t bytes)
 {
 	return system_call(SYS_read, file, (long)out, (long)bytes, 0, 0, 0);
-}
-
-static inline void system_close(int file)
-{
-	system_call(SYS_close, file, 0, 0, 0, 0, 0);
 }
 
 static inline int system_fstat(int file, struct stat *out)

@@ -308,10 +308,10 @@ bool usage_uuid(int card, uint8_t out[16])
 }
 
 /* A thread's number stands for its process too, as it is assumed to do for the driver (it does for NVIDIA's tool). */
-static bool is_of(const struct usage_slot *slot, int pid, uint64_t namespace)
+static bool is_of(const struct usage_slot *slot, int pid, const struct identity *own)
 {
-	return slot->namespace == namespace && slot->pid > 0 &&
-	       (slot->pid == pid || process_has_thread((pid_t)slot->pid, pid));
+	return slot->namespace == own->namespace && slot->pid > 0 &&
+	       (slot->pid == pid || process_has_thread(own, (pid_t)slot->pid, pid));
 }
 
 /* Of a process that has replaced itself by exec the newest. */
@@ -323,7 +323,7 @@ static struct usage_place place_of(const struct usage *map, int pid)
 	for (unsigned int i = 0; pid > 0 && i < usage_high(map); i++) {
 		uint64_t tag = __atomic_load_n(&map->all[i].tag, __ATOMIC_ACQUIRE);
 
-		if (tag > found.tag && is_of(&map->all[i], pid, own.namespace) && usage_slot_lives(map, i))
+		if (tag > found.tag && is_of(&map->all[i], pid, &own) && usage_slot_lives(map, i))
 			found = (struct usage_place){ (int)i, tag };
 	}
 	return found;

@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/stat.h>
 
 #include "process.h"
 
@@ -53,6 +54,10 @@ struct usage_process {
 	int64_t pid;
 	uint64_t bytes;
 };
+
+/* Is it a file that the plugin has made beside the mapped usage file, and not replaced since? True as well while none is
+ * mapped: then nothing is given. */
+bool usage_is_beside(const struct stat *st);
 
 /* The number of a card in the file; -1: the file cannot be used, or holds as many as it can. */
 int usage_card(const uint8_t uuid[16]);

@@ -22,6 +22,7 @@ _Static_assert(sizeof(LIMITER_VERSION) <= USAGE_BUILD, "the version fits into th
 static struct usage *mapped;
 static uint64_t asked[USAGE_TABLES][2];	/* private tables: the runtime asks for them before the file is mapped */
 static uint64_t inode;			/* of the file; set before it is mapped for others */
+static struct { uint64_t device, inode; } file;	/* as the kernel tells of the file itself; likewise */
 
 struct usage *usage_map(void)
 {
@@ -107,15 +108,26 @@ static void note_tables(struct usage *map)
 	}
 }
 
-static void publish(struct usage *seen, uint64_t number)
+static void publish(struct usage *seen, const struct stat *st)
 {
 	struct usage *none = NULL;
 
-	__atomic_store_n(&inode, number, __ATOMIC_RELAXED);
+	__atomic_store_n(&inode, identity_mapped(st->st_ino), __ATOMIC_RELAXED);
+	__atomic_store_n(&file.device, st->st_dev, __ATOMIC_RELAXED);
+	__atomic_store_n(&file.inode, st->st_ino, __ATOMIC_RELAXED);
 	if (!__atomic_compare_exchange_n(&mapped, &none, seen, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
 		system_unmap(seen, sizeof(*seen));	/* another thread was faster */
 	else
 		note_tables(seen);
+}
+
+/* A container writes to no other file of that file system. One that was replaced has no name any more. */
+bool usage_is_beside(const struct stat *st)
+{
+	if (usage_map() == NULL)
+		return true;
+	return st->st_dev == __atomic_load_n(&file.device, __ATOMIC_RELAXED) &&
+	       st->st_ino != __atomic_load_n(&file.inode, __ATOMIC_RELAXED) && st->st_nlink != 0;
 }
 
 /* All that takes long is done before the lock, for which all programs of the container may wait. */
@@ -138,7 +150,7 @@ static bool map_file(int fd)
 		change_lock(fd, LOCK_UN);
 	}
 	if (ours)
-		publish(seen, identity_mapped(st.st_ino));
+		publish(seen, &st);
 	else
 		system_unmap(seen, sizeof(*seen));
 	return ours;
@@ -205,17 +217,24 @@ void usage_reap(struct usage *map)
 	}
 }
 
-/* Another copy of the limiter in this process (dlmopen) has a slot already: both count in it. */
-static int slot_of(const struct usage *map, const struct identity *own)
+/* Another copy of the limiter in this process (dlmopen) has a slot already: both count in it. What it had before an
+ * exec is over: others cannot tell that slot from its own, so it frees it itself. */
+static int slot_of(struct usage *map, const struct identity *own)
 {
+	int found = -1;
+
 	for (unsigned int i = 0; i < usage_high(map); i++) {
+		uint64_t tag = __atomic_load_n(&map->all[i].tag, __ATOMIC_ACQUIRE);
 		struct identity who = identity_of(&map->all[i]);
 
-		if (map->all[i].tag != 0 && who.pid == own->pid && who.start == own->start &&
-		    who.namespace == own->namespace && who.image == own->image)
-			return (int)i;
+		if (tag == 0 || who.pid != own->pid || who.start != own->start || who.namespace != own->namespace)
+			continue;
+		if (who.image == own->image)
+			found = (int)i;
+		else if (identity_gone(&who, own, inode))
+			__atomic_compare_exchange_n(&map->all[i].tag, &tag, 0, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
 	}
-	return -1;
+	return found;
 }
 
 /* In a free slot below an end; -1: there is none. */
