@@ -1,7 +1,7 @@
 """Placement of a pod's containers on the cards of one node, by policy, or the reason why they do not fit."""
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from itertools import islice
 
@@ -82,6 +82,8 @@ class PlacementRefusal:
 
     reason: str
     never: bool
+    tells_free: bool = field(default=False, compare=False)
+    """Whether the reason tells what is free on the cards, and not how large they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +122,11 @@ def place(plan: PodPlan, free: FreeAmounts, policy: Policy) -> Placement | Place
     placed = _placed(plan, free.copy(), policy)
     if placed is not None:
         return placed
-    never = _placed(plan, FreeAmounts(free.slots), policy) is None
-    return PlacementRefusal(_why(plan, free, policy, empty=never), never)
+    empty = FreeAmounts(free.slots)
+    never = _placed(plan, empty.copy(), policy) is None
+    supposed = never and (empty.memory, empty.core) != (free.memory, free.core)
+    why = _why(plan, empty if supposed else free, policy, supposed=supposed)
+    return PlacementRefusal(why, never, tells_free=not supposed)
 
 
 def fits(plan: PodPlan, free: FreeAmounts) -> bool:
@@ -267,16 +272,19 @@ def _place_together(plan: PodPlan, free: FreeAmounts, policy: Policy) -> Placeme
     return Placement({container.name: uuids for container, _ in plan.containers}, held)
 
 
-def _why(plan: PodPlan, free: FreeAmounts, policy: Policy, *, empty: bool) -> str:
-    """Return the reason for the first container that finds no room, with what each card has free."""
-    seen = FreeAmounts(free.slots) if empty else free.copy()
+def _why(plan: PodPlan, free: FreeAmounts, policy: Policy, *, supposed: bool) -> str:
+    """Return the reason for the first container that finds no room, with what each card has free.
+
+    With `supposed`, `free` is that of the node without its pods, and a card's size is not called free.
+    """
+    seen = free.copy()
     if plan.one_card:
-        return reasons.no_card(_joint_request(plan), seen, plan.model, who=reasons.WITH_INIT)
+        return reasons.no_card(_joint_request(plan), seen, plan.model, who=reasons.WITH_INIT, supposed=supposed)
     for container, ask in plan.containers:
         choice = next(_choices(ask, seen, policy), None)
         if choice is None:
             who = reasons.of_container(container.name) if len(plan.containers) > 1 else ""
-            return reasons.no_card(ask, seen, plan.model, who=who)
+            return reasons.no_card(ask, seen, plan.model, who=who, supposed=supposed)
         for booking in choice:
             seen.take(*booking)
     return reasons.NOT_TOGETHER

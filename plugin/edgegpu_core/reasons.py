@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from edgegpu_core.injection import Injection
-from edgegpu_core.inventory import Card, FreeAmounts
+from edgegpu_core.inventory import Card, CardCapacity, FreeAmounts
 from edgegpu_core.model import CORE_PER_CARD, ResourceModel, short_name
 from edgegpu_core.request import ImpossibleRequest, PlaceableRequest
 from edgegpu_core.sentences import Sentence, listed, sentence
@@ -59,8 +59,13 @@ def impossible(container: str, ask: ImpossibleRequest) -> Sentence:
     return sentence("%(who)s%(why)s", who=of_container(container), why=ask.reason)
 
 
-def no_card(ask: PlaceableRequest, free: FreeAmounts, model: ResourceModel, *, who: str = "") -> Sentence:
-    """Return the text when no card has room: `needs 20 vcuda-memory on one card; card 0 has 9 free`."""
+def no_card(
+    ask: PlaceableRequest, free: FreeAmounts, model: ResourceModel, *, who: str = "", supposed: bool = False
+) -> Sentence:
+    """Return the text when no card has room: `needs 20 vcuda-memory on one card; card 0 has 9 free`.
+
+    With `supposed`, `free` is that of the node without its pods: a card's size is `29 units in all` then, not free.
+    """
     head = sentence("%(who)sneeds %(need)s", who=who, need=need(ask, model))
     if not free.slots:
         return sentence("%(head)s; the node has no card", head=head)
@@ -69,8 +74,17 @@ def no_card(ask: PlaceableRequest, free: FreeAmounts, model: ResourceModel, *, w
     show_core = not ask.whole and any(
         free.core[p] < ask.core and free.memory[p] >= ask.memory_units for p in range(len(free.slots))
     )
-    cards = listed(_card(ask, free, at, model, show_core=show_core) for at in range(len(free.slots)))
+    cards = listed(
+        _size(free.slots[at]) if supposed and free.is_empty(at) else _card(ask, free, at, model, show_core=show_core)
+        for at in range(len(free.slots))
+    )
     return sentence("%(head)s; %(cards)s", head=head, cards=cards)
+
+
+def _size(slot: CardCapacity) -> Sentence:
+    """Return what a card has whether or not pods hold it."""
+    whole = sentence("%(units)s units in all", units=slot.units)
+    return sentence("%(what)s: %(text)s", what=sentence("card %(card)s", card=slot.label), text=whole)
 
 
 def _card(ask: PlaceableRequest, free: FreeAmounts, at: int, model: ResourceModel, *, show_core: bool) -> Sentence:

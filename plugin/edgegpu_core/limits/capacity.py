@@ -80,6 +80,8 @@ class PodRefusal:
     why: str
     stale: bool = False
     """Whether the reason is an inventory that is not current."""
+    tells_free: bool = False
+    """Whether the reason tells what is free, on the cards or of the quota."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,15 +180,16 @@ class TrialPlacement:
         if pod.problem:
             return (PodRefusal("", pod.problem),)
         if self._over_quota(pod.need):
-            return (PodRefusal("", self._quota_words(pod.need)),)
+            return (PodRefusal("", self._quota_words(pod.need), tells_free=True),)
         found = []
         for at, room in enumerate(self._rooms):
             if only and room.name != only:
                 continue
-            why = self._excluded[at] or room.problem
+            why, tells_free = self._excluded[at] or room.problem, False
             if not why and isinstance(placed := self._on_node(pod, at), PlacementRefusal):
-                why = placed.reason
-            found.append(PodRefusal(room.name, why, stale=room.stale and not self._excluded[at]))
+                why, tells_free = placed.reason, placed.tells_free
+            stale = room.stale and not self._excluded[at]
+            found.append(PodRefusal(room.name, why, stale=stale, tells_free=tells_free))
         return tuple(found)
 
     def _quota_words(self, need: RequestedAmounts) -> str:

@@ -158,7 +158,8 @@ def _why_not(change: LimitsChange, trial: TrialPlacement, workload: Workload, *,
                 text = sentence(
                     "%(done)d of %(all)d pods have room, the next %(why)s", done=done, all=len(nodes), why=text
                 )
-            if held := sum(_own_units(change).values()) if own else 0:
+            held = sum(_own_units(change).values()) if own and any(one.tells_free for one in refusals) else 0
+            if held:
                 text = sentence("%(why)s (the %(units)d that it holds itself counted as free)", why=text, units=held)
             return _Shortage(cut(text, _MOST_TEXT), stale=any(one.stale for one in refusals))
     return _Shortage()

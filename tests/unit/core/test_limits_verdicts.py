@@ -243,9 +243,21 @@ def test_the_numbers_and_the_words_of_a_refusal() -> None:
     assert (verdict.request.memory_units, verdict.replicas) == (10, 1)
 
 
+def test_what_no_card_has_is_not_called_free() -> None:
+    verdict = limits_verdict(change(recreate(), asks(95), node("box-1", [94], FIELD), pods=own("a")))
+    assert verdict.text == "needs 95 vcuda-memory on one card; card 0: 94 units in all"
+
+
+def test_a_request_that_means_nothing_is_refused_without_a_word_of_what_is_free() -> None:
+    verdict = limits_verdict(change(recreate(), asks(4, 0), node("box-1", [94], FIELD), pods=own("a")))
+    assert verdict.text.endswith("add baidu.com/vcuda-core (1 to 100) to its limits")
+
+
 @pytest.mark.parametrize(
     ("row", "words"),
     [
+        ("never, not even alone", "card 0 has 29 free (the 10 that it holds itself counted as free)"),
+        ("quota is spent", "counts 20 and 1 (the 5 that it holds itself counted as free)"),
         (
             "replicas that fit in part",
             "2 of 3 pods have room, the next needs 10 vcuda-memory on one card; card 0 has 9 free",

@@ -82,6 +82,16 @@ def test_what_fits_in_sum_only_never_fits() -> None:
     )
 
 
+def test_the_size_of_a_card_in_use_is_not_called_free() -> None:
+    node = Node(29, 29)
+    node.put(one(20))
+    assert node.refuse(one(30)) == PlacementRefusal(
+        "needs 30 vcuda-memory on one card; card 0: 29 units in all, card 1: 29 units in all", never=True
+    )
+    two = plan_of(box("main", 0, 300))
+    assert node.refuse(two).reason == "needs 3 whole empty cards; card 0: 29 units in all, card 1: 29 units in all"
+
+
 def test_80_and_30_hundredths_never_share() -> None:
     node = Node(29, 29)
     assert node.put(one(4, 80)) == [("GPU-0",)]
