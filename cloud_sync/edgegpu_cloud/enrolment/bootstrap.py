@@ -1,6 +1,5 @@
 """The making of a controller's folder: keys, authorities, certificates, configuration. All of it, or nothing."""
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
@@ -10,6 +9,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from edgegpu_base.x509 import key_pem, new_key
 from edgegpu_cloud.enrolment.ca import Authority, days_left, load_authority, make_authority
 from edgegpu_cloud.enrolment.key_files import PrivateKey, load_key, read_file, write_file
+from edgegpu_cloud.enrolment.new_folder import take_over, unfinished
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.layout import AuthorityName, CertificateName, CloudConfig, CloudLayout, dump
 from edgegpu_cloud.ownership import become_owner, locked
@@ -21,24 +21,9 @@ ServerName = Literal["https", "broker", "console"]
 More = Callable[[CloudLayout, KeySetLink | None], None]
 """Writes further files into a new folder; the link is the first key set, None where the root key is kept elsewhere."""
 
-_UNFINISHED = ".init"
 _AUTHORITIES: tuple[AuthorityName, ...] = ("boxes", "controllers", "servers")
 _SERVERS: tuple[ServerName, ...] = ("https", "broker")
 _CONSOLE: ServerName = "console"
-
-
-def check_empty(layout: CloudLayout) -> None:
-    """Refuse a folder that holds a controller, or a part of one.
-
-    Raises:
-        CloudError: naming what is there.
-    """
-    mine = (layout.config, layout.database, layout.keys, layout.ca, layout.tls, layout.broker)
-    there = [path.name for path in mine if path.exists()]
-    if there:
-        remedy = "name another --folder; to begin anew move this one away: without its keys no enrolled box obeys"
-        text = f"cannot make a controller in {layout.folder}: it has {', '.join(there)} already"
-        raise CloudError(text, remedy=remedy)
 
 
 def found(
@@ -59,35 +44,21 @@ def found(
         more: called with the layout of the unfinished folder, before it counts as made.
 
     Raises:
-        CloudError: a controller is there already, or the folder cannot be written.
+        CloudError: a controller is there already, another process makes one there, or the folder cannot be written.
     """
     become_owner(layout.folder)
-    check_empty(layout)
-    new = CloudLayout(layout.folder / _UNFINISHED)
     try:
-        shutil.rmtree(new.folder, ignore_errors=True)
-        for folder in (layout.folder, new.folder, new.keys, new.ca, new.tls, new.broker, new.release):
-            folder.mkdir(mode=0o700, parents=folder is layout.folder, exist_ok=folder is layout.folder)
-        first = _make_signers(new, root_public)
-        _make_authorities(new, config, now_s)
-        more(new, first)
-        write_file(new.config, dump(config))
-        take_over(new, layout)
+        with unfinished(layout) as new:
+            for folder in (new.keys, new.ca, new.tls, new.broker, new.release):
+                folder.mkdir(mode=0o700)
+            first = _make_signers(new, root_public)
+            _make_authorities(new, config, now_s)
+            more(new, first)
+            write_file(new.config, dump(config))
+            take_over(new, layout)
     except OSError as error:
         remedy = "name a --folder that you may write"
         raise CloudError(f"cannot make {layout.folder}: {error}", remedy=remedy) from error
-
-
-def take_over(new: CloudLayout, layout: CloudLayout) -> None:
-    """Give the files of an unfinished folder their place, controller.yaml last, and remove that folder.
-
-    Raises:
-        OSError: the system refuses.
-    """
-    for path in sorted(new.folder.iterdir(), key=lambda one: one == new.config):
-        if not (layout.folder / path.name).exists():  # `release` may be there, filled, before the rest
-            path.rename(layout.folder / path.name)
-    shutil.rmtree(new.folder)
 
 
 def _make_signers(layout: CloudLayout, root_public: str) -> KeySetLink | None:

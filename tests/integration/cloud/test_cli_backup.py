@@ -95,13 +95,13 @@ class TestRestore:
         assert (done.code, "the passphrase is wrong" in done.err) == (1, True)
         assert not (tmp_path / "back").exists()
 
-    def test_a_damaged_backup_leaves_an_empty_folder(self, backup: Path, tmp_path: Path) -> None:
+    def test_a_damaged_backup_changes_nothing(self, backup: Path, tmp_path: Path) -> None:
         data = backup.read_bytes()
         for broken in (data[:-20], data[:-1] + bytes([data[-1] ^ 1]), data + b"more"):
             backup.write_bytes(broken)
             done = run("restore", str(backup), *passphrase_words(tmp_path), folder=tmp_path / "back")
             assert (done.code, "damaged, or cut off" in done.err) == (1, True)
-            assert list((tmp_path / "back").iterdir()) == []
+            assert not (tmp_path / "back").exists()
 
     def test_a_folder_with_a_controller_is_left_alone(self, made: Path, backup: Path, tmp_path: Path) -> None:
         before = tree(made)
@@ -120,7 +120,7 @@ class TestRestore:
         words = (*passphrase_words(tmp_path), "--database", "postgresql://edgegpu@/edgegpu")
         done = run("restore", str(backup), *words, folder=tmp_path / "back")
         assert (done.code, "its store is a SQLite file" in done.err) == (1, True)
-        assert list((tmp_path / "back").iterdir()) == []
+        assert not (tmp_path / "back").exists()
 
 
 class TestPostgresql:
@@ -132,7 +132,7 @@ class TestPostgresql:
         ok("backup", str(tmp_path / "all"), *words, folder=made)
         done = run("restore", str(tmp_path / "all"), *words, folder=back)
         assert (done.code, "it has tables already" in done.err, "createdb" in done.err) == (1, True, True)
-        assert list(back.iterdir()) == []
+        assert not back.exists()
         ok("restore", str(tmp_path / "all"), *words, "--database", again, folder=back)
         assert ok("tokens", "--json", folder=back).json == ok("tokens", "--json", folder=made).json
         assert not (back / "controller.pgdump").exists()

@@ -12,8 +12,8 @@ from pydantic import ValidationError
 from edgegpu_cloud.broker.folder import write_broker
 from edgegpu_cloud.cli.common import DEFAULT, FolderOption, JsonOption, answer, reporting, store_entry
 from edgegpu_cloud.cli.database.passphrase import PassphraseOption, read_passphrase
-from edgegpu_cloud.enrolment.bootstrap import check_empty, take_over
 from edgegpu_cloud.enrolment.key_files import write_file
+from edgegpu_cloud.enrolment.new_folder import take_over, unfinished
 from edgegpu_cloud.enrolment.sealing import SealedReader
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.audit.kinds import AuditKind
@@ -39,7 +39,6 @@ Examples:
 --json prints {"folder", "from", "to"}: the versions of the restored tables and of this program; where they differ,
 `edgegpu-cloud migrate` comes next
 """
-_UNFINISHED = ".restore"
 _GZIP = b"\x1f\x8b"
 _COPY = 1_048_576
 
@@ -69,9 +68,7 @@ def restore(
         with _opened(file) as source:  # before root is given up: the file is the caller's
             become_owner(folder)
             layout = CloudLayout(folder.absolute())
-            check_empty(layout)
-            sealed = _unsealed(file, source, passphrase)
-            found = _restore(file, sealed, layout, {"url": database, "password_file": password})
+            found = _restore(file, source, layout, passphrase, {"url": database, "password_file": password})
         text = f"restored the controller into {layout.folder}\n" + _next(found)
         answer({"folder": str(layout.folder), "from": found, "to": newest()}, text, as_json=json)
 
@@ -100,23 +97,19 @@ def _unsealed(file: Path, source: BinaryIO, passphrase: str) -> SealedReader:
         raise CloudError(f"cannot restore {file}: {error.text}", remedy=error.remedy) from error
 
 
-def _restore(file: Path, sealed: SealedReader, layout: CloudLayout, database: dict[str, str]) -> int:
+def _restore(file: Path, source: BinaryIO, layout: CloudLayout, passphrase: str, database: dict[str, str]) -> int:
     """Unpack beside the target, bring the store back, and give all its place; return the version of its tables."""
-    new = CloudLayout(layout.folder / _UNFINISHED)
     try:
-        shutil.rmtree(new.folder, ignore_errors=True)
-        layout.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        new.folder.mkdir(mode=0o700)
-        try:
-            _unpack(sealed, new.folder)
-            version = _bring_back(new, _configured(new, database), file.name)
-            write_broker(layout, load(new.config), into=new.broker)
+        with unfinished(layout) as new:
+            sealed = _unsealed(file, source, passphrase)
+            try:
+                _unpack(sealed, new.folder)
+                version = _bring_back(new, _configured(new, database), file.name)
+                write_broker(layout, load(new.config), into=new.broker)
+            except CloudError as error:
+                raise CloudError(f"cannot restore {file}: {error.text}", remedy=error.remedy) from error
             new.release.mkdir(mode=0o700, exist_ok=True)
             take_over(new, layout)
-        finally:
-            shutil.rmtree(new.folder, ignore_errors=True)
-    except CloudError as error:
-        raise CloudError(f"cannot restore {file}: {error.text}", remedy=error.remedy) from error
     except (OSError, tarfile.TarError) as error:
         remedy = f"is there room in {layout.folder} (df), and may you write there?"
         raise CloudError(f"cannot restore {file}: {error}", remedy=remedy) from error
