@@ -378,7 +378,7 @@ def _text(path: Path) -> str:
 
 def _remedy(path: Path, error: Exception) -> str:
     if isinstance(error, FileNotFoundError):
-        return "`edgegpu-cloud init` makes a controller; or name the right --folder (or EDGEGPU_CLOUD)"
+        return "`edgegpu-cloud init --name HOST` makes a controller; or name the right --folder (or EDGEGPU_CLOUD)"
     if isinstance(error, PermissionError):
         return remedy_for(path)
     return "put it right: it is YAML, `key: value`, sections two spaces in (docs/cloud/configure.md has each key)"

@@ -1,6 +1,5 @@
 """`edgegpu-cloud init`: makes a controller in an empty folder."""
 
-import socket
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,7 +18,6 @@ from edgegpu_cloud.cli.common import (
     print_json,
     refuse_server,
     reporting,
-    say,
 )
 from edgegpu_cloud.cli.keys import check_public
 from edgegpu_cloud.enrolment.bootstrap import found
@@ -35,6 +33,10 @@ from edgegpu_sync.messages.downlink import KeySetLink
 
 _PORT, _HTTPS_PORT, _CONTROLLER_PORT, _CONSOLE_PORT = 8_883, 8_443, 8_884, 8_444
 _MOST_PORT = 65_535
+_NO_NAME = (
+    "give the host name or address by which boxes reach this machine: --name cloud.example.com "
+    "(for a trial on this machine alone: --name 127.0.0.1)"
+)
 _OPTIONS = {
     ("names",): "--name",
     ("broker", "host"): "--broker",
@@ -47,8 +49,8 @@ _OPTIONS = {
 HELP = """\
 Make a controller in an empty folder: keys, authorities, certificates, controller.yaml, the broker's files.
 
-What is there is never overwritten. The names given with --name go into the certificates of HTTPS and broker; the
-first is the address that boxes are sent to.
+What is there is never overwritten. --name is needed: the names given with it go into the certificates of HTTPS and
+broker; the first is the address that boxes are sent to.
 
 \b
 Examples:
@@ -133,14 +135,15 @@ def init(  # noqa: PLR0913  (one for each option)
     """Make a controller in an empty folder."""
     with reporting(as_json=json):
         refuse_server()
+        if not name:
+            raise typer.BadParameter(_NO_NAME, param_hint="--name")
         by = operator()
         load_revisions()
         layout = CloudLayout(folder.absolute())
-        names = name or [socket.getfqdn()]
         ports = InitPorts(controllers=controller_port, https=https_port)
         web = {"port": console_port, "url": public_url, "trusted_proxies": tuple(trusted_proxy or ())}
         file = str(database_password_file.absolute()) if database_password_file else ""
-        config = _config(names, broker, ports, web if console else None, {"url": database, "password_file": file})
+        config = _config(name, broker, ports, web if console else None, {"url": database, "password_file": file})
         if root:
             check_public(root, option="--root")
         found(
@@ -151,8 +154,6 @@ def init(  # noqa: PLR0913  (one for each option)
             more=lambda new, first: _more(new, config, first, place=layout),
         )
         _tell(layout, config, _admin_link(layout, config, by), as_json=json)
-        if not name:
-            say(f"edgegpu-cloud: no --name was given: do boxes reach {config.https.url}? Else make it anew with --name")
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +264,7 @@ def _tell(layout: CloudLayout, config: CloudConfig, admin_link: str, *, as_json:
         return
     typer.echo(f"made a controller in {layout.folder}")
     typer.echo(f"  boxes enrol at   {answer['url']}  (CA sha256 {answer['ca_sha256']})")
-    typer.echo(f"  people see it at {answer['console'] or 'no console'}")
+    typer.echo(f"  console          {answer['console'] or 'none'}")
     if admin_link:
         typer.echo(f"  first admin      {admin_link}  (once, within {int(FIRST_ADMIN_S / 3_600)} hours)")
     typer.echo(f"  boxes connect to {answer['broker']}, controllers to its port {config.broker.controller_port}")

@@ -70,7 +70,7 @@ def read_file(path: Path) -> str:
         if isinstance(error, PermissionError):
             remedy = remedy_for(path)
         else:
-            remedy = "`edgegpu-cloud init` makes it in a new folder, a backup brings it back in an old one"
+            remedy = "`edgegpu-cloud init --name HOST` makes it in a new folder, a backup brings it back in an old one"
         raise CloudError(f"cannot read {path}: {error}", remedy=remedy) from error
 
 

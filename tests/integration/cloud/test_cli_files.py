@@ -41,10 +41,15 @@ def test_init_refuses_what_is_there_and_says_what_is_next(tmp_path: Path) -> Non
         wanted = 0o700 if path.is_dir() else 0o600 if path.suffix == ".key" else None
         assert wanted is None or path.stat().st_mode & 0o777 == wanted, path
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    done = run("init", folder=folder)
+    done = run("init", "--name", "cloud.example", folder=folder)
     assert (done.code, "already" in done.err) == (1, True)
-    assert "no --name was given: do boxes reach https://" in ok("init", folder=tmp_path / "b").err
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+def test_init_without_a_name_writes_nothing(tmp_path: Path) -> None:
+    done = run("init", folder=tmp_path / "cloud")
+    assert (done.code, "--name 127.0.0.1" in " ".join(done.err.split())) == (2, True), done.err
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_init_that_was_cut_short_begins_again(tmp_path: Path) -> None:
@@ -114,8 +119,8 @@ def test_the_brokers_files_for_a_broker_elsewhere(tmp_path: Path) -> None:
     [
         (("boxes",), 1, "edgegpu-cloud init"),
         (("enrol", "--expires", "soon"), 1, "init"),
-        (("init", "--broker", "host:port"), 2, "HOST:PORT"),
-        (("init", "--root", "short"), 2, "43 characters"),
+        (("init", "--name", "a", "--broker", "host:port"), 2, "HOST:PORT"),
+        (("init", "--name", "a", "--root", "short"), 2, "43 characters"),
         (("init", "--name", "no host/"), 2, "not a host name"),
         (("init", "--name", "a", "--broker", "h:99999"), 2, "HOST:PORT: h:99999"),
         (("init", "--name", "a", "--broker", f"h:{'9' * 5_000}"), 2, "HOST:PORT: h:99999"),
