@@ -8,7 +8,13 @@ from kits.details import view
 from kits.telemetry import CLUSTER
 
 from edgegpu_cloud.errors import CloudError
-from edgegpu_cloud.fleet.preview.sharing import ItemPreview, PreviewVerdict, check_settings, preview_settings
+from edgegpu_cloud.fleet.preview.sharing import (
+    ItemPreview,
+    PreviewVerdict,
+    check_settings,
+    preview_named,
+    preview_settings,
+)
 from edgegpu_cloud.fleet.specs import SharingSettings
 from edgegpu_cloud.fleet.views import BoxDetails
 from edgegpu_cloud.store.records import Latest
@@ -73,6 +79,16 @@ def test_each_setting_is_foreseen(item: AnyItem, answer: PreviewVerdict, says: s
     found = of(item, details())
     assert found.answer is answer
     assert found.text == says == "" or (says and says in found.text)
+
+
+def test_a_card_that_is_not_there_is_rejected_in_the_preview_as_in_the_request() -> None:
+    settings = SharingSettings(exclude=("2", "9"))
+    found = preview_named(details(), settings)["exclusions"]
+    assert (found.answer, "there is no such card" in found.text) == (PreviewVerdict.REJECTED, True)
+    with pytest.raises(CloudError, match="cannot exclude 9 on asr-hall: there is no such card"):
+        check_settings(details(), settings)
+    before = replace(details(), spec=Spec(exclusions=Exclusions(rev=0, cards=("9",))))
+    assert preview_named(before, settings)["exclusions"].answer is PreviewVerdict.AS_IT_IS, "it was excluded before"
 
 
 def test_another_unit_fits_where_nobody_holds_shares_and_the_node_stays_small() -> None:

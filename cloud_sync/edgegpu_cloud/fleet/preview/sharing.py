@@ -81,7 +81,11 @@ def preview_named(details: BoxDetails, settings: SharingSettings) -> dict[str, I
         CloudError: a setting is not valid, or the box has not reported its cards yet.
     """
     items = desired_items(with_settings(details.spec, settings))
-    return preview_settings(details, {name: items[name] for name in setting_names(settings)})
+    found = preview_settings(details, {name: items[name] for name in setting_names(settings)})
+    told = reports_to_preview(details).inventory
+    if told.sharing and (refused := _unknown_cards(details.box.name, details.spec, told, settings)):
+        found["exclusions"] = ItemPreview(PreviewVerdict.REJECTED, joined([refused.text, refused.remedy]))
+    return found
 
 
 def check_settings(details: BoxDetails, settings: SharingSettings) -> None:
@@ -98,15 +102,8 @@ def check_told(box: str, spec: Spec, latest: LatestMessages, settings: SharingSe
     told: Inventory | None = read_latest(latest, TopicKind.INVENTORY)
     if told is None:
         return
-    before = spec.exclusions.cards if spec.exclusions else ()
-    asked = () if settings.exclude in {None, ("none",)} else settings.exclude or ()
-    unknown = [word for word in asked if not _is_known(word, told.cards) and word not in before]
-    if unknown and told.cards:
-        there = ", ".join(f"{card.label} ({card.uuid})" for card in told.cards)
-        raise CloudError(
-            phrase("cannot exclude %(unknown)s on %(box)s: there is no such card", unknown=", ".join(unknown), box=box),
-            remedy=phrase("it has %(there)s", there=there),
-        )
+    if refused := _unknown_cards(box, spec, told, settings):
+        raise refused
     if settings.isolation not in set(IsolationMode) or not told.sharing:
         return
     mode = IsolationMode(settings.isolation)
@@ -115,6 +112,20 @@ def check_told(box: str, spec: Spec, latest: LatestMessages, settings: SharingSe
             "cannot set isolation %(isolation)s on %(box)s: %(no_isolation)s", isolation=mode, box=box, no_isolation=why
         )
         raise CloudError(text, remedy=phrase("upgrade its agent, or leave it at --isolation none"))
+
+
+def _unknown_cards(box: str, spec: Spec, told: Inventory, settings: SharingSettings) -> CloudError | None:
+    """Return the refusal of cards that a box has not told of, and that nobody excluded before; None where all exist."""
+    before = spec.exclusions.cards if spec.exclusions else ()
+    asked = () if settings.exclude in {None, ("none",)} else settings.exclude or ()
+    unknown = [word for word in asked if not _is_known(word, told.cards) and word not in before]
+    if not unknown or not told.cards:
+        return None
+    there = ", ".join(f"{card.label} ({card.uuid})" for card in told.cards)
+    return CloudError(
+        phrase("cannot exclude %(unknown)s on %(box)s: there is no such card", unknown=", ".join(unknown), box=box),
+        remedy=phrase("it has %(there)s", there=there),
+    )
 
 
 def _no_isolation(mode: IsolationMode, capabilities: Collection[str] | None) -> str:
