@@ -86,12 +86,12 @@ def _show_items(details: BoxDetails) -> None:
     if told:
         rows = [(name, state_word(report), _why(report)) for name, report in told.items()]
         print_table(("REQUESTED", "STATE", "WHY"), rows)
-    problems = [name for name, report in told.items() if report is not None and is_problem(report)]
+    problems = [(name, report) for name, report in told.items() if report is not None and is_problem(report)]
     if problems:
         typer.echo("Problems")
-    for name in problems:
-        typer.echo(f"  {name}: {_why(told[name])}")
-        typer.echo(f"    {fix(details.box.name, name)}")
+    for name, report in problems:
+        typer.echo(f"  {name}: {_why(report)}")
+        typer.echo(f"    {fix(details.box.name, name, report)}")
 
 
 def _why(report: ItemReport | None) -> str:

@@ -55,6 +55,7 @@ from edgegpu_cloud.cli.requests.settlements import (
     first_line,
     fix,
     follow_one,
+    needs_person,
     time_cells,
     times_document,
     words,
@@ -65,7 +66,7 @@ from edgegpu_cloud.fleet.listing import BoxFilter
 from edgegpu_cloud.fleet.preview.limits import Preview, preview
 from edgegpu_cloud.fleet.preview.live import PodChange
 from edgegpu_cloud.fleet.specs import ContainerLimits
-from edgegpu_cloud.fleet.views import BoxView, is_problem
+from edgegpu_cloud.fleet.views import BoxView
 from edgegpu_cloud.store.operations.records import OperationKind
 from edgegpu_sync.messages.spec import AppLimits, OnDrift, item_name
 from edgegpu_sync.messages.uplink import ItemState
@@ -105,7 +106,7 @@ told whose it has replaced.
 applies the limits; else as without it.
 --on-drift: when somebody else writes the limits back, `report` it, or `enforce` them, three times.
 Exit status: 0 requested, 1 refused (at once or, with --wait, later). With --wait: 0 Applied (with --force also
-Pending), 1 Rejected, Failed, Unsupported, 3 not ended in time.
+Pending), 1 Rejected, Failed, Unsupported, or it waits for GPU sharing, 3 not ended in time.
 --json prints {"box", "item", "rev", "report": {...} or null, "replaced": null or {"by", "at_s", "limits": {...}}, the
 limits that another person had set before}, with --preview {"answer": "fits", "fits_after_stop" or
 "never_fits", "text", "need_units", "need_core", "replicas", "cards": [...], "notes": [TEXT], "as_of_s", "pods": "new",
@@ -329,7 +330,7 @@ def _print_request(one: Request) -> None:
             continue
         typer.echo(words(report))
         if report.state not in one.good:
-            typer.echo(f"  {fix(one.view.name, item)}")
+            typer.echo(f"  {fix(one.view.name, item, report)}")
 
 
 def _shown(one: Request) -> dict[str, object]:
@@ -418,8 +419,8 @@ def _print_rows(rows: Sequence[_Row], *, many: bool, now: bool) -> None:
     ]
     print_table(heads, table)
     for row in rows:
-        if row.request.report is not None and is_problem(row.request.report):
-            typer.echo(fix(row.target.name, item_name(row.item)))
+        if row.request.report is not None and needs_person(row.request.report):
+            typer.echo(fix(row.target.name, item_name(row.item), row.request.report))
 
 
 # forget

@@ -2,6 +2,7 @@
 
 import typer
 
+from edgegpu_base.cli.output import counted
 from edgegpu_cloud.cli.arguments import AppArgument, BoxArgument, ContainerOption, app_of
 from edgegpu_cloud.cli.common import (
     DEFAULT,
@@ -14,6 +15,7 @@ from edgegpu_cloud.cli.common import (
     reporting,
 )
 from edgegpu_cloud.cli.requests.limits_target import box_and_others, container_of
+from edgegpu_cloud.cli.requests.settlements import WAITS_FOR_SHARING
 from edgegpu_cloud.fleet.limits.history import ContainerKey, LimitsHistoryEntry
 from edgegpu_cloud.fleet.limits.outcomes import OutcomeState, RequestOutcome
 from edgegpu_sync.messages.spec import AppLimits
@@ -80,13 +82,14 @@ def _row(entry: LimitsHistoryEntry) -> tuple[str, ...]:
 
 
 def _amounts(item: AppLimits | None) -> str:
-    return "-" if item is None else f"{item.memory_units} units, core {item.core}"
+    return "-" if item is None else f"{counted(item.memory_units, 'unit')}, core {item.core}"
 
 
 def _words(outcome: RequestOutcome | None) -> str:
     if outcome is None:
         return "taken back"
-    return ": ".join(word for word in (_STATES[outcome.state], outcome.code, outcome.text) if word)
+    code = None if outcome.state is OutcomeState.DORMANT else outcome.code
+    return ": ".join(word for word in (_STATES[outcome.state], code, outcome.text) if word)
 
 
 _STATES = {
@@ -99,7 +102,7 @@ _STATES = {
     OutcomeState.PENDING: "Pending",
     OutcomeState.UNSUPPORTED: "Unsupported",
     OutcomeState.ELSEWHERE: "applied by another box",
-    OutcomeState.DORMANT: "waits for GPU sharing",
+    OutcomeState.DORMANT: WAITS_FOR_SHARING,
     OutcomeState.REPLACED: "replaced",
     OutcomeState.NOT_KNOWN: "not known",
 }

@@ -21,7 +21,7 @@ from edgegpu_cloud.cli.common import (
 from edgegpu_cloud.controller.status import trouble
 from edgegpu_cloud.fleet.limits.changes import ReplacedLimits
 from edgegpu_cloud.fleet.limits.requests import RequestedItem
-from edgegpu_cloud.fleet.views import BoxDetails, BoxView, current_reports, is_dormant
+from edgegpu_cloud.fleet.views import BoxDetails, BoxView, current_reports, is_dormant, is_problem
 from edgegpu_sync.messages.uplink import ItemReport, ItemState
 
 _NEW_S = 0.3
@@ -29,6 +29,7 @@ _SOON_S, _LOOK_S = 3.0, 0.1
 """Seconds to wait in all and between checks: a connected box reports within a second or two whether it begins."""
 GOOD = frozenset({ItemState.APPLIED})
 _WAITS = "waiting for the box"
+WAITS_FOR_SHARING = "waits for GPU sharing"
 
 Reports = Mapping[str, ItemReport | None]
 """The reports by the name of an item; None while the box has reported an older one, or none."""
@@ -160,13 +161,20 @@ def state_word(report: ItemReport | None) -> str:
     if report is None or report.state is ItemState.OPEN:
         return _WAITS
     if is_dormant(report):
-        return "waits for GPU sharing"
+        return WAITS_FOR_SHARING
     return "applied by another box" if report.state is ItemState.ELSEWHERE else report.state.value
 
 
-def fix(box: str, item: str) -> str:
-    """Return the remedy for a request that was refused, or failed."""
+def fix(box: str, item: str, report: ItemReport) -> str:
+    """Return the remedy for a request that was refused, failed, or waits for GPU sharing."""
+    if is_dormant(report):
+        return f"Fix: edgegpu-cloud install {box}; or take it back: {withdrawal(box, item)}"
     return f"Fix: ask for something else, or take it back: {withdrawal(box, item)}"
+
+
+def needs_person(report: ItemReport) -> bool:
+    """Whether a person has to act before an item is applied."""
+    return is_problem(report) or is_dormant(report)
 
 
 def withdrawal(box: str, item: str) -> str:
@@ -182,7 +190,8 @@ def words(report: ItemReport | None) -> str:
     """Return a settlement as lines for people."""
     if report is None or report.state is ItemState.OPEN:
         return _WAITS
-    lines = [": ".join(word for word in (report.state.value, report.code, report.text) if word)]
+    state = (WAITS_FOR_SHARING,) if is_dormant(report) else (report.state.value, report.code)
+    lines = [": ".join(word for word in (*state, report.text) if word)]
     if report.numbers is not None:
         lines += [
             f"    {card.node} card {card.card}: {counted(card.free_units, 'unit')} and core {card.free_core} free, "

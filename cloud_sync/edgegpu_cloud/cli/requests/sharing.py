@@ -45,6 +45,7 @@ from edgegpu_cloud.cli.requests.settlements import (
     first_line,
     fix,
     follow_one,
+    needs_person,
     reports,
     requested,
     setting_text,
@@ -58,7 +59,7 @@ from edgegpu_cloud.fleet.operations.sharing_preview import BoxSharingPreview
 from edgegpu_cloud.fleet.preview.reported_sharing import ReportedSharing, reported_sharing_of
 from edgegpu_cloud.fleet.preview.sharing import ItemPreview, check_settings, preview_named, setting_names
 from edgegpu_cloud.fleet.specs import SharingSettings, desired_items
-from edgegpu_cloud.fleet.views import BoxDetails, BoxView, is_problem
+from edgegpu_cloud.fleet.views import BoxDetails, BoxView
 from edgegpu_cloud.store.operations.records import OperationKind
 from edgegpu_sync.messages.spec import AnyItem
 from edgegpu_sync.messages.uplink import ItemReport
@@ -71,9 +72,9 @@ app = command_group("Set and show how a box shares its cards: policy, excluded c
 SET_HELP = f"""\
 Set how a box shares its cards, in the words of `edgegpu install` there. What is left out stays as it is.
 
-GPU sharing has to be installed: else the box rejects it. Each setting is one change of its own on the box, which is put
-back where the plugin does not come up with it; no running pod loses its card. A setting that stands so already is tried
-again. Whether sharing is installed at all is said by `install` and `uninstall`.
+Where GPU sharing is not installed, the request waits for it. Each setting is one change of its own on the box, which is
+put back where the plugin does not come up with it; no running pod loses its card. A setting that stands so already is
+tried again. Whether sharing is installed at all is said by `install` and `uninstall`.
 
 {SELECTED}
 
@@ -91,8 +92,8 @@ were shown, and none where some have joined or left since, which are named.
 A card that the box does not have is refused.
 --unit-mib is rejected by a box where pods hold shares: their amounts would be others.
 --isolation limiter and mps are refused where the box's agent is older.
-Exit status for one box: 0 requested, 1 refused. With --wait: 0 all Applied, 1 one is Rejected, Failed or Unsupported,
-3 not ended within --timeout.
+Exit status for one box: 0 requested, 1 refused. With --wait: 0 all Applied, 1 one is Rejected, Failed, Unsupported or
+waits for GPU sharing, 3 not ended within --timeout.
 --json for one box prints {{"box", "rev", "items": {{NAME: {{"state", "code", "text", ...}} or null}}}}, NAME being
 policy, exclusions, unit_size or isolation; null: the box has not told of it yet.
 """
@@ -234,8 +235,8 @@ def _print_request(one: Request, *, waited: bool) -> None:
     for name, report in one.items.items():
         if waited or report is not None:
             typer.echo(f"{name}: {words(report)}")
-        if report is not None and is_problem(report):
-            typer.echo(f"  {fix(one.view.name, name)}")
+        if report is not None and needs_person(report):
+            typer.echo(f"  {fix(one.view.name, name, report)}")
     if not waited and None in one.items.values():
         typer.echo(f"{words(None)}: {one.looks}")
 
@@ -294,8 +295,8 @@ def show(name: BoxArgument, *, folder: FolderOption = DEFAULT, json: JsonOption 
         ]
         print_table(("ITEM", "REQUESTED", *TIME_HEADS, "STATE", seen), table)
         for row in rows:
-            if row.desired is not None and row.report is not None and is_problem(row.report):
-                typer.echo(fix(view.name, row.item))
+            if row.desired is not None and row.report is not None and needs_person(row.report):
+                typer.echo(fix(view.name, row.item, row.report))
 
 
 def _rows(details: BoxDetails, now: ReportedSharing | None, requests: Mapping[str, RequestedItem]) -> list[_Row]:
