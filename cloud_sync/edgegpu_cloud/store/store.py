@@ -171,7 +171,8 @@ class ControllerStore:
         if check_current(url) is None:
             if not create:
                 remedy = phrase(
-                    "restore a backup (docs/cloud/backup.md), or make a new controller: `edgegpu-cloud init --name HOST`"
+                    "restore a backup (docs/cloud/backup.md), or make a new controller: "
+                    "`edgegpu-cloud init --name HOST`"
                 )
                 raise CloudError(
                     phrase("cannot use %(what)s: it has no tables", what=place_of(make_url(url))), remedy=remedy
