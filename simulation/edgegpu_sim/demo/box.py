@@ -10,14 +10,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
+from edgegpu_agent.demo.model import DemoError, Json
+from edgegpu_base.cli.commandline import installed_version
+from edgegpu_base.files import write_if_changed
 from edgegpu_installer.layout import AGENT_UNIT, LIMITS_KUBECONFIG, PLUGIN_UNIT, Layout
 from edgegpu_installer.transaction.states import TransactionState
+from edgegpu_sim.demo.install_words import UnknownOptionError, settings_of
 from edgegpu_sim.demo.processes import CommandOutcome, Processes
 from edgegpu_sim.demo.standin import StandInServer
 
 NAME = "box-1"
 _FOLDERS = ("etc/edgegpu", "etc/systemd/system", "var/lib/edgegpu/tx", "run/edgegpu", "bin")
-_STRANGE = 64
+_FAILED, _STRANGE = 1, 64
 _AGENT = "agent"
 
 
@@ -43,7 +47,7 @@ class BoxBed(Protocol):
 
 
 class DemoBox:
-    """One box of the demo; its `edgegpu` installs nothing, but starts and stops the plugin."""
+    """One box of the demo; its `edgegpu` installs nothing, but starts and stops the plugin, and sets it."""
 
     def __init__(self, root: Path, bed: BoxBed, processes: Processes, say: Callable[[str], None]) -> None:
         self.root = root
@@ -82,14 +86,23 @@ class DemoBox:
                 self._processes.stop(_AGENT)
                 self._start_agent()
                 return 0, ""
-            case ["edgegpu", "install", *_]:
-                return 0, self._committed(self._install)
-            case ["edgegpu", "uninstall", *_]:
-                return 0, self._committed(self._uninstall)
-            case ["edgegpu", "pods", *rest]:
+            case ["edgegpu", *rest]:
+                return self._edgegpu(rest)
+        return _unknown(program, words)
+
+    def _edgegpu(self, words: Sequence[str]) -> tuple[int, str]:
+        """Return the answer of the box's edgegpu."""
+        match words:
+            case ["install", *rest]:
+                return self._install(rest)
+            case ["uninstall", *_]:
+                return 0, _committed(changed=self._uninstall())
+            case ["doctor", *_]:
+                return _FAILED, json.dumps(_doctor())
+            case ["pods", *rest]:
                 done = self.ask("pods", *rest)
                 return done.status, done.text
-        return _STRANGE, json.dumps({"error": f"the demo's {program} does not know {shlex.join(words)}", "remedy": ""})
+        return _unknown("edgegpu", words)
 
     def run(self, *words: str, secret: str = "") -> CommandOutcome:
         """Run `edgegpu` on the box and show it; a secret is passed in the environment."""
@@ -122,16 +135,39 @@ class DemoBox:
         load, active = ("loaded", "active") if there else ("not-found", "inactive")
         return f"Id={name}\nLoadState={load}\nActiveState={active}\n"
 
-    def _committed(self, change: Callable[[], bool]) -> str:
-        return json.dumps({"state": TransactionState.COMMITTED.value, "changed": change()})
-
-    def _install(self) -> bool:
-        unit = self._layout.units / PLUGIN_UNIT
-        if unit.exists():
-            return False
-        self._bed.start()
+    def _install(self, words: Sequence[str]) -> tuple[int, str]:
+        """Start the plugin, or start it again with other settings; with the old ones where it does not start."""
+        try:
+            settings = settings_of(words)
+        except UnknownOptionError as error:
+            return _refused(str(error))
+        unit, before = self._layout.units / PLUGIN_UNIT, self._bed.config.read_text()
+        runs, wanted = unit.exists(), settings.applied_to(before)
+        if runs and settings.lacks:  # one that starts the plugin does so: the agent asks for the rest again
+            return _refused(settings.lacks)
+        if runs and wanted == before:
+            return 0, _committed(changed=False)
+        try:
+            self._start_with(wanted, again=runs)
+        except DemoError as error:
+            self._configure(before)
+            self._bed.stop()
+            if runs:
+                self._bed.start()
+            return _FAILED, json.dumps({"state": TransactionState.ROLLED_BACK.value, "why": str(error)})
         unit.touch()
-        return True
+        return 0, _committed(changed=True)
+
+    def _start_with(self, config: str, *, again: bool) -> None:
+        self._configure(config)
+        if again:
+            self._bed.stop()
+        self._bed.start()
+
+    def _configure(self, text: str) -> None:
+        """Write the plugin's configuration: the file that the plugin reads, and the one that the agent reads."""
+        for path in (self._bed.config, self._layout.plugin_yaml):
+            write_if_changed(path, text)
 
     def _uninstall(self) -> bool:
         unit = self._layout.units / PLUGIN_UNIT
@@ -140,6 +176,27 @@ class DemoBox:
         unit.unlink()
         self._bed.stop()
         return True
+
+
+def _committed(*, changed: bool) -> str:
+    return json.dumps({"state": TransactionState.COMMITTED.value, "changed": changed})
+
+
+def _unknown(program: str, words: Sequence[str]) -> tuple[int, str]:
+    return _STRANGE, json.dumps({"error": f"the demo's {program} does not know {shlex.join(words)}", "remedy": ""})
+
+
+def _refused(why: str) -> tuple[int, str]:
+    return _FAILED, json.dumps({"error": f"cannot do that here: {why}", "remedy": ""})
+
+
+def _doctor() -> Json:
+    """Return the document of `edgegpu doctor --json` on a box that is no machine: one warning that says so."""
+    what = "this box is simulated: it has no driver, k3s or systemd of its own for doctor to look at"
+    trouble = {"level": "warning", "text": what, "remedy": "sudo edgegpu doctor  # on a real box"}
+    check = {"name": "demo", "group": "machine", "about": "this is a real box", "level": "warning", "text": what}
+    checks = [{**check, "troubles": [trouble], "details": [], "took_s": 0}]
+    return {"v": 1, "version": installed_version(), "level": "warning", "checks": checks}
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from edgegpu_agent.cli.clients.plugin import SOCKET_NAME, NotRunningError, fetch
 from edgegpu_agent.cli.common import CliError
 from edgegpu_agent.demo.model import LABEL, DemoError, DemoService, Json, deployment
 from edgegpu_agent.demo.real import booked_cards
+from edgegpu_plugin.config import schema
 from edgegpu_sim.api.objects import amount
 from edgegpu_sim.cluster import EmbeddedCluster
 from edgegpu_sim.driver import SimDriverError, make_card
@@ -142,7 +143,13 @@ class EmbeddedBed:
         node = self._cluster.get("Node", "", self.node) or {}
         offered = (node.get("status") or {}).get("allocatable") or {}
         units = sum(card.units for card in status.cards)
-        return bool(units) and amount(offered.get(self.memory_resource, 0)) == units and status.api_synced
+        wants = units > 0 or self._excludes
+        return wants and amount(offered.get(self.memory_resource, 0)) == units and status.api_synced
+
+    @property
+    def _excludes(self) -> bool:
+        """Whether the plugin's configuration excludes cards, perhaps all."""
+        return bool(schema.load(self.config).exclude)
 
 
 @contextmanager
