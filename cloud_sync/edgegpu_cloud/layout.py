@@ -2,11 +2,10 @@
 
 import os
 import re
-from collections.abc import Hashable
 from dataclasses import dataclass
 from ipaddress import ip_address, ip_network
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 from urllib.parse import quote, urlsplit, urlunsplit
 
 import yaml
@@ -14,6 +13,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.ownership import account, open_regular, remedy_for
+from edgegpu_cloud.yaml_file import explain, matching, parse, place
 
 DEFAULT_FOLDER = Path("/var/lib/edgegpu-cloud")
 
@@ -59,6 +59,10 @@ _HOST_LENGTH = 253
 _HOST = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)(\.(?!-)[A-Za-z0-9_-]{1,63}(?<!-))*")
 Host = Annotated[str, AfterValidator(_host)]
 Days = Annotated[int, Field(ge=1, le=36_500)]
+HttpsUrl = Annotated[str, matching(r"(https://[!-~]{1,200})?", "https://HOST or https://HOST:PORT")]
+DatabaseUrl = Annotated[str, matching(r"(postgresql(\+psycopg)?://[!-~]{1,1000})?", "postgresql://USER@HOST/DATABASE")]
+AbsolutePath = Annotated[str, matching(r"(/.{1,4000})?", "an absolute path, /DIRECTORY/FILE")]
+ControllerWord = Annotated[str, matching(r"[a-z0-9-]{1,40}", "small letters, digits and -, 40 at most")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +167,7 @@ class HttpsConfig(_Section):
 
     host: Host = "0.0.0.0"  # noqa: S104  (boxes come from anywhere)
     port: ListenPort = 8443
-    url: Annotated[str, Field(pattern=r"^(https://[!-~]{1,200})?$")] = ""
+    url: HttpsUrl = ""
 
 
 def _proxy(text: str) -> str:
@@ -187,7 +191,7 @@ class ConsoleConfig(_Section):
 
     host: Host = "0.0.0.0"  # noqa: S104  (people come from anywhere)
     port: ListenPort = 8444
-    url: Annotated[str, Field(pattern=r"^(https://[!-~]{1,200})?$")] = ""
+    url: HttpsUrl = ""
     trusted_proxies: Annotated[tuple[ProxyAddress, ...], Field(max_length=32)] = ()
     metrics_from: Annotated[tuple[ProxyAddress, ...], Field(max_length=32)] = ()
 
@@ -195,8 +199,8 @@ class ConsoleConfig(_Section):
 class DatabaseConfig(_Section):
     """The store's database: a PostgreSQL by its URL; an empty one: SQLite, the file `controller.db` in the folder."""
 
-    url: Annotated[str, Field(pattern=r"^(postgresql(\+psycopg)?://[!-~]{1,1000})?$")] = ""
-    password_file: Annotated[str, Field(pattern=r"^(/.{1,4000})?$")] = ""
+    url: DatabaseUrl = ""
+    password_file: AbsolutePath = ""
     """The absolute path of a file whose first line is the password of the URL's user."""
 
     @model_validator(mode="after")
@@ -242,7 +246,7 @@ class TokenConfig(_Section):
     approval: bool = False
 
 
-ReceiverUrl = Annotated[str, Field(pattern=r"^https://[!-~]{1,900}$"), AfterValidator(_receiver)]
+ReceiverUrl = Annotated[str, matching(r"https://[!-~]{1,900}", "https://HOST/PATH"), AfterValidator(_receiver)]
 
 
 class WebhookConfig(_Section):
@@ -303,7 +307,7 @@ class CloudConfig(_Section):
 
     version: Literal[1]
     names: Annotated[tuple[Host, ...], Field(max_length=32)] = ("localhost", "127.0.0.1")
-    controller: Annotated[str, Field(pattern=r"^[a-z0-9-]{1,40}$")] = "1"
+    controller: ControllerWord = "1"
     """The certificate name and client-id at the broker is `controller-` followed by this."""
     broker: BrokerConfig = BrokerConfig()
     https: HttpsConfig = HttpsConfig()
@@ -335,33 +339,23 @@ class CloudConfig(_Section):
         return f"controller-{self.controller}"
 
 
-class _Once(yaml.SafeLoader):
-    """A YAML loader that refuses a key given twice, of which the last would be taken without a warning."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:  # noqa: FBT001, FBT002
-        names = [key.value for key, _ in node.value]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise yaml.constructor.ConstructorError(None, None, f"{', '.join(twice)} is given twice", node.start_mark)
-        return super().construct_mapping(node, deep)
-
-
 def load(path: Path) -> CloudConfig:
     """Read `controller.yaml`.
 
     Raises:
-        CloudError: missing, unreadable, no YAML, or a value that cannot be; the text names each key.
+        CloudError: missing, unreadable, no YAML, or a value that cannot be; the text names each line and key.
     """
     try:
-        value = yaml.load(_text(path), _Once)  # noqa: S506  (a safe loader)
+        text = parse(_text(path))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        words = " ".join(str(error).split())
+        words = place(error) if isinstance(error, yaml.YAMLError) else error
         raise CloudError(f"cannot read {path}: {words}", remedy=_remedy(path, error)) from error
     try:
-        return CloudConfig.model_validate(value)
+        return CloudConfig.model_validate(text.value)
     except ValidationError as error:
-        wrong = (f"{'.'.join(map(str, one['loc'])) or 'the file'}: {one['msg']}" for one in error.errors())
-        raise CloudError(f"cannot use {path}: {'; '.join(wrong)}", remedy="correct these keys") from error
+        wrong = "; ".join(explain(text, error, CloudConfig))
+        remedy = "correct it there; docs/cloud/configure.md has each key"
+        raise CloudError(f"cannot use {path}: {wrong}", remedy=remedy) from error
 
 
 def with_console_port(config: CloudConfig, port: int) -> CloudConfig:
@@ -429,7 +423,7 @@ def with_database(text: str, config: CloudConfig) -> str:
     )
     new = kept + database
     try:
-        right = CloudConfig.model_validate(yaml.load(new, _Once)) == config  # noqa: S506  (a safe loader)
+        right = CloudConfig.model_validate(parse(new).value) == config
     except (yaml.YAMLError, ValidationError):
         right = False
     if not right:
