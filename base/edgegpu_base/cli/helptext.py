@@ -27,8 +27,20 @@ def named(text: str) -> str:
     return f"{head}{usage}{line}{blank}{after}"
 
 
+_PREFIX = "Value error, "
+"""What typer puts before the text of a value that it cannot take."""
+
+
 class HelpCommand(TyperCommand):
-    """A command whose help shows names for values."""
+    """A command whose help shows names for values, and whose usage errors are in words for people."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401  (as below)
+        """Parse the arguments."""
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter as error:
+            error.message = error.message.removeprefix(_PREFIX)
+            raise
 
     def get_help(self, ctx: Any) -> str:  # noqa: ANN401  (typer keeps the class of its contexts to itself)
         """Return the command's help text."""

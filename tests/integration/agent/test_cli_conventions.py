@@ -138,3 +138,9 @@ def test_the_journal_is_followed(short_tmp: Path) -> None:
             assert "id-2" in lines.readline()
             process.send_signal(signal.SIGINT)
             assert process.wait(ENDS_S) == 130
+
+
+def test_an_output_that_there_is_not_is_said_without_a_word_of_the_library() -> None:
+    done = edgegpu("status", "-o", "xml")
+    assert done.code == 2
+    assert "Invalid value for '--output' / '-o': 'xml' is not one of 'json', 'yaml', 'wide'." in done.err
