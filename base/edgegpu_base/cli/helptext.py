@@ -27,6 +27,7 @@ def named(text: str) -> str:
     return f"{head}{usage}{line}{blank}{after}"
 
 
+_USAGE = 2
 _PREFIX = "Value error, "
 """What typer puts before the text of a value that it cannot take."""
 
@@ -34,12 +35,18 @@ _PREFIX = "Value error, "
 class HelpCommand(TyperCommand):
     """A command whose help shows names for values, and whose usage errors are in words for people."""
 
+    usage_status = _USAGE
+    """The exit status of a usage error."""
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401  (as below)
-        """Parse the arguments."""
+        """Parse the arguments; a usage error gets this command's exit status."""
         try:
             return super().parse_args(ctx, args)
-        except typer.BadParameter as error:
-            error.message = error.message.removeprefix(_PREFIX)
+        except Exception as error:
+            if isinstance(error, typer.BadParameter):
+                error.message = error.message.removeprefix(_PREFIX)
+            if getattr(error, "exit_code", None) == _USAGE:  # typer keeps their common class to itself
+                vars(error)["exit_code"] = self.usage_status
             raise
 
     def get_help(self, ctx: Any) -> str:  # noqa: ANN401  (typer keeps the class of its contexts to itself)
@@ -85,9 +92,17 @@ def command_group(text: str) -> typer.Typer:
     return typer.Typer(help=text, no_args_is_help=True, rich_markup_mode=None)
 
 
-def put(app: typer.Typer, name: str, command: Callable[..., None], text: str, short: str) -> None:
+def put(
+    app: typer.Typer,
+    name: str,
+    command: Callable[..., None],
+    text: str,
+    short: str,
+    *,
+    cls: type[HelpCommand] = HelpCommand,
+) -> None:
     """Add a command to an application or a group, with its help and its line in the list.
 
     The help shows names for values; a command with `json` gets `-o`.
     """
-    app.command(name, cls=HelpCommand, help=text, short_help=short)(with_output(command))
+    app.command(name, cls=cls, help=text, short_help=short)(with_output(command))

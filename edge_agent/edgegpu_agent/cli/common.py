@@ -106,16 +106,16 @@ def _of_the_box(error: OSError) -> CliError:
 
 
 @contextmanager
-def reporting(*, as_json: bool) -> Iterator[None]:
-    """Run a command's body; print an error as a sentence, or as JSON on stdout, and exit with status 1."""
+def reporting(*, as_json: bool, status: int = EXIT_WRONG) -> Iterator[None]:
+    """Run a command's body; print an error as a sentence, or as JSON on stdout, and exit with `status`."""
     try:
         yield
     except CliError as error:
         _say_error(error, as_json=as_json)
-        raise typer.Exit(EXIT_WRONG) from error
+        raise typer.Exit(status) from error
     except InstallError as error:
         _say_error(CliError(error.message, remedy=error.remedy, more={"code": error.code}), as_json=as_json)
-        raise typer.Exit(EXIT_WRONG) from error
+        raise typer.Exit(status) from error
     except (typer.Exit, typer.Abort, BrokenPipeError):
         raise
     except Exception as error:
@@ -129,7 +129,7 @@ def reporting(*, as_json: bool) -> Iterator[None]:
             remedy = "this is a fault of edgegpu: run it again with EDGEGPU_DEBUG=1 and report what it prints"
             said = CliError(f"cannot go on: {type(error).__name__}: {error}", remedy=remedy)
         _say_error(said, as_json=as_json)
-        raise typer.Exit(EXIT_WRONG) from error
+        raise typer.Exit(status) from error
 
 
 def _say_error(error: CliError, *, as_json: bool) -> None:

@@ -12,6 +12,7 @@ import typer
 from edgegpu_agent.cli.agent import RootOption
 from edgegpu_agent.cli.clients import completing
 from edgegpu_agent.cli.common import CliError, JsonOption, need_root, print_json, reporting
+from edgegpu_base.cli.helptext import HelpCommand
 from edgegpu_base.cli.output import make_console
 
 if TYPE_CHECKING:
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from edgegpu_installer.doctor.probe import BoxProbe
 
 JSON_VERSION = 1
+EXIT_UNSEEN = 3
+"""The exit status where nothing was looked at: 1 and 2 tell of the box."""
+
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 HELP = """\
@@ -28,7 +32,8 @@ Each line is a check: `ok` well, `i` good to know, `-` does not apply here, `!` 
 docs/doctor.md says of each check what it looks at and what red means.
 
 \b
-Exit status: 0 all is well, 1 warnings, 2 something is broken.
+Exit status: 0 all is well, 1 warnings, 2 something is broken, 3 doctor could not look: it is not root, there is no
+such check or option, or it failed itself.
 
 \b
 Examples:
@@ -54,6 +59,12 @@ CheckOption = Annotated[
 ListOption = Annotated[bool, typer.Option("--list", help="Print the names of the checks, and look at nothing.")]
 
 
+class DoctorCommand(HelpCommand):
+    """The command `doctor`, whose usage errors do not end as a broken box does."""
+
+    usage_status = EXIT_UNSEEN
+
+
 def doctor(
     *,
     json: JsonOption = False,
@@ -62,7 +73,7 @@ def doctor(
     root: RootOption = Path("/"),
 ) -> None:
     """Read this box and say what is wrong, why, and which command mends it."""
-    with reporting(as_json=json):
+    with reporting(as_json=json, status=EXIT_UNSEEN):
         from edgegpu_installer.doctor.checks import CHECKS  # noqa: PLC0415  (slow to load)
 
         if not list_:

@@ -27,7 +27,7 @@ _HELP = """Share NVIDIA GPUs between the services of this box: look at cards, po
   edgegpu agent status       is this box connected to its cloud? edgegpu journal shows what was asked of it
   edgegpu demo --real        services placed on this box's cards, and every placement checked
 
-Exit status: 0 all is well, 1 something is wrong (said), 2 a usage error.
+Exit status: 0 all is well, 1 something is wrong (said), 2 a usage error. `doctor` has statuses of its own.
 """
 
 app = command_line("edgegpu", _HELP)
@@ -39,7 +39,14 @@ app.add_typer(config.app, name="config")
 put(app, "install", install.install, install.HELP, "Put edgegpu on this machine, or change it there.")
 put(app, "uninstall", uninstall.uninstall, uninstall.HELP, "Take edgegpu off this machine.")
 app.add_typer(transaction.app, name="transaction")
-put(app, "doctor", doctor.doctor, doctor.HELP, "What is wrong on this box, and what mends it.")
+put(
+    app,
+    "doctor",
+    doctor.doctor,
+    doctor.HELP,
+    "What is wrong on this box, and what mends it.",
+    cls=doctor.DoctorCommand,
+)
 app.add_typer(agent.app, name="agent")
 put(app, "journal", journal.journal, journal.HELP, "What this box was asked, and what came of it.")
 put(app, "version", version.version, version.HELP, "What is installed, and what runs.")

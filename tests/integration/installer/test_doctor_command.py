@@ -82,8 +82,16 @@ def test_the_list_looks_at_nothing() -> None:
 
 def test_a_check_that_there_is_not() -> None:
     done = edgegpu("doctor", "--check", "horoscope")
-    assert (done.out, done.code) == ("", 1)
+    assert (done.out, done.code) == ("", 3)
     assert "cannot look at horoscope: no such check" in done.err
+
+
+def test_a_wrong_option_does_not_end_as_a_broken_box_does() -> None:
+    done = edgegpu("doctor", "--chek", "plugin")
+    assert (done.out, done.code) == ("", 3)
+    assert "No such option: --chek" in done.err
+    assert edgegpu("doctor", "--help").code == 0
+    assert edgegpu("status", "--chek").code == 2
 
 
 def test_an_empty_machine_ends_without_a_traceback(tmp_path: Path) -> None:
