@@ -18,9 +18,8 @@ from edgegpu_installer.doctor import (
     plugin,
 )
 from edgegpu_installer.doctor.probe import BoxProbe, ProbeError, SkippedCheck
-from edgegpu_installer.doctor.verdict import CheckLevel, CheckProblem, CheckResult, result_of, skipped
+from edgegpu_installer.doctor.verdict import NOT_INSTALLED, CheckLevel, CheckProblem, CheckResult, result_of, skipped
 
-_NOT_INSTALLED = "edgegpu is not installed here (see the check `plugin`)"
 _LOG = logging.getLogger(__name__)
 
 
@@ -122,7 +121,7 @@ def exit_status(results: Iterable[CheckRun]) -> int:
 
 def _verdict(check: Check, probe: BoxProbe) -> CheckResult:
     try:
-        return check.run(probe) if probe.installed or not check.needs_install else skipped(_NOT_INSTALLED)
+        return check.run(probe) if probe.installed or not check.needs_install else skipped(NOT_INSTALLED)
     except SkippedCheck as unseen:
         if unseen.reported_by in {check.name, ""}:
             return _failed(unseen.shut)

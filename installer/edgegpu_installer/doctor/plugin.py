@@ -6,7 +6,16 @@ from typing import Any
 from edgegpu_core.reasons import MPS_REASON, NEWER_DRIVER_REMEDY, loose_words, node_words
 from edgegpu_installer.doctor.probe import BoxProbe, SkippedCheck
 from edgegpu_installer.doctor.units import is_known, last_words, restart_k3s, service_troubles, unit
-from edgegpu_installer.doctor.verdict import CheckProblem, CheckResult, broken, info, result_of, skipped, warning
+from edgegpu_installer.doctor.verdict import (
+    NOT_INSTALLED,
+    CheckProblem,
+    CheckResult,
+    broken,
+    info,
+    result_of,
+    skipped,
+    warning,
+)
 from edgegpu_installer.machine.facts import MachineFacts
 from edgegpu_installer.machine.other_plugins import other_plugins
 
@@ -185,7 +194,9 @@ def check_limiter(probe: BoxProbe) -> CheckResult:
         return result_of(
             [warning(f"/etc/ld.so.preload of this machine loads {', '.join(strange)}", "sudoedit /etc/ld.so.preload")],
         )
-    status = probe.known_status
+    if not probe.installed:
+        return skipped(NOT_INSTALLED)
+    status = probe.status
     mode, problem = str(status.get("isolation") or "none"), str(status.get("isolation_problem") or "")
     states = [row["isolation"] for row in status.get("pods") or () if row.get("isolation")]
     if mode == "none" and not problem and all(one["state"] == "off" for one in states):

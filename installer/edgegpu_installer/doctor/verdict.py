@@ -4,6 +4,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
+NOT_INSTALLED = "edgegpu is not installed here (see the check `plugin`)"
+"""The text of a check that needs an installed edgegpu and finds none."""
+
 
 class CheckLevel(StrEnum):
     """How bad a check's result is."""

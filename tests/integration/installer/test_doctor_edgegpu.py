@@ -34,12 +34,19 @@ def test_a_plugin_that_does_not_run(box: Box) -> None:
     box.expect("plugin", CheckLevel.BROKEN, "it is not running (no socket there)", "journalctl")
 
 
+def test_what_holds_containers_is_not_known_while_the_plugin_does_not_run(box: Box) -> None:
+    box.stop_plugin()
+    assert box.see("limiter").level is CheckLevel.SKIPPED
+    assert box.see("limiter").text.startswith("not looked at: cannot reach edgegpu-plugin")
+
+
 def test_a_box_without_edgegpu(box: Box) -> None:
     for path in ("units/edgegpu-plugin", "etc/systemd/system/edgegpu-plugin.service", "etc/edgegpu/plugin.yaml"):
         box.at(path).unlink()
     box.at("/opt/edgegpu/current").unlink()
     box.expect("plugin", CheckLevel.BROKEN, "edgegpu is not installed", "sudo edgegpu install")
     assert box.see("extender").level is CheckLevel.SKIPPED
+    assert box.see("limiter") == box.see("extender")
 
 
 def test_a_plugin_that_does_not_start_with_the_machine_or_is_started_often(box: Box) -> None:
