@@ -33,7 +33,7 @@ def chosen(cloud: Cloud, name: str, selector: str) -> list[BoxView]:
         return [cloud.fleet.box(name)]
     found = cloud.fleet.boxes(selector)
     if not found:
-        remedy = "`edgegpu-cloud boxes -o wide` shows labels, `edgegpu-cloud label` sets them"
+        remedy = "`edgegpu-cloud boxes -o wide` shows labels, `edgegpu-cloud label BOX site=hall` sets one"
         raise NotFoundError(f"cannot find a box by {selector!r}: none has these labels", remedy=remedy)
     return found
 

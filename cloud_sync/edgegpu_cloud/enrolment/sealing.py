@@ -62,7 +62,7 @@ class SealedReader:
         self._file, self._ready, self._number = file, bytearray(), 0
         head, seal = file.read(len(MAGIC) + _SALT), file.read(_TAG)
         if not head.startswith(MAGIC):
-            raise CloudError("it is no backup that `edgegpu-cloud backup` has sealed", remedy="name another file")
+            raise CloudError("it is no backup that `edgegpu-cloud backup FILE` has written", remedy="name another file")
         self._cipher = _cipher(passphrase, head)
         try:
             self._cipher.decrypt(_nonce(0, _HEAD), seal, head)

@@ -178,7 +178,7 @@ def without_limits(spec: Spec, namespace: str, app: str, container: str | None) 
         whole = "/".join(word for word in (namespace, app, container) if word)
         raise NotFoundError(
             phrase("cannot forget limits of %(whole)s: none were requested", whole=whole),
-            remedy=phrase("`limits show` lists them"),
+            remedy=phrase("`edgegpu-cloud limits show BOX` lists them"),
         )
     return spec.model_copy(update={"app_limits": tuple(one for one in spec.app_limits if one not in gone)})
 

@@ -36,7 +36,8 @@ def find(tx: Transaction, name: str) -> UserAccount:
     found = tx.people.account(normal_name(name) or "")
     if found is None:
         raise NotFoundError(
-            phrase("cannot find a person %(name)r", name=name[:80]), remedy=phrase("`edgegpu-cloud people` lists them")
+            phrase("cannot find a person %(name)r", name=name[:80]),
+            remedy=phrase("`edgegpu-cloud people list` lists them"),
         )
     return found
 

@@ -82,7 +82,7 @@ def find_token(tx: Transaction, owner: str | None, name_or_id: str) -> ApiToken:
     mine = tx.people.tokens(owner)
     found = [one for one in mine if name_or_id in {one.name, one.id}]
     if len(found) != 1:
-        remedy = phrase("`edgegpu-cloud people tokens` lists them")
+        remedy = phrase("`edgegpu-cloud people tokens NAME` lists them")
         raise NotFoundError(
             phrase(
                 "cannot tell which token %(name)r is: %(num)s are called so",

@@ -283,7 +283,8 @@ def _revoked(cloud: LocalCloud, name: str) -> tuple[DeviceId, str]:
             raise
         return DeviceId(name), name
     if view.state is not BoxState.REVOKED:
-        raise CloudError(f"cannot cut {view.name} off: it is not revoked", remedy="`edgegpu-cloud revoke` first")
+        remedy = f"`edgegpu-cloud revoke {view.name}` first"
+        raise CloudError(f"cannot cut {view.name} off: it is not revoked", remedy=remedy)
     return view.device, view.name
 
 

@@ -76,7 +76,7 @@ def restore(
 def _next(version: int) -> str:
     if version != newest():
         return f"its tables have version {version}, ours is {newest()}: run `edgegpu-cloud migrate`, then `serve`"
-    return "start the broker and `serve`; boxes that are ahead of the backup wait for `edgegpu-cloud confirm`"
+    return "start the broker and `serve`; boxes that are ahead of the backup wait for `edgegpu-cloud confirm BOX`"
 
 
 def _opened(file: Path) -> BinaryIO:

@@ -153,7 +153,7 @@ class RemoteFleet:
         ]
         if not names:
             text = f"cannot forget limits of {namespace}/{app}: none are requested of it"
-            raise NotFoundError(text, remedy="`edgegpu-cloud limits show` lists them")
+            raise NotFoundError(text, remedy="`edgegpu-cloud limits show BOX` lists them")
         paths = [_limits_path(device, (namespace, app, name)) for name in names]
         return [int(self._client.send("DELETE", path)["revision"]) for path in paths][-1]
 

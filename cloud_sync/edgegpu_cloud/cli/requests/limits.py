@@ -453,7 +453,8 @@ def forget(
         left = [one for one in done if isinstance(one, RefusedBox)]
         refused = [one for one in left if not isinstance(one.error, NotFoundError)]  # the others have no such limits
         if not gone and not refused:
-            remedy = "`edgegpu-cloud limits show` lists them"
+            where = name or f"-l {selector}"
+            remedy = f"`edgegpu-cloud limits show {where}` lists them"
             raise NotFoundError(f"cannot forget limits of {namespace}/{app_}: none were requested there", remedy=remedy)
         if json:
             print_json(gone[0] if name else [*gone, *(one.document for one in refused)])

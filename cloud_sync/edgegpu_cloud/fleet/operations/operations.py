@@ -202,7 +202,8 @@ class Operations:
                 "cannot ask any box with these labels: revoked, set aside or uninstalled: %(names)s", names=names
             )
             remedy = phrase(
-                "`edgegpu-cloud enrol --for BOX` takes a revoked one in again, `edgegpu-cloud boxes forget` drops one"
+                "`edgegpu-cloud enrol --for BOX` takes a revoked one in again, "
+                "`edgegpu-cloud boxes forget BOX` drops one"
             )
             return CloudError(text, remedy=remedy)
         if chosen.selector:
