@@ -178,6 +178,8 @@ def install(  # noqa: PLR0913  (one for each option)
         from edgegpu_agent.cli.setup.installing import this_machine  # noqa: PLC0415
         from edgegpu_installer.plan.site import InstallOptions  # noqa: PLC0415
 
+        installing = this_machine(as_json=json, deadline_s=deadline, transaction_id=transaction_id)
+        installing.check_release()
         options = InstallOptions(
             role=_role(role),
             policy=_policy(policy),
@@ -192,7 +194,6 @@ def install(  # noqa: PLR0913  (one for each option)
             agent_only=agent_only,
         )
         options = with_cloud(options, cloud, ca_sha256=ca_sha256, proxy=cloud_proxy, limits=limits_namespace)
-        installing = this_machine(as_json=json, deadline_s=deadline, transaction_id=transaction_id)
         report = installing.install(options, ask=not yes and not node, dry_run=dry_run)
         _end(report, installing, options.token, wait_s=enrol_wait, as_json=json, show_join=show_join)
 

@@ -19,6 +19,9 @@ from edgegpu_installer.layout import (
 )
 
 LIBRARY = f"{RECOVER}-lib.sh"
+_SOURCES = "pyproject.toml"
+"""The file that a source checkout has and an unpacked version has not."""
+
 FOLDERS = (UNITS, WANTS, "/usr/local/lib", LIB)
 
 
@@ -87,8 +90,12 @@ def read_release(folder: Path) -> Release:
     """Read the release from a version's folder.
 
     Raises:
-        InstallError: the folder is not complete.
+        InstallError: the folder is not complete, or is a source checkout.
     """
+    if (folder / _SOURCES).is_file():
+        raise InstallError(
+            f"cannot install from {folder}: this is a source checkout", "make a bundle there: make bundle"
+        )
     try:
         return Release(
             version=(folder / "VERSION").read_text().strip(),
