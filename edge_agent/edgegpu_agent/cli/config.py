@@ -31,6 +31,9 @@ Examples:
   or, with exit status 1, {"error", "remedy", "file": TEXT, "problems": [TEXT]}
 """
 
+_AUTO = "auto"
+"""How the file says what has no value of its own; the JSON document has null there."""
+
 app = command_group("The plugin's configuration file.")
 
 FileArgument = Annotated[Path, typer.Argument(metavar="[FILE]", help="The configuration to read.")]
@@ -74,8 +77,9 @@ def _lines(model: "BaseModel", depth: int) -> list[str]:
         if isinstance(value, BaseModel):
             lines += [head, *_lines(value, depth + 1)]
         else:
+            shown = model.model_dump(mode="json", include={name})[name]
             default = "" if name in model.model_fields_set else "  # default"
-            lines.append(f"{head} {_scalar(model.model_dump(mode='json', include={name})[name])}{default}")
+            lines.append(f"{head} {_scalar(_AUTO if shown is None else shown)}{default}")
     return lines
 
 

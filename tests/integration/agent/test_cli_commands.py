@@ -6,7 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import yaml
@@ -14,9 +14,7 @@ from kits.cli import edgegpu, edgegpu_process
 
 from edgegpu_plugin.config.schema import load
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
+ROOT = Path(__file__).resolve().parents[3]
 COMMANDS = ["status", "pods", "config check", "version", "demo"]
 
 
@@ -55,9 +53,22 @@ def test_config_check_prints_what_the_file_comes_to(tmp_path: Path) -> None:
     assert head == f"{file} is right; with the defaults it comes to:"
     said = json.loads(edgegpu("config", "check", "--json", file).out)
     assert (said["v"], said["file"]) == (1, str(file))
-    assert said["config"] == yaml.safe_load(body) == load(file).model_dump(mode="json")
+    assert said["config"] == load(file).model_dump(mode="json")
     file.write_text(body)
+    assert load(file).model_dump(mode="json") == said["config"]
     assert edgegpu("config", "check", file).code == 0
+
+
+def test_config_check_says_auto_as_the_documents_do(tmp_path: Path) -> None:
+    file = tmp_path / "plugin.yaml"
+    file.write_text("version: 1\nisolation: {libraries: auto}\n")
+    said = yaml.safe_load(edgegpu("config", "check", file).out.partition("\n\n")[2])
+    example = yaml.safe_load((ROOT / "docs/examples/plugin.yaml").read_text())
+    assert said["driver"]["containerd_config"] == example["driver"]["containerd_config"] == "auto"
+    assert {key: value for key, value in said["isolation"].items() if value == "auto"} == dict.fromkeys(
+        ("pods_may", "context_mib", "libraries"), "auto"
+    )
+    assert said["isolation"] == example["isolation"]
 
 
 def test_config_check_names_file_line_key_value_and_remedy(tmp_path: Path) -> None:
