@@ -264,6 +264,14 @@ def _policy(text: str | None) -> str | None:
 
 
 def _excluded(cards: list[str] | None) -> tuple[str, ...] | None:
+    from edgegpu_plugin.config.types import is_card_name  # noqa: PLC0415  (slow to load)
+
+    wrong = [card for card in cards or () if not is_card_name(card)] if cards != ["none"] else []
+    if wrong:
+        raise CliError(
+            f"cannot install with --exclude {wrong[0]!r}: not the name of a card",
+            remedy="give a number (0), a MIG device (0:1) or a UUID (GPU-…), or none alone to share all",
+        )
     return () if cards == ["none"] else None if cards is None else tuple(cards)
 
 

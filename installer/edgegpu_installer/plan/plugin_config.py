@@ -63,7 +63,7 @@ def _without_ours(now: dict[str, Any]) -> dict[str, Any]:
 def _read(text: str | None) -> dict[str, Any]:
     try:
         value = yaml.safe_load(text or "{}") or {}
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         raise InstallError(
             f"cannot keep the settings of {PLUGIN_YAML}: it is not YAML",
             f"edgegpu config check, or remove {PLUGIN_YAML}",

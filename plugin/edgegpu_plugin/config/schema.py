@@ -8,9 +8,7 @@ from typing import Annotated, Literal
 from pydantic import (
     BeforeValidator,
     Field,
-    PositiveFloat,
     StrictBool,
-    StrictInt,
     ValidationInfo,
     field_validator,
 )
@@ -24,8 +22,10 @@ from edgegpu_plugin.config.types import (
     AbsolutePath,
     CardName,
     Listen,
+    Mib,
     NodeName,
     ResourceName,
+    Seconds,
     Section,
     none_if_auto,
     says,
@@ -57,8 +57,8 @@ class Resources(Section):
 
     memory: ResourceName = "baidu.com/vcuda-memory"
     core: ResourceName = "baidu.com/vcuda-core"
-    unit_mib: Annotated[StrictInt, Field(ge=1), says("the MiB of one unit of memory, a whole number from 1 on")] = 256
-    reserve_mib: Annotated[StrictInt, Field(ge=0), says("the MiB of each card that are not offered, 0 or more")] = 0
+    unit_mib: Annotated[Mib, Field(ge=1), says("the MiB of one unit of memory, a whole number from 1 to 1048576")] = 256
+    reserve_mib: Annotated[Mib, says("the MiB of each card that are not offered, 0 to 1048576")] = 0
     core_required: Annotated[StrictBool, says("true, or false to let memory be asked for without core")] = True
 
     @field_validator("core")
@@ -121,13 +121,13 @@ class Driver(Section):
         BeforeValidator(none_if_auto),
         says("auto, or the file that containerd reads, an absolute path"),
     ] = None
-    nvml_timeout_s: Annotated[PositiveFloat, says("the seconds that a call of NVML may take, more than 0")] = 5.0
-    poll_s: Annotated[PositiveFloat, says("the seconds between two looks at the cards, more than 0")] = 5.0
+    nvml_timeout_s: Annotated[Seconds, says("the seconds that a call of NVML may take, more than 0")] = 5.0
+    poll_s: Annotated[Seconds, says("the seconds between two looks at the cards, more than 0")] = 5.0
     recover_s: Annotated[
-        PositiveFloat, says("the seconds after which a card that reported an error and is quiet is offered again")
+        Seconds, says("the seconds after which a card that reported an error and is quiet is offered again")
     ] = 300.0
     absent_s: Annotated[
-        PositiveFloat, says("the seconds without a word of NVML after which no card is offered, until it answers again")
+        Seconds, says("the seconds without a word of NVML after which no card is offered, until it answers again")
     ] = 300.0
 
 
@@ -160,9 +160,9 @@ class IsolationSection(Section):
         says("a list of what pods may open of the driver beside compute: graphics, video"),
     ] = ()
     context_mib: Annotated[
-        Annotated[StrictInt, Field(ge=0)] | None,
+        Mib | None,
         BeforeValidator(none_if_auto),
-        says("auto, or the MiB that count for each CUDA context, a whole number from 0 on"),
+        says("auto, or the MiB that count for each CUDA context, a whole number from 0 to 1048576"),
     ] = None
     compute: Annotated[ComputePolicy, says("one of strict, elastic, off")] = ComputePolicy.STRICT
     on_bypass: Annotated[

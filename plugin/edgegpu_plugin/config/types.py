@@ -5,11 +5,12 @@ import re
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StrictStr
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StrictInt, StrictStr
 
 _LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
 _SUBDOMAIN = re.compile(rf"{_LABEL}(\.{_LABEL})*")
 _RESOURCE_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_CARD_NAME = re.compile(r"[0-9]{1,3}(:[0-9]{1,3})?|(GPU|MIG)-[0-9A-Za-z/-]{1,59}")
 _MOST_NODE = 253
 _MOST_DOMAIN = 240
 """Kubernetes keeps 253 characters for a domain and puts `requests.` in front of it for quotas."""
@@ -66,6 +67,20 @@ def _text(value: object) -> object:
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
+def _card(text: str) -> str:
+    if not is_card_name(text):
+        raise ValueError("not the name of a card")
+    return text
+
+
+def is_card_name(text: str) -> bool:
+    """Return whether a text has the form of a card's number, of a MIG device (`0:1`) or of a UUID.
+
+    The form is that of the cloud's exclusions, and of the UUIDs of MIG devices that older drivers give.
+    """
+    return _CARD_NAME.fullmatch(text) is not None
+
+
 def none_if_auto(value: object) -> object:
     """Return None for `auto`, as for a value that was left out."""
     return None if value == "auto" else value
@@ -73,7 +88,12 @@ def none_if_auto(value: object) -> object:
 
 AbsolutePath = Annotated[Path, AfterValidator(_absolute), says("an absolute path")]
 
-CardName = Annotated[StrictStr, BeforeValidator(_text)]
+CardName = Annotated[StrictStr, BeforeValidator(_text), AfterValidator(_card)]
+
+Mib = Annotated[StrictInt, Field(ge=0, le=1_048_576)]
+
+Seconds = Annotated[float, Field(gt=0, le=31_536_000)]
+"""At most a year: infinity is no time that can be waited for."""
 
 Listen = Annotated[StrictStr, AfterValidator(_listen), says("a loopback address and a port, such as 127.0.0.1:8787")]
 

@@ -71,7 +71,7 @@ def read(path: Path) -> YamlDocument:
     """Read a YAML file that holds one mapping; sections without content count as left out.
 
     Raises:
-        ConfigError: the file is missing, unreadable, empty, no YAML or no mapping, or has a key twice.
+        ConfigError: the file is missing, unreadable, empty, no YAML, too deep or no mapping, or has a key twice.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -91,6 +91,8 @@ def read(path: Path) -> YamlDocument:
             loader.dispose()
     except yaml.YAMLError as error:
         raise ConfigError([f"{path}{_place(error)}: not YAML: {_problem(error)}"]) from error
+    except RecursionError:
+        raise ConfigError([f"{path}: brackets or lists within each other, too deep to read; remove them"]) from None
     if value is None:
         raise ConfigError([f"{path}: the file is empty; write at least `version: 1`"])
     if not isinstance(value, dict) or not isinstance(root, yaml.MappingNode):

@@ -49,3 +49,13 @@ def test_an_installation_from_a_source_checkout_says_that_first(words: list[str]
         done.err
         == f"edgegpu: cannot install from {ROOT}: this is a source checkout\n  make a bundle there: make bundle\n"
     )
+
+
+@pytest.mark.usefixtures("version")
+@pytest.mark.parametrize("card", ["", "-1", "0:0:0", "none"])
+def test_a_name_of_no_card_is_refused_before_the_installation_begins(card: str) -> None:
+    done = edgegpu("install", "--yes", "--exclude=0", f"--exclude={card}")
+    assert (done.out, done.code) == ("", 1)
+    assert done.err.startswith(
+        f"edgegpu: cannot install with --exclude {card!r}: not the name of a card\n  give a number"
+    )

@@ -92,7 +92,7 @@ placement:
     assert problems(file, text) == [
         (
             ":3: resources.unit_mib: '0' should be greater than or equal to 1; "
-            "give the MiB of one unit of memory, a whole number from 1 on"
+            "give the MiB of one unit of memory, a whole number from 1 to 1048576"
         ),
         ":4: resources.unit_mb: unknown key; did you mean unit_mib?",
         (
@@ -139,12 +139,39 @@ placement:
         ("version: 1\nextender: {listen: 0.0.0.0:1}\n", ":2: extender.listen: '0.0.0.0:1' is reachable from other"),
         ("version: 1\nextender: {listen: box:1}\n", ":2: extender.listen: 'box:1' is not an IP address"),
         ("version: 1\nextender: {listen: 127.0.0.1}\n", ":2: extender.listen: '127.0.0.1' is not an address with a"),
+        ("version: 1\ndriver: {poll_s: .inf}\n", ":2: driver.poll_s: 'inf' should be less than or equal to 31536000"),
+        ("version: 1\ndriver: {absent_s: .nan}\n", ":2: driver.absent_s: 'nan' should be less than or equal to"),
+        (
+            f"version: 1\nresources: {{unit_mib: {'9' * 23}}}\n",
+            ":2: resources.unit_mib: '99999999999999999999999' should be less than or equal to 1048576; give the MiB",
+        ),
+        ("version: 1\nresources: {reserve_mib: 1048577}\n", ":2: resources.reserve_mib: '1048577' should be less"),
+        ("version: 1\nisolation: {context_mib: 1048577}\n", ":2: isolation.context_mib: '1048577' should be less"),
+        ("version: 1\nplacement: {exclude: ['']}\n", ":2: placement.exclude[0]: '' is not the name of a card; give"),
+        ("version: 1\nplacement: {exclude: [-1]}\n", ":2: placement.exclude[0]: '-1' is not the name of a card"),
+        ("version: 1\nplacement: {exclude: ['0:0:0']}\n", ":2: placement.exclude[0]: '0:0:0' is not the name of"),
+        ("version: 1\nplacement: {exclude: [gpu0]}\n", ":2: placement.exclude[0]: 'gpu0' is not the name of a card"),
         ("version: 1\nextender: {listen: 127.0.0.1:70000}\n", ":2: extender.listen: '127.0.0.1:70000' is not"),
     ],
 )
 def test_one_problem(file: Path, text: str, told: str) -> None:
     (line,) = problems(file, text)
     assert line.startswith(told)
+
+
+@pytest.mark.parametrize("part", ["[", "{", "- "])
+def test_what_is_nested_too_deep(file: Path, part: str) -> None:
+    (line,) = problems(file, part * 100_000)
+    assert line == ": brackets or lists within each other, too deep to read; remove them"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["0", "15", "0:1", "GPU-8fc258b8-6789-500c-b804-d13a579cd5a1", "MIG-GPU-8fc258b8-6789-500c-b804-d13a579cd5a1/1/0"],
+)
+def test_names_of_cards(file: Path, name: str) -> None:
+    file.write_text(f"version: 1\nplacement: {{exclude: ['{name}']}}\n")
+    assert load(file).exclude == {name}
 
 
 def test_a_file_that_is_not_there(file: Path) -> None:
