@@ -38,14 +38,16 @@ def holder(tmp_path: Path, limiter_build: Path) -> Path:
 
 
 @contextmanager
-def holding(container: Container, holder: Path) -> Iterator[int]:
+def holding(container: Container, holder: Path, *by: str) -> Iterator[int]:
     """Run a program that holds memory as the first process of a namespace; its number out here."""
-    command = ["unshare", "--pid", "--fork", "--kill-child", str(holder)]
+    command = ["unshare", "--pid", "--fork", "--kill-child", *by, str(holder)]
     with subprocess.Popen(command, env=container.environment(), stdout=subprocess.PIPE) as outer:
-        assert outer.stdout is not None
-        assert outer.stdout.readline() == b"holding\n"
-        yield int(Path(f"/proc/{outer.pid}/task/{outer.pid}/children").read_text().split()[0])
-        outer.kill()
+        try:
+            assert outer.stdout is not None
+            assert outer.stdout.readline() == b"holding\n"
+            yield int(Path(f"/proc/{outer.pid}/task/{outer.pid}/children").read_text().split()[0])
+        finally:
+            outer.kill()
 
 
 def _kill(pid: int) -> None:
@@ -82,6 +84,30 @@ def test_a_living_process_of_another_namespace_keeps_its_slot(container: Contain
         assert free_ended_slots([container.usage]) == 0
         assert container.counted() == BOTH_MIB * MIB
         assert asker.call("cuMemAlloc_v2", "&u64", HELD_MIB * MIB)[0] == OUT_OF_MEMORY
+
+
+def test_where_all_were_of_one_namespace_and_are_gone_the_next_one_has_the_room(
+    container: Container, holder: Path
+) -> None:
+    """A sandbox with a namespace for each job: no process of the next one can look after those of the one before."""
+    with holding(container, holder) as pid:
+        assert free_ended_slots([container.usage]) == 0
+        _kill(pid)
+    assert free_ended_slots([container.usage]) == 1
+    with holding(container, holder):
+        assert container.counted() == (CONTEXT_MIB + HELD_MIB) * MIB
+
+
+def test_a_process_without_proc_keeps_its_slot_as_long_as_it_lives(
+    container: Container, holder: Path, asker: Child
+) -> None:
+    by = ("sh", "-c", 'mount -t tmpfs none /proc; "$1"; exit', "sh")
+    with holding(container, holder, "--mount", "--propagation", "private", *by) as pid:
+        assert free_ended_slots([container.usage]) == 0
+        assert asker.call("cuMemAlloc_v2", "&u64", HELD_MIB * MIB)[0] == OUT_OF_MEMORY
+        _kill(pid)
+    assert free_ended_slots([container.usage]) == 1
+    asker.alloc(HELD_MIB)
 
 
 def test_while_somebody_may_be_taking_a_slot_none_is_freed(container: Container, holder: Path, asker: Child) -> None:

@@ -153,6 +153,14 @@ def test_who_launches_in_a_context_that_ended_hides_no_later_one(
     assert float(container.run(programs("ghost"))) > 100
 
 
+@pytest.mark.parametrize("opened", ["0", "1"], ids=["first call", "driver open"])
+def test_a_constructor_that_calls_the_driver_waits_for_no_thread_that_waits_for_it(
+    container: Container, programs: Compile, tmp_path: Path, limiter_build: Path, opened: str
+) -> None:
+    part = compile_program(tmp_path / "part.so", limiter_build, ["tests/constructor.c"], "-DPART", "-shared", "-fPIC")
+    container.run(programs("constructor", "-rdynamic"), part, opened, timeout_s=20)
+
+
 def test_a_preloaded_library_tells_the_limiter_neither_limits_nor_who_lives(
     container: Container, programs: Compile, tmp_path: Path
 ) -> None:

@@ -57,10 +57,12 @@ def holding(container: Container, program: Path, *by: str) -> Iterator[subproces
     command = [*by, program, "start", f"alloc={HELD_MIB}", "hold"]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, env=container.environment(), stdin=pipe, stdout=pipe, text=True) as process:
-        assert process.stdout is not None
-        assert [process.stdout.readline().strip() for _ in range(2)] == ["1", GIVEN]
-        yield process
-        process.kill()
+        try:
+            assert process.stdout is not None
+            assert [process.stdout.readline().strip() for _ in range(2)] == ["1", GIVEN]
+            yield process
+        finally:
+            process.kill()
 
 
 def own_root(container: Container, own_disk: Path) -> Path:

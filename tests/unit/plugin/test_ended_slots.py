@@ -20,6 +20,7 @@ def proc(tmp_path: Path) -> Path:
         (folder / "ns/pid").touch()
     (process / "task").mkdir()
     (process / "maps").touch()
+    (process / "stat").write_text(f"{PID} (python) R 1 1 1 0 -1 4194308 0 0\n")
     return tmp_path / "proc"
 
 

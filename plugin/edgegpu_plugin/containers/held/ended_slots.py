@@ -7,11 +7,13 @@ import contextlib
 import fcntl
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from edgegpu_base.files import open_at_once, read_at_once
 from edgegpu_base.process.tasks import Repeated
+from edgegpu_plugin.containers.cgroups import stat_words
 from edgegpu_plugin.containers.container_folder import ContainerFolders
 from edgegpu_plugin.containers.usage_file import (
     OWN_FORM,
@@ -27,6 +29,8 @@ from edgegpu_plugin.containers.usage_file import (
 
 _LOG = logging.getLogger(__name__)
 
+
+_FLAGS_AT, _KERNELS = 6, 0x00200000
 
 LOOK_S = 0.5
 """Seconds between two looks: what a process held that was killed is free again within a second."""
@@ -44,36 +48,39 @@ class EndedSlots(Repeated):
 def free_ended_slots(usages: Iterable[Path], proc: Path = Path("/proc")) -> int:
     """Free the slots of usage files whose processes have ended; return how many.
 
-    A file with the slots of one namespace alone is left to its processes. So is one in another version's form, and
-    one that its container has locked.
+    A file with the slots of one namespace is left to its processes while there are any. So is one in another version's
+    form, and one that its container has locked.
 
     Args:
         usages: the usage files of the containers that the limiter holds.
         proc: where the processes of all PID namespaces are looked at.
     """
     freed = 0
-    for usage in usages:
+    taken = {usage: slots for usage in usages if form_of(usage) == OWN_FORM and (slots := _slots(usage))}
+    processes = _by_namespace(proc) if taken else {}  # after the slots were read: `_ended` says why
+    for usage, slots in taken.items():
         try:
-            freed += _free(usage, proc)
+            freed += _free(usage, proc) if _ended(usage, slots, processes, proc) else 0
         except OSError as error:
             _LOG.debug("cannot free slots of %s: %s", usage, error)
     return freed
 
 
 def _free(usage: Path, proc: Path) -> int:
-    if form_of(usage) != OWN_FORM or len({slot.namespace for slot in _slots(usage)}) < 2:  # noqa: PLR2004
-        return 0
-    if not _ended(usage, proc):
-        return 0
     with _claims_stopped(usage) as file:
-        ended = _ended(usage, proc)
+        slots = _slots(usage)
+        ended = _ended(usage, slots, _by_namespace(proc), proc)
         for slot in ended:
             forget_slot(file, slot)
     return len(ended)
 
 
 def _slots(usage: Path) -> list[UsageSlot]:
-    return taken_slots(read_at_once(usage, most=USAGE_BYTES))
+    try:
+        return taken_slots(read_at_once(usage, most=USAGE_BYTES))
+    except OSError as error:
+        _LOG.debug("cannot read %s: %s", usage, error)
+        return []
 
 
 @contextlib.contextmanager
@@ -91,43 +98,75 @@ def _claims_stopped(usage: Path) -> Iterator[int]:
         os.close(file)
 
 
-def _ended(usage: Path, proc: Path) -> list[UsageSlot]:
+_Processes = Mapping[int | None, Sequence[Path]]
+"""The folders of processes by their PID namespace; under None those that may not be asked."""
+
+
+def _by_namespace(proc: Path) -> _Processes:
+    found: defaultdict[int | None, list[Path]] = defaultdict(list)
+    for process in proc.iterdir():
+        if not process.name.isdigit():
+            continue
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
+            try:
+                found[pid_namespace(process)].append(process)
+            except PermissionError:
+                found[None].append(process)
+    return found
+
+
+def _ended(usage: Path, slots: Collection[UsageSlot], processes: _Processes, proc: Path) -> list[UsageSlot]:
     """Return the slots whose process is gone, or does not use the file any more.
 
-    The slots are read first: a process that takes one later is not among them, and one that had it is there.
+    The slots must have been read first: a process that takes one later is not among them, and one that had it is there.
     """
-    slots = _slots(usage)
-    living = set(_users(usage, {slot.namespace for slot in slots}, proc))
-    return [slot for slot in slots if (slot.namespace, slot.pid) not in living]
+    namespaces = {slot.namespace for slot in slots}
+    own = pid_namespace(proc / "self")
+    if namespaces == {own}:  # of a pod with hostPID: its next process can look itself
+        return []
+    users = _users(usage, namespaces, processes, own)
+    if len(namespaces) == 1 and any(one in namespaces for one, _ in users):
+        return []
+    living = set(users)
+    numbers = {number for _, number in living}  # of those that had no /proc when they began, so that they know no more
+    return [
+        slot
+        for slot in slots
+        if slot.pid not in numbers or (slot.namespace and (slot.namespace, slot.pid) not in living)
+    ]
 
 
-def _users(usage: Path, namespaces: set[int], proc: Path) -> Iterator[tuple[int, int]]:
+def _users(usage: Path, namespaces: set[int], processes: _Processes, own: int) -> Iterator[tuple[int, int]]:
     """Yield the processes of some PID namespaces that have a usage file mapped, each with its number there.
 
     One that may not be looked at counts as one, in each namespace that may be its own. So does one that is about to end
     and maps nothing any more: what it has of cards goes after that, with what it has open.
     """
-    own = pid_namespace(proc / "self")
-    for process in proc.iterdir():
-        if not process.name.isdigit():
+    for namespace, some in processes.items():
+        if namespace is not None and namespaces.isdisjoint({namespace, 0}):
             continue
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
-            status = _status(process)
-            numbers = [int(number) for number in status.get("NSpid", process.name).split()]  # older kernels know one
-            try:
-                namespace = pid_namespace(process)
-            except PermissionError:
-                yield from ((one, numbers[-1]) for one in ({own} if len(numbers) == 1 else namespaces))
-                continue
-            if namespace in namespaces and _uses(usage, process, status):
-                yield namespace, numbers[-1]
+        for process in some:
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
+                status = _status(process)
+                numbers = [
+                    int(number) for number in status.get("NSpid", process.name).split()
+                ]  # older kernels know one
+                if namespace is None:
+                    yield from ((one, numbers[-1]) for one in ({own} if len(numbers) == 1 else namespaces))
+                elif _uses(usage, process, status):
+                    yield namespace, numbers[-1]
 
 
 def _uses(usage: Path, process: Path, status: Mapping[str, str]) -> bool:
     """Return whether a process has a usage file mapped, or is about to end: between two reads of its list, too."""
     if is_mapped(usage, process_maps(process)):
         return True
-    return not process_maps(process) and not _has_ended(status)
+    return not process_maps(process) and not _has_ended(status) and not _is_kernels(process)
+
+
+def _is_kernels(process: Path) -> bool:
+    """Return whether a process is a thread of the kernel's, which never maps anything (PF_KTHREAD in its flags)."""
+    return bool(int(stat_words(process)[_FLAGS_AT]) & _KERNELS)
 
 
 def _status(process: Path) -> dict[str, str]:
