@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.ownership import account, open_regular, remedy_for
-from edgegpu_cloud.yaml_file import explain, matching, parse, place
+from edgegpu_cloud.yaml_file import Form, explain, parse, place
 
 DEFAULT_FOLDER = Path("/var/lib/edgegpu-cloud")
 
@@ -59,10 +59,10 @@ _HOST_LENGTH = 253
 _HOST = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)(\.(?!-)[A-Za-z0-9_-]{1,63}(?<!-))*")
 Host = Annotated[str, AfterValidator(_host)]
 Days = Annotated[int, Field(ge=1, le=36_500)]
-HttpsUrl = Annotated[str, matching(r"(https://[!-~]{1,200})?", "https://HOST or https://HOST:PORT")]
-DatabaseUrl = Annotated[str, matching(r"(postgresql(\+psycopg)?://[!-~]{1,1000})?", "postgresql://USER@HOST/DATABASE")]
-AbsolutePath = Annotated[str, matching(r"(/.{1,4000})?", "an absolute path, /DIRECTORY/FILE")]
-ControllerWord = Annotated[str, matching(r"[a-z0-9-]{1,40}", "small letters, digits and -, 40 at most")]
+HttpsUrl = Annotated[str, Form(r"^(https://[!-~]{1,200})?$", "https://HOST or https://HOST:PORT")]
+DatabaseUrl = Annotated[str, Form(r"^(postgresql(\+psycopg)?://[!-~]{1,1000})?$", "postgresql://USER@HOST/DATABASE")]
+AbsolutePath = Annotated[str, Form(r"^(/.{1,4000})?$", "an absolute path, /DIRECTORY/FILE")]
+ControllerWord = Annotated[str, Form(r"^[a-z0-9-]{1,40}$", "small letters, digits and -, 40 at most")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +246,7 @@ class TokenConfig(_Section):
     approval: bool = False
 
 
-ReceiverUrl = Annotated[str, matching(r"https://[!-~]{1,900}", "https://HOST/PATH"), AfterValidator(_receiver)]
+ReceiverUrl = Annotated[str, Form(r"^https://[!-~]{1,900}$", "https://HOST/PATH"), AfterValidator(_receiver)]
 
 
 class WebhookConfig(_Section):

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ValidationError
+from pydantic import BaseModel, GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError
+from pydantic_core import CoreSchema
+from pydantic_core.core_schema import no_info_after_validator_function
 
 from edgegpu_sync.faults import fault
 
@@ -81,16 +83,25 @@ def explain(text: YamlText, error: ValidationError, model: type[BaseModel]) -> l
     return [words for _, words in sorted(told, key=lambda one: one[0])]
 
 
-def matching(pattern: str, wanted: str) -> AfterValidator:
-    """Return a check of a text against a pattern, which says in words what is wanted: `https://HOST`."""
-    compiled = re.compile(pattern)
+@dataclass(frozen=True, slots=True)
+class Form:
+    """The form of a text: a pattern, which a schema shows, and in words what is wanted: `https://HOST`."""
 
-    def check(text: str) -> str:
-        if not compiled.fullmatch(text):
-            raise ValueError(f"give {wanted}")
+    pattern: str
+    wanted: str
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Return how pydantic checks it."""
+        return no_info_after_validator_function(self._check, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """Return how a JSON schema shows it."""
+        return {**handler(schema), "pattern": self.pattern}
+
+    def _check(self, text: str) -> str:
+        if not re.fullmatch(self.pattern, text):
+            raise ValueError(f"give {self.wanted}")
         return text
-
-    return AfterValidator(check)
 
 
 def _wrong(one: Mapping[str, Any], model: type[BaseModel]) -> str:
