@@ -47,6 +47,21 @@ _PLAIN = {
 """The types that say all that is to be said."""
 
 
+_FORMS = {
+    r"^https://[!-~]{1,1000}$": sentence("is not an https:// URL"),
+    r"^[0-9a-f]{64}$": sentence("is not a SHA-256: 64 digits and letters from a to f"),
+    r"^[A-Za-z0-9_-]{86}$": sentence("is not a signature: 86 letters, digits, - and _"),
+    r"^[A-Za-z0-9_-]{43}$": sentence("is not a public key: 43 letters, digits, - and _"),
+    r"^[0-9][0-9a-zA-Z.+-]{0,63}$": sentence("is not a version such as 1.2.3"),
+    r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$": sentence(
+        "is not a name: small letters, digits, - and . alone, 253 at most"
+    ),
+}
+"""What a text is not, by the pattern that it does not match; people can read the words, and not the pattern."""
+
+_NO_FORM = sentence("is not written as it has to be")
+
+
 def _own_words(ctx: _Context) -> Sentence:
     """Return what a check of ours has raised its ValueError with, where that is a sentence."""
     words = next(iter(getattr(ctx.get("error"), "args", ())), None)
@@ -72,7 +87,7 @@ _OF_CONTEXT: Mapping[str, Callable[[_Context], Sentence]] = {
     "string_too_long": lambda ctx: sentence("must have %(number)d characters or fewer", number=ctx["max_length"]),
     "too_short": lambda ctx: sentence("must have %(number)d entries or more", number=ctx["min_length"]),
     "too_long": lambda ctx: sentence("must have %(number)d entries or fewer", number=ctx["max_length"]),
-    "string_pattern_mismatch": lambda ctx: sentence("does not match %(pattern)s", pattern=ctx["pattern"]),
+    "string_pattern_mismatch": lambda ctx: _FORMS.get(ctx["pattern"], _NO_FORM),
     "literal_error": lambda ctx: sentence("must be one of %(values)s", values=_values(ctx["expected"])),
     "enum": lambda ctx: sentence("must be one of %(values)s", values=_values(ctx["expected"])),
     "union_tag_invalid": lambda ctx: sentence("must be of one of the kinds %(values)s", values=ctx["expected_tags"]),

@@ -28,6 +28,7 @@ from edgegpu_cloud.cli.common import (
 from edgegpu_cloud.enrolment.key_files import load_signing_key, write_file
 from edgegpu_cloud.enrolment.key_sets import SigningRequest, add, chain_of, prepare, read_set, ring_of, sign
 from edgegpu_cloud.errors import CloudError
+from edgegpu_sync.faults import first_fault
 from edgegpu_sync.keys import KeySet, key_id, public_text
 from edgegpu_sync.messages.downlink import KeySetLink
 from edgegpu_sync.wire import from_base64
@@ -221,10 +222,8 @@ def _read(model: type[T], text: str, where: str) -> T:
     try:
         return model.model_validate_json(text)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        raise CloudError(
-            f"cannot read {where}: {first['msg']}", remedy="name the file with the output of the step before"
-        ) from error
+        remedy = "name the file with the output of the step before"
+        raise CloudError(f"cannot read {where}: {first_fault(error)}", remedy=remedy) from error
 
 
 _KEY_BYTES = 32

@@ -1,8 +1,10 @@
 """The commands of `edgegpu-cloud` by name."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from pydantic import ValidationError
+from typer.core import TyperGroup
 
 from edgegpu_base.cli.helptext import command_line, put, version_option
 from edgegpu_base.cli.output import with_output
@@ -11,6 +13,7 @@ from edgegpu_cloud.cli.boxes import boxes, enrol, evidence, revoke, tokens
 from edgegpu_cloud.cli.common import SERVER
 from edgegpu_cloud.cli.database import backup, migrate, restore
 from edgegpu_cloud.cli.requests import commands, following, limits, operations, rollouts, sharing
+from edgegpu_sync.faults import fault
 
 _HELP = """Run a controller for edgegpu boxes, and say what they shall be.
 
@@ -39,7 +42,21 @@ ServerOption = Annotated[
 ]
 
 
-@app.callback()
+class _PlainErrors(TyperGroup):
+    """The commands; what is wrong with a value is said in our words, in the place of the library's."""
+
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401  (typer keeps the class of its contexts to itself)
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            if isinstance(error.__cause__, ValidationError):
+                first = error.__cause__.errors(include_url=False)[0]
+                if error.message == first["msg"]:  # else the words are ours already
+                    error.message = fault(first)
+            raise
+
+
+@app.callback(cls=_PlainErrors)
 def _options(*, version: Annotated[bool, version_option("edgegpu-cloud")] = False, server: ServerOption = "") -> None:
     del version
     SERVER.set(server)

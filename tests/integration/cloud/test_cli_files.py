@@ -90,7 +90,7 @@ def test_the_ceremony_with_a_root_key_that_is_never_here(tmp_path: Path) -> None
     assert (done.code, "not the root key in effect" in done.err) == (1, True)
     ok("keys", "rotate", "--root", str(root / "next.key"), folder=folder)
     wrong = run("keys", "add", "-", folder=folder, stdin="{}")
-    assert (wrong.code, "cannot read" in wrong.err) == (1, True)
+    assert (wrong.code, "set: is missing" in wrong.err) == (1, True)
 
 
 def test_the_brokers_files_for_a_broker_elsewhere(tmp_path: Path) -> None:
@@ -127,6 +127,9 @@ def test_the_brokers_files_for_a_broker_elsewhere(tmp_path: Path) -> None:
         (("init", "--name", "a", "--broker", "h:\N{FULLWIDTH DIGIT EIGHT}"), 2, "HOST:PORT: h:"),
         (("init", "--name", "a", "--broker", "h:8884"), 2, "both 8884"),
         (("rollouts", "show", "9" * 19), 2, "NUMBER"),
+        (("rollouts", "show", "abc"), 2, "'NUMBER': is not a whole number"),
+        (("rollouts", "show", "0"), 2, "'NUMBER': must be 1 or more"),
+        (("limits", "set", "a", "b", "--memory", "4.5"), 2, "'--memory': is not a whole number"),
         (("alerts", "silence", "9" * 19), 2, "NUMBER"),
         (("alarms", "--seen", "9" * 19), 2, "--seen"),
         (("init", "--name", "a", "--https-port", "8883"), 2, "both 8883"),

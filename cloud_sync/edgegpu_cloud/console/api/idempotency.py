@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 REPLAYED = "Idempotency-Replayed"
 _KEY = r"[A-Za-z0-9._~:/+=-]{16,128}"
+_LEAST, _MOST = 16, 130
 _HELP = """Chosen by you, a UUID best: the same request under the same key is done once, and answered each time as the
 first time, for 24 hours. Another request under it: 422. While the first one is being done: 409."""
 
@@ -45,7 +46,10 @@ class MadeOnce:
 async def _made_once(
     request: Request,
     visitor: ApiVisitor,
-    idempotency_key: Annotated[str | None, Header(pattern=f'^("{_KEY}"|{_KEY})$', description=_HELP)] = None,
+    idempotency_key: Annotated[
+        str | None,
+        Header(min_length=_LEAST, max_length=_MOST, pattern=f'^("{_KEY}"|{_KEY})$', description=_HELP),
+    ] = None,
 ) -> MadeOnce:
     parts: ConsoleParts = request.state.parts
     if idempotency_key is None:

@@ -81,7 +81,8 @@ def test_the_same_request_is_done_once(
     assert ("idempotency-replayed" in first.headers, again.headers["idempotency-replayed"]) == (False, "true")
     reused = client.post(path, json=other, headers=headers)
     assert (reused.status_code, reused.json()["code"]) == (422, "KEY_REUSED")
-    assert client.post(path, json=body, headers={"idempotency-key": "short"}).json()["code"] == "INVALID"
+    short = client.post(path, json=body, headers={"idempotency-key": "short"}).json()
+    assert (short["code"], short["detail"]) == ("INVALID", "idempotency-key: must have 16 characters or more")
     assert site.api("vera").post(path, json=body, headers=headers).status_code == 403
 
 

@@ -148,5 +148,5 @@ def test_what_is_wrong_with_a_release_stands_beside_its_field(site: ConsoleSite)
     page = site.client().get("/rollouts/new", params=release).text
     problems = dict(re.findall(r'id="(\w+)-problem">([^<]*)', page))
     assert problems.keys() == {"url", "sha256"}
-    assert "url: does not match" in problems["url"]
+    assert "url: is not an https:// URL" in problems["url"]
     assert 'aria-describedby="url-problem' in page

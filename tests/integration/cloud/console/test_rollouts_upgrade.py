@@ -177,12 +177,12 @@ def test_a_controller_that_is_killed_at_each_commit_asks_no_box_twice(hall: Upgr
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
-        ({"version": ""}, "cannot roll out this release: version: does not match"),
-        ({"version": "0.3.0 or so"}, "cannot roll out this release: version: does not match"),
-        ({"url": "http://example.com/edgegpu.tar.gz"}, "cannot roll out this release: url: does not match ^https://"),
+        ({"version": ""}, "cannot roll out this release: version: is not a version such as 1.2.3"),
+        ({"version": "0.3.0 or so"}, "cannot roll out this release: version: is not a version such as 1.2.3"),
+        ({"url": "http://example.com/edgegpu.tar.gz"}, "cannot roll out this release: url: is not an https:// URL"),
         ({"url": ""}, "cannot roll out this release: url"),
-        ({"sha256": "AB" * 32}, "cannot roll out this release: sha256: does not match"),
-        ({"signature": "A" * 85}, "cannot roll out this release: signature: does not match"),
+        ({"sha256": "AB" * 32}, "cannot roll out this release: sha256: is not a SHA-256"),
+        ({"signature": "A" * 85}, "cannot roll out this release: signature: is not a signature"),
         ({"on_failure": "return"}, "cannot return an upgrade: boxes take no older version of the agent"),
         ({"timeout": "x"}, "the time of one box is 'x'"),
         ({"timeout": "99999"}, "the time of one box is '99999'"),
