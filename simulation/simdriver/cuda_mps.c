@@ -9,6 +9,7 @@
 #include "cuda_core.h"
 
 #define DEFAULT_PIPE "/tmp/nvidia-mps"
+#define PER_CONTEXT "CUDA_MPS_ENABLE_PER_CTX_DEVICE_MULTIPROCESSOR_PARTITIONING"
 
 static int server = -1;			/* open for as long as the process lives */
 
@@ -17,6 +18,12 @@ static const char *variable(const char *name, const char *fallback)
 	const char *text = getenv(name);
 
 	return text != NULL && *text != '\0' ? text : fallback;
+}
+
+/* With PER_CONTEXT a context may have up to all multiprocessors: nothing is asked for the process. */
+static const char *percentage(void)
+{
+	return *variable(PER_CONTEXT, "0") == '1' ? "100" : variable("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "100");
 }
 
 void cu_mps_connect(void)
@@ -32,7 +39,7 @@ void cu_mps_connect(void)
 	if (fd < 0)
 		return;
 	if (connect(fd, (struct sockaddr *)&at, sizeof(at)) != 0 ||
-	    dprintf(fd, "client %s\n", variable("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "100")) < 0) {
+	    dprintf(fd, "client %s\n", percentage()) < 0) {
 		close(fd);
 		return;
 	}

@@ -4,6 +4,7 @@ import hashlib
 import os
 import shutil
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -92,15 +93,18 @@ class ContainerFolders:
         _write(folder / "state", text)
 
     def users(self, folder: Path) -> list[int]:
-        """Return the processes of a container that count their card memory in its folder."""
+        """Return the processes of a container that count their card memory in its folder.
+
+        Where the usage file does not say in which PID namespaces they are, all processes are looked at.
+        """
         usage = folder / "usage"
-        if self.is_of_another_version(folder):
-            return users_of(usage, None, self.proc)
-        try:
-            counts = load_usage(usage)
-        except OSError:
+        if not usage.exists():
             return []
-        return [] if counts is None else users_of(usage, counts.namespaces, self.proc)
+        counts = None
+        if not self.is_of_another_version(folder):
+            with suppress(OSError):  # somebody has a lease on it
+                counts = load_usage(usage)
+        return users_of(usage, None if counts is None else counts.namespaces, self.proc)
 
     def is_of_another_version(self, folder: Path) -> bool:
         """Return whether a container started with a limiter that counts in another form than this version's."""

@@ -121,6 +121,36 @@ def test_another_process_of_the_same_number_begins_anew(machine: Machine) -> Non
     assert machine.look(CardProcess(7, MIB))
 
 
+def test_processes_that_are_past_the_limiter_one_after_the_other_are_told_at_the_third_look(tmp_path: Path) -> None:
+    """Each is killed at no look: one that is just replacing itself by another program looks the same for a moment."""
+    machine = Machine(tmp_path, kills=True)
+    for pid in (7, 8, 9, 10):
+        machine.process(pid, counts=False)
+    assert not machine.look(CardProcess(7, MIB))
+    assert not machine.look(CardProcess(8, MIB))
+    assert machine.look(CardProcess(9, MIB))
+    assert machine.reason == "processes use card GPU-1 past the limiter, one after the other"
+    assert not machine.detector.look({OTHER: []}, machine.held, _key)
+    assert not machine.look()
+    assert machine.look()
+    assert machine.reason == ""
+
+
+def test_a_process_that_replaces_itself_now_and_then_is_not_told(machine: Machine) -> None:
+    for pid, counts in enumerate([False, True, True, False, True, True], start=7):
+        machine.process(pid, counts=counts)
+        assert not machine.look(CardProcess(pid, MIB))
+    assert machine.reason == ""
+
+
+def test_memory_of_an_ended_process_that_nobody_saw_alive_is_logged_once(
+    machine: Machine, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(3):
+        machine.look(CardProcess(7, 5000 * MIB))
+    assert caplog.text.count("process 7 has ended and still counts on a card") == 1
+
+
 def test_who_is_held_by_nobody_or_ends_just_now_is_left_alone(machine: Machine) -> None:
     machine.process(7, counts=False, group="/system.slice/ssh.service")
     machine.process(8, counts=False, group=GROUP.replace(UID, UID.replace("3", "4")))

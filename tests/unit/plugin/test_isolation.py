@@ -306,8 +306,9 @@ def test_what_a_container_is_held_to_and_has_counted(box: Box) -> None:
     assert str(folder) in getattr(told, "reason", "")
 
 
-def test_a_start_waits_for_the_processes_of_the_last_run(box: Box) -> None:
-    """The file that they count in is mounted: it is not replaced while they live."""
+@pytest.mark.parametrize("scribbled", [False, True], ids=["whole", "scribbled"])
+def test_a_start_waits_for_the_processes_of_the_last_run(box: Box, *, scribbled: bool) -> None:
+    """The file that they count in is mounted: it is not replaced while they live, whatever one of them has written."""
     box.book("u", MEMORY, CORE)
     box.limiter.prepare("u", "main")
     (folder,) = folders(box)
@@ -315,6 +316,8 @@ def test_a_start_waits_for_the_processes_of_the_last_run(box: Box) -> None:
     (folder / "usage").write_bytes(used((space, MIB)))
     with (folder / "usage").open("r+b") as file, mmap.mmap(file.fileno(), 0):
         assert users_of(folder / "usage", frozenset({space})) == [os.getpid()]
+        if scribbled:
+            (folder / "usage").write_bytes(b"x" * USAGE_BYTES)
         with pytest.raises(
             PluginError, match=f"of the container's last run still hold card memory .process {os.getpid()}"
         ):

@@ -24,6 +24,9 @@ LOOK_S = 2.0
 A process counts from the second list on that has it, so it is found within five seconds.
 """
 
+_LOOKS_KEPT, _LOOKS_PAST = 3, 2
+"""At so many of so many looks somebody was past the limiter: then it is no process that was just replacing itself."""
+
 SLACK = 1.02
 """By how much the driver's own figure of a container may be over its limit, as a factor."""
 
@@ -66,7 +69,15 @@ class _Over:
     card: str
 
 
-_Finding = _Seen | _Over
+@dataclass(frozen=True, slots=True)
+class _Passing:
+    """A container whose processes use a card past the limiter, each for so short that two lists do not have it."""
+
+    key: ContainerKey
+    card: str
+
+
+_Finding = _Seen | _Over | _Passing
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
@@ -82,6 +93,9 @@ class BypassDetector:
     _unsaid: Collection[tuple[ContainerKey, str]] = field(default=(), init=False)
     _containers: Mapping[int, ContainerKey] = field(default_factory=dict, init=False)
     """The held container of each process that the driver listed at the last look."""
+    _past_lately: Mapping[_Passing, tuple[bool, ...]] = field(default_factory=dict, init=False)
+    """Whether a process of a container was past the limiter at its card's last looks."""
+    _ownerless: frozenset[int] = field(default=frozenset(), init=False)
     _suspects: frozenset[_Finding] = field(default=frozenset(), init=False)
     _told: Mapping[ContainerKey, Mapping[_Finding, str]] = field(default_factory=dict, init=False)
     _reasons: Mapping[ContainerKey, str] = field(default_factory=dict, init=False)
@@ -110,6 +124,7 @@ class BypassDetector:
         found = self._still_true(processes, held)
         used: dict[tuple[ContainerKey, str], int | None] = {}
         containers = {} if processes.keys() >= set(self._listed) else dict(self._containers)
+        past: set[_Passing] = set()
         for card, some in processes.items():
             for one in some:
                 key = self._container(one.pid, key_of)
@@ -122,7 +137,10 @@ class BypassDetector:
                     continue
                 if (seen := self._past(one.pid, card, held[key])) is not None:
                     found.setdefault(key, {})[seen] = f"process {one.pid} uses card {card} past the limiter"
+                    past.add(_Passing(key, card))
         self._listed, self._containers = frozenset(processes), containers
+        self._ownerless &= {one.pid for some in processes.values() for one in some}
+        self._add_passing(found, past, processes, held)
         self._unsaid = frozenset(place for place, bytes_ in used.items() if bytes_ is None)
         self.uses = {place: bytes_ for place, bytes_ in used.items() if bytes_ is not None}
         for (key, card), bytes_ in self.uses.items():
@@ -133,6 +151,27 @@ class BypassDetector:
                 )
                 found.setdefault(key, {})[_Over(key, card)] = words
         return self._take(found, spared={key for key in found if held[key].is_spared})
+
+    def _add_passing(
+        self,
+        found: dict[ContainerKey, dict[_Finding, str]],
+        past: Collection[_Passing],
+        cards: Collection[str],
+        held: Collection[ContainerKey],
+    ) -> None:
+        """Add to what was found where somebody was past the limiter at most of the last looks, and nobody for long."""
+        lately = {}
+        for one in self._past_lately.keys() | past:
+            looks = self._past_lately.get(one, ())
+            if one.card in cards:
+                looks = (*looks, one in past)[-_LOOKS_KEPT:]
+            if one.key in held and any(looks):
+                lately[one] = looks
+        self._past_lately = lately
+        for one, looks in lately.items():
+            some = found.setdefault(one.key, {}) if one.card in cards and sum(looks) >= _LOOKS_PAST else None
+            if some is not None and not any(isinstance(seen, _Seen) and seen in self._suspects for seen in some):
+                some[one] = f"processes use card {one.card} past the limiter, one after the other"
 
     def _still_true(
         self, processes: Collection[str], held: Collection[ContainerKey]
@@ -172,7 +211,12 @@ class BypassDetector:
         owner = owner_of_process(pid, self.proc)
         if owner is not None:
             return key_of(owner)
-        return self._containers.get(pid) if has_ended(self.proc / str(pid)) else None
+        if not has_ended(self.proc / str(pid)):
+            return None
+        if pid not in self._containers and pid not in self._ownerless:
+            self._ownerless |= {pid}
+            _LOG.warning("process %d has ended and still counts on a card: a child of its keeps the memory", pid)
+        return self._containers.get(pid)
 
     def _past(self, pid: int, card: str, container: CountedContainer) -> _Seen | None:
         """Return a process that does not have its container's usage file mapped; each that counts there has.
