@@ -20,6 +20,7 @@ from edgegpu_cloud.cli.common import (
     print_table,
     reporting,
 )
+from edgegpu_cloud.controller.status import runs
 from edgegpu_cloud.enrolment.further import make_further
 from edgegpu_cloud.enrolment.key_files import load_signing_key, write_file
 from edgegpu_cloud.enrolment.key_sets import add, request_with, sign
@@ -68,22 +69,25 @@ def list_(*, folder: FolderOption = DEFAULT, json: JsonOption = False) -> None:
         with cloud.store.read() as tx:
             beats, leases, ends = tx.leases.controllers(), tx.leases.all(), tx.controller_certificates.ends()
         held = Counter(one.holder for one in leases)
+        now_s = time.time()
+        seen = {one.name: one.seen_at_s for one in beats}
+        if not cloud.config.database.url and runs(cloud.layout):  # it shares the store with nobody, and renews nothing
+            seen[cloud.config.controller_name] = now_s
         if json:
             rows = [
                 {
                     "name": one.name,
                     "host": one.host,
                     "partitions": held[one.name],
-                    "seen_at": int(one.seen_at_s),
+                    "seen_at": int(seen[one.name]),
                     "certificate_ends_at": int(ends[one.name]) if one.name in ends else None,
                 }
                 for one in beats
             ]
             print_json({"controllers": rows, "unheld": held[""]})
             return
-        now_s = time.time()
         table = [
-            (one.name, one.host, str(held[one.name]), ago(one.seen_at_s, now_s), _end(ends.get(one.name)))
+            (one.name, one.host, str(held[one.name]), ago(seen[one.name], now_s), _end(ends.get(one.name)))
             for one in beats
         ]
         print_table(("CONTROLLER", "HOST", "PARTITIONS", "SEEN", "CERTIFICATE ENDS"), table)

@@ -126,6 +126,11 @@ def _runs(layout: CloudLayout, name: str) -> dict[str, object] | None:
         return None
 
 
+def runs(layout: CloudLayout) -> bool:
+    """Whether the controller of a folder runs on this machine."""
+    return _runs(layout, _NAME) is not None
+
+
 def no_bundle(layout: CloudLayout) -> str:
     """Return why boxes cannot be installed from the running HTTPS; empty where they can, or none runs."""
     told = _runs(layout, _HTTPS)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import TYPE_CHECKING
 
 from kits.cloudcli import ok, run
 
+from edgegpu_cloud.controller.leases import PartitionLeases
+from edgegpu_cloud.controller.status import hold
 from edgegpu_cloud.enrolment.ca import days_left
 from edgegpu_cloud.enrolment.key_files import load_signing_key, read_file
 from edgegpu_cloud.layout import CloudLayout, load
@@ -100,6 +103,24 @@ def test_a_new_key_of_the_first_one_leaves_the_others_in(tmp_path: Path, postgre
     ]
     assert told["unheld"] == 63
     assert "controller-2  here" in ok("controllers", "list", folder=first).out
+
+
+def test_a_controller_that_is_alone_is_seen_while_it_runs(tmp_path: Path) -> None:
+    """It renews no lease: the store has the time of its start alone."""
+    folder = tmp_path / "alone"
+    ok("init", "--name", "127.0.0.1", "--no-console", folder=folder)
+    layout = CloudLayout(folder)
+    store = ControllerStore.open(f"sqlite:///{layout.database}", create=False)
+    PartitionLeases(store, load(layout.config).controller_name, clock=lambda: time.time() - 3_700).begin()
+    store.close()
+    assert "1 h ago" in ok("controllers", "list", folder=folder).out
+    held = hold(layout, link=True)
+    try:
+        assert "0 s ago" in ok("controllers", "list", folder=folder).out
+        (one,) = ok("controllers", "list", "--json", folder=folder).json["controllers"]
+        assert abs(one["seen_at"] - time.time()) < 60
+    finally:
+        held.close()
 
 
 def test_what_cannot_be_is_refused_with_a_remedy(tmp_path: Path, postgres_server: PostgresServer) -> None:
