@@ -9,7 +9,7 @@ from edgegpu_base.cli.durations import seconds
 from edgegpu_base.cli.helptext import command_group, put
 from edgegpu_base.cli.output import counted
 from edgegpu_cloud.alerts.service import AlertView
-from edgegpu_cloud.cli.arguments import OptionalBoxArgument
+from edgegpu_cloud.cli.arguments import FilterBoxArgument
 from edgegpu_cloud.cli.common import (
     DEFAULT,
     Cloud,
@@ -76,7 +76,7 @@ _HEADS = ("NUMBER", "KIND", "BOX", "SINCE", "STATE", "WHAT")
 
 
 def list_alerts(
-    name: OptionalBoxArgument = "",
+    name: FilterBoxArgument = "",
     *,
     folder: FolderOption = DEFAULT,
     over: OverOption = False,

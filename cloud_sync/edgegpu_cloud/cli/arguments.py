@@ -176,6 +176,15 @@ OptionalBoxArgument = Annotated[
         show_default=False,
     ),
 ]
+FilterBoxArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="[BOX]",
+        help="Those of this box: its name or device id; the beginning of it will do. Left out: of all boxes.",
+        autocompletion=complete_boxes,
+        show_default=False,
+    ),
+]
 SelectorOption = Annotated[
     str, typer.Option("--selector", "-l", metavar="SELECTOR", help="Boxes by their labels: site=hall,rack!=3.")
 ]

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from kits.cloudcli import ok, run
@@ -15,6 +15,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from edgegpu_cloud.cli import tree
+from edgegpu_cloud.cli.requests.commands import ARGS_HELP
 from edgegpu_sim.ports import free_port
 
 if TYPE_CHECKING:
@@ -202,6 +203,17 @@ def test_errors_as_json_and_boxes_that_are_not(tmp_path: Path) -> None:
     assert (done.code, "cannot use" in done.err) == (1, True)
 
 
+def commands() -> dict[str, Any]:
+    """Return the commands, those of groups with the group's name before."""
+    group = get_command(tree.app)
+    assert isinstance(group, TyperGroup)
+    found: dict[str, Any] = dict(group.commands)
+    for name, one in group.commands.items():
+        if isinstance(one, TyperGroup):
+            found |= {f"{name} {inner}": command for inner, command in one.commands.items()}
+    return found
+
+
 def test_each_command_has_a_help_text_that_fits(tmp_path: Path) -> None:
     listed = ok("--help").out
     for name in ("init", "serve", "enrol", "limits", "install", "uninstall", "command", "watch", "revoke", "backup"):
@@ -210,13 +222,20 @@ def test_each_command_has_a_help_text_that_fits(tmp_path: Path) -> None:
         assert len(text) > 100
 
 
+def test_a_help_names_no_option_that_the_command_has_not() -> None:
+    for name, command in commands().items():
+        options = {word for one in command.params for word in one.opts}
+        text = " ".join(getattr(one, "help", None) or "" for one in command.params)
+        assert "-l" in options or "with -l" not in text, name
+
+
+def test_each_argument_of_an_op_is_explained_once() -> None:
+    lines = [line.split()[0] for line in ARGS_HELP.splitlines() if line.startswith("  ")]
+    assert sorted(lines) == sorted(set(lines))
+
+
 def test_what_a_command_prints_as_json_is_in_its_help() -> None:
-    group = get_command(tree.app)
-    assert isinstance(group, TyperGroup)
-    found = dict(group.commands)
-    for name, one in group.commands.items():
-        if isinstance(one, TyperGroup):
-            found |= {f"{name} {inner}": command for inner, command in one.commands.items()}
+    found = commands()
     missing = [
         name
         for name, one in found.items()

@@ -42,9 +42,8 @@ from edgegpu_sync.wire import Json
 ARGS_HELP = """\
 Arguments, each --arg KEY=VALUE:
   logs.collect   url=https://... (PUT with the box's certificate; ends with /: a folder), since_s=86400, max_mib=64
-  evidence.check pods=["UID", ...], at most 10; none: all (better: edgegpu-cloud evidence BOX --check)
+  evidence.check pods='["UID"]' (JSON, 10 at most; left out: those that hold shares); better: evidence BOX --check
   agent.upgrade  version=1.2.3 url=https://... sha256=HEX signature=TEXT, all of them, as the release says
-  evidence.check pods='["UID"]' (JSON; those that hold shares if left out)
   all others     none
 """
 _OWN = {"sharing.install": "install", "sharing.uninstall": "uninstall"}
