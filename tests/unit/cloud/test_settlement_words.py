@@ -8,8 +8,8 @@ import pytest
 
 from edgegpu_cloud.cli.requests.settlements import WAITS_FOR_SHARING, first_line, fix, needs_person, state_word, words
 from edgegpu_sync.messages.uplink import ItemReport, ItemState
-from edgegpu_sync.rules.ops import ResultCode
 from edgegpu_sync.rules.settle import NO_SHARING
+from edgegpu_sync.states import ResultCode
 
 if TYPE_CHECKING:
     from edgegpu_sync.rules.settle import Settlement
