@@ -54,7 +54,7 @@ def run(container: Container, program: Path) -> Run:
 @contextlib.contextmanager
 def holding(container: Container, program: Path, *by: str) -> Iterator[subprocess.Popen[str]]:
     """Have another process of the container with memory; it ends at a line."""
-    command = [*by, program, "start", f"alloc={HELD_MIB}", "hold"]
+    command: list[str | Path] = [*by, program, "start", f"alloc={HELD_MIB}", "hold"]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, env=container.environment(), stdin=pipe, stdout=pipe, text=True) as process:
         try:

@@ -11,6 +11,7 @@
 #include "../common/ledger.h"
 #include "../common/limits.h"
 #include "../common/liveness.h"
+#include "../common/system.h"
 #include "../common/usage_file.h"
 #include "must.h"
 #include "own_folder.h"
@@ -418,6 +419,19 @@ static void images(void)
 	MUST(!identity_gone(&other, &own, 0) && !identity_gone(&own, &other, 0));
 }
 
+/* A program that has closed its standard descriptors may write to them all the same. */
+static void descriptors(void)
+{
+	int kept = dup(0), opened;
+
+	MUST(kept > 2 && close(0) == 0);
+	opened = system_open("/proc/self/stat", O_RDONLY);
+	MUST(opened > 2 && fcntl(0, F_GETFD) == -1 && (fcntl(opened, F_GETFD) & FD_CLOEXEC) != 0);
+	MUST(dup2(kept, 0) == 0);
+	system_close(opened);
+	close(kept);
+}
+
 int main(int argc, char **argv)
 {
 	if (argc < 2)
@@ -432,5 +446,6 @@ int main(int argc, char **argv)
 	covers();
 	slots();
 	images();
+	descriptors();
 	return 0;
 }
