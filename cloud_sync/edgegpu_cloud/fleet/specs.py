@@ -227,7 +227,9 @@ def check_app(namespace: str, app: str, container: str) -> None:
     ):
         if not _NAME.fullmatch(name):
             text = phrase("cannot set limits: %(name)r is %(what)s", name=name, what=what)
-            raise CloudError(text, remedy=phrase("it has small letters, digits, - and . alone, as in `kubectl get`"))
+            raise CloudError(
+                text, remedy=phrase("give small letters, digits, - and . alone, 253 at most, as in `kubectl get`")
+            )
 
 
 @lru_cache(maxsize=16)

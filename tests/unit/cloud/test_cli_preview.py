@@ -31,6 +31,7 @@ def test_an_app_that_has_room_beside_itself() -> None:
     assert (found.answer, found.fits, found.replicas) == (FitResult.FITS, True, 1)
     assert "the last word" in found.notes[0]
     assert found.words().startswith("fits: 10 units, core 1")
+    assert ask(box(pods=ASR), units=1).words().partition("\n")[0].endswith(": 1 unit, core 1")
 
 
 def test_an_app_that_has_room_when_its_pods_have_gone() -> None:

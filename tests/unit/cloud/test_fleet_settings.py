@@ -3,7 +3,7 @@
 import pytest
 
 from edgegpu_cloud.errors import CloudError
-from edgegpu_cloud.fleet.specs import SharingSettings, desired_items, revised, with_settings
+from edgegpu_cloud.fleet.specs import SharingSettings, check_app, desired_items, revised, with_settings
 from edgegpu_sync.messages.spec import Exclusions, Isolation, IsolationMode, PolicyItem, Sharing, Spec, UnitSize
 
 ALL = SharingSettings(isolation="none", policy="best-fit", exclude=("0", "0:1", "GPU-7d2f"), unit_mib=512)
@@ -58,3 +58,10 @@ def test_cards_are_named_as_on_the_box(words: tuple[str, ...], cards: tuple[str,
 def test_what_cannot_be_is_refused(settings: SharingSettings, says: str) -> None:
     with pytest.raises(CloudError, match=says):
         with_settings(Spec(), settings)
+
+
+def test_a_name_that_is_too_long_is_told_how_long_one_may_be() -> None:
+    check_app("default", "a" * 253, "main")
+    with pytest.raises(CloudError) as caught:
+        check_app("default", "a" * 254, "main")
+    assert "253 at most" in caught.value.remedy

@@ -14,7 +14,7 @@ from edgegpu_cloud.fleet.limits.history import (
     with_outcomes,
 )
 from edgegpu_cloud.fleet.limits.requests import RequestedItem, requested_items
-from edgegpu_cloud.phrases import phrase
+from edgegpu_cloud.phrases import phrase, phrase_n
 from edgegpu_cloud.store.records import BoxRecord, Revision
 from edgegpu_cloud.store.store import Transaction
 from edgegpu_sync.ids import DeviceId
@@ -114,7 +114,7 @@ def replaced_limits(tx: Transaction, box: BoxRecord, key: ContainerKey, rev: int
 def _changed_meanwhile(box: BoxRecord, key: ContainerKey, newest: LimitsHistoryEntry) -> ConflictError:
     now = newest.after
     what = (
-        phrase("%(units)s units, core %(core)s", units=now.memory_units, core=now.core)
+        phrase_n("%(num)d unit, core %(core)s", "%(num)d units, core %(core)s", now.memory_units, core=now.core)
         if now is not None
         else phrase("no limits")
     )

@@ -17,6 +17,10 @@ _OF_CHANGE = {
 }
 
 
+def _units(number: int) -> str:
+    return "1 unit" if number == 1 else f"{number} units"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preview:
     """What would come of new limits, by the last reports; `as_of_s`: the oldest of them, seconds since 1970.
@@ -58,13 +62,13 @@ class Preview:
             PodChange.NONE: "its pods hold just that",
         }[self.pods]
         pods = f", {self.replicas} pods" if self.replicas != 1 else ""
-        lines = [f"{head}: {self.need_units} units, core {self.need_core}{pods}"]
+        lines = [f"{head}: {_units(self.need_units)}, core {self.need_core}{pods}"]
         lines += [f"  {self.text}"] if self.text and self.pods is PodChange.NEW else []
         lines += [f"  {self.live_words()}"] if self.live_words() else []
         for card in self.cards:
             held = f", {card.held_by_app_units} of them held by the app" if card.held_by_app_units else ""
             lines.append(
-                f"  node {card.node} card {card.card}: {card.free_units} units, core {card.free_core} free{held}"
+                f"  node {card.node} card {card.card}: {_units(card.free_units)}, core {card.free_core} free{held}"
             )
         return "\n".join([*lines, *(f"  note: {note}" for note in self.notes)])
 

@@ -8,7 +8,7 @@ from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.reports import CardReports, LatestMessages, capabilities_of, read_latest
 from edgegpu_cloud.fleet.specs import SharingSettings, desired_items, with_settings
 from edgegpu_cloud.fleet.views import BoxDetails, reports_to_preview
-from edgegpu_cloud.phrases import joined, phrase
+from edgegpu_cloud.phrases import joined, phrase, phrase_n
 from edgegpu_sync.messages.spec import (
     LIMITER,
     MPS,
@@ -194,7 +194,7 @@ def _unit(mib: int, reports: CardReports) -> ItemPreview:
             PreviewVerdict.REJECTED,
             phrase("that makes %(units)s units, and a node has fewer than %(most)s", units=units, most=MOST_UNITS),
         )
-    return ItemPreview(PreviewVerdict.CHANGED, phrase("%(units)s units in all", units=units))
+    return ItemPreview(PreviewVerdict.CHANGED, phrase_n("%(num)d unit in all", "%(num)d units in all", units))
 
 
 def _names(names: Sequence[str]) -> str:
