@@ -178,8 +178,7 @@ def install(  # noqa: PLR0913  (one for each option)
         from edgegpu_agent.cli.setup.installing import this_machine  # noqa: PLC0415
         from edgegpu_installer.plan.site import InstallOptions  # noqa: PLC0415
 
-        installing = this_machine(as_json=json, deadline_s=deadline, transaction_id=transaction_id)
-        installing.check_release()
+        installing = this_machine(as_json=json, deadline_s=deadline, transaction_id=transaction_id).checked()
         options = InstallOptions(
             role=_role(role),
             policy=_policy(policy),

@@ -27,7 +27,7 @@ class UnknownOptionError(SimError):
 
 
 @dataclass(frozen=True, slots=True)
-class PluginSettings:
+class AskedSettings:
     """The settings of the plugin that an installation asks for, as a patch of its configuration."""
 
     patch: dict[str, dict[str, Any]]
@@ -41,7 +41,7 @@ class PluginSettings:
         return text if wanted == now else yaml.safe_dump(wanted, sort_keys=False)
 
 
-def settings_of(words: Sequence[str]) -> PluginSettings:
+def settings_of(words: Sequence[str]) -> AskedSettings:
     """Read the options of `edgegpu install`.
 
     Raises:
@@ -66,4 +66,4 @@ def settings_of(words: Sequence[str]) -> PluginSettings:
             cards += [] if value == "none" else [value]
         else:
             patch.setdefault(section, {})[name] = int(value) if word == "--unit-mib" else value
-    return PluginSettings(patch, lacks)
+    return AskedSettings(patch, lacks)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Self
 
 import typer
 
@@ -54,9 +55,10 @@ class InstallerConsole:
     layout: Layout = field(default_factory=Layout)
     system: Systemd = field(default_factory=Systemd)
 
-    def check_release(self) -> None:
-        """Check that this program lies in an unpacked version. Raises InstallError."""
+    def checked(self) -> Self:
+        """Return this installer, if its program lies in an unpacked version. Raises InstallError."""
         self._release()
+        return self
 
     def install(self, options: InstallOptions, *, ask: bool, dry_run: bool) -> InstallReport:
         """Check the machine, refuse what would not work, and install. Raises InstallError."""
