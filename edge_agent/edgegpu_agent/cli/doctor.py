@@ -29,7 +29,7 @@ HELP = """\
 Read this box and say what is wrong, why, and which command mends it. Nothing is changed.
 
 Each line is a check: `ok` well, `i` good to know, `-` does not apply here, `!` a warning, `x` broken.
-docs/doctor.md says of each check what it looks at and what red means.
+docs/doctor.md of edgegpu's source says of each check what it looks at and what red means.
 
 \b
 Exit status: 0 all is well, 1 warnings, 2 something is broken, 3 doctor could not look: it is not root, there is no
