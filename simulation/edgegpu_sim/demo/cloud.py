@@ -84,7 +84,7 @@ class CloudScenario:
         line = f"edgegpu-cloud uninstall {NAME} --wait"
         self.stage.goes_on(DemoService("counter", _TAKEN), phase="Running", reason=words, command=line)
         done = self._limits(units, status=1)
-        reason = self._says(done, r"Rejected: NOT_INSTALLED.*")
+        reason = self._says(done, r"waits for GPU sharing: .*")
         self.stage.goes_on(DemoService("counter", units), phase="Rejected", reason=reason, command=self._line(units))
         self._cloud("install", NAME, "--wait")
         self.stage.expect(self.bed.runs, "sharing is installed, and the plugin does not run")
