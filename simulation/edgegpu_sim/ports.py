@@ -8,8 +8,6 @@ from pathlib import Path
 _PORTS = 11_000
 """The lowest port to use: below are those of well-known services and of k3s. The kernel's range lies higher."""
 
-_taken: list[socket.socket] = []
-
 
 def free_port() -> int:
     """Return a TCP port of 127.0.0.1 that is free now, and that the kernel gives to no connection.
@@ -21,15 +19,13 @@ def free_port() -> int:
     while True:
         # Not `random`: hypothesis seeds it equally in each process that runs beside this one.
         port = _PORTS + secrets.randbelow(max(lowest - _PORTS, 1_000))
-        with socket.socket() as probe, contextlib.ExitStack() as unless_kept:
+        # A name of the abstract space: a network namespace has each once, and it ends with its process (unix(7)).
+        with socket.socket() as probe, socket.socket(socket.AF_UNIX) as taken:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            # A name of the abstract space: a network namespace has each once, and it ends with its process (unix(7)).
-            taken = unless_kept.enter_context(socket.socket(socket.AF_UNIX))
             with contextlib.suppress(OSError):
                 taken.bind(f"\0edgegpu-port-{port}")
                 probe.bind(("127.0.0.1", port))
-                unless_kept.pop_all()
-                _taken.append(taken)
+                taken.detach()  # open until this process ends
                 return port
 
 
