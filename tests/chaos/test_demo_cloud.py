@@ -61,7 +61,7 @@ def test_limits_are_refused_and_set_and_sharing_goes_and_comes() -> None:
     ]
     first, refused, grown, kept, off, last = stage.rows[2:]
     assert refused.reason.startswith("Rejected: NO_ROOM: needs 10 vcuda-memory on one card; card 0 has 4 free")
-    assert off.reason.startswith("Rejected: NOT_INSTALLED: ")
+    assert off.reason.startswith("waits for GPU sharing: ")
     assert (refused.pod, kept.pod, off.pod) == (first.pod, grown.pod, grown.pod)
     assert len({first.pod, grown.pod, last.pod}) == 3
     assert "card 0: 4 units, core 98 free, 1 of them held by the app" in "\n".join(said)
