@@ -16,7 +16,7 @@ ENDS = (COMMITTED, ROLLED_BACK, NOT_BEGUN)
 DEADLINE_S, SHORT_S = 120, 25
 """How long after its start an operation is undone: one that shall come as far as its verification, and others."""
 
-_LATE = ("VERIFYING", "verify", "baseline", "stop", "COMMITTED", "tidy", "disarm")
+_LATE = ("VERIFYING", "verify", "baseline", "stop", "restart", "COMMITTED", "tidy", "disarm")
 BACK_S = 180.0
 PAUSE, TRACE = "EDGEGPU_INSTALLER_PAUSE", "EDGEGPU_INSTALLER_TRACE"
 TRACE_FILE = "/run/edgegpu-steps"

@@ -74,6 +74,8 @@ class Faults:
         }
         self._due: list[tuple[float, Callable[[], bool]]] = []
         self._zombie: Kept | None = None
+        self._takeover_until_s = 0.0
+        """Until when the other controllers and the database are left alone: a run must see them take partitions."""
         if site.database is not None:
             self._hard |= {self._freeze_controller: 5, self._restart_database: 3}
             self._due = [
@@ -166,7 +168,16 @@ class Faults:
     def _kill_agent(self) -> None:
         self._kill(self._rng.choice(self._site.boxes), "kill agent")
 
+    def _leave_to_others(self) -> None:
+        self._takeover_until_s = time.monotonic() + 2 * self._site.lost_s
+
+    @property
+    def _takes_over(self) -> bool:
+        return time.monotonic() < self._takeover_until_s
+
     def _kill_controller(self) -> None:
+        if self._takes_over:
+            return
         away_s = self._rng.uniform(0.0, 2 * self._site.lost_s if self._site.further else 2.0)
         one = self._rng.choice(self._site.controllers)
         if one is not self._zombie:
@@ -178,6 +189,7 @@ class Faults:
         if not holding or not self._rng.choice(holding).kill(away_s=2 * self._site.lost_s):
             return False
         self.counted[KILLED] += 1
+        self._leave_to_others()
         return True
 
     def _holding(self) -> list[Kept]:
@@ -193,7 +205,7 @@ class Faults:
     def _freeze_controller(self) -> None:
         """Stop a controller, often for longer than its leases last, then let it go on: it does not know yet."""
         one = self._rng.choice(self._site.controllers)
-        if one is not self._zombie and one.freeze():
+        if not self._takes_over and one is not self._zombie and one.freeze():
             self.counted["controller stopped, then continued"] += 1
             self._after(1.0, self._longest_stop_s, one.thaw)
 
@@ -207,6 +219,7 @@ class Faults:
         if not holding or not (one := self._rng.choice(holding)).freeze():
             return False
         self._zombie, began_s = one, time.monotonic()
+        self._leave_to_others()
 
         def go_on() -> None:
             whole = time.monotonic() - began_s >= LONGEST_STOP_S  # not where the run has ended before
@@ -218,7 +231,7 @@ class Faults:
         return True
 
     def _restart_database(self) -> bool:
-        if (database := self._site.database) is None:
+        if (database := self._site.database) is None or self._takes_over:
             return False
         database.stop()
         database.start()
@@ -236,6 +249,8 @@ class Faults:
         return True
 
     def _kill_all(self) -> None:
+        if self._takes_over:
+            return
         for one in self._site.kept:
             if one is not self._zombie:
                 one.kill(away_s=self._rng.uniform(0.1, 2.0))

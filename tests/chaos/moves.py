@@ -13,8 +13,11 @@ if TYPE_CHECKING:
 
     from chaos.kept import Kept
 
-MOST_MOVE_S = 15.0
-"""So long partitions may stay with a controller that is away, while another one works."""
+MOST_MOVE_S = 24.0
+"""So long partitions may stay with a controller that is away, while another one works and no further one goes.
+
+A controller counts as live for `leases.lost_s`, 8 s, after its last beat: so the last of three takes half of them
+first, and the rest once the second one that is away counts no more. Looks of a slow machine add to that."""
 
 _EVERY_S = 0.2
 
@@ -22,8 +25,8 @@ _EVERY_S = 0.2
 class PartitionMoves:
     """`tick` it often.
 
-    A move is timed from the moment at which its controller is away, another one works, and the database answers. A
-    controller works from its first beat: before that it starts.
+    A move is timed from the moment at which its controller and all that went after it are away, another one works, and
+    the database answers. A controller works from its first beat: before that it starts.
     """
 
     def __init__(self, controllers: Sequence[Kept], store: ControllerStore) -> None:
@@ -63,7 +66,7 @@ class PartitionMoves:
 
     def _see(self, name: str, now: float, *, holds: bool) -> None:
         if holds and self._works_since_s:
-            began_s = max(self._away_since_s[name], min(self._works_since_s.values()), self._answers_since_s)
+            began_s = max(*self._away_since_s.values(), min(self._works_since_s.values()), self._answers_since_s)
             self._waited_s[name] = max(0.0, now - began_s)
             self.most_s = max(self.most_s, self._waited_s[name])
         elif not holds and name in self._waited_s:

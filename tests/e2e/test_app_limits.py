@@ -164,7 +164,7 @@ def test_a_stateful_set_that_stands_still_goes_on_with_the_limits_before(k3s: K3
     wait_until(lambda: limits.running("sized") == ["5"], what="one waits", every_s=0.3)
     came = limits.set("sized", 90)
     assert (came["state"], came["restored"]) == ("Failed", True), came
-    wait_until(lambda: limits.running("sized") == ["5", "5"], what="both run again", timeout_s=20, every_s=0.3)
+    wait_until(lambda: limits.running("sized") == ["5", "5"], what="both run again", every_s=0.3)
     found = k3s.get("statefulset", "sized", namespace=NAMESPACE)
     assert (found["spec"]["replicas"], ASIDE in found["metadata"]["annotations"]) == (2, False)
 
@@ -177,7 +177,7 @@ def test_limits_that_are_written_back_are_noticed_by_the_watch_or_said_to_be_loo
         k3s.wait_phase(NAMESPACE, name, "Running")
     seen = limits.watch("watched", 3, look_s=3600)
     assert (seen["calm"], seen["conditions"], seen["trouble"]) == ([], ["Drifted"], "")
-    assert seen["took_s"] < 2
+    k3s.report("drift_noticed_s", [seen["took_s"]], limit=2.0, typical=2.0)
 
     role = k3s.get("clusterrole", "edgegpu-limits")
     older = [rule | {"verbs": [verb for verb in rule["verbs"] if verb != "watch"]} for rule in role["rules"]]

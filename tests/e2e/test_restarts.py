@@ -120,7 +120,7 @@ def test_twenty_kills_of_k3s(k3s: K3s, namespace: str) -> None:
     k3s.report("kubelet_registered_ms", registered, limit=150.0)
     k3s.report("lost_races_of_kills", [float(len(lost))], limit=0.0)
     k3s.report("lost_race_made_good_s", lost or [0.0], limit=GOOD_AGAIN_S)
-    assert len(lost) <= KILLS // 2, "a new kubelet is answered too late as a rule"
+    assert len(lost) <= max(KILLS // 2, 4), "a new kubelet is answered too late as a rule"
     k3s.apply(deployment("new", here(container(memory=20, core=1)), namespace=namespace))
     k3s.wait_phase(namespace, "new", "Running")
     wait_consistent(k3s)

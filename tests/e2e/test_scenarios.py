@@ -67,7 +67,7 @@ def test_three_services_share_one_card_and_a_fourth_unit_too_many_waits(k3s: K3s
     assert "UnexpectedAdmissionError" not in said
     # The unit of the old pod is free once the plugin has seen its end. Of the other node something else is said.
     numbers = "needs 10 vcuda-memory on one card; card 0 has 4 free"
-    wait_until(lambda: numbers in _pending_reason(k3s, services, new), what=f"{new} waits: {numbers}", timeout_s=10)
+    wait_until(lambda: numbers in _pending_reason(k3s, services, new), what=f"{new} waits: {numbers}")
 
     k3s.apply(service("one", 1, namespace=services))
     the_card(k3s, services, "one")
@@ -77,8 +77,10 @@ def test_three_services_share_one_card_and_a_fourth_unit_too_many_waits(k3s: K3s
 def _pending_reason(k3s: K3s, namespace: str, name: str) -> str:
     """Return why a pod waits, with numbers, by `edgegpu pods` and `status` (the scheduler says only Insufficient)."""
     node = k3s.nodes[SERVER]
-    (told,) = (row for row in node.edgegpu("pods", "-n", namespace)["pods"] if row["pod"] == name)
-    (row,) = (row for row in node.edgegpu("status")["pending"] if row["pod"] == name)
+    told = next((row for row in node.edgegpu("pods", "-n", namespace)["pods"] if row["pod"] == name), None)
+    row = next((row for row in node.edgegpu("status")["pending"] if row["pod"] == name), None)
+    if told is None or row is None:
+        return "not told yet"
     if row["reason"] != told["reason"]:
         return f"pods and status differ: {told['reason']!r}, {row['reason']!r}"
     assert told["state"] == "pending"

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import expect, sync_playwright
 
 from edgegpu_cloud.console.visitor import SESSION_COOKIE
 
 if TYPE_CHECKING:
     from playwright.sync_api import BrowserContext
+
+expect.set_options(timeout=20_000)  # a page beside other tests takes longer than the 5 s that are usual
 
 _ARGUMENTS = (
     "--no-sandbox",

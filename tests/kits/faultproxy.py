@@ -10,6 +10,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Self, TypeVar
 
+from edgegpu_sim.ports import free_port
+
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
@@ -62,7 +64,8 @@ class FaultProxy:
         self._delay_s: dict[Way, float] = {"up": 0.0, "down": 0.0}
         self._left: dict[Way, int | None] = {"up": None, "down": None}
         self._flowing: dict[Way, asyncio.Event] = {}
-        self.port = port
+        # Never one that the kernel chooses: while connections are refused it would give the port to others.
+        self.port = port or free_port()
 
     def __enter__(self) -> Self:
         self._thread.start()

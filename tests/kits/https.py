@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import urllib3
-from kits.enrol import Office, office
+from kits.enrol import Clock, Office, office
 
 from edgegpu_cloud.http.app import make_app
 from edgegpu_cloud.http.guard import BODY_MAX_S, WRITE_MAX_S
@@ -67,7 +68,8 @@ def serving(
     body_s: float = BODY_MAX_S,
     write_s: float = WRITE_MAX_S,
 ) -> Iterator[Served]:
-    here = office(folder / "cloud", names=["127.0.0.1", "localhost"])
+    # The machine's time: its certificates are checked by who asks, and boxes' by `doctor`.
+    here = office(folder / "cloud", clock=Clock(time.time()), names=["127.0.0.1", "localhost"])
     release = BundleFolder(make_bundle(folder / "bundle"), "https://cloud.example:8443")
     ca = here.layout.ca_cert("servers").read_text()
     app = make_app(here.desk, release, ca_pem=ca, clock=here.clock, body_s=body_s, write_s=write_s)

