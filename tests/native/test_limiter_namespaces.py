@@ -110,6 +110,15 @@ def test_a_process_without_proc_keeps_its_slot_as_long_as_it_lives(
     asker.alloc(HELD_MIB)
 
 
+def test_of_processes_without_proc_those_that_have_ended_count_no_more(container: Container, holder: Path) -> None:
+    by = ("--mount", "--propagation", "private", "sh", "-c", 'mount -t tmpfs none /proc; "$1"; exit', "sh")
+    with holding(container, holder, *by) as pid:
+        assert free_ended_slots([container.usage]) == 0
+        assert container.counted() == (CONTEXT_MIB + HELD_MIB) * MIB
+        _kill(pid)
+    assert free_ended_slots([container.usage]) == 1
+
+
 def test_while_somebody_may_be_taking_a_slot_none_is_freed(container: Container, holder: Path, asker: Child) -> None:
     with holding(container, holder) as pid:
         _kill(pid)

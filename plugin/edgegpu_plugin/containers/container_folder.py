@@ -104,7 +104,8 @@ class ContainerFolders:
         if not self.is_of_another_version(folder):
             with suppress(OSError):  # somebody has a lease on it
                 counts = load_usage(usage)
-        return users_of(usage, None if counts is None else counts.namespaces, self.proc)
+        namespaces = None if counts is None or 0 in counts.namespaces else counts.namespaces
+        return users_of(usage, namespaces, self.proc)
 
     def is_of_another_version(self, folder: Path) -> bool:
         """Return whether a container started with a limiter that counts in another form than this version's."""

@@ -249,6 +249,9 @@ def forget_slot(file: int, slot: UsageSlot) -> None:
 def users_of(path: Path, namespaces: frozenset[int] | None, proc: Path = Path("/proc")) -> list[int]:
     """Return the processes of some PID namespaces, None for any, that have a usage file mapped.
 
+    Among all processes of the machine one may map a file of another file system that has the same inode: there the
+    device is compared too.
+
     A process that has ended by all but name (a zombie) maps nothing. Nor does one that is about to end.
     """
     folders = proc.iterdir() if namespaces is None or namespaces else iter(())
@@ -260,7 +263,7 @@ def _uses(process: Path, namespaces: frozenset[int] | None, path: Path) -> bool:
         is_theirs = namespaces is None or pid_namespace(process) in namespaces
     except OSError:  # it has just ended
         return False
-    return is_theirs and is_mapped(path, process_maps(process))
+    return is_theirs and is_mapped(path, process_maps(process), any_device=namespaces is not None)
 
 
 def pid_namespace(process: Path) -> int:
@@ -299,14 +302,15 @@ def _read(path: Path) -> bytes:
         return b""
 
 
-def is_mapped(path: Path, maps: bytes) -> bool:
+def is_mapped(path: Path, maps: bytes, *, any_device: bool = True) -> bool:
     """Return whether what a process has mapped has a file among it, by its inode.
 
-    Names of files are their author's: only a line feed ends a line there. The device is not compared: on btrfs the
-    kernel names another one there than `stat` does.
+    Names of files are their author's: only a line feed ends a line there. With `any_device` the device is not compared:
+    on btrfs the kernel names another one there than `stat` does.
     """
     try:
-        inode = path.stat().st_ino
+        found = path.stat()
     except OSError:
         return False
-    return re.search(rf"(?m)^\S+ \S+ \S+ \S+ {inode}\s".encode(), maps) is not None
+    device = r"\S+" if any_device else f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}"
+    return re.search(rf"(?m)^\S+ \S+ \S+ {device} {found.st_ino}\s".encode(), maps) is not None

@@ -80,7 +80,14 @@ static bool load(struct limits *limits, int fd, const struct stat *st)
 	return true;
 }
 
-/* To see that it is the file that was read takes no descriptor: a program may have none left. */
+/* A file of which a name was just taken, as the plugin replaces it, is looked at once more. */
+static bool is_plugins(const char *path, struct stat *st)
+{
+	return usage_is_beside(st) || (system_stat(path, st) == 0 && usage_is_beside(st));
+}
+
+/* To see that it is the file that was read takes no descriptor: a program may have none left. What is no file of the
+ * plugin's is not waited for. */
 static bool current(struct limits *limits)
 {
 	char path[SETTING_MAX + 16];
@@ -90,7 +97,11 @@ static bool current(struct limits *limits)
 
 	if (!setting_path(path, sizeof(path), setting_folder(), "limits") || system_stat(path, &st) != 0)
 		return false;
-	if (usage_is_beside(&st) && is_read(limits, &st))
+	if (!is_plugins(path, &st)) {
+		limits->current_ms = 0;
+		return false;
+	}
+	if (is_read(limits, &st))
 		return true;
 	fd = system_open(path, O_RDONLY);
 	if (fd < 0)
@@ -257,6 +268,7 @@ unsigned int limits_mps_percent(void)
 	if (own == NULL)
 		return 0;
 	limits = &own->limits;
+	usage_open();			/* so that it is known which file is the plugin's */
 	mutex_lock(&limits->mutex);
 	look(limits);
 	for (unsigned int i = 0; i < limits->count; i++) {

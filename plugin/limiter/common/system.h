@@ -57,6 +57,8 @@ static inline int system_open(const char *path, int flags)
 	if (file < 0 || file > 2)
 		return file;
 	higher = (int)system_call(SYS_fcntl, file, F_DUPFD_CLOEXEC, 3, 0, 0, 0);
+	if (higher < 0)			/* there is no other one */
+		return file;
 	system_close(file);
 	return higher;
 }

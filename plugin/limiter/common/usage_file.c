@@ -22,7 +22,7 @@ _Static_assert(sizeof(LIMITER_VERSION) <= USAGE_BUILD, "the version fits into th
 static struct usage *mapped;
 static uint64_t asked[USAGE_TABLES][2];	/* private tables: the runtime asks for them before the file is mapped */
 static uint64_t inode;			/* of the file; set before it is mapped for others */
-static struct { uint64_t device, inode; } file;	/* as the kernel tells of the file itself; likewise */
+static struct { uint64_t device, inode, folder; } file;	/* as the kernel tells of the file itself; likewise */
 
 struct usage *usage_map(void)
 {
@@ -111,8 +111,11 @@ static void note_tables(struct usage *map)
 static void publish(struct usage *seen, const struct stat *st)
 {
 	struct usage *none = NULL;
+	struct stat folder = { 0 };
 
 	__atomic_store_n(&inode, identity_mapped(st->st_ino), __ATOMIC_RELAXED);
+	system_stat(setting_folder(), &folder);
+	__atomic_store_n(&file.folder, folder.st_ino, __ATOMIC_RELAXED);
 	__atomic_store_n(&file.device, st->st_dev, __ATOMIC_RELAXED);
 	__atomic_store_n(&file.inode, st->st_ino, __ATOMIC_RELAXED);
 	if (!__atomic_compare_exchange_n(&mapped, &none, seen, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
@@ -121,13 +124,17 @@ static void publish(struct usage *seen, const struct stat *st)
 		note_tables(seen);
 }
 
-/* A container writes to no other file of that file system. One that was replaced has no name any more. */
+/* Of that folder a container writes to no other file. One that was replaced has no name any more. */
 bool usage_is_beside(const struct stat *st)
 {
+	struct stat folder;
+
 	if (usage_map() == NULL)
 		return true;
 	return st->st_dev == __atomic_load_n(&file.device, __ATOMIC_RELAXED) &&
-	       st->st_ino != __atomic_load_n(&file.inode, __ATOMIC_RELAXED) && st->st_nlink != 0;
+	       st->st_ino != __atomic_load_n(&file.inode, __ATOMIC_RELAXED) && st->st_nlink != 0 &&
+	       system_stat(setting_folder(), &folder) == 0 &&
+	       folder.st_ino == __atomic_load_n(&file.folder, __ATOMIC_RELAXED);
 }
 
 /* All that takes long is done before the lock, for which all programs of the container may wait. */
@@ -170,6 +177,14 @@ static int open_mapped(void)
 		return -1;
 	}
 	return fd;
+}
+
+void usage_open(void)
+{
+	int fd = usage_map() == NULL ? open_mapped() : -1;
+
+	if (fd >= 0)
+		system_close(fd);
 }
 
 /* The file, mapped and locked. -1: it cannot be used. */

@@ -121,14 +121,14 @@ def test_another_process_of_the_same_number_begins_anew(machine: Machine) -> Non
     assert machine.look(CardProcess(7, MIB))
 
 
-def test_processes_that_are_past_the_limiter_one_after_the_other_are_told_at_the_third_look(tmp_path: Path) -> None:
+def test_processes_that_are_past_the_limiter_one_after_the_other_are_told_at_the_fourth_look(tmp_path: Path) -> None:
     """Each is killed at no look: one that is just replacing itself by another program looks the same for a moment."""
     machine = Machine(tmp_path, kills=True)
     for pid in (7, 8, 9, 10):
         machine.process(pid, counts=False)
-    assert not machine.look(CardProcess(7, MIB))
-    assert not machine.look(CardProcess(8, MIB))
-    assert machine.look(CardProcess(9, MIB))
+    for pid in (7, 8, 9):
+        assert not machine.look(CardProcess(pid, MIB))
+    assert machine.look(CardProcess(10, MIB))
     assert machine.reason == "processes use card GPU-1 past the limiter, one after the other"
     assert not machine.detector.look({OTHER: []}, machine.held, _key)
     assert not machine.look()
@@ -137,7 +137,7 @@ def test_processes_that_are_past_the_limiter_one_after_the_other_are_told_at_the
 
 
 def test_a_process_that_replaces_itself_now_and_then_is_not_told(machine: Machine) -> None:
-    for pid, counts in enumerate([False, True, True, False, True, True], start=7):
+    for pid, counts in enumerate([False, False, True, False, True, True, False, False], start=7):
         machine.process(pid, counts=counts)
         assert not machine.look(CardProcess(pid, MIB))
     assert machine.reason == ""
@@ -146,9 +146,13 @@ def test_a_process_that_replaces_itself_now_and_then_is_not_told(machine: Machin
 def test_memory_of_an_ended_process_that_nobody_saw_alive_is_logged_once(
     machine: Machine, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for _ in range(3):
+    """One that has ended since the driver was asked is listed no more by the next looks."""
+    words = "has ended and still counts on a card"
+    machine.look(CardProcess(8, MIB))
+    for _ in range(5):
         machine.look(CardProcess(7, 5000 * MIB))
-    assert caplog.text.count("process 7 has ended and still counts on a card") == 1
+        machine.detector.look({}, machine.held, _key)
+    assert caplog.text.count(f"process 7 {words}") == caplog.text.count(words) == 1
 
 
 def test_who_is_held_by_nobody_or_ends_just_now_is_left_alone(machine: Machine) -> None:

@@ -24,7 +24,7 @@ LOOK_S = 2.0
 A process counts from the second list on that has it, so it is found within five seconds.
 """
 
-_LOOKS_KEPT, _LOOKS_PAST = 3, 2
+_LOOKS_KEPT, _LOOKS_PAST = 4, 3
 """At so many of so many looks somebody was past the limiter: then it is no process that was just replacing itself."""
 
 SLACK = 1.02
@@ -95,7 +95,8 @@ class BypassDetector:
     """The held container of each process that the driver listed at the last look."""
     _past_lately: Mapping[_Passing, tuple[bool, ...]] = field(default_factory=dict, init=False)
     """Whether a process of a container was past the limiter at its card's last looks."""
-    _ownerless: frozenset[int] = field(default=frozenset(), init=False)
+    _ownerless: dict[int, int] = field(default_factory=dict, init=False)
+    """At how many looks each process was listed that has ended and of which nobody knows whose it was."""
     _suspects: frozenset[_Finding] = field(default=frozenset(), init=False)
     _told: Mapping[ContainerKey, Mapping[_Finding, str]] = field(default_factory=dict, init=False)
     _reasons: Mapping[ContainerKey, str] = field(default_factory=dict, init=False)
@@ -138,8 +139,10 @@ class BypassDetector:
                 if (seen := self._past(one.pid, card, held[key])) is not None:
                     found.setdefault(key, {})[seen] = f"process {one.pid} uses card {card} past the limiter"
                     past.add(_Passing(key, card))
+        listed = {one.pid for some in processes.values() for one in some}
+        if processes.keys() >= set(self._listed):
+            self._ownerless = {pid: looks for pid, looks in self._ownerless.items() if pid in listed}
         self._listed, self._containers = frozenset(processes), containers
-        self._ownerless &= {one.pid for some in processes.values() for one in some}
         self._add_passing(found, past, processes, held)
         self._unsaid = frozenset(place for place, bytes_ in used.items() if bytes_ is None)
         self.uses = {place: bytes_ for place, bytes_ in used.items() if bytes_ is not None}
@@ -213,9 +216,10 @@ class BypassDetector:
             return key_of(owner)
         if not has_ended(self.proc / str(pid)):
             return None
-        if pid not in self._containers and pid not in self._ownerless:
-            self._ownerless |= {pid}
-            _LOG.warning("process %d has ended and still counts on a card: a child of its keeps the memory", pid)
+        if pid not in self._containers:
+            looks = self._ownerless[pid] = self._ownerless.get(pid, 0) + 1
+            if looks == _LOOKS_PAST:  # no longer about to end
+                _LOG.warning("process %d has ended and still counts on a card: a child of its keeps the memory", pid)
         return self._containers.get(pid)
 
     def _past(self, pid: int, card: str, container: CountedContainer) -> _Seen | None:

@@ -48,8 +48,8 @@ class EndedSlots(Repeated):
 def free_ended_slots(usages: Iterable[Path], proc: Path = Path("/proc")) -> int:
     """Free the slots of usage files whose processes have ended; return how many.
 
-    A file with the slots of one namespace is left to its processes while there are any. So is one in another version's
-    form, and one that its container has locked.
+    A file whose slots are all of this process's namespace is left to its processes: of a pod with hostPID. So is one in
+    another version's form, and one that its container has locked.
 
     Args:
         usages: the usage files of the containers that the limiter holds.
@@ -57,7 +57,11 @@ def free_ended_slots(usages: Iterable[Path], proc: Path = Path("/proc")) -> int:
     """
     freed = 0
     taken = {usage: slots for usage in usages if form_of(usage) == OWN_FORM and (slots := _slots(usage))}
-    processes = _by_namespace(proc) if taken else {}  # after the slots were read: `_ended` says why
+    try:
+        processes = _by_namespace(proc) if taken else {}  # after the slots were read: `_ended` says why
+    except OSError as error:
+        _LOG.debug("cannot look at processes: %s", error)
+        return 0
     for usage, slots in taken.items():
         try:
             freed += _free(usage, proc) if _ended(usage, slots, processes, proc) else 0
@@ -120,14 +124,10 @@ def _ended(usage: Path, slots: Collection[UsageSlot], processes: _Processes, pro
 
     The slots must have been read first: a process that takes one later is not among them, and one that had it is there.
     """
-    namespaces = {slot.namespace for slot in slots}
     own = pid_namespace(proc / "self")
-    if namespaces == {own}:  # of a pod with hostPID: its next process can look itself
+    if {slot.namespace for slot in slots} == {own}:  # its next process can look itself
         return []
-    users = _users(usage, namespaces, processes, own)
-    if len(namespaces) == 1 and any(one in namespaces for one, _ in users):
-        return []
-    living = set(users)
+    living = set(_users(usage, slots, processes, own))
     numbers = {number for _, number in living}  # of those that had no /proc when they began, so that they know no more
     return [
         slot
@@ -136,12 +136,13 @@ def _ended(usage: Path, slots: Collection[UsageSlot], processes: _Processes, pro
     ]
 
 
-def _users(usage: Path, namespaces: set[int], processes: _Processes, own: int) -> Iterator[tuple[int, int]]:
-    """Yield the processes of some PID namespaces that have a usage file mapped, each with its number there.
+def _users(usage: Path, slots: Collection[UsageSlot], processes: _Processes, own: int) -> Iterator[tuple[int, int]]:
+    """Yield the processes that slots may be of and that have the usage file mapped: namespace, and number there.
 
     One that may not be looked at counts as one, in each namespace that may be its own. So does one that is about to end
     and maps nothing any more: what it has of cards goes after that, with what it has open.
     """
+    namespaces, wanted = {slot.namespace for slot in slots}, {slot.pid for slot in slots}
     for namespace, some in processes.items():
         if namespace is not None and namespaces.isdisjoint({namespace, 0}):
             continue
@@ -151,6 +152,8 @@ def _users(usage: Path, namespaces: set[int], processes: _Processes, own: int) -
                 numbers = [
                     int(number) for number in status.get("NSpid", process.name).split()
                 ]  # older kernels know one
+                if numbers[-1] not in wanted:
+                    continue
                 if namespace is None:
                     yield from ((one, numbers[-1]) for one in ({own} if len(numbers) == 1 else namespaces))
                 elif _uses(usage, process, status):
