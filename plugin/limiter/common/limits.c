@@ -268,7 +268,6 @@ unsigned int limits_mps_percent(void)
 	if (own == NULL)
 		return 0;
 	limits = &own->limits;
-	usage_open();			/* so that it is known which file is the plugin's */
 	mutex_lock(&limits->mutex);
 	look(limits);
 	for (unsigned int i = 0; i < limits->count; i++) {

@@ -55,8 +55,6 @@ struct usage_process {
 	uint64_t bytes;
 };
 
-void usage_open(void);			/* map the file, if that was not done yet */
-
 /* Does a file in our folder lie beside the mapped usage file: in the folder that this was opened in, of its file system, and
  * not replaced since? True as well while none is mapped: then nothing is given. */
 bool usage_is_beside(const struct stat *st);

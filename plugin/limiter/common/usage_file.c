@@ -179,14 +179,6 @@ static int open_mapped(void)
 	return fd;
 }
 
-void usage_open(void)
-{
-	int fd = usage_map() == NULL ? open_mapped() : -1;
-
-	if (fd >= 0)
-		system_close(fd);
-}
-
 /* The file, mapped and locked. -1: it cannot be used. */
 static int open_locked(void)
 {
