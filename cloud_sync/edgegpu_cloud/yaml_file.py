@@ -11,6 +11,7 @@ from pydantic import BaseModel, GetCoreSchemaHandler, GetJsonSchemaHandler, Vali
 from pydantic_core import CoreSchema
 from pydantic_core.core_schema import no_info_after_validator_function
 
+from edgegpu_base.yaml_lines import line_of
 from edgegpu_sync.faults import fault
 
 
@@ -34,17 +35,7 @@ class YamlText:
 
     def line(self, location: Sequence[object]) -> int:
         """Return the line of a key, or of the last part of its path that the file has."""
-        node, line = self.root, 0
-        for step in location:
-            if isinstance(node, yaml.MappingNode):
-                found = next(((key, value) for key, value in node.value if key.value == step), None)
-                if found is None:
-                    break
-                line, node = found[0].start_mark.line, found[1]
-            elif isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
-                node = node.value[step]
-                line = node.start_mark.line
-        return line + 1
+        return line_of(self.root, location, otherwise=1)
 
 
 def parse(text: str) -> YamlText:

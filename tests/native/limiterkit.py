@@ -140,6 +140,22 @@ def make_container(folder: Path, build: Path, driver: Path) -> Container:
     return container
 
 
+def make_null_container(folder: Path, build: Path, *flags: str, objects: bool = False) -> Container:
+    """Lay out a container, without limits yet, on the driver that answers at once.
+
+    Args:
+        folder: gets the driver's folder and the container's.
+        build: the folder of the built limiter.
+        *flags: of the compiler, for the driver.
+        objects: whether the driver also has what few tests need (nullobjects.c).
+    """
+    driver = folder / "driver"
+    driver.mkdir()
+    sources = ["tests/nulldriver.c", *(["tests/nullobjects.c"] if objects else [])]
+    compile_program(driver / "libcuda.so.1", build, sources, "-O2", "-shared", "-fPIC", *flags)
+    return make_container(folder / "container", build, driver)
+
+
 def compile_program(out: Path, build: Path, sources: Sequence[str], *flags: str | Path) -> Path:
     """Compile sources of plugin/limiter; build: the folder with the generated headers."""
     include = (f"-I{SOURCES}/common", f"-I{SOURCES}/cuda", f"-I{build}/cuda")

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from native.limiterkit import MIB, NULL_CARD, Container, compile_program, make_container
+from native.limiterkit import MIB, NULL_CARD, Container, compile_program, make_null_container
 from native.simkit import Child
 
 from edgegpu_plugin.containers.held.ended_slots import free_ended_slots
@@ -24,10 +24,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="a new PID namespace n
 
 @pytest.fixture
 def container(tmp_path: Path, limiter_build: Path) -> Container:
-    driver = tmp_path / "driver"
-    driver.mkdir()
-    compile_program(driver / "libcuda.so.1", limiter_build, ["tests/nulldriver.c"], "-O2", "-shared", "-fPIC")
-    made = make_container(tmp_path / "container", limiter_build, driver)
+    made = make_null_container(tmp_path, limiter_build)
     made.limit((NULL_CARD, LIMIT_MIB), context_mib=CONTEXT_MIB)
     return made
 

@@ -10,7 +10,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from native.limiterkit import CARDS, MIB, NULL_CARD, SOURCES, USAGE_BYTES, Container, compile_program, make_container
+from native.limiterkit import (
+    CARDS,
+    MIB,
+    NULL_CARD,
+    SOURCES,
+    USAGE_BYTES,
+    Container,
+    compile_program,
+    make_container,
+    make_null_container,
+)
 from native.simkit import Child
 
 LIMIT_MIB, CONTEXT_MIB = 64, 4
@@ -47,12 +57,7 @@ def container(tmp_path: Path, limiter_build: Path, null_driver: Path) -> Contain
 
 
 def _with_objects(folder: Path, build: Path, *flags: str) -> Container:
-    """Lay out a container on the driver that answers at once, which also has what few tests need."""
-    driver = folder / "driver"
-    driver.mkdir()
-    sources = ["tests/nulldriver.c", "tests/nullobjects.c"]
-    compile_program(driver / "libcuda.so.1", build, sources, "-O2", "-shared", "-fPIC", *flags)
-    container = make_container(folder / "container", build, driver)
+    container = make_null_container(folder, build, *flags, objects=True)
     container.limit((NULL_CARD, LIMIT_MIB), context_mib=CONTEXT_MIB)
     return container
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from native.limiterkit import MIB, NULL_CARD, Container, compile_program, make_container
+from native.limiterkit import MIB, NULL_CARD, Container, compile_program, make_null_container
 
 from edgegpu_plugin.containers.container_folder import CardLimits, limits_text
 from edgegpu_plugin.containers.held.ended_slots import free_ended_slots
@@ -23,12 +23,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="namespaces need root"
 
 @pytest.fixture
 def container(tmp_path: Path, limiter_build: Path) -> Container:
-    driver = tmp_path / "driver"
-    driver.mkdir()
-    sources = ["tests/nulldriver.c", "tests/nullobjects.c"]
-    flags = ["-O2", "-shared", "-fPIC", f"-DKERNEL_MS={KERNEL_MS}"]
-    compile_program(driver / "libcuda.so.1", limiter_build, sources, *flags)
-    made = make_container(tmp_path / "container", limiter_build, driver)
+    made = make_null_container(tmp_path, limiter_build, f"-DKERNEL_MS={KERNEL_MS}", objects=True)
     made.limit((NULL_CARD, LIMIT_MIB), context_mib=CONTEXT_MIB)
     return made
 

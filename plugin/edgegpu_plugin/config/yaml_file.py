@@ -11,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
+from edgegpu_base.yaml_lines import line_of
 from edgegpu_plugin.errors import ConfigError
 
 _INT = re.compile(r"[-+]?(?:0|[1-9][0-9]*)$")
@@ -40,18 +41,7 @@ class YamlDocument:
 
     def line(self, location: Sequence[str | int]) -> int:
         """Return the line of a key, or of the last part of its path that the file has."""
-        node: yaml.Node = self.root
-        line = node.start_mark.line
-        for step in location:
-            if isinstance(node, yaml.MappingNode):
-                found = next(((key, value) for key, value in node.value if key.value == step), None)
-                if found is None:
-                    break
-                line, node = found[0].start_mark.line, found[1]
-            elif isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
-                node = node.value[step]
-                line = node.start_mark.line
-        return int(line) + 1
+        return line_of(self.root, location, otherwise=self.root.start_mark.line + 1)
 
 
 def load(path: Path, model: type[_Model]) -> _Model:
