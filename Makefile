@@ -20,10 +20,10 @@ SPREAD = -n $(JOBS) --dist loadfile --no-loadscope-reorder
 # compile the product again then.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup venv cc simdriver limiter demo test native shares gpu lint e2e box chaos bugs cloud fuzz bench lab lock env bundle clean
+.PHONY: help setup venv cc simdriver limiter demo test native shares gpu driver driver-pin lint e2e box chaos bugs cloud fuzz bench lab lock env bundle clean
 
 help: ## list the commands
-	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 
 setup: cc venv ## check for a C compiler, make .venv (PYTHON=python3.12 chooses the Python)
 
@@ -46,7 +46,7 @@ demo: cc venv simdriver ## run the scenarios on simulated cards, then a console 
 
 # What make cloud runs is ignored, and not only deselected: else each process reads those 1 900 tests first.
 test: cc venv simdriver limiter ## run every tier that needs no root (TIERS=tests/unit: one; PYTEST_ARGS=-x)
-	@$(PY) -m pytest -m "not e2e and not gpu and not cloud and not sanitizer and not shares" $(SPREAD) \
+	@$(PY) -m pytest -m "not e2e and not gpu and not driver and not cloud and not sanitizer and not shares" $(SPREAD) \
 		--ignore=tests/integration/cloud $(PYTEST_ARGS) $(HAVE)
 
 native: cc venv simdriver limiter ## the C parts without a card: simulated driver, limiter, under sanitizers too (FULL=1, alone: every share)
@@ -62,6 +62,16 @@ shares: cc venv simdriver limiter ## shares of a simulated card's time, within 2
 gpu: cc venv limiter ## on a machine with an NVIDIA card: nvidia-smi's formats, the limiter against its limits (GPU_ARGS="shares pairs": those parts)
 	@$(PY) -m pytest -m gpu $(PYTEST_ARGS) tests/gpu
 	@$(PY) tests/gpu/limiter/run.py $(GPU_ARGS) || test $$? = 77
+
+# The folder's own kits come from tests/, the list of functions from tools/.
+DRIVER = PYTHONPATH=tests:tools $(PY) -m driver
+driver: cc venv simdriver limiter ## the limiter and the plugin over NVIDIA's own user-space, eight branches, without a card; root for all of it
+	@$(DRIVER).report --begin
+	@$(PY) -m pytest -m driver -n 2 --dist loadscope $(PYTEST_ARGS) tests/driver; status=$$?; \
+		$(DRIVER).report $(if $(WRITE),--document docs/box/drivers.md) && exit $$status
+
+driver-pin: venv ## pin the newest packages of these branches that Debian's archive has (tests/driver/pins.yaml)
+	@$(DRIVER).renew
 
 lint: venv ## style, types, import contracts, generated code, documents, shell, sizes
 	@tools/lint
