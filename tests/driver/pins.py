@@ -9,7 +9,7 @@ import yaml
 LIST = Path(__file__).with_name("pins.yaml")
 _HEAD = """\
 # Packages of NVIDIA's user-space driver, as Debian's components non-free and contrib have them. `make driver-pin`
-# writes versions and hashes anew; branches, releases and names are written by hand. None of the files is ever committed.
+# writes versions and hashes anew; branches, releases and names are written by hand. None of the files is committed.
 """
 
 
