@@ -5,16 +5,19 @@ from __future__ import annotations
 import datetime as dt
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from gate.steps import Failure, Session, Step, why_it_stays_red
 from kits.reruns import SUBJECTS, subjects_of
 
 ROOT = Path(__file__).resolve().parents[3]
 TODAY = dt.datetime.now(tz=dt.UTC)  # the tool reads the clock
+PLUGINS = ("xdist.plugin", "pytest_timeout", "_hypothesis_pytestplugin")  # the others take a second to load
 CHANCE = """
 from pathlib import Path
 import pytest
@@ -46,7 +49,8 @@ class Toy:
     def env(self, **more: str) -> dict[str, str]:
         left = {key: value for key, value in os.environ.items() if not key.startswith(("TEST_", "BOX_"))}
         path = f"{ROOT / 'tests'}:{ROOT / 'tools'}"
-        return {**left, "PYTHONPATH": path, "EDGEGPU_GATE_STATE": str(self.state), **more}
+        few = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_PLUGINS": ",".join(PLUGINS)}
+        return {**left, **few, "PYTHONPATH": path, "EDGEGPU_GATE_STATE": str(self.state), **more}
 
     def add(self, name: str, *parts: str) -> None:
         path = self.root / "tests" / name
@@ -125,26 +129,27 @@ def test_at_most_three_may_be_unsteady(toy: Toy, number: int, status: int) -> No
     assert ("red: 4 unsteady tests, at most 3 may be" in said) is (status == 1)
 
 
-@pytest.mark.parametrize(
-    ("name", "parts"),
-    [
-        ("property/test_ledger_machine.py", [UNSTEADY.format("it")]),
-        ("e2e/test_isolation.py", [UNSTEADY.format("it")]),
-        ("unit/sync/test_signing.py", [UNSTEADY.format("it")]),
-        ("box/test_commands.py", [UNSTEADY.format("it")]),
-        ("chaos/test_moves.py", [UNSTEADY.format("it")]),
-        ("e2e/test_churn.py", [UNSTEADY.format("it")]),
-        ("test_agent.py", [UNSTEADY.format("what_runs_over_a_restart")]),
-        ("test_marked.py", ["@pytest.mark.no_rerun('it counts money')", UNSTEADY.format("it")]),
-    ],
-)
+NEVER = {
+    "property/test_ledger_machine.py": UNSTEADY.format("a"),
+    "e2e/test_isolation.py": UNSTEADY.format("b"),
+    "unit/sync/test_signing.py": UNSTEADY.format("c"),
+    "box/test_commands.py": UNSTEADY.format("d"),
+    "chaos/test_moves.py": UNSTEADY.format("e"),
+    "e2e/test_churn.py": UNSTEADY.format("f"),
+    "test_agent.py": UNSTEADY.format("what_runs_over_a_restart"),
+    "test_marked.py": "@pytest.mark.no_rerun('it counts money')\n" + UNSTEADY.format("g"),
+}
+
+
 @pytest.mark.parametrize("words", [(), ("-n", "1")])
-def test_some_subjects_get_no_second_run(toy: Toy, name: str, parts: list[str], words: tuple[str, ...]) -> None:
-    toy.add(name, *parts)
+def test_some_subjects_get_no_second_run(toy: Toy, words: tuple[str, ...]) -> None:
+    for name, text in NEVER.items():
+        toy.add(name, text)
     toy.step("toy", *words)
     status, said = toy.judged()
     assert (status, toy.unsteady()) == (1, [])
-    assert "is never run again (" in said
+    red = re.findall(r"^red: toy: tests/(\S+)::\w+ is never run again \(.+\)$", said, re.MULTILINE)
+    assert sorted(red) == sorted(NEVER)
     assert list((toy.root / "build/gate/unsteady").iterdir()) == []
 
 
@@ -167,8 +172,6 @@ def test_a_test_whose_process_was_lost_is_red(toy: Toy) -> None:
     [
         (["import nothing_of_this_name"], (), None, "pytest ended with status 2"),
         ([UNSTEADY.format("it")], ("-x",), None, "its tests were stopped"),
-        ([UNSTEADY.format("it")], (), 124, "it was stopped after 20 min"),
-        ([UNSTEADY.format("it")], (), 137, "it ended with status 137"),
         ([STEADY], (), 2, "it failed beside its tests"),
         (["import os\n", "def test_it():\n    os._exit(2)\n"], (), None, "its tests were stopped"),
     ],
@@ -181,6 +184,15 @@ def test_a_step_that_dies_stays_red(
     seen, said = toy.judged()
     assert (seen, toy.unsteady()) == (1, [])
     assert f"red: toy: {'tests could not be collected' if 'import no' in parts[0] else why}" in said
+
+
+@pytest.mark.parametrize(
+    ("status", "why"), [(124, "it was stopped after 20 min"), (137, "it ended with status 137"), (2, "")]
+)
+def test_a_step_that_was_killed_stays_red_though_its_tests_had_ended(status: int, why: str) -> None:
+    failure = Failure("tests/test_ports.py::test_web", "the port was taken", "", no_rerun="")
+    session = Session(seed=1, env={}, failures=(failure,), status=1)
+    assert why_it_stays_red(Step("toy", status, 7, 20, (session,))) == why
 
 
 def test_a_step_without_results_stays_red(toy: Toy) -> None:
@@ -236,16 +248,21 @@ def test_pytest_within_a_test_writes_no_results_of_ours(toy: Toy) -> None:
     assert toy.judged()[0] == 0
 
 
-def earlier(toy: Toy, **ago: int) -> None:
+def earlier(toy: Toy, test: str, **ago: int) -> None:
     toy.state.mkdir(exist_ok=True)
-    row = {"test": "tests/test_ports.py::test_web[other]", "when": (TODAY - dt.timedelta(**ago)).isoformat()}
+    row = {"test": test, "when": (TODAY - dt.timedelta(**ago)).isoformat()}
     with (toy.state / "unsteady.jsonl").open("a") as file:
         file.write(json.dumps(row) + "\n")
 
 
+def unsteady_demo(toy: Toy) -> None:
+    (toy.root / "Makefile").write_text("demo:\n\t@echo again\n")
+    toy.steps.write_text("demo 2 7 15\n")
+
+
 @pytest.mark.parametrize(("days", "status"), [(8, 0), (6, 1)])
 def test_the_same_test_twice_within_a_week_is_red(toy: Toy, days: int, status: int) -> None:
-    earlier(toy, days=days)
+    earlier(toy, "tests/test_ports.py::test_web[other]", days=days)
     toy.add("test_ports.py", UNSTEADY.format("web"))
     toy.step()
     seen, said = toy.judged()
@@ -255,18 +272,12 @@ def test_the_same_test_twice_within_a_week_is_red(toy: Toy, days: int, status: i
 
 
 def test_two_runs_of_one_day_know_each_other(toy: Toy) -> None:
-    toy.add("test_ports.py", UNSTEADY.format("web"))
-    for status in (0, 1):
-        toy.steps.write_text("")
-        (toy.root / "build/gate/toy.jsonl").unlink(missing_ok=True)
-        (toy.root / "tests/web.ran").unlink(missing_ok=True)
-        toy.step()
-        assert toy.judged()[0] == status
+    unsteady_demo(toy)
+    assert [toy.judged()[0], toy.judged()[0]] == [0, 1]
 
 
 def test_a_missing_memory_is_named(toy: Toy) -> None:
-    toy.add("test_ports.py", STEADY)
-    toy.step()
+    toy.steps.write_text("lint 0 7 20\n")
     assert f"note: no memory of earlier runs: {toy.state}/unsteady.jsonl is new" in toy.judged()[1]
     assert "no memory" not in toy.judged()[1]
 
@@ -274,9 +285,8 @@ def test_a_missing_memory_is_named(toy: Toy) -> None:
 def test_a_broken_memory_is_named_and_the_rest_of_it_counts(toy: Toy) -> None:
     toy.state.mkdir()
     (toy.state / "unsteady.jsonl").write_text('{"test": "half of a li\n')
-    earlier(toy, days=1)
-    toy.add("test_ports.py", UNSTEADY.format("web"))
-    toy.step()
+    earlier(toy, "make demo", days=1)
+    unsteady_demo(toy)
     status, said = toy.judged()
     assert status == 1
     assert "unsteady.jsonl:1 is no record and is passed over" in said
@@ -284,8 +294,7 @@ def test_a_broken_memory_is_named_and_the_rest_of_it_counts(toy: Toy) -> None:
 
 def test_a_memory_that_cannot_be_written_is_named(toy: Toy) -> None:
     toy.state.write_text("a file where the folder should be")
-    toy.add("test_ports.py", STEADY)
-    toy.step()
+    toy.steps.write_text("lint 0 7 20\n")
     status, said = toy.judged()
     assert status == 0
     assert "note: the next run will not know of this one: cannot write" in said
