@@ -20,7 +20,7 @@ SPREAD = -n $(JOBS) --dist loadfile --no-loadscope-reorder
 # compile the product again then.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup venv cc simdriver limiter demo test native shares gpu driver driver-pin lint e2e box chaos bugs cloud fuzz bench lab lock env bundle clean
+.PHONY: help setup venv cc simdriver limiter demo test native shares gpu driver driver-pin lint e2e box chaos bugs cloud fuzz bench nightly lab lock env bundle clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -44,10 +44,11 @@ limiter: venv ## build the limiter's two libraries (plugin/limiter) into build/l
 demo: cc venv simdriver ## run the scenarios on simulated cards, then a console until Ctrl-C (ONCE=1: without; DEMO_ARGS="--policy spread")
 	@$(PY) -m edgegpu_sim.demo --out build/demo.json $(if $(ONCE),--no-console) $(DEMO_ARGS)
 
-# What make cloud runs is ignored, and not only deselected: else each process reads those 1 900 tests first.
+# What make cloud runs is ignored, and not only deselected: else each process reads those 1 900 tests first. Nor does
+# each load schemathesis, which make cloud alone uses and pytest would import by itself.
 test: cc venv simdriver limiter ## run every tier that needs no root (TIERS=tests/unit: one; PYTEST_ARGS=-x)
 	@$(PY) -m pytest -m "not e2e and not gpu and not driver and not cloud and not sanitizer and not shares" $(SPREAD) \
-		--ignore=tests/integration/cloud $(PYTEST_ARGS) $(HAVE)
+		-p no:schemathesis --ignore=tests/integration/cloud $(PYTEST_ARGS) $(HAVE)
 
 native: cc venv simdriver limiter ## the C parts without a card: simulated driver, limiter, under sanitizers too (FULL=1, alone: every share)
 	@$(PY) -m pytest -m "not gpu and not shares" $(SPREAD) $(PYTEST_ARGS) tests/native
@@ -98,6 +99,9 @@ fuzz: cc venv simdriver ## lie to an agent over its broker, and fuzz what reads 
 
 bench: cc venv simdriver limiter ## measure against the limits, best of three decides; writes build/bench/*.json (ONLY=placement, agent, cloud, limiter-cost, e2e: that part)
 	@$(PY) tests/bench/run.py $(if $(SLACK),--slack $(SLACK)) $(if $(E2E_RAN),--e2e-ran) $(ONLY)
+
+nightly: ## all turns of everything, hours: what was not seen for longest first; a table of what was last seen when (ONLY="box e2e"; LIST=1: the table alone)
+	@PYTHONPATH=tools python3 -m gate $(if $(LIST),seen,nightly $(ONLY))
 
 lab: ## make the lab's k3s from source (Go; minutes the first time)
 	@tests/lab/build.sh
