@@ -66,11 +66,7 @@ _COLUMNS = {
     "functions of CUDA / lost": ("exports", "libcuda.so.1", "libcuda.so.1 lost"),
     "of NVML / lost": ("exports", "libnvidia-ml.so.1", "libnvidia-ml.so.1 lost"),
     "pointers asked / wrong": ("pointers", "asked", "wrong"),
-    "runtimes alike": ("runtimes", "alike"),
     "nvidia-smi calls alike": ("nvidia-smi", "alike"),
-    "on simulated cards": ("nvidia-smi", "simulated"),
-    "driver files": ("layout", "files"),
-    "MPS answers": ("mps", "answers"),
 }
 
 

@@ -31,6 +31,7 @@ PARTS = (
     Part("box", "make box FULL=1", 480, TURNS, ALL_TURNS),
     Part("cloud", "make cloud FULL=1", 240, TURNS, ALL_TURNS),
     Part("bugs", "make bugs FULL=1", 120, TURNS, ALL_TURNS),
+    Part("driver", "make driver", 20),
     Part("native", "make native", 30),
     Part("chaos", "make chaos COMMANDS=2000", 60),
     Part("fuzz", "make fuzz MESSAGES=20000", 30),
