@@ -80,23 +80,23 @@ def _output(*command: str) -> str:
 def main(arguments: Sequence[str]) -> int:
     """Print the version; return 2 where the lab has none such."""
     table = read_table((HERE / "versions.txt").read_text())
-    if arguments == ["--today"]:
-        sys.path.insert(0, str(HERE.parent))
-        from kits.daily import today  # noqa: PLC0415
+    match arguments:
+        case []:
+            try:
+                of_archive = os.environ.get("EDGEGPU_LAB_PACK") and not os.environ.get("EDGEGPU_LAB_KUBERNETES")
+                version = _of_archive() if of_archive else choose(table, os.environ)
+            except UnknownVersionError as error:
+                sys.stderr.write(f"labversion.py: {error}\n")
+                return 2
+        case ["--today"]:
+            sys.path.insert(0, str(HERE.parent))
+            from kits.daily import today  # noqa: PLC0415
 
-        print(of_day(table, today()))
-        return 0
-    if arguments:
-        print((__doc__ or "").strip())
-        return 2
-    if os.environ.get("EDGEGPU_LAB_PACK") and not os.environ.get("EDGEGPU_LAB_KUBERNETES"):
-        print(_of_archive())
-        return 0
-    try:
-        print(choose(table, os.environ))
-    except UnknownVersionError as error:
-        print(f"labversion.py: {error}", file=sys.stderr)
-        return 2
+            version = of_day(table, today())
+        case _:
+            sys.stderr.write(__doc__ or "")
+            return 2
+    sys.stdout.write(f"{version}\n")
     return 0
 
 
