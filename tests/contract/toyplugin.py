@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
@@ -40,7 +41,7 @@ class ToyPlugin:
         self.allocations: list[frozenset[str]] = []
         self.starts: list[frozenset[str]] = []
         self._folder = folder
-        self._socket = f"{resource.replace('/', '-')}.sock"
+        self._socket = ""
         self._options = options or DevicePluginOptions(pre_start_required=True, preferred_allocation=True)
         self._changed = threading.Condition()
         self._devices = [OfferedDevice(f"toy-{i}") for i in range(count)]
@@ -48,11 +49,17 @@ class ToyPlugin:
         self._loop = ServingLoop(ThreadPoolExecutor(8))
         self._server: DevicePluginServer | None = None
 
-    def serve(self) -> None:
-        """Serve and register."""
+    def serve(self, *, anew: bool = True) -> None:
+        """Serve and register, on a socket of a new name unless the test wants the last one."""
+        if anew:
+            self._socket = f"{self.resource.replace('/', '-')}-{secrets.token_hex(4)}.sock"
         path = self._folder / self._socket
         path.unlink(missing_ok=True)
         self._server = DevicePluginServer(self, address=f"unix://{path}", loop=self._loop)
+        self.register()
+
+    def register(self) -> None:
+        """Register the socket, as it is. Raises grpc.RpcError where kubelet refuses it."""
         with channel(str(self._folder / "kubelet.sock")) as link:
             RegistrationCaller(link).register(Registration(self._socket, self.resource, self._options), 10)
 
