@@ -16,6 +16,14 @@ PYTEST_ARGS ?=
 JOBS ?= $(shell expr $$(nproc) + 4)
 SPREAD = -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
+# The lab's versions, for `make lab` and all that runs on it: make e2e KUBERNETES=1.36 CONTAINERD=2.3. The newest by default.
+ifneq ($(KUBERNETES),)
+export EDGEGPU_LAB_KUBERNETES := $(KUBERNETES)
+endif
+ifneq ($(CONTAINERD),)
+export EDGEGPU_LAB_CONTAINERD := $(CONTAINERD)
+endif
+
 # Some machines forbid Python its cache of compiled files. Each of the thousands of processes that tests start would
 # compile the product again then.
 unexport PYTHONDONTWRITEBYTECODE
@@ -77,9 +85,9 @@ driver-pin: venv ## pin the newest packages of these branches that Debian's arch
 lint: venv ## style, types, import contracts, generated code, documents, shell, sizes
 	@tools/lint
 
-e2e: cc venv simdriver limiter ## run the tests on a real k3s (root; the lab's k3s where there is none)
+e2e: cc venv simdriver limiter ## run the tests on a real k3s (root; the lab's k3s where there is none; KUBERNETES=1.36: of that version)
 	@tools/setup root "make e2e"
-	@EDGEGPU_K3S='$(EDGEGPU_K3S)' $(PY) -m pytest -m e2e $(PYTEST_ARGS) tests/e2e
+	@EDGEGPU_K3S='$(EDGEGPU_K3S)' $(PY) -m pytest -m e2e $(PYTEST_ARGS) $(or $(E2E),tests/e2e)
 
 box: cc venv simdriver ## install, break and uninstall booted boxes (root): a twentieth of the faults, by the day; FULL=1: all, hours
 	@tools/setup root "make box"
@@ -103,7 +111,7 @@ bench: cc venv simdriver limiter ## measure against the limits, best of three de
 nightly: ## all turns of everything, hours: what was not seen for longest first; a table of what was last seen when (ONLY="box e2e"; LIST=1: the table alone)
 	@PYTHONPATH=tools python3 -m gate $(if $(LIST),seen,nightly $(ONLY))
 
-lab: ## make the lab's k3s from source (Go; minutes the first time)
+lab: ## make the lab's k3s from source (Go; minutes the first time; KUBERNETES=1.36 CONTAINERD=2.3: other versions)
 	@tests/lab/build.sh
 
 lock: venv ## resolve requirements/*.txt again, with hashes
