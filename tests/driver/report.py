@@ -67,6 +67,7 @@ _COLUMNS = {
     "of NVML / lost": ("exports", "libnvidia-ml.so.1", "libnvidia-ml.so.1 lost"),
     "pointers asked / wrong": ("pointers", "asked", "wrong"),
     "nvidia-smi calls alike": ("nvidia-smi", "alike"),
+    "its screens on simulated cards": ("simulated cards", "screens"),
 }
 
 
