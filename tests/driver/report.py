@@ -68,6 +68,7 @@ _COLUMNS = {
     "pointers asked / wrong": ("pointers", "asked", "wrong"),
     "nvidia-smi calls alike": ("nvidia-smi", "alike"),
     "its screens on simulated cards": ("simulated cards", "screens"),
+    "names of libraries in a container / tools": ("layouts", "names", "tools"),
 }
 
 
