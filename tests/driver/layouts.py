@@ -15,16 +15,26 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 from driver.cache import cache_folder
 
+from edgegpu_agent.cli.clients.doctor import BoxClients
 from edgegpu_core.inventory import Card
+from edgegpu_installer.doctor.driver import check_versions
+from edgegpu_installer.doctor.probe import BoxProbe
+from edgegpu_installer.layout import Layout
+from edgegpu_installer.machine.facts import read_facts
+from edgegpu_installer.machine.programs import SYSTEM_PATH
+from edgegpu_installer.plan.precheck import precheck
+from edgegpu_installer.plan.site import InstallOptions
+from edgegpu_plugin.cards.nvml_library import NvmlLibrary
 from edgegpu_plugin.containers.cdi import build_spec
 from edgegpu_plugin.containers.driver_files import DriverFiles, find
 from edgegpu_plugin.containers.kubelet_injection import DeviceNodeInjection
-from edgegpu_plugin.errors import PluginError
+from edgegpu_plugin.errors import NvmlError, PluginError
 
 ROOT = Path(__file__).resolve().parents[2]
 CARD = Card(uuid="GPU-1", index=0, name="T4", memory_mib=15360, pci="00000000:01:00.0", minor=0)
@@ -53,6 +63,8 @@ class Found:
     """Whether it finds the same while the module is not loaded and nobody says the driver's version."""
     mounts: dict[str, dict[str, str]] = dataclasses.field(default_factory=dict)
     """By the way of injection: from paths in a container to files of the machine."""
+    unloaded: dict[str, list[str]] = dataclasses.field(default_factory=dict)
+    """What plugin, doctor and installer say of the driver, whose module is not loaded; a card is on the bus."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +118,23 @@ def _mounts(files: DriverFiles) -> dict[str, dict[str, str]]:
     }
 
 
+def _unloaded() -> dict[str, list[str]]:
+    card = Path("/sys/bus/pci/devices/0000:01:00.0")
+    card.mkdir(parents=True)
+    for name, text in (("vendor", "0x10de\n"), ("class", "0x030200\n")):
+        (card / name).write_text(text)
+    try:
+        NvmlLibrary(root=Path("/"), recover_s=1).query()
+        plugin = ["no error"]
+    except NvmlError as error:
+        plugin = [error.kind.name, str(error)]
+    now = datetime.now(UTC)
+    doctor = check_versions(BoxProbe(root=Path("/"), clients=BoxClients(Path("/")), path=SYSTEM_PATH, now=lambda: now))
+    facts = replace(read_facts(Layout(Path("/"))), root=True, machine="x86_64", rooms=())
+    installer = [finding.what for finding in precheck(facts, InstallOptions()) if "NVIDIA" in finding.what]
+    return {"plugin": plugin, "doctor": [problem.text for problem in doctor.problems], "installer": installer}
+
+
 def _names(files: DriverFiles) -> tuple[str, ...]:
     opened = (library for capability in files.opened.values() for library in capability.libraries)
     return tuple(sorted({name for library in (*files.libraries, *opened) for name in library.names}))
@@ -123,6 +152,7 @@ def _find(version: str) -> Found:
         left_out=files.left_out,
         same_without_version=files == unloaded,
         mounts=_mounts(files),
+        unloaded=_unloaded(),
     )
 
 

@@ -69,6 +69,7 @@ _COLUMNS = {
     "nvidia-smi calls alike": ("nvidia-smi", "alike"),
     "its screens on simulated cards": ("simulated cards", "screens"),
     "names of libraries in a container / tools": ("layouts", "names", "tools"),
+    "MPS's daemon": ("MPS", "daemon"),
 }
 
 

@@ -5,9 +5,11 @@ The packages are installed with their own scripts, in a layer over this machine 
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from driver.cache import LIBRARIES, Unpacked
@@ -37,6 +39,7 @@ def test_what_the_plugin_finds_is_what_a_container_needs(driver: Unpacked, figur
     assert (found["error"], found["left_out"], found["same_without_version"]) == ("", [], True)
     assert set(found["libraries"]) == _names(driver)
     assert found["tools"] == [name for name in TOOLS if driver.program(name)]
+    _check_unloaded(found["unloaded"], driver.branch.version)
     assert sorted(tried["answers"]) == ["cdi", "devices"]
     for answers in tried["answers"].values():
         status, line = answers["nvidia-smi"]
@@ -47,7 +50,16 @@ def test_what_the_plugin_finds_is_what_a_container_needs(driver: Unpacked, figur
     figures.note("layouts", names=len(found["libraries"]), tools=len(found["tools"]))
 
 
-def _tried(driver: Unpacked) -> dict[str, dict[str, object]]:
+def _check_unloaded(unloaded: dict[str, list[str]], version: str) -> None:
+    """Check that plugin, doctor and installer name the state: installed, and the module is not loaded."""
+    kind, _ = unloaded["plugin"]
+    assert kind == "NOT_LOADED"
+    (problem,) = unloaded["doctor"]
+    assert re.match(rf"the NVIDIA driver \({re.escape(version)}\) is installed, and .*kernel module", problem)
+    assert unloaded["installer"] == ["1 NVIDIA card, and a driver that is installed and not loaded"]
+
+
+def _tried(driver: Unpacked) -> dict[str, Any]:
     command = ["unshare", "--mount", "--propagation", "private", sys.executable, PROGRAM, driver.branch.version]
     environment = {**os.environ, "PYTHONPATH": str(PROGRAM.parents[1])}
     done = subprocess.run(
