@@ -66,6 +66,7 @@ _COLUMNS = {
     "functions of CUDA / lost": ("exports", "libcuda.so.1", "libcuda.so.1 lost"),
     "of NVML / lost": ("exports", "libnvidia-ml.so.1", "libnvidia-ml.so.1 lost"),
     "pointers asked / wrong": ("pointers", "asked", "wrong"),
+    "runtime 11 / 12 / 13": ("runtimes", "calls 11", "calls 12", "calls 13"),
     "nvidia-smi calls alike": ("nvidia-smi", "alike"),
     "its screens on simulated cards": ("simulated cards", "screens"),
     "names of libraries in a container / tools": ("layouts", "names", "tools"),
