@@ -1,8 +1,8 @@
 """A machine on which NVIDIA's packages are installed, and containers with what the plugin finds there.
 
-test_layouts.py runs it as root, in a mount namespace of its own: nothing of it is left when it ends. The machine is this
-one with another layer over it, into which dpkg installs the packages with their own scripts. A container is this machine
-without the packages, with the plugin's mounts.
+test_layouts.py runs it as root, in a mount namespace of its own: nothing of it is left when it ends. The machine is
+this one with another layer over it, into which dpkg installs the packages with their own scripts. A container is this
+machine without the packages, with the plugin's mounts.
 
     layouts.py VERSION PACKAGE...   install, find, and try: prints a `Tried` as JSON
     layouts.py --find VERSION       run by the former in the machine: prints a `Found` as JSON

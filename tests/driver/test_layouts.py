@@ -60,7 +60,7 @@ def _check_unloaded(unloaded: dict[str, list[str]], version: str) -> None:
 
 
 def _tried(driver: Unpacked) -> dict[str, Any]:
-    command = ["unshare", "--mount", "--propagation", "private", sys.executable, PROGRAM, driver.branch.version]
+    command = ["unshare", "--mount", "--propagation", "private", sys.executable, str(PROGRAM), driver.branch.version]
     environment = {**os.environ, "PYTHONPATH": str(PROGRAM.parents[1])}
     done = subprocess.run(
         [*command, *driver.packages], capture_output=True, text=True, timeout=240, check=False, env=environment

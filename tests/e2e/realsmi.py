@@ -14,7 +14,7 @@ LABEL = "real nvidia-smi, simulated cards"
 
 
 def need_newest() -> Unpacked:
-    """Return the newest branch that `make driver` has fetched; nothing is fetched here. Without one the test is skipped."""
+    """Return the newest branch that `make driver` has fetched; without one the test is skipped. Nothing is fetched."""
     found = (cached(branch) for branch in reversed(read_pins().branches))
     newest = next((driver for driver in found if driver is not None and driver.program("nvidia-smi")), None)
     if newest is None:

@@ -1,7 +1,7 @@
-"""NVIDIA's own nvidia-smi in containers of a real k3s (real nvidia-smi, simulated cards): one card, its UUID, the limit.
+"""NVIDIA's own nvidia-smi in containers of a real k3s: it shows one card, its UUID, the limit.
 
-The program is that of the newest branch that `make driver` has fetched. It comes into containers by the plugin, as the
-driver's own tool, and asks the limiter's NVML.
+It is the real nvidia-smi on simulated cards: that of the newest branch that `make driver` has fetched. It comes into
+containers by the plugin, as the driver's own tool, and asks the limiter's NVML.
 """
 
 import re
@@ -42,7 +42,7 @@ def client() -> Path:
 
 
 @pytest.fixture(params=of_the_day(["cdi", "devices"], parts=2))
-def node(k3s: K3s, real: Unpacked, limiter_build: Path, request: pytest.FixtureRequest) -> Iterator[K3s]:
+def node(k3s: K3s, limiter_build: Path, request: pytest.FixtureRequest) -> Iterator[K3s]:
     """Have the limiter hold containers in this injection mode; the default again afterwards."""
     isolation = {"mode": "limiter", "context_mib": 0, "libraries": str(limiter_build)}
     k3s.nodes[SERVER].configure(extender={"listen": EXTENDER}, driver={"injection": request.param}, isolation=isolation)

@@ -89,7 +89,12 @@ def nouveau_before_an_installed_driver(box: Box) -> Effects:
     a_driver_that_is_not_loaded(box)
     box.write("/proc/modules", "nouveau 2404352 0 - Live 0x0000000000000000\n")
     box.at("/etc/modprobe.d").mkdir()
-    return {"reboot": lambda: (box.write("/proc/modules", ""), loaded(box))}
+
+    def reboot() -> None:
+        box.write("/proc/modules", "")
+        loaded(box)
+
+    return {"reboot": reboot}
 
 
 def no_smi(box: Box) -> Effects:

@@ -144,7 +144,9 @@ def test_a_driver_before_cuda_12_tells_runtime_12_its_version(limiter_build: Pat
     driver = tmp_path / "driver"
     driver.mkdir()
     (tmp_path / "old.c").write_text(_OLD_DRIVER)
-    subprocess.run(["cc", "-w", "-shared", "-fPIC", option, "-o", driver / "libcuda.so.1", tmp_path / "old.c"], check=True)
+    subprocess.run(
+        ["cc", "-w", "-shared", "-fPIC", option, "-o", driver / "libcuda.so.1", tmp_path / "old.c"], check=True
+    )
     container = make_container(tmp_path / "container", limiter_build, driver)
     container.limit(("GPU-abababab-abab-abab-abab-abababababab", 1024))
     assert container.run(sys.executable, "-c", _OLD_RUNTIME, cudart.SHARED["12"]) == "0 11040\n"

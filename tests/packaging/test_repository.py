@@ -14,7 +14,9 @@ from edgegpu_plugin.containers.driver_files import soname
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPILED = {b"\x7fELF": "a compiled program or library", b"!<ar": "a package or a static library"}
-DRIVER = re.compile(r"lib\w*(cuda|nvidia|nvcuvid|nvoptix)\w*([-.].*)?\.so(\..*)?|(lib)?nvidia-[\w.-]+|NVIDIA-Linux.*|.*\.deb")
+DRIVER = re.compile(
+    r"lib\w*(cuda|nvidia|nvcuvid|nvoptix)\w*([-.].*)?\.so(\..*)?|(lib)?nvidia-[\w.-]+|NVIDIA-Linux.*|.*\.deb"
+)
 """Names of files of NVIDIA's driver and its packages."""
 OURS = {"limiter/libcuda.so.1", "limiter/libnvidia-ml.so.1"}
 """The limiter's libraries, which stand in front of the driver's under their names."""
@@ -50,7 +52,7 @@ def bundled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_nothing_of_the_driver_is_in_the_bundle(bundled: Path) -> None:
     files = {str(path.relative_to(bundled)): path for path in bundled.rglob("*") if path.is_file()}
-    assert OURS <= files.keys()
+    assert files.keys() >= OURS
     assert len(files) > 1000
     assert {name: why for name, path in files.items() if (why := _of_driver(name, path))} == {}
 
@@ -68,7 +70,8 @@ def _of_driver(name: str, path: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    "name", ["libcuda.so.535.309.01", "libnvidia-ml.so.1", "nvidia-smi", "libGLX_nvidia.so.0", "libcuda1_535-1_amd64.deb"]
+    "name",
+    ["libcuda.so.535.309.01", "libnvidia-ml.so.1", "nvidia-smi", "libGLX_nvidia.so.0", "libcuda1_535-1_amd64.deb"],
 )
 def test_names_of_the_driver_are_known(name: str) -> None:
     assert DRIVER.fullmatch(name)

@@ -52,7 +52,9 @@ def test_why_a_module_is_not_loaded(box: Box) -> None:
     box.program("uname", "echo 6.1.0-50-amd64")
     modules = "/lib/modules/6.1.0-50-amd64/modules.dep"
     box.write(modules, "kernel/drivers/video/fbdev/nvidia/nvidiafb.ko.xz:\nkernel/nvidia-wmi-ec-backlight.ko.xz:\n")
-    box.expect("driver", CheckLevel.BROKEN, "no kernel module for the running kernel 6.1.0-50-amd64", "dkms autoinstall")
+    box.expect(
+        "driver", CheckLevel.BROKEN, "no kernel module for the running kernel 6.1.0-50-amd64", "dkms autoinstall"
+    )
     for name in ("nvidia-uvm.ko", "nvidia-current-uvm.ko.xz", "nvidia-tesla-470-uvm.ko"):
         box.write(modules, f"updates/dkms/{name}: updates/dkms/nvidia.ko\n")
         box.expect("driver", CheckLevel.BROKEN, "and its kernel module is not loaded", "sudo modprobe nvidia")
