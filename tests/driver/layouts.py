@@ -99,7 +99,12 @@ def _overlay(work: Path, name: str) -> Path:
 
 def _install(machine: Path, packages: Sequence[str]) -> None:
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"}
-    options = ("--force-depends", "--force-confold", "--path-exclude=/usr/share/man/*")  # no indexing of manuals
+    options = (
+        "--force-depends",
+        "--force-confold",
+        "--force-unsafe-io",
+        "--path-exclude=/usr/share/man/*",
+    )  # no indexing of manuals
     _run("chroot", machine, "dpkg", *options, "-i", *packages, env=environment)
 
 
