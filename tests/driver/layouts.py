@@ -103,8 +103,8 @@ def _install(machine: Path, packages: Sequence[str]) -> None:
         "--force-depends",
         "--force-confold",
         "--force-unsafe-io",
-        "--path-exclude=/usr/share/man/*",
-    )  # no indexing of manuals
+        "--path-exclude=/usr/share/man/*",  # manuals would be indexed
+    )
     _run("chroot", machine, "dpkg", *options, "-i", *packages, env=environment)
 
 
