@@ -76,7 +76,7 @@ gpu: cc venv limiter ## on a machine with an NVIDIA card: nvidia-smi's formats, 
 DRIVER = PYTHONPATH=tests:tools $(PY) -m driver
 driver: cc venv simdriver limiter ## the limiter and the plugin over NVIDIA's own user-space, eight branches, without a card; root for all of it
 	@$(DRIVER).report --begin
-	@$(PY) -m pytest -m driver -n 2 --dist loadscope $(PYTEST_ARGS) tests/driver; status=$$?; \
+	@$(PY) -m pytest -m driver -n 2 --dist worksteal $(PYTEST_ARGS) tests/driver; status=$$?; \
 		$(DRIVER).report $(if $(WRITE),--document docs/box/drivers.md) && exit $$status
 
 driver-pin: venv ## pin the newest packages of these branches that Debian's archive has (tests/driver/pins.yaml)

@@ -140,6 +140,8 @@ static void answer(int fd, char *line)
 		dprintf(fd, "%d\n", server);
 	else if (strcmp(word, "get_client_list") == 0 && one != NULL && atoi(one) == server)
 		list_clients(fd, false);
+	else if (strcmp(word, "get_client_list") == 0 && one != NULL)
+		dprintf(fd, "Server %d not found\n", atoi(one));
 	else if (strcmp(word, "ps") == 0)
 		list_clients(fd, true);
 	else if (strcmp(word, "get_default_active_thread_percentage") == 0)
@@ -151,7 +153,7 @@ static void answer(int fd, char *line)
 	else if (strcmp(word, "quit") == 0)
 		quits = true;
 	else if (strcmp(word, "get_server_list") != 0 && strcmp(word, "get_client_list") != 0)
-		dprintf(fd, "Unknown command: %s\n", word);
+		dprintf(fd, "Unknown command \"%s\"\n", word);
 }
 
 /* False: it is gone, or was answered. */

@@ -63,10 +63,14 @@ def _cell(subjects: dict[str, dict[str, int | str]], subject: str, *names: str) 
 
 
 _COLUMNS = {
-    "functions of CUDA / lost": ("exports", "libcuda.so.1", "libcuda.so.1 lost"),
-    "of NVML / lost": ("exports", "libnvidia-ml.so.1", "libnvidia-ml.so.1 lost"),
-    "pointers asked / wrong": ("pointers", "asked", "wrong"),
-    "nvidia-smi calls alike": ("nvidia-smi", "alike"),
+    "CUDA / lost": ("exports", "libcuda.so.1", "libcuda.so.1 lost"),
+    "NVML / lost": ("exports", "libnvidia-ml.so.1", "libnvidia-ml.so.1 lost"),
+    "pointers / wrong": ("pointers", "asked", "wrong"),
+    "runtimes 11 / 12 / 13": ("runtimes", "calls 11", "calls 12", "calls 13"),
+    "nvidia-smi": ("nvidia-smi", "alike"),
+    "screens": ("simulated cards", "screens"),
+    "names / tools": ("layouts", "names", "tools"),
+    "MPS": ("MPS", "daemon"),
 }
 
 

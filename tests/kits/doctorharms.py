@@ -77,6 +77,26 @@ def a_driver_that_is_not_loaded(box: Box) -> Effects:
     return {"modprobe nvidia": lambda: loaded(box)}
 
 
+def a_driver_without_a_module_for_this_kernel(box: Box) -> Effects:
+    kernel = "6.1.0-50-amd64"
+    box.program("uname", f"echo {kernel}")
+    box.write(f"/lib/modules/{kernel}/modules.dep", "kernel/drivers/video/fbdev/nvidia/nvidiafb.ko:\n")
+    effects = dict.fromkeys((f"apt-get install linux-headers-{kernel}", "dkms autoinstall"), lambda: None)
+    return {**effects, **a_driver_that_is_not_loaded(box)}
+
+
+def nouveau_before_an_installed_driver(box: Box) -> Effects:
+    a_driver_that_is_not_loaded(box)
+    box.write("/proc/modules", "nouveau 2404352 0 - Live 0x0000000000000000\n")
+    box.at("/etc/modprobe.d").mkdir()
+
+    def reboot() -> None:
+        box.write("/proc/modules", "")
+        loaded(box)
+
+    return {"reboot": reboot}
+
+
 def no_smi(box: Box) -> Effects:
     box.at("programs/nvidia-smi").unlink()
     return {"apt-get install nvidia-smi": lambda: box.smi(SMI)}
@@ -364,7 +384,14 @@ def edited(box: Box, text: str) -> None:
 HARMS: dict[str, tuple[Callable[[Box], Effects | None], ...]] = {
     "clock": (a_clock_that_differs, a_clock_that_nobody_sets),
     "disk": (a_full_disk, a_disk_that_cannot_be_written),
-    "driver": (a_driver_of_two_versions, a_driver_that_is_not_loaded, no_smi, nouveau),
+    "driver": (
+        a_driver_of_two_versions,
+        a_driver_that_is_not_loaded,
+        a_driver_without_a_module_for_this_kernel,
+        nouveau_before_an_installed_driver,
+        no_smi,
+        nouveau,
+    ),
     "cards": (
         *(a_card_that_is_not_offered, a_card_that_is_out_of_order, an_exclusion_of_no_card),
         a_pod_on_a_card_that_is_gone,

@@ -46,7 +46,7 @@ _K3S = 'case "$*" in *apply*) cat > "$ROOT/applied" ;; esac\n'
 _DONE = "for name; do :; done\n"
 _CALLED = {
     **dict.fromkeys(
-        ("systemctl", "timedatectl", "reboot", "modprobe", "journalctl", "mount", "apt-get", "sleep"), _DONE
+        ("systemctl", "timedatectl", "reboot", "modprobe", "journalctl", "mount", "apt-get", "dkms", "sleep"), _DONE
     ),
     **dict.fromkeys(("date", "hwclock"), _DONE),
     "dmesg": "echo NVRM: loading\n",

@@ -1,6 +1,7 @@
 """NVIDIA's own CUDA runtime on the limiter: what it asks for leads to the hooks, and else to the driver."""
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -45,6 +46,34 @@ cuda.cuInit(0)
 cuda.cuDeviceTotalMem_v2(ctypes.byref(size), 0)
 found |= {cuda.cuGetExportTable(ctypes.byref(table), one) for one in ids}
 print(*found, cuda.cuGetExportTable(ctypes.byref(table), None), cuda.cuGetExportTable(None, ids[0]))
+"""
+_OLD_DRIVER = """
+#include <string.h>
+int cuInit(unsigned int flags) { return 100; }
+int cuDriverGetVersion(int *version) { *version = 11040; return 0; }
+int cuMemAlloc(unsigned int *out, unsigned int bytes) { return 801; }
+int cuMemAlloc_v2(unsigned long *out, unsigned long bytes) { return 801; }
+#ifdef OLDER_FORM
+int cuGetProcAddress(const char *name, void **out, int version, unsigned long flags)
+{
+	*out = strcmp(name, "cuInit") == 0 ? (void *)cuInit : strcmp(name, "cuMemAlloc") == 0 ? (void *)cuMemAlloc_v2 :
+		strcmp(name, "cuDriverGetVersion") == 0 ? (void *)cuDriverGetVersion : NULL;
+	return *out != NULL ? 0 : 500;
+}
+#endif
+"""
+_OLD_RUNTIME = """
+import ctypes, sys
+version = ctypes.c_int()
+print(ctypes.CDLL(sys.argv[1]).cudaDriverGetVersion(ctypes.byref(version)), version.value)
+"""
+_NEWER_FORM = """
+import ctypes
+cuda, found, status = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(), ctypes.c_int()
+hooks = {ctypes.cast(getattr(cuda, name), ctypes.c_void_p).value: name for name in ("cuInit", "cuMemAlloc_v2")}
+for name in (b"cuInit", b"cuDriverGetVersion", b"cuMemAlloc", b"cuNothing"):
+    result = cuda.cuGetProcAddress_v2(name, ctypes.byref(found), 12000, ctypes.c_uint64(0), ctypes.byref(status))
+    print(result, status.value, hooks.get(found.value, found.value is not None))
 """
 HOOKS = {function.name for function in read_table(SOURCES / "cuda/functions.tsv") if function.rule == "hook"}
 
@@ -107,6 +136,23 @@ def test_a_client_that_has_what_the_runtime_was_given_is_held(
         assert said[way][1] == OUT_OF_MEMORY
         assert 512 <= said[way][0] <= 1024
     assert said["percent"] <= 20 + POINTS
+
+
+@pytest.mark.parametrize("option", ["-DOLDER_FORM", "-DNO_FORM"])
+def test_a_driver_before_cuda_12_tells_runtime_12_its_version(limiter_build: Path, tmp_path: Path, option: str) -> None:
+    """Such a driver lacks the form of cuGetProcAddress by which this runtime asks, and the limiter has it."""
+    driver = tmp_path / "driver"
+    driver.mkdir()
+    (tmp_path / "old.c").write_text(_OLD_DRIVER)
+    subprocess.run(
+        ["cc", "-w", "-shared", "-fPIC", option, "-o", driver / "libcuda.so.1", tmp_path / "old.c"], check=True
+    )
+    container = make_container(tmp_path / "container", limiter_build, driver)
+    container.limit(("GPU-abababab-abab-abab-abab-abababababab", 1024))
+    assert container.run(sys.executable, "-c", _OLD_RUNTIME, cudart.SHARED["12"]) == "0 11040\n"
+    memory = "0 0 cuMemAlloc_v2" if option == "-DOLDER_FORM" else "0 1 False"
+    lines = container.run(sys.executable, "-c", _NEWER_FORM).splitlines()
+    assert lines == ["0 0 cuInit", "0 0 True", memory, "0 1 False"]
 
 
 def test_the_private_tables_that_the_runtime_asks_for_are_noted_once(container: Container) -> None:

@@ -1,5 +1,8 @@
 """NVML as nvidia-ml-py sees it."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +12,17 @@ from native.simkit import Child
 from edgegpu_sim.driver import SimCard, SimDriver, SimVersions, make_card
 
 DEV = ["dev", 0]
+PRIVATE_TABLES = """
+import ctypes, random
+nvml, table, word = ctypes.CDLL("libnvidia-ml.so.1"), ctypes.c_void_p(), ctypes.sizeof(ctypes.c_size_t)
+for _ in range(3):
+    print(nvml.nvmlInternalGetExportTable(ctypes.byref(table), random.randbytes(16)))
+    count = ctypes.c_size_t.from_address(table.value).value // word - 1
+    functions = (ctypes.c_void_p * count).from_address(table.value + word)
+    print(count > 100, {ctypes.CFUNCTYPE(ctypes.c_int)(function)() for function in functions})
+print(nvml.nvmlInternalGetExportTable(ctypes.byref(table), None), nvml.nvmlInternalGetExportTable(None, bytes(16)))
+"""
+NOT_SUPPORTED, INVALID_ARGUMENT = 3, 2
 
 
 @pytest.fixture
@@ -109,3 +123,10 @@ def test_new_cards_show_after_a_new_init(
     nvml.call("nvmlShutdown")
     nvml.call("nvmlInit")
     assert nvml.call("nvmlDeviceGetCount") == 3
+
+
+def test_a_private_table_of_any_id_refuses(box: SimDriver) -> None:
+    """What NVIDIA's nvidia-smi asks for before anything else; tests/driver runs that program."""
+    environment = {**os.environ, "LD_LIBRARY_PATH": str(box.libraries)}
+    printed = subprocess.check_output([sys.executable, "-c", PRIVATE_TABLES], text=True, env=environment).splitlines()
+    assert printed == ["0", f"True {{{NOT_SUPPORTED}}}"] * 3 + [f"{INVALID_ARGUMENT} {INVALID_ARGUMENT}"]

@@ -1,12 +1,26 @@
-"""What must never be committed: programs and packages of others, NVIDIA's driver first among them."""
+"""What must never be committed or bundled: programs and packages of others, NVIDIA's driver first among them."""
 
 from __future__ import annotations
 
+import re
 import subprocess
-from pathlib import Path
+import tarfile
+from pathlib import Path, PurePosixPath
+
+import pytest
+from kits.install import make_bundle
+
+from edgegpu_plugin.containers.driver_files import soname
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPILED = {b"\x7fELF": "a compiled program or library", b"!<ar": "a package or a static library"}
+DRIVER = re.compile(
+    r"lib\w*(cuda|nvidia|nvcuvid|nvoptix)\w*([-.].*)?\.so(\..*)?|(lib)?nvidia-[\w.-]+|NVIDIA-Linux.*|.*\.deb"
+)
+"""Names of files of NVIDIA's driver and its packages."""
+OURS = {"limiter/libcuda.so.1", "limiter/libnvidia-ml.so.1"}
+"""The limiter's libraries, which stand in front of the driver's under their names."""
+OWNER = b"NVIDIA Corporation"
 
 
 def test_no_compiled_file_is_in_the_repository() -> None:
@@ -16,6 +30,51 @@ def test_no_compiled_file_is_in_the_repository() -> None:
     files = [path for path in paths if path.is_file()]
     compiled = {path.relative_to(ROOT): COMPILED[head] for path in files if (head := _head(path)) in COMPILED}
     assert compiled == {}
+
+
+@pytest.fixture(scope="module")
+def bundled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return what the bundle holds, unpacked; `make bundle` is run where it has not been since the last change."""
+    subprocess.run([ROOT / "tools/env"], check=True, cwd=ROOT)
+    folder, environment = ROOT / "build/bundle", ROOT / "build/env/edgegpu"
+    script, build = folder / "install.sh", (environment / "BUILD").read_text().strip()
+    if not script.is_file() or f"BUILD='{build}'" not in script.read_text():
+        folder = tmp_path_factory.mktemp("bundle") / "bundle"
+        done = make_bundle(folder, environment, EDGEGPU_QUICK="1")
+        assert done.returncode == 0, done.stderr
+    target = tmp_path_factory.mktemp("bundled")
+    (archive,) = folder.glob("*.tar.gz")
+    with tarfile.open(archive) as packed:
+        packed.extractall(target, filter="data")
+    (content,) = target.iterdir()
+    return content
+
+
+def test_nothing_of_the_driver_is_in_the_bundle(bundled: Path) -> None:
+    files = {str(path.relative_to(bundled)): path for path in bundled.rglob("*") if path.is_file()}
+    assert files.keys() >= OURS
+    assert len(files) > 1000
+    assert {name: why for name, path in files.items() if (why := _of_driver(name, path))} == {}
+
+
+def _of_driver(name: str, path: Path) -> str:
+    """Return why a file is NVIDIA's; empty where it is not."""
+    head = _head(path)
+    if name in OURS:
+        return "" if b"edgegpu-limiter-folder:" in path.read_bytes() else "it is not the limiter's"
+    if DRIVER.fullmatch(PurePosixPath(name).name) or DRIVER.fullmatch(soname(path) or ""):
+        return "it has a name of the driver's"
+    if head in COMPILED and OWNER in path.read_bytes():
+        return f"it is {COMPILED[head]} of {OWNER.decode()}"
+    return ""
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["libcuda.so.535.309.01", "libnvidia-ml.so.1", "nvidia-smi", "libGLX_nvidia.so.0", "libcuda1_535-1_amd64.deb"],
+)
+def test_names_of_the_driver_are_known(name: str) -> None:
+    assert DRIVER.fullmatch(name)
 
 
 def _head(path: Path) -> bytes:

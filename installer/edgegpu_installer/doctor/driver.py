@@ -17,6 +17,11 @@ _SUFFIX = re.compile(r"\.so\.(\d+\.\d+(?:\.\d+)?)$")
 _LIBRARY = "libnvidia-ml.so.1"
 _NO_CARDS = "this machine has no cards to share (role extender-only)"
 _LOOK = "sudo dmesg | grep -iE 'nvrm|nvidia'"
+_WITHOUT_NOUVEAU = "echo blacklist nouveau | sudo tee /etc/modprobe.d/nouveau.conf && sudo reboot"
+_NOT_LOADED = 9
+"""nvidia-smi's status without the kernel module (NVML_ERROR_DRIVER_NOT_LOADED); branches 390 to 550 all end with it."""
+_MODULE_FILE = re.compile(r"/nvidia(-[\w-]+)?-uvm\.ko")
+"""A module of NVIDIA's in modules.dep; the kernel's own nvidiafb and nvidia-wmi-ec-backlight have other names."""
 
 
 def check_versions(probe: BoxProbe) -> CheckResult:
@@ -86,6 +91,7 @@ def _version_troubles(
     if not module and not library and not told:
         yield _no_driver(probe)
         return
+    unloaded = not module and not told
     if smi.status is None:
         yield broken(f"nvidia-smi does not answer within {_SMI_S:g} s: the driver or a card hangs", _LOOK)
     elif smi.status == NOT_FOUND:
@@ -93,7 +99,7 @@ def _version_troubles(
             "nvidia-smi is not installed",
             "sudo apt-get install nvidia-smi  # or nvidia-utils-VERSION",
         )
-    elif not smi.well:
+    elif not smi.well and not (unloaded and smi.status == _NOT_LOADED):
         yield broken(f"nvidia-smi fails: {smi.words}", "sudo reboot" if "mismatch" in smi.words else _LOOK)
     versions = {version for version in (module, library, told) if version}
     if len(versions) > 1:
@@ -102,13 +108,31 @@ def _version_troubles(
     if not library:
         root = probe.settings.driver_root
         yield broken(f"cannot find {_LIBRARY} below {root}", "install the driver's libraries, or set driver.root")
-    if not module and not told:
-        yield broken("the driver's kernel module is not loaded", f"sudo modprobe nvidia; {_LOOK}")
+    if unloaded:
+        yield _no_module(probe, library)
+
+
+def _no_module(probe: BoxProbe, library: str) -> CheckProblem:
+    """Return why the module of an installed driver is not loaded, as far as it can be seen."""
+    driver = f"the NVIDIA driver ({library}) is installed"
+    if _has_nouveau(probe):
+        return broken(f"{driver}, its kernel module is not loaded, and nouveau holds the cards", _WITHOUT_NOUVEAU)
+    kernel = probe.run("uname", "-r").out.strip()
+    modules = probe.text(f"/lib/modules/{kernel}/modules.dep")
+    if modules is not None and not _MODULE_FILE.search(modules):
+        return broken(
+            f"{driver}, and has no kernel module for the running kernel {kernel}",
+            f"sudo apt-get install linux-headers-{kernel} && sudo dkms autoinstall && sudo modprobe nvidia",
+        )
+    return broken(f"{driver}, and its kernel module is not loaded", f"sudo modprobe nvidia; {_LOOK}")
+
+
+def _has_nouveau(probe: BoxProbe) -> bool:
+    return re.search(r"^nouveau ", probe.text("/proc/modules") or "", re.MULTILINE) is not None
 
 
 def _no_driver(probe: BoxProbe) -> CheckProblem:
-    modules = probe.text("/proc/modules") or ""
-    if re.search(r"^nouveau ", modules, re.MULTILINE):
+    if _has_nouveau(probe):
         return broken(
             "the NVIDIA driver is not installed, and nouveau holds the cards",
             "echo blacklist nouveau | sudo tee /etc/modprobe.d/nouveau.conf  # then NVIDIA's driver, reboot",

@@ -14,6 +14,7 @@ _GPUS = "proc/driver/nvidia/gpus"
 _LISTED = re.compile(r"GPU \d+: (.+) \(UUID: (GPU-[0-9a-f-]+)\)")
 _FIELD = re.compile(r"^([^:\n]+):[ \t]*(.*)$", re.MULTILINE)
 _LIBRARIES = ("usr/lib/x86_64-linux-gnu", "usr/lib/aarch64-linux-gnu", "usr/lib64", "usr/lib")
+_LIBRARY = "libnvidia-ml.so.1"
 _NVIDIA_VENDOR, _DISPLAY = "0x10de", "0x03"
 _NODES = ("nvidia*", "nvidia-caps/*")
 
@@ -36,6 +37,8 @@ class Cards:
     on_bus: int
     """How many NVIDIA display controllers the PCI bus has, driver or not."""
     why: str = ""
+    installed: bool = True
+    """Whether the driver's library is there, loaded or not."""
 
 
 def read_cards(layout: Layout, *, driver_root: str = "/", timeout_s: float = 10.0, path: str = SYSTEM_PATH) -> Cards:
@@ -46,13 +49,15 @@ def read_cards(layout: Layout, *, driver_root: str = "/", timeout_s: float = 10.
     found = [card for card in (_described(_read(folder)) for folder in folders) if card is not None]
     if found:
         return Cards(tuple(found), driver=True, on_bus=on_bus)
+    installed = any((root / folder / _LIBRARY).exists() for folder in _LIBRARIES)
     if not (root / "dev/nvidiactl").exists():
-        return Cards((), driver=False, on_bus=on_bus, why=f"there is no {driver_root.rstrip('/')}/dev/nvidiactl")
+        why = f"there is no {driver_root.rstrip('/')}/dev/nvidiactl"
+        return Cards((), driver=False, on_bus=on_bus, why=why, installed=installed)
     program = next((str(p) for p in (root / "usr/bin/nvidia-smi", root / "bin/nvidia-smi") if p.exists()), "nvidia-smi")
     libraries = {} if driver_root == "/" else {"LD_LIBRARY_PATH": ":".join(str(root / folder) for folder in _LIBRARIES)}
     asked = run((program, "-L"), timeout_s=timeout_s, path=path, environment=libraries)
     listed = tuple(MachineCard(uuid, name) for name, uuid in _LISTED.findall(asked.out))
-    return Cards(listed, driver=asked.well, on_bus=on_bus, why=asked.why)
+    return Cards(listed, driver=asked.well, on_bus=on_bus, why=asked.why, installed=installed)
 
 
 def _described(text: str) -> MachineCard | None:

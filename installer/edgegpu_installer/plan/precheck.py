@@ -247,10 +247,18 @@ def _block(k3s: K3s) -> Iterator[Finding]:
 def _no_cards(facts: MachineFacts) -> Iterator[Finding]:
     if facts.cards.cards:
         return
-    if facts.cards.on_bus and not facts.cards.driver:
+    cards = "1 NVIDIA card" if facts.cards.on_bus == 1 else f"{facts.cards.on_bus} NVIDIA cards"
+    if facts.cards.on_bus and not facts.cards.driver and facts.cards.installed:
         yield _warn(
-            f"{facts.cards.on_bus} NVIDIA cards, and no driver",
-            facts.cards.why or "the driver is not loaded",
+            f"{cards}, and a driver that is installed and not loaded",
+            facts.cards.why or "its kernel module is not loaded",
+            "sudo modprobe nvidia; `sudo dmesg | grep -iE 'nvrm|nvidia'` says what it lacks; the cards are offered by "
+            "themselves once the driver shows them",
+        )
+    elif facts.cards.on_bus and not facts.cards.driver:
+        yield _warn(
+            f"{cards}, and no driver",
+            facts.cards.why or "the driver is not installed",
             "install the NVIDIA driver and boot, then install again",
         )
     else:

@@ -3,11 +3,10 @@
 A library is identified by its SONAME, the name under which programs ask the loader for it.
 """
 
-import contextlib
 import re
 import stat
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
@@ -72,6 +71,7 @@ _LIBRARIES = (
     # compute
     "cuda",
     "cudadebugger",
+    "nvidia-fatbinaryloader",  # libcuda is linked to it before 450
     "nvidia-gpucomp",
     "nvidia-nvvm",
     "nvidia-nvvm70",
@@ -119,11 +119,13 @@ _OPENED_FILES = {
 _SHARED_FOLDERS = ("usr/share", "etc", "usr/local/share")
 
 _NEEDED = ("cuda", "nvidia-ml")
+_OTHER_NAMES = {"nvidia-nvvm": "libnvidia-nvvm.so.4.0.0"}
+"""Names of files that do not have the driver's version on every branch: this one has it after 470."""
 _PLAIN_NAMES = {"cuda": "libcuda.so"}
 """Names without a version that programs open as well."""
 
 _TOOLS = ("nvidia-smi", "nvidia-debugdump", "nvidia-cuda-mps-control", "nvidia-cuda-mps-server")
-_TOOL_FOLDERS = ("usr/bin", "bin", "usr/local/bin", "opt/bin")
+_TOOL_FOLDERS = ("usr/bin", "bin", "usr/local/bin", "opt/bin", "usr/sbin")
 _SOCKETS = ("run/nvidia-persistenced/socket", "run/nvidia-fabricmanager/socket")
 _SIMULATED = "var/lib/nvidia-sim"
 """The folder that the simulated driver shares with containers; no real driver has it."""
@@ -224,6 +226,7 @@ class _Place:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.left_out: list[str] = []
+        self.library_folders = tuple(dict.fromkeys((*LIBRARY_FOLDERS, *_linked_folders(root))))
 
     def first(self, names: Iterable[str], kind: Callable[[int], bool]) -> Path | None:
         """Return the first of these paths that exists, is of the kind, and that only root can replace."""
@@ -253,13 +256,32 @@ def _is_there(path: Path) -> bool:
     return True
 
 
-def _version(root: Path) -> str:
-    """Return the version in a library's name: of the file that its SONAME's link points to, else the highest."""
+def _linked_folders(root: Path) -> Iterator[str]:
+    """Yield the folders below the root to which the main libraries' links lead: Debian's alternatives have others.
+
+    Debian keeps each branch in a folder of its own, such as `nvidia/tesla-418`, beside which others may lie.
+    """
     for stem in _NEEDED:
         for folder in LIBRARY_FOLDERS:
-            link, target = root / folder / f"lib{stem}.so.1", None
-            with contextlib.suppress(OSError):  # it is no link
-                target = _VERSION.search(str(link.readlink()))
+            target = _target(root / folder / f"lib{stem}.so.1")
+            if target is not None and target.is_relative_to(root):
+                yield str(target.parent.relative_to(root))
+
+
+def _target(link: Path) -> Path | None:
+    """Return the file to which a link leads in the end; None where there is no link, or where it leads in a circle."""
+    try:
+        return link.resolve() if link.is_symlink() else None
+    except (OSError, RuntimeError):
+        return None
+
+
+def _version(root: Path) -> str:
+    """Return the version in a library's name: of the file that its SONAME's link leads to, else the highest."""
+    for stem in _NEEDED:
+        for folder in LIBRARY_FOLDERS:
+            link = root / folder / f"lib{stem}.so.1"
+            target = _VERSION.search(str(_target(link) or ""))
             if target is not None:
                 return target[1]
             versions = [
@@ -286,7 +308,8 @@ def _capability(place: _Place, capability: Capability, version: str) -> Capabili
 def _library(place: _Place, stem: str, version: str) -> Library | None:
     names = [f"lib{stem}.so.{version}"] if version else []
     names += [f"lib{stem}.so.1"] if stem in _NEEDED else []
-    path = place.first((f"{folder}/{name}" for name in names for folder in LIBRARY_FOLDERS), stat.S_ISREG)
+    names += [_OTHER_NAMES[stem]] if stem in _OTHER_NAMES else []
+    path = place.first((f"{folder}/{name}" for name in names for folder in place.library_folders), stat.S_ISREG)
     if path is None:
         return None
     inside = dict.fromkeys([path.name, soname(path) or path.name, _PLAIN_NAMES.get(stem, path.name)])

@@ -107,6 +107,50 @@ CUresult EXPORT cuGetProcAddress(const char *symbol, void **out, int version, ui
 	return ret;
 }
 
+/* A function of one form alone, which no version changes. NULL: the driver lacks it, or it has several. */
+static void *only_form(const char *name)
+{
+	int only = -1;
+
+	for (int function = 0; function < FN_COUNT; function++) {
+		if (!same_stem(driver_names[function], name))
+			continue;
+		if (only >= 0 || !text_equal(driver_names[function], name))
+			return NULL;
+		only = function;
+	}
+	return only >= 0 ? driver_find(only) : NULL;
+}
+
+/* Answer in the place of a driver that lacks this form: one before CUDA 12. A runtime that finds ours asks it alone, and
+ * must learn which version the driver has. Before 11.3 there is no older form to ask: what its name alone decides is
+ * found, and no other function. */
+static CUresult ask_older(const char *name, void **given, int version, uint64_t flags, int *status)
+{
+	CUresult ret = CUDA_SUCCESS;
+
+	if (version >= 12000 && text_equal(name, "cuGetProcAddress"))
+		*given = (void *)&cuGetProcAddress_v2;
+	else if (driver_find(FN_cuGetProcAddress) == NULL)
+		*given = only_form(name);
+	else
+		ret = CALL(cuGetProcAddress, name, given, version, flags);
+	if (ret == CUDA_ERROR_NOT_FOUND) {
+		*given = NULL;
+		ret = CUDA_SUCCESS;
+	}
+	if (status != NULL)
+		*status = *given != NULL ? CU_PROC_ADDRESS_SUCCESS : CU_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+	return ret;
+}
+
+static CUresult ask(const char *name, void **given, int version, uint64_t flags, int *status)
+{
+	if (driver_open() == NULL || driver_find(FN_cuGetProcAddress_v2) != NULL)
+		return CALL(cuGetProcAddress_v2, name, given, version, flags, status);
+	return ask_older(name, given, version, flags, status);
+}
+
 /* This form says in its status what it did not find, and succeeds. */
 CUresult EXPORT cuGetProcAddress_v2(const char *symbol, void **out, int version, uint64_t flags,
 				    int *status)
@@ -119,7 +163,7 @@ CUresult EXPORT cuGetProcAddress_v2(const char *symbol, void **out, int version,
 		return DRIVER(cuGetProcAddress_v2)(symbol, out, version, flags, status);
 	copy_name(name, symbol);
 	given = *out;
-	ret = CALL(cuGetProcAddress_v2, name, &given, version, flags, status);
+	ret = ask(name, &given, version, flags, status);
 	if (!replaced(name, &given, ret) && status != NULL)
 		*status = CU_PROC_ADDRESS_SYMBOL_NOT_FOUND;
 	*out = given;

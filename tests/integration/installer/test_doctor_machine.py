@@ -40,7 +40,26 @@ def test_a_driver_upgraded_without_a_reboot(box: Box) -> None:
 def test_a_module_that_is_not_loaded(box: Box) -> None:
     box.at("/proc/driver/nvidia/version").unlink()
     box.program("nvidia-smi", "echo NVIDIA-SMI has failed; exit 9")
-    box.expect("driver", CheckLevel.BROKEN, "not loaded", "sudo modprobe nvidia")
+    box.expect("driver", CheckLevel.BROKEN, "(560.35.03) is installed, and its kernel", "sudo modprobe nvidia")
+    assert len(box.see("driver").problems) == 1
+    box.program("nvidia-smi", "echo Unknown Error; exit 255")
+    box.expect("driver", CheckLevel.BROKEN, "nvidia-smi fails: Unknown Error", "dmesg")
+
+
+def test_why_a_module_is_not_loaded(box: Box) -> None:
+    box.at("/proc/driver/nvidia/version").unlink()
+    box.program("nvidia-smi", "echo NVIDIA-SMI has failed; exit 9")
+    box.program("uname", "echo 6.1.0-50-amd64")
+    modules = "/lib/modules/6.1.0-50-amd64/modules.dep"
+    box.write(modules, "kernel/drivers/video/fbdev/nvidia/nvidiafb.ko.xz:\nkernel/nvidia-wmi-ec-backlight.ko.xz:\n")
+    box.expect(
+        "driver", CheckLevel.BROKEN, "no kernel module for the running kernel 6.1.0-50-amd64", "dkms autoinstall"
+    )
+    for name in ("nvidia-uvm.ko", "nvidia-current-uvm.ko.xz", "nvidia-tesla-470-uvm.ko"):
+        box.write(modules, f"updates/dkms/{name}: updates/dkms/nvidia.ko\n")
+        box.expect("driver", CheckLevel.BROKEN, "and its kernel module is not loaded", "sudo modprobe nvidia")
+    box.write("/proc/modules", "nouveau 2404352 0 - Live 0x0000000000000000\n")
+    box.expect("driver", CheckLevel.BROKEN, "not loaded, and nouveau holds the cards", "blacklist nouveau")
 
 
 def test_a_machine_without_a_driver(box: Box) -> None:

@@ -249,4 +249,11 @@ def test_a_driver_that_is_not_there_yet_is_a_warning(tmp_path: Path) -> None:
     box.k3s()
     box.write("/sys/bus/pci/devices/0000:01:00.0/vendor", "0x10de\n")
     box.write("/sys/bus/pci/devices/0000:01:00.0/class", "0x030000\n")
-    assert "no driver" in the_one(found(box), FindingLevel.WARN).what
+    assert the_one(found(box), FindingLevel.WARN).what == "1 NVIDIA card, and no driver"
+    box.write("/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1", "")
+    warning = the_one(found(box), FindingLevel.WARN)
+    assert warning.what == "1 NVIDIA card, and a driver that is installed and not loaded"
+    assert (warning.why, "modprobe nvidia" in warning.remedy) == ("there is no /dev/nvidiactl", True)
+    box.write("/dev/nvidiactl", "")
+    box.program("nvidia-smi", "NVIDIA-SMI has failed", code=9)
+    assert the_one(found(box), FindingLevel.WARN).what == warning.what

@@ -61,6 +61,33 @@ def test_libraries_of_the_driver_s_version_are_found(tmp_path: Path, folder: str
     assert find(tmp_path).version == "570.1.2"
 
 
+def test_the_folder_of_a_branch_is_found_by_debian_s_links(tmp_path: Path) -> None:
+    """As Debian's alternatives lay 418 beside another branch; `make driver` installs the packages themselves."""
+    own, other = f"{DEBIAN}/nvidia/tesla-418", f"{DEBIAN}/nvidia/legacy-390xx"
+    stems = ("cuda", "nvidia-ml", "nvidia-ptxjitcompiler")
+    lay(tmp_path, *(f"{own}/lib{stem}.so.418.226.00" for stem in stems), f"{other}/libcuda.so.390.157")
+    lay(tmp_path, f"{DEBIAN}/libnvidia-fatbinaryloader.so.418.226.00", "usr/sbin/nvidia-cuda-mps-server")
+    (tmp_path / "etc").mkdir()
+    for stem in ("cuda", "nvidia-ml"):
+        (tmp_path / own / f"lib{stem}.so.1").symlink_to(f"lib{stem}.so.418.226.00")
+        (tmp_path / "etc" / stem).symlink_to(f"../{own}/lib{stem}.so.1")
+        (tmp_path / DEBIAN / f"lib{stem}.so.1").symlink_to(tmp_path / "etc" / stem)
+    wanted = sorted(f"lib{stem}.so.418.226.00" for stem in (*stems, "nvidia-fatbinaryloader"))
+    assert names(tmp_path) == names(tmp_path, "418.226.00") == wanted
+    assert [path.name for path in find(tmp_path).tools] == ["nvidia-cuda-mps-server"]
+
+
+def test_a_main_library_s_link_that_leads_in_a_circle_is_no_link(tmp_path: Path) -> None:
+    lay(tmp_path, f"{DEBIAN}/libcuda.so.570.1", f"{DEBIAN}/libnvidia-ml.so.570.1")
+    (tmp_path / DEBIAN / "libcuda.so.1").symlink_to("libcuda.so.1")
+    assert names(tmp_path) == ["libcuda.so.570.1", "libnvidia-ml.so.570.1"]
+
+
+def test_a_library_with_a_number_of_its_own_comes_along(tmp_path: Path) -> None:
+    lay(tmp_path, *(f"{DEBIAN}/lib{name}" for name in ("cuda.so.470.9", "nvidia-ml.so.470.9", "nvidia-nvvm.so.4.0.0")))
+    assert "libnvidia-nvvm.so.4.0.0" in names(tmp_path)
+
+
 def test_what_is_opened_alone_is_told_apart(tmp_path: Path) -> None:
     lay(tmp_path, *NEEDED)
     assert opened(tmp_path) == {}

@@ -178,3 +178,14 @@ def test_a_kill_of_bypasses_is_refused_with_mps() -> None:
 
 def _key(owner: CgroupOwner) -> tuple[str, str]:
     return owner.pod_uid, "main"
+
+
+def test_a_server_that_ended_between_two_questions_is_no_client(folder: Path, daemon: MpsDaemon) -> None:
+    """What the real daemon says then, with status 0: `make driver` asks it."""
+    program = folder / "usr/bin/nvidia-cuda-mps-control"
+    program.parent.mkdir(parents=True)
+    answers = "read -r asked\ncase $asked in get_server_list) echo 4711 ;; *) echo Server 4711 not found ;; esac\n"
+    program.write_text(f"#!/bin/sh\n{answers}")
+    program.chmod(0o755)
+    daemon.pipe.mkdir(parents=True)
+    assert daemon.clients() == frozenset()

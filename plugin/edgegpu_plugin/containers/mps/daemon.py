@@ -214,7 +214,7 @@ class MpsDaemon:
     def _environment(self, program: Path) -> dict[str, str]:
         found = {
             "PROGRAM": str(program),
-            "PATH": f"{program.parent}:/usr/sbin:/usr/bin:/sbin:/bin",
+            "PATH": f"{program.parent}:{self.root / 'usr/sbin'}:/usr/sbin:/usr/bin:/sbin:/bin",  # where the server is
             _PIPE_VARIABLE: str(self.pipe),
             "CUDA_MPS_LOG_DIRECTORY": str(self.log),
         }
@@ -243,4 +243,6 @@ def time_reason(problem: str) -> str:
 
 
 def _numbers(text: str) -> set[int]:
-    return {int(word) for word in text.split() if word.isascii() and word.isdecimal() and len(word) <= _PID_DIGITS}
+    """Return the lines of an answer that are numbers: `Server 4711 not found` has none (470 to 550, with status 0)."""
+    words = (line.strip() for line in text.splitlines())
+    return {int(word) for word in words if word.isascii() and word.isdecimal() and len(word) <= _PID_DIGITS}
