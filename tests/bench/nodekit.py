@@ -22,7 +22,6 @@ from edgegpu_base.kube import KubeClient, KubeObjects, load_kubeconfig
 from edgegpu_core.deviceid import DeviceKind
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.podview import CARDS_ANNOTATION, write_cards
-from edgegpu_plugin.kubelet.endpoint import socket_name
 from edgegpu_plugin.pb import (
     DevicePluginCaller,
     OfferedDevice,
@@ -45,6 +44,7 @@ class Kubelet:
         self.folder = folder
         self.first_list_s: dict[str, float] = {}
         self._asking: dict[str, RawCaller] = {}
+        self._names: dict[str, str] = {}
         self.devices: dict[str, list[str]] = {}
         self.complete = threading.Event()
         self.entries: list[dict[str, Any]] = []
@@ -77,6 +77,7 @@ class Kubelet:
             self._server.stop(None).wait()
 
     def _registered(self, registration: Registration) -> None:
+        self._names[registration.resource] = registration.endpoint
         link = channel(str(self.folder / registration.endpoint))
         self._links.append(link)
         self._pool.submit(self._follow, registration.resource, DevicePluginCaller(link))
@@ -118,7 +119,7 @@ class Kubelet:
     def _ask(self, resource: str, method: str, message: Message) -> tuple[bytes, float]:
         """Return an answer and the seconds it took; what a kubelet spends on its messages is no cost of ours."""
         if resource not in self._asking:
-            self._asking[resource] = RawCaller(self.folder / socket_name(resource))
+            self._asking[resource] = RawCaller(self.folder / self._names[resource])
         call = self._asking[resource].ready(f"/v1beta1.DevicePlugin/{method}", message.SerializeToString())
         began = time.perf_counter()
         answer = call()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+import grpc
 import pytest
 from contract.bed import Bed, main, phase, pod, waiting_for
 
@@ -14,6 +15,13 @@ if TYPE_CHECKING:
     from contract.toyplugin import ToyPlugin
 
 TOY = "toy.test/thing"
+BY_SOCKET = 37
+"""The minor version from which on kubelet knows device plugins by their sockets."""
+
+
+def minor(bed: Bed) -> int:
+    node = bed.get("Node", bed.nodes[0]) or {}
+    return int(node["status"]["nodeInfo"]["kubeletVersion"].split(".")[1])
 
 
 def amounts(bed: Bed, kind: str) -> str:
@@ -44,6 +52,27 @@ def test_devices_are_offered_and_at_the_streams_end_unhealthy_at_once(bed: Bed, 
     toy.stop()
     offered(bed, 0)
     assert amounts(bed, "capacity") == "8"
+
+
+def test_a_second_registration_of_a_socket_makes_kubelet_forget_the_first(bed: Bed, toy: ToyPlugin) -> None:
+    """From 1.37 on; kubelets before take it (1.33 to 1.36, read in connectClient of cm/devicemanager)."""
+    offered(bed, 8)
+    if minor(bed) < BY_SOCKET:
+        toy.register()
+        return
+    for _ in range(2):
+        with pytest.raises(grpc.RpcError, match=r"device plugin already connected: .*toy\.test-thing\.sock"):
+            toy.register()
+    toy.offer([OfferedDevice(f"toy-{i}") for i in range(7)])
+    offered(bed, 7)
+    toy.stop()
+    with pytest.raises(grpc.RpcError, match="device plugin already connected"):
+        toy.serve()  # the end of the stream has freed nothing
+    toy.stop()
+    assert amounts(bed, "allocatable") == "7"
+    toy.offer([OfferedDevice(f"toy-{i}") for i in range(5)])
+    toy.serve(socket="fresh.sock")
+    offered(bed, 5)
 
 
 def test_a_preferred_set_is_honoured(bed: Bed, toy: ToyPlugin) -> None:

@@ -13,6 +13,7 @@ from edgegpu_core.deviceid import card_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 Json = dict[str, Any]
 MEMORY, CORE = "baidu.com/vcuda-memory", "baidu.com/vcuda-core"
@@ -116,6 +117,28 @@ def test_containers_keep_their_card_over_kubelets_and_the_plugins_restarts(bed: 
         runs(bed, f"new-{number}")
         assert card(bed, f"new-{number}") != before["other"][0]
         assert {name: (card(bed, name), container_id(bed, name)) for name in before} == before
+
+
+def test_each_registration_has_a_socket_of_its_own(bed: Bed) -> None:
+    """Kubelet 1.37 refuses a second Register of a socket while it counts the first one's plugin as connected."""
+    folder = bed.devices_folder(bed.nodes[0]) / "edgegpu"
+
+    def restart_plugin() -> None:
+        bed.kill_plugin(bed.nodes[0])
+        bed.start_plugin(bed.nodes[0])
+
+    earlier: set[str] = set()
+    for restart in (lambda: bed.restart_kubelet(bed.nodes[0]), restart_plugin, lambda: None):
+        names = bed.wait(lambda: fresh_sockets(folder, earlier), what="two new sockets", timeout_s=START_S)  # noqa: B023
+        earlier = earlier | names
+        offered(bed)
+        restart()
+
+
+def fresh_sockets(folder: Path, earlier: set[str]) -> set[str]:
+    """Return the names of the two sockets, once no earlier one is left."""
+    names = {path.name for path in folder.glob("*.sock")}
+    return names if len(names) == 2 and not names & earlier else set()
 
 
 def test_a_pod_with_a_controller_that_nobody_placed_and_that_fits_no_card_is_refused_and_never_fails(bed: Bed) -> None:

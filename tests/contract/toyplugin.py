@@ -48,11 +48,16 @@ class ToyPlugin:
         self._loop = ServingLoop(ThreadPoolExecutor(8))
         self._server: DevicePluginServer | None = None
 
-    def serve(self) -> None:
-        """Serve and register."""
+    def serve(self, *, socket: str = "") -> None:
+        """Serve, on another socket if the test says so, and register."""
+        self._socket = socket or self._socket
         path = self._folder / self._socket
         path.unlink(missing_ok=True)
         self._server = DevicePluginServer(self, address=f"unix://{path}", loop=self._loop)
+        self.register()
+
+    def register(self) -> None:
+        """Register the socket, as it is. Raises grpc.RpcError where kubelet refuses it."""
         with channel(str(self._folder / "kubelet.sock")) as link:
             RegistrationCaller(link).register(Registration(self._socket, self.resource, self._options), 10)
 

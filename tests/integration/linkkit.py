@@ -16,7 +16,6 @@ from edgegpu_core.inventory import Card
 from edgegpu_core.model import ResourceModel
 from edgegpu_plugin.kubelet.device_list import DeviceList
 from edgegpu_plugin.kubelet.device_plugin import ResourcePlugin
-from edgegpu_plugin.kubelet.endpoint import socket_name
 from edgegpu_plugin.kubelet.link import KubeletLink
 from edgegpu_plugin.pb import (
     Allocation,
@@ -43,12 +42,17 @@ def until(what: Callable[[], bool]) -> None:
 
 
 class Kubelet:
-    """Registration on kubelet.sock; dials each plugin back inside Register, as kubelet does since 1.25."""
+    """Registration on kubelet.sock; dials each plugin back inside Register, as kubelet does since 1.25.
+
+    It takes a socket's name once, as kubelet does from 1.37 on where it still counts the name's plugin as connected.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.lists: dict[str, list[OfferedDevice]] = {}
         self.streams: dict[str, int] = {}
+        self.names: dict[str, list[str]] = {}
+        """The sockets that were registered of each resource, in order."""
         self.refusals = 0
         self._changed = threading.Condition()
         self._executor = ThreadPoolExecutor(8)
@@ -61,6 +65,9 @@ class Kubelet:
         for path in self.folder.iterdir() if wipe else ():
             if path.is_socket():
                 path.unlink(missing_ok=True)
+        self._listen()
+
+    def _listen(self) -> None:
         self._server = grpc.server(self._executor)
         self._server.add_generic_rpc_handlers((registration_handler(self._register),))
         self._server.add_insecure_port(f"unix://{self.folder}/kubelet.sock")
@@ -75,9 +82,16 @@ class Kubelet:
         self._server.stop(None).wait(WAIT_S)
         self._executor.shutdown()
 
+    def listen_again(self) -> None:
+        """Make the socket anew, with all streams of plugins as they are."""
+        assert self._server is not None
+        self._server.stop(None).wait(WAIT_S)
+        (self.folder / "kubelet.sock").unlink(missing_ok=True)
+        self._listen()
+
     def drop(self, resource: str) -> None:
-        """Let go of one plugin's stream, as kubelet does when its client is torn down."""
-        link = next(link for link in self._links if getattr(link, "resource", None) == resource)
+        """Let go of the newest stream of a resource, as kubelet does when its client is torn down."""
+        link = next(link for link in reversed(self._links) if getattr(link, "resource", None) == resource)
         link.close()
 
     def wait(self, what: Callable[["Kubelet"], bool]) -> None:
@@ -85,11 +99,15 @@ class Kubelet:
             assert self._changed.wait_for(lambda: what(self), WAIT_S), (self.lists.keys(), self.streams)
 
     def caller(self, resource: str) -> DevicePluginCaller:
-        link = channel(str(self.folder / socket_name(resource)))
+        link = channel(str(self.folder / self.names[resource][-1]))
         self._links.append(link)
         return DevicePluginCaller(link)
 
     def _register(self, registration: Registration) -> None:
+        names = self.names.setdefault(registration.resource, [])
+        if registration.endpoint in names:
+            raise CallRefusedError(f"device plugin already connected: {self.folder / registration.endpoint}")
+        names.append(registration.endpoint)
         if self.refusals:
             self.refusals -= 1
             raise CallRefusedError("not yet")

@@ -22,6 +22,8 @@ from edgegpu_installer.machine.other_plugins import other_plugins
 SERVICE = "edgegpu-plugin"
 _LOG = f"sudo journalctl -u {SERVICE} -e"
 _START = f"sudo systemctl restart {SERVICE}"
+_TAKEN = "already connected"
+"""What kubelet 1.37 answers to a second Register of a socket."""
 _GPU_WORDS = ("nvidia", "gpu", "cuda", "hami")
 
 
@@ -88,25 +90,34 @@ def check_resources(probe: BoxProbe) -> CheckResult:
         return skipped(f"registered; the Node object was not seen: {unseen.shut.text} (see the check `kubeconfig`)")
     details = [f"{name} {allocatable.get(name, 'not there')}" for name in names]
     for name, number in zip(names, wanted, strict=True):
-        problems += _offer(name, str(allocatable.get(name, "")), number)
+        problems += _offer(probe, name, str(allocatable.get(name, "")), number)
     return result_of(problems, ok=", ".join(details), details=details)
 
 
 def _registration(probe: BoxProbe, status: Mapping[str, Any]) -> Iterator[CheckProblem]:
     kubelet = status.get("kubelet") or {}
-    if not kubelet.get("registered"):
+    waiting_for = str(kubelet.get("waiting_for") or "kubelet").removeprefix("waiting for ")
+    if not kubelet.get("registered") and _TAKEN in waiting_for:
         yield broken(
-            f"the plugin is not registered with kubelet: waiting for {kubelet.get('waiting_for') or 'kubelet'}",
+            f"kubelet has dropped the plugin and refuses its registration until k3s starts again: {waiting_for}",
+            restart_k3s(probe),
+        )
+    elif not kubelet.get("registered"):
+        yield broken(
+            f"the plugin is not registered with kubelet: waiting for {waiting_for}",
             "sudo systemctl status 'k3s*'  # and is kubelet.folder in /etc/edgegpu/plugin.yaml kubelet's --root-dir?",
         )
     if kubelet.get("checkpoint"):
         yield broken(f"kubelet's book cannot be read: {kubelet['checkpoint']}", restart_k3s(probe))
 
 
-def _offer(name: str, offered: str, wanted: int) -> Iterator[CheckProblem]:
+def _offer(probe: BoxProbe, name: str, offered: str, wanted: int) -> Iterator[CheckProblem]:
     remedy = f"sleep 15; {_START}  # for 15 s after a start of k3s that is usual"
     if offered in {"", "0"} and wanted:
-        yield broken(f"the node offers no {name}, the plugin {wanted}", remedy)
+        yield broken(
+            f"kubelet does not know the plugin, or has dropped it: the node offers no {name}, the plugin {wanted}",
+            f"{remedy}; if that does not help: {restart_k3s(probe)}",
+        )
     elif offered not in {"", str(wanted)}:
         yield warning(f"the node offers {offered} {name}, the plugin {wanted}", remedy)
 

@@ -1,11 +1,12 @@
-"""A plugin's socket in kubelet's folder: served, kept at its path, replaced without closing open streams."""
+"""A plugin's socket in kubelet's folder: served under a fresh name for each registration."""
 
 import contextlib
 import hashlib
 import logging
 import os
+import re
+import secrets
 import socket
-import stat
 import struct
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -30,21 +31,34 @@ _OPTIONS = (
     ("grpc.http2.bdp_probe", 0),
 )
 
+_FOLDER = "edgegpu"
 _MOST_SLUG = 48
+_MARK = "@"
+"""Stands between the resource and the registration in a socket's name; no resource's name has it."""
+_TOKEN_BYTES = 4
 _UCRED = struct.Struct("3i")
 _PROBE_S = 1.0
 
 
-def socket_name(resource: str) -> str:
-    """Return the name of a resource's socket in kubelet's folder: `edgegpu/baidu.com_vcuda-memory.sock`.
+def socket_stem(resource: str) -> str:
+    """Return what the names of a resource's sockets in kubelet's folder begin with: `edgegpu/baidu.com_vcuda-memory`.
 
-    A starting kubelet deletes every socket in its folder, but no folders in it (CleanupPluginDirectory, 1.33). A
-    socket in a folder of ours survives that, so that only the registration is left to do.
+    A starting kubelet deletes every socket in its folder, but no folders in it (CleanupPluginDirectory, 1.33 to 1.37).
+    A socket in a folder of ours survives that, so that only the registration is left to do.
     """
     slug = resource.replace("/", "_")
     if len(slug) > _MOST_SLUG:
         slug = slug[:31] + "-" + hashlib.sha256(resource.encode()).hexdigest()[:16]
-    return f"edgegpu/{slug}.sock"
+    return f"{_FOLDER}/{slug}"
+
+
+def sockets_of(folder: Path, resource: str) -> list[Path]:
+    """Return the sockets of a resource in kubelet's folder: ours, those of a dead plugin and of earlier releases."""
+    stem = folder / socket_stem(resource)
+    own = re.compile(rf"\.?{re.escape(stem.name)}({_MARK}[0-9a-f]+)?\.sock")
+    with contextlib.suppress(OSError):
+        return sorted(path for path in stem.parent.iterdir() if own.fullmatch(path.name) and path.is_socket())
+    return []
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +90,6 @@ class _Streams:
         self.preferred = plugin.preferred
         self.allocate, self.pre_start = plugin.allocate, plugin.pre_start
         self.count = 0
-        self._kubelet = 0
         self._plugin = plugin
         self._told = told
         self._lock = threading.Lock()
@@ -85,38 +98,46 @@ class _Streams:
         _log.debug("kubelet dialled for %s", self._plugin.resource)
         return self._plugin.options()
 
-    def reset_count(self) -> None:
-        """Reset the count, so that only streams of the new kubelet count."""
-        with self._lock:
-            self._kubelet += 1
-            self.count = 0
-
     def watch(self, stopped: StopSignal) -> Iterator[Sequence[OfferedDevice]]:
-        counted, kubelet = False, self._kubelet
+        counted = False
         _log.debug("kubelet opened its stream of %s", self._plugin.resource)
         try:
             for devices in self._plugin.watch(stopped):
                 yield devices
                 if not counted:  # gRPC asks for the next list once this one is sent
                     counted = True
-                    self._add(1, kubelet)
+                    self._add(1)
         finally:
             if counted:
-                self._add(-1, kubelet)
+                self._add(-1)
 
-    def _add(self, step: int, kubelet: int) -> None:
+    def _add(self, step: int) -> None:
         with self._lock:
-            if kubelet != self._kubelet:
-                return
             self.count += step
         self._told()
 
 
-class PluginSocket:
-    """The socket of one resource; one thread calls its methods.
+@dataclass(slots=True)
+class _ServedSocket:
+    """A server and the name of its socket; a name goes to kubelet once."""
 
-    Each server listens on a temporary name that is then renamed: gRPC deletes the path of a socket when it binds and,
-    some time later, when it stops, whoever owns that path by then.
+    name: str
+    path: Path
+    server: DevicePluginServer
+    streams: _Streams
+    registered: bool = False
+
+
+class PluginSocket:
+    """The socket of one resource, under a fresh name for each registration; one thread calls its methods.
+
+    Kubelet 1.37 knows a client by resource and socket. It answers a second Register of a socket with "device plugin
+    already connected", and forgets the client that it has: when that one's stream ends, the socket stays taken until
+    kubelet starts again (PluginConnected and deregisterClient in cm/devicemanager). A plugin that died a moment ago,
+    or an answer that came too late, is enough for that. Kubelets before 1.37 know a client by its resource.
+
+    Each server listens on a temporary name that is then renamed: a socket appears when it is served. gRPC deletes the
+    path that it has bound some time after its stop.
     """
 
     def __init__(
@@ -128,110 +149,111 @@ class PluginSocket:
         told: Callable[[], None] = lambda: None,
     ) -> None:
         self.plugin = plugin
-        self.name = socket_name(plugin.resource)
-        self.path = folder / self.name
-        self._made = 0
+        self._stem = folder / socket_stem(plugin.resource)
+        self._folder = folder
         self._loop = loop
         self._told = told
-        self._servers: list[tuple[DevicePluginServer, _Streams]] = []
-        self._own: FileIdentity | None = None
+        self._served: _ServedSocket | None = None
+        self._retired: list[_ServedSocket] = []
 
     @property
     def streams(self) -> int:
-        """The number of open streams to kubelet that have had their first list."""
-        return sum(streams.count for _, streams in self._servers)
+        """The number of kubelet's open streams, of the last name, that have had their first list."""
+        return self._served.streams.count if self._served is not None else 0
 
-    def await_kubelet(self) -> None:
-        """Serve, unless a server runs, and reset the count of streams, before a new kubelet dials.
+    def prepare(self) -> _ServedSocket:
+        """Serve under a name that kubelet has not heard, unless that is so already.
 
-        Raises:
-            PluginError: the socket is another process's, or cannot be made.
-        """
-        for _, streams in self._servers:
-            streams.reset_count()
-        if not self._servers:
-            self._serve()
-        self.keep()
-
-    def keep(self) -> bool:
-        """Make the socket again if it was deleted (open streams go on), and return whether it was.
+        The server of the last name goes on while kubelet has a stream of it: kubelets before 1.37 take the end of an
+        old stream for the end of the new client too.
 
         Raises:
-            PluginError: another process serves there now, or the socket cannot be made.
+            PluginError: another process serves this resource, or the socket cannot be made.
         """
-        found = FileIdentity.of(self.path)
-        if self._own is None or found == self._own:
-            return False
-        if found is not None and _answering(self.path) == os.getpid():
-            self._own = found  # touched, not replaced
-            return False
-        if len(self._servers) > 1:  # the first has kubelet's stream, the second has none and is replaced
-            self._servers.pop()[0].stop()
-        self._serve()
-        return True
+        served = self._served
+        if served is not None and not served.registered and served.path.is_socket():
+            return served
+        if served is not None:
+            self._served = None
+            _unlink(served.path)
+            self._retired.append(served)
+            self.stop_retired()
+        self._served = self._serve()
+        return self._served
+
+    def fresh_name(self) -> str:
+        """Return a name for one registration, relative to kubelet's folder. Raises as `prepare` does."""
+        served = self.prepare()
+        served.registered = True
+        return served.name
+
+    def stop_retired(self) -> None:
+        """Stop the servers of earlier names that kubelet has no stream of any more."""
+        for served in [served for served in self._retired if not served.streams.count]:
+            self._retired.remove(served)
+            served.server.stop()
 
     def close(self) -> None:
-        """End all streams and remove the socket, unless it is another process's by now."""
-        ours = self._own is not None and FileIdentity.of(self.path) == self._own
-        self._own = None
-        if ours:
-            with contextlib.suppress(OSError):
-                self.path.unlink()
-                self.path.parent.rmdir()
-        self._end(wait_s=_PROBE_S)
+        """End all streams, remove the socket, and the folder with the last one."""
+        all_served = [*self._retired, *([self._served] if self._served is not None else [])]
+        self._served, self._retired = None, []
+        ended = [served.server.stop() for served in all_served]
+        for served in all_served:
+            _unlink(served.path)
+        with contextlib.suppress(OSError):
+            self._stem.parent.rmdir()
+        wait(ended, _PROBE_S)
 
-    def _serve(self) -> None:
-        self._made += 1
-        temp = self.path.with_name(f".{self.path.name}.{self._made}")
+    def _serve(self) -> _ServedSocket:
+        path = self._stem.with_name(f"{self._stem.name}{_MARK}{secrets.token_hex(_TOKEN_BYTES)}.sock")
+        temp = path.with_name(f".{path.name}")
         if len(os.fsencode(temp)) > _MOST_PATH:
-            raise PluginError(
-                f"cannot listen on {self.path}: {temp} is longer than a socket's path may be ({_MOST_PATH})"
-            )
+            raise PluginError(f"cannot listen on {path}: {temp} is longer than a socket's path may be ({_MOST_PATH})")
         try:
-            self.path.parent.mkdir(exist_ok=True)
+            path.parent.mkdir(exist_ok=True)
         except OSError as error:
-            raise PluginError(f"cannot make the folder {self.path.parent}: {error}") from error
-        _refuse_foreign(self.path, self._own)
+            raise PluginError(f"cannot make the folder {path.parent}: {error}") from error
+        for other in sockets_of(self._folder, self.plugin.resource):
+            _remove_dead(other)
         streams = _Streams(self.plugin, self._told)
         try:
             server = DevicePluginServer(streams, address=f"unix://{temp}", loop=self._loop, options=_OPTIONS)
         except RuntimeError as error:
-            raise self._unmade(error) from error
+            raise _unmade(path, error) from error
         try:
-            temp.rename(self.path)
+            temp.rename(path)
         except OSError as error:
             server.stop()
-            raise self._unmade(error) from error
-        self._own = FileIdentity.of(self.path)
-        self._servers.append((server, streams))
-
-    def _unmade(self, error: Exception) -> PluginError:
-        return PluginError(
-            f"cannot make the socket {self.path}: {error}; the plugin must be able to write to kubelet's folder"
-        )
-
-    def _end(self, wait_s: float) -> None:
-        ended = [server.stop() for server, _ in self._servers]
-        self._servers = []
-        wait(ended, wait_s)
+            raise _unmade(path, error) from error
+        return _ServedSocket(f"{path.parent.name}/{path.name}", path, server, streams)
 
 
-def _refuse_foreign(path: Path, own: FileIdentity | None) -> None:
-    """Refuse a path where another process answers; the socket of a dead process is no problem."""
-    found = FileIdentity.of(path)
-    if found is None or found == own:
-        return
-    if not stat.S_ISSOCK(path.lstat().st_mode):
-        raise PluginError(f"cannot listen on {path}: it is not a socket; move the file away")
+def listens(path: Path) -> bool:
+    """Return whether a process listens on a socket."""
+    return _answering(path) is not None
+
+
+def _unlink(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        path.unlink()
+
+
+def _unmade(path: Path, error: Exception) -> PluginError:
+    return PluginError(f"cannot make the socket {path}: {error}; the plugin must be able to write to kubelet's folder")
+
+
+def _remove_dead(path: Path) -> None:
+    """Remove the socket of a dead plugin, and refuse to serve beside a living one."""
     pid = _answering(path)
-    if pid is None or (pid == os.getpid() and own is not None):  # our own socket, whose metadata changed
+    if pid is None:
+        _unlink(path)
         return
     try:
         name = Path(f"/proc/{pid}/comm").read_text().strip()
     except OSError:
         name = "its name is hidden"
     raise PluginError(
-        f"cannot listen on {path}: another process ({name}, pid {pid}) answers there; "
+        f"cannot listen beside {path}: another process ({name}, pid {pid}) answers there; "
         "end it, or give this one other resource names"
     )
 

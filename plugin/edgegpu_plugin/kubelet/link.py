@@ -15,7 +15,7 @@ from edgegpu_base.process.inotify import folder_watch
 from edgegpu_base.process.realtime import RealtimePriority
 from edgegpu_plugin.errors import PluginError
 from edgegpu_plugin.kubelet.device_plugin import OPTIONS, ResourcePlugin
-from edgegpu_plugin.kubelet.endpoint import FileIdentity, PluginSocket
+from edgegpu_plugin.kubelet.endpoint import FileIdentity, PluginSocket, listens
 from edgegpu_plugin.kubelet.pods import status_of
 from edgegpu_plugin.pb import Registration, RegistrationCaller, ServingLoop, channel
 
@@ -35,7 +35,7 @@ _LOST_GRACE_S = 0.5
 _FIRST_RETRY_S, _LAST_RETRY_S = 0.01, 5.0
 _SETTLED = 5
 """How many times rarer the folder is checked while all is registered. A check costs 0.3 ms, and inotify reports what
-changes. Only a folder that was mounted over and a deleted socket of ours need a check."""
+changes. Only a folder that was mounted over needs a check."""
 
 _SAY_AGAIN_S = 60.0
 
@@ -143,8 +143,8 @@ class KubeletLink:
         if not ready or found is None:
             self._say_missing()
             self._urgency.give_back_late()
-            if ready and self._kubelet is None:
-                self._await_kubelet()
+            if ready:
+                self._prepare()
             return self._poll_s
         if self._is_new(found, made):
             if self._kubelet is not None:
@@ -187,9 +187,10 @@ class KubeletLink:
             return True
         return any(endpoint.streams == 0 for endpoint in self._endpoints)
 
-    def _await_kubelet(self) -> None:
+    def _prepare(self) -> None:
         for endpoint in self._endpoints:
-            endpoint.await_kubelet()
+            endpoint.prepare()
+            endpoint.stop_retired()
 
     def _start_over(self, found: FileIdentity, started_wall: float) -> None:
         """Begin the registration of all resources with a new kubelet."""
@@ -197,24 +198,22 @@ class KubeletLink:
         self._urgency.take()
         self._began_wall = max(found.ctime_ns / 1e9, started_wall)
         self._announced = False
-        self._await_kubelet()
+        self._prepare()
         self._kubelet = found
         self._pending = set(self._endpoints)
         self._lost_at.clear()
         self._failures, self._retry_at = 0, 0.0
 
     def _keep_up(self) -> None:
-        """Keep our sockets in place, and register a resource again when kubelet has closed its stream."""
+        """Register a resource again when kubelet has closed its stream."""
         now = time.monotonic()
         for endpoint in self._endpoints:
-            if endpoint.keep():
-                _log.warning("%s was deleted by somebody: made again", endpoint.path)
+            endpoint.stop_retired()
             if endpoint in self._pending or endpoint.streams:
                 self._lost_at.pop(endpoint, None)
             elif now >= self._lost_at.setdefault(endpoint, now + _LOST_GRACE_S):
                 _log.warning("kubelet has no stream of %s: registering again", endpoint.plugin.resource)
                 self._urgency.take()
-                endpoint.await_kubelet()
                 self._lost_at.pop(endpoint)
                 self._pending.add(endpoint)
                 self._began_wall = time.time()
@@ -222,13 +221,17 @@ class KubeletLink:
 
     def _register(self) -> None:
         """Register all pending resources at the same time; those that fail stay pending."""
+        if self._failures and not listens(self._socket):  # a name is not spent on a kubelet that is down
+            self._prepare()
+            self._postpone("nobody listens on its socket")
+            return
         with contextlib.closing(channel(str(self._socket))) as link:
             self._link = link
             caller = RegistrationCaller(link)
             asked = {
                 endpoint: self._executor.submit(
                     caller.register,
-                    Registration(endpoint.name, endpoint.plugin.resource, OPTIONS),
+                    Registration(endpoint.fresh_name(), endpoint.plugin.resource, OPTIONS),
                     _REGISTER_TIMEOUT_S,
                 )
                 for endpoint in self._pending
@@ -245,10 +248,13 @@ class KubeletLink:
                     self._lost_at[endpoint] = time.monotonic() + _DIAL_GRACE_S
             self._link = None
         if self._pending and not self._stopping.is_set():
-            names = " and ".join(sorted(endpoint.plugin.resource for endpoint in self._pending))
-            self._waiting.say(f"waiting for kubelet to take {names}: {why}")
-            self._failures += 1
-            self._retry_at = time.monotonic() + min(_LAST_RETRY_S, _FIRST_RETRY_S * 2 ** min(self._failures, 10))
+            self._postpone(why)
+
+    def _postpone(self, why: str) -> None:
+        names = " and ".join(sorted(endpoint.plugin.resource for endpoint in self._pending))
+        self._waiting.say(f"waiting for kubelet to take {names}: {why}")
+        self._failures += 1
+        self._retry_at = time.monotonic() + min(_LAST_RETRY_S, _FIRST_RETRY_S * 2 ** min(self._failures, 10))
 
     def _announce(self) -> None:
         if self._announced or self._pending or any(endpoint.streams == 0 for endpoint in self._endpoints):

@@ -1,7 +1,7 @@
 """The embedded kubelet's device manager: what is offered, what is taken, and which devices a container gets.
 
-It does the same as that of Kubernetes 1.33 (pkg/kubelet/cm/devicemanager), in the same order and with the same texts;
-where Go iterates over a map or a set, the order comes from a random source.
+It does the same as that of Kubernetes 1.33 to 1.37 (pkg/kubelet/cm/devicemanager), in the same order and with the same
+texts; where Go iterates over a map or a set, the order comes from a random source.
 """
 
 import random
@@ -69,6 +69,8 @@ class DeviceManager:
         self._lock = threading.RLock()
         self._bookings = Bookings()
         self._endpoints: dict[str, PluginClient] = {}
+        self._connected: dict[str, dict[str, PluginClient]] = {}
+        """The plugins that kubelet takes for connected, by resource and socket; before 1.37 one of each resource."""
         self._healthy: dict[str, set[str]] = {}
         self._unhealthy: dict[str, set[str]] = {}
         self._allocated: dict[str, set[str]] = {}
@@ -82,8 +84,16 @@ class DeviceManager:
         self._allocated = self._bookings.by_resource()
 
     def connected(self, resource: str, endpoint: PluginClient) -> None:
-        """Store a plugin that has registered."""
+        """Store a plugin that has registered.
+
+        Raises:
+            DeviceError: a plugin at this socket counts as connected (from 1.37 on).
+        """
         with self._lock:
+            connected = self._connected.setdefault(resource, {})
+            if endpoint.socket and endpoint.socket in connected:
+                raise DeviceError(f"device plugin already connected: {endpoint.socket}")
+            connected[endpoint.socket] = endpoint
             self._endpoints[resource] = endpoint
 
     def listed(self, resource: str, devices: Sequence[OfferedDevice]) -> None:
@@ -93,14 +103,19 @@ class DeviceManager:
             self._unhealthy[resource] = {device.id for device in devices if not device.healthy}
             self._save()
 
-    def disconnected(self, resource: str) -> None:
-        """Mark the devices of a plugin that has gone as unhealthy at once."""
+    def disconnected(self, resource: str, socket: str) -> None:
+        """Mark the devices of the last plugin that has gone as unhealthy at once; before, another takes its place."""
         with self._lock:
-            endpoint = self._endpoints.get(resource)
-            if endpoint is not None:
-                self._unhealthy.setdefault(resource, set()).update(self._healthy.get(resource, ()))
-                self._healthy[resource] = set()
-                endpoint.stopped_at_s = time.monotonic()
+            connected = self._connected.get(resource, {})
+            endpoint = connected.pop(socket, None)
+            if endpoint is None:
+                return
+            endpoint.stopped_at_s = time.monotonic()
+            if connected:
+                self._endpoints[resource] = self._order.choice(list(connected.values()))
+                return
+            self._unhealthy.setdefault(resource, set()).update(self._healthy.get(resource, ()))
+            self._healthy[resource] = set()
 
     def capacity(self) -> NodeDevices:
         """Return what the node offers; resources whose plugin has been away for too long are dropped."""

@@ -30,6 +30,8 @@ class PluginClient:
     caller: DevicePluginCaller | None = None
     options: DevicePluginOptions | None = None
     stopped_at_s: float | None = None
+    socket: str = ""
+    """The socket's path where kubelet knows plugins by it (from 1.37 on); empty before."""
 
     def preferred(self, asked: PreferredRequest) -> set[str]:
         """Return the plugin's preferred devices; empty if it does not offer the call. Raises DeviceError."""

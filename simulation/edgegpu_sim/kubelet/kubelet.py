@@ -18,6 +18,8 @@ from edgegpu_sim.kubelet.reports import ApiReports, NodeStatus
 from edgegpu_sim.kubelet.runtime import Runtime
 from edgegpu_sim.kubelet.statics import is_mirror, keep_mirrors, mirror_of, static_pod
 
+_BY_SOCKET = 37
+"""The minor version from which on kubelet knows device plugins by their sockets."""
 _TERMINAL = {"Succeeded", "Failed"}
 _LOOK_S = 0.5
 _DOWN_S = 0.1
@@ -38,6 +40,8 @@ class KubeletSettings:
     grace_s: float = 300.0
     """How long the capacity of a plugin that has gone is kept."""
     most_pods: int = 110
+    minor: int = 37
+    """The minor version of Kubernetes 1: from 37 on a socket's name is taken while its plugin counts as connected."""
     keeps_last: bool = False
     """Whether the pod admitted last keeps its devices after its end until another is admitted, as in 1.22 and 1.24."""
 
@@ -80,7 +84,9 @@ class SimKubelet:
             keeps_last=settings.keeps_last,
         )
         self._reports = ApiReports(self._registry, self._api_pod)
-        self._registration = RegistrationServer(self.devices_folder, self._manager)
+        self._registration = RegistrationServer(
+            self.devices_folder, self._manager, by_socket=settings.minor >= _BY_SOCKET
+        )
         self._resources = PodResourcesServer(self.resources_folder, self._manager, self.pods)
         self._status = NodeStatus(
             self._registry,
@@ -88,6 +94,7 @@ class SimKubelet:
             capacity=self._manager.capacity,
             period_s=settings.status_period_s,
             most_pods=settings.most_pods,
+            version=f"v1.{settings.minor}.0+sim",
         )
         self._thread = threading.Thread(target=self._run, name=f"kubelet {settings.node}")
         self._thread.start()

@@ -101,12 +101,20 @@ class NodeStatus:
     """The Node's status, checked every `period_s` and written after a change and as a heartbeat."""
 
     def __init__(
-        self, registry: Registry, name: str, *, capacity: Callable[[], NodeDevices], period_s: float, most_pods: int
+        self,
+        registry: Registry,
+        name: str,
+        *,
+        capacity: Callable[[], NodeDevices],
+        period_s: float,
+        most_pods: int,
+        version: str,
     ) -> None:
         self._registry = registry
         self._name = name
         self._capacity = capacity
         self._period_s = period_s
+        self._version = version
         self._base = {"cpu": "8", "memory": "32Gi", "pods": str(most_pods)}
         self._removed: set[str] = set()
         self._stop = threading.Event()
@@ -155,5 +163,5 @@ class NodeStatus:
             "capacity": {**self._base, **zero, **{name: str(count) for name, count in offered.capacity.items()}},
             "allocatable": {**self._base, **zero, **{name: str(count) for name, count in offered.allocatable.items()}},
             "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}, {"type": "Hostname", "address": self._name}],
-            "nodeInfo": {"kubeletVersion": "v1.33.0+sim", "containerRuntimeVersion": "containerd://2.1.0-sim"},
+            "nodeInfo": {"kubeletVersion": self._version, "containerRuntimeVersion": "containerd://2.1.0-sim"},
         }

@@ -11,7 +11,7 @@ import pytest
 from kits.fault import CARD, CORE, MEMORY, UNITS, Box, Process
 
 from edgegpu_plugin.cards.inventory_store import InventoryStore, SavedInventory
-from edgegpu_plugin.kubelet.endpoint import socket_name
+from edgegpu_plugin.kubelet.endpoint import socket_stem
 from edgegpu_sim.driver import make_card
 
 if TYPE_CHECKING:
@@ -145,19 +145,19 @@ def test_a_second_process_on_the_node(sound: Box) -> None:
     assert line == f"cannot make {sound.root}/run/plugin.sock: another edgegpu-plugin answers there; stop it first"
     sound.set("paths", run=str(sound.root / "run2"))
     line = last_line(sound.start(), FAILED)
-    assert f"/{socket_name(MEMORY)}: another process (python" in line or f"/{socket_name(CORE)}: another" in line
+    assert f"cannot listen beside {sound.kubelet.folder}/" in line
+    assert socket_stem(MEMORY) in line or socket_stem(CORE) in line
     assert f"pid {first.pid})" in line
     assert first.status()["kubelet"]["registered"]
     assert sound.kubelet.streams == streams, "kubelet was sent nothing"
     first.stop()
 
 
-def test_something_else_where_our_socket_belongs(sound: Box) -> None:
-    path = sound.kubelet.folder / socket_name(CORE)
-    path.parent.mkdir(exist_ok=True)
-    path.mkdir(parents=True)
+def test_something_else_where_our_sockets_belong(sound: Box) -> None:
+    path = (sound.kubelet.folder / socket_stem(CORE)).parent
+    path.write_text("")
     line = last_line(sound.start(), FAILED)
-    assert line == f"cannot listen on {path}: it is not a socket; move the file away"
+    assert line == f"cannot make the folder {path}: [Errno 17] File exists: '{path}'"
     assert path.exists()
     assert sound.sockets() == []
 

@@ -86,13 +86,26 @@ def test_a_machine_without_systemd(box: Box) -> None:
 
 
 def test_a_plugin_that_kubelet_does_not_know(box: Box) -> None:
-    box.status["kubelet"] = {"registered": False, "waiting_for": "kubelet.sock"}
-    box.expect("resources", CheckLevel.BROKEN, "waiting for kubelet.sock", "kubelet.folder")
+    box.status["kubelet"] = {"registered": False, "waiting_for": "waiting for kubelet's socket /k/kubelet.sock"}
+    text = "the plugin is not registered with kubelet: waiting for kubelet's socket /k/kubelet.sock"
+    box.expect("resources", CheckLevel.BROKEN, text, "kubelet.folder")
+
+
+def test_a_plugin_whose_socket_kubelet_takes_for_connected(box: Box) -> None:
+    why = (
+        "waiting for kubelet to take baidu.com/vcuda-core: unknown: device plugin already connected: /k/edgegpu/a.sock"
+    )
+    box.status["kubelet"] = {"registered": False, "waiting_for": why}
+    box.expect("resources", CheckLevel.BROKEN, "kubelet has dropped the plugin", "systemctl restart --no-block k3s")
 
 
 def test_a_node_that_offers_nothing(box: Box) -> None:
     box.api.objects["/api/v1/nodes/box-1"]["status"]["allocatable"] = {"baidu.com/vcuda-core": "100"}
-    box.expect("resources", CheckLevel.BROKEN, "no baidu.com/vcuda-memory, the plugin 58", "restart edgegpu-plugin")
+    text = (
+        "kubelet does not know the plugin, or has dropped it: the node offers no baidu.com/vcuda-memory, the plugin 58"
+    )
+    box.expect("resources", CheckLevel.BROKEN, text, "restart edgegpu-plugin")
+    box.expect("resources", CheckLevel.BROKEN, text, "help: sudo systemctl restart --no-block k3s")
     box.expect("resources", CheckLevel.WARNING, "offers 100 baidu.com/vcuda-core, the plugin 200", "sleep 15; ")
 
 

@@ -18,7 +18,7 @@ import pytest
 from integration.linkkit import MODEL, WAIT_S, Box, Kubelet, until
 
 from edgegpu_core.inventory import Card
-from edgegpu_plugin.kubelet.endpoint import socket_name
+from edgegpu_plugin.kubelet.endpoint import socket_stem, sockets_of
 from edgegpu_plugin.pb import DevicePluginCaller, PreferredRequest
 
 
@@ -134,21 +134,57 @@ def test_a_failing_allocator_never_makes_the_preference_fail(
     assert any(record.exc_info for record in caplog.records if record.levelno == logging.ERROR)
 
 
-def test_deleted_sockets_come_back_without_cutting_streams(
-    box: Box, kubelets: Callable[[], Kubelet], folder: Path
+@pytest.mark.parametrize("wipe", [False, True], ids=["sockets", "folder"])
+def test_deleted_sockets_cut_no_streams_and_the_next_registration_makes_new_ones(
+    box: Box, kubelets: Callable[[], Kubelet], folder: Path, *, wipe: bool
 ) -> None:
     kubelet = kubelets()
     kubelet.wait(Kubelet.has_both)
     box.wait_registrations(1)
     for path in folder.glob("edgegpu/*.sock"):
         path.unlink()
-    for resource in (MODEL.memory_resource, MODEL.core_resource):
-        until((folder / socket_name(resource)).exists)
-        assert kubelet.caller(resource).options(WAIT_S).pre_start_required
+    if wipe:
+        (folder / "edgegpu").rmdir()
     box.device_list.set(())
     kubelet.wait(lambda k: not any(k.lists.values()))
     assert kubelet.streams == {MODEL.memory_resource: 2, MODEL.core_resource: 2}
     assert len(box.registered) == 1
+    kubelet.drop(MODEL.core_resource)
+    box.wait_registrations(2)
+    assert [path.name for path in sockets_of(folder, MODEL.core_resource)] == [
+        Path(kubelet.names[MODEL.core_resource][-1]).name
+    ]
+
+
+def test_each_registration_has_a_socket_of_its_own(box: Box, kubelets: Callable[[], Kubelet], folder: Path) -> None:
+    """Kubelet 1.37 refuses a second Register of a socket and forgets the plugin that it has there."""
+    kubelet = kubelets()
+    kubelet.wait(Kubelet.has_both)
+    for count in (2, 3, 4):
+        box.wait_registrations(count - 1)
+        kubelet.drop(MODEL.core_resource)
+        box.wait_registrations(count)
+        kubelet.wait(lambda k, count=count: k.streams[MODEL.core_resource] == count)  # type: ignore[misc]
+    assert len(set(kubelet.names[MODEL.core_resource])) == 4
+    assert len(kubelet.names[MODEL.memory_resource]) == 1
+    newest = {kubelet.names[resource][-1] for resource in (MODEL.memory_resource, MODEL.core_resource)}
+    assert {f"edgegpu/{path.name}" for path in (folder / "edgegpu").iterdir()} == newest
+
+
+def test_a_kubelet_that_serves_its_socket_anew_keeps_the_streams_it_has(
+    box: Box, kubelets: Callable[[], Kubelet], folder: Path
+) -> None:
+    """Kubelet listens anew in the same process when its registration server fails (serveWithRetry)."""
+    kubelet = kubelets()
+    kubelet.wait(Kubelet.has_both)
+    box.wait_registrations(1)
+    kubelet.listen_again()
+    box.wait_registrations(2)
+    kubelet.wait(lambda k: k.streams == {MODEL.memory_resource: 2, MODEL.core_resource: 2})
+    box.device_list.set(())
+    kubelet.wait(lambda k: not any(k.lists.values()))
+    kubelet.wait(lambda k: k.streams == {MODEL.memory_resource: 4, MODEL.core_resource: 4})
+    assert len(list(folder.glob("edgegpu/*"))) == 2
 
 
 def test_a_stream_that_kubelet_let_go_is_registered_again(box: Box, kubelets: Callable[[], Kubelet]) -> None:
@@ -196,33 +232,37 @@ def placed(path: Path) -> Path:
     return path
 
 
-def test_a_dead_socket_is_replaced(folder: Path, kubelets: Callable[[], Kubelet]) -> None:
+@pytest.mark.parametrize("mark", ["", "@0badcafe"], ids=["of an earlier release", "of a plugin that was killed"])
+def test_a_dead_socket_is_removed(folder: Path, kubelets: Callable[[], Kubelet], mark: str) -> None:
     kubelet = kubelets()
     with socket.socket(socket.AF_UNIX) as dead:
-        dead.bind(str(placed(folder / socket_name(MODEL.memory_resource))))
+        dead.bind(str(placed(folder / f"{socket_stem(MODEL.memory_resource)}{mark}.sock")))
     box = Box(folder)
     box.start()
     kubelet.wait(Kubelet.has_both)
     box.stop()
     assert box.error is None
+    assert not (folder / "edgegpu").exists()
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["at the start", "while it runs"])
 def test_a_socket_that_another_process_serves_is_refused(
     folder: Path, kubelets: Callable[[], Kubelet], *, late: bool
 ) -> None:
-    kubelets()
+    kubelet = kubelets()
     box = Box(folder)
     if late:
         box.start()
         box.wait_registrations(1)
-    path = placed(folder / socket_name(MODEL.core_resource))
+    path = placed(folder / f"{socket_stem(MODEL.core_resource)}@0badcafe.sock")
     code = "import socket,sys; s=socket.socket(socket.AF_UNIX); s.bind(sys.argv[1]+'.new'); s.listen(); import os\n"
     code += "os.rename(sys.argv[1]+'.new', sys.argv[1]); print('up', flush=True); sys.stdin.read()"
     with subprocess.Popen([sys.executable, "-c", code, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as foreign:
         assert foreign.stdout is not None
         assert foreign.stdout.readline() == b"up\n"
-        if not late:
+        if late:
+            kubelet.drop(MODEL.core_resource)  # at the next registration it is seen
+        else:
             box.start()
         box.join()
         foreign.send_signal(signal.SIGTERM)
@@ -232,25 +272,33 @@ def test_a_socket_that_another_process_serves_is_refused(
 
 def test_a_file_in_the_way_is_refused(folder: Path, kubelets: Callable[[], Kubelet]) -> None:
     kubelets()
-    placed(folder / socket_name(MODEL.core_resource)).write_text("")
+    (folder / "edgegpu").write_text("")
     box = Box(folder)
     box.start()
     box.join()
-    assert "is not a socket; move the file away" in str(box.error)
+    assert f"cannot make the folder {folder}/edgegpu: " in str(box.error)
 
 
 def test_custom_names_have_sockets_of_their_own() -> None:
-    assert socket_name("baidu.com/vcuda-memory") == "edgegpu/baidu.com_vcuda-memory.sock"
+    assert socket_stem("baidu.com/vcuda-memory") == "edgegpu/baidu.com_vcuda-memory"
     long = "a" * 60 + ".example.com/memory"
-    assert socket_name(long) != socket_name(long + "2")
-    assert len(socket_name(long)) < 70
+    assert socket_stem(long) != socket_stem(long + "2")
+    assert len(socket_stem(long)) < 60
+
+
+def test_sockets_of_a_resource_whose_name_begins_alike_are_no_others(tmp_path: Path) -> None:
+    for name in ("a.io_gpu@12.sock", "a.io_gpu.sock", "a.io_gpu-small@12.sock", "a.io_gpu.sock.old"):
+        with socket.socket(socket.AF_UNIX) as made:
+            made.bind(str(placed(tmp_path / "edgegpu" / name)))
+    (tmp_path / "edgegpu/a.io_gpu@34.sock").write_text("no socket")
+    assert [path.name for path in sockets_of(tmp_path, "a.io/gpu")] == ["a.io_gpu.sock", "a.io_gpu@12.sock"]
 
 
 def test_a_client_that_names_the_socket_as_authority_is_served(box: Box, kubelets: Callable[[], Kubelet]) -> None:
     """Kubelets before 1.24 send the path of the socket as :authority."""
-    kubelets()
+    kubelet = kubelets()
     box.wait_registrations(1)
-    path = box.folder / socket_name(MODEL.memory_resource)
+    path = box.folder / kubelet.names[MODEL.memory_resource][-1]
     with grpc.insecure_channel(f"unix://{path}", options=[("grpc.default_authority", str(path))]) as link:
         assert DevicePluginCaller(link).options(WAIT_S).preferred_allocation
 
