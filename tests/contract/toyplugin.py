@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
@@ -40,7 +41,7 @@ class ToyPlugin:
         self.allocations: list[frozenset[str]] = []
         self.starts: list[frozenset[str]] = []
         self._folder = folder
-        self._socket = f"{resource.replace('/', '-')}.sock"
+        self._socket = ""
         self._options = options or DevicePluginOptions(pre_start_required=True, preferred_allocation=True)
         self._changed = threading.Condition()
         self._devices = [OfferedDevice(f"toy-{i}") for i in range(count)]
@@ -48,9 +49,10 @@ class ToyPlugin:
         self._loop = ServingLoop(ThreadPoolExecutor(8))
         self._server: DevicePluginServer | None = None
 
-    def serve(self, *, socket: str = "") -> None:
-        """Serve, on another socket if the test says so, and register."""
-        self._socket = socket or self._socket
+    def serve(self, *, anew: bool = True) -> None:
+        """Serve and register, on a socket of a new name unless the test wants the last one."""
+        if anew:
+            self._socket = f"{self.resource.replace('/', '-')}-{secrets.token_hex(4)}.sock"
         path = self._folder / self._socket
         path.unlink(missing_ok=True)
         self._server = DevicePluginServer(self, address=f"unix://{path}", loop=self._loop)
