@@ -16,7 +16,7 @@ from edgegpu_base.kube import EventRecorder, Handlers, Json, KubeClient, KubeErr
 from edgegpu_base.process.clocks import boot_id
 from edgegpu_base.process.tasks import Task
 from edgegpu_core.deviceid import DeviceKind
-from edgegpu_core.injection import Injection
+from edgegpu_core.injection import Injection, NodeVersions
 from edgegpu_core.inventory import Card, usable
 from edgegpu_core.model import ModelError, ResourceModel
 from edgegpu_core.podview import PodView, pod_view
@@ -92,7 +92,7 @@ class NodePart:
         self._state_look = StateLook(self._tell_inside, self._isolation.folders)
         self.injector = self._injector(objects)
         self._kubelet_file = config.paths.state / "kubelet-version"
-        self.injector.learn_kubelet(_read_line(self._kubelet_file))
+        self.injector.learn_versions(NodeVersions(*_read_line(self._kubelet_file).split(" ", 1)))
         self._kubelet_pods = KubeletPods(node=name, objects=objects, folder=config.kubelet.folder / "pods")
         kubelet_facts = NodeKubeletFacts(
             model=model, kubelet=self._kubelet_pods, pod_resources=PodResources(config.kubelet.pod_resources)
@@ -158,7 +158,7 @@ class NodePart:
             self.nvml,
             run=config.paths.run,
             isolation=self._isolation,
-            ask_kubelet=lambda: _kubelet_version(objects, config.node_name),
+            ask_versions=lambda: _versions(objects, config.node_name),
         )
 
     def _kubelet_link(self, model: ResourceModel, kubelet_facts: NodeKubeletFacts) -> KubeletLink:
@@ -294,10 +294,10 @@ class NodePart:
 
     def _on_node(self, node: Json) -> Json:
         """Take kubelet's version from this machine's Node object, and save it for the next start without an API."""
-        self.injector.learn_kubelet(_version_in(node))
-        if self.injector.kubelet:  # an Allocate may have learned it first
+        self.injector.learn_versions(NodeVersions.of(node))
+        if self.injector.versions.kubelet:  # an Allocate may have learned it first
             try:
-                write_if_changed(self._kubelet_file, self.injector.kubelet + "\n")
+                write_if_changed(self._kubelet_file, _line(self.injector.versions))
             except EdgegpuError as error:
                 _LOG.warning("%s", error)
         return node
@@ -448,17 +448,18 @@ def _publisher(
     )
 
 
-def _kubelet_version(objects: KubeObjects, node: str) -> str:
-    """Return the version of this node's kubelet; empty when the API server does not give it."""
+def _versions(objects: KubeObjects, node: str) -> NodeVersions:
+    """Return the versions of this node's kubelet and runtime; empty when the API server does not give them."""
     try:
-        return _version_in(objects.get_node(node))
+        return NodeVersions.of(objects.get_node(node))
     except KubeError as error:
         _LOG.warning("cannot learn kubelet's version, by which cards come into containers: %s", error)
-        return ""
+        return NodeVersions()
 
 
-def _version_in(node: Json) -> str:
-    return str(((node.get("status") or {}).get("nodeInfo") or {}).get("kubeletVersion") or "")
+def _line(versions: NodeVersions) -> str:
+    """Return the line that is kept: kubelet's version, and the runtime's after a space."""
+    return f"{versions.kubelet} {versions.runtime}".rstrip() + "\n"
 
 
 def _read_line(path: Path) -> str:

@@ -96,7 +96,7 @@ def check_resources(probe: BoxProbe) -> CheckResult:
 
 def _registration(probe: BoxProbe, status: Mapping[str, Any]) -> Iterator[CheckProblem]:
     kubelet = status.get("kubelet") or {}
-    waiting_for = str(kubelet.get("waiting_for") or "kubelet").removeprefix("waiting for ")
+    waiting_for = str(kubelet.get("waiting_for") or "kubelet")
     if not kubelet.get("registered") and _TAKEN in waiting_for:
         yield broken(
             f"kubelet has dropped the plugin and refuses its registration until k3s starts again: {waiting_for}",

@@ -10,7 +10,7 @@ from kits.cli import CARD_0, CARD_1, pod
 from kits.doctor import Box
 from kits.doctorserver import CONTAINERD
 
-from edgegpu_core.injection import ContainerdSupport
+from edgegpu_core.injection import ContainerdSupport, NodeVersions
 from edgegpu_installer.doctor.verdict import CheckLevel
 
 if TYPE_CHECKING:
@@ -56,7 +56,10 @@ def test_an_nvidia_default_runtime_of_an_old_containerd(box: Box) -> None:
     )
     support = ContainerdSupport.of("config.toml", [tomllib.loads(text)])
     assert (support.default_runtime, support.systemd_cgroups) == ("nvidia", True)
-    assert (support.cdi, support.nvidia_runtime) == (False, False)  # its containers get device nodes
+    assert (support.has_cdi(NodeVersions()), support.nvidia_runtime) == (
+        False,
+        False,
+    )  # its containers get device nodes
     box.write("/var/lib/rancher/k3s/agent/etc/containerd/config.toml", text)
     by_nvidia(box, says("all"), runtime_class="")
     box.expect("visible", CheckLevel.WARNING, "container c0: it sees the cards", "void")

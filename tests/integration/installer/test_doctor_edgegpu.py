@@ -86,15 +86,13 @@ def test_a_machine_without_systemd(box: Box) -> None:
 
 
 def test_a_plugin_that_kubelet_does_not_know(box: Box) -> None:
-    box.status["kubelet"] = {"registered": False, "waiting_for": "waiting for kubelet's socket /k/kubelet.sock"}
+    box.status["kubelet"] = {"registered": False, "waiting_for": "kubelet's socket /k/kubelet.sock"}
     text = "the plugin is not registered with kubelet: waiting for kubelet's socket /k/kubelet.sock"
     box.expect("resources", CheckLevel.BROKEN, text, "kubelet.folder")
 
 
 def test_a_plugin_whose_socket_kubelet_takes_for_connected(box: Box) -> None:
-    why = (
-        "waiting for kubelet to take baidu.com/vcuda-core: unknown: device plugin already connected: /k/edgegpu/a.sock"
-    )
+    why = "kubelet to take baidu.com/vcuda-core: unknown: device plugin already connected: /k/edgegpu/a.sock"
     box.status["kubelet"] = {"registered": False, "waiting_for": why}
     box.expect("resources", CheckLevel.BROKEN, "kubelet has dropped the plugin", "systemctl restart --no-block k3s")
 
