@@ -16,14 +16,22 @@ PYTEST_ARGS ?=
 JOBS ?= $(shell expr $$(nproc) + 4)
 SPREAD = -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
+# The lab's versions, for `make lab` and all that runs on it: make e2e KUBERNETES=1.36 CONTAINERD=2.3. The newest by default.
+ifneq ($(KUBERNETES),)
+export EDGEGPU_LAB_KUBERNETES := $(KUBERNETES)
+endif
+ifneq ($(CONTAINERD),)
+export EDGEGPU_LAB_CONTAINERD := $(CONTAINERD)
+endif
+
 # Some machines forbid Python its cache of compiled files. Each of the thousands of processes that tests start would
 # compile the product again then.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup venv cc simdriver limiter demo test native shares gpu lint e2e box chaos bugs cloud fuzz bench lab lock env bundle clean
+.PHONY: help setup venv cc simdriver limiter demo test native shares gpu driver driver-pin lint e2e box chaos bugs cloud fuzz bench nightly lab lock env bundle clean
 
 help: ## list the commands
-	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 
 setup: cc venv ## check for a C compiler, make .venv (PYTHON=python3.12 chooses the Python)
 
@@ -44,10 +52,11 @@ limiter: venv ## build the limiter's two libraries (plugin/limiter) into build/l
 demo: cc venv simdriver ## run the scenarios on simulated cards, then a console until Ctrl-C (ONCE=1: without; DEMO_ARGS="--policy spread")
 	@$(PY) -m edgegpu_sim.demo --out build/demo.json $(if $(ONCE),--no-console) $(DEMO_ARGS)
 
-# What make cloud runs is ignored, and not only deselected: else each process reads those 1 900 tests first.
+# What make cloud runs is ignored, and not only deselected: else each process reads those 1 900 tests first. Nor does
+# each load schemathesis, which make cloud alone uses and pytest would import by itself.
 test: cc venv simdriver limiter ## run every tier that needs no root (TIERS=tests/unit: one; PYTEST_ARGS=-x)
-	@$(PY) -m pytest -m "not e2e and not gpu and not cloud and not sanitizer and not shares" $(SPREAD) \
-		--ignore=tests/integration/cloud $(PYTEST_ARGS) $(HAVE)
+	@$(PY) -m pytest -m "not e2e and not gpu and not driver and not cloud and not sanitizer and not shares" $(SPREAD) \
+		-p no:schemathesis --ignore=tests/integration/cloud $(PYTEST_ARGS) $(HAVE)
 
 native: cc venv simdriver limiter ## the C parts without a card: simulated driver, limiter, under sanitizers too (FULL=1, alone: every share)
 	@$(PY) -m pytest -m "not gpu and not shares" $(SPREAD) $(PYTEST_ARGS) tests/native
@@ -63,12 +72,22 @@ gpu: cc venv limiter ## on a machine with an NVIDIA card: nvidia-smi's formats, 
 	@$(PY) -m pytest -m gpu $(PYTEST_ARGS) tests/gpu
 	@$(PY) tests/gpu/limiter/run.py $(GPU_ARGS) || test $$? = 77
 
+# The folder's own kits come from tests/, the list of functions from tools/.
+DRIVER = PYTHONPATH=tests:tools $(PY) -m driver
+driver: cc venv simdriver limiter ## the limiter and the plugin over NVIDIA's own user-space, eight branches, without a card; root for all of it
+	@$(DRIVER).report --begin
+	@$(PY) -m pytest -m driver -n 2 --dist loadscope $(PYTEST_ARGS) tests/driver; status=$$?; \
+		$(DRIVER).report $(if $(WRITE),--document docs/box/drivers.md) && exit $$status
+
+driver-pin: venv ## pin the newest packages of these branches that Debian's archive has (tests/driver/pins.yaml)
+	@$(DRIVER).renew
+
 lint: venv ## style, types, import contracts, generated code, documents, shell, sizes
 	@tools/lint
 
-e2e: cc venv simdriver limiter ## run the tests on a real k3s (root; the lab's k3s where there is none)
+e2e: cc venv simdriver limiter ## run the tests on a real k3s (root; the lab's k3s where there is none; KUBERNETES=1.36: of that version)
 	@tools/setup root "make e2e"
-	@EDGEGPU_K3S='$(EDGEGPU_K3S)' $(PY) -m pytest -m e2e $(PYTEST_ARGS) tests/e2e
+	@EDGEGPU_K3S='$(EDGEGPU_K3S)' $(PY) -m pytest -m e2e $(PYTEST_ARGS) $(or $(E2E),tests/e2e)
 
 box: cc venv simdriver ## install, break and uninstall booted boxes (root): a twentieth of the faults, by the day; FULL=1: all, hours
 	@tools/setup root "make box"
@@ -89,7 +108,10 @@ fuzz: cc venv simdriver ## lie to an agent over its broker, and fuzz what reads 
 bench: cc venv simdriver limiter ## measure against the limits, best of three decides; writes build/bench/*.json (ONLY=placement, agent, cloud, limiter-cost, e2e: that part)
 	@$(PY) tests/bench/run.py $(if $(SLACK),--slack $(SLACK)) $(if $(E2E_RAN),--e2e-ran) $(ONLY)
 
-lab: ## make the lab's k3s from source (Go; minutes the first time)
+nightly: ## all turns of everything, hours: what was not seen for longest first; a table of what was last seen when (ONLY="box e2e"; LIST=1: the table alone)
+	@PYTHONPATH=tools python3 -m gate $(if $(LIST),seen,nightly $(ONLY))
+
+lab: ## make the lab's k3s from source (Go; minutes the first time; KUBERNETES=1.36 CONTAINERD=2.3: other versions)
 	@tests/lab/build.sh
 
 lock: venv ## resolve requirements/*.txt again, with hashes

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+from kits import reruns, results
 from kits.daily import files_of_the_day, today, turns
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.getoption(SEED, None) is None:
         setattr(config.option, SEED, secrets.randbelow(2**32))
+    results.record(config)
 
 
 def pytest_report_header(config: pytest.Config) -> str:
@@ -54,13 +56,25 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 @pytest.hookimpl(trylast=True)  # after the markers have chosen
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Where TEST_TURNS is set, leave out the files whose turn comes on another day, but for tests of each day."""
-    if turns() == 1:
+    """Where TEST_TURNS is set, leave out the files whose turn comes on another day, but for tests of each day.
+
+    A second run of what has failed has no turns, and takes no test of which the first run counts.
+    """
+    reruns.mark(items)
+    if reruns.is_rerun():
+        taken = [item for item in items if not reruns.reason_of(item)]
+    elif turns() == 1:
         return
-    theirs = files_of_the_day(str(item.path) for item in items if not item.get_closest_marker("daily"))
-    taken = [item for item in items if item.get_closest_marker("daily") or str(item.path) in theirs]
+    else:
+        taken = of_the_turn(items)
     config.hook.pytest_deselected(items=list(set(items) - set(taken)))
     items[:] = taken
+
+
+def of_the_turn(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Return the tests of the files whose turn it is, and those of each day."""
+    theirs = files_of_the_day(str(item.path) for item in items if not item.get_closest_marker("daily"))
+    return [item for item in items if item.get_closest_marker("daily") or str(item.path) in theirs]
 
 
 @pytest.hookimpl(trylast=True)

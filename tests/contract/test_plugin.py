@@ -128,7 +128,7 @@ def test_each_registration_has_a_socket_of_its_own(bed: Bed) -> None:
         bed.start_plugin(bed.nodes[0])
 
     earlier: set[str] = set()
-    restarts: list[Callable[[], None]] = [lambda: bed.restart_kubelet(bed.nodes[0]), restart_plugin, lambda: None]
+    restarts: list[Callable[[], object]] = [lambda: bed.restart_kubelet(bed.nodes[0]), restart_plugin, lambda: None]
     for restart in restarts:
         names = bed.wait(lambda: fresh_sockets(folder, earlier), what="two new sockets", timeout_s=START_S)  # noqa: B023
         earlier = earlier | names

@@ -11,6 +11,7 @@ from e2e.apireads import ApiReads
 from e2e.cluster import add_extender, grant
 from e2e.k3s import EXTENDER, K3s
 from e2e.plugin_node import PluginNode
+from e2e.testedrecord import TestedRecord
 from lab.labkit import down, missing, up_agent, up_server
 
 from edgegpu_sim.driver import SimCard
@@ -20,6 +21,11 @@ SERVER, AGENT = "gpu-one", "gpu-two"
 LOGS = ROOT / "build/e2e"
 NUMBERS = itertools.count(1)
 LACKS = missing() + missing("image")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Record what runs on which versions (build/e2e/tested.jsonl)."""
+    config.pluginmanager.register(TestedRecord())
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

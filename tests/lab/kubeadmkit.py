@@ -16,10 +16,14 @@ from lab.mkimage import write_image
 STANDIN = HERE / "standin"
 MANIFESTS = "/etc/kubernetes/manifests"
 MANIFEST = f"{MANIFESTS}/kube-scheduler.yaml"
-TEXT = (HERE / "kubeadm-scheduler.yaml").read_text()
-"""The manifest that kubeadm writes: made with `kubeadm init phase control-plane scheduler` of 1.33.13."""
-IMAGE, REFUSING = "registry.k8s.io/kube-scheduler:v1.33.13", "registry.k8s.io/kube-scheduler:v1.99.0"
+KUBERNETES = run([HERE / "labversion.py"]).stdout.split()[0]
+"""The lab's version, such as 1.37: the scheduler is of the same as the API server."""
+_PINS = [STANDIN / "versions" / f"{KUBERNETES}.{suffix}" for suffix in ("mod", "sum")]
+_RELEASE = next(line.split()[1] for line in _PINS[0].read_text().splitlines() if "k8s.io/kubernetes v" in line)
+IMAGE, REFUSING = f"registry.k8s.io/kube-scheduler:{_RELEASE}", "registry.k8s.io/kube-scheduler:v1.99.0"
 """The second one ends as soon as it is given a file."""
+TEXT = (HERE / "kubeadm-scheduler.yaml").read_text().replace("registry.k8s.io/kube-scheduler:v1.33.13", IMAGE)
+"""The manifest that kubeadm writes: made with `kubeadm init phase control-plane scheduler` of 1.33.13."""
 REFUSES = "this scheduler takes no file"
 RELEASE = "/opt/edgegpu/0.0.1"
 _SOURCE = HERE.parents[1]
@@ -49,7 +53,7 @@ def scheduler_binary() -> Path:
 
     8 s where the lab's programs were built before (same flags, same cache), else 4 to 6 minutes and 2 GB on two cores.
     """
-    pins = b"".join((STANDIN / name).read_bytes() for name in ("go.mod", "go.sum"))
+    pins = b"".join(path.read_bytes() for path in _PINS)
     folder = _lab() / "build"
     target = folder / f"kube-scheduler-{hashlib.sha256(pins).hexdigest()[:12]}"
     folder.mkdir(parents=True, exist_ok=True)
@@ -133,6 +137,7 @@ def _build(target: Path) -> None:
         raise LabError("kube-scheduler is built from source: Go 1.21 or newer is needed")
     flags = [
         "-mod=readonly",
+        f"-modfile={_PINS[0]}",
         "-trimpath",
         "-buildvcs=false",
         "-tags",

@@ -5,9 +5,10 @@ The script k3sdirect does the work; its head is its manual.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from lab.labrun import HERE, Completed, LabError, Process, missing, run, wait_until
 
@@ -16,10 +17,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "IMAGE",
+    "PROGRAMS",
     "Completed",
     "LabError",
     "Node",
     "Process",
+    "Programs",
     "down",
     "missing",
     "up_agent",
@@ -119,10 +122,37 @@ class Node:
         return path
 
 
+@dataclass(frozen=True, slots=True)
+class Programs:
+    """What a node runs on, as it says itself."""
+
+    kubernetes: str
+    containerd: str
+    k3s: str
+    cgroup: str
+
+    @classmethod
+    def of(cls, server: Node) -> Self:
+        """Return what a running server runs on."""
+        info = json.loads(server.kubectl("get", "node", server.name, "-o", "json").stdout)["status"]["nodeInfo"]
+        return cls(
+            kubernetes=info["kubeletVersion"].partition("+")[0],
+            containerd=info["containerRuntimeVersion"].removeprefix("containerd://").removeprefix("v"),
+            k3s="stand-in" if "stand-in" in server.exec("k3s", "--version").stdout else "k3s",
+            cgroup="v2" if Path("/sys/fs/cgroup/cgroup.controllers").exists() else "v1",
+        )
+
+
+PROGRAMS: set[Programs] = set()
+"""What the servers that this process has started run on."""
+
+
 def up_server(name: str, *k3s_args: str) -> Node:
     """Start a k3s server in namespaces and wait until it is Ready (12 to 20 s)."""
     run([HERE / "k3sdirect", "up", name, *k3s_args], timeout_s=300.0)
-    return Node(name, name)
+    server = Node(name, name)
+    PROGRAMS.add(Programs.of(server))
+    return server
 
 
 def up_agent(name: str, server: Node, *k3s_args: str) -> Node:

@@ -184,7 +184,8 @@ def test_turns_of_others_are_not_charged(make: Make, compute: Path, driver: SimD
     for _ in range(TRIES):
         containers = [make(30), make(40)]
         with _controlled(driver, card, "strict", {containers[0].folder: 30, containers[1].folder: 40}):
-            seen.append(_shares(compute, containers, 100 * US, 50, seconds=SETTLE_S + 1.5))
+            # 4 s: what a bucket saves up for a program that was kept waiting (50 ms) is less than POINTS of them.
+            seen.append(_shares(compute, containers, 100 * US, 50, seconds=SETTLE_S + 4))
         assert not above(seen[-1], [30, 40]), seen
         if seen[-1][1] >= 30:
             return
@@ -261,7 +262,7 @@ def test_a_charge_is_taken_until_its_moment_and_none_that_is_too_far(
         container = make(20)
         until_ms = int((time.monotonic() + valid_s) * 1000)
         container.limit((card, 1024), core=20, charge=Charge(250, until_ms))
-        seen.append(_shares(compute, [container], MS, 1, seconds=0.6)[0])
+        seen.append(_shares(compute, [container], MS, 1, seconds=3)[0])
         assert seen[-1] <= (4 * 20 if is_taken else 20) + POINTS, seen  # a fourth is charged
         if seen[-1] > (40 if is_taken else 5):
             return

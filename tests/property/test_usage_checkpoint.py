@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import pytest
-from property.orders import reached
+from property.orders import walk
 
 LIMIT = 2
 HELD = 2
@@ -108,14 +108,14 @@ def _next(world: World, rules: Rules) -> Iterator[World]:
             yield world.put(index, {"kills": world.kills - 1}, alive=False)
 
 
-def _reached(rules: Rules) -> set[World]:
-    """Return all that can be."""
+def _walk(rules: Rules) -> Iterator[World]:
+    """Yield all that can be."""
     begin = World(tuple(Actor(kind, FIRST[kind]) for kind in ALL), kills=1)
-    return reached(begin, lambda world: _next(world, rules))
+    return walk(begin, lambda world: _next(world, rules))
 
 
 def test_in_no_order_the_limit_is_passed_and_nobody_waits_for_ever() -> None:
-    found = _reached(Rules())
+    found = set(_walk(Rules()))
     assert not [world for world in found if world.held > LIMIT or world.counted > LIMIT]
     for world in found:
         left = [index for index, one in enumerate(world.actors) if one.alive and one.at != "end"]
@@ -124,7 +124,7 @@ def test_in_no_order_the_limit_is_passed_and_nobody_waits_for_ever() -> None:
 
 
 def test_what_is_aside_makes_room_and_comes_back_where_there_is_some() -> None:
-    found = _reached(Rules())
+    found = set(_walk(Rules()))
     over = [world for world in found if world.kills == 1 and all(one.at == "end" for one in world.actors)]
     assert {(world.on_card, world.aside, world.held) for world in over} == {
         (True, False, LIMIT),
@@ -136,4 +136,4 @@ def test_what_is_aside_makes_room_and_comes_back_where_there_is_some() -> None:
 
 @pytest.mark.parametrize("rules", [Rules(one_at_a_time=False), Rules(counts_first=False), Rules(frees_first=False)])
 def test_the_model_sees_what_each_rule_is_for(rules: Rules) -> None:
-    assert any(world.held > LIMIT for world in _reached(rules))
+    assert any(world.held > LIMIT for world in _walk(rules))

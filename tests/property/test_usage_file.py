@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
-from property.orders import reached
+from property.orders import walk
 
 LIMIT = 2
 NOBODY = -1
@@ -113,9 +113,9 @@ def _next(world: World, rules: Rules) -> Iterator[World]:
             yield replace(world.put(index, alive=False, has=0), kills=world.kills - 1)
 
 
-def _reached(wants: tuple[int, ...], kills: int, rules: Rules) -> set[World]:
+def _walk(wants: tuple[int, ...], kills: int, rules: Rules) -> Iterator[World]:
     begin = World(NOBODY, tuple(Process("lock", one) for one in wants), kills)
-    return reached(begin, lambda world: _next(world, rules))
+    return walk(begin, lambda world: _next(world, rules))
 
 
 def _over(world: World) -> bool:
@@ -134,7 +134,7 @@ def _alone(world: World, index: int) -> World:
 
 @pytest.mark.parametrize(("wants", "kills"), [((1, 1, 1), 1), ((2, 1, 1), 1), ((2, 2), 2), ((1, 2, 2), 0)])
 def test_in_no_order_the_limit_is_passed_and_nothing_is_kept_for_the_dead(wants: tuple[int, ...], kills: int) -> None:
-    found = _reached(wants, kills, Rules())
+    found = set(_walk(wants, kills, Rules()))
     assert not any(map(_over, found))
     for world in found:
         living = [index for index, one in enumerate(world.processes) if one.alive]
@@ -148,4 +148,4 @@ def test_in_no_order_the_limit_is_passed_and_nothing_is_kept_for_the_dead(wants:
 
 @pytest.mark.parametrize("rules", [Rules(locks=False), Rules(counts_first=False)])
 def test_the_model_sees_a_race_and_what_is_taken_before_it_counts(rules: Rules) -> None:
-    assert any(map(_over, _reached((1, 1, 1), 1, rules)))
+    assert any(map(_over, _walk((1, 1, 1), 1, rules)))

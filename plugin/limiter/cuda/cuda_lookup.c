@@ -2,7 +2,8 @@
  *
  * The driver is asked first, with the program's own version and flags; the hook is chosen by the
  * pointer that it returned, since a name alone stands for functions of different arguments. A pointer
- * that is no known form of a function that we stand in is withheld: it could take memory unseen. */
+ * that is no known form of a function that we stand in is withheld: it could take memory unseen. A
+ * form that the list passes on is a known one. */
 #include <stdbool.h>
 
 #include "charge.h"
@@ -40,6 +41,15 @@ static bool same_stem(const char *name, const char *symbol)
 	return same == length && length == stem(symbol);
 }
 
+/* Whether the driver gave a form of this name that the list has. */
+static bool is_listed(const char *symbol, const void *given)
+{
+	for (int function = 0; function < FN_COUNT; function++)
+		if (same_stem(driver_names[function], symbol) && driver_find(function) == given)
+			return true;
+	return false;
+}
+
 /* What the program gets for what the driver gave; NULL: nothing. */
 static void *stand_in(const char *symbol, void *given)
 {
@@ -56,7 +66,7 @@ static void *stand_in(const char *symbol, void *given)
 		if (driver_find(function) == given)
 			return hooked_functions[i].hook;
 	}
-	return guarded ? NULL : given;
+	return guarded && !is_listed(symbol, given) ? NULL : given;
 }
 
 #define NAME_MAX 256			/* no function's name is longer */

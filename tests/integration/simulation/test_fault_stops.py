@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import grpc
 import pytest
+from kits.daily import of_the_day
 from kits.fault import CARD, MEMORY, STOP_S, WAIT_S, Box, mute_server
 
 from edgegpu_base.errors import EdgegpuError
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MOMENTS = 30
+DAYS = 3
+"""So many days of runs see all moments; with TEST_FULL=1 one does."""
 LONGEST_S = 1.5
 """A start takes about one second."""
 
@@ -58,19 +61,20 @@ def end_at(box: Box, moment_s: float) -> None:
 
 
 def test_at_any_moment_of_the_start(short_tmp: Path, simdriver_build: Path) -> None:
-    moments = [0.0, *(random.Random(7).uniform(0, LONGEST_S) for _ in range(MOMENTS - 1))]
+    draw = random.Random(7)
+    moments = [0.0, *(draw.uniform(0, LONGEST_S) for _ in range(MOMENTS - 1))]
 
-    def attempt(number: int) -> None:
-        folder = short_tmp / str(number)
+    def attempt(moment_s: float) -> None:
+        folder = short_tmp / f"moment{moments.index(moment_s)}"
         folder.mkdir()
         box = sound(folder, simdriver_build)
         try:
-            end_at(box, moments[number])
+            end_at(box, moment_s)
         finally:
             box.close()
 
     with ThreadPoolExecutor(3) as pool:
-        list(pool.map(attempt, range(MOMENTS)))
+        list(pool.map(attempt, of_the_day(moments, DAYS)))
 
 
 def test_after_a_kill_what_was_left_behind_is_no_hindrance(box: Box) -> None:

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
+PLUGINS = "pytest_timeout,_hypothesis_pytestplugin"  # the others take a second to load
+FEW_PLUGINS = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_PLUGINS": PLUGINS}
 PROBE = """
 from hypothesis import given, settings, strategies
 
@@ -35,7 +37,7 @@ def told(folder: Path, *words: str, **variables: str) -> str:
     command += ["--rootdir", str(ROOT), "--confcutdir", str(ROOT / "tests"), "-p", "conftest", *words]
     ran = subprocess.run(
         [*command, str(folder / "test_probe.py")],
-        env={**env, "PYTHONPATH": str(ROOT / "tests"), **variables},
+        env={**env, **FEW_PLUGINS, "PYTHONPATH": str(ROOT / "tests"), **variables},
         cwd=folder,
         capture_output=True,
         text=True,

@@ -1,0 +1,39 @@
+"""tools/tested_versions.py: the table of what ran where follows from the record alone."""
+
+from __future__ import annotations
+
+import tested_versions as tool
+
+OLD = tool.FileRun("2026-11-01", "v1.36.3", "2.3.7", "stand-in", "v1", "test_restarts.py", 3, 1, 0)
+NEW = tool.FileRun("2026-11-02", "v1.36.3", "2.3.7", "stand-in", "v1", "test_restarts.py", 4, 0, 2)
+NEWEST = tool.FileRun("2026-10-30", "v1.37.2", "2.4.2", "stand-in", "v1", "test_lab.py", 9, 1, 0)
+PAGE = f"words\n{tool.BEGIN}old\n{tool.END}more\n"
+
+
+def test_of_a_file_on_the_same_programs_the_latest_run_counts_wherever_it_stands() -> None:
+    assert tool.latest([NEW, NEWEST, OLD]) == [NEWEST, NEW]
+
+
+def test_two_minor_versions_are_compared_by_number() -> None:
+    newer = tool.FileRun("2026-11-02", "v1.100.0", "2.3.7", "stand-in", "v1", "test_restarts.py", 4, 0, 0)
+    assert tool.latest([NEW, newer]) == [newer, NEW]
+
+
+def test_a_record_is_read_as_it_was_written() -> None:
+    assert tool.read(tool.written([NEWEST, NEW])) == [NEWEST, NEW]
+
+
+def test_the_table_names_what_did_not_run_and_what_failed() -> None:
+    rows = tool.table([NEWEST, NEW, OLD]).splitlines()[2:]
+    assert rows == [
+        f"| v1.37.2 | 2.4.2 | stand-in | v1 |{' not run |' * 6} 1, failed: test_lab |",
+        f"| v1.36.3 | 2.3.7 | stand-in | v1 |{' not run |' * 4} {OLD.cell} | not run | 0 |",
+    ]
+    assert OLD.cell == "2026-11-01: 3 passed, **1 failed**"
+    assert NEW.cell == "2026-11-02: 4 passed, 2 skipped"
+
+
+def test_the_table_takes_the_place_between_the_marks_alone() -> None:
+    page = tool.put_in(PAGE, "rows")
+    assert page == f"words\n{tool.BEGIN}\nrows\n{tool.END}more\n"
+    assert tool.put_in(page, "rows") == page
