@@ -62,9 +62,16 @@ def _cdi_troubles(probe: BoxProbe, containerd: ContainerdSupport, versions: Node
     if not injection.passes_cdi(versions.kubelet):
         yield broken(f"{problem}: containers start without their cards", f"{_AUTO}; then delete the pods")
     elif not containerd.has_cdi(versions):
-        yield broken(problem, f"upgrade k3s to 1.29 or later; or {_AUTO}")
+        yield broken(problem, f"{_cdi_remedy(probe, containerd)}; or {_AUTO}")
     elif problem:
         yield broken(problem, f"set driver.cdi_folder in /etc/edgegpu/plugin.yaml to one of them; {_RESTART_PLUGIN}")
+
+
+def _cdi_remedy(probe: BoxProbe, containerd: ContainerdSupport) -> str:
+    if containerd.enable_cdi is False:
+        template = f"the template of {containerd.path} (*.toml.tmpl beside it) and what it imports"
+        return f"take enable_cdi = false out of {template}; {restart_k3s(probe)}"
+    return "upgrade k3s to 1.29 or later"
 
 
 def _versions(probe: BoxProbe) -> NodeVersions:
