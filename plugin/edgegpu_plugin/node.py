@@ -42,6 +42,7 @@ from edgegpu_plugin.kubelet.device_plugin import ResourcePlugin
 from edgegpu_plugin.kubelet.link import KubeletLink
 from edgegpu_plugin.kubelet.node_api import NodeKubeletFacts, NodePods
 from edgegpu_plugin.kubelet.pods import KubeletPods, PodResources
+from edgegpu_plugin.records.cluster_check import ClusterCheck
 from edgegpu_plugin.records.collector import Collector
 from edgegpu_plugin.records.node_state import NodeState, Snapshot
 from edgegpu_plugin.records.publisher import Publisher
@@ -72,6 +73,7 @@ class NodePart:
         objects, self._config = KubeObjects(client), config
         self._store = InventoryStore(config.paths.state)
         self._sharing_change = SharingChange(config.paths.state)
+        self._cluster_check = ClusterCheck(config.paths.state, config.kubelet.checkpoint)
         self._saved = self._store.load()
         model = replace(model, unit_mib=self._saved.unit_mib or model.unit_mib)
         self.state = NodeState(
@@ -205,6 +207,8 @@ class NodePart:
         self._past = {card.uuid: card for card in (*self._saved.gone, *everything)}
         self.injector.use_saved(everything)
         self.state.set_machine(self._past.values())  # NVML's answer will show which of them are gone
+        if everything:
+            self._cluster_check.kubelet_started()
         self._limit_offer(self.state.snapshot())  # before any card is offered, by NVML's thread too
         saved = usable(everything, self._config.exclude)
         if not saved:
@@ -251,7 +255,7 @@ class NodePart:
                 "checkpoint": self.state.checkpoint_problem,
                 "pods_by": self._kubelet_pods.source,
             },
-            "api": {"synced": self.pods.synced.is_set(), "problem": self.pods.problem or self.reconciler.last_error},
+            "api": {"synced": self.pods.synced.is_set(), "problem": self._api_problem()},
             "unit_mib": snapshot.view.model.unit_mib,
             "unit_wanted_mib": self.state.unit_wanted_mib,
             "cards": cards_part(snapshot, names),
@@ -260,6 +264,9 @@ class NodePart:
             "memory_use": self._memory_use.document(snapshot),
             "report_generation": self.publisher.generation,
         }
+
+    def _api_problem(self) -> str:
+        return self._cluster_check.problem or self.pods.problem or self.reconciler.last_error
 
     def _pods_part(self, snapshot: Snapshot) -> list[dict[str, Any]]:
         rows = pods_part(snapshot, self.reconciler.refused, self.reconciler.lost, self.reconciler.cardless)
@@ -375,9 +382,11 @@ class NodePart:
     def _kubelet_restarted(self) -> None:
         """Take up a new kubelet; if its k3s has the extender, the first lists that it gets are whole."""
         self.state.kubelet_restarted()
-        if (
-            self._device_list.is_limited
-        ):  # else nothing delays the registration, which kubelet's admissions do not wait for
+        self._cluster_check.kubelet_started()
+        if self._cluster_check.is_unknown:
+            self.pods.list_again(timeout_s=0)  # a watch that is open may say nothing for a minute
+        # else nothing delays the registration, which kubelet's admissions do not wait for
+        if self._device_list.is_limited or self._cluster_check.is_unknown:
             self._limit_offer(self.state.snapshot())
 
     def _before_report(self, snapshot: Snapshot) -> None:
@@ -400,11 +409,14 @@ class NodePart:
         """Offer only what pods hold while a change of this machine lets k3s run without the extender beside the plugin.
 
         A pod that waits for a card would otherwise be bound by the node's sum alone. An uninstall stops the plugin
-        after the restart of k3s, and an installation starts it before. Devices that pods hold stay healthy: a starting
+        after the restart of k3s, and an installation starts it before. A k3s that was removed and installed again has
+        no extender either, until `edgegpu install`. Devices that pods hold stay healthy: a starting
         kubelet fails pods that it admits anew while their devices are unhealthy.
         """
         only: frozenset[str] | None = None
-        if self._sharing_change.is_without_extender():
+        if not self._sharing_change.brings_extender():
+            self._cluster_check.heard(self.pods.last_contact)
+        if self._cluster_check.is_unknown or self._sharing_change.is_without_extender():
             if snapshot.view.waiting_containers():
                 return  # kubelet is giving devices to a pod that was placed before
             only = snapshot.view.ledger.ids()

@@ -40,7 +40,12 @@ class SharingChange:
             return False
         if said.get("op") in LEAVING:
             return True
-        comes = said.get("op") in COMING and said.get("restart") == "1" and self._starts_plugin()
+        return self._starts_plugin() and self.brings_extender()
+
+    def brings_extender(self) -> bool:
+        """Return whether a change is to restart k3s with the extender, and has not done so yet."""
+        said = self._read()
+        comes = said.get("state") in UNDER_WAY and said.get("op") in COMING and said.get("restart") == "1"
         return comes and not self._has_restarted(said)
 
     def _starts_plugin(self) -> bool:

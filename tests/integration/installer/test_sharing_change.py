@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from contract.bed import EmbeddedBed, pod
+from contract.bed import EmbeddedBed, phase, pod
 from contract.test_plugin import offered, runs, share, told
 from integration.clusterkit import Api, api
 
@@ -78,6 +78,41 @@ def test_a_plugin_that_an_installation_starts_offers_no_more_than_pods_hold_unti
     assert words.index("offering only what pods hold") < words.index("offering card 0")  # kubelet saw no free device
     (state / "tx/state").write_text("id=1\nop=install\nstate=VERIFYING\nrestart=1\nunit=k3s\ninvocation=a\n")
     bed.restart_kubelet("box")
+    offered(bed)
+
+
+REGISTERED = "registered with kubelet"
+
+
+def test_a_kubelet_that_begins_anew_gets_no_free_device_until_the_api_server_takes_the_account(
+    bed: EmbeddedBed,
+) -> None:
+    """So it is when k3s was removed and installed again: no extender in its scheduler, another cluster's accounts."""
+    box, api = bed.cluster.nodes["box"], bed.cluster.api
+    accounts, said_before = api.settings.tokens, len(box.log_path.read_text())
+    api.stop()
+    box.kubelet.stop()
+    (bed.devices_folder("box") / "kubelet_internal_checkpoint").unlink()
+    api.settings.tokens = {token: user for token, user in accounts.items() if user != "plugin:box"}
+    api.start()
+    box.kubelet.start()
+
+    def words() -> str:
+        return box.log_path.read_text()[said_before:]
+
+    bed.wait(lambda: REGISTERED in words(), what="the plugin has registered", timeout_s=20)
+    assert words().index("offering only what pods hold") < words().index(REGISTERED)
+    bed.apply(pod("waits", share(5)))
+    told(bed, "waits", "Insufficient baidu.com/vcuda-memory")
+    bed.kill_plugin("box")
+    said_before = len(box.log_path.read_text())
+    bed.start_plugin("box")
+    bed.wait(lambda: REGISTERED in words(), what="the next process has registered", timeout_s=20)
+    assert words().index("offering only what pods hold") < words().index(REGISTERED)
+    assert amounts(bed) == ("0", "0")
+    assert phase(bed, "waits") == "Pending"
+    api.settings.tokens = accounts  # as `edgegpu install` does
+    runs(bed, "waits")
     offered(bed)
 
 

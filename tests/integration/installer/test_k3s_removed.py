@@ -1,0 +1,75 @@
+"""An uninstall on a machine from which k3s was removed before: nobody is asked, and this machine is restored."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+from integration.previewkit import machine_of, never, release, server_box
+
+from edgegpu_installer.errors import InstallError
+from edgegpu_installer.layout import PLUGIN_UNIT, UNITS
+from edgegpu_installer.plan.site import leaving_site_of, site_of
+from edgegpu_installer.uninstall import Uninstallation
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from kits.facts import FakeBox
+
+PLUGIN = f"{UNITS}/{PLUGIN_UNIT}"
+DROP_IN = "/etc/rancher/k3s/config.yaml.d/90-edgegpu.yaml"
+FOREIGN = "/etc/rancher/k3s/edgegpu-scheduler.yaml"
+HOSTS = "/etc/edgegpu-was-here"
+INDEX = f"1 - - {PLUGIN}\n2 k - {DROP_IN}\n3 k f {FOREIGN}\n4 - f {HOSTS}\n"
+
+
+@pytest.fixture
+def box(tmp_path: Path) -> FakeBox:
+    made = server_box(tmp_path / "box")
+    kept = "/var/lib/edgegpu/baseline/000001.a"
+    for path in (PLUGIN, DROP_IN, FOREIGN, HOSTS, f"{kept}/3", f"{kept}/4"):
+        made.write(path, "x")
+    made.write(f"{kept}/index", INDEX)
+    return made
+
+
+def remove_k3s(box: FakeBox) -> None:
+    for path in (f"{UNITS}/k3s.service", "/usr/local/bin/k3s"):
+        box.layout.at(path).unlink()
+    for folder in ("/etc/rancher/k3s", "/var/lib/rancher/k3s"):
+        shutil.rmtree(box.layout.at(folder))
+
+
+def removal(box: FakeBox) -> Uninstallation:
+    return Uninstallation(
+        site=leaving_site_of(box.facts()), release=release(), machine=machine_of(box), verifier=never, agreed=True
+    )
+
+
+def test_where_k3s_is_there_it_is_asked_as_ever(box: FakeBox) -> None:
+    assert leaving_site_of(box.facts()) == site_of(box.facts())
+
+
+def test_only_a_removed_k3s_makes_an_installation_impossible_and_an_uninstall_not(box: FakeBox) -> None:
+    remove_k3s(box)
+    with pytest.raises(InstallError, match="no Kubernetes runs"):
+        site_of(box.facts())
+    assert leaving_site_of(box.facts()).is_removed
+
+
+def test_its_plan_restarts_no_k3s_and_brings_none_of_its_files_back(box: FakeBox) -> None:
+    remove_k3s(box)
+    preview = removal(box).preview()
+    paths = {change.path for change in preview.plan.files}
+    assert {PLUGIN, DROP_IN, HOSTS} <= paths
+    assert FOREIGN not in paths, "k3s has removed it with its folder"
+    assert preview.plan.restart is None
+    assert "k3s is not on this machine any more" in preview.cluster_changes.unseen
+
+
+def test_it_goes_as_far_as_any_other_without_a_cluster(box: FakeBox) -> None:
+    remove_k3s(box)
+    with pytest.raises(AssertionError, match="verifies nothing"):  # the verifier of the kit: so far it came
+        removal(box).run()
