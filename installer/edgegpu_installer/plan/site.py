@@ -72,7 +72,7 @@ class Site:
     manifest: str = ""
     manifest_mode: int = 0o600
     is_removed: bool = False
-    """Whether the Kubernetes that edgegpu was installed on is not on this machine any more; then `kind` says nothing."""
+    """Whether the Kubernetes of this machine was removed after the installation; then `kind` says nothing."""
     has_cards: bool
     cards: int = 0
     """The number of cards on this machine."""
