@@ -7,16 +7,21 @@ from typing import TYPE_CHECKING
 
 import pytest
 from integration.previewkit import machine_of, never, release, server_box
+from integration.transactionkit import UNIT, Bed, install, nothing
 
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.layout import PLUGIN_UNIT, UNITS
-from edgegpu_installer.plan.site import leaving_site_of, site_of
-from edgegpu_installer.uninstall import Uninstallation
+from edgegpu_installer.plan.site import Site, SiteKind, leaving_site_of, site_of
+from edgegpu_installer.transaction.states import TransactionState
+from edgegpu_installer.uninstall import Uninstallation, UninstallResult
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from kits.facts import FakeBox
+
+    from edgegpu_installer.changes import Deadline
 
 PLUGIN = f"{UNITS}/{PLUGIN_UNIT}"
 DROP_IN = "/etc/rancher/k3s/config.yaml.d/90-edgegpu.yaml"
@@ -69,7 +74,53 @@ def test_its_plan_restarts_no_k3s_and_brings_none_of_its_files_back(box: FakeBox
     assert "k3s is not on this machine any more" in preview.cluster_changes.unseen
 
 
-def test_it_goes_as_far_as_any_other_without_a_cluster(box: FakeBox) -> None:
-    remove_k3s(box)
-    with pytest.raises(AssertionError, match="verifies nothing"):  # the verifier of the kit: so far it came
-        removal(box).run()
+def machine_without_k3s(folder: Path) -> tuple[Bed, dict[str, object]]:
+    """Return a machine that had k3s and edgegpu, after k3s's own uninstall, and what it was like before both."""
+    bed = Bed(folder)
+    before = bed.tree()
+    bed.run(install())
+    shutil.rmtree(bed.root / "etc/rancher/k3s")
+    (bed.fake / "units/k3s").unlink()
+    return bed, {path: what for path, what in before.items() if "rancher" not in path}
+
+
+def uninstalled(bed: Bed, verify: Callable[[Deadline], None]) -> UninstallResult:
+    site = Site(
+        kind=SiteKind.K3S_AGENT,
+        unit="",
+        node_name="box",
+        kubelet_folder="/var/lib/kubelet",
+        kubelet_kubeconfig="/var/lib/rancher/k3s/agent/kubelet.kubeconfig",
+        is_removed=True,
+        has_cards=True,
+    )
+    made = Uninstallation(
+        site=site, release=release(), machine=bed.machine(), verifier=lambda _offers: verify, agreed=True
+    )
+    return made.run()
+
+
+def test_this_machine_becomes_what_it_was_and_the_cluster_is_named(tmp_path: Path) -> None:
+    bed, before = machine_without_k3s(tmp_path / "root")
+    removal = uninstalled(bed, nothing)
+    assert removal.succeeded
+    assert not removal.has_node
+    assert "k3s kubectl label node box edgegpu.io/gpu-;" in removal.kept[0]
+    assert not bed.calls("restart --no-block -- k3s")[1:], "only the installation restarted k3s"
+    assert bed.unit("edgegpu-farewell.service") == "active"
+    after = {path: what for path, what in bed.tree().items() if "farewell" not in path}
+    assert {path: what for path, what in after.items() if path in before} == before
+    assert not (bed.root / UNIT[1:]).exists()
+
+
+def test_one_that_fails_is_undone_without_k3s_too(tmp_path: Path) -> None:
+    bed, _ = machine_without_k3s(tmp_path / "root")
+    before = bed.tree()
+
+    def refuse(_: Deadline) -> None:
+        raise InstallError("cannot verify")
+
+    outcome = uninstalled(bed, refuse).outcome
+    assert outcome is not None
+    assert outcome.state is TransactionState.ROLLED_BACK
+    assert bed.tree() == before
