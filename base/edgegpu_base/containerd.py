@@ -16,23 +16,30 @@ class ContainerdConfigError(EdgegpuError):
 
 
 def read_config(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield a configuration and then its imports: in containerd the later one wins.
+    """Yield a configuration, its imports, and theirs, each file once: in containerd the later one wins.
 
     Raises:
         ContainerdConfigError: one of the files cannot be read.
     """
-    main = _read(path)
-    yield main
-    for pattern in map(str, main.get("imports", ())):
+    pending, seen = [path], {path}
+    while pending:
+        file = pending.pop(0)
+        table = _read(file)
+        yield table
+        for imported in _imports(file, table):
+            if imported not in seen and len(seen) <= _MOST_IMPORTS:
+                seen.add(imported)
+                pending.append(imported)
+
+
+def _imports(path: Path, table: dict[str, Any]) -> Iterator[Path]:
+    for pattern in map(str, table.get("imports", ())):
         base = Path(pattern) if Path(pattern).is_absolute() else path.parent / pattern
         name = re.sub(r"\*+", "*", base.name)  # Go's Glob, and so containerd, takes ** for *; pathlib refuses it here
         try:
-            imported = sorted(base.parent.glob(name))[:_MOST_IMPORTS]
+            yield from sorted(base.parent.glob(name))[:_MOST_IMPORTS]
         except (OSError, ValueError) as error:
             raise ContainerdConfigError(f"cannot read the imports {pattern!r} of {path}: {error}") from error
-        for found in imported:
-            if found != path:
-                yield _read(found)
 
 
 def _read(path: Path) -> dict[str, Any]:

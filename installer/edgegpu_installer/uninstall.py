@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 
+from edgegpu_core.nodereport import REPORT_ANNOTATION
 from edgegpu_core.podview import PodView
 from edgegpu_installer.changes import Deadline, FileChange, Plan, TransactionKind
 from edgegpu_installer.cluster import accounts, lease, nodes, shares
@@ -45,6 +46,14 @@ _STAYS = frozenset(
 """The files that the agent needs, and the settings that a later installation of sharing uses again."""
 
 
+_REMOVED = "k3s is not on this machine any more, and nobody could be asked"
+_MARKS_LEFT = (
+    "what the cluster has of this node, if it lives on (on a server: "
+    f"k3s kubectl label node {{node}} {nodes.GPU_LABEL}-; "
+    f"k3s kubectl annotate node {{node}} {REPORT_ANNOTATION}- {nodes.EXTENDER_ANNOTATION}-)"
+)
+
+
 class InUseError(InstallError):
     """Pods still use shares; `pods` has a line for each."""
 
@@ -69,6 +78,8 @@ class UninstallResult:
     kept: tuple[str, ...] = ()
     cluster_changes: DryRun = field(default_factory=DryRun)
     """Of a dry run: what would be done to the cluster."""
+    has_node: bool = True
+    """Whether this machine was still a node of a cluster, which could be asked."""
 
     @property
     def succeeded(self) -> bool:
@@ -96,6 +107,8 @@ class Uninstallation:
     def preview(self) -> UninstallResult:
         """Return what an uninstall would change."""
         site = self.site
+        if site.is_removed:
+            return UninstallResult(outcome=None, plan=self._plan(), cluster_changes=DryRun(unseen=_REMOVED))
         path = site.admin_kubeconfig if site.kind.is_server else site.kubelet_kubeconfig
         cluster_changes = of_uninstall(
             lambda: self._cluster(path),
@@ -113,6 +126,8 @@ class Uninstallation:
             InUseError: pods use shares, `force` is not set, and there is no terminal to ask.
             InstallError: the uninstall was refused before anything was changed.
         """
+        if self.site.is_removed:
+            return self._run_alone()
         if not self.site.kind.is_server:
             with self._cluster(self.site.kubelet_kubeconfig) as cluster:
                 return self._run(cluster)
@@ -125,11 +140,24 @@ class Uninstallation:
     def _cluster(self, path: str) -> ClusterClient:
         return ClusterClient.from_kubeconfig(self.machine.layout.at(path))
 
+    def _run_alone(self) -> UninstallResult:
+        """Uninstall edgegpu where no cluster can be asked: k3s was removed, and its pods with it."""
+        self._agree(())
+        removal = self._change(lambda _deadline: None, ())
+        if not removal.succeeded:
+            return removal
+        return replace(removal, kept=(f"{_MARKS_LEFT.format(node=self.site.node_name)}: {_REMOVED}",), has_node=False)
+
     def _run(self, cluster: ClusterClient) -> UninstallResult:
         still = tuple(shares.said(pod) for pod in self._in_use(cluster))
         if self._plan().files:  # else sharing is gone already, and only leftovers in the cluster are removed
             self._agree(still)
-        removal = self._change(cluster, still)
+        model = configured_model(self.machine.layout)
+
+        def drain(deadline: Deadline) -> None:
+            share_drain.drain(cluster, model, node=self.site.node_name, deadline=deadline, say=self.machine.say)
+
+        removal = self._change(drain, still)
         if not removal.succeeded:
             return removal
         removal = self._clear(cluster, removal)
@@ -176,7 +204,7 @@ class Uninstallation:
             reload=True,
             stop=(PLUGIN_UNIT,) if self.keep_agent else (PLUGIN_UNIT, AGENT_UNIT),
             start=(farewell.UNIT,),
-            restart=self.site.unit if self.site.kind.is_k3s else None,
+            restart=self.site.unit if self.site.kind.is_k3s and self.site.unit else None,
         )
 
     def _restored(self) -> tuple[FileChange, ...]:
@@ -187,17 +215,19 @@ class Uninstallation:
         changes = baseline.restore_plan(self.machine.layout)
         if self.keep_agent:
             changes = tuple(change for change in changes if not change.early and change.path not in _STAYS)
+        if self.site.is_removed:
+            changes = tuple(one for one in changes if one.absent or self._has_folder(one))
         if self.site.kind is not SiteKind.KUBEADM_SERVER:
             return shared_config.restore(changes, self.machine.layout)
         text = kubeadm_look.manifest_text(self.machine.layout)
         return kubeadm.restore_files(changes, text, mode=self.site.manifest_mode)
 
-    def _change(self, cluster: ClusterClient, still: tuple[str, ...]) -> UninstallResult:
-        plan, model = self._plan(), configured_model(self.machine.layout)
+    def _has_folder(self, change: FileChange) -> bool:
+        """Return whether the folder of a path is there: k3s's own uninstall has removed those of its configuration."""
+        return self.machine.layout.at(change.path).parent.is_dir()
 
-        def drain(deadline: Deadline) -> None:
-            share_drain.drain(cluster, model, node=self.site.node_name, deadline=deadline, say=self.machine.say)
-
+    def _change(self, drain: Callable[[Deadline], None], still: tuple[str, ...]) -> UninstallResult:
+        plan = self._plan()
         outcome = transaction.run(
             plan,
             self.machine,

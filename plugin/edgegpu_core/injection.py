@@ -10,10 +10,15 @@ FIRST_WITH_CDI = (1, 29)
 """The first version whose kubelet passes on a device plugin's CDI names by default. 1.28 has an alpha gate. Before
 that the names are ignored silently: on 1.20 the pod ran without a card."""
 
+_CDI_BY_DEFAULT, _CDI_ALWAYS = (2, 0), (2, 4)
+"""The versions of containerd from which on CDI is on where `enable_cdi` is not set, and whatever it says. 1.7 has it
+off by default; 2.1 and 2.3 have it on (DefaultConfig in internal/cri/config), 2.4 has no `enable_cdi` any more."""
+
 _V3 = 3
-_CRI_V3 = "io.containerd.cri.v1.runtime"
-_CRI = {1: "cri", 2: "io.containerd.grpc.v1.cri"}
-"""CRI's table by version, before 3. Of version 1 only the default runtime and the cgroups' driver are read."""
+_CRI_V3, _CRI_V2, _CRI_V1 = "io.containerd.cri.v1.runtime", "io.containerd.grpc.v1.cri", "cri"
+_CRI = {1: (_CRI_V1, _CRI_V2), 2: (_CRI_V2, _CRI_V3)}
+"""CRI's tables by a file's version, before 3. Each file counts by its own version: containerd 2.3 and later migrate
+each import from it. Of version 1 only the default runtime and the cgroups' driver are read."""
 _DEFAULT_SPEC_FOLDERS = ("/etc/cdi", "/var/run/cdi")
 
 
@@ -27,11 +32,36 @@ class Injection(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class NodeVersions:
+    """The versions in a Node object, which kubelet writes there; empty where one is unknown."""
+
+    kubelet: str = ""
+    """Such as `v1.37.2+k3s1`."""
+    runtime: str = ""
+    """What the container runtime calls itself, such as `containerd://2.4.2-k3s1`."""
+
+    @classmethod
+    def of(cls, node: Mapping[str, Any]) -> Self:
+        """Return the versions of a Node object."""
+        facts = (node.get("status") or {}).get("nodeInfo") or {}
+        return cls(str(facts.get("kubeletVersion") or ""), str(facts.get("containerRuntimeVersion") or ""))
+
+    @property
+    def containerd(self) -> tuple[int, int] | None:
+        """Major and minor of containerd; None when they are unknown, or the runtime is another one."""
+        name, _, version = self.runtime.partition("://")
+        return two_numbers(version) if name == "containerd" else None
+
+
+@dataclass(frozen=True, slots=True)
 class ContainerdSupport:
     """What containerd's configuration says about how cards can come into containers."""
 
     path: str
-    cdi: bool
+    enable_cdi: bool | None
+    """What `enable_cdi` says; None where it is not set."""
+    version: int
+    """The version of the main file."""
     cdi_folders: Sequence[str]
     nvidia_runtime: bool
     default_runtime: str = ""
@@ -41,30 +71,47 @@ class ContainerdSupport:
     def of(cls, path: str, files: Iterable[Mapping[str, Any]]) -> Self:
         """Return what the configuration at `path` says; `files` are its tables and those of its imports, in order."""
         tables = list(files)
-        version = int(tables[0].get("version", 1))
-        cdi, default = version >= _V3, ""
+        enable: bool | None = None
+        default = ""
         folders: Sequence[str] = _DEFAULT_SPEC_FOLDERS
         runtimes: dict[str, Any] = {}
+        options: list[Mapping[str, Any]] = []
         for table in tables:
-            cri = table.get("plugins", {}).get(_CRI.get(version, _CRI_V3), {})
-            containerd = cri.get("containerd", {})
-            cdi = bool(cri.get("enable_cdi", cdi))
-            folders = cri.get("cdi_spec_dirs", folders)
-            default = str(containerd.get("default_runtime_name", default))
-            runtimes |= containerd.get("runtimes", {})
-        options = {name: _options(runtime) for name, runtime in runtimes.items()}
+            for name in _CRI.get(int(table.get("version", 1)), (_CRI_V3,)):
+                cri = table.get("plugins", {}).get(name, {})
+                containerd = cri.get("containerd", {})
+                default = str(containerd.get("default_runtime_name", default))
+                there = containerd.get("runtimes", {})
+                options += [_options(runtime) for runtime in there.values()]
+                if name == _CRI_V1:
+                    continue
+                enable = bool(cri["enable_cdi"]) if "enable_cdi" in cri else enable
+                folders = cri.get("cdi_spec_dirs", folders)
+                runtimes |= there
         return cls(
             path,
-            cdi=cdi and version > 1,
+            enable,
+            version=int(tables[0].get("version", 1)),
             cdi_folders=tuple(folders),
-            nvidia_runtime=version > 1
-            and any(
-                name == "nvidia" or "nvidia-container-runtime" in str(given.get("BinaryName", ""))
-                for name, given in options.items()
+            nvidia_runtime=any(
+                name == "nvidia" or "nvidia-container-runtime" in str(_options(runtime).get("BinaryName", ""))
+                for name, runtime in runtimes.items()
             ),
             default_runtime=default,
-            systemd_cgroups=any(given.get("SystemdCgroup") is True for given in options.values()),
+            systemd_cgroups=any(given.get("SystemdCgroup") is True for given in options),
         )
+
+    def has_cdi(self, versions: NodeVersions) -> bool:
+        """Return whether containerd of this version has CDI on with this configuration.
+
+        Without its version the file's own is the sign: k3s writes version 3 for containerd 2.
+        """
+        containerd = versions.containerd
+        if containerd is not None and containerd >= _CDI_ALWAYS:
+            return True
+        if self.enable_cdi is not None:
+            return self.enable_cdi
+        return self.version >= _V3 if containerd is None else containerd >= _CDI_BY_DEFAULT
 
 
 def _options(runtime: object) -> Mapping[str, Any]:
@@ -82,7 +129,7 @@ class InjectionChoice:
 
 
 def choose(
-    wanted: Injection, *, kubelet: str | None, containerd: ContainerdSupport | None, cdi_folder: str | None = None
+    wanted: Injection, *, versions: NodeVersions, containerd: ContainerdSupport | None, cdi_folder: str | None = None
 ) -> InjectionChoice:
     """Choose CDI where kubelet and containerd have it, else the nvidia runtime, else device nodes through kubelet.
 
@@ -90,11 +137,11 @@ def choose(
 
     Args:
         wanted: the configuration's `driver.injection`.
-        kubelet: kubelet's version (`v1.33.13+k3s1`); an unknown version counts as new.
+        versions: kubelet's and containerd's; an unknown kubelet counts as new.
         containerd: what containerd's configuration says; None when no configuration was found.
         cdi_folder: the folder of our spec; None for containerd's own.
     """
-    problem = cdi_problem(containerd, kubelet=kubelet, cdi_folder=cdi_folder)
+    problem = cdi_problem(containerd, versions=versions, cdi_folder=cdi_folder)
     if wanted is not Injection.AUTO:
         return InjectionChoice(wanted, "driver.injection says so", problem)
     if not problem:
@@ -102,19 +149,23 @@ def choose(
             return InjectionChoice(
                 Injection.CDI, "no configuration of containerd was found, and those of today have CDI"
             )
-        return InjectionChoice(Injection.CDI, f"{containerd.path} has CDI on")
+        always = versions.containerd is not None and versions.containerd >= _CDI_ALWAYS
+        why = f"{versions.runtime} has CDI on always" if always else f"{containerd.path} has CDI on"
+        return InjectionChoice(Injection.CDI, why)
     if containerd is not None and containerd.nvidia_runtime:
         return InjectionChoice(Injection.RUNTIME, f"{problem}; {containerd.path} has the nvidia runtime", problem)
     return InjectionChoice(Injection.DEVICES, f"{problem}; kubelet is given device nodes and files", problem)
 
 
-def cdi_problem(containerd: ContainerdSupport | None, *, kubelet: str | None, cdi_folder: str | None = None) -> str:
+def cdi_problem(containerd: ContainerdSupport | None, *, versions: NodeVersions, cdi_folder: str | None = None) -> str:
     """Return why CDI does not work on a node; empty when it does."""
-    if not passes_cdi(kubelet):
-        return f"kubelet {kubelet} passes no CDI devices on ({'.'.join(map(str, FIRST_WITH_CDI))} and later do)"
+    if not passes_cdi(versions.kubelet):
+        return (
+            f"kubelet {versions.kubelet} passes no CDI devices on ({'.'.join(map(str, FIRST_WITH_CDI))} and later do)"
+        )
     if containerd is None:
         return ""
-    if not containerd.cdi:
+    if not containerd.has_cdi(versions):
         return f"{containerd.path} has CDI off"
     known = {plain_folder(folder) for folder in containerd.cdi_folders}
     if cdi_folder is not None and plain_folder(cdi_folder) not in known:
@@ -130,6 +181,11 @@ def passes_cdi(kubelet: str | None) -> bool:
 
 def kubernetes_version(text: str | None) -> tuple[int, int] | None:
     """Return major and minor of a version such as `v1.33.13+k3s1`; None when the text is no version."""
+    return two_numbers(text)
+
+
+def two_numbers(text: str | None) -> tuple[int, int] | None:
+    """Return the first two numbers of a version; None when the text is no version."""
     match = re.match(r"v?(\d+)\.(\d+)", text or "")
     return None if match is None else (int(match[1]), int(match[2]))
 

@@ -16,7 +16,7 @@ from edgegpu_base.kube import EventRecorder, Handlers, Json, KubeClient, KubeErr
 from edgegpu_base.process.clocks import boot_id
 from edgegpu_base.process.tasks import Task
 from edgegpu_core.deviceid import DeviceKind
-from edgegpu_core.injection import Injection
+from edgegpu_core.injection import Injection, NodeVersions
 from edgegpu_core.inventory import Card, usable
 from edgegpu_core.model import ModelError, ResourceModel
 from edgegpu_core.podview import PodView, pod_view
@@ -42,6 +42,7 @@ from edgegpu_plugin.kubelet.device_plugin import ResourcePlugin
 from edgegpu_plugin.kubelet.link import KubeletLink
 from edgegpu_plugin.kubelet.node_api import NodeKubeletFacts, NodePods
 from edgegpu_plugin.kubelet.pods import KubeletPods, PodResources
+from edgegpu_plugin.records.cluster_check import ClusterCheck
 from edgegpu_plugin.records.collector import Collector
 from edgegpu_plugin.records.node_state import NodeState, Snapshot
 from edgegpu_plugin.records.publisher import Publisher
@@ -72,6 +73,7 @@ class NodePart:
         objects, self._config = KubeObjects(client), config
         self._store = InventoryStore(config.paths.state)
         self._sharing_change = SharingChange(config.paths.state)
+        self._cluster_check = ClusterCheck(config.paths.state, config.kubelet.checkpoint)
         self._saved = self._store.load()
         model = replace(model, unit_mib=self._saved.unit_mib or model.unit_mib)
         self.state = NodeState(
@@ -92,7 +94,7 @@ class NodePart:
         self._state_look = StateLook(self._tell_inside, self._isolation.folders)
         self.injector = self._injector(objects)
         self._kubelet_file = config.paths.state / "kubelet-version"
-        self.injector.learn_kubelet(_read_line(self._kubelet_file))
+        self.injector.learn_versions(NodeVersions(*_read_line(self._kubelet_file).split(" ", 1)))
         self._kubelet_pods = KubeletPods(node=name, objects=objects, folder=config.kubelet.folder / "pods")
         kubelet_facts = NodeKubeletFacts(
             model=model, kubelet=self._kubelet_pods, pod_resources=PodResources(config.kubelet.pod_resources)
@@ -158,7 +160,7 @@ class NodePart:
             self.nvml,
             run=config.paths.run,
             isolation=self._isolation,
-            ask_kubelet=lambda: _kubelet_version(objects, config.node_name),
+            ask_versions=lambda: _versions(objects, config.node_name),
         )
 
     def _kubelet_link(self, model: ResourceModel, kubelet_facts: NodeKubeletFacts) -> KubeletLink:
@@ -205,6 +207,8 @@ class NodePart:
         self._past = {card.uuid: card for card in (*self._saved.gone, *everything)}
         self.injector.use_saved(everything)
         self.state.set_machine(self._past.values())  # NVML's answer will show which of them are gone
+        if everything:
+            self._cluster_check.kubelet_started()
         self._limit_offer(self.state.snapshot())  # before any card is offered, by NVML's thread too
         saved = usable(everything, self._config.exclude)
         if not saved:
@@ -251,7 +255,7 @@ class NodePart:
                 "checkpoint": self.state.checkpoint_problem,
                 "pods_by": self._kubelet_pods.source,
             },
-            "api": {"synced": self.pods.synced.is_set(), "problem": self.pods.problem or self.reconciler.last_error},
+            "api": {"synced": self.pods.synced.is_set(), "problem": self._api_problem()},
             "unit_mib": snapshot.view.model.unit_mib,
             "unit_wanted_mib": self.state.unit_wanted_mib,
             "cards": cards_part(snapshot, names),
@@ -260,6 +264,9 @@ class NodePart:
             "memory_use": self._memory_use.document(snapshot),
             "report_generation": self.publisher.generation,
         }
+
+    def _api_problem(self) -> str:
+        return self._cluster_check.problem or self.pods.problem or self.reconciler.last_error
 
     def _pods_part(self, snapshot: Snapshot) -> list[dict[str, Any]]:
         rows = pods_part(snapshot, self.reconciler.refused, self.reconciler.lost, self.reconciler.cardless)
@@ -294,10 +301,10 @@ class NodePart:
 
     def _on_node(self, node: Json) -> Json:
         """Take kubelet's version from this machine's Node object, and save it for the next start without an API."""
-        self.injector.learn_kubelet(_version_in(node))
-        if self.injector.kubelet:  # an Allocate may have learned it first
+        self.injector.learn_versions(NodeVersions.of(node))
+        if self.injector.versions.kubelet:  # an Allocate may have learned it first
             try:
-                write_if_changed(self._kubelet_file, self.injector.kubelet + "\n")
+                write_if_changed(self._kubelet_file, _line(self.injector.versions))
             except EdgegpuError as error:
                 _LOG.warning("%s", error)
         return node
@@ -375,9 +382,11 @@ class NodePart:
     def _kubelet_restarted(self) -> None:
         """Take up a new kubelet; if its k3s has the extender, the first lists that it gets are whole."""
         self.state.kubelet_restarted()
-        if (
-            self._device_list.is_limited
-        ):  # else nothing delays the registration, which kubelet's admissions do not wait for
+        self._cluster_check.kubelet_started()
+        if self._cluster_check.is_unknown:
+            self.pods.list_again(timeout_s=0)  # a watch that is open may say nothing for a minute
+        # else nothing delays the registration, which kubelet's admissions do not wait for
+        if self._device_list.is_limited or self._cluster_check.is_unknown:
             self._limit_offer(self.state.snapshot())
 
     def _before_report(self, snapshot: Snapshot) -> None:
@@ -400,11 +409,14 @@ class NodePart:
         """Offer only what pods hold while a change of this machine lets k3s run without the extender beside the plugin.
 
         A pod that waits for a card would otherwise be bound by the node's sum alone. An uninstall stops the plugin
-        after the restart of k3s, and an installation starts it before. Devices that pods hold stay healthy: a starting
+        after the restart of k3s, and an installation starts it before. A k3s that was removed and installed again has
+        no extender either, until `edgegpu install`. Devices that pods hold stay healthy: a starting
         kubelet fails pods that it admits anew while their devices are unhealthy.
         """
         only: frozenset[str] | None = None
-        if self._sharing_change.is_without_extender():
+        if not self._sharing_change.brings_extender():
+            self._cluster_check.heard(self.pods.last_contact)
+        if self._cluster_check.is_unknown or self._sharing_change.is_without_extender():
             if snapshot.view.waiting_containers():
                 return  # kubelet is giving devices to a pod that was placed before
             only = snapshot.view.ledger.ids()
@@ -448,17 +460,18 @@ def _publisher(
     )
 
 
-def _kubelet_version(objects: KubeObjects, node: str) -> str:
-    """Return the version of this node's kubelet; empty when the API server does not give it."""
+def _versions(objects: KubeObjects, node: str) -> NodeVersions:
+    """Return the versions of this node's kubelet and runtime; empty when the API server does not give them."""
     try:
-        return _version_in(objects.get_node(node))
+        return NodeVersions.of(objects.get_node(node))
     except KubeError as error:
         _LOG.warning("cannot learn kubelet's version, by which cards come into containers: %s", error)
-        return ""
+        return NodeVersions()
 
 
-def _version_in(node: Json) -> str:
-    return str(((node.get("status") or {}).get("nodeInfo") or {}).get("kubeletVersion") or "")
+def _line(versions: NodeVersions) -> str:
+    """Return the line that is kept: kubelet's version, and the runtime's after a space."""
+    return f"{versions.kubelet} {versions.runtime}".rstrip() + "\n"
 
 
 def _read_line(path: Path) -> str:

@@ -35,6 +35,14 @@ class Box:
         role = ["agent", agent_of.name] if agent_of else ["server"]
         run([HERE / "k3sbox", "up", self.name, *role], timeout_s=300.0)
 
+    def kill_k3s(self) -> None:
+        """Do what k3s's own k3s-killall.sh does: k3s and all pods end, the files stay."""
+        run([HERE / "k3sbox", "killall", self.name], timeout_s=120.0)
+
+    def uninstall_k3s(self) -> None:
+        """Do what k3s's own k3s-uninstall.sh does; `up_k3s` installs k3s again."""
+        run([HERE / "k3sbox", "uninstall", self.name], timeout_s=120.0)
+
     def ready(self, *, server: Box | None = None, timeout_s: int = 120) -> None:
         """Wait for a Ready of this box's node that is younger than this call; server: where its API server is."""
         run([HERE / "k3sbox", "ready", self.name, str(timeout_s), (server or self).name], timeout_s=timeout_s + 30.0)

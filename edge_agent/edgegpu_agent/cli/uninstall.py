@@ -20,6 +20,9 @@ What was there before comes back as it was, the scheduler's configuration as a c
 does not come up with it. Pods of this node that still use shares are named: without --force it goes no further. With
 it their containers run on, but cannot be started again.
 
+Where k3s was removed before, nobody can be asked: this machine is restored all the same, and what the cluster may still
+have of the node is named.
+
 kubelet keeps the resources for five minutes and would then offer 0 of them for ever: edgegpu-farewell.service waits for
 that, takes them out of the node's status, and removes itself.
 
@@ -102,7 +105,10 @@ def _say(removal: "UninstallResult", installing: "InstallerConsole") -> None:
     if not removal.succeeded:
         installing.say_failure("uninstall", removal.outcome)
         return
-    if not withdrawn:
+    if not removal.has_node:
+        what = "GPU sharing" if withdrawn else "edgegpu"
+        typer.echo(f"{what} is uninstalled; k3s was removed from this machine before")
+    elif not withdrawn:
         typer.echo("edgegpu is uninstalled; the node stops naming its resources in about five minutes")
     elif removal.outcome.changed:
         typer.echo(

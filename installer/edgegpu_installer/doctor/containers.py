@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from edgegpu_core import injection
-from edgegpu_core.injection import ContainerdSupport
+from edgegpu_core.injection import ContainerdSupport, NodeVersions
 from edgegpu_installer.doctor.probe import BoxProbe, SkippedCheck
 from edgegpu_installer.doctor.units import restart_k3s
 from edgegpu_installer.doctor.verdict import CheckProblem, CheckResult, broken, result_of, skipped, warning
@@ -36,12 +36,12 @@ def check_runtime(probe: BoxProbe) -> CheckResult:
         remedy = "set driver.containerd_config in /etc/edgegpu/plugin.yaml"
         return result_of([warning("no configuration of containerd was found", remedy)], details=details)
     details += [f"{containerd.path}, cgroups by {'systemd' if containerd.systemd_cgroups else 'cgroupfs'}"]
-    kubelet = _kubelet_version(probe)
-    details += [f"kubelet {kubelet or 'of an unknown version'}"]
+    versions = _versions(probe)
+    details += [f"kubelet {versions.kubelet or 'of an unknown version'}, {versions.runtime or 'an unknown runtime'}"]
     problems = list(_cardless(probe))
     match mode:
         case "cdi":
-            problems += _cdi_troubles(probe, containerd, kubelet)
+            problems += _cdi_troubles(probe, containerd, versions)
         case "runtime":
             problems += _runtime_troubles(probe, containerd)
     if containerd.default_runtime == "nvidia" and mode != "runtime":
@@ -55,25 +55,32 @@ def check_runtime(probe: BoxProbe) -> CheckResult:
     return result_of(problems, ok=_WELL.get(mode, mode), details=details)
 
 
-def _cdi_troubles(probe: BoxProbe, containerd: ContainerdSupport, kubelet: str) -> Iterator[CheckProblem]:
+def _cdi_troubles(probe: BoxProbe, containerd: ContainerdSupport, versions: NodeVersions) -> Iterator[CheckProblem]:
     """Yield what keeps CDI from working, by the rule that the plugin and the installer use too."""
     folder = str(probe.settings.cdi_file.parent)
-    problem = injection.cdi_problem(containerd, kubelet=kubelet, cdi_folder=folder)
-    if not injection.passes_cdi(kubelet):
+    problem = injection.cdi_problem(containerd, versions=versions, cdi_folder=folder)
+    if not injection.passes_cdi(versions.kubelet):
         yield broken(f"{problem}: containers start without their cards", f"{_AUTO}; then delete the pods")
-    elif not containerd.cdi:
-        yield broken(problem, f"upgrade k3s to 1.29 or later; or {_AUTO}")
+    elif not containerd.has_cdi(versions):
+        yield broken(problem, f"{_cdi_remedy(probe, containerd)}; or {_AUTO}")
     elif problem:
         yield broken(problem, f"set driver.cdi_folder in /etc/edgegpu/plugin.yaml to one of them; {_RESTART_PLUGIN}")
 
 
-def _kubelet_version(probe: BoxProbe) -> str:
-    """Return kubelet's version from the Node object, else from k3s's program; empty when it is not known."""
+def _cdi_remedy(probe: BoxProbe, containerd: ContainerdSupport) -> str:
+    if containerd.enable_cdi is False:
+        template = f"the template of {containerd.path} (*.toml.tmpl beside it) and what it imports"
+        return f"take enable_cdi = false out of {template}; {restart_k3s(probe)}"
+    return "upgrade k3s to 1.29 or later"
+
+
+def _versions(probe: BoxProbe) -> NodeVersions:
+    """Return the versions in the Node object, else k3s's program's for kubelet; empty where they are not known."""
     try:
-        told = str((((probe.node.get("status") or {}).get("nodeInfo")) or {}).get("kubeletVersion") or "")
+        versions = NodeVersions.of(probe.node)
     except SkippedCheck:
-        told = ""
-    return told or (probe.k3s.version if probe.k3s is not None else "")
+        versions = NodeVersions()
+    return versions if versions.kubelet else NodeVersions(probe.k3s.version if probe.k3s is not None else "")
 
 
 def _cardless(probe: BoxProbe) -> Iterator[CheckProblem]:

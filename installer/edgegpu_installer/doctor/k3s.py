@@ -26,6 +26,7 @@ from edgegpu_installer.scheduler.manifest import MANIFEST, SCHEDULER_FILE
 _OLDEST = 20
 """The oldest minor version of Kubernetes 1 that the plugin works with."""
 _INSTALL = "sudo edgegpu install"
+_REMOVED = "sudo edgegpu uninstall  # or install k3s again, and then `sudo edgegpu install`"
 _RECENT_S = 600.0
 _PRIVATE = 0o077
 _SLACK_S = 2.0
@@ -35,6 +36,9 @@ _SLACK_S = 2.0
 def check_k3s(probe: BoxProbe) -> CheckResult:
     """Check k3s's unit, its restarts, its version and its readiness."""
     k3s = probe.k3s
+    if k3s is None and probe.facts.kind is NodeKind.NONE and probe.installed:
+        text = "there is no k3s on this machine any more, and edgegpu is still here"
+        return result_of([broken(text, _REMOVED)])
     if k3s is None:
         return info(f"there is no k3s on this machine: {probe.facts.kind.value}")
     name, service = k3s.unit.name, unit(probe, k3s.unit.name)

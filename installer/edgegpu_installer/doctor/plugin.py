@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from edgegpu_core.injection import NodeVersions, kubernetes_version
 from edgegpu_core.reasons import MPS_REASON, NEWER_DRIVER_REMEDY, loose_words, node_words
 from edgegpu_installer.doctor.probe import BoxProbe, SkippedCheck
 from edgegpu_installer.doctor.units import is_known, last_words, restart_k3s, service_troubles, unit
@@ -12,6 +13,7 @@ from edgegpu_installer.doctor.verdict import (
     CheckResult,
     broken,
     info,
+    note,
     result_of,
     skipped,
     warning,
@@ -25,6 +27,11 @@ _START = f"sudo systemctl restart {SERVICE}"
 _TAKEN = "already connected"
 """What kubelet 1.37 answers to a second Register of a socket."""
 _GPU_WORDS = ("nvidia", "gpu", "cuda", "hami")
+
+
+_FIRST_WITH_IDS = (1, 36)
+"""The first kubelet that writes device ids into a pod's status by default (feature gate ResourceHealthStatus)."""
+_MANY_IDS, _ID_BYTES = 400, 85
 
 
 def check_plugin(probe: BoxProbe) -> CheckResult:
@@ -91,12 +98,13 @@ def check_resources(probe: BoxProbe) -> CheckResult:
     details = [f"{name} {allocatable.get(name, 'not there')}" for name in names]
     for name, number in zip(names, wanted, strict=True):
         problems += _offer(probe, name, str(allocatable.get(name, "")), number)
+    problems += _written_ids(probe, status)
     return result_of(problems, ok=", ".join(details), details=details)
 
 
 def _registration(probe: BoxProbe, status: Mapping[str, Any]) -> Iterator[CheckProblem]:
     kubelet = status.get("kubelet") or {}
-    waiting_for = str(kubelet.get("waiting_for") or "kubelet").removeprefix("waiting for ")
+    waiting_for = str(kubelet.get("waiting_for") or "kubelet")
     if not kubelet.get("registered") and _TAKEN in waiting_for:
         yield broken(
             f"kubelet has dropped the plugin and refuses its registration until k3s starts again: {waiting_for}",
@@ -109,6 +117,26 @@ def _registration(probe: BoxProbe, status: Mapping[str, Any]) -> Iterator[CheckP
         )
     if kubelet.get("checkpoint"):
         yield broken(f"kubelet's book cannot be read: {kubelet['checkpoint']}", restart_k3s(probe))
+
+
+def _written_ids(probe: BoxProbe, status: Mapping[str, Any]) -> Iterator[CheckProblem]:
+    """Yield a note of pods with so many devices that what kubelet writes of them weighs on the API server's disk."""
+    version = kubernetes_version(NodeVersions.of(probe.node).kubelet)
+    if version is None or version < _FIRST_WITH_IDS or _are_ids_off(probe):
+        return
+    for row in status.get("pods") or ():
+        ids = int(row.get("memory_units") or 0) + int(row.get("core") or 0)
+        if ids >= _MANY_IDS:
+            yield note(
+                f"kubelet writes the ids of {ids} devices ({ids * _ID_BYTES // 1000} kB) into the status of pod "
+                f"{row.get('namespace')}/{row.get('pod')}, each 80 s or so",
+                "docs/box/costs.md has the lines for k3s's configuration that end this",
+            )
+
+
+def _are_ids_off(probe: BoxProbe) -> bool:
+    arguments = probe.k3s.effective().values("kubelet-arg") if probe.k3s is not None else ()
+    return any("ResourceHealthStatus=false" in value.text for value in arguments)
 
 
 def _offer(probe: BoxProbe, name: str, offered: str, wanted: int) -> Iterator[CheckProblem]:

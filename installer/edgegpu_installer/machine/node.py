@@ -2,9 +2,10 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from edgegpu_core.injection import NodeVersions
 from edgegpu_installer.machine.programs import SYSTEM_PATH, ProgramResult, run
 
 _TERMINAL = frozenset({"Succeeded", "Failed"})
@@ -52,8 +53,8 @@ class NodeSeen:
     ready: bool
     pods: tuple[Pod, ...]
     why: str = ""
-    kubelet: str = ""
-    """The version of its kubelet."""
+    versions: NodeVersions = field(default_factory=NodeVersions)
+    """The versions of its kubelet and of its container runtime."""
 
     def has(self, resource: str) -> bool:
         """Return whether the node offers more than 0 of a resource."""
@@ -92,7 +93,7 @@ def read_node(kubectl: K3sKubectl, name: str) -> NodeSeen:
         ready=conditions.get("Ready") == "True",
         pods=tuple(map(_pod, (pods or {}).get("items", []))),
         why=listed.why if pods is None else "",
-        kubelet=str(node.get("status", {}).get("nodeInfo", {}).get("kubeletVersion", "")),
+        versions=NodeVersions.of(node),
     )
 
 

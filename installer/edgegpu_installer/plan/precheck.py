@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from edgegpu_core import injection
-from edgegpu_core.injection import Injection
+from edgegpu_core.injection import Injection, NodeVersions
 from edgegpu_core.model import ResourceModel
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.machine import k3s_config
@@ -279,7 +279,7 @@ def _runtime(facts: MachineFacts) -> Iterator[Finding]:
             "an image that sets NVIDIA_VISIBLE_DEVICES=all brings every card to every pod of it",
             "take default-runtime out of k3s's configuration and restart k3s",
         )
-    choice = injection.choose(Injection.AUTO, kubelet=_kubelet(facts), containerd=containerd)
+    choice = injection.choose(Injection.AUTO, versions=_versions(facts), containerd=containerd)
     match choice.mode:
         case Injection.RUNTIME:
             yield _warn(
@@ -298,10 +298,10 @@ def _runtime(facts: MachineFacts) -> Iterator[Finding]:
             pass
 
 
-def _kubelet(facts: MachineFacts) -> str | None:
-    """Return kubelet's version from the Node object, else k3s's, which brings kubelet; None when not known."""
-    told = facts.node.kubelet if facts.node is not None else ""
-    return told or (facts.k3s.version if facts.k3s is not None else "") or None
+def _versions(facts: MachineFacts) -> NodeVersions:
+    """Return the versions in the Node object; without them k3s's, which brings kubelet."""
+    versions = facts.node.versions if facts.node is not None else NodeVersions()
+    return versions if versions.kubelet else NodeVersions(facts.k3s.version if facts.k3s is not None else "")
 
 
 def _others(facts: MachineFacts, model: ResourceModel) -> Iterator[Finding]:

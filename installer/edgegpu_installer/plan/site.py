@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from edgegpu_installer.changes import FileChange
 from edgegpu_installer.errors import InstallError
+from edgegpu_installer.layout import K3S_DATA
 from edgegpu_installer.machine.atomic import FileLocation
 from edgegpu_installer.machine.facts import MachineFacts, NodeKind
 from edgegpu_installer.plan.certificates import Certificates
@@ -70,6 +71,8 @@ class Site:
     scheduler_flags: Mapping[str, str] = field(default_factory=dict)
     manifest: str = ""
     manifest_mode: int = 0o600
+    is_removed: bool = False
+    """Whether the Kubernetes of this machine was removed after the installation; then `kind` says nothing."""
     has_cards: bool
     cards: int = 0
     """The number of cards on this machine."""
@@ -122,6 +125,26 @@ def role_of(site: Site, options: InstallOptions) -> MachineRole:
     if not site.kind.is_server:
         return MachineRole.AGENT
     return MachineRole.SERVER if site.has_cards else MachineRole.EXTENDER_ONLY
+
+
+def leaving_site_of(facts: MachineFacts) -> Site:
+    """Return the site of a machine that edgegpu leaves: its Kubernetes may have been removed before.
+
+    Raises:
+        InstallError: a Kubernetes that edgegpu does not support runs here.
+    """
+    if facts.kind is not NodeKind.NONE:
+        return site_of(facts)
+    return Site(
+        kind=SiteKind.K3S_AGENT,
+        is_removed=True,
+        unit="",
+        node_name=facts.node_name,
+        kubelet_folder=facts.kubelet_folder,
+        kubelet_kubeconfig=f"{K3S_DATA}/agent/kubelet.kubeconfig",
+        has_cards=bool(facts.cards.cards),
+        cards=len(facts.cards.cards),
+    )
 
 
 def site_of(facts: MachineFacts) -> Site:

@@ -11,7 +11,7 @@ from edgegpu_base.errors import EdgegpuError
 from edgegpu_core.choices.answers import choice_marks
 from edgegpu_core.choices.modes import PluginIsolation
 from edgegpu_core.choices.pod_choice import GIVEN_NOTHING, GivenChoice
-from edgegpu_core.injection import Injection, InjectionChoice
+from edgegpu_core.injection import Injection, InjectionChoice, NodeVersions
 from edgegpu_core.inventory import Card
 from edgegpu_plugin.cards.device_nodes import ensure_nodes, link_nodes
 from edgegpu_plugin.cards.nvml import Nvml
@@ -103,7 +103,7 @@ class Injector:
         *,
         run: Path,
         isolation: IsolatedContainers | None = None,
-        ask_kubelet: Callable[[], str] = str,
+        ask_versions: Callable[[], NodeVersions] = NodeVersions,
     ) -> None:
         """Choose the injection mode by what is known without the API server.
 
@@ -112,7 +112,8 @@ class Injector:
             nvml: the source of the driver's version and problems.
             run: the folder below which the links for the mode `devices` are made.
             isolation: what holds containers to their memory; None for nothing.
-            ask_kubelet: returns kubelet's version, or "" when it cannot be learned now; called until it is known.
+            ask_versions: returns kubelet's version and the runtime's, empty when they cannot be learned now; called
+                until kubelet's is known.
 
         Raises:
             PluginError: containerd's configuration cannot be read.
@@ -126,14 +127,14 @@ class Injector:
         self._cdi = CdiSpecInjection(settings)
         self._devices = DeviceNodeInjection(root=settings.root, folder=run / "driver")
         self._kept_open = KeptOpen()
-        self._ask_kubelet = ask_kubelet
+        self._ask_versions = ask_versions
         self._making = threading.Lock()
         """Held while files are made, by each container's start and by NVML's thread."""
         self._changed = threading.Condition()
         self._saved: dict[str, Card] = {}
         self._cards: dict[str, Card] = {}
-        self.kubelet = ""
-        """kubelet's version; empty while it is unknown."""
+        self.versions = NodeVersions()
+        """Kubelet's version and the container runtime's; empty while they are unknown."""
         self._choice = self._choose()
 
     @property
@@ -146,14 +147,14 @@ class Injector:
         """Return the reason for the mode."""
         return self._choice.why
 
-    def learn_kubelet(self, version: str) -> None:
-        """Take kubelet's version and choose the injection mode by it.
+    def learn_versions(self, versions: NodeVersions) -> None:
+        """Take kubelet's version and the runtime's, and choose the injection mode by it.
 
         The mode stays unchanged when containerd's configuration cannot be read.
         """
-        if not version or version == self.kubelet:
+        if not versions.kubelet or versions == self.versions:
             return
-        self.kubelet = version
+        self.versions = versions
         try:
             self._choice = self._choose(before=self._choice)
         except EdgegpuError as error:
@@ -171,7 +172,11 @@ class Injector:
     @property
     def _asks_first(self) -> bool:
         """Whether the mode needs kubelet's version, which is still unknown: an old kubelet ignores CDI silently."""
-        return not self.kubelet and self._choice.mode is Injection.CDI and self._settings.injection is Injection.AUTO
+        return (
+            not self.versions.kubelet
+            and self._choice.mode is Injection.CDI
+            and self._settings.injection is Injection.AUTO
+        )
 
     @property
     def is_by_runtime(self) -> bool:
@@ -188,7 +193,7 @@ class Injector:
     ) -> Allocation:
         """Return what kubelet shall give a container with these cards; kubelet stores and replays it."""
         if self._asks_first:
-            self.learn_kubelet(self._ask_kubelet())
+            self.learn_versions(self._ask_versions())
         is_held = given.isolation != PluginIsolation.NONE
         isolation = self._isolation if is_held else None
         if isolation is not None and isolation.stops_programs(cards):
@@ -300,8 +305,9 @@ class Injector:
     def _choose(self, *, before: InjectionChoice | None = None) -> InjectionChoice:
         settings = self._settings
         configs = runtime.CONTAINERD_CONFIGS if settings.containerd_config is None else [settings.containerd_config]
-        kubelet = self.kubelet or None
-        choice = runtime.choose(settings.injection, cdi_folder=settings.cdi_folder, kubelet=kubelet, configs=configs)
+        choice = runtime.choose(
+            settings.injection, cdi_folder=settings.cdi_folder, versions=self.versions, configs=configs
+        )
         if before is not None and choice == before:
             return choice
         _LOG.info("cards get into containers by %s: %s", choice.mode.value, choice.why)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from edgegpu_base.containerd import ContainerdConfigError, read_config
 from edgegpu_core import injection
-from edgegpu_core.injection import ContainerdSupport, Injection, InjectionChoice
+from edgegpu_core.injection import ContainerdSupport, Injection, InjectionChoice, NodeVersions
 from edgegpu_plugin.errors import PluginError
 
 CONTAINERD_CONFIGS = (
@@ -17,21 +17,21 @@ CONTAINERD_CONFIGS = (
 
 
 def choose(
-    wanted: Injection, *, cdi_folder: Path, kubelet: str | None, configs: Sequence[Path] = CONTAINERD_CONFIGS
+    wanted: Injection, *, cdi_folder: Path, versions: NodeVersions, configs: Sequence[Path] = CONTAINERD_CONFIGS
 ) -> InjectionChoice:
-    """Choose how cards come into containers, by containerd's configuration.
+    """Choose how cards come into containers, by containerd's version and its configuration.
 
     Args:
         wanted: the configuration's `driver.injection`.
         cdi_folder: the folder of our spec.
-        kubelet: kubelet's version (`v1.33.13+k3s1`); None while it is unknown.
+        versions: kubelet's and containerd's, as far as they are known.
         configs: paths of containerd's configuration; the first that exists counts.
 
     Raises:
         PluginError: the choice depends on containerd's configuration, which cannot be read.
     """
     containerd = None if wanted is not Injection.AUTO else read_containerd(configs)
-    return injection.choose(wanted, kubelet=kubelet, containerd=containerd, cdi_folder=str(cdi_folder))
+    return injection.choose(wanted, versions=versions, containerd=containerd, cdi_folder=str(cdi_folder))
 
 
 def read_containerd(configs: Sequence[Path]) -> ContainerdSupport | None:

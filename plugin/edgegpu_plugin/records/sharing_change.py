@@ -11,6 +11,9 @@ LEAVING = frozenset({"uninstall", "withdraw"})
 COMING = frozenset({"install", "upgrade"})
 """The installer's ops that may bring sharing: the plugin is started, and after that k3s restarts with the extender."""
 
+CHANGE = "change"
+"""The installer's op for a machine that has this version already."""
+
 PLUGIN_UNIT = "edgegpu-plugin.service"
 
 UNDER_WAY = frozenset({"PREPARED", "STAGED", "SWAPPED", "RESTARTING", "VERIFYING", "ROLLING_BACK"})
@@ -40,8 +43,17 @@ class SharingChange:
             return False
         if said.get("op") in LEAVING:
             return True
-        comes = said.get("op") in COMING and said.get("restart") == "1" and self._starts_plugin()
-        return comes and not self._has_restarted(said)
+        return said.get("op") in COMING and self._starts_plugin() and self.brings_extender()
+
+    def brings_extender(self) -> bool:
+        """Return whether a change is to restart k3s with the extender, and has not done so yet.
+
+        To a k3s that was installed again a change of a machine brings it: edgegpu has been installed there before.
+        """
+        said = self._read()
+        if said.get("state") not in UNDER_WAY or said.get("op") not in COMING | {CHANGE}:
+            return False
+        return said.get("restart") == "1" and not self._has_restarted(said)
 
     def _starts_plugin(self) -> bool:
         """Return whether the plugin did not run before the change: else k3s has had the extender all the time."""

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import json
 import tomllib
-from typing import TYPE_CHECKING
 
 from kits.cli import CARD_0, CARD_1, pod
 from kits.doctor import Box
 from kits.doctorserver import CONTAINERD
 
-from edgegpu_core.injection import ContainerdSupport
+from edgegpu_core.injection import ContainerdSupport, NodeVersions
 from edgegpu_installer.doctor.verdict import CheckLevel
-
-if TYPE_CHECKING:
-    pass
 
 
 def test_containerd_without_cdi(box: Box) -> None:
     config = "/var/lib/rancher/k3s/agent/etc/containerd/config.toml"
     box.write(config, CONTAINERD.replace("enable_cdi = true", "enable_cdi = false"))
-    box.expect("runtime", CheckLevel.BROKEN, "has CDI off", "1.29")
+    box.expect("runtime", CheckLevel.BROKEN, "has CDI off", "take enable_cdi = false out of the template")
+    box.write(config, CONTAINERD.replace("version = 3", "version = 2").replace("cri.v1.runtime", "grpc.v1.cri"))
+    assert box.see("runtime").level is CheckLevel.OK
+    box.write(config, "version = 2\n")
+    box.expect("runtime", CheckLevel.BROKEN, "has CDI off", "upgrade k3s to 1.29")
     box.write(config, CONTAINERD.replace(', "/var/run/cdi"', ""))
     box.expect("runtime", CheckLevel.BROKEN, "reads CDI specs from /etc/cdi", "driver.cdi_folder")
     box.write(config, "version = [")
@@ -56,7 +56,8 @@ def test_an_nvidia_default_runtime_of_an_old_containerd(box: Box) -> None:
     )
     support = ContainerdSupport.of("config.toml", [tomllib.loads(text)])
     assert (support.default_runtime, support.systemd_cgroups) == ("nvidia", True)
-    assert (support.cdi, support.nvidia_runtime) == (False, False)  # its containers get device nodes
+    assert not support.has_cdi(NodeVersions())
+    assert not support.nvidia_runtime, "its containers get device nodes"
     box.write("/var/lib/rancher/k3s/agent/etc/containerd/config.toml", text)
     by_nvidia(box, says("all"), runtime_class="")
     box.expect("visible", CheckLevel.WARNING, "container c0: it sees the cards", "void")

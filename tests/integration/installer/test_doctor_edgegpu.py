@@ -5,20 +5,16 @@ from __future__ import annotations
 import base64
 import datetime as dt
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 import yaml
-from kits.cli import pod
+from kits.cli import CARD_0, CARD_1, pod
 from kits.doctor import Box
 from kits.doctorserver import NOW
 
 from edgegpu_installer.doctor.access import EXTENDER_RIGHTS, NODE_RIGHTS, ClusterRight
 from edgegpu_installer.doctor.verdict import CheckLevel
 from edgegpu_installer.plan import certificates
-
-if TYPE_CHECKING:
-    pass
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -86,15 +82,29 @@ def test_a_machine_without_systemd(box: Box) -> None:
 
 
 def test_a_plugin_that_kubelet_does_not_know(box: Box) -> None:
-    box.status["kubelet"] = {"registered": False, "waiting_for": "waiting for kubelet's socket /k/kubelet.sock"}
+    box.status["kubelet"] = {"registered": False, "waiting_for": "kubelet's socket /k/kubelet.sock"}
     text = "the plugin is not registered with kubelet: waiting for kubelet's socket /k/kubelet.sock"
     box.expect("resources", CheckLevel.BROKEN, text, "kubelet.folder")
 
 
-def test_a_plugin_whose_socket_kubelet_takes_for_connected(box: Box) -> None:
-    why = (
-        "waiting for kubelet to take baidu.com/vcuda-core: unknown: device plugin already connected: /k/edgegpu/a.sock"
+def test_a_pod_whose_many_devices_kubelet_names_in_its_status(box: Box) -> None:
+    node = box.api.objects["/api/v1/nodes/box-1"]["status"]
+    box.status["pods"] = [pod("large", 564, CARD_0, core=100), pod("small", 4, CARD_1)]
+    node["nodeInfo"] = {"kubeletVersion": "v1.35.4+k3s1"}
+    assert not box.see("resources").problems
+    node["nodeInfo"] = {"kubeletVersion": "v1.36.3+k3s1"}
+    box.expect(
+        "resources", CheckLevel.INFO, "ids of 664 devices (56 kB) into the status of pod baetyl-edge/large", "costs.md"
     )
+    assert "small" not in box.see("resources").text
+    box.write(
+        "/etc/rancher/k3s/config.yaml.d/20-ids.yaml", 'kubelet-arg+: ["feature-gates=ResourceHealthStatus=false"]'
+    )
+    assert not box.see("resources").problems
+
+
+def test_a_plugin_whose_socket_kubelet_takes_for_connected(box: Box) -> None:
+    why = "kubelet to take baidu.com/vcuda-core: unknown: device plugin already connected: /k/edgegpu/a.sock"
     box.status["kubelet"] = {"registered": False, "waiting_for": why}
     box.expect("resources", CheckLevel.BROKEN, "kubelet has dropped the plugin", "systemctl restart --no-block k3s")
 

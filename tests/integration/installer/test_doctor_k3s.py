@@ -77,7 +77,7 @@ def test_an_api_server_that_is_not_ready(box: Box) -> None:
 def test_an_agent_node_and_a_machine_without_k3s(box: Box) -> None:
     for name in ("units/k3s", "etc/systemd/system/k3s.service"):
         box.at(name).unlink()
-    assert box.see("k3s").level is CheckLevel.INFO
+    box.expect("k3s", CheckLevel.BROKEN, "no k3s on this machine any more", "sudo edgegpu uninstall")
     assert box.see("recover").level is CheckLevel.SKIPPED
     box.k3s("agent", name="k3s-agent")
     assert box.see("k3s").text == "agent node, v1.33.13+k3s1, runs"
@@ -226,3 +226,8 @@ def test_files_that_somebody_edited(box: Box) -> None:
     assert len(box.see("files").problems) == 1
     box.at(SCHEDULER).unlink()
     box.expect("files", CheckLevel.WARNING, f"{SCHEDULER} is gone", "edgegpu install")
+
+
+def test_a_k3s_that_was_installed_again(box: Box) -> None:
+    box.api.refuses = 401
+    box.expect("kubeconfig", CheckLevel.BROKEN, "refuses the account", "sudo edgegpu install")

@@ -4,17 +4,20 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from contract.bed import EmbeddedBed, pod
+from contract.bed import EmbeddedBed, phase, pod
 from contract.test_plugin import offered, runs, share, told
 from integration.clusterkit import Api, api
 
+from edgegpu_agent.cli.clients.plugin import fetch_status
 from edgegpu_core.model import ResourceModel
+from edgegpu_core.nodereport import REPORT_ANNOTATION
 from edgegpu_installer.changes import LEAVING, Deadline, TransactionKind
 from edgegpu_installer.layout import AGENT_UNIT, PLUGIN_UNIT
 from edgegpu_installer.transaction.journal import TransactionJournal, TransactionRecord, TransactionTables
 from edgegpu_installer.transaction.share_drain import drain
 from edgegpu_installer.transaction.states import TERMINAL, TransactionState
 from edgegpu_plugin.records import sharing_change
+from edgegpu_plugin.records.cluster_check import UNKNOWN
 
 __all__ = ["api"]
 
@@ -25,6 +28,7 @@ def test_the_plugin_and_the_installer_name_the_same_ops_and_states() -> None:
     assert {op.value for op in LEAVING} == sharing_change.LEAVING
     assert {TransactionKind.INSTALL.value, TransactionKind.UPGRADE.value} == sharing_change.COMING
     assert sharing_change.PLUGIN_UNIT == PLUGIN_UNIT
+    assert TransactionKind.CHANGE.value == sharing_change.CHANGE
     ended = TERMINAL | {TransactionState.INCONSISTENT}
     assert {state.value for state in TransactionState if state not in ended} == sharing_change.UNDER_WAY
 
@@ -81,6 +85,60 @@ def test_a_plugin_that_an_installation_starts_offers_no_more_than_pods_hold_unti
     offered(bed)
 
 
+REGISTERED = "registered with kubelet"
+
+
+def test_a_kubelet_that_begins_anew_gets_no_free_device_until_the_api_server_takes_the_account(
+    bed: EmbeddedBed,
+) -> None:
+    """So it is when k3s was removed and installed again: no extender in its scheduler, another cluster's accounts."""
+    box, api = bed.cluster.nodes["box"], bed.cluster.api
+    accounts, said_before = api.settings.tokens, len(box.log_path.read_text())
+    api.stop()
+    box.kubelet.stop()
+    (bed.devices_folder("box") / "kubelet_internal_checkpoint").unlink()
+    api.settings.tokens = {token: user for token, user in accounts.items() if user != "plugin:box"}
+    api.start()
+    box.kubelet.start()
+
+    def words() -> str:
+        return box.log_path.read_text()[said_before:]
+
+    bed.wait(lambda: REGISTERED in words(), what="the plugin has registered", timeout_s=20)
+    assert words().index("offering only what pods hold") < words().index(REGISTERED)
+    bed.apply(pod("waits", share(5)))
+    told(bed, "waits", "Insufficient baidu.com/vcuda-memory")
+    bed.kill_plugin("box")
+    said_before = len(box.log_path.read_text())
+    bed.start_plugin("box")
+    bed.wait(lambda: REGISTERED in words(), what="the next process has registered", timeout_s=20)
+    assert words().index("offering only what pods hold") < words().index(REGISTERED)
+    assert amounts(bed) == ("0", "0")
+    assert phase(bed, "waits") == "Pending"
+    journal = box.folder / "state/tx/state"
+    journal.parent.mkdir()
+    journal.write_text("id=1\nop=change\nstate=SWAPPED\nrestart=1\nunit=k3s\ninvocation=a\n")
+    assert api_problem(bed) == UNKNOWN
+    bed.cluster.apply({"kind": "Node", "metadata": {"name": "box", "annotations": {REPORT_ANNOTATION: None}}})
+    api.settings.tokens = accounts  # as `edgegpu install` does, before it restarts k3s
+    bed.wait(
+        lambda: REPORT_ANNOTATION in annotations(bed), what="the node's report, which follows each look", timeout_s=20
+    )
+    assert api_problem(bed) == UNKNOWN
+    assert amounts(bed) == ("0", "0")
+    journal.write_text("id=1\nop=change\nstate=COMMITTED\n")
+    runs(bed, "waits")
+    offered(bed)
+
+
+def annotations(bed: EmbeddedBed) -> dict[str, str]:
+    return (bed.get("Node", "box") or {})["metadata"].get("annotations") or {}
+
+
+def api_problem(bed: EmbeddedBed) -> str:
+    return fetch_status(bed.cluster.nodes["box"].run_folder / "plugin.sock").api_problem
+
+
 RECORD = TransactionRecord(
     id="1",
     op=TransactionKind.INSTALL,
@@ -128,6 +186,16 @@ def test_sharing_comes_where_the_plugin_did_not_run_and_by_an_upgrade_too(
         folder = tmp_path / str(plugin_ran)
         change = written(folder, replace(RECORD, op=op, state=state), start="aa", plugin_ran=plugin_ran)
         assert change.is_without_extender() is not plugin_ran
+
+
+@pytest.mark.parametrize("op", [TransactionKind.INSTALL, TransactionKind.UPGRADE, TransactionKind.CHANGE])
+def test_a_change_of_a_machine_brings_the_extender_to_a_k3s_that_is_new(tmp_path: Path, op: TransactionKind) -> None:
+    for name, start, restart in (("before", "aa", True), ("after", "bb", True), ("none", "aa", False)):
+        change = written(tmp_path / name, replace(RECORD, op=op, restart=restart), start=start, plugin_ran=True)
+        assert change.brings_extender() is (name == "before")
+        assert not change.is_without_extender()
+    ended = replace(RECORD, op=op, state=TransactionState.COMMITTED)
+    assert not written(tmp_path / "ended", ended, start="aa", plugin_ran=True).brings_extender()
 
 
 def written(folder: Path, record: TransactionRecord, *, start: str, plugin_ran: bool) -> sharing_change.SharingChange:

@@ -124,7 +124,7 @@ def test_what_a_plugin_wrote_that_ran_for_a_moment_goes_too(bed: Bed) -> None:
     before = bed.tree()
 
     def write_and_refuse(deadline: Deadline) -> None:
-        for name in ("inventory.json", "kubelet-version", "selftest.json", "live-limits.json"):
+        for name in ("inventory.json", "kubelet-version", "selftest.json", "live-limits.json", "unknown-cluster"):
             (bed.layout.state / name).write_text("x")
         refuse(deadline)
 

@@ -5,8 +5,11 @@ from pathlib import Path
 from integration.kube_stub import KubeStub
 
 from edgegpu_base.kube import KubeClient
+from edgegpu_core.injection import NodeVersions
 from edgegpu_plugin.config.schema import Driver, KubeletSection, Paths, PluginConfig
 from edgegpu_plugin.node import NodePart
+
+VERSIONS = NodeVersions("v1.37.2", "containerd://2.4.2")
 
 
 def test_a_version_that_an_allocation_learned_first_is_kept_as_well(tmp_path: Path) -> None:
@@ -17,12 +20,15 @@ def test_a_version_that_an_allocation_learned_first_is_kept_as_well(tmp_path: Pa
         kubelet=KubeletSection(folder=tmp_path / "kubelet"),
         driver=Driver(root=tmp_path, cdi_folder=tmp_path / "cdi", containerd_config=tmp_path / "none"),
     )
+    info = {"kubeletVersion": VERSIONS.kubelet, "containerRuntimeVersion": VERSIONS.runtime}
     with KubeStub() as stub:
-        stub.add_node({"metadata": {"name": "n"}, "status": {"nodeInfo": {"kubeletVersion": "v1.33.1"}}})
+        stub.add_node({"metadata": {"name": "n"}, "status": {"nodeInfo": info}})
         client = KubeClient(stub.access, timeout_s=5)
         part = NodePart(config, client, beat=lambda: None)
         assert part.injector.allocation(["GPU-0"])
-        assert part.injector.kubelet == "v1.33.1"
+        assert part.injector.versions == VERSIONS
         part.publisher.publish(part.state.snapshot())
+        assert (tmp_path / "state/kubelet-version").read_text() == "v1.37.2 containerd://2.4.2\n"
+        again = NodePart(config, client, beat=lambda: None)
+        assert again.injector.versions == VERSIONS
         client.close()
-    assert (tmp_path / "state/kubelet-version").read_text() == "v1.33.1\n"

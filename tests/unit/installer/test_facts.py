@@ -29,7 +29,7 @@ def test_a_server_is_read_whole(box: FakeBox) -> None:
     assert facts.node is not None
     assert facts.node.ready
     assert facts.containerd is not None
-    assert (facts.containerd.cdi, facts.containerd.systemd_cgroups) == (True, True)
+    assert (facts.containerd.has_cdi(facts.node.versions), facts.containerd.systemd_cgroups) == (True, True)
     assert [card.name for card in facts.cards.cards] == ["Tesla T4"]
     assert (facts.node.why, facts.cards.why) == ("", "")
     assert facts.installed is None

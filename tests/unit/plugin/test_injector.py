@@ -17,7 +17,7 @@ from edgegpu_core.choices.answers import given_by
 from edgegpu_core.choices.modes import PluginIsolation
 from edgegpu_core.choices.pod_choice import GivenChoice
 from edgegpu_core.deviceid import core_ids, memory_ids
-from edgegpu_core.injection import Injection
+from edgegpu_core.injection import Injection, NodeVersions
 from edgegpu_core.inventory import Card
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.placement import Policy
@@ -43,12 +43,13 @@ class Machine:
     def __init__(self, folder: Path) -> None:
         self.root = folder / "driver"
         self.run = folder / "run"
-        (folder / "config.toml").write_text(CDI_ON + f'cdi_spec_dirs = ["{folder}/cdi"]\n')
+        self.config = folder / "config.toml"
+        self.config.write_text(CDI_ON + f'cdi_spec_dirs = ["{folder}/cdi"]\n')
         self.driver("570.1")
         for name in ("nvidiactl", "nvidia-uvm", "nvidia0", "nvidia1"):
             self.file(f"dev/{name}")
         self.file("usr/bin/nvidia-smi")
-        self.settings = Driver(root=self.root, cdi_folder=folder / "cdi", containerd_config=folder / "config.toml")
+        self.settings = Driver(root=self.root, cdi_folder=folder / "cdi", containerd_config=self.config)
         self.asked = 0
 
     def file(self, name: str) -> None:
@@ -77,8 +78,10 @@ class Machine:
             self.asked += 1
             return asked()
 
-        made = Injector(driver, Nvml(driver), run=self.run, isolation=isolation, ask_kubelet=ask)
-        made.learn_kubelet(kubelet)
+        made = Injector(
+            driver, Nvml(driver), run=self.run, isolation=isolation, ask_versions=lambda: NodeVersions(ask())
+        )
+        made.learn_versions(NodeVersions(kubelet))
         return made
 
 
@@ -124,7 +127,16 @@ def test_where_nobody_tells_the_version_containerd_decides(machine: Machine) -> 
 
 def test_another_kubelet_after_an_upgrade_changes_the_way(machine: Machine) -> None:
     injector = machine.injector("v1.24.17+k3s1")
-    injector.learn_kubelet("v1.30.1+k3s1")
+    injector.learn_versions(NodeVersions("v1.30.1+k3s1"))
+    assert injector.mode == "cdi"
+
+
+def test_another_containerd_after_an_upgrade_changes_the_way(machine: Machine) -> None:
+    text = f"version = 2\n[plugins.'io.containerd.grpc.v1.cri']\ncdi_spec_dirs = ['{machine.settings.cdi_folder}']\n"
+    machine.config.write_text(text)
+    injector = machine.injector("v1.37.2+k3s1")
+    assert injector.mode == "devices"
+    injector.learn_versions(NodeVersions("v1.37.2+k3s1", "containerd://2.4.2-k3s1"))
     assert injector.mode == "cdi"
 
 

@@ -5,12 +5,13 @@ from pathlib import Path
 import pytest
 
 from edgegpu_base.errors import EdgegpuError
-from edgegpu_core.injection import Injection, InjectionChoice
+from edgegpu_core.injection import Injection, InjectionChoice, NodeVersions
 from edgegpu_plugin.containers.runtime import choose
 from edgegpu_plugin.errors import PluginError
 
 CDI_FOLDER = Path("/var/run/cdi")
 V3 = "version = 3\n[plugins.'io.containerd.cri.v1.runtime']\n"
+V4 = V3.replace("3", "4", 1)
 V2 = 'version = 2\n[plugins."io.containerd.grpc.v1.cri"]\n'
 NVIDIA = """
 [plugins."io.containerd.grpc.v1.cri".containerd.runtimes."nvidia"]
@@ -25,8 +26,11 @@ def config(tmp_path: Path) -> Path:
     return tmp_path / "config.toml"
 
 
-def auto(config: Path, *, kubelet: str | None = "v1.33.13+k3s1", cdi_folder: Path = CDI_FOLDER) -> InjectionChoice:
-    return choose(Injection.AUTO, cdi_folder=cdi_folder, kubelet=kubelet, configs=[config.with_name("none"), config])
+def auto(
+    config: Path, *, kubelet: str = "v1.33.13+k3s1", runtime: str = "", cdi_folder: Path = CDI_FOLDER
+) -> InjectionChoice:
+    versions = NodeVersions(kubelet, runtime)
+    return choose(Injection.AUTO, cdi_folder=cdi_folder, versions=versions, configs=[config.with_name("none"), config])
 
 
 @pytest.mark.parametrize(
@@ -72,9 +76,9 @@ def test_without_cdi_and_nvidia_runtime_kubelets_own_answer_is_left(config: Path
 
 @pytest.mark.parametrize(
     ("kubelet", "mode"),
-    [("v1.28.15+k3s1", Injection.RUNTIME), ("v1.29.0", Injection.CDI), (None, Injection.CDI), ("odd", Injection.CDI)],
+    [("v1.28.15+k3s1", Injection.RUNTIME), ("v1.29.0", Injection.CDI), ("", Injection.CDI), ("odd", Injection.CDI)],
 )
-def test_an_old_kubelet_passes_no_cdi_names_on(config: Path, kubelet: str | None, mode: Injection) -> None:
+def test_an_old_kubelet_passes_no_cdi_names_on(config: Path, kubelet: str, mode: Injection) -> None:
     config.write_text(V2 + "enable_cdi = true\n" + NVIDIA)
     assert auto(config, kubelet=kubelet).mode is mode
 
@@ -102,6 +106,45 @@ def test_a_spec_folder_that_containerd_does_not_read(config: Path) -> None:
     assert "reads CDI specs from /etc/cdi, /run/cdi/ and not from /srv/cdi" in choice.why
 
 
+@pytest.mark.parametrize(
+    ("text", "runtime", "mode"),
+    [
+        (V2, "containerd://1.7.27-k3s1", Injection.DEVICES),
+        (V2, "containerd://2.1.9-k3s1", Injection.CDI),
+        ("", "containerd://2.1.9-k3s1", Injection.CDI),
+        (V3 + "enable_cdi = false\n", "containerd://2.3.7-k3s1", Injection.DEVICES),
+        (V3 + "enable_cdi = false\n", "containerd://2.4.2-k3s1", Injection.CDI),
+        (V2 + "enable_cdi = false\n", "containerd://2.4.2-k3s1", Injection.CDI),
+        (V4, "containerd://2.4.2-k3s1", Injection.CDI),
+        (V4 + "enable_cdi = false\n", "containerd://2.3.7-k3s1", Injection.DEVICES),
+        (V4 + "enable_cdi = false\n", "", Injection.DEVICES),
+        (V3, "cri-o://1.37.0", Injection.CDI),
+    ],
+)
+def test_containerds_version_decides_where_its_file_says_nothing(
+    config: Path, text: str, runtime: str, mode: Injection
+) -> None:
+    config.write_text(text)
+    choice = auto(config, runtime=runtime)
+    assert choice.mode is mode
+    if "2.4" in runtime:
+        assert choice.why == f"{runtime} has CDI on always"
+
+
+@pytest.mark.parametrize(("main", "other"), [(V3, V2), (V2, V3), (V4, V2), (V2, V4), (V4, V3), (V3, V4)])
+def test_an_import_counts_by_its_own_version(config: Path, main: str, other: str) -> None:
+    config.with_name("other.toml").write_text(other + "enable_cdi = false\n")
+    config.write_text("imports = ['other.toml']\n" + main + "enable_cdi = true\n")
+    assert auto(config, runtime="containerd://2.3.7-k3s1").mode is Injection.DEVICES
+
+
+def test_imports_of_imports_count_and_a_ring_ends(config: Path) -> None:
+    config.write_text("imports = ['b.toml']\n" + V3)
+    config.with_name("b.toml").write_text("imports = ['c.toml', 'config.toml']\n" + V3)
+    config.with_name("c.toml").write_text("imports = ['b.toml']\n" + V2 + "enable_cdi = false\n")
+    assert auto(config, runtime="containerd://2.1.9").mode is Injection.DEVICES
+
+
 def test_what_is_imported_counts(config: Path) -> None:
     (config.parent / "conf.d").mkdir()
     (config.parent / "conf.d/10.toml").write_text(V3 + "enable_cdi = false\n")
@@ -112,7 +155,7 @@ def test_what_is_imported_counts(config: Path) -> None:
 @pytest.mark.parametrize("wanted", [Injection.CDI, Injection.RUNTIME, Injection.DEVICES])
 def test_what_is_asked_for_is_obeyed(config: Path, wanted: Injection) -> None:
     config.write_text("not [toml")
-    choice = choose(wanted, cdi_folder=CDI_FOLDER, kubelet=None, configs=[config])
+    choice = choose(wanted, cdi_folder=CDI_FOLDER, versions=NodeVersions(), configs=[config])
     assert choice == InjectionChoice(wanted, "driver.injection says so")
 
 

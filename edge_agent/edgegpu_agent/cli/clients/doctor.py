@@ -1,6 +1,7 @@
 """The doctor's clients: the plugin's configuration and status, containerd's file, the API server, the cloud."""
 
 import json
+import ssl
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
@@ -121,6 +122,11 @@ class BoxClients:
         return self._root / str(path).lstrip("/")
 
 
+_LOOK = "sudo systemctl status 'k3s*'  # on an agent node: is the server up?"
+_FOREIGN_CA = frozenset({7, 18, 19, 20, 21})
+"""OpenSSL's codes for a certificate by a CA that is not the given one (X509_V_ERR_*, openssl-verification-options)."""
+
+
 class DoctorKubeClient:
     """A client for the API server with one connection per request; it also returns the Date header."""
 
@@ -149,10 +155,18 @@ class DoctorKubeClient:
     def _ask(self, method: str, path: str, body: bytes | None) -> ApiReply:
         try:
             answer = ask(self.server + path, self._way, method=method, body=body, headers=self._headers)
+        except ssl.SSLCertVerificationError as error:
+            if error.verify_code not in _FOREIGN_CA:
+                raise ProbeError(f"cannot trust the API server {self.server}: {error}", remedy=_LOOK) from error
+            raise ProbeError(
+                f"the API server {self.server} is of another cluster than /etc/edgegpu/kubeconfig: "
+                f"k3s was installed again ({error.verify_message})",
+                remedy="sudo edgegpu install  # writes rights, kubeconfig and the scheduler's file anew",
+            ) from error
         except OSError as error:
             raise ProbeError(
                 f"cannot reach the API server {self.server}: {error}",
-                remedy="sudo systemctl status 'k3s*'  # on an agent node: is the server up?",
+                remedy=_LOOK,
             ) from error
         return ApiReply(answer.status, _object(answer.body), _date(answer.headers.get("Date")))
 

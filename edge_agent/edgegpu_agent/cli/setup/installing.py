@@ -28,7 +28,7 @@ from edgegpu_installer.plan.dry_run import DryRun
 from edgegpu_installer.plan.plugin_config import resource_model
 from edgegpu_installer.plan.precheck import STEADY_S, FindingLevel, precheck, refused
 from edgegpu_installer.plan.release import Release, read_release
-from edgegpu_installer.plan.site import InstallOptions, MachineRole, Site, site_of
+from edgegpu_installer.plan.site import InstallOptions, MachineRole, Site, leaving_site_of, site_of
 from edgegpu_installer.prompts import Terminal
 from edgegpu_installer.transaction import transaction
 from edgegpu_installer.transaction.journal import TransactionJournal
@@ -90,7 +90,7 @@ class InstallerConsole:
             raise InstallError("cannot uninstall: edgegpu is not installed on this machine")
         release = self._release()
         facts = read_facts(self.layout)
-        site = site_of(facts)
+        site = leaving_site_of(facts)
         with _terminal(wanted=ask and not dry_run) as terminal:
             uninstallation = Uninstallation(
                 site=site,
@@ -113,7 +113,7 @@ class InstallerConsole:
             """Read the machine only here: where nothing is to be verified it need not have k3s."""
             record = TransactionJournal(self.layout.tx).read()
             facts = read_facts(self.layout)
-            site = site_of(facts)
+            site = leaving_site_of(facts)
             offers = record is not None and record.op not in LEAVING and site.has_cards
             self._verifier(facts, site)(offers)(deadline)
 
