@@ -29,6 +29,7 @@ PARTS = (
     Part("demo", "make demo ONCE=1", 15),
     Part("e2e", "make e2e", 120, TURNS, ALL_TURNS),
     Part("box", "make box FULL=1", 480, TURNS, ALL_TURNS),
+    Part("vm", "make vm FULL=1", 240, TURNS, ALL_TURNS),
     Part("cloud", "make cloud FULL=1", 240, TURNS, ALL_TURNS),
     Part("bugs", "make bugs FULL=1", 120, TURNS, ALL_TURNS),
     Part("driver", "make driver", 20),

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
-STEPS = "lint bundle test box cloud bugs demo chaos driver native fuzz e2e shares bench".split()  # noqa: SIM905  (a list of words)
+STEPS = "lint bundle test box vm cloud bugs demo chaos driver native fuzz e2e shares bench".split()  # noqa: SIM905  (a list of words)
 MAKE = """#!/bin/sh
 # make: notes what was asked, and ends as the file of the first target says.
 [ "$1" = -C ] && exit 1

@@ -1,0 +1,49 @@
+"""A virtual machine for the installer's tests: `box.bed.Bed` on a kernel of its own, saved while its k3s is Ready."""
+
+from __future__ import annotations
+
+from box.bed import CARDS, NAME, SIMULATED, WITH_K3S, Bed
+from lab.labrun import run
+from lab.vm.image import base_image, digest, image_named, remove_others
+from lab.vm.machine import QEMU, Vm
+
+FIRST_BOOT_S = 600
+
+
+class VmBed(Bed):
+    """The machine and what the tests ask of it."""
+
+    def __init__(self) -> None:
+        super().__init__(Vm(NAME))
+
+    @property
+    def vm(self) -> Vm:
+        """The machine with what it alone can do."""
+        assert isinstance(self.machine, Vm)
+        return self.machine
+
+    def prepare(self) -> None:
+        """Make the image of a machine whose k3s is Ready, where it is not current: it is kept from run to run."""
+        self.machine.down()
+        base = base_image(CARDS, place=SIMULATED)
+        qemu = run(["qemu-system-x86_64", "--version"]).stdout
+        ready = image_named(f"k3s-{digest(base.folder.name, qemu, QEMU)}")
+        if not ready.disk.exists():
+            self.machine.up(image=base.folder.name)
+            self.machine.ready(timeout_s=FIRST_BOOT_S)
+            self.save(ready.folder.name)
+            remove_others(ready.folder, "k3s-*")
+        link = image_named(WITH_K3S).folder
+        link.unlink(missing_ok=True)
+        link.symlink_to(ready.folder)
+
+    def save(self, image: str) -> None:
+        """Keep the machine as it runs now, with all that runs in it."""
+        self.machine.save(image)
+
+    def fresh(self, image: str) -> None:
+        """Go on where an image was saved."""
+        self.machine.down()
+        self.machine.up(image=image)
+        if self.web is not None:
+            self.web.start()
