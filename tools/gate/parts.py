@@ -28,6 +28,7 @@ PARTS = (
     Part("test", "make test", 30),
     Part("demo", "make demo ONCE=1", 15),
     Part("e2e", "make e2e", 120, TURNS, ALL_TURNS),
+    Part("versions", "make versions FULL=1", 60, TURNS),
     Part("box", "make box FULL=1", 480, TURNS, ALL_TURNS),
     Part("vm", "make vm FULL=1", 240, TURNS, ALL_TURNS),
     Part("cloud", "make cloud FULL=1", 240, TURNS, ALL_TURNS),
