@@ -6,6 +6,7 @@ from box.bed import CARDS, NAME, SIMULATED, WITH_K3S, Bed
 from lab.labrun import run
 from lab.vm.image import base_image, digest, image_named, remove_others
 from lab.vm.machine import QEMU, Vm
+from vm.vmreads import VmReads
 
 FIRST_BOOT_S = 600
 
@@ -15,6 +16,7 @@ class VmBed(Bed):
 
     def __init__(self) -> None:
         super().__init__(Vm(NAME))
+        self.cluster.reads = VmReads(self.vm)
 
     @property
     def vm(self) -> Vm:

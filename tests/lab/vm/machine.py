@@ -52,7 +52,7 @@ while [ "$(uptime)" -lt "$end" ]; do
         [ -n "$renewed" ] && [ "$(date -d "$renewed" +%s)" -gt "$since" ] &&
         [ "$(k3s kubectl get node "$1" -o 'jsonpath={.status.conditions[?(@.type=="Ready")].status}')" = True ] &&
         exit 0
-    sleep 1
+    sleep 4
 done
 exit 1
 """
@@ -186,6 +186,11 @@ class Vm:
         names = [word for source in sources for word in ("-C", str(source.parent), source.name)]
         line = f"{shlex.join(['tar', '-c', *names])} | {shlex.join([*self._ssh(), inside])}"
         run(["bash", "-o", "pipefail", "-c", line], timeout_s=300)
+
+    def forward(self, inside: str, socket: Path) -> None:
+        """Let connections to a socket of this machine reach one of the virtual machine, until it hangs up."""
+        socket.unlink(missing_ok=True)
+        run(self._ssh("-O", "forward", "-L", f"{socket}:{inside}"), check=False, timeout_s=20)
 
     def reboot(self) -> None:
         """Do an orderly `systemctl reboot`; wait until the next boot is finished (for k3s: ready)."""
