@@ -64,13 +64,8 @@ def k3s_vm(bed: VmBed) -> VmBed:
 
 @pytest.fixture(scope="session")
 def installed(bed: VmBed) -> str:
-    """Make the image with edgegpu installed and services that run; returns its name."""
-    bed.fresh(WITH_K3S)
-    bed.pristine = bed.disk()
-    bed.line("--yes")
-    bed.offered()
-    bed.run_apps()
-    bed.save(WITH_EDGEGPU)
+    """Make the image with edgegpu installed and services that run, where it is not current; returns its name."""
+    bed.prepare_edgegpu()
     return WITH_EDGEGPU
 
 

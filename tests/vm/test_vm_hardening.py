@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import json
-import signal
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from box.bed import APPS, ROOT
+from box.bed import APPS, ROOT, SIMULATED
 from lab.labrun import wait_until
 from vm.hardeningprobe import CODE, GETPID_32, MARKER
-from vm.services import card_of
+from vm.services import NAMESPACE, card_of, run_service
 from vm.vmbed import VmBed
 
 UNITS = sorted((ROOT / "systemd").glob("edgegpu-*.service"))
 PROBE, OUT = "/srv/hardeningprobe.py", "/run/hardening"
-OPEN, KILLED = "open", f"killed by {int(signal.SIGSYS)}"
+OPEN = "open"
+BROKEN = 2
+"""The exit status of the doctor that found something broken."""
 LIVES = (
     *("Type", "NotifyAccess", "ExecStart", "ExecStartPre", "EnvironmentFile", "BindPaths", "KillMode"),
     *("Restart", "RestartSec", "RuntimeDirectory", "RuntimeDirectoryPreserve", "RuntimeMaxSec"),
@@ -170,6 +171,51 @@ def test_the_service_itself_runs_as_its_unit_says(probed: VmBed, name: str) -> N
     group = f"/sys/fs/cgroup/system.slice/{name}.service"
     assert size({"memory": probed.machine.exec("cat", f"{group}/memory.max").stdout}, said["MemoryMax"])
     assert probed.machine.exec("cat", f"{group}/pids.max").stdout.strip() == said["TasksMax"]
+
+
+CONSOLES = 7
+"""The kernel's memory of text consoles: devices that can be opened, and that no container may open by itself."""
+
+
+def test_the_kernel_lets_a_container_to_its_own_card_alone_and_a_reload_needs_the_links(gpu_vm: VmBed) -> None:
+    bed = gpu_vm
+    bed.stop_apps()
+    real_device_numbers(bed)
+    run_service(bed, "own", 4)
+    assert opened(bed, "own", 0) == OPEN
+    assert opened(bed, "own", 1) == "Operation not permitted"
+
+    bed.machine.exec("systemctl", "daemon-reload")
+    assert (opened(bed, "own", 0), opened(bed, "own", 1)) == (OPEN, "Operation not permitted")
+
+    bed.machine.exec("sh", "-c", f"rm /dev/char/{CONSOLES}:0; systemctl daemon-reload")
+    assert opened(bed, "own", 0) == "Operation not permitted"
+    doctor = bed.edgegpu("doctor", "--check", "cgroups", check=False)
+    assert doctor.returncode == BROKEN
+    assert f"/dev/char/{CONSOLES}:0" in doctor.stdout
+
+    bed.machine.exec("systemctl", "restart", "edgegpu-plugin")
+    bed.offered()
+    bed.machine.exec("systemctl", "daemon-reload")
+    assert opened(bed, "own", 0) == OPEN
+
+
+def real_device_numbers(bed: VmBed) -> None:
+    """Give the cards' nodes numbers of their own: simulated cards have those of /dev/null, which everybody may open."""
+    bed.machine.exec("systemctl", "stop", "edgegpu-plugin")
+    for card in (0, 1):
+        script = 'rm "$1"; mknod -m 0666 "$1" c "$2" "$3"'
+        bed.machine.exec("sh", "-c", script, "sh", f"{SIMULATED}/dev/nvidia{card}", str(CONSOLES), str(card))
+    bed.machine.exec("systemctl", "start", "edgegpu-plugin")
+    bed.offered()
+
+
+def opened(bed: VmBed, app: str, card: int) -> str:
+    """Have a container make a node of a card for itself and open it; returns what comes."""
+    pod = bed.cluster.the_pod(NAMESPACE, app)["metadata"]["name"]
+    script = f"rm -f /tmp/node; mknod /tmp/node c {CONSOLES} {card}; (: < /tmp/node) 2>&1 && echo {OPEN}"
+    done = bed.machine.kubectl("exec", "-n", NAMESPACE, pod, "--", "sh", "-c", script, check=False)
+    return done.stdout.strip().rpartition(": ")[2]
 
 
 def test_after_a_reboot_the_same_services_run_on_cards(gpu_vm: VmBed) -> None:

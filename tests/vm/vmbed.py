@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from box.bed import CARDS, NAME, SIMULATED, WITH_K3S, Bed
+from box.bed import BUNDLE, CARDS, NAME, SIMULATED, WITH_EDGEGPU, WITH_K3S, Bed
 from lab.labrun import run
-from lab.vm.image import base_image, digest, image_named, remove_others
+from lab.vm.image import Image, base_image, digest, image_named, remove_others
 from lab.vm.machine import QEMU, Vm
 from vm.vmreads import VmReads
 
@@ -35,9 +35,20 @@ class VmBed(Bed):
             self.machine.ready(timeout_s=FIRST_BOOT_S)
             self.save(ready.folder.name)
             remove_others(ready.folder, "k3s-*")
-        link = image_named(WITH_K3S).folder
-        link.unlink(missing_ok=True)
-        link.symlink_to(ready.folder)
+        _name(WITH_K3S, ready)
+
+    def prepare_edgegpu(self) -> None:
+        """Make the image of a machine on which the bundle is installed and services run, where it is not current."""
+        k3s = image_named(WITH_K3S).folder.resolve()
+        installed = image_named(f"edgegpu-{digest(k3s.name, BUNDLE / 'SHA256SUMS')}")
+        if not installed.disk.exists():
+            self.fresh(WITH_K3S)
+            self.line("--yes")
+            self.offered()
+            self.run_apps()
+            self.save(installed.folder.name)
+            remove_others(installed.folder, "edgegpu-*")
+        _name(WITH_EDGEGPU, installed)
 
     def save(self, image: str) -> None:
         """Keep the machine as it runs now, with all that runs in it."""
@@ -49,3 +60,10 @@ class VmBed(Bed):
         self.machine.up(image=image)
         if self.web is not None:
             self.web.start()
+
+
+def _name(name: str, image: Image) -> None:
+    """Give an image the name by which the tests of boxes know it."""
+    link = image_named(name).folder
+    link.unlink(missing_ok=True)
+    link.symlink_to(image.folder)

@@ -33,12 +33,13 @@ class VmReads(ApiReads):
             return super().get(kind, name, namespace=namespace, query=query)
         except LabError:
             self._set_up()
-            raise
+            return super().get(kind, name, namespace=namespace, query=query)
 
     def _set_up(self) -> None:
         self._machine.exec("systemctl", "reset-failed", _UNIT, check=False)
         options = (f"--unit={_UNIT}", "--collect", "--quiet", "-p", "Restart=always", "-p", "RestartSec=1")
         self._machine.exec("systemd-run", *options, "sh", "-c", _PROXY, check=False)  # it may run already
+        self._machine.exec("sh", "-c", f"until test -S {_INSIDE}; do sleep 0.5; done")
         self._machine.forward(_INSIDE, self._socket)
 
     def stop(self) -> None:

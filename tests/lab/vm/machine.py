@@ -98,21 +98,7 @@ class Vm:
             self._wait_boot()
 
     def _start(self, more: list[str]) -> None:
-        with (FOLDER / "qemu.log").open("wb") as log:
-            process = subprocess.Popen(
-                [*self.on_lan, *QEMU, *more],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-
-        def runs() -> bool:
-            if process.poll() is not None:
-                raise LabError(f"qemu has ended: {(FOLDER / 'qemu.log').read_text()[-2000:]}")
-            return self.is_on and MONITOR.exists()
-
-        wait_until(runs, what="qemu runs", timeout_s=30)
+        run([*self.on_lan, *QEMU, "-daemonize", *more], timeout_s=60)
 
     def _wait_boot(self, before: str = "") -> None:
         """Wait until a boot, another one than that of this id, is finished."""
