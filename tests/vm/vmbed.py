@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from box.bed import BUNDLE, CARDS, NAME, SIMULATED, WITH_EDGEGPU, WITH_K3S, Bed
-from lab.labrun import run
+from lab.labrun import run, wait_until
 from lab.vm.image import Image, base_image, digest, image_named, remove_others
 from lab.vm.machine import QEMU, Vm
 from vm.vmreads import VmReads
 
 FIRST_BOOT_S = 600
+ANSWER_S = 4
+"""The installer waits ten seconds for an answer. A machine that goes on has its programs to read again first."""
 
 
 class VmBed(Bed):
@@ -55,9 +57,11 @@ class VmBed(Bed):
         self.machine.save(image)
 
     def fresh(self, image: str) -> None:
-        """Go on where an image was saved."""
+        """Go on where an image was saved, once the API server answers as quickly as users of it expect."""
         self.machine.down()
         self.machine.up(image=image)
+        asks = ("timeout", str(ANSWER_S), "k3s", "kubectl", "get", "--raw", "/readyz")
+        wait_until(lambda: self.machine.exec(*asks).stdout == "ok", what="the API server answers", every_s=2)
         if self.web is not None:
             self.web.start()
 
