@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from box.bed import APPS, ROOT, SIMULATED
+from box.bed import APPS, ROOT, SIMULATED, WITH_K3S
 from lab.labrun import wait_until
 from vm.hardeningprobe import CODE, GETPID_32, MARKER
 from vm.services import NAMESPACE, card_of, run_service
@@ -116,9 +116,10 @@ def directives(unit: Path) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def probed(bed: VmBed, installed: str, tmp_path_factory: pytest.TempPathFactory) -> VmBed:
-    """Go on with edgegpu, and lay the probe and what it looks for into the machine."""
-    bed.fresh(installed)
+def probed(bed: VmBed, tmp_path_factory: pytest.TempPathFactory) -> VmBed:
+    """Lay the probe and what it looks for into the machine; the units' directives need neither edgegpu nor k3s."""
+    bed.machine.down()
+    bed.machine.up(image=WITH_K3S)
     folder = tmp_path_factory.mktemp("probe")
     (folder / Path(CODE).name).write_bytes(GETPID_32)
     bed.machine.push(Path(__file__).with_name(Path(PROBE).name), folder / Path(CODE).name, to="/srv")
@@ -160,17 +161,17 @@ def test_every_directive_of_the_unit_holds(probed: VmBed, unit: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["edgegpu-plugin", "edgegpu-agent"])
-def test_the_service_itself_runs_as_its_unit_says(probed: VmBed, name: str) -> None:
+def test_the_service_itself_runs_as_its_unit_says(gpu_vm: VmBed, name: str) -> None:
     said = directives(ROOT / f"systemd/{name}.service")
     script = 'p=$(systemctl show -p MainPID --value "$1"); cat /proc/$p/status; cat /proc/$p/oom_score_adj'
-    *lines, oom = probed.machine.exec("sh", "-c", script, "sh", name).stdout.splitlines()
+    *lines, oom = gpu_vm.machine.exec("sh", "-c", script, "sh", name).stdout.splitlines()
     status = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
     assert capabilities({"capabilities": str(int(status["CapBnd"], 16))}, said["CapabilityBoundingSet"])
     assert status["Seccomp"] == "2"
     assert oom == said["OOMScoreAdjust"]
     group = f"/sys/fs/cgroup/system.slice/{name}.service"
-    assert size({"memory": probed.machine.exec("cat", f"{group}/memory.max").stdout}, said["MemoryMax"])
-    assert probed.machine.exec("cat", f"{group}/pids.max").stdout.strip() == said["TasksMax"]
+    assert size({"memory": gpu_vm.machine.exec("cat", f"{group}/memory.max").stdout}, said["MemoryMax"])
+    assert gpu_vm.machine.exec("cat", f"{group}/pids.max").stdout.strip() == said["TasksMax"]
 
 
 CONSOLES = 7
