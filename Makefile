@@ -28,7 +28,7 @@ endif
 # compile the product again then.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup venv cc simdriver limiter demo test native shares gpu driver driver-pin lint e2e versions box chaos bugs cloud fuzz bench nightly lab lock env bundle clean
+.PHONY: help setup venv cc simdriver limiter demo test native shares gpu driver driver-pin lint e2e versions box vm chaos bugs cloud fuzz bench nightly lab lock env bundle clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -100,6 +100,10 @@ versions: cc venv simdriver limiter ## scenarios and contracts on an older Kuber
 box: cc venv simdriver ## install, break and uninstall booted boxes (root): a twentieth of the faults, by the day; FULL=1: all, hours
 	@tools/setup root "make box"
 	@BOX_FULL='$(FULL)' $(PY) -m pytest -m box -s $(PYTEST_ARGS) tests/box
+
+vm: cc venv simdriver limiter ## a virtual machine with cgroup v2 and a kernel of its own (root): install, scenarios, hardening, cuts, clocks (FULL=1: all)
+	@tools/setup root "make vm"
+	@TEST_FULL='$(FULL)' $(PY) -m pytest -m vm $(PYTEST_ARGS) tests/vm
 
 chaos: cc venv simdriver ## commands to boxes, as root one is booted, while everything is killed, cut, forged (COMMANDS=1000, SEED=1)
 	@$(PY) tests/chaos/run.py --commands $(or $(COMMANDS),1000) $(if $(SEED),--seed $(SEED)) $(CHAOS_ARGS)

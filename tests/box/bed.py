@@ -13,6 +13,7 @@ from box.webcert import make_web_cert
 from e2e.boxnode import BoxNode
 from e2e.k3s import K3s
 from e2e.manifests import container, deployment, pod_spec
+from lab.booted import BootedMachine
 from lab.boxkit import Box, build
 from lab.labrun import HERE, Completed, LabError, run, wait_until
 from lab.simcards import insert_cards, push_simulation
@@ -52,8 +53,8 @@ def python_in_box() -> str:
 class Bed:
     """One box and what the tests ask of it."""
 
-    def __init__(self) -> None:
-        self.machine = Box(NAME)
+    def __init__(self, machine: BootedMachine | None = None) -> None:
+        self.machine: BootedMachine = machine or Box(NAME)
         self.node = BoxNode(self.machine)
         self.cluster = K3s(self.node)
         self.web: WebServer | None = None
@@ -240,7 +241,8 @@ class Bed:
 class WebServer:
     """Serves the bundle to the boxes over HTTPS. Their LAN goes with the last of them: then it is started anew."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, machine: BootedMachine) -> None:
+        self._machine = machine
         self.cert = make_web_cert(folder / "web", LAN)
         self._www = folder / "www"
         self._www.mkdir()
@@ -252,7 +254,7 @@ class WebServer:
     def start(self) -> None:
         """Serve, on the LAN as it is now."""
         self.stop()
-        program: list[str | Path] = [HERE / "box", "lab", sys.executable, ROOT / "tests/box/web.py", self._www]
+        program: list[str | Path] = [*self._machine.on_lan, sys.executable, ROOT / "tests/box/web.py", self._www]
         command = [*program, self.cert.cert_file, self.cert.key_file, str(PORT)]
         self._served = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         if self._served.stdout is None or not self._served.stdout.readline():
@@ -270,7 +272,7 @@ class WebServer:
 def api_gap(bed: Bed) -> Iterator[list[float]]:
     """Measure the longest time for which the box's API server gives no answer; the list holds it afterwards."""
     ip = bed.machine.exec("hostname", "-I").stdout.split()[0]
-    program: Sequence[str | Path] = [HERE / "box", "lab", sys.executable, ROOT / "tests/box/gap.py"]
+    program: Sequence[str | Path] = [*bed.machine.on_lan, sys.executable, ROOT / "tests/box/gap.py"]
     asking = subprocess.Popen(
         [*program, f"https://{ip}:6443/readyz"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )

@@ -10,7 +10,7 @@ from typing import Any
 
 from box.bed import BUNDLE, LAN, ROOT, SIMULATED, Bed
 from kits.mqtt import need_mosquitto
-from lab.labrun import HERE, Completed, LabError, run, wait_until
+from lab.labrun import Completed, LabError, run, wait_until
 
 PROGRAM = Path(sys.executable).with_name("edgegpu-cloud")
 HTTPS_PORT = 9443
@@ -36,13 +36,13 @@ class Cloud:
         health = f"https://{LAN}:{HTTPS_PORT}/healthz"
 
         def serves() -> bool:
-            return run([HERE / "box", "lab", "curl", "-fsSk", health], check=False, timeout_s=20).returncode == 0
+            return run([*self.bed.machine.on_lan, "curl", "-fsSk", health], check=False, timeout_s=20).returncode == 0
 
         wait_until(serves, what="the controller serves")
 
     def _run(self, name: str, *command: str | Path) -> None:
         with (LOGS / f"{name}.log").open("ab") as log:
-            words: list[str | Path] = [HERE / "box", "lab", *command]
+            words: list[str | Path] = [*self.bed.machine.on_lan, *command]
             self._running.append(subprocess.Popen(words, stdout=log, stderr=log, stdin=subprocess.DEVNULL))
 
     def stop(self) -> None:

@@ -41,7 +41,7 @@ def bed(simdriver_build: Path) -> Iterator[Bed]:
     try:
         made.prepare()
         with tempfile.TemporaryDirectory() as folder:
-            made.web = WebServer(Path(folder))
+            made.web = WebServer(Path(folder), made.machine)
             yield made
             made.web.stop()
     finally:

@@ -10,7 +10,7 @@ from pathlib import Path
 from box import filejudge
 from box.bed import APPS, JOURNAL, WITH_EDGEGPU, WITH_K3S, Bed
 from box.filejudge import COMMITTED, NOT_BEGUN, ROLLED_BACK
-from lab.labrun import LabError, wait_until
+from lab.labrun import LabError, patient, wait_until
 
 ENDS = (COMMITTED, ROLLED_BACK, NOT_BEGUN)
 DEADLINE_S, SHORT_S = 120, 25
@@ -70,7 +70,8 @@ OPS = {
 
 def command(bed: Bed, op: Op, *, step: str = "after-disarm") -> Sequence[str]:
     """Return the words that are run in the box, for an operation that shall come as far as a step."""
-    deadline = ("--deadline", str(DEADLINE_S if step.removeprefix("after-") in _LATE else SHORT_S))
+    seconds = DEADLINE_S if step.removeprefix("after-") in _LATE else SHORT_S
+    deadline = ("--deadline", f"{patient(seconds):.0f}")
     if op.name == "install":
         return ("sh", "-c", bed.one_line("--yes", *deadline))
     return (*op.command, *deadline)

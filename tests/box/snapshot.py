@@ -23,8 +23,8 @@ def entry(path: str) -> str:
     head = f"{stat.S_IFMT(info.st_mode):o} {stat.S_IMODE(info.st_mode):o} {info.st_uid}:{info.st_gid}"
     if stat.S_ISLNK(info.st_mode):
         return f"{head} -> {Path(path).readlink()}"
-    if stat.S_ISREG(info.st_mode):
-        return f"{head} {hashlib.sha256(Path(path).read_bytes()).hexdigest()}"
+    if stat.S_ISREG(info.st_mode):  # of these sums an emulated processor is thirty times as quick as of SHA-256
+        return f"{head} {hashlib.md5(Path(path).read_bytes(), usedforsecurity=False).hexdigest()}"
     return head
 
 

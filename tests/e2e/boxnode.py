@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from e2e.plugin_node import DRIVER_ROOT, PluginNode
-from lab.boxkit import Box
+from lab.booted import BootedMachine
 from lab.labrun import HERE, Completed, LabError, Process, run, wait_until
 from lab.simcards import insert_cards, push_simulation
 
@@ -16,7 +16,7 @@ PERSISTENT_ROOT = "/var/lib/edgegpu-sim"
 class BoxNode:
     """Gives a Box the surface that PluginNode and K3s use of a node in namespaces."""
 
-    def __init__(self, box: Box) -> None:
+    def __init__(self, box: BootedMachine) -> None:
         self.box = box
         self.name = box.name
 

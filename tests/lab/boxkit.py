@@ -23,6 +23,11 @@ class Box:
 
     name: str
 
+    @property
+    def on_lan(self) -> tuple[str, ...]:
+        """What to put before a command of this machine, so that it runs on the boxes' LAN as 10.89.0.1."""
+        return (str(HERE / "box"), "lab")
+
     def _box(self, verb: str, *args: str | Path, timeout_s: float = 180.0) -> str:
         return run([HERE / "box", verb, self.name, *args], timeout_s=timeout_s).stdout.strip()
 

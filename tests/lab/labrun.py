@@ -6,15 +6,32 @@ import os
 import signal
 import subprocess
 import time
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 HERE = Path(__file__).resolve().parent
 Completed = subprocess.CompletedProcess[str]
 T = TypeVar("T")
+_factors = [1.0]
+
+
+def patient(seconds: float) -> float:
+    """Return a deadline multiplied as `slow_machine` has it."""
+    return seconds * _factors[-1]
+
+
+@contextmanager
+def slow_machine(factor: float) -> Iterator[None]:
+    """Multiply all deadlines here: where the processor is emulated, everything takes many times as long."""
+    _factors.append(factor)
+    try:
+        yield
+    finally:
+        _factors.pop()
 
 
 class LabError(Exception):
@@ -39,6 +56,7 @@ def wait_until(probe: Callable[[], T | None], *, what: str, timeout_s: float = 1
     Raises:
         LabError: no answer after timeout_s; the text ends with the last error.
     """
+    timeout_s = patient(timeout_s)
     end, last = time.monotonic() + timeout_s, ""
     while True:
         try:
@@ -60,6 +78,7 @@ def run(
 ) -> Completed:
     """Run a program to its end and return its output; LabError when it fails (with check) or takes too long."""
     said = " ".join(str(a) for a in args)
+    timeout_s = None if timeout_s is None else patient(timeout_s)
     try:
         done = subprocess.run(args, input=input, capture_output=True, text=True, check=False, timeout=timeout_s)
     except subprocess.TimeoutExpired as error:
@@ -109,6 +128,7 @@ class Process:
 
     def wait(self, timeout_s: float | None = 30.0) -> int:
         """Return the exit status when it has ended; LabError after timeout_s."""
+        timeout_s = None if timeout_s is None else patient(timeout_s)
         try:
             return self._outer.wait(timeout_s)
         except subprocess.TimeoutExpired as error:

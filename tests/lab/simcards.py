@@ -3,19 +3,19 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from lab.boxkit import Box
+from lab.booted import BootedMachine
 
 ROOT = Path(__file__).resolve().parents[2]
 _PLACE = "/srv/simulation"
 
 
-def push_simulation(box: Box) -> None:
+def push_simulation(box: BootedMachine) -> None:
     """Copy the simulation and its driver into a box, as they lie in the checkout."""
     box.push(ROOT / "simulation", to=_PLACE)
     box.push(ROOT / "build/simdriver", to=f"{_PLACE}/build")
 
 
-def insert_cards(box: Box, root: str, cards: Mapping[str, int], *, packages: str, python: str) -> None:
+def insert_cards(box: BootedMachine, root: str, cards: Mapping[str, int], *, packages: str, python: str) -> None:
     """Put simulated cards, name to MiB, below a root of a box; in the place of those that are there.
 
     Args:

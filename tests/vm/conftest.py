@@ -1,0 +1,76 @@
+"""A virtual machine with k3s and simulated cards; each test goes on from a moment at which it was saved."""
+
+import os
+import tempfile
+from collections.abc import Generator, Iterator
+from pathlib import Path
+
+import pytest
+from box.bed import WITH_EDGEGPU, WITH_K3S, Bed, WebServer, make_bundle
+from lab.boxkit import missing
+from lab.labrun import slow_machine
+from vm.vmbed import VmBed
+
+LACKS = missing("vm") + missing("image")
+TIMES_SLOWER = 8
+"""An emulated processor takes ten times as long as a real one, but what waits does not."""
+MINUTES = 45
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark all tests of this folder; where the machine lacks something, fail in CI and say it elsewhere."""
+    for item in items:
+        if Path(item.path).is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.vm)
+            item.add_marker(pytest.mark.timeout(MINUTES * 60))
+            if LACKS and not os.environ.get("CI"):
+                item.add_marker(pytest.mark.skip(reason="; ".join(LACKS)))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Say with a failed test what its machine says of itself."""
+    report = yield
+    beds = [value for value in getattr(item, "funcargs", {}).values() if isinstance(value, Bed)]
+    if report.when != "teardown" and report.failed and beds:
+        report.sections.append(("the machine", beds[0].told()))
+    return report
+
+
+@pytest.fixture(scope="session")
+def bed(simdriver_build: Path) -> Iterator[VmBed]:
+    """Make the image of a machine with k3s, and a web server with the bundle."""
+    assert simdriver_build
+    if LACKS:
+        pytest.fail("; ".join(LACKS), pytrace=False)
+    make_bundle()
+    with slow_machine(TIMES_SLOWER), tempfile.TemporaryDirectory() as folder:
+        made = VmBed()
+        try:
+            made.prepare()
+            made.web = WebServer(Path(folder), made.machine)
+            yield made
+            made.web.stop()
+        finally:
+            made.machine.down()
+
+
+@pytest.fixture
+def k3s_vm(bed: VmBed) -> VmBed:
+    """Go on with k3s and without edgegpu."""
+    bed.fresh(WITH_K3S)
+    return bed
+
+
+@pytest.fixture(scope="session")
+def installed(bed: VmBed) -> str:
+    """Make the image with edgegpu installed and services that run, where it is not current; returns its name."""
+    bed.prepare_edgegpu()
+    return WITH_EDGEGPU
+
+
+@pytest.fixture
+def gpu_vm(bed: VmBed, installed: str) -> VmBed:
+    """Go on with edgegpu and services that run."""
+    bed.fresh(installed)
+    return bed
