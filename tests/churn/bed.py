@@ -10,14 +10,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import yaml
+from churn.api import NAMESPACE, Api
+from churn.arithmetic import WHOLE, Amounts
 from e2e.apireads import ApiReads
 from e2e.cluster import add_extender, grant
 from e2e.k3s import EXTENDER, K3s
 from e2e.plugin_node import DRIVER_ROOT, PluginNode, cards
 from lab.labkit import LabError, Node, Process, down, up_server, wait_until
-
-from churn.api import NAMESPACE, Api
-from churn.arithmetic import WHOLE, Amounts
 
 ROOT = Path(__file__).resolve().parents[2]
 NAME = "churn-node"
@@ -27,29 +26,32 @@ RECOVER_S = 12.0
 """So long after an error a card is offered again; users have five minutes."""
 _PROXY = "/run/edgegpu-test-api.sock"
 _EXTENDER_CONFIG, _EXTENDER_RUN = "/etc/edgegpu/extender-only.yaml", "/run/edgegpu-extender"
-_HOST, _, _PORT = EXTENDER.partition(":")
-_BUGGY = Path(__file__).with_name("buggy.py")
 
 
 class ChurnNode(PluginNode):
-    """A node whose plugin may be one that is put together wrongly, on purpose."""
+    """A node whose processes may be those of another checkout, such as one with a fault."""
 
-    bug = ""
+    product: Path | None = None
 
     def command(self) -> tuple[str, ...]:
-        if not self.bug:
-            return super().command()
-        return ("nice", "-n", "-10", sys.executable, str(_BUGGY), "--bug", self.bug)
+        return (*_of(self.product), *super().command())
+
+
+def _of(product: Path | None) -> tuple[str, ...]:
+    """Return what puts another checkout's modules before ours."""
+    path = ":".join(str(folder) for folder in (product / "plugin", product / "base")) if product else ""
+    return ("env", f"PYTHONPATH={path}") if path else ()
 
 
 class Bed:
     """The cluster, its one node, and edgegpu there: one process at first, plugin and extender apart later."""
 
     def __init__(self, server: Node, cluster: K3s, node: ChurnNode, logs: Path) -> None:
-        """Take over what `bed` has made."""
+        """Take over what `bed` has set up."""
         self.server, self.cluster, self.node = server, cluster, node
         self.root = server.path("/")
-        self.api = Api(server.path(_PROXY))
+        self.proxy = server.path(_PROXY)
+        self.api = Api(self.proxy)
         self.apart = False
         self.totals = {card.uuid: Amounts(card.mib // UNIT_MIB, WHOLE) for card in cards(*SIZES_MIB)}
         self._log = logs / "extender.log"
@@ -61,7 +63,7 @@ class Bed:
         self.wait_offered(set())
 
     def part(self) -> None:
-        """Put two processes in the place of the one, as a cluster with agents has them: plugin, and extender alone."""
+        """Put two processes in the place of one, as a cluster with agents has them: plugin, and extender alone."""
         self.node.stop()
         self.apart, self.node.role = True, "agent"
         configure(self.node)
@@ -90,7 +92,7 @@ class Bed:
             "paths": {"run": _EXTENDER_RUN, "state": f"/var/lib{_EXTENDER_RUN.removeprefix('/run')}"},
         }
         self.server.write(_EXTENDER_CONFIG, yaml.safe_dump(config))
-        command = (sys.executable, "-m", "edgegpu_plugin", "--config", _EXTENDER_CONFIG)
+        command = (*_of(self.node.product), sys.executable, "-m", "edgegpu_plugin", "--config", _EXTENDER_CONFIG)
         self._extender = self.server.popen(*command, log=self._log)
         status = self.root / _EXTENDER_RUN.lstrip("/") / "plugin.sock"
         wait_until(lambda: _answers(status), what=f"the extender answers ({self._log})")
@@ -130,30 +132,30 @@ def configure(node: PluginNode) -> None:
 
 
 @contextmanager
-def bed(logs: Path, bug: str = "") -> Iterator[Bed]:
+def bed(logs: Path, product: Path | None = None) -> Iterator[Bed]:
     """Yield the bed with edgegpu running; everything is taken down afterwards."""
     down(NAME)
     server = up_server(NAME)
     cluster = K3s(server)
-    made: Bed | None = None
+    node_bed: Bed | None = None
     try:
         add_extender(cluster)
         server.restart()
         node = ChurnNode(server, role="server", build=ROOT / "build/simdriver", logs=logs)
-        node.bug = bug
+        node.product = product
         cluster.nodes[NAME] = node
         grant(cluster)
         configure(node)
         node.insert_cards(cards(*SIZES_MIB))
         cluster.reads = ApiReads(server, logs / "proxy.log")
         cluster.kubectl("create", "namespace", NAMESPACE)
-        made = Bed(server, cluster, node, logs)
-        made.start()
-        yield made
+        node_bed = Bed(server, cluster, node, logs)
+        node_bed.start()
+        yield node_bed
     finally:
         (logs / "k3s.log").write_text(_log_of(server))
-        if made is not None:
-            made.stop()
+        if node_bed is not None:
+            node_bed.stop()
         if cluster.reads is not None:
             cluster.reads.stop()
         down(NAME)

@@ -11,11 +11,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from edgegpu_sim.driver import SimDriver, SimDriverError
+from churn.api import NAMESPACE, AwayError
+from churn.bed import RECOVER_S, Bed
+from churn.watcher import RETURN_S
+from churn.windows import Windows
 from lab.labkit import LabError, wait_until
 
-from churn.bed import RECOVER_S, Bed
-from churn.windows import Windows
+from edgegpu_sim.driver import SimDriver, SimDriverError
 
 PAUSE_S = (3.0, 12.0)
 _FATAL_XID = 79
@@ -38,10 +40,19 @@ KINDS = (
 """Each kind of fault; a run of some length must have had all."""
 
 
-class Faults(threading.Thread):
+class Faults:
     """Injects faults until `stop`; `owing` says which kinds never came."""
 
-    def __init__(self, bed: Bed, windows: Windows, *, seed: str, part_s: float, only: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        bed: Bed,
+        windows: Windows,
+        *,
+        seed: str,
+        part_s: float,
+        refusal_owed: Callable[[], bool],
+        only: tuple[str, ...] = (),
+    ) -> None:
         """Prepare the first deck.
 
         Args:
@@ -49,11 +60,14 @@ class Faults(threading.Thread):
             windows: where each fault is noted.
             seed: of all that is drawn.
             part_s: after so long the extender gets a process of its own, so that it can be killed by itself.
+            refusal_owed: whether a pod has still to fail by a kill: the plugin is stopped in the middle of an admission
+                then, and killed.
             only: these kinds alone, for a short run.
         """
-        super().__init__(name="faults", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="faults", daemon=True)
         self._bed, self._windows, self._rng = bed, windows, random.Random(seed)
-        self._kinds = only or KINDS
+        self.kinds = only or KINDS
+        self._refusal_owed = refusal_owed
         self._part_at_s = time.monotonic() + part_s
         self._deck: list[str] = []
         self._end = threading.Event()
@@ -64,14 +78,18 @@ class Faults(threading.Thread):
     @property
     def owing(self) -> set[str]:
         """Which kinds have not come yet."""
-        return set(self._kinds) - self._windows.counted().keys()
+        return set(self.kinds) - self._windows.counted().keys()
+
+    def start(self) -> None:
+        """Begin with a pause."""
+        self._thread.start()
 
     def stop(self) -> None:
         """Inject nothing more, bring back what is away, and wait for that."""
         self._end.set()
-        self.join()
+        self._thread.join()
 
-    def run(self) -> None:
+    def _run(self) -> None:
         while not self._pause(self._rng.uniform(*PAUSE_S)):
             try:
                 self._next()
@@ -91,23 +109,25 @@ class Faults(threading.Thread):
 
     def _bring_back(self) -> None:
         at_s = time.monotonic()
-        for one in [one for one in self._returns if one[0] <= at_s]:
-            self._returns.remove(one)
-            one[1]()
+        for due in [due for due in self._returns if due[0] <= at_s]:
+            self._returns.remove(due)
+            due[1]()
 
     def _next(self) -> None:
         if not self._bed.apart and time.monotonic() >= self._part_at_s:
             with self._windows.during("plugin_kill"):
                 self._bed.part()
                 self._wait_offered()
-            self._deck = [kind for kind in ("extender_kill",) if kind in self._kinds]
+            self._deck = [kind for kind in ("plugin_stop", "extender_kill") if kind in self.kinds]
         if not self._deck:
-            kinds = [kind for kind in self._kinds if self._bed.apart or kind != "extender_kill"]
+            kinds = [kind for kind in self.kinds if self._bed.apart or kind != "extender_kill"]
             self._deck = self._rng.sample(kinds, len(kinds))
-        getattr(self, f"_{self._deck.pop(0)}")()
+            if self._bed.apart and self._refusal_owed() and "plugin_stop" in kinds:
+                self._deck.append("plugin_stop")
+        getattr(self, f"_{self._deck.pop()}")()
 
     def _wait_offered(self) -> None:
-        self._bed.wait_offered({window.card for window in self._windows.all() if window.card})
+        self._bed.wait_offered(self._windows.out(RETURN_S))
 
     # --- processes
 
@@ -122,13 +142,27 @@ class Faults(threading.Thread):
         """Freeze the plugin; then it goes on, or is killed, as systemd does with one that feeds no watchdog."""
         with self._windows.during("plugin_stop"):
             self._bed.signal_plugin(signal.SIGSTOP)
-            self._end.wait(self._rng.uniform(*_STOPPED_S))
-            if self._rng.random() < 0.5:
+            kill = self._rng.random() < 0.5
+            if self._bed.apart and self._refusal_owed():
+                kill = True
+                self._wait_bound(max(_STOPPED_S))
+            else:
+                self._end.wait(self._rng.uniform(*_STOPPED_S))
+            if not kill:
                 self._bed.signal_plugin(signal.SIGCONT)
             else:
                 self._bed.kill_plugin()
                 self._bed.start_plugin()
             self._wait_offered()
+
+    def _wait_bound(self, most_s: float) -> None:
+        """Wait until a pod is bound that kubelet has not admitted; the frozen plugin keeps it waiting."""
+        end_s = time.monotonic() + most_s
+        while time.monotonic() < end_s and not self._end.wait(0.3):
+            with suppress(AwayError):
+                pods = self._bed.api.get(f"/api/v1/namespaces/{NAMESPACE}/pods")["items"]
+                if any("nodeName" in pod["spec"] and "startTime" not in pod["status"] for pod in pods):
+                    return
 
     def _extender_kill(self) -> None:
         with self._windows.during("extender_kill"):
@@ -194,8 +228,7 @@ class Faults(threading.Thread):
 
     def _card(self) -> str:
         """Return a card that is in order; two stay so."""
-        out = {window.card for window in self._windows.all() if window.card and window.end_s > time.monotonic()}
-        return "" if out else self._rng.choice(sorted(self._bed.totals))
+        return "" if self._windows.out(0.0) else self._rng.choice(sorted(self._bed.totals))
 
     def _driver(self) -> SimDriver:
         driver = self._bed.node.driver

@@ -26,12 +26,12 @@ class Placed:
     replicas: int
 
 
-class Load(threading.Thread):
+class Load:
     """`stop` it, and what is there stays; `clear` deletes it."""
 
     def __init__(self, api: Api, seed: str) -> None:
         """Prepare the generator; the same seed gives the same workloads in the same order."""
-        super().__init__(name="load", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="load", daemon=True)
         self._api = api
         self._rng = random.Random(seed)
         self._generator = Generator(random.Random(f"{seed} shapes"))
@@ -45,9 +45,13 @@ class Load(threading.Thread):
     def wanted(self) -> Mapping[str, int]:
         """Return how many pods each workload is to have."""
         with self._lock:
-            return {name: one.replicas for name, one in self._placed.items()}
+            return {name: placed.replicas for name, placed in self._placed.items()}
 
-    def run(self) -> None:
+    def start(self) -> None:
+        """Let workloads come and go."""
+        self._thread.start()
+
+    def _run(self) -> None:
         while not self._end.wait(self._rng.uniform(*_STEP_S)):
             try:
                 self._step()
@@ -57,22 +61,22 @@ class Load(threading.Thread):
     def stop(self) -> None:
         """Let no more come or go."""
         self._end.set()
-        self.join()
+        self._thread.join()
 
     def clear(self, timeout_s: float = 60.0) -> None:
         """Delete all workloads."""
         end_s = time.monotonic() + timeout_s
         while self._placed and time.monotonic() < end_s:
             try:
-                self._delete(next(iter(self._placed)))
+                self._remove(next(iter(self._placed)))
             except AwayError:
                 self._end.wait(0.5)
 
     def _step(self) -> None:
         at_s = time.monotonic()
-        for name, one in list(self._placed.items()):
-            if at_s >= one.ends_s:
-                self._delete(name)
+        for name, placed in list(self._placed.items()):
+            if at_s >= placed.ends_s:
+                self._remove(name)
                 return
         if sum(self.wanted().values()) < _MOST_PODS:
             self._create(self._generator.draw(), at_s)
@@ -93,17 +97,17 @@ class Load(threading.Thread):
             else:
                 return
 
-    def _change(self, one: Placed) -> None:
-        if one.workload.kind == JOB:
+    def _change(self, placed: Placed) -> None:
+        if placed.workload.kind == JOB:
             return
-        patch = self._generator.change(one.workload)
+        patch = self._generator.change(placed.workload)
         replicas = replicas_of(patch)
         if replicas is not None:
             with self._lock:
-                one.replicas = replicas
-        self._api.patch(one.workload.path, patch)
+                placed.replicas = replicas
+        self._api.patch(placed.workload.path, patch)
 
-    def _delete(self, name: str) -> None:
+    def _remove(self, name: str) -> None:
         with self._lock:
             path = self._placed[name].workload.path
         self._api.delete(path)

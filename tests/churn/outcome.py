@@ -2,18 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING
 
 from churn.faults import KINDS as FAULTS
-from churn.judge import KINDS, Checks
+from churn.findings import KINDS
+from churn.judge import Readings
 
-LONG_S = 180.0
-"""A run of so long must have had each kind of fault."""
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
 S_OF_POD = 6.0
 """A run has at least one pod that ran for so many seconds, on average."""
 S_OF_SEEN = 15.0
 """And one answer of nvidia-smi."""
+S_OF_LEDGER = 1.5
+"""And a look at the checkpoint."""
+SILENT = 0.1
+"""For so large a part of a run the API server may be silent without a fault."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovery:
+    """What became of pods that kubelet refused while a fault was on, and the longest times of the run."""
+
+    excused: Mapping[str, int] = field(default_factory=dict)
+    replaced: int = 0
+    replaced_most_s: float = 0.0
+    replaced_most_wall_s: float = 0.0
+    pending_most_s: float = 0.0
+    annotation_most_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,30 +43,39 @@ class Outcome:
     pods: int
     faults: Mapping[str, int]
     violations: Mapping[str, int]
+    samples: Mapping[str, int]
+    expected: Sequence[str] = FAULTS
+    """The faults that must have come."""
     examples: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    checks: Checks = field(default_factory=Checks)
+    readings: Readings = field(default_factory=Readings)
+    recovery: Recovery = field(default_factory=Recovery)
+    longest_s: Mapping[str, float] = field(default_factory=dict)
+    """By kind of fault, until all was back."""
     made: Mapping[str, int] = field(default_factory=dict)
     errors: Sequence[str] = ()
     kubernetes: str = ""
-    bug: str = ""
+    plant: str = ""
 
     @property
     def proves_nothing(self) -> list[str]:
         """Why the run would be green whatever the product does; empty where it is worth something."""
-        why = []
-        missing = [kind for kind in FAULTS if not self.faults.get(kind)] if self.seconds >= LONG_S else []
-        if missing:
-            why.append(f"these faults never came: {', '.join(missing)}")
+        reasons = []
+        if missing := [kind for kind in self.expected if not self.faults.get(kind)]:
+            reasons.append(f"these faults never came: {', '.join(missing)}")
+        if unchecked := [kind for kind in KINDS if not self.samples.get(kind)]:
+            reasons.append(f"never checked: {', '.join(unchecked)}")
         if self.pods < self.seconds / S_OF_POD:
-            why.append(f"{self.pods} pods ran, fewer than one in {S_OF_POD:g} s")
-        if self.checks.seen < self.seconds / S_OF_SEEN:
-            why.append(f"nvidia-smi answered {self.checks.seen} times, fewer than once in {S_OF_SEEN:g} s")
-        if self.checks.ledgers < self.seconds / 2:
-            why.append(f"the checkpoint was read {self.checks.ledgers} times, fewer than every other second")
-        idle = [name for name in ("annotations", "listed", "fits") if not getattr(self.checks, name)]
-        if idle:
-            why.append(f"never compared: {', '.join(idle)}")
-        return why
+            reasons.append(f"{self.pods} pods ran, fewer than one in {S_OF_POD:g} s")
+        seen = self.samples.get("wrong_card_seen", 0)
+        if seen < self.seconds / S_OF_SEEN:
+            reasons.append(f"nvidia-smi answered {seen} times, fewer than once in {S_OF_SEEN:g} s")
+        if self.readings.ledgers < self.seconds / S_OF_LEDGER:
+            reasons.append(
+                f"the checkpoint was read {self.readings.ledgers} times, fewer than once in {S_OF_LEDGER:g} s"
+            )
+        if self.readings.api_silent_s > SILENT * self.seconds:
+            reasons.append(f"the API server was silent for {self.readings.api_silent_s:.0f} s although no fault was on")
+        return reasons
 
     @property
     def clean(self) -> bool:
@@ -61,35 +88,48 @@ class Outcome:
             "seconds": round(self.seconds, 1),
             "pods": self.pods,
             "faults": {kind: self.faults.get(kind, 0) for kind in FAULTS},
-            "violations": dict(self.violations),
-            "examples": {kind: list(some) for kind, some in self.examples.items()},
-            "checks": {**asdict(self.checks), "excused": dict(self.checks.excused)},
+            "violations": {kind: self.violations.get(kind, 0) for kind in KINDS},
+            "samples": {kind: self.samples.get(kind, 0) for kind in KINDS},
+            "examples": {kind: list(texts) for kind, texts in self.examples.items()},
+            "readings": asdict(self.readings),
+            "recovery": asdict(self.recovery),
+            "longest_s": {kind: round(seconds, 1) for kind, seconds in self.longest_s.items()},
             "made": dict(sorted(self.made.items())),
             "proves_nothing": self.proves_nothing,
             "errors": list(self.errors),
             "kubernetes": self.kubernetes,
             "seed": self.seed,
-            "bug": self.bug,
+            "plant": self.plant,
         }
 
     def table(self) -> str:
         """Return the report for people."""
-        checks = self.checks
-        lines = [f"churn: {self.seconds:.0f} s, {self.pods} pods ran, seed {self.seed}, {self.kubernetes}", ""]
-        lines += [f"  {kind:<18} {self.faults.get(kind, 0):>5}" for kind in FAULTS]
-        lines += ["", *(f"  {kind:<18} {self.violations.get(kind, 0):>5}  {text}" for kind, text in KINDS.items()), ""]
-        lines.append(
-            f"  compared: {checks.ledgers} checkpoints, {checks.annotations} annotations, {checks.listed} of PodResources, "
-            f"{checks.fits} waiting pods, {checks.seen} nvidia-smi; the API was silent {checks.api_silent} times"
-        )
-        excused = ", ".join(f"{count} by {kind}" for kind, count in checks.excused.items()) or "none"
-        lines.append(
-            f"  refused while a fault was on: {excused}; {checks.replaced} replaced, after {checks.replaced_most_s:.0f} s at most"
-        )
-        lines.append(
-            f"  longest: a pod that would fit waited {checks.pending_most_s:.0f} s, an annotation was wrong {checks.annotation_most_s:.0f} s"
-        )
-        lines += [f"  {kind}: {text}" for kind, some in self.examples.items() for text in some]
+        lines = [f"churn: {self.seconds:.0f} s, {self.pods} pods ran, SEED={self.seed}, {self.kubernetes}", ""]
+        lines.append(f"  {'fault':<18} {'times':>7}  until all was back, at most")
+        lines += [
+            f"  {kind:<18} {self.faults.get(kind, 0):>7}  {self.longest_s.get(kind, 0.0):.0f} s" for kind in FAULTS
+        ]
+        lines += ["", f"  {'violation':<18} {'times':>7} {'of':>7}"]
+        lines += [
+            f"  {kind:<18} {self.violations.get(kind, 0):>7} {self.samples.get(kind, 0):>7}  {text}"
+            for kind, text in KINDS.items()
+        ]
+        lines += ["", *self._closing()]
+        lines += [f"  {kind}: {text}" for kind, texts in self.examples.items() for text in texts]
         lines += [f"  proves nothing: {text}" for text in self.proves_nothing]
         lines += [f"  did not come back: {text}" for text in self.errors]
         return "\n".join(lines)
+
+    def _closing(self) -> list[str]:
+        recovery, readings = self.recovery, self.readings
+        excused = ", ".join(f"{count} by {kind}" for kind, count in recovery.excused.items()) or "none"
+        return [
+            f"  refused while a fault was on: {excused}",
+            f"  replaced of these: {recovery.replaced}",
+            f"  a new pod ran after {recovery.replaced_most_s:.0f} s at most, by the clock {recovery.replaced_most_wall_s:.0f} s",
+            f"  a pod that would fit waited for {recovery.pending_most_s:.0f} s at most",
+            f"  an annotation was false for {recovery.annotation_most_s:.0f} s at most",
+            f"  the checker took {readings.count} readings, {readings.gap_most_s:.1f} s apart at most",
+            f"  the checker was late by {readings.late_s:.0f} s in all",
+            f"  the API server was silent without a fault for {readings.api_silent_s:.0f} s",
+        ]

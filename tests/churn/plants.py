@@ -1,95 +1,159 @@
-"""What a run must find: lies that are planted beside the product, and the names of the bugs of `buggy.py`."""
+"""What a run must find: for each kind of violation a lie in the checker's readings, told again in each of them."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from typing import Protocol
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from churn.api import AwayError
-from churn.bed import Bed
-from churn.records import CARDS_ANNOTATION, PodRecord
-from churn.watcher import Watcher
+from churn.findings import KINDS
+from churn.ledger import whole_cards
+from churn.records import Booking, ContainerRecord, PodRecord
+from churn.windows import KILLS
 
-BUGS = ("any-card", "wrong-card")
-PLANTS = ("annotation", "double")
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
 
+    from churn.arithmetic import Amounts
+    from churn.records import Reading
+    from churn.windows import Window
 
-class Plant(Protocol):
-    """A lie."""
-
-    def act(self, pods: Sequence[PodRecord]) -> None:
-        """Tell it once more, about the pods of a reading."""
-
-    def stop(self) -> None:
-        """Tell it no more."""
-
-
-class NoPlant:
-    """Nothing is planted."""
-
-    def act(self, pods: Sequence[PodRecord]) -> None:
-        pass
-
-    def stop(self) -> None:
-        pass
+PLANTED = "planted"
+_REFUSED = PodRecord(
+    uid=PLANTED,
+    name=PLANTED,
+    node="node",
+    phase="Failed",
+    reason="UnexpectedAdmissionError",
+    owner="owner",
+    owner_kind="ReplicaSet",
+    app=PLANTED,
+    containers=(ContainerRecord("main", 1, 1),),
+)
 
 
-class AnnotationPlant:
-    """Writes a card that a pod does not have into its annotation, again and again, as fast as the plugin corrects it."""
+@dataclass(slots=True)
+class Plant:
+    """The lie of one kind; of no kind, the truth."""
 
-    def __init__(self, here: Bed) -> None:
-        """Choose nobody yet."""
-        self._bed = here
+    kind: str
+    totals: Mapping[str, Amounts]
+    windows: Callable[[], Sequence[Window]]
+    refused: bool = False
+    """Whether the planted pod was refused already: it stays so."""
 
-    def act(self, pods: Sequence[PodRecord]) -> None:
-        pod = next((p for p in pods if p.running and p.cards and not p.deleting), None)
-        if pod is None or pod.cards is None:
-            return
-        other = {name: sorted(self._bed.totals.keys() - cards)[:1] for name, cards in pod.cards.items()}
-        lie = json.dumps({"v": 1, "uid": pod.uid, "node": pod.node, "c": other})
-        path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
-        try:
-            self._bed.api.patch(path, {"metadata": {"annotations": {CARDS_ANNOTATION: lie}}})
-        except AwayError:
-            return
+    def reading(self, reading: Reading) -> Reading:
+        """Return a reading with the lie in it; the reading itself where there is nothing to lie about yet."""
+        lie = _LIES.get(self.kind)
+        if lie is None or reading.pods is None or not reading.bookings:
+            return reading
+        return lie(self, reading)
 
-    def stop(self) -> None:
-        pass
+    def seen(self, cards: frozenset[str]) -> frozenset[str]:
+        """Return what nvidia-smi listed, or the lie of it."""
+        return frozenset(self.totals) - cards if self.kind == "wrong_card_seen" else cards
 
-
-class DoublePlant:
-    """Shows the checker a copy of kubelet's checkpoint in which one pod has the devices of another."""
-
-    def __init__(self, watcher: Watcher) -> None:
-        """Remember the real file."""
-        self._watcher, self._real = watcher, watcher.checkpoint
-        self._copy = self._real.with_name("planted")
-
-    def act(self, pods: Sequence[PodRecord]) -> None:
-        value = json.loads(self._real.read_text())
-        entries = value["Data"]["PodDeviceEntries"] or []
-        living = {pod.uid for pod in pods if not pod.ended}
-        for left in entries:
-            for right in entries:
-                same = left["ResourceName"] == right["ResourceName"] and {left["PodUID"], right["PodUID"]} <= living
-                if same and left["PodUID"] < right["PodUID"]:
-                    right["DeviceIDs"] = left["DeviceIDs"]
-                    self._copy.write_text(json.dumps(value))
-                    self._watcher.checkpoint = self._copy
-                    return
-
-    def stop(self) -> None:
-        self._watcher.checkpoint = self._real
-        self._copy.unlink(missing_ok=True)
+    def killing(self, reading: Reading) -> bool:
+        """Return whether a kill is on, or was just now."""
+        return any(window.kind in KILLS and window.end_s > reading.at_s - 10.0 for window in self.windows())
 
 
-def planted(name: str, here: Bed, watcher: Watcher) -> Plant:
-    """Return the plant of a name; without one, nothing."""
-    match name:
-        case "annotation":
-            return AnnotationPlant(here)
-        case "double":
-            return DoublePlant(watcher)
-        case _:
-            return NoPlant()
+def _living(reading: Reading, *, whole: bool = False) -> Booking | None:
+    """Return the booking of a pod that runs on one card and shares it, or has it as a whole."""
+    running = {pod.uid for pod in reading.pods or () if pod.running and not pod.deleting}
+    for booking in reading.bookings or ():
+        if booking.pod in running and len(booking.cards) == 1 and bool(whole_cards(booking)) == whole:
+            return booking
+    return None
+
+
+def _changed(reading: Reading, booking: Booking, memory: frozenset[str]) -> Reading:
+    bookings = (replace(other, memory=memory) if other is booking else other for other in reading.bookings or ())
+    return replace(reading, bookings=tuple(bookings))
+
+
+def _added(reading: Reading, *ids: str, core: Sequence[str] = ()) -> Reading:
+    booking = Booking("planted", "main", frozenset(ids), frozenset(core))
+    return replace(reading, bookings=(*(reading.bookings or ()), booking))
+
+
+def _unit_twice(plant: Plant, reading: Reading) -> Reading:
+    del plant
+    booking = _living(reading)
+    return _added(reading, *booking.memory) if booking else reading
+
+
+def _two_cards(plant: Plant, reading: Reading) -> Reading:
+    booking = _living(reading)
+    if booking is None:
+        return reading
+    other = min(plant.totals.keys() - booking.cards)
+    return _changed(reading, booking, memory=booking.memory | {f"{other}::m9999"})
+
+
+def _over_card(plant: Plant, reading: Reading) -> Reading:
+    card = min(plant.totals)
+    return _added(reading, *(f"{card}::m{9000 + number}" for number in range(plant.totals[card].memory + 1)))
+
+
+def _whole_shared(plant: Plant, reading: Reading) -> Reading:
+    del plant
+    booking = _living(reading)
+    if booking is None:
+        return reading
+    card = min(booking.cards)
+    return _added(reading, core=[f"{card}::c{9000 + number}" for number in range(100)])
+
+
+def _refused(reading: Reading) -> Reading:
+    return replace(reading, pods=(*(reading.pods or ()), _REFUSED), wanted={**reading.wanted, PLANTED: 1})
+
+
+def _admission_failed(plant: Plant, reading: Reading) -> Reading:
+    plant.refused = plant.refused or not plant.killing(reading)
+    return _refused(reading) if plant.refused else reading
+
+
+def _not_running_again(plant: Plant, reading: Reading) -> Reading:
+    plant.refused = plant.refused or plant.killing(reading)
+    return _refused(reading) if plant.refused else reading
+
+
+def _pending_fits(plant: Plant, reading: Reading) -> Reading:
+    del plant
+    pod = PodRecord(uid=PLANTED, name=PLANTED, containers=(ContainerRecord("main", 1, 1),))
+    return replace(reading, pods=(*(reading.pods or ()), pod))
+
+
+def _placed_impossible(plant: Plant, reading: Reading) -> Reading:
+    del plant
+    pod = PodRecord(uid=PLANTED, name=PLANTED, node="node", containers=(ContainerRecord("main", 1, 101),))
+    return replace(reading, pods=(*(reading.pods or ()), pod))
+
+
+def _annotation_false(plant: Plant, reading: Reading) -> Reading:
+    pods = (
+        replace(pod, cards={name: frozenset(plant.totals) - cards for name, cards in (pod.cards or {}).items()})
+        for pod in reading.pods or ()
+    )
+    return replace(reading, pods=tuple(pods))
+
+
+def _records_differ(plant: Plant, reading: Reading) -> Reading:
+    del plant
+    bookings = (replace(booking, core=frozenset(sorted(booking.core)[1:])) for booking in reading.bookings or ())
+    return replace(reading, bookings=tuple(bookings))
+
+
+_LIES: Mapping[str, Callable[[Plant, Reading], Reading]] = {
+    "unit_twice": _unit_twice,
+    "two_cards": _two_cards,
+    "over_card": _over_card,
+    "whole_shared": _whole_shared,
+    "admission_failed": _admission_failed,
+    "not_running_again": _not_running_again,
+    "pending_fits": _pending_fits,
+    "placed_impossible": _placed_impossible,
+    "annotation_false": _annotation_false,
+    "records_differ": _records_differ,
+}
+PLANTS = tuple(KINDS)

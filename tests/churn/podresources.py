@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import grpc
-
 from churn.records import Booking, RecordError, merge
 
 _METHOD = "/v1.PodResourcesLister/List"

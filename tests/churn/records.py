@@ -76,6 +76,11 @@ class PodRecord:
         return self.phase in ENDED
 
     @property
+    def runs(self) -> bool:
+        """Whether it runs, or has done its work."""
+        return self.running or self.phase == "Succeeded"
+
+    @property
     def text(self) -> str:
         return f"{self.namespace}/{self.name} ({self.uid[:8]})"
 
@@ -150,7 +155,8 @@ def merge(parts: Iterable[tuple[str, str, str, Iterable[str]]]) -> tuple[Booking
 def read_pod(value: Mapping[str, Any]) -> PodRecord:
     """Read a pod of the API."""
     metadata, spec, status = value["metadata"], value["spec"], value.get("status") or {}
-    owner = next((one for one in metadata.get("ownerReferences") or () if one.get("controller")), {})
+    owners: list[dict[str, str]] = metadata.get("ownerReferences") or []
+    owner = next((reference for reference in owners if reference.get("controller")), {})
     statuses = status.get("containerStatuses") or []
     uid, node = metadata["uid"], spec.get("nodeName") or ""
     return PodRecord(
@@ -162,7 +168,7 @@ def read_pod(value: Mapping[str, Any]) -> PodRecord:
         reason=status.get("reason") or "",
         running=status.get("phase") == "Running"
         and len(statuses) == len(spec["containers"])
-        and all(one.get("ready") for one in statuses),
+        and all(entry.get("ready") for entry in statuses),
         deleting="deletionTimestamp" in metadata,
         owner=owner.get("uid", ""),
         owner_kind=owner.get("kind", ""),
@@ -174,12 +180,12 @@ def read_pod(value: Mapping[str, Any]) -> PodRecord:
 
 def _containers(spec: Mapping[str, Any]) -> Iterable[ContainerRecord]:
     for place, kind in (("initContainers", INIT), ("containers", APP)):
-        for one in spec.get(place) or ():
-            limits = (one.get("resources") or {}).get("limits") or {}
+        for container in spec.get(place) or ():
+            limits = (container.get("resources") or {}).get("limits") or {}
             memory, core = quantity(limits.get(MEMORY)), quantity(limits.get(CORE))
             if memory or core:
-                stays = kind == INIT and one.get("restartPolicy") == "Always"
-                yield ContainerRecord(one["name"], memory, core, SIDECAR if stays else kind)
+                stays = kind == INIT and container.get("restartPolicy") == "Always"
+                yield ContainerRecord(container["name"], memory, core, SIDECAR if stays else kind)
 
 
 def quantity(value: object) -> int:

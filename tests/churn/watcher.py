@@ -10,21 +10,30 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.labkit import LabError, Node
-
 from churn import podresources
 from churn.api import NAMESPACE, Api, AwayError
-from churn.records import INIT, Booking, Failure, PodRecord, Reading, RecordError, quantity, read_checkpoint, read_pod
-from churn.records import CORE, MEMORY
+from churn.records import (
+    CORE,
+    INIT,
+    MEMORY,
+    Booking,
+    Failure,
+    PodRecord,
+    Reading,
+    RecordError,
+    quantity,
+    read_checkpoint,
+    read_pod,
+)
 from churn.windows import Windows
+from lab.labkit import LabError, Node
 
-_KUBELET = "var/lib/kubelet"
 _PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 _EVENTS = f"/api/v1/namespaces/{NAMESPACE}/events?fieldSelector=type%3DWarning,reason%21%3DFailedScheduling"
 _UUID = re.compile(r"\(UUID: (GPU-[0-9a-f-]+)\)")
-_RETURN_S = 8.0
-"""So long after the end of its fault a card may be still out: the driver is looked at each second, then kubelet hears."""
-_ANSWER_S = 3.0
+RETURN_S = 8.0
+"""So long after the end of its fault a card may be still out: the plugin looks each second, then kubelet hears."""
+_ANSWER_S = 1.0
 _EVERY_S = 3.0
 
 
@@ -42,20 +51,19 @@ class Watcher:
         clock: Callable[[], float],
     ) -> None:
         """Remember where to look; `root` is where this machine sees the node's files."""
-        self._api, self._root, self._node = api, root, node
+        self._api, self._node, self._kubelet = api, node, root / "var/lib/kubelet"
         self._windows, self._wanted, self._clock = windows, wanted, clock
-        self.checkpoint = root / _KUBELET / "device-plugins/kubelet_internal_checkpoint"
 
     def reading(self) -> Reading:
-        """Ask all sources once."""
+        """Ask all sources once; if the API server does not answer, it is not asked again."""
         wanted = self._wanted()
-        pods = self._pods()
+        answers = self._of_api()
         return Reading(
-            pods=pods,
+            pods=answers.pods if answers else None,
             bookings=self.bookings(),
             listed=self._listed(),
-            failures=self._failures(),
-            allocatable=self._allocatable() if pods is not None else None,
+            failures=answers.failures if answers else (),
+            allocatable=answers.allocatable if answers else None,
             out=self.out(),
             wanted=wanted,
             at_s=self._clock(),
@@ -64,43 +72,39 @@ class Watcher:
     def bookings(self) -> tuple[Booking, ...] | None:
         """Read kubelet's checkpoint."""
         try:
-            return read_checkpoint(self.checkpoint.read_bytes())
+            return read_checkpoint((self._kubelet / "device-plugins/kubelet_internal_checkpoint").read_bytes())
         except (OSError, RecordError):
             return None
 
     def out(self) -> frozenset[str]:
         """Return the cards that are out of order, or may be."""
-        at_s = self._clock()
-        return frozenset(w.card for w in self._windows.all() if w.card and w.end_s + _RETURN_S > at_s)
+        return frozenset(self._windows.out(RETURN_S))
 
-    def _pods(self) -> tuple[PodRecord, ...] | None:
+    def _of_api(self) -> _Answers | None:
         try:
-            return tuple(read_pod(value) for value in self._api.get(_PODS)["items"])
-        except AwayError:
-            return None
-
-    def _failures(self) -> tuple[Failure, ...]:
-        try:
+            pods = tuple(read_pod(value) for value in self._api.get(_PODS)["items"])
             events = self._api.get(_EVENTS)["items"]
-        except AwayError:
-            return ()
-        return tuple(
-            Failure(one["involvedObject"].get("uid", ""), one.get("reason") or "", one.get("message") or "")
-            for one in events
-        )
-
-    def _allocatable(self) -> tuple[int, int] | None:
-        try:
             amounts = self._api.get(f"/api/v1/nodes/{self._node}")["status"].get("allocatable", {})
         except AwayError:
             return None
-        return quantity(amounts.get(MEMORY)), quantity(amounts.get(CORE))
+        failures = tuple(
+            Failure(event["involvedObject"].get("uid", ""), event.get("reason") or "", event.get("message") or "")
+            for event in events
+        )
+        return _Answers(pods, failures, (quantity(amounts.get(MEMORY)), quantity(amounts.get(CORE))))
 
     def _listed(self) -> tuple[Booking, ...] | None:
         try:
-            return podresources.ask(self._root / _KUBELET / "pod-resources/kubelet.sock", _ANSWER_S)
+            return podresources.ask(self._kubelet / "pod-resources/kubelet.sock", _ANSWER_S)
         except RecordError:
             return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Answers:
+    pods: tuple[PodRecord, ...]
+    failures: tuple[Failure, ...]
+    allocatable: tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +118,12 @@ class Seen:
     at_s: float
 
 
-class Sampler(threading.Thread):
+class Sampler:
     """Runs `nvidia-smi -L` in a container now and then; results come out of `seen`."""
 
     def __init__(self, server: Node, watcher: Watcher, *, rng: random.Random, clock: Callable[[], float]) -> None:
         """Begin with nothing to choose from."""
-        super().__init__(name="sampler", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="sampler", daemon=True)
         self._server, self._watcher, self._rng, self._clock = server, watcher, rng, clock
         self._end = threading.Event()
         self._pods: tuple[PodRecord, ...] = ()
@@ -130,17 +134,21 @@ class Sampler(threading.Thread):
         """Take the pods of a new reading."""
         self._pods = tuple(pod for pod in pods if pod.running and not pod.deleting and pod.containers)
 
-    def stop(self) -> None:
-        """End it."""
-        self._end.set()
-        self.join()
+    def start(self) -> None:
+        """Begin to ask."""
+        self._thread.start()
 
-    def run(self) -> None:
+    def stop(self) -> None:
+        """Ask no more."""
+        self._end.set()
+        self._thread.join()
+
+    def _run(self) -> None:
         while not self._end.wait(_EVERY_S):
             if not self._pods:
                 continue
             pod = self._rng.choice(self._pods)
-            names = [one.name for one in pod.containers if one.kind != INIT]
+            names = [request.name for request in pod.containers if request.kind != INIT]
             if names:
                 self._look(pod, self._rng.choice(names))
 
@@ -160,8 +168,10 @@ class Sampler(threading.Thread):
                 return
 
     def _booked(self, pod: PodRecord, container: str) -> frozenset[str] | None:
-        some = self._watcher.bookings() or ()
-        return next((one.cards for one in some if one.pod == pod.uid and one.container == container and one.ids), None)
+        for booking in self._watcher.bookings() or ():
+            if booking.pod == pod.uid and booking.container == container and booking.ids:
+                return booking.cards
+        return None
 
     def _ask(self, pod: PodRecord, container: str) -> frozenset[str] | None:
         """Return the cards that a container lists; None where nobody could be asked."""

@@ -7,9 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from e2e.manifests import Manifest, container, pod_spec
-
 from churn.api import NAMESPACE
+from e2e.manifests import Manifest, container, pod_spec
 
 DEPLOYMENT, STATEFUL_SET, JOB = "Deployment", "StatefulSet", "Job"
 PATHS = {
@@ -166,7 +165,7 @@ class Generator:
 
 def _job(metadata: Manifest, template: Manifest, replicas: int, runs_s: int) -> Manifest:
     spec = template["spec"]
-    brief = [{**one, "command": ["sleep", str(runs_s)]} for one in spec["containers"]]
+    brief = [{**container, "command": ["sleep", str(runs_s)]} for container in spec["containers"]]
     pod = {**template, "spec": {**spec, "containers": brief, "restartPolicy": "Never"}}
     body = {"completions": replicas, "parallelism": replicas, "backoffLimit": 30, "template": pod}
     return {"apiVersion": "batch/v1", "kind": JOB, "metadata": metadata, "spec": body}
