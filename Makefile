@@ -28,7 +28,7 @@ endif
 # compile the product again then.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup venv cc simdriver limiter demo test native shares gpu driver driver-pin lint e2e box chaos bugs cloud fuzz bench nightly lab lock env bundle clean
+.PHONY: help setup venv cc simdriver limiter demo test native shares gpu driver driver-pin lint e2e churn box chaos bugs cloud fuzz bench nightly lab lock env bundle clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -88,6 +88,11 @@ lint: venv ## style, types, import contracts, generated code, documents, shell, 
 e2e: cc venv simdriver limiter ## run the tests on a real k3s (root; the lab's k3s where there is none; KUBERNETES=1.36: of that version)
 	@tools/setup root "make e2e"
 	@EDGEGPU_K3S='$(EDGEGPU_K3S)' $(PY) -m pytest -m e2e $(PYTEST_ARGS) $(or $(E2E),tests/e2e)
+
+churn: cc venv simdriver limiter ## pods come and go on a real k3s while all is killed, a checker looks each second (root; SECONDS=1800, SEED=1); build/churn
+	@tools/setup root "make churn"
+	@EDGEGPU_K3S='$(EDGEGPU_K3S)' PYTHONPATH=tests $(PY) -m churn.run --seconds $(or $(SECONDS),180) $(if $(SEED),--seed $(SEED)) \
+		$(if $(PLANT),--plant $(PLANT)) $(CHURN_ARGS)
 
 box: cc venv simdriver ## install, break and uninstall booted boxes (root): a twentieth of the faults, by the day; FULL=1: all, hours
 	@tools/setup root "make box"

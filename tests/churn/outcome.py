@@ -126,7 +126,8 @@ class Outcome:
         return [
             f"  refused while a fault was on: {excused}",
             f"  replaced of these: {recovery.replaced}",
-            f"  a new pod ran after {recovery.replaced_most_s:.0f} s at most, by the clock {recovery.replaced_most_wall_s:.0f} s",
+            f"  a new pod ran after {recovery.replaced_most_s:.0f} s at most without other faults",
+            f"  by the clock it took {recovery.replaced_most_wall_s:.0f} s at most",
             f"  a pod that would fit waited for {recovery.pending_most_s:.0f} s at most",
             f"  an annotation was false for {recovery.annotation_most_s:.0f} s at most",
             f"  the checker took {readings.count} readings, {readings.gap_most_s:.1f} s apart at most",

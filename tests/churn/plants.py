@@ -52,9 +52,10 @@ class Plant:
         """Return what nvidia-smi listed, or the lie of it."""
         return frozenset(self.totals) - cards if self.kind == "wrong_card_seen" else cards
 
-    def killing(self, reading: Reading) -> bool:
-        """Return whether a kill is on, or was just now."""
-        return any(window.kind in KILLS and window.end_s > reading.at_s - 10.0 for window in self.windows())
+    def killing(self, reading: Reading, within_s: float) -> bool:
+        """Return whether a kill is on, or ended so short a time ago."""
+        begin_s, end_s = reading.at_s - within_s, reading.at_s
+        return any(window.kind in KILLS and window.touches(begin_s, end_s) for window in self.windows())
 
 
 def _living(reading: Reading, *, whole: bool = False) -> Booking | None:
@@ -109,12 +110,12 @@ def _refused(reading: Reading) -> Reading:
 
 
 def _admission_failed(plant: Plant, reading: Reading) -> Reading:
-    plant.refused = plant.refused or not plant.killing(reading)
+    plant.refused = plant.refused or not plant.killing(reading, 10.0)
     return _refused(reading) if plant.refused else reading
 
 
 def _not_running_again(plant: Plant, reading: Reading) -> Reading:
-    plant.refused = plant.refused or plant.killing(reading)
+    plant.refused = plant.refused or plant.killing(reading, 0.0)
     return _refused(reading) if plant.refused else reading
 
 
