@@ -13,8 +13,10 @@ from churn.api import Api, AwayError
 from churn.workloads import JOB, PATHS, Generator, Workload, replicas_of
 
 _STEP_S = (0.5, 2.2)
-_MOST_PODS = 34
-"""That many pods are wanted at most: more only wait, and cost two cores their time."""
+_MOST_PODS, _FEW_PODS = 34, 3
+"""That many pods are wanted at most: more only wait, and cost two cores their time. At ebb only a few are."""
+_TIDE_S, _EBB_S = 75.0, 30.0
+"""Each tide ends with an ebb: without one a whole card would never be empty."""
 
 
 @dataclass(slots=True)
@@ -35,6 +37,7 @@ class Load:
         self._api = api
         self._rng = random.Random(seed)
         self._generator = Generator(random.Random(f"{seed} shapes"))
+        self._began_s = time.monotonic()
         self._end = threading.Event()
         self._lock = threading.Lock()
         self._placed: dict[str, Placed] = {}
@@ -78,7 +81,8 @@ class Load:
             if at_s >= placed.ends_s:
                 self._remove(name)
                 return
-        if sum(self.wanted().values()) < _MOST_PODS:
+        ebb = (at_s - self._began_s) % _TIDE_S > _TIDE_S - _EBB_S
+        if sum(self.wanted().values()) < (_FEW_PODS if ebb else _MOST_PODS):
             self._create(self._generator.draw(), at_s)
         elif self._placed and self._rng.random() < 0.3:
             self._change(self._rng.choice(list(self._placed.values())))

@@ -122,13 +122,13 @@ class Generator:
         self._owed: list[str] = []
 
     def draw(self) -> Workload:
-        """Return the next workload. All shapes come in turn at first, in a drawn order, then by weight."""
+        """Return the next workload. All shapes come in turn at first, a whole card while all are empty, then by weight."""
         if self._number == 0:
-            self._owed = self._rng.sample(list(SHAPES), len(SHAPES))
+            self._owed = [*self._rng.sample(list(SHAPES), len(SHAPES)), "whole card"]
         self._number += 1
         weights = [weight for _, weight in SHAPES.values()]
-        # every second one by weight, so that small pods run beside the rare shapes from the start
-        owed = self._owed and self._number % 2 == 0
+        # every second workload by weight, so that small pods run beside the rare shapes from the start
+        owed = self._owed and self._number % 2 == 1
         shape = self._owed.pop() if owed else self._rng.choices(list(SHAPES), weights=weights)[0]
         kind = self._rng.choices((DEPLOYMENT, STATEFUL_SET, JOB), weights=(5, 3, 4))[0]
         few = shape in {"small", "middle", "several containers"}
