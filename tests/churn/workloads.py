@@ -122,7 +122,7 @@ class Generator:
         self._owed: list[str] = []
 
     def draw(self) -> Workload:
-        """Return the next workload. All shapes come in turn at first, a whole card while all are empty, then by weight."""
+        """Return the next workload: all shapes in turn (a whole card first, while all are empty), then by weight."""
         if self._number == 0:
             self._owed = [*self._rng.sample(list(SHAPES), len(SHAPES)), "whole card"]
         self._number += 1

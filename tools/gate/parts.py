@@ -28,6 +28,7 @@ PARTS = (
     Part("test", "make test", 30),
     Part("demo", "make demo ONCE=1", 15),
     Part("e2e", "make e2e", 120, TURNS, ALL_TURNS),
+    Part("churn", "make churn SECONDS=1800", 60),
     Part("box", "make box FULL=1", 480, TURNS, ALL_TURNS),
     Part("cloud", "make cloud FULL=1", 240, TURNS, ALL_TURNS),
     Part("bugs", "make bugs FULL=1", 120, TURNS, ALL_TURNS),
