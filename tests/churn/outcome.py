@@ -54,7 +54,7 @@ class Outcome:
     made: Mapping[str, int] = field(default_factory=dict)
     errors: Sequence[str] = ()
     kubernetes: str = ""
-    plant: str = ""
+    planted: Sequence[str] = ()
 
     @property
     def proves_nothing(self) -> list[str]:
@@ -99,7 +99,7 @@ class Outcome:
             "errors": list(self.errors),
             "kubernetes": self.kubernetes,
             "seed": self.seed,
-            "plant": self.plant,
+            "planted": list(self.planted),
         }
 
     def table(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from churn.findings import KINDS
@@ -11,46 +11,37 @@ from churn.records import Booking, ContainerRecord, PodRecord
 from churn.windows import KILLS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from churn.arithmetic import Amounts
     from churn.records import Reading
     from churn.windows import Window
 
-PLANTED = "planted"
-_REFUSED = PodRecord(
-    uid=PLANTED,
-    name=PLANTED,
-    node="node",
-    phase="Failed",
-    reason="UnexpectedAdmissionError",
-    owner="owner",
-    owner_kind="ReplicaSet",
-    app=PLANTED,
-    containers=(ContainerRecord("main", 1, 1),),
-)
+_NOWHERE: Mapping[str, frozenset[str]] = {"main": frozenset()}
 
 
 @dataclass(slots=True)
-class Plant:
-    """The lie of one kind; of no kind, the truth."""
+class Plants:
+    """The lies of some kinds; of no kind, the truth."""
 
-    kind: str
+    kinds: Collection[str]
     totals: Mapping[str, Amounts]
     windows: Callable[[], Sequence[Window]]
-    refused: bool = False
-    """Whether the planted pod was refused already: it stays so."""
+    refused: set[str] = field(default_factory=set)
+    """The kinds whose pod was refused already: it stays so."""
 
     def reading(self, reading: Reading) -> Reading:
-        """Return a reading with the lie in it; the reading itself where there is nothing to lie about yet."""
-        lie = _LIES.get(self.kind)
-        if lie is None or reading.pods is None or not reading.bookings:
+        """Return a reading with the lies in it; the reading itself where there is nothing to lie about yet."""
+        if reading.pods is None or not reading.bookings:
             return reading
-        return lie(self, reading)
+        for kind in self.kinds:
+            if kind in _LIES:
+                reading = _LIES[kind](self, reading)
+        return reading
 
     def seen(self, cards: frozenset[str]) -> frozenset[str]:
         """Return what nvidia-smi listed, or the lie of it."""
-        return frozenset(self.totals) - cards if self.kind == "wrong_card_seen" else cards
+        return frozenset(self.totals) - cards if "wrong_card_seen" in self.kinds else cards
 
     def killing(self, reading: Reading, within_s: float) -> bool:
         """Return whether a kill is on, or ended so short a time ago."""
@@ -58,11 +49,28 @@ class Plant:
         return any(window.kind in KILLS and window.touches(begin_s, end_s) for window in self.windows())
 
 
-def _living(reading: Reading, *, whole: bool = False) -> Booking | None:
-    """Return the booking of a pod that runs on one card and shares it, or has it as a whole."""
+def _pod(reading: Reading, kind: str, *, core: int = 1, reason: str = "") -> Reading:
+    """Add a pod: one that is bound and waits, or one that kubelet refused."""
+    pod = PodRecord(
+        uid=f"planted {kind}",
+        name=f"planted-{kind}",
+        node="node",
+        phase="Failed" if reason else "Pending",
+        reason=reason,
+        owner="owner",
+        owner_kind="ReplicaSet",
+        app=f"planted-{kind}",
+        containers=(ContainerRecord("main", 1, core),),
+        cards=_NOWHERE,
+    )
+    return replace(reading, pods=(*(reading.pods or ()), pod), wanted={**reading.wanted, pod.app: 1})
+
+
+def _living(reading: Reading) -> Booking | None:
+    """Return the booking of a pod that runs and shares its card."""
     running = {pod.uid for pod in reading.pods or () if pod.running and not pod.deleting}
     for booking in reading.bookings or ():
-        if booking.pod in running and len(booking.cards) == 1 and bool(whole_cards(booking)) == whole:
+        if booking.pod in running and len(booking.cards) == 1 and not whole_cards(booking):
             return booking
     return None
 
@@ -72,80 +80,83 @@ def _changed(reading: Reading, booking: Booking, memory: frozenset[str]) -> Read
     return replace(reading, bookings=tuple(bookings))
 
 
-def _added(reading: Reading, *ids: str, core: Sequence[str] = ()) -> Reading:
-    booking = Booking("planted", "main", frozenset(ids), frozenset(core))
+def _added(reading: Reading, kind: str, *, memory: Collection[str] = (), core: Collection[str] = ()) -> Reading:
+    booking = Booking(f"planted {kind}", "main", frozenset(memory), frozenset(core))
     return replace(reading, bookings=(*(reading.bookings or ()), booking))
 
 
-def _unit_twice(plant: Plant, reading: Reading) -> Reading:
-    del plant
+def _unit_twice(plants: Plants, reading: Reading) -> Reading:
+    del plants
     booking = _living(reading)
-    return _added(reading, *booking.memory) if booking else reading
+    return _added(reading, "unit_twice", memory=booking.memory) if booking else reading
 
 
-def _two_cards(plant: Plant, reading: Reading) -> Reading:
+def _two_cards(plants: Plants, reading: Reading) -> Reading:
     booking = _living(reading)
     if booking is None:
         return reading
-    other = min(plant.totals.keys() - booking.cards)
+    other = min(plants.totals.keys() - booking.cards)
     return _changed(reading, booking, memory=booking.memory | {f"{other}::m9999"})
 
 
-def _over_card(plant: Plant, reading: Reading) -> Reading:
-    card = min(plant.totals)
-    return _added(reading, *(f"{card}::m{9000 + number}" for number in range(plant.totals[card].memory + 1)))
+def _over_card(plants: Plants, reading: Reading) -> Reading:
+    card = min(plants.totals)
+    count = plants.totals[card].memory + 1
+    return _added(reading, "over_card", memory=[f"{card}::m{8000 + number}" for number in range(count)])
 
 
-def _whole_shared(plant: Plant, reading: Reading) -> Reading:
-    del plant
+def _whole_shared(plants: Plants, reading: Reading) -> Reading:
+    del plants
     booking = _living(reading)
     if booking is None:
         return reading
     card = min(booking.cards)
-    return _added(reading, core=[f"{card}::c{9000 + number}" for number in range(100)])
+    return _added(reading, "whole_shared", core=[f"{card}::c{8000 + number}" for number in range(100)])
 
 
-def _refused(reading: Reading) -> Reading:
-    return replace(reading, pods=(*(reading.pods or ()), _REFUSED), wanted={**reading.wanted, PLANTED: 1})
+def _admission_failed(plants: Plants, reading: Reading) -> Reading:
+    return _refused(reading, "admission_failed", plants, begins=not plants.killing(reading, 10.0))
 
 
-def _admission_failed(plant: Plant, reading: Reading) -> Reading:
-    plant.refused = plant.refused or not plant.killing(reading, 10.0)
-    return _refused(reading) if plant.refused else reading
+def _not_running_again(plants: Plants, reading: Reading) -> Reading:
+    return _refused(reading, "not_running_again", plants, begins=plants.killing(reading, 0.0))
 
 
-def _not_running_again(plant: Plant, reading: Reading) -> Reading:
-    plant.refused = plant.refused or plant.killing(reading, 0.0)
-    return _refused(reading) if plant.refused else reading
+def _refused(reading: Reading, kind: str, plants: Plants, *, begins: bool) -> Reading:
+    if begins:
+        plants.refused.add(kind)
+    return _pod(reading, kind, reason="UnexpectedAdmissionError") if kind in plants.refused else reading
 
 
-def _pending_fits(plant: Plant, reading: Reading) -> Reading:
-    del plant
-    pod = PodRecord(uid=PLANTED, name=PLANTED, containers=(ContainerRecord("main", 1, 1),))
-    return replace(reading, pods=(*(reading.pods or ()), pod))
+def _pending_fits(plants: Plants, reading: Reading) -> Reading:
+    del plants
+    return _pod(reading, "pending_fits")
 
 
-def _placed_impossible(plant: Plant, reading: Reading) -> Reading:
-    del plant
-    pod = PodRecord(uid=PLANTED, name=PLANTED, node="node", containers=(ContainerRecord("main", 1, 101),))
-    return replace(reading, pods=(*(reading.pods or ()), pod))
+def _placed_impossible(plants: Plants, reading: Reading) -> Reading:
+    del plants
+    return _pod(reading, "placed_impossible", core=101, reason="Evicted")
 
 
-def _annotation_false(plant: Plant, reading: Reading) -> Reading:
+def _annotation_false(plants: Plants, reading: Reading) -> Reading:
     pods = (
-        replace(pod, cards={name: frozenset(plant.totals) - cards for name, cards in (pod.cards or {}).items()})
+        replace(pod, cards={name: frozenset(plants.totals) - cards for name, cards in (pod.cards or {}).items()})
         for pod in reading.pods or ()
     )
     return replace(reading, pods=tuple(pods))
 
 
-def _records_differ(plant: Plant, reading: Reading) -> Reading:
-    del plant
-    bookings = (replace(booking, core=frozenset(sorted(booking.core)[1:])) for booking in reading.bookings or ())
+def _records_differ(plants: Plants, reading: Reading) -> Reading:
+    """Take a hundredth from each real booking."""
+    del plants
+    bookings = (
+        booking if booking.pod.startswith("planted") else replace(booking, core=frozenset(sorted(booking.core)[1:]))
+        for booking in reading.bookings or ()
+    )
     return replace(reading, bookings=tuple(bookings))
 
 
-_LIES: Mapping[str, Callable[[Plant, Reading], Reading]] = {
+_LIES: Mapping[str, Callable[[Plants, Reading], Reading]] = {
     "unit_twice": _unit_twice,
     "two_cards": _two_cards,
     "over_card": _over_card,
@@ -157,4 +168,15 @@ _LIES: Mapping[str, Callable[[Plant, Reading], Reading]] = {
     "annotation_false": _annotation_false,
     "records_differ": _records_differ,
 }
-PLANTS = tuple(KINDS)
+
+
+def kinds_of(text: str) -> tuple[str, ...]:
+    """Return the kinds that words with commas name; `all`: each.
+
+    Raises:
+        ValueError: there is no such kind.
+    """
+    kinds = tuple(KINDS) if text == "all" else tuple(word for word in text.split(",") if word)
+    if unknown := [kind for kind in kinds if kind not in KINDS]:
+        raise ValueError(f"no violation is called {unknown[0]}: there are {', '.join(KINDS)}")
+    return kinds

@@ -18,7 +18,7 @@ from churn.faults import Faults
 from churn.judge import Judge, Limits
 from churn.load import Load
 from churn.outcome import Outcome, Recovery
-from churn.plants import PLANTS, Plant
+from churn.plants import Plants, kinds_of
 from churn.watcher import Sampler, Watcher
 from churn.windows import Windows
 from lab.labkit import missing
@@ -66,7 +66,7 @@ class Run:
             refusal_owed=lambda: not self._judge.findings.samples["not_running_again"],
             only=tuple(plan.faults.split(",")) if plan.faults else (),
         )
-        self._plant = Plant(plan.plant, here.totals, self._windows.all)
+        self._plants = Plants(plan.plant, here.totals, self._windows.all)
         self._progress_s = 0.0
         self._printed = 0
 
@@ -97,7 +97,7 @@ class Run:
     def _look_while(self, goes_on: Callable[[], bool]) -> None:
         while goes_on():
             began_s = time.monotonic()
-            reading = self._plant.reading(self._watcher.reading())
+            reading = self._plants.reading(self._watcher.reading())
             self._judge.take(reading)
             if reading.pods is not None:
                 self._sampler.choose_from(reading.pods)
@@ -112,7 +112,7 @@ class Run:
             self._judge.take_seen(
                 answer.pod,
                 answer.container,
-                seen=self._plant.seen(answer.seen),
+                seen=self._plants.seen(answer.seen),
                 booked=answer.booked,
                 at_s=answer.at_s,
             )
@@ -160,7 +160,7 @@ class Run:
             made=self._load.made,
             errors=self._faults.errors,
             kubernetes=f"Kubernetes {node['kubeletVersion']}, {node['containerRuntimeVersion']}",
-            plant=self._plan.plant,
+            planted=self._plan.plant,
         )
 
 
@@ -175,7 +175,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seed", default="", help="of workloads and faults")
     parser.add_argument("--faults", default="", help=f"these kinds alone, with commas: {','.join(FAULTS)}")
     parser.add_argument("--product", type=Path, help="a checkout whose plugin and extender run, in place of this one's")
-    parser.add_argument("--plant", default="", choices=["", *PLANTS], help="a violation that the checker must find")
+    parser.add_argument(
+        "--plant", default=(), type=kinds_of, help="violations that the checker must find; all: each kind"
+    )
     plan = parser.parse_args()
     plan.seed = plan.seed or str(secrets.randbelow(2**32))
     return plan

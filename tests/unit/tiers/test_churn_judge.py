@@ -10,7 +10,7 @@ from churn.arithmetic import Amounts, fits, possible
 from churn.findings import KINDS
 from churn.judge import Judge, Limits, Readings
 from churn.outcome import Outcome
-from churn.plants import Plant
+from churn.plants import Plants, kinds_of
 from churn.records import INIT, Booking, ContainerRecord, PodRecord, Reading
 from churn.windows import KILLS, Window
 
@@ -65,7 +65,7 @@ def reading(at_s: float, *, pods: Sequence[PodRecord] = (SHARED, OTHER, WHOLE, W
 
 
 def judged(plant: str = "", *, windows: Sequence[Window] = (), seconds: int = LATER_S) -> Judge:
-    judge, lies = Judge(TOTALS, lambda: windows, Limits()), Plant(plant, TOTALS, lambda: windows)
+    judge, lies = Judge(TOTALS, lambda: windows, Limits()), Plants(kinds_of(plant), TOTALS, lambda: windows)
     for at_s in range(seconds):
         judge.take(lies.reading(reading(float(at_s))))
     judge.take_seen(SHARED, "main", seen=lies.seen(frozenset({A})), booked=frozenset({A}), at_s=0.0)
@@ -85,6 +85,25 @@ def test_each_kind_of_violation_is_found(kind: str) -> None:
     judge = judged(kind, windows=[replace(KILL, begin_s=3.0, end_s=4.0)])
     assert judge.findings.counts()[kind] >= 1, judge.findings.examples()
     assert judge.findings.samples[kind] >= 1
+
+
+def test_all_kinds_are_found_at_once() -> None:
+    judge = judged("all", windows=[replace(KILL, begin_s=3.0, end_s=4.0)])
+    assert all(judge.findings.counts().values()), judge.findings.counts()
+
+
+def test_a_pod_that_would_fit_may_wait_for_two_minutes() -> None:
+    small = replace(WAITING, containers=(ContainerRecord("main", 20, 70),))
+    for seconds, count in ((121, 0), (122, 1)):
+        judge = Judge(TOTALS, tuple, Limits())
+        for at_s in range(seconds):
+            judge.take(reading(float(at_s), pods=[SHARED, OTHER, WHOLE, small]))
+        assert judge.findings.counts()["pending_fits"] == count
+
+
+def test_a_planted_kind_has_a_name() -> None:
+    with pytest.raises(ValueError, match="no violation is called two_card: there are unit_twice, "):
+        kinds_of("two_card")
 
 
 def test_kubelet_may_refuse_a_pod_while_a_kill_is_on_and_just_after() -> None:
@@ -129,7 +148,7 @@ def test_a_replacement_that_runs_in_time_pays() -> None:
 def test_an_annotation_may_be_false_while_somebody_is_away_and_for_ten_seconds_more() -> None:
     for false_s, count in ((20, 0), (25, 1)):
         judge = Judge(TOTALS, lambda: [Window("api_away", 3.0, 8.0)], Limits())
-        false = Plant("annotation_false", TOTALS, tuple)
+        false = Plants(["annotation_false"], TOTALS, tuple)
         for at_s in range(40):
             truth = reading(float(at_s))
             judge.take(false.reading(truth) if 3 <= at_s < false_s else truth)
