@@ -106,16 +106,11 @@ def test_a_planted_kind_has_a_name() -> None:
         kinds_of("two_card")
 
 
-def test_kubelet_may_refuse_a_pod_while_a_kill_is_on_and_just_after() -> None:
+def test_kubelet_may_refuse_a_pod_while_a_kill_is_on() -> None:
     for kind in KILLS:
         judge = judged("not_running_again", windows=[Window(kind, 3.0, 8.0)], seconds=30)
         assert not judge.findings.counts()["admission_failed"]
         assert judge.refusals.excused == {kind: 1}
-    judge = Judge(TOTALS, lambda: [Window("plugin_kill", 3.0, 8.0)], Limits())
-    for at_s in range(20):
-        refused = [pod("late", 1, 1, phase="Failed", reason="UnexpectedAdmissionError")] if at_s >= 15 else []
-        judge.take(reading(float(at_s), pods=[SHARED, *refused]))
-    assert judge.findings.counts()["admission_failed"] == 1
 
 
 def test_a_replacement_that_runs_in_time_pays() -> None:
@@ -143,6 +138,29 @@ def test_a_replacement_that_runs_in_time_pays() -> None:
     assert judge.refusals.replaced == 1
     assert judge.refusals.replaced_most_s == 20.0, "from 9 to 29 s: a kill's time is not counted"
     assert judge.refusals.replaced_most_wall_s == 25.0
+
+
+def test_kubelet_may_refuse_a_pod_just_after_a_kill() -> None:
+    for at_s, count in ((13, 0), (15, 1)):
+        judge = Judge(TOTALS, lambda: [Window("plugin_kill", 3.0, 8.0)], Limits())
+        for reading_s in range(20):
+            refused = (
+                [pod("late", 1, 1, phase="Failed", reason="UnexpectedAdmissionError")] if reading_s >= at_s else []
+            )
+            judge.take(reading(float(reading_s), pods=[SHARED, *refused]))
+        assert judge.findings.counts()["admission_failed"] == count
+
+
+def test_checkpoint_request_and_podresources_must_agree() -> None:
+    truth = reading(0.0, pods=[SHARED])
+    few = (replace(BOOKINGS[0], core=ids(A, "c", 9)), *BOOKINGS[1:])
+    listed = tuple(replace(entry, pod=f"churn/{entry.pod}") for entry in few)
+    for lie in (replace(truth, listed=listed), replace(truth, bookings=few, listed=listed)):
+        for seconds, count in ((2, 0), (3, 1)):
+            judge = Judge(TOTALS, tuple, Limits())
+            for at_s in range(seconds):
+                judge.take(replace(lie, at_s=float(at_s)))
+            assert judge.findings.counts()["records_differ"] == count, "what is so for a moment is no violation"
 
 
 def test_an_annotation_may_be_false_while_somebody_is_away_and_for_ten_seconds_more() -> None:
