@@ -191,6 +191,15 @@ def test_an_init_container_hands_its_devices_on() -> None:
     assert not judge.findings.violations
 
 
+def test_what_kubelet_still_has_of_a_pod_that_is_gone_counts_no_more() -> None:
+    heir = pod("heir", 4, 10)
+    for first, count in (([SHARED, heir], 1), ([heir], 0)):
+        judge = Judge(TOTALS, tuple, Limits())
+        judge.take(replace(reading(1.0, pods=[SHARED, heir]), bookings=BOOKINGS[:1]))
+        judge.take(replace(reading(2.0, pods=first), bookings=(BOOKINGS[0], booking("heir", 4, 10))))
+        assert judge.findings.counts()["unit_twice"] == count
+
+
 def test_a_silent_source_is_judged_as_nothing_and_counted() -> None:
     judge = Judge(TOTALS, tuple, Limits())
     for at_s in range(5):
