@@ -15,7 +15,7 @@ from churn.workloads import JOB, PATHS, Generator, Workload, replicas_of
 _STEP_S = (0.5, 2.2)
 _MOST_PODS, _FEW_PODS = 34, 3
 """That many pods are wanted at most: more only wait, and cost two cores their time. At ebb only a few are."""
-_TIDE_S, _EBB_S = 75.0, 30.0
+_TIDE_S, _EBB_S = 90.0, 25.0
 """Each tide ends with an ebb: without one a whole card would never be empty."""
 
 

@@ -12,7 +12,7 @@ from churn.judge import Readings
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-S_OF_POD = 6.0
+S_OF_POD = 10.0
 """A run has at least one pod that ran for so many seconds, on average."""
 S_OF_SEEN = 15.0
 """And one answer of nvidia-smi."""
