@@ -27,6 +27,7 @@ class Recovery:
     """What became of pods that kubelet refused while a fault was on, and the longest times of the run."""
 
     excused: Mapping[str, int] = field(default_factory=dict)
+    let_go: int = 0
     replaced: int = 0
     replaced_most_s: float = 0.0
     replaced_most_wall_s: float = 0.0
@@ -125,7 +126,7 @@ class Outcome:
         excused = ", ".join(f"{count} by {kind}" for kind, count in recovery.excused.items()) or "none"
         return [
             f"  refused while a fault was on: {excused}",
-            f"  replaced of these: {recovery.replaced}",
+            f"  replaced of these: {recovery.replaced}; no more wanted: {recovery.let_go}",
             f"  a new pod ran after {recovery.replaced_most_s:.0f} s at most without other faults",
             f"  by the clock it took {recovery.replaced_most_wall_s:.0f} s at most",
             f"  a pod that would fit waited for {recovery.pending_most_s:.0f} s at most",

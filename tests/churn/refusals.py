@@ -48,6 +48,8 @@ class Refusals:
         self._paid: set[str] = set()
         self.excused: Counter[str] = Counter()
         """Refused pods by the kind of fault that they overlap."""
+        self.let_go = 0
+        """Failed pods of workloads that were deleted since, or have as many pods as they are to have."""
         self.replaced = 0
         self.replaced_most_s = 0.0
         """The longest that a new pod took, without the time in which something was away."""
@@ -105,6 +107,7 @@ class Refusals:
             self.replaced_most_wall_s = max(self.replaced_most_wall_s, reading.at_s - debt.at_s)
         elif self._owes_nothing(debt, reading):
             self._debts.remove(debt)
+            self.let_go += 1
         elif self._time_counts(debt, successor, reading):
             debt.counted_s += self._timeline.quiet_s(began_s, reading.at_s)
             if debt.counted_s > self._limit_s:

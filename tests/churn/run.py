@@ -150,6 +150,7 @@ class Run:
             readings=judge.readings,
             recovery=Recovery(
                 excused=dict(refusals.excused),
+                let_go=refusals.let_go,
                 replaced=refusals.replaced,
                 replaced_most_s=refusals.replaced_most_s,
                 replaced_most_wall_s=refusals.replaced_most_wall_s,
