@@ -28,7 +28,7 @@ endif
 # compile the product again then.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup venv cc simdriver limiter demo test native shares gpu driver driver-pin lint e2e churn box chaos bugs cloud fuzz bench nightly lab lock env bundle clean
+.PHONY: help setup venv cc simdriver limiter demo test native shares gpu driver driver-pin lint e2e versions churn box chaos bugs cloud fuzz bench nightly lab lock env bundle clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -88,6 +88,14 @@ lint: venv ## style, types, import contracts, generated code, documents, shell, 
 e2e: cc venv simdriver limiter ## run the tests on a real k3s (root; the lab's k3s where there is none; KUBERNETES=1.36: of that version)
 	@tools/setup root "make e2e"
 	@EDGEGPU_K3S='$(EDGEGPU_K3S)' $(PY) -m pytest -m e2e $(PYTEST_ARGS) $(or $(E2E),tests/e2e)
+
+# What depends on kubelet and containerd most.
+VERSIONS = $(addprefix tests/e2e/test_,contract_kubelet.py contract_plugin.py scenarios.py)
+versions: cc venv simdriver limiter ## scenarios and contracts on an older Kubernetes, another one each day (FULL=1: on each)
+	@tests/lab/labversion.py $(if $(FULL),--others,--today) > $(BUILD)/versions
+	@status=0; while read -r kubernetes containerd; do echo "=== Kubernetes $$kubernetes, containerd $$containerd"; \
+		$(MAKE) lab e2e KUBERNETES=$$kubernetes CONTAINERD=$$containerd E2E='$(VERSIONS)' EDGEGPU_K3S= EDGEGPU_LAB_PACK= < /dev/null || status=1; \
+		done < $(BUILD)/versions; exit $$status
 
 churn: cc venv simdriver limiter ## pods come and go on a real k3s while all is killed, a checker looks each second (root; SECONDS=1800, SEED=1); build/churn
 	@tools/setup root "make churn"

@@ -49,11 +49,11 @@ class FileRun:
 
     @property
     def cell(self) -> str:
-        """The day and the numbers of tests."""
+        """The numbers of tests."""
         numbers = [f"{self.passed} passed"]
         numbers += [f"**{self.failed} failed**"] if self.failed else []
         numbers += [f"{self.skipped} skipped"] if self.skipped else []
-        return f"{self.day}: {', '.join(numbers)}"
+        return ", ".join(numbers)
 
 
 def read(text: str) -> list[FileRun]:
@@ -75,8 +75,8 @@ def written(runs: Sequence[FileRun]) -> str:
 def table(runs: Sequence[FileRun]) -> str:
     """Return the table: a row for each set of programs, a column for each of the files that a release must pass."""
     lines = [
-        f"| Kubernetes | containerd | k3s | cgroup | {' | '.join(COLUMNS)} | other files |",
-        "|---" * (len(COLUMNS) + 5) + "|",
+        f"| Kubernetes | containerd | k3s | cgroup | {' | '.join(COLUMNS)} | other files | days |",
+        "|---" * (len(COLUMNS) + 6) + "|",
     ]
     for programs in dict.fromkeys(run.programs for run in runs):
         here = {run.file: run for run in runs if run.programs == programs}
@@ -84,7 +84,8 @@ def table(runs: Sequence[FileRun]) -> str:
         others = [run for file, run in here.items() if file not in COLUMNS.values()]
         red = ", ".join(run.file.removesuffix(".py") for run in others if run.failed)
         rest = f"{len(others)}" + (f", failed: {red}" if red else "")
-        lines.append(f"| {' | '.join([*programs, *cells, rest])} |")
+        days = sorted({run.day for run in here.values()})
+        lines.append(f"| {' | '.join([*programs, *cells, rest, ' to '.join(dict.fromkeys((days[0], days[-1])))])} |")
     return "\n".join(lines) + "\n"
 
 

@@ -75,6 +75,14 @@ def written(k3s: K3s) -> Callable[[], float]:
     return lambda: (folder / "limits").stat().st_mtime
 
 
+def containers(pod: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return a pod's container statuses but for the devices' health: kubelet 1.36+ orders those anew at each sync."""
+    return [
+        {key: value for key, value in status.items() if key != "allocatedResourcesStatus"}
+        for status in pod["status"]["containerStatuses"]
+    ]
+
+
 def test_a_running_program_follows_what_the_agent_settles(k3s: K3s, limits: Limits, client: Path) -> None:
     k3s.apply(asking("follows", client))
     before = k3s.wait_phase(NAMESPACE, "follows", "Running")
@@ -95,7 +103,7 @@ def test_a_running_program_follows_what_the_agent_settles(k3s: K3s, limits: Limi
     k3s.report("live_limit_settled_s", settled_s, limit=20)
     after = k3s.wait_phase(NAMESPACE, "follows", "Running")
     assert after["metadata"]["uid"] == before["metadata"]["uid"]
-    assert after["status"]["containerStatuses"] == before["status"]["containerStatuses"]
+    assert containers(after) == containers(before)
     assert k3s.get("deployment", "follows", namespace=NAMESPACE)["metadata"]["generation"] == 1
     k3s.kubectl("delete", "deployment", "-n", NAMESPACE, "follows")
 

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""labversion.py [--today]: print the Kubernetes and the containerd of the lab's programs, such as `1.37 2.4`.
+"""labversion.py [--today | --others]: print the Kubernetes and containerd of the lab's programs, such as `1.37 2.4`.
 
 EDGEGPU_LAB_KUBERNETES and EDGEGPU_LAB_CONTAINERD choose them; else those of the archive that EDGEGPU_LAB_PACK names
-count, else the newest of versions.txt. `--today` prints another one than the newest, each in its turn, by the day.
+count, else the newest of versions.txt. `--others` prints all but the newest, a line for each, `--today` the line whose
+turn it is, by the day.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ def main(arguments: Sequence[str]) -> int:
         case []:
             try:
                 of_archive = os.environ.get("EDGEGPU_LAB_PACK") and not os.environ.get("EDGEGPU_LAB_KUBERNETES")
-                version = _of_archive() if of_archive else choose(table, os.environ)
+                version = str(_of_archive() if of_archive else choose(table, os.environ))
             except UnknownVersionError as error:
                 sys.stderr.write(f"labversion.py: {error}\n")
                 return 2
@@ -92,7 +93,9 @@ def main(arguments: Sequence[str]) -> int:
             sys.path.insert(0, str(HERE.parent))
             from kits.daily import today  # noqa: PLC0415
 
-            version = of_day(table, today())
+            version = str(of_day(table, today()))
+        case ["--others"]:
+            version = "\n".join(map(str, table[1:]))
         case _:
             sys.stderr.write(__doc__ or "")
             return 2

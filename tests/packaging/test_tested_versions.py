@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import tested_versions as tool
 
 OLD = tool.FileRun("2026-11-01", "v1.36.3", "2.3.7", "stand-in", "v1", "test_restarts.py", 3, 1, 0)
@@ -24,13 +26,14 @@ def test_a_record_is_read_as_it_was_written() -> None:
 
 
 def test_the_table_names_what_did_not_run_and_what_failed() -> None:
-    rows = tool.table([NEWEST, NEW, OLD]).splitlines()[2:]
+    other_day = replace(NEW, file="test_lab.py")
+    rows = tool.table([NEWEST, other_day, OLD]).splitlines()[2:]
     assert rows == [
-        f"| v1.37.2 | 2.4.2 | stand-in | v1 |{' not run |' * 6} 1, failed: test_lab |",
-        f"| v1.36.3 | 2.3.7 | stand-in | v1 |{' not run |' * 4} {OLD.cell} | not run | 0 |",
+        f"| v1.37.2 | 2.4.2 | stand-in | v1 |{' not run |' * 6} 1, failed: test_lab | 2026-10-30 |",
+        f"| v1.36.3 | 2.3.7 | stand-in | v1 |{' not run |' * 4} {OLD.cell} | not run | 1 | 2026-11-01 to 2026-11-02 |",
     ]
-    assert OLD.cell == "2026-11-01: 3 passed, **1 failed**"
-    assert NEW.cell == "2026-11-02: 4 passed, 2 skipped"
+    assert OLD.cell == "3 passed, **1 failed**"
+    assert NEW.cell == "4 passed, 2 skipped"
 
 
 def test_the_table_takes_the_place_between_the_marks_alone() -> None:
