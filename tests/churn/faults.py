@@ -84,6 +84,11 @@ class Faults:
         """Begin with a pause."""
         self._thread.start()
 
+    @property
+    def alive(self) -> bool:
+        """Whether it still works: an error that nobody foresaw ends it."""
+        return self._thread.is_alive()
+
     def stop(self) -> None:
         """Inject nothing more, bring back what is away, and wait for that."""
         self._end.set()

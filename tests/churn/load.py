@@ -61,6 +61,11 @@ class Load:
             except AwayError:
                 self.away += 1
 
+    @property
+    def alive(self) -> bool:
+        """Whether it still works: an error that nobody foresaw ends it."""
+        return self._thread.is_alive()
+
     def stop(self) -> None:
         """Let no more come or go."""
         self._end.set()

@@ -69,16 +69,19 @@ class Run:
         self._plants = Plants(plan.plant, here.totals, self._windows.all)
         self._progress_s = 0.0
         self._printed = 0
+        self._errors: list[str] = []
 
     def _clock(self) -> float:
         return time.monotonic() - self._began_s
 
     def go(self) -> Outcome:
         """Let all run for the time that was asked for, then let it settle."""
-        for part in (self._load, self._sampler, self._faults):
+        parts = {"load": self._load, "nvidia-smi": self._sampler, "faults": self._faults}
+        for part in parts.values():
             part.start()
         seconds: float = self._plan.seconds
         self._look_while(lambda: self._clock() < seconds or (self._owing() and self._clock() < seconds + _OWING_S))
+        self._errors = [f"{name}: its thread has ended, see above" for name, part in parts.items() if not part.alive]
         self._faults.stop()
         _print("no more faults; what failed has to run again")
         until_s = self._clock() + _SETTLE_S
@@ -159,7 +162,7 @@ class Run:
             ),
             longest_s=self._windows.longest_s(),
             made=self._load.made,
-            errors=self._faults.errors,
+            errors=[*self._errors, *self._faults.errors],
             kubernetes=f"Kubernetes {node['kubeletVersion']}, {node['containerRuntimeVersion']}",
             planted=self._plan.plant,
         )

@@ -138,6 +138,11 @@ class Sampler:
         """Begin to ask."""
         self._thread.start()
 
+    @property
+    def alive(self) -> bool:
+        """Whether it still works: an error that nobody foresaw ends it."""
+        return self._thread.is_alive()
+
     def stop(self) -> None:
         """Ask no more."""
         self._end.set()
