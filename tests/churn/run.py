@@ -76,7 +76,11 @@ class Run:
 
     def go(self) -> Outcome:
         """Let all run for the time that was asked for, then let it settle."""
-        parts = {"load": self._load, "nvidia-smi": self._sampler, "faults": self._faults}
+        parts: dict[str, Load | Sampler | Faults] = {
+            "load": self._load,
+            "nvidia-smi": self._sampler,
+            "faults": self._faults,
+        }
         for part in parts.values():
             part.start()
         seconds: float = self._plan.seconds
