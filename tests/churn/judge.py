@@ -82,9 +82,11 @@ class Judge:
             self._judge_placed(reading)
             if reading.bookings is not None:
                 self._judge_annotations(reading, began_s)
-                self._judge_amounts(reading)
+                if self._timeline.quiet(began_s, reading.at_s):
+                    self._judge_amounts(reading)
                 self.waiting.judge(reading)
-        self.findings.end_reading(complete=reading.pods is not None and reading.bookings is not None)
+        complete = reading.pods is not None and reading.bookings is not None
+        self.findings.end_reading(complete=complete and self._timeline.quiet(began_s, reading.at_s))
         self._before_s = reading.at_s
 
     def take_seen(
@@ -174,6 +176,7 @@ class Judge:
         self._false_s = false_s
 
     def _judge_amounts(self, reading: Reading) -> None:
+        """Judge amounts in quiet time: kubelet knows at once that a container has ended, and the API once it hears."""
         by_pod: defaultdict[str, dict[str, Booking]] = defaultdict(dict)
         for booking in reading.bookings or ():
             by_pod[booking.pod][booking.container] = booking

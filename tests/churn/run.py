@@ -6,6 +6,7 @@ import argparse
 import json
 import random
 import secrets
+import signal
 import sys
 import time
 from pathlib import Path
@@ -193,6 +194,7 @@ def _arguments() -> argparse.Namespace:
 
 def main() -> int:
     """Run it; returns 1 where anything was wrong, or where the run proves nothing."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the node goes down with a run over its time limit
     plan = _arguments()
     if lacks := missing() + missing("image"):
         _print("; ".join(lacks))

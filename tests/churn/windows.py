@@ -92,6 +92,10 @@ class Timeline:
         away = any(window.kind in AWAY and window.touches(begin_s, end_s) for window in self._windows())
         return 0.0 if away else end_s - begin_s
 
+    def quiet(self, begin_s: float, end_s: float) -> bool:
+        """Return whether nobody was away in a stretch of time, nor just before: what waited then has been said."""
+        return self.quiet_s(begin_s - self._after_s, end_s) > 0
+
     def cause_of_refusal(self, begin_s: float, end_s: float) -> str:
         """Return the kind of the fault because of which kubelet may have refused a pod in that time; else nothing.
 
