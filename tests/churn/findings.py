@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 KINDS = {
     "unit_twice": "a unit or hundredth of a card is booked for two containers that live",
-    "two_cards": "a container lies on several cards, or asks for k whole ones and lies on others",
+    "two_cards": "a container started on several cards, or on others than the k whole ones it asks for",
     "over_card": "more is booked on a card than it has",
     "whole_shared": "another pod is on a card that a container has as a whole",
     "admission_failed": "kubelet refused a pod that was bound, and no kill was on",

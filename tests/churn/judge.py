@@ -64,6 +64,8 @@ class Judge:
         self.waiting = Waiting(self._totals, self.findings, limit_s=limits.pending_s)
         self.refusals = Refusals(self.book, self.findings, self._timeline, self.waiting, limit_s=limits.running_again_s)
         self.readings = Readings()
+        self.split_bookings: set[str] = set()
+        """Containers that were booked on several cards and had not started: the plugin refuses their start."""
         self.annotation_most_s = 0.0
         """The longest that an annotation was false, without the time in which somebody was away who corrects it."""
         self._before_s: float | None = None
@@ -131,12 +133,17 @@ class Judge:
         if request is None or not booking.ids:
             return
         self.findings.sample("two_cards")
-        if not on_its_cards(booking, request):
+        if on_its_cards(booking, request):
+            return
+        subject = f"{booking.pod}/{booking.container}"
+        if booking.container not in self.book.pods[booking.pod].started:
+            self.split_bookings.add(subject)
+        else:
             text = (
                 f"{self.book.text(booking)} asks for {request.memory} and {request.core}, "
                 f"has {len(booking.memory)} and {len(booking.core)} on {_names(booking.cards)}"
             )
-            self.findings.violate("two_cards", at_s, f"{booking.pod}/{booking.container}", text)
+            self.findings.violate("two_cards", at_s, subject, text)
 
     def _judge_whole(self, bookings: Sequence[Booking], at_s: float) -> None:
         for owner in bookings:

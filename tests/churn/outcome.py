@@ -31,6 +31,8 @@ class Recovery:
     replaced: int = 0
     replaced_most_s: float = 0.0
     replaced_most_wall_s: float = 0.0
+    split_bookings: int = 0
+    """Containers that kubelet booked on several cards, and that had not started then."""
     pending_most_s: float = 0.0
     annotation_most_s: float = 0.0
 
@@ -129,6 +131,7 @@ class Outcome:
             f"  replaced of these: {recovery.replaced}; no more wanted: {recovery.let_go}",
             f"  a new pod ran after {recovery.replaced_most_s:.0f} s at most without other faults",
             f"  by the clock it took {recovery.replaced_most_wall_s:.0f} s at most",
+            f"  booked on several cards, and refused before the start: {recovery.split_bookings}",
             f"  a pod that would fit waited for {recovery.pending_most_s:.0f} s at most",
             f"  an annotation was false for {recovery.annotation_most_s:.0f} s at most",
             f"  the checker took {readings.count} readings, {readings.gap_most_s:.1f} s apart at most",

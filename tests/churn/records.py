@@ -61,6 +61,8 @@ class PodRecord:
     reason: str = ""
     running: bool = False
     """Whether it is Running with all of its containers ready."""
+    started: frozenset[str] = frozenset()
+    """The names of containers that were started at any time."""
     deleting: bool = False
     owner: str = ""
     """The UID of its controller."""
@@ -169,6 +171,7 @@ def read_pod(value: Mapping[str, Any]) -> PodRecord:
         running=status.get("phase") == "Running"
         and len(statuses) == len(spec["containers"])
         and all(entry.get("ready") for entry in statuses),
+        started=frozenset(_started(status)),
         deleting="deletionTimestamp" in metadata,
         owner=owner.get("uid", ""),
         owner_kind=owner.get("kind", ""),
@@ -176,6 +179,13 @@ def read_pod(value: Mapping[str, Any]) -> PodRecord:
         containers=tuple(_containers(spec)),
         cards=_cards((metadata.get("annotations") or {}).get(CARDS_ANNOTATION), uid, node),
     )
+
+
+def _started(status: Mapping[str, Any]) -> Iterable[str]:
+    for statuses in ("initContainerStatuses", "containerStatuses"):
+        for container in status.get(statuses) or ():
+            if container.get("containerID"):
+                yield container["name"]
 
 
 def _containers(spec: Mapping[str, Any]) -> Iterable[ContainerRecord]:

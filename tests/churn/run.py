@@ -162,6 +162,7 @@ class Run:
                 replaced=refusals.replaced,
                 replaced_most_s=refusals.replaced_most_s,
                 replaced_most_wall_s=refusals.replaced_most_wall_s,
+                split_bookings=len(judge.split_bookings),
                 pending_most_s=judge.waiting.most_s,
                 annotation_most_s=judge.annotation_most_s,
             ),

@@ -35,6 +35,7 @@ def pod(name: str, memory: int, core: int, card: str = A, **more: Any) -> PodRec
         node="node",
         phase="Running",
         running=True,
+        started=frozenset({"main"}),
         app=name,
         containers=(ContainerRecord("main", memory, core),),
         cards={"main": frozenset({card})},
@@ -208,6 +209,15 @@ def test_records_may_differ_while_kubelet_cannot_say_what_has_ended() -> None:
             truth = reading(float(at_s), pods=[SHARED])
             judge.take(replace(truth, listed=()) if at_s in differ_s else truth)
         assert judge.findings.counts()["records_differ"] == count
+
+
+def test_a_container_that_is_booked_on_two_cards_must_not_start() -> None:
+    split = Booking("shared", "main", ids(A, "m", 4), ids(B, "c", 10))
+    for started, count in ((frozenset[str](), 0), (frozenset({"main"}), 1)):
+        judge = Judge(TOTALS, tuple, Limits())
+        judge.take(replace(reading(1.0, pods=[replace(SHARED, started=started)]), bookings=(split,)))
+        assert judge.findings.counts()["two_cards"] == count
+        assert len(judge.split_bookings) == 1 - count
 
 
 def test_a_silent_source_is_judged_as_nothing_and_counted() -> None:

@@ -61,7 +61,13 @@ def pod(**metadata: object) -> dict[str, Any]:
             "initContainers": [container("first", "4", "1"), container("beside", "1", "1", restartPolicy="Always")],
             "containers": [container("main", "1k", "5"), {"name": "plain"}],
         },
-        "status": {"phase": "Running", "containerStatuses": [{"ready": True}, {"ready": True}]},
+        "status": {
+            "phase": "Running",
+            "containerStatuses": [
+                {"name": "main", "ready": True, "containerID": "containerd://1"},
+                {"name": "plain", "ready": True},
+            ],
+        },
     }
 
 
@@ -73,8 +79,11 @@ def test_a_pod_of_the_api_is_read() -> None:
         ("main", 1000, 5, "app"),
     ]
     assert record.running
+    assert record.started == {"main"}
     assert record.cards is None
-    assert not read_pod({**pod(), "status": {"phase": "Running", "containerStatuses": [{"ready": True}]}}).running
+    assert not read_pod(
+        {**pod(), "status": {"phase": "Running", "containerStatuses": [{"name": "main", "ready": True}]}}
+    ).running
 
 
 @pytest.mark.parametrize(
