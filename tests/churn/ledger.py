@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 def shared_ids(
     bookings: Sequence[Booking], kind: Callable[[Booking], str]
 ) -> Iterator[tuple[Booking, Booking, frozenset[str]]]:
-    """Yield pairs of containers that have ids in common, but those of a pod whose init container hands them on."""
+    """Yield pairs of containers that have ids in common, but those of a pod whose init container hands them on.
+
+    `kind` is empty while the API has not shown a pod: its own containers are judged once it has.
+    """
     owners: defaultdict[str, list[Booking]] = defaultdict(list)
     for booking in bookings:
         for text in booking.ids:
@@ -27,7 +30,7 @@ def shared_ids(
         for at, left in enumerate(several):
             for right in several[at + 1 :]:
                 key = (left.pod, left.container, right.pod, right.container)
-                handed_on = left.pod == right.pod and INIT in {kind(left), kind(right)}
+                handed_on = left.pod == right.pod and not {INIT, ""}.isdisjoint({kind(left), kind(right)})
                 if key not in seen and not handed_on:
                     seen.add(key)
                     yield left, right, left.ids & right.ids

@@ -211,6 +211,17 @@ def test_records_may_differ_while_kubelet_cannot_say_what_has_ended() -> None:
         assert judge.findings.counts()["records_differ"] == count
 
 
+def test_containers_of_a_pod_that_the_api_has_not_shown_yet_are_judged_when_it_has() -> None:
+    for kind, count in ((INIT, 0), ("app", 1)):
+        containers = (ContainerRecord("first", 4, 10, kind), ContainerRecord("main", 4, 10))
+        both = (Booking("shared", "first", ids(A, "m", 4), ids(A, "c", 10)), booking("shared", 4, 10))
+        judge = Judge(TOTALS, tuple, Limits())
+        judge.take(replace(reading(1.0, pods=[OTHER]), bookings=both))
+        assert not judge.findings.violations
+        judge.take(replace(reading(2.0, pods=[OTHER, replace(SHARED, containers=containers)]), bookings=both))
+        assert judge.findings.counts()["unit_twice"] == count
+
+
 def test_a_container_that_is_booked_on_two_cards_must_not_start() -> None:
     split = Booking("shared", "main", ids(A, "m", 4), ids(B, "c", 10))
     for started, count in ((frozenset[str](), 0), (frozenset({"main"}), 1)):
