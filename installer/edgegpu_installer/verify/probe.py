@@ -119,8 +119,14 @@ class ProbeTargets:
             return SchedulerStatus(f"{place}: {error.strerror or error}", (), elects=False)
         except (ValueError, KeyError, TypeError):
             return SchedulerStatus(f"{place}/configz does not say yet what it was configured with", (), elects=False)
-        elects = bool(config.get("LeaderElection", {}).get("LeaderElect"))
-        return SchedulerStatus("", _callers(config), elects, _renewed(cluster) if elects else "")
+        status = configured(config)
+        return replace(status, renewed=_renewed(cluster)) if status.elects else status
+
+
+def configured(config: Mapping[str, Any]) -> SchedulerStatus:
+    """Return the status of a scheduler that is well, by its configuration in /configz."""
+    elects = _field(_field(config, "leaderElection") or {}, "leaderElect")
+    return SchedulerStatus("", _callers(config), elects=bool(elects))
 
 
 def schedulers_of(k3s: K3s) -> tuple[str, ...]:
@@ -226,10 +232,16 @@ def _called(client: ExtenderEntry) -> str:
 
 def _callers(config: Mapping[str, Any]) -> tuple[ExtenderCaller, ...]:
     found = []
-    for one in config.get("Extenders") or []:
-        data = (one.get("TLSConfig") or {}).get("CertData") or ""
-        found.append(ExtenderCaller(str(one.get("URLPrefix", "")), base64.b64decode(data).decode(errors="replace")))
+    for one in _field(config, "extenders") or []:
+        data = _field(_field(one, "tlsConfig") or {}, "certData") or ""
+        url = str(_field(one, "urlPrefix") or "")
+        found.append(ExtenderCaller(url, base64.b64decode(data).decode(errors="replace")))
     return tuple(found)
+
+
+def _field(config: Mapping[str, Any], name: str) -> Any:  # noqa: ANN401  (JSON)
+    """Return a field of the scheduler's configuration: up to 1.35 /configz has Go's names, from 1.36 on those of v1."""
+    return next((value for key, value in config.items() if key.lower() == name.lower()), None)
 
 
 def _renewed(cluster: ClusterClient) -> str:

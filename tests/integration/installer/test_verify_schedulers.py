@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import base64
 import http.server
 import socket
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from kits.facts import FakeBox
 
 from edgegpu_installer.cluster.https import TlsTarget
-from edgegpu_installer.verify.probe import OLD_SCHEDULER, SCHEDULER, answering, schedulers_of
+from edgegpu_installer.verify.probe import OLD_SCHEDULER, SCHEDULER, answering, configured, schedulers_of
+from edgegpu_installer.verify.verify import ExtenderCaller, SchedulerStatus
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,6 +43,32 @@ def test_the_first_that_answers_is_asked(served: str, silent: str) -> None:
     assert answering((silent, served), way) == served
     assert answering((silent, silent + "/last"), way) == silent + "/last"
     assert answering((silent,), way) == silent
+
+
+CERT = base64.b64encode(b"PEM").decode()
+URL = "https://127.0.0.1:8787"
+GO_NAMES = {  # of /configz up to Kubernetes 1.35
+    "LeaderElection": {"LeaderElect": True},
+    "Extenders": [
+        {"URLPrefix": URL, "TLSConfig": {"CertData": CERT}},
+        {"URLPrefix": "http://other", "TLSConfig": None},
+    ],
+}
+V1_NAMES = {  # from 1.36 on
+    "leaderElection": {"leaderElect": True},
+    "extenders": [{"urlPrefix": URL, "tlsConfig": {"certData": CERT}}, {"urlPrefix": "http://other"}],
+}
+
+
+@pytest.mark.parametrize("config", [GO_NAMES, V1_NAMES], ids=["1.35", "1.36"])
+def test_a_schedulers_extenders_are_read_by_the_names_of_each_version(config: dict[str, Any]) -> None:
+    callers = (ExtenderCaller(URL, "PEM"), ExtenderCaller("http://other", ""))
+    assert configured(config) == SchedulerStatus("", callers, elects=True)
+
+
+@pytest.mark.parametrize("config", [{}, {"Extenders": None}, {"extenders": [], "leaderElection": {}}])
+def test_a_scheduler_without_extenders(config: dict[str, Any]) -> None:
+    assert configured(config) == SchedulerStatus("", (), elects=False)
 
 
 @pytest.mark.parametrize(
