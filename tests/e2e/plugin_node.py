@@ -3,6 +3,7 @@
 import base64
 import http.client
 import json
+import signal
 import socket
 import sys
 from collections.abc import Sequence
@@ -81,10 +82,13 @@ class PluginNode:
         root.mkdir(parents=True, exist_ok=True)
         self.driver = SimDriver.create(root, wanted, build=self._build, versions=versions)
 
+    def command(self) -> tuple[str, ...]:
+        """Return the plugin's command line, with the niceness that its unit has."""
+        return ("nice", "-n", "-10", sys.executable, "-m", "edgegpu_plugin", "--config", CONFIG)
+
     def start(self) -> None:
         """Start the plugin process and wait until it answers."""
-        command = ("nice", "-n", "-10", sys.executable, "-m", "edgegpu_plugin", "--config", CONFIG)  # as its unit does
-        self._process, self.has_plugin = self.lab.popen(*command, log=self.log_file), True
+        self._process, self.has_plugin = self.lab.popen(*self.command(), log=self.log_file), True
         wait_until(self.status, what=f"the plugin on {self.name} answers ({self.log_file})")
 
     def stop(self) -> None:
@@ -101,6 +105,11 @@ class PluginNode:
             self._process.kill()
             self._process.wait(20)
             self._process = None
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Send a signal to the plugin; nothing happens where none runs."""
+        if self._process is not None:
+            self._process.send_signal(number)
 
     @property
     def running(self) -> bool:

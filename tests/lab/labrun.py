@@ -135,12 +135,17 @@ class Process:
             raise LabError(f"no end after {timeout_s:g} s: {self._outer.args!r}") from error
 
     def send_signal(self, number: signal.Signals) -> None:
-        """Send a signal; nothing happens when the program has ended."""
+        """Send a signal; nothing happens when the program has ended.
+
+        An nsenter whose program stops stops too. It must go on where the program does, else nobody reaps what ends.
+        """
         try:
             os.kill(self.pid, number)
         except (LabError, ProcessLookupError):
             if self._outer.poll() is None:
                 raise
+        if number is not signal.SIGSTOP:
+            self._outer.send_signal(signal.SIGCONT)
 
     def terminate(self) -> None:
         """Send TERM."""

@@ -29,6 +29,7 @@ PARTS = (
     Part("test", "make test", 30),
     Part("demo", "make demo ONCE=1", 15),
     Part("e2e", "make e2e", 120, TURNS, ALL_TURNS),
+    Part("churn", "make churn SECONDS=1800", 60),
     Part("versions", "make versions FULL=1", 120, VERSIONS),
     Part("box", "make box FULL=1", 480, TURNS, ALL_TURNS),
     Part("vm", "make vm FULL=1", 240, 0),  # an emulated processor: minutes for what else takes seconds
