@@ -173,7 +173,7 @@ def test_ci_measures_shares_when_nothing_else_runs_any_more() -> None:
     steps = (ROOT / ".ci/run").read_text(encoding="utf-8")
     found = re.search(r"step shares \d+ env TEST_TURNS=1 make (shares) #", steps)
     assert found
-    assert steps.index("    joined box cloud") < found.start() < steps.index("    step bench ")
+    assert steps.index("\n    joined ") < found.start() < steps.index("    step bench ")
     told = subprocess.run(["make", "-n", found[1]], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert re.search(r"-m pytest -m shares .*test_limiter_compute\.py .*test_limiter_competing\.py", told)
 
