@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 
-from box.bed import APPS, RECOVER, Bed, differences
+from box.bed import APPS, NAME, RECOVER, Bed, differences
 from e2e.manifests import container, deployment, pod_spec
+from lab.boxkit import Box
 from lab.labrun import wait_until
 
 REMOVED = r"^(/etc/rancher(/k3s.*)?|/usr/local/(bin/(k3s|kubectl|ctr|crictl)|lib/k3s-standin.*)|/var/lib/kubelet.*)$"
@@ -18,7 +19,7 @@ FAREWELL_S = 60.0
 def test_killall_takes_nothing_of_edgegpu_and_all_is_back_with_k3s(gpu_box: Bed) -> None:
     bed = gpu_box
     before = bed.disk()
-    bed.machine.kill_k3s()
+    Box(NAME).kill_k3s()
     assert bed.machine.exec("systemctl", "is-active", "edgegpu-plugin").stdout.strip() == "active"
     assert not [line for line in shims(bed) if line]
     bed.machine.exec("systemctl", "start", "k3s")
@@ -35,7 +36,7 @@ def shims(bed: Bed) -> list[str]:
 
 def test_edgegpu_is_uninstalled_where_k3s_was_before(bed: Bed, installed: str) -> None:
     bed.fresh(installed)
-    bed.machine.uninstall_k3s()
+    Box(NAME).uninstall_k3s()
     doctor = bed.edgegpu("doctor", check=False).stdout
     assert "there is no k3s on this machine any more" in doctor
     assert "sudo edgegpu uninstall" in doctor
@@ -59,7 +60,7 @@ def test_edgegpu_is_uninstalled_where_k3s_was_before(bed: Bed, installed: str) -
 
 def test_a_k3s_that_comes_again_gets_no_gpu_pod_until_edgegpu_is_installed_again(bed: Bed, installed: str) -> None:
     bed.fresh(installed)
-    bed.machine.uninstall_k3s()
+    Box(NAME).uninstall_k3s()
     bed.machine.up_k3s()
     app, units = next(iter(APPS.items()))
     bed.cluster.apply(deployment(app, pod_spec(container(memory=units, core=1)), namespace="default"))
