@@ -410,18 +410,22 @@ class NodePart:
 
         A pod that waits for a card would otherwise be bound by the node's sum alone. An uninstall stops the plugin
         after the restart of k3s, and an installation starts it before. A k3s that was removed and installed again has
-        no extender either, until `edgegpu install`. Devices that pods hold stay healthy: a starting
-        kubelet fails pods that it admits anew while their devices are unhealthy.
+        no extender either, until `edgegpu install`, and gets nothing: its kubelet knows of no pod that holds devices.
+        Else devices that pods hold stay healthy: a starting kubelet fails pods that it admits anew while their devices
+        are unhealthy.
         """
         only: frozenset[str] | None = None
         if not self._sharing_change.brings_extender():
             self._cluster_check.heard(self.pods.last_contact)
-        if self._cluster_check.is_unknown or self._sharing_change.is_without_extender():
+        if self._cluster_check.is_unknown:
+            only = frozenset()  # the pods that this process knows are those of the k3s that was removed
+        elif self._sharing_change.is_without_extender():
             if snapshot.view.waiting_containers():
                 return  # kubelet is giving devices to a pod that was placed before
             only = snapshot.view.ledger.ids()
         if self._device_list.limit(only):
-            _LOG.info("offering all" if only is None else "offering only what pods hold: k3s may have no extender now")
+            offer = "only what pods hold" if only else "nothing"
+            _LOG.info("offering all" if only is None else f"offering {offer}: k3s may have no extender now")
 
     def _offer(self, cards: tuple[Card, ...]) -> None:
         """Offer cards to kubelet and placement; the state comes first, so that no call finds an unknown card.

@@ -105,14 +105,14 @@ def test_a_kubelet_that_begins_anew_gets_no_free_device_until_the_api_server_tak
         return box.log_path.read_text()[said_before:]
 
     bed.wait(lambda: REGISTERED in words(), what="the plugin has registered", timeout_s=20)
-    assert words().index("offering only what pods hold") < words().index(REGISTERED)
+    assert words().index("offering nothing") < words().index(REGISTERED)
     bed.apply(pod("waits", share(5)))
     told(bed, "waits", "Insufficient baidu.com/vcuda-memory")
     bed.kill_plugin("box")
     said_before = len(box.log_path.read_text())
     bed.start_plugin("box")
     bed.wait(lambda: REGISTERED in words(), what="the next process has registered", timeout_s=20)
-    assert words().index("offering only what pods hold") < words().index(REGISTERED)
+    assert words().index("offering nothing") < words().index(REGISTERED)
     assert amounts(bed) == ("0", "0")
     assert phase(bed, "waits") == "Pending"
     journal = box.folder / "state/tx/state"
@@ -129,6 +129,24 @@ def test_a_kubelet_that_begins_anew_gets_no_free_device_until_the_api_server_tak
     journal.write_text("id=1\nop=change\nstate=COMMITTED\n")
     runs(bed, "waits")
     offered(bed)
+
+
+def test_a_kubelet_that_begins_anew_gets_nothing_of_what_pods_of_the_old_cluster_held(bed: EmbeddedBed) -> None:
+    bed.apply(pod("runs", share(20, 7)))
+    runs(bed, "runs")
+    box, api = bed.cluster.nodes["box"], bed.cluster.api
+    said_before = len(box.log_path.read_text())
+    api.stop()
+    box.kubelet.stop()
+    (bed.devices_folder("box") / "kubelet_internal_checkpoint").unlink()
+    api.settings.tokens = {token: user for token, user in api.settings.tokens.items() if user != "plugin:box"}
+    api.start()
+    bed.delete("Pod", "runs", grace_s=0)
+    box.kubelet.start()
+    bed.wait(lambda: REGISTERED in box.log_path.read_text()[said_before:], what="it has registered", timeout_s=20)
+    bed.apply(pod("waits", share(5)))
+    told(bed, "waits", "Insufficient baidu.com/vcuda-memory")
+    assert amounts(bed) == ("0", "0")
 
 
 def annotations(bed: EmbeddedBed) -> dict[str, str]:
