@@ -80,7 +80,7 @@ class Scheduler:
 
     def _says(self, words: str, what: str) -> None:
         def probe() -> bool:
-            return self.log.exists() and words in self.log.read_text()
+            return self.log.exists() and words in self.log.read_text().lower()  # the case depends on the version
 
         wait_until(probe, what=f"{self._name} {what} ({self.log})")
 
