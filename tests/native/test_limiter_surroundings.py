@@ -57,7 +57,10 @@ def holding(container: Container, program: Path, *by: str) -> Iterator[subproces
             assert [process.stdout.readline().strip() for _ in range(2)] == ["1", GIVEN]
             yield process
         finally:
-            process.kill()
+            if by:  # a kill would end a program that forks, and leave its child alive for a moment
+                process.communicate("\n", timeout=20)
+            else:
+                process.kill()
 
 
 def own_root(container: Container, own_disk: Path) -> Path:
