@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 
 import pytest
-from gate.parts import VERSIONS
 from lab.labversion import HERE, LabVersion, UnknownVersionError, choose, of_day, read_table
 
 TABLE = read_table((HERE / "versions.txt").read_text())
@@ -57,7 +56,3 @@ def test_an_unknown_version_is_refused_with_those_that_there_are(variable: str) 
 def test_each_day_another_one_than_the_newest_until_all_had_their_turn() -> None:
     assert {of_day(TABLE, day) for day in range(700, 700 + len(TABLE) - 1)} == set(TABLE[1:])
     assert of_day(TABLE, 700) != of_day(TABLE, 701)
-
-
-def test_the_night_knows_how_many_older_versions_take_turns() -> None:
-    assert len(TABLE) - 1 == VERSIONS

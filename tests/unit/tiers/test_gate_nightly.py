@@ -39,7 +39,7 @@ def test_every_step_of_a_lane_is_joined() -> None:
 
 
 def test_what_failed_runs_again_when_the_lanes_are_done_and_the_table_is_last() -> None:
-    texts = ("joined versions box", "gate rerun", "step shares", "gate summary")
+    texts = ("joined box", "gate rerun", "step shares", "gate summary")
     places = [CI.index(f"\n    {text}") for text in texts]
     assert places == sorted(places)
     assert CI[places[-1] :].count("\n    ") == 1
