@@ -329,7 +329,7 @@ def test_an_address_that_no_message_can_be_sent_to_is_refused_without_its_path(u
     file.write_text(json.dumps({"version": 1, "alerts": {"webhook": {"urls": [url], "secret": SECRET}}}))
     with pytest.raises(CloudError) as caught:
         load(file)
-    assert caught.value.text == f"cannot use {file}: alerts.webhook.urls.0: Value error, {UNUSABLE[url]}"
+    assert caught.value.text == f"cannot use {file}: line 1: alerts.webhook.urls.0: {UNUSABLE[url]}"
 
 
 @pytest.mark.parametrize("host", ["hooks..example.com", f"{LONG_LABEL}.example.com", "h:99999", "[::1"])

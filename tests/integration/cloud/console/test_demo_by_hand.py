@@ -118,7 +118,7 @@ def play_hall_1(page: Page) -> None:
     """Steps 2 and 3: ten units lack six, four are applied."""
     expect(page.get_by_text("3 of 94 units free")).to_be_visible(timeout=SOON_MS)
     page.get_by_role("link", name="hall-1").click()
-    assert bars(page) == [[1, 40, 50]]
+    assert bars(page, pieces=3) == [[1, 40, 50]]
     page.get_by_role("link", name=re.compile("counter.*: 1 unit")).first.click()
     page.get_by_label("Memory", exact=True).fill("10")
     expect(page.get_by_text("missing 6 units on card 0")).to_be_visible(timeout=SOON_MS)
@@ -130,14 +130,14 @@ def play_hall_1(page: Page) -> None:
 def play_hall_2(page: Page) -> None:
     """Steps 4 and 5: twenty units fit on the other card; sharing goes and comes."""
     page.get_by_role("link", name="hall-2").click()
-    assert bars(page) == [[4, 4, 20], []]
+    assert bars(page, pieces=3) == [[4, 4, 20], []]
     page.get_by_role("link", name=re.compile("tracker.*: 4 units")).first.click()
     page.get_by_label("Memory", exact=True).fill("20")
     expect(page.get_by_text("fits on card 1").first).to_be_visible(timeout=SOON_MS)
     set_units(page, 20)
     page.get_by_role("link", name="hall-2").first.click()
     expect(page.get_by_role("link", name=re.compile("tracker.*: 20 units")).first).to_be_visible(timeout=SOON_MS)
-    assert bars(page) == [[4, 20], [20]]
+    assert bars(page, pieces=3) == [[4, 20], [20]]
     page.get_by_role("link", name="GPU sharing on this box").click()
     page.get_by_role("button", name="Take GPU sharing off hall-2").click()
     expect(page.get_by_text("GPU sharing is not installed.")).to_be_visible(timeout=APPLIED_MS)
@@ -155,8 +155,12 @@ def set_units(page: Page, units: int) -> None:
     expect(page.locator("#outcome")).to_contain_text("Applied", timeout=APPLIED_MS)
 
 
-def bars(page: Page) -> list[list[int]]:
-    """Return the pieces of each card's bar on the page of a box, in units, least first: apps come in any order."""
+def bars(page: Page, *, pieces: int) -> list[list[int]]:
+    """Return each card's bar on the page of a box, in units, least first, once there are so many pieces in all.
+
+    Apps come in any order, and the old pod of a change is there for a moment beside the new one.
+    """
+    expect(page.locator(".card .bar:not(.core) .piece rect")).to_have_count(pieces, timeout=SOON_MS)
     cards = [card.locator(".piece rect").all() for card in page.locator(".card .bar:not(.core)").all()]
     return [sorted(int(piece.get_attribute("width") or "0") // 10 for piece in pieces) for pieces in cards]
 
