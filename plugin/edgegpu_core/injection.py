@@ -50,7 +50,16 @@ class NodeVersions:
     def containerd(self) -> tuple[int, int] | None:
         """Major and minor of containerd; None when they are unknown, or the runtime is another one."""
         name, _, version = self.runtime.partition("://")
-        return two_numbers(version) if name == "containerd" else None
+        return major_minor(version) if name == "containerd" else None
+
+    @property
+    def has_cdi_always(self) -> bool:
+        """Whether containerd has CDI on whatever its configuration says."""
+        return self.containerd is not None and self.containerd >= _CDI_ALWAYS
+
+    def or_kubelet(self, version: str) -> Self:
+        """Return these, or where kubelet's is unknown that one alone."""
+        return self if self.kubelet else type(self)(version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +115,11 @@ class ContainerdSupport:
 
         Without its version the file's own is the sign: k3s writes version 3 for containerd 2.
         """
-        containerd = versions.containerd
-        if containerd is not None and containerd >= _CDI_ALWAYS:
+        if versions.has_cdi_always:
             return True
         if self.enable_cdi is not None:
             return self.enable_cdi
+        containerd = versions.containerd
         return self.version >= _V3 if containerd is None else containerd >= _CDI_BY_DEFAULT
 
 
@@ -149,8 +158,7 @@ def choose(
             return InjectionChoice(
                 Injection.CDI, "no configuration of containerd was found, and those of today have CDI"
             )
-        always = versions.containerd is not None and versions.containerd >= _CDI_ALWAYS
-        why = f"{versions.runtime} has CDI on always" if always else f"{containerd.path} has CDI on"
+        why = f"{versions.runtime} has CDI on always" if versions.has_cdi_always else f"{containerd.path} has CDI on"
         return InjectionChoice(Injection.CDI, why)
     if containerd is not None and containerd.nvidia_runtime:
         return InjectionChoice(Injection.RUNTIME, f"{problem}; {containerd.path} has the nvidia runtime", problem)
@@ -175,17 +183,12 @@ def cdi_problem(containerd: ContainerdSupport | None, *, versions: NodeVersions,
 
 def passes_cdi(kubelet: str | None) -> bool:
     """Return whether a kubelet of this version passes on the CDI names that a device plugin answers."""
-    version = kubernetes_version(kubelet)
+    version = major_minor(kubelet)
     return version is None or version >= FIRST_WITH_CDI
 
 
-def kubernetes_version(text: str | None) -> tuple[int, int] | None:
+def major_minor(text: str | None) -> tuple[int, int] | None:
     """Return major and minor of a version such as `v1.33.13+k3s1`; None when the text is no version."""
-    return two_numbers(text)
-
-
-def two_numbers(text: str | None) -> tuple[int, int] | None:
-    """Return the first two numbers of a version; None when the text is no version."""
     match = re.match(r"v?(\d+)\.(\d+)", text or "")
     return None if match is None else (int(match[1]), int(match[2]))
 

@@ -80,7 +80,7 @@ def _versions(probe: BoxProbe) -> NodeVersions:
         versions = NodeVersions.of(probe.node)
     except SkippedCheck:
         versions = NodeVersions()
-    return versions if versions.kubelet else NodeVersions(probe.k3s.version if probe.k3s is not None else "")
+    return versions.or_kubelet(probe.k3s.version if probe.k3s is not None else "")
 
 
 def _cardless(probe: BoxProbe) -> Iterator[CheckProblem]:

@@ -17,7 +17,7 @@ _SUFFIX = re.compile(r"\.so\.(\d+\.\d+(?:\.\d+)?)$")
 _LIBRARY = "libnvidia-ml.so.1"
 _NO_CARDS = "this machine has no cards to share (role extender-only)"
 _LOOK = "sudo dmesg | grep -iE 'nvrm|nvidia'"
-_WITHOUT_NOUVEAU = "echo blacklist nouveau | sudo tee /etc/modprobe.d/nouveau.conf && sudo reboot"
+_NO_NOUVEAU = "echo blacklist nouveau | sudo tee /etc/modprobe.d/nouveau.conf"
 _NOT_LOADED = 9
 """nvidia-smi's status without the kernel module (NVML_ERROR_DRIVER_NOT_LOADED); branches 390 to 550 all end with it."""
 _MODULE_FILE = re.compile(r"/nvidia(-[\w-]+)?-uvm\.ko")
@@ -116,7 +116,9 @@ def _no_module(probe: BoxProbe, library: str) -> CheckProblem:
     """Return why the module of an installed driver is not loaded, as far as it can be seen."""
     driver = f"the NVIDIA driver ({library}) is installed"
     if _has_nouveau(probe):
-        return broken(f"{driver}, its kernel module is not loaded, and nouveau holds the cards", _WITHOUT_NOUVEAU)
+        return broken(
+            f"{driver}, its kernel module is not loaded, and nouveau holds the cards", f"{_NO_NOUVEAU} && sudo reboot"
+        )
     kernel = probe.run("uname", "-r").out.strip()
     modules = probe.text(f"/lib/modules/{kernel}/modules.dep")
     if modules is not None and not _MODULE_FILE.search(modules):
@@ -135,7 +137,7 @@ def _no_driver(probe: BoxProbe) -> CheckProblem:
     if _has_nouveau(probe):
         return broken(
             "the NVIDIA driver is not installed, and nouveau holds the cards",
-            "echo blacklist nouveau | sudo tee /etc/modprobe.d/nouveau.conf  # then NVIDIA's driver, reboot",
+            f"{_NO_NOUVEAU}  # then NVIDIA's driver, reboot",
         )
     return broken("the NVIDIA driver is not installed", "install NVIDIA's driver, and start the machine anew")
 

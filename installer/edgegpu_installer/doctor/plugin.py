@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from edgegpu_core.injection import NodeVersions, kubernetes_version
+from edgegpu_core.injection import NodeVersions, major_minor
 from edgegpu_core.reasons import MPS_REASON, NEWER_DRIVER_REMEDY, loose_words, node_words
 from edgegpu_installer.doctor.probe import BoxProbe, SkippedCheck
 from edgegpu_installer.doctor.units import is_known, last_words, restart_k3s, service_troubles, unit
@@ -121,7 +121,7 @@ def _registration(probe: BoxProbe, status: Mapping[str, Any]) -> Iterator[CheckP
 
 def _written_ids(probe: BoxProbe, status: Mapping[str, Any]) -> Iterator[CheckProblem]:
     """Yield a note of pods with so many devices that what kubelet writes of them weighs on the API server's disk."""
-    version = kubernetes_version(NodeVersions.of(probe.node).kubelet)
+    version = major_minor(NodeVersions.of(probe.node).kubelet)
     if version is None or version < _FIRST_WITH_IDS or _are_ids_off(probe):
         return
     for row in status.get("pods") or ():

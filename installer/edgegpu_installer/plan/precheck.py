@@ -301,7 +301,7 @@ def _runtime(facts: MachineFacts) -> Iterator[Finding]:
 def _versions(facts: MachineFacts) -> NodeVersions:
     """Return the versions in the Node object; without them k3s's, which brings kubelet."""
     versions = facts.node.versions if facts.node is not None else NodeVersions()
-    return versions if versions.kubelet else NodeVersions(facts.k3s.version if facts.k3s is not None else "")
+    return versions.or_kubelet(facts.k3s.version if facts.k3s is not None else "")
 
 
 def _others(facts: MachineFacts, model: ResourceModel) -> Iterator[Finding]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from edgegpu_core.injection import kubernetes_version
+from edgegpu_core.injection import NodeVersions, major_minor
 from edgegpu_core.nodereport import REPORT_ANNOTATION, NodeReport, read_report, write_report
 from edgegpu_core.placement import Share
 from edgegpu_plugin.records.node_state import Snapshot
@@ -139,8 +139,7 @@ class Publisher:
 
 def _needs_label(node: Mapping[str, Any]) -> bool:
     """Return whether the scheduler may ignore a Node's annotations, judged by the version of the node's kubelet."""
-    text = str(((node.get("status") or {}).get("nodeInfo") or {}).get("kubeletVersion", ""))
-    version = kubernetes_version(text)
+    version = major_minor(NodeVersions.of(node).kubelet)
     return version is not None and version < _FIRST_WITH_ANNOTATION_RETRY
 
 
