@@ -415,7 +415,7 @@ class NodePart:
         are unhealthy.
         """
         only: frozenset[str] | None = None
-        if not self._sharing_change.brings_extender():
+        if self._cluster_check.is_unknown and not self._sharing_change.brings_extender():
             self._cluster_check.heard(self.pods.last_contact)
         if self._cluster_check.is_unknown:
             only = frozenset()  # the pods that this process knows are those of the k3s that was removed
