@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,6 +14,7 @@ from churn.api import NAMESPACE, AwayError
 from churn.bed import RECOVER_S, Bed
 from churn.watcher import RETURN_S
 from churn.windows import Windows
+from churn.worker import Worker
 from lab.labkit import LabError, wait_until
 
 from edgegpu_sim.driver import SimDriver, SimDriverError
@@ -40,7 +40,7 @@ KINDS = (
 """Each kind of fault; a run of some length must have had all."""
 
 
-class Faults:
+class Faults(Worker):
     """Injects faults until `stop`; `owing` says which kinds never came."""
 
     def __init__(
@@ -64,13 +64,12 @@ class Faults:
                 then, and killed.
             only: these kinds alone, for a short run.
         """
-        self._thread = threading.Thread(target=self._run, name="faults", daemon=True)
+        super().__init__("faults")
         self._bed, self._windows, self._rng = bed, windows, random.Random(seed)
         self.kinds = only or KINDS
         self._refusal_owed = refusal_owed
         self._part_at_s = time.monotonic() + part_s
         self._deck: list[str] = []
-        self._end = threading.Event()
         self._returns: list[tuple[float, Callable[[], None]]] = []
         self.errors: list[str] = []
         """What did not come back by itself, which is the bed's fault or the product's, and in any case no success."""
@@ -79,20 +78,6 @@ class Faults:
     def owing(self) -> set[str]:
         """Which kinds have not come yet."""
         return set(self.kinds) - self._windows.counted().keys()
-
-    def start(self) -> None:
-        """Begin with a pause."""
-        self._thread.start()
-
-    @property
-    def alive(self) -> bool:
-        """Whether it still works: an error that nobody foresaw ends it."""
-        return self._thread.is_alive()
-
-    def stop(self) -> None:
-        """Inject nothing more, bring back what is away, and wait for that."""
-        self._end.set()
-        self._thread.join()
 
     def _run(self) -> None:
         while not self._pause(self._rng.uniform(*PAUSE_S)):

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from churn.api import Api, AwayError
+from churn.worker import Worker
 from churn.workloads import JOB, PATHS, Generator, Workload, replicas_of
 
 _STEP_S = (0.5, 2.2)
@@ -28,17 +29,16 @@ class Placed:
     replicas: int
 
 
-class Load:
+class Load(Worker):
     """`stop` it, and what is there stays; `clear` deletes it."""
 
     def __init__(self, api: Api, seed: str) -> None:
         """Prepare the generator; the same seed gives the same workloads in the same order."""
-        self._thread = threading.Thread(target=self._run, name="load", daemon=True)
+        super().__init__("load")
         self._api = api
         self._rng = random.Random(seed)
         self._generator = Generator(random.Random(f"{seed} shapes"))
         self._began_s = time.monotonic()
-        self._end = threading.Event()
         self._lock = threading.Lock()
         self._placed: dict[str, Placed] = {}
         self.made: Counter[str] = Counter()
@@ -50,26 +50,12 @@ class Load:
         with self._lock:
             return {name: placed.replicas for name, placed in self._placed.items()}
 
-    def start(self) -> None:
-        """Let workloads come and go."""
-        self._thread.start()
-
     def _run(self) -> None:
         while not self._end.wait(self._rng.uniform(*_STEP_S)):
             try:
                 self._step()
             except AwayError:
                 self.away += 1
-
-    @property
-    def alive(self) -> bool:
-        """Whether it still works: an error that nobody foresaw ends it."""
-        return self._thread.is_alive()
-
-    def stop(self) -> None:
-        """Let no more come or go."""
-        self._end.set()
-        self._thread.join()
 
     def clear(self, timeout_s: float = 60.0) -> None:
         """Delete all workloads."""

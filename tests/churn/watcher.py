@@ -5,7 +5,6 @@ from __future__ import annotations
 import queue
 import random
 import re
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +25,7 @@ from churn.records import (
     read_pod,
 )
 from churn.windows import Windows
+from churn.worker import Worker
 from lab.labkit import LabError, Node
 
 _PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
@@ -118,14 +118,13 @@ class Seen:
     at_s: float
 
 
-class Sampler:
+class Sampler(Worker):
     """Runs `nvidia-smi -L` in a container now and then; results come out of `seen`."""
 
     def __init__(self, server: Node, watcher: Watcher, *, rng: random.Random, clock: Callable[[], float]) -> None:
         """Begin with nothing to choose from."""
-        self._thread = threading.Thread(target=self._run, name="sampler", daemon=True)
+        super().__init__("sampler")
         self._server, self._watcher, self._rng, self._clock = server, watcher, rng, clock
-        self._end = threading.Event()
         self._pods: tuple[PodRecord, ...] = ()
         self.seen: queue.SimpleQueue[Seen] = queue.SimpleQueue()
         self.unanswered = 0
@@ -133,20 +132,6 @@ class Sampler:
     def choose_from(self, pods: tuple[PodRecord, ...]) -> None:
         """Take the pods of a new reading."""
         self._pods = tuple(pod for pod in pods if pod.running and not pod.deleting and pod.containers)
-
-    def start(self) -> None:
-        """Begin to ask."""
-        self._thread.start()
-
-    @property
-    def alive(self) -> bool:
-        """Whether it still works: an error that nobody foresaw ends it."""
-        return self._thread.is_alive()
-
-    def stop(self) -> None:
-        """Ask no more."""
-        self._end.set()
-        self._thread.join()
 
     def _run(self) -> None:
         while not self._end.wait(_EVERY_S):
