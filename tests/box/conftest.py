@@ -1,12 +1,12 @@
 """A box with k3s and simulated cards, made once; each test that changes it boots it afresh from an image."""
 
-import os
 import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 from box.bed import WITH_EDGEGPU, WITH_K3S, Bed, WebServer, make_bundle
+from box.bedtests import add_words_of_bed, mark_tests
 from lab.boxkit import missing
 
 LACKS = missing("box") + missing("image")
@@ -14,21 +14,14 @@ LACKS = missing("box") + missing("image")
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark all tests of this folder; where the machine lacks something, fail in CI and say it elsewhere."""
-    for item in items:
-        if Path(item.path).is_relative_to(Path(__file__).parent):
-            item.add_marker(pytest.mark.box)
-            item.add_marker(pytest.mark.timeout(900))
-            if LACKS and not os.environ.get("CI"):
-                item.add_marker(pytest.mark.skip(reason="; ".join(LACKS)))
+    mark_tests(items, Path(__file__).parent, mark="box", limit_s=900, lacks=LACKS)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Say with a failed test what its box says of itself."""
     report = yield
-    beds = [one for one in getattr(item, "funcargs", {}).values() if isinstance(one, Bed)]
-    if report.when != "teardown" and report.failed and beds:
-        report.sections.append(("the box", beds[0].told()))
+    add_words_of_bed(item, report, "the box")
     return report
 
 

@@ -1,12 +1,12 @@
 """A virtual machine with k3s and simulated cards; each test goes on from a moment at which it was saved."""
 
-import os
 import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
-from box.bed import WITH_EDGEGPU, WITH_K3S, Bed, WebServer, make_bundle
+from box.bed import WITH_EDGEGPU, WITH_K3S, WebServer, make_bundle
+from box.bedtests import add_words_of_bed, mark_tests
 from lab.boxkit import missing
 from lab.labrun import slow_machine
 from vm.vmbed import VmBed
@@ -19,21 +19,14 @@ MINUTES = 45
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark all tests of this folder; where the machine lacks something, fail in CI and say it elsewhere."""
-    for item in items:
-        if Path(item.path).is_relative_to(Path(__file__).parent):
-            item.add_marker(pytest.mark.vm)
-            item.add_marker(pytest.mark.timeout(MINUTES * 60))
-            if LACKS and not os.environ.get("CI"):
-                item.add_marker(pytest.mark.skip(reason="; ".join(LACKS)))
+    mark_tests(items, Path(__file__).parent, mark="vm", limit_s=MINUTES * 60, lacks=LACKS)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Say with a failed test what its machine says of itself."""
     report = yield
-    beds = [value for value in getattr(item, "funcargs", {}).values() if isinstance(value, Bed)]
-    if report.when != "teardown" and report.failed and beds:
-        report.sections.append(("the machine", beds[0].told()))
+    add_words_of_bed(item, report, "the machine")
     return report
 
 
