@@ -3,16 +3,17 @@
 import contextlib
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 from e2e.apireads import ApiReads
 from e2e.cluster import add_extender, grant
+from e2e.clusterwords import cluster_of, cluster_words
 from e2e.k3s import EXTENDER, K3s
 from e2e.plugin_node import PluginNode
 from e2e.testedrecord import TestedRecord
-from lab.labkit import down, missing, up_agent, up_server
+from lab.labkit import LabError, Node, down, missing, up_agent, up_server
 
 from edgegpu_sim.driver import SimCard
 
@@ -36,6 +37,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(600))
             if LACKS and not os.environ.get("CI"):
                 item.add_marker(pytest.mark.skip(reason="; ".join(LACKS)))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Say with a failed test what its cluster says of itself: its nodes are gone when the report is read."""
+    report = yield
+    if report.when != "teardown" and report.failed:
+        cluster = cluster_of([*getattr(item, "funcargs", {}).values()])
+        if cluster is not None:
+            report.sections.append(("the cluster", cluster_words(cluster)))
+    return report
 
 
 def units(cards: tuple[SimCard, ...]) -> int:
@@ -70,6 +82,8 @@ def k3s(simdriver_build: Path) -> Iterator[K3s]:
         for node in cluster.nodes.values():
             with contextlib.suppress(Exception):
                 node.stop()
+            with contextlib.suppress(LabError):
+                (LOGS / f"{node.name}.k3s.log").write_text(Node(node.name, SERVER).log())
         down(AGENT, SERVER)
 
 
