@@ -1,6 +1,6 @@
 #!/bin/sh
 # edgegpu-recover-lib.sh: what edgegpu-recover knows of the journal, and how it undoes: files, units, k3s. It is read by
-# edgegpu-recover, which sets ROOT, TX, BASELINE, LOCK, BEGUN, STARTS, DEADMAN and by.
+# edgegpu-recover, which sets ROOT, TX, BASELINE, LOCK, BEGUN, UNPACK, STARTS, DEADMAN and by.
 # shellcheck disable=SC2034,SC2154  # names that load and the reader of this file set and use
 NEWLINE='
 '
@@ -288,7 +288,7 @@ vanish() { # an uninstall is complete: the last things go, this program and the 
     rm -rf "$TX/old" "$TX/new"
     # One burst: a power cut between these leaves things that do nothing
     # shellcheck disable=SC2086
-    rm -rf $gone "$TX" "$STARTS" "$LOCK" "$BEGUN"
+    rm -rf $gone "$TX" "$STARTS" "$LOCK" "$BEGUN" "$UNPACK"
     for folder in $folders /var/lib/edgegpu; do rmdir "$ROOT$folder" 2> /dev/null; done
     sync
     copies_away

@@ -21,6 +21,7 @@ NEED_KIB='@EDGEGPU_NEED_KIB@'
 
 ROOT=${EDGEGPU_ROOT-} # tests have a root of their own
 OPT=$ROOT/opt/edgegpu
+LOCK=$ROOT/run/edgegpu-unpack.lock # the agent's bundles.py takes it too
 TRIES=5
 
 say() { printf 'edgegpu: %s\n' "$*" >&2; }
@@ -127,12 +128,20 @@ open_work() { # WORK: everything half done lies there
     trap 'exit 130' INT
     trap 'exit 143' TERM
     mkdir -p "$OPT" || die "cannot write to $OPT: see the line above; make it writable (mount -o remount,rw), and run this again"
-    if has flock; then
-        exec 9< "$OPT"
-        flock -n 9 || { WORK=; die 'another install.sh is at work on this box: wait until it has ended'; }
-    fi
+    lock_out_others
     rm -rf "$WORK"
     mkdir "$WORK" || die "cannot make $WORK: see the line above; make room in $OPT or make it writable, and run this again"
+}
+
+lock_out_others() { # by a file that root alone can open: who can open a file or a folder, if only to read, can lock it
+    has flock || return 0
+    umask 077
+    while :; do
+        exec 9>> "$LOCK"
+        flock -n 9 || { WORK=; die 'another install.sh or an upgrade is at work on this box: wait until it has ended'; }
+        if [ "$LOCK" -ef /proc/self/fd/9 ]; then break; fi # else its last holder has removed it meanwhile
+    done
+    umask 022
 }
 
 in_use() { # is the folder of this version more than an unpacked bundle?
@@ -156,6 +165,7 @@ clean_up() { # also after `edgegpu install`: one that was refused leaves nothing
     for folder in $made; do
         rmdir "$folder" 2> /dev/null || :
     done
+    rm -f "$LOCK"
 }
 
 flush() { sync -f "$1" 2> /dev/null || sync; }

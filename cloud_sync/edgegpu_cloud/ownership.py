@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
+from edgegpu_base.lock_files import open_lock
 from edgegpu_cloud.errors import CloudError
 
 ROOT = 0
@@ -154,8 +155,8 @@ def open_regular(path: Path, flags: int) -> int:
 
 
 def open_state(path: Path) -> int:
-    """Open a file of ours for reading and writing, created where missing; a link is not followed. Raises OSError."""
-    return open_regular(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
+    """Open a file of ours that is locked, created where missing; a link is not followed. Raises OSError."""
+    return open_lock(path)
 
 
 @contextmanager

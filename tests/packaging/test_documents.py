@@ -143,7 +143,7 @@ def stands(word: str) -> bool:
 
 def test_every_path_of_the_layout_is_documented() -> None:
     paths = [value for name, value in vars(layout).items() if name.isupper() and value.startswith("/")]
-    more = [layout.unit_drop_in("k3s"), lock.LOCK, lock.BEGUN, MANIFEST, SCHEDULER_FILE]
+    more = [layout.unit_drop_in("k3s"), lock.LOCK, lock.BEGUN, lock.UNPACK, MANIFEST, SCHEDULER_FILE]
     more += re.findall(r"=\$ROOT(/run/\S+)", read("installer/edgegpu-recover") + read("installer/edgegpu-farewell"))
     assert len(paths) > 20
     assert not [path for path in (*paths, *more) if not stands(path)]

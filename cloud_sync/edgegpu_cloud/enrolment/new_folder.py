@@ -1,16 +1,17 @@
 """The folder of a new controller: made by one process at a time, and all of it or nothing."""
 
-import fcntl
 import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from edgegpu_base.lock_files import is_in_place, open_lock, try_lock
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.layout import CloudLayout
 
 _UNFINISHED = ".init"
+_LOCK = ".init.lock"
 _MOVING = ".moving"
 """The name of the unfinished folder from the moment on in which its files are given their place."""
 
@@ -41,10 +42,8 @@ def unfinished(layout: CloudLayout) -> Iterator[CloudLayout]:
     """
     missing = [path for path in (layout.folder, *layout.folder.parents) if not path.exists()]
     layout.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    handle = os.open(layout.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     new = CloudLayout(layout.folder / _UNFINISHED)
-    try:
-        _lock(handle, layout.folder)
+    with _locked(layout.folder) as lock:
         try:
             _remove_leftovers(layout)
             check_empty(layout)
@@ -52,13 +51,13 @@ def unfinished(layout: CloudLayout) -> Iterator[CloudLayout]:
             yield new
         except BaseException:
             _remove_leftovers(layout)
+            lock.unlink()
             for path in missing:
                 with suppress(OSError):  # somebody else has put something there
                     path.rmdir()
             raise
         _remove_leftovers(layout)
-    finally:
-        os.close(handle)
+        lock.unlink()
 
 
 def take_over(new: CloudLayout, layout: CloudLayout) -> None:
@@ -79,16 +78,25 @@ def _parts(layout: CloudLayout) -> tuple[Path, ...]:
     return (layout.config, layout.database, layout.keys, layout.ca, layout.tls, layout.broker)
 
 
-def _lock(handle: int, folder: Path) -> None:
-    """Lock an open folder; the process that has made it may have removed it meanwhile."""
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.path.samestat(os.fstat(handle), folder.stat()):
-            return
-    except (BlockingIOError, FileNotFoundError):
-        pass
+@contextmanager
+def _locked(folder: Path) -> Iterator[Path]:
+    """Hold the lock of a folder, and yield its file; the process that had it before may have removed both meanwhile.
+
+    Any user who can open the folder could lock the folder itself.
+    """
+    path = folder / _LOCK
     text = f"cannot make a controller in {folder}: another `init` or `restore` runs there"
-    raise CloudError(text, remedy="wait for its end, then see what it has made; or name another --folder")
+    busy = CloudError(text, remedy="wait for its end, then see what it has made; or name another --folder")
+    try:
+        handle = open_lock(path)
+    except FileNotFoundError as error:
+        raise busy from error
+    try:
+        if not (try_lock(handle) and is_in_place(handle, path)):
+            raise busy
+        yield path
+    finally:
+        os.close(handle)
 
 
 def _remove_leftovers(layout: CloudLayout) -> None:

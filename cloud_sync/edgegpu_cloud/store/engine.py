@@ -3,13 +3,12 @@
 Errors, which stand in logs with their tracebacks, have no values of rows: those are hashes, and receivers' addresses.
 """
 
-import fcntl
 import json
 import os
 import stat
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
+from edgegpu_base.lock_files import open_lock, try_lock
 from edgegpu_cloud.errors import CloudError
 
 BUSY_S = 30
@@ -54,12 +54,15 @@ def open_engine(url: str, *, foreign_keys: bool = True) -> Engine:
     return engine
 
 
+_NO_FILE = frozenset({"", ":memory:"})
+
+
 def _keep_private(path: Path) -> None:
     """Let a database's file be for its owner alone, before SQLite makes it; SQLite gives `-wal` and `-shm` its mode.
 
     A file that is there is not opened: closing it would drop the locks that this process has on it (fcntl(2)).
     """
-    if path.name in {"", ":memory:"}:
+    if path.name in _NO_FILE:
         return
     with suppress(OSError):  # SQLite says why the file cannot be used
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
@@ -139,34 +142,28 @@ def _begin_sqlite(connection: Connection) -> None:
     if not connection.get_execution_options().get(_WRITES, False):
         connection.exec_driver_sql("BEGIN")
         return
-    with _turn(Path(connection.engine.url.database or "").parent):
+    database = Path(connection.engine.url.database or "")
+    with nullcontext() if database.name in _NO_FILE else _turn(database):
         connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
 @contextmanager
-def _turn(folder: Path) -> Iterator[None]:
-    """Be the only one that waits for SQLite's lock on a database of this folder, of all threads and processes.
+def _turn(database: Path) -> Iterator[None]:
+    """Be the only one that waits for SQLite's lock on a database, of all threads and processes.
 
     Who waits for that lock looks at it every so often, up to 100 ms apart (sqliteDefaultBusyCallback), and may never
     find it free where another one writes again and again: that one must get the turn first, which the waiting one has.
-    It is a courtesy alone: where it cannot be had, or not for long, SQLite decides.
+    It is a courtesy alone: where it cannot be had, or not for long, SQLite decides. It has a file of its own, because
+    any user who can open the folder can lock the folder.
     """
     with ExitStack() as stack:
         with suppress(OSError):  # the folder is gone, or its file system has no locks
-            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            lock = open_lock(database.with_name(f"{database.name}-turn"))
             stack.callback(os.close, lock)
             end_s = time.monotonic() + BUSY_S
-            while not _locked(lock) and time.monotonic() < end_s:
+            while not try_lock(lock) and time.monotonic() < end_s:
                 time.sleep(_LOOK_S)
         yield
-
-
-def _locked(lock: int) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _prepare_postgresql(connection: Any, _: object) -> None:  # noqa: ANN401  (the driver's own connection)

@@ -1,7 +1,6 @@
 """The releases on this box: each must be signed and not older, and is put in place completely or not at all."""
 
 import contextlib
-import fcntl
 import hashlib
 import os
 import re
@@ -14,7 +13,9 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from edgegpu_agent.actions.programs import ActionTimer, run
+from edgegpu_installer.errors import BusyError, InstallError
 from edgegpu_installer.layout import Layout
+from edgegpu_installer.transaction.lock import UNPACK, locked
 from edgegpu_sync.errors import SyncError
 from edgegpu_sync.states import ResultCode
 from edgegpu_sync.wire import from_base64, to_base64
@@ -195,14 +196,14 @@ class Bundles:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        descriptor = os.open(self.layout.opt, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with contextlib.ExitStack() as stack:
+            try:
+                stack.enter_context(locked(self.layout.at(UNPACK)))
+            except BusyError as error:
+                raise BundleError("cannot unpack: an install.sh is at work on this box") from error
+            except InstallError as error:
+                raise BundleError(str(error)) from error
             yield
-        except BlockingIOError as error:
-            raise BundleError("cannot unpack: an install.sh is at work on this box") from error
-        finally:
-            os.close(descriptor)
 
     @contextlib.contextmanager
     def _work_folder(self, version: str) -> Iterator[Path]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Self
 
+from edgegpu_base.lock_files import is_in_place, open_lock, try_lock
 from edgegpu_installer.errors import BusyError, InstallError, InterruptedByError
 
 LOCK = "/run/edgegpu-tx.lock"
@@ -19,7 +20,9 @@ BEGUN = "/run/edgegpu-begun.lock"
 """The lock that each installer started by an agent holds, shared, from its start to its end, by an inherited
 descriptor. It shows an installer that reads the machine and has not taken LOCK yet."""
 
-_FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+UNPACK = "/run/edgegpu-unpack.lock"
+"""The lock by which one process at a time, an install.sh or the agent, unpacks a bundle into /opt/edgegpu."""
+
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -47,7 +50,7 @@ def shared(path: Path) -> Iterator[int]:
     Raises:
         OSError: the lock file cannot be made.
     """
-    descriptor = os.open(path, _FLAGS, 0o600)
+    descriptor = open_lock(path)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH)
         yield descriptor
@@ -58,16 +61,14 @@ def shared(path: Path) -> Iterator[int]:
 def _open(path: Path) -> int:
     while True:
         try:
-            descriptor = os.open(path, _FLAGS, 0o600)
+            descriptor = open_lock(path)
         except OSError as error:
             raise InstallError(f"cannot lock {path}: {error.strerror}", "run it as root") from error
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            said = os.pread(descriptor, 32, 0).strip()
+        if not try_lock(descriptor):
+            pid = os.pread(descriptor, 32, 0).strip()
             os.close(descriptor)
-            raise BusyError(int(said) if said.isdigit() else 0) from error
-        if path.exists() and path.stat().st_ino == os.fstat(descriptor).st_ino:
+            raise BusyError(int(pid) if pid.isdigit() else 0)
+        if is_in_place(descriptor, path):
             return descriptor
         os.close(descriptor)  # an uninstall removed the file between open and flock
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,10 +13,12 @@ from typing import TYPE_CHECKING
 import pytest
 from kits.acts import ID, Bench, Vendor, wait_for
 from kits.install import Host, serve
+from kits.lockers import locked_by_another_user, open_folder
 
 from edgegpu_agent.actions.bundles import sha256_of
 from edgegpu_agent.actions.registry import acts
 from edgegpu_agent.ports import Action, ActionOutcome
+from edgegpu_installer.transaction.lock import locked
 from edgegpu_sync.ids import op_name
 from edgegpu_sync.rules.ops import Evidence, UpgradeArgs
 from edgegpu_sync.states import CommandState
@@ -60,15 +63,21 @@ class World:
         return names == {"1.0.0", "current"} and self.link == "1.0.0" and self.bench.said("done") == []
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    bench, vendor, folder = Bench(tmp_path / "box"), Vendor(), tmp_path / "web"
+@contextmanager
+def a_world(root: Path) -> Iterator[World]:
+    bench, vendor, folder = Bench(root / "box"), Vendor(), root / "web"
     bench.write("/opt/edgegpu/1.0.0/release.pub", f"{vendor.public}\n")
     folder.mkdir()
     archive = vendor.bundle(folder)
-    with serve(folder, tmp_path / "keys") as host:
+    with serve(folder, root / "keys") as host:
         bench.write("/var/lib/edgegpu/identity/cloud-ca.crt", host.cert.ca)
         yield World(bench, vendor, host, folder, archive)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    with a_world(tmp_path) as made:
+        yield made
 
 
 def test_a_signed_release_is_installed_by_its_own_installer(world: World) -> None:
@@ -77,6 +86,22 @@ def test_a_signed_release_is_installed_by_its_own_installer(world: World) -> Non
     assert world.link == "2.0.0"
     assert world.bench.said("done") == [f"install --yes --json --transaction-id {ID}"]
     assert list((world.bench.layout.state / "upgrades").iterdir()) == []
+
+
+def test_a_user_without_root_keeps_no_release_from_being_unpacked() -> None:
+    """The user holds the lock of each file and folder of the box that they can open."""
+    with open_folder() as folder, a_world(folder) as world, locked_by_another_user(folder) as paths:
+        assert "box/opt/edgegpu" in paths
+        found = world.run()
+    assert found.state is CommandState.SUCCEEDED, found.text
+
+
+def test_an_installer_that_unpacks_is_not_disturbed(world: World) -> None:
+    lock = world.bench.layout.at("/run/edgegpu-unpack.lock")
+    with locked(lock):
+        found = world.run()
+    assert (found.state, "an install.sh is at work on this box" in found.text) == (CommandState.FAILED, True)
+    assert world.untouched()
 
 
 def test_where_sharing_was_taken_off_it_does_not_come_back(world: World) -> None:

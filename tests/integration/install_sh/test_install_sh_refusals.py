@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from kits.cli import edgegpu
 from kits.install import BASENAME, ROOT, VERSION, Host, Sandbox, proxy, unpinned
+from kits.lockers import locked_by_another_user, open_folder
 
 REFUSALS: dict[str, tuple[dict[str, str], str]] = {
     "not root": ({"id": "echo 1000"}, "this needs root; run it again as root"),
@@ -207,18 +208,42 @@ def test_what_cannot_be_started(script: str, host: Host, box: Sandbox) -> None:
 
 
 def test_a_second_installer_at_the_same_time(script: str, host: Host, box: Sandbox) -> None:
-    opt = box.root / "opt/edgegpu"
+    opt, lock = box.root / "opt/edgegpu", box.root / "run/edgegpu-unpack.lock"
     opt.mkdir(parents=True)
     with subprocess.Popen(
-        ["flock", opt, "sh", "-c", "echo locked; exec cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        ["flock", lock, "sh", "-c", "echo locked; exec cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as other:
         assert other.stdin is not None
         assert other.stdout is not None
         assert other.stdout.readline() == b"locked\n"
         done = box.run(script, *host.trusted)
+        assert lock.exists()
         other.stdin.close()
     assert (done.returncode, list(opt.iterdir())) == (1, [])
-    assert "another install.sh is at work on this box" in done.stderr
+    assert "another install.sh or an upgrade is at work on this box" in done.stderr
+
+
+def test_a_user_without_root_keeps_no_installer_out(script: str, host: Host) -> None:
+    """The user holds the lock of each file and folder that they can open, at the first run and at the second."""
+    with open_folder() as folder:
+        box = Sandbox(folder / "box")
+        (box.root / "opt/edgegpu").mkdir(parents=True)
+        for _ in range(2):
+            with locked_by_another_user(folder) as paths:
+                assert "box/root/opt/edgegpu" in paths
+                done = box.run(script, *host.trusted)
+            assert (done.returncode, done.stderr.count("another install.sh")) == (0, 0), done.stderr
+            assert not (box.root / "run/edgegpu-unpack.lock").exists()
+
+
+def test_the_lock_of_an_installer_can_be_opened_by_root_alone(script: str, host: Host) -> None:
+    with open_folder() as folder:
+        box = Sandbox(folder / "box")
+        lock = box.root / "run/edgegpu-unpack.lock"
+        box.program("xz", f'stat -c %a "{lock}" > "{box.record}/mode"; exec {shutil.which("xz")} "$@"')
+        box.program("stat", f'exec {shutil.which("stat")} "$@"')
+        assert box.run(script, *host.trusted).returncode == 0
+        assert (box.record / "mode").read_text() == "600\n"
 
 
 def test_a_signal(script: str, host: Host, box: Sandbox) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from kits.lockers import locked_by_another_user, open_folder
 
 from edgegpu_cloud.enrolment.new_folder import take_over, unfinished
 from edgegpu_cloud.errors import CloudError
@@ -53,6 +54,17 @@ def test_a_second_process_is_refused_and_the_first_goes_on(layout: CloudLayout) 
             pytest.fail("two make one folder")
         take_over(new, layout)
     assert names(layout) == {*PARTS, "release"}
+
+
+def test_a_user_without_root_keeps_no_controller_from_being_made() -> None:
+    """The folder was made by hand, and every user can open it."""
+    with open_folder() as folder:
+        layout = CloudLayout(folder / "cloud")
+        layout.folder.mkdir(mode=0o755)
+        with locked_by_another_user(folder) as paths:
+            assert "cloud" in paths
+            make(layout)
+        assert names(layout) == {*PARTS, "release"}
 
 
 def test_an_error_leaves_nothing(layout: CloudLayout, tmp_path: Path) -> None:

@@ -3,12 +3,14 @@
 import secrets
 import subprocess
 import sys
+import time
 import traceback
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from kits.lockers import locked_by_another_user, open_folder
 from kits.stores import open_store
 from sqlalchemy import text
 from sqlalchemy.engine import make_url
@@ -18,6 +20,7 @@ from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.layout import RetentionConfig
 from edgegpu_cloud.store.boxes import KEPT_REVISIONS
 from edgegpu_cloud.store.commands import KEPT_ORPHANS
+from edgegpu_cloud.store.engine import BUSY_S
 from edgegpu_cloud.store.enrolments import AttemptFilter
 from edgegpu_cloud.store.notes import KEPT_EVENTS, MOST_ALARMS
 from edgegpu_cloud.store.records import (
@@ -140,6 +143,21 @@ def test_the_files_are_for_their_owner_alone_also_those_of_before(tmp_path: Path
     ControllerStore.open_file(path).close()
     assert {one: one.stat().st_mode & 0o777 for one in files} == dict.fromkeys(files, 0o600)
     store.close()
+
+
+def test_a_user_without_root_makes_no_writer_wait() -> None:
+    """The user holds the lock of each file and folder that they can open; the store's folder is open to all."""
+    with open_folder() as folder:
+        store = ControllerStore.open_file(folder / "controller.db")
+        with store.write() as tx:
+            tx.boxes.add(a_box())
+        with locked_by_another_user(folder) as paths:
+            assert paths == ["."]
+            began_s = time.monotonic()
+            with store.write():
+                waited_s = time.monotonic() - began_s
+        assert waited_s < BUSY_S  # a writer would wait for so long
+        store.close()
 
 
 def test_a_fault_of_the_database_has_no_value_of_a_row(store: ControllerStore) -> None:
