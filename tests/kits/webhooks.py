@@ -57,19 +57,19 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def receiving(folder: Path) -> Iterator[Receiver]:
+def receiving(folder: Path, host: str = "127.0.0.1") -> Iterator[Receiver]:
     authority = Authority("receivers")
-    pair = authority.pair("127.0.0.1", hosts=["127.0.0.1", "localhost"])
+    pair = authority.pair("127.0.0.1", hosts=[host, "localhost"])
     for name, text in (("hook.crt", pair.cert), ("hook.key", pair.key), ("hook-ca.crt", authority.pem)):
         (folder / name).write_text(text)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(folder / "hook.crt", folder / "hook.key")
     receiver = Receiver(ca=str(folder / "hook-ca.crt"))
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Handler, receiver=receiver))
+    server = ThreadingHTTPServer((host, 0), partial(_Handler, receiver=receiver))
     server.daemon_threads = True
     server.handle_error = lambda *_: None  # type: ignore[method-assign]  # a client that refuses is what is tested
     server.socket = context.wrap_socket(server.socket, server_side=True)
-    receiver.url = f"https://127.0.0.1:{server.server_address[1]}/hook?of=edgegpu"
+    receiver.url = f"https://{host}:{server.server_address[1]}/hook?of=edgegpu"
     thread = threading.Thread(target=server.serve_forever, args=(0.02,))
     thread.start()
     try:

@@ -11,9 +11,9 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from ipaddress import ip_address
 from urllib.parse import urlsplit
 
+from edgegpu_cloud.alerts.receiver_address import receiver_fault
 from edgegpu_cloud.alerts.rules import Alert, AlertEvent
 from edgegpu_sync.rules.evidence import one_line
 
@@ -38,7 +38,7 @@ class WebhookError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookTarget:
-    """Where messages go. `secret` signs them. `local`: loopback and link-local addresses are allowed. `ca`: a file."""
+    """Where messages go. `secret` signs them. `local`: this machine and its link are allowed. `ca`: a file."""
 
     url: str
     secret: str
@@ -167,14 +167,13 @@ def _address(host: str, port: int, *, local: bool) -> str:
     """Return the address that is connected to: the very one that was checked, so that no second answer of DNS counts.
 
     Raises:
-        WebhookError: it is an address of this machine or its link, or none that one machine has.
+        WebhookError: it is none that a receiver may have.
     """
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    for *_, where in found:
-        address = ip_address(str(where[0]).partition("%")[0])
-        mapped = getattr(address, "ipv4_mapped", None) or address
-        near = mapped.is_loopback or mapped.is_link_local
-        if mapped.is_multicast or mapped.is_unspecified or (mapped.is_reserved and not near) or (near and not local):
-            continue
-        return str(where[0])
-    raise WebhookError(f"{host} is on this machine or its own link: alerts.webhook.allow_local: true allows that")
+    faults: list[str] = []
+    for *_, where in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        address = str(where[0])
+        fault = receiver_fault(address, local=local)
+        if not fault:
+            return address
+        faults.append(fault)
+    raise WebhookError(f"{host} {faults[0] if faults else 'has no address'}")

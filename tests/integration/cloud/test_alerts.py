@@ -12,6 +12,7 @@ import pytest
 from kits.cert import Authority
 from kits.cloudcli import run
 from kits.controller import Bed
+from kits.ownnetwork import in_own_network
 from kits.webhooks import SECRET, Receiver, receiving
 from pydantic import ValidationError
 
@@ -266,6 +267,45 @@ class TestMessages:
             alerts(bed).silence(one.alert.number, for_s=60)
 
 
+METADATA = (
+    "169.254.169.254",
+    "168.63.129.16",
+    "100.100.100.200",
+    "[fd00:ec2::254]",
+    "[fd20:ce::254]",
+    "[::ffff:169.254.169.254]",
+    "[::a9fe:a9fe]",
+    "[64:ff9b::a9fe:a9fe]",
+    "[2002:a9fe:a9fe::1]",
+    "2852039166",  # 169.254.169.254 as one number, which resolvers take
+    "0251.0376.0251.0376",
+)
+
+_POSTS = """
+import sys
+from pathlib import Path
+from kits.webhooks import SECRET, receiving
+from edgegpu_cloud.alerts.webhook import WebhookError, WebhookTarget, post
+KNOWN = (
+    "gives out its machines' credentials",
+    "is on this machine or its own link",
+    "is no address of another machine",
+)
+folder, local, *hosts = sys.argv[1:]
+with receiving(Path(folder), "10.9.8.7") as receiver:
+    port = receiver.url.rpartition(":")[2].partition("/")[0]
+    for host in hosts:
+        before, end = len(receiver.got), "taken"
+        target = WebhookTarget(url=f"https://{host}:{port}/", secret=SECRET, local=local == "True", ca=receiver.ca)
+        try:
+            post(target, "id", "{}", now_s=1.0, timeout_s=5)
+        except WebhookError as error:
+            end = next((text for text in KNOWN if text in str(error)), "not reached")
+        assert (len(receiver.got) > before) == (end == "taken")
+        print(end)
+"""
+
+
 class TestPost:
     def target(self, receiver: Receiver, **other: Any) -> WebhookTarget:  # noqa: ANN401  (its fields)
         return WebhookTarget(**{"url": receiver.url, "secret": SECRET, "local": True, "ca": receiver.ca, **other})
@@ -274,13 +314,34 @@ class TestPost:
         for url in (
             receiver.url,
             "https://localhost:9/x",
-            "https://169.254.169.254/latest",
+            "https://169.254.1.1/latest",
             "https://[::1]/",
-            "https://0.0.0.0/",
         ):
             with pytest.raises(WebhookError, match="on this machine or its own link"):
                 post(self.target(receiver, url=url, local=False), "id", "{}", now_s=1.0, timeout_s=2)
         assert receiver.got == []
+
+    def test_where_clouds_give_out_credentials_nothing_is_sent_though_local_is_allowed(self, tmp_path: Path) -> None:
+        """In a network of its own: one that is not refused has no way there."""
+        assert set(self.ends(tmp_path, METADATA, local=True)) == {"gives out its machines' credentials"}
+        assert set(self.ends(tmp_path, METADATA, local=False)) == {"gives out its machines' credentials"}
+
+    def ends(self, folder: Path, hosts: tuple[str, ...], *, local: bool) -> list[str]:
+        """Send a message to each of these hosts, from a machine with a receiver on 10.9.8.7, and return how it ends."""
+        script = folder / "posts.py"
+        script.write_text(_POSTS)
+        printed = in_own_network(script, folder, local, *hosts, addresses=["10.9.8.7/24", "fd00:1::7/64"])
+        return printed.splitlines()
+
+    def test_the_machines_other_addresses_are_refused_unless_allowed(self, tmp_path: Path) -> None:
+        """In a network of its own, whose machine has an address in a LAN, and a receiver there."""
+        own = ("10.9.8.7", "[fd00:1::7]", "[::ffff:10.9.8.7]", "[64:ff9b::a09:807]", "[2002:a09:807::1]", "127.1.2.3")
+        never = ("0", "[::]", "224.0.0.1", "255.255.255.255")
+        assert set(self.ends(tmp_path, own, local=False)) == {"is on this machine or its own link"}
+        assert self.ends(tmp_path, ("10.9.8.7",), local=True) == ["taken"]
+        for local in (False, True):
+            assert set(self.ends(tmp_path, never, local=local)) == {"is no address of another machine"}
+        assert self.ends(tmp_path, ("192.0.2.1", "[64:ff9b::c000:201]"), local=False) == ["not reached"] * 2
 
     def test_a_certificate_of_nobody_known_is_refused(self, receiver: Receiver) -> None:
         with pytest.raises(WebhookError, match="its certificate"):
