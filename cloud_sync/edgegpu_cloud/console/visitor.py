@@ -101,15 +101,16 @@ async def check_form(request: Request, visitor: Visitor) -> None:
     given = header or str((await request.form()).get(CSRF_FIELD, ""))
     if hmac.compare_digest(given.encode(), visitor.csrf.encode()):
         return
-    if given and not header and _is_from_own_page(request):
+    if given and not header and is_from_own_page(request):
         raise OldFormError(visitor)
     raise ForgedFormError
 
 
-def _is_from_own_page(request: Request) -> bool:
+def is_from_own_page(request: Request) -> bool:
     """Whether the browser says that a page of ours has sent a request; one that says nothing does not count."""
-    own = f"https://{request.headers.get('host', '')}"
-    return request.headers.get("origin", "") == own or request.headers.get("sec-fetch-site", "") == "same-origin"
+    origin, site = request.headers.get("origin", ""), request.headers.get("sec-fetch-site", "")
+    is_own = origin == f"https://{request.headers.get('host', '')}"
+    return (is_own or not origin) if site == "same-origin" else (is_own and not site)
 
 
 def check_origin(request: Request) -> None:

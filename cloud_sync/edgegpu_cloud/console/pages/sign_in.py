@@ -12,7 +12,7 @@ from starlette.responses import RedirectResponse, Response
 from edgegpu_cloud.console.context import Pages, Persons
 from edgegpu_cloud.console.paths import own_path
 from edgegpu_cloud.console.rendering import PageRenderer
-from edgegpu_cloud.console.visitor import SESSION_COOKIE, SignedIn, Visitor, check_origin
+from edgegpu_cloud.console.visitor import SESSION_COOKIE, SignedIn, Visitor, check_origin, is_from_own_page
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.people.errors import LinkRefusedError, LockedOutError, SignInRefusedError
 from edgegpu_cloud.people.people import People
@@ -54,12 +54,16 @@ def _sign_in_form(
 def page_of_late_form(request: Request, pages: PageRenderer, path: str, fields: Sequence[tuple[str, str]]) -> Response:
     """Answer a form that came after the session had ended: it is kept to be sent again, unless it has a password.
 
+    Only a form of a page of ours is kept: another site's page would have its own sent by whoever signs in next.
+
     Args:
         request: the form's.
         pages: draws the page.
         path: where the form was sent to, with its query.
         fields: of the form, less the CSRF token.
     """
+    if not is_from_own_page(request):
+        return _sign_in_form(request, pages, {"next": "/"}, status=401)
     lost = any(name in SECRET_FIELDS for name, _ in fields)
     kept = [] if lost else fields
     values = {"next": path if kept else _page_before(request), "kept": kept, "lost": lost}
@@ -80,7 +84,8 @@ async def sign_in(request: Request, pages: Pages, people: Persons, name: Typed =
     form = await request.form()
     back = own_path(str(form.get("next", "/")))
     fields = [(key.removeprefix(KEPT), str(value)) for key, value in form.multi_items() if key.startswith(KEPT)]
-    kept = [(key, value) for key, value in fields if key not in SECRET_FIELDS]
+    own = is_from_own_page(request)
+    kept = [(key, value) for key, value in fields if own and key not in SECRET_FIELDS]
     try:
         begun = await run_in_threadpool(_begin, request, people, name, password)
     except (SignInRefusedError, LockedOutError) as error:

@@ -34,6 +34,19 @@ if TYPE_CHECKING:
 ASR = "limits/default/asr/main"
 
 
+OWN = {"origin": "https://console"}
+
+NOT_OURS: list[dict[str, str]] = [
+    {},
+    {"origin": "null"},
+    {"origin": "https://evil.example"},
+    {"origin": "http://console"},
+    {**OWN, "sec-fetch-site": "cross-site"},
+    {**OWN, "sec-fetch-site": "same-site"},
+    {"sec-fetch-site": "none"},
+]
+
+
 def hall(site: ConsoleSite) -> DeviceId:
     """Return a connected box with two cards, of which an app holds 4 units."""
     device = site.add(1, "hall-1", site="hall")
@@ -55,6 +68,7 @@ class LateForms:
         self.site = site
         let_anna_sign_in(site)
         self.client: TestClient = site.client("")
+        self.client.headers["sec-fetch-site"] = "same-origin"  # a browser says so of the console's own forms
         self.sign_in()
 
     def sign_in(self) -> None:
@@ -132,6 +146,41 @@ def test_every_form_that_comes_after_the_session_is_kept_or_says_that_it_is_not(
     assert (answer.status_code, kept["kept.name"], kept["kept.typed"], kept["next"]) == (401, "a <b>", "7", there)
     secret = late.client.post(there, data={**form, "password": PASSWORD})
     assert (secret.status_code, "A password is not kept" in secret.text, PASSWORD in secret.text) == (401, True, False)
+
+
+def test_a_form_that_no_page_of_ours_is_said_to_have_sent_is_not_kept_for_the_next_sign_in(late: LateForms) -> None:
+    late.site.people.sign_out(late.client.cookies[SESSION_COOKIE])
+    form = {"name": "typed-name", "role": "admin", "days": "30"}
+    for headers in NOT_OURS:
+        stranger = late.site.client("")
+        answer = stranger.post("/account/tokens", data=form, headers=headers)
+        shown = fields(answer.text, "/sign-in")
+        assert (answer.status_code, shown["next"], "typed-name" in answer.text) == (401, "/", False), headers
+
+
+def test_a_kept_form_that_no_page_of_ours_is_said_to_have_sent_is_dropped_at_the_sign_in(late: LateForms) -> None:
+    form = {"kept.name": "typed-name", "kept.role": "admin", "next": "/account/tokens"}
+    for headers in NOT_OURS:
+        stranger = late.site.client("")
+        answer = stranger.post("/sign-in", data={**form, "name": "anna", "password": PASSWORD}, headers=headers)
+        assert answer.status_code in {303, 403}, headers
+        assert "typed-name" not in answer.text, headers
+
+
+def test_what_another_sites_page_sends_in_a_browser_waits_at_no_sign_in(site: ConsoleSite, tmp_path: Path) -> None:
+    let_anna_sign_in(site)
+    with site.served(tmp_path, Authority("console")) as url, browser(url, person="") as context:
+        page = context.new_page()
+        page.set_content(
+            f'<form method="post" action="{url}/account/tokens"><input name="name" value="typed-name"></form>'
+        )
+        page.locator("form").evaluate("form => form.submit()")
+        page.get_by_label("Name").fill("anna")
+        assert "typed-name" not in page.content()
+        page.get_by_label("Password").fill(PASSWORD)
+        page.get_by_role("button", name="Sign in").click()
+        expect(page.get_by_role("heading", name="Boxes")).to_be_visible()
+    assert site.people.tokens("anna", by=LOCAL) == []
 
 
 def test_what_was_typed_is_shown_in_the_words_of_its_form(late: LateForms) -> None:
@@ -290,9 +339,6 @@ def test_what_asks_for_itself_does_not_lead_away_from_what_was_typed(site: Conso
         expect(unit).to_have_value("512")
 
 
-OWN = {"origin": "https://console"}
-
-
 def form_of_an_earlier_session(late: LateForms, name: str = "anna") -> dict[str, str]:
     """Return the form of a token as one session has drawn it; another one begins meanwhile, in another tab."""
     form = fields(late.client.get("/account").text, "/account/tokens")
@@ -305,6 +351,7 @@ def form_of_an_earlier_session(late: LateForms, name: str = "anna") -> dict[str,
 def test_a_form_of_an_earlier_session_is_shown_again_and_sent_by_a_press(
     late: LateForms, headers: dict[str, str]
 ) -> None:
+    del late.client.headers["sec-fetch-site"]
     form = form_of_an_earlier_session(late)
     answer = late.client.post("/account/tokens", data=form, headers=headers)
     assert (answer.status_code, "Nothing was changed yet" in answer.text) == (403, True)
@@ -327,19 +374,9 @@ def test_a_form_of_another_person_is_shown_with_the_name_of_who_would_send_it(la
     assert [late.site.people.tokens(name, by=LOCAL) for name in ("anna", "otto")] == [[], []]
 
 
-NOT_OURS: list[dict[str, str]] = [
-    {},
-    {"origin": "null"},
-    {"origin": "https://evil.example"},
-    {"origin": "http://console"},
-    {**OWN, "sec-fetch-site": "cross-site"},
-    {**OWN, "sec-fetch-site": "same-site"},
-    {"sec-fetch-site": "none"},
-]
-
-
 def test_a_form_that_no_page_of_ours_is_said_to_have_sent_is_not_shown_again(late: LateForms) -> None:
     form = form_of_an_earlier_session(late)
+    del late.client.headers["sec-fetch-site"]
     for headers in NOT_OURS:
         answer = late.client.post("/account/tokens", data=form, headers=headers)
         assert (answer.status_code, "another site" in answer.text) == (403, True), headers

@@ -109,6 +109,7 @@ def test_too_many_tries_are_answered_with_the_seconds_to_wait(site: ConsoleSite)
 
 def test_a_form_that_comes_after_the_session_is_kept_and_sent_again(site: ConsoleSite) -> None:
     with site.client("") as client:
+        client.headers["sec-fetch-site"] = "same-origin"
         make_admin(site, client)
         token = csrf(client)
         session = client.cookies[SESSION_COOKIE]
@@ -128,6 +129,7 @@ def test_a_form_that_comes_after_the_session_is_kept_and_sent_again(site: Consol
 
 def test_a_form_with_a_password_that_comes_after_the_session_is_not_kept(site: ConsoleSite) -> None:
     with site.client("") as client:
+        client.headers["sec-fetch-site"] = "same-origin"
         form = {"current": PASSWORD, "password": "another one of mine", "again": "another one of mine"}
         for referer, back in (("https://console/account", "/account"), ("https://elsewhere/account", "/"), ("", "/")):
             late = client.post("/account/password", data=form, headers={"referer": referer})
