@@ -6,7 +6,6 @@ import json
 import logging
 import re
 import threading
-import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple, Self
@@ -207,15 +206,15 @@ async def gathered(queue: asyncio.Queue[list[DeviceId]], most_s: float) -> set[D
 
 @router.get("/live")
 async def live(request: Request, fleet: VisitorFleet, since: str = "") -> EventSourceResponse:
-    """Stream the ids of boxes that change; it ends when the session does, also while there are changes all the time.
+    """Stream the ids of boxes that change; it ends when the session does.
 
+    Before each event the session is read again: the event names what its person sees now, not when the stream began.
     `since` is the position that the page was drawn at: what has changed between the page and its stream comes first.
     """
     parts: ConsoleParts = request.state.parts
     token = request.cookies.get(SESSION_COOKIE, "")
 
     async def events() -> AsyncIterator[ServerSentEvent]:
-        checked_s = time.monotonic()
         with parts.watcher.subscription() as queue:
             yield ServerSentEvent(event="hello", data="")
             missed = await asyncio.to_thread(_missed, parts.watcher, fleet, since)
@@ -223,12 +222,11 @@ async def live(request: Request, fleet: VisitorFleet, since: str = "") -> EventS
                 yield ServerSentEvent(event="boxes", data=json.dumps(missed))
             while True:
                 boxes = await gathered(queue, _CHECK_SESSION_S)
-                if time.monotonic() - checked_s >= _CHECK_SESSION_S:
-                    if await asyncio.to_thread(parts.visitors.visitor, token) is None:
-                        yield ServerSentEvent(event="signed-out", data="")
-                        return
-                    checked_s = time.monotonic()
-                named = await asyncio.to_thread(named_for, fleet, boxes) if boxes else []
+                visitor = await asyncio.to_thread(parts.visitors.visitor, token)
+                if visitor is None:
+                    yield ServerSentEvent(event="signed-out", data="")
+                    return
+                named = await asyncio.to_thread(named_for, parts.fleet(visitor), boxes) if boxes else []
                 if named:
                     yield ServerSentEvent(event="boxes", data=json.dumps(named))
 
