@@ -117,6 +117,7 @@ class ConsoleSite:
                 people=self.people,
                 visitors=self.visitors,
                 api_tokens=self.api_tokens.get,
+                url="https://cloud.example.com:8444",
                 watcher=self.watcher,
                 check_store=partial(check_store, self.store),
                 clock=self.clock,

@@ -101,6 +101,7 @@ class ConsoleApp:
             people=people,
             visitors=visitors,
             api_tokens=visitors.of_api_token,
+            url=self._url,
             watcher=self._watcher,
             check_store=partial(check_store, store),
             clock=clock,

@@ -118,6 +118,8 @@ class ConsoleParts:
     people: People
     visitors: Visitors
     api_tokens: Callable[[str], Visitor | None]
+    url: str
+    """The URL by which people reach the console, which no request has a say in."""
     watcher: ChangeWatcher
     check_store: Callable[[], None]
     """Raises CloudError where the store does not answer."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Form, Query, Request
@@ -18,6 +18,9 @@ from edgegpu_cloud.fleet.access import Permission
 from edgegpu_cloud.people.people import People
 from edgegpu_cloud.phrases import phrase
 from edgegpu_cloud.store.people.records import Role
+
+if TYPE_CHECKING:
+    from edgegpu_cloud.console.web import ConsoleParts
 
 router = APIRouter()
 
@@ -118,6 +121,7 @@ def _person(
     problem: CloudError | None = None,
     form: Mapping[str, object] = MappingProxyType({}),
 ) -> Response:
+    parts: ConsoleParts = request.state.parts
     by = visitor.access
     by.require(Permission.PEOPLE)  # an admin alone comes here, also to their own account
     account = people.account(name, by=by)
@@ -127,7 +131,7 @@ def _person(
         "roles": list(Role),
         "sessions": people.sessions(account.name, by=by),
         "tokens": people.tokens(account.name, by=by),
-        "link": f"{request.base_url}link?code={code}" if code else "",
+        "link": f"{parts.url}/link?code={code}" if code else "",
         "problem": problem,
     }
     return pages.page(request, "person.html", values, status=400 if problem else 200)

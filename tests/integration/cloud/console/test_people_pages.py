@@ -138,7 +138,7 @@ def test_an_admin_adds_changes_and_removes_a_person(site: ConsoleSite) -> None:
     anna = Person(site, "anna")
     status, text = anna.post("/people", name="Bea", role="operator", scope="site=hall", language="zh")
     assert status == 200
-    link = re.search(r"https://console/link\?code=([\w-]{43})", text)
+    link = re.search(r"https://cloud\.example\.com:8444/link\?code=([\w-]{43})", text)
     assert link
     assert "Invited" in anna.get("/people")
     site.people.redeem(link[1], "", PASSWORD)
@@ -278,6 +278,18 @@ def test_the_audit_is_filtered_and_paged_and_shows_before_and_after(site: Consol
     assert "yard-1" not in hal
     assert "person.role" not in hal
     assert PASSWORD not in anna.get("/audit")
+
+
+def test_a_one_time_link_leads_to_the_console_whatever_host_the_request_names(site: ConsoleSite) -> None:
+    anna = Person(site, "anna")
+    anna.post("/people", name="bea", role="operator")
+    for headers in ({"host": "evil.example"}, {"x-forwarded-host": "evil.example", "forwarded": "host=evil.example"}):
+        anna.client.headers.update(headers)
+        for path, form in (("/people/bea/link", {}), ("/people", {"name": f"person-{len(headers)}", "role": "viewer"})):
+            status, text = anna.post(path, **form)
+            assert status == 200
+            assert re.findall(r"(https:[^<>\s]+)/link\?code=", text) == ["https://cloud.example.com:8444"], headers
+            assert "evil.example" not in text
 
 
 def test_a_person_signs_in_adds_another_and_signs_out_in_a_real_browser(site: ConsoleSite, tmp_path: Path) -> None:
