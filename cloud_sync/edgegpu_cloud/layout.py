@@ -2,6 +2,7 @@
 
 import os
 import re
+import stat
 from dataclasses import dataclass
 from ipaddress import ip_address, ip_network
 from pathlib import Path
@@ -185,14 +186,16 @@ ProxyAddress = Annotated[str, AfterValidator(_proxy)]
 class ConsoleConfig(_Section):
     """The web console: it listens on `host` and `port`; people reach it by `url` (made of names[0] if empty).
 
-    `trusted_proxies`: addresses or networks whose X-Forwarded-For counts; none by default. `metrics_from`: addresses or
-    networks that read /metrics without a token; none by default.
+    `trusted_proxies`: addresses or networks whose X-Forwarded-For counts; none by default. `proxy_secret_file`: the
+    absolute path of a file whose first line those proxies send as X-Edgegpu-Proxy; one on this machine does not count
+    without. `metrics_from`: addresses or networks that read /metrics without a token; none by default.
     """
 
     host: Host = "0.0.0.0"  # noqa: S104  (people come from anywhere)
     port: ListenPort = 8444
     url: HttpsUrl = ""
     trusted_proxies: Annotated[tuple[ProxyAddress, ...], Field(max_length=32)] = ()
+    proxy_secret_file: AbsolutePath = ""
     metrics_from: Annotated[tuple[ProxyAddress, ...], Field(max_length=32)] = ()
 
 
@@ -389,21 +392,45 @@ def store_url(layout: CloudLayout, database: DatabaseConfig) -> str:
     url = urlsplit(database.url)._replace(scheme="postgresql+psycopg")
     if database.password_file:
         user, at, host = url.netloc.rpartition("@")
-        url = url._replace(netloc=f"{user}:{quote(_password(Path(database.password_file)), safe='')}{at}{host}")
+        url = url._replace(
+            netloc=f"{user}:{quote(_secret(Path(database.password_file), _PASSWORD), safe='')}{at}{host}"
+        )
     return urlunsplit(url)
 
 
-def _password(path: Path) -> str:
+def proxy_secret(console: ConsoleConfig) -> str:
+    """Return what proxies before the console show; empty where nothing is configured.
+
+    Raises:
+        CloudError: the file cannot be read, or other users can read it, or its line is too short.
+    """
+    if not console.proxy_secret_file:
+        return ""
+    path = Path(console.proxy_secret_file)
+    secret = _secret(path, "the proxies' secret")
+    if path.stat().st_mode & stat.S_IROTH:
+        raise CloudError(f"cannot use {path}: every user of this machine can read it", remedy=f"chmod 600 {path}")
+    if len(secret) < _LEAST_SECRET or not secret.isascii():
+        remedy = f"(umask 077; openssl rand -hex 32 > {path}), and let the proxy send the same line"
+        raise CloudError(f"cannot use {path}: its line has to have {_LEAST_SECRET} characters of ASCII", remedy=remedy)
+    return secret
+
+
+_LEAST_SECRET = 32
+_PASSWORD = "the database's password"  # noqa: S105  (its name)
+
+
+def _secret(path: Path, name: str) -> str:
     try:
-        password = _text(path).partition("\n")[0].rstrip("\r")
+        secret = _text(path).partition("\n")[0].rstrip("\r")
     except (OSError, UnicodeDecodeError) as error:
         remedy = (
             f"it has to be there and readable for {account(os.geteuid())}: chmod 600, chown {account(os.geteuid())}"
         )
-        raise CloudError(f"cannot read the database's password in {path}: {error}", remedy=remedy) from error
-    if not password:
-        raise CloudError(f"cannot use {path}: its first line is empty", remedy="write the database's password there")
-    return password
+        raise CloudError(f"cannot read {name} in {path}: {error}", remedy=remedy) from error
+    if not secret:
+        raise CloudError(f"cannot use {path}: its first line is empty", remedy=f"write {name} there")
+    return secret
 
 
 def dump(config: CloudConfig) -> str:

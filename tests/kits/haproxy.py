@@ -40,6 +40,8 @@ OWNER, STRANGER, PAST_IT = "127.0.0.5", "127.0.0.3", "127.0.0.4"
 PERSON = "anna"
 _LOG = "global\n  log stdout format raw local0\n"
 _START_S = 120
+_SHOWS = "http-request set-header X-Edgegpu-Proxy"
+_SECRET = "the-line-of-the-secret-file-of-a-test"  # noqa: S105  (a test's)
 
 
 def need_haproxy() -> str:
@@ -53,6 +55,8 @@ def need_haproxy() -> str:
 def rendered(folder: Path, port: int, consoles: list[int]) -> str:
     """Return the file of the documents with the addresses and the folder of a test in their places."""
     text = FILE.read_text().replace("/etc/haproxy/", f"{folder}/").replace("bind :443 ", f"bind {HOST}:{port} ")
+    text = text.replace("  #http-request set-header X-Edgegpu-Proxy LINE", f"  {_SHOWS} {_SECRET}")
+    assert _SECRET in text
     for number, console in enumerate(consoles, 1):
         text = text.replace(f" console-{number}:8444", f" {HOST}:{console}")
     assert not re.search(r":443 |:8444|/etc/haproxy", re.sub("(?m)^ *#.*", "", text)), text
@@ -169,7 +173,9 @@ def proxy_site(work: Path, database: str) -> Iterator[ProxySite]:
     ok("init", "--name", HOST, "--database", database, folder=folder)
     site = ProxySite(folder, work, free_port(), consoles)
     config = yaml.safe_load((folder / "controller.yaml").read_text())
-    config["console"] |= {"url": site.url, "trusted_proxies": [HOST]}
+    (work / "secret").touch(0o600)
+    (work / "secret").write_text(f"{_SECRET}\n")
+    config["console"] |= {"url": site.url, "trusted_proxies": [HOST], "proxy_secret_file": str(work / "secret")}
     (folder / "controller.yaml").write_text(yaml.safe_dump(config))
     pair = Authority("people").pair("people", hosts=[HOST])
     (work / "people.pem").write_text(pair.cert + pair.key)

@@ -2,16 +2,13 @@
 
 import importlib.metadata
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
-from typing import Any, cast
-
-from starlette.types import ASGIApp
-from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from edgegpu_base.process.tasks import Task, TaskGroup
 from edgegpu_cloud.alerts.service import Alerts
 from edgegpu_cloud.console.context import fleet_of, rollouts_of
+from edgegpu_cloud.console.forwarded import ForwardedAddresses
 from edgegpu_cloud.console.live import ChangeWatcher, StoreChanges
 from edgegpu_cloud.console.metrics import ConsoleMetrics
 from edgegpu_cloud.console.people_visitors import PeopleVisitors
@@ -25,18 +22,10 @@ from edgegpu_cloud.fleet.numbers import FleetCounter
 from edgegpu_cloud.fleet.operations.operations import Operations
 from edgegpu_cloud.http.server import CONNECTIONS, HttpsServer, ServerLimits
 from edgegpu_cloud.http.urls import console_url, url_of
-from edgegpu_cloud.layout import CloudConfig, CloudLayout, store_url
+from edgegpu_cloud.layout import CloudConfig, CloudLayout, proxy_secret, store_url
 from edgegpu_cloud.people.people import People
 from edgegpu_cloud.store.store import ControllerStore
 from edgegpu_cloud.tables_watch import TablesWatch
-
-
-def _behind(application: Any, proxies: Sequence[str]) -> ASGIApp:  # noqa: ANN401  (uvicorn types ASGI in its own way)
-    """Return the application with the addresses that these proxies forward; those of others do not count."""
-    behind: ASGIApp = application
-    if proxies:
-        behind = cast("ASGIApp", ProxyHeadersMiddleware(application, trusted_hosts=list(proxies)))
-    return behind
 
 
 def check_store(store: ControllerStore) -> None:
@@ -72,7 +61,9 @@ class ConsoleApp:
 
         application = make_console(self._parts(layout, config, clock))
         self._server = HttpsServer(
-            _behind(application, config.console.trusted_proxies),
+            ForwardedAddresses(
+                application, proxies=config.console.trusted_proxies, secret=proxy_secret(config.console)
+            ),
             host=config.console.host,
             port=config.console.port,
             cert=layout.cert("console"),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from kits.browser import browser
 from kits.cloudcli import ok
-from kits.haproxy import DEBIANS, OWNER, PAST_IT, STRANGER, ProxySite, need_haproxy, proxy_site, session_of
+from kits.haproxy import DEBIANS, HOST, OWNER, PAST_IT, STRANGER, ProxySite, need_haproxy, proxy_site, session_of
 from kits.mqtt import wait_for
 from playwright.sync_api import BrowserContext, Page, expect
 
@@ -108,6 +108,19 @@ def test_who_is_no_proxy_forwards_nothing(proxied: ProxySite, store: ControllerS
     )
     assert answer.status == 401
     assert sign_ins(store, since)[-1] == ("refused", PAST_IT)
+
+
+def test_a_process_on_the_proxys_machine_forwards_nothing_without_the_secret(
+    proxied: ProxySite, store: ControllerStore
+) -> None:
+    """From the proxy's own address, which each user of the machine can send from."""
+    for shown in ("", "a guess", "x" * 40):
+        since = newest(store)
+        headers = {"X-Forwarded-For": "203.0.113.9", **({"X-Edgegpu-Proxy": shown} if shown else {})}
+        name = {"name": f"nobody-{len(shown)}", "password": WRONG}
+        answer = proxied.ask("/sign-in", name, at=proxied.consoles[0], source=HOST, session="", headers=headers)
+        assert answer.status == 401
+        assert sign_ins(store, since) == [("refused", HOST)]
 
 
 def test_events_pass_as_they_come(proxied: ProxySite) -> None:

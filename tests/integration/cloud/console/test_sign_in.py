@@ -1,5 +1,6 @@
 """Sign-in: the first administrator's link, sessions, forms that come too late; and `serve` as a process."""
 
+import asyncio
 import re
 import ssl
 import subprocess
@@ -19,11 +20,12 @@ from kits.stores import open_store
 from kits.todaysstores import TodaysStores
 from starlette.testclient import TestClient
 
+from edgegpu_cloud.console.forwarded import ForwardedAddresses
 from edgegpu_cloud.console.people_visitors import PeopleVisitors
 from edgegpu_cloud.console.visitor import SESSION_COOKIE
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.access import Access
-from edgegpu_cloud.layout import CloudLayout, load
+from edgegpu_cloud.layout import CloudLayout, ConsoleConfig, load, proxy_secret
 from edgegpu_cloud.people.people import People
 from edgegpu_sim.ports import free_port
 
@@ -184,24 +186,80 @@ def test_serve_runs_the_console_beside_the_rest(tmp_path: Path) -> None:
             assert page.read() == b"ok\n"
 
 
-@pytest.mark.parametrize(("trusted", "known"), [("", "127.0.0.1"), ("127.0.0.0/8", "203.0.113.9")])
-def test_a_forwarded_address_counts_from_named_proxies_alone(tmp_path: Path, trusted: str, known: str) -> None:
+FORGED, SECRET = "203.0.113.9", "a-secret-of-thirty-two-characters"
+
+
+@pytest.mark.parametrize(
+    ("trusted", "secret", "shown", "known"),
+    [
+        ("", "", "", "127.0.0.1"),
+        ("127.0.0.1", "", "", "127.0.0.1"),  # each user of this machine can send from there
+        ("127.0.0.0/8", "", "", "127.0.0.1"),
+        ("127.0.0.1", "", SECRET, "127.0.0.1"),
+        ("127.0.0.1", SECRET, "", "127.0.0.1"),
+        ("127.0.0.1", SECRET, f"{SECRET}x", "127.0.0.1"),
+        ("10.1.0.7", SECRET, SECRET, "127.0.0.1"),
+        ("127.0.0.1", SECRET, SECRET, FORGED),
+    ],
+)
+def test_a_forwarded_address_counts_from_named_proxies_alone(
+    tmp_path: Path, trusted: str, secret: str, shown: str, known: str
+) -> None:
     folder, port = tmp_path / "cloud", free_port()
     ok("init", "--name", "127.0.0.1", "--console-port", str(port), folder=folder)
     layout = CloudLayout(folder)
+    text = layout.config.read_text()
     if trusted:
-        text = layout.config.read_text()
-        layout.config.write_text(text.replace("  trusted_proxies: []", f"  trusted_proxies: [{trusted}]"))
+        text = text.replace("  trusted_proxies: []", f"  trusted_proxies: [{trusted}]")
+    if secret:
+        file = tmp_path / "secret"
+        file.touch(0o600)
+        file.write_text(f"{secret}\n")
+        text = text.replace("  proxy_secret_file: ''", f"  proxy_secret_file: {file}")
+        assert str(file) in text
+    layout.config.write_text(text)
     store = open_store(layout.database)
     people = People(store, clock=time.time)
     code = people.first_admin_link(by=ROOT)
     context = ssl.create_default_context(cafile=layout.ca_cert("servers"))
     form = urlencode({"code": code, "name": "anna", "password": PASSWORD, "again": PASSWORD}).encode()
+    headers = {"X-Forwarded-For": FORGED, **({"X-Edgegpu-Proxy": shown} if shown else {})}
     with console_process(folder) as url:
-        asked = urllib.request.Request(f"{url}/link", form, {"X-Forwarded-For": "203.0.113.9"})  # noqa: S310  (https)
+        asked = urllib.request.Request(f"{url}/link", form, headers)  # noqa: S310  (https)
         fetch(asked, context).close()
     assert [one.address for one in people.sessions("anna", by=ROOT)] == [known]
     store.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "words"),
+    [("short\n", 0o600, "32 characters"), (f"{SECRET}\n", 0o644, "every user"), (f"\n{SECRET}", 0o600, "is empty")],
+)
+def test_a_secret_of_proxies_that_others_know_or_guess_is_refused(
+    tmp_path: Path, text: str, mode: int, words: str
+) -> None:
+    file = tmp_path / "secret"
+    file.write_text(text)
+    file.chmod(mode)
+    with pytest.raises(CloudError, match=words):
+        proxy_secret(ConsoleConfig(proxy_secret_file=str(file)))
+
+
+def test_a_proxy_on_another_machine_is_believed_by_its_address() -> None:
+    """Addresses of the documentation, which no machine has; the application sees no secret."""
+    seen: list[tuple[str, list[bytes]]] = []
+
+    async def application(scope: Any, _receive: object, _send: object) -> None:  # noqa: ANN401  (ASGI's)
+        seen.append((scope["client"][0], [name for name, _ in scope["headers"]]))
+
+    async def nothing(*_: object) -> Any:  # noqa: ANN401  (ASGI's)
+        pytest.fail("nothing is read or sent")
+
+    for proxies, client in ((["192.0.2.7"], "192.0.2.7"), (["192.0.2.7"], "192.0.2.8")):
+        headers = [(b"x-forwarded-for", FORGED.encode()), (b"x-edgegpu-proxy", b"something")]
+        scope = {"type": "http", "scheme": "https", "client": (client, 1), "headers": headers}
+        asyncio.run(ForwardedAddresses(application, proxies=proxies)(scope, nothing, nothing))
+    assert seen == [(FORGED, [b"x-forwarded-for"]), ("192.0.2.8", [b"x-forwarded-for"])]
 
 
 def test_a_proxy_is_named_by_its_address(tmp_path: Path) -> None:
