@@ -33,7 +33,7 @@ from edgegpu_cloud.fleet.summaries import refresh
 from edgegpu_cloud.fleet.views import reported_items
 from edgegpu_cloud.http.server import HttpsServer
 from edgegpu_cloud.layout import AlertConfig, TokenConfig
-from edgegpu_cloud.people.passwords import Passwords
+from edgegpu_cloud.people.passwords import HashGate, Passwords
 from edgegpu_cloud.people.people import People
 from edgegpu_cloud.store.people.records import Role
 from edgegpu_cloud.store.records import EnrolledBox, Latest
@@ -91,7 +91,8 @@ class ConsoleSite:
         self.alert_config, self.token_config = AlertConfig(), TokenConfig()
         self.visitors: Visitors = self.signed_in
         self.api_tokens = {f"egt_{name}": replace(one, csrf="") for name, one in self.signed_in.table.items()}
-        self.people = People(store, clock=self.clock, passwords=Passwords(CheapHasher()))
+        self.gate = HashGate()
+        self.people = People(store, clock=self.clock, passwords=Passwords(CheapHasher(), self.gate))
         self.repeated = IdempotentRequests(store, clock=self.clock)
         self.watcher = ChangeWatcher(StoreChanges(store))
         self.metrics_from: tuple[str, ...] = ()

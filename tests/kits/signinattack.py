@@ -173,6 +173,45 @@ class Attack:
         )
 
 
+@dataclass
+class Crowd:
+    """Wrong sign-ins of ever other names from ever other addresses, by so many threads at one time."""
+
+    console: AttackedConsole
+    threads: int
+    answers: Counter[int] = field(default_factory=Counter)
+
+    @contextmanager
+    def running(self, status: int) -> Iterator[None]:
+        """Attack beside the block, which begins when there has been an answer with a status."""
+        stop, seen, lock, numbers = threading.Event(), threading.Event(), threading.Lock(), count()
+
+        def attack() -> None:
+            while not stop.is_set():
+                with lock:
+                    number = next(numbers)
+                browser = self.console.browser(
+                    f"127.{64 + number // 62_500 % 64}.{number // 250 % 250}.{1 + number % 250}"
+                )
+                came = browser.sign_in(f"name-{number}", "a wrong guess")
+                browser.close()
+                with lock:
+                    self.answers[came] += 1
+                if came == status:
+                    seen.set()
+
+        threads = [threading.Thread(target=attack) for _ in range(self.threads)]
+        for one in threads:
+            one.start()
+        try:
+            assert seen.wait(120), self.answers
+            yield
+        finally:
+            stop.set()
+            for one in threads:
+                one.join(120)
+
+
 def times_ms(browser: Browser, path: str, *, least: int, done: threading.Event | None = None) -> list[float]:
     """Return how long answers took, of so many requests at least, and until something is done; each must be a 200."""
     found: list[float] = []

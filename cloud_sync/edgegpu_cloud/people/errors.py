@@ -24,7 +24,9 @@ class LockedOutError(CloudError):
 
 
 class HashQueueFullError(CloudError):
-    """More sign-ins at one moment than this process checks."""
+    """More sign-ins at one moment than this process checks. `retry_after_s`: when a place may be free."""
+
+    retry_after_s = 5
 
     def __init__(self) -> None:
         super().__init__(

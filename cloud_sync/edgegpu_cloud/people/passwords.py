@@ -33,32 +33,54 @@ _COMMON = frozenset(_FIRST_TRIED.split())
 
 
 class HashGate:
-    """A gate before work that takes memory and time: few pass at once, few wait, the others are told so."""
+    """A gate before work that takes memory and time: few pass at once, few wait, the others are told so.
+
+    Those who are known wait in a queue of their own, and go first: no number of strangers keeps them out.
+    """
 
     def __init__(self, *, at_once: int = 2, waiting: int = 16, patience_s: float = 10.0) -> None:
-        """Take the bounds: `at_once` threads pass, `waiting` more wait, for `patience_s` seconds at most."""
-        self._places = threading.BoundedSemaphore(at_once)
-        self._inside = threading.BoundedSemaphore(at_once + waiting)
-        self._patience_s = patience_s
+        """Take the bounds: `at_once` threads pass, `waiting` more wait in each queue, for `patience_s` at most."""
+        self._changed = threading.Condition()
+        self._at_once, self._most_waiting, self._patience_s = at_once, waiting, patience_s
+        self._inside, self._waiting = 0, {True: 0, False: 0}
 
     @contextmanager
-    def passing(self) -> Iterator[None]:
-        """Wait for a place, and hold it for the block.
+    def passing(self, *, known: bool = False) -> Iterator[None]:
+        """Wait for a place, and hold it for the block; `known`: in the queue that goes first.
 
         Raises:
             HashQueueFullError: too many wait, or the wait was too long.
         """
-        if not self._inside.acquire(blocking=False):
-            raise HashQueueFullError
+        with self._changed:
+            if not self._is_free(known=known):
+                self._wait(known=known)
+            self._inside += 1
         try:
-            if not self._places.acquire(timeout=self._patience_s):
-                raise HashQueueFullError
-            try:
-                yield
-            finally:
-                self._places.release()
+            yield
         finally:
-            self._inside.release()
+            with self._changed:
+                self._inside -= 1
+                self._changed.notify_all()
+
+    @property
+    def waiting(self) -> int:
+        """How many wait, in both queues."""
+        with self._changed:
+            return sum(self._waiting.values())
+
+    def _is_free(self, *, known: bool) -> bool:
+        return self._inside < self._at_once and (known or not self._waiting[True])
+
+    def _wait(self, *, known: bool) -> None:
+        if self._waiting[known] >= self._most_waiting:
+            raise HashQueueFullError
+        self._waiting[known] += 1
+        try:
+            if not self._changed.wait_for(lambda: self._is_free(known=known), self._patience_s):
+                raise HashQueueFullError
+        finally:
+            self._waiting[known] -= 1
+            self._changed.notify_all()  # strangers go on where nobody of the first queue waits any more
 
 
 class Passwords:
@@ -70,22 +92,24 @@ class Passwords:
         self._gate = gate or HashGate()
         self._decoy = _once(lambda: self._hasher.hash("nobody has this password"))
 
-    def hash(self, password: str) -> str:
-        """Return the argon2 hash of a password.
+    def hash(self, password: str, *, known: bool = False) -> str:
+        """Return the argon2 hash of a password; `known`: as `HashGate.passing` has it.
 
         Raises:
             HashQueueFullError: too many at once.
         """
-        with self._gate.passing():
+        with self._gate.passing(known=known):
             return self._hasher.hash(_normal(password))
 
-    def matches(self, hash_: str, password: str) -> bool:
+    def matches(self, hash_: str, password: str, *, known: bool = False) -> bool:
         """Whether a password belongs to a hash; without a hash the work is the same, and the answer no.
+
+        `known`: as `HashGate.passing` has it.
 
         Raises:
             HashQueueFullError: too many at once.
         """
-        with self._gate.passing():
+        with self._gate.passing(known=known):
             try:
                 return self._hasher.verify(hash_ or self._decoy(), _normal(password)) and bool(hash_)
             except (VerificationError, InvalidHashError):

@@ -66,6 +66,7 @@ class People:
         Raises:
             SignInRefusedError: no such account, a wrong password, or a disabled account: the text does not say which.
             LockedOutError: too many failed tries; nothing was looked at.
+            HashQueueFullError: too many sign-ins at once; nothing was looked at.
         """
         return self._sign_ins.sign_in(name, password, address=address, agent=agent)
 
@@ -328,7 +329,7 @@ class People:
         check_password(password, name=account.name)
         if current is not None:
             self._check_current(account, current)
-        hash_ = self._passwords.hash(password)
+        hash_ = self._passwords.hash(password, known=True)
         kept = digest_of(keep_session) if keep_session else ""
         with self._store.write() as tx:
             accounts.put_password(tx, account.name, hash_, self._who(by), keep_session=kept)
@@ -341,7 +342,7 @@ class People:
                 raise LockedOutError(wait_s)
             tx.people.failures.put([OF_ACCOUNT.failed(held[key], now_s)])
         try:
-            is_right = self._passwords.matches(account.password, current)
+            is_right = self._passwords.matches(account.password, current, known=True)
         except HashQueueFullError:
             with self._store.write() as tx:
                 tx.people.failures.put(map(OF_ACCOUNT.given_back, tx.people.failures.hold([key]).values()))
@@ -416,7 +417,7 @@ class People:
             found = self._usable(tx, link)
         account = found.account or check_account_name(name)
         check_password(password, name=account)
-        hash_ = self._passwords.hash(password)
+        hash_ = self._passwords.hash(password, known=True)
         with self._store.write() as tx:
             tx.people.hold_accounts()
             self._usable(tx, link)

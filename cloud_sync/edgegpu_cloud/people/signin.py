@@ -33,26 +33,33 @@ class SignIns:
 
         Raises:
             SignInRefusedError: no such account, a wrong password, or a disabled account.
-            LockedOutError: too many failed tries, or too many sign-ins at once; nothing was looked at.
+            LockedOutError: too many failed tries; nothing was looked at.
+            HashQueueFullError: too many sign-ins at once; nothing was looked at, and no try counts. Where somebody has
+                signed in to the account from the address before, strangers do not count there.
         """
         name, block = normal_name(name), address_block(address)
-        keys, account = self._count(name, block)
+        keys, account, is_known = self._count(name, block)
         hash_ = "" if account is None or account.disabled else account.password
         try:
-            is_right = self._passwords.matches(hash_, password)
-            fresh = self._passwords.hash(password) if is_right and self._passwords.is_outdated(hash_) else ""
-        except HashQueueFullError as error:
+            is_right = self._passwords.matches(hash_, password, known=is_known)
+            fresh = (
+                self._passwords.hash(password, known=is_known)
+                if is_right and self._passwords.is_outdated(hash_)
+                else ""
+            )
+        except HashQueueFullError:
             self._give_back(keys)
-            raise LockedOutError(_BUSY_S) from error
+            raise
         if account is None or not is_right:
             self._refused("" if account is None else name, address, keys)
             raise SignInRefusedError
         return self._begin(account, keys, address=address, agent=agent, fresh=fresh)
 
-    def _count(self, name: str, block: str) -> tuple[Sequence[str], UserAccount | None]:
-        """Count a try against its keys as if it had failed; return them, and the account."""
+    def _count(self, name: str, block: str) -> tuple[Sequence[str], UserAccount | None, bool]:
+        """Count a try against its keys as if it had failed; return them, the account, whether it knows the address."""
         with self._store.read() as tx:
-            keys = _keys(tx, name, block)
+            is_known = bool(name) and tx.people.is_known(name, block)
+            keys = _keys(name, block, is_known=is_known)
             _refuse_locked(locked_for_s(tx.people.failures.get(keys), self._clock()))
         with self._store.write() as tx:
             now_s = self._clock()
@@ -60,7 +67,7 @@ class SignIns:
             _refuse_locked(locked_for_s(held, now_s))
             tx.people.failures.put(rule_of(key).failed(one, now_s) for key, one in held.items())
         with self._store.read() as tx:
-            return keys, tx.people.account(name) if name else None
+            return keys, tx.people.account(name) if name else None, is_known
 
     def _give_back(self, keys: Sequence[str]) -> None:
         with self._store.write() as tx:
@@ -92,9 +99,6 @@ class SignIns:
             return sessions.begin(tx, account, self._rules, now_s=now_s, address=address, agent=agent)
 
 
-_BUSY_S = 5.0
-
-
 def sweep(tx: Transaction, rules: SessionRules, now_s: float) -> None:
     """Drop what is of no use any more: ended sessions, old links, forgotten failures and addresses."""
     tx.people.sweep(now_s=now_s, unused_since_s=now_s - rules.idle_s)
@@ -102,11 +106,11 @@ def sweep(tx: Transaction, rules: SessionRules, now_s: float) -> None:
     tx.people.failures.sweep(now_s - max(rule_of("").forget_s, rule_of("address ").forget_s))
 
 
-def _keys(tx: Transaction, name: str, block: str) -> Sequence[str]:
+def _keys(name: str, block: str, *, is_known: bool) -> Sequence[str]:
     """Return what a try counts against; a name that no account can have counts against the address alone."""
     if not name:
         return [address_key(block)]
-    return [account_key(name, block, is_known=tx.people.is_known(name, block)), address_key(block)]
+    return [account_key(name, block, is_known=is_known), address_key(block)]
 
 
 def _refuse_locked(wait_s: float) -> None:

@@ -14,7 +14,7 @@ from edgegpu_cloud.console.paths import own_path
 from edgegpu_cloud.console.rendering import PageRenderer
 from edgegpu_cloud.console.visitor import SESSION_COOKIE, SignedIn, Visitor, check_origin, is_from_own_page
 from edgegpu_cloud.errors import CloudError
-from edgegpu_cloud.people.errors import LinkRefusedError, LockedOutError, SignInRefusedError
+from edgegpu_cloud.people.errors import HashQueueFullError, LinkRefusedError, LockedOutError, SignInRefusedError
 from edgegpu_cloud.people.people import People
 from edgegpu_cloud.people.sessions import SignedIn as NewSession
 from edgegpu_cloud.phrases import phrase
@@ -88,20 +88,34 @@ async def sign_in(request: Request, pages: Pages, people: Persons, name: Typed =
     kept = [(key, value) for key, value in fields if own and key not in SECRET_FIELDS]
     try:
         begun = await run_in_threadpool(_begin, request, people, name, password)
-    except (SignInRefusedError, LockedOutError) as error:
-        words = pages.words(request)
-        if isinstance(error, LockedOutError):
-            text = words("Too many failed tries. Try again in %(num)d s.") % {"num": error.retry_after_s}
-            status, more = 429, {"Retry-After": str(error.retry_after_s)}
-        else:
-            text, status, more = words("Name or password is wrong."), 401, {}
-        values = {"next": back, "kept": kept, "problem": text, "name": name}
-        return _sign_in_form(request, pages, values, status=status, headers=more)
+    except (SignInRefusedError, LockedOutError, HashQueueFullError) as error:
+        values = {"next": back, "kept": kept, "name": name}
+        return _refused(request, pages, values, error)
     if not kept:
         return _with_session(RedirectResponse(back, 303), begun)
     session = await run_in_threadpool(people.session, begun.session_token)
     csrf = session.csrf if session is not None else ""
     return _with_session(_send_again(request, pages, back, kept, person=begun.account.name, csrf=csrf), begun)
+
+
+def _refused(
+    request: Request,
+    pages: PageRenderer,
+    values: Mapping[str, object],
+    error: SignInRefusedError | LockedOutError | HashQueueFullError,
+) -> Response:
+    words, more = pages.words(request), {}
+    match error:
+        case LockedOutError():
+            text, status = words("Too many failed tries. Try again in %(num)d s."), 429
+        case HashQueueFullError():
+            text, status = words("Too many people sign in at this moment. Try again in %(num)d s."), 503
+        case _:
+            text, status = words("Name or password is wrong."), 401
+    if not isinstance(error, SignInRefusedError):
+        text = text % {"num": error.retry_after_s}
+        more["Retry-After"] = str(error.retry_after_s)
+    return _sign_in_form(request, pages, {**values, "problem": text}, status=status, headers=more)
 
 
 def page_of_old_form(
@@ -182,7 +196,10 @@ def redeem_link(
         account = people.redeem(code, name, password)
     except CloudError as error:
         return _link_form(request, pages, LinkForm(code, kind, name), problem=error)
-    begun = _begin(request, people, account.name, password)
+    try:
+        begun = _begin(request, people, account.name, password)
+    except (LockedOutError, HashQueueFullError):  # the password is set
+        return RedirectResponse("/sign-in", 303)
     return _with_session(RedirectResponse("/", 303), begun)
 
 

@@ -16,6 +16,7 @@ from urllib.parse import urlencode
 import pytest
 from kits.cloudcli import ok
 from kits.console import ConsoleSite
+from kits.people import CheapHasher
 from kits.stores import open_store
 from kits.todaysstores import TodaysStores
 from starlette.testclient import TestClient
@@ -26,6 +27,7 @@ from edgegpu_cloud.console.visitor import SESSION_COOKIE
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.access import Access
 from edgegpu_cloud.layout import CloudLayout, ConsoleConfig, load, proxy_secret
+from edgegpu_cloud.people.passwords import HashGate, Passwords
 from edgegpu_cloud.people.people import People
 from edgegpu_sim.ports import free_port
 
@@ -184,6 +186,26 @@ def test_serve_runs_the_console_beside_the_rest(tmp_path: Path) -> None:
             assert "Sign in" in page.read().decode()
         with fetch(f"{url}/readyz", context) as page:
             assert page.read() == b"ok\n"
+
+
+def test_that_many_sign_in_at_one_time_has_a_text_of_its_own(site: ConsoleSite) -> None:
+    site.gate = HashGate(at_once=1, waiting=0)
+    site.people = People(site.store, clock=site.clock, passwords=Passwords(CheapHasher(), site.gate))
+    site.use(PeopleVisitors(site.people))
+    code = site.people.first_admin_link(by=ROOT)
+    with site.client("") as client:
+        form = {"name": "anna", "password": PASSWORD}
+        with site.gate.passing():
+            answer = client.post("/sign-in", data=form)
+            assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
+            assert "Too many people sign in at this moment. Try again in 5 s." in answer.text
+            assert "failed tries" not in answer.text
+            assert "此刻登录的人太多" in site.client("", "zh").post("/sign-in", data=form).text
+            late = client.post("/link", data={"code": code, "again": PASSWORD, **form})
+            assert "too many sign-ins at once" in late.text
+        assert client.post("/link", data={"code": code, "again": PASSWORD, **form}).status_code == 303, (
+            "it is not used up"
+        )
 
 
 FORGED, SECRET = "203.0.113.9", "a-secret-of-thirty-two-characters"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from kits.daily import how_many_in_turn
-from kits.signinattack import OWNER, PASSWORD, Attack, AttackedConsole, attacked_console, p95, times_ms
+from kits.signinattack import OWNER, PASSWORD, Attack, AttackedConsole, Crowd, attacked_console, p95, times_ms
 
 from edgegpu_cloud.people.lockout import OF_ACCOUNT, OF_ADDRESS, LockoutRule
 
@@ -29,6 +29,7 @@ HASH_MIB = 64
 """The memory of one argon2 run by argon2-cffi's default."""
 
 PATIENCE_MS = 5_000
+BUSY = 503
 TAIL = 40
 """Tries in a row that find a lock."""
 
@@ -88,6 +89,15 @@ def test_ten_thousand_tries_let_nobody_in_and_keep_nobody_waiting(console: Attac
     assert max(p95(one) for one in under.values()) < PATIENCE_MS
     assert rose[0] < 4 * HASH_MIB, "two passwords are looked at at one time"
     assert grown < HASH_MIB
+
+
+def test_a_crowd_of_strangers_keeps_nobody_out_who_comes_from_where_they_did_before(console: AttackedConsole) -> None:
+    """More tries at one time than the queue before the hashes has places, none of which finds a lock."""
+    crowd = Crowd(console, threads=40)
+    with crowd.running(BUSY), console.peak() as rose:
+        came = [console.browser().sign_in(OWNER, PASSWORD) for _ in range(10)]
+    assert (came, set(crowd.answers)) == ([303] * 10, {401, BUSY}), crowd.answers
+    assert rose[0] < 4 * HASH_MIB, "two passwords are looked at at one time"
 
 
 def test_a_try_past_the_lock_costs_no_hash_whatever_the_password(console: AttackedConsole) -> None:

@@ -5,6 +5,7 @@ import threading
 
 import pytest
 from argon2 import PasswordHasher
+from kits.mqtt import wait_for
 from kits.people import PASSWORD, CheapHasher
 
 from edgegpu_cloud.people.errors import HashQueueFullError, WeakPasswordError
@@ -89,6 +90,32 @@ def test_few_pass_the_gate_at_once_and_those_above_the_queue_are_told_so() -> No
     assert came.get(timeout=60) == "passed"
     for thread in threads:
         thread.join(60)
+
+
+def test_who_is_known_passes_before_strangers_that_wait_longer() -> None:
+    gate, came = HashGate(at_once=1, waiting=3, patience_s=60), queue.Queue[bool]()
+
+    def enter(*, known: bool) -> None:
+        with gate.passing(known=known):
+            came.put(known)
+
+    threads = [threading.Thread(target=enter, kwargs={"known": known}) for known in (False, False, True, True)]
+    with gate.passing():
+        for number, thread in enumerate(threads, 1):
+            thread.start()
+            wait_for(lambda: gate.waiting == number, what="it waits")  # noqa: B023  (it ends within this turn)
+    assert [came.get(timeout=60) for _ in threads] == [True, True, False, False]
+    for thread in threads:
+        thread.join(60)
+    assert gate.waiting == 0
+
+
+def test_strangers_go_on_when_the_known_ones_have_lost_patience() -> None:
+    gate = HashGate(at_once=1, waiting=3, patience_s=0.01)
+    with gate.passing(), pytest.raises(HashQueueFullError), gate.passing(known=True):
+        raise AssertionError
+    with gate.passing():
+        assert gate.waiting == 0
 
 
 def test_a_wait_at_the_gate_ends() -> None:

@@ -6,11 +6,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from kits.mqtt import wait_for
 from kits.people import LOCAL, PASSWORD, CheapHasher, PeopleBed, StillClock
 from kits.stores import open_store
 
 from edgegpu_cloud.fleet.audit.kinds import AuditKind
-from edgegpu_cloud.people.errors import LockedOutError, SignInRefusedError
+from edgegpu_cloud.people.errors import HashQueueFullError, LockedOutError, SignInRefusedError
 from edgegpu_cloud.people.passwords import HashGate
 from edgegpu_cloud.people.sign_in_audit import KEPT, REFUSED
 from edgegpu_cloud.store.people.records import Role
@@ -179,10 +180,33 @@ def test_a_full_gate_is_told_and_counts_as_no_try(store: ControllerStore) -> Non
     bed.add("anna")
     with gate.passing():
         for _ in range(30):
-            with pytest.raises(LockedOutError) as caught:
+            with pytest.raises(HashQueueFullError, match="too many sign-ins at once"):
                 bed.sign_in("anna", address=ELSEWHERE)
-            assert caught.value.retry_after_s == 5
     assert bed.sign_in("anna", address=ELSEWHERE)
+
+
+def test_a_queue_that_strangers_fill_has_a_place_for_who_is_known(store: ControllerStore) -> None:
+    """An account's person from where they signed in before, and one who has a one-time link."""
+    gate = HashGate(at_once=1, waiting=2, patience_s=60)
+    bed = PeopleBed(store, gate=gate)
+    bed.add("anna")
+    bed.sign_in("anna", address=HOME)
+    link = bed.people.create("bea", role=Role.VIEWER, by=LOCAL)
+    new = "another four boxes here"
+    with ThreadPoolExecutor(5) as pool:
+        with gate.passing():
+            strangers = [pool.submit(wrong, bed, f"name-{number}", f"192.0.2.{number}") for number in range(2)]
+            wait_for(lambda: gate.waiting == 2, what="they wait")
+            for address in (ELSEWHERE, "192.0.2.77"):
+                with pytest.raises(HashQueueFullError):
+                    bed.sign_in("anna", address=address)
+            known = [
+                pool.submit(bed.sign_in, "anna", PASSWORD, HOME),
+                pool.submit(bed.people.redeem, link, "", new),
+            ]
+            wait_for(lambda: gate.waiting == 4, what="they wait")
+        assert all(one.result(60) for one in known)
+        assert [one.result(60) for one in strangers] == ["SignInRefusedError"] * 2
 
 
 def test_a_password_is_hashed_anew_when_the_cost_has_changed(store: ControllerStore) -> None:
