@@ -200,12 +200,11 @@ def test_a_queue_that_strangers_fill_has_a_place_for_who_is_known(store: Control
             for address in (ELSEWHERE, "192.0.2.77"):
                 with pytest.raises(HashQueueFullError):
                     bed.sign_in("anna", address=address)
-            known = [
-                pool.submit(bed.sign_in, "anna", PASSWORD, HOME),
-                pool.submit(bed.people.redeem, link, "", new),
-            ]
+            known = pool.submit(bed.sign_in, "anna", PASSWORD, HOME)
+            invited = pool.submit(bed.people.redeem, link, "", new)
             wait_for(lambda: gate.waiting == 4, what="they wait")
-        assert all(one.result(60) for one in known)
+        assert known.result(60).account.name == "anna"
+        assert invited.result(60).name == "bea"
         assert [one.result(60) for one in strangers] == ["SignInRefusedError"] * 2
 
 
