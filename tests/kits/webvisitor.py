@@ -94,7 +94,8 @@ class Person(Client):
     """A person with a session. Its cookie is a secret; so is its CSRF token, which stands in forms for this person."""
 
     def __init__(self, url: str, ca: Path, outputs: Outputs, book: SecretBook, *, who: str) -> None:
-        super().__init__(url, ca, outputs, who=who, headers={"accept-language": "en"})
+        browsers = {"accept-language": "en", "sec-fetch-site": "same-origin"}
+        super().__init__(url, ca, outputs, who=who, headers=browsers)
         self._book, self.csrf = book, ""
 
     @property

@@ -54,6 +54,7 @@ def test_what_is_too_long_to_sign_in_with_is_wrong_and_the_late_form_is_kept(
 ) -> None:
     form = {"name": "bea", "role": "operator", "scope": "site=hall", "csrf": csrf_of(site, anna)}
     site.people.sign_out(anna.cookies[SESSION_COOKIE])
+    anna.headers["sec-fetch-site"] = "same-origin"
     kept = fields(anna.post("/people", data=form).text, "/sign-in")
     wrong = anna.post("/sign-in", data={**kept, "name": name, "password": password})
     assert (wrong.status_code, "Name or password is wrong." in wrong.text) == (401, True)

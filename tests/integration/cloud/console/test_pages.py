@@ -81,14 +81,18 @@ def test_no_preferences_where_the_address_is_longer_than_a_form(site: ConsoleSit
     assert (page.status_code, "/preferences" in page.text) == (200, False)
 
 
+BROWSERS = {"sec-fetch-site": "same-origin"}
+"""What a browser says of a form that a page of the console sends."""
+
+
 def test_a_page_that_answers_a_form_has_no_preferences_that_would_lose_it(site: ConsoleSite) -> None:
     device = site.add(1, "hall-1", site="hall")
     site.people.redeem(site.people.create("anna", role=Role.ADMIN, by=LOCAL), "", PASSWORD)
     places = Places(site, device)
     for page in POSTED:
-        answer = site.client().post(places.at(page.address), data=places.form(page))
+        answer = site.client().post(places.at(page.address), data=places.form(page), headers=BROWSERS)
         assert (answer.status_code, "/preferences" in answer.text) == (200, False), page
-    late = site.client("").post("/account/tokens", data={"name": "typed-name"})
+    late = site.client("").post("/account/tokens", data={"name": "typed-name"}, headers=BROWSERS)
     assert (late.status_code, "typed-name" in late.text, "/preferences" in late.text) == (401, True, False)
 
 
