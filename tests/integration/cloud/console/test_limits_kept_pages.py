@@ -14,6 +14,7 @@ from playwright.sync_api import expect
 
 from edgegpu_cloud.fleet.fleet import Fleet
 from edgegpu_cloud.fleet.operations.runner import OperationRunner
+from edgegpu_cloud.fleet.specs import SharingSettings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,7 +33,7 @@ def devices(site: ConsoleSite) -> Sequence[DeviceId]:
     """Return boxes of which each third has another core, and the last no such app."""
     found = []
     for number in range(1, MANY + 1):
-        found.append(site.add(number, f"box-{number:02d}"))
+        found.append(site.add(number, f"box-{number:02d}", site="hall"))
         pods = {"u1": pod("asr-0", ("main", "0", 12, 20 if number % 3 == 0 else 10))} if number < MANY else {}
         site.report(found[-1], reported(box(f"box-{number:02d}", (card("0"),), pods), cluster=f"{number:08d}"))
         site.connect(found[-1])
@@ -101,6 +102,86 @@ def test_a_rollout_says_from_what_to_what_it_leads_on_all_boxes(site: ConsoleSit
     started = client.post("/rollouts", data=fields(page, "/rollouts") | {"typed": str(MANY)})
     assert started.headers["location"] == "/rollouts/1"
     assert cores(site, devices) == [None] * MANY, "no box is changed before its turn"
+
+
+def sent(page: str) -> dict[str, list[str]]:
+    """Return what the editor's button sends."""
+    form = page[page.index('id="set"') :]
+    found: dict[str, list[str]] = {}
+    for name, value in re.findall(r'type="hidden" name="(\w+)" value="([^"]*)"', form[: form.index("</form>")]):
+        found.setdefault(name, []).append(value)
+    return found
+
+
+def test_the_editor_keeps_an_empty_core_on_each_of_the_boxes(site: ConsoleSite, devices: Sequence[DeviceId]) -> None:
+    client, path = site.client("otto"), f"/boxes/{devices[0]}/limits/default/asr/main"
+    opened = client.get(path).text
+    assert 'id="memory" value="12"' in opened
+    assert 'id="core" value="10"' in opened, "one box: what it has"
+    page = client.get(path, params={"memory": "10", "core": "", "also": "site=hall"}).text
+    told = words(page)
+    assert "12 units, core 10 → 10 units, core 10" in told
+    assert "12 units, core 20 → 10 units, core 20" in told
+    assert "on box-24: what it has there of core is not known" in told
+    assert "Set 10 units (2.5 GiB), core as it is on each on 23 boxes" in told
+    answer = client.post(path, data=sent(page) | {"number": str(MANY - 1)})
+    assert answer.status_code == 303, words(answer.text)
+    run(site)
+    assert cores(site, devices) == [*EXPECTED, None]
+    assert "10 units, each box its own core" in words(client.get(answer.headers["location"]).text)
+
+
+def test_the_editor_fills_in_no_amount_that_nobody_knows(site: ConsoleSite, devices: Sequence[DeviceId]) -> None:
+    client, path = site.client("otto"), f"/boxes/{devices[-1]}/limits/default/asr/main"
+    opened = client.get(path)
+    assert 'id="memory" value=""' in opened.text
+    assert 'id="core" value=""' in opened.text
+    assert (opened.status_code, "nothing is named" in opened.text) == (200, False), "nobody has typed anything yet"
+    half = client.get(path, params={"memory": "10", "core": ""}).text
+    assert "on box-24: what it has there of core is not known" in words(half)
+    assert 'id="set"' not in half
+    assert "Set 10 units (2.5 GiB), core 5 on 1 box" in client.get(path, params={"memory": "10", "core": "5"}).text
+
+
+def test_a_setting_of_sharing_that_the_preview_has_not_named_stays(
+    site: ConsoleSite, devices: Sequence[DeviceId]
+) -> None:
+    client, path, cards = site.client("otto"), f"/boxes/{devices[0]}/sharing", (card("0"), card("1", excluded=True))
+
+    def report(**more: str) -> None:
+        site.report(devices[0], reported(box("box-01", cards, {}, **more), cluster="00000001"))
+
+    report(mode="limiter", policy="first-fit")
+    typed = {"typed": "yes", "policy": "spread", "exclude": "1", "unit_mib": "256", "isolation": "limiter"}
+    page = client.get(path, params=typed).text
+    sends = re.findall(r'type="hidden" name="(\w+)" value="([^"]*)"', page[page.index('id="preview"') :])
+    assert ("item", "policy") in sends
+    report(
+        mode="none", policy="first-fit"
+    )  # by `edgegpu install --isolation none` on the box, while the page stands open
+    form: dict[str, list[str]] = {}
+    for name, value in sends:
+        form.setdefault(name, []).append(value)
+    assert client.post(path, data=form).status_code == 303
+    fleet = Fleet(site.store, clock=site.clock, by="anna")
+    asked = fleet.spec(devices[0])
+    assert asked.policy is not None
+    assert (asked.policy.policy, asked.isolation, asked.exclusions, asked.unit_size) == ("spread", None, None, None)
+
+
+def test_settings_of_many_boxes_leave_those_that_are_not_named(site: ConsoleSite, devices: Sequence[DeviceId]) -> None:
+    fleet = Fleet(site.store, clock=site.clock, by="anna")
+    fleet.set_settings(devices[0], SharingSettings(unit_mib=512, exclude=("0",)))
+    client = site.client("otto")
+    params = {"kind": "sharing", "which": "all", "policy": "spread", "filled": "yes"}
+    form = fields(client.get("/operations/new", params=params).text, "/operations")
+    assert client.post("/operations", data=form | {"typed": str(MANY)}).status_code == 303
+    run(site)
+    specs = [fleet.spec(device) for device in devices]
+    assert {one.policy.policy for one in specs if one.policy} == {"spread"}
+    assert [one.unit_size.mib if one.unit_size else None for one in specs] == [512, *[None] * (MANY - 1)]
+    assert [one.exclusions.cards if one.exclusions else None for one in specs] == [("0",), *[None] * (MANY - 1)]
+    assert [one.isolation for one in specs] == [None] * MANY
 
 
 def test_in_a_browser_an_empty_core_is_kept(site: ConsoleSite, devices: Sequence[DeviceId], url: str) -> None:
