@@ -239,7 +239,7 @@ def test_a_typo_is_told_at_once_and_what_can_be_inferred_is_done(cloud: Cloud) -
         assert (item["container"], item["core"]) == ("main", 1)
 
         live.box.verdict = lambda _: Settlement.rejected("PRECHECK", "there is no Deployment default/ars")
-        done = cloud.run("limits", "set", "typist", "ars", "--memory", "5")
+        done = cloud.run("limits", "set", "typist", "ars", "--memory", "5", "--core", "1")
         assert done.code == 1
         assert "almost so called: default/asr" in done.err
         fix = "edgegpu-cloud limits forget typist default/ars --container ars"
@@ -248,7 +248,7 @@ def test_a_typo_is_told_at_once_and_what_can_be_inferred_is_done(cloud: Cloud) -
         assert f"Fix: ask for something else, or take it back: {fix}" in cloud.ok("box", "typist").out
         assert (cloud.box("typist")["problems"], cloud.box("typist")["waiting"]) == (1, 0)
         live.box.verdict = lambda _: Settlement.applied()
-        cloud.ok("limits", "set", "typist", "ars", "--container", "main", "--memory", "5", "--wait")
+        cloud.ok("limits", "set", "typist", "ars", "--container", "main", "--memory", "5", "--core", "1", "--wait")
         wait_for(lambda: cloud.box("typist")["problems"] == 0, what="the request with the wrong name is gone")
         assert len(cloud.ok("limits", "show", "typist", "--json").json) == 2
 

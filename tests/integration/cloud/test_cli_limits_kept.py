@@ -216,3 +216,21 @@ def test_the_preview_of_many_boxes_counts_each_step_over_all_of_them(pair: Pair,
     whole = asked("limits", "set", "-l", "site=hall", "asr", "--memory", "10", "--core", "1", "--preview").out
     assert "  12/10 -> 10/1 on 2 boxes\n" in whole
     assert "  ?/? -> 10/1 on 1 box\n" in whole
+
+
+def test_pods_on_another_box_of_the_cluster_count(pair: Pair, asked: Callable[..., Done]) -> None:
+    holder, other = pair.site.add(7, "yard-7", site="yard"), pair.site.add(8, "yard-8", site="yard")
+    pair.site.report(holder, reported(box("yard-7", (card("0"),)), cluster="00000007"))
+    pods = {"u1": pod("asr-5d98c8c9f7-x2x4b", ("main", "0", 6, 40))}
+    pair.site.report(other, reported(box("yard-8", (card("0"),), pods), cluster="00000007", holder=False))
+    pair.site.connect(holder)
+    shown = asked("limits", "set", "-l", "site=yard", "asr", "--memory", "5", "--preview").out
+    assert "  6/40 -> 5/40 on 1 box\n" in shown, "one box of the cluster is asked"
+    assert asked("limits", "set", "yard-7", "asr", "--memory", "5").code == 0
+    assert requested(pair, "yard-7") == [(5, 40)]
+    pair.here("limits", "forget", "yard-7", "asr")
+    found = outcomes(pair, asked("limits", "set", "-l", "site=yard", "asr", "--memory", "4", "--json"))
+    assert ({name: one for name, (one, _) in found.items()}, requested(pair, "yard-7")) == (
+        {"yard-7": "STORED"},
+        [(4, 40)],
+    )
