@@ -275,7 +275,7 @@ def test_limits_are_set_on_all_boxes_with_a_label(cloud: Cloud) -> None:
         words = ("limits", "set", "-l", "wing=new", "asr", "--memory")
         done = cloud.run(*words, "61", "--preview")
         assert done.code == 1
-        table = done.out.partition("to change these boxes")[0].splitlines()
+        table = done.out.partition("units/core on all boxes")[0].splitlines()
         assert [line.split()[:2] for line in table[1:]] == [["east", "does"]]
         rooms = cloud.ok(*words, "60", "--preview", "--json").json
         assert [(one["box"], one["answer"]) for one in rooms] == [("east", "fits")], "they are one cluster"

@@ -67,7 +67,7 @@ def test_an_empty_core_stays_as_it_is_on_each_box(site: ConsoleSite, devices: Se
     told = words(page)
     assert "12 units, core 10 → 10 units, core 10 : 16 boxes" in told
     assert "12 units, core 20 → 10 units, core 20 : 7 boxes" in told
-    assert "? units, core ? → refused: what it has is not known : 1 box" in told
+    assert "memory not known, core not known → refused: what it has is not known : 1 box" in told
     assert "Judged here: the first 20 boxes by name" in told
     assert "10 units, core as it is" in told
     started = client.post("/operations", data=fields(page, "/operations") | {"typed": str(MANY)})
