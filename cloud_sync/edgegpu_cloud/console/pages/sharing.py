@@ -100,7 +100,7 @@ def _now(details: BoxDetails) -> Mapping[str, Any]:
     }
 
 
-def _settings(details: BoxDetails, typed: TypedSharing, items: Sequence[str] | None = None) -> SharingSettings | None:
+def _settings(details: BoxDetails, typed: TypedSharing, items: Sequence[str] = ()) -> SharingSettings | None:
     """Return what differs from the present values, of some items or all; None where nothing does.
 
     Raises:
@@ -115,7 +115,7 @@ def _settings(details: BoxDetails, typed: TypedSharing, items: Sequence[str] | N
         unit_mib=unit if unit != now["unit_mib"] else None,
         isolation=typed.isolation if typed.isolation and typed.isolation != now["isolation"] else None,
     )
-    if items is not None:
+    if items:
         settings = replace(settings, **{field: None for field, name in _NAMES.items() if name not in items})
     if settings == SharingSettings():
         return None
@@ -153,12 +153,12 @@ def set_sharing(  # noqa: PLR0913  (one for each field)
     exclude: Annotated[list[str] | None, Form(max_length=64)] = None,
     unit_mib: Annotated[str, Form(max_length=12)] = "",
     isolation: Annotated[str, Form(max_length=20)] = "",
-    item: Annotated[list[str] | None, Form(max_length=8)] = None,
+    items: Annotated[str, Form(max_length=100)] = "",
 ) -> Response:
     """Request other settings of a box's sharing, as they were previewed; what was typed is kept where that fails."""
     details, typed = fleet.details(device), TypedSharing(policy, exclude or [], unit_mib, isolation)
     try:
-        _request_settings(fleet, details, typed, rev, items=item)
+        _request_settings(fleet, details, typed, rev, items=items.split())
     except ForbiddenError:
         raise
     except CloudError as error:
@@ -169,9 +169,9 @@ def set_sharing(  # noqa: PLR0913  (one for each field)
 
 
 def _request_settings(
-    fleet: Fleet, details: BoxDetails, typed: TypedSharing, rev: int, *, items: Sequence[str] | None
+    fleet: Fleet, details: BoxDetails, typed: TypedSharing, rev: int, *, items: Sequence[str]
 ) -> None:
-    """Request what differs from the present values, of the items that the preview has named; None: of all.
+    """Request what differs from the present values, of the items that the preview has named; none: of all.
 
     What it has not named may differ by now, as the box was changed on the spot: it stays as it is there.
 

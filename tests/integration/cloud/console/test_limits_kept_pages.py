@@ -155,7 +155,7 @@ def test_a_setting_of_sharing_that_the_preview_has_not_named_stays(
     typed = {"typed": "yes", "policy": "spread", "exclude": "1", "unit_mib": "256", "isolation": "limiter"}
     page = client.get(path, params=typed).text
     sends = re.findall(r'type="hidden" name="(\w+)" value="([^"]*)"', page[page.index('id="preview"') :])
-    assert ("item", "policy") in sends
+    assert ("items", "policy") in sends
     report(
         mode="none", policy="first-fit"
     )  # by `edgegpu install --isolation none` on the box, while the page stands open
