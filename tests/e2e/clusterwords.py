@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from e2e.k3s import K3s
 from e2e.realbed import RealBed
+from e2e.schedulerprobe import scheduler_stacks
 from lab.labkit import LabError, Node
 
 if TYPE_CHECKING:
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
 _LINES = 25
 _READYZ = "https://127.0.0.1:10259/readyz?verbose"
 """Of kube-scheduler; it answers without a certificate (its flag --authorization-always-allow-paths)."""
-_WORSE = re.compile(r"[WEF]\d{4} |time=.*level=(warn|error|fatal)")
 _COLUMNS = "LAST:.lastTimestamp,OF:.involvedObject.name,TYPE:.type,REASON:.reason,MESSAGE:.message"
+_WORSE = re.compile(r"[WEF]\d{4} |time=.*level=(warn|error|fatal)")
 
 
 def cluster_of(values: list[Any]) -> K3s | None:
@@ -30,7 +31,10 @@ def cluster_of(values: list[Any]) -> K3s | None:
 
 
 def cluster_words(cluster: K3s) -> str:
-    """Return what a cluster says of itself, in a screen or two; what does not answer says why."""
+    """Return what a cluster says of itself, in a screen or two; what does not answer says why.
+
+    A scheduler that has left a pod alone is made to print its stacks: that ends k3s, which starts again.
+    """
     server = cluster.server
     parts: list[tuple[str, Callable[[], str]]] = [
         ("nodes", lambda: "\n".join(_node_words(cluster, name) for name in cluster.nodes)),
@@ -39,6 +43,7 @@ def cluster_words(cluster: K3s) -> str:
         ("k3s's log, without what is information", lambda: _last(_warnings(server))),
     ]
     parts += [(f"the plugin's log on {node.name}", _plugin_words(node)) for node in cluster.nodes.values()]
+    parts.append(("pods that the scheduler has not looked at", lambda: _unscheduled_words(cluster)))
     return "\n".join(f"--- {title}\n{_answer(ask)}" for title, ask in parts)
 
 
@@ -51,6 +56,14 @@ def _node_words(cluster: K3s, name: str) -> str:
 
 def _plugin_words(node: PluginNode) -> Callable[[], str]:
     return lambda: _last(node.plugin_log())
+
+
+def _unscheduled_words(cluster: K3s) -> str:
+    pods = [pod for pod in cluster.pods() if not pod["spec"].get("nodeName") and not pod["status"].get("conditions")]
+    names = [f"{pod['metadata']['namespace']}/{pod['metadata']['name']}" for pod in pods]
+    if not pods or not isinstance(cluster.server, Node):
+        return ", ".join(names) or "none"
+    return f"{', '.join(names)}; k3s ends with these stacks of its scheduler:\n{scheduler_stacks(cluster.server)}"
 
 
 def _events(server: Machine) -> str:

@@ -41,7 +41,7 @@ _FIRST_WITH_TLS = 24
 """The first Kubernetes minor version whose scheduler has no port without TLS."""
 
 _CALL_S = 5.0
-_OK = 200
+_OK, _NOT_FOUND = 200, 404
 _WORDS = ("command failed", "level=fatal", "level=error", "panic:")
 _LONGEST_WORDS = 400
 
@@ -120,7 +120,26 @@ class ProbeTargets:
         except (ValueError, KeyError, TypeError):
             return SchedulerStatus(f"{place}/configz does not say yet what it was configured with", (), elects=False)
         status = configured(config)
+        if not (status.elects and _field(config, "delayCacheUntilActive")):  # else only the leader reads the cluster
+            status = replace(status, health=unready(place, way))
         return replace(status, renewed=_renewed(cluster)) if status.elects else status
+
+
+def unready(place: str, way: TlsTarget) -> str:
+    """Return why a scheduler is not ready to place pods, in words; empty when it is, or has no /readyz (up to 1.25).
+
+    A scheduler is healthy while it still reads the cluster. Until it has, no pod is placed; its /readyz has the check
+    `sched-handler-sync` (kubernetes 1.33 to 1.37, cmd/kube-scheduler/app/server.go).
+    """
+    try:
+        answer = ask(f"{place}/readyz?verbose", way)
+    except OSError as error:
+        return f"{place}: {error.strerror or error}"
+    if answer.status in {_OK, _NOT_FOUND}:
+        return ""
+    lines = answer.body.decode(errors="replace").splitlines()
+    checks = [line.removeprefix("[-]") for line in lines if line.startswith("[-]")]
+    return f"/readyz answers {answer.status}: {', '.join(checks)}"[:_LONGEST_WORDS].removesuffix(": ")
 
 
 def configured(config: Mapping[str, Any]) -> SchedulerStatus:

@@ -12,7 +12,7 @@ import pytest
 from kits.facts import FakeBox
 
 from edgegpu_installer.cluster.https import TlsTarget
-from edgegpu_installer.verify.probe import OLD_SCHEDULER, SCHEDULER, answering, configured, schedulers_of
+from edgegpu_installer.verify.probe import OLD_SCHEDULER, SCHEDULER, answering, configured, schedulers_of, unready
 from edgegpu_installer.verify.verify import ExtenderCaller, SchedulerStatus
 
 if TYPE_CHECKING:
@@ -43,6 +43,46 @@ def test_the_first_that_answers_is_asked(served: str, silent: str) -> None:
     assert answering((silent, served), way) == served
     assert answering((silent, silent + "/last"), way) == silent + "/last"
     assert answering((silent,), way) == silent
+
+
+class Readyz(http.server.BaseHTTPRequestHandler):
+    """A scheduler's port whose /readyz answers as its server is told."""
+
+    def do_GET(self) -> None:
+        status, body = self.server.answer if self.path == "/readyz?verbose" else (404, b"")  # type: ignore[attr-defined]
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "words"),
+    [
+        (200, b"[+]shutdown ok\n[+]sched-handler-sync ok\nreadyz check passed\n", ""),
+        (404, b"404 page not found\n", ""),
+        (
+            500,
+            b"[+]shutdown ok\n[-]sched-handler-sync failed: handlers are not fully synchronized\nreadyz check failed\n",
+            "/readyz answers 500: sched-handler-sync failed: handlers are not fully synchronized",
+        ),
+        (503, b"", "/readyz answers 503"),
+    ],
+)
+def test_a_scheduler_that_cannot_place_pods_yet_says_so(status: int, body: bytes, words: str) -> None:
+    with http.server.HTTPServer(("127.0.0.1", 0), Readyz) as server:
+        server.answer = (status, body)  # type: ignore[attr-defined]
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            assert unready(f"http://127.0.0.1:{server.server_port}", TlsTarget(context=None, timeout_s=5)) == words
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_a_schedulers_port_that_is_silent_is_not_ready(silent: str) -> None:
+    assert unready(silent, TlsTarget(context=None, timeout_s=5)).startswith(silent)
 
 
 CERT = base64.b64encode(b"PEM").decode()
