@@ -50,7 +50,7 @@ from edgegpu_cloud.fleet.listing import (
 from edgegpu_cloud.fleet.names import check_settles, cluster_of, device_named, find_box, find_command
 from edgegpu_cloud.fleet.selectors import BoxSelector
 from edgegpu_cloud.fleet.specs import (
-    ContainerLimits,
+    LimitsPatch,
     SharingSettings,
     with_settings,
     with_sharing,
@@ -291,7 +291,7 @@ class Fleet:
             return set_spec(tx, self._find(tx, device), edit, who, expect_rev=expect_rev)
 
     def set_limits(
-        self, device: str, limits: ContainerLimits, *, expect_rev: int | None = None, document_rev: int | None = None
+        self, device: str, limits: LimitsPatch, *, expect_rev: int | None = None, document_rev: int | None = None
     ) -> LimitsRevision:
         """Set the limits of one container of an app; return what became of it. The same limits again are tried again.
 
@@ -299,14 +299,15 @@ class Fleet:
 
         Args:
             device: name or id.
-            limits: the new ones.
+            limits: the new ones; an amount that is None stays as it is there.
             expect_rev: the revision that the person has seen: refuse where these limits were changed since. A change of
                 something else in the document is none.
             document_rev: the same of the whole document.
 
         Raises:
             ConflictError: they were.
-            CloudError: the box has not reported its cluster yet, another settles for it, or as `set_spec`.
+            CloudError: the box has not reported its cluster yet, another settles for it, an amount is not named and
+                not known there, or as `set_spec`.
         """
         with self._store.write() as tx:
             who, box = self._author(Permission.CHANGE), self._find(tx, device)

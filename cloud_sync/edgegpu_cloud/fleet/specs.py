@@ -41,19 +41,27 @@ AnItem = TypeVar("AnItem", bound=Item)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ContainerLimits:
-    """The limits of one container of an app, as a person asks for them; both amounts 0 take them away."""
+class LimitsPatch:
+    """New limits of one container of an app, as a person asks for them; None: as it is on each box."""
 
     namespace: str
     app: str
     container: str
-    memory_units: int
-    core: int
+    memory_units: int | None = None
+    core: int | None = None
     force: bool = False
     interrupt: bool = False
     live: bool = False
     on_drift: OnDrift | None = None
     """None: as it was before, else `report`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerLimits(LimitsPatch):
+    """The limits of one container of an app with both amounts, as a document has them; both 0 take them away."""
+
+    memory_units: int
+    core: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,7 +191,7 @@ def without_limits(spec: Spec, namespace: str, app: str, container: str | None) 
     return spec.model_copy(update={"app_limits": tuple(one for one in spec.app_limits if one not in gone)})
 
 
-def without_refused(spec: Spec, limits: ContainerLimits, refused: Collection[str]) -> Spec:
+def without_refused(spec: Spec, limits: LimitsPatch, refused: Collection[str]) -> Spec:
     """Return a document without the refused requests for other containers of this app."""
     kept = (
         one

@@ -8,17 +8,30 @@ from edgegpu_cloud.errors import CloudError, ConflictError
 from edgegpu_cloud.fleet.audit.entries import Author
 from edgegpu_cloud.fleet.changes import add_command, set_spec, touch
 from edgegpu_cloud.fleet.limits.changes import check_unchanged_by_others
-from edgegpu_cloud.fleet.limits.history import ContainerKey
 from edgegpu_cloud.fleet.names import check_settles, cluster_of
+from edgegpu_cloud.fleet.present.amounts import (
+    PresentLimits,
+    held_limits,
+    key_of,
+    present_limits,
+    requested_limits,
+    whole_limits,
+)
 from edgegpu_cloud.fleet.reports import pods_of, read_latest
-from edgegpu_cloud.fleet.specs import ContainerLimits, revised
+from edgegpu_cloud.fleet.specs import (
+    ContainerLimits,
+    LimitsPatch,
+    SharingSettings,
+    revised,
+    with_limits,
+    with_settings,
+)
 from edgegpu_cloud.fleet.views import reported_items
 from edgegpu_cloud.phrases import Verbatim, listed, phrase
 from edgegpu_cloud.result_codes import reported
 from edgegpu_cloud.rollouts.changes import (
     UPGRADE_OP,
     RolloutChange,
-    edited,
     good_states,
     item_names,
 )
@@ -30,7 +43,6 @@ from edgegpu_cloud.rollouts.documents import (
     items_of,
     outcome,
     plan_return,
-    present_limits,
     present_settings,
     read_before,
     stands_already,
@@ -60,6 +72,7 @@ from edgegpu_sync.states import CommandState
 from edgegpu_sync.topics import TopicKind
 
 _KINDS = (TopicKind.STATUS, TopicKind.HEALTH, TopicKind.REPORTED, TopicKind.INVENTORY, TopicKind.ALLOC)
+_DocumentChange = LimitsPatch | SharingSettings
 GONE = phrase("the box was revoked, set aside or forgotten")
 """The message of a box of which nothing can be asked any more."""
 
@@ -167,11 +180,12 @@ class BoxWork:
         before = row.before or {"version": known.version, "health": known.health}
         return replace(self._after(row, BoxBegun()), command=id_, before=before)
 
-    def _requested(self, row: RolloutBoxRecord, known: _Known, change: RolloutChange) -> RolloutBoxRecord:
+    def _requested(self, row: RolloutBoxRecord, known: _Known, change: _DocumentChange) -> RolloutBoxRecord:
         names = item_names(change)
         if row.wrote is not None and items_of(known.held, names) != row.wrote:
             return self._after(row, BoxSkipped(TAKEN_OVER))
-        after = self._edited(known)
+        wanted = self._whole(row, known, change) if isinstance(change, LimitsPatch) else change
+        after = self._edited(known, wanted)
         before = before_of(known.held, known.box.sequence.rev, known.told, change, self._present(row, known, names))
         if row.wrote is None and stands_already(before, after):
             begun = self._after(row, BoxBegun(changed=False))
@@ -182,12 +196,12 @@ class BoxWork:
         kept = row.before or before_json(before)
         return replace(self._after(row, BoxBegun()), rev=rev, wrote=wrote, before=kept)
 
-    def _set_by_others(self, known: _Known, change: RolloutChange) -> str:
+    def _set_by_others(self, known: _Known, change: _DocumentChange) -> str:
         """Return who has set these limits since the rollout's person has seen what there was; empty where nobody."""
         seen_change, box = self._rollout.seen_change, known.box
-        if seen_change is None or not isinstance(change, ContainerLimits):
+        if seen_change is None or not isinstance(change, LimitsPatch):
             return ""
-        key = ContainerKey(change.namespace, change.app, change.container)
+        key = key_of(change)
         since = self._tx.boxes.first_revisions_after([box.device], seen_change)
         try:
             check_unchanged_by_others(self._tx, box, key, since=since, by=self._rollout.by)
@@ -195,14 +209,22 @@ class BoxWork:
             return error.text
         return ""
 
-    def _edited(self, known: _Known) -> Spec:
-        if isinstance(self._change, UpgradeArgs):
-            raise TypeError("an upgrade is no document")
-        cluster = ""
-        if isinstance(self._change, ContainerLimits):
-            cluster = cluster_of(self._tx, known.box)
-            check_settles(self._tx, known.box, cluster)
-        return edited(known.held, self._change, cluster=cluster)
+    def _edited(self, known: _Known, wanted: ContainerLimits | SharingSettings) -> Spec:
+        if isinstance(wanted, SharingSettings):
+            return with_settings(known.held, wanted)
+        cluster = cluster_of(self._tx, known.box)
+        check_settles(self._tx, known.box, cluster)
+        return with_limits(known.held, wanted, cluster=cluster)
+
+    def _whole(self, row: RolloutBoxRecord, known: _Known, change: LimitsPatch) -> ContainerLimits:
+        """Return limits with both amounts: what is not named is what the box has, or the rollout has kept for it."""
+        key = key_of(change)
+        if row.wrote is not None and (mine := row.wrote.get(key.item)) is not None:
+            present = PresentLimits(memory_units=mine["memory_units"], core=mine["core"])
+        else:
+            item = requested_limits(known.held, cluster_of(self._tx, known.box), key)
+            present = present_limits(item, known.told.get(key.item), self._held(row, known, change))
+        return whole_limits(change, present, box=known.box.name)
 
     def _write(self, known: _Known, after: Spec, names: Sequence[str]) -> tuple[int, dict[str, Json | None]]:
         """Write a document; return its revision, and the items as they stand in it."""
@@ -211,12 +233,18 @@ class BoxWork:
         return rev, items_of(stands, names)
 
     def _present(self, row: RolloutBoxRecord, known: _Known, names: Sequence[str]) -> Items:
-        if not isinstance(self._change, ContainerLimits):
+        if not isinstance(self._change, LimitsPatch):
             return present_settings(read_latest(known.latest, TopicKind.INVENTORY), names)
+        held = self._held(row, known, self._change)
+        if held.memory_units is None or held.core is None:
+            return {names[0]: None}
+        return {names[0]: {"memory_units": held.memory_units, "core": held.core, "force": False}}
+
+    def _held(self, row: RolloutBoxRecord, known: _Known, change: LimitsPatch) -> PresentLimits:
+        """Return what the pods of the box's cluster hold of the container's limits."""
         others = self._tx.boxes.latest(row.others, [TopicKind.ALLOC]) if row.others else {}
         pods = [pod for (_, kind), one in others.items() for pod in pods_of({kind: one}).values()]
-        held = present_limits([*pods_of(known.latest).values(), *pods], self._change)
-        return {names[0]: None if held is None else {"memory_units": held[0], "core": held[1], "force": False}}
+        return held_limits([*pods_of(known.latest).values(), *pods], key_of(change))
 
     # how they ended
 

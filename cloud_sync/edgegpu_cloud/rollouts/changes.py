@@ -9,7 +9,8 @@ from typing import Any, assert_never
 from pydantic import TypeAdapter, ValidationError
 
 from edgegpu_cloud.errors import CloudError
-from edgegpu_cloud.fleet.specs import ContainerLimits, SharingSettings, with_limits, with_settings
+from edgegpu_cloud.fleet.present.amounts import checked_patch
+from edgegpu_cloud.fleet.specs import LimitsPatch, SharingSettings, with_limits, with_settings
 from edgegpu_cloud.phrases import listed, phrase, phrase_n
 from edgegpu_sync.faults import at_field, fault, first_fault
 from edgegpu_sync.messages.spec import Spec
@@ -32,9 +33,9 @@ class RolloutKind(StrEnum):
     UPGRADE = "upgrade"
 
 
-RolloutChange = ContainerLimits | SharingSettings | UpgradeArgs
+RolloutChange = LimitsPatch | SharingSettings | UpgradeArgs
 _READERS: dict[RolloutKind, TypeAdapter[RolloutChange]] = {
-    RolloutKind.LIMITS: TypeAdapter(ContainerLimits),
+    RolloutKind.LIMITS: TypeAdapter(LimitsPatch),
     RolloutKind.SHARING: TypeAdapter(SharingSettings),
     RolloutKind.UPGRADE: TypeAdapter(UpgradeArgs),
 }
@@ -75,7 +76,7 @@ def _refused_release(wrong: str) -> CloudError:
 def kind_of(change: RolloutChange) -> RolloutKind:
     """Return the kind of a change."""
     match change:
-        case ContainerLimits():
+        case LimitsPatch():
             return RolloutKind.LIMITS
         case SharingSettings():
             return RolloutKind.SHARING
@@ -117,25 +118,21 @@ def check_change(change: RolloutChange) -> None:
     Raises:
         CloudError: a name or a value is not valid, or nothing is asked for.
     """
-    if not isinstance(change, UpgradeArgs):
-        edited(Spec(), change, cluster=_NO_CLUSTER)
-
-
-def edited(spec: Spec, change: ContainerLimits | SharingSettings, *, cluster: str) -> Spec:
-    """Return a document with the change in it; `cluster` is the box's, for app limits.
-
-    Raises:
-        CloudError: a name or a value is not valid.
-    """
-    if isinstance(change, ContainerLimits):
-        return with_limits(spec, change, cluster=cluster)
-    return with_settings(spec, change)
+    match change:
+        case LimitsPatch():
+            with_limits(Spec(), checked_patch(change), cluster=_NO_CLUSTER)
+        case SharingSettings():
+            with_settings(Spec(), change)
+        case UpgradeArgs():
+            pass
+        case _:
+            assert_never(change)
 
 
 def item_names(change: RolloutChange) -> list[str]:
     """Return the names of the items that a change sets; none for an upgrade, which is a command."""
     match change:
-        case ContainerLimits():
+        case LimitsPatch():
             return [f"app_limits/{change.namespace}/{change.app}/{change.container}"]
         case SharingSettings():
             return [item for name, item in _SETTINGS.items() if getattr(change, name) is not None]
@@ -147,13 +144,13 @@ def item_names(change: RolloutChange) -> list[str]:
 
 def good_states(change: RolloutChange) -> frozenset[ItemState]:
     """Return the states of an item that count as success; a pod of forced limits may wait."""
-    forced = isinstance(change, ContainerLimits) and change.force
+    forced = isinstance(change, LimitsPatch) and change.force
     return frozenset({ItemState.APPLIED, ItemState.PENDING} if forced else {ItemState.APPLIED})
 
 
 def subject_of(change: RolloutChange) -> str:
     """Return a text that is the same for two changes of the same thing on a box."""
-    return kind_of(change).value if not isinstance(change, ContainerLimits) else item_names(change)[0]
+    return kind_of(change).value if not isinstance(change, LimitsPatch) else item_names(change)[0]
 
 
 def _settings_words(change: SharingSettings) -> str:
@@ -169,7 +166,7 @@ def _settings_words(change: SharingSettings) -> str:
     return listed(found)
 
 
-def _permissions(change: ContainerLimits) -> list[str]:
+def _permissions(change: LimitsPatch) -> list[str]:
     """Return in words what a person has allowed for new limits."""
     allowed = {
         phrase("at once where possible"): change.live,
@@ -179,18 +176,27 @@ def _permissions(change: ContainerLimits) -> list[str]:
     return [words for words, is_so in allowed.items() if is_so]
 
 
+def _amounts_words(container: str, change: LimitsPatch) -> str:
+    """Return new limits in words; an amount that is not named stays as it is on each box."""
+    memory, core = change.memory_units, change.core
+    if memory == 0 and not core:
+        return phrase("limits %(container)s: none", container=container)
+    if memory is None and core is None:
+        return phrase("limits %(container)s: memory and core as they are", container=container)
+    units = phrase_n("%(num)d unit", "%(num)d units", memory or 0)
+    if memory is None:
+        return phrase("limits %(container)s: core %(core)s, memory as it is", container=container, core=core)
+    if core is None:
+        return phrase("limits %(container)s: %(units)s, core as it is", container=container, units=units)
+    return phrase("limits %(container)s: %(units)s, core %(core)s", container=container, units=units, core=core)
+
+
 def words_of(change: RolloutChange) -> str:
     """Return a change in words, as `limits default/asr main: 10 units, core 1`."""
     match change:
-        case ContainerLimits():
+        case LimitsPatch():
             whole = f"{change.namespace}/{change.app} {change.container}"
-            if not (change.memory_units or change.core):
-                return phrase("limits %(container)s: none", container=whole)
-            units = phrase_n("%(num)d unit", "%(num)d units", change.memory_units)
-            what = phrase(
-                "limits %(container)s: %(units)s, core %(core)s", container=whole, units=units, core=change.core
-            )
-            return listed([what, *_permissions(change)])
+            return listed([_amounts_words(whole, change), *_permissions(change)])
         case SharingSettings():
             return phrase("sharing %(settings)s", settings=_settings_words(change))
         case UpgradeArgs():

@@ -7,17 +7,15 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from edgegpu_cloud.fleet.limits.apps import is_pod_of
 from edgegpu_cloud.fleet.limits.report_words import report_words
-from edgegpu_cloud.fleet.specs import ContainerLimits, desired_items
+from edgegpu_cloud.fleet.specs import desired_items
 from edgegpu_cloud.fleet.views import current_reports
 from edgegpu_cloud.phrases import joined, phrase
 from edgegpu_cloud.result_codes import reported
 from edgegpu_cloud.rollouts.changes import RolloutChange, item_names
 from edgegpu_cloud.rollouts.rules import BoxApplied, BoxFailed, BoxRejected, BoxSkipped
-from edgegpu_core.model import CORE_PER_CARD
 from edgegpu_sync.messages.spec import SINGLE_ITEMS, AnyItem, AppLimits, Item, Spec, item_name
-from edgegpu_sync.messages.telemetry import Inventory, PodAlloc
+from edgegpu_sync.messages.telemetry import Inventory
 from edgegpu_sync.messages.uplink import ItemReport, ItemState
 
 Json = dict[str, Any]
@@ -121,21 +119,6 @@ def present_settings(inventory: Inventory | None, names: Collection[str]) -> dic
         "unit_size": {"mib": inventory.unit_mib},
     }
     return {name: {"rev": 0, **values[name]} for name in names}
-
-
-def present_limits(pods: Collection[PodAlloc], change: ContainerLimits) -> tuple[int, int] | None:
-    """Return units and core that the container holds in each of the app's pods; None where they are not known.
-
-    A container with a whole card, or with several, holds more than its limits say, and one without a share is not seen.
-    """
-    found = set()
-    for pod in pods:
-        if is_pod_of(pod, change.namespace, change.app):
-            pieces = [piece for piece in pod.pieces if piece.container == change.container]
-            if len(pieces) != 1 or pieces[0].core >= CORE_PER_CARD:
-                return None
-            found.add((pieces[0].memory_units, pieces[0].core))
-    return found.pop() if len(found) == 1 else None
 
 
 def before_of(held: Spec, rev: int, told: Mapping[str, ItemReport], change: RolloutChange, present: Items) -> BoxBefore:

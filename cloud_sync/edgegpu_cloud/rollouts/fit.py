@@ -8,8 +8,9 @@ from typing import Self
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.limits.preview_bars import BarsPreview, CardPlace, bars_preview
 from edgegpu_cloud.fleet.operations.limits_preview import judged_in_clusters
+from edgegpu_cloud.fleet.present.amounts import whole_in
 from edgegpu_cloud.fleet.preview.limits import Preview
-from edgegpu_cloud.fleet.specs import ContainerLimits
+from edgegpu_cloud.fleet.specs import LimitsPatch
 from edgegpu_cloud.fleet.views import PRESENT_S, BoxDetails
 from edgegpu_cloud.store.store import Transaction
 from edgegpu_cloud.store.summaries.box_list import BoxQuery
@@ -83,15 +84,15 @@ class FitCounts:
 
 
 def fits_of(
-    tx: Transaction, query: BoxQuery, devices: Sequence[DeviceId], limits: ContainerLimits, *, now_s: float
+    tx: Transaction, query: BoxQuery, devices: Sequence[DeviceId], limits: LimitsPatch, *, now_s: float
 ) -> dict[DeviceId, PlannedFit]:
     """Return what boxes of a query would make of limits."""
     return judged_in_clusters(tx, query, devices, partial(_fit, limits=limits), now_s=now_s)
 
 
-def _fit(box: BoxDetails, others: Sequence[BoxDetails], limits: ContainerLimits) -> PlannedFit:
+def _fit(box: BoxDetails, others: Sequence[BoxDetails], limits: LimitsPatch) -> PlannedFit:
     try:
-        bars: BarsPreview = bars_preview(box, others, limits)
+        bars: BarsPreview = bars_preview(box, others, whole_in(limits, box, others))
     except CloudError as error:
         return PlannedFit(preview=None, text=error.text, remedy=error.remedy)
     return PlannedFit(preview=bars.preview, places=bars.places, missing=bars.missing)

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from edgegpu_cloud.fleet.specs import ContainerLimits
+from edgegpu_cloud.fleet.specs import LimitsPatch
 from edgegpu_cloud.rollouts.fit import PlannedFit, fits_of
 from edgegpu_cloud.store.rollouts.planned import PlannedRow, PlanQuery
 from edgegpu_cloud.store.store import Transaction
@@ -39,7 +39,7 @@ class _Step:
 
 
 def judged_part(
-    tx: Transaction, plan: PlanQuery, limits: ContainerLimits, *, after: str, limit: int, now_s: float
+    tx: Transaction, plan: PlanQuery, limits: LimitsPatch, *, after: str, limit: int, now_s: float
 ) -> JudgedPart:
     """Return the boxes after a name with what they would make of limits: so many that `limit` boxes are loaded.
 

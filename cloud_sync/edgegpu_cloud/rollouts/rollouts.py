@@ -17,7 +17,8 @@ from edgegpu_cloud.fleet.limits.containers import common_container
 from edgegpu_cloud.fleet.names import find_box
 from edgegpu_cloud.fleet.operations.box_set import BoxSet
 from edgegpu_cloud.fleet.operations.seen_boxes import difference_words
-from edgegpu_cloud.fleet.specs import ContainerLimits
+from edgegpu_cloud.fleet.present.steps import LimitsSteps
+from edgegpu_cloud.fleet.specs import LimitsPatch
 from edgegpu_cloud.phrases import joined, phrase
 from edgegpu_cloud.rollouts import rules
 from edgegpu_cloud.rollouts.changes import (
@@ -39,7 +40,17 @@ from edgegpu_cloud.rollouts.strategy import (
     strategy_json,
     wave_sizes,
 )
-from edgegpu_cloud.rollouts.targets import PlannedBox, RolloutTargets, boxes_at, seen_of, targets_of, with_fits
+from edgegpu_cloud.rollouts.targets import (
+    PlannedBox,
+    RolloutTargets,
+    boxes_at,
+    check_free,
+    check_number,
+    seen_of,
+    steps_of,
+    targets_of,
+    with_fits,
+)
 from edgegpu_cloud.rollouts.views import RolloutView, rollout_view
 from edgegpu_cloud.store.notes import CHANGES
 from edgegpu_cloud.store.records import Json
@@ -91,7 +102,8 @@ class RolloutPlan:
     """What a rollout would do: all its waves, of its boxes those that were asked for; `notes` are for people.
 
     `seen`: the set of all its boxes as they were seen (`BoxSet.text`), for `Rollouts.start`. Of a cluster of which one
-    box is taken it has all: which one is taken changes with who is online.
+    box is taken it has all: which one is taken changes with who is online. `steps`: of limits, from which to which they
+    lead on all boxes; None where that was not asked, and of other changes.
     """
 
     words: str
@@ -99,6 +111,7 @@ class RolloutPlan:
     boxes: int
     notes: Sequence[str]
     seen: str
+    steps: LimitsSteps | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +134,11 @@ class _Planned:
     plan: RolloutPlan
     change: RolloutChange
     targets: RolloutTargets
+
+    def with_steps(self, tx: Transaction) -> "_Planned":
+        """Return a plan with what its limits make of what its boxes have."""
+        steps = steps_of(tx, self.targets, self.change)
+        return replace(self, plan=replace(self.plan, steps=steps))
 
 
 class Rollouts:
@@ -166,7 +184,8 @@ class Rollouts:
 
     def _judged(self, request: RolloutRequest, part: range) -> _Planned:
         with self._store.read() as tx:
-            return self._planned(tx, request, lambda _: [part], now_s=self._clock(), judged=True)
+            found = self._planned(tx, request, lambda _: [part], now_s=self._clock(), judged=True)
+            return found if part.start else found.with_steps(tx)
 
     def outline(self, request: RolloutRequest) -> RolloutPlan:
         """Return the waves of a rollout as they would be now, with the first boxes of each, but of some waves alone.
@@ -206,7 +225,8 @@ class Rollouts:
         now_s = self._clock()
         with self._store.read() as tx:
             found = self._planned(tx, request, _heads if outlined else lambda _: [], now_s=now_s)
-            if not isinstance(found.change, ContainerLimits):
+            found = found.with_steps(tx) if outlined else found
+            if not isinstance(found.change, LimitsPatch):
                 part = JudgedPart(boxes=(), next="")
             else:
                 begin = after(found.plan)
@@ -278,8 +298,8 @@ class Rollouts:
                 seen_change=seen_change,
             )
             number, boxes = tx.rollouts.add(rollout, targets.plan)
-            _check_number(boxes, expect_boxes)
-            _check_free(tx, subject_of(change), number)
+            check_number(boxes, expect_boxes)
+            check_free(tx, subject_of(change), number)
             tx.rollouts.divide(number, wave_sizes(boxes, request.strategy))
             after: Json = {"kind": rollout.kind, "change": audited_args(rollout.change), "boxes": boxes}
             self._audit(tx, AuditKind.ROLLOUT_STARTED, number, AuditedChange({}, after))
@@ -451,14 +471,14 @@ def _with_container(tx: Transaction, change: RolloutChange, targets: RolloutTarg
     Raises:
         CloudError: several are.
     """
-    if not isinstance(change, ContainerLimits) or change.container:
+    if not isinstance(change, LimitsPatch) or change.container:
         return change
     return replace(change, container=common_container(tx, targets.plan.boxes, change.namespace, change.app))
 
 
 def _check(request: RolloutRequest) -> None:
     change = request.change
-    if isinstance(change, ContainerLimits) and not change.container:
+    if isinstance(change, LimitsPatch) and not change.container:
         change = replace(change, container=change.app)  # any name that is valid where the app's is
     check_change(change)
     check_strategy(request.strategy)
@@ -466,25 +486,4 @@ def _check(request: RolloutRequest) -> None:
         text = phrase("cannot return an upgrade: boxes take no older version of the agent")
         raise CloudError(
             text, remedy=phrase("let it stop or pause at failures; a box whose new agent is not well goes back")
-        )
-
-
-def _check_number(boxes: int, expected: int | None) -> None:
-    if expected is not None and expected != boxes:
-        text = phrase(
-            "cannot start the rollout: it concerns %(num)s boxes by now, not %(expect_boxes)s",
-            num=boxes,
-            expect_boxes=expected,
-        )
-        raise ConflictError(text, remedy=phrase("look at its waves again, then decide"))
-
-
-def _check_free(tx: Transaction, subject: str, number: int) -> None:
-    if found := tx.rollouts.active_beside(number, subject):
-        other, name = found
-        text = phrase(
-            "cannot start the rollout: rollout %(number)s changes the same on %(name)s", number=other, name=name
-        )
-        raise ConflictError(
-            text, remedy=phrase("wait for its end, or `edgegpu-cloud rollouts abort %(number)s`", number=other)
         )

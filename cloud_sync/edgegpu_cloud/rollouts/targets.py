@@ -4,11 +4,12 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NoReturn, Protocol
 
-from edgegpu_cloud.errors import CloudError, NotFoundError
-from edgegpu_cloud.fleet.listing import BoxFilter, query_of
+from edgegpu_cloud.errors import CloudError, ConflictError, NotFoundError
+from edgegpu_cloud.fleet.listing import AT_ONCE, BoxFilter, query_of
 from edgegpu_cloud.fleet.names import find_box
+from edgegpu_cloud.fleet.present.steps import LimitsSteps, limits_steps
 from edgegpu_cloud.fleet.selectors import BoxSelector
-from edgegpu_cloud.fleet.specs import ContainerLimits
+from edgegpu_cloud.fleet.specs import LimitsPatch
 from edgegpu_cloud.phrases import listed, phrase, phrase_n
 from edgegpu_cloud.rollouts.changes import RolloutChange
 from edgegpu_cloud.rollouts.fit import PlannedFit, fits_of
@@ -78,7 +79,7 @@ def targets_of(tx: Transaction, wanted: BoxSelection, scope: BoxSelector, *, now
     """
     query = _query(tx, wanted, scope, now_s=now_s)
     first = {name: find_box(tx, name, scope).device for name in wanted.first}
-    once = isinstance(wanted.change, ContainerLimits)
+    once = isinstance(wanted.change, LimitsPatch)
     devices = tuple(dict.fromkeys(first.values()))
     plan = PlanQuery(boxes=replace(query, askable=True), first=devices, one_of_each_cluster=once)
     found, all_of_them = tx.list.number(plan.boxes), tx.list.number(query)
@@ -117,10 +118,19 @@ def with_fits(
     tx: Transaction, targets: RolloutTargets, boxes: Sequence[PlannedBox], change: RolloutChange, *, now_s: float
 ) -> list[PlannedBox]:
     """Return boxes of a rollout, each with what it would make of its limits; of another change as they are."""
-    if not isinstance(change, ContainerLimits):
+    if not isinstance(change, LimitsPatch):
         return list(boxes)
     fits = fits_of(tx, targets.plan.boxes, [box.device for box in boxes], change, now_s=now_s)
     return [replace(box, fit=fits.get(box.device)) for box in boxes]
+
+
+def steps_of(tx: Transaction, targets: RolloutTargets, change: RolloutChange) -> LimitsSteps | None:
+    """Return from which limits to which a rollout leads on all its boxes; None for another change."""
+    if not isinstance(change, LimitsPatch):
+        return None
+    parts = (range(at, at + AT_ONCE) for at in range(0, targets.boxes, AT_ONCE))
+    devices = ([row.device for row in tx.rollout_plans.part(targets.plan, [part])] for part in parts)
+    return limits_steps(tx, devices, change, boxes=targets.boxes)
 
 
 def seen_of(tx: Transaction, devices: Iterable[DeviceId], scope: Sequence[LabelTerm]) -> Collection[DeviceId]:
@@ -183,3 +193,26 @@ def _none(all_of_them: int, wanted: BoxSelection) -> NoReturn:
     if wanted.selector:
         text = phrase("cannot find a box by %(selector)r: none has these labels", selector=wanted.selector)
     raise NotFoundError(text, remedy=phrase("`edgegpu-cloud boxes -o wide` shows labels"))
+
+
+def check_number(boxes: int, expected: int | None) -> None:
+    """Refuse a rollout of another number of boxes than the person has seen."""
+    if expected is not None and expected != boxes:
+        text = phrase(
+            "cannot start the rollout: it concerns %(num)s boxes by now, not %(expect_boxes)s",
+            num=boxes,
+            expect_boxes=expected,
+        )
+        raise ConflictError(text, remedy=phrase("look at its waves again, then decide"))
+
+
+def check_free(tx: Transaction, subject: str, number: int) -> None:
+    """Refuse a rollout beside another one that changes the same on one of its boxes."""
+    if found := tx.rollouts.active_beside(number, subject):
+        other, name = found
+        text = phrase(
+            "cannot start the rollout: rollout %(number)s changes the same on %(name)s", number=other, name=name
+        )
+        raise ConflictError(
+            text, remedy=phrase("wait for its end, or `edgegpu-cloud rollouts abort %(number)s`", number=other)
+        )

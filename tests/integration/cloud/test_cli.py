@@ -239,7 +239,7 @@ def test_a_typo_is_told_at_once_and_what_can_be_inferred_is_done(cloud: Cloud) -
         assert (item["container"], item["core"]) == ("main", 1)
 
         live.box.verdict = lambda _: Settlement.rejected("PRECHECK", "there is no Deployment default/ars")
-        done = cloud.run("limits", "set", "typist", "ars", "--memory", "5")
+        done = cloud.run("limits", "set", "typist", "ars", "--memory", "5", "--core", "1")
         assert done.code == 1
         assert "almost so called: default/asr" in done.err
         fix = "edgegpu-cloud limits forget typist default/ars --container ars"
@@ -248,7 +248,7 @@ def test_a_typo_is_told_at_once_and_what_can_be_inferred_is_done(cloud: Cloud) -
         assert f"Fix: ask for something else, or take it back: {fix}" in cloud.ok("box", "typist").out
         assert (cloud.box("typist")["problems"], cloud.box("typist")["waiting"]) == (1, 0)
         live.box.verdict = lambda _: Settlement.applied()
-        cloud.ok("limits", "set", "typist", "ars", "--container", "main", "--memory", "5", "--wait")
+        cloud.ok("limits", "set", "typist", "ars", "--container", "main", "--memory", "5", "--core", "1", "--wait")
         wait_for(lambda: cloud.box("typist")["problems"] == 0, what="the request with the wrong name is gone")
         assert len(cloud.ok("limits", "show", "typist", "--json").json) == 2
 
@@ -275,7 +275,7 @@ def test_limits_are_set_on_all_boxes_with_a_label(cloud: Cloud) -> None:
         words = ("limits", "set", "-l", "wing=new", "asr", "--memory")
         done = cloud.run(*words, "61", "--preview")
         assert done.code == 1
-        table = done.out.partition("to change these boxes")[0].splitlines()
+        table = done.out.partition("units/core on all boxes")[0].splitlines()
         assert [line.split()[:2] for line in table[1:]] == [["east", "does"]]
         rooms = cloud.ok(*words, "60", "--preview", "--json").json
         assert [(one["box"], one["answer"]) for one in rooms] == [("east", "fits")], "they are one cluster"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 CLUSTERS, WITH_AGENT = 1_100, 50
-WORDS = ("limits", "set", "-l", "site=hall", "asr", "--memory", "4")
+WORDS = ("limits", "set", "-l", "site=hall", "asr", "--memory", "4", "--core", "1")
 
 
 def boxes() -> Iterator[ClusterBox]:

@@ -10,7 +10,7 @@ from kits.rolloutbed import QUICK, SPREAD, RolloutBed
 
 from edgegpu_cloud.errors import ConflictError, ForbiddenError, NotFoundError
 from edgegpu_cloud.fleet.access import Access, read_scope
-from edgegpu_cloud.fleet.specs import ContainerLimits, SharingSettings
+from edgegpu_cloud.fleet.specs import ContainerLimits, LimitsPatch, SharingSettings
 from edgegpu_cloud.rollouts.rollouts import RolloutRequest, Rollouts
 from edgegpu_cloud.rollouts.strategy import FailurePolicy, Gate, OfflinePolicy
 from edgegpu_cloud.store.people.records import Role
@@ -103,6 +103,55 @@ def test_an_operator_who_changes_a_box_before_the_return_keeps_the_change(bed: R
     one = next(box for box in bed.rollouts.boxes(number) if box.name == "box-1")
     assert (one.state, bed.book(1).values["policy"]) == (B.NOT_RETURNED, "best-fit")
     assert "somebody else has changed it" in one.message
+
+
+ASR = "app_limits/default/asr/main"
+
+
+def test_a_rollout_of_memory_keeps_the_core_of_each_box(bed: RolloutBed) -> None:
+    names = ("box-1", "box-10", "box-11", "box-12")
+    for name, amounts in zip(names, ((12, 10), (12, 10), (4, 20)), strict=False):
+        bed.fleet.set_limits(name, asr(*amounts))
+    bed.until(lambda: bed.fleet.box("box-11").applied_rev == 1)
+    change = LimitsPatch(namespace="default", app="asr", container="main", memory_units=10)
+    steps = bed.rollouts.preview(RolloutRequest(change=change, boxes=names)).steps
+    assert steps is not None
+    assert steps.lines() == [
+        "12/10 -> 10/10 on 2 boxes",
+        "4/20 -> 10/20 on 1 box",
+        "?/? -> refused, for want of what it has on 1 box",
+    ]
+
+    strategy = replace(QUICK, canary=4, gate=Gate(success_percent=50), on_failure=FailurePolicy.STOP)
+    number = bed.start(strategy, change, boxes=names)
+    bed.to_the_end(number)
+
+    books = {name: bed.books[bed.fleet.box(name).device].values.get(ASR) for name in names}
+    assert books == {"box-1": (10, 10), "box-10": (10, 10), "box-11": (10, 20), "box-12": None}
+    states = bed.states(number)
+    assert states == {"box-1": B.APPLIED, "box-10": B.APPLIED, "box-11": B.APPLIED, "box-12": B.REJECTED}
+    message = next(one.message for one in bed.rollouts.boxes(number) if one.name == "box-12")
+    assert "what it has there of core is not known" in message
+    assert bed.rollouts.show(number).words == "limits default/asr main: 10 units, core as it is"
+
+
+def test_another_try_of_a_rollout_keeps_the_core_that_the_first_has_kept(bed: RolloutBed) -> None:
+    bed.fleet.set_limits("box-1", asr(12, 10))
+    device = bed.fleet.box("box-1").device
+    bed.until(lambda: bed.fleet.box("box-1").applied_rev == 1)
+    bed.books[device].fails = True
+    change = LimitsPatch(namespace="default", app="asr", container="main", memory_units=10)
+    number = bed.start(replace(QUICK, retries=2, retry_after_s=1), change, boxes=["box-1"])
+    bed.until(lambda: bed.rollouts.boxes(number)[0].attempts > 1)
+    bed.books[device].fails = False
+
+    bed.to_the_end(number)
+
+    assert (bed.states(number)["box-1"], bed.books[device].values[ASR]) == (B.APPLIED, (10, 10))
+
+
+def asr(units: int, core: int) -> ContainerLimits:
+    return ContainerLimits(namespace="default", app="asr", container="main", memory_units=units, core=core)
 
 
 def test_an_offline_box_joins_when_it_is_back(bed: RolloutBed) -> None:

@@ -110,7 +110,7 @@ def test_a_change_that_the_running_pods_follow_is_told() -> None:
     here = box(cards=(card("0", excluded=True),), pods=HELD)
     live = ask(here, units=2, live=True)
     assert (live.pods, live.answer, live.live, live.not_live) == (PodChange.HELD, FitResult.FITS, True, "")
-    assert live.words().startswith("at once, without a new pod: 2 units, core 1\n  note: ")
+    assert live.words().startswith("at once, without a new pod: 2 units, core 1\n  now 8 units, core 1\n  note: ")
     anew = ask(here, units=2)
     assert (anew.pods, anew.answer, anew.live, anew.not_live) == (PodChange.NEW, FitResult.NEVER, True, "")
     assert "  with --live at once: no pod is made anew" in anew.words().splitlines()

@@ -17,7 +17,7 @@ from edgegpu_cloud.fleet.limits.changes import LimitsRevision, ReplacedLimits
 from edgegpu_cloud.fleet.limits.history import ContainerKey, LimitsHistoryEntry
 from edgegpu_cloud.fleet.limits.requests import RequestedItem
 from edgegpu_cloud.fleet.listing import BoxFilter
-from edgegpu_cloud.fleet.specs import ContainerLimits, SharingSettings
+from edgegpu_cloud.fleet.specs import LimitsPatch, SharingSettings
 from edgegpu_cloud.fleet.views import BoxDetails, BoxView, CommandView
 from edgegpu_cloud.store.records import Alarm, AuditFilter, BoxEvent
 from edgegpu_sync.ids import CommandId
@@ -28,6 +28,7 @@ _COMMAND, _EVENT, _CHANGE = TypeAdapter(CommandView), TypeAdapter(BoxEvent), Typ
 _REQUEST, _HISTORY = TypeAdapter(RequestedItem), TypeAdapter(list[LimitsHistoryEntry])
 _AUDIT, _REPLACED = TypeAdapter(AuditView), TypeAdapter(ReplacedLimits)
 _MOST_NAMES = 100
+_AMOUNTS = ("memory_units", "core")
 
 
 class RemoteFleet:
@@ -130,15 +131,17 @@ class RemoteFleet:
 
     # limits
 
-    def set_limits(self, device: str, limits: ContainerLimits, *, expect_rev: int | None = None) -> LimitsRevision:
+    def set_limits(self, device: str, limits: LimitsPatch, *, expect_rev: int | None = None) -> LimitsRevision:
         """Set the limits of one container of an app; an older console does not say whose limits they replace."""
-        body = {name: getattr(limits, name) for name in ("memory_units", "core", "force", "interrupt", "on_drift")}
+        amounts = {name: value for name in _AMOUNTS if (value := getattr(limits, name)) is not None}
+        body = amounts | {name: getattr(limits, name) for name in ("force", "interrupt", "on_drift")}
         if limits.live:
             body["live"] = True  # an older console knows no such field
         if expect_rev is not None:
             body["seen_rev"] = expect_rev  # nor this one, and refuses it
         path = _limits_path(device, (limits.namespace, limits.app, limits.container))
-        answer = self._client.send("PUT", path, body)
+        verb = "PUT" if len(amounts) == len(_AMOUNTS) else "PATCH"  # an older console knows no PATCH, and says so
+        answer = self._client.send(verb, path, body)
         if (one := answer.get("replaced")) is None:
             return LimitsRevision(int(answer["revision"]), None)
         theirs = {"by": one["requested_by"], "at_s": one["requested_at_s"], "limits": one["limits"]}

@@ -13,7 +13,7 @@ from edgegpu_cloud.fleet.operations.box_set import BoxSet
 from edgegpu_cloud.fleet.operations.limits_preview import LimitsPreviewPage
 from edgegpu_cloud.fleet.operations.operations import REMEDY, OperationBoxPage, OperationBoxView, OperationView
 from edgegpu_cloud.fleet.operations.sharing_preview import SharingPreviewPage
-from edgegpu_cloud.fleet.specs import ContainerLimits, SharingSettings
+from edgegpu_cloud.fleet.specs import LimitsPatch, SharingSettings
 from edgegpu_cloud.store.operations.records import BoxOutcome, OperationKind
 from edgegpu_cloud.store.records import Json
 
@@ -35,17 +35,19 @@ class RemoteOperations:
     ) -> OperationView:
         """Store a change of the boxes of a filter there, of those that are expected if any are."""
         seen = {} if expect is None else {"expect": expect.text}
-        body = {"change": {"kind": kind.value, **args}, **_boxes(where), **seen}
+        named = {name: value for name, value in args.items() if value is not None}
+        body = {"change": {"kind": kind.value, **named}, **_boxes(where), **seen}
         return _view(self._client.send("POST", "/operations", body))
 
     def preview_limits(
-        self, limits: ContainerLimits, where: BoxFilter, *, after: str = "", limit: int = 50
+        self, limits: LimitsPatch, where: BoxFilter, *, after: str = "", limit: int = 50
     ) -> LimitsPreviewPage:
         """Return what boxes of a filter would make of limits now, by name, those after `after`."""
-        found = self._previewed({"kind": OperationKind.LIMITS.value, **asdict(limits)}, where, after, limit)
-        amounts = {"need_units": limits.memory_units, "need_core": limits.core}
-        boxes = [{**one, "preview": one["preview"] and {**one["preview"], **amounts}} for one in found["items"]]
-        return read_as(_PREVIEWS, {"container": found["container"], "boxes": boxes, **_end(found)})
+        named = {name: value for name, value in asdict(limits).items() if value is not None}
+        found = self._previewed({"kind": OperationKind.LIMITS.value, **named}, where, after, limit)
+        boxes = [{**one, "preview": one["preview"] and with_needs(one["preview"], limits)} for one in found["items"]]
+        whole = {"container": found["container"], "boxes": boxes, "steps": found.get("steps"), **_end(found)}
+        return read_as(_PREVIEWS, whole)
 
     def preview_sharing(
         self, settings: SharingSettings, where: BoxFilter, *, after: str = "", limit: int = 50
@@ -90,6 +92,12 @@ class RemoteOperations:
     def cancel(self, id_: str) -> OperationView:
         """Take out the boxes for which nothing is stored yet; what is stored goes on."""
         return _view(self._client.send("POST", f"{_path(id_)}/cancel"))
+
+
+def with_needs(preview: Json, limits: LimitsPatch) -> Json:
+    """Return a preview of the API with what is judged; an older console does not say it, and takes whole limits."""
+    after = preview.get("after") or {"memory_units": limits.memory_units, "core": limits.core}
+    return {**preview, "need_units": after["memory_units"], "need_core": after["core"]}
 
 
 def _last(found: Json) -> str:

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 from pydantic import TypeAdapter
 
 from edgegpu_cloud.cli.remote.client import ApiClient, read_as
+from edgegpu_cloud.cli.remote.operations import with_needs
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.following import follow
 from edgegpu_cloud.fleet.operations.box_set import BoxSet
-from edgegpu_cloud.fleet.specs import ContainerLimits
+from edgegpu_cloud.fleet.specs import LimitsPatch
 from edgegpu_cloud.rollouts.changes import Json, RolloutChange, change_json, kind_of
 from edgegpu_cloud.rollouts.rollouts import RolloutPlan, RolloutRequest
 from edgegpu_cloud.rollouts.strategy import strategy_json
@@ -80,17 +81,21 @@ class RemoteRollouts:
 
 def _with_amounts(plan: Json, change: RolloutChange) -> Json:
     """Return a plan whose previews have the amounts that they are of, which the API leaves out."""
-    if isinstance(change, ContainerLimits):
-        fits = (box["fit"] for wave in plan["waves"] for box in wave["boxes"] if box["fit"])
-        for preview in filter(None, (fit["preview"] for fit in fits)):
-            preview |= {"need_units": change.memory_units, "need_core": change.core}
+    if isinstance(change, LimitsPatch):
+        for fit in (box["fit"] for wave in plan["waves"] for box in wave["boxes"] if box["fit"]):
+            fit["preview"] = fit["preview"] and with_needs(fit["preview"], change)
     return plan
+
+
+def _named(change: Json) -> Json:
+    """Return a change without what it does not name: an older console knows no null there."""
+    return {name: value for name, value in change.items() if value is not None}
 
 
 def _body(request: RolloutRequest) -> dict[str, object]:
     whole = not request.boxes and not request.selector
     return {
-        "change": {"kind": kind_of(request.change).value, **change_json(request.change)},
+        "change": {"kind": kind_of(request.change).value, **_named(change_json(request.change))},
         "boxes": list(request.boxes),
         "labels": request.selector,
         "all": whole,

@@ -24,7 +24,7 @@ from edgegpu_cloud.cli.arguments import (
     expected_by,
     seen_box_of,
 )
-from edgegpu_cloud.cli.box_selection import RefusedBox, chosen, end_by, print_token, tried
+from edgegpu_cloud.cli.box_selection import RefusedBox, chosen, end_by, tried
 from edgegpu_cloud.cli.common import (
     DEFAULT,
     EXIT_FAILED,
@@ -39,6 +39,7 @@ from edgegpu_cloud.cli.common import (
     reporting,
 )
 from edgegpu_cloud.cli.requests.limits_history import HISTORY_HELP, history
+from edgegpu_cloud.cli.requests.limits_preview import previews_of, print_preview, print_previews
 from edgegpu_cloud.cli.requests.limits_target import (
     LimitsTarget,
     box_and_others,
@@ -60,24 +61,22 @@ from edgegpu_cloud.cli.requests.settlements import (
     times_document,
     words,
 )
-from edgegpu_cloud.errors import CloudError, ConflictError, NotFoundError
+from edgegpu_cloud.errors import ConflictError, NotFoundError
 from edgegpu_cloud.fleet.limits.requests import RequestedItem
 from edgegpu_cloud.fleet.listing import BoxFilter
+from edgegpu_cloud.fleet.present.amounts import whole_in
 from edgegpu_cloud.fleet.preview.limits import Preview, preview
-from edgegpu_cloud.fleet.preview.live import PodChange
-from edgegpu_cloud.fleet.specs import ContainerLimits
+from edgegpu_cloud.fleet.specs import LimitsPatch
 from edgegpu_cloud.fleet.views import BoxView
 from edgegpu_cloud.store.operations.records import OperationKind
 from edgegpu_sync.messages.spec import AppLimits, OnDrift, item_name
 from edgegpu_sync.messages.uplink import ItemState
 
-_PREVIEWED = 200
-"""Boxes whose preview one request asks for."""
-
 app = command_group("Set, show and forget the limits of apps.")
 
 SET_HELP = """\
-Set the limits of one container of an app on the cluster of a box. --memory 0 takes them away.
+Set the limits of one container of an app on the cluster of a box. --memory 0 takes them away. Of --memory and --core
+what is not given stays as it is on each box; a box where that is not known is refused.
 
 The box decides: it changes nothing where the new limits do not fit, and says why. Without --wait its answer is printed
 where it comes at once, so a wrong name is told. The same limits once more are tried once more.
@@ -97,6 +96,8 @@ Examples:
 --container is needed only where the app has several that are known to use cards, or none yet and its container is not
 called like the app.
 --preview changes nothing: what would come of it by what the box has reported last. Exit status 1 where it does not fit.
+With -l it also counts from which limits to which they lead, on all boxes: 12/10 -> 10/10 is 12 units and core 10, then
+10 units.
 It prints a token last, with --json on stderr: --expect TOKEN sets the limits where nobody has set these limits since it
 was shown. One box is refused then, with who has set what; of those of -l each such box is REFUSED, and where some have
 joined or left since, nothing is changed, and they are named. Without --expect the last one to set limits wins, and is
@@ -111,8 +112,9 @@ Pending), 1 Rejected, Failed, Unsupported, or it waits for GPU sharing, 3 not en
 limits that another person had set before}, with --preview {"answer": "fits", "fits_after_stop" or
 "never_fits", "text", "need_units", "need_core", "replicas", "cards": [...], "notes": [TEXT], "as_of_s", "pods": "new",
 "held" (they stay, with other memory at once) or "none" (they hold just that), "live": whether --live needs no new pod,
-"not_live": why it does}. With -l it prints what `operations show --json` prints, of all boxes, and with --preview a
-list.
+"not_live": why it does, "before": {"memory_units", "core"}, what the app has now, null where that is not known}; what
+is judged is "need_units" and "need_core". With -l it prints what `operations show --json` prints, of all boxes, and
+with --preview a list.
 """
 SHOW_HELP = """\
 Show the limits that were requested on a box, and what became of them; with -l SELECTOR of all boxes with these labels.
@@ -147,7 +149,17 @@ WordsArgument = Annotated[
 ForgetOption = Annotated[
     str | None, typer.Option("--container", metavar="NAME", help="Which of its containers  [default: all of them]")
 ]
-MemoryOption = Annotated[int, typer.Option("--memory", metavar="UNITS", min=0, max=1_000_000, help="Units of memory.")]
+MemoryOption = Annotated[
+    int | None,
+    typer.Option(
+        "--memory",
+        metavar="UNITS",
+        min=0,
+        max=1_000_000,
+        help="Units of memory.  [default: as it is on each box]",
+        show_default=False,
+    ),
+]
 CoreOption = Annotated[
     int | None,
     typer.Option(
@@ -155,7 +167,7 @@ CoreOption = Annotated[
         metavar="HUNDREDTHS",
         min=0,
         max=6_400,
-        help="Hundredths of a card.  [default: 1; 0 with --memory 0]",
+        help="Hundredths of a card.  [default: as it is on each box; 0 with --memory 0]",
         show_default=False,
     ),
 ]
@@ -176,7 +188,7 @@ NowOption = Annotated[bool, typer.Option("--preview", help="Also say what would 
 def set_(  # noqa: PLR0913  (one for each option)
     words: WordsArgument,
     *,
-    memory: MemoryOption,
+    memory: MemoryOption = None,
     core: CoreOption = None,
     folder: FolderOption = DEFAULT,
     selector: SelectorOption = "",
@@ -196,12 +208,12 @@ def set_(  # noqa: PLR0913  (one for each option)
     expected = expected_by(expect, selector=selector, preview=show_preview) if selector else None
     seen = None if selector else seen_box_of(expect, preview=show_preview)
     name, namespace, app_ = _names(words, selector)
-    limits = ContainerLimits(
+    limits = LimitsPatch(
         namespace=namespace,
         app=app_,
         container=container or "",
         memory_units=memory,
-        core=(1 if memory else 0) if core is None else core,
+        core=core,
         force=force,
         interrupt=interrupt,
         live=live,
@@ -211,15 +223,14 @@ def set_(  # noqa: PLR0913  (one for each option)
         if selector:
             where = BoxFilter(selector=selector, askable=True, one_of_each_cluster=True)
             if show_preview:
-                _print_previews(*_previews(cloud, limits, where), as_json=json, many=True)
+                print_previews(previews_of(cloud, limits, where), as_json=json)
             else:
                 args = asdict(limits)
                 operate(cloud, where, OperationKind.LIMITS, args, expect=expected, wait_s=wait_s, as_json=json)
             return
         target = target_of(cloud, cloud.fleet.box(name))
         if show_preview:
-            one = (target.name, _previewed(target, limits, container))
-            _print_previews([one], _seen(target).token, as_json=json, many=False)
+            print_preview(_previewed(target, limits, container), _seen(target).token, as_json=json)
         else:
             asked = _requested(cloud, target, _meant(target, limits, container), seen)
             follow_one(cloud, asked, _SCREENS, wait_s=wait_s, as_json=json)
@@ -233,60 +244,16 @@ def _names(words: Sequence[str], selector: str) -> tuple[str, str, str]:
     return "" if selector else words[0], *app_of(words[-1])
 
 
-def _meant(target: LimitsTarget, limits: ContainerLimits, container: str | None) -> ContainerLimits:
+def _meant(target: LimitsTarget, limits: LimitsPatch, container: str | None) -> LimitsPatch:
     """Return the limits with the container that is meant on this box."""
     found = replace(limits, container=container_of(target, limits.namespace, limits.app, container))
     say_if_unknown(target, limits.namespace, limits.app)
     return found
 
 
-# preview
-
-
-def _previewed(target: LimitsTarget, limits: ContainerLimits, container: str | None) -> Preview:
-    return preview(target.details, target.others, _meant(target, limits, container))
-
-
-def _previews(
-    cloud: Cloud, limits: ContainerLimits, where: BoxFilter
-) -> tuple[Sequence[tuple[str, Preview | RefusedBox]], str]:
-    """Return what each box of a filter would make of limits, by name, and the token of these boxes.
-
-    The controller finds the boxes, page by page.
-    """
-    found, after, seen = list[tuple[str, Preview | RefusedBox]](), "", ""
-    while True:
-        page = cloud.operations.preview_limits(limits, where, after=after, limit=_PREVIEWED)
-        for one in page.boxes:
-            refused = RefusedBox(one.name, CloudError(one.text, remedy=one.remedy))
-            found.append((one.name, refused if one.preview is None else one.preview))
-        limits, after, seen = replace(limits, container=page.container), page.next, seen or page.seen
-        if not after:
-            return found, seen
-
-
-def _print_previews(
-    found: Sequence[tuple[str, Preview | RefusedBox]], token: str, *, as_json: bool, many: bool
-) -> None:
-    """Print previews with the token of what was shown, and exit with their status; `many`: of boxes by labels."""
-    if as_json:
-        document = [one.document if isinstance(one, RefusedBox) else {"box": box, **asdict(one)} for box, one in found]
-        print_json(document if many else found[0][1])
-    elif many:
-        print_table(("BOX", "PREVIEW", "WHY"), [(box, *_verdict(one)) for box, one in found])
-    else:
-        typer.echo("\n".join(one.words() for _, one in found if isinstance(one, Preview)))
-    print_token(token, as_json=as_json, many=many)
-    if not all(isinstance(one, Preview) and one.fits for _, one in found):
-        raise typer.Exit(EXIT_FAILED)
-
-
-def _verdict(one: Preview | RefusedBox) -> tuple[str, str]:
-    if isinstance(one, RefusedBox):
-        return "unknown", one.error.text
-    head, _, need = one.words().partition("\n")[0].partition(":")
-    why = (one.text if one.pods is PodChange.NEW else "") or need.strip()
-    return head, "; ".join(filter(None, (why, one.live_words())))
+def _previewed(target: LimitsTarget, limits: LimitsPatch, container: str | None) -> Preview:
+    wanted = _meant(target, limits, container)
+    return preview(target.details, target.others, whole_in(wanted, target.details, target.others))
 
 
 # set
@@ -303,7 +270,7 @@ def _check_target(target: LimitsTarget, seen: SeenBox | None) -> None:
         raise ConflictError(text, remedy="look at the preview again, then decide")
 
 
-def _requested(cloud: Cloud, target: LimitsTarget, mine: ContainerLimits, seen: SeenBox | None) -> Request:
+def _requested(cloud: Cloud, target: LimitsTarget, mine: LimitsPatch, seen: SeenBox | None) -> Request:
     _check_target(target, seen)
     device = target.details.box.device
     done = cloud.fleet.set_limits(device, mine, expect_rev=None if seen is None else seen.rev)

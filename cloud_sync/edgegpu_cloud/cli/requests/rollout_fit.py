@@ -7,6 +7,7 @@ import typer
 from edgegpu_base.cli.output import counted
 from edgegpu_cloud.cli.common import ago, print_table
 from edgegpu_cloud.fleet.limits.preview_bars import CardPlace
+from edgegpu_cloud.fleet.present.steps import LimitsSteps
 from edgegpu_cloud.rollouts.fit import OLD_S, FitCounts, PlannedFit
 from edgegpu_cloud.rollouts.targets import PlannedBox
 from edgegpu_core.limits.outcome import CardShortage
@@ -39,6 +40,14 @@ def print_fits(boxes: Sequence[PlannedBox], *, of: int, now_s: float) -> None:
     rows = [(name, _words(fit, now_s)) for name, fit in judged.values() if not fit.fits or fit.is_old(now_s)]
     if rows:
         print_table(("BOX", "WHY"), rows)
+
+
+def print_steps(steps: LimitsSteps | None) -> None:
+    """Print from which limits to which a change leads, and on how many boxes; an older server does not say it."""
+    if steps is not None:
+        typer.echo("units/core on all boxes:")
+        for line in steps.lines():
+            typer.echo(f"  {line}")
 
 
 def _words(fit: PlannedFit, now_s: float) -> str:

@@ -38,11 +38,11 @@ from edgegpu_cloud.cli.requests.limits import (
     InterruptOption,
     MemoryOption,
 )
-from edgegpu_cloud.cli.requests.rollout_fit import print_fits
+from edgegpu_cloud.cli.requests.rollout_fit import print_fits, print_steps
 from edgegpu_cloud.cli.requests.rollout_options import OPTIONS_HELP, Asked, with_rollout_options
 from edgegpu_cloud.cli.requests.sharing import ExcludeOption, IsolationOption, PolicyOption, UnitOption
 from edgegpu_cloud.fleet.operations.box_set import BoxSet
-from edgegpu_cloud.fleet.specs import ContainerLimits, SharingSettings
+from edgegpu_cloud.fleet.specs import LimitsPatch, SharingSettings
 from edgegpu_cloud.numbers import LARGEST
 from edgegpu_cloud.rollouts.changes import RolloutChange
 from edgegpu_cloud.rollouts.rollouts import RolloutPlan, RolloutRequest
@@ -58,10 +58,13 @@ _EXITS = """\
 --preview shows the waves and starts nothing. --wait follows it to its end, for at most --timeout.
 Exit status: 0 started, 1 refused. With --wait: 0 DONE and no box has failed, 1 another end, 3 not ended in that time.
 --json prints {"number", "words", "state", "reason", "wave", "waves": [{"name", "boxes", "states"}], "states", ...};
-with --preview {"words", "boxes", "waves": [{"name", "size", "boxes": [...]}], "notes": [TEXT], "seen": TOKEN}.
+with --preview {"words", "boxes", "waves": [{"name", "size", "boxes": [...]}], "notes": [TEXT], "seen": TOKEN,
+"steps": of limits {"steps": [{"before": {"memory_units", "core"}, "after": the same or null where boxes refuse it,
+"boxes"}], "not_asked", "not_judged"}, else null}.
 """
 LIMITS_HELP = f"""\
 Roll out the limits of one container of an app. Of each cluster the box is changed that applies its app limits.
+Of --memory and --core what is not given stays as it is on each box; a box where that is not known refuses it.
 Without --container it is the one that holds shares there; where several do, they are named and nothing is started.
 --preview says on how many boxes they fit, by how old reports, and why not on the others; with --json each box has that
 as "fit". Of a larger rollout the first 10 000 boxes are judged.
@@ -165,7 +168,7 @@ def start_limits(  # noqa: PLR0913  (one for each option)
     app_: AppArgument,
     *,
     request: Asked,
-    memory: MemoryOption,
+    memory: MemoryOption = None,
     core: CoreOption = None,
     container: ContainerOption = None,
     force: ForceOption = False,
@@ -179,12 +182,12 @@ def start_limits(  # noqa: PLR0913  (one for each option)
     """Roll out the limits of one container of an app."""
     wait_s = waiting_s(timeout, wait=wait, default="1h")
     namespace, name = app_of(app_)
-    limits = ContainerLimits(
+    limits = LimitsPatch(
         namespace=namespace,
         app=name,
         container=container or "",
         memory_units=memory,
-        core=(1 if memory else 0) if core is None else core,
+        core=core,
         force=force,
         interrupt=interrupt,
     )
@@ -284,6 +287,7 @@ def _print_plan(plan: RolloutPlan, *, as_json: bool) -> None:
     typer.echo(f"{plan.words}: {counted(plan.boxes, 'box')} in {counted(len(plan.waves), 'wave')}")
     rows = [(wave.name, str(wave.size), _names([box.name for box in wave.boxes], wave.size)) for wave in plan.waves]
     print_table(("WAVE", "BOXES", "WHICH"), rows)
+    print_steps(plan.steps)
     print_fits([box for wave in plan.waves for box in wave.boxes], of=plan.boxes, now_s=time.time())
     for note in plan.notes:
         typer.echo(f"note: {note}")

@@ -17,12 +17,9 @@ from edgegpu_cloud.console.api.conditions import (
 )
 from edgegpu_cloud.console.api.idempotency import MadeOnce, Once
 from edgegpu_cloud.console.api.models.fleet import (
-    ApiCardNumbers,
     ApiDesired,
     ApiLimits,
     ApiLimitsHistoryEntry,
-    ApiLimitsPreview,
-    ApiLimitsPreviewRequest,
     ApiLimitsRequest,
     ApiLimitsRevision,
     ApiPastLimits,
@@ -32,6 +29,13 @@ from edgegpu_cloud.console.api.models.fleet import (
     ApiSharingRequest,
     sharing_settings,
 )
+from edgegpu_cloud.console.api.models.limits import (
+    ApiAmounts,
+    ApiCardNumbers,
+    ApiLimitsPatch,
+    ApiLimitsPreview,
+    ApiLimitsPreviewRequest,
+)
 from edgegpu_cloud.console.api.problems import StaleRevisionError
 from edgegpu_cloud.errors import ConflictError, NotFoundError
 from edgegpu_cloud.fleet.fleet import Fleet
@@ -40,8 +44,9 @@ from edgegpu_cloud.fleet.limits.changes import ReplacedLimits
 from edgegpu_cloud.fleet.limits.history import ContainerKey, LimitsHistoryEntry
 from edgegpu_cloud.fleet.limits.requests import RequestedItem
 from edgegpu_cloud.fleet.listing import BoxFilter
+from edgegpu_cloud.fleet.present.amounts import whole_in
 from edgegpu_cloud.fleet.preview.limits import Preview, preview
-from edgegpu_cloud.fleet.specs import ContainerLimits
+from edgegpu_cloud.fleet.specs import LimitsPatch
 from edgegpu_cloud.fleet.views import BoxDetails
 from edgegpu_cloud.store.records import BoxState
 from edgegpu_sync.messages.spec import AppLimits, OnDrift
@@ -135,20 +140,38 @@ def set_limits(
     once: Once,
 ) -> Response:
     """Set the limits of one container of an app, and say whose they replace. The same limits again are tried again."""
-    limits = ContainerLimits(
-        namespace=namespace,
-        app=app,
-        container=container,
-        memory_units=body.memory_units,
-        core=body.core,
-        force=body.force,
-        interrupt=body.interrupt,
-        live=body.live,
-        on_drift=None if body.on_drift is None else OnDrift(body.on_drift),
-    )
+    wanted = _patch(ContainerKey(namespace, app, container), body)
+    return _set(fleet, box, wanted, seen_rev=body.seen_rev, expected=expected, once=once)
 
+
+@router.patch(_OF_APP, response_model=ApiLimitsRevision)
+def change_limits(
+    box: str,
+    namespace: Part,
+    app: Part,
+    container: Part,
+    body: ApiLimitsPatch,
+    _: ApiOperator,
+    fleet: ApiFleet,
+    expected: ExpectedRevision,
+    once: Once,
+) -> Response:
+    """Change a part of the limits of one container: an amount that is left out stays as it is on the box."""
+    wanted = _patch(ContainerKey(namespace, app, container), body)
+    return _set(fleet, box, wanted, seen_rev=body.seen_rev, expected=expected, once=once)
+
+
+def _patch(key: ContainerKey, body: ApiLimitsRequest | ApiLimitsPatch) -> LimitsPatch:
+    drift = None if body.on_drift is None else OnDrift(body.on_drift)
+    values = body.model_dump(exclude={"seen_rev", "on_drift"})
+    return LimitsPatch(namespace=key.namespace, app=key.app, container=key.container, on_drift=drift, **values)
+
+
+def _set(
+    fleet: Fleet, box: str, limits: LimitsPatch, *, seen_rev: int | None, expected: int | None, once: MadeOnce
+) -> Response:
     def change() -> ApiLimitsRevision:
-        done = fleet.set_limits(box, limits, expect_rev=body.seen_rev, document_rev=expected)
+        done = fleet.set_limits(box, limits, expect_rev=seen_rev, document_rev=expected)
         return ApiLimitsRevision(revision=done.rev, replaced=None if done.replaced is None else _theirs(done.replaced))
 
     return _changed(once, expected, change)
@@ -197,7 +220,8 @@ def _changed(once: MadeOnce, expected: int | None, change: Callable[[], ApiRevis
 def preview_limits(box: str, body: ApiLimitsPreviewRequest, fleet: ApiFleet) -> ApiLimitsPreview:
     """Say whether limits fit, by the last reports of the boxes of the cluster; nothing is changed."""
     details = fleet.details(box)
-    wanted = ContainerLimits(
+    others = _others(fleet, details)
+    wanted = LimitsPatch(
         namespace=body.namespace,
         app=body.app,
         container=body.container,
@@ -205,12 +229,14 @@ def preview_limits(box: str, body: ApiLimitsPreviewRequest, fleet: ApiFleet) -> 
         core=body.core,
         live=body.live,
     )
-    return preview_body(preview(details, _others(fleet, details), wanted))
+    return preview_body(preview(details, others, whole_in(wanted, details, others)))
 
 
 def preview_body(found: Preview) -> ApiLimitsPreview:
     """Return a preview as the API has it."""
     return ApiLimitsPreview(
+        before=ApiAmounts.model_validate(found.before),
+        after=ApiAmounts.model_validate(found.after),
         answer=found.answer.value,
         text=found.text,
         pods=found.pods.value,

@@ -10,7 +10,8 @@ from edgegpu_cloud.console.api.access import ApiOperator, ApiVisitor
 from edgegpu_cloud.console.api.conditions import Cursor, Limit, next_address, page_with
 from edgegpu_cloud.console.api.idempotency import Once
 from edgegpu_cloud.console.api.limits import preview_body
-from edgegpu_cloud.console.api.models.fleet import ApiLimitsPreview, ApiModel, ApiPage, sharing_settings
+from edgegpu_cloud.console.api.models.fleet import ApiModel, ApiPage, sharing_settings
+from edgegpu_cloud.console.api.models.limits import ApiLimitsPreview, ApiLimitsSteps
 from edgegpu_cloud.console.api.models.rollouts import ApiLimitsChange, ApiSharingChange, limits_of
 from edgegpu_cloud.console.api.problems import ApiRequestError
 from edgegpu_cloud.fleet.changes import LONGEST_WAIT_S
@@ -110,6 +111,7 @@ class ApiOperationPreview(ApiPage[ApiBoxPreview]):
         description="In the first part: all boxes as they were seen now, for `expect` when the operation is started; "
         "empty in the others."
     )
+    steps: ApiLimitsSteps | None = Field(description="In the first part, of limits: from which to which on all boxes.")
 
 
 class ApiOperation(ApiModel):
@@ -216,7 +218,8 @@ def preview_operation(
     if isinstance(change, ApiSharingChange):
         page = operations.preview_sharing(sharing_settings(change), _target(body), after=after, limit=limit)
         of_boxes = [_of_settings(one) for one in page.boxes]
-        return ApiOperationPreview(container="", items=of_boxes, next=next_address(request, page.next), seen=page.seen)
+        next_ = next_address(request, page.next)
+        return ApiOperationPreview(container="", items=of_boxes, next=next_, seen=page.seen, steps=None)
     found = operations.preview_limits(limits_of(change), _target(body), after=after, limit=limit)
     items = [
         ApiBoxPreview(
@@ -229,7 +232,8 @@ def preview_operation(
         for one in found.boxes
     ]
     next_ = next_address(request, found.next)
-    return ApiOperationPreview(container=found.container, items=items, next=next_, seen=found.seen)
+    steps = None if found.steps is None else ApiLimitsSteps.model_validate(found.steps)
+    return ApiOperationPreview(container=found.container, items=items, next=next_, seen=found.seen, steps=steps)
 
 
 def _of_settings(one: BoxSharingPreview) -> ApiBoxPreview:

@@ -63,7 +63,7 @@ def preview_rollout(
     """Return the waves of a rollout as they would be now, with a part of its boxes, and whether limits fit there."""
     plan = rollouts.preview(_wanted(body), limit=limit, offset=cursor)
     more = str(cursor + limit) if cursor + limit < plan.boxes else ""
-    values = {name: getattr(plan, name) for name in ("words", "boxes", "waves", "notes", "seen")}
+    values = {name: getattr(plan, name) for name in ("words", "boxes", "waves", "notes", "seen", "steps")}
     return ApiRolloutPlan.model_validate(values | {"next": next_address(request, more)})
 
 

@@ -15,7 +15,7 @@ from edgegpu_cloud.console.visitor import Operator
 from edgegpu_cloud.errors import CloudError, ConflictError
 from edgegpu_cloud.fleet.card_views import BoxCards
 from edgegpu_cloud.fleet.fleet import Fleet
-from edgegpu_cloud.fleet.limits.amounts import MOST_CORE, MOST_UNITS, MemoryMeasure
+from edgegpu_cloud.fleet.limits.amounts import MOST_UNITS, MemoryMeasure, read_core
 from edgegpu_cloud.fleet.limits.apps import apps_of
 from edgegpu_cloud.fleet.limits.editor import MOST_BOXES, EditedBox, LimitsEdit, TypedLimits, edit_limits
 from edgegpu_cloud.fleet.limits.history import ContainerKey
@@ -43,11 +43,15 @@ Words = Annotated[str, Query(max_length=500)]
 
 @dataclass(frozen=True, slots=True)
 class ChosenBox:
-    """A box as the button of the editor names it: its device id, the revision that was seen, and the units there."""
+    """A box as the button of the editor names it: its device id, the revision that was seen, and the amounts there.
+
+    `core` is None where the button names one core for all boxes.
+    """
 
     device: str
     rev: int
     units: int
+    core: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,7 +209,7 @@ class Confirmation:
 
 @dataclass(frozen=True, slots=True)
 class LimitsForm:
-    """What the button of the editor sends: the limits but for the units, which each box has of its own.
+    """What the button of the editor sends: the limits of the first box; each box has amounts of its own.
 
     `typed`: the amount as it was typed, and the other boxes.
     """
@@ -234,7 +238,7 @@ def _form(  # noqa: PLR0913  (one for each field)
     *,
     key: Annotated[ContainerKey, Depends(_key)],
     box: Annotated[list[str] | None, Form()] = None,
-    core: Annotated[int, Form(ge=0, le=MOST_CORE)] = 0,
+    core: Annotated[str, Form(max_length=6)] = "",
     on_drift: Annotated[OnDrift | None, Form()] = None,
     force: Annotated[str, Form(max_length=8)] = "",
     interrupt: Annotated[str, Form(max_length=8)] = "",
@@ -247,12 +251,13 @@ def _form(  # noqa: PLR0913  (one for each field)
         raise CloudError(
             phrase("cannot set limits: no box is named, or too many"), remedy=phrase("open the editor again")
         )
+    chosen = [replace(one, core=read_core(core)) if one.core is None else one for one in chosen]
     limits = ContainerLimits(
         namespace=key.namespace,
         app=key.app,
         container=key.container,
         memory_units=chosen[0].units,
-        core=core,
+        core=chosen[0].core or 0,
         force=bool(force),
         interrupt=bool(interrupt),
         live=bool(live),
@@ -260,8 +265,8 @@ def _form(  # noqa: PLR0913  (one for each field)
     )
     typed = replace(
         amount,
-        memory=amount.memory or str(limits.memory_units),
-        core=str(core),
+        memory=amount.memory or ("" if core else str(limits.memory_units)),
+        core=core,
         force=limits.force,
         interrupt=limits.interrupt,
         live=limits.live,
@@ -304,13 +309,15 @@ def _start(operations: Operations, form: LimitsForm) -> str:
     Raises:
         CloudError: the number of boxes was not typed, or as `Operations.start`.
     """
-    amount = form.limits.memory_units
+    amounts = {"memory_units": form.limits.memory_units, "core": form.limits.core}
+    each = [(one, {"memory_units": one.units, "core": one.core}) for one in form.boxes]
+    common = {name: value for name, value in amounts.items() if all(mine[name] == value for _, mine in each)}
     own = {
-        _device(one): BoxArgs(args={} if one.units == amount else {"memory_units": one.units}, seen_rev=one.rev)
-        for one in form.boxes
+        _device(one): BoxArgs(args={name: mine[name] for name in mine if name not in common}, seen_rev=one.rev)
+        for one, mine in each
     }
     check_typed(form.confirmed.number, len(own))
-    args = asdict(form.limits)
+    args = asdict(form.limits) | dict.fromkeys(amounts) | common
     view = operations.start(
         OperationKind.LIMITS, args, devices=own.keys(), own=own, key=form.confirmed.once, expect=BoxSet.of(own.keys())
     )
@@ -331,17 +338,18 @@ def _no_boxes() -> CloudError:
 
 
 def _chosen(text: str) -> ChosenBox:
-    """Read `DEVICE:REV:UNITS`.
+    """Read `DEVICE:REV:UNITS:CORE`, or `DEVICE:REV:UNITS`, where the form has a core for all boxes.
 
     Raises:
         CloudError: it is none.
     """
     device, _, rest = text.partition(":")
-    rev, _, units = rest.partition(":")
+    rev, _, rest = rest.partition(":")
+    units, _, core = rest.partition(":")
     numbers = is_number(rev, digits=_REV_DIGITS) and is_number(units, digits=len(str(MOST_UNITS)))
     if not numbers or len(text) > _LONGEST_BOX or int(units) > MOST_UNITS or int(rev) > _LARGEST_REV:
         raise _no_boxes()
-    return ChosenBox(device, int(rev), int(units))
+    return ChosenBox(device, int(rev), int(units), read_core(core) if core else None)
 
 
 @router.post("/boxes/{device}/limits/{namespace}/{app}/{container}/forget")

@@ -1,7 +1,7 @@
 """GPU sharing on one box: taken on and off, and how its cards are shared, with a preview of each change."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Form, Path, Query, Request
@@ -100,8 +100,8 @@ def _now(details: BoxDetails) -> Mapping[str, Any]:
     }
 
 
-def _settings(details: BoxDetails, typed: TypedSharing) -> SharingSettings | None:
-    """Return what differs from the present values; None where nothing does.
+def _settings(details: BoxDetails, typed: TypedSharing, items: Sequence[str] = ()) -> SharingSettings | None:
+    """Return what differs from the present values, of some items or all; None where nothing does.
 
     Raises:
         CloudError: a value that no box takes.
@@ -115,6 +115,8 @@ def _settings(details: BoxDetails, typed: TypedSharing) -> SharingSettings | Non
         unit_mib=unit if unit != now["unit_mib"] else None,
         isolation=typed.isolation if typed.isolation and typed.isolation != now["isolation"] else None,
     )
+    if items:
+        settings = replace(settings, **{field: None for field, name in _NAMES.items() if name not in items})
     if settings == SharingSettings():
         return None
     check_settings(details, settings)
@@ -151,11 +153,12 @@ def set_sharing(  # noqa: PLR0913  (one for each field)
     exclude: Annotated[list[str] | None, Form(max_length=64)] = None,
     unit_mib: Annotated[str, Form(max_length=12)] = "",
     isolation: Annotated[str, Form(max_length=20)] = "",
+    items: Annotated[str, Form(max_length=100)] = "",
 ) -> Response:
     """Request other settings of a box's sharing, as they were previewed; what was typed is kept where that fails."""
     details, typed = fleet.details(device), TypedSharing(policy, exclude or [], unit_mib, isolation)
     try:
-        _request_settings(fleet, details, typed, rev)
+        _request_settings(fleet, details, typed, rev, items=items.split())
     except ForbiddenError:
         raise
     except CloudError as error:
@@ -165,8 +168,12 @@ def set_sharing(  # noqa: PLR0913  (one for each field)
     return RedirectResponse(f"/boxes/{details.box.device}#requests", 303)
 
 
-def _request_settings(fleet: Fleet, details: BoxDetails, typed: TypedSharing, rev: int) -> None:
-    """Request what differs from the present values.
+def _request_settings(
+    fleet: Fleet, details: BoxDetails, typed: TypedSharing, rev: int, *, items: Sequence[str]
+) -> None:
+    """Request what differs from the present values, of the items that the preview has named; none: of all.
+
+    What it has not named may differ by now, as the box was changed on the spot: it stays as it is there.
 
     Raises:
         ConflictError: the box's settings are not those of the revision that was previewed.
@@ -182,7 +189,7 @@ def _request_settings(fleet: Fleet, details: BoxDetails, typed: TypedSharing, re
         raise ConflictError(
             text, remedy=phrase("what you typed is kept: look at the new preview, then request it again")
         )
-    settings = _settings(details, typed)
+    settings = _settings(details, typed, items)
     if settings is None:
         raise CloudError(
             phrase("cannot set sharing on %(name)s: nothing is changed", name=name),

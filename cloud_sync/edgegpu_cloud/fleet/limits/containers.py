@@ -39,7 +39,7 @@ def common_container(tx: Transaction, query: BoxQuery, namespace: str, app: str)
     """
     check_app(namespace, app, app)
     held: dict[str, set[str]] = defaultdict(set)
-    for part in _parts(tx, query, _names_in_reports(namespace, app), requested=False):
+    for part in holders_in_parts(tx, query, namespace, app):
         latest = tx.boxes.latest([one.device for one in part], [TopicKind.ALLOC])
         for one in part:
             if (said := latest.get((one.device, TopicKind.ALLOC))) is not None:
@@ -50,6 +50,11 @@ def common_container(tx: Transaction, query: BoxQuery, namespace: str, app: str)
     if len(found) > 1:
         raise _several(found, namespace, app)
     return meant_container(found, namespace, app)
+
+
+def holders_in_parts(tx: Transaction, query: BoxQuery, namespace: str, app: str) -> Iterator[Sequence[AppHolder]]:
+    """Yield the boxes of a query's clusters on which pods hold shares that may be an app's, `AT_ONCE` at a time."""
+    return _parts(tx, query, _names_in_reports(namespace, app), requested=False)
 
 
 def _parts(

@@ -12,9 +12,10 @@ from edgegpu_cloud.fleet.limits.history import ContainerKey
 from edgegpu_cloud.fleet.limits.preview_bars import BarsPreview, bars_preview
 from edgegpu_cloud.fleet.limits.targets import ClusterTarget, cluster_target
 from edgegpu_cloud.fleet.listing import BoxFilter, PageOrder
+from edgegpu_cloud.fleet.present.amounts import whole_in
 from edgegpu_cloud.fleet.preview.live import PodChange
 from edgegpu_cloud.fleet.reports import read_latest
-from edgegpu_cloud.fleet.specs import ContainerLimits, check_app
+from edgegpu_cloud.fleet.specs import ContainerLimits, LimitsPatch, check_app
 from edgegpu_cloud.phrases import phrase
 from edgegpu_cloud.store.records import BoxState
 from edgegpu_sync.messages.spec import OnDrift
@@ -29,7 +30,10 @@ _DEFAULT_UNIT_MIB = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TypedLimits:
-    """New limits as they were typed. `also`: a label selector of more boxes. Empty amounts: those that are set now."""
+    """New limits as they were typed. `also`: a label selector of more boxes.
+
+    An empty amount stays as it is on each box; where both are empty the editor begins with those of the first box.
+    """
 
     memory: str = ""
     measure: str = MemoryMeasure.UNITS
@@ -110,8 +114,8 @@ def edit_limits(fleet: Fleet, device: str, key: ContainerKey, typed: TypedLimits
     typed = _filled(typed, cell)
     problem: CloudError | None = None
     try:
-        read_memory(typed.memory, typed.measure, unit_mib_of(first))
-        read_core(typed.core)
+        _amount(typed, first)
+        _core(typed)
         _drift(typed.on_drift)
     except CloudError as error:
         problem = error
@@ -143,14 +147,14 @@ def _cell(target: ClusterTarget, key: ContainerKey) -> MatrixCell | None:
 
 
 def _filled(typed: TypedLimits, cell: MatrixCell | None) -> TypedLimits:
-    """Return what was typed, with the present amounts where nothing was."""
+    """Return what was typed, with the present amounts where neither was, as far as they are known."""
     now = cell.amounts if cell is not None else None
     asked = cell.requested if cell is not None else None
-    opened = not typed.memory
+    opened = not typed.memory and not typed.core
     return TypedLimits(
-        memory=typed.memory or str(now.memory_units if now else 1),
+        memory=str(now.memory_units) if opened and now is not None else typed.memory,
         measure=typed.measure,
-        core=typed.core or str(now.core if now else 1),
+        core=str(now.core) if opened and now is not None else typed.core,
         force=typed.force,
         interrupt=typed.interrupt,
         live=typed.live or (opened and asked is not None and asked.live),
@@ -190,22 +194,36 @@ def _drift(text: str) -> OnDrift:
         raise CloudError(phrase("cannot set what is done on drift to %(text)r", text=text), remedy=remedy) from None
 
 
+def _amount(typed: TypedLimits, target: ClusterTarget) -> MemoryAmount | None:
+    """Return the memory that was typed, in a box's units; None: none was."""
+    return read_memory(typed.memory, typed.measure, unit_mib_of(target)) if typed.memory.strip() else None
+
+
+def _core(typed: TypedLimits) -> int | None:
+    return read_core(typed.core) if typed.core.strip() else None
+
+
 def _edited(target: ClusterTarget, key: ContainerKey, typed: TypedLimits, problem: CloudError | None) -> EditedBox:
     cell = _cell(target, key)
     if problem is not None:
         return EditedBox(target=target, cell=cell, limits=None, amount=None, bars=None, problem=None)
-    amount = read_memory(typed.memory, typed.measure, unit_mib_of(target))
-    limits = ContainerLimits(
+    amount = _amount(typed, target)
+    wanted = LimitsPatch(
         namespace=key.namespace,
         app=key.app,
         container=key.container,
-        memory_units=amount.units,
-        core=read_core(typed.core),
+        memory_units=amount.units if amount is not None else None,
+        core=_core(typed),
         force=typed.force,
         interrupt=typed.interrupt,
         live=typed.live,
         on_drift=_drift(typed.on_drift),
     )
+    try:
+        limits = whole_in(wanted, target.asked, target.others)
+    except CloudError as error:
+        return EditedBox(target=target, cell=cell, limits=None, amount=None, bars=None, problem=error)
+    amount = amount or MemoryAmount(limits.memory_units, unit_mib_of(target))
     try:
         bars = bars_preview(target.asked, target.others, limits)
     except CloudError as error:

@@ -3,18 +3,20 @@
 from edgegpu_cloud.fleet.audit.entries import Author
 from edgegpu_cloud.fleet.changes import set_spec
 from edgegpu_cloud.fleet.limits.changes import LimitsRevision, check_unchanged, replaced_limits
-from edgegpu_cloud.fleet.limits.history import ContainerKey
 from edgegpu_cloud.fleet.names import refused_names
-from edgegpu_cloud.fleet.specs import ContainerLimits, with_limits, without_refused
+from edgegpu_cloud.fleet.present.amounts import key_of, whole_limits
+from edgegpu_cloud.fleet.present.stored import held_on, present_by
+from edgegpu_cloud.fleet.specs import ContainerLimits, LimitsPatch, with_limits, without_refused
 from edgegpu_cloud.store.records import BoxRecord
 from edgegpu_cloud.store.store import Transaction
 from edgegpu_sync.messages.spec import Spec
+from edgegpu_sync.topics import TopicKind
 
 
 def set_limits(
     tx: Transaction,
     box: BoxRecord,
-    limits: ContainerLimits,
+    limits: LimitsPatch,
     who: Author,
     *,
     cluster: str,
@@ -26,12 +28,22 @@ def set_limits(
     `cluster` is the one that the box has reported.
     """
     refused = refused_names(tx, box)
-    key = ContainerKey(limits.namespace, limits.app, limits.container)
+    key = key_of(limits)
     if expect_rev is not None:
         check_unchanged(tx, box, key, expect_rev)
 
     def edit(spec: Spec) -> Spec:
-        return without_refused(with_limits(spec, limits, cluster=cluster), limits, refused)
+        wanted = _whole(tx, box, spec, limits, cluster=cluster)
+        return without_refused(with_limits(spec, wanted, cluster=cluster), limits, refused)
 
     rev = set_spec(tx, box, edit, who, expect_rev=document_rev)
     return LimitsRevision(rev, replaced_limits(tx, box, key, rev))
+
+
+def _whole(tx: Transaction, box: BoxRecord, spec: Spec, limits: LimitsPatch, *, cluster: str) -> ContainerLimits:
+    if isinstance(limits, ContainerLimits):
+        return limits
+    key = key_of(limits)
+    latest = {kind: one for (_, kind), one in tx.boxes.latest([box.device], [TopicKind.REPORTED]).items()}
+    held = held_on(tx, [box.device], key).get(box.device)
+    return whole_limits(limits, present_by(spec, latest, cluster, key, held), box=box.name)

@@ -11,14 +11,15 @@ from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.audit.entries import Author
 from edgegpu_cloud.fleet.changes import LONGEST_WAIT_S, check_size
 from edgegpu_cloud.fleet.limits.changes import check_unchanged, check_unchanged_by_others
-from edgegpu_cloud.fleet.limits.history import ContainerKey
 from edgegpu_cloud.fleet.names import CLUSTER_KINDS, check_holder, cluster_in, refused_in
 from edgegpu_cloud.fleet.operations.batches import BoxBatch
+from edgegpu_cloud.fleet.present.amounts import UNKNOWN, checked_patch, key_of, whole_limits
+from edgegpu_cloud.fleet.present.stored import held_on, present_by
 from edgegpu_cloud.fleet.preview.sharing import check_told
 from edgegpu_cloud.fleet.reports import LatestMessages
 from edgegpu_cloud.fleet.specs import (
     ANY_CLUSTER,
-    ContainerLimits,
+    LimitsPatch,
     SharingSettings,
     check_app,
     with_limits,
@@ -54,7 +55,7 @@ class _WaitArgs(BaseModel):
 
 
 _MODELS: Mapping[OperationKind, TypeAdapter[Any]] = {
-    OperationKind.LIMITS: TypeAdapter(ContainerLimits),
+    OperationKind.LIMITS: TypeAdapter(LimitsPatch),
     OperationKind.SHARING: TypeAdapter(SharingSettings),
     OperationKind.INSTALL: TypeAdapter(_WaitArgs),
     OperationKind.UNINSTALL: TypeAdapter(_WaitArgs),
@@ -65,7 +66,7 @@ _MODELS: Mapping[OperationKind, TypeAdapter[Any]] = {
 def checked_args(kind: OperationKind, args: Json) -> Json:
     """Return the arguments of an operation as they are stored, defaults included.
 
-    `limits` has the fields of `ContainerLimits`, `sharing` those of `SharingSettings`, `command` op, args and wait_s,
+    `limits` has the fields of `LimitsPatch`, `sharing` those of `SharingSettings`, `command` op, args and wait_s,
     `install` and `uninstall` wait_s.
 
     Raises:
@@ -79,9 +80,9 @@ def checked_args(kind: OperationKind, args: Json) -> Json:
             remedy=phrase("correct its arguments"),
         ) from error
     match read:
-        case ContainerLimits():
+        case LimitsPatch():
             check_app(read.namespace, read.app, read.container)
-            with_limits(Spec(), read, cluster=ANY_CLUSTER)
+            with_limits(Spec(), checked_patch(read), cluster=ANY_CLUSTER)
         case SharingSettings():
             with_settings(Spec(), read)
         case _CommandArgs():
@@ -163,9 +164,9 @@ def _change(batch: BoxBatch, operation: Operation, rows: Sequence[OperationBox])
 
 
 def _limits(
-    batch: BoxBatch, limits: ContainerLimits, rows: Mapping[DeviceId, OperationBox], *, seen_change: int | None
+    batch: BoxBatch, limits: LimitsPatch, rows: Mapping[DeviceId, OperationBox], *, seen_change: int | None
 ) -> None:
-    key = ContainerKey(limits.namespace, limits.app, limits.container)
+    key = key_of(limits)
     said: dict[DeviceId, LatestMessages] = {device: {} for device in batch.boxes}
     for (device, kind), one in batch.tx.boxes.latest(list(batch.boxes), CLUSTER_KINDS).items():
         said[device] = {**said[device], kind: one}
@@ -176,6 +177,8 @@ def _limits(
         except CloudError as error:
             batch.refused[device] = error
     holders = batch.tx.list.holders(sorted(set(clusters.values())))
+    named = limits.memory_units is not None and limits.core is not None
+    held = {} if named else held_on(batch.tx, list(clusters), key)
     since: Mapping[DeviceId, int] = {}
     if seen_change is not None:
         since = batch.tx.boxes.first_revisions_after(list(batch.boxes), seen_change)
@@ -189,8 +192,9 @@ def _limits(
         if row.seen_rev is not None:
             check_unchanged(batch.tx, box, key, row.seen_rev)
         check_unchanged_by_others(batch.tx, box, key, since=since, by=batch.who.by)
-        wanted = with_limits(spec, replace(limits, **row.args), cluster=cluster)
-        return without_refused(wanted, limits, refused_in(said[box.device]))
+        present = UNKNOWN if named else present_by(spec, said[box.device], cluster, key, held.get(box.device))
+        wanted = whole_limits(replace(limits, **row.args), present, box=box.name)
+        return without_refused(with_limits(spec, wanted, cluster=cluster), limits, refused_in(said[box.device]))
 
     batch.edit(edit)
 

@@ -7,8 +7,10 @@ from typing import TypeVar
 
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.details import box_details
+from edgegpu_cloud.fleet.present.amounts import whole_in
+from edgegpu_cloud.fleet.present.steps import LimitsSteps, steps_of_query
 from edgegpu_cloud.fleet.preview.limits import Preview, preview
-from edgegpu_cloud.fleet.specs import ContainerLimits
+from edgegpu_cloud.fleet.specs import LimitsPatch
 from edgegpu_cloud.fleet.views import BoxDetails
 from edgegpu_cloud.store.records import BoxState
 from edgegpu_cloud.store.store import Transaction
@@ -47,22 +49,25 @@ class LimitsPreviewPage:
     """Boxes by name with what they would make of limits, and `after` for the next page; empty where there is none.
 
     `container`: the one that is meant. `seen`: of the first page, all boxes as they were seen (`BoxSet.text`), for
-    `Operations.start`.
+    `Operations.start`. `steps`: of the first page, from which limits to which they lead on all boxes.
     """
 
     container: str
     boxes: Sequence[BoxLimitsPreview]
     next: str
     seen: str = ""
+    steps: LimitsSteps | None = None
 
 
 def limits_preview_page(
-    tx: Transaction, query: BoxQuery, limits: ContainerLimits, *, after: str, limit: int, now_s: float
+    tx: Transaction, query: BoxQuery, limits: LimitsPatch, *, after: str, limit: int, now_s: float
 ) -> LimitsPreviewPage:
     """Return a page of the boxes of a query with what each would make of limits, by the last reports."""
     devices, more = tx.list.device_page(query, after=after, limit=limit)
     judged = judged_in_clusters(tx, query, devices, partial(_judged, limits=limits), now_s=now_s)
-    return LimitsPreviewPage(container=limits.container, boxes=[judged[device] for device in devices], next=more)
+    steps = None if after else steps_of_query(tx, query, limits)
+    boxes = [judged[device] for device in devices]
+    return LimitsPreviewPage(container=limits.container, boxes=boxes, next=more, steps=steps)
 
 
 def judged_in_clusters(
@@ -129,10 +134,10 @@ def _together(clusters: Sequence[_Cluster]) -> Iterator[Sequence[_Cluster]]:
         yield part
 
 
-def _judged(asked: BoxDetails, others: Sequence[BoxDetails], limits: ContainerLimits) -> BoxLimitsPreview:
+def _judged(asked: BoxDetails, others: Sequence[BoxDetails], limits: LimitsPatch) -> BoxLimitsPreview:
     box = asked.box
     try:
-        judged = preview(asked, others, limits)
+        judged = preview(asked, others, whole_in(limits, asked, others))
     except CloudError as error:
         return BoxLimitsPreview(device=box.device, name=box.name, preview=None, text=error.text, remedy=error.remedy)
     return BoxLimitsPreview(device=box.device, name=box.name, preview=judged)

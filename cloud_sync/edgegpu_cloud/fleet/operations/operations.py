@@ -16,7 +16,8 @@ from edgegpu_cloud.fleet.operations.kinds import check_own, checked_args
 from edgegpu_cloud.fleet.operations.limits_preview import LimitsPreviewPage, limits_preview_page
 from edgegpu_cloud.fleet.operations.seen_boxes import difference_words, names_of_some
 from edgegpu_cloud.fleet.operations.sharing_preview import SharingPreviewPage, sharing_preview_page
-from edgegpu_cloud.fleet.specs import ContainerLimits, SharingSettings
+from edgegpu_cloud.fleet.present.steps import LimitsSteps, steps_of_query
+from edgegpu_cloud.fleet.specs import LimitsPatch, SharingSettings
 from edgegpu_cloud.phrases import joined, phrase
 from edgegpu_cloud.store.notes import CHANGES
 from edgegpu_cloud.store.operations.records import (
@@ -161,7 +162,7 @@ class Operations:
             seen_change=seen_change,
         )
 
-    def with_container(self, limits: ContainerLimits, where: BoxFilter) -> ContainerLimits:
+    def with_container(self, limits: LimitsPatch, where: BoxFilter) -> LimitsPatch:
         """Return limits with the container that is meant on all boxes of a filter, where they name none.
 
         Raises:
@@ -170,7 +171,17 @@ class Operations:
         self._access.require(Permission.VIEW)
         return self._limits(limits, self._query(where))
 
-    def _limits(self, limits: ContainerLimits, query: BoxQuery) -> ContainerLimits:
+    def limits_steps(self, limits: LimitsPatch, where: BoxFilter) -> LimitsSteps:
+        """Return from which limits to which new ones lead on the boxes of a filter: those of one container.
+
+        Raises:
+            CloudError: the filter's selector is none.
+        """
+        self._access.require(Permission.VIEW)
+        with self._store.read() as tx:
+            return steps_of_query(tx, self._query(where), limits)
+
+    def _limits(self, limits: LimitsPatch, query: BoxQuery) -> LimitsPatch:
         wanted = checked_args(OperationKind.LIMITS, self._with_container(OperationKind.LIMITS, asdict(limits), query))
         return replace(limits, container=wanted["container"])
 
@@ -231,7 +242,7 @@ class Operations:
         return OperationView(found, tx.operations.counts([id_])[id_])
 
     def preview_limits(
-        self, limits: ContainerLimits, where: BoxFilter, *, after: str = "", limit: int = 50
+        self, limits: LimitsPatch, where: BoxFilter, *, after: str = "", limit: int = 50
     ) -> LimitsPreviewPage:
         """Return what boxes of a filter would make of limits now, by name, those after `after`; nothing is changed.
 

@@ -8,13 +8,15 @@ from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.fleet import Fleet
 from edgegpu_cloud.fleet.limits.targets import ClusterTarget, cluster_target
 from edgegpu_cloud.fleet.listing import BoxFilter, PageOrder
+from edgegpu_cloud.fleet.present.amounts import UNKNOWN, PresentLimits, key_of, present_in, whole_in
 from edgegpu_cloud.fleet.preview.limits import preview
 from edgegpu_cloud.fleet.preview.sharing import check_settings, preview_settings
 from edgegpu_cloud.fleet.reports import read_latest
-from edgegpu_cloud.fleet.specs import ContainerLimits, SharingSettings, desired_items, with_settings
+from edgegpu_cloud.fleet.specs import LimitsPatch, SharingSettings, desired_items, with_settings
 from edgegpu_cloud.fleet.views import BoxDetails
 from edgegpu_cloud.store.summaries.box_list import BoxCounts
 from edgegpu_core.limits.verdict import FitResult
+from edgegpu_core.request import RequestedAmounts
 from edgegpu_sync.messages.spec import Spec
 from edgegpu_sync.messages.telemetry import Inventory
 from edgegpu_sync.topics import TopicKind
@@ -22,7 +24,7 @@ from edgegpu_sync.topics import TopicKind
 SAMPLE = 20
 """Boxes that are judged before an operation begins: the reports of thousands are not loaded for one page."""
 
-Change = ContainerLimits | SharingSettings
+Change = LimitsPatch | SharingSettings
 
 
 class OperationVerdict(StrEnum):
@@ -45,7 +47,8 @@ _OF_FIT = {
 class BoxVerdict:
     """The verdict on one box, and why; `asked` is the box of its cluster that applies limits.
 
-    `unit_mib`: the MiB of a unit there; 0 where it is not known.
+    `unit_mib`: the MiB of a unit there; 0 where it is not known. `before` and `after`: what a container has, and would
+    have; `after` is None where that is not known.
     """
 
     device: str
@@ -54,6 +57,8 @@ class BoxVerdict:
     verdict: OperationVerdict
     text: str
     unit_mib: int
+    before: PresentLimits = UNKNOWN
+    after: RequestedAmounts | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,15 +104,25 @@ def preview_operation(fleet: Fleet, where: BoxFilter, change: Change | None) -> 
     return OperationPreview(counts=counts, sample=found)
 
 
-def _of_limits(device: str, name: str, target: ClusterTarget, limits: ContainerLimits) -> BoxVerdict:
-    asked = target.asked
+def _of_limits(device: str, name: str, target: ClusterTarget, limits: LimitsPatch) -> BoxVerdict:
+    asked, after = target.asked, None
     try:
-        judged = preview(asked, target.others, limits)
+        whole = whole_in(limits, asked, target.others)
+        after = RequestedAmounts(whole.memory_units, whole.core)
+        judged = preview(asked, target.others, whole)
         verdict, text = _OF_FIT[judged.answer], judged.text
     except CloudError as error:
         verdict, text = OperationVerdict.NOT_KNOWN, error.text
-    told = asked.box.name if asked.box.device != device else ""
-    return BoxVerdict(device=device, name=name, asked=told, verdict=verdict, text=text, unit_mib=_unit_mib(asked))
+    return BoxVerdict(
+        device=device,
+        name=name,
+        asked=asked.box.name if asked.box.device != device else "",
+        verdict=verdict,
+        text=text,
+        unit_mib=_unit_mib(asked),
+        before=present_in(asked, target.others, key_of(limits)),
+        after=after,
+    )
 
 
 def _of_settings(details: BoxDetails, settings: SharingSettings) -> BoxVerdict:

@@ -1,13 +1,16 @@
 """The preview of new limits of an app, by the last reports of its cluster's boxes; pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from edgegpu_cloud.fleet.limits.history import ContainerKey
+from edgegpu_cloud.fleet.present.amounts import UNKNOWN, PresentLimits, present_in
 from edgegpu_cloud.fleet.preview.case import Limits, PreviewCase, amounts_held, preview_case
 from edgegpu_cloud.fleet.preview.live import PodChange, pod_change, why_not_live
 from edgegpu_cloud.fleet.views import BoxDetails
 from edgegpu_cloud.phrases import of_sentence, phrase
 from edgegpu_core.limits.verdict import CardNumbers, FitResult, limits_verdict
+from edgegpu_core.request import RequestedAmounts
 from edgegpu_sync.messages.telemetry import PodAlloc
 
 _LAST_WORD = "the box has the last word: selectors, taints, quotas and how the app replaces its pods are known there"
@@ -27,7 +30,7 @@ class Preview:
 
     `answer` and `cards` are the verdict of `edgegpu_core.limits` on new pods; where the pods stay, the limits fit.
     `pods`: whether they stay. `live`: whether the limits take no new pod, if `live` is asked. `not_live`: why they do,
-    where it was asked; else empty.
+    where it was asked; else empty. `before`: what the container has now.
     """
 
     answer: FitResult
@@ -41,6 +44,12 @@ class Preview:
     pods: PodChange = PodChange.NEW
     live: bool = False
     not_live: str = ""
+    before: PresentLimits = UNKNOWN
+
+    @property
+    def after(self) -> RequestedAmounts:
+        """The amounts that are judged."""
+        return RequestedAmounts(self.need_units, self.need_core)
 
     @property
     def fits(self) -> bool:
@@ -63,6 +72,7 @@ class Preview:
         }[self.pods]
         pods = f", {self.replicas} pods" if self.replicas != 1 else ""
         lines = [f"{head}: {_units(self.need_units)}, core {self.need_core}{pods}"]
+        lines += [f"  now {self.before.words()}"] if self.before != UNKNOWN else []
         lines += [f"  {self.text}"] if self.text and self.pods is PodChange.NEW else []
         lines += [f"  {self.live_words()}"] if self.live_words() else []
         for card in self.cards:
@@ -85,7 +95,9 @@ def preview(box: BoxDetails, others: Iterable[BoxDetails], wanted: Limits) -> Pr
     Raises:
         CloudError: the box has not reported its cards yet, or no box accepts such limits.
     """
-    return preview_of(preview_case(box, others, wanted), wanted)
+    boxes = list(others)
+    key = ContainerKey(wanted.namespace, wanted.app, wanted.container)
+    return replace(preview_of(preview_case(box, boxes, wanted), wanted), before=present_in(box, boxes, key))
 
 
 def preview_of(case: PreviewCase, wanted: Limits) -> Preview:

@@ -39,6 +39,7 @@ ENDPOINTS: tuple[tuple[str, str, object, tuple[str, ...]], ...] = (
     ("GET", "/boxes/{box}/desired", None, VIEW),
     ("GET", "/boxes/{box}/limits", None, VIEW),
     ("PUT", "/boxes/{box}/limits/{namespace}/{app}/{container}", FOUR, CHANGE),
+    ("PATCH", "/boxes/{box}/limits/{namespace}/{app}/{container}", {"memory_units": 4}, CHANGE),
     ("GET", "/boxes/{box}/limits/{namespace}/{app}/{container}", None, VIEW),
     ("DELETE", "/boxes/{box}/limits/{namespace}/{app}/{container}", None, CHANGE),
     ("GET", "/boxes/{box}/limits/{namespace}/{app}/{container}/history", None, VIEW),

@@ -149,6 +149,8 @@ def put_real_body(body: dict[str, Any], path: str) -> None:
     for part in (body, body.get("change", {})):
         part |= {name: word for name, word in OF_A_CHANGE.items() if name in part}
         part.pop("exclude", None)
+        if (part is body and path.endswith("/{container}")) or part.get("kind") == "limits":
+            part |= {name: 1 for name in ("memory_units", "core") if part.get(name) is None}  # none is no request
         if "op" in part:
             part["op"] = "doctor.run"
             part.pop("args", None)

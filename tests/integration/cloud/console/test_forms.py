@@ -266,7 +266,7 @@ def test_two_operators_at_one_app_see_each_other_and_neither_overwrites(site: Co
         with site.client("anna") as client:
             page = client.get(f"/boxes/{device}/{ASR}", params={"memory": "5"}).text
             path = f"/boxes/{device}/{ASR}"
-            assert client.post(path, data=fields(page, path) | {"box": f"{device}:0:5"}).status_code == 303
+            assert client.post(path, data=fields(page, path) | {"box": f"{device}:0:5:1"}).status_code == 303
         expect(otto.locator("#outcome")).to_contain_text("5 units (1.25 GiB)", timeout=5_000)
         expect(otto.locator("#history")).to_contain_text("anna", timeout=5_000)
         expect(otto.get_by_label("Memory", exact=True)).to_have_value("7")

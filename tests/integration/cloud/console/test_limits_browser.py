@@ -126,7 +126,7 @@ def test_on_two_boxes_the_number_is_typed_while_they_report_and_the_operation_is
         site.connect(device)
     with browser(url) as context:
         page = context.new_page()
-        page.goto(f"{url}/boxes/{devices[0]}/{ASR}?memory=4&also=site%3Dhall")
+        page.goto(f"{url}/boxes/{devices[0]}/{ASR}?memory=4&core=1&also=site%3Dhall")
         expect(set_button(page)).to_have_text("Set 4 units (1 GiB), core 1 on 2 boxes")
         number = page.get_by_label("Type 2, the number of boxes, to confirm")
         number.press_sequentially("2")
@@ -167,7 +167,7 @@ def test_four_and_twenty_and_twenty_on_two_cards_as_drawn(site: ConsoleSite, url
     site.connect(device)
     with browser(url) as context:
         page = context.new_page()
-        page.goto(f"{url}/boxes/{device}/limits/default/second/main?memory=20")
+        page.goto(f"{url}/boxes/{device}/limits/default/second/main?memory=20&core=1")
         expect(page.get_by_text("Fits on card 1")).to_be_visible()
         bars = page.locator("#preview .bar:not(.core)")
         assert [widths(bar) for bar in bars.all()] == [["0+40", "40+200"], ["0+200"]]

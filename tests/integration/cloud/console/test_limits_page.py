@@ -80,7 +80,7 @@ def test_one_to_ten_is_refused_with_its_numbers_before_the_button(site: ConsoleS
 def test_four_and_twenty_and_twenty_on_two_cards_as_drawn(site: ConsoleSite) -> None:
     pods = {"a": pod("small-0", ("main", "0", 4, 1)), "b": pod("first-0", ("main", "0", 20, 1))}
     device = hall(site, pods=pods)
-    page = site.client().get(f"/boxes/{device}/limits/default/second/main", params={"memory": "20"}).text
+    page = site.client().get(f"/boxes/{device}/limits/default/second/main", params={"memory": "20", "core": "1"}).text
     drawn = re.findall(
         r'aria-label="default/([^"]+)"[^>]*><title>[^<]*</title><rect x="(\d+)" y="2" width="(\d+)"', page
     )
@@ -240,7 +240,7 @@ def test_a_session_that_ends_keeps_what_was_typed(site: ConsoleSite) -> None:
     with site.client("") as client:
         answer = client.post(f"/boxes/{device}/{ASR}", data=hidden(page), headers={"origin": "https://console"})
         assert answer.status_code == 401
-        assert f'name="kept.box" value="{device}:0:3"' in answer.text
+        assert f'name="kept.box" value="{device}:0:3:1"' in answer.text
         live = client.get(f"/boxes/{device}/{ASR}", params={"memory": "3"}, headers={"HX-Request": "true"})
         assert "memory%3D3" in live.headers["hx-redirect"]
     assert fleet(site).box(device).rev == 0
@@ -252,7 +252,7 @@ def test_the_same_on_other_boxes_by_their_labels(site: ConsoleSite) -> None:
         page = client.get(f"/boxes/{one}/{ASR}", params=BOTH).text
         assert button(page) == "Set 2 GiB, core 1 on 2 boxes"
         assert "Type 2, the number of boxes, to confirm" in words(page)
-        assert hidden(page)["box"] == [f"{one}:0:8", f"{two}:0:4"]
+        assert hidden(page)["box"] == [f"{one}:0:8:1", f"{two}:0:4:1"]
         answer = client.post(f"/boxes/{one}/{ASR}", data=hidden(page) | {"number": "2"})
         [view] = site.operations().list()
         assert (answer.status_code, answer.headers["location"]) == (303, f"/operations/{view.operation.id}")
@@ -266,7 +266,7 @@ def test_the_same_on_other_boxes_by_their_labels(site: ConsoleSite) -> None:
     assert "hall-2 4 units" in told
 
 
-BOTH = {"memory": "2", "measure": "GiB", "also": "site=hall"}
+BOTH = {"memory": "2", "measure": "GiB", "core": "1", "also": "site=hall"}
 
 
 def run(site: ConsoleSite) -> None:
@@ -334,9 +334,9 @@ def test_a_box_of_a_cluster_that_another_settles_for_asks_that_one(site: Console
     settler = hall(site, 1, {})
     other = site.add(2, "hall-2")
     site.report(other, reported(box("hall-2"), cluster="c0ffee01", holder=False))
-    page = site.client().get(f"/boxes/{other}/{ASR}", params={"memory": "2"}).text
+    page = site.client().get(f"/boxes/{other}/{ASR}", params=BOTH).text
     assert "hall-1 applies the app limits of this cluster, and is asked." in words(page)
-    assert hidden(page)["box"] == [f"{settler}:0:2"]
+    assert hidden(page)["box"] == [f"{settler}:0:8:1"]
 
 
 def test_the_preview_alone_is_answered_to_htmx(site: ConsoleSite) -> None:
@@ -406,7 +406,7 @@ def test_names_are_those_of_kubernetes(site: ConsoleSite, path: str, status: int
         {"box": "no-such-box:0:1"},
         {"box": "hall-1:7:1"},
         {"box": "hall-1:0:1", "core": "6401"},
-        {"box": "hall-1:0:1", "core": "x"},
+        {"box": "hall-1:0:1:6401"},
         {"box": "hall-1:0:1", "on_drift": "never"},
         {"box": "hall-1:0:1", "also": "a" * 501},
         {"box": ["hall-1:0:1", "hall-2:0:1"], "number": "2"},
@@ -495,6 +495,6 @@ def test_both_languages(site: ConsoleSite) -> None:
 def test_old_numbers_show_their_age_in_the_preview(site: ConsoleSite) -> None:
     device = hall(site, pods={}, cards=(card("0"),))
     site.now_s += 2 * 86_400
-    told = words(site.client().get(f"/boxes/{device}/{ASR}", params={"memory": "2"}).text)
+    told = words(site.client().get(f"/boxes/{device}/{ASR}", params={"memory": "2", "core": "1"}).text)
     assert "By what the box reported 2 days ago." in told
     assert "it gets the limits when it is back" in told

@@ -128,7 +128,7 @@ class TestPreview:
         text = " ".join(re.sub(r"<[^>]+>", " ", page.text).split())
         assert "does not fit 1" in text
         assert "not known 2" in text
-        assert "4 units (1 GiB)" in text
+        assert "2 units, core 1 → 4 units, core 1 (1 GiB)" in text
         assert "Judged by the boxes' last reports" in html.unescape(text)
         assert all(device in page.text for device in devices)
 
@@ -180,7 +180,7 @@ class TestPreview:
         "wrong",
         [
             {"memory": "4.5"},
-            {"memory": ""},
+            {"memory": "", "core": ""},
             {"core": "x"},
             {"app": ""},
             {"app": "kube-system/dns"},

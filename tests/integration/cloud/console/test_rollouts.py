@@ -63,7 +63,7 @@ def test_the_waves_are_previewed_then_started_with_the_number_typed(site: Consol
         ({"what": "sharing", "isolation": "limiter"}, "sharing isolation limiter", {"isolation": "limiter"}),
         (
             {"what": "limits", "app": "asr", "memory": "4", "live": "yes", "interrupt": "yes", "force": "yes"},
-            "4 units, core 1, at once where possible, the app may be stopped, though they do not fit",
+            "4 units, core as it is, at once where possible, the app may be stopped, though they do not fit",
             {"live": True, "interrupt": True, "force": True},
         ),
     ],

@@ -249,41 +249,6 @@ class ApiLimitsRequest(ApiModel):
     )
 
 
-class ApiLimitsPreviewRequest(ApiModel):
-    """Limits whose effect is asked for."""
-
-    namespace: KubeName
-    app: KubeName
-    container: KubeName
-    memory_units: Annotated[int, Field(ge=0, le=MOST_UNITS)]
-    core: Annotated[int, Field(ge=0, le=MOST_CORE)]
-    live: bool = False
-
-
-class ApiCardNumbers(ApiModel):
-    """What a card has free, as a preview counts."""
-
-    node: str
-    card: str
-    free_units: int
-    free_core: int
-    held_by_app_units: int
-
-
-class ApiLimitsPreview(ApiModel):
-    """Whether limits fit, by the boxes' last reports; `as_of_s`: the oldest of them. The box has the last word."""
-
-    answer: str = Field(description="fits, fits_after_stop or never_fits; fits, where the pods stay.")
-    text: str
-    pods: str = Field(description="new: they are made anew. held: they stay, with other memory at once. none: as is.")
-    live: bool = Field(description="Whether the limits take no new pod if `live` is asked.")
-    not_live: str = Field(description="Why they do, where `live` was asked; else empty.")
-    replicas: int
-    cards: list[ApiCardNumbers]
-    notes: list[str]
-    as_of_s: float
-
-
 class ApiRevision(ApiModel):
     """The revision of a box's desired document after a change."""
 

@@ -5,15 +5,13 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StrictBool
 
 from edgegpu_cloud.console.api.models.fleet import (
-    MOST_CORE,
-    MOST_UNITS,
-    ApiLimitsPreview,
     ApiModel,
     ApiSharingRequest,
     KubeName,
 )
+from edgegpu_cloud.console.api.models.limits import ApiLimitsPreview, ApiLimitsSteps, NamedCore, NamedUnits
 from edgegpu_cloud.fleet.operations.box_set import LONGEST_SET, MOST_BOXES
-from edgegpu_cloud.fleet.specs import ContainerLimits
+from edgegpu_cloud.fleet.specs import LimitsPatch
 from edgegpu_cloud.rollouts.strategy import FailurePolicy, OfflinePolicy
 from edgegpu_cloud.store.rollouts.records import RolloutBoxState, RolloutState
 from edgegpu_sync.messages.spec import OnDrift
@@ -23,7 +21,7 @@ BoxName = Annotated[str, Field(min_length=1, max_length=253)]
 
 
 class ApiLimitsChange(ApiModel):
-    """The limits of one container of an app; both amounts 0 take them away."""
+    """The limits of one container of an app; what is left out stays as it is on each box, both 0 take them away."""
 
     kind: Literal["limits"]
     namespace: KubeName
@@ -35,18 +33,18 @@ class ApiLimitsChange(ApiModel):
             description="Empty: the one that is meant on all of the boxes, by their reports; refused if several are.",
         ),
     ] = ""
-    memory_units: Annotated[int, Field(ge=0, le=MOST_UNITS)]
-    core: Annotated[int, Field(ge=0, le=MOST_CORE)]
+    memory_units: NamedUnits = None
+    core: NamedCore = None
     force: StrictBool = Field(default=False, description="Apply what does not fit: the pod then waits Pending.")
     interrupt: StrictBool = Field(default=False, description="The app may be stopped for it.")
     live: StrictBool = Field(default=False, description="Without a new pod where its pods are held and hold enough.")
     on_drift: Literal["report", "enforce"] | None = None
 
 
-def limits_of(body: ApiLimitsChange) -> ContainerLimits:
+def limits_of(body: ApiLimitsChange) -> LimitsPatch:
     """Return the limits that a change asks for."""
     drift = None if body.on_drift is None else OnDrift(body.on_drift)
-    return ContainerLimits(**body.model_dump(exclude={"kind", "on_drift"}), on_drift=drift)
+    return LimitsPatch(**body.model_dump(exclude={"kind", "on_drift"}), on_drift=drift)
 
 
 class ApiSharingChange(ApiSharingRequest):
@@ -188,6 +186,9 @@ class ApiRolloutPlan(ApiModel):
     waves: list[ApiPlannedWave]
     notes: list[str]
     seen: str = Field(description="All its boxes as they were seen now, for `expect` when it is started.")
+    steps: ApiLimitsSteps | None = Field(
+        description="In the first part, of limits: from which to which they lead on all its boxes."
+    )
     next: str | None = Field(description="Where the same request is answered with the next part of the boxes.")
 
 

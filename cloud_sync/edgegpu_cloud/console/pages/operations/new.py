@@ -24,7 +24,8 @@ from edgegpu_cloud.fleet.operations.box_set import LONGEST_SET, BoxSet
 from edgegpu_cloud.fleet.operations.kinds import checked_args
 from edgegpu_cloud.fleet.operations.operations import KEY_MAX, Operations
 from edgegpu_cloud.fleet.operations.preview import SAMPLE, Change, OperationPreview, preview_operation
-from edgegpu_cloud.fleet.specs import ContainerLimits, SharingSettings, read_app
+from edgegpu_cloud.fleet.present.steps import LimitsSteps
+from edgegpu_cloud.fleet.specs import LimitsPatch, SharingSettings, read_app
 from edgegpu_cloud.numbers import is_number
 from edgegpu_cloud.phrases import phrase
 from edgegpu_cloud.store.operations.records import OperationKind
@@ -125,16 +126,18 @@ class _Page:
     def answer(self, form: OperationForm, *, problem: CloudError | None = None) -> Response:
         """Show the form, and where it is filled in its preview with the set of boxes that it is of."""
         plan: OperationPreview | None = None
+        steps: LimitsSteps | None = None
         seen, kind, args = BoxSet.of(()), OperationKind.LIMITS, None
         try:
             kind, where = _kind(form), _where(form)
             seen = self.operations.seen(where)
             if form.filled:
                 args, change = _wanted(kind, form.given)
-                if isinstance(change, ContainerLimits):
+                if isinstance(change, LimitsPatch):
                     change = self.operations.with_container(change, where)
                     args = asdict(change)
                     form = replace(form, given={**form.given, "container": change.container})
+                    steps = self.operations.limits_steps(change, where)
                 plan = preview_operation(self.fleet, where, change)
         except CloudError as error:
             problem = problem or error
@@ -145,6 +148,7 @@ class _Page:
             "args": args,
             "seen": seen,
             "plan": plan if seen.number else None,
+            "steps": steps,
             "key": secrets.token_hex(16),
             "sample": SAMPLE,
             "policies": tuple(policy.value for policy in Policy),
@@ -204,14 +208,16 @@ def _wanted(kind: OperationKind, given: Mapping[str, str]) -> tuple[Json, Change
     return args if kind is OperationKind.LIMITS else checked_args(kind, args), change
 
 
-def _limits(given: Mapping[str, str]) -> ContainerLimits:
+def _limits(given: Mapping[str, str]) -> LimitsPatch:
+    """Return limits as they were typed; an empty amount stays as it is on each box."""
     namespace, app = read_app(given.get("app", ""))
-    return ContainerLimits(
+    memory, core = (given.get(name, "").strip() for name in ("memory", "core"))
+    return LimitsPatch(
         namespace=namespace,
         app=app,
         container=given.get("container", "").strip(),
-        memory_units=read_memory(given.get("memory", ""), MemoryMeasure.UNITS, 0).units,
-        core=read_core(given.get("core", "")),
+        memory_units=read_memory(memory, MemoryMeasure.UNITS, 0).units if memory else None,
+        core=read_core(core) if core else None,
         force=bool(given.get("force")),
         interrupt=bool(given.get("interrupt")),
         live=bool(given.get("live")),

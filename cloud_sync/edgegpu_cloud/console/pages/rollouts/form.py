@@ -11,7 +11,7 @@ from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.limits.amounts import MemoryMeasure, read_core, read_memory
 from edgegpu_cloud.fleet.operations.box_set import MOST_BOXES
 from edgegpu_cloud.fleet.selectors import read_selector
-from edgegpu_cloud.fleet.specs import ContainerLimits, SharingSettings, check_app, read_app
+from edgegpu_cloud.fleet.specs import LimitsPatch, SharingSettings, check_app, read_app
 from edgegpu_cloud.numbers import is_number
 from edgegpu_cloud.phrases import phrase
 from edgegpu_cloud.rollouts.changes import (
@@ -118,7 +118,7 @@ class RolloutForm:
 
     def with_container(self, change: RolloutChange) -> "RolloutForm":
         """Return the form with the container that a change has, if it has one: nobody looks for it again then."""
-        found = change.container if isinstance(change, ContainerLimits) else ""
+        found = change.container if isinstance(change, LimitsPatch) else ""
         return RolloutForm({**self.given, "container": found}) if found else self
 
     def checked(self, name: str, read: Callable[[], T]) -> T | None:
@@ -217,19 +217,25 @@ class RolloutForm:
             self.checked("policy", lambda: check_change(wanted))
         return wanted
 
-    def _limits(self) -> ContainerLimits:
+    def _limits(self) -> LimitsPatch:
+        """Return limits as they were typed; an empty amount stays as it is on each box."""
         app = self.checked("app", self._app) or ("default", "app")
         container = self._text("container")
         if container:
             self.checked("container", lambda: check_app(*app, container))
-        memory = self.checked("memory", lambda: read_memory(self._text("memory"), MemoryMeasure.UNITS, 0).units)
-        core = self.checked("core", lambda: read_core(self.given.get("core", "1")))
-        return ContainerLimits(
+        memory, core = self._text("memory"), self._text("core")
+        if not memory and not core:
+            self.problems["memory"] = CloudError(
+                phrase("cannot start a rollout: neither memory nor core is given"),
+                remedy=phrase("give the memory, the core, or both: an empty one stays as it is on each box"),
+            )
+        units = self.checked("memory", lambda: read_memory(memory, MemoryMeasure.UNITS, 0).units) if memory else None
+        return LimitsPatch(
             namespace=app[0],
             app=app[1],
             container=container,
-            memory_units=memory or 0,
-            core=core or 0,
+            memory_units=units,
+            core=self.checked("core", lambda: read_core(core)) if core else None,
             force=bool(self.given.get("force")),
             interrupt=bool(self.given.get("interrupt")),
             live=bool(self.given.get("live")),

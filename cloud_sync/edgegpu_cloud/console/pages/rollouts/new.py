@@ -23,7 +23,7 @@ from edgegpu_cloud.console.rendering import PageRenderer
 from edgegpu_cloud.console.visitor import Operator, Visitor
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.operations.box_set import LONGEST_SET, BoxSet
-from edgegpu_cloud.fleet.specs import ContainerLimits
+from edgegpu_cloud.fleet.specs import LimitsPatch
 from edgegpu_cloud.numbers import is_number
 from edgegpu_cloud.phrases import phrase
 from edgegpu_cloud.rollouts.changes import RolloutKind
@@ -106,7 +106,7 @@ class _Page:
         wanted = form.read() if form.given else None
         if wanted is not None and problem is None and self._known(form):
             try:
-                if isinstance(wanted.change, ContainerLimits):
+                if isinstance(wanted.change, LimitsPatch):
                     plan, fit = self._fit(form, wanted, shown or {})
                     query = fit.seal.query
                 else:
