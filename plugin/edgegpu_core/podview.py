@@ -76,6 +76,10 @@ class PodView:
         """Whether all containers of the pod have ended for good."""
         return self.phase in TERMINAL_PHASES
 
+    def has_started(self, container: str) -> bool:
+        """Return whether a container of the pod runs, or has run, by the API: then kubelet has given it its devices."""
+        return self.phase == "Running" or any(name == container for name, _ in self.running)
+
     @property
     def full_name(self) -> str:
         """Namespace and name."""

@@ -149,6 +149,18 @@ _NOT_BROUGHT = {
 }
 
 
+def unrecorded(container: str, *, controlled: bool, is_static: bool) -> str:
+    """Return the text for a container that runs, and of whose devices kubelet has no record."""
+    if is_static:
+        remedy = "move its file out of the static pod folder and back"
+    else:
+        remedy = "delete the pod" + ("" if controlled else ", and create it again")
+    return (
+        f"container {container} runs, and kubelet has no record of its devices (its checkpoint was lost or cut, or the "
+        f"pod came past edgegpu): what it is known to hold stays booked, and it may not start again: {remedy}"
+    )
+
+
 def cardless(container: str, labels: Sequence[str], mode: Injection) -> str:
     """Return the text when a container runs without its cards: `container main runs without its card 0: …`."""
     what = f"its card {labels[0]}" if len(labels) == 1 else f"its cards {', '.join(labels)}"

@@ -269,7 +269,8 @@ class NodePart:
         return self._cluster_check.problem or self.pods.problem or self.reconciler.last_error
 
     def _pods_part(self, snapshot: Snapshot) -> list[dict[str, Any]]:
-        rows = pods_part(snapshot, self.reconciler.refused, self.reconciler.lost, self.reconciler.cardless)
+        known = self.reconciler
+        rows = pods_part(snapshot, known.refused, known.lost, known.cardless, known.unrecorded)
         states = self._isolation.states(snapshot, by_runtime=self.injector.is_by_runtime)
         uids = {pod.uid: uid for uid, pod in snapshot.view.pods.items()}
         for row in rows:
@@ -420,7 +421,7 @@ class NodePart:
         if self._cluster_check.is_unknown:
             only = frozenset()  # the pods that this process knows are those of the k3s that was removed
         elif self._sharing_change.is_without_extender():
-            if snapshot.view.waiting_containers():
+            if any(not want.runs for want in snapshot.view.waiting_containers()):
                 return  # kubelet is giving devices to a pod that was placed before
             only = snapshot.view.ledger.ids()
         if self._device_list.limit(only):

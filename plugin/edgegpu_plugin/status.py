@@ -70,6 +70,7 @@ def pods_part(
     refused: tuple[RefusedPod, ...],
     lost: tuple[RefusedPod, ...] = (),
     cardless: tuple[RefusedPod, ...] = (),
+    unrecorded: tuple[RefusedPod, ...] = (),
 ) -> list[dict[str, Any]]:
     """Return one row for each GPU container of this node, and one for each holder that the API does not know.
 
@@ -78,8 +79,10 @@ def pods_part(
         refused: pods that may not start.
         lost: pods whose card is gone.
         cardless: containers that run without their cards.
+        unrecorded: containers that run, and of whose devices kubelet has no record.
     """
-    without = {(one.pod.uid, one.container): one.reason for one in cardless}
+    troubles = {(one.pod.uid, one.container): ("unrecorded", one.reason) for one in unrecorded}
+    troubles |= {(one.pod.uid, one.container): ("cardless", one.reason) for one in cardless}
     reasons = {one.pod.uid: ("refused", one.reason) for one in refused}
     reasons |= {one.pod.uid: ("lost", one.reason) for one in lost}
     rows = [
@@ -88,8 +91,9 @@ def pods_part(
         for row in _pod_rows(pod, snapshot, *reasons.get(pod.uid, ("", "")))
     ]
     for row in rows:
-        if reason := without.get((row["uid"], row["container"])):
-            row.update(state="cardless", reason=reason)
+        state, reason = troubles.get((row["uid"], row["container"]), ("", ""))
+        if state and row["state"] not in {"refused", "lost"}:
+            row.update(state=state, reason=reason)
     labels = _labels(snapshot)
     for uid in snapshot.view.ledger.pods():
         if uid not in snapshot.view.pods:

@@ -3,7 +3,7 @@
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -39,6 +39,8 @@ class Snapshot:
     """Every card of this machine by UUID, also excluded ones, and cards that are gone as last seen."""
     gone: frozenset[str] = frozenset()
     """The UUIDs of cards that are gone: the driver no longer lists them, or gets no answer from them."""
+    unrecorded: tuple[tuple[str, str], ...] = ()
+    """The containers of live pods, by kubelet's UID and by name, whose devices kubelet has no record of any more."""
 
     def gone_cards(self, uid: str) -> tuple[Card, ...]:
         """Return the cards that are gone and of which a pod, by kubelet's UID, has devices."""
@@ -52,6 +54,9 @@ class NodeState:
     `changed` is set at each change and wakes the reconciler. The allocator holds `lock` from the start of a call of
     kubelet to its answer, so that two calls see each other.
     """
+
+    _dropped: tuple[CheckpointEntry, ...] = ()
+    """The entries of earlier checkpoints that kubelet's newest lacks, of pods that nobody has seen end."""
 
     def __init__(
         self,
@@ -188,6 +193,8 @@ class NodeState:
             released = frozenset(uids)
             if released != self._released:
                 self._released = released
+                if any(entry.pod_uid in released for entry in self._dropped):
+                    self._book(self._entries[len(self._dropped) :], self._dropped)
                 self.invalidate()
 
     def kubelet_restarted(self) -> None:
@@ -245,7 +252,17 @@ class NodeState:
                 self.matcher.unwritten(),
                 self._machine,
                 self._gone_cards,
+                tuple(self._find_unrecorded(settled)),
             )
+
+    def _find_unrecorded(self, view: NodeView) -> Iterator[tuple[str, str]]:
+        """Yield the containers whose devices kubelet has no record of: it dropped them, or has none while they run."""
+        dropped = {(entry.pod_uid, entry.container) for entry in self._dropped}
+        for uid, pod in view.pods.items():
+            for container in pod.containers:
+                is_without = pod.has_started(container.name) and not view.ledger.grant(uid, container.name).ids
+                if is_without or (uid, container.name) in dropped:
+                    yield uid, container.name
 
     def _take_unit(self) -> None:
         if self.unit_wanted_mib is None:
@@ -331,11 +348,35 @@ class NodeState:
             self._note(f"{self._checkpoint}: {error}; what it said before counts, and nothing is released")
             return
         self._note("")
-        self._stamp, self._entries = found, entries
-        self._booked = Ledger.of_entries(entries, self.model, self._booked)
-        self._given = _given(entries, self.model)
+        self._stamp = found
+        self._book(entries, self._entries)
         self.matcher.forget()
         self.invalidate()
+
+    def _book(self, entries: Sequence[CheckpointEntry], before: Iterable[CheckpointEntry]) -> None:
+        """Take the entries of kubelet's checkpoint, and keep those of before that it lacks until their pods have ended.
+
+        kubelet forgets all containers when it starts on a checkpoint that is missing or cut, and goes on with an empty
+        one; its own running containers are not admitted anew (seen on 1.33). So a record that has gone is no witness
+        that its pod has: the collector asks others. The entries of before stand first: where kubelet gives their
+        devices to another, that is who starts with them.
+        """
+        names = {self.model.memory_resource, self.model.core_resource}
+        listed = {(entry.pod_uid, entry.container, entry.resource) for entry in entries}
+        self._dropped = tuple(
+            entry
+            for entry in before
+            if entry.resource in names
+            and (entry.pod_uid, entry.container, entry.resource) not in listed
+            and entry.pod_uid not in self._released
+            and not self._is_terminal(entry.pod_uid)
+        )
+        self._entries = (*self._dropped, *entries)
+        self._booked = Ledger.of_entries(self._entries, self.model, self._booked)
+        self._given = _given(self._entries, self.model)
+
+    def _is_terminal(self, uid: str) -> bool:
+        return uid in self._pods and self._pods[uid].is_terminal
 
     def _note(self, problem: str) -> None:
         """Log once that the checkpoint cannot be read, and once that it can be read again."""

@@ -18,7 +18,12 @@ _COLOURS = ("cyan", "green", "magenta", "yellow", "blue", "bright_cyan", "bright
 _LEAST_BAR = 10
 _WAITING = "waiting"
 _HELD = "held"
-_TROUBLES = {"refused": "refused", "lost": "its card is gone", "cardless": "runs without its card"}
+_TROUBLES = {
+    "refused": "refused",
+    "lost": "its card is gone",
+    "cardless": "runs without its card",
+    "unrecorded": "kubelet has no record of it",
+}
 
 
 def show(document: StatusDocument, problems: Sequence[str], console: Console, letters: Mapping[str, str]) -> None:
