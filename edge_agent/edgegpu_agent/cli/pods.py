@@ -61,6 +61,7 @@ States:
   lost       its card is gone from this machine; REASON says what happens next
   cardless   it runs, and its card did not come into the container; REASON says why
   unrecorded it runs, and kubelet has no record of its devices; REASON says what to do
+  unknown    kubelet has booked it for a pod, and the API server has not been read yet
   held       its pod is gone, kubelet has not freed its units yet
 
 USES is the card's memory that its processes use, of what it was given, as the driver lists them twice a minute; `over`:

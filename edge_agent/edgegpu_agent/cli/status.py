@@ -45,7 +45,7 @@ Examples:
              "cards": [{"index", "uuid": TEXT, "units": NUMBER of this card}], "phase": TEXT,
              "state": "allocated", "waiting", "refused", "lost" (its card is gone),
                        "cardless" (it runs without its card), "unrecorded" (it runs, and kubelet has no record of its
-                       devices) or "held", "reason": TEXT,
+                       devices), "unknown" (the API server was not read yet) or "held", "reason": TEXT,
              "isolation": {"state": "enforced", "degraded" or "off", "reason": TEXT,
                            "cards": [{"card": UUID, "limit_mib", "counted_mib", "limit_units",
                                       "held_units": NUMBER, "core_percent": NUMBER}]}}],

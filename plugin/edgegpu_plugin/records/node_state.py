@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from edgegpu_base.files import stamp
 from edgegpu_core.allocation_matching import AllocationMatcher
@@ -22,6 +23,16 @@ _LOG = logging.getLogger(__name__)
 
 _MOST_DELETED = 1024
 """How many deleted pods are remembered: kubelet's own list may have them a little longer than the API."""
+
+
+class PodName(NamedTuple):
+    """A pod's namespace and name."""
+
+    namespace: str
+    name: str
+
+
+_NO_NAMES: Mapping[str, PodName] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +52,12 @@ class Snapshot:
     """The UUIDs of cards that are gone: the driver no longer lists them, or gets no answer from them."""
     unrecorded: tuple[tuple[str, str], ...] = ()
     """The containers of live pods, by kubelet's UID and by name, whose devices kubelet has no record of any more."""
+    checkpoint_stamp: tuple[int, ...] = ()
+    """Which file kubelet's checkpoint was when it was read; another one for each write."""
+    is_told: bool = True
+    """Whether the API server has listed the node's pods since the start of this process."""
+    names: Mapping[str, PodName] = field(default_factory=dict)
+    """The names, by kubelet's UID, of pods that PodResources listed while the API server was not read yet."""
 
     def gone_cards(self, uid: str) -> tuple[Card, ...]:
         """Return the cards that are gone and of which a pod, by kubelet's UID, has devices."""
@@ -57,6 +74,8 @@ class NodeState:
 
     _dropped: tuple[CheckpointEntry, ...] = ()
     """The entries of earlier checkpoints that kubelet's newest lacks, of pods that nobody has seen end."""
+    _names: Mapping[str, PodName] = _NO_NAMES
+    """The names of pods by kubelet's UID, as PodResources lists them."""
 
     def __init__(
         self,
@@ -187,6 +206,22 @@ class NodeState:
         with self.lock:
             return frozenset(self._statics) - self._shown
 
+    def was_deleted(self, uid: str) -> bool:
+        """Return whether the API server has shown a pod, and then its end."""
+        with self.lock:
+            return uid in self._deleted
+
+    def named(self) -> frozenset[str]:
+        """Return kubelet's UIDs of the pods that PodResources has named."""
+        return frozenset(self._names)
+
+    def set_names(self, names: Mapping[str, PodName]) -> None:
+        """Set the names of pods as PodResources lists them."""
+        with self.lock:
+            if names != self._names:
+                self._names = dict(names)
+                self.invalidate()
+
     def set_released(self, uids: Iterable[str]) -> None:
         """Set the pods that are still in kubelet's checkpoint but no longer hold anything."""
         with self.lock:
@@ -253,6 +288,9 @@ class NodeState:
                 self._machine,
                 self._gone_cards,
                 tuple(self._find_unrecorded(settled)),
+                self._stamp,
+                self._is_told,
+                self._names,
             )
 
     def _find_unrecorded(self, view: NodeView) -> Iterator[tuple[str, str]]:

@@ -124,6 +124,7 @@ class Reconciler:
         """Compare and repair once, and return how many seconds the next step may wait."""
         waits = [IDLE_S]
         if not self.synced():  # a pod that the watch has not shown yet must not count as gone
+            self.collector.learn_names()
             return EAGER_S
         try:
             self.collector.learn()

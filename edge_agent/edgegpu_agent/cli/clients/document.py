@@ -117,7 +117,7 @@ class IsolationRow:
 class PodRow:
     """One GPU container of a pod.
 
-    `state` is allocated, waiting, refused, lost, cardless, unrecorded, held or pending.
+    `state` is allocated, waiting, refused, lost, cardless, unrecorded, unknown, held or pending.
     """
 
     namespace: str

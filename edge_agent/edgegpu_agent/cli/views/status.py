@@ -23,6 +23,7 @@ _TROUBLES = {
     "lost": "its card is gone",
     "cardless": "runs without its card",
     "unrecorded": "kubelet has no record of it",
+    "unknown": "what its pod does is not known yet",
 }
 
 
