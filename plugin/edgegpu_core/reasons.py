@@ -177,9 +177,23 @@ def in_the_way(names: tuple[str, ...]) -> str:
     )
 
 
+ROOM_COMES = "; room comes when kubelet has let go of pods that have ended, or are ending"
+
+
 def kept_for(names: tuple[str, ...]) -> str:
     """Return for which pods room is kept that looks free: those for which others were evicted."""
     return f"; room is kept for {', '.join(names[:_MOST_NAMES])}" if names else ""
+
+
+def counted_beside(names: Sequence[str]) -> str:
+    """Return which pods on cards that are not offered fill a node's sum; empty without any."""
+    if not names:
+        return ""
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return (
+        f"; the scheduler counts pods on cards that are excluded or gone against the others: "
+        f"{', '.join(names[:_MOST_NAMES])}{more}; delete them to make room"
+    )
 
 
 def holds_any(mode: str | None, states: Iterable[str]) -> bool:

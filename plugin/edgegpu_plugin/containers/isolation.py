@@ -474,7 +474,9 @@ class IsolatedContainers:
         states = [state for folder in folders if (state := self.folders.state(folder)) is not None]
         if not states or len(states) < len(folders):
             other = any(self.folders.is_of_another_version(folder) for folder in folders)
-            return ContainerIsolation("degraded", why_unread(folders, is_of_another_version=other))
+            pod, name = view.pods.get(entries[0].pod_uid), entries[0].container
+            started = pod is None or pod.has_started(name)
+            return ContainerIsolation("degraded", why_unread(folders, is_of_another_version=other, has_started=started))
         units = units_by_card(view, entries[0].pod_uid, entries[0].container)
         return enforced(states, units, view.model.unit_mib * MIB)
 

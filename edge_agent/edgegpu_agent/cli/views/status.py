@@ -160,7 +160,9 @@ def _holder(piece: BarPiece) -> Text:
 
 def _other_head(card: OtherCard) -> Text:
     line = Text(f"card {card.index}", style="bold").append(f"  {card.name}  {card.uuid}", style="not bold")
-    return line.append("  gone", style="not bold red") if card.gone else line.append("  not offered", style="not bold")
+    if card.gone:
+        return line.append("  gone", style="not bold red")
+    return line.append("  not offered; its pods count against the other cards", style="not bold")
 
 
 def _row(row: PodRow, holder: PodLetter) -> Text:
