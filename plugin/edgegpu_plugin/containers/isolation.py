@@ -247,6 +247,10 @@ class IsolatedContainers:
             wanted = {self.folders.of(ids) for grant in grants for ids in grant.ids.values()}
             self._abandoned.remove([folder for folder in found if folder not in wanted], snapshot)
 
+    def has_mounted(self) -> bool:
+        """Return whether a container that lives has its folder mounted."""
+        return self._abandoned.has_mounted()
+
     def states(self, snapshot: Snapshot, *, by_runtime: bool) -> dict[tuple[str, str], ContainerIsolation]:
         """Return the state of each container with devices, by kubelet's UID of its pod and by name."""
         held: dict[tuple[str, str], list[CheckpointEntry]] = {}

@@ -36,6 +36,15 @@ class AbandonedFolders:
             else:
                 _LOG.info("the folder of a container that is gone is removed: %s", folder.name)
 
+    def has_mounted(self) -> bool:
+        """Return whether a container that lives has one of the folders; False where processes cannot be asked."""
+        folders = self._folders.names()
+        try:
+            return bool(folders) and bool(mounted_folders(self._folders.root, self._folders.proc))
+        except OSError as error:
+            _LOG.warning("cannot look which containers have folders in %s: %s", self._folders.root, error)
+            return False
+
     def check_free(self, folder: Path, uid: str, snapshot: Snapshot) -> None:
         """Check that a container's folder is not mounted in another one, of which kubelet has lost its record.
 
