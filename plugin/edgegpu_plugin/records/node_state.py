@@ -260,7 +260,7 @@ class NodeState:
             live = {uid: pod for uid, pod in self._pods.items() if not pod.is_terminal}
             ledger = self._booked.only(uid for uid in self._booked.pods() if uid in live or uid not in self._released)
             self.matcher.add_to(ledger, live)
-            if self._is_told and not live and not ledger.pods() and not self.checkpoint_problem:
+            if self._is_told and not self._has_holders(ledger) and not self.checkpoint_problem:
                 self._take_unit()
             annotated = {uid: pod.cards for uid, pod in live.items() if pod.cards is not None}
             view = NodeView(
@@ -301,6 +301,11 @@ class NodeState:
                 is_without = pod.has_started(container.name) and not view.ledger.grant(uid, container.name).ids
                 if is_without or (uid, container.name) in dropped:
                     yield uid, container.name
+
+    def _has_holders(self, ledger: Ledger) -> bool:
+        """Return whether a pod may hold devices; of a mirror whose static pod kubelet has not listed yet too."""
+        pods = (*self._pods.values(), *self._told.values())
+        return bool(ledger.pods()) or any(not pod.is_terminal for pod in pods)
 
     def _take_unit(self) -> None:
         if self.unit_wanted_mib is None:
