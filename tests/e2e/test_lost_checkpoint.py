@@ -53,8 +53,8 @@ def test_what_runs_keeps_its_card_its_files_and_its_units(k3s: K3s, namespace: s
     assert k3s.sees(namespace, "a") == card
     files = k3s.kubectl("exec", "-n", namespace, "a", "--", "ls", "/run/edgegpu/container").split()
     assert {"limits", "usage", "form"} <= set(files)
-    k3s.apply(pod("c", pod_spec(container(memory=20, core=1)), namespace=namespace))
-    k3s.wait_event(namespace, "c", "needs 20 vcuda-memory")
+    k3s.apply(pod("c", pod_spec(container(memory=15, core=1)), namespace=namespace))
+    k3s.wait_event(namespace, "c", "needs 15 vcuda-memory on one card")
     k3s.kubectl("delete", "pod", "-n", namespace, "a")
     k3s.wait_phase(namespace, "c", "Running")
     assert k3s.sees(namespace, "c") == card

@@ -68,3 +68,19 @@ def test_a_static_pods_units_are_its_own_before_it_runs_again(bed: EmbeddedBed) 
     assert (UNITS - SHARE[MEMORY], ("",)) in seen, "kubelet did not list it for a while"
     node.kubelet.set_static([])
     bed.wait(lambda: names(bed) == [], what="it has gone when its file has", timeout_s=20)
+
+
+def test_a_plugin_that_starts_while_the_server_is_away_names_who_holds(bed: EmbeddedBed) -> None:
+    """An agent node's server may be away for hours: kubelet alone says who has the devices, and nothing is gone."""
+    node = bed.cluster.nodes["box"]
+    bed.wait(lambda: names(bed) == ["file-box"], what="the plugin knows whose they are")
+    bed.cluster.api.stop()
+    bed.kill_plugin("box")
+    (node.run_folder / "plugin.sock").unlink()
+    bed.start_plugin("box")
+    bed.wait((node.run_folder / "plugin.sock").exists, what="the plugin answers", timeout_s=60)
+    bed.wait(lambda: names(bed) == ["file-box"], what="kubelet has named it", timeout_s=60)
+    (row,) = status(bed)["pods"]
+    assert (row["namespace"], row["phase"], row["state"]) == (bed.namespace, "Unknown", "unknown")
+    bed.cluster.api.start()
+    bed.wait(lambda: [one["state"] for one in status(bed)["pods"]] == ["allocated"], what="all is known", timeout_s=60)
