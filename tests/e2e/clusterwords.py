@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
-import signal
 from typing import TYPE_CHECKING, Any
 
 from e2e.k3s import K3s
 from e2e.realbed import RealBed
-from lab.labkit import LabError, Node, wait_until
+from e2e.schedulerprobe import scheduler_stacks
+from lab.labkit import LabError, Node
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,16 +64,6 @@ def _unscheduled_words(cluster: K3s) -> str:
     if not pods or not isinstance(cluster.server, Node):
         return ", ".join(names) or "none"
     return f"{', '.join(names)}; k3s ends with these stacks of its scheduler:\n{scheduler_stacks(cluster.server)}"
-
-
-def scheduler_stacks(server: Node) -> str:
-    """Let a server's k3s print its goroutines and start again; return those of its scheduler."""
-    before, ended = len(server.log()), server.pid
-    os.kill(ended, signal.SIGQUIT)
-    wait_until(lambda: server.pid != ended, what="k3s starts again")
-    server.ready()
-    stacks = server.log()[before:].split("\n\n")
-    return "\n\n".join(stack for stack in stacks if stack.startswith("goroutine ") and "scheduler" in stack)
 
 
 def _events(server: Machine) -> str:

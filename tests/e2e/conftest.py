@@ -12,6 +12,7 @@ from e2e.cluster import add_extender, grant
 from e2e.clusterwords import cluster_of, cluster_words
 from e2e.k3s import EXTENDER, K3s
 from e2e.plugin_node import PluginNode
+from e2e.schedulerprobe import wait_for_scheduler
 from e2e.testedrecord import TestedRecord
 from lab.labkit import LabError, Node, down, missing, up_agent, up_server
 
@@ -75,6 +76,7 @@ def k3s(simdriver_build: Path) -> Iterator[K3s]:
             node.configure(extender={"listen": EXTENDER})
         cluster.kubectl("create", "namespace", "baetyl-edge")
         cluster.reads = ApiReads(server, LOGS / "proxy.log")
+        wait_for_scheduler(cluster, server, LOGS / "scheduler.stacks")
         yield cluster
     finally:
         if cluster.reads is not None:

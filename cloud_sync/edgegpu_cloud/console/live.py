@@ -37,7 +37,9 @@ ENROL = "enrol"
 """What an event names beside boxes, when a box has asked to enrol, or a token has changed: `data-live="enrol"`."""
 ALERTS = "alerts"
 """The same when an alert begins, changes, ends or is silenced: `data-live="alerts"`."""
-NO_BOXES = frozenset({ENROL, ALERTS})
+PROGRESS = "progress"
+"""The same when a rollout begins, moves on or ends, or a change of many boxes ends: `data-live="progress"`."""
+NO_BOXES = frozenset({ENROL, ALERTS, PROGRESS})
 
 
 class Position(NamedTuple):
@@ -46,11 +48,12 @@ class Position(NamedTuple):
     numbers: ChangeNumbers
     enrolments: str
     alerts: str
+    progress: str
 
     def __str__(self) -> str:
         """Return the text that a page keeps: the numbers are hexadecimal, 0 is empty."""
         numbers = ".".join(f"{number:x}" if number else "" for number in self.numbers)
-        return f"{numbers}-{self.enrolments}-{self.alerts}"
+        return f"{numbers}-{self.enrolments}-{self.alerts}-{self.progress}"
 
     @classmethod
     def of(cls, text: str) -> Self | None:
@@ -58,7 +61,8 @@ class Position(NamedTuple):
         found = _POSITION.fullmatch(text)
         if found is None:
             return None
-        return cls(tuple(int(number or "0", 16) for number in found[1].split(".")), found[2], found[3])
+        numbers, *marks = found.groups()
+        return cls(tuple(int(number or "0", 16) for number in numbers.split(".")), *marks)
 
     def is_reached_by(self, now: Self) -> bool:
         """Whether the store can have come from here to there: a backup that was restored has lower numbers."""
@@ -67,14 +71,15 @@ class Position(NamedTuple):
 
 _NUMBER = "(?:[1-9a-f][0-9a-f]{0,14})?"
 _NUMBERS = rf"{_NUMBER}(?:\.{_NUMBER}){{{PARTITIONS - 1}}}"
-_POSITION = re.compile(f"({_NUMBERS})-([0-9a-f]{{12}})-([0-9a-f]{{12}})")
+_MARK = "([0-9a-f]{12})"
+_POSITION = re.compile(f"({_NUMBERS})-{_MARK}-{_MARK}-{_MARK}")
 
 Changed = Callable[[Position | None], tuple[Position, list[DeviceId]]]
 """Takes the position after which changes are wanted (None: no changes); returns the newest, and what has changed."""
 
 
 class StoreChanges:
-    """The boxes that have changed, and `ENROL` and `ALERTS` where these have."""
+    """The boxes that have changed, and `ENROL`, `ALERTS` and `PROGRESS` where these have."""
 
     def __init__(self, store: ControllerStore) -> None:
         self._store = store
@@ -83,7 +88,8 @@ class StoreChanges:
         """Return the newest position, and what has changed after `since`; None: the position alone."""
         changes = self._store.changed_boxes(None if since is None else since.numbers)
         with self._store.read() as tx:
-            now = Position(changes.numbers, _digest(tx.enrolments.mark()), _digest(tx.alerts.mark()))
+            marks = (tx.enrolments.mark(), tx.alerts.mark(), str(tx.notes.progress()))
+        now = Position(changes.numbers, *map(_digest, marks))
         if since is None:
             return now, []
         boxes = list(changes.boxes)
@@ -91,6 +97,8 @@ class StoreChanges:
             boxes.append(DeviceId(ENROL))
         if now.alerts != since.alerts:
             boxes.append(DeviceId(ALERTS))
+        if now.progress != since.progress:
+            boxes.append(DeviceId(PROGRESS))
         return now, boxes
 
 

@@ -28,6 +28,7 @@ MOST_ALARMS = 50
 MANY_ALARMS, SET_ASIDE = "MANY_ALARMS", "SET_ASIDE"
 CHANGES = "changes"
 _MESSAGES = "messages/"
+_PROGRESS = "progress"
 
 
 class Refusal(StrEnum):
@@ -90,6 +91,14 @@ class NoteTable:
         controllers the leader alone writes it, for operations.
         """
         return next_number(self._connection, CHANGES, by=changes)
+
+    def moved_on(self) -> None:
+        """Count that rollouts or operations moved on: a transaction's last write, so that nobody waits in a cycle."""
+        next_number(self._connection, _PROGRESS)
+
+    def progress(self) -> int:
+        """Return the counter of `moved_on`."""
+        return self.number(_PROGRESS)
 
     def ingested(self, partition: int, messages: int) -> None:
         """Count messages of boxes; `partition` is one that the caller holds, so no other controller writes this row."""

@@ -135,6 +135,8 @@ class Transaction:
     def finish(self) -> None:
         """Write what waits for the end of the transaction."""
         self.summaries.finish()
+        if self.rollouts.moved_on or self.operations.moved_on:
+            self.notes.moved_on()
 
 
 _ALSO: ContextVar[Callable[[Transaction], None] | None] = ContextVar("also", default=None)

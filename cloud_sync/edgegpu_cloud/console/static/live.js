@@ -1,11 +1,13 @@
 // Live pages: one stream for each visible tab. A hidden tab closes its stream, for a browser has six connections to a host.
 //
 // An element with data-live="boxes" asks for itself again when any box changes, one with data-live="DEVICE" when that
-// box does, one with data-live="enrol" when a token or a box that waits does, one with data-live="alerts" when an alert does; htmx does the asking (hx-trigger="live"). The first
+// box does, one with data-live="enrol" when a token or a box that waits does, one with data-live="alerts" when an alert does,
+// one with data-live="progress" when a rollout or a change of many boxes moves on; htmx does the asking (hx-trigger="live"). The first
 // change of a burst is asked for at once, the others are gathered: a busy fleet costs one request a second.
 
 import { isTyped } from "./typed.js";
 
+const NO_BOXES = new Set(["enrol", "alerts", "progress"]);
 const SOON_MS = 50;
 const GATHER_MS = 800;
 const AGAIN_MS = 3000;
@@ -17,8 +19,8 @@ let woken = 0;
 let signedOut = false;
 
 function affected(element, boxes) {
-  const wanted = element.dataset.live;
-  return (wanted === "boxes" && [...boxes].some((one) => one !== "enrol" && one !== "alerts")) || boxes.has("all") || wanted.split(" ").some((one) => boxes.has(one));
+  const wanted = element.dataset.live.split(" ");
+  return (wanted.includes("boxes") && [...boxes].some((one) => !NO_BOXES.has(one))) || boxes.has("all") || wanted.some((one) => boxes.has(one));
 }
 
 function wake() {

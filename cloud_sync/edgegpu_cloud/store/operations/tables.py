@@ -53,6 +53,8 @@ class OperationTable:
     def __init__(self, connection: Connection, *, hold: bool) -> None:
         """Use a connection; `hold`: operations that are read here are locked, because they are to be written."""
         self._connection, self._hold = connection, hold
+        self.moved_on = False
+        """Whether an operation has ended in this transaction: no box need have changed with it."""
 
     def add(self, operation: Operation, query: BoxQuery, *, request: str, own: Mapping[DeviceId, BoxArgs]) -> bool:
         """Write a new operation with the boxes that a query finds now, unless its key is another's by now.
@@ -135,6 +137,7 @@ class OperationTable:
         """Set the state in which nothing more is stored."""
         where = _OPERATIONS.c.id == id_
         self._connection.execute(update(_OPERATIONS).where(where).values(state=state.value, ended_at_s=now_s))
+        self.moved_on = True
 
     # boxes
 

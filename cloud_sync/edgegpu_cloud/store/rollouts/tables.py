@@ -65,6 +65,8 @@ class RolloutTable:
     def __init__(self, connection: Connection, *, hold: bool) -> None:
         """Use a connection; `hold`: a rollout that is read here is locked, because it is to be written."""
         self._connection, self._hold = connection, hold
+        self.moved_on = False
+        """Whether a rollout was begun or has moved on in this transaction: no box need have changed with it."""
 
     # rollouts
 
@@ -78,6 +80,7 @@ class RolloutTable:
         values = asdict(rollout) | {"state": rollout.state.value, "reason_phrase": phrase_json(rollout.reason)}
         del values["number"]
         done = self._connection.execute(insert(_ROLLOUTS).values(values))
+        self.moved_on = True
         number = int(done.inserted_primary_key[0])  # type: ignore[index]  # one row, with a key
         of = planned(plan)
         new = RolloutBoxRecord(rollout=number, device=DeviceId(""), name="", position=0, wave=0, since_s=rollout.at_s)
@@ -120,6 +123,7 @@ class RolloutTable:
         values: Values = {name: getattr(rollout, name) for name in names}
         values |= {"state": rollout.state.value, "reason_phrase": phrase_json(rollout.reason)}
         self._connection.execute(update(_ROLLOUTS).where(_ROLLOUTS.c.number == rollout.number).values(values))
+        self.moved_on = True
 
     def all(
         self,
@@ -239,6 +243,7 @@ class RolloutTable:
         if rows:
             at = (_OF.c.rollout == bindparam("at_rollout")) & (_OF.c.device == bindparam("at_device"))
             self._connection.execute(update(_OF).where(at), rows)
+            self.moved_on = True
 
     def of_box(self, device: DeviceId, *, limit: int) -> list[RolloutBoxRecord]:
         """Return where a box stands in the last rollouts that it was in, newest first."""

@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING, Any
 from kits.browser import browser
 from kits.details import box, card, pod, reported
 
+from edgegpu_cloud.console.live import PROGRESS, StoreChanges
+from edgegpu_cloud.fleet.operations.runner import OperationRunner
 from edgegpu_cloud.rollouts.runner import RolloutRunner
+from edgegpu_cloud.store.rollouts.records import RolloutState
 
 if TYPE_CHECKING:
     from kits.console import ConsoleSite
@@ -72,12 +75,16 @@ class Hall:
 
     def apply(self, number: int) -> None:
         """Let a box report that it has done what the rollout asks for, and the controller look."""
+        self.report_applied(number)
+        self.runner.step()
+
+    def report_applied(self, number: int) -> None:
+        """Let a box report that it has done what the rollout asks for."""
         row = next(one for one in self.site.rollouts().boxes(self.rollout) if one.device == self.devices[number])
         self.report(number, units=1, rev=row.rev)
         with self.site.store.write() as tx:
             told = tx.boxes.get([row.device])[row.device]
             tx.boxes.put([replace(told, observed_rev=row.rev, applied_rev=row.rev)])
-        self.runner.step()
 
 
 def opened(stack: ExitStack, url: str, path: str) -> Watched:
@@ -115,3 +122,36 @@ def test_a_changed_report_is_on_each_open_page_within_two_seconds(site: ConsoleS
                 slow[name] = watched.took_s
         hall.report(0, units=1)
     assert slow == {}
+
+
+def test_a_rollout_that_moves_on_is_told_though_no_box_changes_with_it(site: ConsoleSite) -> None:
+    """The runner looks a second after a box's report: by then the page has drawn what was before."""
+    hall, changes = Hall(site), StoreChanges(site.store)
+    for number in range(ROUNDS):
+        hall.report_applied(number)
+        position, _ = changes(None)
+        hall.runner.step()
+        position, named = changes(position)
+        assert named == [PROGRESS]
+        assert changes(position)[1] == []
+    assert site.rollouts().show(hall.rollout).state is RolloutState.DONE
+
+
+def test_a_rollout_that_a_person_pauses_is_told(site: ConsoleSite) -> None:
+    hall, changes = Hall(site), StoreChanges(site.store)
+    position, _ = changes(None)
+    site.rollouts().pause(hall.rollout)
+    assert changes(position)[1] == [PROGRESS]
+
+
+def test_a_change_of_many_boxes_that_ends_is_told(site: ConsoleSite) -> None:
+    hall, changes = Hall(site), StoreChanges(site.store)
+    body = {"change": {"kind": "sharing", "policy": "first-fit"}, "all": True}
+    site.api("otto").post("/operations", json=body).raise_for_status()
+    runner = OperationRunner(site.store, clock=site.clock)
+    named: list[DeviceId] = []
+    position, _ = changes(None)
+    while runner.step():
+        position, named = changes(position)
+    assert hall.first not in named
+    assert PROGRESS in named

@@ -65,13 +65,13 @@ def test_of_more_changes_than_one_answer_has_all_is_told(site: ConsoleSite) -> N
 @pytest.mark.parametrize("number", [0, 1, 10, 0x9FFF, 2**60 - 1])
 def test_a_page_keeps_a_position_as_a_short_text(number: int) -> None:
     numbers = (number, *range(1, PARTITIONS))
-    position = Position(numbers, "a" * 12, "0" * 12)
+    position = Position(numbers, "a" * 12, "0" * 12, "b" * 12)
     assert Position.of(str(position)) == position
-    assert len(str(Position((0,) * PARTITIONS, "a" * 12, "0" * 12))) == PARTITIONS - 1 + 26
+    assert len(str(Position((0,) * PARTITIONS, "a" * 12, "0" * 12, "b" * 12))) == PARTITIONS - 1 + 39
     assert re.fullmatch("[0-9a-f.-]+", str(position))  # as it stands in an address
 
 
-MARKS = f"-{'a' * 12}-{'0' * 12}"
+MARKS = f"-{'a' * 12}-{'0' * 12}-{'b' * 12}"
 DOTS = "." * (PARTITIONS - 1)
 
 
@@ -107,7 +107,7 @@ def test_a_position_that_is_none_means_everything(site: ConsoleSite, kept: str) 
 def test_a_position_of_a_store_that_was_restored_since_means_everything(site: ConsoleSite) -> None:
     """One of the numbers is enough: others may have risen further meanwhile."""
     hall = site.add(1, "hall-1")
-    drawn = Position(site.store.changed_boxes(None).numbers, "a" * 12, "0" * 12)
+    drawn = Position(site.store.changed_boxes(None).numbers, "a" * 12, "0" * 12, "b" * 12)
     other = (partition_of(hall) + 1) % PARTITIONS
     later = list(drawn.numbers)
     later[other] += 1
