@@ -145,7 +145,9 @@ class Collector:
         known = self._known(gone) if gone - self._left else frozenset[str]()
         if listed is None:
             return True
-        held = {entry.pod_uid for entry in self._state.recorded() if not listed.isdisjoint(entry.device_ids)}
+        # An entry that kubelet has dropped stands before those that it has: devices may be another pod's by now.
+        owners = {id_: entry.pod_uid for entry in self._state.recorded() for id_ in entry.device_ids}
+        held = {owners[id_] for id_ in listed & owners.keys()}
         left = gone & self._left if known is None else gone - known
         self._left = left - held
         held -= self._kept({uid: pod for uid, pod in doubtful.items() if pod is not None and uid in held})

@@ -274,3 +274,18 @@ def test_before_the_api_server_has_been_read_kubelet_names_who_holds(tmp_path: P
     state.replace_pods([])
     (row,) = pods_part(state.snapshot(), ())
     assert (row["pod"], row["phase"], row["state"]) == ("a", "Gone", "held")
+
+
+def test_devices_that_kubelet_gave_to_another_pod_hold_nobody_who_has_gone(tmp_path: Path) -> None:
+    """A plugin that starts between a pod's end and the next admission has the ended pod in its first checkpoint."""
+    state, kubelet, collector = bench(tmp_path)
+    assert holders(state) == ("u",)
+    book = json.loads((tmp_path / "checkpoint").read_text())
+    book["Data"]["PodDeviceEntries"][0]["PodUID"] = "v"
+    (tmp_path / "new").write_text(json.dumps(book))
+    (tmp_path / "new").replace(tmp_path / "checkpoint")
+    state.put_pod(pod_of("v", box("main", 4, 0)))
+    kubelet.listed = frozenset(IDS)
+    assert holders(state) == ("u", "v")
+    assert not collector.collect()
+    assert holders(state) == ("v",)
