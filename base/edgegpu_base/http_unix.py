@@ -135,10 +135,12 @@ class LocalServer:
             raise EdgegpuError(f"cannot make {self._path}: another {self._owner} answers there; stop it first")
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._path.unlink(missing_ok=True)
-            server = _Server(self._path, self._answer, self._change, self._owner)
+            fresh = self._path.with_suffix(".new")  # who finds the socket by its name finds it listening
+            fresh.unlink(missing_ok=True)
+            server = _Server(fresh, self._answer, self._change, self._owner)
             server.timeout = self._look_s
-            self._path.chmod(0o600)
+            fresh.chmod(0o600)
+            fresh.replace(self._path)
         except OSError as error:
             remedy = f"; {self._remedy}" if self._remedy else ""
             raise EdgegpuError(f"cannot make {self._path}: {error}{remedy}") from error

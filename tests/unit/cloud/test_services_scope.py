@@ -16,6 +16,7 @@ from edgegpu_cloud.fleet.history.evidence import EvidenceService
 from edgegpu_cloud.fleet.listing import BoxFilter
 from edgegpu_cloud.fleet.operations.box_set import BoxSet
 from edgegpu_cloud.fleet.operations.operations import Operations
+from edgegpu_cloud.fleet.specs import LimitsPatch
 from edgegpu_cloud.layout import AlertConfig
 from edgegpu_cloud.store.alerts.tables import AlertFilter
 from edgegpu_cloud.store.operations.records import OperationKind
@@ -158,7 +159,7 @@ def test_the_webhook_is_for_those_who_see_all_boxes(
 
 def test_every_method_of_the_services_is_in_these_tables() -> None:
     lists = {"alerts.firing", "operations.list", "operations.seen", "operations.start", "operations.preview_limits"}
-    lists |= {"operations.preview_sharing", "operations.with_container"}
+    lists |= {"operations.preview_sharing", "operations.with_container", "operations.limits_steps"}
     lists |= {f"enrolment.{one}" for one in ("tokens", "token_count", "attempts", "attempt_count")}
     parts = {"alerts": Alerts, "evidence": EvidenceService, "enrolment": EnrolmentManager, "operations": Operations}
     public = {f"{name}.{one}" for name, part in parts.items() for one in vars(part) if not one.startswith("_")}
@@ -166,6 +167,7 @@ def test_every_method_of_the_services_is_in_these_tables() -> None:
 
 
 def test_lists_have_what_is_in_scope_alone(store: ControllerStore, things: dict[str, Target]) -> None:
+    limits = LimitsPatch(namespace="apps", app="asr", container="main", memory_units=4)
     for scope, box in (("site=hall", HALL), ("site=yard", YARD), ("site!=hall", YARD)):
         mine, own = person(store, scope=scope), things[box]
         assert [one.box for one in mine.alerts.list()] == [box]
@@ -175,7 +177,9 @@ def test_lists_have_what_is_in_scope_alone(store: ControllerStore, things: dict[
         assert [one.operation.id for one in mine.operations.list()] == [own.operation]
         (of_own,) = mine.operations.boxes(own.operation).boxes
         assert mine.operations.seen(BoxFilter()) == BoxSet.of([of_own.box.device])
+        assert mine.operations.limits_steps(limits, BoxFilter()).not_asked == 1
     whole = person(store)
+    assert whole.operations.limits_steps(limits, BoxFilter()).not_asked == 2
     assert [one.box for one in whole.alerts.list()] == ["", YARD, HALL]
     assert (whole.alerts.firing(), len(whole.operations.list()), len(whole.enrolment.tokens())) == (3, 3, 2)
 
