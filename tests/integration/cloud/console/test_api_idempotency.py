@@ -28,6 +28,7 @@ LIMITS = "/boxes/{box}/limits/{namespace}/{app}/{container}"
 CHANGING: tuple[tuple[str, str, object], ...] = (
     ("PATCH", "/boxes/{box}", {"labels": {"rack": "3"}}),
     ("PUT", LIMITS, {"memory_units": 4, "core": 1}),
+    ("PATCH", LIMITS, {"memory_units": 5}),
     ("DELETE", LIMITS, None),
     ("PATCH", "/boxes/{box}/sharing", {"policy": "spread"}),
     ("DELETE", "/boxes/{box}/sharing/{item}", None),
