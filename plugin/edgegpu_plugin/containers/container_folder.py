@@ -109,8 +109,7 @@ class ContainerFolders:
 
     def is_of_another_version(self, folder: Path) -> bool:
         """Return whether a container started with a limiter that counts in another form than this version's."""
-        usage = folder / "usage"
-        return form_of(usage) != OWN_FORM and usage.exists()
+        return form_of(folder / "usage") != OWN_FORM
 
     def state(self, folder: Path) -> "FolderState | None":
         """Return the limits and counts of a container; None when its folder is not whole, or of another version."""
