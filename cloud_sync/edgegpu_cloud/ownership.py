@@ -154,11 +154,6 @@ def open_regular(path: Path, flags: int) -> int:
     raise OSError(f"{path} is not a regular file")
 
 
-def open_state(path: Path) -> int:
-    """Open a file of ours that is locked, created where missing; a link is not followed. Raises OSError."""
-    return open_lock(path)
-
-
 @contextmanager
 def locked(path: Path, target: Path) -> Iterator[None]:
     """Hold the lock of a file, created where missing, while `target` is written; other processes wait.
@@ -167,7 +162,7 @@ def locked(path: Path, target: Path) -> Iterator[None]:
         CloudError: the file cannot be opened.
     """
     try:
-        handle = os.fdopen(open_state(path), "r+")
+        handle = os.fdopen(open_lock(path), "r+")
     except OSError as error:
         raise CloudError(f"cannot write {target}: {error}", remedy=remedy_for(path)) from error
     with handle:

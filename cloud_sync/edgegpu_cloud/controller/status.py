@@ -8,9 +8,10 @@ import time
 from collections.abc import Callable
 from typing import IO
 
+from edgegpu_base.lock_files import open_lock
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.layout import BrokerConfig, CloudLayout
-from edgegpu_cloud.ownership import open_regular, open_state, remedy_for
+from edgegpu_cloud.ownership import open_regular, remedy_for
 from edgegpu_sync.link.events import LinkDown, LinkEvent, LinkUp
 
 _LOG = logging.getLogger(__name__)
@@ -75,7 +76,7 @@ def hold(
     """
     path = layout.folder / (_NAME if link else _HTTPS)
     try:
-        file = os.fdopen(open_state(path), "r+", encoding="utf-8")
+        file = os.fdopen(open_lock(path), "r+", encoding="utf-8")
     except OSError as error:
         raise CloudError(f"cannot write {path}: {error}", remedy=remedy_for(path)) from error
     for _ in range(_TRIES):
