@@ -35,16 +35,14 @@ class RemoteOperations:
     ) -> OperationView:
         """Store a change of the boxes of a filter there, of those that are expected if any are."""
         seen = {} if expect is None else {"expect": expect.text}
-        named = {name: value for name, value in args.items() if value is not None}
-        body = {"change": {"kind": kind.value, **named}, **_boxes(where), **seen}
+        body = {"change": {"kind": kind.value, **named_part(args)}, **_boxes(where), **seen}
         return _view(self._client.send("POST", "/operations", body))
 
     def preview_limits(
         self, limits: LimitsPatch, where: BoxFilter, *, after: str = "", limit: int = 50
     ) -> LimitsPreviewPage:
         """Return what boxes of a filter would make of limits now, by name, those after `after`."""
-        named = {name: value for name, value in asdict(limits).items() if value is not None}
-        found = self._previewed({"kind": OperationKind.LIMITS.value, **named}, where, after, limit)
+        found = self._previewed({"kind": OperationKind.LIMITS.value, **named_part(asdict(limits))}, where, after, limit)
         boxes = [{**one, "preview": one["preview"] and with_needs(one["preview"], limits)} for one in found["items"]]
         whole = {"container": found["container"], "boxes": boxes, "steps": found.get("steps"), **_end(found)}
         return read_as(_PREVIEWS, whole)
@@ -92,6 +90,11 @@ class RemoteOperations:
     def cancel(self, id_: str) -> OperationView:
         """Take out the boxes for which nothing is stored yet; what is stored goes on."""
         return _view(self._client.send("POST", f"{_path(id_)}/cancel"))
+
+
+def named_part(change: Json) -> Json:
+    """Return a change without what it does not name: an older console knows no null there."""
+    return {name: value for name, value in change.items() if value is not None}
 
 
 def with_needs(preview: Json, limits: LimitsPatch) -> Json:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pydantic import TypeAdapter
 
 from edgegpu_cloud.cli.remote.client import ApiClient, read_as
-from edgegpu_cloud.cli.remote.operations import with_needs
+from edgegpu_cloud.cli.remote.operations import named_part, with_needs
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.following import follow
 from edgegpu_cloud.fleet.operations.box_set import BoxSet
@@ -87,15 +87,10 @@ def _with_amounts(plan: Json, change: RolloutChange) -> Json:
     return plan
 
 
-def _named(change: Json) -> Json:
-    """Return a change without what it does not name: an older console knows no null there."""
-    return {name: value for name, value in change.items() if value is not None}
-
-
 def _body(request: RolloutRequest) -> dict[str, object]:
     whole = not request.boxes and not request.selector
     return {
-        "change": {"kind": kind_of(request.change).value, **_named(change_json(request.change))},
+        "change": {"kind": kind_of(request.change).value, **named_part(change_json(request.change))},
         "boxes": list(request.boxes),
         "labels": request.selector,
         "all": whole,
