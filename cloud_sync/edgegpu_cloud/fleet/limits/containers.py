@@ -1,7 +1,7 @@
 """The container of an app that is meant where none is named, by what boxes have reported and people have requested."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.limits.apps import containers_in
@@ -12,6 +12,7 @@ from edgegpu_cloud.phrases import phrase
 from edgegpu_cloud.store.records import Json
 from edgegpu_cloud.store.store import Transaction
 from edgegpu_cloud.store.summaries.box_list import AppHolder, BoxQuery
+from edgegpu_sync.messages.telemetry import PodAlloc
 from edgegpu_sync.topics import TopicKind
 
 
@@ -39,11 +40,8 @@ def common_container(tx: Transaction, query: BoxQuery, namespace: str, app: str)
     """
     check_app(namespace, app, app)
     held: dict[str, set[str]] = defaultdict(set)
-    for part in holders_in_parts(tx, query, namespace, app):
-        latest = tx.boxes.latest([one.device for one in part], [TopicKind.ALLOC])
-        for one in part:
-            if (said := latest.get((one.device, TopicKind.ALLOC))) is not None:
-                held[one.cluster] |= containers_in(pods_of({TopicKind.ALLOC: said}), namespace, app)
+    for cluster, pods in holding_pods(tx, query, namespace, app):
+        held[cluster] |= containers_in(pods, namespace, app)
     found = {meant_container(names, namespace, app) for names in held.values() if names}
     if not found:
         found = _requested(tx, query, namespace, app)
@@ -52,9 +50,18 @@ def common_container(tx: Transaction, query: BoxQuery, namespace: str, app: str)
     return meant_container(found, namespace, app)
 
 
-def holders_in_parts(tx: Transaction, query: BoxQuery, namespace: str, app: str) -> Iterator[Sequence[AppHolder]]:
-    """Yield the boxes of a query's clusters on which pods hold shares that may be an app's, `AT_ONCE` at a time."""
-    return _parts(tx, query, _names_in_reports(namespace, app), requested=False)
+def holding_pods(
+    tx: Transaction, query: BoxQuery, namespace: str, app: str
+) -> Iterator[tuple[str, Mapping[str, PodAlloc]]]:
+    """Yield the cluster and the pods of each box of a query's clusters on which pods hold shares that may be an app's.
+
+    The boxes are read `AT_ONCE` at a time.
+    """
+    for part in _parts(tx, query, _names_in_reports(namespace, app), requested=False):
+        latest = tx.boxes.latest([one.device for one in part], [TopicKind.ALLOC])
+        for one in part:
+            if (said := latest.get((one.device, TopicKind.ALLOC))) is not None:
+                yield one.cluster, pods_of({TopicKind.ALLOC: said})
 
 
 def _parts(

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 
-from edgegpu_cloud.fleet.limits.containers import holders_in_parts
+from edgegpu_cloud.fleet.limits.containers import holding_pods
 from edgegpu_cloud.fleet.limits.history import ContainerKey
 from edgegpu_cloud.fleet.present.amounts import (
     UNKNOWN,
@@ -13,7 +13,7 @@ from edgegpu_cloud.fleet.present.amounts import (
     present_limits,
     requested_limits,
 )
-from edgegpu_cloud.fleet.reports import LatestMessages, pods_of
+from edgegpu_cloud.fleet.reports import LatestMessages
 from edgegpu_cloud.fleet.views import reported_items
 from edgegpu_cloud.store.store import Transaction
 from edgegpu_cloud.store.summaries.box_list import BoxOrder, BoxQuery
@@ -31,11 +31,8 @@ def held_on(tx: Transaction, devices: Collection[DeviceId], key: ContainerKey) -
         return {}
     query = BoxQuery(present_since_s=0.0, devices=frozenset(devices))
     held: dict[str, set[PresentLimits]] = defaultdict(set)
-    for part in holders_in_parts(tx, query, key.namespace, key.app):
-        latest = tx.boxes.latest([one.device for one in part], [TopicKind.ALLOC])
-        for one in part:
-            if (said := latest.get((one.device, TopicKind.ALLOC))) is not None:
-                held[one.cluster] |= set(held_in_pods(pods_of({TopicKind.ALLOC: said}).values(), key))
+    for cluster, pods in holding_pods(tx, query, key.namespace, key.app):
+        held[cluster] |= set(held_in_pods(pods.values(), key))
     if not held:
         return {}
     rows = tx.list.page(query, BoxOrder(limit=len(devices)))
