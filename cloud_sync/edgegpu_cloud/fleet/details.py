@@ -3,11 +3,11 @@
 import json
 from collections.abc import Collection, Sequence
 
+from edgegpu_cloud.fleet.reports import by_box
 from edgegpu_cloud.fleet.views import BoxDetails, box_views
-from edgegpu_cloud.store.records import BoxRecord, Latest
+from edgegpu_cloud.store.records import BoxRecord
 from edgegpu_cloud.store.store import Transaction
 from edgegpu_cloud.store.summaries.box_list import BoxQuery
-from edgegpu_sync.ids import DeviceId
 from edgegpu_sync.messages.spec import Spec
 from edgegpu_sync.topics import TopicKind
 
@@ -24,9 +24,8 @@ def box_details(
 
     Without `orphans` nothing is asked of the ends of unknown commands, which are one query for each box.
     """
-    latest: dict[DeviceId, dict[TopicKind, Latest]] = {box.device: {} for box in boxes}
-    for (device, kind), one in tx.boxes.latest(list(latest), kinds).items():
-        latest[device][kind] = one
+    devices = [box.device for box in boxes]
+    latest = by_box(tx.boxes.latest(devices, kinds), devices)
     specs = tx.boxes.specs([(box.device, box.spec_rev) for box in boxes])
     return [
         BoxDetails(

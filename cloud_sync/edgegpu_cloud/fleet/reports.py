@@ -1,16 +1,27 @@
 """The last reports of a box, read from the store's records; pure."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from edgegpu_cloud.store.records import Latest
+from edgegpu_sync.ids import DeviceId
 from edgegpu_sync.messages.readers import READERS
 from edgegpu_sync.messages.telemetry import Alloc, Inventory, PodAlloc
 from edgegpu_sync.topics import TopicKind
 
 LatestMessages = Mapping[TopicKind, Latest]
 """The last message of each kind from one box."""
+
+
+def by_box(
+    latest: Mapping[tuple[DeviceId, TopicKind], Latest], devices: Iterable[DeviceId]
+) -> Mapping[DeviceId, LatestMessages]:
+    """Return the last messages of boxes, as the store gives them, for each of these boxes."""
+    found: dict[DeviceId, dict[TopicKind, Latest]] = {device: {} for device in devices}
+    for (device, kind), one in latest.items():
+        found[device][kind] = one
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,6 +55,11 @@ class LimitsPatch:
     on_drift: OnDrift | None = None
     """None: as it was before, else `report`."""
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether both amounts are named: then nothing counts of what boxes have."""
+        return self.memory_units is not None and self.core is not None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerLimits(LimitsPatch):

@@ -10,6 +10,7 @@ from edgegpu_cloud.fleet.changes import add_command, set_spec, touch
 from edgegpu_cloud.fleet.limits.changes import check_unchanged_by_others
 from edgegpu_cloud.fleet.names import check_settles, cluster_of
 from edgegpu_cloud.fleet.present.amounts import (
+    UNKNOWN,
     PresentLimits,
     held_limits,
     key_of,
@@ -219,7 +220,9 @@ class BoxWork:
     def _whole(self, row: RolloutBoxRecord, known: _Known, change: LimitsPatch) -> ContainerLimits:
         """Return limits with both amounts: what is not named is what the box has, or the rollout has kept for it."""
         key = key_of(change)
-        if row.wrote is not None and (mine := row.wrote.get(key.item)) is not None:
+        if change.is_whole:
+            present = UNKNOWN
+        elif row.wrote is not None and (mine := row.wrote.get(key.item)) is not None:
             present = PresentLimits(memory_units=mine["memory_units"], core=mine["core"])
         else:
             item = requested_limits(known.held, cluster_of(self._tx, known.box), key)

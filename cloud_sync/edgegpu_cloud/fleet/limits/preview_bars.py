@@ -4,8 +4,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from edgegpu_cloud.fleet.card_views import BoxCards, CardBar, CardPiece, cards_of
-from edgegpu_cloud.fleet.limits.history import ContainerKey
-from edgegpu_cloud.fleet.present.amounts import present_in
 from edgegpu_cloud.fleet.preview.case import Limits, PreviewCase, preview_case
 from edgegpu_cloud.fleet.preview.limits import Preview, preview_of
 from edgegpu_cloud.fleet.preview.live import PodChange
@@ -58,10 +56,8 @@ def bars_preview(box: BoxDetails, others: Iterable[BoxDetails], wanted: Limits) 
     Raises:
         CloudError: as `preview`.
     """
-    boxes = list(others)
-    case = preview_case(box, boxes, wanted)
-    key = ContainerKey(wanted.namespace, wanted.app, wanted.container)
-    found = replace(preview_of(case, wanted), before=present_in(box, boxes, key))
+    case = preview_case(box, others, wanted)
+    found = preview_of(case, wanted)
     if found.pods is not PodChange.NEW:
         return _kept(case, found, wanted)
     beside = planned_pods(case.change, beside_old=True) if found.fits else None

@@ -4,7 +4,7 @@ from edgegpu_cloud.fleet.audit.entries import Author
 from edgegpu_cloud.fleet.changes import set_spec
 from edgegpu_cloud.fleet.limits.changes import LimitsRevision, check_unchanged, replaced_limits
 from edgegpu_cloud.fleet.names import refused_names
-from edgegpu_cloud.fleet.present.amounts import key_of, whole_limits
+from edgegpu_cloud.fleet.present.amounts import UNKNOWN, key_of, whole_limits
 from edgegpu_cloud.fleet.present.stored import held_on, present_by
 from edgegpu_cloud.fleet.specs import ContainerLimits, LimitsPatch, with_limits, without_refused
 from edgegpu_cloud.store.records import BoxRecord
@@ -41,8 +41,8 @@ def set_limits(
 
 
 def _whole(tx: Transaction, box: BoxRecord, spec: Spec, limits: LimitsPatch, *, cluster: str) -> ContainerLimits:
-    if isinstance(limits, ContainerLimits):
-        return limits
+    if limits.is_whole:
+        return whole_limits(limits, UNKNOWN, box=box.name)
     key = key_of(limits)
     latest = {kind: one for (_, kind), one in tx.boxes.latest([box.device], [TopicKind.REPORTED]).items()}
     held = held_on(tx, [box.device], key).get(box.device)

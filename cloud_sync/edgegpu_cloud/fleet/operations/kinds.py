@@ -16,7 +16,7 @@ from edgegpu_cloud.fleet.operations.batches import BoxBatch
 from edgegpu_cloud.fleet.present.amounts import UNKNOWN, checked_patch, key_of, whole_limits
 from edgegpu_cloud.fleet.present.stored import held_on, present_by
 from edgegpu_cloud.fleet.preview.sharing import check_told
-from edgegpu_cloud.fleet.reports import LatestMessages
+from edgegpu_cloud.fleet.reports import LatestMessages, by_box
 from edgegpu_cloud.fleet.specs import (
     ANY_CLUSTER,
     LimitsPatch,
@@ -167,9 +167,7 @@ def _limits(
     batch: BoxBatch, limits: LimitsPatch, rows: Mapping[DeviceId, OperationBox], *, seen_change: int | None
 ) -> None:
     key = key_of(limits)
-    said: dict[DeviceId, LatestMessages] = {device: {} for device in batch.boxes}
-    for (device, kind), one in batch.tx.boxes.latest(list(batch.boxes), CLUSTER_KINDS).items():
-        said[device] = {**said[device], kind: one}
+    said = by_box(batch.tx.boxes.latest(list(batch.boxes), CLUSTER_KINDS), batch.boxes)
     clusters: dict[DeviceId, str] = {}
     for device, box in batch.boxes.items():
         try:
@@ -177,8 +175,7 @@ def _limits(
         except CloudError as error:
             batch.refused[device] = error
     holders = batch.tx.list.holders(sorted(set(clusters.values())))
-    named = limits.memory_units is not None and limits.core is not None
-    held = {} if named else held_on(batch.tx, list(clusters), key)
+    held = {} if limits.is_whole else held_on(batch.tx, list(clusters), key)
     since: Mapping[DeviceId, int] = {}
     if seen_change is not None:
         since = batch.tx.boxes.first_revisions_after(list(batch.boxes), seen_change)
@@ -192,7 +189,7 @@ def _limits(
         if row.seen_rev is not None:
             check_unchanged(batch.tx, box, key, row.seen_rev)
         check_unchanged_by_others(batch.tx, box, key, since=since, by=batch.who.by)
-        present = UNKNOWN if named else present_by(spec, said[box.device], cluster, key, held.get(box.device))
+        present = UNKNOWN if limits.is_whole else present_by(spec, said[box.device], cluster, key, held.get(box.device))
         wanted = whole_limits(replace(limits, **row.args), present, box=box.name)
         return without_refused(with_limits(spec, wanted, cluster=cluster), limits, refused_in(said[box.device]))
 

@@ -110,7 +110,7 @@ def present_in(box: BoxDetails, others: Iterable[BoxDetails], key: ContainerKey)
     return present_limits(item, box.box.items.get(key.item), held_limits(pods, key))
 
 
-def key_of(limits: LimitsPatch) -> ContainerKey:
+def key_of(limits: LimitsPatch | AppLimits) -> ContainerKey:
     """Return the container that limits are for."""
     return ContainerKey(limits.namespace, limits.app, limits.container)
 
@@ -168,9 +168,8 @@ def whole_in(limits: LimitsPatch, box: BoxDetails, others: Iterable[BoxDetails])
     Raises:
         CloudError: as `whole_limits`.
     """
-    if isinstance(limits, ContainerLimits):
-        return limits
-    return whole_limits(limits, present_in(box, others, key_of(limits)), box=box.box.name)
+    present = UNKNOWN if limits.is_whole else present_in(box, others, key_of(limits))
+    return whole_limits(limits, present, box=box.box.name)
 
 
 def checked_patch(limits: LimitsPatch) -> ContainerLimits:

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -12,7 +12,7 @@ from edgegpu_cloud.fleet.listing import all_devices
 from edgegpu_cloud.fleet.names import CLUSTER_KINDS, check_holder, cluster_in
 from edgegpu_cloud.fleet.present.amounts import PresentLimits, key_of, whole_limits
 from edgegpu_cloud.fleet.present.stored import held_on, present_by
-from edgegpu_cloud.fleet.reports import LatestMessages
+from edgegpu_cloud.fleet.reports import LatestMessages, by_box
 from edgegpu_cloud.fleet.specs import LimitsPatch
 from edgegpu_cloud.store.records import BoxRecord, BoxState
 from edgegpu_cloud.store.store import Transaction
@@ -121,9 +121,7 @@ def _after(limits: LimitsPatch, present: PresentLimits) -> RequestedAmounts | No
 def _presents(tx: Transaction, devices: Sequence[DeviceId], key: ContainerKey) -> list[PresentLimits]:
     """Return what those boxes have that would be asked."""
     records = {device: box for device, box in tx.boxes.get(devices).items() if box.state is BoxState.ENROLLED}
-    latest: dict[DeviceId, LatestMessages] = {device: {} for device in records}
-    for (device, kind), one in tx.boxes.latest(list(records), CLUSTER_KINDS).items():
-        latest[device] = {**latest[device], kind: one}
+    latest = by_box(tx.boxes.latest(list(records), CLUSTER_KINDS), records)
     clusters = _clusters(tx, records.values(), latest)
     specs = tx.boxes.specs([(device, records[device].spec_rev) for device in clusters])
     held = held_on(tx, list(clusters), key)
@@ -136,7 +134,7 @@ def _presents(tx: Transaction, devices: Sequence[DeviceId], key: ContainerKey) -
 
 
 def _clusters(
-    tx: Transaction, boxes: Iterable[BoxRecord], latest: dict[DeviceId, LatestMessages]
+    tx: Transaction, boxes: Iterable[BoxRecord], latest: Mapping[DeviceId, LatestMessages]
 ) -> dict[DeviceId, str]:
     """Return the clusters of those boxes that apply the app limits of theirs."""
     found: dict[DeviceId, str] = {}

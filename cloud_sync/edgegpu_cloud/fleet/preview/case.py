@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from edgegpu_cloud.fleet.limits.apps import is_pod_of
+from edgegpu_cloud.fleet.present.amounts import PresentLimits, key_of, present_in
 from edgegpu_cloud.fleet.reports import CardReports, card_reports
 from edgegpu_cloud.fleet.specs import ContainerLimits, check_app
 from edgegpu_cloud.fleet.views import BoxDetails, reports_to_preview
@@ -31,6 +32,8 @@ class PreviewCase:
     change: LimitsChange
     reports: Sequence[CardReports]
     own: Mapping[str, PodAlloc]
+    before: PresentLimits
+    """What the container has now."""
 
 
 def preview_case(box: BoxDetails, others: Iterable[BoxDetails], wanted: Limits) -> PreviewCase:
@@ -40,8 +43,9 @@ def preview_case(box: BoxDetails, others: Iterable[BoxDetails], wanted: Limits) 
         CloudError: the box has not reported its cards yet, or no box accepts such limits.
     """
     check_app(wanted.namespace, wanted.app, wanted.container)
+    beside = list(others)
     reports = [reports_to_preview(box)]
-    reports += [found for other in others if (found := card_reports(other.latest)) is not None]
+    reports += [found for other in beside if (found := card_reports(other.latest)) is not None]
     own = {uid: pod for one in reports for uid, pod in one.pods.items() if is_pod_of(pod, wanted.namespace, wanted.app)}
     nodes = {uid: one.inventory.node for one in reports for uid in one.pods}
     replicas = max(1, len(own))
@@ -56,7 +60,7 @@ def preview_case(box: BoxDetails, others: Iterable[BoxDetails], wanted: Limits) 
         own=tuple(OwnPod(uid=uid, node=nodes[uid]) for uid in sorted(own)),
         rooms=tuple(_room(one) for one in reports),
     )
-    return PreviewCase(change, reports, own)
+    return PreviewCase(change, reports, own, present_in(box, beside, key_of(wanted)))
 
 
 def _room(report: CardReports) -> NodeRoom:

@@ -1,10 +1,9 @@
 """The preview of new limits of an app, by the last reports of its cluster's boxes; pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from edgegpu_cloud.fleet.limits.history import ContainerKey
-from edgegpu_cloud.fleet.present.amounts import UNKNOWN, PresentLimits, present_in
+from edgegpu_cloud.fleet.present.amounts import UNKNOWN, PresentLimits
 from edgegpu_cloud.fleet.preview.case import Limits, PreviewCase, amounts_held, preview_case
 from edgegpu_cloud.fleet.preview.live import PodChange, pod_change, why_not_live
 from edgegpu_cloud.fleet.views import BoxDetails
@@ -95,9 +94,7 @@ def preview(box: BoxDetails, others: Iterable[BoxDetails], wanted: Limits) -> Pr
     Raises:
         CloudError: the box has not reported its cards yet, or no box accepts such limits.
     """
-    boxes = list(others)
-    key = ContainerKey(wanted.namespace, wanted.app, wanted.container)
-    return replace(preview_of(preview_case(box, boxes, wanted), wanted), before=present_in(box, boxes, key))
+    return preview_of(preview_case(box, others, wanted), wanted)
 
 
 def preview_of(case: PreviewCase, wanted: Limits) -> Preview:
@@ -118,6 +115,7 @@ def preview_of(case: PreviewCase, wanted: Limits) -> Preview:
         pods=pods,
         live=not why_not,
         not_live=why_not if wanted.live else "",
+        before=case.before,
     )
 
 
