@@ -325,3 +325,6 @@ replace k8s.io/sample-controller => k8s.io/sample-controller v0.33.13
 replace k8s.io/kube-openapi => k8s.io/kube-openapi v0.0.0-20250318190949-c8a335a9a2ff
 
 replace github.com/google/gnostic-models => github.com/google/gnostic-models v0.6.9
+
+// kine's etcd asks for a newer otelgrpc, without the interceptors that Kubernetes 1.33 calls.
+replace go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc => go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc v0.60.0
