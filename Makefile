@@ -28,7 +28,7 @@ endif
 # compile the product again then.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup venv cc simdriver limiter demo test native shares gpu driver driver-pin lint e2e versions churn box vm chaos bugs cloud fuzz bench nightly lab lock env bundle clean
+.PHONY: help setup venv cc simdriver limiter demo test native shares gpu driver driver-pin lint e2e versions schedulers churn box vm chaos bugs cloud fuzz bench nightly lab lock env bundle clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -96,6 +96,9 @@ versions: cc venv simdriver limiter ## scenarios and contracts on an older Kuber
 	@status=0; while read -r kubernetes containerd; do echo "=== Kubernetes $$kubernetes, containerd $$containerd"; \
 		$(MAKE) lab e2e KUBERNETES=$$kubernetes CONTAINERD=$$containerd E2E='$(VERSIONS)' EDGEGPU_K3S= EDGEGPU_LAB_PACK= < /dev/null || status=1; \
 		done < $(BUILD)/versions; exit $$status
+
+schedulers: cc venv ## schedulers of Kubernetes 1.20 to 1.24 with our file and extender (Go; the first time half an hour of building); build/schedulers
+	@$(PY) -m pytest -m schedulers $(PYTEST_ARGS) tests/schedulers
 
 churn: cc venv simdriver limiter ## pods come and go on a real k3s while all is killed, a checker looks each second (root; SECONDS=1800, SEED=1); build/churn
 	@tools/setup root "make churn"

@@ -30,6 +30,7 @@ PARTS = (
     Part("e2e", "make e2e", 120, TURNS, ALL_TURNS),
     Part("churn", "make churn SECONDS=1800", 60),
     Part("versions", "make versions FULL=1", 120, 0),  # each is another 10 minutes of building
+    Part("schedulers", "make schedulers", 120, 0),  # an API server and five schedulers are built the first time
     Part("box", "make box FULL=1", 480, TURNS, ALL_TURNS),
     Part("vm", "make vm FULL=1", 240, 0),  # an emulated processor: minutes for what else takes seconds
     Part("cloud", "make cloud FULL=1", 240, TURNS, ALL_TURNS),

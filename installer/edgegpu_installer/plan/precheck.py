@@ -160,8 +160,8 @@ def _version(k3s: K3s) -> Iterator[Finding]:
         named = "" if k3s.takes_drop_in else f", named by marked lines in {k3s.config}"
         yield _warn(
             f"k3s {k3s.version} is old",
-            f"its scheduler gets a file of {versions.version_for(k3s.minor)}{named}; edgegpu was not run with one so "
-            "old, and what does not work is put back",
+            f"its scheduler gets a file of {versions.version_for(k3s.minor)}{named}, which was tried; a kubelet so "
+            "old was not, and what does not work is put back",
             "none is needed; k3s 1.25 and newer read the file of today",
         )
 

@@ -51,7 +51,11 @@ class ExtenderArgs(_Wire):
 
 
 class FilterResult(_Wire):
-    """Which nodes are left, and why the others are not; `node_names` is a list always, never null."""
+    """Which nodes are left, and why the others are not; `node_names` is a list always, never null.
+
+    A scheduler of 1.20 reads the reasons in `failed_nodes` alone. For later ones `failed_and_unresolvable_nodes` wins
+    where a node is in both (`findNodesThatPassExtenders`, 1.21 to 1.37).
+    """
 
     nodes: NodeList | None = None
     node_names: list[str] = Field(default_factory=list)

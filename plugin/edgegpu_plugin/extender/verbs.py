@@ -68,6 +68,7 @@ class ExtenderVerbs:
         return FilterResult(
             nodes=None if args.nodes is None else _only(args.nodes, frozenset(verdict.fitting)),
             node_names=verdict.fitting if args.nodes is None else [],
+            failed_nodes=verdict.unresolvable,
             failed_and_unresolvable_nodes=verdict.unresolvable,
         )
 
