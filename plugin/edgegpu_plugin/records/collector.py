@@ -143,17 +143,27 @@ class Collector:
         listed = self._kubelet_facts.listed_ids()
         gone = {uid for uid, pod in doubtful.items() if pod is None}
         known = self._known(gone) if gone - self._left else frozenset[str]()
+        left = gone & self._left if known is None else gone - known
         if listed is None:
-            return True
+            return self._settle_dropped(doubtful.keys(), left)
         # An entry that kubelet has dropped stands before those that it has: devices may be another pod's by now.
         owners = {id_: entry.pod_uid for entry in self._state.recorded() for id_ in entry.device_ids}
         held = {owners[id_] for id_ in listed & owners.keys()}
-        left = gone & self._left if known is None else gone - known
         self._left = left - held
         held -= self._kept({uid: pod for uid, pod in doubtful.items() if pod is not None and uid in held})
         released = frozenset(uid for uid in doubtful.keys() - held if uid not in gone or uid in left)
         self._settle(released)
         return len(released) < len(doubtful)
+
+    def _settle_dropped(self, doubtful: AbstractSet[str], left: AbstractSet[str]) -> bool:
+        """Release, of the pods that have left, those that kubelet's record lacks, while PodResources does not answer.
+
+        PodResources shows what is in that record, so it would not show these pods. Without this a node whose service
+        is somewhere else would fill up with pods that are gone. Returns whether a pod is left that still holds devices.
+        """
+        released = self._released | (left & self._state.dropped())
+        self._settle(released & doubtful)
+        return bool(doubtful - released)
 
     def _known(self, gone: AbstractSet[str]) -> frozenset[str] | None:
         """Return the pods that kubelet or the runtime still has, of those that the API does not show.

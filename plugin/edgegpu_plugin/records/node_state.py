@@ -349,6 +349,13 @@ class NodeState:
             self._read_checkpoint()
             return self._entries
 
+    def dropped(self) -> frozenset[str]:
+        """Return the pods of earlier checkpoints, by kubelet's UID, of which its newest has nothing."""
+        with self.lock:
+            self._read_checkpoint()
+            written = {entry.pod_uid for entry in self._entries[len(self._dropped) :]}
+            return frozenset(entry.pod_uid for entry in self._dropped) - written
+
     def _by_kubelet_uid(self) -> dict[str, PodView]:
         """Return the pods by kubelet's UID, with each mirror in place of the static pod that it mirrors.
 

@@ -105,6 +105,24 @@ def test_it_goes_when_the_pod_has_gone(box: Box, tmp_path: Path) -> None:
     assert folders(box) == []
 
 
+def test_it_goes_without_podresources_as_well(box: Box, tmp_path: Path) -> None:
+    """kubelet's record lacks it, and PodResources would show no more than that record; the others are asked as ever."""
+    kubelet = Kubelet()
+    collector = Collector(box.state, kubelet)
+    kubelet.listed = None
+    box.state.drop_pod("u")
+    kubelet.known = frozenset()
+    assert collector.collect(), "its devices are in kubelet's record"
+    lose(tmp_path, ANOTHER)
+    box.state.put_pod(pod_of("v", container("main", 1, 0)))
+    for kubelet.known in (None, frozenset({"u"})):
+        assert collector.collect()
+        assert box.state.snapshot().view.ledger.pods() == ("u", "v")
+    kubelet.known = frozenset()
+    assert not collector.collect()
+    assert box.state.snapshot().view.ledger.pods() == ("v",)
+
+
 def test_a_pod_that_has_ended_by_the_api_is_dropped_with_kubelets_record(box: Box, tmp_path: Path) -> None:
     box.state.put_pod(replace(RUNNING, phase="Succeeded", running=()))
     lose(tmp_path, EMPTY)
