@@ -20,6 +20,8 @@ _LOG = logging.getLogger(__name__)
 
 _LONGEST_LINE = 1_000
 _PROBE_S = 1.0
+LOOK_S = 5.0
+"""How often the server looks whether its socket is still there: who empties a run folder takes it away."""
 _MOST_BYTES = 32 * 1024 * 1024
 _CHANGES = ("PUT", "DELETE")
 _MOST_HEADERS = 50
@@ -106,6 +108,7 @@ class LocalServer:
         owner: str,
         remedy: str = "",
         change: Callable[[ChangeRequest], Response] | None = None,
+        look_s: float = LOOK_S,
     ) -> None:
         """Build the local server.
 
@@ -115,9 +118,10 @@ class LocalServer:
             owner: the program's name, for errors and the log.
             remedy: what to do if the folder cannot be written.
             change: called in the same way with a PUT or DELETE; None: nothing can be changed here.
+            look_s: how often the server looks whether its socket is still there.
         """
         self._path, self._answer, self._owner, self._remedy = path, answer, owner, remedy
-        self._change = change
+        self._change, self._look_s = change, look_s
         self._server: _Server | None = None
         self._stopping = False
 
@@ -131,9 +135,12 @@ class LocalServer:
             raise EdgegpuError(f"cannot make {self._path}: another {self._owner} answers there; stop it first")
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._path.unlink(missing_ok=True)
-            server = _Server(self._path, self._answer, self._change, self._owner)
-            self._path.chmod(0o600)
+            fresh = self._path.with_suffix(".new")  # who finds the socket by its name finds it listening
+            fresh.unlink(missing_ok=True)
+            server = _Server(fresh, self._answer, self._change, self._owner)
+            server.timeout = self._look_s
+            fresh.chmod(0o600)
+            fresh.replace(self._path)
         except OSError as error:
             remedy = f"; {self._remedy}" if self._remedy else ""
             raise EdgegpuError(f"cannot make {self._path}: {error}{remedy}") from error
@@ -150,8 +157,22 @@ class LocalServer:
         try:
             while not self._stopping:
                 server.handle_request()
+                server = self._kept(server)
         finally:
             self.close()
+
+    def _kept(self, server: "_Server") -> "_Server":
+        """Return the server, on a socket made anew where the name of its own has been removed."""
+        if self._stopping or self._path.exists():
+            return server
+        try:
+            fresh = self.open()
+        except EdgegpuError as error:  # tried again at the next look
+            _LOG.warning("%s", error)
+            return server
+        _LOG.warning("%s was removed, and is there again", self._path)
+        server.server_close()
+        return fresh
 
     def close(self) -> None:
         """Remove the socket, the path first: once closed, the path may be another process's."""

@@ -37,14 +37,23 @@ class ResourceModel:
         """
         if sum(self.units_of(mib) for mib in memories_mib) < MAX_DEVICES:
             return
-        fitting = self.unit_mib
-        while sum(max(0, (mib - self.reserve_mib) // fitting) for mib in memories_mib) >= MAX_DEVICES:
-            fitting += 1
+        fitting = self._smallest_unit(memories_mib)
         count = sum(self.units_of(mib) for mib in memories_mib)
         raise ModelError(
             f"resources.unit_mib: {self.unit_mib} MiB makes {count} devices of {self.memory_resource} on this node, "
             f"and kubelet takes fewer than {MAX_DEVICES}: set unit_mib to {fitting} or more",
         )
+
+    def _smallest_unit(self, memories_mib: list[int]) -> int:
+        """Return the smallest unit above this one that makes few enough devices, by halving: memories may be absurd."""
+        few, many = max([self.unit_mib + 1, *memories_mib]), self.unit_mib
+        while few - many > 1:
+            middle = (few + many) // 2
+            if sum(max(0, (mib - self.reserve_mib) // middle) for mib in memories_mib) < MAX_DEVICES:
+                few = middle
+            else:
+                many = middle
+        return few
 
 
 def short_name(resource: str) -> str:

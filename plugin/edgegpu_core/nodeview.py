@@ -41,6 +41,8 @@ class WaitingContainer:
     grant: Grant
     started: bool
     """Whether an earlier container of the pod has its devices already."""
+    runs: bool = False
+    """Whether the container has started by the API: kubelet has lost its record of the devices that it has."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -73,7 +75,10 @@ class NodeView:
     _waiting: list[tuple[WaitingContainer, ...]] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def waiting_containers(self) -> tuple[WaitingContainer, ...]:
-        """Return the containers that kubelet may ask for next, the earliest pods first; computed once."""
+        """Return the containers that kubelet may ask for next, the earliest pods first; computed once.
+
+        Those that run already, of which kubelet has lost its record, come last: it asks for them at their next start.
+        """
         if not self._waiting:
             self._waiting.append(self._find_waiting())
         return self._waiting[0]
@@ -86,10 +91,11 @@ class NodeView:
             for container in pod.containers:
                 grant = grants.get(container.name) or Grant()
                 if not is_complete(container, grant):
-                    found.append(WaitingContainer(pod, container, grant, started))
+                    runs = pod.has_started(container.name)
+                    found.append(WaitingContainer(pod, container, grant, started, runs))
                     break
                 started = True
-        return tuple(sorted(found, key=lambda want: (want.pod.created, want.pod.uid)))
+        return tuple(sorted(found, key=lambda want: (want.runs, want.pod.created, want.pod.uid)))
 
     def holding(self, pod: PodView) -> tuple[Share, ...]:
         """Return what a pod holds of each card: by its device ids, and by its promise for devices that it lacks."""

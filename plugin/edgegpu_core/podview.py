@@ -76,6 +76,10 @@ class PodView:
         """Whether all containers of the pod have ended for good."""
         return self.phase in TERMINAL_PHASES
 
+    def has_started(self, container: str) -> bool:
+        """Return whether a container of the pod runs, or has run, by the API: then kubelet has given it its devices."""
+        return self.phase == "Running" or any(name == container for name, _ in self.running)
+
     @property
     def full_name(self) -> str:
         """Namespace and name."""
@@ -229,7 +233,9 @@ def _uuids(value: object) -> tuple[str, ...]:
     return tuple(value)
 
 
-_QUANTITY = re.compile(r"([0-9]{1,18})(?:([kMGTPE]|[KMGTPE]i)|[eE]([0-9]{1,2}))?")
+_MOST_AMOUNT = (1 << 63) - 1
+"""The most that a quantity may be: the API server caps larger ones (apimachinery, resource.Quantity)."""
+_QUANTITY = re.compile(r"([0-9]{1,40})(?:([kMGTPE]|[KMGTPE]i)|[eE]([0-9]{1,2}))?")
 _FACTORS = {"k": 1000, "Ki": 1024} | {
     letter + binary: (1024 if binary else 1000) ** power
     for power, letter in enumerate("MGTPE", start=2)
@@ -244,7 +250,7 @@ def whole_amount(value: object) -> int:
         return 0
     digits, suffix, exponent = found.groups()
     factor: int = 10 ** int(exponent) if exponent else _FACTORS.get(suffix, 1)
-    return int(digits) * factor
+    return min(int(digits) * factor, _MOST_AMOUNT)
 
 
 def _policy(text: str | None) -> tuple[Policy | None, str]:

@@ -109,6 +109,13 @@ class CardHolder:
     uid: str
     shares: tuple[Share, ...]
     pod: PodView | None
+    is_kept: bool = False
+    """Whether it is room that is kept for a nominated pod."""
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether it goes by itself: its pod is being deleted, or has ended and kubelet has not let go yet."""
+        return not self.is_kept if self.pod is None else self.pod.deleting
 
 
 Victims = tuple[PodView, ...]

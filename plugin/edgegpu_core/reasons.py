@@ -149,6 +149,18 @@ _NOT_BROUGHT = {
 }
 
 
+def unrecorded(container: str, *, controlled: bool, is_static: bool) -> str:
+    """Return the text for a container that runs, and of whose devices kubelet has no record."""
+    if is_static:
+        remedy = "move its file out of the static pod folder and back"
+    else:
+        remedy = "delete the pod" + ("" if controlled else ", and create it again")
+    return (
+        f"container {container} runs, and kubelet has no record of its devices (its checkpoint was lost or cut, or the "
+        f"pod came past edgegpu): what it is known to hold stays booked, and it may not start again: {remedy}"
+    )
+
+
 def cardless(container: str, labels: Sequence[str], mode: Injection) -> str:
     """Return the text when a container runs without its cards: `container main runs without its card 0: …`."""
     what = f"its card {labels[0]}" if len(labels) == 1 else f"its cards {', '.join(labels)}"
@@ -165,9 +177,23 @@ def in_the_way(names: tuple[str, ...]) -> str:
     )
 
 
+ROOM_COMES = "; room comes when kubelet has let go of pods that have ended, or are ending"
+
+
 def kept_for(names: tuple[str, ...]) -> str:
     """Return for which pods room is kept that looks free: those for which others were evicted."""
     return f"; room is kept for {', '.join(names[:_MOST_NAMES])}" if names else ""
+
+
+def counted_beside(names: Sequence[str]) -> str:
+    """Return which pods on cards that are not offered fill a node's sum; empty without any."""
+    if not names:
+        return ""
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return (
+        f"; the scheduler counts pods on cards that are excluded or gone against the others: "
+        f"{', '.join(names[:_MOST_NAMES])}{more}; delete them to make room"
+    )
 
 
 def holds_any(mode: str | None, states: Iterable[str]) -> bool:

@@ -26,7 +26,7 @@ from edgegpu_plugin.cards.nvml import Nvml
 from edgegpu_plugin.cards.nvml_library import CardProcess
 from edgegpu_plugin.compute.control import ComputeControl
 from edgegpu_plugin.config.schema import PluginConfig
-from edgegpu_plugin.containers.cgroups import owner_of_process
+from edgegpu_plugin.containers.cgroups import any_runs, owner_of_process
 from edgegpu_plugin.containers.held.bypass import ContainerKey
 from edgegpu_plugin.containers.held.ended_slots import EndedSlots
 from edgegpu_plugin.containers.held.state_file import StateLook
@@ -73,7 +73,7 @@ class NodePart:
         objects, self._config = KubeObjects(client), config
         self._store = InventoryStore(config.paths.state)
         self._sharing_change = SharingChange(config.paths.state)
-        self._cluster_check = ClusterCheck(config.paths.state, config.kubelet.checkpoint)
+        self._cluster_check = ClusterCheck(config.paths.state, config.kubelet.checkpoint, holders_run=self._holders_run)
         self._saved = self._store.load()
         model = replace(model, unit_mib=self._saved.unit_mib or model.unit_mib)
         self.state = NodeState(
@@ -118,6 +118,10 @@ class NodePart:
         )
         self._stopping = threading.Event()
         self._past: dict[str, Card] = {}  # the cards that this machine has or had, as last seen, the earliest first
+
+    def _holders_run(self) -> bool:
+        """Return whether containers of pods that hold devices run on, by the kernel: by cgroups, or by their mounts."""
+        return any_runs(frozenset(self.state.booked())) or self._isolation.has_mounted()
 
     def _nvml(self, config: PluginConfig) -> Nvml:
         return Nvml(
@@ -269,7 +273,8 @@ class NodePart:
         return self._cluster_check.problem or self.pods.problem or self.reconciler.last_error
 
     def _pods_part(self, snapshot: Snapshot) -> list[dict[str, Any]]:
-        rows = pods_part(snapshot, self.reconciler.refused, self.reconciler.lost, self.reconciler.cardless)
+        known = self.reconciler
+        rows = pods_part(snapshot, known.refused, known.lost, known.cardless, known.unrecorded)
         states = self._isolation.states(snapshot, by_runtime=self.injector.is_by_runtime)
         uids = {pod.uid: uid for uid, pod in snapshot.view.pods.items()}
         for row in rows:
@@ -420,7 +425,7 @@ class NodePart:
         if self._cluster_check.is_unknown:
             only = frozenset()  # the pods that this process knows are those of the k3s that was removed
         elif self._sharing_change.is_without_extender():
-            if snapshot.view.waiting_containers():
+            if any(not want.runs for want in snapshot.view.waiting_containers()):
                 return  # kubelet is giving devices to a pod that was placed before
             only = snapshot.view.ledger.ids()
         if self._device_list.limit(only):

@@ -11,7 +11,7 @@ from edgegpu_core.deviceid import DeviceKind, count_by_card
 from edgegpu_core.ledger import Grant
 from edgegpu_core.nodeview import is_complete
 from edgegpu_core.podview import PodView
-from edgegpu_plugin.records.node_state import Snapshot
+from edgegpu_plugin.records.node_state import PodName, Snapshot
 from edgegpu_plugin.records.reconciler import RefusedPod
 
 _LOG = logging.getLogger(__name__)
@@ -70,6 +70,7 @@ def pods_part(
     refused: tuple[RefusedPod, ...],
     lost: tuple[RefusedPod, ...] = (),
     cardless: tuple[RefusedPod, ...] = (),
+    unrecorded: tuple[RefusedPod, ...] = (),
 ) -> list[dict[str, Any]]:
     """Return one row for each GPU container of this node, and one for each holder that the API does not know.
 
@@ -78,8 +79,10 @@ def pods_part(
         refused: pods that may not start.
         lost: pods whose card is gone.
         cardless: containers that run without their cards.
+        unrecorded: containers that run, and of whose devices kubelet has no record.
     """
-    without = {(one.pod.uid, one.container): one.reason for one in cardless}
+    troubles = {(one.pod.uid, one.container): ("unrecorded", one.reason) for one in unrecorded}
+    troubles |= {(one.pod.uid, one.container): ("cardless", one.reason) for one in cardless}
     reasons = {one.pod.uid: ("refused", one.reason) for one in refused}
     reasons |= {one.pod.uid: ("lost", one.reason) for one in lost}
     rows = [
@@ -88,29 +91,38 @@ def pods_part(
         for row in _pod_rows(pod, snapshot, *reasons.get(pod.uid, ("", "")))
     ]
     for row in rows:
-        if reason := without.get((row["uid"], row["container"])):
-            row.update(state="cardless", reason=reason)
-    labels = _labels(snapshot)
-    for uid in snapshot.view.ledger.pods():
-        if uid not in snapshot.view.pods:
-            ended = snapshot.pods.get(uid)
-            for container, grant in snapshot.view.ledger.grants(uid).items():
-                rows.append(
-                    {
-                        "namespace": "" if ended is None else ended.namespace,
-                        "pod": "" if ended is None else ended.name,
-                        "uid": uid,
-                        "container": container,
-                        "memory_units": len(grant.ids.get(DeviceKind.MEMORY, ())),
-                        "core": len(grant.ids.get(DeviceKind.CORE, ())),
-                        "cards": _card_refs(grant, grant.cards(), labels),
-                        "phase": "Gone" if ended is None else ended.phase,
-                        "started": "" if ended is None else ended.started,
-                        "state": "held",
-                        "reason": "kubelet has not let go of its devices yet",
-                    }
-                )
-    return rows
+        state, reason = troubles.get((row["uid"], row["container"]), ("", ""))
+        if state and row["state"] not in {"refused", "lost"}:
+            row.update(state=state, reason=reason)
+    strangers = [uid for uid in snapshot.view.ledger.pods() if uid not in snapshot.view.pods]
+    return rows + [row for uid in strangers for row in _stranger_rows(uid, snapshot)]
+
+
+def _stranger_rows(uid: str, snapshot: Snapshot) -> list[dict[str, Any]]:
+    """Return the rows of a holder that is no live pod of the API: it has ended, or the API server was not read yet."""
+    labels, ended = _labels(snapshot), snapshot.pods.get(uid)
+    name = snapshot.names.get(uid, PodName("", "")) if ended is None else PodName(ended.namespace, ended.name)
+    phase = "Gone" if ended is None else ended.phase
+    state, reason = "held", "kubelet has not let go of its devices yet"
+    if not snapshot.is_told:
+        phase, state = "Unknown", "unknown"
+        reason = "the API server has not been read since the plugin's start, so it is not known what its pod does"
+    return [
+        {
+            "namespace": name.namespace,
+            "pod": name.name,
+            "uid": uid,
+            "container": container,
+            "memory_units": len(grant.ids.get(DeviceKind.MEMORY, ())),
+            "core": len(grant.ids.get(DeviceKind.CORE, ())),
+            "cards": _card_refs(grant, grant.cards(), labels),
+            "phase": phase,
+            "started": "" if ended is None else ended.started,
+            "state": state,
+            "reason": reason,
+        }
+        for container, grant in snapshot.view.ledger.grants(uid).items()
+    ]
 
 
 def _card_refs(grant: Grant, cards: tuple[str, ...], labels: dict[str, str]) -> list[dict[str, Any]]:

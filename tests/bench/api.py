@@ -10,6 +10,7 @@ from pathlib import Path
 
 from edgegpu_sim.api import ApiServer, Registry, ServerSettings, write_kubeconfig
 
+NODE = "bench"
 PLUGIN, AGENT, OWN = "plugin", "agent", "own"
 READS = ("get", "list", "watch")
 
@@ -19,7 +20,8 @@ def main() -> None:
     registry = Registry(random_names=random.Random(1))
     api = ApiServer(registry, ServerSettings(tokens={name: name for name in (PLUGIN, AGENT, OWN)}))
     api.start()
-    registry.create("nodes", {"metadata": {"name": "bench"}, "status": {"allocatable": {}}})
+    registry.create("nodes", {"metadata": {"name": NODE}, "status": {"allocatable": {}}})
+    api.requests.proxies[NODE] = lambda _: {"items": registry.items("pods")}  # kubelet has the pods that the API has
     path = Path(sys.argv[1])
     write_kubeconfig(path, url=api.url, token=PLUGIN, user=PLUGIN)
     for user in (AGENT, OWN):

@@ -15,6 +15,7 @@ from typing import Any
 
 import grpc
 import yaml
+from bench.api import NODE
 from bench.rawgrpc import RawCaller
 from google.protobuf.message import Message
 
@@ -25,8 +26,10 @@ from edgegpu_core.podview import CARDS_ANNOTATION, write_cards
 from edgegpu_plugin.pb import (
     DevicePluginCaller,
     OfferedDevice,
+    PodDevices,
     Registration,
     channel,
+    pod_resources_handler,
     registration_handler,
 )
 from edgegpu_plugin.pb.gen import deviceplugin_pb2 as dp
@@ -34,7 +37,6 @@ from edgegpu_sim.driver import SimDriver, make_card
 
 MODEL = ResourceModel()
 RESOURCES = {DeviceKind.MEMORY: MODEL.memory_resource, DeviceKind.CORE: MODEL.core_resource}
-NODE = "bench"
 
 
 class Kubelet:
@@ -48,6 +50,12 @@ class Kubelet:
         self.devices: dict[str, list[str]] = {}
         self.complete = threading.Event()
         self.entries: list[dict[str, Any]] = []
+        resources = folder.parent / "pod-resources"
+        resources.mkdir()
+        self._resources = grpc.server(ThreadPoolExecutor(4))
+        self._resources.add_generic_rpc_handlers((pod_resources_handler(self._listed),))
+        self._resources.add_insecure_port(f"unix://{resources}/kubelet.sock")
+        self._resources.start()
         self._links: list[grpc.Channel] = []
         self._pool = ThreadPoolExecutor(8)
         self._server: grpc.Server | None = None
@@ -75,6 +83,18 @@ class Kubelet:
         self._asking.clear()
         if self._server is not None:
             self._server.stop(None).wait()
+
+    def close(self) -> None:
+        """End, and do not come up again."""
+        self.stop()
+        self._resources.stop(None).wait()
+
+    def _listed(self) -> list[PodDevices]:
+        """Return who holds what: without it the plugin frees nothing of a pod that is gone."""
+        return [
+            PodDevices("default", e["PodUID"], e["ContainerName"], e["ResourceName"], e["DeviceIDs"]["-1"])
+            for e in list(self.entries)
+        ]
 
     def _registered(self, registration: Registration) -> None:
         self._names[registration.resource] = registration.endpoint
@@ -248,7 +268,7 @@ class Node:
         """End it all."""
         self.process.terminate()
         self.process.wait(20)
-        self.kubelet.stop()
+        self.kubelet.close()
         self._client.close()
         assert self._api.stdin is not None
         self._api.stdin.close()

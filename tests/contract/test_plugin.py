@@ -119,6 +119,27 @@ def test_containers_keep_their_card_over_kubelets_and_the_plugins_restarts(bed: 
         assert {name: (card(bed, name), container_id(bed, name)) for name in before} == before
 
 
+def test_a_kubelet_that_loses_its_checkpoint_takes_nothing_from_what_runs(bed: Bed) -> None:
+    """Its running containers are in no record of it any more; their units stay theirs, and the pods' events say so."""
+    for name in ("a", "b"):
+        bed.apply(pod(name, share(20)))
+    runs(bed, "a", "b")
+    before = {name: container_id(bed, name) for name in ("a", "b")}
+    home = card(bed, "a")
+    (bed.devices_folder(bed.nodes[0]) / "kubelet_internal_checkpoint").unlink()
+    bed.restart_kubelet(bed.nodes[0])
+    for name in ("a", "b"):
+        told(bed, name, "GPUUnrecorded: container main runs, and kubelet has no record of its devices")
+    offered(bed)
+    bed.apply(pod("c", share(15)))
+    told(bed, "c", "needs 15 vcuda-memory on one card")
+    assert {name: container_id(bed, name) for name in before} == before
+    bed.delete("Pod", "a")
+    runs(bed, "c")
+    assert card(bed, "c") == home
+    assert container_id(bed, "b") == before["b"]
+
+
 def test_each_registration_has_a_socket_of_its_own(bed: Bed) -> None:
     """Kubelet 1.37 refuses a second Register of a socket while it counts the first one's plugin as connected."""
     folder = bed.devices_folder(bed.nodes[0]) / "edgegpu"

@@ -127,8 +127,13 @@ def test_a_pod_whose_card_is_gone_is_shown_and_gets_another_one(k3s: K3s, namesp
     node.start()
     try:
         k3s.wait_event(namespace, "bare", "is gone from this machine; it has no controller")
-        told = {row["pod"]: (row["state"], row["cards"][0]["index"]) for row in node.edgegpu("pods")["pods"]}
-        assert told == {"bare": ("lost", "1"), old["name"]: ("lost", "1")}
+
+        def shown() -> bool:
+            """Ask until kubelet has removed the folder of the first pod, which the plugin never saw alive."""
+            rows = {row["pod"]: (row["state"], row["cards"][0]["index"]) for row in node.edgegpu("pods")["pods"]}
+            return rows == {"bare": ("lost", "1"), old["name"]: ("lost", "1")}
+
+        wait_until(shown, what="both pods are lost with their card", every_s=0.5)
 
         def moved() -> bool:
             found = k3s.the_pod(namespace, "moves")

@@ -167,7 +167,7 @@ class Choose:
 class Box:
     """A folder of kubelet's and the link that runs on it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, wall: Callable[[], float] = time.time) -> None:
         self.folder = folder
         self.allocator = Choose()
         self.device_list = DeviceList(MODEL)
@@ -177,7 +177,11 @@ class Box:
         self.error: EdgegpuError | None = None
         self._changed = threading.Condition()
         self.link = KubeletLink(
-            folder=folder, plugins=self._plugins(), on_registered=self._note, on_kubelet_restart=self._restarted
+            folder=folder,
+            plugins=self._plugins(),
+            on_registered=self._note,
+            on_kubelet_restart=self._restarted,
+            wall=wall,
         )
         self._thread = threading.Thread(target=self._run)
 

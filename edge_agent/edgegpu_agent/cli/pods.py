@@ -60,6 +60,8 @@ States:
   refused    it fits on no card; REASON has the numbers
   lost       its card is gone from this machine; REASON says what happens next
   cardless   it runs, and its card did not come into the container; REASON says why
+  unrecorded it runs, and kubelet has no record of its devices; REASON says what to do
+  unknown    kubelet has booked it for a pod, and the API server has not been read yet
   held       its pod is gone, kubelet has not freed its units yet
 
 USES is the card's memory that its processes use, of what it was given, as the driver lists them twice a minute; `over`:
@@ -256,6 +258,9 @@ def _uses(row: PodRow, document: StatusDocument) -> "Text":
     return Text("\n").join(Text(str(one), style="red" if one.is_over else "") for one in found) if found else Text("-")
 
 
+_BAD = {"refused", "lost", "cardless", "unrecorded"}
+
+
 def _table(rows: Sequence[PodRow], document: StatusDocument) -> "Table":
     from rich.table import Table  # noqa: PLC0415  (only text output needs it)
     from rich.text import Text  # noqa: PLC0415
@@ -274,7 +279,7 @@ def _table(rows: Sequence[PodRow], document: StatusDocument) -> "Table":
     for row in rows:
         indexes = "\n".join(card.index for card in row.cards) or "-"
         uuids = "\n".join(card.uuid for card in row.cards) or "-"
-        style = "red" if row.state in {"refused", "lost", "cardless"} else "" if row.state == "allocated" else "yellow"
+        style = "red" if row.state in _BAD else "" if row.state == "allocated" else "yellow"
         cells = (row.namespace or "-", row.pod or row.uid, row.container, indexes, uuids, str(row.units), str(row.core))
         uses = (_uses(row, document),) if measured else ()
         more = ((held_words(row),) if held else ()) + ((row.phase, row.uid) if wide else ())

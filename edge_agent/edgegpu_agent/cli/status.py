@@ -44,7 +44,8 @@ Examples:
    "pods": [{"namespace", "pod", "uid", "container": TEXT, "memory_units", "core": NUMBER,
              "cards": [{"index", "uuid": TEXT, "units": NUMBER of this card}], "phase": TEXT,
              "state": "allocated", "waiting", "refused", "lost" (its card is gone),
-                       "cardless" (it runs without its card) or "held", "reason": TEXT,
+                       "cardless" (it runs without its card), "unrecorded" (it runs, and kubelet has no record of its
+                       devices), "unknown" (the API server was not read yet) or "held", "reason": TEXT,
              "isolation": {"state": "enforced", "degraded" or "off", "reason": TEXT,
                            "cards": [{"card": UUID, "limit_mib", "counted_mib", "limit_units",
                                       "held_units": NUMBER, "core_percent": NUMBER}]}}],
@@ -120,5 +121,5 @@ def problems(document: StatusDocument) -> list[str]:
         for row in document.pods
         if row.state == "lost"
     ]
-    found += [f"{row.full_name}: {row.reason}" for row in document.pods if row.state == "cardless"]
+    found += [f"{row.full_name}: {row.reason}" for row in document.pods if row.state in {"cardless", "unrecorded"}]
     return found

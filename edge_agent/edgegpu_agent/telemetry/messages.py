@@ -247,7 +247,13 @@ def _node_parts(document: Document) -> list[HealthPart]:
         parts.append(_isolation_part(document))
     lost = [f"{row.get('namespace')}/{row.get('pod')}" for row in pods if row.get("state") == "lost"]
     without = [f"{row.get('namespace')}/{row.get('pod')}" for row in pods if row.get("state") == "cardless"]
-    named = (("card gone", lost), ("runs without its card", without), ("refused", refused))
+    unrecorded = [f"{row.get('namespace')}/{row.get('pod')}" for row in pods if row.get("state") == "unrecorded"]
+    named = (
+        ("card gone", lost),
+        ("runs without its card", without),
+        ("kubelet has no record", unrecorded),
+        ("refused", refused),
+    )
     texts = [f"{word}: {', '.join(names)}" for word, names in named if names]
     if texts:
         parts.append(

@@ -38,7 +38,7 @@ def check_runtime(probe: BoxProbe) -> CheckResult:
     details += [f"{containerd.path}, cgroups by {'systemd' if containerd.systemd_cgroups else 'cgroupfs'}"]
     versions = _versions(probe)
     details += [f"kubelet {versions.kubelet or 'of an unknown version'}, {versions.runtime or 'an unknown runtime'}"]
-    problems = list(_cardless(probe))
+    problems = [*_cardless(probe), *_unrecorded(probe)]
     match mode:
         case "cdi":
             problems += _cdi_troubles(probe, containerd, versions)
@@ -91,6 +91,17 @@ def _cardless(probe: BoxProbe) -> Iterator[CheckProblem]:
             yield broken(
                 f"pod {name}, container {row.get('container')}: {row.get('reason')}",
                 f"put that right, then sudo k3s kubectl delete pod -n {row.get('namespace')} {row.get('pod')}",
+            )
+
+
+def _unrecorded(probe: BoxProbe) -> Iterator[CheckProblem]:
+    """Yield the containers that run, and of whose devices kubelet has no record, as the plugin reports."""
+    for row in probe.known_status.get("pods") or ():
+        if row.get("state") == "unrecorded":
+            name = f"{row.get('namespace')}/{row.get('pod')}"
+            yield warning(
+                f"pod {name}: {row.get('reason')}",
+                f"sudo k3s kubectl delete pod -n {row.get('namespace')} {row.get('pod')}, when it may stop",
             )
 
 

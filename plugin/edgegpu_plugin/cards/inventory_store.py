@@ -17,6 +17,9 @@ _log = logging.getLogger(__name__)
 
 _VERSION = 1
 _CARDS = TypeAdapter(tuple[Card, ...])
+_MOST_UNIT_MIB = 1 << 20
+_MOST_MIB, _MOST_NUMBER = 1 << 24, 1 << 20
+"""More than any card has of memory, and than the kernel has minor numbers: JSON's numbers have no bounds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,7 @@ class InventoryStore:
         try:
             value = json.loads(self._path.read_bytes())
             unit = value.get("unit_mib") if isinstance(value, dict) else None
-            found = SavedInventory(unit_mib=unit if isinstance(unit, int) and unit > 0 else None)
+            found = SavedInventory(unit_mib=unit if type(unit) is int and 0 < unit <= _MOST_UNIT_MIB else None)
             found = replace(found, cards=_cards(value, "cards"))
             return replace(found, gone=_cards(value, "gone"))
         except FileNotFoundError:
@@ -81,4 +84,9 @@ def _entry(card: Card) -> dict[str, Any]:
 def _cards(value: dict[str, Any], key: str) -> tuple[Card, ...]:
     if value["version"] != _VERSION:
         raise ValueError(f"it has version {value['version']}, not {_VERSION}")
-    return _CARDS.validate_python(value["cards"] if key == "cards" else value.get(key, ()))
+    cards = _CARDS.validate_python(value["cards"] if key == "cards" else value.get(key, ()))
+    for card in cards:
+        numbers = (card.index, card.minor, card.mig or 0, *card.caps, *(card.capability or ()))
+        if not 0 <= card.memory_mib <= _MOST_MIB or not all(0 <= number <= _MOST_NUMBER for number in numbers):
+            raise ValueError(f"card {card.uuid}: a number that no card has")
+    return cards

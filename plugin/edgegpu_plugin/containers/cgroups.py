@@ -75,6 +75,13 @@ def owner_of_process(pid: int, proc: Path = Path("/proc")) -> CgroupOwner | None
     return None if owner is None or has_ended(folder) else owner
 
 
+def any_runs(pods: Collection[str], proc: Path = Path("/proc")) -> bool:
+    """Return whether a process of one of these pods, by kubelet's UID, is alive; /proc is not read without need."""
+    numbers = (int(folder.name) for folder in proc.iterdir() if folder.name.isdigit()) if pods else iter(())
+    owners = (owner_of_process(number, proc) for number in numbers)
+    return any(owner is not None and owner.pod_uid in pods for owner in owners)
+
+
 def has_ended(process: Path) -> bool:
     """Return whether all of a process has ended: where the first thread alone has, others go on."""
     try:

@@ -109,7 +109,8 @@ class ContainerFolders:
 
     def is_of_another_version(self, folder: Path) -> bool:
         """Return whether a container started with a limiter that counts in another form than this version's."""
-        return form_of(folder / "usage") != OWN_FORM
+        usage = folder / "usage"
+        return form_of(usage) != OWN_FORM and usage.exists()
 
     def state(self, folder: Path) -> "FolderState | None":
         """Return the limits and counts of a container; None when its folder is not whole, or of another version."""

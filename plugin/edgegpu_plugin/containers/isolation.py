@@ -7,7 +7,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from edgegpu_base.errors import EdgegpuError
 from edgegpu_core.choices.answers import choice_marks
 from edgegpu_core.choices.modes import Capability, PluginIsolation
 from edgegpu_core.choices.pod_choice import AllowedChoices, GivenChoice
@@ -19,6 +18,7 @@ from edgegpu_plugin.cards.nvml_library import CardProcess
 from edgegpu_plugin.config.schema import BypassPolicy, ComputePolicy, IsolationSection
 from edgegpu_plugin.containers.cgroups import CgroupOwner
 from edgegpu_plugin.containers.container_folder import CardLimits, Charge, ContainerFolders, limits_text
+from edgegpu_plugin.containers.held.abandoned_folders import AbandonedFolders
 from edgegpu_plugin.containers.held.bypass import LOOK_S, BypassDetector, ContainerKey, CountedContainer
 from edgegpu_plugin.containers.held.container_state import MIB, ContainerIsolation, TimedContainer
 from edgegpu_plugin.containers.held.reasons import PRELOAD_ONLY, why_opened, why_unread
@@ -98,6 +98,7 @@ class IsolatedContainers:
         self._changing = threading.Lock()
         """Held while folders or limits are made, changed or removed; the state's lock is taken inside it alone."""
         self._sharing = FolderSharing()
+        self._abandoned = AbandonedFolders(self.folders)
         self._state_files = StateFiles(self.folders, self._with_room)
         self._has_renewed = False
         self._charges: Mapping[ContainerKey, Mapping[str, Charge]] = {}
@@ -177,7 +178,7 @@ class IsolatedContainers:
         Raises:
             PluginError: the limiter cannot hold the container; it must not start without.
         """
-        view = self._state.snapshot().view
+        view = (snapshot := self._state.snapshot()).view
         held = {one: self._entries_of(view, uid, one) for one in containers}
         if not [one for one in containers if check_marks(held[one])]:
             return
@@ -188,6 +189,7 @@ class IsolatedContainers:
             text = self._limits_text(view, uid, container, self._live_units(view, uid, container))
             for entry in held[container]:
                 if has_folder(entry.device_ids):
+                    self._abandoned.check_free(self.folders.of(entry.device_ids), uid, snapshot)
                     self._with_room(partial(self.folders.make, self.folders.of(entry.device_ids), text))
                     self._sharing.starts(view, uid, containers, entry.device_ids)
 
@@ -228,8 +230,8 @@ class IsolatedContainers:
         """Remove the folders of containers that are gone.
 
         A folder is made after kubelet has booked the devices. So whoever is not in the snapshot that is taken here,
-        under the lock, is gone, or will wait for the lock and make the folder anew. Where the checkpoint was removed,
-        processes that use their folder keep it.
+        under the lock, is gone, or will wait for the lock and make the folder anew. Where kubelet has lost its record
+        of a container, `AbandonedFolders` says what may go.
         """
         self._mps.keep(self._known_entries)
         with self._changing:
@@ -243,14 +245,11 @@ class IsolatedContainers:
             self._renew_clients(snapshot.view)
             grants = [grant for uid in ledger.pods() for grant in ledger.grants(uid).values()]
             wanted = {self.folders.of(ids) for grant in grants for ids in grant.ids.values()}
-            for folder in found:
-                if folder not in wanted and not self.folders.users(folder):
-                    try:
-                        self.folders.remove(folder)
-                    except EdgegpuError as error:
-                        _LOG.warning("%s", error)
-                    else:
-                        _LOG.info("the folder of a container that is gone is removed: %s", folder.name)
+            self._abandoned.remove([folder for folder in found if folder not in wanted], snapshot)
+
+    def has_mounted(self) -> bool:
+        """Return whether a container that lives has its folder mounted."""
+        return self._abandoned.has_mounted()
 
     def states(self, snapshot: Snapshot, *, by_runtime: bool) -> dict[tuple[str, str], ContainerIsolation]:
         """Return the state of each container with devices, by kubelet's UID of its pod and by name."""
@@ -414,7 +413,7 @@ class IsolatedContainers:
     def _keep_live(self, view: NodeView) -> None:
         """Forget the live limits of pods that are gone; once, write those again that a crash may have kept from it."""
         try:
-            self._live.keep(view.ledger.pods())
+            self._live.keep({*view.ledger.pods(), *view.pods})
             if not self._has_renewed:
                 for limit in self._live.all():
                     self._renew(view, limit.uid, limit.container, limit.memory_units)
@@ -479,7 +478,9 @@ class IsolatedContainers:
         states = [state for folder in folders if (state := self.folders.state(folder)) is not None]
         if not states or len(states) < len(folders):
             other = any(self.folders.is_of_another_version(folder) for folder in folders)
-            return ContainerIsolation("degraded", why_unread(folders, is_of_another_version=other))
+            pod, name = view.pods.get(entries[0].pod_uid), entries[0].container
+            started = pod is None or pod.has_started(name)
+            return ContainerIsolation("degraded", why_unread(folders, is_of_another_version=other, has_started=started))
         units = units_by_card(view, entries[0].pod_uid, entries[0].container)
         return enforced(states, units, view.model.unit_mib * MIB)
 
@@ -487,9 +488,9 @@ class IsolatedContainers:
         return [entry for entry in self._entries(view) if (entry.pod_uid, entry.container) == (uid, container)]
 
     def _known_entries(self) -> list[CheckpointEntry] | None:
-        """Return the entries as they are now; None while kubelet's checkpoint cannot be read."""
+        """Return the entries as they are now; None while kubelet's checkpoint cannot be read, or lacks containers."""
         snapshot = self._state.snapshot()
-        return list(self._entries(snapshot.view)) if snapshot.checkpoint_read else None
+        return list(self._entries(snapshot.view)) if snapshot.checkpoint_read and not snapshot.unrecorded else None
 
     def _entries(self, view: NodeView) -> Iterator[CheckpointEntry]:
         """Yield the entries of our resources in kubelet's checkpoint of pods that still hold something."""

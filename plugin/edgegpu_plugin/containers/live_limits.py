@@ -14,6 +14,7 @@ from edgegpu_plugin.errors import PluginError
 _LOG = logging.getLogger(__name__)
 _VERSION = 1
 _FILE_MODE = 0o600
+_MOST_UNITS = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,4 +96,6 @@ def _limits(value: Any) -> list[LiveLimit]:  # noqa: ANN401  (JSON)
 
 def _limit(value: Any) -> LiveLimit:  # noqa: ANN401  (JSON)
     units = {str(card): int(count) for card, count in value["memory_units"].items()}
+    if not all(0 <= count <= _MOST_UNITS for count in units.values()):
+        raise ValueError("a number of units that no card has")
     return LiveLimit(str(value["uid"]), str(value["container"]), units)

@@ -7,9 +7,9 @@ from edgegpu_core import reasons
 from edgegpu_core.choices.pod_choice import choice_refusal
 from edgegpu_core.inventory import FreeAmounts
 from edgegpu_core.model import ResourceModel
-from edgegpu_core.placement import PlacementRefusal, PodPlan, Policy, parse_policy, place, plan_pod
+from edgegpu_core.placement import PlacementRefusal, PodPlan, Policy, fits, parse_policy, place, plan_pod
 from edgegpu_core.podview import PodView
-from edgegpu_core.preemption import choose_victims
+from edgegpu_core.preemption import choose_victims, free_without
 from edgegpu_core.request import ImpossibleRequest, PlaceableRequest
 from edgegpu_plugin.extender.node_capacity import NodeCapacity
 
@@ -155,7 +155,13 @@ class _FitCheck:
         return _fit_in_turn(self._shares, room.free)
 
     def in_the_way(self, room: NodeCapacity, pod: PodView) -> str:
-        """Return the text with the pods of lower priority without which it would fit; empty when there are none."""
+        """Return the text with the pods of lower priority without which it would fit; empty when there are none.
+
+        Where it fits as soon as pods have ended that are ending, perhaps by a preemption, no other is in the way.
+        """
+        leaving = frozenset(holder.uid for holder in room.holders if holder.is_leaving)
+        if leaving and fits(self._plan, free_without(room.free.slots, room.holders, leaving)):
+            return reasons.ROOM_COMES
         victims = choose_victims(self._plan, pod.priority, slots=room.free.slots, holders=room.holders)
         if not victims:
             return ""

@@ -102,6 +102,18 @@ class NodeCapacity:
         asked = total(pod.containers)
         return asked.memory_units <= self.scheduler_free.memory_units and asked.core <= self.scheduler_free.core
 
+    def pods_beside(self) -> tuple[str, ...]:
+        """Return the pods on cards that the node does not offer (excluded or gone): the scheduler's sums count them.
+
+        The report has them as holders of nothing, since it names shares by the cards that are offered.
+        """
+        reported = {} if self.node.report is None else self.node.report.held
+        return tuple(
+            holder.pod.full_name
+            for holder in self.holders
+            if holder.pod is not None and not holder.shares and holder.uid in reported
+        )
+
 
 def _level(free: FreeAmounts) -> int:
     cards = zip(free.slots, free.memory, free.core, strict=True)
@@ -182,7 +194,10 @@ def without_claimed(room: NodeCapacity, claims: Sequence[Nomination]) -> NodeCap
     kept = claimed(room, claims)
     free = take_shares(room.free.copy(), kept)
     # These holders have no pod, so that no other pod may preempt them.
-    holders = (*room.holders, *(CardHolder(f"claim-{number}", (share,), None) for number, share in enumerate(kept)))
+    holders = (
+        *room.holders,
+        *(CardHolder(f"claim-{number}", (share,), None, is_kept=True) for number, share in enumerate(kept)),
+    )
     names = tuple(claim.pod.full_name for claim in claims)
     return replace(room, free=free, level=_level(free), empty=_empty(free), holders=holders, kept_for=names)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from edgegpu_core.model import ResourceModel
 from edgegpu_core.podview import PodView
+from edgegpu_core.reasons import counted_beside
 from edgegpu_plugin.extender.cluster import ClusterState
 from edgegpu_plugin.extender.filter import GROUPED_FROM, filter_nodes
 from edgegpu_plugin.extender.node_capacity import NodeCapacity
@@ -71,7 +72,8 @@ def _judged(pod: PodView, rooms: Mapping[str, NodeCapacity], model: ResourceMode
         return False, _NO_NODE
     verdict = filter_nodes(pod, rooms, rooms=rooms, model=model)
     if verdict.fitting:
-        return True, f"has room on {_some(verdict.fitting)}"
+        beside = [name for node in verdict.fitting for name in _counted_beside(rooms[node], pod)]
+        return True, f"has room on {_some(verdict.fitting)}{counted_beside(beside)}"
     refused = verdict.unresolvable
     reasons = set(refused.values())
     if len(rooms) >= GROUPED_FROM:
@@ -79,6 +81,11 @@ def _judged(pod: PodView, rooms: Mapping[str, NodeCapacity], model: ResourceMode
     if len(reasons) == 1:
         return False, reasons.pop()
     return False, "; ".join(f"{name}: {reason}" for name, reason in refused.items())
+
+
+def _counted_beside(room: NodeCapacity, pod: PodView) -> tuple[str, ...]:
+    """Return the pods on cards that are not offered, where the scheduler's sums have no room for a pod."""
+    return () if room.sums_have_room(pod) else room.pods_beside()
 
 
 def _most_free(pod: PodView, rooms: Mapping[str, NodeCapacity], model: ResourceModel) -> str:

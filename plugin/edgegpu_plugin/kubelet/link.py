@@ -52,6 +52,7 @@ class KubeletLink:
         on_kubelet_restart: Callable[[], None] = lambda: None,
         on_checkpoint: Callable[[], None] = lambda: None,
         poll_s: float = 1.0,
+        wall: Callable[[], float] = time.time,
     ) -> None:
         """Make the link.
 
@@ -64,13 +65,14 @@ class KubeletLink:
             on_checkpoint: called on the link's thread when kubelet has written its checkpoint.
             poll_s: how often the folder is checked without an event from it; a fifth as often while all is
                 registered.
+            wall: seconds since 1970, in which the kernel says when the socket appeared; it may be set at any time.
         """
         self._folder = folder
         self._socket = folder / KUBELET_SOCKET
         self._on_registered = on_registered
         self._on_kubelet_restart = on_kubelet_restart
         self._on_checkpoint = on_checkpoint
-        self._poll_s = poll_s
+        self._poll_s, self._wall = poll_s, wall
         self._watch = folder_watch()
         self._executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="kubelet-call")
         self._loop = ServingLoop(self._executor)
@@ -84,8 +86,7 @@ class KubeletLink:
         self._failures = 0
         self._retry_at = 0.0
         self._lost_at: dict[PluginSocket, float] = {}
-        self._began_wall = 0.0
-        self._listed_wall = 0.0
+        self._began_s = self._listed_s = 0.0
         self._announced = False
         self._waiting = _Said()
         self._urgency = RealtimePriority()
@@ -107,12 +108,12 @@ class KubeletLink:
         Raises:
             PluginError: the folder cannot be written, or one of our sockets is another process's.
         """
-        started_wall = time.time()
+        started_s = time.monotonic()
         made: frozenset[str] = frozenset()
         try:
             while not self._stopping.is_set():
                 try:
-                    wait_s = self._round(made, started_wall)
+                    wait_s = self._round(made, started_s)
                 except OSError as error:  # one file must not end the process; streams and sockets stay
                     self._announced = False
                     self._waiting.say(f"waiting for kubelet's folder {self._folder} to be usable: {error}")
@@ -135,7 +136,7 @@ class KubeletLink:
         if link is not None:
             link.close()
 
-    def _round(self, made: frozenset[str], started_wall: float) -> float:
+    def _round(self, made: frozenset[str], started_s: float) -> float:
         """Do the work that is due and return the seconds until more may be due."""
         self._watch.follow(self._folder)
         found = FileIdentity.of(self._socket)
@@ -149,7 +150,7 @@ class KubeletLink:
         if self._is_new(found, made):
             if self._kubelet is not None:
                 self._on_kubelet_restart()
-            self._start_over(found, started_wall)
+            self._start_over(found, started_s)
         else:
             self._keep_up()
             self._urgency.give_back_late()
@@ -192,11 +193,12 @@ class KubeletLink:
             endpoint.prepare()
             endpoint.stop_retired()
 
-    def _start_over(self, found: FileIdentity, started_wall: float) -> None:
+    def _start_over(self, found: FileIdentity, started_s: float) -> None:
         """Begin the registration of all resources with a new kubelet."""
         _log.debug("kubelet's socket is new: registering")
         self._urgency.take()
-        self._began_wall = max(found.ctime_ns / 1e9, started_wall)
+        age_s = max(0.0, self._wall() - found.ctime_ns / 1e9)  # the clock may have been set since
+        self._began_s = max(time.monotonic() - age_s, started_s)
         self._announced = False
         self._prepare()
         self._kubelet = found
@@ -216,7 +218,7 @@ class KubeletLink:
                 self._urgency.take()
                 self._lost_at.pop(endpoint)
                 self._pending.add(endpoint)
-                self._began_wall = time.time()
+                self._began_s = time.monotonic()
                 self._announced = False
 
     def _register(self) -> None:
@@ -262,7 +264,7 @@ class KubeletLink:
         self._announced = True
         self._urgency.give_back()
         self._waiting.forget()
-        self.last_registration_ms = (self._listed_wall - self._began_wall) * 1000
+        self.last_registration_ms = max(0.0, self._listed_s - self._began_s) * 1000
         _log.info("registered with kubelet, first lists sent after %.0f ms", self.last_registration_ms)
         self._on_registered(self.last_registration_ms)
 
@@ -275,7 +277,7 @@ class KubeletLink:
 
     def _streams_changed(self) -> None:
         """Store the time and wake the loop; runs on gRPC's threads."""
-        self._listed_wall = time.time()
+        self._listed_s = time.monotonic()
         self._watch.wake()
 
 

@@ -1,6 +1,7 @@
 """The requests of the node's part to the API server and kubelet about the node's own pods."""
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from edgegpu_base.errors import EdgegpuError
@@ -9,6 +10,8 @@ from edgegpu_core.model import ResourceModel
 from edgegpu_core.podview import PodView, pod_view
 from edgegpu_plugin.errors import PodResourcesError
 from edgegpu_plugin.kubelet.pods import KubeletPods, PodResources
+from edgegpu_plugin.pb import PodDevices
+from edgegpu_plugin.records.node_state import PodName
 
 _LOG = logging.getLogger(__name__)
 
@@ -59,15 +62,36 @@ class NodeKubeletFacts:
 
     def listed_ids(self) -> frozenset[str] | None:
         """Return our device ids in PodResources; the call makes kubelet release those of ended pods."""
+        listed = self._list()
+        if listed is None:
+            return None
+        return frozenset(text for one in self._ours(listed) for text in one.ids)
+
+    def listed_names(self) -> dict[str, PodName] | None:
+        """Return the names of the pods in PodResources by our device ids."""
+        listed = self._list()
+        if listed is None:
+            return None
+        return {text: PodName(one.namespace, one.pod) for one in self._ours(listed) for text in one.ids}
+
+    def _list(self) -> Sequence[PodDevices] | None:
         try:
-            listed = self.pod_resources.list()
+            return self.pod_resources.list()
         except PodResourcesError as error:
             _LOG.debug("%s", error)
             return None
-        if listed is None:
-            return None
+
+    def _ours(self, listed: Sequence[PodDevices]) -> list[PodDevices]:
         names = {self.model.memory_resource, self.model.core_resource}
-        return frozenset(text for one in listed if one.resource in names for text in one.ids)
+        return [one for one in listed if one.resource in names]
+
+    def folder_uids(self) -> frozenset[str] | None:
+        """Return the UIDs of the pods of which kubelet still keeps a folder."""
+        try:
+            return self.kubelet.folders()
+        except EdgegpuError as error:
+            _LOG.debug("%s", error)
+            return None
 
     def known_uids(self) -> frozenset[str] | None:
         """Return the UIDs of the pods that kubelet still has, or of which the runtime still runs a container."""

@@ -103,7 +103,7 @@ class KubeletPods:
         # In this order: a pod that the API no longer has cannot get a folder after we have read the folders.
         pods = list(self.objects.list_pods(self.node))
         stored = {str(pod["metadata"]["uid"]) for pod in (*pods, *_as_kubelet_has(pods))}
-        known = self._folders() | stored
+        known = self.folders() | stored
         self._log_source(f"the folders in {self.folder}")
         return known
 
@@ -134,7 +134,12 @@ class KubeletPods:
             _LOG.info("whether a pod that is gone has let go of its devices is told by %s", source)
         self.source = source
 
-    def _folders(self) -> frozenset[str]:
+    def folders(self) -> frozenset[str]:
+        """Return the UIDs of the pods of which kubelet keeps a folder: it removes none before it has read static pods.
+
+        Raises:
+            PluginError: its folder cannot be read.
+        """
         try:
             return frozenset(entry.name for entry in self.folder.iterdir())
         except OSError as error:

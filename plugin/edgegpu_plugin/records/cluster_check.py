@@ -23,10 +23,29 @@ class ClusterCheck:
     kubelet keeps its checkpoint over its restarts, and k3s's own uninstall removes it. A kubelet without one on a node
     that has run before is of a new k3s, whose scheduler has no extender. The cluster is known again once its API server
     has taken the plugin's account, which a new cluster does not have before `edgegpu install`.
+
+    Who uninstalls k3s ends its containers. Where those of pods that held devices still run, the checkpoint alone was
+    lost, and a kubelet that were offered nothing would end them: their pods would not fit on the node any more.
     """
 
-    def __init__(self, state_folder: Path, checkpoint: Path, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        state_folder: Path,
+        checkpoint: Path,
+        *,
+        holders_run: Callable[[], bool] = lambda: False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Begin with what an earlier process of the plugin has found.
+
+        Args:
+            state_folder: where that is kept.
+            checkpoint: kubelet's file.
+            holders_run: returns whether containers of pods that hold devices, or held some, are alive on this machine.
+            clock: a monotonic clock in seconds.
+        """
         self._mark, self._checkpoint, self._clock = state_folder / MARK, checkpoint, clock
+        self._holders_run = holders_run
         self._since_s = clock() if self._mark.exists() else None
 
     @property
@@ -42,6 +61,9 @@ class ClusterCheck:
     def kubelet_started(self) -> None:
         """Take up a kubelet on a node that has run before."""
         if self._checkpoint.exists():
+            return
+        if self._holders_run():
+            _LOG.warning("kubelet has lost its checkpoint, and containers run on: they keep what they have")
             return
         if self._since_s is None:
             _LOG.warning("kubelet begins anew: k3s was installed again, perhaps without the extender")

@@ -3,9 +3,10 @@
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from edgegpu_base.files import stamp
 from edgegpu_core.allocation_matching import AllocationMatcher
@@ -24,6 +25,16 @@ _MOST_DELETED = 1024
 """How many deleted pods are remembered: kubelet's own list may have them a little longer than the API."""
 
 
+class PodName(NamedTuple):
+    """A pod's namespace and name."""
+
+    namespace: str
+    name: str
+
+
+_NO_NAMES: Mapping[str, PodName] = {}
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """The node at one moment: its view, its ended pods, all cards of the machine, and what kubelet has not written."""
@@ -39,6 +50,14 @@ class Snapshot:
     """Every card of this machine by UUID, also excluded ones, and cards that are gone as last seen."""
     gone: frozenset[str] = frozenset()
     """The UUIDs of cards that are gone: the driver no longer lists them, or gets no answer from them."""
+    unrecorded: tuple[tuple[str, str], ...] = ()
+    """The containers of live pods, by kubelet's UID and by name, whose devices kubelet has no record of any more."""
+    checkpoint_stamp: tuple[int, ...] = ()
+    """Which file kubelet's checkpoint was when it was read; another one for each write."""
+    is_told: bool = True
+    """Whether the API server has listed the node's pods since the start of this process."""
+    names: Mapping[str, PodName] = field(default_factory=dict)
+    """The names, by kubelet's UID, of pods that PodResources listed while the API server was not read yet."""
 
     def gone_cards(self, uid: str) -> tuple[Card, ...]:
         """Return the cards that are gone and of which a pod, by kubelet's UID, has devices."""
@@ -52,6 +71,11 @@ class NodeState:
     `changed` is set at each change and wakes the reconciler. The allocator holds `lock` from the start of a call of
     kubelet to its answer, so that two calls see each other.
     """
+
+    _dropped: tuple[CheckpointEntry, ...] = ()
+    """The entries of earlier checkpoints that kubelet's newest lacks, of pods that nobody has seen end."""
+    _names: Mapping[str, PodName] = _NO_NAMES
+    """The names of pods by kubelet's UID, as PodResources lists them."""
 
     def __init__(
         self,
@@ -182,12 +206,30 @@ class NodeState:
         with self.lock:
             return frozenset(self._statics) - self._shown
 
+    def was_deleted(self, uid: str) -> bool:
+        """Return whether the API server has shown a pod, and then its end."""
+        with self.lock:
+            return uid in self._deleted
+
+    def named(self) -> frozenset[str]:
+        """Return kubelet's UIDs of the pods that PodResources has named."""
+        return frozenset(self._names)
+
+    def set_names(self, names: Mapping[str, PodName]) -> None:
+        """Set the names of pods as PodResources lists them."""
+        with self.lock:
+            if names != self._names:
+                self._names = dict(names)
+                self.invalidate()
+
     def set_released(self, uids: Iterable[str]) -> None:
         """Set the pods that are still in kubelet's checkpoint but no longer hold anything."""
         with self.lock:
             released = frozenset(uids)
             if released != self._released:
                 self._released = released
+                if any(entry.pod_uid in released for entry in self._dropped):
+                    self._book(self._entries[len(self._dropped) :], self._dropped)
                 self.invalidate()
 
     def kubelet_restarted(self) -> None:
@@ -218,7 +260,7 @@ class NodeState:
             live = {uid: pod for uid, pod in self._pods.items() if not pod.is_terminal}
             ledger = self._booked.only(uid for uid in self._booked.pods() if uid in live or uid not in self._released)
             self.matcher.add_to(ledger, live)
-            if self._is_told and not live and not ledger.pods() and not self.checkpoint_problem:
+            if self._is_told and not self._has_holders(ledger) and not self.checkpoint_problem:
                 self._take_unit()
             annotated = {uid: pod.cards for uid, pod in live.items() if pod.cards is not None}
             view = NodeView(
@@ -245,7 +287,25 @@ class NodeState:
                 self.matcher.unwritten(),
                 self._machine,
                 self._gone_cards,
+                tuple(self._find_unrecorded(settled)),
+                self._stamp,
+                self._is_told,
+                self._names,
             )
+
+    def _find_unrecorded(self, view: NodeView) -> Iterator[tuple[str, str]]:
+        """Yield the containers whose devices kubelet has no record of: it dropped them, or has none while they run."""
+        dropped = {(entry.pod_uid, entry.container) for entry in self._dropped}
+        for uid, pod in view.pods.items():
+            for container in pod.containers:
+                is_without = pod.has_started(container.name) and not view.ledger.grant(uid, container.name).ids
+                if is_without or (uid, container.name) in dropped:
+                    yield uid, container.name
+
+    def _has_holders(self, ledger: Ledger) -> bool:
+        """Return whether a pod may hold devices; of a mirror whose static pod kubelet has not listed yet too."""
+        pods = (*self._pods.values(), *self._told.values())
+        return bool(ledger.pods()) or any(not pod.is_terminal for pod in pods)
 
     def _take_unit(self) -> None:
         if self.unit_wanted_mib is None:
@@ -289,6 +349,13 @@ class NodeState:
             self._read_checkpoint()
             return self._entries
 
+    def dropped(self) -> frozenset[str]:
+        """Return the pods of earlier checkpoints, by kubelet's UID, of which its newest has nothing."""
+        with self.lock:
+            self._read_checkpoint()
+            written = {entry.pod_uid for entry in self._entries[len(self._dropped) :]}
+            return frozenset(entry.pod_uid for entry in self._dropped) - written
+
     def _by_kubelet_uid(self) -> dict[str, PodView]:
         """Return the pods by kubelet's UID, with each mirror in place of the static pod that it mirrors.
 
@@ -331,11 +398,35 @@ class NodeState:
             self._note(f"{self._checkpoint}: {error}; what it said before counts, and nothing is released")
             return
         self._note("")
-        self._stamp, self._entries = found, entries
-        self._booked = Ledger.of_entries(entries, self.model, self._booked)
-        self._given = _given(entries, self.model)
+        self._stamp = found
+        self._book(entries, self._entries)
         self.matcher.forget()
         self.invalidate()
+
+    def _book(self, entries: Sequence[CheckpointEntry], before: Iterable[CheckpointEntry]) -> None:
+        """Take the entries of kubelet's checkpoint, and keep those of before that it lacks until their pods have ended.
+
+        kubelet forgets all containers when it starts on a checkpoint that is missing or cut, and goes on with an empty
+        one; its own running containers are not admitted anew (seen on 1.33). So a record that has gone is no witness
+        that its pod has: the collector asks others. The entries of before stand first: where kubelet gives their
+        devices to another, that is who starts with them.
+        """
+        names = {self.model.memory_resource, self.model.core_resource}
+        listed = {(entry.pod_uid, entry.container, entry.resource) for entry in entries}
+        self._dropped = tuple(
+            entry
+            for entry in before
+            if entry.resource in names
+            and (entry.pod_uid, entry.container, entry.resource) not in listed
+            and entry.pod_uid not in self._released
+            and not self._is_terminal(entry.pod_uid)
+        )
+        self._entries = (*self._dropped, *entries)
+        self._booked = Ledger.of_entries(self._entries, self.model, self._booked)
+        self._given = _given(self._entries, self.model)
+
+    def _is_terminal(self, uid: str) -> bool:
+        return uid in self._pods and self._pods[uid].is_terminal
 
     def _note(self, problem: str) -> None:
         """Log once that the checkpoint cannot be read, and once that it can be read again."""

@@ -167,7 +167,7 @@ def report_of(snapshot: Snapshot, *, boot: str) -> NodeReport:
 
 def _waiting(snapshot: Snapshot) -> frozenset[str]:
     pods = snapshot.view.pods
-    lacking = {want.pod.uid for want in snapshot.view.waiting_containers()}
+    lacking = {want.pod.uid for want in snapshot.view.waiting_containers() if not want.runs}
     return frozenset(lacking | {pods[uid].uid for uid in snapshot.unwritten & pods.keys()})
 
 

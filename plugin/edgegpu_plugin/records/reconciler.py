@@ -38,6 +38,10 @@ _HELD_BARE = "until it is deleted, nobody else can have its devices"
 _REMEDY_BARE = "there is room now, but it has no controller that would make it again: delete it and create it again"
 _REMEDY_STATIC = "there is room now: move its file out of the static pod folder and back to place it anew"
 
+UNRECORDED_S = 5.0
+"""How long kubelet must have no record of a live container before that is said: a pod that ends is dropped from
+kubelet's record a moment before, or after, the API shows its end."""
+
 _UNEXPECTED, _OUT_OF = "UnexpectedAdmissionError", "OutOf"
 
 
@@ -98,6 +102,9 @@ class Reconciler:
     """Pods whose card is gone, also running ones."""
     cardless: tuple[RefusedPod, ...] = field(default=(), init=False)
     """Containers that run without the cards that they were given."""
+    unrecorded: tuple[RefusedPod, ...] = field(default=(), init=False)
+    """Containers that run, and of whose devices kubelet has no record."""
+    _unrecorded_since: dict[tuple[str, str], float] = field(default_factory=dict, init=False)
     last_error: str = field(default="", init=False)
 
     def run(self, stopping: Callable[[], bool]) -> None:
@@ -117,6 +124,7 @@ class Reconciler:
         """Compare and repair once, and return how many seconds the next step may wait."""
         waits = [IDLE_S]
         if not self.synced():  # a pod that the watch has not shown yet must not count as gone
+            self.collector.learn_names()
             return EAGER_S
         try:
             self.collector.learn()
@@ -133,6 +141,7 @@ class Reconciler:
             waits.append(self._handle_lost(self.state.snapshot()))
             self._handle_refused(self.state.snapshot())
             self._handle_cardless(self.state.snapshot())
+            self._handle_unrecorded(self.state.snapshot())
             self._delete_dead_pods(snapshot)
             self.clean_containers()
         except (KubeError, OSError) as error:
@@ -243,6 +252,20 @@ class Reconciler:
         self.cardless = tuple(one for one in self.find_cardless(snapshot) if one.pod.uid not in lost)
         for one in self.cardless:
             self.pods.warn(one.pod, "GPUMissing", one.reason)
+
+    def _handle_unrecorded(self, snapshot: Snapshot) -> None:
+        """Write events for containers that kubelet has lost its record of: they run on, and nothing of theirs goes."""
+        now_s, since = self.clock(), self._unrecorded_since
+        self._unrecorded_since = {key: since.get(key, now_s) for key in snapshot.unrecorded}
+        self.unrecorded = tuple(
+            RefusedPod(
+                pod, reasons.unrecorded(name, controlled=pod.controlled, is_static=pod.is_static), container=name
+            )
+            for (uid, name), since_s in self._unrecorded_since.items()
+            if now_s - since_s >= UNRECORDED_S and not (pod := snapshot.view.pods[uid]).deleting
+        )
+        for one in self.unrecorded:
+            self.pods.warn(one.pod, "GPUUnrecorded", one.reason)
 
     def _delete_dead_pods(self, snapshot: Snapshot) -> None:
         """Delete pods that died at admission and whose controller has made new ones, with an event.

@@ -14,6 +14,9 @@ from edgegpu_base.files import write_if_changed
 
 _LOG = logging.getLogger(__name__)
 
+_MOST_MIB = 1 << 24
+"""More than any card has."""
+
 NOT_ENDED = "the node's self-test has not ended"
 """Why a container is `degraded` while nobody has tried the limiter on its card."""
 
@@ -48,7 +51,7 @@ class CardResult(BaseModel):
     remedy: str = ""
     at_s: int
     """When the self-test ended, in seconds since 1970."""
-    context_mib: int | None = None
+    context_mib: Annotated[int, Field(ge=0, le=_MOST_MIB)] | None = None
     """What a CUDA context takes on this card; None where it was not seen."""
     native_us: int | None = None
     """The time of the first CUDA call with its context, without the limiter; `held_us`: with it."""

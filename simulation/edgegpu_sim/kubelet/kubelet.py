@@ -68,7 +68,8 @@ class SimKubelet:
         self._thread: threading.Thread | None = None
         self.devices_folder = settings.folder / "device-plugins"
         self.resources_folder = settings.folder / "pod-resources"
-        for folder in (self.devices_folder, self.resources_folder):
+        self.pods_folder = settings.folder / "pods"
+        for folder in (self.devices_folder, self.resources_folder, self.pods_folder):
             folder.mkdir(parents=True, exist_ok=True)
 
     def start(self) -> None:
@@ -161,6 +162,7 @@ class SimKubelet:
             if not self._manager.sources_ready:
                 self._end_orphans()
                 self._manager.sources_ready = True
+            self._keep_folders()
             self._registry.store.wait(version, _LOOK_S, self._stop.is_set)
         self._status.stop()
 
@@ -259,6 +261,18 @@ class SimKubelet:
             if uid not in self._pods:
                 self._runtime.kill(uid)
                 self._runtime.forget(uid)
+
+    def _keep_folders(self) -> None:
+        """Make a folder for each pod, and remove those of pods of which nothing is left; never before the first pods.
+
+        1.33: `cleanupOrphanedPodDirs`, behind the check that all sources are ready.
+        """
+        known = {*self._pods, *self._runtime.pods()}
+        for uid in known:
+            (self.pods_folder / uid).mkdir(exist_ok=True)
+        for folder in self.pods_folder.iterdir():
+            if folder.name not in known:
+                folder.rmdir()
 
     def _active(self) -> set[str]:
         with self._lock:

@@ -87,7 +87,8 @@ def test_status_shows_who_runs_on_a_card_that_is_gone_or_excluded(short_tmp: Pat
     with plugin(short_tmp, document(pods=rows, other_cards=others)) as socket:
         done = edgegpu("status", "--socket", socket)
     assert "\ncard 2  Tesla P4  GPU-2  gone\n  A    20 units  core 1    baetyl-edge/face  main  its card is" in done.out
-    assert "\ncard 3  Tesla P4  GPU-3  not offered\n  B     4 units  core 1    baetyl-edge/plate  main" in done.out
+    assert "\ncard 3  Tesla P4  GPU-3  not offered; its pods count against the other cards\n" in done.out
+    assert "\n  B     4 units  core 1    baetyl-edge/plate  main" in done.out
     assert "face container main: its card 2 is gone; delete it; until it goes, its 20 units count" in done.out
     assert done.code == 1
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from edgegpu_base.errors import EdgegpuError
-from edgegpu_base.http_unix import ChangeRequest, LocalServer, Response, get, send
+from edgegpu_base.http_unix import LOOK_S, ChangeRequest, LocalServer, Response, get, send
 
 WAIT_S = 60.0
 
@@ -30,8 +32,8 @@ def change(request: ChangeRequest) -> Response:
 
 
 @contextmanager
-def served(path: Path, *, changes: bool = False) -> Iterator[Path]:
-    server = LocalServer(path, answer, owner="edgegpu-toy", change=change if changes else None)
+def served(path: Path, *, changes: bool = False, look_s: float = LOOK_S) -> Iterator[Path]:
+    server = LocalServer(path, answer, owner="edgegpu-toy", change=change if changes else None, look_s=look_s)
     server.open()
     thread = threading.Thread(target=server.run)
     thread.start()
@@ -108,3 +110,27 @@ def test_a_change_that_is_cut_off_has_no_effect(short_tmp: Path) -> None:
         half.sendall(b"PUT /v1/a HTTP/1.0\r\nContent-Length: 9\r\n\r\nhalf")
         half.shutdown(socket.SHUT_WR)
         assert half.recv(1_000).startswith(b"HTTP/1.0 400 ")
+
+
+@pytest.mark.parametrize("what", ["socket", "folder"])
+def test_a_socket_that_is_removed_is_made_again(short_tmp: Path, what: str) -> None:
+    with served(short_tmp / "run/toy.sock", look_s=0.05) as path:
+        shutil.rmtree(path.parent) if what == "folder" else path.unlink()
+        ends_s = time.monotonic() + WAIT_S
+        while not path.exists():
+            assert time.monotonic() < ends_s
+        assert get(path, "/v1/a", timeout_s=WAIT_S) == (200, b'"/v1/a"')
+        assert path.stat().st_mode & 0o777 == 0o600
+    assert not path.exists()
+
+
+def test_where_it_cannot_be_made_again_the_server_tries_on(short_tmp: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with served(short_tmp / "run/toy.sock", look_s=0.05) as path, caplog.at_level(logging.WARNING):
+        shutil.rmtree(path.parent)
+        path.parent.touch()
+        ends_s = time.monotonic() + WAIT_S
+        while "cannot make" not in caplog.text:
+            assert time.monotonic() < ends_s
+        path.parent.unlink()
+        while not path.exists():
+            assert time.monotonic() < ends_s

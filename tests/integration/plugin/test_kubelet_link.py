@@ -332,3 +332,17 @@ def test_a_stop_ends_the_streams(folder: Path, kubelets: Callable[[], Kubelet]) 
     for watcher in kubelet.watchers:
         watcher.join(WAIT_S)
         assert not watcher.is_alive()
+
+
+@pytest.mark.parametrize("wall_s", [0.0, 4e9], ids=["back", "ahead"])
+def test_a_clock_that_is_set_makes_no_registration_longer_or_negative(folder: Path, wall_s: float) -> None:
+    kubelet = Kubelet(folder)
+    kubelet.start()
+    box = Box(folder, wall=lambda: wall_s)
+    box.start()
+    try:
+        box.wait_registrations(1)
+        assert 0 < box.registered[0] < WAIT_S * 1000
+    finally:
+        box.stop()
+        kubelet.stop()

@@ -172,7 +172,7 @@ def test_an_api_server_that_is_away(box: Box) -> None:
     box.kubelet.caller(CORE).pre_start(core, 30)
     shown = process.shows(api={"synced": False}, kubelet={"registered": True})
     process.until(lambda: "Connection refused" in process.status()["api"]["problem"], "cause in the status")
-    assert [(row["uid"], row["state"]) for row in shown["pods"]] == [("uid-1", "held")]
+    assert [(row["uid"], row["state"]) for row in shown["pods"]] == [("uid-1", "unknown")]
     box.api.start()
     assert box.api.url == url
     process.shows(api={"synced": True, "problem": ""})

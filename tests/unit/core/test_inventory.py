@@ -156,3 +156,8 @@ def test_count_by_card() -> None:
 
 def test_short_names() -> None:
     assert (short_name("baidu.com/vcuda-core"), short_name("cores")) == ("vcuda-core", "cores")
+
+
+def test_the_smallest_size_is_found_at_once_whatever_a_driver_says_of_its_memory() -> None:
+    with pytest.raises(ModelError, match=r"set unit_mib to 703687441777 or more"):
+        ResourceModel(unit_mib=1).check_device_count([1 << 44] * 1000)

@@ -76,6 +76,19 @@ def test_what_is_no_whole_amount_asks_for_nothing(quantity: object) -> None:
     assert gpu_containers({"containers": [container("a", quantity, "0")]}, MODEL) == ()
 
 
+MOST = (1 << 63) - 1
+
+
+@pytest.mark.parametrize(
+    ("quantity", "amount"),
+    [("1000000000000000001", 10**18 + 1), (str(MOST), MOST), ("9" * 40, MOST), ("100E", MOST), ("1e99", MOST)],
+)
+def test_an_amount_of_any_length_counts(quantity: str, amount: int) -> None:
+    """A pod that asks for more than there is must not run as one that asks for nothing."""
+    (found,) = gpu_containers({"containers": [container("a", quantity, "0")]}, MODEL)
+    assert found.request.memory_units == amount
+
+
 def test_other_names_are_configuration() -> None:
     model = ResourceModel(memory_resource="example.org/mem", core_resource="example.org/cores")
     assert gpu_containers({"containers": [container("a", "4", "10")]}, model) == ()

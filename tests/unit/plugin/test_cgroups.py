@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from edgegpu_plugin.containers.cgroups import CgroupOwner, owner_of, owner_of_process
+from edgegpu_plugin.containers.cgroups import CgroupOwner, any_runs, owner_of, owner_of_process
 
 UID = "3c8f2c55-0d0e-4a57-9a0e-1f8d2f7c9b11"
 UNIT = UID.replace("-", "_")
@@ -88,3 +88,15 @@ def test_a_process_that_has_ended_and_is_listed_all_the_same_is_of_no_pod(
     assert owner_of_process(7, tmp_path) == (CgroupOwner(UID, ID) if is_there else None)
     (process / "cgroup").unlink()
     assert owner_of_process(7, tmp_path) is None
+
+
+def test_whether_a_process_of_some_pods_is_alive(tmp_path: Path) -> None:
+    for number, state in ((7, "S"), (8, "Z")):
+        process = tmp_path / str(number)
+        process.mkdir()
+        (process / "cgroup").write_text(f"0::/kubepods/burstable/pod{UID[:-1]}{number}/{ID}\n")
+        (process / "stat").write_text(f"{number} (a) {state}{' 0' * 16} 1 0 77 0\n")
+    assert any_runs({"other", f"{UID[:-1]}7"}, tmp_path)
+    assert not any_runs({f"{UID[:-1]}8"}, tmp_path)
+    assert not any_runs({"other"}, tmp_path)
+    assert not any_runs((), tmp_path / "no proc")

@@ -70,3 +70,18 @@ def test_a_folder_that_cannot_be_written_does_not_end_the_plugin(node: Node) -> 
     assert check.problem == UNKNOWN
     check.heard(101.0)
     assert check.problem == ""
+
+
+def test_a_kubelet_that_has_lost_its_checkpoint_under_running_containers_is_known(node: Node) -> None:
+    """Were it offered nothing, it would end their pods: these would not fit on the node any more."""
+    runs = True
+    check = ClusterCheck(node.state, node.checkpoint, holders_run=lambda: runs)
+    check.kubelet_started()
+    assert check.problem == ""
+    assert not (node.state / MARK).exists()
+    runs = False
+    check.kubelet_started()
+    assert check.problem == UNKNOWN
+    runs = True  # what runs from now on is of the new k3s
+    check.kubelet_started()
+    assert check.problem == UNKNOWN

@@ -4,13 +4,15 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from property.cases import MODEL, box, pod_of
 
 from edgegpu_core.deviceid import memory_ids
 from edgegpu_core.placement import Policy
 from edgegpu_core.podview import PodView
-from edgegpu_plugin.records.collector import Collector
-from edgegpu_plugin.records.node_state import NodeState
+from edgegpu_plugin.records.collector import FOLDER_S, Collector
+from edgegpu_plugin.records.node_state import NodeState, PodName
+from edgegpu_plugin.status import pods_part
 
 IDS = memory_ids("GPU-0", 4)
 
@@ -21,7 +23,9 @@ class Kubelet:
     def __init__(self) -> None:
         self.listed: frozenset[str] | None = frozenset()
         self.known: frozenset[str] | None = frozenset()
-        self.asked = 0
+        self.folders: frozenset[str] | None = frozenset()
+        self.asked = self.asked_names = 0
+        self.names: dict[str, PodName] | None = None
         self.own: list[PodView] | None = None
         self.listed_pods = 0
 
@@ -38,6 +42,15 @@ class Kubelet:
         """Return the pods of kubelet and the runtime."""
         self.asked += 1
         return self.known
+
+    def folder_uids(self) -> frozenset[str] | None:
+        """Return the pods of which kubelet keeps a folder."""
+        return self.folders
+
+    def listed_names(self) -> dict[str, PodName] | None:
+        """Return the names in PodResources by device id."""
+        self.asked_names += 1
+        return self.names
 
 
 def bench(folder: Path) -> tuple[NodeState, Kubelet, Collector]:
@@ -162,3 +175,117 @@ def test_a_mirror_that_does_not_come_is_asked_about_ever_more_seldom(tmp_path: P
     state.learn_pods(kubelet.own)
     collector.learn()
     assert kubelet.listed_pods == len(asked_at_s) + 1
+
+
+def test_a_pod_that_kubelet_keeps_a_folder_of_and_does_not_list_yet_holds(tmp_path: Path) -> None:
+    """After a boot kubelet answers before it has read its static pods' files, and keeps their folders until then."""
+    state, kubelet, _ = bench(tmp_path)
+    now_s = 1000.0
+    collector = Collector(state, kubelet, clock=lambda: now_s)
+    kubelet.folders = frozenset({"u"})
+    for _ in range(3):
+        assert collector.collect()
+        assert holders(state) == ("u",)
+        now_s += FOLDER_S - 1
+        kubelet.known = None  # kubelet begins anew: so does the time
+        assert collector.collect()
+        kubelet.known = frozenset()
+    kubelet.own = [replace(pod_of("u", box("main", 4, 0)), name="file", is_static=True)]
+    collector.learn()
+    assert not collector.collect()
+    assert list(state.snapshot().view.pods) == ["u"]
+
+
+@pytest.mark.parametrize("folders", [frozenset({"u"}), None], ids=["stuck", "unreadable"])
+def test_a_folder_that_kubelet_cannot_remove_holds_units_for_a_minute(
+    tmp_path: Path, folders: frozenset[str] | None
+) -> None:
+    state, kubelet, _ = bench(tmp_path)
+    now_s = 1000.0
+    collector = Collector(state, kubelet, clock=lambda: now_s)
+    kubelet.folders = folders
+    assert collector.collect()
+    now_s += FOLDER_S
+    assert not collector.collect()
+    assert holders(state) == ()
+
+
+def test_of_a_pod_whose_end_the_api_has_shown_no_folder_counts(tmp_path: Path) -> None:
+    state, kubelet, collector = bench(tmp_path)
+    kubelet.folders = frozenset({"u"})
+    state.put_pod(pod_of("u", box("main", 4, 0)))
+    state.drop_pod("u")
+    assert not collector.collect()
+    assert holders(state) == ()
+
+
+def test_who_had_gone_and_stands_in_a_newer_checkpoint_is_asked_about_again(tmp_path: Path) -> None:
+    """A static pod has the same UID and devices when it comes back; PodResources does not list its init containers."""
+    state, kubelet, collector = bench(tmp_path)
+    assert not collector.collect()
+    (tmp_path / "new").write_text((tmp_path / "checkpoint").read_text())
+    (tmp_path / "new").replace(tmp_path / "checkpoint")
+    kubelet.known = frozenset({"u"})
+    assert collector.collect()
+    assert holders(state) == ("u",)
+
+
+@pytest.mark.parametrize("own", [None, []], ids=["no answer", "not listed yet"])
+def test_kubelet_is_asked_again_about_a_pod_that_it_has_not_shown(tmp_path: Path, own: list[PodView] | None) -> None:
+    state, kubelet, _ = bench(tmp_path)
+    now_s = 1000.0
+    collector = Collector(state, kubelet, clock=lambda: now_s)
+    kubelet.own = own
+    asked_at_s = []
+    for _ in range(4 * 10):
+        before = kubelet.listed_pods
+        collector.learn()
+        asked_at_s += [now_s - 1000] * (kubelet.listed_pods - before)
+        now_s += 0.25
+    assert asked_at_s == [0, 1, 3, 7]
+    kubelet.own = [replace(pod_of("u", box("main", 4, 0)), name="file", is_static=True)]
+    now_s += 10
+    collector.learn()
+    assert [pod.name for pod in state.snapshot().view.pods.values()] == ["file"]
+
+
+def test_who_has_let_go_is_not_asked_for(tmp_path: Path) -> None:
+    state, kubelet, collector = bench(tmp_path)
+    assert not collector.collect()
+    collector.learn()
+    assert kubelet.listed_pods == 0
+    assert holders(state) == ()
+
+
+def test_before_the_api_server_has_been_read_kubelet_names_who_holds(tmp_path: Path) -> None:
+    """Nothing is said to be gone then: an agent node's server may be away for hours."""
+    state, kubelet, collector = bench(tmp_path)
+    collector.learn_names()
+    (row,) = pods_part(state.snapshot(), ())
+    assert (row["pod"], row["phase"], row["state"]) == ("", "Unknown", "unknown")
+    state, kubelet, collector = bench(tmp_path)
+    kubelet.names = dict.fromkeys(IDS, PodName("ns", "a"))
+    for _ in range(3):
+        collector.learn_names()
+    assert kubelet.asked_names == 1
+    (row,) = pods_part(state.snapshot(), ())
+    assert (row["namespace"], row["pod"], row["phase"], row["state"]) == ("ns", "a", "Unknown", "unknown")
+    assert "the API server has not been read since the plugin's start" in row["reason"]
+    state.replace_pods([])
+    (row,) = pods_part(state.snapshot(), ())
+    assert (row["pod"], row["phase"], row["state"]) == ("a", "Gone", "held")
+
+
+def test_devices_that_kubelet_gave_to_another_pod_hold_nobody_who_has_gone(tmp_path: Path) -> None:
+    """A plugin that starts between a pod's end and the next admission has the ended pod in its first checkpoint."""
+    state, kubelet, collector = bench(tmp_path)
+    assert holders(state) == ("u",)
+    book = json.loads((tmp_path / "checkpoint").read_text())
+    book["Data"]["PodDeviceEntries"][0]["PodUID"] = "v"
+    (tmp_path / "new").write_text(json.dumps(book))
+    (tmp_path / "new").replace(tmp_path / "checkpoint")
+    state.put_pod(pod_of("v", box("main", 4, 0)))
+    kubelet.listed = frozenset(IDS)
+    assert holders(state) == ("u", "v")
+    assert not collector.collect()
+    assert holders(state) == ("v",)

@@ -4,8 +4,15 @@ from integration.extender_world import MODEL, Json, node, plain_node, pod, uuid
 from edgegpu_core.choices.pod_choice import AllowedChoices
 from edgegpu_core.placement import Policy, Share
 from edgegpu_core.podview import pod_view
+from edgegpu_core.reasons import ROOM_COMES
 from edgegpu_plugin.extender.filter import FilterVerdict, filter_nodes
-from edgegpu_plugin.extender.node_capacity import NodeCapacity, capacity_of, known_node
+from edgegpu_plugin.extender.node_capacity import (
+    NodeCapacity,
+    Nomination,
+    capacity_of,
+    known_node,
+    without_claimed,
+)
 from edgegpu_plugin.extender.verbs import rank
 
 
@@ -125,3 +132,25 @@ def test_ranking_packs_by_default_and_spreads_on_demand() -> None:
     assert packed == {"empty": 0, "half": 5, "gone": 0, "unheard-of": 0}
     spread = {score.host: score.score for score in rank(names, rooms, Policy.SPREAD)}
     assert spread == {"empty": 10, "half": 5, "gone": 0, "unheard-of": 0}
+
+
+@pytest.mark.parametrize("how", ["gone", "deleting"])
+def test_nobody_is_in_the_way_where_a_pod_that_ends_makes_the_room(how: str) -> None:
+    """As in a preemption: the victim has gone or is going, and kubelet still has its devices."""
+    low = pod("low", (15, 1), node="a", cards={"c0": (uuid("a", 1),)}, priority=1)
+    victim = pod("victim", (15, 1), node="a", cards={"c0": (uuid("a", 0),)}, priority=1)
+    victim["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:01Z"
+    nodes = [node("a", [29, 29], held=held("a", 15) if how == "gone" else {})]
+    pods = [low] if how == "gone" else [low, victim]
+    found = verdict(pod("p", (20, 1), priority=5), nodes, *pods).unresolvable["a"]
+    assert found == "needs 20 vcuda-memory on one card; card 0 has 14 free, card 1 has 14 free" + ROOM_COMES
+
+
+def test_room_that_is_kept_for_another_pod_does_not_come() -> None:
+    low = pod("low", (15, 1), node="a", cards={"c0": (uuid("a", 1),)}, priority=1)
+    asking, above = (pod_view(pod(name, (20, 1), priority=5), MODEL) for name in ("p", "above"))
+    assert asking is not None
+    assert above is not None
+    room = without_claimed(rooms_of([node("a", [29, 29])], [low])["a"], [Nomination(above, frozenset())])
+    found = filter_nodes(asking, ["a"], rooms={"a": room}, model=MODEL).unresolvable["a"]
+    assert "in the way, of lower priority: default/low;" in found

@@ -137,3 +137,18 @@ def test_nodes_are_listed_where_there_are_several() -> None:
         {"name": "a", "cards": 2, "units": 58, "units_free": 38},
         {"name": "b", "cards": 1, "units": 94, "units_free": 94},
     ]
+
+
+def test_pods_on_a_card_that_is_not_offered_are_named_where_they_fill_the_scheduler_sum() -> None:
+    """The scheduler counts what every pod of the node asks for, and kubelet offers nothing of an excluded card."""
+    beside = [pod(f"old{i}", (10, 1), node="a", phase="Running") for i in range(2)]
+    on_card_9: dict[str, tuple[Share, ...]] = {f"uid-old{i}": (Share("GPU-a-9", 10, 1),) for i in range(2)}
+    small, large = unscheduled(pod("small", (9, 1))), unscheduled(pod("large", (20, 1)))
+    found = {
+        row["pod"]: row["reason"] for row in rows(cluster([node("a", [29], held=on_card_9)], *beside, small, large))
+    }
+    words = (
+        "has room on a; the scheduler counts pods on cards that are excluded or gone against the others: "
+        "default/old0, default/old1; delete them to make room; the scheduler said last: " + INSUFFICIENT
+    )
+    assert found == {"large": words, "small": f"has room on a; the scheduler said last: {INSUFFICIENT}"}

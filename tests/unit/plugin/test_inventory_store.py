@@ -1,5 +1,6 @@
 """The saved inventory."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -57,3 +58,24 @@ def test_nothing_is_left_of_a_write_that_failed(tmp_path: Path) -> None:
     with pytest.raises(EdgegpuError):
         InventoryStore(tmp_path).save(SavedInventory(CARDS))
     assert [path.name for path in tmp_path.iterdir()] == ["inventory.json"]
+
+
+HUGE = "1" + "0" * 400
+
+
+@pytest.mark.parametrize("number", [HUGE, "-1"])
+@pytest.mark.parametrize("name", ["memory_mib", "index", "minor", "mig"])
+def test_a_number_that_no_card_has_is_no_inventory(tmp_path: Path, name: str, number: str) -> None:
+    """With a card of so much memory the plugin would count its units for ever."""
+    store = InventoryStore(tmp_path)
+    store.save(SavedInventory(CARDS[1:], (), 256))
+    saved = json.loads((tmp_path / "inventory.json").read_text())
+    saved["cards"][0][name] = 4711
+    (tmp_path / "inventory.json").write_text(json.dumps(saved).replace("4711", number))
+    assert store.load() == SavedInventory(unit_mib=256)
+
+
+@pytest.mark.parametrize("unit", [HUGE, "0", "-1", "true", "1.5", '"1"'])
+def test_a_unit_that_cannot_be_is_none(tmp_path: Path, unit: str) -> None:
+    (tmp_path / "inventory.json").write_text(f'{{"version": 1, "cards": [], "unit_mib": {unit}}}')
+    assert InventoryStore(tmp_path).load() == SavedInventory()

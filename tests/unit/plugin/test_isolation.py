@@ -47,11 +47,10 @@ class Box:
     def __init__(self, folder: Path) -> None:
         self.run, self.saved, self._checkpoint = folder / "run", folder / "saved", folder / "checkpoint"
         self.state = NodeState(model=MODEL, policy=Policy.FIRST_FIT, checkpoint=self._checkpoint)
-        cards = (CARD, OTHER)
         self.state.set_cards(
             tuple(
                 Card(uuid=c, index=n, name="T", memory_mib=7611, pci=f"{n}", minor=n, capability=(7, 5))
-                for n, c in enumerate(cards)
+                for n, c in enumerate((CARD, OTHER))
             )
         )
         self.state.replace_pods([])
@@ -90,6 +89,8 @@ class Box:
     def release(self, uid: str) -> None:
         self._entries = [entry for entry in self._entries if entry["PodUID"] != uid]
         self._write()
+        for gone in ([*self.state.booked()], []):
+            self.state.set_released(one for one in gone if one == uid)  # the collector has seen that it is gone
 
     def _write(self) -> None:
         new = self._checkpoint.with_name("new")

@@ -211,3 +211,9 @@ def test_units_of_another_size_wait_until_the_pods_are_known(tmp_path: Path) -> 
     state.drop_pod("u")
     assert state.snapshot().view.model.unit_mib == 128
     assert taken == [128]
+    state.put_pod(mirror("file", of="static"))
+    state.unit_wanted_mib = 512
+    state.invalidate()
+    assert state.snapshot().view.model.unit_mib == 128, "kubelet has not listed its static pod yet, which may run"
+    state.drop_pod("mirror-file")
+    assert state.snapshot().view.model.unit_mib == 512

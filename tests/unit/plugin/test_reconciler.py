@@ -18,7 +18,7 @@ from edgegpu_core.placement import Policy, Share
 from edgegpu_core.podview import CARDS_ANNOTATION, Cards, PodView
 from edgegpu_plugin.extender.node_capacity import capacity_of, known_node
 from edgegpu_plugin.records.collector import Collector, KubeletFacts
-from edgegpu_plugin.records.node_state import NodeState, Snapshot
+from edgegpu_plugin.records.node_state import NodeState, PodName, Snapshot
 from edgegpu_plugin.records.publisher import Publisher, report_of
 from edgegpu_plugin.records.reconciler import RETRY_S, Reconciler, RefusedPod
 from edgegpu_plugin.status import cards_part, pods_part
@@ -67,6 +67,14 @@ class Silent:
         return None
 
     def known_uids(self) -> frozenset[str] | None:
+        """Return no answer."""
+        return None
+
+    def folder_uids(self) -> frozenset[str] | None:
+        """Return no answer."""
+        return None
+
+    def listed_names(self) -> dict[str, PodName] | None:
         """Return no answer."""
         return None
 

@@ -5,6 +5,8 @@ import os
 from pathlib import Path
 
 import pytest
+from property.cases import box as container
+from property.cases import pod_of
 from unit.plugin.test_isolation import CARD, CORE, MEMORY, MIB, Box, folders, used
 
 from edgegpu_plugin.containers.held.bypass import CountedContainer
@@ -95,3 +97,10 @@ def test_nothing_that_a_container_writes_into_its_file_is_another_form(box: Box)
     assert "not whole" in getattr(box.state_of(), "reason", "")
     memory = UncountedMemory()
     assert memory.look({(KEY, CARD): 500 * MIB}, {KEY: CountedContainer([usage_of(box)], {CARD: 1024 * MIB})}) == {KEY}
+
+
+def test_a_container_that_has_never_started_is_of_no_version(tmp_path: Path) -> None:
+    box = Box(tmp_path)
+    box.book("u", MEMORY, CORE)
+    box.state.put_pod(pod_of("u", container("main", 4, 10)))
+    assert getattr(box.state_of(), "reason", "") == "it has not started yet"

@@ -115,7 +115,10 @@ class IsolationRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodRow:
-    """One GPU container of a pod; `state` is allocated, waiting, refused, lost, cardless, held or pending."""
+    """One GPU container of a pod.
+
+    `state` is allocated, waiting, refused, lost, cardless, unrecorded, unknown, held or pending.
+    """
 
     namespace: str
     pod: str

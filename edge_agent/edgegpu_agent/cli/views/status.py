@@ -18,7 +18,13 @@ _COLOURS = ("cyan", "green", "magenta", "yellow", "blue", "bright_cyan", "bright
 _LEAST_BAR = 10
 _WAITING = "waiting"
 _HELD = "held"
-_TROUBLES = {"refused": "refused", "lost": "its card is gone", "cardless": "runs without its card"}
+_TROUBLES = {
+    "refused": "refused",
+    "lost": "its card is gone",
+    "cardless": "runs without its card",
+    "unrecorded": "kubelet has no record of it",
+    "unknown": "what its pod does is not known yet",
+}
 
 
 def show(document: StatusDocument, problems: Sequence[str], console: Console, letters: Mapping[str, str]) -> None:
@@ -154,7 +160,9 @@ def _holder(piece: BarPiece) -> Text:
 
 def _other_head(card: OtherCard) -> Text:
     line = Text(f"card {card.index}", style="bold").append(f"  {card.name}  {card.uuid}", style="not bold")
-    return line.append("  gone", style="not bold red") if card.gone else line.append("  not offered", style="not bold")
+    if card.gone:
+        return line.append("  gone", style="not bold red")
+    return line.append("  not offered; its pods count against the other cards", style="not bold")
 
 
 def _row(row: PodRow, holder: PodLetter) -> Text:

@@ -17,11 +17,15 @@ ANOTHER_VERSION = (
     "cannot read: start it again"
 )
 
+NOT_STARTED = "it has not started yet"
 
-def why_unread(folders: Sequence[Path], *, is_of_another_version: bool) -> str:
+
+def why_unread(folders: Sequence[Path], *, is_of_another_version: bool, has_started: bool = True) -> str:
     """Return why nothing is known of what a container counts in these folders."""
     if is_of_another_version:
         return ANOTHER_VERSION
+    if not has_started and not any(folder.exists() for folder in folders):
+        return NOT_STARTED
     named = ", ".join(map(str, folders))
     return f"its files in {named} are not whole: its processes get no more card memory until it is started again"
 

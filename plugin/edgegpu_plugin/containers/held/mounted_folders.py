@@ -1,0 +1,67 @@
+"""Which containers' folders the kernel has mounted for processes that live: such a container has not ended."""
+
+import logging
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+_LOG = logging.getLogger(__name__)
+
+_FOLDER = re.compile(rb"/([0-9a-f]{32})(?:/usage)?(?://deleted)?")
+_ROOT_AT = 3
+"""In a line of /proc/PID/mountinfo: what of its file system is mounted (proc_pid_mountinfo(5))."""
+
+
+def mounted_folders(root: Path, proc: Path = Path("/proc")) -> frozenset[str]:
+    """Return the names of the folders below a folder that are mounted for some process, whole or by the usage file.
+
+    A container's programs need not have the files open. Nothing of this machine's own mounts looks like that: there
+    the whole file system is mounted.
+
+    Args:
+        root: the containers' folders.
+        proc: the kernel's /proc.
+
+    Raises:
+        OSError: processes cannot be asked; then nothing is known.
+    """
+    above = f"/{root.name}".encode()
+    return frozenset(
+        name.decode()
+        for mounts in _mount_tables(proc)
+        for line in mounts.split(b"\n")
+        if (name := _folder_of(line, above)) is not None
+    )
+
+
+def _folder_of(line: bytes, above: bytes) -> bytes | None:
+    fields = line.split(b" ", _ROOT_AT + 1)
+    if len(fields) <= _ROOT_AT + 1:
+        return None
+    parent, _, rest = fields[_ROOT_AT].rpartition(above)
+    found = _FOLDER.fullmatch(rest) if parent else None
+    return None if found is None else found[1]
+
+
+def _mount_tables(proc: Path) -> Iterator[bytes]:
+    """Yield the mounts of every mount namespace, each once where its number may be read."""
+    seen: set[str] = set()
+    for folder in proc.iterdir():
+        if not folder.name.isdigit():
+            continue
+        try:
+            namespace = _namespace(folder)
+            if namespace not in seen:
+                yield (folder / "mountinfo").read_bytes()
+                seen |= {namespace} if namespace else set()
+        except PermissionError:
+            raise
+        except OSError as error:  # it has ended, perhaps by all but name: EINVAL
+            _LOG.debug("cannot look at %s: %s", folder, error)
+
+
+def _namespace(process: Path) -> str:
+    try:
+        return str((process / "ns/mnt").readlink())
+    except PermissionError:  # its mounts can be read all the same
+        return ""
