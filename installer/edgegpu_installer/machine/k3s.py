@@ -10,7 +10,7 @@ from edgegpu_installer.layout import K3S_CONFIG, K3S_DATA, K3S_DROP_IN, KUBELET,
 from edgegpu_installer.machine import k3s_config
 from edgegpu_installer.machine.atomic import FileLocation, read_location
 from edgegpu_installer.machine.config_block import holds_block, strip
-from edgegpu_installer.machine.k3s_config import SCHEDULER_ARG, ConfigFile, ConfigValue, EffectiveConfig
+from edgegpu_installer.machine.k3s_config import SCHEDULER_ARG, CommandLine, ConfigFile, ConfigValue, EffectiveConfig
 from edgegpu_installer.machine.node import K3sKubectl
 from edgegpu_installer.machine.programs import SYSTEM_PATH, run
 from edgegpu_installer.machine.systemd import UnitState, show_command
@@ -50,9 +50,14 @@ class K3s:
     """The location of the file that k3s reads first."""
 
     @property
+    def line(self) -> CommandLine:
+        """The command line of k3s."""
+        return k3s_config.command_line(self.unit.words)
+
+    @property
     def is_server(self) -> bool:
         """Whether this k3s is a server."""
-        return k3s_config.command_line(self.unit.words).role == "server"
+        return self.line.role == "server"
 
     @property
     def has_kubelet(self) -> bool:
@@ -102,13 +107,13 @@ class K3s:
 
     def effective(self, *, without_ours: bool = False) -> EffectiveConfig:
         """Return k3s's flags in effect, or those that would be without our drop-in and our lines."""
-        line = k3s_config.command_line(self.unit.words)
         files = self.files
         if not self._is_from(_FIRST_WITH_FOLDER):
             files = tuple(file for file in files if file.path == self.config)
         if without_ours:
             files = tuple(replace(file, text=file.text and strip(file.text)) for file in files)
-        return k3s_config.effective(line, self.unit.environment, files, without=self.drop_in if without_ours else "")
+        ours = self.drop_in if without_ours else ""
+        return k3s_config.effective(self.line, self.unit.environment, files, without=ours)
 
     @property
     def data(self) -> str:

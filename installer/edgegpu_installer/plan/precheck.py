@@ -170,6 +170,13 @@ def _configuration(k3s: K3s, role: MachineRole) -> Iterator[Finding]:
     flags = k3s.effective()
     for problem in flags.problems:
         yield _no("k3s's configuration", problem, "put the file right; k3s would not come up with it either")
+    for name in k3s.line.unclear:
+        yield _no(
+            f"k3s's unit has --{name} without a value that can be read",
+            f"its ExecStart in {k3s.unit.path} names a variable that is not in the unit, a specifier, or nothing",
+            f"write the value itself, as --{name}=VALUE there or as `{name}: VALUE` in {k3s.config}; then systemctl "
+            f"daemon-reload and restart {k3s.unit.name}",
+        )
     if flags.on("docker"):
         yield _no(
             "k3s runs on Docker (--docker)",
@@ -189,14 +196,13 @@ def _scheduler(k3s: K3s) -> Iterator[Finding]:
         )
     if k3s.config.startswith(("http://", "https://")):
         yield _no("k3s's configuration is read from the network", k3s.config, "keep it in a file on this machine")
-    with_line = [value for value in k3s.effective().values(SCHEDULER_ARG) if value.source == COMMAND_LINE]
-    if with_line:
-        args = " ".join(f"--{SCHEDULER_ARG}={value.text}" for value in with_line)
-        rows = k3s_config.argument_list(value.text for value in with_line)
+    named = [value for value in k3s.foreign_scheduler_files if value.source == COMMAND_LINE]
+    if named:
+        rows = k3s_config.argument_list([f"config={named[-1].text}"])
         yield _no(
-            f"k3s's unit gives its scheduler arguments: {args}",
-            "arguments of the command line take the place of those in files, and ours would not be read",
-            f"take them out of {k3s.unit.path}, write them into {k3s.config}, then systemctl daemon-reload and restart "
+            f"k3s's unit names the scheduler's configuration: --{SCHEDULER_ARG}=config={named[-1].text}",
+            "k3s reads the command line after its files, and of two config= the last counts: ours would not be read",
+            f"take it out of {k3s.unit.path}, write it into {k3s.config}, then systemctl daemon-reload and restart "
             f"{k3s.unit.name}:\n{rows}",
         )
     if not k3s.takes_drop_in:
@@ -212,13 +218,13 @@ def _scheduler(k3s: K3s) -> Iterator[Finding]:
     after_ours = [
         value for value in foreign if value.source > k3s.drop_in and value.source.startswith(f"{k3s.config}.d/")
     ]
-    if len(foreign) > 1 or after_ours:
+    if (len(foreign) > 1 or after_ours) and not named:
         yield _no(
             f"scheduler configurations in {', '.join(value.source for value in foreign)}",
             "a scheduler reads one, and ours must be the last word",
             f"keep one config= in {k3s.config}, or in a drop-in whose name comes before {k3s.drop_in}",
         )
-    elif foreign and foreign[0].source != COMMAND_LINE:
+    elif foreign and not named:
         yield _warn(
             f"the scheduler has a configuration already: {foreign[0].text}",
             f"{foreign[0].source} names it; ours takes its place and holds what is in it",

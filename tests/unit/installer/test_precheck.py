@@ -135,10 +135,8 @@ def test_a_configuration_that_an_old_k3s_cannot_be_told_in(box: FakeBox, config:
     assert remedy in finding.remedy
 
 
-def test_arguments_of_the_unit_can_be_moved_as_it_is_said(box: FakeBox) -> None:
+def test_arguments_of_the_unit_stay_there(box: FakeBox) -> None:
     box.k3s(version="v1.20.15+k3s1", args="--kube-scheduler-arg=v=2 --kube-scheduler-arg x=y", containerd=NVIDIA)
-    lines = the_one(refused(found(box))).remedy.partition("\n")[2]
-    box.k3s(version="v1.20.15+k3s1", config=f"{lines}\n", containerd=NVIDIA)
     assert refused(found(box)) == []
 
 
@@ -154,7 +152,12 @@ def test_a_drop_in_that_an_old_k3s_does_not_read(box: FakeBox) -> None:
     ("prepare", "words"),
     [
         (lambda box: box.k3s(args="--docker"), "--docker"),
-        (lambda box: box.k3s(args="--kube-scheduler-arg=v=2"), "gives its scheduler arguments"),
+        (lambda box: box.k3s(args="--kube-scheduler-arg=config=/x"), "names the scheduler's configuration"),
+        (
+            lambda box: box.k3s(args="--kube-scheduler-arg=config=/x", config="kube-scheduler-arg: [config=/a]\n"),
+            "names the scheduler's configuration",
+        ),
+        (lambda box: box.k3s(args="--data-dir ${NOWHERE}"), "--data-dir without a value"),
         (lambda box: box.k3s(args="--disable-scheduler"), "--disable-scheduler"),
         (lambda box: box.k3s(config="a: ["), "configuration"),
         (
@@ -175,12 +178,15 @@ def test_a_configuration_that_ours_would_not_count_in(
     assert words in the_one(found(box)).what
 
 
-def test_arguments_on_the_command_line_come_with_what_to_write_where(box: FakeBox) -> None:
-    box.k3s(args="--kube-scheduler-arg=v=2")
+def test_a_configuration_that_the_unit_names_comes_with_what_to_write_where(box: FakeBox) -> None:
+    box.k3s(args="--kube-scheduler-arg=v=2 --kube-scheduler-arg=--config=/x")
     remedy = the_one(found(box)).remedy
     assert CONFIG in remedy
-    assert "kube-scheduler-arg:\n  - 'v=2'" in remedy
+    lines = remedy.partition("\n")[2]
+    assert lines == "kube-scheduler-arg:\n  - 'config=/x'"
     assert found(box, role=MachineRole.AGENT) == []
+    box.k3s(args="--kube-scheduler-arg=v=2", config=f"{lines}\n")
+    assert refused(found(box)) == []
 
 
 def test_a_scheduler_configuration_that_is_there_is_said(box: FakeBox) -> None:
