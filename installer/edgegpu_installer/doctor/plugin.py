@@ -1,6 +1,7 @@
 """Checks of the plugin: its service, its configuration, and the resources that it registered with kubelet."""
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from edgegpu_core.injection import NodeVersions, major_minor
@@ -18,7 +19,7 @@ from edgegpu_installer.doctor.verdict import (
     skipped,
     warning,
 )
-from edgegpu_installer.machine.facts import MachineFacts
+from edgegpu_installer.machine.facts import MachineFacts, NodeKind
 from edgegpu_installer.machine.other_plugins import other_plugins
 
 SERVICE = "edgegpu-plugin"
@@ -113,7 +114,14 @@ def _registration(probe: BoxProbe, status: Mapping[str, Any]) -> Iterator[CheckP
     elif not kubelet.get("registered"):
         yield broken(
             f"the plugin is not registered with kubelet: waiting for {waiting_for}",
-            "sudo systemctl status 'k3s*'  # and is kubelet.folder in /etc/edgegpu/plugin.yaml kubelet's --root-dir?",
+            "sudo systemctl status 'k3s*'  # and has /etc/edgegpu/plugin.yaml another kubelet.device_plugins?",
+        )
+    root = Path(probe.facts.kubelet_folder)
+    if probe.facts.kind is not NodeKind.NONE and probe.settings.kubelet_folder != root:
+        yield broken(
+            f"kubelet's --root-dir is {root}, and kubelet.folder in /etc/edgegpu/plugin.yaml is "
+            f"{probe.settings.kubelet_folder}: units of pods that have ended do not become free",
+            "sudo edgegpu install",
         )
     if kubelet.get("checkpoint"):
         yield broken(f"kubelet's book cannot be read: {kubelet['checkpoint']}", restart_k3s(probe))

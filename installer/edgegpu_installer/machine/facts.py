@@ -13,7 +13,7 @@ import yaml
 
 from edgegpu_base.containerd import ContainerdConfigError, read_config
 from edgegpu_core.injection import ContainerdSupport
-from edgegpu_installer.layout import KUBELET, Layout
+from edgegpu_installer.layout import DEVICE_PLUGINS, KUBELET, Layout
 from edgegpu_installer.machine.cards import Cards, read_cards
 from edgegpu_installer.machine.k3s import K3s, kubectl_of, read_k3s
 from edgegpu_installer.machine.node import NodeSeen, read_node
@@ -72,8 +72,9 @@ class MachineFacts:
     node: NodeSeen | None
     """The node in the cluster; None on a machine without k3s."""
     kubelet_folder: str
+    """Kubelet's `--root-dir`."""
     sockets: tuple[str, ...]
-    """Names in kubelet's folder of device plugins, without kubelet's own and ours."""
+    """Names in the folder of device plugins, without kubelet's own and ours."""
     containerd: ContainerdSupport | None
     """What containerd's configuration says; None without one that can be read."""
     cards: Cards
@@ -120,7 +121,7 @@ def read_facts(
         node_name=name,
         node=node,
         kubelet_folder=kubelet,
-        sockets=_sockets(layout, kubelet),
+        sockets=_sockets(layout),
         containerd=_containerd(layout, k3s.containerd_config if k3s else "/etc/containerd/config.toml"),
         cards=cards,
         driver_root=root,
@@ -170,10 +171,9 @@ def _containerd(layout: Layout, path: str) -> ContainerdSupport | None:
         return None
 
 
-def _sockets(layout: Layout, kubelet: str) -> tuple[str, ...]:
-    folder = layout.at(kubelet) / "device-plugins"
+def _sockets(layout: Layout) -> tuple[str, ...]:
     try:
-        names = sorted(path.name for path in folder.iterdir())
+        names = sorted(path.name for path in layout.at(DEVICE_PLUGINS).iterdir())
     except OSError:
         return ()
     own = {"kubelet.sock", "kubelet_internal_checkpoint", "DEPRECATION", "edgegpu"}

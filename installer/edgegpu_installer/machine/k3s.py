@@ -140,10 +140,12 @@ class K3s:
     @property
     def kubelet_folder(self) -> str:
         """Kubelet's folder, which `--kubelet-arg=root-dir=` may move."""
-        roots = [
-            value for value in self.effective().values("kubelet-arg") if value.text.lstrip("-").startswith("root-dir=")
-        ]
-        return roots[-1].text.partition("=")[2] if roots else KUBELET
+        return self.kubelet_flag("root-dir").rstrip("/") or KUBELET
+
+    def kubelet_flag(self, name: str) -> str:
+        """Return the value that k3s's configuration gives a flag of kubelet's; empty when it gives none."""
+        pairs = (value.text.lstrip("-").partition("=") for value in self.effective().values("kubelet-arg"))
+        return ([value for flag, _, value in pairs if flag == name] or [""])[-1]
 
     @property
     def foreign_scheduler_files(self) -> tuple[ConfigValue, ...]:

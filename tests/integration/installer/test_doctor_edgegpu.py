@@ -84,7 +84,12 @@ def test_a_machine_without_systemd(box: Box) -> None:
 def test_a_plugin_that_kubelet_does_not_know(box: Box) -> None:
     box.status["kubelet"] = {"registered": False, "waiting_for": "kubelet's socket /k/kubelet.sock"}
     text = "the plugin is not registered with kubelet: waiting for kubelet's socket /k/kubelet.sock"
-    box.expect("resources", CheckLevel.BROKEN, text, "kubelet.folder")
+    box.expect("resources", CheckLevel.BROKEN, text, "kubelet.device_plugins")
+
+
+def test_a_kubelet_with_another_root_than_the_file_has(box: Box) -> None:
+    box.k3s("server", "--kubelet-arg=root-dir=/data/kubelet/")
+    box.expect("resources", CheckLevel.BROKEN, "kubelet's --root-dir is /data/kubelet", "edgegpu install")
 
 
 def test_a_pod_whose_many_devices_kubelet_names_in_its_status(box: Box) -> None:

@@ -161,3 +161,5 @@ def test_sockets_of_others_are_seen_and_ours_are_not(box: FakeBox) -> None:
     for name in ("kubelet.sock", "edgegpu/memory.sock", "nvidia-gpu.sock"):
         box.write(f"/var/lib/kubelet/device-plugins/{name}", "")
     assert box.facts().sockets == ("nvidia-gpu.sock",)
+    box.k3s(args="--kubelet-arg=root-dir=/data/kubelet")
+    assert box.facts().sockets == ("nvidia-gpu.sock",)
