@@ -141,8 +141,9 @@ def _content(probe: BoxProbe, path: str) -> Iterator[CheckProblem]:
             f"{path} is missing: the scheduler will not start again", f"{_INSTALL}  # before anything is restarted"
         )
         return
-    minor = probe.k3s.minor if probe.k3s is not None else None
-    for problem in schedulerfile.validate(text, read_file=probe.layout.read, minor=minor):
+    minor = probe.facts.scheduler_minor
+    elects = probe.k3s is None
+    for problem in schedulerfile.validate(text, read_file=probe.layout.read, minor=minor, may_elect=elects):
         yield broken(
             f"{path}: {problem}: the scheduler will not start again with it",
             f"{_INSTALL}  # before anything is restarted",

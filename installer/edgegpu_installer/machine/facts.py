@@ -12,14 +12,18 @@ from pathlib import Path
 import yaml
 
 from edgegpu_base.containerd import ContainerdConfigError, read_config
-from edgegpu_core.injection import ContainerdSupport
-from edgegpu_installer.layout import DEVICE_PLUGINS, KUBELET, Layout
+from edgegpu_core.injection import ContainerdSupport, major_minor
+from edgegpu_installer.errors import InstallError
+from edgegpu_installer.layout import DEVICE_PLUGINS, Layout
 from edgegpu_installer.machine.cards import Cards, read_cards
 from edgegpu_installer.machine.k3s import K3s, kubectl_of, read_k3s
-from edgegpu_installer.machine.node import NodeSeen, read_node
+from edgegpu_installer.machine.kubelet import Kubelet, read_kubelet
+from edgegpu_installer.machine.node import Kubectl, NodeSeen, read_node
 from edgegpu_installer.machine.programs import SYSTEM_PATH
 from edgegpu_installer.machine.unit_files import kube_units
-from edgegpu_installer.scheduler.manifest import MANIFEST
+from edgegpu_installer.scheduler import kubeadm
+from edgegpu_installer.scheduler.kubeadm import ADMIN_KUBECONFIG
+from edgegpu_installer.scheduler.manifest import MANIFEST, Manifest
 
 _ROOMS = ("/", "/etc", "/var/lib", "/opt", "/usr/local")
 _MIB = 1 << 20
@@ -69,8 +73,12 @@ class MachineFacts:
     """The mode of kubeadm's manifest of the scheduler; the mode that kubeadm uses when there is none."""
     k3s: K3s | None
     node_name: str
+    kubelet: Kubelet
+    """The flags and settings of a kubelet of its own; empty on a machine with k3s."""
+    scheduler: Manifest | None
+    """The manifest of kubeadm's scheduler; None without one that can be read."""
     node: NodeSeen | None
-    """The node in the cluster; None on a machine without k3s."""
+    """The node in the cluster; None on a machine without Kubernetes."""
     kubelet_folder: str
     """Kubelet's `--root-dir`."""
     sockets: tuple[str, ...]
@@ -80,6 +88,18 @@ class MachineFacts:
     cards: Cards
     driver_root: str
     installed: Installed | None
+
+    @property
+    def scheduler_minor(self) -> int | None:
+        """The minor version of the scheduler on this machine, 33 for 1.33; kubelet's without one, None when unknown.
+
+        kubeadm's scheduler is of the version in its image's tag. kubelet is at most as new.
+        """
+        if self.k3s is not None:
+            return self.k3s.minor
+        version = major_minor(self.node.versions.kubelet) if self.node is not None else None
+        in_tag = self.scheduler.minor if self.scheduler is not None else None
+        return in_tag if in_tag is not None or version is None else version[1]
 
 
 def read_facts(
@@ -97,9 +117,9 @@ def read_facts(
     Args:
         layout: the box's paths.
         driver_root: the driver's root; None for the one in plugin.yaml, else `/`.
-        node_name: the node's name; None for the one that k3s uses.
+        node_name: the node's name; None for the one that k3s or kubelet uses.
         path: the PATH for programs.
-        timeout_s: how long one program may take; at most seven programs run.
+        timeout_s: how long one program may take; at most eight programs run.
         clock: CLOCK_MONOTONIC, in seconds.
         hostname: returns the machine's name.
     """
@@ -107,20 +127,23 @@ def read_facts(
     k3s = read_k3s(layout, [u for u in units if not u.is_rke2], path=path, timeout_s=timeout_s, clock=clock)
     installed = _installed(layout)
     root = driver_root or _configured_root(installed) or "/"
-    name = node_name or _node_name(k3s, layout, hostname)
-    kubelet = k3s.kubelet_folder if k3s else KUBELET
-    node = read_node(kubectl_of(k3s, layout, path=path, timeout_s=timeout_s), name) if k3s else None
+    kind = _kind(layout, k3s, rke2=any(unit.is_rke2 for unit in units))
+    kubelet = Kubelet({}) if k3s else read_kubelet(layout, path=path, timeout_s=timeout_s)
+    name = node_name or _node_name(k3s, kubelet, layout, hostname)
+    kubectl = _kubectl(kind, k3s, kubelet, layout, path=path, timeout_s=timeout_s)
     cards = read_cards(layout, driver_root=root, timeout_s=timeout_s, path=path)
     return MachineFacts(
         root=os.geteuid() == 0,
         machine=platform.machine(),
         rooms=tuple(_rooms(layout)),
-        kind=_kind(layout, k3s, rke2=any(unit.is_rke2 for unit in units)),
+        kind=kind,
         manifest_mode=_mode(layout.at(MANIFEST)) or 0o600,
         k3s=k3s,
         node_name=name,
-        node=node,
-        kubelet_folder=kubelet,
+        kubelet=kubelet,
+        scheduler=_scheduler(layout),
+        node=read_node(kubectl, name) if kubectl is not None else None,
+        kubelet_folder=k3s.kubelet_folder if k3s else kubelet.folder,
         sockets=_sockets(layout),
         containerd=_containerd(layout, k3s.containerd_config if k3s else "/etc/containerd/config.toml"),
         cards=cards,
@@ -139,9 +162,30 @@ def _kind(layout: Layout, k3s: K3s | None, *, rke2: bool) -> NodeKind:
     return NodeKind.KUBEADM_NODE if layout.at("/etc/kubernetes/kubelet.conf").exists() else NodeKind.NONE
 
 
-def _node_name(k3s: K3s | None, layout: Layout, hostname: Callable[[], str]) -> str:
+def _kubectl(
+    kind: NodeKind, k3s: K3s | None, kubelet: Kubelet, layout: Layout, *, path: str, timeout_s: float
+) -> Kubectl | None:
+    match kind:
+        case NodeKind.KUBEADM_SERVER:
+            return Kubectl(("kubectl",), str(layout.at(ADMIN_KUBECONFIG)), path, timeout_s)
+        case NodeKind.KUBEADM_NODE:
+            return Kubectl(("kubectl",), str(layout.at(kubelet.kubeconfig)), path, timeout_s)
+        case _:
+            return kubectl_of(k3s, layout, path=path, timeout_s=timeout_s) if k3s is not None else None
+
+
+def _scheduler(layout: Layout) -> Manifest | None:
+    text = _text(layout.at(MANIFEST))
+    try:
+        return kubeadm.read(text) if text is not None else None
+    except InstallError:
+        return None
+
+
+def _node_name(k3s: K3s | None, kubelet: Kubelet, layout: Layout, hostname: Callable[[], str]) -> str:
     flags = k3s.effective() if k3s else None
-    name = flags.last("node-name") if flags else ""
+    name = (k3s.kubelet_flag("hostname-override") if k3s else "") or kubelet.node_name
+    name = name or (flags.last("node-name") if flags else "")
     if name:
         return name.lower()
     identifier = layout.at("/etc/rancher/node/id")

@@ -11,7 +11,7 @@ from edgegpu_installer.machine import k3s_config
 from edgegpu_installer.machine.atomic import FileLocation, read_location
 from edgegpu_installer.machine.config_block import holds_block, strip
 from edgegpu_installer.machine.k3s_config import SCHEDULER_ARG, CommandLine, ConfigFile, ConfigValue, EffectiveConfig
-from edgegpu_installer.machine.node import K3sKubectl
+from edgegpu_installer.machine.node import Kubectl
 from edgegpu_installer.machine.programs import SYSTEM_PATH, run
 from edgegpu_installer.machine.systemd import UnitState, show_command
 from edgegpu_installer.machine.unit_files import KubeUnit
@@ -195,9 +195,9 @@ def read_k3s(
 _HEALTHLESS = K3sHealth(active=False, restarts=0, up_s=0.0, invocation="", ready=None)
 
 
-def kubectl_of(k3s: K3s, layout: Layout, *, path: str = SYSTEM_PATH, timeout_s: float = 10.0) -> K3sKubectl:
+def kubectl_of(k3s: K3s, layout: Layout, *, path: str = SYSTEM_PATH, timeout_s: float = 10.0) -> Kubectl:
     """Return the kubectl of a k3s, with the kubeconfig that the box has."""
-    return K3sKubectl(str(layout.at(k3s.unit.program)), str(layout.at(k3s.admin_kubeconfig)), path, timeout_s)
+    return Kubectl((str(layout.at(k3s.unit.program)), "kubectl"), str(layout.at(k3s.admin_kubeconfig)), path, timeout_s)
 
 
 def _health(k3s: K3s, state: UnitState, layout: Layout, *, path: str, timeout_s: float, now_s: float) -> K3sHealth:

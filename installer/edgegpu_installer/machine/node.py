@@ -1,4 +1,4 @@
-"""The Node object and the pods of a node, read by k3s's own kubectl with a kubeconfig of the box."""
+"""The Node object and the pods of a node, read by kubectl with a kubeconfig of the box."""
 
 import json
 from collections.abc import Mapping
@@ -62,10 +62,10 @@ class NodeSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class K3sKubectl:
-    """`k3s kubectl` with one kubeconfig."""
+class Kubectl:
+    """kubectl with one kubeconfig; `program` are the words that start it."""
 
-    program: str
+    program: tuple[str, ...]
     kubeconfig: str
     path: str = SYSTEM_PATH
     timeout_s: float = 10.0
@@ -73,11 +73,11 @@ class K3sKubectl:
     def __call__(self, *words: str) -> ProgramResult:
         """Run kubectl; one request to the API may take half of `timeout_s`."""
         limit = f"--request-timeout={max(1, int(self.timeout_s / 2))}s"
-        whole = (self.program, "kubectl", "--kubeconfig", self.kubeconfig, limit, *words)
+        whole = (*self.program, "--kubeconfig", self.kubeconfig, limit, *words)
         return run(whole, timeout_s=self.timeout_s, path=self.path)
 
 
-def read_node(kubectl: K3sKubectl, name: str) -> NodeSeen:
+def read_node(kubectl: Kubectl, name: str) -> NodeSeen:
     """Return the node of that name and the pods on it; `why` of the result says what failed."""
     asked = kubectl("get", "node", name, "-o", "json")
     node = _json(asked)

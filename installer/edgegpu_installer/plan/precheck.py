@@ -16,6 +16,7 @@ from edgegpu_installer.machine.k3s_config import COMMAND_LINE, SCHEDULER_ARG
 from edgegpu_installer.machine.other_plugins import other_plugins
 from edgegpu_installer.plan.site import InstallOptions, MachineRole
 from edgegpu_installer.scheduler import versions
+from edgegpu_installer.scheduler.manifest import MANIFEST
 
 FIRST_MINOR, FIRST_SEEN = 20, 25
 """The first minor version that edgegpu installs on; the first whose scheduler was tested with our file."""
@@ -68,6 +69,8 @@ def precheck(
     found = [*_machine(facts, role, unpacked=unpacked), *_asked(facts, options), *_kind(facts)]
     if facts.k3s is not None:
         found += [*_health(facts.k3s), *_version(facts.k3s), *_configuration(facts.k3s, role)]
+    elif facts.scheduler is not None and facts.scheduler.other_config and role is not MachineRole.AGENT:
+        found.append(_merged(facts.scheduler.other_config, MANIFEST))
     if role is not MachineRole.EXTENDER_ONLY:
         found += [*_no_cards(facts), *_runtime(facts), *_others(facts, model)]
     elif facts.cards.on_bus:
@@ -225,11 +228,15 @@ def _scheduler(k3s: K3s) -> Iterator[Finding]:
             f"keep one config= in {k3s.config}, or in a drop-in whose name comes before {k3s.drop_in}",
         )
     elif foreign and not named:
-        yield _warn(
-            f"the scheduler has a configuration already: {foreign[0].text}",
-            f"{foreign[0].source} names it; ours takes its place and holds what is in it",
-            "install again after each change of it",
-        )
+        yield _merged(foreign[0].text, foreign[0].source)
+
+
+def _merged(path: str, named_in: str) -> Finding:
+    return _warn(
+        f"the scheduler has a configuration already: {path}",
+        f"{named_in} names it; ours takes its place and holds what is in it",
+        "install again after each change of it",
+    )
 
 
 def _block(k3s: K3s) -> Iterator[Finding]:

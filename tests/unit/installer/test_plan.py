@@ -227,6 +227,40 @@ def test_a_control_plane_of_kubeadms_gets_the_manifest_with_its_own_mode_flags_a
     assert "/etc/kubernetes/edgegpu" in plan.folders
 
 
+def test_the_file_of_kubeadms_scheduler_is_of_the_version_that_it_takes(box: FakeBox) -> None:
+    box.write(MANIFEST, KUBEADM.replace("v1.33.13", "v1.24.17"))
+    box.write("/etc/kubernetes/scheduler.conf", yaml.safe_dump(KUBECONFIG))
+    assert yaml.safe_load(text_of(plan_of(box), KUBEADMS))["apiVersion"] == "kubescheduler.config.k8s.io/v1beta3"
+
+
+def test_the_configuration_that_kubespray_gave_kubeadms_scheduler_is_kept(box: FakeBox) -> None:
+    """It is read where the manifest's mount has it, and says itself who leads."""
+    mount = "    - mountPath: /etc/kubernetes/scheduler.conf\n"
+    text = KUBEADM.replace(mount, f"    - mountPath: /config\n      name: mine\n{mount}")
+    text = text.replace("  volumes:\n", "  volumes:\n  - hostPath:\n      path: /srv/scheduler\n    name: mine\n")
+    text = text.replace("    - --kubeconfig=", "    - --config=/config/mine.yaml\n    - --kubeconfig=")
+    elects = {"leaderElect": True, "leaseDuration": "20s"}
+    mine = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "clientConnection": {"kubeconfig": "/etc/kubernetes/scheduler.conf"},
+        "leaderElection": elects,
+        "profiles": [{"schedulerName": "default-scheduler"}],
+    }
+    box.write(MANIFEST, text)
+    box.write("/srv/scheduler/mine.yaml", yaml.safe_dump(mine))
+    box.write("/etc/kubernetes/scheduler.conf", yaml.safe_dump(KUBECONFIG))
+    plan = plan_of(box)
+    document = yaml.safe_load(text_of(plan, KUBEADMS))
+    assert (document["leaderElection"], document["profiles"]) == (elects, mine["profiles"])
+    assert len(document["extenders"]) == 1
+    words = yaml.safe_load(text_of(plan, MANIFEST))["spec"]["containers"][0]["command"]
+    assert [word for word in words if "--config" in word] == ["--config=/config/mine.yaml", f"--config={KUBEADMS}"]
+    box.write(MANIFEST, text_of(plan, MANIFEST))
+    box.write(KUBEADMS, text_of(plan, KUBEADMS))
+    assert plan_of(box) == plan
+
+
 def test_a_manifest_that_is_no_text_is_refused(box: FakeBox) -> None:
     box.write(MANIFEST, "").write_bytes(b"\xff\xfe")
     with pytest.raises(InstallError, match="it is not text"):

@@ -194,6 +194,16 @@ def test_a_scheduler_configuration_that_is_there_is_said(box: FakeBox) -> None:
     assert "/etc/s.yaml" in the_one(found(box), FindingLevel.WARN).what
 
 
+def test_a_configuration_of_kubeadms_scheduler_is_said(box: FakeBox) -> None:
+    manifest = (Path(__file__).resolve().parents[2] / "lab/kubeadm-scheduler.yaml").read_text()
+    box.write("/etc/kubernetes/manifests/kube-scheduler.yaml", manifest)
+    assert found(box) == []
+    there = manifest.replace("    - --kubeconfig=", "    - --config=/etc/mine.yaml\n    - --kubeconfig=")
+    box.write("/etc/kubernetes/manifests/kube-scheduler.yaml", there)
+    finding = the_one(found(box), FindingLevel.WARN)
+    assert finding.what == "the scheduler has a configuration already: /etc/mine.yaml"
+
+
 def pod(image: str, phase: str = "Running") -> dict[str, Any]:
     return {
         "metadata": {"namespace": "kube-system", "name": "p", "uid": "u"},
