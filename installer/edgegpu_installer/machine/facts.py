@@ -11,16 +11,16 @@ from pathlib import Path
 
 import yaml
 
-from edgegpu_base.containerd import ContainerdConfigError, read_config
-from edgegpu_core.injection import ContainerdSupport, major_minor
+from edgegpu_core.injection import ContainerdSupport, NodeVersions, major_minor
 from edgegpu_installer.errors import InstallError
 from edgegpu_installer.layout import DEVICE_PLUGINS, Layout
 from edgegpu_installer.machine.cards import Cards, read_cards
+from edgegpu_installer.machine.container_runtime import RuntimeFacts, read_runtime
 from edgegpu_installer.machine.k3s import K3s, kubectl_of, read_k3s
 from edgegpu_installer.machine.kubelet import Kubelet, read_kubelet
 from edgegpu_installer.machine.node import Kubectl, NodeSeen, read_node
 from edgegpu_installer.machine.programs import SYSTEM_PATH
-from edgegpu_installer.machine.unit_files import kube_units
+from edgegpu_installer.machine.unit_files import kube_units, other_distribution
 from edgegpu_installer.scheduler import kubeadm
 from edgegpu_installer.scheduler.kubeadm import ADMIN_KUBECONFIG
 from edgegpu_installer.scheduler.manifest import MANIFEST, Manifest
@@ -37,6 +37,8 @@ class NodeKind(StrEnum):
     KUBEADM_SERVER = "kubeadm control plane"
     KUBEADM_NODE = "kubeadm node"
     RKE2 = "RKE2"
+    MICROK8S = "microk8s"
+    K0S = "k0s"
     NONE = "no Kubernetes"
 
 
@@ -83,11 +85,17 @@ class MachineFacts:
     """Kubelet's `--root-dir`."""
     sockets: tuple[str, ...]
     """Names in the folder of device plugins, without kubelet's own and ours."""
-    containerd: ContainerdSupport | None
-    """What containerd's configuration says; None without one that can be read."""
+    runtime: RuntimeFacts
+    is_wsl: bool
+    """Whether this machine is Windows' subsystem, which shows cards as /dev/dxg."""
     cards: Cards
     driver_root: str
     installed: Installed | None
+
+    @property
+    def containerd(self) -> ContainerdSupport | None:
+        """What containerd's configuration says; None without one that can be read, or with another runtime."""
+        return self.runtime.containerd
 
     @property
     def scheduler_minor(self) -> int | None:
@@ -131,6 +139,7 @@ def read_facts(
     kubelet = Kubelet({}) if k3s else read_kubelet(layout, path=path, timeout_s=timeout_s)
     name = node_name or _node_name(k3s, kubelet, layout, hostname)
     kubectl = _kubectl(kind, k3s, kubelet, layout, path=path, timeout_s=timeout_s)
+    node = read_node(kubectl, name) if kubectl is not None else None
     cards = read_cards(layout, driver_root=root, timeout_s=timeout_s, path=path)
     return MachineFacts(
         root=os.geteuid() == 0,
@@ -142,10 +151,11 @@ def read_facts(
         node_name=name,
         kubelet=kubelet,
         scheduler=_scheduler(layout),
-        node=read_node(kubectl, name) if kubectl is not None else None,
+        node=node,
         kubelet_folder=k3s.kubelet_folder if k3s else kubelet.folder,
         sockets=_sockets(layout),
-        containerd=_containerd(layout, k3s.containerd_config if k3s else "/etc/containerd/config.toml"),
+        runtime=_runtime(layout, k3s, kubelet, node),
+        is_wsl=layout.at("/dev/dxg").exists(),
         cards=cards,
         driver_root=root,
         installed=installed,
@@ -157,6 +167,8 @@ def _kind(layout: Layout, k3s: K3s | None, *, rke2: bool) -> NodeKind:
         return NodeKind.K3S_SERVER if k3s.is_server else NodeKind.K3S_AGENT
     if rke2:
         return NodeKind.RKE2
+    if (distribution := other_distribution(layout)) is not None:
+        return NodeKind(distribution)
     if layout.at(MANIFEST).exists():
         return NodeKind.KUBEADM_SERVER
     return NodeKind.KUBEADM_NODE if layout.at("/etc/kubernetes/kubelet.conf").exists() else NodeKind.NONE
@@ -172,6 +184,15 @@ def _kubectl(
             return Kubectl(("kubectl",), str(layout.at(kubelet.kubeconfig)), path, timeout_s)
         case _:
             return kubectl_of(k3s, layout, path=path, timeout_s=timeout_s) if k3s is not None else None
+
+
+def _runtime(layout: Layout, k3s: K3s | None, kubelet: Kubelet, node: NodeSeen | None) -> RuntimeFacts:
+    return read_runtime(
+        layout,
+        endpoint=k3s.endpoint if k3s else kubelet.endpoint,
+        own_config=k3s.containerd_config if k3s else "",
+        versions=node.versions if node else NodeVersions(),
+    )
 
 
 def _scheduler(layout: Layout) -> Manifest | None:
@@ -205,14 +226,6 @@ def _rooms(layout: Layout) -> Iterator[DiskSpace]:
             continue
         free = found.f_bavail * found.f_frsize // _MIB
         yield DiskSpace(path, free, read_only=bool(found.f_flag & os.ST_RDONLY))
-
-
-def _containerd(layout: Layout, path: str) -> ContainerdSupport | None:
-    file = layout.at(path)
-    try:
-        return ContainerdSupport.of(path, read_config(file)) if file.is_file() else None
-    except ContainerdConfigError:
-        return None
 
 
 def _sockets(layout: Layout) -> tuple[str, ...]:

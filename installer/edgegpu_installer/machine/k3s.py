@@ -138,6 +138,11 @@ class K3s:
         return f"{self.data}/agent/etc/containerd/config.toml"
 
     @property
+    def endpoint(self) -> str:
+        """The socket of a container runtime that k3s does not start itself; empty when it runs its own containerd."""
+        return self.effective().last("container-runtime-endpoint")
+
+    @property
     def kubelet_folder(self) -> str:
         """Kubelet's folder, which `--kubelet-arg=root-dir=` may move."""
         return self.kubelet_flag("root-dir").rstrip("/") or KUBELET

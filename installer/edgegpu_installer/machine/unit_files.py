@@ -50,6 +50,18 @@ def kube_units(layout: Layout) -> list[KubeUnit]:
     return [unit for unit in units if unit is not None]
 
 
+def other_distribution(layout: Layout) -> str | None:
+    """Return the name of a Kubernetes that edgegpu does not run on and that a unit here starts; None without one."""
+    for folder in _FOLDERS:
+        for path in sorted(layout.at(folder).glob("*.service")):
+            if path.name.startswith("snap.microk8s."):
+                return "microk8s"
+            command = [value for key, value in _settings(_text(layout, f"{folder}/{path.name}")) if key == "ExecStart"]
+            if any(PurePosixPath(word).name == "k0s" for value in command for word in value.split()[:1]):
+                return "k0s"
+    return None
+
+
 def unit_command(layout: Layout, name: str) -> tuple[list[str], Mapping[str, str]]:
     """Return the words of the unit's ExecStart, variables put in, and its environment; no words without that unit."""
     for folder in _FOLDERS:

@@ -26,6 +26,9 @@ _MACHINES = {"x86_64", "amd64"}
 _LEAST_MIB = {"/opt": 300, "/usr/local": 10, "/var/lib": 100, "/etc": 10, "/": 100}
 _UNPACKED_MIB = 10
 """The MiB needed in /opt when the wanted version is already unpacked there: only a link is written then."""
+_LINUX = "install it on a Linux of its own (no Windows below), with NVIDIA's driver for Linux"
+_MODE = "driver.injection there sets the way of the cards by hand"
+_WHERE = "edgegpu runs on k3s and kubeadm clusters; another Kubernetes beside this one would not help"
 STEADY_S = 10.0
 """A k3s in a crash loop is never up this long, because it is restarted every few seconds."""
 
@@ -72,9 +75,10 @@ def precheck(
     elif facts.scheduler is not None and facts.scheduler.other_config and role is not MachineRole.AGENT:
         found.append(_merged(facts.scheduler.other_config, MANIFEST))
     if role is not MachineRole.EXTENDER_ONLY:
-        found += [*_no_cards(facts), *_runtime(facts), *_others(facts, model)]
+        found += [*_no_cards(facts), *_other_runtime(facts), *_runtime(facts), *_others(facts, model)]
     elif facts.cards.on_bus:
-        found += _no_cards(facts)
+        found += [*_no_cards(facts), *_other_runtime(facts)]
+    found += _wsl(facts, role)
     return sorted(found, key=lambda finding: finding.level is FindingLevel.WARN)
 
 
@@ -131,11 +135,13 @@ def _kind(facts: MachineFacts) -> Iterator[Finding]:
                 "install k3s first: https://docs.k3s.io/quick-start",
             )
         case NodeKind.RKE2:
+            yield _no("RKE2", "its scheduler is a static pod that RKE2 writes anew at each start", _WHERE)
+        case NodeKind.MICROK8S:
             yield _no(
-                "RKE2",
-                "its scheduler is a static pod that RKE2 writes anew at each start",
-                "edgegpu runs on k3s and kubeadm clusters",
+                "microk8s", "its scheduler is a part of kubelite, whose arguments edgegpu does not change", _WHERE
             )
+        case NodeKind.K0S:
+            yield _no("k0s", "it starts its scheduler itself, by its own configuration", _WHERE)
         case _:
             pass
 
@@ -279,6 +285,41 @@ def _no_cards(facts: MachineFacts) -> Iterator[Finding]:
             "no NVIDIA card is seen",
             facts.cards.why or "the driver shows none",
             "see nvidia-smi; the cards are offered by themselves once the driver shows them",
+        )
+
+
+def _wsl(facts: MachineFacts, role: MachineRole) -> Iterator[Finding]:
+    """Yield what a machine of Windows' subsystem lacks."""
+    if not facts.is_wsl:
+        return
+    what = "WSL2: the cards of this machine are Windows' (/dev/dxg)"
+    why = "there are no device nodes of NVIDIA's, by which edgegpu brings cards into containers"
+    if role is MachineRole.EXTENDER_ONLY:
+        yield _warn(what, f"{why}: the extender alone is installed, and no card is offered here", _LINUX)
+    else:
+        yield _no(what, why, _LINUX)
+
+
+def _other_runtime(facts: MachineFacts) -> Iterator[Finding]:
+    """Yield what is to be known of a container runtime that is not the distribution's containerd."""
+    versions = _versions(facts)
+    if versions.runtime_name == "docker":
+        yield _no(
+            f"the container runtime is Docker ({versions.runtime})",
+            "cards come into containers by CDI or by containerd's nvidia runtime, and cri-dockerd passes neither on",
+            "let kubelet use containerd (--container-runtime-endpoint), then install again",
+        )
+    elif versions.has_other_runtime:
+        yield _warn(
+            f"the container runtime is {versions.runtime}",
+            "edgegpu is tested with containerd alone; cards come by CDI, which has to be on there",
+            "see that it reads CDI specs from /var/run/cdi, and `edgegpu doctor` after the first pod",
+        )
+    elif facts.k3s is not None and facts.runtime.endpoint:
+        yield _warn(
+            f"k3s uses a container runtime that it does not start itself: {facts.runtime.endpoint}",
+            f"as its configuration counts {facts.runtime.config}, and not the one that k3s writes",
+            f"if it is no containerd, or reads another file: driver.containerd_config in plugin.yaml; {_MODE}",
         )
 
 

@@ -261,6 +261,20 @@ def test_the_configuration_that_kubespray_gave_kubeadms_scheduler_is_kept(box: F
     assert plan_of(box) == plan
 
 
+def test_the_configuration_that_containerd_reads_is_named_where_the_plugin_would_not_find_it(box: FakeBox) -> None:
+    box.k3s()
+    assert "containerd_config" not in text_of(plan_of(box), "/etc/edgegpu/plugin.yaml")
+    box.k3s(config="data-dir: /data\n")
+    (box.root / "data").mkdir()
+    box.write("/data/server/cred/scheduler.kubeconfig", yaml.safe_dump(KUBECONFIG))
+    path = "/data/agent/etc/containerd/config.toml"
+    assert yaml.safe_load(text_of(plan_of(box), "/etc/edgegpu/plugin.yaml"))["driver"] == {"containerd_config": path}
+    box.write("/etc/edgegpu/plugin.yaml", "version: 1\ndriver: {containerd_config: /mine.toml}\n")
+    assert yaml.safe_load(text_of(plan_of(box), "/etc/edgegpu/plugin.yaml"))["driver"] == {
+        "containerd_config": "/mine.toml"
+    }
+
+
 def test_a_manifest_that_is_no_text_is_refused(box: FakeBox) -> None:
     box.write(MANIFEST, "").write_bytes(b"\xff\xfe")
     with pytest.raises(InstallError, match="it is not text"):

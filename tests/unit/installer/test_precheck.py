@@ -260,6 +260,51 @@ def test_ways_into_containers(box: FakeBox) -> None:
     assert "default runtime" in the_one(found(box), FindingLevel.WARN).what
 
 
+@pytest.mark.parametrize("runtime", ["cri-o://1.33.2", "docker://28.3.0"])
+def test_a_runtime_that_is_no_containerd_is_said_and_no_file_of_containerds_counts(box: FakeBox, runtime: str) -> None:
+    node = {"nodeInfo": {"kubeletVersion": "v1.33.4", "containerRuntimeVersion": runtime}}
+    box.k3s(node=node, containerd=OLD_CONTAINERD, config="container-runtime-endpoint: unix:///run/x.sock\n")
+    (finding,) = found(box)
+    assert runtime in finding.what
+    assert finding.level is (FindingLevel.REFUSE if "docker" in runtime else FindingLevel.WARN)
+    assert box.facts().containerd is None
+
+
+def test_a_containerd_that_k3s_does_not_start_has_a_file_of_its_own(box: FakeBox) -> None:
+    node = {"nodeInfo": {"kubeletVersion": "v1.33.4", "containerRuntimeVersion": "containerd://1.7.20"}}
+    box.k3s(node=node, config="container-runtime-endpoint: unix:///run/containerd/containerd.sock\n")
+    box.write("/etc/systemd/system/containerd.service", "[Service]\nExecStart=/usr/bin/containerd -c /srv/c.toml\n")
+    box.write("/srv/c.toml", "version = 2\n")
+    facts = facts_of(box)
+    assert (facts.runtime.config, facts.runtime.is_usual) == ("/srv/c.toml", False)
+    said, cdi = found(box)
+    assert (
+        said.what
+        == "k3s uses a container runtime that it does not start itself: unix:///run/containerd/containerd.sock"
+    )
+    assert "/srv/c.toml has CDI off" in cdi.why
+
+
+def test_wsl2_is_said_to_an_extender_and_refused_where_cards_are_wanted(box: FakeBox) -> None:
+    box.k3s()
+    box.write("/dev/dxg", "")
+    assert "WSL2" in the_one(found(box)).what
+    assert "WSL2" in the_one(found(box, role=MachineRole.EXTENDER_ONLY), FindingLevel.WARN).what
+
+
+@pytest.mark.parametrize(
+    ("unit", "command", "name"),
+    [
+        ("snap.microk8s.daemon-kubelite", "/usr/bin/snap run microk8s.daemon-kubelite", "microk8s"),
+        ("k0scontroller", "/usr/local/bin/k0s controller --single", "k0s"),
+    ],
+)
+def test_a_kubernetes_that_edgegpu_does_not_run_on_is_named(box: FakeBox, unit: str, command: str, name: str) -> None:
+    box.write(f"/etc/systemd/system/{unit}.service", f"[Service]\nExecStart={command}\n")
+    finding = the_one(found(box))
+    assert (finding.what, "install k3s" in finding.remedy) == (name, False)
+
+
 def test_a_driver_that_is_not_there_yet_is_a_warning(tmp_path: Path) -> None:
     box = FakeBox(tmp_path)
     box.k3s()
