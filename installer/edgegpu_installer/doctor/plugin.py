@@ -19,7 +19,7 @@ from edgegpu_installer.doctor.verdict import (
     skipped,
     warning,
 )
-from edgegpu_installer.machine.facts import MachineFacts, NodeKind
+from edgegpu_installer.machine.facts import NodeKind
 from edgegpu_installer.machine.other_plugins import other_plugins
 
 SERVICE = "edgegpu-plugin"
@@ -27,8 +27,6 @@ _LOG = f"sudo journalctl -u {SERVICE} -e"
 _START = f"sudo systemctl restart {SERVICE}"
 _TAKEN = "already connected"
 """What kubelet 1.37 answers to a second Register of a socket."""
-_GPU_WORDS = ("nvidia", "gpu", "cuda", "hami")
-
 
 _FIRST_WITH_IDS = (1, 36)
 """The first kubelet that writes device ids into a pod's status by default (feature gate ResourceHealthStatus)."""
@@ -163,27 +161,13 @@ def check_double(probe: BoxProbe) -> CheckResult:
     facts, settings = probe.facts, probe.settings
     found = list(other_plugins(facts, memory=settings.memory_resource, core=settings.core_resource))
     problems = [broken(f"{one.name} hands out the same cards: {one.seen}", one.remedy) for one in found]
-    said = "; ".join(one.seen for one in found)
-    own = {settings.memory_resource, settings.core_resource}
-    strange = [f"the node offers {name}" for name in _offered(facts) if "gpu" in name.lower() and name not in own]
-    strange += [f"the socket {name}" for name in facts.sockets if any(word in name.lower() for word in _GPU_WORDS)]
-    problems += [
-        warning(
-            f"perhaps another GPU device plugin: {sign}",
-            "sudo k3s kubectl get daemonsets -A  # is one of them for these cards?",
-        )
-        for sign in strange
-        if sign not in said
-    ]
-    details = [f"sockets of other plugins: {', '.join(facts.sockets)}"] if facts.sockets else []
+    served = [socket.name for socket in facts.sockets if socket.is_served]
+    left = [socket.name for socket in facts.sockets if not socket.is_served]
+    details = [f"sockets of other plugins: {', '.join(served)}"] if served else []
+    details += [f"names beside them on which nobody answers: {', '.join(left)}"] if left else []
     if facts.node is None or facts.node.why:
         details.append(f"the node was not seen: {facts.node.why if facts.node else 'there is no k3s'}")
     return result_of(problems, ok="no other GPU plugin", details=details)
-
-
-def _offered(facts: MachineFacts) -> list[str]:
-    node = facts.node
-    return [name for name in node.allocatable if node.has(name)] if node is not None else []
 
 
 def _selftest_troubles(status: Mapping[str, Any]) -> Iterator[CheckProblem]:

@@ -4,7 +4,7 @@ import os
 import platform
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -13,9 +13,10 @@ import yaml
 
 from edgegpu_core.injection import ContainerdSupport, NodeVersions, major_minor
 from edgegpu_installer.errors import InstallError
-from edgegpu_installer.layout import DEVICE_PLUGINS, Layout
+from edgegpu_installer.layout import Layout
 from edgegpu_installer.machine.cards import Cards, read_cards
 from edgegpu_installer.machine.container_runtime import RuntimeFacts, read_runtime
+from edgegpu_installer.machine.device_sockets import DeviceSocket, device_sockets, registered_devices
 from edgegpu_installer.machine.k3s import K3s, kubectl_of, read_k3s
 from edgegpu_installer.machine.kubelet import Kubelet, read_kubelet
 from edgegpu_installer.machine.node import Kubectl, NodeSeen, read_node
@@ -83,8 +84,10 @@ class MachineFacts:
     """The node in the cluster; None on a machine without Kubernetes."""
     kubelet_folder: str
     """Kubelet's `--root-dir`."""
-    sockets: tuple[str, ...]
-    """Names in the folder of device plugins, without kubelet's own and ours."""
+    sockets: tuple[DeviceSocket, ...]
+    """The sockets of other device plugins, served or left behind."""
+    registered: Mapping[str, tuple[str, ...]]
+    """The ids of each resource's devices, by kubelet's checkpoint."""
     runtime: RuntimeFacts
     is_wsl: bool
     """Whether this machine is Windows' subsystem, which shows cards as /dev/dxg."""
@@ -140,7 +143,6 @@ def read_facts(
     name = node_name or _node_name(k3s, kubelet, layout, hostname)
     kubectl = _kubectl(kind, k3s, kubelet, layout, path=path, timeout_s=timeout_s)
     node = read_node(kubectl, name) if kubectl is not None else None
-    cards = read_cards(layout, driver_root=root, timeout_s=timeout_s, path=path)
     return MachineFacts(
         root=os.geteuid() == 0,
         machine=platform.machine(),
@@ -153,10 +155,11 @@ def read_facts(
         scheduler=_scheduler(layout),
         node=node,
         kubelet_folder=k3s.kubelet_folder if k3s else kubelet.folder,
-        sockets=_sockets(layout),
+        sockets=device_sockets(layout),
+        registered=registered_devices(layout),
         runtime=_runtime(layout, k3s, kubelet, node),
         is_wsl=layout.at("/dev/dxg").exists(),
-        cards=cards,
+        cards=read_cards(layout, driver_root=root, timeout_s=timeout_s, path=path),
         driver_root=root,
         installed=installed,
     )
@@ -226,15 +229,6 @@ def _rooms(layout: Layout) -> Iterator[DiskSpace]:
             continue
         free = found.f_bavail * found.f_frsize // _MIB
         yield DiskSpace(path, free, read_only=bool(found.f_flag & os.ST_RDONLY))
-
-
-def _sockets(layout: Layout) -> tuple[str, ...]:
-    try:
-        names = sorted(path.name for path in layout.at(DEVICE_PLUGINS).iterdir())
-    except OSError:
-        return ()
-    own = {"kubelet.sock", "kubelet_internal_checkpoint", "DEPRECATION", "edgegpu"}
-    return tuple(name for name in names if name not in own)
 
 
 def _installed(layout: Layout) -> Installed | None:

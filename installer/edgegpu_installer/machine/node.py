@@ -1,8 +1,9 @@
 """The Node object and the pods of a node, read by kubectl with a kubeconfig of the box."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 from typing import Any
 
 from edgegpu_core.injection import NodeVersions
@@ -35,6 +36,8 @@ class Pod:
     """Names of the extended resources that its containers request."""
     containers: tuple[PodContainer, ...] = ()
     runtime_class: str = ""
+    host_paths: frozenset[str] = frozenset()
+    """The folders and files of the machine that it has as volumes."""
 
     @property
     def over(self) -> bool:
@@ -122,7 +125,15 @@ def _pod(item: dict[str, Any]) -> Pod:
         requests=frozenset(name for container in containers for name in container.requests),
         containers=containers,
         runtime_class=str(spec.get("runtimeClassName") or ""),
+        host_paths=frozenset(_host_paths(spec)),
     )
+
+
+def _host_paths(spec: dict[str, Any]) -> Iterator[str]:
+    for volume in spec.get("volumes") or ():
+        path = (volume.get("hostPath") or {}).get("path")
+        if path:
+            yield str(PurePosixPath(path))
 
 
 def _container(item: dict[str, Any]) -> PodContainer:

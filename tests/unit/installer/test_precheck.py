@@ -1,9 +1,12 @@
+import json
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kits.devicesocket import served_socket
 from kits.facts import CONTAINERD, SHOWN, FakeBox
 
 from edgegpu_installer.machine.facts import DiskSpace, MachineFacts
@@ -204,34 +207,76 @@ def test_a_configuration_of_kubeadms_scheduler_is_said(box: FakeBox) -> None:
     assert finding.what == "the scheduler has a configuration already: /etc/mine.yaml"
 
 
-def pod(image: str, phase: str = "Running") -> dict[str, Any]:
+def pod(image: str, phase: str = "Running", *, more: dict[str, Any] | None = None) -> dict[str, Any]:
     return {
         "metadata": {"namespace": "kube-system", "name": "p", "uid": "u"},
-        "spec": {"containers": [{"image": image}]},
+        "spec": {"containers": [{"image": image}], **(more or {})},
         "status": {"phase": phase},
     }
 
 
+REGISTERS = {"volumes": [{"name": "d", "hostPath": {"path": "/var/lib/kubelet/device-plugins/"}}]}
+UUID = "GPU-11111111-2222-3333-4444-555555555555"
+
+
 @pytest.mark.parametrize(
-    ("node", "pods", "socket", "words"),
+    ("node", "pods", "words"),
     [
-        ({"nvidia.com/gpu": "2"}, (), "", "NVIDIA's"),
-        ({}, (pod("nvcr.io/nvidia/k8s-device-plugin:v0.17"),), "", "NVIDIA's"),
-        ({}, (), "nvidia-gpu.sock", "NVIDIA's"),
-        ({"nvidia.com/gpumem": "900"}, (), "", "HAMi"),
-        ({}, (pod("projecthami/hami:v2.6"),), "", "HAMi"),
-        ({"tencent.com/vcuda-core": "100"}, (), "", "gpu-manager"),
-        ({}, (), "vcore.sock", "gpu-manager"),
-        ({"baidu.com/vcuda-memory": "58"}, (), "", "offers our resources"),
+        ({"nvidia.com/gpu": "2"}, (), "nvidia.com/gpu"),
+        ({"nvidia.com/gpumem": "900"}, (), "nvidia.com/gpumem"),
+        ({"nvidia.com/mig-1g.5gb": "7"}, (), "nvidia.com/mig-1g.5gb"),
+        ({"tencent.com/vcuda-core": "100"}, (), "tencent.com/vcuda-core"),
+        ({"aliyun.com/gpu-mem": "24"}, (), "aliyun.com/gpu-mem"),
+        ({"elasticgpu.io/gpu-core": "100"}, (), "elasticgpu.io/gpu-core"),
+        ({"volcano.sh/vgpu-number": "10"}, (), "volcano.sh/vgpu-number"),
+        ({"nvshare.com/gpu": "10"}, (), "nvshare.com/gpu"),
+        ({}, (pod("site/nvidia-sharing:1", more=REGISTERS),), "pod kube-system/p"),
+        ({"baidu.com/vcuda-memory": "58"}, (), "offers our resources"),
     ],
 )
-def test_another_device_plugin(
-    box: FakeBox, node: dict[str, str], pods: tuple[Any, ...], socket: str, words: str
-) -> None:
+def test_another_device_plugin(box: FakeBox, node: dict[str, str], pods: tuple[Any, ...], words: str) -> None:
     box.k3s(node={"allocatable": node}, pods=pods)
-    if socket:
-        box.write(f"/var/lib/kubelet/device-plugins/{socket}", "")
     assert words in the_one(found(box)).what
+
+
+@pytest.mark.parametrize(
+    ("node", "pods"),
+    [
+        ({"gpu.intel.com/i915": "1", "amd.com/gpu": "1", "nvidia.com/hostdev": "8", "site.io/fuse": "8"}, ()),
+        ({"nvidia.com/gpu": "0"}, (pod("nvcr.io/nvidia/k8s-device-plugin:v0.17"),)),
+        ({}, (pod("nvcr.io/nvidia/gpu-operator:v25.3.0"), pod("nvcr.io/nvidia/k8s/dcgm-exporter:4.1"))),
+        ({}, (pod("site/nvidia-sharing:1", "Failed", more=REGISTERS), pod("site/fuse:1", more=REGISTERS))),
+    ],
+)
+def test_what_serves_none_of_these_cards(box: FakeBox, node: dict[str, str], pods: tuple[Any, ...]) -> None:
+    box.k3s(node={"allocatable": node}, pods=pods)
+    assert found(box) == []
+
+
+def test_a_plugin_of_any_name_is_known_by_the_ids_of_its_devices(box: FakeBox) -> None:
+    box.k3s(node={"allocatable": {"site.io/slice": "4", "site.io/other": "1"}})
+    devices = {"site.io/slice": [f"{UUID}-_-0"], "site.io/other": ["GPU-99999999-2222-3333-4444-555555555555"]}
+    text = json.dumps({"Data": {"PodDeviceEntries": None, "RegisteredDevices": devices}, "Checksum": 1})
+    box.write("/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint", text)
+    finding = the_one(found(box))
+    assert "site.io/slice" in finding.what
+    assert "site.io/other" not in finding.what
+
+
+def test_a_socket_counts_while_somebody_answers_on_it(box: FakeBox) -> None:
+    box.k3s()
+    folder = box.layout.at("/var/lib/kubelet/device-plugins")
+    with served_socket(folder, "site-gpu.sock"), served_socket(folder, "kvm.sock"):
+        finding = the_one(found(box))
+        assert "socket site-gpu.sock" in finding.what
+        assert "kvm" not in finding.what
+        box.write(f"/proc/{os.getpid()}/maps", "7f00-7f01 r-xp 0 00:00 1 /usr/lib/libnvidia-ml.so.570.1\n")
+        box.write(f"/proc/{os.getpid()}/cmdline", "/opt/sharing\0--node=x\0")
+        finding = the_one(found(box))
+        assert "socket kvm.sock" in finding.what
+        assert "sharing answers on kvm.sock, and has loaded NVIDIA's driver" in finding.why
+    box.write("/var/lib/kubelet/device-plugins/nvidia-gpu.sock", "")
+    assert found(box) == []
 
 
 def test_what_is_left_of_a_plugin_that_went_says_nothing(box: FakeBox) -> None:
