@@ -46,7 +46,7 @@ def check_plugin(probe: BoxProbe) -> CheckResult:
         problems.append(
             broken(probe.settings.problem, f"sudoedit /etc/edgegpu/plugin.yaml && edgegpu config check && {_START}")
         )
-    problems += service_troubles(probe, service)
+    problems += [*_renamed(probe), *service_troubles(probe, service)]
     try:
         status = probe.status
     except SkippedCheck as unseen:
@@ -56,6 +56,17 @@ def check_plugin(probe: BoxProbe) -> CheckResult:
         details.append(f"edgegpu-plugin {status.get('version', '')}, role {status.get('role', '')}")
         problems += _status_troubles(status)
     return result_of(problems, ok=f"runs as {'server' if probe.settings.has_extender else 'agent'}", details=details)
+
+
+def _renamed(probe: BoxProbe) -> Iterator[CheckProblem]:
+    """Yield that the machine has another name in its cluster than plugin.yaml has."""
+    name, configured = probe.facts.certified_name, probe.settings.node
+    if name and name != configured:
+        yield broken(
+            f"this machine is node {name} in its cluster, and node_name in /etc/edgegpu/plugin.yaml is {configured}: "
+            "its cards are not offered under its name",
+            f"sudo edgegpu install  # writes {name}; or give the machine its old name and restart k3s",
+        )
 
 
 def _status_troubles(status: Mapping[str, Any]) -> Iterator[CheckProblem]:

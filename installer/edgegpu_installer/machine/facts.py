@@ -20,6 +20,7 @@ from edgegpu_installer.machine.device_sockets import DeviceSocket, device_socket
 from edgegpu_installer.machine.k3s import K3s, kubectl_of, read_k3s
 from edgegpu_installer.machine.kubelet import Kubelet, read_kubelet
 from edgegpu_installer.machine.node import Kubectl, NodeSeen, read_node
+from edgegpu_installer.machine.node_certificate import certified_name
 from edgegpu_installer.machine.programs import SYSTEM_PATH
 from edgegpu_installer.machine.unit_files import kube_units, other_distribution
 from edgegpu_installer.scheduler import kubeadm
@@ -76,6 +77,8 @@ class MachineFacts:
     """The mode of kubeadm's manifest of the scheduler; the mode that kubeadm uses when there is none."""
     k3s: K3s | None
     node_name: str
+    certified_name: str
+    """The node's name in kubelet's certificate; empty when it cannot be read."""
     kubelet: Kubelet
     """The flags and settings of a kubelet of its own; empty on a machine with k3s."""
     scheduler: Manifest | None
@@ -142,7 +145,6 @@ def read_facts(
     kubelet = Kubelet({}) if k3s else read_kubelet(layout, path=path, timeout_s=timeout_s)
     name = node_name or _node_name(k3s, kubelet, layout, hostname)
     kubectl = _kubectl(kind, k3s, kubelet, layout, path=path, timeout_s=timeout_s)
-    node = read_node(kubectl, name) if kubectl is not None else None
     return MachineFacts(
         root=os.geteuid() == 0,
         machine=platform.machine(),
@@ -151,10 +153,11 @@ def read_facts(
         manifest_mode=_mode(layout.at(MANIFEST)) or 0o600,
         k3s=k3s,
         node_name=name,
+        certified_name=certified_name(layout, (k3s or kubelet).kubelet_kubeconfig),
         kubelet=kubelet,
         scheduler=_scheduler(layout),
-        node=node,
-        kubelet_folder=k3s.kubelet_folder if k3s else kubelet.folder,
+        node=(node := read_node(kubectl, name) if kubectl else None),
+        kubelet_folder=(k3s or kubelet).kubelet_folder,
         sockets=device_sockets(layout),
         registered=registered_devices(layout),
         runtime=_runtime(layout, k3s, kubelet, node),
@@ -184,7 +187,7 @@ def _kubectl(
         case NodeKind.KUBEADM_SERVER:
             return Kubectl(("kubectl",), str(layout.at(ADMIN_KUBECONFIG)), path, timeout_s)
         case NodeKind.KUBEADM_NODE:
-            return Kubectl(("kubectl",), str(layout.at(kubelet.kubeconfig)), path, timeout_s)
+            return Kubectl(("kubectl",), str(layout.at(kubelet.kubelet_kubeconfig)), path, timeout_s)
         case _:
             return kubectl_of(k3s, layout, path=path, timeout_s=timeout_s) if k3s is not None else None
 

@@ -128,9 +128,12 @@ class K3s:
     @property
     def admin_kubeconfig(self) -> str:
         """The path of the administrator's kubeconfig on a server, of kubelet's on an agent node."""
-        return (
-            f"{self.data}/server/cred/admin.kubeconfig" if self.is_server else f"{self.data}/agent/kubelet.kubeconfig"
-        )
+        return f"{self.data}/server/cred/admin.kubeconfig" if self.is_server else self.kubelet_kubeconfig
+
+    @property
+    def kubelet_kubeconfig(self) -> str:
+        """The path of kubelet's kubeconfig."""
+        return f"{self.data}/agent/kubelet.kubeconfig"
 
     @property
     def containerd_config(self) -> str:

@@ -42,12 +42,12 @@ class Kubelet:
         return self.flags.get("hostname-override", "").strip().lower()
 
     @property
-    def folder(self) -> str:
+    def kubelet_folder(self) -> str:
         """Its --root-dir."""
         return self.flags.get("root-dir", "").rstrip("/") or KUBELET
 
     @property
-    def kubeconfig(self) -> str:
+    def kubelet_kubeconfig(self) -> str:
         """The path of its kubeconfig."""
         return self.flags.get("kubeconfig") or _KUBECONFIG
 

@@ -8,6 +8,11 @@ from pathlib import Path
 
 import pytest
 import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import NameOID
 from kits.cli import CARD_0, CARD_1, pod
 from kits.devicesocket import served_socket
 from kits.doctor import Box
@@ -29,6 +34,22 @@ def test_a_plugin_that_does_not_run(box: Box) -> None:
     assert len(box.see("plugin").problems) == 1
     box.unit("edgegpu-plugin")
     box.expect("plugin", CheckLevel.BROKEN, "it is not running (no socket there)", "journalctl")
+
+
+def test_a_machine_that_has_another_name_in_its_cluster(box: Box) -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    names = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, "system:nodes")]
+    names.append(x509.NameAttribute(NameOID.COMMON_NAME, "system:node:renamed"))
+    name, day = x509.Name(names), dt.timedelta(days=1)
+    made = x509.CertificateBuilder(name, name, key.public_key(), 1, NOW - day, NOW + day).sign(key, hashes.SHA256())
+    folder = "/var/lib/rancher/k3s/agent"
+    users = [{"name": "user", "user": {"client-certificate": f"{folder}/client-kubelet.crt"}}]
+    box.write(f"{folder}/kubelet.kubeconfig", yaml.safe_dump({"users": users}))
+    assert box.see("plugin").level is CheckLevel.OK
+    box.write(f"{folder}/client-kubelet.crt", made.public_bytes(Encoding.PEM).decode())
+    box.expect("plugin", CheckLevel.BROKEN, "this machine is node renamed in its cluster", "sudo edgegpu install")
+    box.configure(node_name="renamed")
+    assert not [one for one in box.see("plugin").problems if "in its cluster" in one.text]
 
 
 def test_what_holds_containers_is_not_known_while_the_plugin_does_not_run(box: Box) -> None:

@@ -49,7 +49,7 @@ def read(box: FakeBox) -> Kubelet:
 def test_without_a_word_of_its_own_it_has_its_defaults(box: FakeBox) -> None:
     facts = box.facts()
     assert (facts.node_name, facts.kubelet_folder) == ("edge-1", "/var/lib/kubelet")
-    assert (facts.kubelet.kubeconfig, facts.kubelet.endpoint) == ("/etc/kubernetes/kubelet.conf", "")
+    assert (facts.kubelet.kubelet_kubeconfig, facts.kubelet.endpoint) == ("/etc/kubernetes/kubelet.conf", "")
 
 
 def test_kubeadms_unit_with_its_files_of_variables(box: FakeBox) -> None:
@@ -68,7 +68,7 @@ def test_kubesprays_unit_with_its_file_of_variables(box: FakeBox) -> None:
     box.write("/etc/kubernetes/kubelet.env", KUBESPRAY_VARIABLES)
     box.write("/etc/kubernetes/kubelet-config.yaml", "containerRuntimeEndpoint: unix:///run/crio/crio.sock\n")
     kubelet = read(box)
-    assert (kubelet.node_name, kubelet.folder, kubelet.kubeconfig) == (
+    assert (kubelet.node_name, kubelet.kubelet_folder, kubelet.kubelet_kubeconfig) == (
         "node-7",
         "/srv/kubelet",
         "/etc/kubernetes/node.conf",
@@ -83,7 +83,7 @@ def test_the_running_process_counts_before_its_files(box: FakeBox) -> None:
     box.write("/proc/77/cmdline", "\0".join(words))
     box.program("systemctl", "MainPID=77")
     assert read(box).node_name == "as-it-runs"
-    assert read(box).folder == "/var/lib/kubelet"
+    assert read(box).kubelet_folder == "/var/lib/kubelet"
     box.write("/proc/77/cmdline", "/usr/bin/other\0--hostname-override=x\0")
     assert read(box).node_name == "node-7"
     box.program("systemctl", "MainPID=0")
