@@ -43,7 +43,7 @@ class Kubelet:
 
     @property
     def kubelet_folder(self) -> str:
-        """Its --root-dir."""
+        """The folder of kubelet, its --root-dir."""
         return self.flags.get("root-dir", "").rstrip("/") or KUBELET
 
     @property

@@ -309,6 +309,7 @@ def test_ways_into_containers(box: FakeBox) -> None:
 def test_a_runtime_that_is_no_containerd_is_said_and_no_file_of_containerds_counts(box: FakeBox, runtime: str) -> None:
     node = {"nodeInfo": {"kubeletVersion": "v1.33.4", "containerRuntimeVersion": runtime}}
     box.k3s(node=node, containerd=OLD_CONTAINERD, config="container-runtime-endpoint: unix:///run/x.sock\n")
+    box.write("/etc/containerd/config.toml", OLD_CONTAINERD)
     (finding,) = found(box)
     assert runtime in finding.what
     assert finding.level is (FindingLevel.REFUSE if "docker" in runtime else FindingLevel.WARN)
