@@ -20,6 +20,7 @@ _ALIASES = {"c": "config", "d": "data-dir", "t": "token", "s": "server", "o": "w
 _SWITCHES = frozenset({"docker", "disable-agent", "disable-scheduler", "with-node-id"})
 _WITH_VALUE = frozenset({"config", "data-dir", "node-name", "container-runtime-endpoint"})
 """The flags that edgegpu reads, by their form. All others are read by the words around them."""
+_ROLES = frozenset({"server", "agent"})
 _ARGUMENTS = "-arg"
 """The end of the names of the flags that hold an argument for another program, such as `--kubelet-arg -v=3`."""
 
@@ -102,16 +103,17 @@ def command_line(words: Sequence[str]) -> CommandLine:
         name, sign, value = word.lstrip("-").partition("=")
         name = _ALIASES.get(name, name)
         if not sign:
-            value = rest.popleft() if _takes_next(name, rest) else "" if name in _WITH_VALUE else "true"
+            missing = "" if name in _WITH_VALUE else "true"
+            value = rest.popleft() if _takes_next(name, rest, role=role) else missing
         if name in _WITH_VALUE and (not value or "%" in value):
             unclear.append(name)
         flags[name] = (*flags.get(name, ()), value)
     return CommandLine(role, flags, tuple(unclear))
 
 
-def _takes_next(name: str, rest: Sequence[str]) -> bool:
+def _takes_next(name: str, rest: Sequence[str], *, role: str) -> bool:
     """Return whether the next word is the value of a flag that has no `=`."""
-    if not rest or name in _SWITCHES:
+    if not rest or name in _SWITCHES or (not role and rest[0] in _ROLES):
         return False
     return name.endswith(_ARGUMENTS) or not rest[0].startswith("-")
 

@@ -73,6 +73,11 @@ def test_flags_are_read_in_every_form(words: list[str], flags: dict[str, tuple[s
     assert (line.role, dict(line.flags)) == (words[0], flags)
 
 
+def test_a_switch_before_the_role_does_not_swallow_it() -> None:
+    line = command_line(["--new-switch", "server", "--data-dir", "/x"])
+    assert (line.role, line.flags["data-dir"]) == ("server", ("/x",))
+
+
 @pytest.mark.parametrize(
     ("words", "unclear"),
     [
