@@ -130,12 +130,11 @@ def role_of(site: Site, options: InstallOptions) -> MachineRole:
 
 
 def leaving_site_of(facts: MachineFacts) -> Site:
-    """Return the site of a machine that edgegpu leaves: its Kubernetes may have been removed before.
+    """Return the site of a machine that edgegpu leaves.
 
-    Raises:
-        InstallError: a Kubernetes that edgegpu does not support runs here.
+    Its Kubernetes may have been removed before; perhaps one on which edgegpu does not run has come in its place.
     """
-    if facts.kind is not NodeKind.NONE:
+    if facts.kind not in {NodeKind.NONE, NodeKind.RKE2, NodeKind.MICROK8S, NodeKind.K0S}:
         return site_of(facts)
     return Site(
         kind=SiteKind.K3S_AGENT,

@@ -15,7 +15,7 @@ from edgegpu_installer.plan import certificates, shared_config
 from edgegpu_installer.plan.certificates import Certificates
 from edgegpu_installer.plan.plan import plan_install
 from edgegpu_installer.plan.release import Recovery, Release
-from edgegpu_installer.plan.site import InstallOptions, PlanCredentials, site_of
+from edgegpu_installer.plan.site import InstallOptions, PlanCredentials, leaving_site_of, site_of
 from edgegpu_installer.scheduler.file import validate
 
 MADE = certificates.make(datetime(2026, 1, 1, tzinfo=UTC))
@@ -273,6 +273,14 @@ def test_the_configuration_that_containerd_reads_is_named_where_the_plugin_would
     assert yaml.safe_load(text_of(plan_of(box), "/etc/edgegpu/plugin.yaml"))["driver"] == {
         "containerd_config": "/mine.toml"
     }
+
+
+@pytest.mark.parametrize("command", ["/usr/local/bin/k0s worker", "/usr/local/bin/rke2 server"])
+def test_a_machine_is_left_where_another_kubernetes_has_come_in_k3ss_place(box: FakeBox, command: str) -> None:
+    box.write("/etc/systemd/system/other.service", f"[Service]\nExecStart={command}\n")
+    assert leaving_site_of(box.facts()).is_removed
+    with pytest.raises(InstallError, match="cannot install here"):
+        site_of(box.facts())
 
 
 def test_a_manifest_that_is_no_text_is_refused(box: FakeBox) -> None:
