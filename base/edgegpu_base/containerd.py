@@ -8,6 +8,13 @@ from typing import Any
 
 from edgegpu_base.errors import EdgegpuError
 
+CONTAINERD_CONFIGS = (
+    "/var/lib/rancher/k3s/agent/etc/containerd/config.toml",
+    "/var/lib/rancher/rke2/agent/etc/containerd/config.toml",
+    "/etc/containerd/config.toml",
+)
+"""The usual paths of containerd's configuration; k3s writes its own at each start. The first that exists counts."""
+
 _MOST_IMPORTS = 64
 
 

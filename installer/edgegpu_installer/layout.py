@@ -46,6 +46,8 @@ K3S_CONFIG = "/etc/rancher/k3s/config.yaml"
 K3S_DATA = "/var/lib/rancher/k3s"
 K3S_KUBECONFIG = "/etc/rancher/k3s/k3s.yaml"
 KUBELET = "/var/lib/kubelet"
+DEVICE_PLUGINS = f"{KUBELET}/device-plugins"
+"""The folder of the device plugins' sockets and of kubelet's checkpoint: a constant of kubelet's."""
 
 
 @dataclass(frozen=True, slots=True)

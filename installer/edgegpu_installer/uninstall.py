@@ -192,7 +192,6 @@ class Uninstallation:
             node=self.site.node_name,
             kubeconfig=self.site.kubelet_kubeconfig,
             model=configured_model(layout),
-            kubelet=self.site.kubelet_folder,
             cdi_spec=f"{used.cdi_folder}/{farewell.CDI_FILE}",
             run=used.run if "edgegpu" in PurePosixPath(used.run).name else RUN,  # it is removed whole: never /run
             folders=() if self.keep_agent else baseline.folders(layout)[::-1],

@@ -47,10 +47,19 @@ class NodeVersions:
         return cls(str(facts.get("kubeletVersion") or ""), str(facts.get("containerRuntimeVersion") or ""))
 
     @property
+    def runtime_name(self) -> str:
+        """The runtime's name, such as `containerd`, `cri-o` or `docker`; empty while it is unknown."""
+        return self.runtime.partition("://")[0]
+
+    @property
+    def has_other_runtime(self) -> bool:
+        """Whether the runtime is known, and is not containerd: then no file of containerd's says anything."""
+        return self.runtime_name not in {"", "containerd"}
+
+    @property
     def containerd(self) -> tuple[int, int] | None:
         """Major and minor of containerd; None when they are unknown, or the runtime is another one."""
-        name, _, version = self.runtime.partition("://")
-        return major_minor(version) if name == "containerd" else None
+        return None if self.has_other_runtime else major_minor(self.runtime.partition("://")[2])
 
     @property
     def has_cdi_always(self) -> bool:
@@ -154,6 +163,8 @@ def choose(
     if wanted is not Injection.AUTO:
         return InjectionChoice(wanted, "driver.injection says so", problem)
     if not problem:
+        if versions.has_other_runtime:
+            return InjectionChoice(Injection.CDI, f"{versions.runtime} is no containerd, and is taken to have CDI on")
         if containerd is None:
             return InjectionChoice(
                 Injection.CDI, "no configuration of containerd was found, and those of today have CDI"

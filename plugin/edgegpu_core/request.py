@@ -1,11 +1,15 @@
 """What a container asks for and what that means: a share of one card, whole cards, or nothing that can be placed."""
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-from edgegpu_core.model import CORE_PER_CARD, ResourceModel, short_name
+from edgegpu_core.model import CORE_PER_CARD, ResourceModel, short_name, size_text
 from edgegpu_core.sentences import sentence
+
+_LEAST_BYTES = 1 << 20
+"""From so many units on, an amount is one of bytes, such as `8Gi`: a node has fewer than MAX_DEVICES units."""
 
 
 class ContainerRole(Enum):
@@ -85,6 +89,8 @@ def classify(request: RequestedAmounts, model: ResourceModel) -> PlaceableReques
     """
     memory, core = request.memory_units, request.core
     memory_name, core_name = short_name(model.memory_resource), short_name(model.core_resource)
+    if memory >= _LEAST_BYTES:
+        return _bytes(memory, model)
     if core > CORE_PER_CARD and core % CORE_PER_CARD:
         low = core // CORE_PER_CARD * CORE_PER_CARD
         return ImpossibleRequest(
@@ -119,3 +125,19 @@ def classify(request: RequestedAmounts, model: ResourceModel) -> PlaceableReques
             )
         )
     return PlaceableRequest(cards=1, memory_units=memory, core=core, whole=False)
+
+
+def _bytes(memory: int, model: ResourceModel) -> ImpossibleRequest:
+    """Return what is wrong with an amount of memory in bytes, and how many units it would be."""
+    mib = memory / _LEAST_BYTES
+    return ImpossibleRequest(
+        sentence(
+            "asks %(amount)d %(memory)s, which are units of %(unit_mib)d MiB and not bytes: for %(size)s ask "
+            "%(fitting)d",
+            amount=memory,
+            memory=short_name(model.memory_resource),
+            unit_mib=model.unit_mib,
+            size=size_text(mib),
+            fitting=math.ceil(mib / model.unit_mib),
+        )
+    )

@@ -70,7 +70,7 @@ class SimNode:
             "version": 1,
             "node_name": self.name,
             "role": self.spec.role,
-            "kubelet": {"folder": str(self.folder / "k")},
+            "kubelet": {"folder": str(self.folder / "k"), "device_plugins": str(self.folder / "k" / "device-plugins")},
             "kubernetes": {"kubeconfig": str(self.kubeconfig_path)},
             "driver": {"root": str(self.folder / "d"), "injection": "cdi", "cdi_folder": str(self.cdi_folder)},
             "isolation": {"mode": "none"},  # links in the place of mounts: the limiter would find no files

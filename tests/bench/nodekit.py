@@ -190,7 +190,7 @@ class Node:
             "node_name": NODE,
             "role": role,
             "extender": {"listen": "127.0.0.1:0", "insecure": True},
-            "kubelet": {"folder": str(root / "k")},
+            "kubelet": {"folder": str(root / "k"), "device_plugins": str(root / "k" / "device-plugins")},
             "kubernetes": {"kubeconfig": str(kubeconfig)},
             "driver": {"root": str(root / "drv"), "injection": "cdi", "cdi_folder": str(root / "cdi")},
             "paths": {"state": str(root / "state"), "run": str(run)},

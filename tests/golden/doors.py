@@ -215,7 +215,10 @@ def plugin_document(folder: Path, run: Path) -> dict[str, Any]:
             "kubernetes": {"kubeconfig": str(kubeconfig)},
             "extender": {"insecure": True},
             "paths": {"state": str(folder / "state"), "run": str(run)},
-            "kubelet": {"folder": str(folder / "kubelet")},
+            "kubelet": {
+                "folder": str(folder / "kubelet"),
+                "device_plugins": str(folder / "kubelet" / "device-plugins"),
+            },
         }
     )
     return PluginApp(config, TaskGroup()).document()

@@ -192,10 +192,14 @@ def no_drop_in(box: Box) -> None:
     box.at("/etc/rancher/k3s/config.yaml.d/90-edgegpu.yaml").unlink()
 
 
-def another_scheduler_file(box: Box) -> None:
-    no_drop_in(box)
+def _site_file(box: Box) -> None:
     site = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
     box.write("/etc/site.yaml", yaml.safe_dump({**site, "clientConnection": {"kubeconfig": SCHEDULER_KUBECONFIG}}))
+
+
+def another_scheduler_file(box: Box) -> None:
+    no_drop_in(box)
+    _site_file(box)
     box.at(SCHEDULER).unlink()
     box.write(CONFIG, "kube-scheduler-arg: [config=/etc/site.yaml]\n")
 
@@ -221,11 +225,12 @@ def a_later_drop_in(box: Box) -> None:
 
 
 def an_argument_in_the_unit(box: Box) -> Effects:
-    box.k3s("server", "--kube-scheduler-arg", "v=2")
+    _site_file(box)
+    box.k3s("server", "--kube-scheduler-arg", "config=/etc/site.yaml")
 
     def moved() -> None:
         box.k3s()
-        box.write(CONFIG, "kube-scheduler-arg: [v=2]\n")
+        box.write(CONFIG, "kube-scheduler-arg: [config=/etc/site.yaml]\n")
 
     return {"systemctl edit --full k3s": moved}
 

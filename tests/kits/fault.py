@@ -67,7 +67,7 @@ class Box:
             "version": 1,
             "node_name": NODE,
             "role": "agent",
-            "kubelet": {"folder": str(root / "k")},
+            "kubelet": {"folder": str(root / "k"), "device_plugins": str(root / "k" / "device-plugins")},
             "kubernetes": {"kubeconfig": str(self.kubeconfig)},
             "driver": {
                 "root": str(root / "d"),

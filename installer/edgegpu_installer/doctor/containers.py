@@ -32,11 +32,15 @@ def check_runtime(probe: BoxProbe) -> CheckResult:
     said: Mapping[str, Any] = probe.known_status.get("injection") or {}
     mode = str(said.get("mode") or "cdi")
     details = [f"injection {mode}: {said.get('why', 'the plugin was not asked')}"]
+    versions = _versions(probe)
+    if versions.has_other_runtime:
+        text = f"the container runtime is {versions.runtime}, and edgegpu is tested with containerd alone"
+        remedy = "see that it reads CDI specs from /var/run/cdi; a pod's `nvidia-smi -L` shows its card"
+        return result_of([warning(text, remedy), *_cardless(probe)], details=details)
     if containerd is None:
         remedy = "set driver.containerd_config in /etc/edgegpu/plugin.yaml"
         return result_of([warning("no configuration of containerd was found", remedy)], details=details)
     details += [f"{containerd.path}, cgroups by {'systemd' if containerd.systemd_cgroups else 'cgroupfs'}"]
-    versions = _versions(probe)
     details += [f"kubelet {versions.kubelet or 'of an unknown version'}, {versions.runtime or 'an unknown runtime'}"]
     problems = [*_cardless(probe), *_unrecorded(probe)]
     match mode:

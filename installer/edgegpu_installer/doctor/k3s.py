@@ -18,7 +18,7 @@ from edgegpu_installer.errors import InstallError
 from edgegpu_installer.machine import k3s_config
 from edgegpu_installer.machine.facts import NodeKind
 from edgegpu_installer.machine.k3s import K3s
-from edgegpu_installer.machine.k3s_config import COMMAND_LINE, SCHEDULER_ARG
+from edgegpu_installer.machine.k3s_config import COMMAND_LINE, SCHEDULER_ARG, ConfigValue
 from edgegpu_installer.scheduler import file as schedulerfile
 from edgegpu_installer.scheduler import kubeadm
 from edgegpu_installer.scheduler.manifest import MANIFEST, SCHEDULER_FILE
@@ -88,7 +88,7 @@ def check_scheduler(probe: BoxProbe) -> CheckResult:
     unread = (
         [] if any(one.level is CheckLevel.BROKEN for one in wrong) else _unread(probe, k3s, path)
     )  # advise no restart while the file is bad
-    problems = [*_effective(k3s, tuple(value.text for value in given)), *_moved(k3s), *wrong, *unread]
+    problems = [*_effective(k3s, given), *_moved(k3s), *wrong, *unread]
     source = given[-1].source if given else "nobody"
     return result_of(problems, ok=f"reads {path}", details=[f"{path}, named by {source}"])
 
@@ -106,14 +106,14 @@ def _check_manifest(probe: BoxProbe) -> CheckResult:
     return result_of(problems, ok=f"reads {SCHEDULER_FILE}", details=[MANIFEST])
 
 
-def _effective(k3s: K3s, given: tuple[str, ...]) -> Iterator[CheckProblem]:
-    arguments = k3s.effective().values(SCHEDULER_ARG)
-    by_hand = any("edgegpu" in path for path in given)
-    if k3s.scheduler_file in given[-1:] or (by_hand and "edgegpu" in given[-1]):
+def _effective(k3s: K3s, given: tuple[ConfigValue, ...]) -> Iterator[CheckProblem]:
+    paths = [value.text for value in given]
+    by_hand = any("edgegpu" in path for path in paths)
+    if k3s.scheduler_file in paths[-1:] or (by_hand and "edgegpu" in paths[-1]):
         return
-    if any(value.source == COMMAND_LINE for value in arguments):
+    if given and given[-1].source == COMMAND_LINE:
         yield broken(
-            f"the unit of k3s has --kube-scheduler-arg, which takes the place of {k3s.named_in}",
+            f"the unit of k3s names {paths[-1]} by --kube-scheduler-arg, which counts after {k3s.named_in}",
             f"sudo systemctl edit --full {k3s.unit.name} && {_INSTALL}  # move it to {k3s.config}",
         )
         return
@@ -125,7 +125,7 @@ def _effective(k3s: K3s, given: tuple[str, ...]) -> Iterator[CheckProblem]:
             f"sudo systemctl restart --no-block {k3s.unit.name}",
         )
     elif given:
-        yield broken(f"the scheduler reads {given[-1]} and not edgegpu's file", f"{_INSTALL}  # which merges both")
+        yield broken(f"the scheduler reads {paths[-1]} and not edgegpu's file", f"{_INSTALL}  # which merges both")
     else:
         yield broken("the scheduler reads no file of edgegpu's: GPU pods are bound without a card", _INSTALL)
 
@@ -146,8 +146,9 @@ def _content(probe: BoxProbe, path: str) -> Iterator[CheckProblem]:
             f"{path} is missing: the scheduler will not start again", f"{_INSTALL}  # before anything is restarted"
         )
         return
-    minor = probe.k3s.minor if probe.k3s is not None else None
-    for problem in schedulerfile.validate(text, read_file=probe.layout.read, minor=minor):
+    minor = probe.facts.scheduler_minor
+    elects = probe.k3s is None
+    for problem in schedulerfile.validate(text, read_file=probe.layout.read, minor=minor, may_elect=elects):
         yield broken(
             f"{path}: {problem}: the scheduler will not start again with it",
             f"{_INSTALL}  # before anything is restarted",

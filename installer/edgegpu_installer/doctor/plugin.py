@@ -1,6 +1,7 @@
 """Checks of the plugin: its service, its configuration, and the resources that it registered with kubelet."""
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from edgegpu_core.injection import NodeVersions, major_minor
@@ -18,7 +19,7 @@ from edgegpu_installer.doctor.verdict import (
     skipped,
     warning,
 )
-from edgegpu_installer.machine.facts import MachineFacts
+from edgegpu_installer.machine.facts import NodeKind
 from edgegpu_installer.machine.other_plugins import other_plugins
 
 SERVICE = "edgegpu-plugin"
@@ -26,8 +27,6 @@ _LOG = f"sudo journalctl -u {SERVICE} -e"
 _START = f"sudo systemctl restart {SERVICE}"
 _TAKEN = "already connected"
 """What kubelet 1.37 answers to a second Register of a socket."""
-_GPU_WORDS = ("nvidia", "gpu", "cuda", "hami")
-
 
 _FIRST_WITH_IDS = (1, 36)
 """The first kubelet that writes device ids into a pod's status by default (feature gate ResourceHealthStatus)."""
@@ -47,7 +46,7 @@ def check_plugin(probe: BoxProbe) -> CheckResult:
         problems.append(
             broken(probe.settings.problem, f"sudoedit /etc/edgegpu/plugin.yaml && edgegpu config check && {_START}")
         )
-    problems += service_troubles(probe, service)
+    problems += [*_renamed(probe), *service_troubles(probe, service)]
     try:
         status = probe.status
     except SkippedCheck as unseen:
@@ -57,6 +56,17 @@ def check_plugin(probe: BoxProbe) -> CheckResult:
         details.append(f"edgegpu-plugin {status.get('version', '')}, role {status.get('role', '')}")
         problems += _status_troubles(status)
     return result_of(problems, ok=f"runs as {'server' if probe.settings.has_extender else 'agent'}", details=details)
+
+
+def _renamed(probe: BoxProbe) -> Iterator[CheckProblem]:
+    """Yield that the machine has another name in its cluster than plugin.yaml has."""
+    name, configured = probe.facts.certified_name, probe.settings.node
+    if name and name != configured:
+        yield broken(
+            f"this machine is node {name} in its cluster, and node_name in /etc/edgegpu/plugin.yaml is {configured}: "
+            "its cards are not offered under its name",
+            f"sudo edgegpu install  # writes {name}; or give the machine its old name and restart k3s",
+        )
 
 
 def _status_troubles(status: Mapping[str, Any]) -> Iterator[CheckProblem]:
@@ -113,7 +123,14 @@ def _registration(probe: BoxProbe, status: Mapping[str, Any]) -> Iterator[CheckP
     elif not kubelet.get("registered"):
         yield broken(
             f"the plugin is not registered with kubelet: waiting for {waiting_for}",
-            "sudo systemctl status 'k3s*'  # and is kubelet.folder in /etc/edgegpu/plugin.yaml kubelet's --root-dir?",
+            "sudo systemctl status 'k3s*'  # and has /etc/edgegpu/plugin.yaml another kubelet.device_plugins?",
+        )
+    root = Path(probe.facts.kubelet_folder)
+    if probe.facts.kind is not NodeKind.NONE and probe.settings.kubelet_folder != root:
+        yield broken(
+            f"kubelet's --root-dir is {root}, and kubelet.folder in /etc/edgegpu/plugin.yaml is "
+            f"{probe.settings.kubelet_folder}: units of pods that have ended do not become free",
+            "sudo edgegpu install",
         )
     if kubelet.get("checkpoint"):
         yield broken(f"kubelet's book cannot be read: {kubelet['checkpoint']}", restart_k3s(probe))
@@ -155,27 +172,13 @@ def check_double(probe: BoxProbe) -> CheckResult:
     facts, settings = probe.facts, probe.settings
     found = list(other_plugins(facts, memory=settings.memory_resource, core=settings.core_resource))
     problems = [broken(f"{one.name} hands out the same cards: {one.seen}", one.remedy) for one in found]
-    said = "; ".join(one.seen for one in found)
-    own = {settings.memory_resource, settings.core_resource}
-    strange = [f"the node offers {name}" for name in _offered(facts) if "gpu" in name.lower() and name not in own]
-    strange += [f"the socket {name}" for name in facts.sockets if any(word in name.lower() for word in _GPU_WORDS)]
-    problems += [
-        warning(
-            f"perhaps another GPU device plugin: {sign}",
-            "sudo k3s kubectl get daemonsets -A  # is one of them for these cards?",
-        )
-        for sign in strange
-        if sign not in said
-    ]
-    details = [f"sockets of other plugins: {', '.join(facts.sockets)}"] if facts.sockets else []
+    served = [socket.name for socket in facts.sockets if socket.is_served]
+    left = [socket.name for socket in facts.sockets if not socket.is_served]
+    details = [f"sockets of other plugins: {', '.join(served)}"] if served else []
+    details += [f"names beside them on which nobody answers: {', '.join(left)}"] if left else []
     if facts.node is None or facts.node.why:
         details.append(f"the node was not seen: {facts.node.why if facts.node else 'there is no k3s'}")
     return result_of(problems, ok="no other GPU plugin", details=details)
-
-
-def _offered(facts: MachineFacts) -> list[str]:
-    node = facts.node
-    return [name for name in node.allocatable if node.has(name)] if node is not None else []
 
 
 def _selftest_troubles(status: Mapping[str, Any]) -> Iterator[CheckProblem]:

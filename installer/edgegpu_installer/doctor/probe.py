@@ -205,7 +205,7 @@ class BoxProbe:
     @property
     def containerd(self) -> ContainerdSupport | None:
         """What containerd's configuration says. Raises SkippedCheck."""
-        usual = self.k3s.containerd_config if self.k3s is not None else ""
+        usual = self.facts.runtime.config
         return self._cached("containerd", "runtime", lambda: self._clients.containerd(usual))
 
     @property

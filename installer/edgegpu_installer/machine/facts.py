@@ -4,22 +4,28 @@ import os
 import platform
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
 import yaml
 
-from edgegpu_base.containerd import ContainerdConfigError, read_config
-from edgegpu_core.injection import ContainerdSupport
-from edgegpu_installer.layout import KUBELET, Layout
+from edgegpu_core.injection import ContainerdSupport, NodeVersions, major_minor
+from edgegpu_installer.errors import InstallError
+from edgegpu_installer.layout import Layout
 from edgegpu_installer.machine.cards import Cards, read_cards
+from edgegpu_installer.machine.container_runtime import RuntimeFacts, read_runtime
+from edgegpu_installer.machine.device_sockets import DeviceSocket, device_sockets, registered_devices
 from edgegpu_installer.machine.k3s import K3s, kubectl_of, read_k3s
-from edgegpu_installer.machine.node import NodeSeen, read_node
+from edgegpu_installer.machine.kubelet import Kubelet, read_kubelet
+from edgegpu_installer.machine.node import Kubectl, NodeSeen, read_node
+from edgegpu_installer.machine.node_certificate import certified_name
 from edgegpu_installer.machine.programs import SYSTEM_PATH
-from edgegpu_installer.machine.unit_files import kube_units
-from edgegpu_installer.scheduler.manifest import MANIFEST
+from edgegpu_installer.machine.unit_files import kube_units, other_distribution
+from edgegpu_installer.scheduler import kubeadm
+from edgegpu_installer.scheduler.kubeadm import ADMIN_KUBECONFIG
+from edgegpu_installer.scheduler.manifest import MANIFEST, Manifest
 
 _ROOMS = ("/", "/etc", "/var/lib", "/opt", "/usr/local")
 _MIB = 1 << 20
@@ -33,6 +39,8 @@ class NodeKind(StrEnum):
     KUBEADM_SERVER = "kubeadm control plane"
     KUBEADM_NODE = "kubeadm node"
     RKE2 = "RKE2"
+    MICROK8S = "microk8s"
+    K0S = "k0s"
     NONE = "no Kubernetes"
 
 
@@ -69,16 +77,43 @@ class MachineFacts:
     """The mode of kubeadm's manifest of the scheduler; the mode that kubeadm uses when there is none."""
     k3s: K3s | None
     node_name: str
+    certified_name: str
+    """The node's name in kubelet's certificate; empty when it cannot be read."""
+    kubelet: Kubelet
+    """The flags and settings of a kubelet of its own; empty on a machine with k3s."""
+    scheduler: Manifest | None
+    """The manifest of kubeadm's scheduler; None without one that can be read."""
     node: NodeSeen | None
-    """The node in the cluster; None on a machine without k3s."""
+    """The node in the cluster; None on a machine without Kubernetes."""
     kubelet_folder: str
-    sockets: tuple[str, ...]
-    """Names in kubelet's folder of device plugins, without kubelet's own and ours."""
-    containerd: ContainerdSupport | None
-    """What containerd's configuration says; None without one that can be read."""
+    """Kubelet's `--root-dir`."""
+    sockets: tuple[DeviceSocket, ...]
+    """The sockets of other device plugins, served or left behind."""
+    registered: Mapping[str, tuple[str, ...]]
+    """The ids of each resource's devices, by kubelet's checkpoint."""
+    runtime: RuntimeFacts
+    is_wsl: bool
+    """Whether this machine is Windows' subsystem, which shows cards as /dev/dxg."""
     cards: Cards
     driver_root: str
     installed: Installed | None
+
+    @property
+    def containerd(self) -> ContainerdSupport | None:
+        """What containerd's configuration says; None without one that can be read, or with another runtime."""
+        return self.runtime.containerd
+
+    @property
+    def scheduler_minor(self) -> int | None:
+        """The minor version of the scheduler on this machine, 33 for 1.33; kubelet's without one, None when unknown.
+
+        kubeadm's scheduler is of the version in its image's tag. kubelet is at most as new.
+        """
+        if self.k3s is not None:
+            return self.k3s.minor
+        version = major_minor(self.node.versions.kubelet) if self.node is not None else None
+        in_tag = self.scheduler.minor if self.scheduler is not None else None
+        return in_tag if in_tag is not None or version is None else version[1]
 
 
 def read_facts(
@@ -96,9 +131,9 @@ def read_facts(
     Args:
         layout: the box's paths.
         driver_root: the driver's root; None for the one in plugin.yaml, else `/`.
-        node_name: the node's name; None for the one that k3s uses.
+        node_name: the node's name; None for the one that k3s or kubelet uses.
         path: the PATH for programs.
-        timeout_s: how long one program may take; at most seven programs run.
+        timeout_s: how long one program may take; at most eight programs run.
         clock: CLOCK_MONOTONIC, in seconds.
         hostname: returns the machine's name.
     """
@@ -106,23 +141,28 @@ def read_facts(
     k3s = read_k3s(layout, [u for u in units if not u.is_rke2], path=path, timeout_s=timeout_s, clock=clock)
     installed = _installed(layout)
     root = driver_root or _configured_root(installed) or "/"
-    name = node_name or _node_name(k3s, layout, hostname)
-    kubelet = k3s.kubelet_folder if k3s else KUBELET
-    node = read_node(kubectl_of(k3s, layout, path=path, timeout_s=timeout_s), name) if k3s else None
-    cards = read_cards(layout, driver_root=root, timeout_s=timeout_s, path=path)
+    kind = _kind(layout, k3s, rke2=any(unit.is_rke2 for unit in units))
+    kubelet = Kubelet({}) if k3s else read_kubelet(layout, path=path, timeout_s=timeout_s)
+    name = node_name or _node_name(k3s, kubelet, layout, hostname)
+    kubectl = _kubectl(kind, k3s, kubelet, layout, path=path, timeout_s=timeout_s)
     return MachineFacts(
         root=os.geteuid() == 0,
         machine=platform.machine(),
         rooms=tuple(_rooms(layout)),
-        kind=_kind(layout, k3s, rke2=any(unit.is_rke2 for unit in units)),
+        kind=kind,
         manifest_mode=_mode(layout.at(MANIFEST)) or 0o600,
         k3s=k3s,
         node_name=name,
-        node=node,
-        kubelet_folder=kubelet,
-        sockets=_sockets(layout, kubelet),
-        containerd=_containerd(layout, k3s.containerd_config if k3s else "/etc/containerd/config.toml"),
-        cards=cards,
+        certified_name=certified_name(layout, (k3s or kubelet).kubelet_kubeconfig),
+        kubelet=kubelet,
+        scheduler=_scheduler(layout),
+        node=(node := read_node(kubectl, name) if kubectl else None),
+        kubelet_folder=(k3s or kubelet).kubelet_folder,
+        sockets=device_sockets(layout),
+        registered=registered_devices(layout),
+        runtime=_runtime(layout, k3s, kubelet, node),
+        is_wsl=layout.at("/dev/dxg").exists(),
+        cards=read_cards(layout, driver_root=root, timeout_s=timeout_s, path=path),
         driver_root=root,
         installed=installed,
     )
@@ -133,14 +173,46 @@ def _kind(layout: Layout, k3s: K3s | None, *, rke2: bool) -> NodeKind:
         return NodeKind.K3S_SERVER if k3s.is_server else NodeKind.K3S_AGENT
     if rke2:
         return NodeKind.RKE2
+    if (distribution := other_distribution(layout)) is not None:
+        return NodeKind(distribution)
     if layout.at(MANIFEST).exists():
         return NodeKind.KUBEADM_SERVER
     return NodeKind.KUBEADM_NODE if layout.at("/etc/kubernetes/kubelet.conf").exists() else NodeKind.NONE
 
 
-def _node_name(k3s: K3s | None, layout: Layout, hostname: Callable[[], str]) -> str:
+def _kubectl(
+    kind: NodeKind, k3s: K3s | None, kubelet: Kubelet, layout: Layout, *, path: str, timeout_s: float
+) -> Kubectl | None:
+    match kind:
+        case NodeKind.KUBEADM_SERVER:
+            return Kubectl(("kubectl",), str(layout.at(ADMIN_KUBECONFIG)), path, timeout_s)
+        case NodeKind.KUBEADM_NODE:
+            return Kubectl(("kubectl",), str(layout.at(kubelet.kubelet_kubeconfig)), path, timeout_s)
+        case _:
+            return kubectl_of(k3s, layout, path=path, timeout_s=timeout_s) if k3s is not None else None
+
+
+def _runtime(layout: Layout, k3s: K3s | None, kubelet: Kubelet, node: NodeSeen | None) -> RuntimeFacts:
+    return read_runtime(
+        layout,
+        endpoint=k3s.endpoint if k3s else kubelet.endpoint,
+        own_config=k3s.containerd_config if k3s else "",
+        versions=node.versions if node else NodeVersions(),
+    )
+
+
+def _scheduler(layout: Layout) -> Manifest | None:
+    text = _text(layout.at(MANIFEST))
+    try:
+        return kubeadm.read(text) if text is not None else None
+    except InstallError:
+        return None
+
+
+def _node_name(k3s: K3s | None, kubelet: Kubelet, layout: Layout, hostname: Callable[[], str]) -> str:
     flags = k3s.effective() if k3s else None
-    name = flags.last("node-name") if flags else ""
+    name = (k3s.kubelet_flag("hostname-override") if k3s else "") or kubelet.node_name
+    name = name or (flags.last("node-name") if flags else "")
     if name:
         return name.lower()
     identifier = layout.at("/etc/rancher/node/id")
@@ -160,24 +232,6 @@ def _rooms(layout: Layout) -> Iterator[DiskSpace]:
             continue
         free = found.f_bavail * found.f_frsize // _MIB
         yield DiskSpace(path, free, read_only=bool(found.f_flag & os.ST_RDONLY))
-
-
-def _containerd(layout: Layout, path: str) -> ContainerdSupport | None:
-    file = layout.at(path)
-    try:
-        return ContainerdSupport.of(path, read_config(file)) if file.is_file() else None
-    except ContainerdConfigError:
-        return None
-
-
-def _sockets(layout: Layout, kubelet: str) -> tuple[str, ...]:
-    folder = layout.at(kubelet) / "device-plugins"
-    try:
-        names = sorted(path.name for path in folder.iterdir())
-    except OSError:
-        return ()
-    own = {"kubelet.sock", "kubelet_internal_checkpoint", "DEPRECATION", "edgegpu"}
-    return tuple(name for name in names if name not in own)
 
 
 def _installed(layout: Layout) -> Installed | None:

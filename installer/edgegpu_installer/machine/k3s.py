@@ -10,8 +10,8 @@ from edgegpu_installer.layout import K3S_CONFIG, K3S_DATA, K3S_DROP_IN, KUBELET,
 from edgegpu_installer.machine import k3s_config
 from edgegpu_installer.machine.atomic import FileLocation, read_location
 from edgegpu_installer.machine.config_block import holds_block, strip
-from edgegpu_installer.machine.k3s_config import SCHEDULER_ARG, ConfigFile, ConfigValue, EffectiveConfig
-from edgegpu_installer.machine.node import K3sKubectl
+from edgegpu_installer.machine.k3s_config import SCHEDULER_ARG, CommandLine, ConfigFile, ConfigValue, EffectiveConfig
+from edgegpu_installer.machine.node import Kubectl
 from edgegpu_installer.machine.programs import SYSTEM_PATH, run
 from edgegpu_installer.machine.systemd import UnitState, show_command
 from edgegpu_installer.machine.unit_files import KubeUnit
@@ -50,9 +50,14 @@ class K3s:
     """The location of the file that k3s reads first."""
 
     @property
+    def line(self) -> CommandLine:
+        """The command line of k3s."""
+        return k3s_config.command_line(self.unit.words)
+
+    @property
     def is_server(self) -> bool:
         """Whether this k3s is a server."""
-        return k3s_config.command_line(self.unit.words).role == "server"
+        return self.line.role == "server"
 
     @property
     def has_kubelet(self) -> bool:
@@ -102,13 +107,13 @@ class K3s:
 
     def effective(self, *, without_ours: bool = False) -> EffectiveConfig:
         """Return k3s's flags in effect, or those that would be without our drop-in and our lines."""
-        line = k3s_config.command_line(self.unit.words)
         files = self.files
         if not self._is_from(_FIRST_WITH_FOLDER):
             files = tuple(file for file in files if file.path == self.config)
         if without_ours:
             files = tuple(replace(file, text=file.text and strip(file.text)) for file in files)
-        return k3s_config.effective(line, self.unit.environment, files, without=self.drop_in if without_ours else "")
+        ours = self.drop_in if without_ours else ""
+        return k3s_config.effective(self.line, self.unit.environment, files, without=ours)
 
     @property
     def data(self) -> str:
@@ -123,9 +128,12 @@ class K3s:
     @property
     def admin_kubeconfig(self) -> str:
         """The path of the administrator's kubeconfig on a server, of kubelet's on an agent node."""
-        return (
-            f"{self.data}/server/cred/admin.kubeconfig" if self.is_server else f"{self.data}/agent/kubelet.kubeconfig"
-        )
+        return f"{self.data}/server/cred/admin.kubeconfig" if self.is_server else self.kubelet_kubeconfig
+
+    @property
+    def kubelet_kubeconfig(self) -> str:
+        """The path of kubelet's kubeconfig."""
+        return f"{self.data}/agent/kubelet.kubeconfig"
 
     @property
     def containerd_config(self) -> str:
@@ -133,12 +141,19 @@ class K3s:
         return f"{self.data}/agent/etc/containerd/config.toml"
 
     @property
+    def endpoint(self) -> str:
+        """The socket of a container runtime that k3s does not start itself; empty when it runs its own containerd."""
+        return self.effective().last("container-runtime-endpoint")
+
+    @property
     def kubelet_folder(self) -> str:
         """Kubelet's folder, which `--kubelet-arg=root-dir=` may move."""
-        roots = [
-            value for value in self.effective().values("kubelet-arg") if value.text.lstrip("-").startswith("root-dir=")
-        ]
-        return roots[-1].text.partition("=")[2] if roots else KUBELET
+        return self.kubelet_flag("root-dir").rstrip("/") or KUBELET
+
+    def kubelet_flag(self, name: str) -> str:
+        """Return the value that k3s's configuration gives a flag of kubelet's; empty when it gives none."""
+        pairs = (value.text.lstrip("-").partition("=") for value in self.effective().values("kubelet-arg"))
+        return ([value for flag, _, value in pairs if flag == name] or [""])[-1]
 
     @property
     def foreign_scheduler_files(self) -> tuple[ConfigValue, ...]:
@@ -188,9 +203,9 @@ def read_k3s(
 _HEALTHLESS = K3sHealth(active=False, restarts=0, up_s=0.0, invocation="", ready=None)
 
 
-def kubectl_of(k3s: K3s, layout: Layout, *, path: str = SYSTEM_PATH, timeout_s: float = 10.0) -> K3sKubectl:
+def kubectl_of(k3s: K3s, layout: Layout, *, path: str = SYSTEM_PATH, timeout_s: float = 10.0) -> Kubectl:
     """Return the kubectl of a k3s, with the kubeconfig that the box has."""
-    return K3sKubectl(str(layout.at(k3s.unit.program)), str(layout.at(k3s.admin_kubeconfig)), path, timeout_s)
+    return Kubectl((str(layout.at(k3s.unit.program)), "kubectl"), str(layout.at(k3s.admin_kubeconfig)), path, timeout_s)
 
 
 def _health(k3s: K3s, state: UnitState, layout: Layout, *, path: str, timeout_s: float, now_s: float) -> K3sHealth:

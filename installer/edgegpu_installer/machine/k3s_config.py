@@ -1,10 +1,11 @@
 """The configuration of k3s in effect: files in order, drop-ins, and the command line; pure.
 
 Source: k3s, `pkg/configfilearg/parser.go`. k3s reads `config.yaml` first, then `config.yaml.d/*.yaml` and `*.yml` by
-name. A later key replaces an earlier one; `key+` appends to it. k3s puts the result before the command line: flags on
-the command line win, and replace a whole list.
+name. A later key replaces an earlier one; `key+` appends to it. k3s puts the result before the words of the command
+line: of a flag with one value the last counts, which is the command line's, and lists add up.
 """
 
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
@@ -16,17 +17,12 @@ SCHEDULER_ARG = "kube-scheduler-arg"
 COMMAND_LINE = "the command line of its unit"
 
 _ALIASES = {"c": "config", "d": "data-dir", "t": "token", "s": "server", "o": "write-kubeconfig", "l": "log"}
-_SWITCHES = frozenset({
-    "docker", "debug", "rootless", "disable-agent", "disable-scheduler", "disable-etcd", "disable-apiserver",
-    "disable-controller-manager", "disable-kube-proxy", "cluster-init", "cluster-reset", "secrets-encryption",
-    "selinux",
-    "disable-cloud-controller", "disable-network-policy", "disable-helm-controller", "embedded-registry",
-    "protect-kernel-defaults", "prefer-bundled-bin", "with-node-id", "nonroot-devices", "enable-pprof",
-    "disable-default-registry-endpoint", "flannel-ipv6-masq", "flannel-external-ip", "etcd-expose-metrics",
-    "etcd-disable-snapshots", "etcd-snapshot-compress", "etcd-s3", "tls-san-security", "supervisor-metrics", "kine-tls",
-    "disable-apiserver-lb", "alsologtostderr",
-})  # fmt: skip
-"""Flags without a value in the next word: in `--docker --data-dir X`, `--data-dir` is not docker's value."""
+_SWITCHES = frozenset({"docker", "disable-agent", "disable-scheduler", "with-node-id"})
+_WITH_VALUE = frozenset({"config", "data-dir", "node-name", "container-runtime-endpoint"})
+"""The flags that edgegpu reads, by their form. All others are read by the words around them."""
+_ROLES = frozenset({"server", "agent"})
+_ARGUMENTS = "-arg"
+"""The end of the names of the flags that hold an argument for another program, such as `--kubelet-arg -v=3`."""
 
 _ENVIRONMENT = {
     "config": "K3S_CONFIG_FILE", "data-dir": "K3S_DATA_DIR", "node-name": "K3S_NODE_NAME", "server": "K3S_URL",
@@ -65,6 +61,8 @@ class CommandLine:
     role: str
     """`server`, `agent`, or empty when neither is given."""
     flags: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    unclear: tuple[str, ...] = ()
+    """The flags that edgegpu reads and whose value cannot be told, such as a `--data-dir` that another flag follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,19 +88,34 @@ class EffectiveConfig:
 
 
 def command_line(words: Sequence[str]) -> CommandLine:
-    """Parse the words after the program, such as `server --data-dir /x --docker`."""
-    role, flags = "", dict[str, tuple[str, ...]]()
-    rest = iter(words)
-    for word in rest:
+    """Parse the words after the program, such as `server --data-dir /x --docker`.
+
+    A word that follows a flag which edgegpu does not know is its value unless it begins with a dash: k3s has switches
+    in every release that we know nothing of, and ends on a word that belongs to no flag.
+    """
+    role, flags, unclear = "", dict[str, tuple[str, ...]](), list[str]()
+    rest = deque(words)
+    while rest:
+        word = rest.popleft()
         if not word.startswith("-"):
             role = role or word
             continue
         name, sign, value = word.lstrip("-").partition("=")
         name = _ALIASES.get(name, name)
         if not sign:
-            value = "true" if name in _SWITCHES else next(rest, "")
+            missing = "" if name in _WITH_VALUE else "true"
+            value = rest.popleft() if _takes_next(name, rest, role=role) else missing
+        if name in _WITH_VALUE and (not value or "%" in value):
+            unclear.append(name)
         flags[name] = (*flags.get(name, ()), value)
-    return CommandLine(role, flags)
+    return CommandLine(role, flags, tuple(unclear))
+
+
+def _takes_next(name: str, rest: Sequence[str], *, role: str) -> bool:
+    """Return whether the next word is the value of a flag that has no `=`."""
+    if not rest or name in _SWITCHES or (not role and rest[0] in _ROLES):
+        return False
+    return name.endswith(_ARGUMENTS) or not rest[0].startswith("-")
 
 
 def config_path(line: CommandLine, environment: Mapping[str, str], default: str) -> str:
@@ -127,7 +140,8 @@ def effective(
         if environment.get(variable)
     }
     flags |= merged
-    flags |= {name: tuple(ConfigValue(text, COMMAND_LINE) for text in texts) for name, texts in line.flags.items()}
+    for name, texts in line.flags.items():
+        flags[name] = merged.get(name, ()) + tuple(ConfigValue(text, COMMAND_LINE) for text in texts)
     return EffectiveConfig(flags, tuple(problems))
 
 
@@ -159,12 +173,13 @@ def render_drop_in(ours: str, scheduler: str, without_ours: Sequence[ConfigValue
     Args:
         ours: the path of our scheduler configuration.
         scheduler: the path of the configuration that it has without edgegpu, empty when it has none.
-        without_ours: its arguments without edgegpu.
+        without_ours: its arguments without edgegpu; those of the command line stay there.
     """
     if not scheduler:
         return f"{_DROP_IN}{argument_list([f'config={ours}'], key=f'{SCHEDULER_ARG}+')}\n"
     named = scheduler_file(without_ours)
-    others = [value.text for value in without_ours if not scheduler_file([value])]
+    in_files = [value for value in without_ours if value.source != COMMAND_LINE]
+    others = [value.text for value in in_files if not scheduler_file([value])]
     whole = _DROP_IN_WHOLE.format(scheduler=named[-1].text if named else scheduler)
     return f"{_DROP_IN}{whole}{argument_list([*others, f'config={ours}'])}\n"
 

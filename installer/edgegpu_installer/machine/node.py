@@ -1,8 +1,9 @@
-"""The Node object and the pods of a node, read by k3s's own kubectl with a kubeconfig of the box."""
+"""The Node object and the pods of a node, read by kubectl with a kubeconfig of the box."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 from typing import Any
 
 from edgegpu_core.injection import NodeVersions
@@ -35,6 +36,8 @@ class Pod:
     """Names of the extended resources that its containers request."""
     containers: tuple[PodContainer, ...] = ()
     runtime_class: str = ""
+    host_paths: frozenset[str] = frozenset()
+    """The folders and files of the machine that it has as volumes."""
 
     @property
     def over(self) -> bool:
@@ -62,10 +65,10 @@ class NodeSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class K3sKubectl:
-    """`k3s kubectl` with one kubeconfig."""
+class Kubectl:
+    """kubectl with one kubeconfig; `program` are the words that start it."""
 
-    program: str
+    program: tuple[str, ...]
     kubeconfig: str
     path: str = SYSTEM_PATH
     timeout_s: float = 10.0
@@ -73,11 +76,11 @@ class K3sKubectl:
     def __call__(self, *words: str) -> ProgramResult:
         """Run kubectl; one request to the API may take half of `timeout_s`."""
         limit = f"--request-timeout={max(1, int(self.timeout_s / 2))}s"
-        whole = (self.program, "kubectl", "--kubeconfig", self.kubeconfig, limit, *words)
+        whole = (*self.program, "--kubeconfig", self.kubeconfig, limit, *words)
         return run(whole, timeout_s=self.timeout_s, path=self.path)
 
 
-def read_node(kubectl: K3sKubectl, name: str) -> NodeSeen:
+def read_node(kubectl: Kubectl, name: str) -> NodeSeen:
     """Return the node of that name and the pods on it; `why` of the result says what failed."""
     asked = kubectl("get", "node", name, "-o", "json")
     node = _json(asked)
@@ -122,7 +125,15 @@ def _pod(item: dict[str, Any]) -> Pod:
         requests=frozenset(name for container in containers for name in container.requests),
         containers=containers,
         runtime_class=str(spec.get("runtimeClassName") or ""),
+        host_paths=frozenset(_host_paths(spec)),
     )
+
+
+def _host_paths(spec: dict[str, Any]) -> Iterator[str]:
+    for volume in spec.get("volumes") or ():
+        path = (volume.get("hostPath") or {}).get("path")
+        if path:
+            yield str(PurePosixPath(path))
 
 
 def _container(item: dict[str, Any]) -> PodContainer:

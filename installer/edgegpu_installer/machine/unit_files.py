@@ -50,11 +50,47 @@ def kube_units(layout: Layout) -> list[KubeUnit]:
     return [unit for unit in units if unit is not None]
 
 
+def other_distribution(layout: Layout) -> str | None:
+    """Return the name of a Kubernetes that edgegpu does not run on and that a unit here starts; None without one."""
+    for folder in _FOLDERS:
+        for path in sorted(layout.at(folder).glob("*.service")):
+            if path.name.startswith("snap.microk8s."):
+                return "microk8s"
+            command = [value for key, value in _settings(_text(layout, f"{folder}/{path.name}")) if key == "ExecStart"]
+            if any(PurePosixPath(word).name == "k0s" for value in command for word in value.split()[:1]):
+                return "k0s"
+    return None
+
+
+def unit_command(layout: Layout, name: str) -> tuple[list[str], Mapping[str, str]]:
+    """Return the words of the unit's ExecStart, variables put in, and its environment; no words without that unit."""
+    for folder in _FOLDERS:
+        path = f"{folder}/{name}.service"
+        if layout.at(path).is_file():
+            return _command(layout, name, [_text(layout, path), *_drop_ins(layout, name)])
+    return [], {}
+
+
+def environment_file(layout: Layout, path: str) -> dict[str, str]:
+    """Return the variables of a file as systemd reads it for EnvironmentFile=; none when it cannot be read."""
+    return _environment_file(_text(layout, path))
+
+
 def _unit(layout: Layout, path: str) -> KubeUnit | None:
     name = PurePosixPath(path).name.removesuffix(".service")
     texts = [_text(layout, path), *_drop_ins(layout, name)]
     if not any(program in text for text in texts for program in _PROGRAMS):
         return None
+    words, environment = _command(layout, name, texts)
+    for place, word in enumerate(words[:3]):
+        if PurePosixPath(word).name in {*_PROGRAMS, "rke2-server", "rke2-agent"}:
+            rest = tuple(words[place + 1 :])
+            if {"server", "agent"} & set(rest):
+                return KubeUnit(name, path, word, rest, environment)
+    return None
+
+
+def _command(layout: Layout, name: str, texts: list[str]) -> tuple[list[str], dict[str, str]]:
     command, environment = "", dict[str, str]()
     for text in texts:
         for key, value in _settings(text):
@@ -68,13 +104,7 @@ def _unit(layout: Layout, path: str) -> KubeUnit | None:
                     environment |= _environment_file(_text(layout, file))
                 case _:
                     pass
-    words = _words(command, environment)
-    for place, word in enumerate(words[:3]):
-        if PurePosixPath(word).name in {*_PROGRAMS, "rke2-server", "rke2-agent"}:
-            rest = tuple(words[place + 1 :])
-            if {"server", "agent"} & set(rest):
-                return KubeUnit(name, path, word, rest, environment)
-    return None
+    return _words(command, environment), environment
 
 
 def _drop_ins(layout: Layout, name: str) -> Iterator[str]:
@@ -110,7 +140,7 @@ def _assignments(words: list[str]) -> Iterator[tuple[str, str]]:
 
 def _environment_file(text: str) -> dict[str, str]:
     values: dict[str, str] = {}
-    for line in text.splitlines():
+    for line in text.replace("\\\n", "").splitlines():
         name, sign, value = line.strip().partition("=")
         if sign and name and not name.startswith(("#", ";")):
             values[name.removeprefix("export ").strip()] = value.strip().strip("\"'")

@@ -1,6 +1,7 @@
 """The plan of an installation on this machine, file by file; reading files is left to a function that is passed in."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from edgegpu_installer.changes import FileChange, Plan, TransactionKind
 from edgegpu_installer.errors import InstallError
@@ -152,13 +153,16 @@ def _extender(site: Site, material: PlanCredentials, *, config: str, read_file: 
         memory=model.memory_resource,
         core=model.core_resource,
     )
-    if site.scheduler_file:
-        existing = (read_file(site.scheduler_file) or b"").decode(errors="replace")
-        text = schedulerfile.merge(existing, wanted, source=site.scheduler_file, read_file=read_file, minor=site.minor)
+    start = _started(site, read_file=read_file)
+    elects = site.kind is SiteKind.KUBEADM_SERVER
+    if start.config:
+        existing = (start.read_file(start.config) or b"").decode(errors="replace")
+        text = schedulerfile.merge(
+            existing, wanted, source=start.config, read_file=start.read_file, minor=site.minor, may_elect=elects
+        )
     else:
-        kubeconfig, flags = _started_with(site, read_file=read_file)
-        text = schedulerfile.render(wanted, kubeconfig=kubeconfig, flags=flags, minor=site.minor)
-    if problems := schedulerfile.validate(text, read_file=read_file, minor=site.minor):
+        text = schedulerfile.render(wanted, kubeconfig=start.kubeconfig, flags=start.flags, minor=site.minor)
+    if problems := schedulerfile.validate(text, read_file=start.read_file, minor=site.minor, may_elect=elects):
         raise InstallError(
             f"cannot write a configuration that the scheduler would start with: {problems[0]}",
             f"see that the cluster is up and that {site.scheduler_kubeconfig} is there, then install again",
@@ -171,12 +175,34 @@ def _extender(site: Site, material: PlanCredentials, *, config: str, read_file: 
     ]
 
 
-def _started_with(site: Site, *, read_file: ReadFile) -> tuple[str, Mapping[str, str]]:
-    """Return the scheduler's kubeconfig and the flags it is started with."""
-    if site.kind is SiteKind.KUBEADM_SERVER:
-        manifest = kubeadm.read(_manifest(site, read_file))
-        return manifest.kubeconfig, manifest.flags
-    return site.scheduler_kubeconfig, site.scheduler_flags
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _SchedulerStart:
+    """How the scheduler starts without edgegpu: its configuration, empty without one, its kubeconfig, its flags.
+
+    `read_file` takes paths as the scheduler has them: that of kubeadm's runs in a container.
+    """
+
+    config: str
+    kubeconfig: str
+    flags: Mapping[str, str]
+    read_file: ReadFile
+
+
+def _started(site: Site, *, read_file: ReadFile) -> _SchedulerStart:
+    if site.kind is not SiteKind.KUBEADM_SERVER:
+        return _SchedulerStart(
+            config=site.scheduler_file,
+            kubeconfig=site.scheduler_kubeconfig,
+            flags=site.scheduler_flags,
+            read_file=read_file,
+        )
+    manifest = kubeadm.read(_manifest(site, read_file))
+    return _SchedulerStart(
+        config=manifest.other_config,
+        kubeconfig=manifest.kubeconfig,
+        flags=manifest.flags,
+        read_file=lambda path: read_file(manifest.host_path(path)),
+    )
 
 
 def _manifest(site: Site, read_file: ReadFile) -> str:

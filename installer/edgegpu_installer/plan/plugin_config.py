@@ -48,6 +48,8 @@ def plugin_yaml(existing: str | None, *, site: Site, options: InstallOptions, ro
         "driver.root": options.driver_root,
         "kubelet.folder": site.kubelet_folder,
     }
+    if "containerd_config" not in (now.get("driver") or {}):
+        asked["driver.containerd_config"] = site.containerd_config or None
     for key, value in asked.items():
         if value is not None:
             _set(wanted, key, value)

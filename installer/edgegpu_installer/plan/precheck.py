@@ -16,6 +16,7 @@ from edgegpu_installer.machine.k3s_config import COMMAND_LINE, SCHEDULER_ARG
 from edgegpu_installer.machine.other_plugins import other_plugins
 from edgegpu_installer.plan.site import InstallOptions, MachineRole
 from edgegpu_installer.scheduler import versions
+from edgegpu_installer.scheduler.manifest import MANIFEST
 
 FIRST_MINOR, FIRST_SEEN = 20, 25
 """The first minor version that edgegpu installs on; the first whose scheduler was tested with our file."""
@@ -25,6 +26,9 @@ _MACHINES = {"x86_64", "amd64"}
 _LEAST_MIB = {"/opt": 300, "/usr/local": 10, "/var/lib": 100, "/etc": 10, "/": 100}
 _UNPACKED_MIB = 10
 """The MiB needed in /opt when the wanted version is already unpacked there: only a link is written then."""
+_LINUX = "install it on a Linux of its own (no Windows below), with NVIDIA's driver for Linux"
+_MODE = "driver.injection there sets the way of the cards by hand"
+_WHERE = "edgegpu runs on k3s and kubeadm clusters; another Kubernetes beside this one would not help"
 STEADY_S = 10.0
 """A k3s in a crash loop is never up this long, because it is restarted every few seconds."""
 
@@ -68,10 +72,13 @@ def precheck(
     found = [*_machine(facts, role, unpacked=unpacked), *_asked(facts, options), *_kind(facts)]
     if facts.k3s is not None:
         found += [*_health(facts.k3s), *_version(facts.k3s), *_configuration(facts.k3s, role)]
+    elif facts.scheduler is not None and facts.scheduler.other_config and role is not MachineRole.AGENT:
+        found.append(_merged(facts.scheduler.other_config, MANIFEST))
     if role is not MachineRole.EXTENDER_ONLY:
-        found += [*_no_cards(facts), *_runtime(facts), *_others(facts, model)]
+        found += [*_no_cards(facts), *_other_runtime(facts), *_runtime(facts), *_others(facts, model)]
     elif facts.cards.on_bus:
-        found += _no_cards(facts)
+        found += [*_no_cards(facts), *_other_runtime(facts)]
+    found += _wsl(facts, role)
     return sorted(found, key=lambda finding: finding.level is FindingLevel.WARN)
 
 
@@ -128,11 +135,13 @@ def _kind(facts: MachineFacts) -> Iterator[Finding]:
                 "install k3s first: https://docs.k3s.io/quick-start",
             )
         case NodeKind.RKE2:
+            yield _no("RKE2", "its scheduler is a static pod that RKE2 writes anew at each start", _WHERE)
+        case NodeKind.MICROK8S:
             yield _no(
-                "RKE2",
-                "its scheduler is a static pod that RKE2 writes anew at each start",
-                "edgegpu runs on k3s and kubeadm clusters",
+                "microk8s", "its scheduler is a part of kubelite, whose arguments edgegpu does not change", _WHERE
             )
+        case NodeKind.K0S:
+            yield _no("k0s", "it starts its scheduler itself, by its own configuration", _WHERE)
         case _:
             pass
 
@@ -170,6 +179,13 @@ def _configuration(k3s: K3s, role: MachineRole) -> Iterator[Finding]:
     flags = k3s.effective()
     for problem in flags.problems:
         yield _no("k3s's configuration", problem, "put the file right; k3s would not come up with it either")
+    for name in k3s.line.unclear:
+        yield _no(
+            f"k3s's unit has --{name} without a value that can be read",
+            f"its ExecStart in {k3s.unit.path} names a variable that is not in the unit, a specifier, or nothing",
+            f"write the value itself, as --{name}=VALUE there or as `{name}: VALUE` in {k3s.config}; then systemctl "
+            f"daemon-reload and restart {k3s.unit.name}",
+        )
     if flags.on("docker"):
         yield _no(
             "k3s runs on Docker (--docker)",
@@ -189,14 +205,13 @@ def _scheduler(k3s: K3s) -> Iterator[Finding]:
         )
     if k3s.config.startswith(("http://", "https://")):
         yield _no("k3s's configuration is read from the network", k3s.config, "keep it in a file on this machine")
-    with_line = [value for value in k3s.effective().values(SCHEDULER_ARG) if value.source == COMMAND_LINE]
-    if with_line:
-        args = " ".join(f"--{SCHEDULER_ARG}={value.text}" for value in with_line)
-        rows = k3s_config.argument_list(value.text for value in with_line)
+    named = [value for value in k3s.foreign_scheduler_files if value.source == COMMAND_LINE]
+    if named:
+        rows = k3s_config.argument_list([f"config={named[-1].text}"])
         yield _no(
-            f"k3s's unit gives its scheduler arguments: {args}",
-            "arguments of the command line take the place of those in files, and ours would not be read",
-            f"take them out of {k3s.unit.path}, write them into {k3s.config}, then systemctl daemon-reload and restart "
+            f"k3s's unit names the scheduler's configuration: --{SCHEDULER_ARG}=config={named[-1].text}",
+            "k3s reads the command line after its files, and of two config= the last counts: ours would not be read",
+            f"take it out of {k3s.unit.path}, write it into {k3s.config}, then systemctl daemon-reload and restart "
             f"{k3s.unit.name}:\n{rows}",
         )
     if not k3s.takes_drop_in:
@@ -212,18 +227,22 @@ def _scheduler(k3s: K3s) -> Iterator[Finding]:
     after_ours = [
         value for value in foreign if value.source > k3s.drop_in and value.source.startswith(f"{k3s.config}.d/")
     ]
-    if len(foreign) > 1 or after_ours:
+    if (len(foreign) > 1 or after_ours) and not named:
         yield _no(
             f"scheduler configurations in {', '.join(value.source for value in foreign)}",
             "a scheduler reads one, and ours must be the last word",
             f"keep one config= in {k3s.config}, or in a drop-in whose name comes before {k3s.drop_in}",
         )
-    elif foreign and foreign[0].source != COMMAND_LINE:
-        yield _warn(
-            f"the scheduler has a configuration already: {foreign[0].text}",
-            f"{foreign[0].source} names it; ours takes its place and holds what is in it",
-            "install again after each change of it",
-        )
+    elif foreign and not named:
+        yield _merged(foreign[0].text, foreign[0].source)
+
+
+def _merged(path: str, named_in: str) -> Finding:
+    return _warn(
+        f"the scheduler has a configuration already: {path}",
+        f"{named_in} names it; ours takes its place and holds what is in it",
+        "install again after each change of it",
+    )
 
 
 def _block(k3s: K3s) -> Iterator[Finding]:
@@ -266,6 +285,41 @@ def _no_cards(facts: MachineFacts) -> Iterator[Finding]:
             "no NVIDIA card is seen",
             facts.cards.why or "the driver shows none",
             "see nvidia-smi; the cards are offered by themselves once the driver shows them",
+        )
+
+
+def _wsl(facts: MachineFacts, role: MachineRole) -> Iterator[Finding]:
+    """Yield what a machine of Windows' subsystem lacks."""
+    if not facts.is_wsl:
+        return
+    what = "WSL2: the cards of this machine are Windows' (/dev/dxg)"
+    why = "there are no device nodes of NVIDIA's, by which edgegpu brings cards into containers"
+    if role is MachineRole.EXTENDER_ONLY:
+        yield _warn(what, f"{why}: the extender alone is installed, and no card is offered here", _LINUX)
+    else:
+        yield _no(what, why, _LINUX)
+
+
+def _other_runtime(facts: MachineFacts) -> Iterator[Finding]:
+    """Yield what is to be known of a container runtime that is not the distribution's containerd."""
+    versions = _versions(facts)
+    if versions.runtime_name == "docker":
+        yield _no(
+            f"the container runtime is Docker ({versions.runtime})",
+            "cards come into containers by CDI or by containerd's nvidia runtime, and cri-dockerd passes neither on",
+            "let kubelet use containerd (--container-runtime-endpoint), then install again",
+        )
+    elif versions.has_other_runtime:
+        yield _warn(
+            f"the container runtime is {versions.runtime}",
+            "edgegpu is tested with containerd alone; cards come by CDI, which has to be on there",
+            "see that it reads CDI specs from /var/run/cdi, and `edgegpu doctor` after the first pod",
+        )
+    elif facts.k3s is not None and facts.runtime.endpoint:
+        yield _warn(
+            f"k3s uses a container runtime that it does not start itself: {facts.runtime.endpoint}",
+            f"as its configuration counts {facts.runtime.config}, and not the one that k3s writes",
+            f"if it is no containerd, or reads another file: driver.containerd_config in plugin.yaml; {_MODE}",
         )
 
 

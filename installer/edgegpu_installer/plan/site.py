@@ -76,6 +76,8 @@ class Site:
     has_cards: bool
     cards: int = 0
     """The number of cards on this machine."""
+    containerd_config: str = ""
+    """The path of containerd's configuration where the plugin would not find it by itself, else empty."""
     minor: int | None = None
     """The Kubernetes minor version, which decides the format of the scheduler's file; None when it is not known."""
 
@@ -128,12 +130,11 @@ def role_of(site: Site, options: InstallOptions) -> MachineRole:
 
 
 def leaving_site_of(facts: MachineFacts) -> Site:
-    """Return the site of a machine that edgegpu leaves: its Kubernetes may have been removed before.
+    """Return the site of a machine that edgegpu leaves.
 
-    Raises:
-        InstallError: a Kubernetes that edgegpu does not support runs here.
+    Its Kubernetes may have been removed before; perhaps one on which edgegpu does not run has come in its place.
     """
-    if facts.kind is not NodeKind.NONE:
+    if facts.kind not in {NodeKind.NONE, NodeKind.RKE2, NodeKind.MICROK8S, NodeKind.K0S}:
         return site_of(facts)
     return Site(
         kind=SiteKind.K3S_AGENT,
@@ -161,7 +162,8 @@ def site_of(facts: MachineFacts) -> Site:
             unit=k3s.unit.name.removesuffix(".service"),
             node_name=facts.node_name,
             kubelet_folder=facts.kubelet_folder,
-            kubelet_kubeconfig=f"{k3s.data}/agent/kubelet.kubeconfig",
+            containerd_config=_unusual_config(facts),
+            kubelet_kubeconfig=k3s.kubelet_kubeconfig,
             admin_kubeconfig=k3s.admin_kubeconfig if k3s.is_server else "",
             scheduler_path=k3s.scheduler_file,
             drop_in=k3s.drop_in,
@@ -175,10 +177,19 @@ def site_of(facts: MachineFacts) -> Site:
             cards=len(facts.cards.cards) if k3s.has_kubelet else 0,
             minor=k3s.minor,
         )
+    return _kubeadm_site(facts)
+
+
+def _unusual_config(facts: MachineFacts) -> str:
+    return "" if facts.runtime.is_usual else facts.runtime.config
+
+
+def _kubeadm_site(facts: MachineFacts) -> Site:
     if facts.kind not in {NodeKind.KUBEADM_SERVER, NodeKind.KUBEADM_NODE}:
+        first = ": install one of them first" if facts.kind is NodeKind.NONE else ""
         raise InstallError(
             f"cannot install here: {facts.kind} runs on this machine",
-            "edgegpu needs a k3s server or agent, or a node of kubeadm's: install one of them first",
+            f"edgegpu needs a k3s server or agent, or a node of kubeadm's{first}",
         )
     server = facts.kind is NodeKind.KUBEADM_SERVER
     return Site(
@@ -186,12 +197,14 @@ def site_of(facts: MachineFacts) -> Site:
         unit="kubelet",
         node_name=facts.node_name,
         kubelet_folder=facts.kubelet_folder,
-        kubelet_kubeconfig="/etc/kubernetes/kubelet.conf",
+        containerd_config=_unusual_config(facts),
+        kubelet_kubeconfig=facts.kubelet.kubelet_kubeconfig,
         admin_kubeconfig=ADMIN_KUBECONFIG if server else "",
         scheduler_path=SCHEDULER_FILE,
         scheduler_kubeconfig="/etc/kubernetes/scheduler.conf",
         manifest=MANIFEST,
         manifest_mode=facts.manifest_mode,
+        minor=facts.scheduler_minor,
         has_cards=bool(facts.cards.cards),
         cards=len(facts.cards.cards),
     )

@@ -87,20 +87,21 @@ class ExtenderEndpoint:
         return f"https://{self.listen}"
 
 
-def validate(content: str, *, read_file: ReadFile, minor: int | None = None) -> list[Problem]:
+def validate(content: str, *, read_file: ReadFile, minor: int | None = None, may_elect: bool = False) -> list[Problem]:
     """Return everything that a scheduler would exit on or that edgegpu does not support; empty for a good file.
 
     Args:
         content: the file's text.
         read_file: returns the content of a file that the configuration names, None when it cannot be read.
         minor: the minor version of the scheduler's Kubernetes; None when it is not known.
+        may_elect: whether the file may have `leaderElection`; k3s says by flags which of its schedulers leads.
     """
     document, problems = scheduleryaml.load(content)
     if problems:
         return problems
     if not isinstance(document, dict):
         return [Problem("", "it is not a table of fields")]
-    return list(_validate(document, read_file, minor))
+    return list(_validate(document, read_file, minor, may_elect=may_elect))
 
 
 def render(
@@ -127,9 +128,17 @@ def render(
 
 
 def merge(
-    existing: str, extender: ExtenderEndpoint, *, source: str, read_file: ReadFile, minor: int | None = None
+    existing: str,
+    extender: ExtenderEndpoint,
+    *,
+    source: str,
+    read_file: ReadFile,
+    minor: int | None = None,
+    may_elect: bool = False,
 ) -> str:
     """Return an existing configuration with our extender in it; profiles and other extenders are kept.
+
+    `source` is the file's path; the rest is as in `validate`.
 
     Raises:
         InstallError: it is not valid, it is of an old version, or another extender binds or has our resources.
@@ -140,26 +149,29 @@ def merge(
         mine = {extender.memory, extender.core}
         others = [other for other in document.get("extenders", []) if not _is_ours(other, extender, mine)]
         document["extenders"] = others
-        problems = list(_validate(document, read_file, minor)) or list(_conflicts(others, mine))
+        problems = list(_validate(document, read_file, minor, may_elect=may_elect)) or list(_conflicts(others, mine))
     elif not problems:
         problems = [Problem("", "it is not a table of fields")]
     if problems:
         raise InstallError(
             f"cannot merge edgegpu into the scheduler's configuration {source}: {problems[0]}",
-            remedy=f"change {source} so, or take its config= out of kube-scheduler-arg and restart k3s, then install",
+            remedy=f"change {source} so, or take the config= that names it out of the scheduler's arguments and let "
+            "the scheduler start again; then install",
         )
     document["extenders"] = [*others, _extender(extender)]
     return _HEADER + f"# What was in {source} is in it.\n" + _dump(document)
 
 
-def _validate(document: dict[str, Any], read_file: ReadFile, minor: int | None) -> Iterator[Problem]:
+def _validate(
+    document: dict[str, Any], read_file: ReadFile, minor: int | None, *, may_elect: bool
+) -> Iterator[Problem]:
     version = versions.version_in(document.get("apiVersion"))
     if document.get("kind") != KIND or not versions.takes(minor, version):
         given = f"{document.get('apiVersion')} {document.get('kind')}"
         wanted = versions.GROUP + versions.version_for(minor)
         yield Problem("apiVersion", f"it is {given} and must be {wanted} {KIND}")
         return
-    if "leaderElection" in document:
+    if "leaderElection" in document and not may_elect:
         yield Problem("leaderElection", "must be left out: k3s says by flags which of its schedulers leads")
     known = {name: value for name, value in document.items() if name != "leaderElection"}
     shapes = list((_FILE if version == versions.LATEST else _OLD_FILE)(known, ""))

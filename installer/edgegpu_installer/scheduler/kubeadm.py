@@ -38,17 +38,19 @@ def read(text: str) -> Manifest:
 def with_file(text: str, scheduler_file: bytes) -> str:
     """Return a manifest with our flag, volume and mount in it; the same text when it has all of them.
 
+    Another --config stays before ours: the scheduler reads the last, and without ours it has its own again.
+
     Raises:
-        InstallError: as read does, or the scheduler has another configuration file already.
+        InstallError: as read does, or another --config comes after ours.
     """
     name = volume_name(scheduler_file)
     try:
         parts = _Parts.of(text)
-        if parts.manifest.config and not parts.manifest.ours:
+        if parts.flag is not None and not parts.manifest.ours:
             raise InstallError(
-                f"cannot give the scheduler edgegpu's configuration: {MANIFEST} names {parts.manifest.config} already",
-                remedy=f"take --config={parts.manifest.config} out of {MANIFEST}, then install again; if the "
-                "cluster needs what that file configures, ask the cluster's administrators first",
+                f"cannot give the scheduler edgegpu's configuration: {MANIFEST} names {parts.manifest.config} after it",
+                remedy=f"take --config={SCHEDULER_FILE} out of {MANIFEST}, then install again: ours comes last then, "
+                "and holds what is in the other file",
             )
         edits = list(parts.additions(text, name))
         return _checked(text, edits, added=name) if edits else text

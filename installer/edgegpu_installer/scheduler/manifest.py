@@ -1,6 +1,8 @@
 """The manifest of a kube-scheduler: a static pod as kubeadm writes it."""
 
-from dataclasses import dataclass
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -16,6 +18,8 @@ REPAIR = (
     "and install again"
 )
 
+_TAG = re.compile(r":v1\.(\d+)\.\d+[^/:@]*(@|$)")
+
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
@@ -29,6 +33,9 @@ class Manifest:
     volumes: tuple[str, ...]
     flags: dict[str, str]
     """The value of each flag; `true` for a flag without a value."""
+    image: str = ""
+    mounts: Mapping[str, str] = field(default_factory=dict)
+    """The paths in its container that are of this machine, each with its path there."""
 
     @property
     def config(self) -> str:
@@ -39,6 +46,25 @@ class Manifest:
     def ours(self) -> bool:
         """Whether --config names our file."""
         return self.config == SCHEDULER_FILE
+
+    @property
+    def other_config(self) -> str:
+        """The file that it would read without ours; empty when --config names none."""
+        paths = [value for name, value in _pairs(self.command[1:]) if name == "config" and value != SCHEDULER_FILE]
+        return paths[-1] if paths else ""
+
+    @property
+    def minor(self) -> int | None:
+        """The minor version in its image's tag, 33 for v1.33.13; None without such a tag."""
+        tag = _TAG.search(self.image)
+        return None if tag is None else int(tag[1])
+
+    def host_path(self, path: str) -> str:
+        """Return where a file of the container is on this machine; the same path when no mount holds it."""
+        for parent in (PurePosixPath(path), *PurePosixPath(path).parents):
+            if (there := self.mounts.get(str(parent))) is not None:
+                return str(PurePosixPath(there) / PurePosixPath(path).relative_to(parent))
+        return path
 
     @property
     def kubeconfig(self) -> str:
@@ -90,17 +116,34 @@ def _understood(pod: dict[str, Any]) -> tuple[int, Manifest]:
         container=str(container["name"]),
         command=words,
         volumes=volumes,
-        flags=_flags(words[1:]),
+        flags=flags_of(words[1:]),
+        image=str(container.get("image") or ""),
+        mounts=_mounts(spec, container),
     )
 
 
-def _flags(words: tuple[str, ...]) -> dict[str, str]:
+def _mounts(spec: dict[str, Any], container: dict[str, Any]) -> dict[str, str]:
+    """Return the paths in the container that are of this machine, each with its path there."""
+    there = {
+        str(volume["name"]): str(volume["hostPath"]["path"])
+        for volume in spec.get("volumes") or []
+        if volume.get("hostPath")
+    }
+    mounts = container.get("volumeMounts") or []
+    return {
+        str(one["mountPath"]): there[one["name"]] for one in mounts if one["name"] in there and "subPath" not in one
+    }
+
+
+def flags_of(words: tuple[str, ...]) -> dict[str, str]:
     """Return the values of flags as the flag library of Kubernetes reads them; the last value of a flag counts."""
-    found: dict[str, str] = {}
+    return dict(_pairs(words))
+
+
+def _pairs(words: tuple[str, ...]) -> Iterator[tuple[str, str]]:
     for index, word in enumerate(words):
-        name, equals, value = word.removeprefix("--").partition("=")
         if not word.startswith("--"):
             continue
+        name, equals, value = word.removeprefix("--").partition("=")
         following = words[index + 1] if index + 1 < len(words) else ""
-        found[name] = value if equals else "true" if not following or following.startswith("-") else following
-    return found
+        yield name, value if equals else "true" if not following or following.startswith("-") else following

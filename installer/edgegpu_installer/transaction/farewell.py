@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from edgegpu_core.model import ResourceModel
 from edgegpu_installer.changes import FileChange
-from edgegpu_installer.layout import KUBELET, LIB, RUN, UNITS, WANTS
+from edgegpu_installer.layout import LIB, RUN, UNITS, WANTS
 
 UNIT = "edgegpu-farewell.service"
 PROGRAM = f"{LIB}/edgegpu-farewell"
@@ -31,7 +31,6 @@ class Farewell:
     node: str
     kubeconfig: str
     model: ResourceModel
-    kubelet: str = KUBELET
     cdi_spec: str = CDI_SPEC
     run: str = RUN
     folders: tuple[str, ...] = ()
@@ -43,7 +42,6 @@ def conf(farewell: Farewell) -> str:
         "NODE": farewell.node,
         "RESOURCES": " ".join(_names(farewell.model)),
         "KUBECONFIG": farewell.kubeconfig,
-        "KUBELET": farewell.kubelet,
         "CDI_SPEC": farewell.cdi_spec,
         "RUN_FOLDER": farewell.run,
         "FOLDERS": " ".join(farewell.folders),

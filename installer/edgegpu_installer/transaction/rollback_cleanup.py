@@ -27,7 +27,6 @@ def clean_up(site: Site, release: Release, machine: TransactionMachine) -> Trans
         node=site.node_name,
         kubeconfig=site.kubelet_kubeconfig,
         model=ResourceModel(),
-        kubelet=site.kubelet_folder,
     )
     agent_stays = machine.layout.current.is_symlink()  # then nothing else may be removed
     plan = Plan(

@@ -80,14 +80,16 @@ class PlacementSection(Section):
 
 
 class KubeletSection(Section):
-    """Where kubelet keeps its files and sockets."""
+    """Where kubelet keeps its files and sockets.
 
-    folder: Annotated[AbsolutePath, says("kubelet's folder, an absolute path")] = Path("/var/lib/kubelet")
+    `--root-dir` moves pods and pod-resources. The folder of the device plugins is a constant of kubelet's
+    (DevicePluginPath in k8s.io/kubelet/pkg/apis/deviceplugin).
+    """
 
-    @property
-    def device_plugins(self) -> Path:
-        """The folder of the device plugins' sockets."""
-        return self.folder / "device-plugins"
+    folder: Annotated[AbsolutePath, says("kubelet's --root-dir, an absolute path")] = Path("/var/lib/kubelet")
+    device_plugins: Annotated[AbsolutePath, says("the folder of the device plugins' sockets, an absolute path")] = Path(
+        "/var/lib/kubelet/device-plugins"
+    )
 
     @property
     def checkpoint(self) -> Path:

@@ -3,17 +3,13 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from edgegpu_base import containerd
 from edgegpu_base.containerd import ContainerdConfigError, read_config
 from edgegpu_core import injection
 from edgegpu_core.injection import ContainerdSupport, Injection, InjectionChoice, NodeVersions
 from edgegpu_plugin.errors import PluginError
 
-CONTAINERD_CONFIGS = (
-    Path("/var/lib/rancher/k3s/agent/etc/containerd/config.toml"),
-    Path("/var/lib/rancher/rke2/agent/etc/containerd/config.toml"),
-    Path("/etc/containerd/config.toml"),
-)
-"""The paths of containerd's configuration; k3s writes its own at each start."""
+CONTAINERD_CONFIGS = tuple(map(Path, containerd.CONTAINERD_CONFIGS))
 
 
 def choose(
@@ -30,8 +26,8 @@ def choose(
     Raises:
         PluginError: the choice depends on containerd's configuration, which cannot be read.
     """
-    containerd = None if wanted is not Injection.AUTO else read_containerd(configs)
-    return injection.choose(wanted, versions=versions, containerd=containerd, cdi_folder=str(cdi_folder))
+    support = None if wanted is not Injection.AUTO or versions.has_other_runtime else read_containerd(configs)
+    return injection.choose(wanted, versions=versions, containerd=support, cdi_folder=str(cdi_folder))
 
 
 def read_containerd(configs: Sequence[Path]) -> ContainerdSupport | None:

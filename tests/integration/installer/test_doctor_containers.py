@@ -41,6 +41,13 @@ def test_a_container_that_runs_without_its_card(box: Box) -> None:
     box.expect("runtime", CheckLevel.BROKEN, "pod ns/p, container main: runs without its card 0", "delete pod -n ns p")
 
 
+def test_a_runtime_that_is_no_containerd(box: Box) -> None:
+    node = box.api.objects["/api/v1/nodes/box-1"]["status"]
+    node["nodeInfo"] = {"kubeletVersion": "v1.33.4+k3s1", "containerRuntimeVersion": "cri-o://1.33.2"}
+    box.at("/var/lib/rancher/k3s/agent/etc/containerd/config.toml").unlink()
+    box.expect("runtime", CheckLevel.WARNING, "the container runtime is cri-o://1.33.2", "CDI specs")
+
+
 def test_an_nvidia_default_runtime_beside_cdi(box: Box) -> None:
     box.write(
         "/var/lib/rancher/k3s/agent/etc/containerd/config.toml",

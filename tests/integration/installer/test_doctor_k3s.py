@@ -86,9 +86,12 @@ def test_an_agent_node_and_a_machine_without_k3s(box: Box) -> None:
     assert box.see("scheduler").level is CheckLevel.SKIPPED
 
 
-def test_an_argument_in_the_unit_overrides_the_drop_in(box: Box) -> None:
+def test_a_configuration_that_the_unit_names_counts_after_the_drop_in(box: Box) -> None:
     box.k3s("server", "--kube-scheduler-arg", "v=2")
-    box.expect("scheduler", CheckLevel.BROKEN, "the unit of k3s has --kube-scheduler-arg", "systemctl edit --full k3s")
+    assert box.see("scheduler").level is CheckLevel.OK
+    box.k3s("server", "--kube-scheduler-arg", "--config=/etc/site.yaml")
+    text = "the unit of k3s names /etc/site.yaml by --kube-scheduler-arg"
+    box.expect("scheduler", CheckLevel.BROKEN, text, "systemctl edit --full k3s")
 
 
 def test_a_later_drop_in_overrides_ours(box: Box) -> None:

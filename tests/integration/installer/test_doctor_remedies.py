@@ -131,8 +131,8 @@ def no_containerd_file(box: Box) -> Callable[[], object]:
 
 
 def another_device_plugin(box: Box) -> Callable[[], object]:
-    socket = box.write("/var/lib/kubelet/device-plugins/nvidia-gpu.sock", "")
-    return socket.unlink
+    box.node(**{"nvidia.com/gpu": "2"})
+    return box.node
 
 
 def a_bad_file_of_k3s(box: Box) -> Callable[[], object]:

@@ -17,7 +17,7 @@ def test_a_version_that_an_allocation_learned_first_is_kept_as_well(tmp_path: Pa
         version=1,
         node_name="n",
         paths=Paths(state=tmp_path / "state", run=tmp_path / "run"),
-        kubelet=KubeletSection(folder=tmp_path / "kubelet"),
+        kubelet=KubeletSection(folder=tmp_path / "kubelet", device_plugins=tmp_path / "kubelet/device-plugins"),
         driver=Driver(root=tmp_path, cdi_folder=tmp_path / "cdi", containerd_config=tmp_path / "none"),
     )
     info = {"kubeletVersion": VERSIONS.kubelet, "containerRuntimeVersion": VERSIONS.runtime}

@@ -184,7 +184,11 @@ def test_an_api_server_that_is_away(box: Box) -> None:
 def test_the_extender_alone_needs_no_card_and_no_kubelet(box: Box) -> None:
     report = {"metadata": {"name": "other"}, "status": {"allocatable": {}}}
     box.registry.create("nodes", report)
-    box.config |= {"role": "extender-only", "kubelet": {"folder": "/nowhere"}, "driver": {"root": "/nowhere"}}
+    box.config |= {
+        "role": "extender-only",
+        "kubelet": {"folder": "/nowhere", "device_plugins": "/nowhere/device-plugins"},
+        "driver": {"root": "/nowhere"},
+    }
     box.set("extender", listen=f"127.0.0.1:{free_port()}", insecure=True)
     process = box.start()
     process.says("extender: no TLS (extender.insecure): every process of this machine can bind pods")

@@ -32,6 +32,16 @@ def test_amounts_that_can_be_placed(memory: int, core: int, ask: PlaceableReques
         (4, 0, "asks 4 vcuda-memory without vcuda-core: add baidu.com/vcuda-core (1 to 100) to its limits"),
         (0, 30, "asks 30 vcuda-core without vcuda-memory: add baidu.com/vcuda-memory to its limits"),
         (4, 101, "asks 101 vcuda-core: more than one card goes in whole cards only, so ask 100 or 200"),
+        (
+            8 << 30,
+            20,
+            "asks 8589934592 vcuda-memory, which are units of 256 MiB and not bytes: for 8 GiB ask 32",
+        ),
+        (
+            8_000_000_000,
+            0,
+            "asks 8000000000 vcuda-memory, which are units of 256 MiB and not bytes: for 7.45 GiB ask 30",
+        ),
         (0, 250, "asks 250 vcuda-core: more than one card goes in whole cards only, so ask 200 or 300"),
     ],
 )

@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 from kits.facts import SHOWN, FakeBox
 
+from edgegpu_installer.machine.device_sockets import DeviceSocket
 from edgegpu_installer.machine.facts import NodeKind
 from edgegpu_installer.machine.k3s import K3s
 
@@ -160,4 +161,6 @@ def test_cards_on_the_bus_without_a_driver_are_counted(box: FakeBox) -> None:
 def test_sockets_of_others_are_seen_and_ours_are_not(box: FakeBox) -> None:
     for name in ("kubelet.sock", "edgegpu/memory.sock", "nvidia-gpu.sock"):
         box.write(f"/var/lib/kubelet/device-plugins/{name}", "")
-    assert box.facts().sockets == ("nvidia-gpu.sock",)
+    assert box.facts().sockets == (DeviceSocket("nvidia-gpu.sock"),)
+    box.k3s(args="--kubelet-arg=root-dir=/data/kubelet")
+    assert box.facts().sockets == (DeviceSocket("nvidia-gpu.sock"),)

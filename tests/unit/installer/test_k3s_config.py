@@ -12,6 +12,7 @@ from edgegpu_installer.machine.k3s_config import (
     config_path,
     effective,
     is_drop_in,
+    render_drop_in,
     replaces_ours,
     scheduler_file,
 )
@@ -37,10 +38,15 @@ def test_a_plus_with_nothing_before_it_is_the_list() -> None:
     assert arguments({OURS: "kube-scheduler-arg+: config=/a\n"}) == ["config=/a"]
 
 
-def test_the_command_line_takes_the_list_and_says_so() -> None:
+def test_lists_of_files_and_command_line_add_up_and_the_command_line_is_last() -> None:
     line = command_line(["server", "--kube-scheduler-arg", "v=4"])
-    found = effective(line, {}, [ConfigFile(OURS, "kube-scheduler-arg+: [config=/a]\n")])
-    assert found.values(SCHEDULER_ARG) == (ConfigValue("v=4", COMMAND_LINE),)
+    flags = effective(line, {}, [ConfigFile(OURS, "kube-scheduler-arg+: [config=/a]\n")])
+    assert flags.values(SCHEDULER_ARG) == (ConfigValue("config=/a", OURS), ConfigValue("v=4", COMMAND_LINE))
+
+
+def test_the_list_that_takes_the_place_of_another_leaves_the_command_line_where_it_is() -> None:
+    before = [ConfigValue("config=/x", MAIN), ConfigValue("v=2", MAIN), ConfigValue("v=4", COMMAND_LINE)]
+    assert render_drop_in("/a", "/x", before).endswith("kube-scheduler-arg:\n  - 'v=2'\n  - 'config=/a'\n")
 
 
 def test_our_own_drop_in_can_be_left_out() -> None:
@@ -54,12 +60,36 @@ def test_our_own_drop_in_can_be_left_out() -> None:
         (["server", "--docker", "--data-dir", "/x"], {"docker": ("true",), "data-dir": ("/x",)}),
         (["server", "-d", "/x", "--docker=false"], {"docker": ("false",), "data-dir": ("/x",)}),
         (["server", "-kube-scheduler-arg=a=b"], {"kube-scheduler-arg": ("a=b",)}),
-        (["agent", "--token"], {"token": ("",)}),
+        (["agent", "--new-switch", "--docker"], {"new-switch": ("true",), "docker": ("true",)}),
+        (["server", "--new-switch", "-d", "/x"], {"new-switch": ("true",), "data-dir": ("/x",)}),
+        (["server", "--new-switch", "--node-name=a"], {"new-switch": ("true",), "node-name": ("a",)}),
+        (["server", "--docker", "--new-flag", "agent"], {"docker": ("true",), "new-flag": ("agent",)}),
+        (["server", "--kubelet-arg", "--root-dir=/x"], {"kubelet-arg": ("--root-dir=/x",)}),
+        (["server", "--new-arg", "-v=3", "--new-switch"], {"new-arg": ("-v=3",), "new-switch": ("true",)}),
     ],
 )
 def test_flags_are_read_in_every_form(words: list[str], flags: dict[str, tuple[str, ...]]) -> None:
     line = command_line(words)
     assert (line.role, dict(line.flags)) == (words[0], flags)
+
+
+def test_a_switch_before_the_role_does_not_swallow_it() -> None:
+    line = command_line(["--new-switch", "server", "--data-dir", "/x"])
+    assert (line.role, line.flags["data-dir"]) == ("server", ("/x",))
+
+
+@pytest.mark.parametrize(
+    ("words", "unclear"),
+    [
+        (["--data-dir"], ("data-dir",)),
+        (["--data-dir", "--docker"], ("data-dir",)),
+        (["--node-name="], ("node-name",)),
+        (["--node-name", "%H"], ("node-name",)),
+        (["--new-flag", "--token=", "-d", "/x"], ()),
+    ],
+)
+def test_a_flag_that_is_needed_and_has_no_plain_value_is_unclear(words: list[str], unclear: tuple[str, ...]) -> None:
+    assert command_line(["server", *words]).unclear == unclear
 
 
 def test_the_file_may_be_moved_and_the_variable_wins() -> None:

@@ -115,10 +115,44 @@ def test_flags_are_read_as_the_scheduler_reads_them() -> None:
 
 
 @pytest.mark.parametrize("there", ["--config=/etc/kubernetes/mine.yaml", "--config\n    - /etc/kubernetes/mine.yaml"])
-def test_another_configuration_is_refused_with_the_remedy(there: str) -> None:
-    with pytest.raises(InstallError, match=r"/etc/kubernetes/mine\.yaml already") as caught:
-        kubeadm.with_file(replaced("--leader-elect=true", there), FILE)
-    assert "take --config=/etc/kubernetes/mine.yaml out of" in caught.value.remedy
+def test_another_configuration_stays_before_ours_and_counts_again_without_it(there: str) -> None:
+    before = replaced("--leader-elect=true", there)
+    ours = kubeadm.with_file(before, FILE)
+    assert (kubeadm.read(ours).config, kubeadm.read(ours).other_config) == (SCHEDULER_FILE, "/etc/kubernetes/mine.yaml")
+    assert kubeadm.with_file(ours, FILE) == ours
+    assert kubeadm.without_file(ours) == before
+    assert kubeadm.read(before).config == "/etc/kubernetes/mine.yaml"
+
+
+def test_another_configuration_after_ours_is_refused_with_the_remedy() -> None:
+    ours = kubeadm.with_file(KUBEADMS, FILE)
+    later = ours.replace(f"--config={SCHEDULER_FILE}", f"--config={SCHEDULER_FILE}\n    - --config=/etc/mine.yaml")
+    with pytest.raises(InstallError, match=r"names /etc/mine\.yaml after it") as caught:
+        kubeadm.with_file(later, FILE)
+    assert f"take --config={SCHEDULER_FILE} out of" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("image", "minor"),
+    [
+        ("registry.k8s.io/kube-scheduler:v1.24.17", 24),
+        ("registry:5000/kube-scheduler:v1.37.0@sha256:00", 37),
+        ("registry:5000/kube-scheduler:v1.37.0-rc.1", 37),
+        ("registry.k8s.io/kube-scheduler@sha256:00", None),
+    ],
+)
+def test_the_schedulers_version_is_that_of_its_image(image: str, minor: int | None) -> None:
+    assert kubeadm.read(replaced("registry.k8s.io/kube-scheduler:v1.33.13", image)).minor == minor
+
+
+def test_a_path_of_the_container_is_found_on_the_machine() -> None:
+    mount = "    - mountPath: /etc/kubernetes/scheduler.conf\n"
+    text = replaced(mount, f"    - mountPath: /config\n      name: mine\n{mount}")
+    text = text.replace("  volumes:\n", "  volumes:\n  - hostPath:\n      path: /srv/scheduler\n    name: mine\n")
+    manifest = kubeadm.read(text)
+    assert manifest.host_path("/config/a/b.yaml") == "/srv/scheduler/a/b.yaml"
+    assert manifest.host_path("/etc/kubernetes/scheduler.conf") == "/etc/kubernetes/scheduler.conf"
+    assert manifest.host_path("/etc/other") == "/etc/other"
 
 
 REFUSED = {

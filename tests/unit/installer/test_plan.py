@@ -15,7 +15,7 @@ from edgegpu_installer.plan import certificates, shared_config
 from edgegpu_installer.plan.certificates import Certificates
 from edgegpu_installer.plan.plan import plan_install
 from edgegpu_installer.plan.release import Recovery, Release
-from edgegpu_installer.plan.site import InstallOptions, PlanCredentials, site_of
+from edgegpu_installer.plan.site import InstallOptions, PlanCredentials, leaving_site_of, site_of
 from edgegpu_installer.scheduler.file import validate
 
 MADE = certificates.make(datetime(2026, 1, 1, tzinfo=UTC))
@@ -225,6 +225,62 @@ def test_a_control_plane_of_kubeadms_gets_the_manifest_with_its_own_mode_flags_a
     assert f"--config={KUBEADMS}" in text_of(plan, MANIFEST)
     assert (plan.restart, [change for change in plan.files if change.k3s_reads]) == (None, [])
     assert "/etc/kubernetes/edgegpu" in plan.folders
+
+
+def test_the_file_of_kubeadms_scheduler_is_of_the_version_that_it_takes(box: FakeBox) -> None:
+    box.write(MANIFEST, KUBEADM.replace("v1.33.13", "v1.24.17"))
+    box.write("/etc/kubernetes/scheduler.conf", yaml.safe_dump(KUBECONFIG))
+    assert yaml.safe_load(text_of(plan_of(box), KUBEADMS))["apiVersion"] == "kubescheduler.config.k8s.io/v1beta3"
+
+
+def test_the_configuration_that_kubespray_gave_kubeadms_scheduler_is_kept(box: FakeBox) -> None:
+    """It is read where the manifest's mount has it, and says itself who leads."""
+    mount = "    - mountPath: /etc/kubernetes/scheduler.conf\n"
+    text = KUBEADM.replace(mount, f"    - mountPath: /config\n      name: mine\n{mount}")
+    text = text.replace("  volumes:\n", "  volumes:\n  - hostPath:\n      path: /srv/scheduler\n    name: mine\n")
+    text = text.replace("    - --kubeconfig=", "    - --config=/config/mine.yaml\n    - --kubeconfig=")
+    elects = {"leaderElect": True, "leaseDuration": "20s"}
+    mine = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "clientConnection": {"kubeconfig": "/etc/kubernetes/scheduler.conf"},
+        "leaderElection": elects,
+        "profiles": [{"schedulerName": "default-scheduler"}],
+    }
+    box.write(MANIFEST, text)
+    box.write("/srv/scheduler/mine.yaml", yaml.safe_dump(mine))
+    box.write("/etc/kubernetes/scheduler.conf", yaml.safe_dump(KUBECONFIG))
+    plan = plan_of(box)
+    document = yaml.safe_load(text_of(plan, KUBEADMS))
+    assert (document["leaderElection"], document["profiles"]) == (elects, mine["profiles"])
+    assert len(document["extenders"]) == 1
+    words = yaml.safe_load(text_of(plan, MANIFEST))["spec"]["containers"][0]["command"]
+    assert [word for word in words if "--config" in word] == ["--config=/config/mine.yaml", f"--config={KUBEADMS}"]
+    box.write(MANIFEST, text_of(plan, MANIFEST))
+    box.write(KUBEADMS, text_of(plan, KUBEADMS))
+    assert plan_of(box) == plan
+
+
+def test_the_configuration_that_containerd_reads_is_named_where_the_plugin_would_not_find_it(box: FakeBox) -> None:
+    box.k3s()
+    assert "containerd_config" not in text_of(plan_of(box), "/etc/edgegpu/plugin.yaml")
+    box.k3s(config="data-dir: /data\n")
+    (box.root / "data").mkdir()
+    box.write("/data/server/cred/scheduler.kubeconfig", yaml.safe_dump(KUBECONFIG))
+    path = "/data/agent/etc/containerd/config.toml"
+    assert yaml.safe_load(text_of(plan_of(box), "/etc/edgegpu/plugin.yaml"))["driver"] == {"containerd_config": path}
+    box.write("/etc/edgegpu/plugin.yaml", "version: 1\ndriver: {containerd_config: /mine.toml}\n")
+    assert yaml.safe_load(text_of(plan_of(box), "/etc/edgegpu/plugin.yaml"))["driver"] == {
+        "containerd_config": "/mine.toml"
+    }
+
+
+@pytest.mark.parametrize("command", ["/usr/local/bin/k0s worker", "/usr/local/bin/rke2 server"])
+def test_a_machine_is_left_where_another_kubernetes_has_come_in_k3ss_place(box: FakeBox, command: str) -> None:
+    box.write("/etc/systemd/system/other.service", f"[Service]\nExecStart={command}\n")
+    assert leaving_site_of(box.facts()).is_removed
+    with pytest.raises(InstallError, match="cannot install here"):
+        site_of(box.facts())
 
 
 def test_a_manifest_that_is_no_text_is_refused(box: FakeBox) -> None:

@@ -1,9 +1,12 @@
+import json
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kits.devicesocket import served_socket
 from kits.facts import CONTAINERD, SHOWN, FakeBox
 
 from edgegpu_installer.machine.facts import DiskSpace, MachineFacts
@@ -135,10 +138,8 @@ def test_a_configuration_that_an_old_k3s_cannot_be_told_in(box: FakeBox, config:
     assert remedy in finding.remedy
 
 
-def test_arguments_of_the_unit_can_be_moved_as_it_is_said(box: FakeBox) -> None:
+def test_arguments_of_the_unit_stay_there(box: FakeBox) -> None:
     box.k3s(version="v1.20.15+k3s1", args="--kube-scheduler-arg=v=2 --kube-scheduler-arg x=y", containerd=NVIDIA)
-    lines = the_one(refused(found(box))).remedy.partition("\n")[2]
-    box.k3s(version="v1.20.15+k3s1", config=f"{lines}\n", containerd=NVIDIA)
     assert refused(found(box)) == []
 
 
@@ -154,7 +155,12 @@ def test_a_drop_in_that_an_old_k3s_does_not_read(box: FakeBox) -> None:
     ("prepare", "words"),
     [
         (lambda box: box.k3s(args="--docker"), "--docker"),
-        (lambda box: box.k3s(args="--kube-scheduler-arg=v=2"), "gives its scheduler arguments"),
+        (lambda box: box.k3s(args="--kube-scheduler-arg=config=/x"), "names the scheduler's configuration"),
+        (
+            lambda box: box.k3s(args="--kube-scheduler-arg=config=/x", config="kube-scheduler-arg: [config=/a]\n"),
+            "names the scheduler's configuration",
+        ),
+        (lambda box: box.k3s(args="--data-dir ${NOWHERE}"), "--data-dir without a value"),
         (lambda box: box.k3s(args="--disable-scheduler"), "--disable-scheduler"),
         (lambda box: box.k3s(config="a: ["), "configuration"),
         (
@@ -175,12 +181,15 @@ def test_a_configuration_that_ours_would_not_count_in(
     assert words in the_one(found(box)).what
 
 
-def test_arguments_on_the_command_line_come_with_what_to_write_where(box: FakeBox) -> None:
-    box.k3s(args="--kube-scheduler-arg=v=2")
+def test_a_configuration_that_the_unit_names_comes_with_what_to_write_where(box: FakeBox) -> None:
+    box.k3s(args="--kube-scheduler-arg=v=2 --kube-scheduler-arg=--config=/x")
     remedy = the_one(found(box)).remedy
     assert CONFIG in remedy
-    assert "kube-scheduler-arg:\n  - 'v=2'" in remedy
+    lines = remedy.partition("\n")[2]
+    assert lines == "kube-scheduler-arg:\n  - 'config=/x'"
     assert found(box, role=MachineRole.AGENT) == []
+    box.k3s(args="--kube-scheduler-arg=v=2", config=f"{lines}\n")
+    assert refused(found(box)) == []
 
 
 def test_a_scheduler_configuration_that_is_there_is_said(box: FakeBox) -> None:
@@ -188,34 +197,86 @@ def test_a_scheduler_configuration_that_is_there_is_said(box: FakeBox) -> None:
     assert "/etc/s.yaml" in the_one(found(box), FindingLevel.WARN).what
 
 
-def pod(image: str, phase: str = "Running") -> dict[str, Any]:
+def test_a_configuration_of_kubeadms_scheduler_is_said(box: FakeBox) -> None:
+    manifest = (Path(__file__).resolve().parents[2] / "lab/kubeadm-scheduler.yaml").read_text()
+    box.write("/etc/kubernetes/manifests/kube-scheduler.yaml", manifest)
+    assert found(box) == []
+    there = manifest.replace("    - --kubeconfig=", "    - --config=/etc/mine.yaml\n    - --kubeconfig=")
+    box.write("/etc/kubernetes/manifests/kube-scheduler.yaml", there)
+    finding = the_one(found(box), FindingLevel.WARN)
+    assert finding.what == "the scheduler has a configuration already: /etc/mine.yaml"
+
+
+def pod(image: str, phase: str = "Running", *, more: dict[str, Any] | None = None) -> dict[str, Any]:
     return {
         "metadata": {"namespace": "kube-system", "name": "p", "uid": "u"},
-        "spec": {"containers": [{"image": image}]},
+        "spec": {"containers": [{"image": image}], **(more or {})},
         "status": {"phase": phase},
     }
 
 
+REGISTERS = {"volumes": [{"name": "d", "hostPath": {"path": "/var/lib/kubelet/device-plugins/"}}]}
+UUID = "GPU-11111111-2222-3333-4444-555555555555"
+
+
 @pytest.mark.parametrize(
-    ("node", "pods", "socket", "words"),
+    ("node", "pods", "words"),
     [
-        ({"nvidia.com/gpu": "2"}, (), "", "NVIDIA's"),
-        ({}, (pod("nvcr.io/nvidia/k8s-device-plugin:v0.17"),), "", "NVIDIA's"),
-        ({}, (), "nvidia-gpu.sock", "NVIDIA's"),
-        ({"nvidia.com/gpumem": "900"}, (), "", "HAMi"),
-        ({}, (pod("projecthami/hami:v2.6"),), "", "HAMi"),
-        ({"tencent.com/vcuda-core": "100"}, (), "", "gpu-manager"),
-        ({}, (), "vcore.sock", "gpu-manager"),
-        ({"baidu.com/vcuda-memory": "58"}, (), "", "offers our resources"),
+        ({"nvidia.com/gpu": "2"}, (), "nvidia.com/gpu"),
+        ({"nvidia.com/gpumem": "900"}, (), "nvidia.com/gpumem"),
+        ({"nvidia.com/mig-1g.5gb": "7"}, (), "nvidia.com/mig-1g.5gb"),
+        ({"tencent.com/vcuda-core": "100"}, (), "tencent.com/vcuda-core"),
+        ({"aliyun.com/gpu-mem": "24"}, (), "aliyun.com/gpu-mem"),
+        ({"elasticgpu.io/gpu-core": "100"}, (), "elasticgpu.io/gpu-core"),
+        ({"volcano.sh/vgpu-number": "10"}, (), "volcano.sh/vgpu-number"),
+        ({"nvshare.com/gpu": "10"}, (), "nvshare.com/gpu"),
+        ({}, (pod("site/nvidia-sharing:1", more=REGISTERS),), "pod kube-system/p"),
+        ({"baidu.com/vcuda-memory": "58"}, (), "offers our resources"),
     ],
 )
-def test_another_device_plugin(
-    box: FakeBox, node: dict[str, str], pods: tuple[Any, ...], socket: str, words: str
-) -> None:
+def test_another_device_plugin(box: FakeBox, node: dict[str, str], pods: tuple[Any, ...], words: str) -> None:
     box.k3s(node={"allocatable": node}, pods=pods)
-    if socket:
-        box.write(f"/var/lib/kubelet/device-plugins/{socket}", "")
     assert words in the_one(found(box)).what
+
+
+@pytest.mark.parametrize(
+    ("node", "pods"),
+    [
+        ({"gpu.intel.com/i915": "1", "amd.com/gpu": "1", "nvidia.com/hostdev": "8", "site.io/fuse": "8"}, ()),
+        ({"nvidia.com/gpu": "0"}, (pod("nvcr.io/nvidia/k8s-device-plugin:v0.17"),)),
+        ({}, (pod("nvcr.io/nvidia/gpu-operator:v25.3.0"), pod("nvcr.io/nvidia/k8s/dcgm-exporter:4.1"))),
+        ({}, (pod("site/nvidia-sharing:1", "Failed", more=REGISTERS), pod("site/fuse:1", more=REGISTERS))),
+    ],
+)
+def test_what_serves_none_of_these_cards(box: FakeBox, node: dict[str, str], pods: tuple[Any, ...]) -> None:
+    box.k3s(node={"allocatable": node}, pods=pods)
+    assert found(box) == []
+
+
+def test_a_plugin_of_any_name_is_known_by_the_ids_of_its_devices(box: FakeBox) -> None:
+    box.k3s(node={"allocatable": {"site.io/slice": "4", "site.io/other": "1"}})
+    devices = {"site.io/slice": [f"{UUID}-_-0"], "site.io/other": ["GPU-99999999-2222-3333-4444-555555555555"]}
+    text = json.dumps({"Data": {"PodDeviceEntries": None, "RegisteredDevices": devices}, "Checksum": 1})
+    box.write("/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint", text)
+    finding = the_one(found(box))
+    assert "site.io/slice" in finding.what
+    assert "site.io/other" not in finding.what
+
+
+def test_a_socket_counts_while_somebody_answers_on_it(box: FakeBox) -> None:
+    box.k3s()
+    folder = box.layout.at("/var/lib/kubelet/device-plugins")
+    with served_socket(folder, "site-gpu.sock"), served_socket(folder, "kvm.sock"):
+        finding = the_one(found(box))
+        assert "socket site-gpu.sock" in finding.what
+        assert "kvm" not in finding.what
+        box.write(f"/proc/{os.getpid()}/maps", "7f00-7f01 r-xp 0 00:00 1 /usr/lib/libnvidia-ml.so.570.1\n")
+        box.write(f"/proc/{os.getpid()}/cmdline", "/opt/sharing\0--node=x\0")
+        finding = the_one(found(box))
+        assert "socket kvm.sock" in finding.what
+        assert "sharing answers on kvm.sock, and has loaded NVIDIA's driver" in finding.why
+    box.write("/var/lib/kubelet/device-plugins/nvidia-gpu.sock", "")
+    assert found(box) == []
 
 
 def test_what_is_left_of_a_plugin_that_went_says_nothing(box: FakeBox) -> None:
@@ -242,6 +303,52 @@ def test_ways_into_containers(box: FakeBox) -> None:
     default = CONTAINERD + '[plugins."io.containerd.cri.v1.runtime".containerd]\ndefault_runtime_name = "nvidia"\n'
     box.k3s(containerd=default)
     assert "default runtime" in the_one(found(box), FindingLevel.WARN).what
+
+
+@pytest.mark.parametrize("runtime", ["cri-o://1.33.2", "docker://28.3.0"])
+def test_a_runtime_that_is_no_containerd_is_said_and_no_file_of_containerds_counts(box: FakeBox, runtime: str) -> None:
+    node = {"nodeInfo": {"kubeletVersion": "v1.33.4", "containerRuntimeVersion": runtime}}
+    box.k3s(node=node, containerd=OLD_CONTAINERD, config="container-runtime-endpoint: unix:///run/x.sock\n")
+    box.write("/etc/containerd/config.toml", OLD_CONTAINERD)
+    (finding,) = found(box)
+    assert runtime in finding.what
+    assert finding.level is (FindingLevel.REFUSE if "docker" in runtime else FindingLevel.WARN)
+    assert box.facts().containerd is None
+
+
+def test_a_containerd_that_k3s_does_not_start_has_a_file_of_its_own(box: FakeBox) -> None:
+    node = {"nodeInfo": {"kubeletVersion": "v1.33.4", "containerRuntimeVersion": "containerd://1.7.20"}}
+    box.k3s(node=node, config="container-runtime-endpoint: unix:///run/containerd/containerd.sock\n")
+    box.write("/etc/systemd/system/containerd.service", "[Service]\nExecStart=/usr/bin/containerd -c /srv/c.toml\n")
+    box.write("/srv/c.toml", "version = 2\n")
+    facts = facts_of(box)
+    assert (facts.runtime.config, facts.runtime.is_usual) == ("/srv/c.toml", False)
+    said, cdi = found(box)
+    assert (
+        said.what
+        == "k3s uses a container runtime that it does not start itself: unix:///run/containerd/containerd.sock"
+    )
+    assert "/srv/c.toml has CDI off" in cdi.why
+
+
+def test_wsl2_is_said_to_an_extender_and_refused_where_cards_are_wanted(box: FakeBox) -> None:
+    box.k3s()
+    box.write("/dev/dxg", "")
+    assert "WSL2" in the_one(found(box)).what
+    assert "WSL2" in the_one(found(box, role=MachineRole.EXTENDER_ONLY), FindingLevel.WARN).what
+
+
+@pytest.mark.parametrize(
+    ("unit", "command", "name"),
+    [
+        ("snap.microk8s.daemon-kubelite", "/usr/bin/snap run microk8s.daemon-kubelite", "microk8s"),
+        ("k0scontroller", "/usr/local/bin/k0s controller --single", "k0s"),
+    ],
+)
+def test_a_kubernetes_that_edgegpu_does_not_run_on_is_named(box: FakeBox, unit: str, command: str, name: str) -> None:
+    box.write(f"/etc/systemd/system/{unit}.service", f"[Service]\nExecStart={command}\n")
+    finding = the_one(found(box))
+    assert (finding.what, "install k3s" in finding.remedy) == (name, False)
 
 
 def test_a_driver_that_is_not_there_yet_is_a_warning(tmp_path: Path) -> None:

@@ -39,6 +39,14 @@ def test_a_version_is_all_that_a_file_needs(file: Path) -> None:
     assert config.kubelet.pod_resources == Path("/var/lib/kubelet/pod-resources/kubelet.sock")
 
 
+def test_the_root_of_kubelet_moves_pod_resources_and_not_the_device_plugins(file: Path) -> None:
+    file.write_text("version: 1\nkubelet: {folder: /data/kubelet}\n")
+    kubelet = load(file).kubelet
+    assert kubelet.pod_resources == Path("/data/kubelet/pod-resources/kubelet.sock")
+    assert kubelet.device_plugins == Path("/var/lib/kubelet/device-plugins")
+    assert kubelet.checkpoint == Path("/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint")
+
+
 def test_every_key_can_be_set(file: Path) -> None:
     file.write_text("""
 version: 1
@@ -46,7 +54,7 @@ node_name: box-1.example
 role: extender-only
 resources: {memory: a.example/mem, core: a.example/core, unit_mib: 1, reserve_mib: 512, core_required: false}
 placement: {policy: spread, exclude: [0, 1:2, GPU-1]}
-kubelet: {folder: /k}
+kubelet: {folder: /k, device_plugins: /k/d}
 kubernetes: {kubeconfig: /c}
 driver: {root: /d, injection: cdi, cdi_folder: /etc/cdi, containerd_config: /c.toml, nvml_timeout_s: 0.5, poll_s: 1}
 extender: {listen: "[::1]:0", insecure: true, tls: {cert: /1, key: /2, client_ca: /3}}

@@ -98,6 +98,13 @@ def test_no_configuration_means_cdi_and_says_so(config: Path) -> None:
     assert "no configuration of containerd was found" in choice.why
 
 
+def test_no_file_of_containerds_says_anything_about_another_runtime(config: Path) -> None:
+    config.write_text("not read [")
+    choice = auto(config, runtime="cri-o://1.33.2")
+    assert (choice.mode, choice.why.partition(" ")[0]) == (Injection.CDI, "cri-o://1.33.2")
+    assert auto(config, kubelet="v1.28.2", runtime="cri-o://1.28.2").mode is Injection.DEVICES
+
+
 def test_a_spec_folder_that_containerd_does_not_read(config: Path) -> None:
     config.write_text(V3 + 'cdi_spec_dirs = ["/etc/cdi", "/run/cdi/"]\n')
     assert auto(config).mode is Injection.CDI

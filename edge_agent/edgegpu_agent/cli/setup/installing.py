@@ -159,7 +159,7 @@ class InstallerConsole:
         node = read_facts(self.layout).node
         if role is not MachineRole.EXTENDER_ONLY and node is not None:
             offered = [f"{n} {name}" for name, n in sorted(node.allocatable.items()) if "vcuda" in name]
-            lines.append(f"this node offers {', '.join(offered)}")
+            lines += [f"this node offers {', '.join(offered)}"] if offered or not node.why else []
         return lines
 
     def _release(self) -> Release:
