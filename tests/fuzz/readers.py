@@ -238,8 +238,8 @@ def readers() -> dict[str, Reader]:
 
 
 def name(kind: TopicKind) -> str:
-    """Return what an uplink's reader is called: `result` for `up/cmd`, else as in its topic."""
-    return "result" if kind is TopicKind.RESULT else kind.value.removeprefix("up/")
+    """Return what an uplink's reader is called: `result-by-id` for `up/cmd`, else as in its topic."""
+    return "result-by-id" if kind is TopicKind.RESULT_BY_ID else kind.value.removeprefix("up/")
 
 
 def faulty() -> dict[str, Reader]:

@@ -7,6 +7,12 @@ from string import Template
 
 from edgegpu_cloud.errors import CloudError
 
+_OLDER_BOXES = """\
+# Older agents send each command's results under a topic of its own: a box may have the broker keep any number of
+# messages there. `edgegpu-cloud broker` leaves this line out when no such box is left.
+pattern write edgegpu/v1/%u/up/cmd/+
+"""
+
 TEMPLATES = ("mosquitto.conf", "boxes.acl", "controllers.acl")
 
 
@@ -60,6 +66,7 @@ def render(
     *,
     limits: BrokerLimits | None = None,
     user: str = "mosquitto",
+    older_boxes: bool = False,
 ) -> dict[str, str]:
     """Return the texts of the files by name, to be put into `paths.folder`.
 
@@ -68,6 +75,7 @@ def render(
         paths: of the broker's files.
         limits: what the broker may keep.
         user: the user that mosquitto becomes when it is started as root.
+        older_boxes: whether boxes may send results under topics that end with a command's id.
 
     Raises:
         CloudError: a path or a word that would break a line of the configuration.
@@ -77,6 +85,7 @@ def render(
         **asdict(paths),
         **asdict(limits),
         "user": user,
+        "older_boxes": "",
         "boxes_port": listeners.boxes,
         "controllers_port": listeners.controllers,
         "bind": listeners.bind and f" {listeners.bind}",
@@ -86,5 +95,6 @@ def render(
         if not str(word).isprintable():
             text = f"cannot write the broker's configuration: {name} is {str(word)!r}"
             raise CloudError(text, remedy="name it without line breaks")
+    words["older_boxes"] = _OLDER_BOXES if older_boxes else ""
     templates = files("edgegpu_cloud") / "brokerfiles"
     return {name: Template((templates / name).read_text()).substitute(words) for name in TEMPLATES}

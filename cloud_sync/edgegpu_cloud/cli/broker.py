@@ -1,6 +1,7 @@
 """`edgegpu-cloud broker`: writes the broker's files anew, here or for a broker elsewhere."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +11,7 @@ from edgegpu_cloud.broker.folder import broker_elsewhere, write_broker, write_br
 from edgegpu_cloud.cli.common import DEFAULT, FolderOption, JsonOption, answer, opened, reporting
 from edgegpu_cloud.ownership import outside
 
+_NAMED = 5
 _USER = re.compile(r"[a-z0-9_][a-z0-9_.-]{0,31}\$?")
 
 HELP = """\
@@ -18,13 +20,16 @@ Write the broker's configuration anew, after controller.yaml was changed. `init`
 With --out all that a broker needs which cannot read this folder: configuration, certificates, its key, the list of the
 revoked. That list has to be brought there after each `revoke`. A folder with anything else in it is left alone.
 
+While a box has an agent of a version before results had one topic, the access list lets boxes write topics without
+number. The command names such boxes; after their upgrade it writes the narrow list.
+
 \b
 Examples:
   edgegpu-cloud broker
   edgegpu-cloud broker --out /tmp/edgegpu-broker --place /etc/mosquitto/edgegpu --user mosquitto
 
 \b
---json prints {"folder": PATH, "start": TEXT}
+--json prints {"folder": PATH, "start": TEXT, "older_boxes": [NAME, ...]}
 """
 
 OutOption = Annotated[Path | None, typer.Option("--out", metavar="FOLDER", help="Write everything there.")]
@@ -62,11 +67,29 @@ def broker(
         outside(folder, write=lambda files: write_broker_elsewhere(target, files)) as caller,
         opened(folder) as cloud,
     ):
+        with cloud.store.read() as tx:
+            older = tx.conditions.without_one_result_topic()
         if out is None:
-            write_broker(cloud.layout, cloud.config, into=target)
+            write_broker(cloud.layout, cloud.config, into=target, older_boxes=bool(older))
         else:
-            caller.do("write", broker_elsewhere(cloud.layout, cloud.config, place=place or target, user=user))
+            files = broker_elsewhere(
+                cloud.layout, cloud.config, place=place or target, user=user, older_boxes=bool(older)
+            )
+            caller.do("write", files)
         configuration = (place or target) / "mosquitto.conf"
         start = f"mosquitto -c {configuration}"
-        text = f"wrote {target}; start the broker with: {start}"
-        answer({"folder": str(target), "start": start}, text, as_json=json)
+        text = f"wrote {target}; start the broker with: {start}{_older_text(older)}"
+        answer({"folder": str(target), "start": start, "older_boxes": older}, text, as_json=json)
+
+
+def _older_text(names: Sequence[str]) -> str:
+    """Return what is to be said of boxes for which the access list stays wide; empty where there is none."""
+    if not names:
+        return ""
+    some = ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
+    boxes = "1 box has" if len(names) == 1 else f"{len(names)} boxes have"
+    return (
+        f"\n{boxes} an older agent ({some}): the access list allows topics that can fill the broker\n"
+        "upgrade the agents (`edgegpu-cloud rollouts start upgrade --help`), "
+        "then run this command again and reload the broker"
+    )

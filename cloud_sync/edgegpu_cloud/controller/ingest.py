@@ -11,13 +11,13 @@ from edgegpu_cloud.phrases import Verbatim
 from edgegpu_cloud.store.records import BoxRecord, partition_of
 from edgegpu_cloud.store.store import ControllerStore
 from edgegpu_sync.errors import MessageRefusedError, RefusalReason
-from edgegpu_sync.ids import CommandId, DeviceId
+from edgegpu_sync.ids import DeviceId
 from edgegpu_sync.link.events import MessageArrived, PublishAcknowledged
-from edgegpu_sync.messages.readers import Message, read
+from edgegpu_sync.messages.readers import Message, read, result_id
 from edgegpu_sync.messages.stamps import Epoch
 from edgegpu_sync.messages.uplink import Birth
 from edgegpu_sync.signing import open_up
-from edgegpu_sync.topics import ResultTopic, Topic, TopicKind, parse
+from edgegpu_sync.topics import Topic, TopicKind, parse
 
 _LOG = logging.getLogger(__name__)
 
@@ -140,7 +140,8 @@ def _sessions(
 ) -> dict[DeviceId, BoxSession]:
     kinds = {one.topic.kind for one in opened} | {TopicKind.EVENT}
     latest = unit.tx.boxes.latest(list(boxes), kinds)
-    ids: set[CommandId] = {one.topic.id for one in opened if isinstance(one.topic, ResultTopic)}
+    results = (result_id(one.topic, one.message) for one in opened)
+    ids = {id_ for id_ in results if id_ is not None}
     commands = unit.tx.commands.get(ids) if ids else {}
     sessions = {device: BoxSession(box=box, now_s=unit.now_s, latest={}, commands={}) for device, box in boxes.items()}
     for (device, kind), one in latest.items():
