@@ -95,7 +95,7 @@ def _check_ours(folder: Path, names: set[str]) -> None:
 
 def _rendered(paths: BrokerPaths, config: CloudConfig, *, user: str, older_boxes: bool) -> dict[str, str]:
     listeners = Listeners(boxes=config.broker.port, controllers=config.broker.controller_port)
-    return render(listeners, paths, user=user, older_boxes=older_boxes)
+    return render(listeners, paths, user=user, older_boxes=older_boxes, guard=config.broker.guard)
 
 
 def _write(files: Mapping[str, str], *, into: Path) -> None:

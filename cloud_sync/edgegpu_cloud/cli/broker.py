@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from edgegpu_cloud.broker.config import guard_source
 from edgegpu_cloud.broker.folder import broker_elsewhere, write_broker, write_broker_elsewhere
 from edgegpu_cloud.cli.common import DEFAULT, FolderOption, JsonOption, answer, opened, reporting
 from edgegpu_cloud.ownership import outside
@@ -26,6 +27,7 @@ number. The command names such boxes; after their upgrade it writes the narrow l
 \b
 Examples:
   edgegpu-cloud broker
+  edgegpu-cloud broker --guard | cc -shared -fPIC -O2 -x c -o /usr/local/lib/mosquitto_guard.so -
   edgegpu-cloud broker --out /tmp/edgegpu-broker --place /etc/mosquitto/edgegpu --user mosquitto
 
 \b
@@ -44,6 +46,9 @@ UserOption = Annotated[
         help="The user that the broker runs as  [default: the owner of the controller's folder]",
     ),
 ]
+GuardOption = Annotated[
+    bool, typer.Option("--guard", help="Print the source of mosquitto's plugin against rooted boxes, write nothing.")
+]
 
 
 def broker(
@@ -52,9 +57,13 @@ def broker(
     out: OutOption = None,
     place: PlaceOption = None,
     user: UserOption = "",
+    guard: GuardOption = False,
     json: JsonOption = False,
 ) -> None:
     """Write the broker's configuration anew."""
+    if guard:
+        typer.echo(guard_source(), nl=False)
+        return
     if place is not None and out is None:
         raise typer.BadParameter("--place needs --out")
     if place is not None and not place.is_absolute():

@@ -17,6 +17,7 @@ from kits.sync import birth
 from typer.core import TyperGroup
 from typer.main import get_command
 
+from edgegpu_cloud.broker.config import guard_source
 from edgegpu_cloud.cli import tree
 from edgegpu_cloud.cli.requests.commands import ARGS_HELP
 from edgegpu_cloud.fleet.audit.entries import Author
@@ -121,6 +122,16 @@ def test_the_brokers_files_for_a_broker_elsewhere(tmp_path: Path) -> None:
     done = run("broker", "--out", str(other), folder=folder)
     assert (done.code, "it has other files, mosquitto.conf" in done.err) == (1, True), done.err
     assert [path.name for path in other.iterdir()] == ["mosquitto.conf"]
+
+
+def test_the_guard_is_printed_and_mosquitto_loads_it_where_it_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / "cloud"
+    ok("init", "--name", "127.0.0.1", folder=folder)
+    assert ok("broker", "--guard", folder=folder).out == guard_source()
+    config = folder / "controller.yaml"
+    config.write_text(config.read_text().replace("guard: ''", "guard: /usr/local/lib/guard.so"))
+    ok("broker", folder=folder)
+    assert "\nplugin /usr/local/lib/guard.so\n" in (folder / "broker/mosquitto.conf").read_text()
 
 
 def test_the_access_list_stays_wide_while_an_older_box_is_left_and_the_command_names_it(tmp_path: Path) -> None:

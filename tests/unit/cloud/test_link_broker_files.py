@@ -52,6 +52,13 @@ def test_the_boxes_port_forces_the_client_id_and_knows_the_revoked() -> None:
     assert "use_username_as_clientid true" not in controllers
 
 
+def test_the_boxes_port_alone_has_the_guard_and_only_where_it_is_named() -> None:
+    config = lines(render(Listeners(), paths(), guard="/usr/local/lib/mosquitto_guard.so")["mosquitto.conf"])
+    plugin = config.index("plugin /usr/local/lib/mosquitto_guard.so")
+    assert config.index("listener 8883") < plugin < config.index("listener 8884")
+    assert "plugin" not in render(Listeners(), paths())["mosquitto.conf"]
+
+
 def test_rights_are_those_of_the_protocol() -> None:
     made = render(Listeners(), paths())
     assert lines(made["boxes.acl"]) == [
