@@ -472,6 +472,8 @@ class Controller:
             self._counts_at_s = self._steady()
             if told := self.ingest.new_refusals_text():
                 _LOG.warning("refused in the last minute: %s", told)
+            if floods := self.ingest.floods():
+                self._each("raise the alarm of a flood", [*floods], lambda unit, some: unit.flood_alarms(floods, some))
 
     def _tidy(self) -> None:
         held = self.leases.held
