@@ -152,7 +152,7 @@ class Controller:
         match message:
             case Birth():
                 self.sequence = self.sequence.on_birth(message, now_s=now_s, live=True)
-                answers = [self.keys(), *self.desired_message(), *self.sends()]
+                answers = [self.keys(), self.receipt(), *self.desired_message(), *self.sends()]
             case Reported():
                 self.sequence = self.sequence.on_uplink(message, now_s=now_s)
                 self.reported = message

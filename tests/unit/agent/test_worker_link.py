@@ -202,7 +202,7 @@ def test_what_is_not_taken_says_the_numbers(wire: Wire) -> None:
     wire.box.connect()
     wire.box.link.sent.clear()
     wire.box.arrive(*stale[0])
-    (answer,) = sent(wire.box, TopicKind.RESULT_BY_ID)
+    (answer,) = sent(wire.box, TopicKind.RESULT)
     assert isinstance(answer, CommandNotTaken)
     assert (answer.code, answer.for_seq, answer.seq) == ("STALE_EPOCH", 1, 0)
 
