@@ -172,7 +172,7 @@ def uplink(kind: TopicKind, data: bytes) -> None:
     """Read what a box says, and put it to the box's records as the controller does."""
     with contextlib.suppress(MessageRefusedError):
         message = read(kind, data)
-        topic = parse(f"edgegpu/v1/{BOX}/{kind}" + ("/01j9zq4v7m2c8x5n" if kind is TopicKind.RESULT else ""))
+        topic = parse(f"edgegpu/v1/{BOX}/{kind}" + ("/01j9zq4v7m2c8x5n" if kind is TopicKind.RESULT_BY_ID else ""))
         for live in (True, False):
             case = _case()
             for _ in range(2):  # the second time it is not new any more
