@@ -39,6 +39,7 @@ _MODELS: dict[TopicKind, tuple[type, ...]] = {
     TopicKind.STATUS: (Birth, LastWill, Goodbye),
     TopicKind.REPORTED: (Reported,),
     TopicKind.RESULT: (CommandResult, CommandNotTaken),
+    TopicKind.RESULT_BY_ID: (CommandResult, CommandNotTaken),
     TopicKind.INVENTORY: (Inventory,),
     TopicKind.ALLOC: (Alloc,),
     TopicKind.HEALTH: (BoxHealth,),
@@ -49,7 +50,7 @@ _ARGS = (NoArgs, SharingArgs, LogsArgs, EvidenceArgs, UpgradeArgs)
 _INNER: tuple[type, ...] = (Spec, KeySet, EvidenceReport, *_ARGS)
 """Models that are JSON inside of a message and are parsed by rules of their own."""
 
-_TAILS = {TopicKind.COMMAND: "/{op}/{id}", TopicKind.RESULT: "/{id}"}
+_TAILS = {TopicKind.COMMAND: "/{op}/{id}", TopicKind.RESULT_BY_ID: "/{id}"}
 _PARAMETERS: dict[str, Json] = {
     "device": {
         "description": "16 of a-z0-9, minted by the controller; client-id and name in the certificate.",
@@ -127,7 +128,7 @@ def _model(kind: TopicKind, body: Json) -> type:
     match kind:
         case TopicKind.STATUS:
             return {"birth": Birth, "will": LastWill, "bye": Goodbye}[body["state"]]
-        case TopicKind.RESULT:
+        case TopicKind.RESULT | TopicKind.RESULT_BY_ID:
             return CommandNotTaken if body["state"] == "NOT_TAKEN" else CommandResult
         case _:
             return _MODELS[kind][0]

@@ -183,7 +183,7 @@ class CloudApp:
             inbox.put(event)
 
         shared = bool(self._config.database.url)  # a file in this folder, whose lock is held, is nobody else's
-        drops = [broker_drops.TOPIC] if self._config.broker.watch_drops else []
+        drops = [broker_drops.TOPIC, broker_drops.REFUSED_FILTER] if self._config.broker.watch_drops else []
         link = Link(
             self._address,
             subscribe=drops if shared else [CONTROLLER_FILTER, *drops],

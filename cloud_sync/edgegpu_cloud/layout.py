@@ -161,6 +161,8 @@ class BrokerConfig(_Section):
     controller_port: Port = 8884
     watch_drops: bool = True
     """Whether the broker counts the messages that it drops, as mosquitto does, and lets a controller read the count."""
+    guard: AbsolutePath = ""
+    """The absolute path of the plugin by which mosquitto holds a box to its filters and its rate; empty: none."""
 
 
 class HttpsConfig(_Section):

@@ -20,7 +20,9 @@ class TopicKind(StrEnum):
     KEYS = "down/keys"
     STATUS = "up/status"
     REPORTED = "up/reported"
-    RESULT = "up/cmd"
+    RESULT = "up/result"
+    RESULT_BY_ID = "up/cmd"
+    """Results as older agents send them: each under a topic of its own, which ends with the command's id."""
     INVENTORY = "up/inventory"
     ALLOC = "up/alloc"
     HEALTH = "up/health"
@@ -47,6 +49,7 @@ PlainKind = Literal[
     TopicKind.KEYS,
     TopicKind.STATUS,
     TopicKind.REPORTED,
+    TopicKind.RESULT,
     TopicKind.INVENTORY,
     TopicKind.ALLOC,
     TopicKind.HEALTH,
@@ -83,11 +86,11 @@ class CommandTopic:
 
 @dataclass(frozen=True, slots=True)
 class ResultTopic:
-    """The topic of a command's results: `edgegpu/v1/{device}/up/cmd/{id}`."""
+    """The topic of one command's results, as older agents write them: `edgegpu/v1/{device}/up/cmd/{id}`."""
 
     device: DeviceId
     id: CommandId
-    kind: ClassVar[Literal[TopicKind.RESULT]] = TopicKind.RESULT
+    kind: ClassVar[Literal[TopicKind.RESULT_BY_ID]] = TopicKind.RESULT_BY_ID
 
     def __str__(self) -> str:
         return f"{PREFIX}/{self.device}/{self.kind}/{self.id}"

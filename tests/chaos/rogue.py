@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from paho.mqtt.enums import CallbackAPIVersion
 
 from edgegpu_sync.signing import Signer
-from edgegpu_sync.topics import ResultTopic, parse
+from edgegpu_sync.topics import parse
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -152,24 +152,28 @@ class Rogue:
     def _forged(self) -> list[Heard]:
         """Make up ends of commands that were seen going down, signed by a key of our own, and by an old signature."""
         commands = [one for one in self._heard if "/down/cmd/" in one.topic][-12:]
-        results = [one for one in self._heard if "/up/cmd/" in one.topic][-50:]
+        results = [one for one in self._heard if one.topic.endswith("/up/result")][-50:]
         if not commands or not results:
             return []
         lies = []
         for one in self._rng.sample(commands, min(3, len(commands))):
-            topic = f"edgegpu/v1/{one.device}/up/cmd/{one.topic.rpartition('/')[2]}"
+            id_ = one.topic.rpartition("/")[2]
+            topic = f"edgegpu/v1/{one.device}/up/" + self._rng.choice(("result", f"cmd/{id_}"))
             line, _, body = self._rng.choice(results).payload.partition(b"\n")
-            lies += [Heard(topic, payload) for payload in self._lies(topic, line, body)]
+            lies += [Heard(topic, payload) for payload in self._lies(topic, line, body, id_)]
         return lies
 
-    def _lies(self, topic: str, line: bytes, body: bytes) -> list[bytes]:
+    def _lies(self, topic: str, line: bytes, body: bytes, id_: str) -> list[bytes]:
         try:
             told: dict[str, Any] = json.loads(body)
             parsed = parse(topic)
         except ValueError:
             return []
-        assert isinstance(parsed, ResultTopic)
-        told |= {"state": self._rng.choice(["SUCCEEDED", "FAILED", "EXPIRED"]), "n": int(told.get("n", 1)) + 1_000}
+        told |= {
+            "id": id_,
+            "state": self._rng.choice(["SUCCEEDED", "FAILED", "EXPIRED"]),
+            "n": int(told.get("n", 1)) + 1_000,
+        }
         text = json.dumps(told).encode()
         return [self._signer.seal(parsed, text), line + b"\n" + text]
 

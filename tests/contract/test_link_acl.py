@@ -16,7 +16,8 @@ from kits.mqtt import Mosquitto
 
 from edgegpu_cloud.broker.config import BrokerLimits
 from edgegpu_sync.link.events import LinkDown, LinkUp, MessageArrived
-from edgegpu_sync.link.rules import V5, V311, SpokenVersion
+from edgegpu_sync.link.rules import V5, V311, Protocol, SpokenVersion
+from edgegpu_sync.topics import PLAIN_KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -99,13 +100,42 @@ def test_reads_nothing_of_anothers_and_writes_nothing_to_it(
     with LinkRun(broker.box(name), EVERYTHING, recall=recall, wall=lambda: 2.0) as thief:
         up = thief.next(LinkUp)
         assert up.protocol == protocol
-        for topic in (DOWN, UP, f"edgegpu/v1/{VICTIM}/up/cmd/01j9zq4v7m2c8x5n", f"edgegpu/v1/{VICTIM}/down/receipt"):
+        for topic in (DOWN, UP, f"edgegpu/v1/{VICTIM}/up/result", f"edgegpu/v1/{VICTIM}/down/receipt"):
             thief.send(topic, b"stolen", retain=True)
         mark = f"{name} {protocol}".encode()
         marked(cloud, victim, mark)
         assert settled(thief, cloud, name) == []
     for run, count in ((victim, before[0]), (cloud, before[1])):
         assert [one.payload for one in run.so_far(MessageArrived)[count:] if one.payload == b"stolen"] == []
+
+
+OWN = f"edgegpu/v1/{THIEF}"
+STRAY = [f"{OWN}/up/{tail}" for tail in ("cmd/01j9zq4v7m2c8x5n", "x", "status/x", "a/b/c")] + [f"{OWN}/beat/x", OWN]
+
+
+@pytest.mark.parametrize("protocol", [V5, V311])
+def test_the_broker_keeps_of_a_box_what_stands_on_its_own_topics_alone(tmp_path: Path, protocol: Protocol) -> None:
+    recall = (lambda: None) if protocol == V5 else (lambda: SpokenVersion(since=1.0))
+    topics = [f"{OWN}/{kind}" for kind in PLAIN_KINDS if kind.startswith("up/")]
+    will = (STRAY[0], b"will")
+    broker = Mosquitto(tmp_path / "mqtt")
+    broker.start()
+    try:
+        with LinkRun(broker.box(THIEF), recall=recall, wall=lambda: 2.0, will=lambda: will) as thief:
+            assert thief.next(LinkUp).protocol == protocol
+            for topic in (*STRAY, *topics):
+                thief.send(topic, b"kept", retain=True)
+            with LinkRun(broker.controller(client_id=THIEF), session_s=0) as other:
+                other.next(LinkUp)  # it ends the thief's connection: the broker sends the will
+            thief.next(LinkDown)
+        with LinkRun(broker.controller(), [f"{OWN}/#"], session_s=0) as late:
+            late.next(LinkUp)
+            for _ in topics:
+                late.next(MessageArrived)
+            late.send(f"{OWN}/down/receipt", b"x")  # what more is retained comes before the answer to this
+            assert sorted(one.topic for one in late.so_far(MessageArrived)) == sorted(topics)
+    finally:
+        broker.stop()
 
 
 def test_a_client_id_of_anothers_takes_neither_its_place_nor_its_queue(

@@ -280,7 +280,7 @@ def _other_epochs(have: Material) -> st.SearchStrategy[dict[str, Any]]:
 @st.composite
 def claimed(draw: Draw, have: Material) -> Lie:
     """Tell the controller how a command has ended, with a signature that is not the box's."""
-    was = draw(st.sampled_from([one for one in have.up if one.kind is TopicKind.RESULT]))
+    was = draw(st.sampled_from([one for one in have.up if one.kind in {TopicKind.RESULT, TopicKind.RESULT_BY_ID}]))
     value = was.value | {"state": draw(st.sampled_from(("SUCCEEDED", "FAILED", "EXPIRED"))), "n": MAX_COUNT}
     body = json.dumps(value).encode()
     stranger = sealed(have.stranger, was.topic, body)

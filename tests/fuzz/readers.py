@@ -172,7 +172,7 @@ def uplink(kind: TopicKind, data: bytes) -> None:
     """Read what a box says, and put it to the box's records as the controller does."""
     with contextlib.suppress(MessageRefusedError):
         message = read(kind, data)
-        topic = parse(f"edgegpu/v1/{BOX}/{kind}" + ("/01j9zq4v7m2c8x5n" if kind is TopicKind.RESULT else ""))
+        topic = parse(f"edgegpu/v1/{BOX}/{kind}" + ("/01j9zq4v7m2c8x5n" if kind is TopicKind.RESULT_BY_ID else ""))
         for live in (True, False):
             case = _case()
             for _ in range(2):  # the second time it is not new any more
@@ -238,8 +238,8 @@ def readers() -> dict[str, Reader]:
 
 
 def name(kind: TopicKind) -> str:
-    """Return what an uplink's reader is called: `result` for `up/cmd`, else as in its topic."""
-    return "result" if kind is TopicKind.RESULT else kind.value.removeprefix("up/")
+    """Return what an uplink's reader is called: `result-by-id` for `up/cmd`, else as in its topic."""
+    return "result-by-id" if kind is TopicKind.RESULT_BY_ID else kind.value.removeprefix("up/")
 
 
 def faulty() -> dict[str, Reader]:

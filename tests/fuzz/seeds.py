@@ -45,7 +45,9 @@ def payloads(signer: Signer, device: DeviceId, kinds: Iterable[TopicKind]) -> li
     """Return topic and payload of an example of each kind."""
     made = []
     for kind in kinds:
-        tail = {TopicKind.COMMAND: "/k3s.restart/01j9zq4v7m2c8x5n", TopicKind.RESULT: "/01j9zq4v7m2c8x5n"}.get(kind, "")
+        tail = {TopicKind.COMMAND: "/k3s.restart/01j9zq4v7m2c8x5n", TopicKind.RESULT_BY_ID: "/01j9zq4v7m2c8x5n"}.get(
+            kind, ""
+        )
         topic = parse(f"edgegpu/v1/{device}/{kind}{tail}")
         for body in bodies(kind):
             payload = b"s0\n" + body if kind is TopicKind.KEYS else signer.seal(topic, body)

@@ -134,6 +134,8 @@ def unshown() -> list[str]:
     """Return the fields of messages that no example has."""
     found = []
     for kind, reader in doors.READERS.items():
+        if kind is doors.TopicKind.RESULT_BY_ID:  # the bodies of `RESULT`
+            continue
         bodies = [one["body"] for one in given() if doors.parse(one["topic"]).kind is kind]
         schema = reader.json_schema()
         found += [f"{kind.value}: {place}" for place in sorted(_unshown(schema, schema, bodies, ""))]

@@ -40,7 +40,7 @@ from edgegpu_sync.rules.replay_guard import StampCounter as Stamps
 from edgegpu_sync.rules.settle import DesiredState, ItemEnd, Settlement, sharing_command
 from edgegpu_sync.signing import Signer, open_down
 from edgegpu_sync.states import CommandState, ResultCode
-from edgegpu_sync.topics import CommandTopic, PlainKind, PlainTopic, ResultTopic, Topic, TopicKind, parse
+from edgegpu_sync.topics import CommandTopic, PlainKind, PlainTopic, Topic, TopicKind, parse
 from edgegpu_sync.wire import digest, encode
 
 ROOT = Ed25519PrivateKey.from_private_bytes(b"r" * 32)
@@ -142,6 +142,7 @@ class ModelBox:
                 "floor": self.guard.floor,
                 "observed_rev": self.desired_state.seen.rev,
                 "key_set": self.ring.version,
+                "one_result_topic": True,
             }
         )
         self.say(self.plain(TopicKind.STATUS), birth)
@@ -174,7 +175,9 @@ class ModelBox:
                 }
                 if one.state.terminal and one.op in self.answers:
                     fields["data"] = self.answers[one.op]
-                self.say(ResultTopic(self.device, id_), CommandResult.model_validate({**self._up(), **fields}))
+                self.say(
+                    self.plain(TopicKind.RESULT), CommandResult.model_validate({**self._up(), "id": id_, **fields})
+                )
 
     def happen(self, text: str, level: str = "warning", kind: str = "card.lost") -> None:
         event = Event.model_validate({**self._up(), "kind": kind, "level": level, "text": text, "at": 1})
@@ -236,8 +239,8 @@ class ModelBox:
                 self.records[topic.id] = self.records[topic.id].renewed(until_s, boot="boot", now_s=now_s)
             case ForgottenCommand(guard):
                 self.guard = guard
-                body = {"op": topic.op, "state": CommandState.UNKNOWN, "code": ResultCode.FORGOTTEN}
-                self.say(ResultTopic(self.device, topic.id), CommandResult.model_validate({**self._up(), **body}))
+                body = {"id": topic.id, "op": topic.op, "state": CommandState.UNKNOWN, "code": ResultCode.FORGOTTEN}
+                self.say(self.plain(TopicKind.RESULT), CommandResult.model_validate({**self._up(), **body}))
                 return
             case RefuseCommand(code):
                 self._not_taken(topic, command, code)
@@ -247,6 +250,7 @@ class ModelBox:
     def _not_taken(self, topic: CommandTopic, command: Command, code: ResultCode) -> None:
         body = {
             **self._up(),
+            "id": topic.id,
             "op": topic.op,
             "state": "NOT_TAKEN",
             "code": code,
@@ -255,7 +259,7 @@ class ModelBox:
             "floor": self.guard.floor,
             "observed_rev": self.desired_state.seen.rev,
         }
-        self.say(ResultTopic(self.device, topic.id), CommandNotTaken.model_validate(body))
+        self.say(self.plain(TopicKind.RESULT), CommandNotTaken.model_validate(body))
 
     # what it does
 

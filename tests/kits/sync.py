@@ -107,7 +107,7 @@ def reported(count: int = 2, text: str = "needs 10 vcuda-memory on one card; car
 
 
 def result(state: CommandState = CommandState.SUCCEEDED, n: int = 9, code: str | None = None) -> CommandResult:
-    return CommandResult(enrolment=3, epoch=EPOCH, n=n, op=RESTART, state=state, code=code)
+    return CommandResult(enrolment=3, epoch=EPOCH, n=n, id=ID, op=RESTART, state=state, code=code)
 
 
 UP: dict[str, Any] = {"enrolment": 3, "epoch": EPOCH, "age_s": 60}
@@ -117,7 +117,7 @@ def one_of_each() -> list[tuple[TopicKind, Message]]:
     """Return a message of each kind, the three of a status and the two of a result."""
     numbers: dict[str, Any] = {"seq": 118, "floor": 117, "observed_rev": 12}
     stale = CommandNotTaken(
-        op=RESTART, state="NOT_TAKEN", code=ResultCode.STALE_EPOCH, for_seq=118, n=4, **numbers, **UP
+        id=ID, op=RESTART, state="NOT_TAKEN", code=ResultCode.STALE_EPOCH, for_seq=118, n=4, **numbers, **UP
     )
     return [
         (TopicKind.DESIRED, Desired(enrolment=3, rev=12, spec=spec().to_json())),
@@ -131,6 +131,7 @@ def one_of_each() -> list[tuple[TopicKind, Message]]:
         (TopicKind.RESULT, result()),
         (TopicKind.RESULT, stale),
         *telemetry(),
+        (TopicKind.RESULT_BY_ID, result().model_copy(update={"id": None})),
     ]
 
 

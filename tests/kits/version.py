@@ -118,8 +118,10 @@ class WorkerBox:
 
     def receive(self, topic: str, payload: bytes) -> None:
         kind = parse(topic).kind
-        if kind is not TopicKind.KEYS and self._hears is not same:
+        if kind is not TopicKind.KEYS and (self._hears is not same or self._says is older):
             body = self._hears(kind, json.loads(payload.partition(b"\n")[2]))
+            if self._says is older:  # it does not know this field
+                body.pop("one_result_topic", None)
             payload = Signer.of(CONTROLLER).seal(parse(topic), json.dumps(body).encode())
         self.hear(topic, payload)
 

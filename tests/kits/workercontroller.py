@@ -9,7 +9,7 @@ from edgegpu_sync.errors import MessageRefusedError, RefusalReason
 from edgegpu_sync.ids import CommandId, OpName, command_id, device_id, op_name
 from edgegpu_sync.keys import next_link, public_text
 from edgegpu_sync.messages.downlink import Command, Desired, Keys, KeySetLink, Receipt
-from edgegpu_sync.messages.readers import Message, read
+from edgegpu_sync.messages.readers import Message, read, result_id
 from edgegpu_sync.messages.spec import Sharing, Spec
 from edgegpu_sync.messages.stamps import Epoch, Stamp
 from edgegpu_sync.messages.telemetry import Event
@@ -18,7 +18,7 @@ from edgegpu_sync.rules.sequence import CommandSequence, check_stamp
 from edgegpu_sync.rules.tracking import TrackedCommand, prepare_send
 from edgegpu_sync.signing import Signer, bare, open_up
 from edgegpu_sync.states import CommandState
-from edgegpu_sync.topics import CommandTopic, PlainKind, PlainTopic, ResultTopic, Topic, TopicKind, parse
+from edgegpu_sync.topics import CommandTopic, PlainKind, PlainTopic, Topic, TopicKind, parse
 from edgegpu_sync.wire import Json, MessageBody, digest, encode
 
 DEVICE = device_id("k3f9x2m7q1w8e5r4")
@@ -50,6 +50,7 @@ class Controller:
         self.stored: list[Event] = []
         self.results: dict[CommandId, CommandResult] = {}
         self.made = 0
+        self.one_result_topic = True
 
     # --- what a person does
 
@@ -99,6 +100,7 @@ class Controller:
             server_time=int(1_800_000_000 + self.world.clock_s + ahead_s),
             ask=ask,
             spread=spread,
+            one_result_topic=self.one_result_topic,
         )
         return self._down(TopicKind.RECEIPT, receipt)
 
@@ -138,7 +140,7 @@ class Controller:
     def _hear(self, topic: Topic, payload: bytes) -> list[tuple[str, bytes]]:
         message = read(topic.kind, open_up(topic, payload, public=public_text(BOX_KEY)))
         if not isinstance(message, Command | Desired | Receipt | Keys):
-            key = topic if topic.kind is TopicKind.RESULT else topic.kind
+            key = result_id(topic, message) or topic.kind
             check_stamp(message.stamp, self.last.get(key), enrolment=self.sequence.enrolment)
             self.last[key] = message.stamp
         self.seen.append(message)
@@ -150,16 +152,16 @@ class Controller:
         match message:
             case Birth():
                 self.sequence = self.sequence.on_birth(message, now_s=now_s, live=True)
-                answers = [self.keys(), *self.desired_message(), *self.sends()]
+                answers = [self.keys(), self.receipt(), *self.desired_message(), *self.sends()]
             case Reported():
                 self.sequence = self.sequence.on_uplink(message, now_s=now_s)
                 self.reported = message
                 answers = self.desired_message() if message.observed_rev < self.sequence.rev else []
-            case CommandResult() if isinstance(topic, ResultTopic):
-                answers = self._on_result(topic.id, message)
-            case CommandNotTaken() if isinstance(topic, ResultTopic):
+            case CommandResult() if (id_ := result_id(topic, message)) is not None:
+                answers = self._on_result(id_, message)
+            case CommandNotTaken() if (id_ := result_id(topic, message)) is not None:
                 self.sequence = self.sequence.on_uplink(message, now_s=now_s)
-                self.tracked[topic.id] = self.tracked[topic.id].on_not_taken(message)
+                self.tracked[id_] = self.tracked[id_].on_not_taken(message)
             case Event():
                 self.events.append(message.text)
                 self.stored.append(message)

@@ -13,11 +13,11 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
+from edgegpu_cloud.broker.config import BrokerPaths, Listeners, render
 from edgegpu_sync.rules.ops import OPS
 from edgegpu_sync.topics import TopicKind
 
 ROOT = Path(__file__).resolve().parents[2]
-BROKER = ROOT / "cloud_sync/broker"
 # Each process of a run reads it; in Python's own loader that takes two seconds.
 DOCUMENT: dict[str, Any] = yaml.load((ROOT / "docs/asyncapi.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader)
 MESSAGES: dict[str, Any] = DOCUMENT["components"]["messages"]
@@ -169,9 +169,12 @@ def test_there_is_a_channel_for_each_kind_and_each_op_has_its_arguments() -> Non
 
 
 def rules(name: str) -> list[tuple[str, str]]:
-    """Return the rights of one listener's clients, but for the broker's own counters."""
-    found = re.findall(r"^pattern (read|write) (\S+)$", (BROKER / name).read_text(), re.MULTILINE)
-    return [(right, topic) for right, topic in found if not topic.startswith("$$SYS")]
+    """Return the rights of one listener's clients, older boxes too, but for the broker's own counters."""
+    here = Path("/etc/mosquitto/edgegpu")
+    places = BrokerPaths(folder=here, data=here, boxes_ca=here, controllers_ca=here, crl=here, cert=here, key=here)
+    text = render(Listeners(), places, older_boxes=True)[name]
+    found = re.findall(r"^pattern (read|write) (\S+)$", text, re.MULTILINE)
+    return [(right, topic) for right, topic in found if not topic.startswith("$SYS")]
 
 
 def matches(topic: str, address: str) -> bool:

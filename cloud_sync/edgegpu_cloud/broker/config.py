@@ -7,6 +7,14 @@ from string import Template
 
 from edgegpu_cloud.errors import CloudError
 
+_OLDER_BOXES = """\
+# Older agents send each command's results under a topic of its own: a box may have the broker keep any number of
+# messages there. `edgegpu-cloud broker` leaves this line out when no such box is left.
+pattern write edgegpu/v1/%u/up/cmd/+
+"""
+
+_GUARD = "mosquitto_guard.c"
+
 TEMPLATES = ("mosquitto.conf", "boxes.acl", "controllers.acl")
 
 
@@ -60,6 +68,8 @@ def render(
     *,
     limits: BrokerLimits | None = None,
     user: str = "mosquitto",
+    older_boxes: bool = False,
+    guard: str = "",
 ) -> dict[str, str]:
     """Return the texts of the files by name, to be put into `paths.folder`.
 
@@ -68,6 +78,8 @@ def render(
         paths: of the broker's files.
         limits: what the broker may keep.
         user: the user that mosquitto becomes when it is started as root.
+        older_boxes: whether boxes may send results under topics that end with a command's id.
+        guard: the path of the plugin that the boxes' listener loads; empty: none.
 
     Raises:
         CloudError: a path or a word that would break a line of the configuration.
@@ -77,6 +89,8 @@ def render(
         **asdict(paths),
         **asdict(limits),
         "user": user,
+        "older_boxes": "",
+        "guard": guard,
         "boxes_port": listeners.boxes,
         "controllers_port": listeners.controllers,
         "bind": listeners.bind and f" {listeners.bind}",
@@ -86,5 +100,12 @@ def render(
         if not str(word).isprintable():
             text = f"cannot write the broker's configuration: {name} is {str(word)!r}"
             raise CloudError(text, remedy="name it without line breaks")
+    words["guard"] = f"plugin {guard}\n" if guard else ""
+    words["older_boxes"] = _OLDER_BOXES if older_boxes else ""
     templates = files("edgegpu_cloud") / "brokerfiles"
     return {name: Template((templates / name).read_text()).substitute(words) for name in TEMPLATES}
+
+
+def guard_source() -> str:
+    """Return the source of the plugin for the boxes' listener, in C; it is compiled on the broker's machine."""
+    return (files("edgegpu_cloud") / "brokerfiles" / _GUARD).read_text()

@@ -15,13 +15,14 @@ from edgegpu_cloud.ownership import Json, account, owner
 _DATA, _KEY = "data", "broker.key"
 
 
-def write_broker(layout: CloudLayout, config: CloudConfig, *, into: Path) -> None:
+def write_broker(layout: CloudLayout, config: CloudConfig, *, into: Path, older_boxes: bool = False) -> None:
     """Write the broker's configuration for the files of a controller; the broker runs as the owner of that folder.
 
     Args:
         layout: where the files will be when the broker reads them.
         config: ports.
         into: the folder that is written to; `layout.broker` in the end.
+        older_boxes: whether boxes may send results under topics that end with a command's id.
 
     Raises:
         CloudError: it cannot be written.
@@ -35,10 +36,13 @@ def write_broker(layout: CloudLayout, config: CloudConfig, *, into: Path) -> Non
         cert=layout.cert("broker"),
         key=layout.key("broker"),
     )
-    _write(_rendered(paths, config, user=account(owner(layout.folder))), into=into)
+    user = account(owner(layout.folder))
+    _write(_rendered(paths, config, user=user, older_boxes=older_boxes), into=into)
 
 
-def broker_elsewhere(layout: CloudLayout, config: CloudConfig, *, place: Path, user: str) -> Json:
+def broker_elsewhere(
+    layout: CloudLayout, config: CloudConfig, *, place: Path, user: str, older_boxes: bool = False
+) -> Json:
     """Return all files for a broker that cannot read this controller's folder; `write_broker_elsewhere` writes them.
 
     Args:
@@ -46,6 +50,7 @@ def broker_elsewhere(layout: CloudLayout, config: CloudConfig, *, place: Path, u
         config: ports.
         place: where the files will be when the broker reads them.
         user: the user that the broker becomes; empty: the owner of this controller's folder.
+        older_boxes: whether boxes may send results under topics that end with a command's id.
 
     Raises:
         CloudError: a file cannot be read.
@@ -59,7 +64,7 @@ def broker_elsewhere(layout: CloudLayout, config: CloudConfig, *, place: Path, u
         cert=place / "broker.crt",
         key=place / _KEY,
     )
-    files = _rendered(paths, config, user=user or account(owner(layout.folder)))
+    files = _rendered(paths, config, user=user or account(owner(layout.folder)), older_boxes=older_boxes)
     files[paths.boxes_ca.name] = read_file(layout.ca_cert("boxes"))
     files[paths.controllers_ca.name] = read_file(layout.ca_cert("controllers"))
     files[paths.crl.name] = read_file(layout.crl)
@@ -88,9 +93,9 @@ def _check_ours(folder: Path, names: set[str]) -> None:
         raise CloudError(text, remedy="name a folder that is empty, or that this command has written")
 
 
-def _rendered(paths: BrokerPaths, config: CloudConfig, *, user: str) -> dict[str, str]:
+def _rendered(paths: BrokerPaths, config: CloudConfig, *, user: str, older_boxes: bool) -> dict[str, str]:
     listeners = Listeners(boxes=config.broker.port, controllers=config.broker.controller_port)
-    return render(listeners, paths, user=user)
+    return render(listeners, paths, user=user, older_boxes=older_boxes, guard=config.broker.guard)
 
 
 def _write(files: Mapping[str, str], *, into: Path) -> None:

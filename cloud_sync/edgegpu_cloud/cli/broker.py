@@ -1,15 +1,18 @@
 """`edgegpu-cloud broker`: writes the broker's files anew, here or for a broker elsewhere."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from edgegpu_cloud.broker.config import guard_source
 from edgegpu_cloud.broker.folder import broker_elsewhere, write_broker, write_broker_elsewhere
 from edgegpu_cloud.cli.common import DEFAULT, FolderOption, JsonOption, answer, opened, reporting
 from edgegpu_cloud.ownership import outside
 
+_NAMED = 5
 _USER = re.compile(r"[a-z0-9_][a-z0-9_.-]{0,31}\$?")
 
 HELP = """\
@@ -18,13 +21,17 @@ Write the broker's configuration anew, after controller.yaml was changed. `init`
 With --out all that a broker needs which cannot read this folder: configuration, certificates, its key, the list of the
 revoked. That list has to be brought there after each `revoke`. A folder with anything else in it is left alone.
 
+While a box has an agent of a version before results had one topic, the access list lets boxes write topics without
+number. The command names such boxes; after their upgrade it writes the narrow list.
+
 \b
 Examples:
   edgegpu-cloud broker
+  edgegpu-cloud broker --guard | cc -shared -fPIC -O2 -x c -o /usr/local/lib/mosquitto_guard.so -
   edgegpu-cloud broker --out /tmp/edgegpu-broker --place /etc/mosquitto/edgegpu --user mosquitto
 
 \b
---json prints {"folder": PATH, "start": TEXT}
+--json prints {"folder": PATH, "start": TEXT, "older_boxes": [NAME, ...]}
 """
 
 OutOption = Annotated[Path | None, typer.Option("--out", metavar="FOLDER", help="Write everything there.")]
@@ -39,6 +46,9 @@ UserOption = Annotated[
         help="The user that the broker runs as  [default: the owner of the controller's folder]",
     ),
 ]
+GuardOption = Annotated[
+    bool, typer.Option("--guard", help="Print the source of mosquitto's plugin against rooted boxes, write nothing.")
+]
 
 
 def broker(
@@ -47,9 +57,13 @@ def broker(
     out: OutOption = None,
     place: PlaceOption = None,
     user: UserOption = "",
+    guard: GuardOption = False,
     json: JsonOption = False,
 ) -> None:
     """Write the broker's configuration anew."""
+    if guard:
+        typer.echo(guard_source(), nl=False)
+        return
     if place is not None and out is None:
         raise typer.BadParameter("--place needs --out")
     if place is not None and not place.is_absolute():
@@ -62,11 +76,29 @@ def broker(
         outside(folder, write=lambda files: write_broker_elsewhere(target, files)) as caller,
         opened(folder) as cloud,
     ):
+        with cloud.store.read() as tx:
+            older = tx.conditions.without_one_result_topic()
         if out is None:
-            write_broker(cloud.layout, cloud.config, into=target)
+            write_broker(cloud.layout, cloud.config, into=target, older_boxes=bool(older))
         else:
-            caller.do("write", broker_elsewhere(cloud.layout, cloud.config, place=place or target, user=user))
+            files = broker_elsewhere(
+                cloud.layout, cloud.config, place=place or target, user=user, older_boxes=bool(older)
+            )
+            caller.do("write", files)
         configuration = (place or target) / "mosquitto.conf"
         start = f"mosquitto -c {configuration}"
-        text = f"wrote {target}; start the broker with: {start}"
-        answer({"folder": str(target), "start": start}, text, as_json=json)
+        text = f"wrote {target}; start the broker with: {start}{_older_text(older)}"
+        answer({"folder": str(target), "start": start, "older_boxes": older}, text, as_json=json)
+
+
+def _older_text(names: Sequence[str]) -> str:
+    """Return what is to be said of boxes for which the access list stays wide; empty where there is none."""
+    if not names:
+        return ""
+    some = ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
+    boxes = "1 box has" if len(names) == 1 else f"{len(names)} boxes have"
+    return (
+        f"\n{boxes} an older agent ({some}): the access list allows topics that can fill the broker\n"
+        "upgrade the agents (`edgegpu-cloud rollouts start upgrade --help`), "
+        "then run this command again and reload the broker"
+    )

@@ -25,7 +25,7 @@ from edgegpu_sync.errors import MessageRefusedError, RefusalReason
 from edgegpu_sync.ids import CommandId
 from edgegpu_sync.messages.downlink import Command, Desired, Keys, Receipt, RefreshRequest
 from edgegpu_sync.messages.evidence import ContainerEvidence
-from edgegpu_sync.messages.readers import Message
+from edgegpu_sync.messages.readers import Message, result_id
 from edgegpu_sync.messages.stamps import Epoch, Stamp
 from edgegpu_sync.messages.telemetry import (
     TRANSACTION,
@@ -39,7 +39,7 @@ from edgegpu_sync.messages.telemetry import (
 )
 from edgegpu_sync.messages.uplink import Birth, CommandNotTaken, CommandResult, Goodbye, LastWill, Reported, UplinkBody
 from edgegpu_sync.rules.sequence import CommandSequence, check_stamp
-from edgegpu_sync.topics import ResultTopic, Topic, TopicKind
+from edgegpu_sync.topics import Topic, TopicKind
 
 SEEN_EVERY_S = 30
 """How exactly the store knows when a box was heard last."""
@@ -238,11 +238,12 @@ class BoxSession:
     # results
 
     def _answer(self, topic: Topic, message: CommandResult | CommandNotTaken) -> None:
-        if not isinstance(topic, ResultTopic):
-            raise MessageRefusedError(RefusalReason.UNKNOWN_TOPIC, "a result stands under its command's id")
-        command = self.commands.get(topic.id)
+        id_ = result_id(topic, message)
+        if id_ is None:
+            raise MessageRefusedError(RefusalReason.MALFORMED, "a result that names no command")
+        command = self.commands.get(id_)
         if command is None:
-            self._unknown(topic.id, message)
+            self._unknown(id_, message)
         else:
             self._known(command, message)
 

@@ -95,7 +95,7 @@ class Controller:
         self.outgoing: deque[tuple[OutgoingMessage, Signer]] = deque()
         """The queued messages and their signers: the message that announces a key goes before those signed with it."""
         self._births, self._failures = BirthTimes(), FailureTable()
-        self.ingest, self._drops = Ingest(store), broker_drops.DropCounter()
+        self.ingest, self._notices = Ingest(store), broker_drops.BrokerNotices()
         self._seen_changes = self._seen_touched = 0
         self._arrived = list[MessageArrived]()  # not stored yet, and so not acknowledged
         self._unasked, self._unkeyed = set[DeviceId](), list[DeviceId]()
@@ -141,8 +141,8 @@ class Controller:
         arrived: list[MessageArrived] = []
         for event in events:
             match event:
-                case MessageArrived(topic=broker_drops.TOPIC):
-                    self._dropped(event)
+                case MessageArrived(topic=topic) if topic.startswith(broker_drops.OF_BROKER):
+                    self._of_broker(event)
                 case MessageArrived():
                     arrived.append(event)
                 case LinkUp():
@@ -284,19 +284,15 @@ class Controller:
             self._sender.ack(one)
         self._arrived.clear()
 
-    def _dropped(self, event: MessageArrived) -> None:
+    def _of_broker(self, event: MessageArrived) -> None:
         self._sender.ack(event)
-        before = self._drops.last
-        if (count := self._drops.rose(event.payload)) and self.leases.leads:
-            text = phrase(
-                "the broker has dropped %(count)s messages: something is away longer, or slower, than it has room for",
-                count=count,
-            )
-            seen, self._drops.last = self._drops.last, before
-            with tried_next_turn("raise the alarm of dropped messages"), self._surrender_lost():
+        alarm = self._notices.alarm(event)
+        if alarm is not None and self.leases.leads:
+            seen = self._notices.take_back()
+            with tried_next_turn("raise an alarm of the broker"), self._surrender_lost():
                 with self.leases.write([LEADER]) as tx:
-                    tx.notes.alarm("broker.DROPPED", device="", text=text, now_s=self._clock())
-                self._drops.last = seen  # else the next count raises it
+                    tx.notes.alarm(alarm.kind, device=alarm.device, text=alarm.text, now_s=self._clock())
+                self._notices.drops.last = seen  # else the next count raises it
 
     def _connected(self) -> None:
         _LOG.info("connected: asking every box how it stands")
@@ -476,6 +472,8 @@ class Controller:
             self._counts_at_s = self._steady()
             if told := self.ingest.new_refusals_text():
                 _LOG.warning("refused in the last minute: %s", told)
+            if floods := self.ingest.floods():
+                self._each("raise the alarm of a flood", [*floods], lambda unit, some: unit.flood_alarms(floods, some))
 
     def _tidy(self) -> None:
         held = self.leases.held

@@ -11,18 +11,21 @@ from edgegpu_cloud.phrases import Verbatim
 from edgegpu_cloud.store.records import BoxRecord, partition_of
 from edgegpu_cloud.store.store import ControllerStore
 from edgegpu_sync.errors import MessageRefusedError, RefusalReason
-from edgegpu_sync.ids import CommandId, DeviceId
+from edgegpu_sync.ids import DeviceId
 from edgegpu_sync.link.events import MessageArrived, PublishAcknowledged
-from edgegpu_sync.messages.readers import Message, read
+from edgegpu_sync.messages.readers import Message, read, result_id
 from edgegpu_sync.messages.stamps import Epoch
 from edgegpu_sync.messages.uplink import Birth
 from edgegpu_sync.signing import open_up
-from edgegpu_sync.topics import ResultTopic, Topic, TopicKind, parse
+from edgegpu_sync.topics import Topic, TopicKind, parse
 
 _LOG = logging.getLogger(__name__)
 
 UNKNOWN_BOX, UNKNOWN_BIRTH, ERROR, UNDELIVERED = "UnknownBox", "UnknownBirth", "Error", "Undelivered"
 """Names that are counted beside the refusals of the protocol."""
+
+FLOOD_MESSAGES = 6_000
+"""More of one box within a minute are a flood: what the guard of a broker lets through stays far below."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,7 @@ class Ingest:
         self._told: Counter[tuple[str, str]] = Counter()
         self.counts: Counter[tuple[str, str]] = Counter()
         """By device (empty: no known one) and name of the refusal."""
+        self._arrived: Counter[DeviceId] = Counter()
 
     def open(
         self, arrived: Sequence[MessageArrived], *, mine: Callable[[DeviceId], bool] = lambda _: True
@@ -77,6 +81,7 @@ class Ingest:
         if public is None:
             self.counts["", UNKNOWN_BOX] += 1
             return None
+        self._arrived[topic.device] += 1
         try:
             body = open_up(topic, arrived.payload, public=public)
             return VerifiedMessage(topic, read(topic.kind, body), not arrived.retained, public)
@@ -96,6 +101,11 @@ class Ingest:
         if one.refused:
             self.refused(DeviceId(""), UNDELIVERED)
             _LOG.debug("not delivered: %s", one.refused)
+
+    def floods(self) -> dict[DeviceId, int]:
+        """Return the boxes that have sent more than `FLOOD_MESSAGES` since the last call, and how many; refused too."""
+        arrived, self._arrived = self._arrived, Counter()
+        return {device: number for device, number in arrived.items() if number > FLOOD_MESSAGES}
 
     def new_refusals_text(self) -> str:
         """Return the refusals since the last call, the most frequent first, for people."""
@@ -140,7 +150,8 @@ def _sessions(
 ) -> dict[DeviceId, BoxSession]:
     kinds = {one.topic.kind for one in opened} | {TopicKind.EVENT}
     latest = unit.tx.boxes.latest(list(boxes), kinds)
-    ids: set[CommandId] = {one.topic.id for one in opened if isinstance(one.topic, ResultTopic)}
+    results = (result_id(one.topic, one.message) for one in opened)
+    ids = {id_ for id_ in results if id_ is not None}
     commands = unit.tx.commands.get(ids) if ids else {}
     sessions = {device: BoxSession(box=box, now_s=unit.now_s, latest={}, commands={}) for device, box in boxes.items()}
     for (device, kind), one in latest.items():

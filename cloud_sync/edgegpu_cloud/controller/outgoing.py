@@ -79,6 +79,7 @@ def receipt_messages(
             server_time=server_time,
             ask=wanted,
             spread=spread,
+            one_result_topic=True,
         )
         for part in parts
     )

@@ -19,6 +19,7 @@ from edgegpu_cloud.fleet.operations.outcomes import settle_commands, settle_item
 from edgegpu_cloud.fleet.summaries import KINDS_OF_SUMMARY, is_listed_differently, refresh
 from edgegpu_cloud.fleet.views import SET_ASIDE_MEANWHILE, reported_items
 from edgegpu_cloud.phrases import phrase
+from edgegpu_cloud.store.notes import FLOOD
 from edgegpu_cloud.store.records import BoxRecord, BoxState, Latest, StoredCommand
 from edgegpu_cloud.store.store import Transaction
 from edgegpu_sync.ids import CommandId, DeviceId
@@ -346,6 +347,17 @@ class UnitOfWork:
     def send_keys(self, devices: Sequence[DeviceId]) -> bool:
         """Send boxes a new key set; nothing more is due then."""
         self.keys(self.load(devices))
+        return False
+
+    def flood_alarms(self, floods: Mapping[DeviceId, int], devices: Sequence[DeviceId]) -> bool:
+        """Raise an alarm at boxes that have sent too many messages within a minute; nothing more is due then."""
+        for device in devices:
+            text = phrase(
+                "the box sent %(count)s messages within a minute, more than a box needs: look at it; "
+                "`edgegpu-cloud revoke` takes it off the broker",
+                count=floods[device],
+            )
+            self.tx.notes.alarm(FLOOD, device=device, text=text, now_s=self.now_s)
         return False
 
     def ask_behind(self, devices: Sequence[DeviceId]) -> bool:

@@ -25,7 +25,7 @@ KEPT_EVENTS = 10_000
 MOST_ALARMS = 50
 """Alarms of one box that may be unseen at one time."""
 
-MANY_ALARMS, SET_ASIDE = "MANY_ALARMS", "SET_ASIDE"
+MANY_ALARMS, SET_ASIDE, FLOOD = "MANY_ALARMS", "SET_ASIDE", "broker.FLOOD"
 CHANGES = "changes"
 _MESSAGES = "messages/"
 _PROGRESS = "progress"
@@ -224,7 +224,7 @@ class NoteTable:
             return
         c = _ALARMS.c
         unseen = select(func.count()).where(c.device == device, c.seen_by == "")
-        if device and kind != SET_ASIDE and self._connection.execute(unseen).scalar_one() >= MOST_ALARMS:
+        if device and kind not in {SET_ASIDE, FLOOD} and self._connection.execute(unseen).scalar_one() >= MOST_ALARMS:
             kind = MANY_ALARMS
             text = phrase(
                 "more than %(most)s kinds of alarms wait to be seen, the last: %(last)s", most=MOST_ALARMS, last=text

@@ -61,6 +61,7 @@ class Receipt(MessageBody):
     `results`: ids whose terminal state is stored. `epoch`, `n`: events with a stamp up to this one are stored.
     `rev`: what the current desired document has; a box that is behind waits for it. `server_time`: seconds since
     1970, which only rises: the floor of the box's clock. `spread`: one of many such, answer after 0 to 5 s.
+    `one_result_topic`: this controller takes results under `up/result`; an older one does not say so.
     """
 
     enrolment: Count
@@ -72,6 +73,7 @@ class Receipt(MessageBody):
     ask: Annotated[tuple[str, ...], Field(max_length=16)] = ()
     """Names of `RefreshRequest`; a box ignores those that it does not know."""
     spread: bool = False
+    one_result_topic: bool = False
 
 
 class KeySetLink(WireModel):

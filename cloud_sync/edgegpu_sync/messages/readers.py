@@ -5,6 +5,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from edgegpu_sync.errors import MessageRefusedError, RefusalReason
+from edgegpu_sync.ids import CommandId
 from edgegpu_sync.messages.downlink import Command, Desired, Keys, Receipt
 from edgegpu_sync.messages.telemetry import Alloc, BoxHealth, Event, Inventory, Metrics
 from edgegpu_sync.messages.uplink import (
@@ -17,7 +18,7 @@ from edgegpu_sync.messages.uplink import (
     Reported,
     Status,
 )
-from edgegpu_sync.topics import TopicKind
+from edgegpu_sync.topics import ResultTopic, Topic, TopicKind
 from edgegpu_sync.wire import BODY_MAX_BYTES, RESULT_MAX_BYTES, decode
 
 Message = (
@@ -46,6 +47,7 @@ READERS: dict[TopicKind, TypeAdapter[Any]] = {
     TopicKind.STATUS: TypeAdapter(Status),
     TopicKind.REPORTED: TypeAdapter(Reported),
     TopicKind.RESULT: TypeAdapter(Answer),
+    TopicKind.RESULT_BY_ID: TypeAdapter(Answer),
     TopicKind.INVENTORY: TypeAdapter(Inventory),
     TopicKind.ALLOC: TypeAdapter(Alloc),
     TopicKind.HEALTH: TypeAdapter(BoxHealth),
@@ -61,8 +63,15 @@ def read(kind: TopicKind, body: bytes) -> Message:
     Raises:
         MessageRefusedError: Oversize, UnknownVersion or Malformed.
     """
-    limit = RESULT_MAX_BYTES if kind is TopicKind.RESULT else BODY_MAX_BYTES
+    limit = RESULT_MAX_BYTES if kind in {TopicKind.RESULT, TopicKind.RESULT_BY_ID} else BODY_MAX_BYTES
     if len(body) > limit:
         raise MessageRefusedError(RefusalReason.OVERSIZE, f"{kind} with {len(body)} bytes, the limit is {limit}")
     message: Message = decode(READERS[kind], body)
     return message
+
+
+def result_id(topic: Topic, message: Message) -> CommandId | None:
+    """Return the command whose result a message is; None: it is no result, or it names no command."""
+    if not isinstance(message, CommandResult | CommandNotTaken):
+        return None
+    return topic.id if isinstance(topic, ResultTopic) else message.id

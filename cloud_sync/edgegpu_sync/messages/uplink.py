@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from edgegpu_sync.errors import TooLargeError
-from edgegpu_sync.ids import OpNameField
+from edgegpu_sync.ids import CommandIdField, OpNameField
 from edgegpu_sync.messages.stamps import Epoch, Stamp
 from edgegpu_sync.states import CommandState
 from edgegpu_sync.wire import (
@@ -58,6 +58,7 @@ class Birth(UplinkBody):
 
     `seq`, `floor`, `observed_rev` and `key_set` are the numbers that only rise, as the box has them: a controller that
     is behind takes them over. `instance` is a hash of machine id and DMI UUID: a cloned disk has another.
+    `one_result_topic`: the agent can send all results under `up/result`; one that does not say so is older.
     """
 
     state: Literal["birth"]
@@ -69,6 +70,7 @@ class Birth(UplinkBody):
     floor: Count
     observed_rev: Count
     key_set: Count
+    one_result_topic: bool = False
 
 
 class LastWill(UplinkBody):
@@ -177,8 +179,12 @@ def _without(reported: Reported, fields: tuple[str, ...]) -> Reported:
 
 
 class CommandResult(UplinkBody):
-    """Where a command stands; its id is in the topic. After a terminal state nothing follows."""
+    """Where a command stands. After a terminal state nothing follows.
 
+    `id` is the command's. An older agent leaves it out: there it is in the topic.
+    """
+
+    id: CommandIdField | None = None
     op: OpNameField
     state: CommandState
     code: Code | None = None
@@ -192,9 +198,10 @@ class CommandNotTaken(UplinkBody):
 
     STALE_EPOCH: it was signed for an earlier birth. BEHIND: its seq belongs to another command, so the controller's
     numbers are from a backup. OLD_ENROLMENT: signed before the box was imaged anew. OUTBOX_FULL: there is no room even
-    for a refusal that lasts. `for_seq` is that of the command, `seq` the highest that was taken.
+    for a refusal that lasts. `id` and `for_seq` are those of the command, `seq` the highest that was taken.
     """
 
+    id: CommandIdField | None = None
     op: OpNameField
     state: Literal["NOT_TAKEN"]
     code: Code

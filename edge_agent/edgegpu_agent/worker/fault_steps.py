@@ -13,10 +13,11 @@ from edgegpu_agent.worker.steps import AtStep
 from edgegpu_sync import topics
 from edgegpu_sync.ids import CommandId, OpName
 from edgegpu_sync.link.events import MessageArrived
+from edgegpu_sync.messages.readers import read, result_id
 from edgegpu_sync.messages.spec import AskedItem
 from edgegpu_sync.rules.ops import Args, Evidence
 from edgegpu_sync.rules.settle import Settlement
-from edgegpu_sync.topics import ResultTopic
+from edgegpu_sync.topics import TopicKind
 
 
 def at_commit(at_step: AtStep, when: str, change: ContentDiff) -> None:
@@ -85,9 +86,9 @@ class SteppedUplink:
     def publish(self, topic: str, payload: bytes, *, retain: bool = False, connection: int | None = None) -> int | None:
         """See `LinkPort`."""
         publish = partial(self.link.publish, topic, payload, retain=retain, connection=connection)
-        to = topics.parse(topic)
         held = self.journal.held
-        record = held.records.get(to.id) if held is not None and isinstance(to, ResultTopic) else None
+        id_ = _result_id(topic, payload)
+        record = held.records.get(id_) if held is not None and id_ is not None else None
         if record is None or not record.state.terminal:
             return publish()
         with _step(self.at_step, steps.SEND, f"{record.op} {record.id}"):
@@ -96,6 +97,13 @@ class SteppedUplink:
     def ack(self, arrived: MessageArrived) -> None:
         """See `LinkPort`."""
         self.link.ack(arrived)
+
+
+def _result_id(topic: str, payload: bytes) -> CommandId | None:
+    to = topics.parse(topic)
+    if to.kind not in {TopicKind.RESULT, TopicKind.RESULT_BY_ID}:
+        return None
+    return result_id(to, read(to.kind, payload.partition(b"\n")[2]))
 
 
 def acts(found: Acts, at_step: AtStep) -> Acts:

@@ -136,6 +136,9 @@ class Inbox:
                 else RefusalReason.NEWER_ENROLMENT
             )
             raise MessageRefusedError(why, f"{receipt.enrolment}, this box has {held.replay_guard.enrolment}")
+        if receipt.one_result_topic != self._messages.one_result_topic:
+            self._messages.one_result_topic = receipt.one_result_topic
+            self._sender.results_again()  # what was sent under the other topic may have reached nobody
         believed = self._believed(receipt.server_time)
         outbox = held.outbox.receipted(receipt)
         if outbox != held.outbox:

@@ -21,7 +21,7 @@ from edgegpu_sync.messages.uplink import (
 )
 from edgegpu_sync.rules.commands import CommandRecord
 from edgegpu_sync.states import ResultCode
-from edgegpu_sync.topics import PlainKind, PlainTopic, ResultTopic, Topic
+from edgegpu_sync.topics import PlainKind, PlainTopic, ResultTopic, Topic, TopicKind
 from edgegpu_sync.wire import RESULT_MAX_BYTES, Json, clipped, encode
 
 DATA_MAX_BYTES = RESULT_MAX_BYTES - 3_072
@@ -54,6 +54,8 @@ class UplinkMessages:
         """
         self._core, self._clean = core, clean
         self.capabilities = capabilities
+        self.one_result_topic = False
+        """Whether the controller takes results under `up/result`, by its last receipt."""
 
     def topic(self, kind: PlainKind) -> PlainTopic:
         """Return this box's topic of a kind that has only one."""
@@ -82,6 +84,7 @@ class UplinkMessages:
             floor=held.replay_guard.floor,
             observed_rev=held.desired_state.seen.rev,
             key_set=held.ring.version,
+            one_result_topic=True,
         )
         return encode(birth)
 
@@ -109,11 +112,15 @@ class UplinkMessages:
         )
         return encode_reported(reported)
 
-    def result(self, record: CommandRecord) -> tuple[ResultTopic, bytes]:
+    def _result_topic(self, id_: CommandId) -> Topic:
+        return self.topic(TopicKind.RESULT) if self.one_result_topic else ResultTopic(self._core.me.device, id_)
+
+    def result(self, record: CommandRecord) -> tuple[Topic, bytes]:
         """Return the topic and body of a command's state; a terminal one with the data in the outbox."""
         data = self._core.journal.body(record.id) if record.state.terminal else None
         result = CommandResult(
             **self.head(),
+            id=record.id,
             op=record.op,
             state=record.state,
             code=record.code or None,
@@ -121,13 +128,14 @@ class UplinkMessages:
             data=json.loads(data) if data else None,
             attempts=max(1, record.attempts),
         )
-        return ResultTopic(self._core.me.device, record.id), encode_result(result)
+        return self._result_topic(record.id), encode_result(result)
 
-    def rejected(self, id_: CommandId, op: OpName, code: ResultCode, *, for_seq: int) -> tuple[ResultTopic, bytes]:
+    def rejected(self, id_: CommandId, op: OpName, code: ResultCode, *, for_seq: int) -> tuple[Topic, bytes]:
         """Return the topic and body that say that a command was not taken."""
         held = self._core.held
         answer = CommandNotTaken(
             **self.head(),
+            id=id_,
             op=op,
             state="NOT_TAKEN",
             code=code,
@@ -136,7 +144,7 @@ class UplinkMessages:
             floor=held.replay_guard.floor,
             observed_rev=held.desired_state.seen.rev,
         )
-        return ResultTopic(self._core.me.device, id_), encode(answer)
+        return self._result_topic(id_), encode(answer)
 
     def event(self, stamp: Stamp, fields: dict[str, Any]) -> bytes:
         """Return the body of an event."""

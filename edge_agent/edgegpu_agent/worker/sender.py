@@ -90,7 +90,7 @@ class UplinkSender:
         self._fresh_epoch = False
         self.connection, self.why_down, self._birth_due = event.connection, "", True
         self._birth_stamp = self._core.birth_stamp
-        self._results = {id_: SendSchedule() for id_ in self._core.held.records}
+        self.results_again()
         self._event, self._report_at_s, self._blocked_until_s = SendSchedule(), 0.0, 0.0
         self._metrics.clear()
 
@@ -120,6 +120,10 @@ class UplinkSender:
     def changed(self, id_: CommandId) -> None:
         """Schedule a command's state to be sent at once."""
         self._results[id_] = SendSchedule()
+
+    def results_again(self) -> None:
+        """Schedule the states of all commands to be sent at once."""
+        self._results = {id_: SendSchedule() for id_ in self._core.held.records}
 
     def report(self, within_s: float = 0.0) -> None:
         """Schedule the reported state, at once or at a random time within some seconds."""

@@ -7,16 +7,25 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from kits.cloudcli import ok, run
+from kits.stores import open_store
+from kits.sync import birth
 from typer.core import TyperGroup
 from typer.main import get_command
 
+from edgegpu_cloud.broker.config import guard_source
 from edgegpu_cloud.cli import tree
 from edgegpu_cloud.cli.requests.commands import ARGS_HELP
+from edgegpu_cloud.fleet.audit.entries import Author
+from edgegpu_cloud.fleet.changes import add_box
+from edgegpu_cloud.store.records import EnrolledBox, Latest
 from edgegpu_sim.ports import free_port
+from edgegpu_sync.ids import device_id
+from edgegpu_sync.topics import TopicKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -113,6 +122,39 @@ def test_the_brokers_files_for_a_broker_elsewhere(tmp_path: Path) -> None:
     done = run("broker", "--out", str(other), folder=folder)
     assert (done.code, "it has other files, mosquitto.conf" in done.err) == (1, True), done.err
     assert [path.name for path in other.iterdir()] == ["mosquitto.conf"]
+
+
+def test_the_guard_is_printed_and_mosquitto_loads_it_where_it_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / "cloud"
+    ok("init", "--name", "127.0.0.1", folder=folder)
+    assert ok("broker", "--guard", folder=folder).out == guard_source()
+    config = folder / "controller.yaml"
+    config.write_text(config.read_text().replace("guard: ''", "guard: /usr/local/lib/guard.so"))
+    ok("broker", folder=folder)
+    assert "\nplugin /usr/local/lib/guard.so\n" in (folder / "broker/mosquitto.conf").read_text()
+
+
+def test_the_access_list_stays_wide_while_an_older_box_is_left_and_the_command_names_it(tmp_path: Path) -> None:
+    folder, wide = tmp_path / "cloud", "pattern write edgegpu/v1/%u/up/cmd/+"
+    ok("init", "--name", "127.0.0.1", folder=folder)
+    acl = folder / "broker/boxes.acl"
+    assert wide not in acl.read_text()
+    device = device_id("k3f9x2m7q1w8e5r4")
+    box = EnrolledBox(device=device, enrolment=3, public="x", instance="ab" * 32, name="old-box")
+    last = Latest(device=device, kind=TopicKind.STATUS, stamp=birth().stamp, at_s=1.0, body={"state": "birth"})
+    store = open_store(folder / "controller.db")
+    with store.write() as tx:
+        add_box(tx, box, Author("anna", 1.0))
+        tx.boxes.add_latest([last])
+    done = ok("broker", folder=folder)
+    assert "1 box has an older agent (old-box)" in done.out
+    assert ok("broker", "--json", folder=folder).json["older_boxes"] == ["old-box"]
+    assert wide in acl.read_text()
+    with store.write() as tx:
+        tx.boxes.put_latest([replace(last, body={"state": "will", "one_result_topic": True})])
+    store.close()
+    assert "older" not in ok("broker", folder=folder).out
+    assert wide not in acl.read_text()
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,8 @@ from kits.controller import Bed, NewBed
 from kits.modelbox import ModelBox
 from kits.storeschema import rows
 
+from edgegpu_cloud.controller.ingest import FLOOD_MESSAGES
+from edgegpu_cloud.store.notes import FLOOD
 from edgegpu_sync.errors import RefusalReason
 from edgegpu_sync.ids import device_id
 from edgegpu_sync.link.events import MessageArrived
@@ -135,6 +137,20 @@ def test_a_revoked_box_is_ignored_and_nothing_is_signed_for_it(tapped: Wiretap) 
     assert [line for line in dump(bed) if bed.devices[1] in line] == only_two
     assert (bed.state(waiting), bed.fleet.one_command(waiting).code) == (CommandState.UNKNOWN, "REVOKED")
     assert bed.controller.ingest.counts["", "UnknownBox"] > 0
+
+
+def test_a_box_that_sends_more_than_a_box_needs_is_named_whatever_it_sends(tapped: Wiretap) -> None:
+    bed, (loud, quiet) = tapped.bed, tapped.bed.devices[:2]
+    bed.settle(61, step_s=1)
+    for number, device in ((FLOOD_MESSAGES + 1, loud), (FLOOD_MESSAGES // 100, quiet)):
+        bed.network.up += [(f"edgegpu/v1/{device}/up/health", b"x", False)] * number
+    bed.settle(61, step_s=1)
+    alarms = {(one.kind, one.device): one.text for one in bed.fleet.alarms()}
+    assert [device for kind, device in alarms if kind == FLOOD] == [loud]
+    assert alarms[FLOOD, loud].startswith("the box sent 6")
+    id_ = bed.fleet.command("box-2", "k3s.restart", {}, wait_s=600)
+    bed.until(lambda: bed.fleet.one_command(id_).ended)
+    assert bed.state(id_) is CommandState.SUCCEEDED
 
 
 def test_a_copy_of_a_box_is_kept_out_and_the_box_goes_on(tapped: Wiretap) -> None:

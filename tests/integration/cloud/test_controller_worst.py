@@ -121,8 +121,10 @@ def uplinks(device: DeviceId, id_: CommandId) -> list[tuple[Topic, dict[str, Any
     for kind, message in one_of_each():
         if kind in {TopicKind.DESIRED, TopicKind.COMMAND, TopicKind.RECEIPT, TopicKind.KEYS}:
             continue
-        topic: Topic = ResultTopic(device, id_) if kind is TopicKind.RESULT else PlainTopic(device, kind)
+        topic: Topic = ResultTopic(device, id_) if kind is TopicKind.RESULT_BY_ID else PlainTopic(device, kind)
         body = json.loads(message.model_dump_json(exclude_none=True))
+        if kind is TopicKind.RESULT:
+            body["id"] = id_
         made.append((topic, body | {name: 0 for name in ("seq", "observed_rev", "key_set") if name in body}))
     return made
 

@@ -46,6 +46,8 @@ def test_one_version_apart_everything_that_both_know_is_done(tmp_path: Path, say
         here.bed.until(lambda: here.box.box.worker.status().events_waiting == 0)
         assert (here.refused, here.box.refused) == ({}, {})
         assert not here.fleet.box("box").restored
+        with here.bed.store.read() as tx:
+            assert tx.conditions.without_one_result_topic() == (["box"] if says is older else [])
 
 
 def test_what_a_newer_controller_wants_is_done_item_by_item_as_far_as_it_is_known(tmp_path: Path) -> None:

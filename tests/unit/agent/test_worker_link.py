@@ -15,7 +15,7 @@ from edgegpu_sync.errors import RefusalReason
 from edgegpu_sync.messages.readers import read
 from edgegpu_sync.messages.spec import Sharing, Spec
 from edgegpu_sync.messages.telemetry import BoxHealth, Event
-from edgegpu_sync.messages.uplink import Birth, CommandNotTaken, Goodbye, ItemState, LastWill
+from edgegpu_sync.messages.uplink import Birth, CommandNotTaken, CommandResult, Goodbye, ItemState, LastWill
 from edgegpu_sync.topics import TopicKind, parse
 
 DAY_S = 86_400.0
@@ -205,6 +205,22 @@ def test_what_is_not_taken_says_the_numbers(wire: Wire) -> None:
     (answer,) = sent(wire.box, TopicKind.RESULT)
     assert isinstance(answer, CommandNotTaken)
     assert (answer.code, answer.for_seq, answer.seq) == ("STALE_EPOCH", 1, 0)
+
+
+def test_results_have_one_topic_once_a_receipt_says_that_the_controller_takes_it(wire: Wire) -> None:
+    wire.controller.one_result_topic = False
+    wire.box.arrive(*wire.controller.receipt())
+    id_ = wire.controller.command(RESTART)
+    for message in wire.controller.sends():
+        wire.box.arrive(*message)
+    wire.box.settle()
+    assert sent(wire.box, TopicKind.RESULT) == []
+    assert {one.id for one in sent(wire.box, TopicKind.RESULT_BY_ID) if isinstance(one, CommandResult)} == {id_}
+    wire.controller.one_result_topic = True  # nobody has heard of the end
+    wire.box.arrive(*wire.controller.receipt())
+    wire.box.settle()
+    assert [one.id for one in sent(wire.box, TopicKind.RESULT) if isinstance(one, CommandResult)] == [id_]
+    assert sent(wire.box, TopicKind.RESULT_BY_ID) == []
 
 
 def test_weeks_offline(folder: Path) -> None:

@@ -15,7 +15,7 @@ from edgegpu_sync.messages.uplink import CommandResult
 from edgegpu_sync.rules.sequence import CommandSequence
 from edgegpu_sync.rules.tracking import TrackedCommand
 from edgegpu_sync.states import CommandState
-from edgegpu_sync.topics import ResultTopic, TopicKind
+from edgegpu_sync.topics import PlainTopic, ResultTopic, TopicKind
 
 DEVICE = device_id("abcdefgh01234567")
 NOW_S = 500.0
@@ -33,14 +33,25 @@ def case(*, ended: bool = False) -> BoxSession:
 
 
 def hear(of: BoxSession, message: CommandResult) -> None:
-    of.take(ResultTopic(DEVICE, ID), message, live=True)
+    of.take(PlainTopic(DEVICE, TopicKind.RESULT), message, live=True)
 
 
-def test_the_result_of_a_command_is_taken_and_receipted() -> None:
-    made = case()
-    hear(made, result(CommandState.SUCCEEDED))
+@pytest.mark.parametrize("older", [False, True])
+def test_the_result_of_a_command_is_taken_and_receipted(*, older: bool) -> None:
+    made, message = case(), result(CommandState.SUCCEEDED)
+    if older:  # its id is in the topic alone
+        made.take(ResultTopic(DEVICE, ID), message.model_copy(update={"id": None}), live=True)
+    else:
+        hear(made, message)
     assert made.commands[ID].tracked.state is CommandState.SUCCEEDED
     assert made.receipts == [ID]
+
+
+def test_a_result_that_names_no_command_is_refused() -> None:
+    made = case()
+    with pytest.raises(MessageRefusedError, match="names no command") as refused:
+        hear(made, result(CommandState.SUCCEEDED).model_copy(update={"id": None}))
+    assert (refused.value.why, made.receipts, made.answered) == (RefusalReason.MALFORMED, [], {})
 
 
 @pytest.mark.parametrize("ended", [False, True])

@@ -8,7 +8,7 @@ from edgegpu_cloud.broker.config import TEMPLATES, BrokerLimits, BrokerPaths, Li
 from edgegpu_cloud.errors import CloudError
 from edgegpu_sync.link.pahoclient import PACKET_MAX_BYTES
 from edgegpu_sync.link.rules import heartbeat_topic
-from edgegpu_sync.topics import PREFIX
+from edgegpu_sync.topics import PLAIN_KINDS, PREFIX
 
 HERE = Path("/etc/mosquitto/edgegpu")
 
@@ -52,11 +52,18 @@ def test_the_boxes_port_forces_the_client_id_and_knows_the_revoked() -> None:
     assert "use_username_as_clientid true" not in controllers
 
 
+def test_the_boxes_port_alone_has_the_guard_and_only_where_it_is_named() -> None:
+    config = lines(render(Listeners(), paths(), guard="/usr/local/lib/mosquitto_guard.so")["mosquitto.conf"])
+    plugin = config.index("plugin /usr/local/lib/mosquitto_guard.so")
+    assert config.index("listener 8883") < plugin < config.index("listener 8884")
+    assert "plugin" not in render(Listeners(), paths())["mosquitto.conf"]
+
+
 def test_rights_are_those_of_the_protocol() -> None:
     made = render(Listeners(), paths())
     assert lines(made["boxes.acl"]) == [
         f"pattern read {PREFIX}/%u/down/#",
-        f"pattern write {PREFIX}/%u/up/#",
+        *(f"pattern write {PREFIX}/%u/{kind}" for kind in PLAIN_KINDS if kind.startswith("up/")),
         f"pattern write {heartbeat_topic('%u')}",
     ]
     assert lines(made["controllers.acl"]) == [
@@ -65,6 +72,13 @@ def test_rights_are_those_of_the_protocol() -> None:
         f"pattern write {heartbeat_topic('%c')}",
         "pattern read $SYS/broker/#",
     ]
+
+
+def test_boxes_write_topics_without_number_only_where_an_older_agent_is_left() -> None:
+    narrow = lines(render(Listeners(), paths())["boxes.acl"])
+    wide = lines(render(Listeners(), paths(), older_boxes=True)["boxes.acl"])
+    assert not [line for line in narrow if line.startswith("pattern write") and set(line) & set("+#")]
+    assert wide == [*narrow, f"pattern write {PREFIX}/%u/up/cmd/+"]
 
 
 def test_the_broker_takes_what_the_link_may_send() -> None:

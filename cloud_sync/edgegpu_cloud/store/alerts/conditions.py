@@ -76,6 +76,11 @@ class Conditions:
             query = query.where(b.device.in_(devices))
         return [(row[0], row[1], row[2]) for row in self._connection.execute(query.order_by(b.name).limit(MOST))]
 
+    def without_one_result_topic(self) -> list[str]:
+        """Return the names of boxes whose agent sends each command's results under a topic of its own."""
+        births = self.bodies(TopicKind.STATUS)
+        return [name for _, name, body in births if not body.get("one_result_topic", False)]
+
     def unhealthy(self) -> list[str]:
         """Return boxes whose last report of health is bad."""
         query = select(_SUMMARIES.c.device).where(_SUMMARIES.c.health == "bad").limit(MOST)
