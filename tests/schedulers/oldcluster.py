@@ -191,8 +191,9 @@ class OldCluster:
         self.start_extender()
         file = self.folder / "scheduler.yaml"
         file.write_text(self.scheduler_file())
-        command = [program("kube-scheduler", self.version), f"--config={file}", f"--secure-port={free_port()}"]
-        command += ["--bind-address=127.0.0.1", f"--cert-dir={self.folder / 'pki'}", "--v=3"]
+        command: list[str | Path] = [program("kube-scheduler", self.version), f"--config={file}"]
+        command += [f"--secure-port={free_port()}", "--bind-address=127.0.0.1"]
+        command += [f"--cert-dir={self.folder / 'pki'}", "--v=3"]
         scheduler = self._scheduler.enter_context(Program(self.folder / "scheduler.log", *command))
 
         def leads() -> bool:
