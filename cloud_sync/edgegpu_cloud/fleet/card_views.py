@@ -170,7 +170,11 @@ class CardBar:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoxCards:
-    """The cards of one box. `as_of_s`: when the older of the two reports was heard, seconds since 1970."""
+    """The cards of one box.
+
+    `cards_at_s`, `pods_at_s`: when the reports of its cards and of its pods were heard, seconds since 1970; None: it
+    has reported no pods yet.
+    """
 
     node: str
     sharing: bool
@@ -178,7 +182,18 @@ class BoxCards:
     policy: str
     driver: str
     cards: tuple[CardBar, ...]
-    as_of_s: float
+    cards_at_s: float
+    pods_at_s: float | None
+
+    @property
+    def as_of_s(self) -> float:
+        """When the older of the two reports was heard: what follows from both is as old as it."""
+        return self.cards_at_s if self.pods_at_s is None else min(self.cards_at_s, self.pods_at_s)
+
+    @property
+    def holders(self) -> tuple[str, ...]:
+        """The pods that hold shares, as NAMESPACE/POD, in order."""
+        return tuple(sorted({f"{one.namespace}/{one.pod}" for card in self.cards for one in card.pieces}))
 
     def age_s(self, now_s: float) -> float:
         """Return how old the reports are."""
@@ -212,7 +227,8 @@ def cards_of(reports: CardReports) -> BoxCards:
         policy=inventory.policy,
         driver=inventory.driver,
         cards=tuple(bars),
-        as_of_s=reports.as_of_s,
+        cards_at_s=reports.cards_at_s,
+        pods_at_s=reports.pods_at_s,
     )
 
 

@@ -17,6 +17,7 @@ from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.card_views import CardBar, CardPiece, box_cards
 from edgegpu_cloud.fleet.fleet import Fleet
 from edgegpu_cloud.fleet.history.metrics import CardHistory, UseRange
+from edgegpu_cloud.fleet.operations.effects import CONFIRMED_OPS, effects_of
 from edgegpu_cloud.fleet.reports import read_latest
 from edgegpu_cloud.fleet.views import BoxDetails, CommandView
 from edgegpu_cloud.phrases import phrase
@@ -201,12 +202,46 @@ def _editor(device: str) -> Callable[[CardPiece], str]:
     return lambda piece: f"/boxes/{device}/limits/{piece.namespace}/{piece.app}/{piece.container}"
 
 
+@router.get("/boxes/{device}/confirm")
+def confirm_page(
+    request: Request,
+    device: Device,
+    _: Operator,
+    fleet: VisitorFleet,
+    pages: Pages,
+    op: Annotated[str, Query(max_length=80)] = "",
+) -> Response:
+    """Show what an op does on a box that is confirmed before it is sent."""
+    details = fleet.details(device)
+    if op not in CONFIRMED_OPS:
+        raise CloudError(
+            phrase("cannot ask %(box)s for %(op)r here", box=details.box.name, op=op),
+            remedy=phrase("there are %(buttons)s", buttons=", ".join(CONFIRMED_OPS)),
+        )
+    cards = box_cards(details.latest)
+    values = {
+        "box": details.box,
+        "op": op,
+        "effects": effects_of(op),
+        "cards": cards,
+        "holders": cards.holders if cards else (),
+    }
+    return pages.page(request, "confirm.html", values)
+
+
 @router.post("/boxes/{device}/commands")
 def ask_command(
-    device: Device, _: Operator, fleet: VisitorFleet, op: Annotated[str, Form(max_length=80)] = ""
+    device: Device,
+    _: Operator,
+    fleet: VisitorFleet,
+    *,
+    op: Annotated[str, Form(max_length=80)] = "",
+    confirmed: Annotated[str, Form(max_length=8)] = "",
 ) -> Response:
-    """Queue a command that needs no arguments."""
+    """Queue a command that needs no arguments; one that harms is confirmed on a page of its own."""
     box = fleet.box(device)
+    if op in CONFIRMED_OPS and op in BUTTONS and not confirmed:
+        return RedirectResponse(f"/boxes/{box.device}/confirm?op={op}", 303)
     if op not in BUTTONS:
         raise CloudError(
             phrase("cannot ask %(box)s for %(op)r here", box=box.name, op=op),

@@ -34,9 +34,13 @@ from edgegpu_cloud.store.records import Json
 from edgegpu_cloud.store.store import ControllerStore, Transaction
 from edgegpu_cloud.store.summaries.box_list import BoxQuery
 from edgegpu_sync.ids import DeviceId
+from edgegpu_sync.topics import TopicKind
 from edgegpu_sync.wire import digest
 
 KEY_MAX, MOST_NAMED = 64, 10_000
+
+MOST_COUNTED = 1_000
+"""Boxes whose pods are counted for one page."""
 
 NOTHING_OWN: Mapping[DeviceId, BoxArgs] = {}
 REMEDY = phrase("`edgegpu-cloud operations list` lists them")
@@ -53,6 +57,14 @@ class OperationView:
     def settled(self) -> bool:
         """Whether nothing more comes of it: no box waits to be stored, and each has ended what was stored."""
         return not self.outcomes.get(BoxOutcome.QUEUED) and not self.outcomes.get(BoxOutcome.STORED)
+
+
+@dataclass(frozen=True, slots=True)
+class PodCount:
+    """How many pods hold shares on some boxes; `more_boxes` were not looked at."""
+
+    pods: int
+    more_boxes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +192,19 @@ class Operations:
         self._access.require(Permission.VIEW)
         with self._store.read() as tx:
             return steps_of_query(tx, self._query(where), limits)
+
+    def pods(self, where: BoxFilter) -> PodCount:
+        """Return how many pods hold shares on the boxes of a filter, by their last reports.
+
+        Raises:
+            CloudError: the filter's selector is none.
+        """
+        self._access.require(Permission.VIEW)
+        with self._store.read() as tx:
+            devices = tx.list.ids(self._query(where))
+            latest = tx.boxes.latest(sorted(devices)[:MOST_COUNTED], [TopicKind.ALLOC])
+        pods = sum(bool(pod["pieces"]) for one in latest.values() for pod in one.body["pods"].values())
+        return PodCount(pods, more_boxes=max(0, len(devices) - MOST_COUNTED))
 
     def _limits(self, limits: LimitsPatch, query: BoxQuery) -> LimitsPatch:
         wanted = checked_args(OperationKind.LIMITS, self._with_container(OperationKind.LIMITS, asdict(limits), query))
