@@ -25,6 +25,10 @@ class CardState(StrEnum):
     """The box does not report the card any more, and pods still hold shares of it."""
 
 
+_COUNTED = {CardState.SHARED, CardState.UNHEALTHY, CardState.EXCLUDED}
+"""The states in which the box says how many units a card has."""
+
+
 @dataclass(frozen=True, slots=True)
 class UsedMemory:
     """The memory that processes use of a card; `memory_mib` is None where the driver does not report it."""
@@ -149,13 +153,13 @@ class CardBar:
 
     @property
     def too_many_units(self) -> int:
-        """The units that are held beyond those of the card."""
-        return max(0, self.held_units - self.units)
+        """The units that are held beyond those of the card; 0 where its units are not known."""
+        return max(0, self.held_units - self.units) if self.state in _COUNTED else 0
 
     @property
     def too_much_core(self) -> int:
-        """The core that is held beyond the card's."""
-        return max(0, self.held_core - CORE_PER_CARD)
+        """The core that is held beyond the card's; 0 where nothing is shared of it."""
+        return max(0, self.held_core - CORE_PER_CARD) if self.state in _COUNTED else 0
 
     @property
     def drawn_units(self) -> int:
@@ -187,8 +191,13 @@ class BoxCards:
 
     @property
     def as_of_s(self) -> float:
-        """When the older of the two reports was heard: what follows from both is as old as it."""
-        return self.cards_at_s if self.pods_at_s is None else min(self.cards_at_s, self.pods_at_s)
+        """Since when cards and pods are known to be so, as `CardReports` has it."""
+        return self.cards_at_s
+
+    @property
+    def newer_pods_at_s(self) -> float | None:
+        """When it has reported of its pods, where that is newer than what it has reported of its cards."""
+        return self.pods_at_s if self.pods_at_s is not None and self.pods_at_s > self.cards_at_s else None
 
     @property
     def holders(self) -> tuple[str, ...]:

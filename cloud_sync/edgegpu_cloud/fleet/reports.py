@@ -28,7 +28,8 @@ def by_box(
 class CardReports:
     """A box's last reports of its cards, and of the pods that hold shares of them, by uid.
 
-    `cards_at_s` and `pods_at_s`: when each was heard, seconds since 1970; None: it has reported no pods yet.
+    `cards_at_s` and `pods_at_s`: when each was heard, seconds since 1970; None: it has reported no pods yet. Where
+    nothing changed among the pods, its report of cards says so too.
     `capabilities`: of its last birth; None where it has said goodbye since, or was lost.
     """
 
@@ -40,8 +41,8 @@ class CardReports:
 
     @property
     def as_of_s(self) -> float:
-        """When the older of the two reports was heard: what follows from both is as old as it."""
-        return self.cards_at_s if self.pods_at_s is None else min(self.cards_at_s, self.pods_at_s)
+        """Since when both are known to be so: a box reports its cards every ten minutes, its pods when they change."""
+        return self.cards_at_s
 
 
 def read_latest(latest: LatestMessages, kind: TopicKind) -> Any:  # noqa: ANN401  (the model of the kind)

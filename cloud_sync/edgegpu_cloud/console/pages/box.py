@@ -21,6 +21,7 @@ from edgegpu_cloud.fleet.operations.effects import CONFIRMED_OPS, effects_of
 from edgegpu_cloud.fleet.reports import read_latest
 from edgegpu_cloud.fleet.views import BoxDetails, CommandView
 from edgegpu_cloud.phrases import phrase
+from edgegpu_sync.messages.telemetry import BoxHealth
 from edgegpu_sync.topics import TopicKind
 
 router = APIRouter()
@@ -33,6 +34,11 @@ OLD_S = 900.0
 
 BUTTONS = ("inventory.refresh", "doctor.run", "plugin.restart", "k3s.restart")
 """The commands that the page has a button for; the others need arguments."""
+
+SOURCES = ("plugin", "kubelet", "api")
+"""The parts of a box from which it knows of cards and pods."""
+
+_TROUBLED = {"warn", "bad"}
 
 _PARTS = {"cards": "cards_now", "use": "use"}
 """The parts of the page that ask for themselves every minute, and their blocks: what was measured is no news."""
@@ -134,6 +140,7 @@ def box_values(fleet: Fleet, details: BoxDetails, view: BoxPageView) -> dict[str
     box = details.box
     cards = box_cards(details.latest)
     metrics = read_latest(details.latest, TopicKind.METRICS)
+    health: BoxHealth | None = read_latest(details.latest, TopicKind.HEALTH)
     histories, query = fleet.histories, view.query
     history = histories.commands(box.device, limit=COMMANDS, before=query.before)
     return {
@@ -147,7 +154,8 @@ def box_values(fleet: Fleet, details: BoxDetails, view: BoxPageView) -> dict[str
         "use": _use(fleet, view, cards.cards if cards else ()),
         "use_ranges": tuple(UseRange),
         "measured_at_s": details.latest[TopicKind.METRICS].at_s if metrics else None,
-        "health": read_latest(details.latest, TopicKind.HEALTH),
+        "health": health,
+        "silent": [part for part in health.parts if part.name in SOURCES and part.state in _TROUBLED] if health else [],
         "health_at_s": details.latest[TopicKind.HEALTH].at_s if TopicKind.HEALTH in details.latest else None,
         "requests": histories.requests(box.device, limit=REQUESTS, offset=query.requests),
         "changes": histories.changes(box.device, after=query.changes),

@@ -126,9 +126,11 @@ def busy(site: ConsoleSite, hall: DeviceId) -> ConsoleSite:
     AlertTask(site.store, site.alert_config, controller="controller-1", clock=site.clock).look()
     for one in "ab":
         attempt(site, one)
+    site.now_s -= 60
     site.operations().start(OperationKind.SHARING, {"policy": "best-fit"}, where=BoxFilter())
     while OperationRunner(site.store, clock=site.clock).step():
         pass
+    site.now_s += 60
     return site
 
 
