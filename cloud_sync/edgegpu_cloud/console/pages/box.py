@@ -32,7 +32,8 @@ COMMANDS, EVENTS, REQUESTS = 20, 30, 20
 OLD_S = 900.0
 """Reports that are older than this are marked: a box reports every ten minutes."""
 
-BUTTONS = ("inventory.refresh", "doctor.run", "plugin.restart", "k3s.restart")
+DOCTOR = "doctor.run"
+BUTTONS = ("inventory.refresh", DOCTOR, "plugin.restart", "k3s.restart")
 """The commands that the page has a button for; the others need arguments."""
 
 SOURCES = ("plugin", "kubelet", "api")
@@ -161,6 +162,7 @@ def box_values(fleet: Fleet, details: BoxDetails, view: BoxPageView) -> dict[str
         "changes": histories.changes(box.device, after=query.changes),
         "history": history,
         "doctor": _doctor(history.doctor),
+        "doctor_runs": any(one.command.op == DOCTOR and not one.command.ended for one in history.commands),
         "events": histories.events(box.device, limit=EVENTS, before=query.events, transactions=False),
         "buttons": BUTTONS,
         "editor": _editor(box.device),
@@ -256,7 +258,7 @@ def ask_command(
             remedy=phrase("there are %(buttons)s", buttons=", ".join(BUTTONS)),
         )
     fleet.command(box.device, op, {})
-    return RedirectResponse(f"/boxes/{box.device}#commands", 303)
+    return RedirectResponse(f"/boxes/{box.device}#{'health' if op == DOCTOR else 'commands'}", 303)
 
 
 @router.post("/boxes/{device}/commands/{command}/cancel")
