@@ -222,7 +222,7 @@ REFUSED: tuple[tuple[str, dict[str, str] | None], ...] = (
     ("/rollouts/new?what=limits&app=A_B", None),
     ("/rollouts/new?what=sharing&exclude=x", None),
     ("/rollouts/new?what=sharing&unit_mib=x", None),
-    ("/rollouts/new?what=sharing", None),
+    ("/rollouts/new?what=sharing&labels=site%3Dhall", None),
     ("/rollouts", {"query": "what=sharing&policy=spread", "typed": "7"}),
     ("/rollouts", {"query": "what=sharing&policy=spread", "typed": "7", "seen": BoxSet.of(()).text}),
     ("/rollouts/99/pause", {"typed": "1"}),
