@@ -150,7 +150,7 @@ def _check_command(wanted: _CommandArgs) -> None:
 def apply_operation(tx: Transaction, operation: Operation, rows: Sequence[OperationBox], *, now_s: float) -> None:
     """Store an operation's change for some of its boxes; each gets its outcome in the same transaction."""
     devices = [row.device for row in rows]
-    batch = BoxBatch(tx, Author(operation.by, now_s), tx.boxes.get(devices))
+    batch = BoxBatch(tx, Author(operation.by, now_s, part_of=operation.id), tx.boxes.get(devices))
     _change(batch, operation, rows)
     batch.save()
     given = {row.device: operation.args | row.args for row in rows}
