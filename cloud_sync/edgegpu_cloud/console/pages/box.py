@@ -36,10 +36,8 @@ DOCTOR = "doctor.run"
 BUTTONS = ("inventory.refresh", DOCTOR, "plugin.restart", "k3s.restart")
 """The commands that the page has a button for; the others need arguments."""
 
-SOURCES = ("plugin", "kubelet", "api")
-"""The parts of a box from which it knows of cards and pods."""
-
-_TROUBLED = {"warn", "bad"}
+SOURCES = {"plugin": ("bad",), "kubelet": ("warn", "bad"), "api": ("warn", "bad")}
+"""The parts of a box from which it knows of cards and pods, with the states in which they do not answer."""
 
 _PARTS = {"cards": "cards_now", "use": "use"}
 """The parts of the page that ask for themselves every minute, and their blocks: what was measured is no news."""
@@ -156,7 +154,7 @@ def box_values(fleet: Fleet, details: BoxDetails, view: BoxPageView) -> dict[str
         "use_ranges": tuple(UseRange),
         "measured_at_s": details.latest[TopicKind.METRICS].at_s if metrics else None,
         "health": health,
-        "silent": [part for part in health.parts if part.name in SOURCES and part.state in _TROUBLED] if health else [],
+        "silent": [part for part in health.parts if part.state in SOURCES.get(part.name, ())] if health else [],
         "health_at_s": details.latest[TopicKind.HEALTH].at_s if TopicKind.HEALTH in details.latest else None,
         "requests": histories.requests(box.device, limit=REQUESTS, offset=query.requests),
         "changes": histories.changes(box.device, after=query.changes),
