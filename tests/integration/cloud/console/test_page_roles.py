@@ -99,6 +99,7 @@ ROWS = (
     post("/account/sessions/{id_}/end", VIEW),
     post("/account/tokens", VIEW, 200, name="program"),
     post("/account/tokens/{id_}/revoke", VIEW),
+    post("/alerts/silence", CHANGE, kind="alarm", about="card.lost", do="7200"),
     post("/alerts/test", END),
     post("/alerts/{number}", CHANGE, do="7200"),
     post("/boxes/{device}/commands", CHANGE, op="plugin.restart"),
