@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
@@ -15,9 +15,6 @@ from edgegpu_cloud.fleet.audit.kinds import AuditKind
 from edgegpu_cloud.fleet.audit.views import AuditView
 from edgegpu_cloud.phrases import phrase
 from edgegpu_cloud.store.records import AuditFilter, Json
-
-if TYPE_CHECKING:
-    from edgegpu_cloud.console.web import ConsoleParts
 
 router = APIRouter()
 
@@ -68,7 +65,6 @@ def audit_page(  # noqa: PLR0913, PLR0917  (one for each filter)
         raise
     except CloudError as error:
         problem = error
-    parts: ConsoleParts = request.state.parts
     shown, words = found[:PAGE], pages.words(request)
     kinds = _kinds(words)
     values = {
@@ -79,7 +75,7 @@ def audit_page(  # noqa: PLR0913, PLR0917  (one for each filter)
         "entries": [(entry, _parts(entry)) for entry in shown],
         "older": shown[-1].number if len(found) > PAGE else 0,
         "is_first": not before,
-        "days": _days(words, parts.clock()),
+        "days": _days(words, request.state.parts.clock()),
         "problem": problem,
     }
     status = 404 if isinstance(problem, NotFoundError) else 400 if problem else 200
