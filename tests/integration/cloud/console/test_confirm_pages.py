@@ -56,7 +56,9 @@ def test_only_what_is_confirmed_has_a_page(site: ConsoleSite, device: DeviceId) 
 
 
 def previewed(client: TestClient, query: str) -> str:
-    return html.unescape(client.get(f"/operations/new?which=all&filled=yes&{query}").text)
+    answer = client.get(f"/operations/new?which=all&filled=yes&{query}")
+    assert answer.status_code == 200
+    return html.unescape(answer.text)
 
 
 def test_many_boxes_are_told_with_their_pods_and_that_a_verb_cannot_be_undone(
