@@ -38,6 +38,7 @@ WORDS_OF_BOXES = {
     "asked 2 minutes ago",
     "card 1 is out of order",
     "k3s did not become ready within 900 s",
+    "needs 40 vcuda-memory on one card; card 0 has 29 free",
     "registered with kubelet",
     "running for 12 days",
     "the plugin does not come up with it",
