@@ -108,7 +108,7 @@ def test_what_a_person_changes_on_the_box_is_told(cloud: Cloud) -> None:
 def test_k3s_is_restarted_once_and_says_so(cloud: Cloud) -> None:
     bed = cloud.bed
     before = bed.restarts()
-    cloud.done("command", HALL, "k3s.restart")
+    cloud.done("command", HALL, "k3s.restart", "--yes")
     after = bed.restarts()
     assert after != before
     (view,) = (one for one in cloud.read("commands") if one["op"] == "k3s.restart")
@@ -131,7 +131,7 @@ def test_limits_are_applied_or_refused_with_numbers(cloud: Cloud) -> None:
     assert "Rejected: NO_ROOM: needs 30" in refused.stdout
     assert f"{UNITS // 2} units" in refused.stdout
     assert _only_pod(bed, "large")["metadata"]["uid"] == pod["metadata"]["uid"]
-    kept = cloud.ask("uninstall", HALL, "--wait", check=False, timeout_s=120)
+    kept = cloud.ask("uninstall", HALL, "--yes", "--wait", check=False, timeout_s=120)
     assert kept.returncode == 1
     assert "REJECTED" in kept.stdout
     assert "default/large" in kept.stdout
@@ -147,7 +147,7 @@ def _only_pod(bed: Bed, app: str) -> dict[str, Any]:
 def test_sharing_goes_and_comes_over_the_link(cloud: Cloud) -> None:
     bed = cloud.bed
     disk = bed.disk()
-    cloud.done("uninstall", HALL)
+    cloud.done("uninstall", HALL, "--yes")
     bed.machine.ready()
     assert not _is_installed(bed)
     assert bed.machine.exec("test", "-e", LIMITS, check=False).returncode != 0

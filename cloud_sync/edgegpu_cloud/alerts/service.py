@@ -3,6 +3,7 @@
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -36,6 +37,19 @@ LONGEST_SILENCE_S = 30 * 86_400
 
 _AT_ONCE, _CLAIM_S = 20, 120.0
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 15.0, 1_800.0
+
+
+MOST_OF_A_CAUSE = 10_000
+"""Alerts that are looked at together."""
+
+
+@dataclass(frozen=True, slots=True)
+class AlertCause:
+    """What several alerts have in common: their kind, and what they are about; `number`: how many fire."""
+
+    kind: AlertKind
+    about: str
+    number: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +105,27 @@ class Alerts:
         with self._store.read() as tx:
             return tx.alerts.firing(self._access.scope.terms)
 
+    def causes(self) -> Sequence[AlertCause]:
+        """Return what fires by its cause, the most frequent first: the same kind about the same thing on some boxes."""
+        counts = Counter((one.alert.kind, one.alert.about) for one in self.list(limit=MOST_OF_A_CAUSE))
+        return [AlertCause(kind, about, number) for (kind, about), number in counts.most_common()]
+
+    def silence_cause(self, kind: AlertKind, about: str, *, for_s: float) -> int:
+        """Let nobody be told of the alerts of one cause for a while; return how many they are.
+
+        Raises:
+            NotFoundError: none fires.
+            CloudError: too long.
+        """
+        same = [one.alert for one in self.list(where=AlertFilter(over=False, kind=kind), limit=MOST_OF_A_CAUSE)]
+        numbers = [one.number for one in same if one.about == about]
+        if not numbers:
+            raise NotFoundError(
+                phrase("cannot silence these alerts: none fires any more"), remedy=phrase("look at the alerts again")
+            )
+        self._silence(numbers, for_s=for_s)
+        return len(numbers)
+
     def silence(self, number: int, *, for_s: float) -> None:
         """Let nobody be told of an alert for a while; 0: from now on again.
 
@@ -98,6 +133,9 @@ class Alerts:
             NotFoundError: there is none of this number that is not over.
             CloudError: too long.
         """
+        self._silence([number], for_s=for_s)
+
+    def _silence(self, numbers: Sequence[int], *, for_s: float) -> None:
         self._access.require(Permission.CHANGE)
         if not 0 <= for_s <= LONGEST_SILENCE_S:
             raise CloudError(
@@ -105,19 +143,21 @@ class Alerts:
                 remedy=phrase("give at most %(longest_silence_s)s s", longest_silence_s=LONGEST_SILENCE_S),
             )
         with self._store.write() as tx:
-            until_s = self._clock() + for_s
-            by, scope = self._access.by, self._access.scope.terms
-            row = tx.alerts.get(number, scope) or {}
-            if not tx.alerts.silence(number, until_s=until_s, by=by, scope=scope):
-                raise NotFoundError(
-                    phrase("cannot silence alert %(number)s: none fires", number=number),
-                    remedy=phrase("edgegpu-cloud alerts list"),
-                )
-            held = {"until_s": row["silenced_until_s"], "silenced_by": row["silenced_by"]}
-            change = difference(held, {"until_s": until_s, "silenced_by": by})
-            detail = {"number": number, "kind": row["kind"]}
-            who = Author(by, self._clock())
-            audit(tx, who, AuditKind.ALERT_SILENCED, change, device=row["device"], detail=detail)
+            for number in numbers:
+                self._silence_one(tx, number, until_s=self._clock() + for_s)
+
+    def _silence_one(self, tx: Transaction, number: int, *, until_s: float) -> None:
+        by, scope = self._access.by, self._access.scope.terms
+        row = tx.alerts.get(number, scope) or {}
+        if not tx.alerts.silence(number, until_s=until_s, by=by, scope=scope):
+            raise NotFoundError(
+                phrase("cannot silence alert %(number)s: none fires", number=number),
+                remedy=phrase("edgegpu-cloud alerts list"),
+            )
+        held = {"until_s": row["silenced_until_s"], "silenced_by": row["silenced_by"]}
+        change = difference(held, {"until_s": until_s, "silenced_by": by})
+        detail = {"number": number, "kind": row["kind"]}
+        audit(tx, Author(by, self._clock()), AuditKind.ALERT_SILENCED, change, device=row["device"], detail=detail)
 
     def alarm_seen(self, number: int) -> None:
         """Mark the alarm as seen that an alert of the kind `alarm` is about: the alert is over at the next look.

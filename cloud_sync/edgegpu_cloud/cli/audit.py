@@ -27,6 +27,7 @@ Print who changed what, newest first: before, after, and what came of it by now.
 Examples:
   edgegpu-cloud audit --box hall-1 --since 7d
   edgegpu-cloud audit --by anna --what rollout --json
+  edgegpu-cloud audit --app default/asr --since 1d
 
 \b
 --json prints [{"number", "at_s", "by", "what", "device", "box", "before": {...}, "after": {...}, "detail": {...},
@@ -46,16 +47,24 @@ BoxOption = Annotated[
 WhatOption = Annotated[
     str, typer.Option("--what", metavar="KIND", help="One kind, or the beginning of several: box, box.spec.")
 ]
+AppOption = Annotated[
+    str, typer.Option("--app", metavar="APP", help="What concerns an app: default/asr, or asr of any namespace.")
+]
+PartOption = Annotated[
+    str, typer.Option("--part-of", metavar="CHANGE", help="What an operation (its id) or rollout/NUMBER has changed.")
+]
 LimitOption = Annotated[int, typer.Option("--limit", metavar="NUMBER", min=1, max=10_000, help="How many.")]
 
 _HEADS = ("TIME", "BY", "WHAT", "BOX", "BEFORE", "AFTER", "RESULT")
 
 
-def audit(
+def audit(  # noqa: PLR0913  (one for each option)
     *,
     by: ByOption = "",
     box: BoxOption = "",
     what: WhatOption = "",
+    app: AppOption = "",
+    part_of: PartOption = "",
     limit: LimitOption = 20,
     since: SinceOption = "",
     folder: FolderOption = DEFAULT,
@@ -64,7 +73,8 @@ def audit(
     """Print entries of the audit."""
     since_s = since_of(since)
     with reporting(as_json=json), reached(folder) as cloud:
-        found = cloud.fleet.audit(AuditFilter(by=by, device=box, what=what), limit=limit)
+        where = AuditFilter(by=by, device=box, what=what, app=app, part_of=part_of, since_s=since_s)
+        found = cloud.fleet.audit(where, limit=limit)
         print_list([one for one in found if one.at_s >= since_s], _HEADS, _row, none="no changes", as_json=json)
 
 

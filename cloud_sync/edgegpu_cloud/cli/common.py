@@ -69,6 +69,7 @@ FolderOption = Annotated[
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
+YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 DEFAULT = DEFAULT_FOLDER
 
 
@@ -235,6 +236,32 @@ def _fail(text: str, remedy: str, *, as_json: bool) -> None:
         if remedy:
             say(f"  {remedy}")
     raise typer.Exit(EXIT_FAILED)
+
+
+def confirm(question: str, *, cannot: str, yes: bool, as_json: bool) -> None:
+    """Ask a person whether to go on; with `yes` nobody is asked.
+
+    Args:
+        question: for a terminal.
+        cannot: the beginning of the error where nobody can be asked.
+        yes: whether it is confirmed already.
+        as_json: nobody is asked beside a document.
+
+    Raises:
+        CloudError: nobody has confirmed.
+        typer.Abort: the person does not want it.
+    """
+    if yes:
+        return
+    refused = CloudError(f"{cannot}: nobody has confirmed", remedy="pass --yes")
+    if as_json:
+        raise refused
+    try:
+        confirmed = typer.confirm(question, err=True)
+    except typer.Abort:  # nobody can be asked
+        raise refused from None
+    if not confirmed:
+        raise typer.Abort
 
 
 def say(text: str) -> None:

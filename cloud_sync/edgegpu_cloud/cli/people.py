@@ -14,8 +14,10 @@ from edgegpu_cloud.cli.common import (
     FolderOption,
     JsonOption,
     LocalCloud,
+    YesOption,
     ago,
     answer,
+    confirm,
     moment,
     opened,
     print_json,
@@ -23,7 +25,6 @@ from edgegpu_cloud.cli.common import (
     reporting,
     say,
 )
-from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.access import Access
 from edgegpu_cloud.http.urls import link_url
 from edgegpu_cloud.people.people import FIRST_ADMIN_S, PASSWORD_LINK_S, People
@@ -144,7 +145,6 @@ RoleOption = Annotated[Role, typer.Option("--role", metavar="ROLE", help="viewer
 ScopeArgument = Annotated[str, typer.Argument(metavar="SELECTOR", help="site=hall,rack!=3; '' for all boxes.")]
 ScopeOption = Annotated[str, typer.Option("--scope", metavar="SELECTOR", help="Only boxes with these labels.")]
 LanguageOption = Annotated[str, typer.Option("--language", metavar="en|zh", help="  [default: the browser's]")]
-YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 StdinOption = Annotated[bool, typer.Option("--stdin", help="Set the password that is the first line of the input.")]
 EndOption = Annotated[str, typer.Option("--end", metavar="ID", help="End this session.")]
 EndAllOption = Annotated[bool, typer.Option("--end-all", help="End all of them.")]
@@ -275,15 +275,8 @@ def remove(
     with reporting(as_json=json), _opened(folder) as cloud:
         people, by = _people(cloud)
         name = people.account(name, by=by).name
-        if not yes:
-            refused = CloudError(f"cannot remove {name}: nobody has confirmed", remedy="pass --yes")
-            if json:
-                raise refused
-            try:
-                if not typer.confirm(f"remove {name}, with all sessions and tokens?"):
-                    raise typer.Exit(1)
-            except typer.Abort:
-                raise refused from None
+        question = f"remove {name}, with all sessions and tokens?"
+        confirm(question, cannot=f"cannot remove {name}", yes=yes, as_json=json)
         people.delete(name, by=by)
         answer({"name": name, "removed": True}, f"removed {name}", as_json=json)
 

@@ -106,7 +106,9 @@ class _FleetCollector(Collector):
         yield _gauge("edgegpu_boxes_with_problems", "Boxes that refused or failed at a request.", found.boxes.problems)
         yield _gauge("edgegpu_boxes_waiting", "Boxes that have not done all requests yet.", found.boxes.waiting)
         yield _gauge("edgegpu_units", "Units of memory on all cards that are shared.", found.boxes.units)
-        yield _gauge("edgegpu_free_units", "Units of memory that no pod holds.", found.boxes.free_units)
+        yield _gauge(
+            "edgegpu_free_units", "Units of memory of connected boxes that no pod holds.", found.boxes.free_units
+        )
         yield _gauge("edgegpu_alerts_firing", "Alerts that fire.", found.alerts)
         commands = GaugeMetricFamily(
             "edgegpu_commands", "Commands under way, and those that ended within the last hour.", labels=["state"]

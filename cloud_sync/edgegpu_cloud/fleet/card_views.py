@@ -25,6 +25,10 @@ class CardState(StrEnum):
     """The box does not report the card any more, and pods still hold shares of it."""
 
 
+_COUNTED = {CardState.SHARED, CardState.UNHEALTHY, CardState.EXCLUDED}
+"""The states in which the box says how many units a card has."""
+
+
 @dataclass(frozen=True, slots=True)
 class UsedMemory:
     """The memory that processes use of a card; `memory_mib` is None where the driver does not report it."""
@@ -149,13 +153,13 @@ class CardBar:
 
     @property
     def too_many_units(self) -> int:
-        """The units that are held beyond those of the card."""
-        return max(0, self.held_units - self.units)
+        """The units that are held beyond those of the card; 0 where its units are not known."""
+        return max(0, self.held_units - self.units) if self.state in _COUNTED else 0
 
     @property
     def too_much_core(self) -> int:
-        """The core that is held beyond the card's."""
-        return max(0, self.held_core - CORE_PER_CARD)
+        """The core that is held beyond the card's; 0 where nothing is shared of it."""
+        return max(0, self.held_core - CORE_PER_CARD) if self.state in _COUNTED else 0
 
     @property
     def drawn_units(self) -> int:
@@ -170,7 +174,11 @@ class CardBar:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoxCards:
-    """The cards of one box. `as_of_s`: when the older of the two reports was heard, seconds since 1970."""
+    """The cards of one box.
+
+    `cards_at_s`, `pods_at_s`: when the reports of its cards and of its pods were heard, seconds since 1970; None: it
+    has reported no pods yet.
+    """
 
     node: str
     sharing: bool
@@ -178,7 +186,23 @@ class BoxCards:
     policy: str
     driver: str
     cards: tuple[CardBar, ...]
-    as_of_s: float
+    cards_at_s: float
+    pods_at_s: float | None
+
+    @property
+    def as_of_s(self) -> float:
+        """Since when cards and pods are known to be so, as `CardReports` has it."""
+        return self.cards_at_s
+
+    @property
+    def newer_pods_at_s(self) -> float | None:
+        """When it has reported of its pods, where that is newer than what it has reported of its cards."""
+        return self.pods_at_s if self.pods_at_s is not None and self.pods_at_s > self.cards_at_s else None
+
+    @property
+    def holders(self) -> tuple[str, ...]:
+        """The pods that hold shares, as NAMESPACE/POD, in order."""
+        return tuple(sorted({f"{one.namespace}/{one.pod}" for card in self.cards for one in card.pieces}))
 
     def age_s(self, now_s: float) -> float:
         """Return how old the reports are."""
@@ -212,7 +236,8 @@ def cards_of(reports: CardReports) -> BoxCards:
         policy=inventory.policy,
         driver=inventory.driver,
         cards=tuple(bars),
-        as_of_s=reports.as_of_s,
+        cards_at_s=reports.cards_at_s,
+        pods_at_s=reports.pods_at_s,
     )
 
 

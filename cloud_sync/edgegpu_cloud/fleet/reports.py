@@ -28,14 +28,21 @@ def by_box(
 class CardReports:
     """A box's last reports of its cards, and of the pods that hold shares of them, by uid.
 
-    `as_of_s`: when the older of the two was heard, seconds since 1970. `capabilities`: of its last birth;
-    None where it has said goodbye since, or was lost.
+    `cards_at_s` and `pods_at_s`: when each was heard, seconds since 1970; None: it has reported no pods yet. Where
+    nothing changed among the pods, its report of cards says so too.
+    `capabilities`: of its last birth; None where it has said goodbye since, or was lost.
     """
 
     inventory: Inventory
     pods: Mapping[str, PodAlloc]
-    as_of_s: float
+    cards_at_s: float
+    pods_at_s: float | None
     capabilities: frozenset[str] | None = None
+
+    @property
+    def as_of_s(self) -> float:
+        """Since when both are known to be so: a box reports its cards every ten minutes, its pods when they change."""
+        return self.cards_at_s
 
 
 def read_latest(latest: LatestMessages, kind: TopicKind) -> Any:  # noqa: ANN401  (the model of the kind)
@@ -55,8 +62,9 @@ def card_reports(latest: LatestMessages) -> CardReports | None:
     inventory: Inventory | None = read_latest(latest, TopicKind.INVENTORY)
     if inventory is None:
         return None
-    heard_s = [latest[kind].at_s for kind in (TopicKind.INVENTORY, TopicKind.ALLOC) if kind in latest]
-    return CardReports(inventory, pods_of(latest), min(heard_s), capabilities_of(latest))
+    pods_at_s = latest[TopicKind.ALLOC].at_s if TopicKind.ALLOC in latest else None
+    cards_at_s = latest[TopicKind.INVENTORY].at_s
+    return CardReports(inventory, pods_of(latest), cards_at_s, pods_at_s, capabilities_of(latest))
 
 
 def capabilities_of(latest: LatestMessages) -> frozenset[str] | None:

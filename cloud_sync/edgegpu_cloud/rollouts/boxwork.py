@@ -122,7 +122,7 @@ class BoxWork:
         """Take a transaction that writes; `now_s` is seconds since 1970."""
         self._tx, self._rollout, self._change, self._strategy = tx, rollout, change, strategy
         self._now_s = now_s
-        self._who = Author(rollout.by, now_s)
+        self._who = Author(rollout.by, now_s, part_of=f"rollout/{rollout.number}")
 
     def put(self, rows: Sequence[RolloutBoxRecord], event: RolloutBoxEvent) -> int:
         """Write the same event for several boxes; return how many they are."""

@@ -391,7 +391,7 @@ class Rollouts:
         self._changed(number, "resumed", rules.resumed)
 
     def abort(self, number: int, *, returns: bool = False) -> None:
-        """Abort a rollout: queued boxes are cancelled, boxes that are at it end.
+        """Abort a rollout: queued boxes are cancelled, boxes that are at it end; take one back that has ended.
 
         Args:
             number: of the rollout.

@@ -221,8 +221,12 @@ def resumed(rollout: RolloutRecord) -> RolloutRecord:
 def aborted(rollout: RolloutRecord, by: str, *, returns: bool) -> RolloutRecord:
     """Return the rollout aborted by a person: nothing new is begun, boxes that are at it end; ValueError at its end.
 
-    A rollout that stops already may be told to return its boxes; one that returns them is not stopped in that.
+    A rollout that stops already may be told to return its boxes, and so may one that has ended and left its boxes
+    changed; one that returns them is not stopped in that.
     """
+    if returns and rollout.state in {R.DONE, R.STOPPED, R.ABORTED}:
+        reason = phrase("taken back by %(by)s", by=by)
+        return replace(rollout, state=R.RETURNING, returns=True, ended_at_s=None, reason=reason)
     if rollout.state.ended or rollout.state is R.RETURNING:
         raise ValueError(phrase("it is %(state)s", state=STATES[rollout.state]))
     reason = phrase("aborted by %(by)s", by=by)

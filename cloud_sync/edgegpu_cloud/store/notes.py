@@ -1,9 +1,23 @@
 """Events, alarms and the audit; the chain of key sets; numbers of the whole store."""
 
-from collections.abc import Collection, Mapping, Sequence
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import StrEnum
 
-from sqlalchemy import Connection, delete, func, insert, select, text, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Text,
+    and_,
+    cast,
+    delete,
+    func,
+    insert,
+    or_,
+    select,
+    text,
+    update,
+)
 
 from edgegpu_cloud.phrases import phrase, phrase_json
 from edgegpu_cloud.store.controllers.leases import ALL, of_partitions
@@ -27,6 +41,9 @@ MOST_ALARMS = 50
 
 MANY_ALARMS, SET_ASIDE, FLOOD = "MANY_ALARMS", "SET_ASIDE", "broker.FLOOD"
 CHANGES = "changes"
+PART_OF = "part_of"
+"""The name under which an entry of the audit has the change of many boxes that it belongs to."""
+
 _MESSAGES = "messages/"
 _PROGRESS = "progress"
 
@@ -280,6 +297,7 @@ class NoteTable:
             query = query.where(c.device == where.device)
         if where.what:
             query = query.where((c.what == where.what) | c.what.startswith(f"{where.what}.", autoescape=True))
+        query = query.where(*_audited_as(where))
         rows = self._connection.execute(query.order_by(c.number.desc()).limit(limit)).mappings().all()
         return [record_of(AuditEntry, row) for row in rows]
 
@@ -289,3 +307,33 @@ class NoteTable:
         if device is not None:
             query = query.where(_AUDIT.c.device == device)
         return [record_of(AuditEntry, row) for row in self._connection.execute(query).mappings().all()]
+
+
+def _audited_as(where: AuditFilter) -> Iterator[ColumnElement[bool]]:
+    c = _AUDIT.c
+    if where.since_s:
+        yield c.at_s >= where.since_s
+    if where.until_s:
+        yield c.at_s < where.until_s
+    if where.app:
+        yield _concerns_app(where.app)
+    part_of = c.detail[PART_OF].as_string()
+    if where.part_of:
+        yield part_of == where.part_of
+    if where.whole:
+        yield part_of.is_(None)
+
+
+def _concerns_app(app: str) -> ColumnElement[bool]:
+    """Return the condition that an entry names an app: as an item of a document, or as arguments."""
+    namespace, _, name = app.rpartition("/")
+    words = cast(_AUDIT.c.detail, Text)
+    item = f"app_limits/{namespace}/{name}/" if namespace else f"/{name}/"
+    named = [("app", name), *([("namespace", namespace)] if namespace else [])]
+    return or_(words.contains(item, autoescape=True), and_(*(_has_value(words, *one) for one in named)))
+
+
+def _has_value(words: ColumnElement[str], name: str, value: str) -> ColumnElement[bool]:
+    """Return the condition that JSON has a value under a name somewhere, with a space behind the colon or without."""
+    texts = (f"{json.dumps(name)}:{space}{json.dumps(value)}" for space in ("", " "))
+    return or_(*(words.contains(text, autoescape=True) for text in texts))

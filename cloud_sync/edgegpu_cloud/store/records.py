@@ -308,10 +308,17 @@ class AuditFilter:
     """The entries of the audit that are asked for; empty fields and 0 do not count.
 
     `by`: a person, with the person's tokens. `what`: a kind, or the beginning of several: `box` for `box.spec` and the
-    like. `before`: only entries with lower numbers.
+    like. `before`: only entries with lower numbers. `since_s` and `until_s`: only those of this time, seconds since
+    1970, the end not included. `app`: NAMESPACE/APP, or an app of any namespace. `part_of`: only those that one change
+    of many boxes has made, by its id (or `rollout/NUMBER`). `whole`: without those that such a change has made.
     """
 
     by: str = ""
     device: str = ""
     what: str = ""
     before: int = 0
+    since_s: float = 0.0
+    until_s: float = 0.0
+    app: str = ""
+    part_of: str = ""
+    whole: bool = False

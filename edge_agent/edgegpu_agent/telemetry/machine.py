@@ -4,6 +4,7 @@ import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
@@ -91,12 +92,13 @@ class MachineReader:
                 states[values.get("Id", "")] = values.get("ActiveState", "")
         return states
 
-    def plugin_part(self) -> HealthPart:
-        """Return the health of a plugin that does not answer."""
+    def plugin_part(self, *, since_s: float) -> HealthPart:
+        """Return the health of a plugin that does not answer since then, in seconds since 1970."""
         state = self.units().get(PLUGIN)
         if state is None:
             return HealthPart(name="plugin", state="off", text="GPU sharing is not installed")
-        return HealthPart(name="plugin", state="bad", text=clipped(f"it does not answer; systemd says {state}"))
+        silent = f"it does not answer since {datetime.fromtimestamp(since_s, UTC):%Y-%m-%d %H:%M:%S} UTC"
+        return HealthPart(name="plugin", state="bad", text=clipped(f"{silent}; systemd says {state}"))
 
     def _disk(self) -> HealthPart:
         try:

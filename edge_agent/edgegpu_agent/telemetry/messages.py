@@ -27,6 +27,7 @@ _MOST_CARDS = 128
 _LEAST_HELD = {"degraded": 0, "off": 1, "enforced": 2}
 """What a pod's containers are held to, the one first by which the whole pod is judged."""
 
+NO_PODS: Mapping[str, PodAlloc] = {}
 _VERSION_LENGTH = 32
 _OLD_S = 120.0
 """The plugin measures the memory use twice a minute; what is older was measured before its driver hung."""
@@ -107,13 +108,34 @@ def _card(**fields: Any) -> Iterable[CardReport]:  # noqa: ANN401  (those of Car
         return
 
 
-def allocations(document: Document) -> dict[str, PodAlloc]:
-    """Return what each pod holds, by the pods' UIDs."""
+def allocations(document: Document, known: Mapping[str, PodAlloc] = NO_PODS) -> dict[str, PodAlloc]:
+    """Return what each pod holds, by the pods' UIDs.
+
+    Args:
+        document: the plugin's status.
+        known: the pods as they were before: while the API server is silent, a pod whose object the plugin has not seen
+            keeps its name and phase, and is not called gone.
+    """
+    silent = is_api_silent(document)
     pods: dict[str, PodAlloc] = {}
     for row in _rows(document, "pods"):
         if row.get("cards"):
-            _add(pods, row)
+            _add(pods, _named(row, known) if silent and not row.get("pod") else row)
     return pods
+
+
+def is_api_silent(document: Document) -> bool:
+    """Whether the plugin does not know what pods there are, for the API server does not answer it."""
+    api = _part(document, "api")
+    return bool(api) and (bool(api.get("problem")) or not api.get("synced"))
+
+
+def _named(row: Document, known: Mapping[str, PodAlloc]) -> Document:
+    """Return the row of a pod that the plugin cannot name, with its last name and phase; `Unknown` without."""
+    before = known.get(str(row.get("uid") or ""))
+    if before is None:
+        return {**row, "phase": "Unknown"}
+    return {**row, "namespace": before.namespace, "pod": before.name, "phase": before.phase}
 
 
 def _add(pods: dict[str, PodAlloc], row: Document) -> None:

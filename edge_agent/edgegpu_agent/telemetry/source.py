@@ -32,9 +32,13 @@ _MOST_SAMPLES = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoxSnapshot:
-    """The last readings of a box; `document` is the plugin's status, None while it does not answer."""
+    """The last readings of a box; `document` is the plugin's status, None while it does not answer.
+
+    `pods`: what each pod holds by it, with the names of pods as they were known last.
+    """
 
     document: Mapping[str, Any] | None = None
+    pods: dict[str, PodAlloc] | None = None
     cards: tuple[nvidia_smi.CardReading, ...] = ()
     parts: tuple[HealthPart, ...] = ()
     versions: BoxVersions | None = None
@@ -82,6 +86,8 @@ class TelemetryReader:
         self._view = BoxSnapshot()
         self._samples: list[Sample] = []
         self._parts: tuple[HealthPart, ...] = ()
+        self._pods: dict[str, PodAlloc] = {}
+        self._silent_s = 0.0
         self._due = dict.fromkeys(("plugin", "machine", "cards"), 0.0)
 
     def set_cluster_source(self, cluster: Callable[[], ClusterIdentity]) -> None:
@@ -99,16 +105,23 @@ class TelemetryReader:
         return self._cluster()
 
     def inventory(self) -> dict[str, Any] | None:
-        """Return the cards and what is offered of them; None while nothing was read."""
+        """Return the cards and what is offered of them; None while nothing was read, or the plugin is silent.
+
+        That a plugin does not answer is no report that GPU sharing is off: what it said last stays, and grows old.
+        """
         view = self._view
-        if view.document is None and not view.parts:
+        if view.document is None and (not view.parts or self._is_silent(view)):
             return None
         return inventory(view.document, view.cards, node=self._node, cluster=self._cluster().uid)
 
+    @staticmethod
+    def _is_silent(view: BoxSnapshot) -> bool:
+        """Whether a plugin is installed that does not answer."""
+        return any(part.name == "plugin" and part.state != "off" for part in view.parts)
+
     def alloc(self) -> dict[str, PodAlloc] | None:
         """Return what each pod holds; None (not an empty answer) while the plugin does not answer."""
-        document = self._view.document
-        return None if document is None else allocations(document)
+        return self._view.pods
 
     def health_parts(self) -> tuple[HealthPart, ...]:
         """Return the health of plugin, kubelet, cards, k3s and disk."""
@@ -171,13 +184,19 @@ class TelemetryReader:
         if "cards" in fresh:
             cards = nvidia_smi.read(self._programs.output_of(nvidia_smi.QUERY, timeout_s=_SMI_S) or "")
             self._measured(cards, document)
+        if document is None and (view.document is not None or not self._silent_s):
+            self._silent_s = self._wall()
         came_or_went = (document is None) != (view.document is None)
         if "machine" in fresh or came_or_went:
-            self._parts = (*self._machine.parts(), *(() if document is not None else (self._machine.plugin_part(),)))
+            silent = () if document is not None else (self._machine.plugin_part(since_s=self._silent_s),)
+            self._parts = (*self._machine.parts(), *silent)
         parts = (*(plugin_parts(document) if document is not None else ()), *self._parts)
         driver = driver_version(document, cards)
         versions = self._machine.versions(plugin=str((document or {}).get("version") or ""), driver=driver)
-        self._view = BoxSnapshot(document=document, cards=cards, parts=parts, versions=versions)
+        if document is not None:
+            self._pods = allocations(document, self._pods)
+        pods = None if document is None else self._pods
+        self._view = BoxSnapshot(document=document, pods=pods, cards=cards, parts=parts, versions=versions)
         for name, period_s in (("plugin", PLUGIN_S), ("machine", MACHINE_S), ("cards", self.period_s)):
             if name in fresh:
                 self._due[name] = now + period_s

@@ -118,13 +118,37 @@ def test_what_a_plugin_measured_long_ago_is_not_sent_as_new(world: World) -> Non
 def test_what_is_seen_of_a_box_whose_plugin_is_down_or_not_installed(world: World) -> None:
     world.telemetry.refresh()
     assert world.telemetry.alloc() is None
-    assert world.parts()["plugin"] == ("bad", "it does not answer; systemd says failed")
+    assert world.telemetry.inventory() is None, "a plugin that is silent is not taken for sharing that is off"
+    silent = "it does not answer since 2026-09-21 14:13:20 UTC; systemd says failed"
+    assert world.parts()["plugin"] == ("bad", silent)
     world.program("systemctl", UNITS.replace("edgegpu-plugin.service loaded", "edgegpu-plugin.service not-found"))
     world.telemetry.refresh()
     inventory = world.telemetry.inventory()
     assert inventory is not None
     assert not inventory["sharing"]
     assert world.parts()["plugin"] == ("off", "GPU sharing is not installed")
+
+
+def test_while_the_api_server_is_silent_pods_keep_their_names(world: World) -> None:
+    with plugin(world.root / "run", document()):
+        world.telemetry.refresh()
+    before = world.telemetry.alloc()
+    gone = {"namespace": "", "pod": "", "phase": "Gone", "state": "held"}
+    rows = [{**row, **gone} for row in document()["pods"]]
+    with plugin(world.root / "run", document(pods=rows, api={"synced": False, "problem": "connection refused"})):
+        world.telemetry.refresh()
+    assert world.telemetry.alloc() == before
+    unknown = [{**row, "uid": "77aa1b52"} for row in rows[:1]]
+    with plugin(world.root / "run", document(pods=unknown, api={"synced": False, "problem": ""})):
+        world.telemetry.refresh()
+    found = world.telemetry.alloc()
+    assert found is not None
+    assert [(one.name, one.phase) for one in found.values()] == [("77aa1b52", "Unknown")]
+    with plugin(world.root / "run", document(pods=unknown)):
+        world.telemetry.refresh()
+    found = world.telemetry.alloc()
+    assert found is not None
+    assert [one.phase for one in found.values()] == ["Gone"], "the API server has said so"
 
 
 def test_a_box_with_nothing_at_all(world: World) -> None:
@@ -145,7 +169,7 @@ def test_each_thing_is_looked_at_in_its_time(world: World) -> None:
     thread = threading.Thread(target=world.telemetry.run)
     thread.start()
     ends = time.monotonic() + WAIT_S
-    while world.telemetry.inventory() is None:
+    while not world.parts():
         assert time.monotonic() < ends
         os.sched_yield()
     world.telemetry.stop()

@@ -80,10 +80,10 @@ def test_an_everyday_run(cloud: Cloud) -> None:
         assert cloud.ok("limits", "show", "asr-hall", "--json").json == []
         wait_for(lambda: cloud.box("asr-hall")["applied_rev"] == done.json["rev"], what="the box has settled the rest")
         assert cloud.run("limits", "forget", "asr-hall", "asr").code == 1
-        done = cloud.ok("uninstall", "asr-hall", "--wait")
+        done = cloud.ok("uninstall", "asr-hall", "--yes", "--wait")
         assert (done.out, done.err.partition(": ")[0]) == ("SUCCEEDED\n", "sharing.uninstall for asr-hall")
         assert cloud.ok("install", "asr-hall", "--wait", "--json").json["state"] == "SUCCEEDED"
-        done = cloud.ok("command", "asr-hall", "k3s.restart", "--wait", "--json")
+        done = cloud.ok("command", "asr-hall", "k3s.restart", "--yes", "--wait", "--json")
         assert (done.json["op"], done.json["state"]) == ("k3s.restart", "SUCCEEDED")
         listed = cloud.ok("commands", "asr-hall", "--json").json
         assert [one["op"] for one in listed] == ["k3s.restart", "sharing.install", "sharing.uninstall"]
@@ -150,7 +150,7 @@ def test_https_falls_and_is_started_again_while_the_boxes_are_served(cloud: Clou
         before, enrols, asked = parts(cloud), cloud.log().count(b"boxes enrol at"), cloud.log().count(b"asking")
         assert before.keys() == {HTTPS, CONTROLLER}
         os.kill(before[HTTPS], signal.SIGKILL)
-        assert cloud.ok("command", "steady", "k3s.restart", "--wait", "--json").json["state"] == "SUCCEEDED"
+        assert cloud.ok("command", "steady", "k3s.restart", "--yes", "--wait", "--json").json["state"] == "SUCCEEDED"
         wait_for(lambda: b"HTTPS has ended (signal 9): started again" in cloud.log(), what="it is told")
         wait_for(lambda: cloud.log().count(b"boxes enrol at") > enrols, what="it is started again")
         assert cloud.enrols("late")
@@ -272,7 +272,7 @@ def test_limits_are_set_on_all_boxes_with_a_label(cloud: Cloud) -> None:
         for name in ("east", "west"):
             cloud.ok("label", name, "wing=new")
             wait_for(lambda: cloud.box(name)["capacity"] is not None, what="it has told of its cards")  # noqa: B023
-        words = ("limits", "set", "-l", "wing=new", "asr", "--memory")
+        words = ("limits", "set", "-l", "wing=new", "asr", "--yes", "--memory")
         done = cloud.run(*words, "61", "--preview")
         assert done.code == 1
         table = done.out.partition("units/core on all boxes")[0].splitlines()
@@ -295,8 +295,8 @@ def test_limits_are_set_on_all_boxes_with_a_label(cloud: Cloud) -> None:
         assert (again["outcomes"], [one["name"] for one in again["results"]]) == ({"APPLIED": 2}, ["east", "west"])
         shown = cloud.ok("limits", "show", "-l", "wing=new", "--json").json
         assert [(one["box"], one["memory_units"]) for one in shown] == [("east", 60), ("west", 60)]
-        words = ("sharing", "set", "-l", "wing=new", "--policy", "spread")
-        for asked in (words, ("uninstall", "-l", "wing=new"), ("install", "-l", "wing=new")):
+        words = ("sharing", "set", "-l", "wing=new", "--policy", "spread", "--yes")
+        for asked in (words, ("uninstall", "-l", "wing=new", "--yes"), ("install", "-l", "wing=new", "--yes")):
             assert cloud.ok(*asked, "--wait", "--json").json["outcomes"] == {"APPLIED": 2}, asked
         gone = cloud.ok("limits", "forget", "-l", "wing=new", "asr", "--json").json
         assert [(one["box"], one["items"]) for one in gone] == [

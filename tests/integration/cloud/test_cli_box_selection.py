@@ -43,7 +43,7 @@ def here(tmp_path: Path) -> Office:
             {"op": "logs.collect", "args": {"url": "https://logs.example.com/"}, "wait_s": 7_200},
         ),
         (("install", *HALL), "install", {"wait_s": 3_600}),
-        (("uninstall", *HALL, "--valid", "10m"), "uninstall", {"wait_s": 600}),
+        (("uninstall", *HALL, "--yes", "--valid", "10m"), "uninstall", {"wait_s": 600}),
         (
             ("sharing", "set", *HALL, "--policy", "spread", "--exclude", "none"),
             "sharing",

@@ -67,7 +67,7 @@ def test_limits_that_somebody_has_set_since_the_preview_stay(pair: Pair, asked: 
     assert found["hall-0"] == ("STORED", "")
     outcome, text = found["hall-1"]
     assert (outcome, "anna" in text) == ("REFUSED", True), text
-    assert results(pair, asked(*LIMITS, "--json"))["hall-1"][0] == "STORED", "who has not looked means it so"
+    assert results(pair, asked(*LIMITS, "--yes", "--json"))["hall-1"][0] == "STORED", "who has not looked means it so"
 
 
 ONE = ("limits", "set", "hall-1", "asr", "--memory", "4")

@@ -141,7 +141,7 @@ def test_no_memory_takes_the_limits_away_and_none_named_is_refused(pair: Pair, a
 
 def test_many_boxes_keep_each_its_own(pair: Pair, asked: Callable[..., Done]) -> None:
     set_by_anna(pair, "hall-2", 12, 35)
-    found = outcomes(pair, asked("limits", "set", "-l", "site=hall", "asr", "--memory", "10", "--json"))
+    found = outcomes(pair, asked("limits", "set", "-l", "site=hall", "asr", "--memory", "10", "--yes", "--json"))
     kept = {name: requested(pair, name) for name in HELD}
     assert kept == {
         "hall-0": [(10, 10)],
@@ -229,7 +229,7 @@ def test_pods_on_another_box_of_the_cluster_count(pair: Pair, asked: Callable[..
     assert asked("limits", "set", "yard-7", "asr", "--memory", "5").code == 0
     assert requested(pair, "yard-7") == [(5, 40)]
     pair.here("limits", "forget", "yard-7", "asr")
-    found = outcomes(pair, asked("limits", "set", "-l", "site=yard", "asr", "--memory", "4", "--json"))
+    found = outcomes(pair, asked("limits", "set", "-l", "site=yard", "asr", "--memory", "4", "--yes", "--json"))
     assert ({name: one for name, (one, _) in found.items()}, requested(pair, "yard-7")) == (
         {"yard-7": "STORED"},
         [(4, 40)],

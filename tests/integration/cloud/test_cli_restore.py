@@ -28,7 +28,7 @@ def test_a_restored_controller_goes_on_after_a_yes(tmp_path: Path) -> None:
         wait_for(lambda: cloud.box("asr-hall")["restored"], what="the box is found ahead")
         assert any("RESTORED" in row for row in cloud.ok("boxes").out.splitlines())
         assert "edgegpu-cloud confirm asr-hall" in cloud.ok("box", "asr-hall").out
-        done = cloud.run("command", "asr-hall", "k3s.restart", "--wait", "--timeout", "1s")
+        done = cloud.run("command", "asr-hall", "k3s.restart", "--yes", "--wait", "--timeout", "1s")
         assert done.code == 3, "nothing is asked of it before"
         assert "asr-hall is RESTORED, nothing is sent to it: `edgegpu-cloud confirm asr-hall`" in done.err
         done = cloud.ok("limits", "set", "asr-hall", "asr", "--memory", "4", "--core", "1")

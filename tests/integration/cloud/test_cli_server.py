@@ -176,7 +176,7 @@ def test_what_came_of_it_is_the_same_here_and_there(used: Pair, monkeypatch: pyt
 
 
 def test_limits_of_many_boxes_are_one_operation_from_there_too(pair: Pair) -> None:
-    words = ("limits", "set", "-l", "site=hall", "asr", "--memory", "4")
+    words = ("limits", "set", "-l", "site=hall", "asr", "--memory", "4", "--yes")
     started = pair.there(*words)
     assert (started.code, started.out.splitlines()[1:]) == (
         0,
@@ -196,7 +196,7 @@ def test_limits_of_many_boxes_are_one_operation_from_there_too(pair: Pair) -> No
     ("words", "args"),
     [
         (("command", "doctor.run", "--valid", "2h"), {"op": "doctor.run", "args": {}, "wait_s": 7_200}),
-        (("uninstall", "--valid", "2h"), {"wait_s": 7_200}),
+        (("uninstall", "--yes", "--valid", "2h"), {"wait_s": 7_200}),
         (
             ("sharing", "set", "--exclude", "0"),
             {"policy": None, "exclude": ["0"], "isolation": None, "unit_mib": None},
@@ -219,7 +219,7 @@ def test_other_changes_of_many_boxes_are_one_operation_from_there_too(
 
 def test_a_box_without_the_card_is_refused_and_the_others_are_not(pair: Pair) -> None:
     pair.site.report(ids(pair)[1], box("hall-2", (card("0"),), cluster="1" * 36))
-    words = ("sharing", "set", "-l", "site=hall", "--exclude", "1", "--wait", "--timeout", "1s", "--json")
+    words = ("sharing", "set", "-l", "site=hall", "--exclude", "1", "--yes", "--wait", "--timeout", "1s", "--json")
     id_ = pair.there(*words).json["operation"]["id"]
     OperationRunner(pair.site.store, clock=pair.site.clock).step()
     stored, refused = pair.here("operations", "show", id_, "--json").json["results"]
@@ -233,7 +233,7 @@ def test_limits_of_many_boxes_whose_app_has_other_containers_are_not_guessed(pai
     other = box("hall-2", (card("0"),), {"u2": pod("asr-5d98c8c9f7-k2x8v", ("decoder", "0", 4, 1))}, cluster="1" * 36)
     pair.site.report(ids(pair)[1], other)
     for asked in (pair.here, pair.there):
-        done = asked("limits", "set", "-l", "site=hall", "asr", "--memory", "4")
+        done = asked("limits", "set", "-l", "site=hall", "asr", "--memory", "4", "--yes")
         assert (done.code, "it has decoder, main" in done.err, "--container decoder" in done.err) == (1, True, True)
     assert pair.here("operations", "list", "--json").json == []
 
@@ -383,7 +383,7 @@ def test_what_is_changed_there_stands_here(pair: Pair) -> None:
     queued = pair.there("command", "hall-2", "doctor.run", "--json").json
     assert pair.here("commands", "--json").json[0]["by"] == "otto"
     assert pair.there("cancel", queued["id"], "--json").json["cancelled"]
-    started = pair.there("rollouts", "start", "sharing", "--policy", "best-fit", "--all", "--json").json
+    started = pair.there("rollouts", "start", "sharing", "--policy", "best-fit", "--all", "--yes", "--json").json
     assert pair.here("rollouts", "list", "--json").json[0]["number"] == started["number"]
     assert pair.there("rollouts", "pause", str(started["number"]), "--json").json["state"] == "PAUSED"
     shown = ("rollouts", "show", str(started["number"]), "--json")

@@ -80,7 +80,7 @@ def test_limits_of_more_boxes_than_a_request_names_are_one_operation(many: tuple
     assert [one["box"] for one in shown.json if one["answer"] != "fits"] == [f"box-{CLUSTERS - 1:04d}-server"]
     assert {one["need_units"] for one in shown.json} == {4}
 
-    started = there(*WORDS, "--json")
+    started = there(*WORDS, "--yes", "--json")
     assert (started.code, started.json["outcomes"]) == (0, {"QUEUED": CLUSTERS}), started.err
     operation = started.json["operation"]
     assert (operation["args"]["container"], operation["by"]) == ("main", "otto")

@@ -138,7 +138,7 @@ class Place:
         """Ask every box for a restart of k3s, which may be done once only."""
         ids = {}
         for name in self.boxes:
-            told = ok("command", name, "k3s.restart", "--json", folder=self.folder).json
+            told = ok("command", name, "k3s.restart", "--yes", "--json", folder=self.folder).json
             ids[name] = told["id"] if isinstance(told, dict) else told[0]["id"]
         return ids
 

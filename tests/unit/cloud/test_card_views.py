@@ -88,12 +88,25 @@ def test_a_box_that_has_reported_nothing_has_no_cards() -> None:
     assert box_cards({}) is None
 
 
-def test_the_age_is_that_of_the_older_report_and_never_negative() -> None:
-    details = box()
-    latest = {**details.latest, TopicKind.INVENTORY: replace(details.latest[TopicKind.INVENTORY], at_s=500.0)}
+@pytest.mark.parametrize(("cards_at_s", "pods_at_s", "newer"), [(500.0, 100.0, None), (100.0, 500.0, 500.0)])
+def test_each_report_has_its_own_age_and_quiet_pods_are_as_old_as_the_cards(
+    cards_at_s: float, pods_at_s: float, newer: float | None
+) -> None:
+    latest = {**box().latest}
+    for kind, at_s in ((TopicKind.INVENTORY, cards_at_s), (TopicKind.ALLOC, pods_at_s)):
+        latest[kind] = replace(latest[kind], at_s=at_s)
     found = box_cards(latest)
     assert found is not None
-    assert (found.as_of_s, found.age_s(160.0), found.age_s(50.0)) == (100.0, 60.0, 0.0)
+    assert (found.cards_at_s, found.pods_at_s, found.newer_pods_at_s) == (cards_at_s, pods_at_s, newer)
+    assert (found.as_of_s, found.age_s(cards_at_s + 60.0), found.age_s(50.0)) == (cards_at_s, 60.0, 0.0)
+
+
+def test_without_sharing_nothing_is_held_beyond_a_card() -> None:
+    held = {"u1": pod("asr-0", ("main", "0", 16, 120))}
+    off = box(cards=(card("0", 0),), pods=held, sharing=False, unit_mib=0)
+    for found in (cards(off), cards(box(cards=(), pods=held))):
+        [one] = found.cards
+        assert (one.held_units, one.too_many_units, one.too_much_core) == (16, 0, 0)
 
 
 def test_the_newest_measurement_of_each_card_is_taken() -> None:

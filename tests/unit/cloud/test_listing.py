@@ -123,7 +123,7 @@ class TestFilters:
             BoxFilter(health=frozenset({"unknown"})): [box for box in there if box.health == "unknown"],
             BoxFilter(health=frozenset({"unknown", "ok"})): [box for box in there if box.health in {"unknown", "ok"}],
             BoxFilter(agent="0.6.0"): [box for box in there if box.summary.agent == "0.6.0"],
-            BoxFilter(free_units=7): [box for box in there if box.summary.free_units >= 7],
+            BoxFilter(free_units=7): [box for box in there if box.connected and box.summary.free_units >= 7],
             BoxFilter(problems=True): [box for box in there if box.summary.problems],
             BoxFilter(waiting=True): [box for box in there if box.summary.waiting],
             BoxFilter(states=frozenset({BoxState.REVOKED})): [box for box in there if box.state is BoxState.REVOKED],
@@ -167,7 +167,10 @@ class TestFilters:
         assert counts.with_room == len(names(fleet, BoxFilter(free_units=1)))
         assert counts.ignored == 4
         assert counts.units == 10 * BOXES
-        assert counts.free_units == sum(box.summary.free_units for box in there)
+        assert counts.free_units == sum(box.summary.free_units for box in there if box.connected)
+        assert counts.offline_units == sum(box.summary.units for box in there if not box.connected) > 0
+        assert any(box.health == "bad" and not box.connected for box in there), "an offline box keeps its problems"
+        assert not any(box.health == "ok" and not box.connected for box in there)
         assert counts.agents == {"": 13, "0.5.0": 14, "0.6.0": 13}
         some = fleet.counts(BoxFilter(selector="site=hall"))
         assert some.boxes == len(names(fleet, BoxFilter(selector="site=hall"))) < BOXES

@@ -188,7 +188,7 @@ class TestWhatBoxesHaveOfTheirOwn:
             (OperationKind.LIMITS, LIMITS, {"memory_units": "x"}),
             (OperationKind.LIMITS, LIMITS, {"memory_units": [2]}),
             (OperationKind.LIMITS, LIMITS, {"namespace": "other"}),
-            (OperationKind.LIMITS, LIMITS, {"force": True}),
+            (OperationKind.LIMITS, LIMITS, {"force": "perhaps"}),
             (OperationKind.COMMAND, {"op": "doctor.run"}, {}),
         ],
     )

@@ -39,6 +39,7 @@ from edgegpu_cloud.fleet.selectors import read_labels
 from edgegpu_cloud.fleet.views import BoxView
 from edgegpu_cloud.numbers import LARGEST
 from edgegpu_cloud.store.records import Alarm
+from edgegpu_cloud.store.summaries.box_list import shown_health
 
 _EVENTS, _CHANGES, _MOST = 10, 10, 10_000
 
@@ -180,8 +181,8 @@ def _row(view: BoxView) -> tuple[str, ...]:
         view.name,
         standing(view),
         ago(view.seen_at_s, time.time()),
-        *_capacity(view.capacity),
-        (view.health if view.online else "unknown") if view.health else "-",
+        *_capacity(view.capacity, online=view.online),
+        shown_health(view.health, connected=view.online) if view.health else "-",
         str(view.problems or "-"),
         str(view.waiting or "-"),
         view.cluster[:_SHORT] or "-",
@@ -192,15 +193,15 @@ _SHORT = 8
 """How much of a cluster's id is shown: enough to tell clusters apart."""
 
 
-def _capacity(capacity: BoxCapacity | None) -> tuple[str, str]:
-    """Return how many cards there are, and how much of them is free."""
+def _capacity(capacity: BoxCapacity | None, *, online: bool) -> tuple[str, str]:
+    """Return how many cards there are, and how much of them is free; of a box that is offline nothing is."""
     if capacity is None:
         return "-", "-"
     if not capacity.sharing:
         return str(capacity.cards), "not shared"
     all_ = capacity.shared_cards == capacity.cards
     cards = str(capacity.cards) if all_ else f"{capacity.shared_cards} of {capacity.cards}"
-    return cards, f"{capacity.free_units} of {capacity.units}"
+    return cards, f"{capacity.free_units} of {capacity.units}" if online else f"- of {capacity.units}"
 
 
 def _more(view: BoxView) -> tuple[str, ...]:

@@ -21,7 +21,9 @@ from edgegpu_cloud.cli.common import (
     FolderOption,
     JsonOption,
     LocalCloud,
+    YesOption,
     answer,
+    confirm,
     opened,
     print_json,
     reached,
@@ -79,7 +81,6 @@ which cuts no connection: --reload does both, for a box that is online, on the c
 --json needs --yes, and prints {"device", "name", "crl": PATH or with --server null, "cut": BOOL}
 """
 
-YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 ReloadOption = Annotated[
     str,
     typer.Option("--reload", metavar="COMMAND", help="What makes the broker read the list; then the box is cut off."),
@@ -132,8 +133,8 @@ def revoke(
     """Revoke a box."""
     with reporting(as_json=json), _reached(folder, reload) as (cloud, caller):
         view = cloud.fleet.box(name)
-        if not yes:
-            _ask(view, as_json=json)
+        question = f"revoke {view.name} ({view.device})?"
+        confirm(question, cannot=f"cannot revoke {view.name}", yes=yes, as_json=json)
         cloud.fleet.revoke(view.device)
         ended = _Ended(
             view=view,
@@ -144,18 +145,6 @@ def revoke(
             still="LIST, then: ",
         )
         _finish(cloud, caller if reload else None, ended, as_json=json)
-
-
-def _ask(view: BoxView, *, as_json: bool) -> None:
-    refused = CloudError(f"cannot revoke {view.name}: nobody has confirmed", remedy="pass --yes")
-    if as_json:
-        raise refused
-    try:
-        said = typer.confirm(f"revoke {view.name} ({view.device})?")
-    except typer.Abort:  # nobody can be asked
-        raise refused from None
-    if not said:
-        raise typer.Abort
 
 
 def forget(

@@ -41,7 +41,7 @@ def show_box(details: BoxDetails) -> None:
         typer.echo(f"  it knows more than this store, which came from a backup: edgegpu-cloud confirm {view.name}")
     _show_health(details, now_s)
     _show_items(details)
-    _show_cards(details)
+    _show_cards(details, now_s)
     _show_pods(details, now_s)
 
 
@@ -112,7 +112,7 @@ def _show_health(details: BoxDetails, now_s: float) -> None:
             typer.echo(f"    {part.name} {part.state}: {one_line(part.text) or '-'}")
 
 
-def _show_cards(details: BoxDetails) -> None:
+def _show_cards(details: BoxDetails, now_s: float) -> None:
     reports = card_reports(details.latest)
     if reports is None:
         typer.echo("  cards: not heard yet")
@@ -120,6 +120,13 @@ def _show_cards(details: BoxDetails) -> None:
     cards = reports.inventory.cards
     if not cards:
         typer.echo("  no cards")
+        return
+    newer = reports.pods_at_s is not None and reports.pods_at_s > reports.cards_at_s
+    pods = f", pods {ago(reports.pods_at_s or 0.0, now_s)}" if newer else ""
+    typer.echo(f"  cards as reported {ago(reports.cards_at_s, now_s)}{pods}")
+    if not reports.inventory.sharing:
+        typer.echo("  GPU sharing is off: no units are handed out, and pods that hold some keep them")
+        print_table(("CARD", "NAME", "MEMORY"), [(one.label, one.name, f"{one.memory_mib} MiB") for one in cards])
         return
     held = held_units({card.uuid: card.units for card in cards}, reports.pods)
     rows = [

@@ -216,9 +216,21 @@ class RemoteFleet:
 
     def audit(self, where: AuditFilter = WHOLE_AUDIT, *, limit: int = 50) -> list[AuditView]:
         """Return who changed what, and what came of it, newest first."""
-        found = self._client.items("/audit", most=limit, by=where.by, box=where.device, what=where.what)
+        found = self._client.items("/audit", most=limit, **_asked_audit(where))
         return [read_as(_AUDIT, one) for one in found]
 
 
 def _limits_path(device: str, key: Sequence[str]) -> str:
     return f"/boxes/{name_in_path(device)}/limits/{'/'.join(map(name_in_path, key))}"
+
+
+def _asked_audit(where: AuditFilter) -> dict[str, Any]:
+    """Return the query of a filter: what does not count is left out, as an older console knows less."""
+    found = {"by": where.by, "box": where.device, "what": where.what}
+    more: dict[str, Any] = {
+        "since_s": where.since_s,
+        "until_s": where.until_s,
+        "app": where.app,
+        "part_of": where.part_of,
+    }
+    return found | {name: value for name, value in more.items() if value}

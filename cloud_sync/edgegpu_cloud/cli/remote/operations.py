@@ -13,11 +13,12 @@ from edgegpu_cloud.fleet.operations.box_set import BoxSet
 from edgegpu_cloud.fleet.operations.limits_preview import LimitsPreviewPage
 from edgegpu_cloud.fleet.operations.operations import REMEDY, OperationBoxPage, OperationBoxView, OperationView
 from edgegpu_cloud.fleet.operations.sharing_preview import SharingPreviewPage
+from edgegpu_cloud.fleet.operations.undo import UndoPlan
 from edgegpu_cloud.fleet.specs import LimitsPatch, SharingSettings
 from edgegpu_cloud.store.operations.records import BoxOutcome, OperationKind
 from edgegpu_cloud.store.records import Json
 
-_VIEW, _BOX = TypeAdapter(OperationView), TypeAdapter(OperationBoxView)
+_VIEW, _BOX, _PLAN = TypeAdapter(OperationView), TypeAdapter(OperationBoxView), TypeAdapter(UndoPlan)
 _PREVIEWS, _SHARING_PREVIEWS = TypeAdapter(LimitsPreviewPage), TypeAdapter(SharingPreviewPage)
 _PART = 200
 """Boxes whose preview one request asks for."""
@@ -90,6 +91,15 @@ class RemoteOperations:
     def cancel(self, id_: str) -> OperationView:
         """Take out the boxes for which nothing is stored yet; what is stored goes on."""
         return _view(self._client.send("POST", f"{_path(id_)}/cancel"))
+
+    def undo_plan(self, id_: str) -> UndoPlan:
+        """Return what the way back of an operation would do; which box gets what is not told."""
+        return read_as(_PLAN, {"own": {}, **self._client.get(f"{_path(id_)}/undo")})
+
+    def undo(self, id_: str, *, expect: BoxSet | None = None) -> OperationView:
+        """Start the operation that gives the boxes of another one back what they had."""
+        body = {} if expect is None else {"expect": expect.text}
+        return _view(self._client.send("POST", f"{_path(id_)}/undo", body))
 
 
 def named_part(change: Json) -> Json:

@@ -18,6 +18,7 @@ from edgegpu_cloud.fleet.operations.box_set import BoxSet
 from edgegpu_cloud.fleet.operations.limits_preview import LimitsPreviewPage
 from edgegpu_cloud.fleet.operations.operations import OperationBoxPage, OperationView
 from edgegpu_cloud.fleet.operations.sharing_preview import SharingPreviewPage
+from edgegpu_cloud.fleet.operations.undo import UndoPlan
 from edgegpu_cloud.fleet.specs import LimitsPatch, SharingSettings
 from edgegpu_cloud.fleet.views import BoxDetails, BoxView, CommandView
 from edgegpu_cloud.rollouts.rollouts import RolloutPlan, RolloutRequest
@@ -106,6 +107,8 @@ class OperationsPort(Protocol):
         data: bool = False,
     ) -> OperationBoxPage: ...
     def cancel(self, id_: str) -> OperationView: ...
+    def undo_plan(self, id_: str) -> UndoPlan: ...
+    def undo(self, id_: str, *, expect: BoxSet | None = None) -> OperationView: ...
 
 
 class AlertsPort(Protocol):

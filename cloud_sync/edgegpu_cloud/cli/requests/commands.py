@@ -22,6 +22,7 @@ from edgegpu_cloud.cli.common import (
     FolderOption,
     JsonOption,
     WatchedRows,
+    YesOption,
     ago,
     answer,
     follow,
@@ -31,6 +32,7 @@ from edgegpu_cloud.cli.common import (
     reporting,
     since_of,
 )
+from edgegpu_cloud.cli.requests.confirmation import CONFIRMED, confirm_op
 from edgegpu_cloud.cli.requests.following import CommandArgument, finish, line_of
 from edgegpu_cloud.cli.requests.operation_progress import askable, operate
 from edgegpu_cloud.fleet.views import CommandView
@@ -106,6 +108,8 @@ _EXITS = f"""
 Exit status for one box with --wait: 0 SUCCEEDED, 1 any other end (its code and text are printed), 3 it has not ended
 within --timeout (it goes on; `watch` looks again). Without --wait: 0, it is queued.
 
+{CONFIRMED}
+
 {SELECTED}
 """
 COMMAND_HELP = f"""\
@@ -173,7 +177,7 @@ WordsArgument = Annotated[
 ]
 
 
-def command(
+def command(  # noqa: PLR0913  (one for each option)
     words: WordsArgument,
     *,
     folder: FolderOption = DEFAULT,
@@ -182,6 +186,7 @@ def command(
     wait: WaitOption = False,
     timeout: TimeoutOption = None,
     valid: ValidOption = "1h",
+    yes: YesOption = False,
     json: JsonOption = False,
 ) -> None:
     """Ask a box to do something once."""
@@ -193,9 +198,11 @@ def command(
     with reporting(as_json=json), reached(folder) as cloud:
         if selector:
             asked: Json = {"op": op, "args": args, "wait_s": valid_s}
-            operate(cloud, askable(selector), OperationKind.COMMAND, asked, wait_s=wait_s, as_json=json)
+            operate(cloud, askable(selector), OperationKind.COMMAND, asked, yes=yes, wait_s=wait_s, as_json=json)
         else:
-            device = chosen(cloud, name, selector)[0].device
+            [view] = chosen(cloud, name, selector)
+            device = view.device
+            confirm_op(op, view, cloud, yes=yes, as_json=json)
             finish(cloud, cloud.fleet.command(device, op, args, wait_s=valid_s), wait_s, as_json=json)
 
 
@@ -210,17 +217,21 @@ def _asking(*, installs: bool) -> Callable[..., None]:
         wait: WaitOption = False,
         timeout: TimeoutOption = None,
         valid: ValidOption = "1h",
+        yes: YesOption = False,
         json: JsonOption = False,
     ) -> None:
         wait_s, valid_s = waiting_s(timeout, wait=wait, default=_WAIT), seconds(valid, option="--valid")
         with reporting(as_json=json), reached(folder) as cloud:
             if selector and not name:
                 kind = OperationKind.INSTALL if installs else OperationKind.UNINSTALL
-                operate(cloud, askable(selector), kind, {"wait_s": valid_s}, wait_s=wait_s, as_json=json)
+                args: Json = {"wait_s": valid_s}
+                operate(cloud, askable(selector), kind, args, yes=yes, wait_s=wait_s, as_json=json)
             else:
                 verb = cloud.fleet.install if installs else cloud.fleet.uninstall
-                device = chosen(cloud, name, selector)[0].device
-                finish(cloud, verb(device, wait_s=valid_s), wait_s, as_json=json)
+                [view] = chosen(cloud, name, selector)
+                if not installs:
+                    confirm_op("sharing.uninstall", view, cloud, yes=yes, as_json=json)
+                finish(cloud, verb(view.device, wait_s=valid_s), wait_s, as_json=json)
 
     return ask
 

@@ -31,6 +31,7 @@ from edgegpu_cloud.cli.common import (
     Cloud,
     FolderOption,
     JsonOption,
+    YesOption,
     moment,
     print_connection_problem,
     print_json,
@@ -84,6 +85,8 @@ where it comes at once, so a wrong name is told. The same limits once more are t
 -l SELECTOR in the place of BOX: all boxes with these labels (`edgegpu-cloud label`), of each cluster the one that
 applies its app limits. That is one operation (`edgegpu-cloud operations`): the controller stores it for 500 boxes at a
 time, and goes on whatever becomes of this command. Its outcome on each box is printed, with --wait its progress too.
+Before several boxes are changed you are asked, with the steps from which limits to which; the answer is for the boxes
+shown. --yes does not ask. Where nobody can be asked, in a script or with --json, --yes or --expect is needed.
 
 \b
 Examples:
@@ -199,6 +202,7 @@ def set_(  # noqa: PLR0913  (one for each option)
     on_drift: DriftOption = None,
     show_preview: PreviewOption = False,
     expect: ExpectOption = "",
+    yes: YesOption = False,
     wait: WaitOption = False,
     timeout: TimeoutOption = None,
     json: JsonOption = False,
@@ -226,7 +230,7 @@ def set_(  # noqa: PLR0913  (one for each option)
                 print_previews(previews_of(cloud, limits, where), as_json=json)
             else:
                 args = asdict(limits)
-                operate(cloud, where, OperationKind.LIMITS, args, expect=expected, wait_s=wait_s, as_json=json)
+                operate(cloud, where, OperationKind.LIMITS, args, expect=expected, yes=yes, wait_s=wait_s, as_json=json)
             return
         target = target_of(cloud, cloud.fleet.box(name))
         if show_preview:

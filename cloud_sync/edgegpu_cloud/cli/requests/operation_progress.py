@@ -21,6 +21,7 @@ from edgegpu_cloud.cli.common import (
     say,
 )
 from edgegpu_cloud.cli.requests.brought_back import details, is_well, summary
+from edgegpu_cloud.cli.requests.confirmation import confirmed_boxes
 from edgegpu_cloud.controller.status import trouble
 from edgegpu_cloud.fleet.listing import BoxFilter
 from edgegpu_cloud.fleet.operations.box_set import BoxSet
@@ -123,18 +124,27 @@ def operate(
     args: Json,
     *,
     expect: BoxSet | None = None,
+    yes: bool,
     wait_s: int,
     as_json: bool,
 ) -> None:
     """Start one operation for the boxes of a filter, print what comes of it, and exit with its status.
 
     Its end is waited for; where `wait_s` is 0, what comes at once. `expect`: the boxes that a preview has shown.
+    Without it and `yes` a person confirms what changes many boxes, or a restart of k3s, or sharing off.
 
     Raises:
         CloudError: the filter finds no box, none of them can be asked, or the arguments are wrong for every box.
         ConflictError: it would be for other boxes than those that are expected.
     """
+    if expect is None and not yes:
+        expect = confirmed_boxes(cloud, where, kind, args, as_json=as_json)
     view = cloud.operations.start(kind, args, where=where, expect=expect)
+    follow_operation(cloud, view, wait_s=wait_s, as_json=as_json)
+
+
+def follow_operation(cloud: Cloud, view: OperationView, *, wait_s: int, as_json: bool) -> None:
+    """Print what comes of an operation that was started, and exit with its status."""
     print_connection_problem(cloud)
     id_ = view.operation.id
     if not as_json:

@@ -1,31 +1,47 @@
-"""`edgegpu-cloud operations list`, `show`, `cancel`: changes of many boxes, and what came of each."""
+"""`edgegpu-cloud operations list`, `show`, `cancel`, `undo`: changes of many boxes, and what came of each."""
 
 import time
 from typing import Annotated
 
 import typer
 
+from edgegpu_base.cli.durations import waiting_s
 from edgegpu_base.cli.helptext import command_group, put
 from edgegpu_base.cli.output import counted
+from edgegpu_cloud.cli.arguments import (
+    ExpectOption,
+    PreviewOption,
+    TimeoutOption,
+    WaitOption,
+    check_expected,
+    expected_of,
+)
+from edgegpu_cloud.cli.box_selection import print_token
 from edgegpu_cloud.cli.common import (
     DEFAULT,
     FolderOption,
     JsonOption,
+    YesOption,
     ago,
+    confirm,
     moment,
     print_json,
     print_list,
+    print_table,
     reached,
     reporting,
 )
 from edgegpu_cloud.cli.requests.operation_progress import (
+    follow_operation,
     op_of,
     operation_document,
     outcomes_text,
     print_results,
     results_of,
 )
+from edgegpu_cloud.fleet.operations.box_set import BoxSet
 from edgegpu_cloud.fleet.operations.operations import OperationView
+from edgegpu_cloud.fleet.operations.undo import UndoPlan
 from edgegpu_cloud.store.operations.records import BoxOutcome
 
 app = command_group("Changes of many boxes, and what came of each.")
@@ -61,6 +77,20 @@ Cancel an operation: boxes for which nothing is stored yet are left out. What is
 
 \b
 --json prints what `operations list --json` prints of each.
+"""
+
+UNDO_HELP = """\
+Give the boxes of an operation back what they had before it, by a new operation. What each box had was kept when the
+change was stored. Boxes that somebody has changed since keep what they have, and are named. A command cannot be undone.
+
+\b
+--preview changes nothing: from which values back to which, on how many boxes, and which boxes keep what they have. It
+prints a token, with --json on stderr: --expect TOKEN starts it for the boxes that were shown alone.
+Without --expect and --yes you are asked. Where nobody can be asked, in a script or with --json, one of the two is
+needed.
+Exit status: as `limits set -l`.
+--json prints what `operations show --json` prints; with --preview {"kind", "args", "boxes", "steps": [{"before",
+"after", "boxes"}], "left": [{"device", "name", "text"}], "more_boxes", "seen"}.
 """
 
 OperationArgument = Annotated[str, typer.Argument(metavar="OPERATION", help="Its id; the beginning of it will do.")]
@@ -134,6 +164,50 @@ def cancel(id_: OperationArgument, *, folder: FolderOption = DEFAULT, json: Json
         typer.echo(f"{view.operation.id}: cancelled for {left_out}; what was stored before goes on")
 
 
+def undo(
+    id_: OperationArgument,
+    *,
+    folder: FolderOption = DEFAULT,
+    show_preview: PreviewOption = False,
+    expect: ExpectOption = "",
+    yes: YesOption = False,
+    wait: WaitOption = False,
+    timeout: TimeoutOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Give the boxes of an operation back what they had."""
+    wait_s = waiting_s(timeout, wait=wait, default="10m")
+    expected = expected_of(expect)
+    check_expected(expected, preview=show_preview)
+    with reporting(as_json=json), reached(folder) as cloud:
+        plan = cloud.operations.undo_plan(id_) if show_preview or not (expected or yes) else None
+        if plan is not None:
+            _print_plan(plan, as_json=json, whole=show_preview)
+        if show_preview and plan is not None:
+            print_token(plan.seen, as_json=json)
+            return
+        if plan is not None:
+            question = f"undo {id_} on {counted(plan.boxes, 'box')}?"
+            confirm(question, cannot=f"cannot undo {id_}", yes=not plan.boxes, as_json=json)
+            expected = BoxSet.read(plan.seen)
+        follow_operation(cloud, cloud.operations.undo(id_, expect=expected), wait_s=wait_s, as_json=json)
+
+
+def _print_plan(plan: UndoPlan, *, as_json: bool, whole: bool) -> None:
+    if as_json:
+        fields = ("kind", "args", "boxes", "steps", "left", "more_boxes", "seen")
+        if whole:
+            print_json({name: getattr(plan, name) for name in fields})
+        return
+    for step in plan.steps:
+        typer.echo(step.words())
+    if plan.left:
+        print_table(("BOX", "KEEPS WHAT IT HAS"), [(one.name or one.device, one.text) for one in plan.left])
+    if plan.more_boxes:
+        typer.echo(f"not looked at: {plan.more_boxes}")
+
+
 put(app, "list", list_, LIST_HELP, "List the last operations.")
 put(app, "show", show, SHOW_HELP, "Show an operation, and what came of it on each box.")
 put(app, "cancel", cancel, CANCEL_HELP, "Cancel an operation.")
+put(app, "undo", undo, UNDO_HELP, "Give its boxes back what they had.")

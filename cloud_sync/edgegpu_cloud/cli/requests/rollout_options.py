@@ -10,6 +10,7 @@ import typer
 
 from edgegpu_base.cli.durations import seconds
 from edgegpu_cloud.cli.arguments import ExpectOption, SelectorOption, complete_boxes, expected_of
+from edgegpu_cloud.cli.common import YesOption
 from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.operations.box_set import BoxSet
 from edgegpu_cloud.rollouts.changes import RolloutChange
@@ -28,8 +29,8 @@ Gate after each wave: --success 100 percent of the boxes that ended have applied
 Offline boxes: --offline join (when they are back, within --join-within 7d) or skip.
 \b
 --preview prints a token: --expect TOKEN starts the rollout for the boxes that were shown, and refuses it with the names
-of those that have joined or left since. On a terminal, without --expect and --yes, the waves are shown and you are
-asked; the answer is for the boxes shown.
+of those that have joined or left since. Without --expect and --yes the waves are shown and you are asked; the answer is
+for the boxes shown. Where nobody can be asked, in a script or with --json, one of the two is needed.
 """
 
 BoxesOption = Annotated[
@@ -66,8 +67,6 @@ FailureOption = Annotated[
         "--on-failure", metavar="return|stop|pause", help="What a failed gate does.  [default: return; upgrade: stop]"
     ),
 ]
-
-YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

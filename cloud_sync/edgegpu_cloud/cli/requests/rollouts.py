@@ -1,6 +1,5 @@
 """`edgegpu-cloud rollouts`: one change for many boxes, in waves; started, seen, paused, resumed, aborted."""
 
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import Annotated
@@ -22,6 +21,7 @@ from edgegpu_cloud.cli.common import (
     JsonOption,
     ago,
     answer,
+    confirm,
     moment,
     print_connection_problem,
     print_json,
@@ -251,8 +251,8 @@ def _started(cloud: Cloud, asked: Asked, change: RolloutChange, *, wait_s: int, 
         if not as_json:
             typer.echo(f"to start it for these boxes, --expect in the place of --preview:\n  --expect {plan.seen}")
         return
-    asks = sys.stdin.isatty() and asked.expect is None and not (asked.yes or as_json)
-    expect = _confirmed(cloud, request) if asks else asked.expect
+    asks = asked.expect is None and not asked.yes
+    expect = _confirmed(cloud, request, as_json=as_json) if asks else asked.expect
     number = cloud.rollouts.start(request, expect=expect)
     print_connection_problem(cloud)
     view = cloud.rollouts.show(number)
@@ -267,16 +267,18 @@ def _started(cloud: Cloud, asked: Asked, change: RolloutChange, *, wait_s: int, 
     answer(view, text, as_json=as_json)
 
 
-def _confirmed(cloud: Cloud, request: RolloutRequest) -> BoxSet:
+def _confirmed(cloud: Cloud, request: RolloutRequest, *, as_json: bool) -> BoxSet:
     """Show the waves of a rollout and ask whether to start it; return the boxes that were shown.
 
     Raises:
+        CloudError: nobody can be asked.
         typer.Abort: it is not to start.
     """
     plan = cloud.rollouts.preview(request, limit=MOST_BOXES)
-    _print_plan(plan, as_json=False)
-    if not typer.confirm(f"start it for {counted(plan.boxes, 'box')}?", err=True):
-        raise typer.Abort
+    if not as_json:
+        _print_plan(plan, as_json=False)
+    question = f"start it for {counted(plan.boxes, 'box')}?"
+    confirm(question, cannot="cannot start a rollout", yes=False, as_json=as_json)
     return BoxSet.read(plan.seen)
 
 

@@ -27,6 +27,7 @@ from edgegpu_cloud.cli.common import (
     Cloud,
     FolderOption,
     JsonOption,
+    YesOption,
     answer,
     moment,
     print_connection_problem,
@@ -36,6 +37,7 @@ from edgegpu_cloud.cli.common import (
     reporting,
     say,
 )
+from edgegpu_cloud.cli.requests.confirmation import CONFIRMED
 from edgegpu_cloud.cli.requests.operation_progress import askable, operate
 from edgegpu_cloud.cli.requests.settlements import (
     SETTING_FIELDS,
@@ -75,6 +77,8 @@ Set how a box shares its cards, in the words of `edgegpu install` there. What is
 Where GPU sharing is not installed, the request waits for it. Each setting is one change of its own on the box, which is
 put back where the plugin does not come up with it; no running pod loses its card. A setting that stands so already is
 tried again. Whether sharing is installed at all is said by `install` and `uninstall`.
+
+{CONFIRMED}
 
 {SELECTED}
 
@@ -148,6 +152,7 @@ def set_(  # noqa: PLR0913  (one for each option)
     isolation: IsolationOption = None,
     show_preview: PreviewOption = False,
     expect: ExpectOption = "",
+    yes: YesOption = False,
     wait: WaitOption = False,
     timeout: TimeoutOption = None,
     json: JsonOption = False,
@@ -165,7 +170,9 @@ def set_(  # noqa: PLR0913  (one for each option)
                 _print_previews(*_previews(cloud, settings, where), as_json=json)
             else:
                 args = asdict(settings)
-                operate(cloud, where, OperationKind.SHARING, args, expect=expected, wait_s=wait_s, as_json=json)
+                operate(
+                    cloud, where, OperationKind.SHARING, args, expect=expected, yes=yes, wait_s=wait_s, as_json=json
+                )
             return
         [view] = chosen(cloud, name, selector)
         if show_preview:

@@ -31,7 +31,7 @@ from edgegpu_cloud.fleet.fleet import Fleet
 from edgegpu_cloud.fleet.listing import BoxFilter, PageOrder
 from edgegpu_cloud.fleet.selectors import read_labels
 from edgegpu_cloud.fleet.views import BoxView
-from edgegpu_cloud.store.summaries.box_list import BoxSort, ListedBox
+from edgegpu_cloud.store.summaries.box_list import BoxSort, ListedBox, shown_health
 from edgegpu_sync.messages.uplink import ItemReport
 
 router = APIRouter(tags=["boxes"])
@@ -124,7 +124,7 @@ def box_body(view: BoxView) -> ApiBox:
         labels=dict(view.labels),
         state=view.state.value,
         connected=view.online,
-        health=view.health if view.online and view.health else "unknown",
+        health=shown_health(view.health, connected=view.online),
         restored=view.restored,
         seen_at_s=view.seen_at_s,
         enrolled_at_s=view.enrolled_at_s,
@@ -163,12 +163,17 @@ def cards(box: str, fleet: ApiFleet, if_none_match: IfNoneMatch = "") -> Respons
     """Return the cards of a box, each with the shares that containers hold in their places."""
     found = box_cards(fleet.details(box).latest)
     if found is None:
-        return tagged(ApiCards(sharing=False, policy="", driver="", as_of_s=0, cards=[]), if_none_match)
+        return tagged(
+            ApiCards(sharing=False, policy="", driver="", as_of_s=0, cards_at_s=None, pods_at_s=None, cards=[]),
+            if_none_match,
+        )
     body = ApiCards(
         sharing=found.sharing,
         policy=found.policy,
         driver=found.driver,
         as_of_s=found.as_of_s,
+        cards_at_s=found.cards_at_s,
+        pods_at_s=found.pods_at_s,
         cards=[_card(card) for card in found.cards],
     )
     return tagged(body, if_none_match)

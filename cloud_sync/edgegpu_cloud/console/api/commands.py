@@ -114,7 +114,7 @@ def alarm_seen(number: PathNumber, _: ApiOperator, fleet: ApiFleet, once: Once) 
 
 
 @router.get("/audit")
-def list_audit(
+def list_audit(  # noqa: PLR0913  (one for each filter)
     request: Request,
     _: ApiAdmin,
     fleet: ApiFleet,
@@ -122,11 +122,28 @@ def list_audit(
     by: Annotated[str, Query(max_length=128, description="A person, with the person's tokens.")] = "",
     box: Annotated[str, Query(max_length=253, description="Its id or name, or the id of a forgotten one.")] = "",
     what: Annotated[str, Query(max_length=64, description="A kind, or the beginning of several: `box`.")] = "",
+    app: Annotated[str, Query(max_length=520, description="NAMESPACE/APP, or an app of any namespace.")] = "",
+    since_s: Annotated[float, Query(ge=0, le=2**53, description="Not before then; 0: any time.")] = 0,
+    until_s: Annotated[float, Query(ge=0, le=2**53, description="Before then; 0: any time.")] = 0,
+    part_of: Annotated[
+        str, Query(max_length=64, description="What one operation (its id) or `rollout/NUMBER` has changed.")
+    ] = "",
+    whole: Annotated[bool, Query(description="Without what operations and rollouts have changed box by box.")] = False,
     limit: Limit = 50,
     cursor: NumberCursor = 0,
 ) -> ApiPage[ApiAuditEntry]:
     """Return who changed what, before and after, and what came of it, newest first."""
-    where = AuditFilter(by=_text(by), device=_text(box), what=_text(what), before=cursor)
+    where = AuditFilter(
+        by=_text(by),
+        device=_text(box),
+        what=_text(what),
+        before=cursor,
+        since_s=since_s,
+        until_s=until_s,
+        app=_text(app),
+        part_of=_text(part_of),
+        whole=whole,
+    )
     found = fleet.audit(where, limit=limit + 1)
     more = str(found[limit - 1].number) if len(found) > limit else ""
     return page_with(request, [ApiAuditEntry.model_validate(one) for one in found[:limit]], more)

@@ -134,6 +134,7 @@ class ApiOperation(ApiModel):
     seen_change: int | None = Field(
         default=None, description="The number of the last change that its person saw; null: none is kept."
     )
+    undoes: str | None = Field(default=None, description="The operation that this one takes back; null: none.")
     outcomes: dict[BoxOutcome, int]
     settled: bool = Field(description="Nothing more comes of it.")
 
@@ -152,8 +153,47 @@ class ApiOperationBox(ApiModel):
     seen_rev: int | None = Field(
         description="The revision that the person has seen: a later change is not overwritten."
     )
+    before: dict[str, Any] | None = Field(
+        default=None, description="What it had, as arguments that bring it back; null: not known, or nothing changed."
+    )
     data: dict[str, Any] | None = Field(
         description="What the command has brought back, where `data` asks for it; null: nothing yet."
+    )
+
+
+class ApiUndoStep(ApiModel):
+    """From which values back to which, by their names, on how many boxes."""
+
+    before: dict[str, Any]
+    after: dict[str, Any]
+    boxes: int
+
+
+class ApiLeftBox(ApiModel):
+    """A box that keeps what it has, and why."""
+
+    device: str
+    name: str
+    text: str
+
+
+class ApiUndoPlan(ApiModel):
+    """What the way back of an operation would do: a new operation, for the boxes that get back what they had."""
+
+    kind: OperationKind
+    args: dict[str, Any]
+    boxes: int
+    steps: list[ApiUndoStep] = Field(description="The most frequent first.")
+    left: list[ApiLeftBox]
+    more_boxes: int = Field(description="Boxes beyond those that were looked at.")
+    seen: str = Field(description="Its boxes, for `expect` when it is started.")
+
+
+class ApiUndoRequest(ApiModel):
+    """The start of the way back."""
+
+    expect: Annotated[str, Field(max_length=LONGEST_SET)] | None = Field(
+        default=None, description="`seen` of the plan: refuse (409) where it would be for other boxes."
     )
 
 
@@ -284,3 +324,19 @@ def operation_boxes(
 def cancel_operation(id_: OperationId, _: ApiOperator, operations: ApiOperations, once: Once) -> Response:
     """Leave out the boxes for which nothing is stored yet; what is stored goes on."""
     return once(lambda: _body(operations.cancel(id_.replace("\0", ""))))
+
+
+@router.get("/{id_}/undo")
+def preview_undo(id_: OperationId, operations: ApiOperations) -> ApiUndoPlan:
+    """Say what the way back of an operation would do; nothing is changed."""
+    plan = operations.undo_plan(id_.replace("\0", ""))
+    return ApiUndoPlan.model_validate({name: getattr(plan, name) for name in ApiUndoPlan.model_fields})
+
+
+@router.post("/{id_}/undo", status_code=202, response_model=ApiOperation)
+def undo_operation(
+    id_: OperationId, body: ApiUndoRequest, _: ApiOperator, operations: ApiOperations, once: Once
+) -> Response:
+    """Give the boxes of an operation back what they had, by a new one; boxes that were changed since keep theirs."""
+    expect = None if body.expect is None else BoxSet.read(body.expect)
+    return once(lambda: _body(operations.undo(id_.replace("\0", ""), expect=expect)), status=202)

@@ -93,6 +93,7 @@ def _page(
         "kinds": _kinds(words),
         "remedies": _remedies(words),
         "silences": SILENCES_S,
+        "causes": [one for one in alerts.causes() if one.number > 1] if query["show"] == "open" else [],
         "webhook": webhook,
         "problem": problem,
     }
@@ -150,6 +151,24 @@ def send_test(request: Request, _: Admin, alerts: VisitorAlerts, pages: Pages) -
     except CloudError as error:
         query = {"q": "", "kind": "", "show": "open", "before": ""}
         return _page(request, alerts, pages, query, webhook=_webhook(alerts), problem=error)
+    return RedirectResponse("/alerts", 303)
+
+
+@router.post("/silence")
+def silence_cause(
+    _: Operator,
+    alerts: VisitorAlerts,
+    *,
+    kind: Annotated[str, Form(max_length=40)] = "",
+    about: Annotated[str, Form(max_length=300)] = "",
+    do: Annotated[str, Form(max_length=10)] = "",
+) -> Response:
+    """Silence all alerts of one cause for so many seconds; 0 ends their silence."""
+    if kind not in set(AlertKind) or not is_number(do, digits=10):
+        raise CloudError(
+            phrase("cannot do %(do)r to an alert", do=do), remedy=phrase("use a button of the page Alerts")
+        )
+    alerts.silence_cause(AlertKind(kind), about.replace("\0", ""), for_s=float(do))
     return RedirectResponse("/alerts", 303)
 
 

@@ -1,17 +1,19 @@
 """The audit: who changed what, before and after, and what came of it; by person, box and kind, a page at a time."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from edgegpu_cloud.console.context import Pages, VisitorFleet
-from edgegpu_cloud.errors import NotFoundError
+from edgegpu_cloud.errors import CloudError, ForbiddenError, NotFoundError
 from edgegpu_cloud.fleet.audit.documents import shown_values
 from edgegpu_cloud.fleet.audit.kinds import AuditKind
 from edgegpu_cloud.fleet.audit.views import AuditView
+from edgegpu_cloud.phrases import phrase
 from edgegpu_cloud.store.records import AuditFilter, Json
 
 router = APIRouter()
@@ -24,38 +26,84 @@ _LONGEST = 4_000
 """Characters of an entry's JSON that the page shows."""
 
 Text = Annotated[str, Query(max_length=100)]
+Day = Annotated[str, Query(max_length=10)]
 
 
 @router.get("/audit")
-def audit_page(
+def audit_page(  # noqa: PLR0913, PLR0917  (one for each filter)
     request: Request,
     fleet: VisitorFleet,
     pages: Pages,
     by: Text = "",
     box: Text = "",
     what: Text = "",
+    app: Annotated[str, Query(max_length=520)] = "",
+    since: Day = "",
+    until: Day = "",
+    part_of: Text = "",
     before: Annotated[int, Query(ge=0, le=2**53)] = 0,
 ) -> Response:
-    """Show a page of the audit."""
-    by, box, what = (text.replace("\0", "").strip() for text in (by, box, what))
-    where = AuditFilter(by=by, device=box, what=what, before=before)
-    problem: NotFoundError | None = None
+    """Show a page of the audit; a change of many boxes is one row, unless a box, a kind or that change is asked for."""
+    by, box, what, app, part_of = (text.replace("\0", "").strip() for text in (by, box, what, app, part_of))
+    query = {"by": by, "box": box, "what": what, "app": app, "since": since, "until": until, "part_of": part_of}
+    problem: CloudError | None = None
+    found: Sequence[AuditView] = []
     try:
+        where = AuditFilter(
+            by=by,
+            device=box,
+            what=what,
+            before=before,
+            since_s=_day_s(since),
+            until_s=_day_s(until, days=1),
+            app=app,
+            part_of=part_of,
+            whole=not (box or what or part_of),
+        )
         found = fleet.audit(where, limit=PAGE + 1)
-    except NotFoundError as error:
-        found, problem = [], error
+    except ForbiddenError:
+        raise
+    except CloudError as error:
+        problem = error
     shown, words = found[:PAGE], pages.words(request)
     kinds = _kinds(words)
     values = {
-        "query": {"by": by, "box": box, "what": what},
+        "query": query,
+        "kept": {name: text for name, text in query.items() if text},
         "kinds": {kind: kinds[kind] for kind in KINDS},
         "names": kinds | {kind.value: name for kind, name in kind_names(words).items()},
         "entries": [(entry, _parts(entry)) for entry in shown],
         "older": shown[-1].number if len(found) > PAGE else 0,
         "is_first": not before,
+        "days": _days(words, request.state.parts.clock()),
         "problem": problem,
     }
-    return pages.page(request, "audit.html", values, status=404 if problem else 200)
+    status = 404 if isinstance(problem, NotFoundError) else 400 if problem else 200
+    return pages.page(request, "audit.html", values, status=status)
+
+
+def _day_s(text: str, *, days: int = 0) -> float:
+    """Return when a day begins (UTC), so many days later, in seconds since 1970; 0 where none is given.
+
+    Raises:
+        CloudError: it is no date.
+    """
+    if not text:
+        return 0.0
+    try:
+        day = datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC)
+        return max(0.0, (day + timedelta(days=days)).timestamp())
+    except (ValueError, OverflowError) as error:
+        raise CloudError(
+            phrase("cannot search the audit: %(text)r is no date", text=text), remedy=phrase("give it as 2026-09-21")
+        ) from error
+
+
+def _days(words: Callable[[str], str], now_s: float) -> list[tuple[str, str]]:
+    """Return the days that the page has a link for: today and yesterday (UTC)."""
+    today = datetime.fromtimestamp(now_s, UTC)
+    days = ((words("Today"), today), (words("Yesterday"), today - timedelta(days=1)))
+    return [(name, f"{day:%Y-%m-%d}") for name, day in days]
 
 
 def _kinds(words: Callable[[str], str]) -> dict[str, str]:

@@ -17,9 +17,11 @@ from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.card_views import CardBar, CardPiece, box_cards
 from edgegpu_cloud.fleet.fleet import Fleet
 from edgegpu_cloud.fleet.history.metrics import CardHistory, UseRange
+from edgegpu_cloud.fleet.operations.effects import CONFIRMED_OPS, effects_of
 from edgegpu_cloud.fleet.reports import read_latest
 from edgegpu_cloud.fleet.views import BoxDetails, CommandView
 from edgegpu_cloud.phrases import phrase
+from edgegpu_sync.messages.telemetry import BoxHealth
 from edgegpu_sync.topics import TopicKind
 
 router = APIRouter()
@@ -30,8 +32,12 @@ COMMANDS, EVENTS, REQUESTS = 20, 30, 20
 OLD_S = 900.0
 """Reports that are older than this are marked: a box reports every ten minutes."""
 
-BUTTONS = ("inventory.refresh", "doctor.run", "plugin.restart", "k3s.restart")
+DOCTOR = "doctor.run"
+BUTTONS = ("inventory.refresh", DOCTOR, "plugin.restart", "k3s.restart")
 """The commands that the page has a button for; the others need arguments."""
+
+SOURCES = {"plugin": ("bad",), "kubelet": ("warn", "bad"), "api": ("warn", "bad")}
+"""The parts of a box from which it knows of cards and pods, with the states in which they do not answer."""
 
 _PARTS = {"cards": "cards_now", "use": "use"}
 """The parts of the page that ask for themselves every minute, and their blocks: what was measured is no news."""
@@ -133,6 +139,7 @@ def box_values(fleet: Fleet, details: BoxDetails, view: BoxPageView) -> dict[str
     box = details.box
     cards = box_cards(details.latest)
     metrics = read_latest(details.latest, TopicKind.METRICS)
+    health: BoxHealth | None = read_latest(details.latest, TopicKind.HEALTH)
     histories, query = fleet.histories, view.query
     history = histories.commands(box.device, limit=COMMANDS, before=query.before)
     return {
@@ -146,12 +153,14 @@ def box_values(fleet: Fleet, details: BoxDetails, view: BoxPageView) -> dict[str
         "use": _use(fleet, view, cards.cards if cards else ()),
         "use_ranges": tuple(UseRange),
         "measured_at_s": details.latest[TopicKind.METRICS].at_s if metrics else None,
-        "health": read_latest(details.latest, TopicKind.HEALTH),
+        "health": health,
+        "silent": [part for part in health.parts if part.state in SOURCES.get(part.name, ())] if health else [],
         "health_at_s": details.latest[TopicKind.HEALTH].at_s if TopicKind.HEALTH in details.latest else None,
         "requests": histories.requests(box.device, limit=REQUESTS, offset=query.requests),
         "changes": histories.changes(box.device, after=query.changes),
         "history": history,
         "doctor": _doctor(history.doctor),
+        "doctor_runs": any(one.command.op == DOCTOR and not one.command.ended for one in history.commands),
         "events": histories.events(box.device, limit=EVENTS, before=query.events, transactions=False),
         "buttons": BUTTONS,
         "editor": _editor(box.device),
@@ -201,19 +210,53 @@ def _editor(device: str) -> Callable[[CardPiece], str]:
     return lambda piece: f"/boxes/{device}/limits/{piece.namespace}/{piece.app}/{piece.container}"
 
 
+@router.get("/boxes/{device}/confirm")
+def confirm_page(
+    request: Request,
+    device: Device,
+    _: Operator,
+    fleet: VisitorFleet,
+    pages: Pages,
+    op: Annotated[str, Query(max_length=80)] = "",
+) -> Response:
+    """Show what an op does on a box that is confirmed before it is sent."""
+    details = fleet.details(device)
+    if op not in CONFIRMED_OPS:
+        raise CloudError(
+            phrase("cannot ask %(box)s for %(op)r here", box=details.box.name, op=op),
+            remedy=phrase("there are %(buttons)s", buttons=", ".join(CONFIRMED_OPS)),
+        )
+    cards = box_cards(details.latest)
+    values = {
+        "box": details.box,
+        "op": op,
+        "effects": effects_of(op),
+        "cards": cards,
+        "holders": cards.holders if cards else (),
+    }
+    return pages.page(request, "confirm.html", values)
+
+
 @router.post("/boxes/{device}/commands")
 def ask_command(
-    device: Device, _: Operator, fleet: VisitorFleet, op: Annotated[str, Form(max_length=80)] = ""
+    device: Device,
+    _: Operator,
+    fleet: VisitorFleet,
+    *,
+    op: Annotated[str, Form(max_length=80)] = "",
+    confirmed: Annotated[str, Form(max_length=8)] = "",
 ) -> Response:
-    """Queue a command that needs no arguments."""
+    """Queue a command that needs no arguments; one that harms is confirmed on a page of its own."""
     box = fleet.box(device)
+    if op in CONFIRMED_OPS and op in BUTTONS and not confirmed:
+        return RedirectResponse(f"/boxes/{box.device}/confirm?op={op}", 303)
     if op not in BUTTONS:
         raise CloudError(
             phrase("cannot ask %(box)s for %(op)r here", box=box.name, op=op),
             remedy=phrase("there are %(buttons)s", buttons=", ".join(BUTTONS)),
         )
     fleet.command(box.device, op, {})
-    return RedirectResponse(f"/boxes/{box.device}#commands", 303)
+    return RedirectResponse(f"/boxes/{box.device}#{'health' if op == DOCTOR else 'commands'}", 303)
 
 
 @router.post("/boxes/{device}/commands/{command}/cancel")

@@ -28,7 +28,7 @@ SHOWN: Mapping[str, BoxFilter] = {
     "all": BoxFilter(),
     "connected": BoxFilter(connected=True),
     "offline": BoxFilter(connected=False, states=_ENROLLED),
-    "unhealthy": BoxFilter(connected=True, health=frozenset({"warn", "bad"})),
+    "unhealthy": BoxFilter(health=frozenset({"warn", "bad"})),
     "problems": BoxFilter(problems=True),
     "waiting": BoxFilter(waiting=True),
     "room": BoxFilter(free_units=1),
@@ -111,16 +111,15 @@ def fleet_page(request: Request, fleet: VisitorFleet, pages: Pages, query: Annot
     problem = None
     try:
         page, counts = fleet.page(query.filter(), query.order()), fleet.counts(query.searched())
+        match = counts if query.filter() == query.searched() else fleet.counts(query.filter())
     except CloudError as error:
-        page, counts, problem = _NOTHING, BoxCounts(), error
+        page, counts, match, problem = _NOTHING, BoxCounts(), BoxCounts(), error
     numbers = _counts(counts)
     values = {
         "query": query,
         "page": page,
         "counts": numbers,
-        "units": counts.units,
-        "free_units": counts.free_units,
-        "matching": numbers.get(query.show, counts.boxes),
+        "match": match,
         "agents": counts.agents,
         "kinds": tuple(kind.value for kind in OperationKind),
         "problem": problem,

@@ -12,6 +12,7 @@ from edgegpu_cloud.console.visitor import Operator
 from edgegpu_cloud.errors import CloudError, ConflictError, ForbiddenError
 from edgegpu_cloud.fleet.card_views import box_cards
 from edgegpu_cloud.fleet.fleet import Fleet
+from edgegpu_cloud.fleet.operations.effects import effects_of
 from edgegpu_cloud.fleet.preview.reported_sharing import reported_sharing_of
 from edgegpu_cloud.fleet.preview.sharing import ItemPreview, check_settings, preview_settings
 from edgegpu_cloud.fleet.specs import SharingSettings, desired_items, with_settings
@@ -74,12 +75,12 @@ def _typed_values(details: BoxDetails, typed: TypedSharing, *, problem: CloudErr
 
 def _values(fleet: Fleet, details: BoxDetails) -> dict[str, Any]:
     cards = box_cards(details.latest)
-    names = {f"{piece.namespace}/{piece.pod}" for card in (cards.cards if cards else ()) for piece in card.pieces}
     return {
         "box": details.box,
         "reported": reported_sharing_of(details),
         "cards": cards,
-        "holders": sorted(names),
+        "holders": cards.holders if cards else (),
+        "effects": effects_of("sharing.uninstall"),
         "policies": [one.value for one in Policy],
         "requests": [one for one in fleet.requests(details.box.device) if not one.name.startswith("app_limits/")],
         "now": _now(details),
@@ -213,8 +214,12 @@ def install(device: Device, _: Operator, fleet: VisitorFleet) -> Response:
 
 
 @router.post("/boxes/{device}/sharing/uninstall")
-def uninstall(device: Device, _: Operator, fleet: VisitorFleet) -> Response:
-    """Request that GPU sharing is taken off; the agent stays."""
+def uninstall(
+    device: Device, _: Operator, fleet: VisitorFleet, *, confirmed: Annotated[str, Form(max_length=8)] = ""
+) -> Response:
+    """Request that GPU sharing is taken off, once that was confirmed; the agent stays."""
     box = fleet.box(device)
+    if not confirmed:
+        return RedirectResponse(f"/boxes/{box.device}/confirm?op=sharing.uninstall", 303)
     fleet.uninstall(box.device)
     return RedirectResponse(f"/boxes/{box.device}#requests", 303)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from edgegpu_cloud.fleet.audit.kinds import AuditKind
+from edgegpu_cloud.store.notes import PART_OF
 from edgegpu_cloud.store.records import AuditEntry, Json
 from edgegpu_cloud.store.store import Transaction
 
@@ -17,6 +18,8 @@ class Author:
 
     by: str
     now_s: float
+    part_of: str = ""
+    """The change of many boxes that this is a part of: the id of an operation, or `rollout/NUMBER`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,12 @@ def entry_of(
         detail: what else says which thing was changed, as the id of a command.
         result: `DONE`, or `REFUSED` with the reason behind a colon; empty where it is read when the entry is shown.
     """
-    values: Json = {**(detail or {}), "before": change.before, "after": change.after}
+    values: Json = {
+        **(detail or {}),
+        **({PART_OF: who.part_of} if who.part_of else {}),
+        "before": change.before,
+        "after": change.after,
+    }
     values |= {"result": result} if result else {}
     return AuditEntry(at_s=who.now_s, by=who.by, what=what.value, device=device, detail=values)
 

@@ -163,7 +163,7 @@ def _planned_pod(wanted: Limits, name: str, pieces: tuple[CardShare, ...]) -> Po
 def _with_pods(report: CardReports, own: Mapping[str, PodAlloc], made: Mapping[str, PodAlloc], app: str) -> BoxCards:
     """Return a box's cards without the app's own pods, and with the new ones, whose app is told by name."""
     pods = {uid: pod for uid, pod in report.pods.items() if uid not in own} | dict(made)
-    now = cards_of(CardReports(report.inventory, pods, report.as_of_s))
+    now = cards_of(replace(report, pods=pods))
     cards = (
         replace(card, pieces=tuple(_marked(piece, app) if piece.uid in made else piece for piece in card.pieces))
         for card in now.cards

@@ -44,6 +44,8 @@ class BoxBatch:
     refused: dict[DeviceId, CloudError] = field(default_factory=dict)
     documents: dict[DeviceId, NewDocument] = field(default_factory=dict)
     commands: dict[DeviceId, CommandId] = field(default_factory=dict)
+    before: dict[DeviceId, Json] = field(default_factory=dict)
+    """What boxes had before, as arguments that bring it back; a box of which that is not known is not there."""
     _audits: list[AuditEntry] = field(default_factory=list)
     _revisions: list[tuple[DeviceId, Revision]] = field(default_factory=list)
 

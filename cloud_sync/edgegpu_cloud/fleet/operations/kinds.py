@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, assert_never
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
@@ -13,7 +14,14 @@ from edgegpu_cloud.fleet.changes import LONGEST_WAIT_S, check_size
 from edgegpu_cloud.fleet.limits.changes import check_unchanged, check_unchanged_by_others
 from edgegpu_cloud.fleet.names import CLUSTER_KINDS, check_holder, cluster_in, refused_in
 from edgegpu_cloud.fleet.operations.batches import BoxBatch
-from edgegpu_cloud.fleet.present.amounts import UNKNOWN, checked_patch, key_of, whole_limits
+from edgegpu_cloud.fleet.operations.before import (
+    keep_before,
+    limits_before,
+    read_inventory,
+    settings_before,
+    sharing_before,
+)
+from edgegpu_cloud.fleet.present.amounts import checked_patch, key_of, requested_limits, whole_limits
 from edgegpu_cloud.fleet.present.stored import held_on, present_by
 from edgegpu_cloud.fleet.preview.sharing import check_told
 from edgegpu_cloud.fleet.reports import LatestMessages, by_box
@@ -54,9 +62,10 @@ class _WaitArgs(BaseModel):
     wait_s: int = 3_600
 
 
+_PATCH, _SETTINGS = TypeAdapter(LimitsPatch), TypeAdapter(SharingSettings)
 _MODELS: Mapping[OperationKind, TypeAdapter[Any]] = {
-    OperationKind.LIMITS: TypeAdapter(LimitsPatch),
-    OperationKind.SHARING: TypeAdapter(SharingSettings),
+    OperationKind.LIMITS: _PATCH,
+    OperationKind.SHARING: _SETTINGS,
     OperationKind.INSTALL: TypeAdapter(_WaitArgs),
     OperationKind.UNINSTALL: TypeAdapter(_WaitArgs),
     OperationKind.COMMAND: TypeAdapter(_CommandArgs),
@@ -102,12 +111,12 @@ def check_own(kind: OperationKind, args: Json, own: Mapping[DeviceId, BoxArgs]) 
     Raises:
         CloudError: it is another kind of operation, another argument, or wrong for a box.
     """
-    if own and kind is not OperationKind.LIMITS:
+    if own and kind not in _OWN:
         raise CloudError(
             phrase("cannot start %(kind)s: boxes have no arguments of their own there", kind=kind.value),
             remedy=phrase("give limits, or the same for all boxes"),
         )
-    if wrong := {name for one in own.values() for name in one.args} - _OWN:
+    if wrong := {name for one in own.values() for name in one.args} - _OWN.get(kind, set()):
         names = ", ".join(sorted(wrong))
         raise CloudError(
             phrase("cannot start %(kind)s: a box has no %(names)s of its own", kind=kind.value, names=names),
@@ -117,7 +126,10 @@ def check_own(kind: OperationKind, args: Json, own: Mapping[DeviceId, BoxArgs]) 
         checked_args(kind, args | amounts)
 
 
-_OWN = {"memory_units", "core"}
+_OWN: Mapping[OperationKind, set[str]] = {
+    OperationKind.LIMITS: {"memory_units", "core", "force", "interrupt", "live", "on_drift"},
+    OperationKind.SHARING: {"policy", "exclude", "unit_mib", "isolation"},
+}
 
 
 def _check_command(wanted: _CommandArgs) -> None:
@@ -138,11 +150,11 @@ def _check_command(wanted: _CommandArgs) -> None:
 def apply_operation(tx: Transaction, operation: Operation, rows: Sequence[OperationBox], *, now_s: float) -> None:
     """Store an operation's change for some of its boxes; each gets its outcome in the same transaction."""
     devices = [row.device for row in rows]
-    batch = BoxBatch(tx, Author(operation.by, now_s), tx.boxes.get(devices))
+    batch = BoxBatch(tx, Author(operation.by, now_s, part_of=operation.id), tx.boxes.get(devices))
     _change(batch, operation, rows)
     batch.save()
-    force = bool(operation.args.get("force", False))
-    tx.operations.put([_stored(batch, replace(row, force=force)) for row in rows])
+    given = {row.device: operation.args | row.args for row in rows}
+    tx.operations.put([_stored(batch, replace(row, force=bool(given[row.device].get("force")))) for row in rows])
 
 
 def _change(batch: BoxBatch, operation: Operation, rows: Sequence[OperationBox]) -> None:
@@ -151,10 +163,16 @@ def _change(batch: BoxBatch, operation: Operation, rows: Sequence[OperationBox])
         case OperationKind.LIMITS:
             _limits(batch, args, {row.device: row for row in rows}, seen_change=operation.seen_change)
         case OperationKind.SHARING:
-            _settings(batch, args)
+            _settings(batch, args, {row.device: row for row in rows})
         case OperationKind.INSTALL | OperationKind.UNINSTALL:
             installed = operation.kind is OperationKind.INSTALL
-            batch.edit(lambda _, spec: with_sharing(spec, installed=installed))
+            told = batch.tx.boxes.latest(list(batch.boxes), [TopicKind.INVENTORY])
+
+            def edit(box: BoxRecord, spec: Spec) -> Spec:
+                keep_before(batch, box, sharing_before(spec, read_inventory(told, box.device)))
+                return with_sharing(spec, installed=installed)
+
+            batch.edit(edit)
             op = op_name("sharing.install" if installed else "sharing.uninstall")
             batch.command(op, lambda device: {"min_rev": batch.documents[device].rev}, wait_s=args.wait_s)
         case OperationKind.COMMAND:
@@ -175,7 +193,7 @@ def _limits(
         except CloudError as error:
             batch.refused[device] = error
     holders = batch.tx.list.holders(sorted(set(clusters.values())))
-    held = {} if limits.is_whole else held_on(batch.tx, list(clusters), key)
+    held = held_on(batch.tx, list(clusters), key)
     since: Mapping[DeviceId, int] = {}
     if seen_change is not None:
         since = batch.tx.boxes.first_revisions_after(list(batch.boxes), seen_change)
@@ -189,21 +207,24 @@ def _limits(
         if row.seen_rev is not None:
             check_unchanged(batch.tx, box, key, row.seen_rev)
         check_unchanged_by_others(batch.tx, box, key, since=since, by=batch.who.by)
-        present = UNKNOWN if limits.is_whole else present_by(spec, said[box.device], cluster, key, held.get(box.device))
-        wanted = whole_limits(replace(limits, **row.args), present, box=box.name)
+        present = present_by(spec, said[box.device], cluster, key, held.get(box.device))
+        mine = _PATCH.validate_python(asdict(limits) | row.args)
+        wanted = whole_limits(mine, present, box=box.name)
+        keep_before(batch, box, limits_before(requested_limits(spec, cluster, key), present, mine))
         return without_refused(with_limits(spec, wanted, cluster=cluster), limits, refused_in(said[box.device]))
 
     batch.edit(edit)
 
 
-def _settings(batch: BoxBatch, settings: SharingSettings) -> None:
-    judged = settings.exclude is not None or settings.isolation is not None
-    told = batch.tx.boxes.latest(list(batch.boxes), [TopicKind.INVENTORY]) if judged else {}
+def _settings(batch: BoxBatch, settings: SharingSettings, rows: Mapping[DeviceId, OperationBox]) -> None:
+    told = batch.tx.boxes.latest(list(batch.boxes), [TopicKind.INVENTORY])
     by_box: Mapping[DeviceId, LatestMessages] = {device: {kind: one} for (device, kind), one in told.items()}
 
     def edit(box: BoxRecord, spec: Spec) -> Spec:
-        check_told(box.name, spec, by_box.get(box.device, {}), settings)
-        return with_settings(spec, settings)
+        mine = _SETTINGS.validate_python(asdict(settings) | rows[box.device].args)
+        check_told(box.name, spec, by_box.get(box.device, {}), mine)
+        keep_before(batch, box, settings_before(spec, read_inventory(told, box.device), mine))
+        return with_settings(spec, mine)
 
     batch.edit(edit)
 
@@ -215,6 +236,7 @@ def _stored(batch: BoxBatch, row: OperationBox) -> OperationBox:
     if (error := batch.refused.get(device)) is not None:
         return replace(row, outcome=BoxOutcome.REFUSED, text=error.text, remedy=error.remedy)
     document, command = batch.documents.get(device), batch.commands.get(device)
+    row = replace(row, before=batch.before.get(device))
     if command is not None:
         return replace(row, outcome=BoxOutcome.STORED, rev=document.rev if document else None, command=command)
     if document is None or not document.items:

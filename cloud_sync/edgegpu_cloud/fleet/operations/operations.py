@@ -16,6 +16,7 @@ from edgegpu_cloud.fleet.operations.kinds import check_own, checked_args
 from edgegpu_cloud.fleet.operations.limits_preview import LimitsPreviewPage, limits_preview_page
 from edgegpu_cloud.fleet.operations.seen_boxes import difference_words, names_of_some
 from edgegpu_cloud.fleet.operations.sharing_preview import SharingPreviewPage, sharing_preview_page
+from edgegpu_cloud.fleet.operations.undo import UndoPlan, asked_own, undo_plan
 from edgegpu_cloud.fleet.present.steps import LimitsSteps, steps_of_query
 from edgegpu_cloud.fleet.specs import LimitsPatch, SharingSettings
 from edgegpu_cloud.phrases import joined, phrase
@@ -34,9 +35,13 @@ from edgegpu_cloud.store.records import Json
 from edgegpu_cloud.store.store import ControllerStore, Transaction
 from edgegpu_cloud.store.summaries.box_list import BoxQuery
 from edgegpu_sync.ids import DeviceId
+from edgegpu_sync.topics import TopicKind
 from edgegpu_sync.wire import digest
 
 KEY_MAX, MOST_NAMED = 64, 10_000
+
+MOST_COUNTED = 1_000
+"""Boxes whose pods are counted for one page."""
 
 NOTHING_OWN: Mapping[DeviceId, BoxArgs] = {}
 REMEDY = phrase("`edgegpu-cloud operations list` lists them")
@@ -53,6 +58,14 @@ class OperationView:
     def settled(self) -> bool:
         """Whether nothing more comes of it: no box waits to be stored, and each has ended what was stored."""
         return not self.outcomes.get(BoxOutcome.QUEUED) and not self.outcomes.get(BoxOutcome.STORED)
+
+
+@dataclass(frozen=True, slots=True)
+class PodCount:
+    """How many pods hold shares on some boxes; `more_boxes` were not looked at."""
+
+    pods: int
+    more_boxes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,13 +144,18 @@ class Operations:
         self._access.require(Permission.CHANGE)
         _check_asked(where, devices, key)
         chosen = where or BoxFilter(devices=frozenset(devices))
-        query = self._query(chosen)
-        wanted = checked_args(kind, self._with_container(kind, args, query))
+        wanted = checked_args(kind, self._with_container(kind, args, self._query(chosen)))
         check_own(kind, wanted, own)
         _check_once(kind, chosen)
-        request = _digest(kind, wanted, chosen, own)
         new = self._new(kind, wanted, chosen, seen_change=None if expect is None else expect.seen_change)
         new = replace(new, key=key or None, per_box=any(one.args for one in own.values()))
+        return self._begin(new, chosen, own, expect)
+
+    def _begin(
+        self, new: Operation, chosen: BoxFilter, own: Mapping[DeviceId, BoxArgs], expect: BoxSet | None
+    ) -> OperationView:
+        """Store a new operation, or return the one under its key."""
+        request, query, key = _digest(new.kind, new.args, chosen, own), self._query(chosen), new.key or ""
         with self._store.write() as tx:
             held = tx.operations.with_key(new.by, key) if key else None
             if held is None and not tx.operations.add(new, query, request=request, own=own):
@@ -148,6 +166,44 @@ class Operations:
             self._check_boxes(tx, boxes, chosen, expect)
             _audit_start(tx, new, len(boxes))
             return self._view(tx, new.id)
+
+    def undo_plan(self, id_: str) -> UndoPlan:
+        """Return what the way back of an operation would do; nothing is changed.
+
+        Raises:
+            CloudError: it has no way back.
+            NotFoundError: no such operation.
+        """
+        self._access.require(Permission.VIEW)
+        with self._store.read() as tx:
+            return undo_plan(tx, self._view(tx, self._id_of(tx, id_)).operation, most=MOST_NAMED)
+
+    def undo(self, id_: str, *, key: str = "", expect: BoxSet | None = None) -> OperationView:
+        """Start the operation that gives the boxes of another one back what they had.
+
+        Boxes that somebody has changed since keep what they have.
+
+        Args:
+            id_: of the operation, or the beginning of it.
+            key: chosen by the client, as `start` has it.
+            expect: the boxes that a plan has shown.
+
+        Raises:
+            CloudError: it has no way back, or that is for no box.
+            ConflictError: it is for other boxes than those that are expected, or boxes of it wait to be stored.
+        """
+        self._access.require(Permission.CHANGE)
+        with self._store.read() as tx:
+            undone = self._view(tx, self._id_of(tx, id_)).operation
+            plan = undo_plan(tx, undone, most=MOST_NAMED)
+        if not plan.own:
+            text = phrase("cannot undo %(id)s: no box of it gets back what it had", id=undone.id)
+            raise CloudError(text, remedy=next((one.text for one in plan.left), REMEDY))
+        chosen, own = BoxFilter(devices=frozenset(plan.own)), asked_own(plan)
+        _check_asked(chosen, (), key)
+        args = {"wait_s": plan.args["wait_s"]} if not own else plan.args
+        new = self._new(plan.kind, checked_args(plan.kind, args), chosen, seen_change=None)
+        return self._begin(replace(new, key=key or None, per_box=bool(own), undoes=undone.id), chosen, own, expect)
 
     def _new(self, kind: OperationKind, args: Json, chosen: BoxFilter, *, seen_change: int | None) -> Operation:
         now_s = self._clock()
@@ -180,6 +236,19 @@ class Operations:
         self._access.require(Permission.VIEW)
         with self._store.read() as tx:
             return steps_of_query(tx, self._query(where), limits)
+
+    def pods(self, where: BoxFilter) -> PodCount:
+        """Return how many pods hold shares on the boxes of a filter, by their last reports.
+
+        Raises:
+            CloudError: the filter's selector is none.
+        """
+        self._access.require(Permission.VIEW)
+        with self._store.read() as tx:
+            devices = tx.list.ids(self._query(where))
+            latest = tx.boxes.latest(sorted(devices)[:MOST_COUNTED], [TopicKind.ALLOC])
+        pods = sum(bool(pod["pieces"]) for one in latest.values() for pod in one.body["pods"].values())
+        return PodCount(pods, more_boxes=max(0, len(devices) - MOST_COUNTED))
 
     def _limits(self, limits: LimitsPatch, query: BoxQuery) -> LimitsPatch:
         wanted = checked_args(OperationKind.LIMITS, self._with_container(OperationKind.LIMITS, asdict(limits), query))
@@ -382,6 +451,8 @@ def _audit_start(tx: Transaction, new: Operation, boxes: int) -> None:
     after: Json = {"kind": new.kind.value, "args": audited_args(new.args), "boxes": boxes}
     if new.per_box:
         after["per_box"] = True  # amounts of its own for each: `box.spec` has them
+    if new.undoes:
+        after["undoes"] = new.undoes
     change = AuditedChange({}, after)
     detail: Json = {"id": new.id, "selector": new.selector}
     detail |= {"filter": new.filter} if new.filter else {}

@@ -64,6 +64,8 @@ class Operation:
     filter: Json | None = None
     per_box: bool = False
     seen_change: int | None = None
+    undoes: str | None = None
+    """The operation that this one takes back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,3 +117,5 @@ class OperationBox:
     """Whether a pod that waits counts as applied."""
     args: Json = field(default_factory=dict)
     seen_rev: int | None = None
+    before: Json | None = None
+    """What the box had before, as arguments that bring it back; None: it is not known."""

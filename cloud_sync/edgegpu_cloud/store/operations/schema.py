@@ -25,6 +25,7 @@ class OperationRow(TableRow):
     request: Mapped[str | None] = mapped_column(String(16))
     """The digest of what was asked for: the same again under the same key is the same operation."""
     seen_change: Mapped[int | None]
+    undoes: Mapped[str | None] = mapped_column(String(26))
     __table_args__ = (Index("operations_by_key", "by", "key", unique=True),)
 
 
@@ -43,6 +44,7 @@ class OperationBoxRow(TableRow):
     force: Mapped[bool]
     args: Mapped[Json | None]
     seen_rev: Mapped[int | None]
+    before: Mapped[Json | None]
     text_phrase: Mapped[Json | None]
     remedy_phrase: Mapped[Json | None]
     __table_args__ = (

@@ -17,7 +17,7 @@ from edgegpu_sync.ids import DeviceId
 
 _BOXES, _SUMMARIES, _LABELS, _APPS = table(BoxRow), table(SummaryRow), table(LabelRow), table(AppRow)
 
-UNKNOWN_HEALTH = "unknown"
+UNKNOWN_HEALTH, _WELL = "unknown", "ok"
 """The health of a box that is not connected, or has not reported any."""
 
 UNINSTALLED = "uninstall"
@@ -92,7 +92,7 @@ class BoxOrder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedBox:
-    """A box in a list. Times are seconds since 1970; `health` is `UNKNOWN_HEALTH` where it is not connected.
+    """A box in a list. Times are seconds since 1970; `health` is as `shown_health` returns it.
 
     `left`: why its link ended; empty while it is connected. `changed`: the number of its last change. The fields of
     `summary` are as the box has reported them last.
@@ -120,7 +120,9 @@ class ListedBox:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoxCounts:
-    """How many boxes there are of each kind that a list can be filtered by; `units` and `free_units` of all of them.
+    """How many boxes there are of each kind that a list can be filtered by; `units` of all of them.
+
+    `free_units`: of those that are connected, for nobody can use others; `offline_units`: the units of the others.
 
     `agents`: how many boxes run each version of the agent; the version is empty before a box has connected.
     """
@@ -139,6 +141,7 @@ class BoxCounts:
     ignored: int = 0
     units: int = 0
     free_units: int = 0
+    offline_units: int = 0
     agents: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -228,18 +231,20 @@ class BoxList:
             "boxes": true(),
             "connected": connected,
             "offline": and_(enrolled, not_(connected)),
-            "healthy": and_(connected, s.health == "ok"),
-            "warn": and_(connected, s.health == "warn"),
-            "bad": and_(connected, s.health == "bad"),
-            "unknown": or_(not_(connected), s.health == ""),
+            "healthy": _has_health("ok", connected),
+            "warn": _has_health("warn", connected),
+            "bad": _has_health("bad", connected),
+            "unknown": _has_health(UNKNOWN_HEALTH, connected),
             "problems": s.problems > 0,
             "waiting": s.waiting > 0,
-            "with_room": s.free_units > 0,
+            "with_room": and_(connected, s.free_units > 0),
             "restored": _BOXES.c.restored,
             "ignored": not_(enrolled),
         }
         sums = [func.sum(case((where, 1), else_=0)).label(name) for name, where in kinds.items()]
-        sums += [func.sum(s[name]).label(name) for name in ("units", "free_units")]
+        sums += [func.sum(s.units).label("units")]
+        sums += [func.sum(case((connected, s.free_units), else_=0)).label("free_units")]
+        sums += [func.sum(case((connected, 0), else_=s.units)).label("offline_units")]
         by_agent = boxes_of(select(s.agent, *sums), query).group_by(s.agent).order_by(s.agent)
         rows = self._connection.execute(by_agent).mappings().all()
         whole = {one.name: sum(int(row[one.name]) for row in rows) for one in sums}
@@ -261,10 +266,23 @@ def _listed(row: dict[str, object]) -> ListedBox:
         row,
         state=BoxState(str(row["state"])),
         connected=connected,
-        health=(summary.health if connected else "") or UNKNOWN_HEALTH,
+        health=shown_health(summary.health, connected=connected),
         left="" if connected else summary.left,
         summary=summary,
     )
+
+
+def shown_health(health: str, *, connected: bool) -> str:
+    """Return the health of a box by its last word: an offline one keeps its problems, and is not known to be well."""
+    return health if health and (connected or health != _WELL) else UNKNOWN_HEALTH
+
+
+def _has_health(health: str, connected: ColumnElement[bool]) -> ColumnElement[bool]:
+    """Return the condition that `shown_health` is this."""
+    reported = _SUMMARIES.c.health
+    if health == UNKNOWN_HEALTH:
+        return or_(reported == "", and_(not_(connected), reported == _WELL))
+    return and_(connected, reported == _WELL) if health == _WELL else reported == health
 
 
 def is_connected(query: BoxQuery) -> ColumnElement[bool]:
@@ -307,9 +325,11 @@ def _sort_value(sort: BoxSort, query: BoxQuery) -> ColumnElement[Any]:
     values: Mapping[BoxSort, ColumnElement[Any]] = {
         BoxSort.NAME: _BOXES.c.name,
         BoxSort.SEEN: _BOXES.c.seen_at_s,
-        BoxSort.HEALTH: case((not_(is_connected(query)), len(_WORST_FIRST)), *ranks, else_=len(_WORST_FIRST)),
+        BoxSort.HEALTH: case(
+            (_has_health(UNKNOWN_HEALTH, is_connected(query)), len(_WORST_FIRST)), *ranks, else_=len(_WORST_FIRST)
+        ),
         BoxSort.CARDS: func.coalesce(s.cards, -1),
-        BoxSort.FREE: s.free_units,
+        BoxSort.FREE: case((is_connected(query), s.free_units), else_=-1),
         BoxSort.PROBLEMS: s.problems,
         BoxSort.WAITING: s.waiting,
         BoxSort.AGENT: s.agent,
@@ -371,10 +391,9 @@ def _quantities(query: BoxQuery) -> Iterator[ColumnElement[bool]]:
     if query.connected is not None:
         yield connected if query.connected else not_(connected)
     if query.health:
-        said = and_(connected, s.health.in_(sorted({*query.health} - {UNKNOWN_HEALTH})))
-        yield said | not_(connected) | (s.health == "") if UNKNOWN_HEALTH in query.health else said
+        yield or_(*(_has_health(health, connected) for health in sorted(query.health)))
     if query.free_units:
-        yield s.free_units >= query.free_units
+        yield and_(connected, s.free_units >= query.free_units)
     if query.problems:
         yield s.problems > 0
     if query.waiting:

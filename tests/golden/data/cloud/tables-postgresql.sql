@@ -33,7 +33,7 @@ CREATE TABLE key_sets ( version BIGINT NOT NULL, text TEXT NOT NULL, sig VARCHAR
 CREATE TABLE meta ( key VARCHAR(64) NOT NULL, value BIGINT NOT NULL, CONSTRAINT pk_meta PRIMARY KEY (key) );
 CREATE TABLE one_time_links ( digest VARCHAR(64) NOT NULL, kind VARCHAR(16) NOT NULL, account VARCHAR(64) NOT NULL, by TEXT NOT NULL, created_at_s FLOAT(53) NOT NULL, expires_at_s FLOAT(53) NOT NULL, CONSTRAINT pk_one_time_links PRIMARY KEY (digest) );
 CREATE INDEX ix_one_time_links_account ON one_time_links (account);
-CREATE TABLE operations ( id VARCHAR(26) NOT NULL, kind VARCHAR(16) NOT NULL, args JSON NOT NULL, by TEXT NOT NULL, at_s FLOAT(53) NOT NULL, selector TEXT NOT NULL, key VARCHAR(64), boxes BIGINT NOT NULL, state VARCHAR(16) NOT NULL, ended_at_s FLOAT(53), filter JSON, per_box BOOLEAN, request VARCHAR(16), seen_change BIGINT, CONSTRAINT pk_operations PRIMARY KEY (id) );
+CREATE TABLE operations ( id VARCHAR(26) NOT NULL, kind VARCHAR(16) NOT NULL, args JSON NOT NULL, by TEXT NOT NULL, at_s FLOAT(53) NOT NULL, selector TEXT NOT NULL, key VARCHAR(64), boxes BIGINT NOT NULL, state VARCHAR(16) NOT NULL, ended_at_s FLOAT(53), filter JSON, per_box BOOLEAN, request VARCHAR(16), seen_change BIGINT, undoes VARCHAR(26), CONSTRAINT pk_operations PRIMARY KEY (id) );
 CREATE INDEX ix_operations_state ON operations (state);
 CREATE UNIQUE INDEX operations_by_key ON operations (by, key);
 CREATE TABLE partitions ( number BIGINT NOT NULL, holder VARCHAR(64) NOT NULL, fence BIGINT NOT NULL, CONSTRAINT pk_partitions PRIMARY KEY (number) );
@@ -68,7 +68,7 @@ CREATE TABLE evidence ( device VARCHAR(16) NOT NULL, uid VARCHAR(64) NOT NULL, c
 CREATE INDEX ix_evidence_at_s ON evidence (at_s);
 CREATE TABLE known_addresses ( account VARCHAR(64) NOT NULL, address VARCHAR(64) NOT NULL, at_s FLOAT(53) NOT NULL, CONSTRAINT pk_known_addresses PRIMARY KEY (account, address), CONSTRAINT fk_known_addresses_account_accounts FOREIGN KEY(account) REFERENCES accounts (name) );
 CREATE TABLE latest ( device VARCHAR(16) NOT NULL, kind VARCHAR(32) NOT NULL, enrolment BIGINT NOT NULL, count BIGINT NOT NULL, nonce VARCHAR(16) NOT NULL, n BIGINT NOT NULL, at_s FLOAT(53) NOT NULL, body JSON NOT NULL, CONSTRAINT pk_latest PRIMARY KEY (device, kind), CONSTRAINT fk_latest_device_boxes FOREIGN KEY(device) REFERENCES boxes (device) );
-CREATE TABLE operation_boxes ( operation VARCHAR(26) NOT NULL, device VARCHAR(16) NOT NULL, outcome VARCHAR(16) NOT NULL, text TEXT NOT NULL, remedy TEXT NOT NULL, rev BIGINT, command VARCHAR(40), items JSON NOT NULL, force BOOLEAN NOT NULL, args JSON, seen_rev BIGINT, text_phrase JSON, remedy_phrase JSON, CONSTRAINT pk_operation_boxes PRIMARY KEY (operation, device), CONSTRAINT fk_operation_boxes_operation_operations FOREIGN KEY(operation) REFERENCES operations (id) );
+CREATE TABLE operation_boxes ( operation VARCHAR(26) NOT NULL, device VARCHAR(16) NOT NULL, outcome VARCHAR(16) NOT NULL, text TEXT NOT NULL, remedy TEXT NOT NULL, rev BIGINT, command VARCHAR(40), items JSON NOT NULL, force BOOLEAN NOT NULL, args JSON, seen_rev BIGINT, before JSON, text_phrase JSON, remedy_phrase JSON, CONSTRAINT pk_operation_boxes PRIMARY KEY (operation, device), CONSTRAINT fk_operation_boxes_operation_operations FOREIGN KEY(operation) REFERENCES operations (id) );
 CREATE INDEX ix_operation_boxes_command ON operation_boxes (command);
 CREATE INDEX operation_boxes_by_outcome ON operation_boxes (operation, outcome, device);
 CREATE INDEX operation_boxes_of_box ON operation_boxes (device, outcome);

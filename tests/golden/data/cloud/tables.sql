@@ -1,4 +1,4 @@
--- version 18;
+-- version 19;
 CREATE TABLE accounts (
  name VARCHAR(64) NOT NULL, 
  password VARCHAR(255) NOT NULL, 
@@ -350,7 +350,7 @@ CREATE TABLE operation_boxes (
  rev BIGINT, 
  command VARCHAR(40), 
  items JSON NOT NULL, 
- force BOOLEAN NOT NULL, args JSON, seen_rev BIGINT, text_phrase JSON, remedy_phrase JSON, 
+ force BOOLEAN NOT NULL, args JSON, seen_rev BIGINT, text_phrase JSON, remedy_phrase JSON, "before" JSON, 
  CONSTRAINT pk_operation_boxes PRIMARY KEY (operation, device), 
  CONSTRAINT fk_operation_boxes_operation_operations FOREIGN KEY(operation) REFERENCES operations (id)
 );
@@ -366,7 +366,7 @@ CREATE TABLE operations (
  "key" VARCHAR(64), 
  boxes BIGINT NOT NULL, 
  state VARCHAR(16) NOT NULL, 
- ended_at_s FLOAT, filter JSON, per_box BOOLEAN, request VARCHAR(16), seen_change BIGINT, 
+ ended_at_s FLOAT, filter JSON, per_box BOOLEAN, request VARCHAR(16), seen_change BIGINT, undoes VARCHAR(26), 
  CONSTRAINT pk_operations PRIMARY KEY (id)
 );
 CREATE UNIQUE INDEX operations_by_key ON operations ("by", "key");

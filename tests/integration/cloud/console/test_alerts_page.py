@@ -84,6 +84,32 @@ def test_an_alert_is_silenced_and_told_again(site: ConsoleSite) -> None:
     assert client.post("/alerts/1", data={"do": "7200"}).status_code == 403
 
 
+def test_alerts_of_one_cause_are_counted_and_silenced_together(site: ConsoleSite) -> None:
+    devices = [site.add(number, f"hall-{number}") for number in range(1, 4)]
+    for device in devices:
+        alarm(site, device, "card 1 fell off the bus")
+    alarm(site, devices[0], "no disk", kind="disk.full")
+    client = site.client("otto")
+    page = client.get("/alerts").text
+    causes = page[page.index('id="causes"') : page.index("<table")]
+    assert "3 alerts" in causes
+    assert "disk.full" not in causes, "one alert is no group"
+    form = {"csrf": "csrf-of-otto", "kind": "alarm", "about": "card.lost"}
+    assert client.post("/alerts/silence", data={**form, "do": "7200"}).status_code == 303
+    page = client.get("/alerts").text
+    assert page.count("silenced until") == 3
+    assert client.post("/alerts/silence", data={**form, "do": "0"}).status_code == 303
+    assert "silenced until" not in client.get("/alerts").text
+    for wrong, status in (
+        ({"about": "nothing"}, 404),
+        ({"kind": "x"}, 400),
+        ({"do": "x"}, 400),
+        ({"do": "9" * 10}, 400),
+    ):
+        assert client.post("/alerts/silence", data={**form, "do": "7200", **wrong}).status_code == status, wrong
+    assert 'action="/alerts/silence"' not in site.client("vera").get("/alerts").text
+
+
 def test_a_viewer_changes_nothing_and_sees_no_webhook(site: ConsoleSite) -> None:
     site.alert_config = HOOKED
     alarm(site, site.add(1, "hall-1"), "card 1 fell off the bus")

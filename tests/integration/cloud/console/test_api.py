@@ -77,6 +77,8 @@ ENDPOINTS: tuple[tuple[str, str, object, tuple[str, ...]], ...] = (
     ("GET", "/operations/{id_}", None, VIEW),
     ("GET", "/operations/{id_}/boxes", None, VIEW),
     ("POST", "/operations/{id_}/cancel", None, CHANGE),
+    ("GET", "/operations/{id_}/undo", None, VIEW),
+    ("POST", "/operations/{id_}/undo", {}, CHANGE),
     ("GET", "/alerts", None, VIEW),
     ("GET", "/alerts/webhook", None, END),
     ("POST", "/alerts/webhook/test", None, END),
@@ -168,6 +170,7 @@ def test_every_role_at_every_endpoint(
 ANSWERS = {
     "/boxes/{box}/confirm": 422,  # no box of the world was found ahead of its store
     "/rollouts/{number}/resume": 409,  # it is not paused
+    "/operations/{id_}/undo": 422,  # that of the world is a command
 }
 """Endpoints that refuse a person who is allowed, by the state of what is there."""
 

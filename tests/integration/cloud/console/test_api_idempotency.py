@@ -8,7 +8,10 @@ from kits.details import box, card, pod, saying
 from starlette.testclient import TestClient
 
 from edgegpu_cloud.alerts.service import AlertTask
+from edgegpu_cloud.fleet.listing import BoxFilter
+from edgegpu_cloud.fleet.operations.runner import OperationRunner
 from edgegpu_cloud.layout import AlertConfig, WebhookConfig
+from edgegpu_cloud.store.operations.records import OperationKind
 from edgegpu_cloud.store.records import EnrolmentAttempt
 from edgegpu_sync.ids import DeviceId
 from edgegpu_sync.topics import TopicKind
@@ -26,6 +29,7 @@ MAKING: tuple[tuple[str, dict[str, object], dict[str, object]], ...] = (
 
 LIMITS = "/boxes/{box}/limits/{namespace}/{app}/{container}"
 CHANGING: tuple[tuple[str, str, object], ...] = (
+    ("POST", "/operations/{id_}/undo", {}),
     ("PATCH", "/boxes/{box}", {"labels": {"rack": "3"}}),
     ("PUT", LIMITS, {"memory_units": 4, "core": 1}),
     ("PATCH", LIMITS, {"memory_units": 5}),
@@ -122,6 +126,11 @@ def busy(site: ConsoleSite, hall: DeviceId) -> ConsoleSite:
     AlertTask(site.store, site.alert_config, controller="controller-1", clock=site.clock).look()
     for one in "ab":
         attempt(site, one)
+    site.now_s -= 60
+    site.operations().start(OperationKind.SHARING, {"policy": "best-fit"}, where=BoxFilter())
+    while OperationRunner(site.store, clock=site.clock).step():
+        pass
+    site.now_s += 60
     return site
 
 

@@ -19,6 +19,7 @@ REFUSED = {
     "/boxes/DEVICE/limits/default/asr/main?memory=ten": 400,
     "/rollouts/new?what=sharing&waves=x&retries=99&first=nobody": 400,
     "/operations/new?kind=limits&which=selected": 400,
+    "/operations/OPERATION/undo": 400,
     "/link?code=guessed": 400,
 }
 """Pages of the list that say what is wrong, on purpose."""

@@ -1,4 +1,4 @@
-"""The console's pages of rollouts: the waves before, one rollout, pause and abort with the number of boxes typed."""
+"""The console's pages of rollouts: the waves before, one rollout, pause, resume and abort by forms."""
 
 import re
 from collections.abc import Iterator
@@ -116,7 +116,7 @@ def test_it_is_paused_resumed_and_aborted_by_forms(site: ConsoleSite) -> None:
         page = client.get("/rollouts/new", params=FORM)
         data = fields(page.text, "/rollouts") | {"typed": "5"}
         client.post("/rollouts", data=data)
-        assert client.post("/rollouts/1/pause", data={**data, "typed": "3"}).status_code == 400
+        assert client.post("/rollouts/1/return", data={**data, "typed": "3"}).status_code == 400
         assert client.post("/rollouts/1/pause", data=data).status_code == 303
         assert "Paused" in client.get("/rollouts/1").text
         assert client.post("/rollouts/1/resume", data=data).status_code == 303

@@ -149,12 +149,14 @@ class ApiCard(ApiModel):
 
 
 class ApiCards(ApiModel):
-    """The cards of a box by its last reports; `as_of_s`: the older of them."""
+    """The cards of a box by its last reports; `as_of_s`: since when cards and pods are known to be so."""
 
     sharing: bool
     policy: str
     driver: str
     as_of_s: float
+    cards_at_s: float | None = Field(description="When it reported its cards; null: never.")
+    pods_at_s: float | None = Field(description="When it last reported of its pods, at a change; null: never.")
     cards: list[ApiCard]
 
 

@@ -21,6 +21,7 @@ from edgegpu_cloud.fleet.fleet import Fleet
 from edgegpu_cloud.fleet.limits.amounts import MemoryMeasure, read_core, read_memory
 from edgegpu_cloud.fleet.listing import BoxFilter
 from edgegpu_cloud.fleet.operations.box_set import LONGEST_SET, BoxSet
+from edgegpu_cloud.fleet.operations.effects import effects_of, op_of_change
 from edgegpu_cloud.fleet.operations.kinds import checked_args
 from edgegpu_cloud.fleet.operations.operations import KEY_MAX, Operations
 from edgegpu_cloud.fleet.operations.preview import SAMPLE, Change, OperationPreview, preview_operation
@@ -149,6 +150,8 @@ class _Page:
             "seen": seen,
             "plan": plan if seen.number else None,
             "steps": steps,
+            "effects": effects_of(op_of_change(kind, args)) if args is not None else (),
+            "pods": self.operations.pods(_where(form)) if plan is not None and seen.number else None,
             "key": secrets.token_hex(16),
             "sample": SAMPLE,
             "policies": tuple(policy.value for policy in Policy),

@@ -1,18 +1,23 @@
 """Changes of many boxes: the list, and one of them with what came of it on each box."""
 
+import secrets
 from typing import Annotated, Self
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import APIRouter, Form, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import RedirectResponse, Response
 
 from edgegpu_cloud.console.context import Pages, VisitorFleet, VisitorOperations
 from edgegpu_cloud.console.pages.fleet import as_searched
+from edgegpu_cloud.console.pages.operations.confirmation import check_typed
 from edgegpu_cloud.console.rendering import PageRenderer
 from edgegpu_cloud.console.visitor import Operator
-from edgegpu_cloud.errors import CloudError, ConflictError
-from edgegpu_cloud.fleet.operations.operations import Operations
+from edgegpu_cloud.errors import CloudError, ConflictError, NotFoundError
+from edgegpu_cloud.fleet.operations.box_set import LONGEST_SET, BoxSet
+from edgegpu_cloud.fleet.operations.effects import effects_of, op_of_change
+from edgegpu_cloud.fleet.operations.operations import KEY_MAX, Operations, OperationView
+from edgegpu_cloud.fleet.operations.undo import UndoPlan
 from edgegpu_cloud.store.operations.records import (
     BoxOutcome,
     Operation,
@@ -96,6 +101,50 @@ def operations_page(
     return pages.page(request, "operations.html", values, block="list")
 
 
+@router.get("/{id_}/undo")
+def undo_page(request: Request, id_: OperationId, _: Operator, operations: VisitorOperations, pages: Pages) -> Response:
+    """Show what the way back of an operation would do."""
+    return _undo(request, id_, operations, pages)
+
+
+def _undo(
+    request: Request, id_: str, operations: Operations, pages: PageRenderer, *, problem: CloudError | None = None
+) -> Response:
+    view = operations.get(_text(id_))
+    plan: UndoPlan | None = None
+    try:
+        plan = operations.undo_plan(view.operation.id)
+    except CloudError as error:
+        problem = problem or error
+    values = {"one": view.operation, "plan": plan, "problem": problem, "key": secrets.token_hex(16), "most": PAGE}
+    status = 409 if isinstance(problem, ConflictError) else 400 if problem else 200
+    return pages.page(request, "operation-undo.html", values, status=status)
+
+
+@router.post("/{id_}/undo")
+def undo(
+    *,
+    request: Request,
+    id_: OperationId,
+    _: Operator,
+    operations: VisitorOperations,
+    pages: Pages,
+    typed: Annotated[str, Form(max_length=10)] = "",
+    seen: Annotated[str, Form(max_length=LONGEST_SET)] = "",
+    key: Annotated[str, Form(max_length=KEY_MAX)] = "",
+) -> Response:
+    """Start the way back that was shown; the number of its boxes was typed."""
+    try:
+        expect = BoxSet.read(seen)
+        check_typed(typed, expect.number)
+        view = operations.undo(_text(id_), key=key, expect=expect)
+    except NotFoundError:
+        raise
+    except CloudError as error:
+        return _undo(request, id_, operations, pages, problem=error)
+    return RedirectResponse(f"/operations/{view.operation.id}", 303)
+
+
 @router.get("/{id_}")
 def operation_page(
     request: Request,
@@ -108,6 +157,13 @@ def operation_page(
 ) -> Response:
     """Show an operation: what it changes, how far it is, and its boxes."""
     return _one(request, id_, operations, pages, show=show, after=_text(after))
+
+
+def _undoable(view: OperationView) -> bool:
+    """Whether boxes may get back what they had: the operation is stored, and has changed some of them."""
+    changed = sum(view.outcomes.get(one, 0) for one in (BoxOutcome.STORED, BoxOutcome.APPLIED, BoxOutcome.REJECTED))
+    one = view.operation
+    return bool(changed) and one.state is not OperationState.RUNNING and one.kind is not OperationKind.COMMAND
 
 
 def _one(
@@ -135,6 +191,8 @@ def _one(
             number for one, number in view.outcomes.items() if one not in {BoxOutcome.QUEUED, BoxOutcome.STORED}
         ),
         "numbers": [(one.value, view.outcomes[one]) for one in BoxOutcome if view.outcomes.get(one)],
+        "undoable": _undoable(view),
+        "effects": effects_of(op_of_change(view.operation.kind, view.operation.args)),
         "problem": problem,
     }
     status = 409 if isinstance(problem, ConflictError) else 400 if problem else 200

@@ -86,6 +86,12 @@ class RolloutForm:
     problems: dict[str, CloudError] = field(default_factory=dict)
 
     @property
+    def kind(self) -> str:
+        """Return the kind of change that the form is for."""
+        what = self.given.get("what", "")
+        return what if what in set(RolloutKind) else RolloutKind.SHARING.value
+
+    @property
     def query(self) -> str:
         """Return the form as a query."""
         return urlencode(self.given)

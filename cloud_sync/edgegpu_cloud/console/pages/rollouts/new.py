@@ -103,7 +103,7 @@ class _Page:
         plan: RolloutPlan | None = None
         fit: FitPart | None = None
         query = form.query
-        wanted = form.read() if form.given else None
+        wanted = form.read() if set(form.given) - {"what"} else None
         if wanted is not None and problem is None and self._known(form):
             try:
                 if isinstance(wanted.change, LimitsPatch):
@@ -115,6 +115,7 @@ class _Page:
                 problem = error
         values = {
             "given": form.given,
+            "what": form.kind,
             "problems": form.problems,
             "numbers": {one.name: one for one in NUMBERS.values()},
             "plan": plan,

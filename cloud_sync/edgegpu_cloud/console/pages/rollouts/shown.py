@@ -104,6 +104,10 @@ def _one(
     return pages.page(request, "rollout.html", values, block="list", status=400 if problem else 200)
 
 
+_STOPS = {"pause", "abort"}
+"""What takes one press: it changes no box."""
+
+
 @router.post("/{number}/{verb}")
 def change(
     request: Request,
@@ -115,10 +119,10 @@ def change(
     *,
     typed: Annotated[str, Form(max_length=10)] = "",
 ) -> Response:
-    """Pause, resume or abort a rollout, with the number of its boxes typed."""
+    """Pause or abort a rollout; resume it or give its boxes back what they had, with the number of its boxes typed."""
     try:
         boxes = rollouts.show(number).boxes
-        if typed.strip() != str(boxes):
+        if verb not in _STOPS and typed.strip() != str(boxes):
             text = phrase(
                 "cannot %(verb)s rollout %(number)s: the number of its boxes was not typed", verb=verb, number=number
             )
