@@ -14,7 +14,6 @@ import typer
 from pydantic import ValidationError
 
 from edgegpu_cloud.broker.folder import write_broker
-from edgegpu_cloud.cli.boxes.revoke import YesOption
 from edgegpu_cloud.cli.common import (
     DEFAULT,
     FolderOption,
@@ -77,6 +76,7 @@ PasswordFileOption = Annotated[
 ]
 
 
+YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 LaterOption = Annotated[
     Path | None,
     typer.Option("--later", metavar="PATH", help="The controller's folder as it was last, or its file boxes.crl."),

@@ -49,6 +49,7 @@ CHANGING: tuple[tuple[str, str, object], ...] = (
     ("POST", "/enrolment/attempts/{id_}/refuse", None),
     ("POST", "/boxes/{box}/evidence/check", None),
     ("POST", "/boxes/{box}/confirm", None),
+    ("POST", "/boxes/{box}/cluster", {"accept": False}),
     ("POST", "/boxes/{box}/revoke", {"confirm": "hall-1"}),
     ("POST", "/boxes/{box}/forget", {"confirm": "hall-1"}),
 )
