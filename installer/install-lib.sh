@@ -123,6 +123,52 @@ check_sum() { # file, its name for people, sha256
         die "cannot use $2: its sha256 is $found and not $3; nothing was unpacked; fetch install.sh and the bundle anew, of one version"
 }
 
+# --- who has made the bundle ---
+
+release_keys() { # those that stand here; a script without any takes what this box has by its last install
+    case $RELEASE_KEYS in
+    @*) cat "$OPT/current/release.pub" 2> /dev/null || : ;;
+    *) echo "$RELEASE_KEYS" ;;
+    esac
+}
+
+can_verify() { # Ed25519 by openssl alone needs version 3: Debian 12 and newer
+    case $(openssl version 2> /dev/null) in 'OpenSSL '[3-9]* | 'OpenSSL '[1-9][0-9].*) ;; *) return 1 ;; esac
+}
+
+is_signed() { [ -n "$(release_keys)" ] && can_verify; }
+
+bring_signature() { # file, its place
+    ! is_signed || cat "$1" > "$2" 2> /dev/null ||
+        die "cannot check $BUNDLE: there is no $1; bring the signature beside the bundle"
+}
+
+check_signature() { # file, its name for people: its signature lies beside it
+    keys=$(release_keys)
+    [ -n "$keys" ] || return 0
+    if ! can_verify; then
+        say 'cannot check its signature here, which needs OpenSSL 3 (Debian 12): its sha256 alone counts'
+        return 0
+    fi
+    printf 'edgegpu release 1\n%s\n%s\n' "$VERSION" "$(sha256_of "$1")" > "$WORK/signed"
+    for key in $keys; do
+        { # what comes before the 32 bytes of a key is the same for all (RFC 8410)
+            echo '-----BEGIN PUBLIC KEY-----'
+            echo "MCowBQYDK2VwAyEA$(echo "$key" | tr '_-' '/+')="
+            echo '-----END PUBLIC KEY-----'
+        } > "$WORK/key"
+        if openssl pkeyutl -verify -pubin -inkey "$WORK/key" -rawin -in "$WORK/signed" -sigfile "$1.sig" > /dev/null 2>&1; then
+            say 'a release key has signed it'
+            return 0
+        fi
+    done
+    die "cannot use $2: no release key has signed it as $VERSION; nothing was unpacked; fetch install.sh and the bundle anew, of one version"
+}
+
+fetch_signature() { # URL of the bundle, the bundle
+    ! is_signed || fetch "$1.sig" "$2.sig"
+}
+
 fetch_bundle() { # BUNDLE
     choose_fetcher
     if has xz; then
@@ -133,9 +179,10 @@ fetch_bundle() { # BUNDLE
     fi
     BUNDLE=$WORK/$name
     # For these alone: `edgegpu install` speaks with the API server, which is behind no proxy.
-    (use_proxy && trust_ca && fetch_shown "$URL/$name" "$BUNDLE" "$bytes") || exit
+    (use_proxy && trust_ca && fetch_shown "$URL/$name" "$BUNDLE" "$bytes" && fetch_signature "$URL/$name" "$BUNDLE") || exit
     check_sum "$BUNDLE" "$URL/$name" "$wanted"
     say 'its sha256 is right'
+    check_signature "$BUNDLE" "$URL/$name"
 }
 
 # --- a bundle that was brought here ---

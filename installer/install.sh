@@ -3,7 +3,7 @@
 #   curl -fsSL https://HOST/install.sh | sh -s -- ...
 # `sh install.sh --help` lists the options.
 #
-# It fetches one bundle, checks it against the sha256 that stands here, unpacks it into /opt/edgegpu/VERSION, and runs
+# It fetches one bundle, checks it against the sha256 and the release keys that stand here, unpacks it into /opt/edgegpu/VERSION, and runs
 # `edgegpu install` from there. What is left out here (k3s, units, labels) that command does, as a transaction.
 # Nothing is done before the last line has been read: a script that arrived in part does nothing.
 set -eu
@@ -18,6 +18,8 @@ SHA256_GZ='@EDGEGPU_SHA256_GZ@'
 BYTES_XZ='@EDGEGPU_BYTES_XZ@'
 BYTES_GZ='@EDGEGPU_BYTES_GZ@'
 NEED_KIB='@EDGEGPU_NEED_KIB@'
+# The public keys of those who sign bundles; none: bundles are not signed.
+RELEASE_KEYS='@EDGEGPU_RELEASE_KEYS@'
 
 ROOT=${EDGEGPU_ROOT-} # tests have a root of their own
 OPT=$ROOT/opt/edgegpu
@@ -284,6 +286,8 @@ install() { # the options of `edgegpu install`
             cat "$BUNDLE" > "$WORK/${BUNDLE##*/}" ||
                 die "cannot copy $BUNDLE to $OPT: see the line above; if the disk is full, make room there, and run this again"
             check_sum "$WORK/${BUNDLE##*/}" "$BUNDLE" "$wanted"
+            bring_signature "$BUNDLE.sig" "$WORK/${BUNDLE##*/}.sig"
+            check_signature "$WORK/${BUNDLE##*/}" "$BUNDLE"
             BUNDLE=$WORK/${BUNDLE##*/}
             say "checked $(size_of "$BUNDLE"): its sha256 is right"
         else

@@ -1,7 +1,8 @@
 """The release key: `release.py key FILE` makes it, `release.py sign BUNDLE VERSION --key FILE` signs a bundle with it.
 
-The key stays with those who make releases. Its public half, FILE.pub, is put into a bundle's environment by
-`EDGEGPU_RELEASE_PUB=FILE.pub make bundle`. A box upgrades itself only to bundles that this key has signed.
+The key stays with those who make releases, on a machine without a network. Its public half, FILE.pub, is put into a
+bundle's environment and its install.sh by `EDGEGPU_RELEASE_PUB=FILE.pub make bundle`; to change keys that file has two
+lines for a time. `sign` writes BUNDLE.sig, which install.sh checks, and prints what agent.upgrade is told.
 """
 
 import argparse
@@ -17,6 +18,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from edgegpu_agent.actions.bundles import sign
 from edgegpu_base.x509 import key_pem
 from edgegpu_sync.keys import public_text
+from edgegpu_sync.wire import from_base64
 
 
 def make(file: Path) -> str:
@@ -30,13 +32,15 @@ def make(file: Path) -> str:
 
 
 def describe(bundle: Path, version: str, *, key_file: Path) -> str:
-    """Return the arguments of agent.upgrade as JSON, without the bundle's `url`."""
+    """Write a bundle's signature beside it; return the arguments of agent.upgrade as JSON, without its `url`."""
     key = serialization.load_pem_private_key(key_file.read_bytes(), None)
     if not isinstance(key, Ed25519PrivateKey):
         raise SystemExit(f"cannot sign with {key_file}: it is not an Ed25519 key")
     with bundle.open("rb") as file:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-    return json.dumps({"version": version, "sha256": sha256, "signature": sign(key, version, sha256)}, indent=1)
+    signature = sign(key, version, sha256)
+    bundle.with_name(f"{bundle.name}.sig").write_bytes(from_base64(signature))
+    return json.dumps({"version": version, "sha256": sha256, "signature": signature}, indent=1)
 
 
 def main() -> int:

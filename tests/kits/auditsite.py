@@ -22,6 +22,7 @@ from edgegpu_cloud.fleet.changes import add_box
 from edgegpu_cloud.fleet.fleet import Fleet
 from edgegpu_cloud.fleet.operations.operations import Operations
 from edgegpu_cloud.fleet.specs import SharingSettings
+from edgegpu_cloud.fleet.summaries import refresh
 from edgegpu_cloud.layout import AlertConfig
 from edgegpu_cloud.people.passwords import Passwords
 from edgegpu_cloud.people.people import People
@@ -77,6 +78,14 @@ class AuditSite:
         with self.office.store.write() as tx:
             box = tx.boxes.get([DEVICE])[DEVICE]
             tx.boxes.put([replace(box, sequence=replace(box.sequence, restored=True))])
+
+    def reports(self, cluster: str) -> None:
+        """Have the box report a cluster."""
+        with self.office.store.write() as tx:
+            box, body = tx.boxes.get([DEVICE])[DEVICE], {"cluster": cluster, "holder": True, "items": {}}
+            stamp = Stamp(enrolment=1, epoch=Epoch(1, "0" * 16), n=1)
+            one = Latest(device=DEVICE, kind=TopicKind.REPORTED, stamp=stamp, at_s=self.office.clock(), body=body)
+            refresh(tx, [box], heard={DEVICE: {TopicKind.REPORTED: one}})
 
     def let_wait(self) -> str:
         """Have a box wait for approval; return the attempt's id."""

@@ -51,6 +51,17 @@ def put_boxes(store: ControllerStore, boxes: Sequence[ClusterBox], *, now_s: flo
         _put(store, boxes[at : at + _AT_ONCE], now_s=now_s)
 
 
+def report_again(store: ControllerStore, boxes: Sequence[ClusterBox], *, now_s: float) -> None:
+    """Store what boxes say later: they are enrolled, and `put_boxes` has put them."""
+    heard = {one.device: _heard(one, now_s) for one in boxes}
+    with store.write() as tx:
+        tx.boxes.put_latest([latest for messages in heard.values() for latest in messages.values()])
+        records = tx.boxes.get(list(heard))
+        now = [replace(records[one.device], online=one.online, seen_at_s=now_s) for one in boxes]
+        tx.boxes.put(now)
+        refresh(tx, now, heard=heard)
+
+
 def _put(store: ControllerStore, boxes: Sequence[ClusterBox], *, now_s: float) -> None:
     heard = {one.device: _heard(one, now_s) for one in boxes}
     with store.write() as tx:

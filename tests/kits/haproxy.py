@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import ssl
 import subprocess
 import sys
@@ -40,6 +41,13 @@ OWNER, STRANGER, PAST_IT = "127.0.0.5", "127.0.0.3", "127.0.0.4"
 PERSON = "anna"
 _LOG = "global\n  log stdout format raw local0\n"
 _START_S = 120
+CONNECTIONS = 20
+_SLOW = {
+    "http_req_rate(10s)": "http_req_rate(10m)",
+    "timeout http-request 20s": "timeout http-request 5m",
+    "sc_conn_cur(0) gt 200": f"sc_conn_cur(0) gt {CONNECTIONS}",
+}
+"""What a test's file has otherwise, so that its limits are reached on a machine that is slow."""
 _SHOWS = "http-request set-header X-Edgegpu-Proxy"
 _SECRET = "the-line-of-the-secret-file-of-a-test"  # noqa: S105  (a test's)
 
@@ -56,6 +64,9 @@ def rendered(folder: Path, port: int, consoles: list[int]) -> str:
     """Return the file of the documents with the addresses and the folder of a test in their places."""
     text = FILE.read_text().replace("/etc/haproxy/", f"{folder}/").replace("bind :443 ", f"bind {HOST}:{port} ")
     text = text.replace("  #http-request set-header X-Edgegpu-Proxy LINE", f"  {_SHOWS} {_SECRET}")
+    for shipped, slow in _SLOW.items():
+        assert shipped in text
+        text = text.replace(shipped, slow)
     assert _SECRET in text
     for number, console in enumerate(consoles, 1):
         text = text.replace(f" console-{number}:8444", f" {HOST}:{console}")
@@ -116,11 +127,25 @@ class ProxySite:
         process.send_signal(signal.SIGKILL)
         process.wait(30)
 
+    def handshake(self, source: str) -> ssl.SSLSocket | None:
+        """Return a connection from an address to the proxy; None where the proxy has closed it."""
+        with ExitStack() as stack:
+            try:
+                link = stack.enter_context(socket.create_connection((HOST, self.port), 60, (source, 0)))
+                secure = _trust().wrap_socket(link, server_hostname=HOST)
+            except ConnectionError:
+                return None
+            stack.pop_all()
+        if secure.version() is not None:
+            return secure
+        secure.close()  # it was reset before the handshake
+        return None
+
     def connection(self, *, at: int = 0, source: str = OWNER) -> http.client.HTTPSConnection:
         """Return a connection from an address to the proxy, or to the port of a web process."""
-        trust = ssl.create_default_context()
-        trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
-        return http.client.HTTPSConnection(HOST, at or self.port, timeout=60, source_address=(source, 0), context=trust)
+        return http.client.HTTPSConnection(
+            HOST, at or self.port, timeout=60, source_address=(source, 0), context=_trust()
+        )
 
     def ask(
         self,
@@ -158,6 +183,12 @@ class ProxySite:
         assert self.ask(f"/link?code={code}").status == 200
         assert code not in self.log
         self.session = session_of(self.ask("/link", form))
+
+
+def _trust() -> ssl.SSLContext:
+    trust = ssl.create_default_context()
+    trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
+    return trust
 
 
 def session_of(answer: Answer) -> str:

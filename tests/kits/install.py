@@ -42,7 +42,7 @@ TOOLS = (
     "rm",
     "rmdir",
 )
-MORE_TOOLS = ("sed", "sh", "sha256sum", "sync", "tail", "tar", "uname", "wc", "xz")
+MORE_TOOLS = ("openssl", "tr", "sed", "sh", "sha256sum", "sync", "tail", "tar", "uname", "wc", "xz")
 
 EDGEGPU = """#!/bin/sh
 # Stands in for edgegpu: writes down how it was called, and makes the link as a real install does.
@@ -88,7 +88,10 @@ def make_bundle(out: Path, environment: Path, **env: str) -> subprocess.Complete
 def unpinned(script: str) -> str:
     """Return install.sh as it is before tools/bundle has pinned anything, its functions in it all the same."""
     return re.sub(
-        r"^(VERSION|BUILD|SHA256_..|BYTES_..|NEED_KIB)='.*'$", r"\1='@EDGEGPU_\1@'", script, flags=re.MULTILINE
+        r"^(VERSION|BUILD|SHA256_..|BYTES_..|NEED_KIB|RELEASE_KEYS)='.*'$",
+        r"\1='@EDGEGPU_\1@'",
+        script,
+        flags=re.MULTILINE,
     )
 
 

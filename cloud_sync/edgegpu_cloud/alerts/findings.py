@@ -63,6 +63,7 @@ def findings(
         *_drift(tx.conditions),
         *_not_applied(tx.conditions),
         *_unhealthy(tx.conditions),
+        *_clusters(tx.conditions),
         *_certificates(tx.conditions, ends_s),
         *_own(own(), ends_s),
         *_alarms(tx.conditions),
@@ -130,6 +131,21 @@ def _unhealthy(conditions: Conditions) -> Iterator[AlertFinding]:
                 why = Verbatim(_text(str(told))) if told else phrase("no reason given")
                 text = phrase("%(part)s is bad: %(why)s", part=name, why=why)
                 yield AlertFinding(kind=AlertKind.UNHEALTHY, device=device, about=name, text=text)
+
+
+def _clusters(conditions: Conditions) -> Iterator[AlertFinding]:
+    for one in conditions.claims():
+        text = phrase(
+            "it reports the cluster %(claim)s, which does not count: it belongs to %(cluster)s",
+            claim=Verbatim(about_of(one.text)),
+            cluster=Verbatim(about_of(one.kind)) if one.kind else phrase("none"),
+        )
+        yield AlertFinding(kind=AlertKind.CLUSTER, device=one.device, text=text)
+    for cluster, names in conditions.rivals().items():
+        text = phrase(
+            "%(boxes)s say that they apply the limits of one cluster: one of them is wrong", boxes=", ".join(names)
+        )
+        yield AlertFinding(kind=AlertKind.CLUSTER, about=about_of(cluster), text=text)
 
 
 def _certificates(conditions: Conditions, ends_s: float) -> Iterator[AlertFinding]:

@@ -17,6 +17,8 @@ class AlertKind(StrEnum):
     """A requested setting or limit was refused, or failed."""
     UNHEALTHY = "unhealthy"
     """The box reports that a card, the plugin or another part is bad."""
+    CLUSTER = "cluster"
+    """A box reports another cluster than before, or several say that they apply one cluster's limits."""
     BOX_CERTIFICATE = "box-certificate"
     """A box's certificate ends soon: the box has not renewed it."""
     OWN_CERTIFICATE = "own-certificate"
@@ -40,6 +42,7 @@ PATIENCE: Mapping[AlertKind, Patience] = {
     AlertKind.DRIFT: Patience(5 * _MINUTE_S, 5 * _MINUTE_S),
     AlertKind.NOT_APPLIED: Patience(2 * _MINUTE_S, 2 * _MINUTE_S),
     AlertKind.UNHEALTHY: Patience(2 * _MINUTE_S, 5 * _MINUTE_S),
+    AlertKind.CLUSTER: Patience(2 * _MINUTE_S, 2 * _MINUTE_S),
     AlertKind.BOX_CERTIFICATE: Patience(0.0, 0.0),
     AlertKind.OWN_CERTIFICATE: Patience(0.0, 0.0),
     AlertKind.ALARM: Patience(0.0, 0.0),

@@ -35,6 +35,7 @@ Alerts: what is wrong in the fleet for longer than a moment, by itself known and
   drift            somebody on a box writes back what was requested
   not-applied      a request was refused, or failed
   unhealthy        a box reports that a card, the plugin or another part is bad
+  cluster          a box reports another cluster than before, or several say that they apply one cluster's limits
   box-certificate  a box has not renewed its certificate, which ends soon
   own-certificate  a certificate of this controller ends soon
   alarm            an alarm that nobody has seen: `edgegpu-cloud alarms`

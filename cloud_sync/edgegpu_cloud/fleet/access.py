@@ -24,6 +24,8 @@ class Permission(StrEnum):
     """Make tokens, take in or refuse boxes that wait."""
     REMOVE = "remove"
     """Revoke a box, forget it."""
+    CLUSTER = "cluster"
+    """Say whether the cluster counts that a box reports."""
     MOVE = "move"
     """Change the labels of a box so that it leaves one's own scope."""
     AUDIT = "audit"
@@ -41,6 +43,7 @@ LEAST: Mapping[Permission, Role] = {
     Permission.CHANGE: Role.OPERATOR,
     Permission.ENROL: Role.OPERATOR,
     Permission.REMOVE: Role.ADMIN,
+    Permission.CLUSTER: Role.ADMIN,
     Permission.MOVE: Role.ADMIN,
     Permission.AUDIT: Role.ADMIN,
     Permission.PEOPLE: Role.ADMIN,
@@ -57,6 +60,7 @@ _WORDS: Mapping[Permission, str] = {
     Permission.CHANGE: phrase("change this"),
     Permission.ENROL: phrase("enrol boxes"),
     Permission.REMOVE: phrase("take a box away"),
+    Permission.CLUSTER: phrase("say which cluster a box belongs to"),
     Permission.MOVE: phrase("move a box out of your scope"),
     Permission.AUDIT: phrase("show the audit"),
     Permission.PEOPLE: phrase("manage people"),

@@ -11,6 +11,7 @@ from edgegpu_cloud.fleet.audit.arguments import audited_args
 from edgegpu_cloud.fleet.audit.documents import changed_items
 from edgegpu_cloud.fleet.audit.entries import AuditedChange, Author, audit, difference
 from edgegpu_cloud.fleet.audit.kinds import AuditKind
+from edgegpu_cloud.fleet.limits.clusters import accepted, refused
 from edgegpu_cloud.fleet.names import check_name
 from edgegpu_cloud.fleet.operations.outcomes import settle_commands
 from edgegpu_cloud.fleet.specs import checked, revised
@@ -116,6 +117,7 @@ def add_box(tx: Transaction, enrolled: EnrolledBox, who: Author) -> BoxRecord:
         sequence = before.sequence.reimaged(enrolled.enrolment, enrolled.instance)
         end_all(tx, before.device, now_s=who.now_s)
         box = replace(before, name=name, public=enrolled.public, sequence=sequence, online=False)
+        tx.summaries.unbind(box.device)
     box = replace(
         box,
         state=BoxState.ENROLLED,
@@ -162,6 +164,22 @@ def end_all(tx: Transaction, device: DeviceId, *, now_s: float, code: str = "", 
     tx.commands.put(ended)
     tx.commands.heard([one.history_line(now_s) for one in ended])
     settle_commands(tx, ended)
+
+
+def decide_cluster(tx: Transaction, box: BoxRecord, who: Author, *, accept: bool) -> None:
+    """Let the cluster count that a box reports, or let none count until one is accepted.
+
+    Raises:
+        CloudError: it reports none that does not count, or it belongs to none.
+    """
+    before = tx.summaries.get([box.device])[box.device]
+    latest = tx.boxes.latest([box.device], [TopicKind.REPORTED]).get((box.device, TopicKind.REPORTED))
+    reported = latest.body if latest is not None else {}
+    after = accepted(before, reported, name=box.name) if accept else refused(before, name=box.name)
+    tx.summaries.put([after])
+    change = difference({"cluster": before.cluster}, {"cluster": after.cluster})
+    audit(tx, who, AuditKind.BOX_CLUSTER, change, device=box.device)
+    touch(tx, box)
 
 
 def revoke_box(tx: Transaction, box: BoxRecord, who: Author) -> None:

@@ -13,6 +13,7 @@ from edgegpu_cloud.fleet.audit.views import AuditView, audit_views
 from edgegpu_cloud.fleet.changes import (
     add_command,
     check_enrolled,
+    decide_cluster,
     forget_box,
     give_revision,
     held_spec,
@@ -28,12 +29,7 @@ from edgegpu_cloud.fleet.following import follow
 from edgegpu_cloud.fleet.history.box_history import CHANGES, BoxHistories, MachineChange
 from edgegpu_cloud.fleet.history.metrics import CardHistory, UseRange, card_histories
 from edgegpu_cloud.fleet.limits.app_page import AppPage, AppQuery, app_page_of
-from edgegpu_cloud.fleet.limits.changes import (
-    LimitsRevision,
-    check_unchanged,
-    history_of,
-    requests_of,
-)
+from edgegpu_cloud.fleet.limits.changes import LimitsRevision, check_unchanged, history_of, requests_of
 from edgegpu_cloud.fleet.limits.history import ContainerKey, LimitsHistoryEntry
 from edgegpu_cloud.fleet.limits.requests import RequestedItem
 from edgegpu_cloud.fleet.limits.setting import set_limits
@@ -242,6 +238,11 @@ class Fleet:
             before, after = ({"restored": one.restored, "rev": one.rev} for one in (box.sequence, confirmed.sequence))
             audit(tx, who, AuditKind.BOX_CONFIRMED, difference(before, after), device=box.device)
             touch(tx, confirmed, change=change)
+
+    def set_cluster(self, device: str, *, accept: bool) -> None:
+        """Let the cluster count that a box reports, or let none count; raises as `decide_cluster`."""
+        with self._store.write() as tx:
+            decide_cluster(tx, self._find(tx, device), self._author(Permission.CLUSTER), accept=accept)
 
     def rename(self, device: str, name: str) -> None:
         """Give a box another name; raises as `change_box`."""

@@ -4,12 +4,14 @@ import re
 
 from edgegpu_cloud.errors import CloudError, NotFoundError
 from edgegpu_cloud.fleet.access import ALL_BOXES
+from edgegpu_cloud.fleet.limits.clusters import check_claim, check_rivals
 from edgegpu_cloud.fleet.reports import LatestMessages
 from edgegpu_cloud.fleet.selectors import BoxSelector
 from edgegpu_cloud.phrases import phrase
 from edgegpu_cloud.store.records import BoxRecord, Latest, StoredCommand
 from edgegpu_cloud.store.store import Transaction
 from edgegpu_cloud.store.summaries.box_list import BoxQuery
+from edgegpu_cloud.store.summaries.tables import BoxSummary
 from edgegpu_sync.errors import SyncError
 from edgegpu_sync.ids import DeviceId, device_id
 from edgegpu_sync.messages.uplink import ItemState
@@ -109,20 +111,22 @@ def cluster_of(tx: Transaction, box: BoxRecord) -> str:
     """Return the cluster that a box has reported last.
 
     Raises:
-        CloudError: it has reported none yet.
+        CloudError: it has reported none yet, or one that does not count.
     """
-    return cluster_in(box, _latest(tx, box))
+    return cluster_in(box, _latest(tx, box), tx.summaries.get([box.device])[box.device])
 
 
 def check_settles(tx: Transaction, box: BoxRecord, cluster: str, scope: BoxSelector = ALL_BOXES) -> None:
     """Refuse a box where another box settles the app limits of this cluster: one agent of a cluster does.
 
     Raises:
-        CloudError: another one does, by the last reports of both.
+        CloudError: another one does, by the last reports of both; or several say that they do.
     """
-    device = tx.list.holders([cluster]).get(cluster)
-    if device is None:
+    holders = tx.list.holders([cluster]).get(cluster, [])
+    check_rivals(box.name, len(holders))
+    if not holders:
         return
+    [device] = holders
     holder = tx.boxes.get([device])[device]
     if scope.matches(holder.labels):
         check_holder(
@@ -148,11 +152,11 @@ CLUSTER_KINDS = (TopicKind.REPORTED, TopicKind.INVENTORY)
 """The kinds of messages that name a box's cluster."""
 
 
-def cluster_in(box: BoxRecord, latest: LatestMessages) -> str:
+def cluster_in(box: BoxRecord, latest: LatestMessages, summary: BoxSummary) -> str:
     """Return the cluster that a box's messages name.
 
     Raises:
-        CloudError: none of them does.
+        CloudError: none of them does, or it does not count.
     """
     reports = sorted((latest[kind] for kind in CLUSTER_KINDS if kind in latest), key=lambda one: -one.at_s)
     cluster = next((str(found) for one in reports if (found := one.body.get("cluster", ""))), "")
@@ -161,6 +165,7 @@ def cluster_in(box: BoxRecord, latest: LatestMessages) -> str:
         raise CloudError(
             phrase("cannot set limits on %(box)s: it has not reported its cluster", box=box.name), remedy=remedy
         )
+    check_claim(box.name, cluster, summary)
     return cluster
 
 

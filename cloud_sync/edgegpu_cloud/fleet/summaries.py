@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from edgegpu_base.records import replace
 from edgegpu_cloud.fleet.limits.apps import app_name
+from edgegpu_cloud.fleet.limits.clusters import bound
 from edgegpu_cloud.fleet.preview.capacity import capacity_of
 from edgegpu_cloud.fleet.reports import LatestMessages, pods_of
 from edgegpu_cloud.fleet.views import items_of, left_of, waiting_of
@@ -75,13 +76,7 @@ def summary_after(before: BoxSummary, box: BoxRecord, latest: LatestMessages) ->
         after = replace(after, **{name: versions.get(name, "") for name in names}, left=left_of(one.body))
     if one := latest.get(TopicKind.REPORTED):
         items = items_of(one.body)
-        after = replace(
-            after,
-            open_items=items.open,
-            problems=items.problems,
-            cluster=one.body.get("cluster", ""),
-            holder=bool(one.body.get("holder", False)),
-        )
+        after = bound(replace(after, open_items=items.open, problems=items.problems), one.body)
     if one := latest.get(TopicKind.HEALTH):
         after = replace(after, health=str(one.body.get("state", "")))
     if cards := capacity_of(latest):

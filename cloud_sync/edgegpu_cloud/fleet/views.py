@@ -15,6 +15,7 @@ from edgegpu_cloud.store.convert import record_of, values_of
 from edgegpu_cloud.store.records import BoxRecord, BoxState, CommandHistoryLine, Latest, Orphan, StoredCommand
 from edgegpu_cloud.store.store import Transaction
 from edgegpu_cloud.store.summaries.box_list import UNINSTALLED
+from edgegpu_cloud.store.summaries.tables import BoxSummary
 from edgegpu_sync.ids import CommandId, DeviceId, OpName
 from edgegpu_sync.messages.spec import AnyItem, Spec
 from edgegpu_sync.messages.uplink import ItemReport, ItemState
@@ -39,7 +40,8 @@ class BoxView:
     Times are seconds since 1970. `online`: its link is up, and it was heard within `PRESENT_S`. `left`: why its link
     ended, as its goodbye has it (stop, upgrade, uninstall, identity), or `lost` where there was none. `health` is its
     last report: ok, warn or bad. `waiting` counts changes and commands that it has not done yet, `problems` the changes
-    that it refused or failed at. `holder`: it settles the app limits of its cluster. `restored`: it was found ahead of
+    that it refused or failed at. `cluster` is the one that counts, `claim` one that it reports and that does not.
+    `holder`: it settles the app limits of its cluster. `restored`: it was found ahead of
     this store, which came from a backup; nothing is asked of it until a person confirms. Versions, capabilities,
     cluster and items are empty before its first message.
     """
@@ -66,6 +68,7 @@ class BoxView:
     versions: Mapping[str, str]
     capabilities: Sequence[str]
     cluster: str
+    claim: str = ""
     holder: bool
     items: Mapping[str, ItemReport]
 
@@ -127,10 +130,11 @@ def box_views(tx: Transaction, boxes: Sequence[BoxRecord], *, now_s: float) -> l
     """Return views of boxes as they are now."""
     devices = [box.device for box in boxes]
     latest = tx.boxes.latest(devices, KINDS_OF_VIEW)
-    open_ = tx.commands.open_count(devices)
+    open_, summaries = tx.commands.open_count(devices), tx.summaries.get(devices)
     return [
         _box_view(
             box,
+            summaries[box.device],
             {kind: one for kind in KINDS_OF_VIEW if (one := latest.get((box.device, kind))) is not None},
             open_commands=open_.get(box.device, 0),
             now_s=now_s,
@@ -219,7 +223,9 @@ def waiting_of(box: BoxRecord, *, open_items: int, open_commands: int) -> int:
     return max(open_items, unread) + open_commands
 
 
-def _box_view(box: BoxRecord, latest: Mapping[TopicKind, Latest], *, open_commands: int, now_s: float) -> BoxView:
+def _box_view(
+    box: BoxRecord, summary: BoxSummary, latest: Mapping[TopicKind, Latest], *, open_commands: int, now_s: float
+) -> BoxView:
     birth, reported = _body(latest.get(TopicKind.STATUS)), _body(latest.get(TopicKind.REPORTED))
     items = reported_items(reported)
     counts = _counted(items)
@@ -236,8 +242,9 @@ def _box_view(box: BoxRecord, latest: Mapping[TopicKind, Latest], *, open_comman
         capacity=capacity_of(latest),
         versions=birth.get("versions", {}),
         capabilities=birth.get("capabilities", ()),
-        cluster=reported.get("cluster", ""),
-        holder=bool(reported.get("holder", False)),
+        cluster=summary.cluster,
+        claim=summary.claim,
+        holder=summary.holder,
         items=items,
     )
 

@@ -9,8 +9,9 @@ from pathlib import Path
 from edgegpu_cloud.errors import CloudError
 
 INSTALLER, SUMS = "install.sh", "SHA256SUMS"
-_ARCHIVE = re.compile(r"edgegpu-[0-9][A-Za-z0-9.+_-]{0,64}-linux-[a-z0-9_]{1,16}\.tar\.(xz|gz)")
+_ARCHIVE = re.compile(r"edgegpu-[0-9][A-Za-z0-9.+_-]{0,64}-linux-[a-z0-9_]{1,16}\.tar\.(xz|gz)(\.sig)?")
 _SCRIPTS = frozenset({INSTALLER, "uninstall.sh", SUMS})
+_KEYS = re.compile(rb"^RELEASE_KEYS='[A-Za-z0-9_-]", re.MULTILINE)
 _PLACEHOLDER = "@EDGEGPU_URL@"
 _URL = re.compile(r"https://[A-Za-z0-9._:/\[\]-]{1,200}")
 _CHUNK = 1 << 20
@@ -24,7 +25,7 @@ class BundleFolder:
     url: str
 
     def file(self, name: str) -> Path | None:
-        """Return the archive or script of this name; None for a file that is not part of a bundle."""
+        """Return the archive, signature or script of this name; None for a file that is not part of a bundle."""
         if name not in _SCRIPTS and _ARCHIVE.fullmatch(name) is None:
             return None
         path = self.folder / name
@@ -64,6 +65,8 @@ class BundleFolder:
         if path is None:
             yield self.missing()
             return
+        script = self.file(INSTALLER)
+        is_signed = script is not None and _KEYS.search(self._read(script)) is not None
         for line in self._read(path).decode("utf-8", "replace").splitlines():
             wanted, _, name = line.partition(" ")
             name = name.strip().removeprefix("*")
@@ -72,6 +75,8 @@ class BundleFolder:
                 yield f"{self.folder / name} is missing: make the bundle anew"
             elif self._sum(file) != wanted:
                 yield f"{file} is not what SHA256SUMS says: make the bundle anew"
+            elif is_signed and _ARCHIVE.fullmatch(name) and self.file(f"{name}.sig") is None:
+                yield f"{file}.sig is missing: boxes refuse the bundle; sign it with the release key (tools/release.py)"
 
     @staticmethod
     def _read(path: Path) -> bytes:

@@ -3,15 +3,16 @@
 import os
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from sqlalchemy import create_engine, make_url
+from sqlalchemy import MetaData, create_engine, inspect, make_url
 from sqlalchemy.exc import SQLAlchemyError
 
 from edgegpu_cloud.errors import CloudError
-from edgegpu_cloud.store.store import place_of, tables_version
+from edgegpu_cloud.store.store import explaining, place_of, tables_version
 
 
 def copy_store(url: str, target: Path) -> None:
@@ -66,6 +67,41 @@ def restore_dump(dump: Path, url: str) -> None:
     if done.returncode:
         remedy = "does its user own it, and is pg_restore as new as the server from which the backup comes?"
         raise CloudError(f"cannot restore into {place}: {_words(done)}", remedy=remedy)
+
+
+@contextmanager
+def restored_dump(dump: Path, url: str) -> Iterator[None]:
+    """Restore a dump as `restore_dump` does, for a block; after an error in it the database has the tables of before.
+
+    Raises:
+        CloudError: as `restore_dump`.
+    """
+    before = _tables(url)
+    restore_dump(dump, url)
+    try:
+        yield
+    except BaseException:
+        _drop(url, but=before)
+        raise
+
+
+def _tables(url: str) -> set[str]:
+    engine = create_engine(url)
+    try:
+        with explaining(make_url(url)):
+            return set(inspect(engine).get_table_names())
+    finally:
+        engine.dispose()
+
+
+def _drop(url: str, *, but: set[str]) -> None:
+    engine, tables = create_engine(url), MetaData()
+    try:
+        with explaining(make_url(url)), engine.begin() as connection:
+            tables.reflect(connection, only=lambda name, _: name not in but)
+            tables.drop_all(connection)
+    finally:
+        engine.dispose()
 
 
 def _dump(url: str, target: Path) -> None:

@@ -30,6 +30,9 @@ from edgegpu_sync.ids import DeviceId
 _TOKENS, _REQUESTS, _CERTIFICATES = table(TokenRow), table(RequestRow), table(CertificateRow)
 _BOXES = table(BoxRow)
 
+_NO_BOX = DeviceId("")
+"""The device of a certificate of which only the serial is known, from a list of the revoked."""
+
 AT_ONCE = 50
 """Tokens or attempts that are read together, where nothing else is asked for."""
 
@@ -63,6 +66,14 @@ class AttemptFilter:
     token: str = ""
     search: str = ""
     state: RequestState | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RevokedSerials:
+    """What was revoked by serials: the certificates that are known and were not revoked, and the number of others."""
+
+    certificates: Sequence[CertificateRecord]
+    unknown: int
 
 
 EVERY_TOKEN, EVERY_ATTEMPT = TokenFilter(), AttemptFilter()
@@ -211,6 +222,33 @@ class Enrolments:
         if below_enrolment is not None:
             where &= c.enrolment < below_enrolment
         self._connection.execute(update(_CERTIFICATES).where(where).values(revoked_at_s=now_s))
+
+    def revoke_serials(self, serials: Collection[str], *, now_s: float, until_s: float) -> RevokedSerials:
+        """Revoke certificates by their serials.
+
+        One that is not known gets a record without a box, which ends at `until_s`: it stays on the list of the revoked.
+        """
+        c = _CERTIFICATES.c
+        rows = self._connection.execute(select(_CERTIFICATES)).mappings()
+        known = {row["serial"]: row for row in rows if row["serial"] in serials}
+        found = [record_of(CertificateRecord, row) for row in known.values() if row["revoked_at_s"] is None]
+        for record in found:
+            self._connection.execute(update(_CERTIFICATES).where(c.serial == record.serial).values(revoked_at_s=now_s))
+        unknown = sorted(set(serials) - set(known))
+        for serial in unknown:
+            self.add_certificate(
+                CertificateRecord(
+                    serial=serial,
+                    device=_NO_BOX,
+                    enrolment=0,
+                    csr_sha256="",
+                    pem="",
+                    not_before_s=now_s,
+                    not_after_s=until_s,
+                    revoked_at_s=now_s,
+                )
+            )
+        return RevokedSerials(found, len(unknown))
 
     def revoked(self) -> list[CertificateRecord]:
         """Return all revoked certificates, for the CRL."""

@@ -51,27 +51,35 @@ def sign(key: Ed25519PrivateKey, version: str, sha256: str) -> str:
     return to_base64(key.sign(signed_text(version, sha256)))
 
 
-def check_signature(key: str, *, version: str, sha256: str, signature: str) -> None:
-    """Check that the release key has signed this bundle as this version.
+def check_signature(keys: str, *, version: str, sha256: str, signature: str) -> None:
+    """Check that a release key has signed this bundle as this version.
 
     Args:
-        key: the public key, 43 characters of base64url, as release.pub contains it.
+        keys: the public keys, 43 characters of base64url a line, as release.pub contains them: while keys change, two.
         version: the version of the release.
         sha256: the checksum of the bundle, 64 hexadecimal digits.
         signature: 86 characters of base64url.
 
     Raises:
-        ReleaseError: NO_RELEASE_KEY where `key` is no valid key; BAD_SIGNATURE.
+        ReleaseError: NO_RELEASE_KEY where there is none, or a line is none; BAD_SIGNATURE.
     """
     try:
-        public = Ed25519PublicKey.from_public_bytes(from_base64(key.strip()))
+        publics = [Ed25519PublicKey.from_public_bytes(from_base64(line)) for line in keys.split()]
     except (SyncError, ValueError) as error:
         raise ReleaseError(ResultCode.NO_RELEASE_KEY, f"this version's release.pub holds no key: {error}") from error
+    if not publics:
+        raise ReleaseError(ResultCode.NO_RELEASE_KEY, "this version's release.pub holds no key")
+    if not any(_has_signed(public, version=version, sha256=sha256, signature=signature) for public in publics):
+        text = f"the release key has not signed this bundle as version {version}"
+        raise ReleaseError(ResultCode.BAD_SIGNATURE, text)
+
+
+def _has_signed(public: Ed25519PublicKey, *, version: str, sha256: str, signature: str) -> bool:
     try:
         public.verify(from_base64(signature), signed_text(version, sha256))
-    except (InvalidSignature, SyncError, ValueError) as error:
-        text = f"the release key has not signed this bundle as version {version}"
-        raise ReleaseError(ResultCode.BAD_SIGNATURE, text) from error
+    except (InvalidSignature, SyncError, ValueError):
+        return False
+    return True
 
 
 def check_not_older(now: str, wanted: str) -> None:

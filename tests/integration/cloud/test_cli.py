@@ -483,7 +483,7 @@ def test_a_backup_is_a_controller(cloud: Cloud, tmp_path: Path) -> None:
     words = passphrase_words(tmp_path)
     cloud.ok("backup", str(tmp_path / "all.backup"), *words)
     assert (tmp_path / "all.backup").stat().st_mode & 0o777 == 0o600
-    ok("restore", str(tmp_path / "all.backup"), *words, folder=tmp_path / "back")
+    ok("restore", "--yes", str(tmp_path / "all.backup"), *words, folder=tmp_path / "back")
     names = [one["name"] for one in ok("boxes", "--json", folder=tmp_path / "back").json]
     assert names == [one["name"] for one in cloud.ok("boxes", "--json").json]
     assert (tmp_path / "back/broker/data").is_dir()

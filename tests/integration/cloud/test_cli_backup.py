@@ -43,7 +43,7 @@ def tree(folder: Path) -> dict[str, tuple[int, bytes]]:
     return {
         str(path.relative_to(folder)): (path.stat().st_mode & 0o777, path.read_bytes())
         for path in folder.rglob("*")
-        if path.is_file() and not path.name.startswith(("controller.db", "mosquitto.conf"))
+        if path.is_file() and not path.name.startswith((".crl.lock", "controller.db", "mosquitto.conf"))
     }
 
 
@@ -77,8 +77,8 @@ class TestBackup:
 class TestRestore:
     def test_it_gives_the_same_controller_in_another_folder(self, made: Path, backup: Path, tmp_path: Path) -> None:
         back = tmp_path / "back"
-        done = ok("restore", str(backup), *passphrase_words(tmp_path), "--json", folder=back).json
-        assert done == {"folder": str(back), "from": newest(), "to": newest()}
+        done = ok("restore", "--yes", str(backup), *passphrase_words(tmp_path), "--json", folder=back).json
+        assert (done["folder"], done["from"], done["to"]) == (str(back), newest(), newest())
         assert tree(back) == tree(made)
         (entry,) = ok("audit", "--what", "store", "--json", folder=back).json
         assert (entry["by"], entry["what"], entry["before"]) == ("operator anna", "store.restored", {})
@@ -91,7 +91,7 @@ class TestRestore:
 
     def test_a_wrong_passphrase_changes_nothing(self, backup: Path, tmp_path: Path) -> None:
         words = passphrase_words(tmp_path, PASSPHRASE.upper())
-        done = run("restore", str(backup), *words, folder=tmp_path / "back")
+        done = run("restore", "--yes", str(backup), *words, folder=tmp_path / "back")
         assert (done.code, "the passphrase is wrong" in done.err) == (1, True)
         assert not (tmp_path / "back").exists()
 
@@ -99,26 +99,26 @@ class TestRestore:
         data = backup.read_bytes()
         for broken in (data[:-20], data[:-1] + bytes([data[-1] ^ 1]), data + b"more"):
             backup.write_bytes(broken)
-            done = run("restore", str(backup), *passphrase_words(tmp_path), folder=tmp_path / "back")
+            done = run("restore", "--yes", str(backup), *passphrase_words(tmp_path), folder=tmp_path / "back")
             assert (done.code, "damaged, or cut off" in done.err) == (1, True)
             assert not (tmp_path / "back").exists()
 
     def test_a_folder_with_a_controller_is_left_alone(self, made: Path, backup: Path, tmp_path: Path) -> None:
         before = tree(made)
-        done = run("restore", str(backup), *passphrase_words(tmp_path), folder=made)
+        done = run("restore", "--yes", str(backup), *passphrase_words(tmp_path), folder=made)
         assert (done.code, "it has controller.yaml" in done.err) == (1, True)
         assert tree(made) == before
 
     def test_a_backup_of_edgegpu_0_1_0_is_named(self, made: Path, tmp_path: Path) -> None:
         old = tmp_path / "old.tar.gz"
         subprocess.run(["tar", "-czf", old, "-C", made, "."], check=True)
-        done = run("restore", str(old), *passphrase_words(tmp_path), folder=tmp_path / "back")
+        done = run("restore", "--yes", str(old), *passphrase_words(tmp_path), folder=tmp_path / "back")
         assert (done.code, "edgegpu 0.1.0 has made it" in done.err, "tar -xzf" in done.err) == (1, True, True)
         assert not (tmp_path / "back").exists()
 
     def test_a_sqlite_store_goes_into_no_database_by_restore(self, backup: Path, tmp_path: Path) -> None:
         words = (*passphrase_words(tmp_path), "--database", "postgresql://edgegpu@/edgegpu")
-        done = run("restore", str(backup), *words, folder=tmp_path / "back")
+        done = run("restore", "--yes", str(backup), *words, folder=tmp_path / "back")
         assert (done.code, "its store is a SQLite file" in done.err) == (1, True)
         assert not (tmp_path / "back").exists()
 
@@ -130,10 +130,10 @@ class TestPostgresql:
         ok("enrol", "--name", "hall-1", folder=made)
         words = passphrase_words(tmp_path)
         ok("backup", str(tmp_path / "all"), *words, folder=made)
-        done = run("restore", str(tmp_path / "all"), *words, folder=back)
+        done = run("restore", "--yes", str(tmp_path / "all"), *words, folder=back)
         assert (done.code, "it has tables already" in done.err, "createdb" in done.err) == (1, True, True)
         assert not back.exists()
-        ok("restore", str(tmp_path / "all"), *words, "--database", again, folder=back)
+        ok("restore", "--yes", str(tmp_path / "all"), *words, "--database", again, "--later", str(made), folder=back)
         assert ok("tokens", "--json", folder=back).json == ok("tokens", "--json", folder=made).json
         assert not (back / "controller.pgdump").exists()
         assert [one["what"] for one in ok("audit", "--what", "store", "--json", folder=back).json] == ["store.restored"]
@@ -155,7 +155,7 @@ def test_boxes_that_were_enrolled_before_obey_the_restored_controller(
 
         back = ("--database", server.new_database()) if server else ()
         words = (*passphrase_words(tmp_path), *back)
-        ok("restore", str(tmp_path / "all.backup"), *words, folder=tmp_path / "restored")
+        ok("restore", "--yes", str(tmp_path / "all.backup"), *words, folder=tmp_path / "restored")
         cloud.move(tmp_path / "restored")
         ups = live.ups
         cloud.start_broker()

@@ -7,18 +7,20 @@ import re
 import stat
 import subprocess
 import sys
+import tarfile
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 import pytest
-from kits.backups import passphrase_words
+from kits.backups import PASSPHRASE, passphrase_words
 from kits.cloudcli import ok, run
 from kits.mqtt import wait_for
 from kits.storeschema import dump, make_old, make_released, stamp
 from sqlalchemy import text
 
 from edgegpu_cloud.controller.status import hold
+from edgegpu_cloud.enrolment.sealing import SealedWriter
 from edgegpu_cloud.layout import CloudLayout
 from edgegpu_cloud.store.engine import open_engine
 from edgegpu_cloud.store.migrations import newest
@@ -45,6 +47,20 @@ def test_commands_refuse_older_tables_and_change_nothing(old: Path) -> None:
     done = run("boxes", folder=old)
     assert (done.code, "version 0, ours is" in done.err, "run `edgegpu-cloud migrate`" in done.err) == (1, True, True)
     assert dump(url) == before
+
+
+def test_a_restore_of_older_tables_migrates_them(old: Path, tmp_path: Path) -> None:
+    words = passphrase_words(tmp_path)
+    with (tmp_path / "old.backup").open("wb") as file:
+        sealed = SealedWriter(file, PASSPHRASE)
+        with tarfile.open(mode="w|gz", fileobj=cast("BinaryIO", sealed)) as tar:
+            tar.add(old, arcname=".")
+        sealed.close()
+    done = ok("restore", "--yes", str(tmp_path / "old.backup"), *words, "--json", folder=tmp_path / "back").json
+    assert (done["from"], done["to"]) == (0, newest())
+    assert ok("boxes", folder=tmp_path / "back").out.startswith("no boxes yet")
+    audit = ok("audit", "--what", "store", "--json", folder=tmp_path / "back").json
+    assert {one["what"] for one in audit} == {"store.migrated", "store.restored"}
 
 
 def test_it_copies_the_store_and_migrates_it(old: Path) -> None:

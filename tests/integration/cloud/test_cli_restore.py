@@ -22,7 +22,7 @@ def test_a_restored_controller_goes_on_after_a_yes(tmp_path: Path) -> None:
 
         cloud.end()
         cloud.folder.rename(tmp_path / "aside")
-        cloud.ok("restore", str(tmp_path / "old.backup"), *passphrase_words(tmp_path))
+        cloud.ok("restore", "--yes", str(tmp_path / "old.backup"), *passphrase_words(tmp_path))
         cloud.serve()
 
         wait_for(lambda: cloud.box("asr-hall")["restored"], what="the box is found ahead")

@@ -150,7 +150,7 @@ def test_a_root_shell_leaves_nothing_that_the_controller_cannot_read(bed: Bed) -
     shutil.rmtree(bed.folder)
     bed.folder.mkdir()
     os.chown(bed.folder, NOBODY, NOBODY)
-    bed.ok(("restore", str(stick / "backup.tgz"), *passphrase_words(stick)), ("boxes",))
+    bed.ok(("restore", "--yes", str(stick / "backup.tgz"), *passphrase_words(stick)), ("boxes",))
     assert bed.owners(bed.folder) == {NOBODY}
 
 

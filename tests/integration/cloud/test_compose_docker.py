@@ -145,6 +145,6 @@ def test_the_steps_of_the_documents_lead_to_a_cloud_that_keeps_its_data(deployme
     deployment.run("down")
     project = (deployment.folder / ".env").read_text().splitlines()[0].partition("=")[2]
     assert docker("volume", "rm", f"{project}_cloud", f"{project}_postgres").returncode == 0
-    deployment.once("restore", "/share/cloud.backup", "--passphrase-file", "/share/passphrase")
+    deployment.once("restore", "--yes", "/share/cloud.backup", "--passphrase-file", "/share/passphrase")
     deployment.up()
     assert "bea" in deployment.cloud("people", "list")

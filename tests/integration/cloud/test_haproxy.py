@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import re
 import signal
+import socket
 import subprocess
 import time
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from kits import haproxy
 from kits.browser import browser
 from kits.cloudcli import ok
-from kits.haproxy import DEBIANS, HOST, OWNER, PAST_IT, STRANGER, ProxySite, need_haproxy, proxy_site, session_of
+from kits.haproxy import DEBIANS, FILE, HOST, OWNER, PAST_IT, STRANGER, ProxySite, need_haproxy, proxy_site, session_of
 from kits.mqtt import wait_for
 from playwright.sync_api import BrowserContext, Page, expect
 
 from edgegpu_cloud.console.visitor import SESSION_COOKIE
 from edgegpu_cloud.fleet.audit.entries import Author
 from edgegpu_cloud.fleet.changes import add_box
+from edgegpu_cloud.http.server import CONNECTIONS
 from edgegpu_cloud.layout import CloudLayout, load, store_url
 from edgegpu_cloud.store.records import EnrolledBox
 from edgegpu_cloud.store.store import ControllerStore
@@ -30,6 +35,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.timeout(600)
 WRONG = "not the password"
 AGAIN_MS = 30_000
+CROWD, GREEDY, SLOW = "127.0.0.6", "127.0.0.7", "127.0.0.8"
 
 
 @pytest.fixture(scope="module")
@@ -133,6 +139,65 @@ def test_events_pass_as_they_come(proxied: ProxySite) -> None:
     assert next(events) == b'data: ["all"]\r\n'  # it has not said which page it is for
     assert next(events) == b'data: ["enrol"]\r\n'
     connection.close()
+
+
+def test_a_source_that_takes_all_connections_takes_them_from_itself(proxied: ProxySite) -> None:
+    """The consoles cannot tell: each of their connections is the proxy's."""
+    with ExitStack() as stack:
+        connections = 0
+        while (connection := proxied.handshake(CROWD)) is not None:
+            stack.callback(connection.close)
+            connections += 1
+            assert connections <= haproxy.CONNECTIONS
+        assert connections == haproxy.CONNECTIONS
+        assert proxied.ask("/").status == 200, "others get in"
+
+    def is_free_again() -> bool:
+        connection = proxied.handshake(CROWD)
+        if connection is not None:
+            connection.close()
+        return connection is not None
+
+    wait_for(is_free_again, what="the places of the source are free again")
+
+
+def test_a_source_that_asks_all_the_time_is_told_so_and_others_are_not(proxied: ProxySite) -> None:
+    """The test's file counts over minutes, for a machine that answers slowly."""
+    connection = proxied.connection(source=GREEDY)
+    statuses: list[int] = []
+    while 429 not in statuses:
+        connection.request("GET", "/healthz")
+        answer = connection.getresponse()
+        answer.read()
+        statuses.append(answer.status)
+        assert len(statuses) <= 1_001
+    connection.close()
+    assert set(statuses[:-1]) == {200}
+    assert len(statuses) == 1_001
+    assert proxied.ask("/").status == 200
+
+
+def test_a_form_that_never_ends_reaches_no_console(proxied: ProxySite) -> None:
+    connection = proxied.handshake(SLOW)
+    assert connection is not None
+    head = f"POST /sign-in HTTP/1.1\r\nHost: {HOST}\r\nContent-Type: application/x-www-form-urlencoded\r\n"
+    connection.sendall(f"{head}Content-Length: 100\r\n\r\nname=".encode())
+    connection.shutdown(socket.SHUT_WR)
+    lines: list[str] = []
+
+    def is_logged() -> bool:
+        lines[:] = [line for line in proxied.log.splitlines() if line.startswith(f"{SLOW}:")]
+        return bool(lines)
+
+    wait_for(is_logged, what="the proxy has logged the request that broke off")
+    connection.close()
+    [line] = lines
+    assert "/<NOSRV> " in line, line
+
+
+def test_the_example_keeps_to_a_consoles_places() -> None:
+    [most] = re.findall(r"(?m)^  default-server maxconn (\d+)$", FILE.read_text())
+    assert int(most) < CONNECTIONS
 
 
 @pytest.fixture

@@ -46,6 +46,11 @@ def test_a_broken_download_goes_on(served: Served) -> None:
     assert (answer.status, answer.data) == (206, b"0123456789")
 
 
+def test_a_bundles_signature_is_served(served: Served) -> None:
+    (served.bundle / f"{ARCHIVE}.sig").write_bytes(b"s" * 64)
+    assert served.get(f"/{ARCHIVE}.sig").data == b"s" * 64
+
+
 @pytest.mark.parametrize(
     "path",
     ["/secret.key", "/..%2fcloud%2fcontroller.yaml", "/%2e%2e/x", "/edgegpu-..%2f-linux-amd64.tar.xz", "/", "/docs"],
@@ -57,6 +62,15 @@ def test_nothing_else_is_served(served: Served, path: str) -> None:
 def test_a_link_is_not_followed(served: Served) -> None:
     (served.bundle / "edgegpu-9.9-linux-amd64.tar.gz").symlink_to(served.bundle / "secret.key")
     assert served.get("/edgegpu-9.9-linux-amd64.tar.gz").status == 404
+
+
+def test_a_bundle_that_was_not_signed_though_its_script_wants_it_is_told(tmp_path: Path) -> None:
+    bundle = make_bundle(tmp_path / "bundle")
+    with (bundle / "install.sh").open("a") as script:
+        script.write(f"RELEASE_KEYS='{'A' * 43}'\n")
+    assert f"{ARCHIVE}.sig is missing" in " ".join(BundleFolder(bundle, "https://x").problems())
+    (bundle / f"{ARCHIVE}.sig").write_bytes(b"s" * 64)
+    assert ".sig" not in " ".join(BundleFolder(bundle, "https://x").problems())
 
 
 def test_problems_of_a_bundle_are_told(tmp_path: Path) -> None:

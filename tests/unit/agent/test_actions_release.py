@@ -52,6 +52,16 @@ def test_the_release_key_signs_version_and_checksum_together() -> None:
         assert refused.value.code == "BAD_SIGNATURE"
 
 
+def test_while_keys_change_either_signs() -> None:
+    old, new = Vendor(), Vendor()
+    keys = f"{old.public}\n{new.public}\n"
+    for vendor in (old, new):
+        check_signature(keys, version="2.0", sha256=SUM, signature=sign(vendor.key, "2.0", SUM))
+    with pytest.raises(ReleaseError) as refused:
+        check_signature(keys, version="2.0", sha256=SUM, signature=sign(Vendor().key, "2.0", SUM))
+    assert refused.value.code == "BAD_SIGNATURE"
+
+
 @pytest.mark.parametrize("key", ["", "no key", "A" * 44])
 def test_a_key_that_is_none_is_said(key: str) -> None:
     with pytest.raises(ReleaseError) as refused:

@@ -63,6 +63,11 @@ TABLE: dict[AuditKind, Row] = {
         {"until_s": 0.0, "silenced_by": ""},
         {"until_s": ANY, "silenced_by": "anna"},
     ),
+    K.BOX_CLUSTER: Row(
+        in_turn(lambda s: s.reports("c1"), lambda s: s.reports("c2"), lambda s: s.fleet.set_cluster(HALL, accept=True)),
+        {"cluster": "c1"},
+        {"cluster": "c2"},
+    ),
     K.BOX_CONFIRMED: Row(
         in_turn(
             lambda s: s.fleet.set_settings(HALL, SPREAD),

@@ -10,6 +10,7 @@ from kits.details import STAMP, box, card, pod
 from kits.stores import open_store
 
 from edgegpu_cloud.fleet.preview.capacity import capacity_of
+from edgegpu_cloud.fleet.summaries import refresh
 from edgegpu_cloud.fleet.views import PRESENT_S, BoxView, box_views
 from edgegpu_cloud.store.records import BoxRecord, Latest
 from edgegpu_cloud.store.store import ControllerStore
@@ -48,6 +49,7 @@ def seen(store: ControllerStore, *, ago_s: float = 0.0, online: bool = True, **b
     with store.write() as tx:
         tx.boxes.add(one)
         tx.boxes.add_latest(latest)
+        refresh(tx, [one], heard={DEVICE: {message.kind: message for message in latest}})
         return box_views(tx, [one], now_s=NOW_S)[0]
 
 

@@ -87,6 +87,7 @@ CHANGES: dict[str, Callable[[Fleet, Target], object]] = {
     "alarm_seen": lambda fleet, on: fleet.alarm_seen(1 if on.box == HALL else 2),
 }
 REMOVALS: dict[str, Callable[[Fleet, Target], object]] = {
+    "set_cluster": lambda fleet, on: fleet.set_cluster(on.box, accept=True),
     "revoke": lambda fleet, on: fleet.revoke(on.box),
     "forget": lambda fleet, on: fleet.forget(on.box),
 }

@@ -271,7 +271,7 @@ def test_the_number_of_changes_becomes_that_of_each_partition_and_no_change_is_m
     before = rows(empty_url)["box_summaries"]
     assert upgrade(empty_url) == 16
     after = rows(empty_url)["box_summaries"]
-    assert after == [one | {"partition": partition_of(DeviceId(str(one["device"])))} for one in before]
+    assert after == [one | {"partition": partition_of(DeviceId(str(one["device"]))), "claim": ""} for one in before]
     assert [(one["device"], one["changed"]) for one in after] == [(DEVICE, 800), (forgotten, 850)]
 
     store, everything = ControllerStore.open(empty_url), (0,) * PARTITIONS

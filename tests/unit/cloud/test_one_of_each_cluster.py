@@ -105,15 +105,6 @@ def test_who_applies_the_limits_is_asked_though_it_has_not_the_labels(filled: Co
     assert fleet.counts(HALL).boxes == 3
 
 
-def test_of_two_that_say_they_apply_one_clusters_limits_the_first_by_name_is_asked(store: ControllerStore) -> None:
-    """One of them lies: docs/security.md names this as open."""
-    true = ClusterBox(number=1, name="b-server", cluster="c1c1c1c1", holder=True, labels={"site": "hall"})
-    put_boxes(store, [true, replace(true, number=2, name="a-rooted", labels={"site": "yard"})], now_s=NOW_S)
-    assert asked(store, HALL) == ["a-rooted"]
-    fleet = Fleet(store, clock=lambda: NOW_S, by="anna")
-    assert fleet.set_limits("b-server", replace(LIMITS, container="main")).rev == 1
-
-
 def test_other_changes_are_never_for_one_box_of_a_cluster(filled: ControllerStore) -> None:
     with pytest.raises(CloudError, match="each box has its own"):
         operations(filled).start(OperationKind.INSTALL, {}, where=HALL)

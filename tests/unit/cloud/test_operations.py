@@ -99,10 +99,11 @@ class TestLimits:
         refused = {
             one.box.device: one.box.text for one in operations(bed).boxes(id_, outcomes=[BoxOutcome.REFUSED]).boxes
         }
-        assert refused.keys() == {first, bed.devices[-1]}
+        assert refused.keys() == {first, second, bed.devices[-1]}
         assert "it is revoked" in refused[first]
+        assert "the cluster that it reports does not count" in refused[second]
         assert "forgotten" in refused[bed.devices[-1]]
-        assert outcomes(bed, id_) == {"REFUSED": 2, "APPLIED": BOXES - 2}
+        assert outcomes(bed, id_) == {"REFUSED": 3, "APPLIED": BOXES - 3}
 
     def test_the_same_again_is_tried_again_and_answered_anew(self, bed: Bed) -> None:
         first = operations(bed).start(OperationKind.LIMITS, LIMITS, where=BoxFilter()).operation.id

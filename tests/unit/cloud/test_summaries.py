@@ -244,7 +244,10 @@ def test_the_revision_that_brings_summaries_fills_them_as_the_program_does(tmp_p
 
     before = rows()
     assert all(before.values())
-    versions = [import_module(f"edgegpu_cloud.store.versions.{name}") for name in ("0002_summaries", "0017_changes")]
+    versions = [
+        import_module(f"edgegpu_cloud.store.versions.{name}")
+        for name in ("0002_summaries", "0017_changes", "0019_claims")
+    ]
     with writing(engine).begin() as connection:
         for name in tables:
             connection.execute(text(f"DROP TABLE {name}"))

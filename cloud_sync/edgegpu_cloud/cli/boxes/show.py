@@ -34,6 +34,9 @@ def show_box(details: BoxDetails) -> None:
     typer.echo(f"  {versions or 'it has not connected yet'}")
     settles = ", whose app limits it applies" if view.holder else ""
     typer.echo(f"  cluster {view.cluster or 'not heard yet'}{settles}")
+    if view.claim:
+        claim = one_line(view.claim)
+        typer.echo(f"  it reports the cluster {claim}, which does not count: edgegpu-cloud boxes cluster -h")
     typer.echo(f"  {requested(view)}")
     if view.left == UNINSTALLED and view.state is BoxState.ENROLLED:
         typer.echo(f"  edgegpu was taken off it: edgegpu-cloud boxes forget {view.name}")

@@ -3,6 +3,10 @@
 import os
 import shutil
 import tarfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Annotated, BinaryIO, cast
 
@@ -10,34 +14,54 @@ import typer
 from pydantic import ValidationError
 
 from edgegpu_cloud.broker.folder import write_broker
-from edgegpu_cloud.cli.common import DEFAULT, FolderOption, JsonOption, answer, reporting, store_entry
+from edgegpu_cloud.cli.common import (
+    DEFAULT,
+    FolderOption,
+    JsonOption,
+    answer,
+    moment,
+    operator,
+    reporting,
+    store_entry,
+)
+from edgegpu_cloud.cli.database.later import LaterController, check_list, folders_beside, later_of, read_list_file
 from edgegpu_cloud.cli.database.passphrase import PassphraseOption, read_passphrase
+from edgegpu_cloud.cli.database.withdrawal import Withdrawal, withdraw, withdrawal_words
+from edgegpu_cloud.enrolment.issuing import complete_crl
 from edgegpu_cloud.enrolment.key_files import write_file
 from edgegpu_cloud.enrolment.new_folder import take_over, unfinished
 from edgegpu_cloud.enrolment.sealing import SealedReader
 from edgegpu_cloud.errors import CloudError
+from edgegpu_cloud.fleet.audit.entries import Author
 from edgegpu_cloud.fleet.audit.kinds import AuditKind
 from edgegpu_cloud.layout import CloudConfig, CloudLayout, dump, load, store_url
 from edgegpu_cloud.ownership import become_owner, open_regular
-from edgegpu_cloud.store.backup import restore_dump
-from edgegpu_cloud.store.migrations import newest
-from edgegpu_cloud.store.store import audit_store, tables_version
+from edgegpu_cloud.store.backup import restored_dump
+from edgegpu_cloud.store.migrations import load_revisions, newest
+from edgegpu_cloud.store.store import ControllerStore, audit_store, migrate_tables, tables_version
 
 HELP = """\
 Make a controller of a backup, in an empty folder: all of it or nothing.
 
 It asks for the passphrase of the backup. A store that was in PostgreSQL goes by `pg_restore` into the database that
-the backup names, or into the one of --database; it must have no tables. Boxes that were told more after the backup are
-found ahead, RESTORED, and wait for `confirm`.
+the backup names, or into the one of --database; it must have no tables. Tables of an older version are migrated. Boxes
+that were told more after the backup are found ahead, RESTORED, and wait for `confirm`.
+
+A backup gives back what was taken away since: so all sessions and one-time links end, and what the controller had last
+is looked up, in the folder beside this one whose name begins alike (FOLDER.old), or in --later. What is revoked or
+disabled there is so here. If nothing is left of its store, all tokens end. It lists all that and asks; --yes does not
+ask.
 
 \b
 Examples:
   edgegpu-cloud restore /srv/backup/edgegpu-cloud.backup
   edgegpu-cloud restore edgegpu-cloud.backup --database postgresql://edgegpu@db2.example.com/edgegpu
+  edgegpu-cloud restore edgegpu-cloud.backup --later /srv/broker/boxes.crl --yes
 
 \b
---json prints {"folder", "from", "to"}: the versions of the restored tables and of this program; where they differ,
-`edgegpu-cloud migrate` comes next
+--json needs --yes, and prints {"folder", "from", "to", "later": PATH or null, "sessions", "links",
+"enrolment_tokens": [], "api_tokens": [], "boxes": [], "certificates", "people": [], "kept": []}; "from" and "to" are
+the versions of the tables in the backup and here
 """
 _GZIP = b"\x1f\x8b"
 _COPY = 1_048_576
@@ -52,12 +76,46 @@ PasswordFileOption = Annotated[
 ]
 
 
-def restore(
+YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+LaterOption = Annotated[
+    Path | None,
+    typer.Option("--later", metavar="PATH", help="The controller's folder as it was last, or its file boxes.crl."),
+]
+KeepOption = Annotated[
+    bool, typer.Option("--keep-api-tokens", help="Keep API tokens of which nobody knows whether they were revoked.")
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wanted:
+    """What was asked for. `later_list`: the content of --later, where it is a file; it is the caller's."""
+
+    file: Path
+    passphrase: str
+    database: dict[str, str]
+    later: Path | None
+    later_list: bytes
+    keep_api_tokens: bool
+    yes: bool
+    as_json: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Restored:
+    version: int
+    done: Withdrawal
+    later: LaterController
+
+
+def restore(  # noqa: PLR0913  (one for each option)
     file: FileArgument,
     *,
     passphrase_file: PassphraseOption = None,
     database: DatabaseOption = "",
     database_password_file: PasswordFileOption = None,
+    later: LaterOption = None,
+    keep_api_tokens: KeepOption = False,
+    yes: YesOption = False,
     folder: FolderOption = DEFAULT,
     json: JsonOption = False,
 ) -> None:
@@ -65,18 +123,40 @@ def restore(
     with reporting(as_json=json):
         passphrase = read_passphrase(passphrase_file, new=False)
         password = str(database_password_file.absolute()) if database_password_file else ""
+        wanted = _Wanted(
+            file=file,
+            passphrase=passphrase,
+            database={"url": database, "password_file": password},
+            later=later.absolute() if later else None,
+            later_list=_later_list(later),
+            keep_api_tokens=keep_api_tokens,
+            yes=yes,
+            as_json=json,
+        )
+        load_revisions()
         with _opened(file) as source:  # before root is given up: the file is the caller's
             become_owner(folder)
             layout = CloudLayout(folder.absolute())
-            found = _restore(file, source, layout, passphrase, {"url": database, "password_file": password})
-        text = f"restored the controller into {layout.folder}\n" + _next(found)
-        answer({"folder": str(layout.folder), "from": found, "to": newest()}, text, as_json=json)
+            restored = _restore(source, layout, wanted)
+        revoked = restored.later.revoked
+        document = {"folder": str(layout.folder), "from": restored.version, "to": newest()}
+        document |= {"later": None if revoked is None else str(revoked.path)} | asdict(restored.done)
+        text = f"restored the controller into {layout.folder}\n{_NEXT}"
+        answer(document, text, as_json=json)
 
 
-def _next(version: int) -> str:
-    if version != newest():
-        return f"its tables have version {version}, ours is {newest()}: run `edgegpu-cloud migrate`, then `serve`"
-    return "start the broker and `serve`; boxes that are ahead of the backup wait for `edgegpu-cloud confirm BOX`"
+_NEXT = "start the broker and `serve`; boxes that are ahead of the backup wait for `edgegpu-cloud confirm BOX`"
+
+
+def _later_list(later: Path | None) -> bytes:
+    """Return the content of --later where it is a file, read as the caller; empty for a folder."""
+    if later is None or later.is_dir():
+        return b""
+    try:
+        return read_list_file(later)
+    except OSError as error:
+        remedy = "name the controller's folder as it was last, or its file ca/boxes.crl"
+        raise CloudError(f"cannot read {later}: {error}", remedy=remedy) from error
 
 
 def _opened(file: Path) -> BinaryIO:
@@ -97,37 +177,90 @@ def _unsealed(file: Path, source: BinaryIO, passphrase: str) -> SealedReader:
         raise CloudError(f"cannot restore {file}: {error.text}", remedy=error.remedy) from error
 
 
-def _restore(file: Path, source: BinaryIO, layout: CloudLayout, passphrase: str, database: dict[str, str]) -> int:
-    """Unpack beside the target, bring the store back, and give all its place; return the version of its tables."""
+def _restore(source: BinaryIO, layout: CloudLayout, wanted: _Wanted) -> _Restored:
+    """Unpack beside the target, bring the store back, take away what was taken away, ask, and give all its place."""
+    file = wanted.file
     try:
         with unfinished(layout) as new:
-            sealed = _unsealed(file, source, passphrase)
+            sealed = _unsealed(file, source, wanted.passphrase)
             try:
-                _unpack(sealed, new.folder)
-                version = _bring_back(new, _configured(new, database), file.name)
-                write_broker(layout, load(new.config), into=new.broker)
+                made_s = _unpack(sealed, new)
+                with _brought_back(new, _configured(new, wanted.database)) as (url, version):
+                    later = _later(layout, new, wanted, url=url)
+                    done = _withdrawn(new, url, later, wanted)
+                    entry = store_entry(AuditKind.STORE_RESTORED, {}, {"file": file.name, "version": version})
+                    audit_store(url, entry)
+                    write_broker(layout, load(new.config), into=new.broker)
+                    _ask(wanted, withdrawal_words(done, later, made=moment(made_s)))
+                    new.release.mkdir(mode=0o700, exist_ok=True)
+                    take_over(new, layout)
             except CloudError as error:
                 raise CloudError(f"cannot restore {file}: {error.text}", remedy=error.remedy) from error
-            new.release.mkdir(mode=0o700, exist_ok=True)
-            take_over(new, layout)
     except (OSError, tarfile.TarError) as error:
         remedy = f"is there room in {layout.folder} (df), and may you write there?"
         raise CloudError(f"cannot restore {file}: {error}", remedy=remedy) from error
-    return version
+    return _Restored(version, done, later)
 
 
-def _unpack(sealed: SealedReader, into: Path) -> None:
-    """Write the files of an archive; links and names that lead elsewhere are refused."""
+def _later(layout: CloudLayout, new: CloudLayout, wanted: _Wanted, *, url: str) -> LaterController:
+    """Return what is left of the controller as it was last: by --later, else beside the folder, the newest."""
+    if wanted.later_list:
+        return LaterController(revoked=check_list(wanted.later or Path(), wanted.later_list, new))
+    if wanted.later is not None:
+        last = CloudLayout(wanted.later)
+        revoked = check_list(last.crl, read_list_file(last.crl), new)
+        return later_of(last, revoked, restored_url=url)
+    beside = max(folders_beside(layout.folder, new), key=lambda each: each[1].number, default=None)
+    return LaterController() if beside is None else later_of(*beside, restored_url=url)
+
+
+def _withdrawn(new: CloudLayout, url: str, later: LaterController, wanted: _Wanted) -> Withdrawal:
+    """Take away what was taken away, and write the list of the revoked: the broker may start before `serve`."""
+    store = ControllerStore.open(url, create=False)
+    try:
+        who = Author(operator(), time.time())
+        done = withdraw(store, later, who, new=new, keep_api_tokens=wanted.keep_api_tokens)
+        if new.ca_key("boxes").exists():
+            complete_crl(new, store, clock=time.time)
+    finally:
+        store.close()
+    return done
+
+
+def _ask(wanted: _Wanted, lines: list[str]) -> None:
+    """Show what comes back and what does not, and ask."""
+    refused = CloudError("nobody has confirmed", remedy="pass --yes")
+    if wanted.as_json:
+        if not wanted.yes:
+            raise refused
+        return
+    typer.echo("\n".join(lines))
+    if wanted.yes:
+        return
+    try:
+        is_confirmed = typer.confirm("restore it?")
+    except typer.Abort:  # nobody can be asked
+        raise refused from None
+    if not is_confirmed:
+        raise typer.Abort
+
+
+def _unpack(sealed: SealedReader, new: CloudLayout) -> float:
+    """Write the files of an archive, and return when its store was copied; links and names elsewhere are refused."""
+    made_s = 0.0
     with tarfile.open(mode="r|gz", fileobj=cast("BinaryIO", sealed)) as tar:
         for one in tar:
             name = PurePosixPath(one.name)
             if name.is_absolute() or ".." in name.parts or not (one.isdir() or one.isreg()):
                 raise CloudError(f"it has {one.name!r}, which no backup has", remedy="take another backup")
-            path = into / name
+            path = new.folder / name
+            if path in {new.database, new.database_dump}:
+                made_s = float(one.mtime)
             (path if one.isdir() else path.parent).mkdir(mode=0o700, parents=True, exist_ok=True)
             if content := tar.extractfile(one):
                 _write_synced(path, content, mode=one.mode & 0o644)
     sealed.drain()
+    return made_s
 
 
 def _write_synced(path: Path, content: IO[bytes], *, mode: int) -> None:
@@ -155,13 +288,26 @@ def _configured(new: CloudLayout, database: dict[str, str]) -> CloudConfig:
     return config
 
 
-def _bring_back(new: CloudLayout, config: CloudConfig, backup: str) -> int:
+@contextmanager
+def _brought_back(new: CloudLayout, config: CloudConfig) -> Iterator[tuple[str, int]]:
+    """Yield the URL of the store with tables of this version, and the version that they had.
+
+    After an error a database of PostgreSQL has no tables again; a file goes with its folder.
+    """
     url = store_url(new, config.database)
-    if config.database.url:
-        restore_dump(new.database_dump, url)
+    if not config.database.url:
+        yield url, _migrated(url)
+        return
+    with restored_dump(new.database_dump, url):
         new.database_dump.unlink()
+        yield url, _migrated(url)
+
+
+def _migrated(url: str) -> int:
     version = tables_version(url)
     if version is None:
         raise CloudError("its store has no tables", remedy="take another backup")
-    audit_store(url, store_entry(AuditKind.STORE_RESTORED, {}, {"file": backup, "version": version}))
+    if version != newest():
+        after = {"version": newest()}
+        migrate_tables(url, lambda had: store_entry(AuditKind.STORE_MIGRATED, {"version": had}, after))
     return version

@@ -108,6 +108,10 @@ class RemoteFleet:
         """Resume a box that was found ahead of the store there."""
         self._client.send("POST", f"/boxes/{name_in_path(device)}/confirm")
 
+    def set_cluster(self, device: str, *, accept: bool) -> None:
+        """Let the cluster count that a box reports, or let none count."""
+        self._client.send("POST", f"/boxes/{name_in_path(device)}/cluster", {"accept": accept})
+
     def revoke(self, device: str) -> None:
         """Ignore a box from now on; who asks has confirmed it."""
         self._end(device, "revoke")

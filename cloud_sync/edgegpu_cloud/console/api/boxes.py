@@ -16,6 +16,7 @@ from edgegpu_cloud.console.api.models.fleet import (
     ApiBoxSummary,
     ApiCard,
     ApiCards,
+    ApiClusterDecision,
     ApiConfirmation,
     ApiItemReport,
     ApiModel,
@@ -134,6 +135,7 @@ def box_body(view: BoxView) -> ApiBox:
         waiting=view.waiting,
         problems=view.problems,
         cluster=view.cluster,
+        claim=view.claim,
         versions=dict(view.versions),
         capabilities=list(view.capabilities),
         items={name: item_body(one) for name, one in view.items.items()},
@@ -224,6 +226,18 @@ def confirm(box: str, _: ApiOperator, fleet: ApiFleet, once: Once) -> Response:
 def _confirmed_restored(fleet: Fleet, box: str) -> ApiBox:
     device = fleet.box(box).device
     fleet.confirm_restored(device)
+    return box_body(fleet.box(device))
+
+
+@router.post("/boxes/{box}/cluster", response_model=ApiBox)
+def set_cluster(box: str, body: ApiClusterDecision, _: ApiAdmin, fleet: ApiFleet, once: Once) -> Response:
+    """Let the cluster count that a box reports, or let none count until one is accepted."""
+    return once(lambda: _with_cluster(fleet, box, body))
+
+
+def _with_cluster(fleet: Fleet, box: str, body: ApiClusterDecision) -> ApiBox:
+    device = fleet.box(box).device
+    fleet.set_cluster(device, accept=body.accept)
     return box_body(fleet.box(device))
 
 

@@ -112,6 +112,7 @@ def _kinds(words: Callable[[str], str]) -> Mapping[str, str]:
         AlertKind.DRIFT.value: words("Changed on the box"),
         AlertKind.NOT_APPLIED.value: words("Request not applied"),
         AlertKind.UNHEALTHY.value: words("Bad health"),
+        AlertKind.CLUSTER.value: words("Cluster in doubt"),
         AlertKind.BOX_CERTIFICATE.value: words("Certificate of a box ends"),
         AlertKind.OWN_CERTIFICATE.value: words("Certificate of the controller ends"),
         AlertKind.ALARM.value: words("Alarm"),
@@ -128,6 +129,9 @@ def _remedies(words: Callable[[str], str]) -> Mapping[str, str]:
         AlertKind.NOT_APPLIED.value: words("The box's page says why, with the numbers: request what fits."),
         AlertKind.UNHEALTHY.value: words(
             "The box's page has its parts; run the doctor there: it says what mends them."
+        ),
+        AlertKind.CLUSTER.value: words(
+            "Look at the machines. A box was really moved: `edgegpu-cloud boxes cluster BOX --accept`; else `--refuse`."
         ),
         AlertKind.BOX_CERTIFICATE.value: words("`edgegpu agent status` on the box says why it is not renewed."),
         AlertKind.OWN_CERTIFICATE.value: words(

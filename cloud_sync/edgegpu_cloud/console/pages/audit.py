@@ -127,6 +127,7 @@ def kind_names(words: Callable[[str], str]) -> dict[AuditKind, str]:
     return {
         AuditKind.ALARM_SEEN: words("Alarm seen"),
         AuditKind.ALERT_SILENCED: words("Alert silenced"),
+        AuditKind.BOX_CLUSTER: words("Cluster of a box decided"),
         AuditKind.BOX_CONFIRMED: words("Box confirmed"),
         AuditKind.BOX_ENROLLED: words("Box enrolled"),
         AuditKind.BOX_FORGOTTEN: words("Box forgotten"),

@@ -11,6 +11,7 @@ class AuditKind(StrEnum):
 
     ALARM_SEEN = "alarm.seen"
     ALERT_SILENCED = "alert.silenced"
+    BOX_CLUSTER = "box.cluster"
     BOX_CONFIRMED = "box.confirmed"
     BOX_ENROLLED = "box.enrolled"
     BOX_FORGOTTEN = "box.forgotten"

@@ -12,6 +12,7 @@ from edgegpu_cloud.errors import CloudError
 from edgegpu_cloud.fleet.audit.entries import Author
 from edgegpu_cloud.fleet.changes import LONGEST_WAIT_S, check_size
 from edgegpu_cloud.fleet.limits.changes import check_unchanged, check_unchanged_by_others
+from edgegpu_cloud.fleet.limits.clusters import check_rivals
 from edgegpu_cloud.fleet.names import CLUSTER_KINDS, check_holder, cluster_in, refused_in
 from edgegpu_cloud.fleet.operations.batches import BoxBatch
 from edgegpu_cloud.fleet.operations.before import (
@@ -186,10 +187,11 @@ def _limits(
 ) -> None:
     key = key_of(limits)
     said = by_box(batch.tx.boxes.latest(list(batch.boxes), CLUSTER_KINDS), batch.boxes)
+    summaries = batch.tx.summaries.get(list(batch.boxes))
     clusters: dict[DeviceId, str] = {}
     for device, box in batch.boxes.items():
         try:
-            clusters[device] = cluster_in(box, said[device])
+            clusters[device] = cluster_in(box, said[device], summaries[device])
         except CloudError as error:
             batch.refused[device] = error
     holders = batch.tx.list.holders(sorted(set(clusters.values())))
@@ -200,7 +202,9 @@ def _limits(
 
     def edit(box: BoxRecord, spec: Spec) -> Spec:
         cluster = clusters[box.device]
-        if holders.get(cluster, box.device) != box.device:
+        there = holders.get(cluster, [])
+        check_rivals(box.name, len(there))
+        if there and box.device not in there:
             settles = phrase("another box settles the app limits of its cluster")
             check_holder(box, said[box.device], settles)
         row = rows[box.device]

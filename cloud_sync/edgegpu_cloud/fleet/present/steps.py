@@ -138,9 +138,10 @@ def _clusters(
 ) -> dict[DeviceId, str]:
     """Return the clusters of those boxes that apply the app limits of theirs."""
     found: dict[DeviceId, str] = {}
+    summaries = tx.summaries.get(list(latest))
     for box in boxes:
         try:
-            found[box.device] = cluster_in(box, latest[box.device])
+            found[box.device] = cluster_in(box, latest[box.device], summaries[box.device])
         except CloudError:
             continue
     holders = tx.list.holders(sorted(set(found.values())))
@@ -148,7 +149,7 @@ def _clusters(
     return {
         device: cluster
         for device, cluster in found.items()
-        if holders.get(cluster, device) == device or _settles(records[device], latest[device])
+        if device in holders.get(cluster, [device]) or _settles(records[device], latest[device])
     }
 
 

@@ -86,6 +86,25 @@ class Conditions:
         query = select(_SUMMARIES.c.device).where(_SUMMARIES.c.health == "bad").limit(MOST)
         return list(self._connection.execute(query).scalars())
 
+    def claims(self) -> list[BoxFact]:
+        """Return boxes that report a cluster that does not count; `text`: that cluster, `kind`: their own, or empty."""
+        b, s = _BOXES.c, _SUMMARIES.c
+        query = select(b.device, b.name, b.enrolled_at_s, s.claim, s.cluster).join(_SUMMARIES, s.device == b.device)
+        found = self._connection.execute(query.where(self._there(), s.claim != "").order_by(b.name).limit(MOST))
+        return [BoxFact(*row) for row in found]
+
+    def rivals(self) -> dict[str, list[str]]:
+        """Return the names of the boxes that say that they apply one cluster's limits, where several do, by cluster."""
+        b, s = _BOXES.c, _SUMMARIES.c
+        where = (self._there(), s.holder, b.online, s.cluster != "")
+        several = select(s.cluster).join(_BOXES, s.device == b.device).where(*where)
+        several = several.group_by(s.cluster).having(func.count() > 1)
+        query = select(s.cluster, b.name).join(_BOXES, s.device == b.device).where(*where, s.cluster.in_(several))
+        found: dict[str, list[str]] = {}
+        for cluster, name in self._connection.execute(query.order_by(s.cluster, b.name).limit(MOST)):
+            found.setdefault(cluster, []).append(name)
+        return found
+
     def ending_certificates(self, before_s: float) -> list[BoxFact]:
         """Return boxes whose last certificate ends before then; `number`: when."""
         b, c = _BOXES.c, _CERTIFICATES.c

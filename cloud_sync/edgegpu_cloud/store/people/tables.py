@@ -117,6 +117,10 @@ class PeopleTable:
         """Drop the sessions of an account, all or all but one; return how many."""
         return self._delete(_SESSIONS, _SESSIONS.c.account == account, _SESSIONS.c.digest != but)
 
+    def end_everything(self) -> tuple[int, int]:
+        """Drop all sessions and one-time links; return how many of each."""
+        return self._delete(_SESSIONS), self._delete(_LINKS)
+
     # API tokens
 
     def token(self, digest: str) -> ApiToken | None:

@@ -198,12 +198,18 @@ class BoxList:
             found = found.where(app.icontains(words, autoescape=True))
         return list(self._connection.execute(found.order_by(app).limit(limit)).scalars())
 
-    def holders(self, clusters: Collection[str]) -> dict[str, DeviceId]:
-        """Return the box that settles the app limits of each cluster, where its link is up."""
+    def holders(self, clusters: Collection[str]) -> dict[str, list[DeviceId]]:
+        """Return the boxes that say that they settle the app limits of each cluster, by name, where their link is up.
+
+        More than one says so for moments, and where one lies.
+        """
         s, b = _SUMMARIES.c, _BOXES.c
-        query = select(s.cluster, b.device).join(_BOXES, b.device == s.device).order_by(b.name.desc())
+        query = select(s.cluster, b.device).join(_BOXES, b.device == s.device).order_by(b.name)
         where = and_(s.cluster.in_(clusters), s.holder, b.online, b.state == BoxState.ENROLLED.value)
-        return {cluster: DeviceId(device) for cluster, device in self._connection.execute(query.where(where))}
+        found: dict[str, list[DeviceId]] = {}
+        for cluster, device in self._connection.execute(query.where(where)):
+            found.setdefault(cluster, []).append(DeviceId(device))
+        return found
 
     def with_apps(
         self, query: BoxQuery, apps: Collection[str], *, requested: bool, after: str = "", limit: int

@@ -33,6 +33,7 @@ class SummaryRow(TableRow):
     waiting: Mapped[int]
     problems: Mapped[int]
     cluster: Mapped[str] = mapped_column(index=True)
+    claim: Mapped[str]
     holder: Mapped[bool]
     left: Mapped[str] = mapped_column(String(16))
     __table_args__ = (Index("box_summaries_by_change", "partition", "changed"),)

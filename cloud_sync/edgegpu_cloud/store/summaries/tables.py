@@ -7,6 +7,7 @@ from functools import cache
 
 from sqlalchemy import Connection, Select, Text, bindparam, cast, delete, func, insert, literal, or_, select, update
 
+from edgegpu_base.records import replace
 from edgegpu_cloud.store.controllers.leases import ALL
 from edgegpu_cloud.store.convert import record_of, values_of
 from edgegpu_cloud.store.notes import next_numbers
@@ -41,8 +42,8 @@ class BoxSummary:
 
     `health` is its last report: ok, warn, bad, or empty before the first. `cards` is None before it has reported them;
     `units` and `free_units` are those of shared cards. `open_items` and `open_commands` are requests that it has not
-    done yet, `waiting` both together; `problems` counts the items that it refused or failed at. `left`: why its last
-    link ended; empty while it lasts.
+    done yet, `waiting` both together; `problems` counts the items that it refused or failed at. `cluster` is the one
+    that counts, `claim` one that it reports and that does not. `left`: why its last link ended; empty while it lasts.
     """
 
     device: DeviceId
@@ -61,6 +62,7 @@ class BoxSummary:
     waiting: int = 0
     problems: int = 0
     cluster: str = ""
+    claim: str = ""
     holder: bool = False
     left: str = ""
 
@@ -97,6 +99,11 @@ class SummaryTable:
     def put(self, summaries: Iterable[BoxSummary]) -> None:
         """Replace summaries when the transaction ends."""
         self._put.update({one.device: one for one in summaries})
+
+    def unbind(self, device: DeviceId) -> None:
+        """Let the next report of a box name its cluster: it was enrolled anew."""
+        if (summary := self.get([device]).get(device)) is not None:
+            self.put([replace(summary, cluster="", claim="", holder=False)])
 
     def mark(self, devices: Iterable[DeviceId]) -> None:
         """Count boxes as changed when the transaction ends: something that lists show has changed in another table."""

@@ -119,6 +119,7 @@ CREATE TABLE "box_summaries" (
  holder BOOLEAN NOT NULL, 
  "left" VARCHAR(16) NOT NULL, 
  partition BIGINT NOT NULL, 
+ claim TEXT NOT NULL, 
  CONSTRAINT pk_box_summaries PRIMARY KEY (device)
 );
 CREATE INDEX box_summaries_by_change ON box_summaries (partition, changed);

@@ -93,6 +93,7 @@ ENDPOINTS: tuple[tuple[str, str, object, tuple[str, ...]], ...] = (
     ("POST", "/rollouts/{number}/abort", {"returns": False}, CHANGE),
     ("GET", "/events", None, VIEW),
     ("POST", "/boxes/{box}/confirm", None, CHANGE),
+    ("POST", "/boxes/{box}/cluster", {"accept": False}, END),
     ("POST", "/boxes/{box}/revoke", {"confirm": "hall-1"}, END),
     ("POST", "/boxes/{box}/forget", {"confirm": "hall-1"}, END),
 )

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from kits.console import ConsoleSite
-from kits.details import box, card, pod, saying
+from kits.details import box, card, pod, reported, saying
 from starlette.testclient import TestClient
 
 from edgegpu_cloud.alerts.service import AlertTask
@@ -53,6 +53,7 @@ CHANGING: tuple[tuple[str, str, object], ...] = (
     ("POST", "/enrolment/attempts/{id_}/refuse", None),
     ("POST", "/boxes/{box}/evidence/check", None),
     ("POST", "/boxes/{box}/confirm", None),
+    ("POST", "/boxes/{box}/cluster", {"accept": False}),
     ("POST", "/boxes/{box}/revoke", {"confirm": "hall-1"}),
     ("POST", "/boxes/{box}/forget", {"confirm": "hall-1"}),
 )
@@ -115,7 +116,7 @@ def attempt(site: ConsoleSite, id_: str) -> None:
 def busy(site: ConsoleSite, hall: DeviceId) -> ConsoleSite:
     """Return a console in which each change finds something: a box with a pod, an alarm, boxes that wait."""
     pods = {"u1": pod("asr-5d98c8c9f7-zfpmp", ("main", "0", 10, 1))}
-    details = box("hall-1", (card("0"),), pods, cluster="0" * 36)
+    details = reported(box("hall-1", (card("0"),), pods, cluster="0" * 36), cluster="0" * 36)
     site.report(hall, saying(details, TopicKind.STATUS, state="birth", capabilities=["evidence.check"]))
     with site.store.write() as tx:
         held = tx.boxes.get([hall])[hall]

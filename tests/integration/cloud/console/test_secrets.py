@@ -249,7 +249,7 @@ class Day:
             path.write_text(self.book.add("a passphrase of the backup", secrets.token_urlsafe(24)) + "\n")
         backup = str(self.work / "edgegpu.backup")
         self.site.cli("backup", backup, "--passphrase-file", str(files["right"]))
-        again = ("restore", backup, "--folder", str(self.work / "restored"))
+        again = ("restore", "--yes", backup, "--folder", str(self.work / "restored"))
         self.site.cli(*again, "--passphrase-file", str(files["wrong"]), code=1)
 
     # what goes wrong

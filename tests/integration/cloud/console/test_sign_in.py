@@ -284,6 +284,39 @@ def test_a_proxy_on_another_machine_is_believed_by_its_address() -> None:
     assert seen == [(FORGED, [b"x-forwarded-for"]), ("192.0.2.8", [b"x-forwarded-for"])]
 
 
+def test_a_proxy_that_is_not_believed_is_named_in_the_log_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Everybody behind it is one address: who set it up reads why."""
+
+    async def application(*_: object) -> Any:  # noqa: ANN401  (ASGI's)
+        pass
+
+    def ask(guard: ForwardedAddresses, client: str, *headers: tuple[bytes, bytes]) -> None:
+        scope = {"type": "http", "scheme": "https", "client": (client, 1), "headers": list(headers)}
+        asyncio.run(guard(scope, application, application))
+
+    forwards = (b"x-forwarded-for", FORGED.encode())
+    unnamed = ForwardedAddresses(application, proxies=[])
+    ask(unnamed, "192.0.2.7")
+    assert not caplog.records, "who forwards nothing is a browser"
+    ask(unnamed, "192.0.2.7", forwards)
+    ask(unnamed, "192.0.2.7", forwards)
+    ask(unnamed, "192.0.2.8", forwards)
+    secret = ForwardedAddresses(application, proxies=["192.0.2.0/24"], secret=SECRET)
+    ask(secret, "192.0.2.9", forwards, (b"x-edgegpu-proxy", SECRET.encode()))
+    ask(secret, "192.0.2.9", forwards)
+    lines = [record.getMessage() for record in caplog.records]
+    assert [line.partition(" forwards")[0] for line in lines] == [
+        "what 192.0.2.7",
+        "what 192.0.2.8",
+        "what 192.0.2.9",
+    ]
+    assert "console.trusted_proxies" in lines[0]
+    assert "X-Edgegpu-Proxy" in lines[2]
+    for number in range(100):
+        ask(unnamed, f"198.51.100.{number}", forwards)
+    assert len(caplog.records) < 20, "anybody may send that header"
+
+
 def test_a_proxy_is_named_by_its_address(tmp_path: Path) -> None:
     ok("init", "--name", "127.0.0.1", folder=tmp_path / "cloud")
     config = CloudLayout(tmp_path / "cloud").config

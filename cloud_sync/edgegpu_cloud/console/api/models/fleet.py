@@ -79,9 +79,16 @@ class ApiBox(ApiModel):
     waiting: int
     problems: int
     cluster: str
+    claim: str = Field(description="A cluster that it reports, and that does not count; else empty.")
     versions: dict[str, str]
     capabilities: list[str]
     items: dict[str, ApiItemReport]
+
+
+class ApiClusterDecision(ApiModel):
+    """Whether the cluster counts that a box reports."""
+
+    accept: StrictBool
 
 
 class ApiBoxChange(ApiModel):
