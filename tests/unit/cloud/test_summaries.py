@@ -246,7 +246,7 @@ def test_the_revision_that_brings_summaries_fills_them_as_the_program_does(tmp_p
     assert all(before.values())
     versions = [
         import_module(f"edgegpu_cloud.store.versions.{name}")
-        for name in ("0002_summaries", "0017_changes", "0019_claims")
+        for name in ("0002_summaries", "0017_changes", "0020_claims")
     ]
     with writing(engine).begin() as connection:
         for name in tables:

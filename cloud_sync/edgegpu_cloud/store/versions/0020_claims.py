@@ -1,10 +1,10 @@
-"""Revision 0019: a box that reports another cluster than the one it belongs to has a claim."""
+"""Revision 0020: a box that reports another cluster than the one it belongs to has a claim."""
 
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0019"
-down_revision = "0018"
+revision = "0020"
+down_revision = "0019"
 branch_labels = None
 depends_on = None
 
