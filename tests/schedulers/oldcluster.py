@@ -24,7 +24,7 @@ from lab.labrun import LabError, wait_until
 from schedulers.programs import API_VERSION, etcd, program
 
 from edgegpu_installer.scheduler.file import ExtenderEndpoint, render, validate
-from edgegpu_sim.ports import free_port
+from edgegpu_sim.ports import answers, free_port
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -240,6 +240,7 @@ class OldCluster:
         path.write_text(yaml.safe_dump(config))
         command = (sys.executable, "-m", "edgegpu_plugin", "--config", path)
         self._extender.enter_context(Program(self.folder / "extender.log", *command))
+        wait_until(lambda: answers(int(self.listen.partition(":")[2])), what="the extender listens")
 
     def stop_extender(self) -> None:
         """End the extender."""
@@ -271,8 +272,8 @@ class OldCluster:
         self.api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace}})
 
     def touch(self, node: str) -> None:
-        """Write to a Node, as its plugin does now and then: the scheduler tries again what it could not place."""
-        changed = {"metadata": {"annotations": {"edgegpu.io/touched": secrets.token_hex(4)}}}
+        """Change a label of a Node: every scheduler tries again then what it could not place."""
+        changed = {"metadata": {"labels": {"touched": secrets.token_hex(4)}}}
         self.api.request("PATCH", f"/api/v1/nodes/{node}", changed, MERGE_PATCH)
 
     def clear(self) -> None:

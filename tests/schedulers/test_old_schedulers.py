@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import pytest
 from integration.extender_world import cards_of, node, pod, uuid
 from lab.labrun import wait_until
 
@@ -18,8 +17,6 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 UNITS = 29
-FIRST_THAT_ASKS = 21
-"""The first minor version whose preemption asks extenders; 1.20 hands none to it."""
 
 
 def add_node(cluster: OldCluster, name: str = "n", units: Sequence[int] = (UNITS, UNITS)) -> None:
@@ -97,13 +94,10 @@ def test_no_pod_is_bound_while_the_extender_is_away(cluster: OldCluster) -> None
 
 
 def test_pods_of_one_card_go_for_one_of_higher_priority(cluster: OldCluster) -> None:
-    if cluster.minor < FIRST_THAT_ASKS:
-        pytest.skip(f"the scheduler of {cluster.version} asks no extender who goes: the next test has what it does")
     _four_low(cluster)
     add_pod(cluster, "high", 25, priority="high")
-    victims = wait_until(lambda: leaving(cluster), what="pods are evicted")
+    victims = wait_until(lambda: _two(leaving(cluster)), what="two pods are evicted")
     assert len({card(item) for item in victims.values()}) == 1, victims
-    assert len(victims) == 2, victims
     for name in victims:
         cluster.remove(name)
     place = card(cluster.wait_bound("high"))
@@ -111,23 +105,21 @@ def test_pods_of_one_card_go_for_one_of_higher_priority(cluster: OldCluster) -> 
     assert leaving(cluster) == {}
 
 
-def test_who_goes_where_no_eviction_gives_a_card(cluster: OldCluster) -> None:
-    """Nobody, but for 1.20: docs/resources.md and `edgegpu doctor` say so."""
+def test_nobody_goes_where_no_eviction_gives_a_card(cluster: OldCluster) -> None:
     add_node(cluster)
     for name, units, priority in (("a", 15, "high"), ("b", 15, "high"), ("c", 10, "low"), ("d", 10, "low")):
         add_pod(cluster, name, units, priority=priority)
         cluster.wait_bound(name)
     add_pod(cluster, "more", 20, priority="high")
-    if cluster.minor < FIRST_THAT_ASKS:
-        wait_until(lambda: leaving(cluster).keys() == {"c", "d"}, what="both pods of lower priority go, by the sum")
-        for name in ("c", "d"):
-            cluster.remove(name)
-        cluster.wait_words("more", "needs 20 vcuda-memory on one card; card 0 has 14 free, card 1 has 14 free")
-    else:
-        cluster.wait_words("more", "Insufficient baidu.com/vcuda-memory")
-        cluster.wait_log("preemption for pod")
-        assert leaving(cluster) == {}
+    cluster.wait_words("more", "Insufficient baidu.com/vcuda-memory")
+    cluster.wait_log("preemption for pod")
+    assert leaving(cluster) == {}
     assert not cluster.pod("more")["spec"].get("nodeName")
+
+
+def _two(pods: dict[str, Json]) -> dict[str, Json] | None:
+    """Return the pods once there are two: all that a card of `_four_low` has."""
+    return pods if len(pods) == 2 else None
 
 
 def _four_low(cluster: OldCluster) -> None:

@@ -25,8 +25,6 @@ from edgegpu_installer.scheduler.manifest import MANIFEST, SCHEDULER_FILE
 
 _OLDEST = 20
 """The oldest minor version of Kubernetes 1 that the plugin works with."""
-_PREEMPTION_ASKS = 21
-"""The first minor version whose preemption asks extenders: 1.20 has the call, and gives it no extender."""
 _INSTALL = "sudo edgegpu install"
 _REMOVED = "sudo edgegpu uninstall  # or install k3s again, and then `sudo edgegpu install`"
 _RECENT_S = 600.0
@@ -54,7 +52,7 @@ def check_k3s(probe: BoxProbe) -> CheckResult:
         level = broken if ago_s < _RECENT_S else warning
         problems.append(level(restarted(service, ago_s), log))
     problems += [broken(problem, f"sudoedit that file; {log}") for problem in k3s.effective().problems]
-    problems += _version_problems(k3s, has_extender=k3s.is_server and probe.settings.has_extender)
+    problems += _version_problems(k3s)
     if k3s.health.ready is False:
         problems.append(broken(f"the API server is not ready: {k3s.health.why}", log))
     details = last_words(probe, name) if problems else []
@@ -62,15 +60,12 @@ def check_k3s(probe: BoxProbe) -> CheckResult:
     return result_of(problems, ok=f"{role}, {k3s.version or 'of an unknown version'}, runs", details=details)
 
 
-def _version_problems(k3s: K3s, *, has_extender: bool) -> Iterator[CheckProblem]:
+def _version_problems(k3s: K3s) -> Iterator[CheckProblem]:
     if k3s.minor is None:
         return
     upgrade = "upgrade k3s to 1.25 or later, one minor at a time"
     if k3s.minor < _OLDEST:
         yield broken(f"k3s {k3s.version} is too old: its kubelet lacks what the plugin needs", upgrade)
-    elif k3s.minor < _PREEMPTION_ASKS and has_extender:
-        text = f"the scheduler of k3s {k3s.version} evicts by sums: pods may go for a GPU pod that fits on no card"
-        yield warning(text, f"{upgrade}; until then preemptionPolicy: Never for GPU pods")
 
 
 def check_scheduler(probe: BoxProbe) -> CheckResult:
