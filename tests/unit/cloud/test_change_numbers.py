@@ -150,7 +150,7 @@ def test_of_ten_thousand_boxes_that_change_one_by_one_none_is_missed(store: Cont
     known = store.changed_boxes(None).numbers
     with store.write() as tx:
         rows = ", ".join(f"('{number:016x}', {number % PARTITIONS}, {number + 2})" for number in range(10_000))
-        columns = ("health", "agent", "plugin", "k3s", "driver", "cluster", "left")
+        columns = ("health", "agent", "plugin", "k3s", "driver", "cluster", "claim", "left")
         numbers = ("shared_cards", "units", "free_units", "open_items", "open_commands", "waiting", "problems")
         names = ", ".join(f'"{one}"' for one in (*columns, *numbers))
         rest = ", ".join(["''"] * len(columns) + ["0"] * len(numbers))

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from edgegpu_cloud.alerts.rules import AlertKind
 from edgegpu_cloud.alerts.service import Alerts
 from edgegpu_cloud.enrolment.manager import EnrolmentManager, TokenRequest
 from edgegpu_cloud.errors import CloudError, ForbiddenError, NotFoundError
@@ -104,6 +105,7 @@ CHANGES: dict[str, Callable[[Services, Target], object]] = {
     "enrolment.take_back": lambda all_, on: all_.enrolment.take_back(on.token),
     "enrolment.decide": lambda all_, on: all_.enrolment.decide(on.attempt, RequestState.APPROVED),
     "operations.cancel": lambda all_, on: all_.operations.cancel(on.operation),
+    "operations.undo": lambda all_, on: all_.operations.undo(on.operation),
 }
 LOOKS: dict[str, Callable[[Services, Target], object]] = {
     "alerts.list": lambda all_, on: all_.alerts.list(on.box),
@@ -111,6 +113,7 @@ LOOKS: dict[str, Callable[[Services, Target], object]] = {
     "enrolment.token": lambda all_, on: all_.enrolment.token(on.token),
     "operations.get": lambda all_, on: all_.operations.get(on.operation),
     "operations.boxes": lambda all_, on: all_.operations.boxes(on.operation),
+    "operations.undo_plan": lambda all_, on: all_.operations.undo_plan(on.operation),
 }
 SETTINGS: dict[str, Callable[[Services, Target], object]] = {
     "alerts.test": lambda all_, _: all_.alerts.test(),
@@ -159,11 +162,25 @@ def test_the_webhook_is_for_those_who_see_all_boxes(
 
 def test_every_method_of_the_services_is_in_these_tables() -> None:
     lists = {"alerts.firing", "operations.list", "operations.seen", "operations.start", "operations.preview_limits"}
+    lists |= {"alerts.causes", "alerts.silence_cause", "operations.pods"}
     lists |= {"operations.preview_sharing", "operations.with_container", "operations.limits_steps"}
     lists |= {f"enrolment.{one}" for one in ("tokens", "token_count", "attempts", "attempt_count")}
     parts = {"alerts": Alerts, "evidence": EvidenceService, "enrolment": EnrolmentManager, "operations": Operations}
     public = {f"{name}.{one}" for name, part in parts.items() for one in vars(part) if not one.startswith("_")}
     assert public == {*CHANGES, *LOOKS, *SETTINGS, *lists, "alerts.alarm_seen"}, "the last one has a test of its own"
+
+
+def test_alerts_of_one_cause_are_counted_and_silenced_in_scope_alone(
+    store: ControllerStore, things: dict[str, Target]
+) -> None:
+    assert things
+    mine = person(store, Role.OPERATOR, "site=hall")
+    assert [cause.number for cause in mine.alerts.causes()] == [1]
+    assert mine.alerts.silence_cause(AlertKind.OFFLINE, "", for_s=60) == 1
+    silenced = {alert.box for alert in person(store).alerts.list() if alert.alert.silenced_until_s}
+    assert silenced == {HALL}
+    with pytest.raises(ForbiddenError):
+        person(store, Role.VIEWER).alerts.silence_cause(AlertKind.OFFLINE, "", for_s=60)
 
 
 def test_lists_have_what_is_in_scope_alone(store: ControllerStore, things: dict[str, Target]) -> None:

@@ -1,4 +1,4 @@
--- version 19;
+-- version 20;
 CREATE TABLE accounts (
  name VARCHAR(64) NOT NULL, 
  password VARCHAR(255) NOT NULL, 
