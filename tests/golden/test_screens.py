@@ -82,7 +82,7 @@ def test_views_of_the_cloud_have_plain_words(short_tmp: Path) -> None:
         say("limits", "show", BOX, "--preview")
         say("limits", "forget", BOX, "asr")
         say("sharing", "forget", BOX, "policy")
-        say("command", OTHER, "k3s.restart")
+        say("command", OTHER, "k3s.restart", "--yes")
         say("revoke", OTHER, "--yes")
         views()
         say("boxes", "forget", OTHER, "--yes")

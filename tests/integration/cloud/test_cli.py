@@ -280,7 +280,9 @@ def test_limits_are_set_on_all_boxes_with_a_label(cloud: Cloud) -> None:
         rooms = cloud.ok(*words, "60", "--preview", "--json").json
         assert [(one["box"], one["answer"]) for one in rooms] == [("east", "fits")], "they are one cluster"
         east.cluster("11111111-0d0e-4a57-9a0e-1f8d2f7c9b11")
-        wait_for(lambda: cloud.box("east")["cluster"].startswith("1111"), what="it is in a cluster of its own")
+        accept = ("boxes", "cluster", "east", "--accept")
+        wait_for(lambda: cloud.run(*accept).code == 0, what="it has reported a cluster of its own")
+        assert cloud.box("east")["cluster"].startswith("1111")
         rooms = cloud.ok(*words, "60", "--preview", "--json").json
         assert [(one["box"], one["answer"]) for one in rooms] == [("east", "fits"), ("west", "fits")]
         west.box.verdict = lambda _: Settlement.rejected("NO_ROOM", "needs 60 on one card")

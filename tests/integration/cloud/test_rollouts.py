@@ -258,6 +258,8 @@ def test_a_box_that_loses_the_change_in_the_soak_fails_the_gate(bed: RolloutBed)
 def test_limits_are_rolled_out_to_one_box_of_each_cluster_and_come_back(bed: RolloutBed) -> None:
     bed.box(bed.devices[1]).cluster = bed.box(bed.devices[0]).cluster
     bed.box(bed.devices[1]).say_reported()
+    bed.settle(1)
+    bed.fleet.set_cluster(bed.devices[1], accept=True)
     small = ContainerLimits(namespace="default", app="asr", container="main", memory_units=4, core=1)
     other = ContainerLimits(namespace="default", app="tts", container="main", memory_units=2, core=1)
     for device in bed.devices:
