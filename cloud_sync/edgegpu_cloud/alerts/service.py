@@ -41,6 +41,8 @@ _FIRST_WAIT_S, _LONGEST_WAIT_S = 15.0, 1_800.0
 
 MOST_OF_A_CAUSE = 10_000
 """Alerts that are looked at together."""
+_MOST_AT_ONCE = 200
+"""Alerts that are silenced in one write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +125,9 @@ class Alerts:
             raise NotFoundError(
                 phrase("cannot silence these alerts: none fires any more"), remedy=phrase("look at the alerts again")
             )
-        self._silence(numbers, for_s=for_s)
-        return len(numbers)
+        # In parts: a write of thousands would keep the controller waiting. What has ended meanwhile needs no silence.
+        parts = [numbers[at : at + _MOST_AT_ONCE] for at in range(0, len(numbers), _MOST_AT_ONCE)]
+        return sum(self._silence(part, for_s=for_s) for part in parts)
 
     def silence(self, number: int, *, for_s: float) -> None:
         """Let nobody be told of an alert for a while; 0: from now on again.
@@ -133,9 +136,14 @@ class Alerts:
             NotFoundError: there is none of this number that is not over.
             CloudError: too long.
         """
-        self._silence([number], for_s=for_s)
+        if not self._silence([number], for_s=for_s):
+            raise NotFoundError(
+                phrase("cannot silence alert %(number)s: none fires", number=number),
+                remedy=phrase("edgegpu-cloud alerts list"),
+            )
 
-    def _silence(self, numbers: Sequence[int], *, for_s: float) -> None:
+    def _silence(self, numbers: Sequence[int], *, for_s: float) -> int:
+        """Silence alerts, and return how many of them fire still."""
         self._access.require(Permission.CHANGE)
         if not 0 <= for_s <= LONGEST_SILENCE_S:
             raise CloudError(
@@ -143,21 +151,18 @@ class Alerts:
                 remedy=phrase("give at most %(longest_silence_s)s s", longest_silence_s=LONGEST_SILENCE_S),
             )
         with self._store.write() as tx:
-            for number in numbers:
-                self._silence_one(tx, number, until_s=self._clock() + for_s)
+            return sum(self._silence_one(tx, number, until_s=self._clock() + for_s) for number in numbers)
 
-    def _silence_one(self, tx: Transaction, number: int, *, until_s: float) -> None:
+    def _silence_one(self, tx: Transaction, number: int, *, until_s: float) -> bool:
         by, scope = self._access.by, self._access.scope.terms
         row = tx.alerts.get(number, scope) or {}
         if not tx.alerts.silence(number, until_s=until_s, by=by, scope=scope):
-            raise NotFoundError(
-                phrase("cannot silence alert %(number)s: none fires", number=number),
-                remedy=phrase("edgegpu-cloud alerts list"),
-            )
+            return False
         held = {"until_s": row["silenced_until_s"], "silenced_by": row["silenced_by"]}
         change = difference(held, {"until_s": until_s, "silenced_by": by})
         detail = {"number": number, "kind": row["kind"]}
         audit(tx, Author(by, self._clock()), AuditKind.ALERT_SILENCED, change, device=row["device"], detail=detail)
+        return True
 
     def alarm_seen(self, number: int) -> None:
         """Mark the alarm as seen that an alert of the kind `alarm` is about: the alert is over at the next look.

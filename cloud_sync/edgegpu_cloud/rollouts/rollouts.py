@@ -399,7 +399,8 @@ class Rollouts:
 
         Raises:
             NotFoundError: there is none of this number.
-            ConflictError: it has ended, or returns its boxes already.
+            ConflictError: it has ended, it returns its boxes already, or another rollout changes the same on one of
+                them.
             CloudError: an upgrade, which no box takes back.
         """
         if returns and self.show(number).kind == RolloutKind.UPGRADE:
@@ -425,6 +426,8 @@ class Rollouts:
                 raise ConflictError(
                     text, remedy=phrase("`edgegpu-cloud rollouts show %(number)s` shows it", number=number)
                 ) from error
+            if rollout.state.ended and not after.state.ended:
+                check_free(tx, rollout.subject, number)
             tx.rollouts.put(after)
             self._audit(tx, AuditKind(f"rollout.{done}"), number, difference(_shown(rollout), _shown(after)))
 

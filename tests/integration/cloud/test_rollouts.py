@@ -290,6 +290,17 @@ def test_two_rollouts_of_the_same_thing_do_not_meet(bed: RolloutBed) -> None:
     assert bed.book(3).log == [("policy", "spread")]
 
 
+def test_a_rollout_is_not_taken_back_beside_one_that_changes_the_same(bed: RolloutBed) -> None:
+    number = bed.start()
+    bed.to_the_end(number)
+    other = bed.start(replace(QUICK, offline=OfflinePolicy.SKIP))
+    with pytest.raises(ConflictError, match=f"rollout {other} changes the same"):
+        bed.rollouts.abort(number, returns=True)
+    bed.to_the_end(other)
+    bed.rollouts.abort(number, returns=True)
+    bed.to_the_end(number)
+
+
 def test_a_gate_without_enough_successes_is_held_until_a_person_goes_on(bed: RolloutBed) -> None:
     bed.network.cut_off(bed.devices[0])
     bed.settle(3)

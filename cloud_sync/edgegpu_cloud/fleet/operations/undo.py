@@ -144,7 +144,9 @@ def _left_out(operation: Operation, row: OperationBox, box: BoxRecord | None, no
 def _stands(operation: Operation, row: OperationBox, now: Spec) -> bool:
     """Whether a box's document still has what the operation has stored there."""
     if operation.kind in _BACK:
-        return now.sharing is not None and now.sharing.installed == (operation.kind is OperationKind.INSTALL)
+        wanted, sharing = operation.kind is OperationKind.INSTALL, now.sharing
+        # Who asks for what stands already raises `retry` alone, so a higher revision is another change.
+        return sharing is not None and sharing.installed == wanted and sharing.rev <= (row.rev or 0)
     items = desired_items(now)
     return all(name in items and (items[name].rev, items[name].retry) == tuple(key) for name, key in row.items.items())
 

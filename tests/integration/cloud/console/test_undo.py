@@ -128,11 +128,23 @@ def test_settings_and_sharing_come_back(site: ConsoleSite, devices: dict[str, De
     assert cards is not None
     assert tuple(cards.cards) == ("0",)
     off = started(site, OperationKind.UNINSTALL)
-    back = stored(site, site.operations().undo(off.operation.id))
+    back = stored(site, site.operations().undo(off.operation.id, key="k"))
+    assert site.operations().undo(off.operation.id, key="k").operation.id == back.operation.id, "asked again"
     assert (back.operation.kind, back.operation.boxes) == (OperationKind.INSTALL, 4)
     on = started(site, OperationKind.INSTALL)
     with pytest.raises(CloudError, match="no box of it gets back"):
         site.operations().undo(on.operation.id)
+
+
+def test_sharing_that_somebody_has_put_back_and_taken_off_since_stays_off(
+    site: ConsoleSite, devices: dict[str, DeviceId]
+) -> None:
+    off = started(site, OperationKind.UNINSTALL)
+    for kind in (OperationKind.INSTALL, OperationKind.UNINSTALL):
+        stored(site, site.operations().start(kind, {}, devices=[devices["hall-2"]]))
+    plan = site.operations().undo_plan(off.operation.id)
+    assert [(box.name, box.text) for box in plan.left] == [("hall-2", "somebody has changed it since")]
+    assert set(plan.own) == {devices[name] for name in ("hall-1", "yard-1", "empty-1")}
 
 
 def test_a_command_and_what_waits_to_be_stored_are_not_undone(site: ConsoleSite, devices: dict[str, DeviceId]) -> None:
