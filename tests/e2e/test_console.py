@@ -173,6 +173,7 @@ def sharing_off_and_on(page: Page, k3s: K3s, there: DemoBox, address: str) -> No
     page.goto(address)
     press(page, page.get_by_role("link", name="GPU sharing on this box"))
     press(page, page.get_by_role("button", name="Take GPU sharing off hall-1"))
+    press(page, page.get_by_role("button", name="Take GPU sharing off on hall-1"))
     expect(page.get_by_text("GPU sharing is not installed.")).to_be_visible(timeout=60_000)
     assert not k3s.nodes[SERVER].running
     press(page, page.get_by_role("button", name="中文"))

@@ -302,7 +302,7 @@ def test_serve_says_what_is_missing_and_ends_with_0_when_told_to(tmp_path: Path)
         told = ok("boxes", folder=folder).err
         assert (f"not connected to the broker at 127.0.0.1:{ports[3]}" in told, "refused" in told) == (True, True), told
         assert "the line fails until `serve --bundle" in ok("enrol", folder=folder).err
-        second = subprocess.run(words, capture_output=True, text=True, check=False, timeout=20)
+        second = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120)
         assert second.returncode == 1
         assert f"another `edgegpu-cloud serve` does, pid {process.pid}" in second.stderr
     finally:

@@ -129,4 +129,4 @@ def test_a_page_whose_stream_comes_late_shows_what_changed_before(site: ConsoleS
         page = context.new_page()
         page.route("**/live?*", late, times=1)
         page.goto(url)
-        expect(page.get_by_text("58 of 58 units free")).to_be_visible()
+        expect(page.get_by_text("offline: 58 units, not counted as free")).to_be_visible()
