@@ -15,8 +15,10 @@ _ROOT_AT = 3
 def mounted_folders(root: Path, proc: Path = Path("/proc")) -> frozenset[str]:
     """Return the names of the folders below a folder that are mounted for some process, whole or by the usage file.
 
-    A container's programs need not have the files open. Nothing of this machine's own mounts looks like that: there
-    the whole file system is mounted.
+    A container's programs need not have the files open. The containers' folder may be a file system of its own, as by
+    the plugin's unit: then a mount says nothing of what is above it. So folders with such a name elsewhere come too:
+    callers compare the names. A name is the digest of a container's devices. The file system's number is not compared:
+    some file systems show another number there than stat does, and a mount that is missed costs a container its files.
 
     Args:
         root: the containers' folders.
@@ -38,9 +40,9 @@ def _folder_of(line: bytes, above: bytes) -> bytes | None:
     fields = line.split(b" ", _ROOT_AT + 1)
     if len(fields) <= _ROOT_AT + 1:
         return None
-    parent, _, rest = fields[_ROOT_AT].rpartition(above)
-    found = _FOLDER.fullmatch(rest) if parent else None
-    return None if found is None else found[1]
+    below = fields[_ROOT_AT].rpartition(above)[2]  # the whole, where the folder is a file system of its own
+    match = _FOLDER.fullmatch(below)
+    return None if match is None else match[1]
 
 
 def _mount_tables(proc: Path) -> Iterator[bytes]:
