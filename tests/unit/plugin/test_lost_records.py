@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -156,29 +157,37 @@ def mountable(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Box]:
     if request.param == TMPFS:
         subprocess.run(["mount", "-t", "tmpfs", "tmpfs", str(root)], check=True)
     try:
-        made = Box(tmp_path)
+        machine = Box(tmp_path)
         card = f"GPU-{uuid4()}"  # the folder's name comes of it: tests that run beside this one look at all mounts too
-        made.state.set_cards((replace(made.state.cards()[0], uuid=card),))
-        made.book("u", *device_ids(made))
-        made.state.put_pod(replace(RUNNING, cards={"main": (card,)}))
-        made.limiter.prepare("u", "main")
-        yield made
+        machine.state.set_cards((replace(machine.state.cards()[0], uuid=card),))
+        machine.book("u", *device_ids(machine))
+        machine.state.put_pod(replace(RUNNING, cards={"main": (card,)}))
+        machine.limiter.prepare("u", "main")
+        yield machine
     finally:
         if request.param == TMPFS:
             subprocess.run(["umount", "--lazy", str(root)], check=True)
 
 
+READER = ("cat",)
+LEADERLESS = """
+import ctypes, sys, threading
+threading.Thread(target=sys.stdin.read).start()
+ctypes.CDLL(None).pthread_exit(None)
+"""
+
+
 @contextmanager
-def mounted(folder: Path, mount: Path) -> Iterator[None]:
-    """Have a process that lives with a folder mounted as a container has it."""
+def mounted(folder: Path, mount: Path, *program: str) -> Iterator[int]:
+    """Have a process that lives with a folder mounted as a container has it; its id comes out."""
     mount.mkdir()
-    steps = 'mount --make-rprivate / && mount --bind "$1" "$2" && echo mounted && exec cat'
-    command = ["unshare", "--mount", "sh", "-c", steps, "sh", str(folder), str(mount)]
+    steps = 'mount --make-rprivate / && mount --bind "$1" "$2" && echo mounted && shift 2 && exec "$@"'
+    command = ["unshare", "--mount", "sh", "-c", steps, "sh", str(folder), str(mount), *(program or READER)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         try:
             assert child.stdout is not None
             assert child.stdout.readline() == b"mounted\n"
-            yield
+            yield child.pid
         finally:
             child.kill()
 
@@ -209,6 +218,17 @@ def test_nobody_starts_in_the_folder_of_one_whose_devices_kubelet_gave_away(moun
             mountable.limiter.prepare("v", "main")
         assert (folder / "usage").stat().st_ino == before
     mountable.limiter.prepare("v", "main")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a mount namespace needs root")
+def test_it_is_seen_of_a_process_whose_first_thread_has_ended(mountable: Box, tmp_path: Path) -> None:
+    """The kernel shows the process's mounts through its other threads alone."""
+    (folder,) = folders(mountable)
+    with mounted(folder, tmp_path / "inside", sys.executable, "-c", LEADERLESS) as number:
+        with pytest.raises(OSError, match="Invalid argument"):  # noqa: PT012  (until the first thread has ended)
+            while Path(f"/proc/{number}/mountinfo").read_bytes():
+                os.sched_yield()
+        assert mountable.limiter.has_mounted()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="a mount namespace needs root")

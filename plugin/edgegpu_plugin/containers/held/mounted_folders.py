@@ -1,5 +1,6 @@
 """Which containers' folders the kernel has mounted for processes that live: such a container has not ended."""
 
+import contextlib
 import logging
 import re
 from collections.abc import Iterator
@@ -48,22 +49,36 @@ def _folder_of(line: bytes, above: bytes) -> bytes | None:
 def _mount_tables(proc: Path) -> Iterator[bytes]:
     """Yield the mounts of every mount namespace, each once where its number may be read."""
     seen: set[str] = set()
-    for folder in proc.iterdir():
-        if not folder.name.isdigit():
-            continue
+    for process in proc.iterdir():
+        if process.name.isdigit():
+            yield from _new_tables(process, seen)
+
+
+def _new_tables(process: Path, seen: set[str]) -> Iterator[bytes]:
+    """Yield the mounts of a process unless its namespace was seen; the first of its threads that lives shows them."""
+    for thread in _threads(process):
         try:
-            namespace = _namespace(folder)
+            namespace = _namespace(thread)
             if namespace not in seen:
-                yield (folder / "mountinfo").read_bytes()
+                yield (thread / "mountinfo").read_bytes()
                 seen |= {namespace} if namespace else set()
         except PermissionError:
             raise
         except OSError as error:  # it has ended, perhaps by all but name: EINVAL
-            _LOG.debug("cannot look at %s: %s", folder, error)
+            _LOG.debug("cannot look at %s: %s", thread, error)
+        else:
+            return
 
 
-def _namespace(process: Path) -> str:
+def _threads(process: Path) -> Iterator[Path]:
+    """Yield the folder of a process, which is its first thread's, and then those of its threads."""
+    yield process
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+        yield from (process / "task").iterdir()
+
+
+def _namespace(thread: Path) -> str:
     try:
-        return str((process / "ns/mnt").readlink())
+        return str((thread / "ns/mnt").readlink())
     except PermissionError:  # its mounts can be read all the same
         return ""
