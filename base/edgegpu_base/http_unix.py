@@ -182,7 +182,7 @@ class LocalServer:
             server.server_close()
 
     def stop(self) -> None:
-        """Make `run` end by shutting its listener down, since it waits without a time limit."""
+        """Make `run` end by shutting its listener down: by itself it would look up only every `look_s`."""
         self._stopping = True
         server = self._server
         if server is not None:

@@ -106,6 +106,17 @@ def test_status_names_the_container_that_runs_without_its_card(short_tmp: Path) 
     assert done.code == 1
 
 
+def test_status_calls_a_pod_gone_whatever_else_the_plugin_says_of_the_api(short_tmp: Path) -> None:
+    """The problem may be one of an event or a deletion: a row is `held` only where the pods have been read."""
+    rows = [pod("face", 4, CARD_0, state="held", phase="Gone"), pod("plate", 20, CARD_1, state="unknown")]
+    api = {"synced": True, "problem": "cannot delete pod baetyl-edge/soon: Forbidden"}
+    with plugin(short_tmp, document(pods=rows, api=api)) as socket:
+        done = edgegpu("status", "--socket", socket)
+    assert "face  main  its pod is gone; kubelet has not freed the units yet\n" in done.out
+    assert "plate  main  what its pod does is not known yet\n" in done.out
+    assert "API        connected: cannot delete pod baetyl-edge/soon: Forbidden\n" in done.out
+
+
 def test_status_of_a_node_where_all_is_well_exits_0(short_tmp: Path) -> None:
     with plugin(short_tmp, document()) as socket:
         done = edgegpu("status", "--socket", socket)

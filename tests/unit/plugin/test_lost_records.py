@@ -3,10 +3,12 @@
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from property.cases import box as container
@@ -15,7 +17,7 @@ from unit.plugin.test_collector import Kubelet
 from unit.plugin.test_isolation import CARD, CORE, MEMORY, Box, folders
 from unit.plugin.test_reconciler import Bench, write_books
 
-from edgegpu_core.deviceid import memory_ids
+from edgegpu_core.deviceid import core_ids, memory_ids
 from edgegpu_core.placement import Policy, Share
 from edgegpu_plugin.containers.live_limits import LiveLimits
 from edgegpu_plugin.errors import PluginError
@@ -138,45 +140,104 @@ def test_devices_that_kubelet_gives_anew_replace_those_that_it_had_lost(box: Box
     assert folders(box) == [], "that of the devices which it had before"
 
 
+BARE, TMPFS = "bare", "tmpfs"
+
+
+def device_ids(box: Box) -> tuple[tuple[str, ...], ...]:
+    """Return the devices of the box's first card that its container has."""
+    (card, *_) = box.state.cards()
+    return tuple(memory_ids(card.uuid, 29)[:4]), tuple(core_ids(card.uuid)[:10])
+
+
+@pytest.fixture(params=[BARE, TMPFS])
+def mountable(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Box]:
+    """A box whose containers' folder is an ordinary one, or a file system of its own, as under the plugin's unit."""
+    root = tmp_path / "run" / "containers"
+    root.mkdir(parents=True)
+    if request.param == TMPFS:
+        subprocess.run(["mount", "-t", "tmpfs", "tmpfs", str(root)], check=True)
+    try:
+        machine = Box(tmp_path)
+        card = f"GPU-{uuid4()}"  # the folder's name comes of it: tests that run beside this one look at all mounts too
+        machine.state.set_cards((replace(machine.state.cards()[0], uuid=card),))
+        machine.book("u", *device_ids(machine))
+        machine.state.put_pod(replace(RUNNING, cards={"main": (card,)}))
+        machine.limiter.prepare("u", "main")
+        yield machine
+    finally:
+        if request.param == TMPFS:
+            subprocess.run(["umount", "--lazy", str(root)], check=True)
+
+
+READER = ("cat",)
+LEADERLESS = """
+import ctypes, sys, threading
+threading.Thread(target=sys.stdin.read).start()
+ctypes.CDLL(None).pthread_exit(None)
+"""
+
+
 @contextmanager
-def mounted(folder: Path, mount: Path) -> Iterator[None]:
-    """Have a process that lives with a folder mounted as a container has it."""
+def mounted(folder: Path, mount: Path, *program: str) -> Iterator[int]:
+    """Have a process that lives with a folder mounted as a container has it; its id comes out."""
     mount.mkdir()
-    steps = 'mount --make-rprivate / && mount --bind "$1" "$2" && echo mounted && exec cat'
-    command = ["unshare", "--mount", "sh", "-c", steps, "sh", str(folder), str(mount)]
+    steps = 'mount --make-rprivate / && mount --bind "$1" "$2" && echo mounted && shift 2 && exec "$@"'
+    command = ["unshare", "--mount", "sh", "-c", steps, "sh", str(folder), str(mount), *(program or READER)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         try:
             assert child.stdout is not None
             assert child.stdout.readline() == b"mounted\n"
-            yield
+            yield child.pid
         finally:
             child.kill()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="a mount namespace needs root")
-def test_what_is_mounted_in_a_container_stays_whatever_kubelet_and_the_api_say(box: Box, tmp_path: Path) -> None:
+def test_what_is_mounted_in_a_container_stays_whatever_kubelet_and_the_api_say(mountable: Box, tmp_path: Path) -> None:
     """Its programs do not use the card just now: none of them has the usage file open."""
-    (folder,) = folders(box)
-    box.release("u")
-    box.state.replace_pods([])
+    (folder,) = folders(mountable)
+    mountable.release("u")
+    mountable.state.replace_pods([])
+    assert not mountable.limiter.has_mounted()
     with mounted(folder, tmp_path / "inside"):
-        box.limiter.clean()
-        assert folders(box) == [folder]
-    box.limiter.clean()
-    assert folders(box) == []
+        assert mountable.limiter.has_mounted()
+        mountable.limiter.clean()
+        assert folders(mountable) == [folder]
+    mountable.limiter.clean()
+    assert folders(mountable) == []
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="a mount namespace needs root")
-def test_nobody_starts_in_the_folder_of_a_container_whose_devices_kubelet_gave_away(box: Box, tmp_path: Path) -> None:
-    (folder,) = folders(box)
+def test_nobody_starts_in_the_folder_of_one_whose_devices_kubelet_gave_away(mountable: Box, tmp_path: Path) -> None:
+    (folder,) = folders(mountable)
     before = (folder / "usage").stat().st_ino
-    box.release("u")
-    box.book("v", MEMORY, CORE)
+    mountable.release("u")
+    mountable.book("v", *device_ids(mountable))
     with mounted(folder, tmp_path / "inside"):
         with pytest.raises(PluginError, match="of which kubelet has lost its record"):
-            box.limiter.prepare("v", "main")
+            mountable.limiter.prepare("v", "main")
         assert (folder / "usage").stat().st_ino == before
-    box.limiter.prepare("v", "main")
+    mountable.limiter.prepare("v", "main")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a mount namespace needs root")
+def test_it_is_seen_of_a_process_whose_first_thread_has_ended(mountable: Box, tmp_path: Path) -> None:
+    """The kernel shows the process's mounts through its other threads alone."""
+    (folder,) = folders(mountable)
+    with mounted(folder, tmp_path / "inside", sys.executable, "-c", LEADERLESS) as number:
+        with pytest.raises(OSError, match="Invalid argument"):  # noqa: PT012  (until the first thread has ended)
+            while Path(f"/proc/{number}/mountinfo").read_bytes():
+                os.sched_yield()
+        assert mountable.limiter.has_mounted()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a mount namespace needs root")
+def test_a_folder_of_like_name_elsewhere_is_no_containers(mountable: Box, tmp_path: Path) -> None:
+    """Any program of the machine may have one mounted: it does not make a new k3s an old one."""
+    stranger = tmp_path / "containers" / ("0" * 32)
+    stranger.mkdir(parents=True)
+    with mounted(stranger, tmp_path / "inside"):
+        assert not mountable.limiter.has_mounted()
 
 
 def test_it_is_said_with_a_remedy_once_it_has_lasted(tmp_path: Path) -> None:

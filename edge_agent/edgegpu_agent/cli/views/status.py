@@ -18,7 +18,6 @@ _COLOURS = ("cyan", "green", "magenta", "yellow", "blue", "bright_cyan", "bright
 _LEAST_BAR = 10
 _WAITING = "waiting"
 _HELD = "held"
-SILENT_API = "its pod is not known: the API server does not answer"
 _TROUBLES = {
     "refused": "refused",
     "lost": "its card is gone",
@@ -43,7 +42,6 @@ def show(document: StatusDocument, problems: Sequence[str], console: Console, le
     for line in _head(document):
         say(line)
     known = holders(document.pods, letters)
-    silent = not document.api_synced or bool(document.api_problem)
     for card in document.cards:
         say()
         held = pieces(card, document.pods, known)
@@ -51,10 +49,10 @@ def show(document: StatusDocument, problems: Sequence[str], console: Console, le
         for line in _bar(card, held, console.width):
             say(line, 2)
         for piece in held:
-            say(_holder(piece, silent=silent), 2)
+            say(_holder(piece), 2)
     for other in document.other_cards:
         rows = [row for row in document.pods if any(ref.uuid == other.uuid for ref in row.cards)]
-        _section(say, _other_head(other), [_row(row, known[row.uid], silent=silent) for row in rows])
+        _section(say, _other_head(other), [_row(row, known[row.uid]) for row in rows])
     if document.has_cards and not document.cards:
         say()
         say("no card is offered")
@@ -144,7 +142,7 @@ def _bar(card: CardRow, held: Sequence[BarPiece], width: int) -> Iterator[Text]:
         yield Text(f"one character is about {card.units / room:.1f} units", style="dim")
 
 
-def _holder(piece: BarPiece, *, silent: bool) -> Text:
+def _holder(piece: BarPiece) -> Text:
     line = (
         Text()
         .append(_letter(piece), style=_style(piece))
@@ -156,8 +154,7 @@ def _holder(piece: BarPiece, *, silent: bool) -> Text:
     if piece.state == _WAITING:
         return line.append("  waiting for kubelet", style="yellow")
     if piece.state == _HELD:
-        gone = "its pod is gone; kubelet has not freed the units yet"
-        return line.append(f"  {SILENT_API if silent else gone}", style="yellow")
+        return line.append("  its pod is gone; kubelet has not freed the units yet", style="yellow")
     return line.append(f"  {_TROUBLES[piece.state]}", style="red") if piece.state in _TROUBLES else line
 
 
@@ -168,9 +165,9 @@ def _other_head(card: OtherCard) -> Text:
     return line.append("  not offered; its pods count against the other cards", style="not bold")
 
 
-def _row(row: PodRow, holder: PodLetter, *, silent: bool) -> Text:
+def _row(row: PodRow, holder: PodLetter) -> Text:
     """Return the line of a container on a card that has no bar."""
-    return _holder(BarPiece(holder, row.units, row.core, (row.container,), row.state), silent=silent)
+    return _holder(BarPiece(holder, row.units, row.core, (row.container,), row.state))
 
 
 def _letter(piece: BarPiece) -> str:

@@ -38,9 +38,9 @@ class AbandonedFolders:
 
     def has_mounted(self) -> bool:
         """Return whether a container that lives has one of the folders; False where processes cannot be asked."""
-        folders = self._folders.names()
+        names = {folder.name for folder in self._folders.names()}
         try:
-            return bool(folders) and bool(mounted_folders(self._folders.root, self._folders.proc))
+            return bool(names) and not names.isdisjoint(mounted_folders(self._folders.root, self._folders.proc))
         except OSError as error:
             _LOG.warning("cannot look which containers have folders in %s: %s", self._folders.root, error)
             return False
