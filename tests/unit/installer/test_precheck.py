@@ -246,6 +246,11 @@ def test_another_device_plugin(box: FakeBox, node: dict[str, str], pods: tuple[A
         ({"nvidia.com/gpu": "0"}, (pod("nvcr.io/nvidia/k8s-device-plugin:v0.17"),)),
         ({}, (pod("nvcr.io/nvidia/gpu-operator:v25.3.0"), pod("nvcr.io/nvidia/k8s/dcgm-exporter:4.1"))),
         ({}, (pod("site/nvidia-sharing:1", "Failed", more=REGISTERS), pod("site/fuse:1", more=REGISTERS))),
+        ({}, (pod("nvcr.io/nvidia/cloud-native/sriov-network-device-plugin:v1", more=REGISTERS),)),
+        (
+            {},
+            (pod("registry.gpu-lab.example/site/fuse@sha256:00", more=REGISTERS), pod("cuda:5000/kvm", more=REGISTERS)),
+        ),
     ],
 )
 def test_what_serves_none_of_these_cards(box: FakeBox, node: dict[str, str], pods: tuple[Any, ...]) -> None:
