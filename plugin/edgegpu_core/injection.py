@@ -182,6 +182,8 @@ def cdi_problem(containerd: ContainerdSupport | None, *, versions: NodeVersions,
         return (
             f"kubelet {versions.kubelet} passes no CDI devices on ({'.'.join(map(str, FIRST_WITH_CDI))} and later do)"
         )
+    if versions.runtime_name == "docker":
+        return f"{versions.runtime} passes no CDI devices on"
     if containerd is None:
         return ""
     if not containerd.has_cdi(versions):

@@ -34,9 +34,7 @@ def check_runtime(probe: BoxProbe) -> CheckResult:
     details = [f"injection {mode}: {said.get('why', 'the plugin was not asked')}"]
     versions = _versions(probe)
     if versions.has_other_runtime:
-        text = f"the container runtime is {versions.runtime}, and edgegpu is tested with containerd alone"
-        remedy = "see that it reads CDI specs from /var/run/cdi; a pod's `nvidia-smi -L` shows its card"
-        return result_of([warning(text, remedy), *_cardless(probe)], details=details)
+        return result_of([_other_runtime(versions, said.get("mode")), *_cardless(probe)], details=details)
     if containerd is None:
         remedy = "set driver.containerd_config in /etc/edgegpu/plugin.yaml"
         return result_of([warning("no configuration of containerd was found", remedy)], details=details)
@@ -59,12 +57,25 @@ def check_runtime(probe: BoxProbe) -> CheckResult:
     return result_of(problems, ok=_WELL.get(mode, mode), details=details)
 
 
+def _other_runtime(versions: NodeVersions, mode: object) -> CheckProblem:
+    problem = injection.cdi_problem(None, versions=versions)
+    if problem and mode == "cdi":
+        return _without_cards(problem)
+    text = f"the container runtime is {versions.runtime}, and edgegpu is tested with containerd alone"
+    specs = "" if problem else "see that it reads CDI specs from /var/run/cdi; "
+    return warning(text, f"{specs}a pod's `nvidia-smi -L` shows its card")
+
+
+def _without_cards(problem: str) -> CheckProblem:
+    return broken(f"{problem}: containers start without their cards", f"{_AUTO}; then delete the pods")
+
+
 def _cdi_troubles(probe: BoxProbe, containerd: ContainerdSupport, versions: NodeVersions) -> Iterator[CheckProblem]:
     """Yield what keeps CDI from working, by the rule that the plugin and the installer use too."""
     folder = str(probe.settings.cdi_file.parent)
     problem = injection.cdi_problem(containerd, versions=versions, cdi_folder=folder)
     if not injection.passes_cdi(versions.kubelet):
-        yield broken(f"{problem}: containers start without their cards", f"{_AUTO}; then delete the pods")
+        yield _without_cards(problem)
     elif not containerd.has_cdi(versions):
         yield broken(problem, f"{_cdi_remedy(probe, containerd)}; or {_AUTO}")
     elif problem:

@@ -173,11 +173,11 @@ def _kind(layout: Layout, k3s: K3s | None, *, rke2: bool) -> NodeKind:
         return NodeKind.K3S_SERVER if k3s.is_server else NodeKind.K3S_AGENT
     if rke2:
         return NodeKind.RKE2
-    if (distribution := other_distribution(layout)) is not None:
-        return NodeKind(distribution)
     if layout.at(MANIFEST).exists():
         return NodeKind.KUBEADM_SERVER
-    return NodeKind.KUBEADM_NODE if layout.at("/etc/kubernetes/kubelet.conf").exists() else NodeKind.NONE
+    if layout.at("/etc/kubernetes/kubelet.conf").exists():
+        return NodeKind.KUBEADM_NODE
+    return NodeKind(other_distribution(layout) or NodeKind.NONE)
 
 
 def _kubectl(

@@ -69,10 +69,13 @@ def _is_of_cards(name: str, facts: MachineFacts) -> bool:
 
 
 def _registers(pod: Pod) -> bool:
-    """Return whether a pod has the folder of device plugins, and calls itself one for GPUs."""
+    """Return whether a pod has the folder of device plugins, and calls itself one for GPUs.
+
+    Of an image its last part speaks: registries and makers have GPUs in their names without handing any out.
+    """
     if pod.over or DEVICE_PLUGINS not in pod.host_paths:
         return False
-    return any(_GPU_POD.search(word) for word in (pod.name, *pod.images))
+    return any(_GPU_POD.search(word) for word in (pod.name, *(image.rpartition("/")[2] for image in pod.images)))
 
 
 def _sockets(facts: MachineFacts) -> Iterator[tuple[str, str]]:

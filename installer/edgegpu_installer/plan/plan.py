@@ -115,7 +115,8 @@ def _service(unit: str, content: bytes) -> list[FileChange]:
 def _config(site: Site, options: InstallOptions, *, role: MachineRole, read_file: ReadFile) -> str:
     """Return the text of the plugin's new configuration."""
     there = read_file(PLUGIN_YAML)
-    return plugin_yaml(None if there is None else there.decode(errors="replace"), site=site, options=options, role=role)
+    text = None if there is None else there.decode(errors="replace")
+    return plugin_yaml(text, site=site, options=options, role=role, read_file=read_file)
 
 
 def _settings(config: str, *, material: PlanCredentials) -> list[FileChange]:

@@ -10,6 +10,7 @@ from edgegpu_installer.errors import InstallError
 from edgegpu_installer.layout import KUBECONFIG, KUBELET, PLUGIN_YAML, RUN, Layout
 from edgegpu_installer.plan.site import InstallOptions, MachineRole, Site
 from edgegpu_installer.scheduler.file import DEFAULT_LISTEN
+from edgegpu_installer.scheduler.refs import ReadFile
 
 _HEADER = """\
 # /etc/edgegpu/plugin.yaml, written by `edgegpu install`: what is not here has its default (edgegpu config check).
@@ -23,6 +24,7 @@ _DEFAULTS: dict[str, Any] = {
     "resources.unit_mib": 256,
     "resources.reserve_mib": 0,
     "driver.root": "/",
+    "driver.containerd_config": "auto",
     "kubelet.folder": KUBELET,
     "kubernetes.kubeconfig": KUBECONFIG,
 }
@@ -31,8 +33,12 @@ _DEFAULTS: dict[str, Any] = {
 The mode of isolation is not here: who chooses one keeps it when a later version has another default."""
 
 
-def plugin_yaml(existing: str | None, *, site: Site, options: InstallOptions, role: MachineRole) -> str:
+def plugin_yaml(
+    existing: str | None, *, site: Site, options: InstallOptions, role: MachineRole, read_file: ReadFile
+) -> str:
     """Return the configuration's text; the same bytes when the existing one already has the wanted settings.
+
+    A `containerd_config` whose file is gone gives way: an installation may have written it before k3s was moved.
 
     Raises:
         InstallError: the existing configuration is not a mapping of sections.
@@ -48,8 +54,10 @@ def plugin_yaml(existing: str | None, *, site: Site, options: InstallOptions, ro
         "driver.root": options.driver_root,
         "kubelet.folder": site.kubelet_folder,
     }
-    if "containerd_config" not in (now.get("driver") or {}):
-        asked["driver.containerd_config"] = site.containerd_config or None
+    driver = now.get("driver") or {}
+    named = driver.get("containerd_config")
+    if "containerd_config" not in driver or (str(named).startswith("/") and read_file(str(named)) is None):
+        asked["driver.containerd_config"] = site.containerd_config or "auto"
     for key, value in asked.items():
         if value is not None:
             _set(wanted, key, value)

@@ -303,17 +303,15 @@ def _wsl(facts: MachineFacts, role: MachineRole) -> Iterator[Finding]:
 def _other_runtime(facts: MachineFacts) -> Iterator[Finding]:
     """Yield what is to be known of a container runtime that is not the distribution's containerd."""
     versions = _versions(facts)
-    if versions.runtime_name == "docker":
-        yield _no(
-            f"the container runtime is Docker ({versions.runtime})",
-            "cards come into containers by CDI or by containerd's nvidia runtime, and cri-dockerd passes neither on",
-            "let kubelet use containerd (--container-runtime-endpoint), then install again",
-        )
-    elif versions.has_other_runtime:
+    if versions.has_other_runtime:
+        problem = injection.cdi_problem(None, versions=versions)
+        way, specs = "cards come by CDI, which has to be on there", "see that it reads CDI specs from /var/run/cdi; "
+        if problem:
+            way, specs = f"{problem}, so cards come by device nodes and files in kubelet's answer", ""
         yield _warn(
             f"the container runtime is {versions.runtime}",
-            "edgegpu is tested with containerd alone; cards come by CDI, which has to be on there",
-            "see that it reads CDI specs from /var/run/cdi, and `edgegpu doctor` after the first pod",
+            f"edgegpu is tested with containerd alone; {way}",
+            f"{specs}`edgegpu doctor` after the first pod",
         )
     elif facts.k3s is not None and facts.runtime.endpoint:
         yield _warn(

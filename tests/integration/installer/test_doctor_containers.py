@@ -46,6 +46,10 @@ def test_a_runtime_that_is_no_containerd(box: Box) -> None:
     node["nodeInfo"] = {"kubeletVersion": "v1.33.4+k3s1", "containerRuntimeVersion": "cri-o://1.33.2"}
     box.at("/var/lib/rancher/k3s/agent/etc/containerd/config.toml").unlink()
     box.expect("runtime", CheckLevel.WARNING, "the container runtime is cri-o://1.33.2", "CDI specs")
+    node["nodeInfo"]["containerRuntimeVersion"] = "docker://28.3.0"
+    box.expect("runtime", CheckLevel.BROKEN, "docker://28.3.0 passes no CDI devices on", "driver.injection")
+    box.status["injection"] = {"mode": "devices", "why": "docker://28.3.0 passes no CDI devices on"}
+    box.expect("runtime", CheckLevel.WARNING, "the container runtime is docker://28.3.0", "nvidia-smi -L")
 
 
 def test_an_nvidia_default_runtime_beside_cdi(box: Box) -> None:

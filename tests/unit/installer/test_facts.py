@@ -106,6 +106,8 @@ def test_of_two_units_the_running_one_counts(box: FakeBox) -> None:
     ],
 )
 def test_kubeadm_is_known_by_its_files(box: FakeBox, file: str, kind: NodeKind) -> None:
+    box.write("/etc/systemd/system/snap.microk8s.daemon-kubelite.service", "[Service]\nExecStart=/usr/bin/snap\n")
+    box.write("/etc/systemd/system/k0sworker.service", "[Service]\nExecStart=/usr/local/bin/k0s worker\n")
     box.write(file, "")
     assert box.facts().kind is kind
 

@@ -1,4 +1,6 @@
+import re
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
@@ -76,6 +78,14 @@ def test_flags_are_read_in_every_form(words: list[str], flags: dict[str, tuple[s
 def test_a_switch_before_the_role_does_not_swallow_it() -> None:
     line = command_line(["--new-switch", "server", "--data-dir", "/x"])
     assert (line.role, line.flags["data-dir"]) == ("server", ("/x",))
+
+
+def test_the_page_of_refusals_names_each_flag_that_needs_a_plain_value() -> None:
+    lines = (Path(__file__).resolve().parents[3] / "docs/box/refused.md").read_text().splitlines()
+    (row,) = [line for line in lines if "without a plain value" in line]
+    named = set(re.findall(r"`--([a-z-]+)`", row))
+    flags = {*named, "data-dir", "container-runtime-endpoint", "server", "token", "write-kubeconfig", "node-ip"}
+    assert set(command_line(["server", *(f"--{name}=" for name in flags)]).unclear) == named
 
 
 @pytest.mark.parametrize(

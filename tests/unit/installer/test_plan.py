@@ -270,9 +270,23 @@ def test_the_configuration_that_containerd_reads_is_named_where_the_plugin_would
     path = "/data/agent/etc/containerd/config.toml"
     assert yaml.safe_load(text_of(plan_of(box), "/etc/edgegpu/plugin.yaml"))["driver"] == {"containerd_config": path}
     box.write("/etc/edgegpu/plugin.yaml", "version: 1\ndriver: {containerd_config: /mine.toml}\n")
+    box.write("/mine.toml", "")
     assert yaml.safe_load(text_of(plan_of(box), "/etc/edgegpu/plugin.yaml"))["driver"] == {
         "containerd_config": "/mine.toml"
     }
+
+
+def test_a_configuration_of_containerds_that_is_gone_is_named_no_longer(box: FakeBox) -> None:
+    path = "/data/agent/etc/containerd/config.toml"
+    box.k3s()
+    box.write(PLUGIN_YAML, "version: 1\ndriver: {containerd_config: /old/config.toml, poll_s: 2}\n")
+    assert yaml.safe_load(text_of(plan_of(box), PLUGIN_YAML))["driver"] == {"poll_s": 2}
+    box.k3s(config="data-dir: /data\n")
+    box.write("/data/server/cred/scheduler.kubeconfig", yaml.safe_dump(KUBECONFIG))
+    box.write(PLUGIN_YAML, "version: 1\ndriver: {containerd_config: /old/config.toml}\n")
+    assert yaml.safe_load(text_of(plan_of(box), PLUGIN_YAML))["driver"] == {"containerd_config": path}
+    box.write(PLUGIN_YAML, "version: 1\ndriver: {containerd_config: auto}\n")
+    assert yaml.safe_load(text_of(plan_of(box), PLUGIN_YAML))["driver"] == {"containerd_config": "auto"}
 
 
 @pytest.mark.parametrize("command", ["/usr/local/bin/k0s worker", "/usr/local/bin/rke2 server"])

@@ -246,6 +246,11 @@ def test_another_device_plugin(box: FakeBox, node: dict[str, str], pods: tuple[A
         ({"nvidia.com/gpu": "0"}, (pod("nvcr.io/nvidia/k8s-device-plugin:v0.17"),)),
         ({}, (pod("nvcr.io/nvidia/gpu-operator:v25.3.0"), pod("nvcr.io/nvidia/k8s/dcgm-exporter:4.1"))),
         ({}, (pod("site/nvidia-sharing:1", "Failed", more=REGISTERS), pod("site/fuse:1", more=REGISTERS))),
+        ({}, (pod("nvcr.io/nvidia/cloud-native/sriov-network-device-plugin:v1", more=REGISTERS),)),
+        (
+            {},
+            (pod("registry.gpu-lab.example/site/fuse@sha256:00", more=REGISTERS), pod("cuda:5000/kvm", more=REGISTERS)),
+        ),
     ],
 )
 def test_what_serves_none_of_these_cards(box: FakeBox, node: dict[str, str], pods: tuple[Any, ...]) -> None:
@@ -312,8 +317,21 @@ def test_a_runtime_that_is_no_containerd_is_said_and_no_file_of_containerds_coun
     box.write("/etc/containerd/config.toml", OLD_CONTAINERD)
     (finding,) = found(box)
     assert runtime in finding.what
-    assert finding.level is (FindingLevel.REFUSE if "docker" in runtime else FindingLevel.WARN)
+    assert finding.level is FindingLevel.WARN
+    assert ("device nodes" in finding.why) is ("docker" in runtime)
     assert box.facts().containerd is None
+    box.write("/sys/bus/pci/devices/0000:01:00.0/vendor", "0x10de\n")
+    box.write("/sys/bus/pci/devices/0000:01:00.0/class", "0x030000\n")
+    assert refused(found(box, role=MachineRole.EXTENDER_ONLY)) == []
+
+
+def test_kubeadms_dockershim_is_no_reason_to_refuse(box: FakeBox) -> None:
+    box.write("/etc/kubernetes/kubelet.conf", "")
+    node = {"status": {"nodeInfo": {"kubeletVersion": "v1.23.17", "containerRuntimeVersion": "docker://20.10.7"}}}
+    box.program("kubectl", "", script=f"echo '{json.dumps({'items': [], **node})}'")
+    finding = the_one(found(box), FindingLevel.WARN)
+    assert finding.what == "the container runtime is docker://20.10.7"
+    assert "kubelet v1.23.17 passes no CDI devices on" in finding.why
 
 
 def test_a_containerd_that_k3s_does_not_start_has_a_file_of_its_own(box: FakeBox) -> None:

@@ -105,6 +105,13 @@ def test_no_file_of_containerds_says_anything_about_another_runtime(config: Path
     assert auto(config, kubelet="v1.28.2", runtime="cri-o://1.28.2").mode is Injection.DEVICES
 
 
+@pytest.mark.parametrize("kubelet", ["v1.23.17", "v1.33.4", ""])
+def test_docker_passes_no_cdi_names_on(config: Path, kubelet: str) -> None:
+    config.write_text(V3 + NVIDIA)
+    assert auto(config, kubelet=kubelet, runtime="docker://20.10.7").mode is Injection.DEVICES
+    assert auto(config, runtime="docker://28.3.0").cdi_problem == "docker://28.3.0 passes no CDI devices on"
+
+
 def test_a_spec_folder_that_containerd_does_not_read(config: Path) -> None:
     config.write_text(V3 + 'cdi_spec_dirs = ["/etc/cdi", "/run/cdi/"]\n')
     assert auto(config).mode is Injection.CDI
