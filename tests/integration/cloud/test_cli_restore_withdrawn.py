@@ -15,14 +15,20 @@ from kits.backups import passphrase_words
 from kits.cloudcli import ok, run
 from kits.cloudprocess import Cloud, running
 from kits.people import LOCAL, PASSWORD, CheapHasher
+from kits.sync import birth
 from sqlalchemy import create_engine, inspect
 
 from edgegpu_cloud.enrolment.issuing import write_crl
+from edgegpu_cloud.fleet.audit.entries import Author
+from edgegpu_cloud.fleet.changes import add_box
 from edgegpu_cloud.layout import CloudLayout, DatabaseConfig, load, store_url
 from edgegpu_cloud.people.passwords import HashGate, Passwords
 from edgegpu_cloud.people.people import People
 from edgegpu_cloud.store.people.records import Role
+from edgegpu_cloud.store.records import EnrolledBox, Latest
 from edgegpu_cloud.store.store import ControllerStore
+from edgegpu_sync.ids import device_id
+from edgegpu_sync.topics import TopicKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,6 +61,16 @@ def add_people(folder: Path) -> None:
         people.sign_in(ANNA, PASSWORD, address="192.0.2.1")
         for name in ("lasting", "revoked"):
             people.create_token(ANNA, name, role=Role.VIEWER, scope="", days=30, by=LOCAL)
+
+
+def add_old_box(folder: Path) -> None:
+    """Add a box whose agent is one version older."""
+    device = device_id("k3f9x2m7q1w8e5r4")
+    box = EnrolledBox(device=device, enrolment=3, public="x", instance="ab" * 32, name="old-box")
+    last = Latest(device=device, kind=TopicKind.STATUS, stamp=birth().stamp, at_s=1.0, body={"state": "birth"})
+    with store_of(folder) as store, store.write() as tx:
+        add_box(tx, box, Author("anna", 1.0))
+        tx.boxes.add_latest([last])
 
 
 def take_away(cloud: Cloud) -> None:
@@ -230,3 +246,34 @@ def test_a_no_leaves_no_tables_in_postgresql(tmp_path: Path, postgres_server: Po
     assert inspect(engine).get_table_names() == []
     engine.dispose()
     ok(*again, "--yes", "--later", str(made), folder=tmp_path / "back")
+
+
+def test_a_copy_that_is_older_than_the_backup_takes_nothing_away(tmp_path: Path) -> None:
+    made, folder = tmp_path / "made", tmp_path / "cloud"
+    ok("init", "--name", "127.0.0.1", folder=made)
+    shutil.copytree(made, tmp_path / "cloud.bak")
+    add_people(made)
+    add_old_box(made)
+    words = passphrase_words(tmp_path)
+    ok("backup", str(tmp_path / "all"), *words, folder=made)
+    done = run("restore", str(tmp_path / "all"), *words, "--yes", folder=folder)
+    assert done.code == 0, done.err
+    assert "(its store is older than the backup)" in done.out
+    assert states(folder) == {"old-box": "ENROLLED"}
+    with store_of(folder) as store, store.read() as tx:
+        assert [one.name for one in tx.people.accounts() if one.disabled or not one.password] == []
+
+
+def test_of_several_folders_with_one_list_the_newest_store_counts(tmp_path: Path) -> None:
+    made, folder = tmp_path / "made", tmp_path / "cloud"
+    ok("init", "--name", "127.0.0.1", folder=made)
+    shutil.copytree(made, tmp_path / "cloud.bak")
+    add_people(made)
+    words = passphrase_words(tmp_path)
+    ok("backup", str(tmp_path / "all"), *words, folder=made)
+    shutil.copytree(made, tmp_path / "cloud.old")
+    with store_of(tmp_path / "cloud.old") as store:
+        people_of(store).disable("carl", by=LOCAL)
+    document = ok("restore", str(tmp_path / "all"), *words, "--yes", "--json", folder=folder).json
+    assert document["later"] == str(tmp_path / "cloud.old/ca/boxes.crl")
+    assert (document["people"], document["kept"]) == (["carl: disabled"], [])

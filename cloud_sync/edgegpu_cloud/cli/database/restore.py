@@ -24,7 +24,14 @@ from edgegpu_cloud.cli.common import (
     reporting,
     store_entry,
 )
-from edgegpu_cloud.cli.database.later import LaterController, check_list, folders_beside, later_of, read_list_file
+from edgegpu_cloud.cli.database.later import (
+    LaterController,
+    check_list,
+    folders_beside,
+    last_entry_of,
+    later_of,
+    read_list_file,
+)
 from edgegpu_cloud.cli.database.passphrase import PassphraseOption, read_passphrase
 from edgegpu_cloud.cli.database.withdrawal import Withdrawal, withdraw, withdrawal_words
 from edgegpu_cloud.enrolment.issuing import complete_crl
@@ -206,12 +213,13 @@ def _later(layout: CloudLayout, new: CloudLayout, wanted: _Wanted, *, url: str) 
     """Return what is left of the controller as it was last: by --later, else beside the folder, the newest."""
     if wanted.later_list:
         return LaterController(revoked=check_list(wanted.later or Path(), wanted.later_list, new))
+    entry = last_entry_of(url)
     if wanted.later is not None:
         last = CloudLayout(wanted.later)
         revoked = check_list(last.crl, read_list_file(last.crl), new)
-        return later_of(last, revoked, restored_url=url)
-    beside = max(folders_beside(layout.folder, new), key=lambda each: each[1].number, default=None)
-    return LaterController() if beside is None else later_of(*beside, restored_url=url)
+        return later_of(last, revoked, restored_url=url, restored_entry=entry)
+    beside = (later_of(*each, restored_url=url, restored_entry=entry) for each in folders_beside(layout.folder, new))
+    return max(beside, key=LaterController.recency, default=LaterController())
 
 
 def _withdrawn(new: CloudLayout, url: str, later: LaterController, wanted: _Wanted) -> Withdrawal:
